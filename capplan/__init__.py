@@ -1,7 +1,7 @@
 """capplan: offline capacity planner for LLM serving.
 
 ``plan``, ``simulate`` and ``search`` take the settings of the command line under
-the same names; :mod:`capplan.planning.request` lists them.
+the same names; :mod:`capplan.planning.settings` lists them.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -29,11 +29,12 @@ def plan(**settings: Any) -> "Plan":
     CapplanError
         When a setting is wrong; the message says what would be right.
     """
+    from capplan.files import check_folder
     from capplan.planning.plan import plan as answer
-    from capplan.planning.request import PlanRequest
-    from capplan.report.files import check_folder, write_plan
+    from capplan.planning.settings import PlanSettings
+    from capplan.report.files import write_plan
 
-    request = PlanRequest(**settings)
+    request = PlanSettings(**settings)
     if request.out is not None:
         check_folder(request.out)
     result = answer(request)
@@ -58,10 +59,10 @@ def simulate(**settings: Any) -> "DeploymentRun":
         When a setting is wrong; the message says what would be right.
     """
     from capplan.planning.deployment_run import simulate_deployment
-    from capplan.planning.request import SimulateRequest
+    from capplan.planning.settings import SimulateSettings
     from capplan.report.run_files import check_run_files, write_run_files
 
-    request = SimulateRequest(**settings)
+    request = SimulateSettings(**settings)
     check_run_files(request)
     run = simulate_deployment(request)
     write_run_files(run, request)
@@ -81,7 +82,7 @@ def search(**settings: Any) -> "Search":
     CapplanError
         When a setting is wrong; the message says what would be right.
     """
-    from capplan.planning.request import PlanRequest
     from capplan.planning.search import search as compare
+    from capplan.planning.settings import PlanSettings
 
-    return compare(PlanRequest(**settings))
+    return compare(PlanSettings(**settings))

@@ -12,7 +12,7 @@ from capplan.units import format_bytes
 
 
 @dataclass(frozen=True)
-class EngineLimits:
+class EngineSettings:
     """Settings of one engine, under vLLM's names.
 
     Parameters
@@ -66,7 +66,7 @@ class EngineLimits:
 _GIB = 2**30
 
 
-def default_limits(gpu: Gpu, **settings: Any) -> EngineLimits:
+def default_engine_settings(gpu: Gpu, **settings: Any) -> EngineSettings:
     """Return the limits that ``vllm serve`` chooses for a GPU.
 
     160 GiB and more: 16,384 tokens and 1,024 requests; 70 GiB and more, but not
@@ -78,12 +78,12 @@ def default_limits(gpu: Gpu, **settings: Any) -> EngineLimits:
     gpu
         GPU that the engine runs on.
     **settings
-        Fields of :class:`EngineLimits` that the user sets; None means unset.
+        Fields of :class:`EngineSettings` that the user sets; None means unset.
 
     Examples
     --------
     >>> from capplan.fleet.catalog import gpu
-    >>> default_limits(gpu("A100"), block_size=32).max_num_batched_tokens
+    >>> default_engine_settings(gpu("A100"), block_size=32).max_num_batched_tokens
     2048
     """
     if gpu.memory_bytes >= 160 * _GIB:
@@ -92,16 +92,16 @@ def default_limits(gpu: Gpu, **settings: Any) -> EngineLimits:
         tokens, seqs = 8192, 1024
     else:
         tokens, seqs = 2048, 256
-    limits = EngineLimits(max_num_batched_tokens=tokens, max_num_seqs=seqs)
+    engine = EngineSettings(max_num_batched_tokens=tokens, max_num_seqs=seqs)
     given = {name: value for name, value in settings.items() if value is not None}
-    return replace(limits, **given)
+    return replace(engine, **given)
 
 
 def kv_blocks(
     llm: Architecture,
     gpu: Gpu,
     tp: int = 1,
-    limits: EngineLimits | None = None,
+    engine: EngineSettings | None = None,
     *,
     gpu_memory_utilization: float = DEFAULT_UTILIZATION,
     weight_dtype: str | None = None,
@@ -117,17 +117,17 @@ def kv_blocks(
     InputError
         When an argument is not possible; see :func:`memory_budget`.
     """
-    limits = limits or default_limits(gpu)
+    engine = engine or default_engine_settings(gpu)
     budget = memory_budget(
         llm,
         gpu.memory_bytes,
         tp,
-        limits.max_num_batched_tokens,
+        engine.max_num_batched_tokens,
         gpu_memory_utilization=gpu_memory_utilization,
         weight_dtype=weight_dtype,
     )
     token_bytes = llm.kv_bytes_per_token_per_gpu(tp, kv_dtype)
-    return max(0, budget.kv_bytes // (token_bytes * limits.block_size))
+    return max(0, budget.kv_bytes // (token_bytes * engine.block_size))
 
 
 class DoesNotFitError(InputError):
@@ -157,7 +157,7 @@ class Replica:
         What runs where, on how many GPUs.
     weight_dtype, kv_dtype
         How weights and KV are held.
-    limits
+    engine
         Engine settings with ``kv_blocks`` filled in.
     budget
         Where the memory of each GPU goes.
@@ -170,21 +170,21 @@ class Replica:
     tp: int
     weight_dtype: str
     kv_dtype: str
-    limits: EngineLimits
+    engine: EngineSettings
     budget: MemoryBudget
     kv_source: str = "estimated"
 
     @property
     def kv_capacity_tokens(self) -> int:
         """Tokens whose KV fits on the replica. [tokens]"""
-        return self.limits.kv_capacity_tokens
+        return self.engine.kv_capacity_tokens
 
 
 def replica(
     llm: Architecture,
     gpu: Gpu,
     tp: int = 1,
-    limits: EngineLimits | None = None,
+    engine: EngineSettings | None = None,
     *,
     gpu_memory_utilization: float = DEFAULT_UTILIZATION,
     weight_dtype: str | None = None,
@@ -198,7 +198,7 @@ def replica(
     ----------
     llm, gpu, tp
         What runs where, on how many GPUs.
-    limits
+    engine
         Engine settings; the GPU's defaults otherwise. Its ``kv_blocks`` is replaced.
     gpu_memory_utilization
         Share of memory that the engine takes, in (0, 1].
@@ -225,30 +225,30 @@ def replica(
             llm.check_tp(tp)
         except InputError as error:
             raise DoesNotFitError(str(error)) from None
-    limits = limits or default_limits(gpu)
+    engine = engine or default_engine_settings(gpu)
     dtype = check_weight_dtype(weight_dtype or llm.weight_dtype)
     kv_dtype = check_kv_dtype(kv_dtype)
     budget = memory_budget(
         llm,
         gpu.memory_bytes,
         tp,
-        limits.max_num_batched_tokens,
+        engine.max_num_batched_tokens,
         gpu_memory_utilization=gpu_memory_utilization,
         weight_dtype=dtype,
     )
     token_bytes = llm.kv_bytes_per_token_per_gpu(tp, kv_dtype)
-    blocks, source = budget.kv_bytes // (token_bytes * limits.block_size), "estimated"
+    blocks, source = budget.kv_bytes // (token_bytes * engine.block_size), "estimated"
     if reported_kv_blocks is not None:
         blocks, source = reported_kv_blocks, "reported by the engine"
     elif reported_kv_tokens is not None:
-        blocks = reported_kv_tokens // limits.block_size
+        blocks = reported_kv_tokens // engine.block_size
         source = "reported by the engine"
     if blocks < 2:
         raise DoesNotFitError(_too_small(llm, gpu, tp, dtype, budget), budget)
-    capacity_tokens = (blocks - 1) * limits.block_size
-    longest = min(limits.max_model_len, llm.max_positions, capacity_tokens)
-    limits = replace(limits, kv_blocks=blocks, max_model_len=longest)
-    return Replica(llm, gpu, tp, dtype, kv_dtype, limits, budget, source)
+    capacity_tokens = (blocks - 1) * engine.block_size
+    longest = min(engine.max_model_len, llm.max_positions, capacity_tokens)
+    engine = replace(engine, kv_blocks=blocks, max_model_len=longest)
+    return Replica(llm, gpu, tp, dtype, kv_dtype, engine, budget, source)
 
 
 def _too_small(

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
-from capplan.deployment import EngineLimits, kv_blocks
+from capplan.deployment import EngineSettings, kv_blocks
 from capplan.errors import CapplanWarning
 from capplan.fleet.catalog import gpu as find_gpu
 from capplan.latency.catalog import list_profiles
@@ -234,7 +234,7 @@ def kv_cache(path: Path) -> None:
                 llm,
                 find_gpu(GPU_NAMES[line["system"]]),
                 tp,
-                EngineLimits(),
+                EngineSettings(),
                 gpu_memory_utilization=float(line["memory_fraction"]),
                 weight_dtype=dtype,
                 kv_dtype=kv_dtype,

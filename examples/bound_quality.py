@@ -23,12 +23,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from capplan.deployment import EngineLimits
+from capplan.bounds.lower_bound import droppable_requests, lower_bound
+from capplan.bounds.prices import Minorant
+from capplan.bounds.work import Requests, work
+from capplan.deployment import EngineSettings
 from capplan.latency.catalog import find_profile
 from capplan.latency.contract import LatencyTables
-from capplan.placement.bounds import droppable_requests, lower_bound
-from capplan.placement.window_minorant import Minorant
-from capplan.placement.window_work import Requests, work
 from capplan.simulator.simulate import simulate
 from capplan.simulator.times import RequestTimes
 from capplan.workload.arrivals import with_arrivals
@@ -53,8 +53,8 @@ def main() -> None:
     profile = find_profile(asked.llm, asked.gpu, 1)
     if profile is None:
         parser.error(f"no profile of {asked.llm} on {asked.gpu}")
-    limits = EngineLimits()
-    tables = profile.tables(limits.max_num_seqs, limits.max_num_batched_tokens)
+    engine = EngineSettings()
+    tables = profile.tables(engine.max_num_seqs, engine.max_num_batched_tokens)
     print(
         "| workload | TPOT | bound | best simulated | ratio "
         "| all answered | ratio | default simulated "
@@ -66,29 +66,29 @@ def main() -> None:
         trace = resample(open_workload(name, seed=1), asked.requests, rng)
         trace = with_arrivals(trace, RATES[name], "poisson", rng)
         for tpot_ms in asked.tpot_ms:
-            row(name, trace, tables, limits, asked.ttft_ms / 1e3, tpot_ms / 1e3)
+            row(name, trace, tables, engine, asked.ttft_ms / 1e3, tpot_ms / 1e3)
 
 
 def row(
     name: str,
     trace: Trace,
     tables: LatencyTables,
-    limits: EngineLimits,
+    engine: EngineSettings,
     ttft_s: float,
     tpot_s: float,
 ) -> None:
     n = len(trace)
     slo = (np.full(n, ttft_s), np.full(n, tpot_s), np.full(n, np.inf))
     columns = (trace.arrival_s, trace.prompt_tokens, trace.output_tokens)
-    bound = lower_bound(*columns, *slo, ATTAINMENT, tables, limits, thorough=True)
+    bound = lower_bound(*columns, *slo, ATTAINMENT, tables, engine, thorough=True)
 
     def run(budget: int, replicas: int) -> RequestTimes:
-        engine = replace(
-            limits,
+        tuned = replace(
+            engine,
             max_num_batched_tokens=budget,
-            max_num_seqs=min(limits.max_num_seqs, budget),
+            max_num_seqs=min(engine.max_num_seqs, budget),
         )
-        return simulate(trace, tables, engine, replicas).times
+        return simulate(trace, tables, tuned, replicas).times
 
     def meets(budget: int, replicas: int) -> bool:
         times = run(budget, replicas)
@@ -106,7 +106,7 @@ def row(
         *slo,
         ATTAINMENT,
         tables,
-        limits,
+        engine,
         all_by_s=float(run(budget, best).finish_s.max()),
         thorough=True,
     ).replica_count
@@ -117,11 +117,11 @@ def row(
         *slo,
     )
     prices = Minorant._make(bound.prices)
-    work_s = work(requests, prices, limits, bound.mix, bound.context_cap).work_s
+    work_s = work(requests, prices, engine, bound.mix, bound.context_cap).work_s
     whole = work_s.sum() / trace.duration_s
     dropped = np.sort(work_s)[n - droppable_requests(n, ATTAINMENT) :].sum()
     load = bound.work_s / (bound.window_end_s - bound.window_start_s)
-    fluid = fluid_replicas(trace, tables, limits, tpot_s)
+    fluid = fluid_replicas(trace, tables, engine, tpot_s)
     kept = whole - dropped / trace.duration_s
     print(
         f"| {name} {trace.rate_per_s:.0f}/s | {tpot_s * 1e3:.0f} ms "
@@ -146,7 +146,7 @@ def fewest(meets: Callable[[int], bool], low: int) -> int:
 
 
 def fluid_replicas(
-    trace: Trace, tables: LatencyTables, limits: EngineLimits, tpot_s: float
+    trace: Trace, tables: LatencyTables, engine: EngineSettings, tpot_s: float
 ) -> float:
     """Return the replicas of a fluid in which every iteration carries the same mix.
 
@@ -156,13 +156,13 @@ def fluid_replicas(
     prompt = float(trace.prompt_tokens.sum() / steps.sum())
     context = float((steps * (trace.prompt_tokens + steps / 2)).sum() / steps.sum())
     quadratic = float((trace.prompt_tokens**2.0).sum() / 2 / steps.sum())
-    b = np.arange(1, limits.max_num_seqs + 1)
-    tokens = np.minimum(np.round(b * (1 + prompt)), limits.max_num_batched_tokens)
+    b = np.arange(1, engine.max_num_seqs + 1)
+    tokens = np.minimum(np.round(b * (1 + prompt)), engine.max_num_batched_tokens)
     time_s = tables.fused_s[tokens.astype(int)] + tables.fused_decode_s[b]
     time_s = time_s + tables.fused_context_s[b] * b * context
     time_s = time_s + tables.attention_s * quadratic * b
-    fits = (time_s <= tpot_s) & (b * context <= limits.kv_capacity_tokens)
-    fits &= b * (1 + prompt) <= limits.max_num_batched_tokens
+    fits = (time_s <= tpot_s) & (b * context <= engine.kv_capacity_tokens)
+    fits &= b * (1 + prompt) <= engine.max_num_batched_tokens
     most = int(np.flatnonzero(fits).max())
     per_step_s = time_s[most] / b[most]
     return float(steps.sum() * per_step_s / trace.duration_s)

@@ -36,7 +36,7 @@ from typing import Any
 
 import numpy as np
 
-from capplan.deployment import EngineLimits
+from capplan.deployment import EngineSettings
 from capplan.errors import CapplanWarning
 from capplan.latency.fit import fit
 from capplan.latency.measurements import points_from_rows
@@ -214,8 +214,8 @@ def choose_rate(fitted: Any, facts: EngineFacts, batch: int, trace: Trace) -> fl
     return float(batch / (trace.output_tokens.mean() * decode_s + batch * prefill_s))
 
 
-def limits(facts: EngineFacts) -> EngineLimits:
-    return EngineLimits(
+def engine(facts: EngineFacts) -> EngineSettings:
+    return EngineSettings(
         max_num_batched_tokens=facts.max_num_batched_tokens,
         max_num_seqs=facts.max_num_seqs,
         block_size=facts.block_size,
@@ -341,7 +341,7 @@ def compare(recording: dict[str, Any]) -> dict[str, Any]:
     for seed, served in enumerate(recording["served"]):
         trace = poisson_trace(recording["rate_per_s"], recording["requests"], seed)
         arrival_s, times, quiet_s = quiet_times(trace, served)
-        done = simulate(replace(trace, arrival_s=arrival_s), latency, limits(facts), 1)
+        done = simulate(replace(trace, arrival_s=arrival_s), latency, engine(facts), 1)
         real.append(times)
         simulated.append(
             {

@@ -16,10 +16,10 @@ from pathlib import Path
 
 import numpy as np
 
-from capplan.deployment import EngineLimits
+from capplan.calibration.calibrate import NAMES, Calibration, calibrate
+from capplan.deployment import EngineSettings
 from capplan.latency.importers import read_measurements
 from capplan.latency.served_run import ServedRun
-from capplan.planning.calibrate import NAMES, Calibration, calibrate
 from capplan.simulator.simulate import simulate
 from capplan.workload.trace import Trace
 
@@ -36,12 +36,12 @@ def read_run(folder: Path) -> ServedRun:
     return run
 
 
-def read_limits(folder: Path) -> EngineLimits:
+def read_limits(folder: Path) -> EngineSettings:
     """Return the engine's limits; async scheduling and prefix caching are defaults."""
     meta = json.loads((folder / "meta.json").read_text())
     given = meta["engine_kwargs"]
     cache = meta.get("kv_cache", {})
-    return EngineLimits(
+    return EngineSettings(
         max_num_batched_tokens=given["max_num_batched_tokens"],
         max_num_seqs=given["max_num_seqs"],
         block_size=cache.get("block_size", 16),
@@ -87,12 +87,12 @@ def p99(values: np.ndarray) -> float:
 
 
 def print_series(
-    folder: Path, run: ServedRun, limits: EngineLimits, found: Calibration
+    folder: Path, run: ServedRun, engine: EngineSettings, found: Calibration
 ) -> None:
     """Print running, waiting and KV use of the engine beside the simulator's."""
     trace = Trace(run.prompt_tokens, run.output_tokens, run.arrival_s)
     simulation = simulate(
-        trace, found.tables(limits), limits, 1, record_iterations=True
+        trace, found.tables(engine), engine, 1, record_iterations=True
     )
     assert simulation.iterations is not None
     steps = simulation.iterations.steps
@@ -101,7 +101,7 @@ def print_series(
     moments_s = np.array([float(row["t"]) for row in measured])
     last = np.searchsorted(steps["sched_s"], moments_s, side="right") - 1
     busy = moments_s < simulation.times.finish_s.max()
-    kv_percent = 100 * (1 - steps["free_blocks"] / (limits.kv_blocks - 1))
+    kv_percent = 100 * (1 - steps["free_blocks"] / (engine.kv_blocks - 1))
     pairs = {
         "running": steps["running"][last] * busy,
         "waiting": steps["waiting"][last] * busy,
@@ -130,16 +130,16 @@ def main() -> None:
     if not folders:
         print(f"No runs in {RUNS}; name a folder with requests.jsonl and meta.json.")
     for folder in folders:
-        run, limits = read_run(folder), read_limits(folder)
+        run, engine = read_run(folder), read_limits(folder)
         first_half = np.arange(len(run.arrival_s) // 2)
-        found = calibrate(run, limits, rows=first_half)
+        found = calibrate(run, engine, rows=first_half)
         print(
             f"{folder.name}: {len(first_half)} of {len(run.arrival_s)} requests fitted"
         )
         print_coefficients(found)
         print_times(run, found)
         print(f"  preemptions, predicted: {found.times.preemptions.sum()}")
-        print_series(folder, run, limits, found)
+        print_series(folder, run, engine, found)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from capplan.deployment import EngineLimits
+from capplan.deployment import EngineSettings
 from capplan.fleet.gpu import Gpu
 from capplan.latency.contract import linear_tables
 from capplan.simulator import routers
@@ -45,11 +45,11 @@ def test_the_router_of_the_worked_example_sends_to_the_fewest_tokens(
 ):
     worked(routers, "fewest_tokens")
     monkeypatch.setitem(routers.ROUTERS, "fewest-tokens", "fewest_tokens")
-    limits = EngineLimits(kv_blocks=200, max_num_seqs=8, max_num_batched_tokens=512)
+    engine = EngineSettings(kv_blocks=200, max_num_seqs=8, max_num_batched_tokens=512)
     tables = linear_tables(0.01, 1e-4, 0, 1e-3, 0, max_batch=8, max_tokens=512)
     trace = Trace(np.array([400, 10, 10]), np.array([50, 5, 5]), np.arange(3) * 1e-3)
 
-    served = simulate(trace, tables, limits, 2, router="fewest-tokens")
+    served = simulate(trace, tables, engine, 2, router="fewest-tokens")
 
     assert served.times.replica.tolist() == [0, 1, 1]
 
@@ -87,13 +87,13 @@ def test_the_gpu_of_the_worked_example_is_a_row_of_the_catalog():
 
 
 def test_every_flag_that_the_readme_shows_is_one():
-    from capplan.planning.request import SimulateRequest
+    from capplan.planning.settings import SimulateSettings
 
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     shown = set(re.findall(r"--(?:\[no-\])?([a-z][a-z-]+)", text))
     others = {"help", "resume"}
 
-    known = {name.replace("_", "-") for name in SimulateRequest.model_fields}
+    known = {name.replace("_", "-") for name in SimulateSettings.model_fields}
 
     assert shown - others - known == set()
 

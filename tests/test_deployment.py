@@ -7,8 +7,8 @@ import pytest
 from capplan.deployment import (
     Deployment,
     DoesNotFitError,
-    EngineLimits,
-    default_limits,
+    EngineSettings,
+    default_engine_settings,
     gpus_text,
     kv_blocks,
     replica,
@@ -34,19 +34,19 @@ def test_kv_capacity_is_within_8_percent_of_the_published_estimate(row):
         pytest.skip("the memory table is not here")
     on = gpu(row["system"])
     # The table is made for 8,192 tokens an iteration on every GPU.
-    limits = default_limits(on, max_num_batched_tokens=8192)
+    engine = default_engine_settings(on, max_num_batched_tokens=8192)
 
     blocks = kv_blocks(
         llm(row["model"]),
         on,
         int(row["tp"]),
-        limits,
+        engine,
         gpu_memory_utilization=float(row["memory_fraction"]),
         kv_dtype="fp8" if row["model"].endswith("FP8") else "bf16",
     )
 
     published = 0 if row["error"] else int(row["kv_tokens_total"])
-    assert blocks * limits.block_size == pytest.approx(published, rel=0.08)
+    assert blocks * engine.block_size == pytest.approx(published, rel=0.08)
 
 
 def test_kv_capacity_is_near_what_an_engine_reported():
@@ -84,23 +84,23 @@ def test_kv_blocks_by_hand():
 )
 def test_limits_are_those_that_vllm_chooses_for_the_gpu(name, tokens, seqs):
     # vLLM 0.32, engine arguments: defaults of the API server by device memory.
-    limits = default_limits(gpu(name))
+    engine = default_engine_settings(gpu(name))
 
-    assert (limits.max_num_batched_tokens, limits.max_num_seqs) == (tokens, seqs)
+    assert (engine.max_num_batched_tokens, engine.max_num_seqs) == (tokens, seqs)
 
 
 def test_a_setting_that_the_user_gives_stays_and_one_left_out_does_not():
-    limits = default_limits(gpu("H100"), max_num_seqs=7, block_size=None)
+    engine = default_engine_settings(gpu("H100"), max_num_seqs=7, block_size=None)
 
-    assert limits == EngineLimits(max_num_seqs=7)
+    assert engine == EngineSettings(max_num_seqs=7)
 
 
 def test_a_replica_has_its_kv_blocks_and_its_memory():
     found = replica(llm("Llama-3.1-8B"), gpu("H100"), 2)
 
     budget = found.budget
-    used = found.limits.kv_blocks * 16 * 65_536
-    assert found.limits.kv_blocks == kv_blocks(llm("Llama-3.1-8B"), gpu("H100"), 2)
+    used = found.engine.kv_blocks * 16 * 65_536
+    assert found.engine.kv_blocks == kv_blocks(llm("Llama-3.1-8B"), gpu("H100"), 2)
     assert 0 <= budget.kv_bytes - used < 16 * 65_536
     assert found.kv_source == "estimated"
 
@@ -126,7 +126,7 @@ def test_more_gpus_hold_more_context():
 def test_what_an_engine_reported_goes_before_the_estimate(reported, blocks):
     found = replica(llm("Llama-3.1-8B"), gpu("RTX4090"), **reported)
 
-    assert found.limits.kv_blocks == blocks
+    assert found.engine.kv_blocks == blocks
     assert found.kv_source == "reported by the engine"
 
 
@@ -134,8 +134,8 @@ def test_the_longest_request_is_what_llm_and_memory_allow():
     roomy = replica(llm("Llama-2-7B"), gpu("H200"))
     tight = replica(llm("Llama-3.1-8B"), gpu("RTX4090"), reported_kv_blocks=2588)
 
-    assert roomy.limits.max_model_len == 4096
-    assert tight.limits.max_model_len == 2587 * 16
+    assert roomy.engine.max_model_len == 4096
+    assert tight.engine.max_model_len == 2587 * 16
 
 
 def test_an_llm_that_does_not_fit_is_refused_with_its_numbers():
@@ -226,4 +226,4 @@ def test_a_deployment_of_nothing_is_refused():
 )
 def test_limits_that_hold_nothing_are_refused(field, value):
     with pytest.raises(InputError, match=field):
-        replace(EngineLimits(), **{field: value})
+        replace(EngineSettings(), **{field: value})

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import capplan
-from capplan.deployment import Deployment, EngineLimits, Replica
+from capplan.deployment import Deployment, EngineSettings, Replica
 from capplan.fleet.gpu import Gpu
 from capplan.fleet.price import Price
 from capplan.fleet.quotes import Quote
@@ -21,7 +21,7 @@ from capplan.report.write_schedule import ITERATION_COLUMNS, REQUEST_COLUMNS
 
 FILE = Path(capplan.__file__).parent / "nomenclature.csv"
 
-TABLES = (Gpu, Price, Quote, Architecture, MemoryBudget, EngineLimits, Replica)
+TABLES = (Gpu, Price, Quote, Architecture, MemoryBudget, EngineSettings, Replica)
 TABLES += (Deployment, Cost, CostLine, TpOption, TpRow, TpSearch, TpScaling)
 TABLES += (Candidate, Plan, Probe, Series, Assumption)
 

@@ -9,10 +9,10 @@ from capplan.cli.notices import say_if_compiling
 from capplan.cli.options import with_settings
 from capplan.cli.scenario import request_from
 from capplan.errors import InputError
-from capplan.planning.request import PlanRequest
+from capplan.planning.settings import PlanSettings
 
 
-@with_settings(PlanRequest, without=("rate",))
+@with_settings(PlanSettings, without=("rate",))
 def demand_command(
     scenario: Annotated[
         Path | None,
@@ -35,10 +35,10 @@ def demand_command(
     **settings: Any,
 ) -> int:
     """Plan for several rates and fit Aladdin's Eq. 7: replicas = ⌈k5 · rate + c5⌉."""
-    request = request_from(PlanRequest, scenario, settings)
+    request = request_from(PlanSettings, scenario, settings)
     simulated, extrapolated = _rates("--rates", rates), _rates("--at", at)
     say_if_compiling()
-    from capplan.report.files import check_folder
+    from capplan.files import check_folder
 
     if request.out is not None:
         check_folder(request.out)

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from capplan.deployment import EngineLimits, default_limits, replica
+from capplan.deployment import EngineSettings, default_engine_settings, replica
 from capplan.errors import CapplanWarning, InputError
 
 if TYPE_CHECKING:
+    from capplan.calibration.served_fit import ServedFit
     from capplan.latency.fitted_profile import Identity
     from capplan.latency.served_run import ServedRun
-    from capplan.planning.served_fit import ServedFit
 
 Settings = dict[str, int | bool | None]
-"""Fields of EngineLimits as given; None where they were not."""
+"""Fields of EngineSettings as given; None where they were not."""
 
 _MEANINGS = {
     "fixed_s": "each iteration",
@@ -36,20 +36,20 @@ def fit_served_run(
     plot: Path | None,
 ) -> None:
     """Find the iteration time behind a served run, write the profile and say it."""
+    from capplan.calibration.served_fit import fit_served
     from capplan.latency.profile_file import save_profile
-    from capplan.planning.served_fit import fit_served
 
-    limits, kv_source = served_limits(identity, settings)
+    engine, kv_source = served_engine(identity, settings)
     identity = identity._replace(
         source=f"{identity.source} ({run.source})",
-        kv_tokens=_reported_kv_tokens(identity, limits, settings),
+        kv_tokens=_reported_kv_tokens(identity, engine, settings),
     )
     # Messages name the file rather than the tool.
     fitted = fit_served(
-        run._replace(source=str(path)), limits, identity, kv_source=kv_source
+        run._replace(source=str(path)), engine, identity, kv_source=kv_source
     )
     save_profile(fitted.profile, out)
-    _print(run, limits, kv_source, fitted)
+    _print(run, engine, kv_source, fitted)
     typer.echo(f"{fitted.profile.name} → {out}")
     if plot:
         from capplan.latency.plots import write_plot
@@ -58,7 +58,9 @@ def fit_served_run(
         typer.echo(f"plot: {plot}")
 
 
-def served_limits(identity: "Identity", settings: Settings) -> tuple[EngineLimits, str]:
+def served_engine(
+    identity: "Identity", settings: Settings
+) -> tuple[EngineSettings, str]:
     """Return the limits of the engine that served, and where its KV blocks are from.
 
     What is not given is what ``vllm serve`` chooses for the GPU, prefix caching on;
@@ -84,14 +86,14 @@ def served_limits(identity: "Identity", settings: Settings) -> tuple[EngineLimit
                 f"{error}; what vllm serve chooses is known for GPUs of the catalog: "
                 f"give {flags}"
             ) from None
-        limits = EngineLimits(**given)
+        engine = EngineSettings(**given)
     else:
-        limits = default_limits(gpu, **given)
+        engine = default_engine_settings(gpu, **given)
     if "kv_blocks" in given:
-        return limits, "given"
+        return engine, "given"
     if identity.kv_tokens is not None:
-        blocks = identity.kv_tokens // limits.block_size
-        return replace(limits, kv_blocks=blocks), "given as tokens"
+        blocks = identity.kv_tokens // engine.block_size
+        return replace(engine, kv_blocks=blocks), "given as tokens"
     try:
         gpu, llm = find_gpu(identity.gpu), find_llm(identity.llm)
     except InputError as error:
@@ -100,24 +102,24 @@ def served_limits(identity: "Identity", settings: Settings) -> tuple[EngineLimit
             "--kv-blocks or --kv-tokens as the engine logged it"
         ) from None
     quantization = identity.quantization
-    engine = replica(
+    built = replica(
         llm,
         gpu,
         identity.tp,
-        limits,
+        engine,
         weight_dtype=None if quantization == "none" else quantization,
         kv_dtype="fp8" if identity.kv_dtype.startswith("fp8") else "bf16",
     )
-    blocks = engine.limits.kv_blocks
+    blocks = built.engine.kv_blocks
     warnings.warn(
-        f"--kv-blocks is not given: {blocks:,} of {limits.block_size} tokens are "
+        f"--kv-blocks is not given: {blocks:,} of {engine.block_size} tokens are "
         f"estimated for {llm.name} on {gpu.name}, TP {identity.tp}; the engine logs "
         "what it has",
         CapplanWarning,
         stacklevel=2,
     )
     # The longest request is what the engine took, not what the catalog says.
-    return replace(limits, kv_blocks=blocks), "estimated"
+    return replace(engine, kv_blocks=blocks), "estimated"
 
 
 def _flag(name: str) -> str:
@@ -125,31 +127,31 @@ def _flag(name: str) -> str:
 
 
 def _reported_kv_tokens(
-    identity: "Identity", limits: EngineLimits, settings: Settings
+    identity: "Identity", engine: EngineSettings, settings: Settings
 ) -> int | None:
     if settings["kv_blocks"] is not None:
-        return limits.kv_blocks * limits.block_size
+        return engine.kv_blocks * engine.block_size
     return identity.kv_tokens
 
 
 def _print(
-    run: "ServedRun", limits: EngineLimits, kv_source: str, fitted: "ServedFit"
+    run: "ServedRun", engine: EngineSettings, kv_source: str, fitted: "ServedFit"
 ) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from capplan.planning.calibrate import NAMES
+    from capplan.calibration.calibrate import NAMES
 
     found = fitted.calibration
     console = Console()
     failed = f", {run.failed} failed" if run.failed else ""
     console.print(
         f"{len(found.fitted_rows)} of {len(run.arrival_s)} served requests fitted"
-        f"{failed}; simulated with {limits.max_num_batched_tokens:,} tokens and "
-        f"{limits.max_num_seqs:,} requests an iteration, {limits.kv_blocks:,} KV "
-        f"blocks of {limits.block_size} tokens ({kv_source}), "
-        f"async scheduling {_on(limits.async_scheduling)}, "
-        f"prefix caching {_on(limits.prefix_caching)}",
+        f"{failed}; simulated with {engine.max_num_batched_tokens:,} tokens and "
+        f"{engine.max_num_seqs:,} requests an iteration, {engine.kv_blocks:,} KV "
+        f"blocks of {engine.block_size} tokens ({kv_source}), "
+        f"async scheduling {_on(engine.async_scheduling)}, "
+        f"prefix caching {_on(engine.prefix_caching)}",
         highlight=False,
     )
     coefficients = Table("coefficient", "of", "µs", "± standard error", "")

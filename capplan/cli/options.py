@@ -7,13 +7,13 @@ from typing import Annotated, Any, get_args, get_origin
 
 import typer
 
-from capplan.planning.request import PlanRequest
+from capplan.planning.settings import PlanSettings
 
 _REPEATED = frozenset({"slo", "price"})
 
 
 def with_settings(
-    model: type[PlanRequest], without: tuple[str, ...] = ()
+    model: type[PlanSettings], without: tuple[str, ...] = ()
 ) -> Callable[[Callable[..., int]], Callable[..., int]]:
     """Give a command one flag for every field of a request.
 
@@ -44,7 +44,7 @@ def with_settings(
     return decorate
 
 
-def _flag(model: type[PlanRequest], name: str) -> inspect.Parameter:
+def _flag(model: type[PlanSettings], name: str) -> inspect.Parameter:
     field = model.model_fields[name]
     shown = field.json_schema_extra
     assert isinstance(shown, dict)

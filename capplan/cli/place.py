@@ -7,7 +7,7 @@ import typer
 
 from capplan.cli.options import with_settings
 from capplan.cli.scenario import request_from
-from capplan.planning.request import PlanRequest
+from capplan.planning.settings import PlanSettings
 
 INFEASIBLE = 3
 _PLACEMENT = "Placement"
@@ -28,7 +28,7 @@ _UNUSED = (
 )
 
 
-@with_settings(PlanRequest, without=_UNUSED)
+@with_settings(PlanSettings, without=_UNUSED)
 def place_command(
     snapshot: Annotated[
         Path | None,
@@ -107,14 +107,14 @@ def place_command(
 
     Exit code 0: placed; 2: wrong input; 3: no placement within --max-replicas.
     """
-    from capplan.report.files import check_folder
+    from capplan.files import check_folder
     from capplan.units import parse_duration_s
 
     if out is not None:
         check_folder(out)
     moment_s = None if at == "peak" else parse_duration_s(at)
     heartbeat_s, limit_s = parse_duration_s(heartbeat), parse_duration_s(time_limit)
-    request = request_from(PlanRequest, None, settings)
+    request = request_from(PlanSettings, None, settings)
     from capplan.planning.placing import Moment, export_problem, placed, problem_at
     from capplan.report.terminal import console
     from capplan.report.write_placement import print_placement, write_placement

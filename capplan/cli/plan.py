@@ -8,12 +8,12 @@ import typer
 from capplan.cli.notices import say_if_compiling
 from capplan.cli.options import with_settings
 from capplan.cli.scenario import request_from
-from capplan.planning.request import PlanRequest
+from capplan.planning.settings import PlanSettings
 
 INFEASIBLE = 3
 
 
-@with_settings(PlanRequest)
+@with_settings(PlanSettings)
 def plan_command(
     scenario: Annotated[
         Path | None,
@@ -29,9 +29,10 @@ def plan_command(
 
     Exit code 0: there is an answer; 2: wrong input; 3: nothing can meet the SLO.
     """
-    request = request_from(PlanRequest, scenario, settings)
+    request = request_from(PlanSettings, scenario, settings)
     say_if_compiling()
-    from capplan.report.files import check_folder, write_plan
+    from capplan.files import check_folder
+    from capplan.report.files import write_plan
 
     if request.out is not None:
         check_folder(request.out)

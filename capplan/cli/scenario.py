@@ -6,12 +6,12 @@ from typing import Any, TypeVar
 import yaml
 
 from capplan.errors import InputError
-from capplan.planning.request import PlanRequest, SettingError, nearest_setting
+from capplan.planning.settings import PlanSettings, SettingError, nearest_setting
 
 _PATHS = ("trace", "workload", "tokenizer", "llm", "prices", "profiles")
 _ONE_OF = ("trace", "workload")
 
-Request = TypeVar("Request", bound=PlanRequest)
+Request = TypeVar("Request", bound=PlanSettings)
 
 
 def request_from(
@@ -46,7 +46,7 @@ def request_from(
         raise
 
 
-def read_scenario(model: type[PlanRequest], path: Path) -> dict[str, Any]:
+def read_scenario(model: type[PlanSettings], path: Path) -> dict[str, Any]:
     """Return the settings of a scenario file; paths are taken from where it lies.
 
     Raises

@@ -8,7 +8,7 @@ import typer
 from capplan.cli.options import with_settings
 from capplan.cli.plan import INFEASIBLE
 from capplan.cli.scenario import request_from
-from capplan.planning.request import PlanRequest
+from capplan.planning.settings import PlanSettings
 
 _WITHOUT = (
     "rate",
@@ -25,7 +25,7 @@ _WITHOUT = (
 )
 
 
-@with_settings(PlanRequest, without=_WITHOUT)
+@with_settings(PlanSettings, without=_WITHOUT)
 def search_command(
     scenario: Annotated[
         Path | None,
@@ -42,8 +42,8 @@ def search_command(
     Aladdin's Eq. 5 and 6: decode only, at the largest batch that KV and TPOT
     allow. Exit code 3 when none can serve.
     """
-    request = request_from(PlanRequest, scenario, settings)
-    from capplan.report.files import check_folder
+    request = request_from(PlanSettings, scenario, settings)
+    from capplan.files import check_folder
 
     if request.out is not None:
         check_folder(request.out)

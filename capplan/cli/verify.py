@@ -9,8 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
+from capplan.bounds.certificate import Reproduce, check_document
 from capplan.errors import InputError
-from capplan.placement.certificate import Reproduce, check_document
 
 REFUSED = 1
 _REPRODUCTION = "capplan.planning.reproduce"

@@ -1,8 +1,8 @@
 """What a plan rests on, with where each figure is from and how it was had."""
 
 from capplan.planning.configuration import Configuration, Excluded
-from capplan.planning.request import PlanRequest
 from capplan.planning.result import Assumption, Candidate
+from capplan.planning.settings import PlanSettings
 from capplan.units import format_bytes
 from capplan.workload.trace import Trace
 
@@ -15,7 +15,7 @@ _HOW = {
 
 
 def assumptions(
-    request: PlanRequest,
+    request: PlanSettings,
     trace: Trace,
     candidates: list[Candidate],
     tried: list[Configuration | Excluded],
@@ -68,7 +68,7 @@ def _memory(one: Configuration) -> list[Assumption]:
     return [
         Assumption(
             f"KV capacity, {_name(one)}",
-            f"{one.limits.kv_blocks:,} blocks of {one.limits.block_size} tokens; "
+            f"{one.engine.kv_blocks:,} blocks of {one.engine.block_size} tokens; "
             f"weights {format_bytes(budget.weight_bytes)} a GPU",
             "reported by the engine"
             if reported
@@ -94,7 +94,7 @@ def _prices(tried: list[Configuration | Excluded]) -> list[Assumption]:
     return list(found.values())
 
 
-def _engine(request: PlanRequest) -> Assumption:
+def _engine(request: PlanSettings) -> Assumption:
     set_by_user = [
         f"{name}={getattr(request, name)}"
         for name in (

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from capplan.placement.bounds import Bound
+from capplan.bounds.lower_bound import Bound
 from capplan.planning.configuration import Configuration
 from capplan.planning.cost import cost
 from capplan.planning.fewest_replicas import (
@@ -15,7 +15,7 @@ from capplan.planning.fewest_replicas import (
     fewest_replicas,
     probe,
 )
-from capplan.planning.question import Question
+from capplan.planning.inputs import PlanInputs
 from capplan.planning.result import Candidate
 from capplan.planning.unbatched import too_slow, unbatched
 from capplan.simulator.simulate import oversized
@@ -57,15 +57,15 @@ def promise(prospect: Prospect) -> tuple[float, int, str, int]:
     return (np.inf if usd is None else usd, prospect.gpu_count, one.gpu, one.tp)
 
 
-def cannot_serve(question: Question, one: Configuration) -> str | None:
+def cannot_serve(question: PlanInputs, one: Configuration) -> str | None:
     """Return why no number of replicas of a configuration serves, or None."""
-    too_large = oversized(question.trace, one.limits)
+    too_large = oversized(question.trace, one.engine)
     if too_large.any():
         return (
             f"{int(too_large.sum()):,} requests do not fit a replica, which holds "
-            f"{one.limits.kv_capacity_tokens:,} tokens"
+            f"{one.engine.kv_capacity_tokens:,} tokens"
         )
-    alone = unbatched(question.trace, one.tables, one.limits)
+    alone = unbatched(question.trace, one.tables, one.engine)
     return too_slow(question.trace, alone, question.slo)
 
 
@@ -107,7 +107,7 @@ def candidate(one: Configuration, status: str, **found: Any) -> Candidate:
             one.tp,
             status,
             price=one.price,
-            limits=one.limits,
+            engine=one.engine,
             profile_note=one.note,
             latency_error=errors,
         ),
@@ -128,13 +128,13 @@ def pruned(prospect: Prospect, reason: str) -> Candidate:
 
 
 def judge(
-    question: Question, one: Configuration, replica_count: int, router: str
+    question: PlanInputs, one: Configuration, replica_count: int, router: str
 ) -> Probed:
     """Simulate one replica count of a configuration."""
     return probe(
         question.trace,
         one.tables,
-        one.limits,
+        one.engine,
         replica_count,
         question.slo,
         warmup_s=question.warmup_s,
@@ -143,7 +143,9 @@ def judge(
     )
 
 
-def solved(question: Question, prospect: Prospect) -> tuple[Candidate, tuple[str, ...]]:
+def solved(
+    question: PlanInputs, prospect: Prospect
+) -> tuple[Candidate, tuple[str, ...]]:
     """Return the candidate that a prospect turns out to be, and what to know of it."""
     one = prospect.configuration
     at_least = max(1, prospect.bound.replica_count)
@@ -192,7 +194,7 @@ def solved(question: Question, prospect: Prospect) -> tuple[Candidate, tuple[str
         replica_count=count,
         gpu_count=count * one.tp,
         router=chosen.router,
-        limits=chosen.configuration.limits,
+        engine=chosen.configuration.engine,
         lower_bound_gpu_count=prospect.gpu_count,
         bound=prospect.bound,
         bound_note=prospect.bound.note,
@@ -220,11 +222,11 @@ class _Variant(NamedTuple):
     router: str
 
 
-def _judge(question: Question, variant: _Variant, replica_count: int) -> Probed:
+def _judge(question: PlanInputs, variant: _Variant, replica_count: int) -> Probed:
     return judge(question, variant.configuration, replica_count, variant.router)
 
 
-def _variants(question: Question, one: Configuration) -> list[_Variant]:
+def _variants(question: PlanInputs, one: Configuration) -> list[_Variant]:
     """Return the ways to run a configuration, the plain one first.
 
     A smaller token budget keeps long prompts from stretching the iterations that
@@ -234,13 +236,13 @@ def _variants(question: Question, one: Configuration) -> list[_Variant]:
     variants = [_Variant(one, router) for router in question.routers]
     if question.request.tune:
         for budget in _BUDGETS:
-            if budget >= one.limits.max_num_batched_tokens:
+            if budget >= one.engine.max_num_batched_tokens:
                 continue
-            seqs = min(one.limits.max_num_seqs, budget)
-            limits = replace(
-                one.limits, max_num_batched_tokens=budget, max_num_seqs=seqs
+            seqs = min(one.engine.max_num_seqs, budget)
+            engine = replace(
+                one.engine, max_num_batched_tokens=budget, max_num_seqs=seqs
             )
-            variants.append(_Variant(replace(one, limits=limits), question.routers[0]))
+            variants.append(_Variant(replace(one, engine=engine), question.routers[0]))
     return variants
 
 
@@ -275,7 +277,7 @@ def _costs(trace: Trace, one: Configuration, count: int) -> dict[str, float | No
     }
 
 
-def _doubts(question: Question, name: str, passing: Probed) -> tuple[str, ...]:
+def _doubts(question: PlanInputs, name: str, passing: Probed) -> tuple[str, ...]:
     """Return what to know where chance may have decided."""
     low = passing.probe.slo_attainment_interval[0]
     if low >= question.slo.attainment:
@@ -294,5 +296,5 @@ def _extrapolations(one: Configuration, passing: Probed) -> tuple[str, ...]:
     times = passing.simulation.times
     batch = int(np.ceil(passing.simulation.series.batch_requests.max()))
     context = int((times.prompt_tokens + times.output_tokens).max())
-    chunk = int(min(times.prompt_tokens.max(), one.limits.max_num_batched_tokens))
+    chunk = int(min(times.prompt_tokens.max(), one.engine.max_num_batched_tokens))
     return tuple(one.profile.beyond_range(batch, context, chunk))

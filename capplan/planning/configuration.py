@@ -8,9 +8,9 @@ from typing import Any
 
 from capplan.deployment import (
     DoesNotFitError,
-    EngineLimits,
+    EngineSettings,
     Replica,
-    default_limits,
+    default_engine_settings,
     replica,
 )
 from capplan.errors import ExtrapolationWarning, InputError, ProfileError
@@ -27,7 +27,7 @@ from capplan.llm.architecture import Architecture
 from capplan.llm.catalog import llm as find_llm
 from capplan.llm.catalog import twins
 from capplan.llm.memory import DEFAULT_UTILIZATION
-from capplan.planning.request import PlanRequest
+from capplan.planning.settings import PlanSettings
 from capplan.units import parse_usd_per_h
 
 _ENGINE_SETTINGS = (
@@ -47,7 +47,7 @@ class Configuration:
     ----------
     gpu, tp
         GPU type and tensor-parallel degree.
-    limits
+    engine
         Engine settings with the KV blocks filled in.
     tables
         Iteration time.
@@ -61,7 +61,7 @@ class Configuration:
 
     gpu: str
     tp: int
-    limits: EngineLimits
+    engine: EngineSettings
     tables: LatencyTables
     price: Price | None
     profile: Profile | None
@@ -84,7 +84,7 @@ class Excluded:
     reason: str
 
 
-def configurations(request: PlanRequest) -> Iterator[Configuration | Excluded]:
+def configurations(request: PlanSettings) -> Iterator[Configuration | Excluded]:
     """Return what can be tried, in the order of GPUs and TP degrees asked for.
 
     Raises
@@ -115,7 +115,7 @@ def configurations(request: PlanRequest) -> Iterator[Configuration | Excluded]:
             yield _configuration(request, llm, gpu, tp, cost)
 
 
-def given_outright(request: PlanRequest) -> Configuration | None:
+def given_outright(request: PlanSettings) -> Configuration | None:
     """Return the configuration of a request that names neither LLM nor GPU.
 
     It needs an iteration cost and KV blocks given outright; None when either is
@@ -125,15 +125,15 @@ def given_outright(request: PlanRequest) -> Configuration | None:
         return None
     settings = {name: getattr(request, name) for name in _ENGINE_SETTINGS}
     settings["kv_blocks"] = request.kv_blocks
-    limits = EngineLimits(
+    engine = EngineSettings(
         **{name: value for name, value in settings.items() if value is not None}
     )
     tp = request.tp[0] if request.tp else 1
-    tables = _tables(request, None, limits)
-    return Configuration("", tp, limits, tables, None, None, None)
+    tables = _tables(request, None, engine)
+    return Configuration("", tp, engine, tables, None, None, None)
 
 
-def _folders(request: PlanRequest) -> list[Path]:
+def _folders(request: PlanSettings) -> list[Path]:
     if not request.profiles:
         return []
     folder = Path(request.profiles)
@@ -142,13 +142,13 @@ def _folders(request: PlanRequest) -> list[Path]:
     return [folder]
 
 
-def _own_profile(request: PlanRequest) -> Profile | None:
+def _own_profile(request: PlanSettings) -> Profile | None:
     if request.profiles and Path(request.profiles).is_file():
         return load_profile(Path(request.profiles))
     return None
 
 
-def _profiled(request: PlanRequest, llm: Architecture) -> list[tuple[str, int]]:
+def _profiled(request: PlanSettings, llm: Architecture) -> list[tuple[str, int]]:
     own = _own_profile(request)
     if own is not None:
         return [(own.gpu, own.tp)]
@@ -177,13 +177,13 @@ def _listed(name: str, profiled: Iterable[str]) -> Gpu | str:
 
 
 def _profiled_tps(
-    request: PlanRequest, llm: Architecture, gpu: Gpu | str
+    request: PlanSettings, llm: Architecture, gpu: Gpu | str
 ) -> tuple[int, ...]:
     name = gpu if isinstance(gpu, str) else gpu.name
     return tuple(sorted({tp for at, tp in _profiled(request, llm) if at == name}))
 
 
-def _price(request: PlanRequest, gpu: Gpu, profiled: Iterable[str]) -> Price | None:
+def _price(request: PlanSettings, gpu: Gpu, profiled: Iterable[str]) -> Price | None:
     overrides = parse_price_overrides(
         f"{name}={text}"
         for name, text in request.price.items()
@@ -193,7 +193,7 @@ def _price(request: PlanRequest, gpu: Gpu, profiled: Iterable[str]) -> Price | N
 
 
 def _unlisted(
-    request: PlanRequest, llm: Architecture, gpu: str, tp: int
+    request: PlanSettings, llm: Architecture, gpu: str, tp: int
 ) -> Configuration | Excluded:
     """Return a configuration of a machine that only its profile knows.
 
@@ -208,15 +208,15 @@ def _unlisted(
         return Excluded(gpu, tp, f"{reason}; give --kv-blocks")
     settings = _settings(request, profile)
     blocks = request.kv_blocks or int(profile.meta["kv_blocks"])
-    limits = EngineLimits(**{**settings, "kv_blocks": blocks})
+    engine = EngineSettings(**{**settings, "kv_blocks": blocks})
     cost = None
     if gpu in request.price:
         cost = Price(parse_usd_per_h(request.price[gpu]), "given by the user")
-    tables = _tables(request, profile, limits)
-    return Configuration(gpu, tp, limits, tables, cost, profile, None)
+    tables = _tables(request, profile, engine)
+    return Configuration(gpu, tp, engine, tables, cost, profile, None)
 
 
-def _settings(request: PlanRequest, profile: Profile | None) -> dict[str, Any]:
+def _settings(request: PlanSettings, profile: Profile | None) -> dict[str, Any]:
     """Return the engine's settings as asked, else as a profile was measured with.
 
     What an engine reported of its KV holds for the settings it then had.
@@ -229,12 +229,12 @@ def _settings(request: PlanRequest, profile: Profile | None) -> dict[str, Any]:
 
 
 def _configuration(
-    request: PlanRequest, llm: Architecture, gpu: Gpu, tp: int, cost: Price | None
+    request: PlanSettings, llm: Architecture, gpu: Gpu, tp: int, cost: Price | None
 ) -> Configuration | Excluded:
     profile = _profile(request, llm, gpu.name, tp)
-    limits = default_limits(gpu, **_settings(request, profile))
+    engine = default_engine_settings(gpu, **_settings(request, profile))
     try:
-        one = _replica(request, llm, gpu, tp, limits, profile)
+        one = _replica(request, llm, gpu, tp, engine, profile)
     except DoesNotFitError as error:
         return Excluded(gpu.name, tp, error.reason)
     if profile is None and request.latency_ms is None:
@@ -256,8 +256,8 @@ def _configuration(
     return Configuration(
         gpu=gpu.name,
         tp=tp,
-        limits=one.limits,
-        tables=_tables(request, profile, one.limits),
+        engine=one.engine,
+        tables=_tables(request, profile, one.engine),
         price=cost,
         profile=profile,
         replica=one,
@@ -265,7 +265,7 @@ def _configuration(
 
 
 def _profile(
-    request: PlanRequest, llm: Architecture, gpu: str, tp: int
+    request: PlanSettings, llm: Architecture, gpu: str, tp: int
 ) -> Profile | None:
     if request.latency_ms is not None:
         return None
@@ -285,11 +285,11 @@ def _profile(
 
 
 def _replica(
-    request: PlanRequest,
+    request: PlanSettings,
     llm: Architecture,
     gpu: Gpu,
     tp: int,
-    limits: EngineLimits,
+    engine: EngineSettings,
     profile: Profile | None,
 ) -> Replica:
     utilization = request.gpu_memory_utilization
@@ -297,7 +297,7 @@ def _replica(
         llm,
         gpu,
         tp,
-        limits,
+        engine,
         gpu_memory_utilization=(
             DEFAULT_UTILIZATION if utilization is None else utilization
         ),
@@ -308,16 +308,16 @@ def _replica(
 
 
 def _tables(
-    request: PlanRequest, profile: Profile | None, limits: EngineLimits
+    request: PlanSettings, profile: Profile | None, engine: EngineSettings
 ) -> LatencyTables:
-    tables = _engine_tables(request, profile, limits)
+    tables = _engine_tables(request, profile, engine)
     if request.api_overhead_ms is None:
         return tables
     return tables._replace(request_s=request.api_overhead_ms / 1e3)
 
 
 def _engine_tables(
-    request: PlanRequest, profile: Profile | None, limits: EngineLimits
+    request: PlanSettings, profile: Profile | None, engine: EngineSettings
 ) -> LatencyTables:
     if request.latency_ms is not None:
         c0, ca, cq, cd, ce = (value / 1e3 for value in request.latency_ms)
@@ -327,16 +327,16 @@ def _engine_tables(
             cq,
             cd,
             ce,
-            max_batch=limits.max_num_seqs,
-            max_tokens=limits.max_num_batched_tokens,
+            max_batch=engine.max_num_seqs,
+            max_tokens=engine.max_num_batched_tokens,
         )
     assert profile is not None
     return profile.tables(
-        limits.max_num_seqs, limits.max_num_batched_tokens, sigma=request.latency_sigma
+        engine.max_num_seqs, engine.max_num_batched_tokens, sigma=request.latency_sigma
     )
 
 
-def only_configuration(request: PlanRequest) -> Configuration:
+def only_configuration(request: PlanSettings) -> Configuration:
     """Return the one configuration that is named.
 
     Raises

@@ -9,8 +9,8 @@ from capplan.deployment import gpus_text
 from capplan.errors import InputError
 from capplan.placement.demand_law import DemandLaw, fit_demand_law
 from capplan.planning.plan import plan
-from capplan.planning.request import PlanRequest
 from capplan.planning.result import Candidate
+from capplan.planning.settings import PlanSettings
 
 FEWEST_RATES = 4
 """Rates that the demand law needs."""
@@ -63,7 +63,7 @@ class Demand:
 
 
 def demand(
-    request: PlanRequest,
+    request: PlanSettings,
     rates_per_s: Sequence[float],
     progress: Callable[[str], None] | None = None,
 ) -> Demand:

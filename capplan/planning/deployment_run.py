@@ -6,14 +6,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from capplan.deployment import EngineLimits
+from capplan.deployment import EngineSettings
 from capplan.errors import CapplanWarning
 from capplan.fleet.price import Price
 from capplan.planning.configuration import only_configuration
 from capplan.planning.interrupted import first_requests
-from capplan.planning.request import SimulateRequest
+from capplan.planning.settings import SimulateSettings
 from capplan.planning.traffic import read_requests
-from capplan.simulator.deployed import Stopped
+from capplan.simulator.fleet import Stopped
 from capplan.simulator.metrics import Attainment, attainment, is_stable, warmup_end_s
 from capplan.simulator.simulate import oversized, simulate
 from capplan.simulator.times import Simulation
@@ -35,7 +35,7 @@ class DeploymentRun:
     ----------
     gpu, tp, replica_count
         The deployment; ``gpu`` is empty where the cost was given outright.
-    limits, profile_note, price
+    engine, profile_note, price
         Engine settings, where the iteration time is from, price of one GPU.
     trace
         The requests served.
@@ -62,7 +62,7 @@ class DeploymentRun:
     gpu: str
     tp: int
     replica_count: int
-    limits: EngineLimits
+    engine: EngineSettings
     profile_note: str
     price: Price | None
     trace: Trace
@@ -113,7 +113,7 @@ class DeploymentRun:
 
 
 def simulate_deployment(
-    request: SimulateRequest,
+    request: SimulateSettings,
     progress: RequestProgress | None = None,
     stopped: Stopped | None = None,
 ) -> DeploymentRun:
@@ -150,7 +150,7 @@ def simulate_deployment(
 
 
 def _run(
-    request: SimulateRequest,
+    request: SimulateSettings,
     progress: RequestProgress | None,
     stopped: Stopped | None,
 ) -> DeploymentRun:
@@ -158,7 +158,7 @@ def _run(
     trace, _ = read_requests(request, rng)
     slo = parse_slo(list(request.slo), request.attainment) if request.slo else None
     one = only_configuration(request)
-    too_large = oversized(trace, one.limits)
+    too_large = oversized(trace, one.engine)
     if too_large.any() and request.drop_oversized:
         dropped = int(too_large.sum())
         warnings.warn(
@@ -171,7 +171,7 @@ def _run(
     simulation = simulate(
         trace,
         one.tables,
-        one.limits,
+        one.engine,
         request.replicas,
         router=request.router or "jsq",
         slo=slo,
@@ -187,7 +187,7 @@ def _run(
         gpu=one.gpu,
         tp=one.tp,
         replica_count=request.replicas,
-        limits=one.limits,
+        engine=one.engine,
         profile_note=one.note,
         price=one.price,
         trace=trace,

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from capplan.deployment import EngineLimits
+from capplan.deployment import EngineSettings
 from capplan.latency.contract import LatencyTables
 from capplan.planning.result import Probe
 from capplan.simulator.metrics import Attainment, attainment, is_stable
@@ -32,7 +32,7 @@ class Probed:
 def probe(
     trace: Trace,
     tables: LatencyTables,
-    limits: EngineLimits,
+    engine: EngineSettings,
     replica_count: int,
     slo: Slo,
     *,
@@ -46,7 +46,7 @@ def probe(
     after ``warmup_s``, is at least the target and the backlog does not grow.
     """
     simulation = simulate(
-        trace, tables, limits, replica_count, router=router, slo=slo, seed=seed
+        trace, tables, engine, replica_count, router=router, slo=slo, seed=seed
     )
     found = attainment(simulation, trace, slo, warmup_s)
     stable = is_stable(simulation, warmup_s)

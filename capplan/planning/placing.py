@@ -20,7 +20,7 @@ from capplan.planning.configuration import (
     configurations,
     given_outright,
 )
-from capplan.planning.request import PlanRequest
+from capplan.planning.settings import PlanSettings
 from capplan.planning.traffic import read_requests
 from capplan.workload.slo import RequestSlo, parse_slo
 
@@ -51,7 +51,7 @@ class Moment:
     knobs: dict[str, Any] = field(default_factory=dict)
 
 
-def problem_at(request: PlanRequest, moment: Moment) -> PlacementProblem:
+def problem_at(request: PlanSettings, moment: Moment) -> PlacementProblem:
     """Return the placement problem that is asked for.
 
     Raises
@@ -72,17 +72,17 @@ def problem_at(request: PlanRequest, moment: Moment) -> PlacementProblem:
     return _cut(request, moment, _template(request), slo, knobs)
 
 
-def _template(request: PlanRequest) -> PlacementReplica:
+def _template(request: PlanSettings) -> PlacementReplica:
     one = given_outright(request) or _only(request)
     return replica_of_tables(
         one.tables,
-        one.limits.kv_capacity_tokens,
-        block_tokens=one.limits.block_size,
-        max_batch=one.limits.max_num_seqs,
+        one.engine.kv_capacity_tokens,
+        block_tokens=one.engine.block_size,
+        max_batch=one.engine.max_num_seqs,
     )
 
 
-def _only(request: PlanRequest) -> Configuration:
+def _only(request: PlanSettings) -> Configuration:
     tried = list(configurations(request))
     if len(tried) != 1:
         names = ", ".join(f"{one.gpu} TP {one.tp}" for one in tried)
@@ -97,7 +97,7 @@ def _only(request: PlanRequest) -> Configuration:
 
 
 def _cut(
-    request: PlanRequest,
+    request: PlanSettings,
     moment: Moment,
     template: PlacementReplica,
     slo: RequestSlo,

@@ -19,13 +19,13 @@ from capplan.planning.candidates import (
     solved,
 )
 from capplan.planning.configuration import Configuration, Excluded
-from capplan.planning.deciding_heartbeat import DecidingHeartbeat, deciding_heartbeat
 from capplan.planning.executors import executor
+from capplan.planning.inputs import PlanInputs, ask, asked, configuration_of, method
+from capplan.planning.peak_heartbeat import PeakHeartbeat, peak_heartbeat
 from capplan.planning.proof import bound_of, certificate_of
-from capplan.planning.question import Question, ask, asked, configuration_of, method
-from capplan.planning.request import PlanRequest
 from capplan.planning.result import Candidate, Plan
-from capplan.simulator.simulate import PolicySettings, check_limits
+from capplan.planning.settings import PlanSettings
+from capplan.simulator.simulate import PolicySettings, check_engine
 from capplan.workload.slo import Slo
 from capplan.workload.trace import Trace
 
@@ -38,7 +38,7 @@ Progress = Callable[[str], None]
 """Called with what is being worked on."""
 
 
-def plan(request: PlanRequest, progress: Progress | None = None) -> Plan:
+def plan(request: PlanSettings, progress: Progress | None = None) -> Plan:
     """Return the fewest replicas of each configuration, and the best of them.
 
     Parameters
@@ -74,7 +74,7 @@ def plan(request: PlanRequest, progress: Progress | None = None) -> Plan:
     )
 
 
-def _plan(request: PlanRequest, progress: Progress) -> Plan:
+def _plan(request: PlanSettings, progress: Progress) -> Plan:
     progress("reading the requests")
     question, tried = ask(request)
     done, prospects = _bounded(question, tried, progress)
@@ -92,7 +92,7 @@ def _plan(request: PlanRequest, progress: Progress) -> Plan:
 
 
 def _bounded(
-    question: Question, tried: list[Configuration | Excluded], progress: Progress
+    question: PlanInputs, tried: list[Configuration | Excluded], progress: Progress
 ) -> tuple[list[Candidate], list[Prospect]]:
     """Return the configurations that cannot serve, and the others with their bounds."""
     done: list[Candidate] = []
@@ -103,7 +103,7 @@ def _bounded(
                 Candidate(one.gpu, one.tp, "infeasible", infeasible_reason=one.reason)
             )
             continue
-        check_limits(one.limits)
+        check_engine(one.engine)
         reason = cannot_serve(question, one)
         if reason is not None:
             done.append(candidate(one, "infeasible", infeasible_reason=reason))
@@ -114,7 +114,7 @@ def _bounded(
 
 
 def _simulated(
-    question: Question,
+    question: PlanInputs,
     before: list[Candidate],
     prospects: list[Prospect],
     progress: Progress,
@@ -146,15 +146,15 @@ def _simulated(
 
 
 def _placement(
-    question: Question,
+    question: PlanInputs,
     best: Candidate,
     tried: list[Configuration | Excluded],
     solver: str,
-) -> DecidingHeartbeat | None:
+) -> PeakHeartbeat | None:
     """Return what an exact placement says of the best configuration."""
     one = configuration_of(tried, best.gpu, best.tp)
     settings = PolicySettings()
-    return deciding_heartbeat(
+    return peak_heartbeat(
         one,
         question.trace,
         question.slo,
@@ -166,7 +166,7 @@ def _placement(
 
 
 def _answer(
-    question: Question,
+    question: PlanInputs,
     done: list[Candidate],
     tried: list[Configuration | Excluded],
 ) -> Plan:
@@ -205,8 +205,8 @@ def _usd(one: Candidate) -> float:
 
 def _slo_text(slo: Slo, trace: Trace) -> str:
     if len(trace.class_names) == 1:
-        return str(slo.limits(trace.class_names[0]))
-    return "; ".join(f"{name}: {slo.limits(name)}" for name in trace.class_names)
+        return str(slo.of_class(trace.class_names[0]))
+    return "; ".join(f"{name}: {slo.of_class(name)}" for name in trace.class_names)
 
 
 def _shared_limits_s(slo: Slo, trace: Trace) -> dict[str, float]:

@@ -3,14 +3,14 @@
 from dataclasses import asdict
 from typing import Any
 
-from capplan.placement.bounds import Bound, lower_bound
-from capplan.placement.certificate import COLUMNS, Inputs, certificate
+from capplan.bounds.certificate import COLUMNS, Inputs, certificate
+from capplan.bounds.lower_bound import Bound, lower_bound
 from capplan.planning.configuration import Configuration, Excluded
-from capplan.planning.question import Question, configuration_of
+from capplan.planning.inputs import PlanInputs, configuration_of
 from capplan.planning.result import Candidate
 
 
-def bound_inputs(question: Question, one: Configuration) -> Inputs:
+def bound_inputs(question: PlanInputs, one: Configuration) -> Inputs:
     """Return all that the lower bound of a configuration rests on.
 
     Requests of the warm-up are left out, as they are where attainment is counted.
@@ -19,7 +19,7 @@ def bound_inputs(question: Question, one: Configuration) -> Inputs:
     assert trace.arrival_s is not None
     counted = trace.arrival_s >= question.warmup_s
     limits_s = question.slo.columns(trace.request_class, trace.class_names)
-    cached = trace.prefix_tokens * int(one.limits.prefix_caching)
+    cached = trace.prefix_tokens * int(one.engine.prefix_caching)
     columns = (
         trace.arrival_s,
         trace.prompt_tokens,
@@ -30,29 +30,29 @@ def bound_inputs(question: Question, one: Configuration) -> Inputs:
     return Inputs(
         {name: column[counted] for name, column in zip(COLUMNS, columns, strict=True)},
         one.tables._asdict(),
-        asdict(one.limits),
+        asdict(one.engine),
     )
 
 
-def bound_of(question: Question, one: Configuration) -> Bound:
+def bound_of(question: PlanInputs, one: Configuration) -> Bound:
     """Return the fewest replicas with which any scheduler could do."""
     columns: dict[str, Any] = dict(bound_inputs(question, one).columns)
     return lower_bound(
         **columns,
         attainment=question.slo.attainment,
         tables=one.tables,
-        limits=one.limits,
+        engine=one.engine,
     )
 
 
 def certificate_of(
-    question: Question, best: Candidate, tried: list[Configuration | Excluded]
+    question: PlanInputs, best: Candidate, tried: list[Configuration | Excluded]
 ) -> dict[str, Any]:
     """Return what proves the best candidate."""
     one = configuration_of(tried, best.gpu, best.tp)
     shares = {each.replica_count: each.slo_attainment for each in best.probes}
     assert best.bound is not None
-    assert best.limits is not None
+    assert best.engine is not None
     assert best.replica_count is not None
     return certificate(
         asdict(best.bound),
@@ -64,5 +64,5 @@ def certificate_of(
         gpu=best.gpu,
         tp=best.tp,
         router=best.router,
-        limits=asdict(best.limits),
+        limits=asdict(best.engine),
     )

@@ -5,13 +5,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from capplan.deployment import EngineLimits
+from capplan.bounds.certificate import Reproduction
+from capplan.deployment import EngineSettings
 from capplan.errors import CapplanWarning
-from capplan.placement.certificate import Reproduction
 from capplan.planning.candidates import judge
+from capplan.planning.inputs import ask, configuration_of
 from capplan.planning.proof import bound_inputs
-from capplan.planning.question import ask, configuration_of
-from capplan.planning.request import PlanRequest
+from capplan.planning.settings import PlanSettings
 
 
 def reproduce(document: Mapping[str, Any]) -> Reproduction:
@@ -28,10 +28,10 @@ def reproduce(document: Mapping[str, Any]) -> Reproduction:
     block = document["certificate"]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CapplanWarning)
-        question, tried = ask(PlanRequest(**document["request"]))
+        question, tried = ask(PlanSettings(**document["request"]))
         one = configuration_of(tried, block["gpu"], block["tp"])
         inputs = bound_inputs(question, one)
-    one = replace(one, limits=EngineLimits(**block["limits"]))
+    one = replace(one, engine=EngineSettings(**block["limits"]))
     count = block["replica_count"]
     attained = {
         replicas: judge(question, one, replicas, block["router"])

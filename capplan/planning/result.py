@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from capplan.deployment import EngineLimits
+from capplan.bounds.lower_bound import Bound
+from capplan.deployment import EngineSettings
 from capplan.fleet.price import Price as Price
-from capplan.placement.bounds import Bound
-from capplan.planning.deciding_heartbeat import DecidingHeartbeat
+from capplan.planning.peak_heartbeat import PeakHeartbeat
 from capplan.simulator.times import Series as Series
 
 SCHEMA = "capplan.plan/1"
@@ -74,7 +74,7 @@ class Candidate:
         The bound that shows that it cannot win.
     price
         Unit price with its source.
-    limits
+    engine
         Engine settings simulated.
     profile_note
         How the latency was had: measured here, measured elsewhere, estimated.
@@ -110,7 +110,7 @@ class Candidate:
     infeasible_reason: str | None = None
     pruned_reason: str | None = None
     price: Price | None = None
-    limits: EngineLimits | None = None
+    engine: EngineSettings | None = None
     profile_note: str = ""
     latency_error: dict[str, float] = field(default_factory=dict)
     probes: tuple[Probe, ...] = ()
@@ -200,7 +200,7 @@ class Plan:
     assumptions: tuple[Assumption, ...] = ()
     warnings: tuple[str, ...] = ()
     slo_limits_s: dict[str, float] = field(default_factory=dict)
-    placement: DecidingHeartbeat | None = None
+    placement: PeakHeartbeat | None = None
     request: dict[str, Any] = field(default_factory=dict)
     certificate: dict[str, Any] | None = None
     schema: str = SCHEMA

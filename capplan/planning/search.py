@@ -7,7 +7,7 @@ import numpy as np
 
 from capplan.errors import CapplanWarning
 from capplan.planning.configuration import Configuration, Excluded, configurations
-from capplan.planning.request import PlanRequest
+from capplan.planning.settings import PlanSettings
 from capplan.planning.tp_search import (
     TpOption,
     TpSearch,
@@ -46,7 +46,7 @@ class Search:
     warnings: tuple[str, ...] = ()
 
 
-def search(request: PlanRequest) -> Search:
+def search(request: PlanSettings) -> Search:
     """Return the throughput per GPU of every GPU type and TP degree asked for.
 
     The lengths are those of the workload; its rate does not matter. With SLOs by
@@ -70,7 +70,7 @@ def search(request: PlanRequest) -> Search:
     return replace(answer, warnings=tuple(texts))
 
 
-def _search(request: PlanRequest) -> Search:
+def _search(request: PlanSettings) -> Search:
     any_rate = request.model_copy(update={"rate": request.rate or 1.0})
     trace, _ = read_requests(any_rate, np.random.default_rng(request.seed))
     tried = list(configurations(request))
@@ -94,13 +94,13 @@ def _option(one: Configuration) -> TpOption:
         one.gpu,
         one.tp,
         one.tables,
-        one.limits.kv_capacity_tokens,
-        one.limits.max_num_seqs,
+        one.engine.kv_capacity_tokens,
+        one.engine.max_num_seqs,
         None if one.price is None else one.price.usd_per_gpu_h,
     )
 
 
-def _strictest_tpot_s(request: PlanRequest) -> float:
+def _strictest_tpot_s(request: PlanSettings) -> float:
     if not request.slo:
         return float("inf")
     slo = parse_slo(list(request.slo), request.attainment)

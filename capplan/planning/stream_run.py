@@ -7,13 +7,13 @@ from pathlib import Path
 
 import numpy as np
 
-from capplan.deployment import EngineLimits
+from capplan.deployment import EngineSettings
 from capplan.errors import CapplanWarning, InputError
 from capplan.fleet.price import Price
 from capplan.planning.configuration import only_configuration
 from capplan.planning.deployment_run import PERCENTILES, RequestProgress
-from capplan.planning.request import SimulateRequest
-from capplan.simulator.deployed import Stopped
+from capplan.planning.settings import SimulateSettings
+from capplan.simulator.fleet import Stopped
 from capplan.simulator.histogram import RELATIVE_ERROR
 from capplan.simulator.simulate import oversized
 from capplan.simulator.stream import Finished, simulate_stream
@@ -47,7 +47,7 @@ class StreamRun:
     ----------
     gpu, tp, replica_count
         The deployment; ``gpu`` is empty where the cost was given outright.
-    limits, profile_note, price
+    engine, profile_note, price
         Engine settings, where the iteration time is from, price of one GPU.
     trace_source
         Where the requests come from.
@@ -62,7 +62,7 @@ class StreamRun:
     gpu: str
     tp: int
     replica_count: int
-    limits: EngineLimits
+    engine: EngineSettings
     profile_note: str
     price: Price | None
     trace_source: str
@@ -130,7 +130,7 @@ class StreamRun:
         return self.attainment.attained_count / self.summary.duration_s
 
 
-def is_streamed(request: SimulateRequest) -> bool:
+def is_streamed(request: SimulateSettings) -> bool:
     """Return whether the trace is to be read as it is served.
 
     It is when asked, and for a large plain CSV unless something asked for needs
@@ -162,7 +162,7 @@ def is_streamed(request: SimulateRequest) -> bool:
 
 
 def simulate_streamed(
-    request: SimulateRequest,
+    request: SimulateSettings,
     progress: RequestProgress | None = None,
     stopped: Stopped | None = None,
     on_finished: Finished | None = None,
@@ -202,7 +202,7 @@ def simulate_streamed(
 
 
 def _run(
-    request: SimulateRequest,
+    request: SimulateSettings,
     progress: RequestProgress | None,
     stopped: Stopped | None,
     on_finished: Finished | None,
@@ -221,9 +221,9 @@ def _run(
         )
     about = _about_how_many(path)
     summary = simulate_stream(
-        _chunks(request, one.limits),
+        _chunks(request, one.engine),
         one.tables,
-        one.limits,
+        one.engine,
         request.replicas,
         router=request.router or "jsq",
         slo=slo,
@@ -238,7 +238,7 @@ def _run(
         gpu=one.gpu,
         tp=one.tp,
         replica_count=request.replicas,
-        limits=one.limits,
+        engine=one.engine,
         profile_note=one.note,
         price=one.price,
         trace_source=path,
@@ -247,14 +247,14 @@ def _run(
     )
 
 
-def _chunks(request: SimulateRequest, limits: EngineLimits) -> Iterator[Trace]:
+def _chunks(request: SimulateSettings, engine: EngineSettings) -> Iterator[Trace]:
     """Yield the requests, without those that fit no replica where that is asked."""
     dropped = 0
     for trace in iterate_trace(str(request.trace), _CHUNK_REQUESTS):
         if request.shared_prefix is not None:
             trace = with_shared_prefix(trace, request.shared_prefix)
         if request.drop_oversized:
-            too_large = oversized(trace, limits)
+            too_large = oversized(trace, engine)
             dropped += int(too_large.sum())
             if too_large.all():
                 continue

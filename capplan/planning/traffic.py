@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from capplan.errors import InputError
-from capplan.planning.request import PlanRequest
+from capplan.planning.settings import PlanSettings
 from capplan.simulator.metrics import requests_needed
 from capplan.workload.arrivals import parse_arrivals, rescale, with_arrivals
 from capplan.workload.catalog import open_workload
@@ -23,7 +23,7 @@ _MOST_REQUESTS = 1_000_000
 
 
 def read_requests(
-    request: PlanRequest, rng: np.random.Generator
+    request: PlanSettings, rng: np.random.Generator
 ) -> tuple[Trace, str | None]:
     """Return the requests that are asked for, and the law their times were drawn by.
 
@@ -55,7 +55,7 @@ def read_requests(
     return trace, law
 
 
-def _named(request: PlanRequest) -> Trace:
+def _named(request: PlanSettings) -> Trace:
     name = request.workload
     if request.trace is not None:
         options: dict[str, str] = {}
@@ -109,13 +109,13 @@ def _allowed_stays_s(trace: Trace, slo: Slo) -> np.ndarray:
         rows = trace.request_class == index
         if rows.any():
             mean_tokens = float(trace.output_tokens[rows].mean())
-            stays_s.append(_stay_s(slo.limits(name), mean_tokens))
+            stays_s.append(_stay_s(slo.of_class(name), mean_tokens))
     return np.array(stays_s)
 
 
-def _stay_s(limits: RequestSlo, mean_tokens: float) -> float:
-    by_token_s = limits.ttft_s + limits.tpot_s * (mean_tokens - 1)
-    stay_s = min(limits.e2e_s, by_token_s)
+def _stay_s(slo: RequestSlo, mean_tokens: float) -> float:
+    by_token_s = slo.ttft_s + slo.tpot_s * (mean_tokens - 1)
+    stay_s = min(slo.e2e_s, by_token_s)
     return stay_s if np.isfinite(stay_s) else 0.0
 
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from capplan.deployment import EngineLimits
+from capplan.deployment import EngineSettings
 from capplan.latency.contract import LatencyTables
 from capplan.units import format_duration
 from capplan.workload.slo import Slo
@@ -30,10 +30,10 @@ class Unbatched:
     e2e_s: np.ndarray
 
 
-def unbatched(trace: Trace, tables: LatencyTables, limits: EngineLimits) -> Unbatched:
+def unbatched(trace: Trace, tables: LatencyTables, engine: EngineSettings) -> Unbatched:
     """Return the latency of each request of a trace alone on a replica."""
     prompt, output = trace.prompt_tokens, trace.output_tokens
-    budget = limits.max_num_batched_tokens
+    budget = engine.max_num_batched_tokens
     rest = prompt % budget
     prefill_s = (
         (prompt // budget) * tables.fused_s[budget]

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from capplan.deployment import default_limits, kv_blocks
+from capplan.deployment import default_engine_settings, kv_blocks
 from capplan.errors import InputError
 from capplan.fleet.catalog import gpu as find_gpu
 from capplan.latency.estimate import estimated_profile
@@ -39,10 +39,10 @@ def expected_facts(request: ProfileRequest, tp: int) -> EngineFacts:
     if "engine" in record:
         return facts_from_document(record["engine"])
     llm, gpu, given = find_llm(request.llm), find_gpu(request.gpu), request.options
-    limits = default_limits(gpu, **{name: given.get(name) for name in _LIMITS})
+    engine = default_engine_settings(gpu, **{name: given.get(name) for name in _LIMITS})
     share = given.get("gpu_memory_utilization")
     sharing = {} if share is None else {"gpu_memory_utilization": share}
-    blocks = kv_blocks(llm, gpu, tp, limits, **sharing)
+    blocks = kv_blocks(llm, gpu, tp, engine, **sharing)
     if blocks < 2:
         raise InputError(
             f"{llm.name} leaves no room for KV on {gpu.name} at TP {tp}; use a higher "
@@ -58,14 +58,14 @@ def expected_facts(request: ProfileRequest, tp: int) -> EngineFacts:
         quantization=llm.weight_dtype,
         kv_cache_dtype=str(given.get("kv_cache_dtype", "auto")),
         max_model_len=int(given.get("max_model_len", llm.max_positions)),
-        max_num_batched_tokens=limits.max_num_batched_tokens,
-        max_num_seqs=limits.max_num_seqs,
-        block_size=limits.block_size,
+        max_num_batched_tokens=engine.max_num_batched_tokens,
+        max_num_seqs=engine.max_num_seqs,
+        block_size=engine.block_size,
         kv_blocks=blocks,
         kv_bytes_per_token=llm.kv_bytes_per_token_per_gpu(tp),
         async_scheduling=True,
         layers=llm.layers,
-        graph_batches=graph_batches(limits.max_num_seqs),
+        graph_batches=graph_batches(engine.max_num_seqs),
     )
 
 

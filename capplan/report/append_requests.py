@@ -1,11 +1,6 @@
 """Write the times of requests as they finish, for runs that do not keep them."""
 
-import contextlib
 import csv
-import gzip
-import io
-import os
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import fields
@@ -13,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from capplan.errors import InputError
+from capplan.files import new_file
 from capplan.report.write_schedule import REQUEST_COLUMNS
 from capplan.simulator.times import RequestTimes
 
@@ -30,51 +25,11 @@ def appending(
 
 @contextmanager
 def appended_requests(path: str | Path) -> Iterator[Callable[[np.ndarray], None]]:
-    """Open a file of requests; yield what takes those that have finished.
-
-    The file takes its name when all have been written; after an error there is
-    none.
-
-    Raises
-    ------
-    InputError
-        When the file cannot be written.
-    """
-    path = Path(path)
-    temporary: Path | None = None
-    try:
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        temporary = Path(name)
-        with os.fdopen(handle, "wb") as raw, _text(raw, path) as stream:
-            writer = csv.writer(stream, lineterminator="\n")
-            writer.writerow(APPENDED_COLUMNS)
-            yield lambda done: writer.writerows(_rows(done))
-        umask = os.umask(0)
-        os.umask(umask)
-        temporary.chmod(0o666 & ~umask)
-        os.replace(temporary, path)
-        temporary = None
-    except OSError as error:
-        raise InputError(
-            f"{path}: cannot be written: {error.strerror or error}"
-        ) from None
-    finally:
-        if temporary is not None:
-            with contextlib.suppress(OSError):
-                temporary.unlink()
-
-
-@contextmanager
-def _text(raw: io.BufferedWriter, path: Path) -> Iterator[io.TextIOWrapper]:
-    if path.suffix != ".gz":
-        with io.TextIOWrapper(raw, "utf-8", newline="") as stream:
-            yield stream
-        return
-    with (
-        gzip.GzipFile(filename="", fileobj=raw, mode="wb", mtime=0) as zipped,
-        io.TextIOWrapper(zipped, "utf-8", newline="") as stream,
-    ):
-        yield stream
+    """Open a file of requests; yield what takes those that have finished."""
+    with new_file(path) as stream:
+        writer = csv.writer(stream, lineterminator="\n")
+        writer.writerow(APPENDED_COLUMNS)
+        yield lambda done: writer.writerows(_rows(done))
 
 
 def _rows(done: np.ndarray) -> Iterator[list[object]]:

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from capplan.errors import InputError
+from capplan.files import check_folder
 from capplan.planning.deployment_run import DeploymentRun
-from capplan.planning.request import SimulateRequest
+from capplan.planning.settings import SimulateSettings
 from capplan.planning.stream_run import StreamRun
-from capplan.report.files import check_folder
 from capplan.report.write_run import write_run
 from capplan.report.write_schedule import (
     write_iterations,
@@ -18,7 +18,7 @@ from capplan.report.write_schedule import (
 _FILES = ("record_iterations", "per_request", "trace_events")
 
 
-def check_run_files(request: SimulateRequest) -> None:
+def check_run_files(request: SimulateSettings) -> None:
     """Refuse files that cannot be written, before the work is done.
 
     Raises
@@ -38,7 +38,7 @@ def check_run_files(request: SimulateRequest) -> None:
 
 
 def write_run_files(
-    run: DeploymentRun | StreamRun, request: SimulateRequest
+    run: DeploymentRun | StreamRun, request: SimulateSettings
 ) -> tuple[Path, ...]:
     """Write what the request names; return where.
 
@@ -59,7 +59,7 @@ def write_run_files(
     return tuple(written)
 
 
-def _tables(run: DeploymentRun, request: SimulateRequest) -> Iterator[Path]:
+def _tables(run: DeploymentRun, request: SimulateSettings) -> Iterator[Path]:
     iterations, times = run.simulation.iterations, run.simulation.times
     if request.record_iterations is not None and iterations is not None:
         path = request.record_iterations

@@ -56,7 +56,7 @@ def run_values(run: DeploymentRun | StreamRun) -> dict[str, Any]:
         "price": run.price,
         "warmup_s": run.warmup_s,
         "slo_text": slo_text(run),
-        "limits": run.limits,
+        "limits": run.engine,
         "profile_note": run.profile_note,
         "latency": {
             name: dict(zip(STATISTICS, run.percentiles[name], strict=True))
@@ -113,8 +113,8 @@ def slo_text(run: DeploymentRun | StreamRun) -> str | None:
         return None
     names = run.class_names
     if len(names) == 1:
-        return str(run.slo.limits(names[0]))
-    return "; ".join(f"{name}: {run.slo.limits(name)}" for name in names)
+        return str(run.slo.of_class(names[0]))
+    return "; ".join(f"{name}: {run.slo.of_class(name)}" for name in names)
 
 
 def shared_limits_s(run: DeploymentRun | StreamRun) -> dict[str, float]:

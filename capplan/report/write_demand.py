@@ -8,9 +8,9 @@ from rich.console import Console
 from rich.table import Table
 
 from capplan.deployment import gpus_text
+from capplan.files import write_texts
 from capplan.placement.demand_law import DemandLaw, workers_interval
 from capplan.planning.demand import Demand
-from capplan.report.files import write_texts
 from capplan.report.terminal import print_warnings
 from capplan.report.write_json import plain, render
 

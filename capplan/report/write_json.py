@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from capplan.placement.certificate import seal
+from capplan.bounds.certificate import seal
 from capplan.planning.cost import HOURS_PER_MONTH, HOURS_PER_YEAR
 from capplan.planning.result import Candidate, Plan
 from capplan.report.bill import bill
@@ -72,7 +72,8 @@ def candidate_values(candidate: Candidate, brief: bool = False) -> dict[str, Any
     for field in fields(candidate):
         if brief and field.name in _LONG:
             continue
-        values[field.name] = plain(getattr(candidate, field.name))
+        key = "limits" if field.name == "engine" else field.name
+        values[key] = plain(getattr(candidate, field.name))
         if field.name == "usd_per_h":
             for name, hours in (("month", HOURS_PER_MONTH), ("year", HOURS_PER_YEAR)):
                 usd = candidate.usd_per_h

@@ -10,11 +10,11 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from capplan.files import write_texts
 from capplan.placement.load import ReplicaLoad, kv_over_iterations, replica_loads
 from capplan.placement.problem import PlacementProblem
 from capplan.placement.result import Placement, Status
 from capplan.report.columns import format_count, format_share
-from capplan.report.files import write_texts
 from capplan.report.fleet_charts import Figure
 from capplan.report.page import render_page
 from capplan.report.svg_chart import COLOURS, Axis, Line, Rule, chart

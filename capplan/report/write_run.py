@@ -4,11 +4,11 @@ import csv
 import io
 from pathlib import Path
 
+from capplan.files import write_texts
 from capplan.planning.deployment_run import DeploymentRun
 from capplan.planning.stream_run import StreamRun
 from capplan.report.answer import deployment
 from capplan.report.columns import format_count, format_fine_usd, format_share
-from capplan.report.files import write_texts
 from capplan.report.fleet_charts import Curve, fleet_figures, latency_figures
 from capplan.report.page import render_page
 from capplan.report.run_values import (

@@ -1,19 +1,13 @@
 """Write what an engine did: every iteration, every request, or a trace to look at."""
 
-import contextlib
 import csv
-import gzip
-import io
 import json
-import os
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
 
 import numpy as np
 
-from capplan.errors import InputError
+from capplan.files import new_file
 from capplan.simulator.times import Iterations, RequestTimes
 
 ITERATION_COLUMNS = (
@@ -66,12 +60,11 @@ def write_iterations(
     """
     columns = list(ITERATION_COLUMNS) + (["replica"] if replica_count > 1 else [])
 
-    def write(stream: IO[str]) -> None:
+    with new_file(path) as stream:
         writer = csv.writer(stream, lineterminator="\n")
         writer.writerow(columns)
         writer.writerows(_iteration_rows(iterations, replica_count > 1))
-
-    return _write(path, write)
+    return Path(path)
 
 
 def _iteration_rows(
@@ -112,14 +105,12 @@ def write_requests(times: RequestTimes, path: str | Path) -> Path:
         When the file cannot be written.
     """
     columns = [np.asarray(getattr(times, name)) for name in REQUEST_COLUMNS]
-
-    def write(stream: IO[str]) -> None:
+    with new_file(path) as stream:
         writer = csv.writer(stream, lineterminator="\n")
         writer.writerow(REQUEST_COLUMNS)
         for values in zip(*(column.tolist() for column in columns), strict=True):
             writer.writerow(["" if value != value else value for value in values])
-
-    return _write(path, write)
+    return Path(path)
 
 
 def write_trace_events(
@@ -135,14 +126,12 @@ def write_trace_events(
     InputError
         When the file cannot be written.
     """
-
-    def write(stream: IO[str]) -> None:
+    with new_file(path) as stream:
         stream.write('{"displayTimeUnit":"ms","traceEvents":[\n')
         for number, event in enumerate(_events(iterations, times)):
             stream.write((",\n" if number else "") + json.dumps(event))
         stream.write("\n]}\n")
-
-    return _write(path, write)
+    return Path(path)
 
 
 def _events(iterations: Iterations, times: RequestTimes) -> Iterator[dict[str, object]]:
@@ -191,34 +180,3 @@ def _events(iterations: Iterations, times: RequestTimes) -> Iterator[dict[str, o
             named = {"name": f"r{row} {name}", **common}
             yield {"ph": "b", "ts": float(begin_s) * 1e6, **named}
             yield {"ph": "e", "ts": float(end_s) * 1e6, **named}
-
-
-def _write(path: str | Path, write: Callable[[IO[str]], None]) -> Path:
-    """Write to a temporary file beside the target, then put it in its place."""
-    path = Path(path)
-    temporary: Path | None = None
-    try:
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        temporary = Path(name)
-        with os.fdopen(handle, "wb") as raw:
-            if path.suffix == ".gz":
-                with (
-                    gzip.GzipFile(filename="", fileobj=raw, mode="wb", mtime=0) as file,
-                    io.TextIOWrapper(file, "utf-8", newline="") as stream,
-                ):
-                    write(stream)
-            else:
-                with io.TextIOWrapper(raw, "utf-8", newline="") as stream:
-                    write(stream)
-        umask = os.umask(0)
-        os.umask(umask)
-        temporary.chmod(0o666 & ~umask)
-        os.replace(temporary, path)
-    except OSError as error:
-        if temporary is not None:
-            with contextlib.suppress(OSError):
-                temporary.unlink()
-        raise InputError(
-            f"{path}: cannot be written: {error.strerror or error}"
-        ) from None
-    return path

@@ -48,7 +48,7 @@ def computed_tokens(state, slot, step):
 @inlined()
 def log_entry(state, row, computed, scheduled):
     """Write one request of the iteration to the log, where one is kept."""
-    if state.limits[0].recording == 0:
+    if state.engine[0].recording == 0:
         return
     place = state.counts[Count.ENTRIES]
     state.counts[Count.ENTRIES] = place + 1
@@ -61,7 +61,7 @@ def log_entry(state, row, computed, scheduled):
 @inlined()
 def log_decodes(state, r):
     """Write all decoding requests of the next iteration to the log, in order."""
-    if state.limits[0].recording == 0:
+    if state.engine[0].recording == 0:
         return
     step = state.replicas[r].step + 1
     slot = state.replicas[r].running_head
@@ -134,7 +134,7 @@ def make_room_for_decodes(state, r):
     itself.
     """
     replica = state.replicas[r]
-    block_size = state.limits[0].block_size
+    block_size = state.engine[0].block_size
     step = replica.step + 1
     slot = replica.running_head
     while slot != NONE:
@@ -167,7 +167,7 @@ def add_chunk(state, r, slot, chunk):
     else:
         replica.batch_tokens += chunk
         replica.batch_attention += chunk * (start + 0.5 * chunk)
-    if state.limits[0].prefix_caching != 0:
+    if state.engine[0].prefix_caching != 0:
         share_full_blocks(state, r, slot, request.computed_tokens)
     if request.computed_tokens == request.known_tokens:
         request.next_joining = replica.joining
@@ -189,7 +189,7 @@ def continue_prefill(state, r, budget_tokens):
     chunk = min(request.known_tokens - request.computed_tokens, budget_tokens)
     if chunk == 0:
         return 0
-    block_size = state.limits[0].block_size
+    block_size = state.engine[0].block_size
     blocks = ceil_div(request.computed_tokens + chunk, block_size) - ceil_div(
         request.computed_tokens, block_size
     )
@@ -208,27 +208,27 @@ def admit(state, r, budget_tokens):
     All it knows must fit the free blocks, though only the first chunk is taken.
     """
     replica = state.replicas[r]
-    limits = state.limits[0]
+    engine = state.engine[0]
     slot = replica.waiting_head
-    if slot == NONE or replica.running_count >= limits.max_num_seqs:
+    if slot == NONE or replica.running_count >= engine.max_num_seqs:
         return 0
     request = state.requests[slot]
     if request.phase == Phase.LATE:
         return 0
     hits = 0
     hits_free = 0
-    if limits.prefix_caching != 0:
+    if engine.prefix_caching != 0:
         hits, hits_free = count_hits(state, r, slot)
-    needed = ceil_div(request.known_tokens, limits.block_size) - hits + hits_free
+    needed = ceil_div(request.known_tokens, engine.block_size) - hits + hits_free
     if needed > replica.free_blocks:
         return 0
     remove_waiting(state, r, slot)
     push_running(state, r, slot)
-    start = hits * limits.block_size
+    start = hits * engine.block_size
     chunk = min(request.known_tokens - start, budget_tokens)
-    if limits.prefix_caching != 0:
+    if engine.prefix_caching != 0:
         adopt_hits(state, r, slot, hits)
-    take_blocks(state, r, ceil_div(start + chunk, limits.block_size) - hits)
+    take_blocks(state, r, ceil_div(start + chunk, engine.block_size) - hits)
     if math.isnan(request.scheduled_s):
         request.scheduled_s = replica.now_s
         request.cached_tokens = start

@@ -5,9 +5,9 @@ import math
 import numpy as np
 from numba import types
 
-from capplan.simulator.engine import advance, enqueue, log_has_room
 from capplan.simulator.jit import compiled
 from capplan.simulator.kvcache import fill_queue
+from capplan.simulator.replica import advance, enqueue, log_has_room
 from capplan.simulator.state import NONE, ROUTE, SCHEDULE, STATE, Count
 
 NOTHING, COUNTS, ALL = 0, 1, 2
@@ -21,7 +21,7 @@ _F = types.Array(types.float64, 1, "C", readonly=True)
 def start(state):
     """Fill the KV pools of idle replicas."""
     for r in range(state.replicas.shape[0]):
-        fill_queue(state, r, state.limits[0].kv_blocks)
+        fill_queue(state, r, state.engine[0].kv_blocks)
 
 
 @compiled()

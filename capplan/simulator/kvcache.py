@@ -201,7 +201,7 @@ def _prepend(state, r, label):
 @compiled()
 def fill_queue(state, r, kv_blocks):
     """Put all blocks of an idle replica into its queue."""
-    if state.limits[0].prefix_caching == 0:
+    if state.engine[0].prefix_caching == 0:
         state.replicas[r].free_blocks = kv_blocks
         return
     for label in range(kv_blocks):
@@ -213,7 +213,7 @@ def fill_queue(state, r, kv_blocks):
 def take_blocks(state, r, n):
     """Take n free blocks; what they held is forgotten."""
     replica = state.replicas[r]
-    if state.limits[0].prefix_caching == 0:
+    if state.engine[0].prefix_caching == 0:
         replica.free_blocks -= n
         return
     for _ in range(n):
@@ -240,7 +240,7 @@ def _sharable_blocks(state, request):
     """Return how many blocks at the start are those of the prefix group."""
     if request.prefix_group < 0:
         return 0
-    return request.prefix_tokens // state.limits[0].block_size
+    return request.prefix_tokens // state.engine[0].block_size
 
 
 @compiled()
@@ -257,7 +257,7 @@ def count_hits(state, r, slot):
     At least one token is left to compute.
     """
     request = state.requests[slot]
-    most = (request.known_tokens - 1) // state.limits[0].block_size
+    most = (request.known_tokens - 1) // state.engine[0].block_size
     if request.preemptions == 0:
         most = min(most, _sharable_blocks(state, request))
     hits = 0
@@ -307,7 +307,7 @@ def adopt_hits(state, r, slot, hits):
 def share_full_blocks(state, r, slot, tokens):
     """Enter the group's blocks that are full once ``tokens`` are computed."""
     request = state.requests[slot]
-    full = min(tokens // state.limits[0].block_size, _sharable_blocks(state, request))
+    full = min(tokens // state.engine[0].block_size, _sharable_blocks(state, request))
     while request.shared_blocks < full:
         label = _from_stash(state, r)
         _enter(state, r, label, request.prefix_group, request.shared_blocks, False)
@@ -330,13 +330,13 @@ def return_blocks(state, r, slot, held_tokens, hashed_tokens, keep):
         Whether what is its own can be found again (it was preempted).
     """
     replica = state.replicas[r]
-    limits = state.limits[0]
-    held = ceil_div(held_tokens, limits.block_size)
-    if limits.prefix_caching == 0:
+    engine = state.engine[0]
+    held = ceil_div(held_tokens, engine.block_size)
+    if engine.prefix_caching == 0:
         replica.free_blocks += held
         return
     request = state.requests[slot]
-    hashed = hashed_tokens // limits.block_size
+    hashed = hashed_tokens // engine.block_size
     own = -2 - request.row
     unhashed = max(0, held - max(hashed, request.shared_blocks))
     for _ in range(unhashed):

@@ -8,13 +8,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from capplan.deployment import EngineLimits
+from capplan.deployment import EngineSettings
 from capplan.errors import InputError
 from capplan.latency.contract import LatencyTables
-from capplan.simulator.deployed import (
+from capplan.simulator.fleet import (
     BINS,
     UNBOUNDED_JUMP,
-    Deployed,
+    Fleet,
     PolicySettings,
     Progress,
     Stopped,
@@ -23,22 +23,22 @@ from capplan.simulator.times import RequestTimes, Series, Simulation
 from capplan.workload.slo import Slo
 from capplan.workload.trace import Trace
 
-__all__ = ["PolicySettings", "check_limits", "oversized", "simulate"]
+__all__ = ["PolicySettings", "check_engine", "oversized", "simulate"]
 
 
-def oversized(trace: Trace, limits: EngineLimits) -> np.ndarray:
+def oversized(trace: Trace, engine: EngineSettings) -> np.ndarray:
     """Return which requests no replica can ever hold, shape (n,), bool.
 
     The last token's KV is never written, so prompt + output - 1 tokens must fit.
     """
     tokens = trace.prompt_tokens + trace.output_tokens
-    return (tokens - 1 > limits.kv_capacity_tokens) | (tokens > limits.max_model_len)
+    return (tokens - 1 > engine.kv_capacity_tokens) | (tokens > engine.max_model_len)
 
 
 def simulate(
     trace: Trace,
     tables: LatencyTables,
-    limits: EngineLimits,
+    engine: EngineSettings,
     replica_count: int,
     *,
     router: str = "jsq",
@@ -58,7 +58,7 @@ def simulate(
         The requests, with arrival times.
     tables
         Iteration time of a replica.
-    limits
+    engine
         Settings of each engine.
     replica_count
         Replicas, all alike.
@@ -90,12 +90,12 @@ def simulate(
         raise InputError(
             f"{trace.source}: no arrival times; give a rate or an arrival process"
         )
-    check_limits(limits)
-    refuse_oversized(trace, limits)
+    check_engine(engine)
+    refuse_oversized(trace, engine)
     span_s = max(float(trace.arrival_s[-1] - trace.arrival_s[0]), 1e-9)
-    engine = Deployed(
+    fleet = Fleet(
         tables,
-        limits,
+        engine,
         replica_count,
         router=router,
         scheduler=scheduler,
@@ -107,17 +107,17 @@ def simulate(
         longest_jump=longest_jump,
     )
     found = _Columns.empty(len(trace))
-    for done in engine.serve_all(trace, progress, stopped):
+    for done in fleet.serve_all(trace, progress, stopped):
         found.put(done)
-    return _simulation(trace, found, engine)
+    return _simulation(trace, found, fleet)
 
 
-def refuse_oversized(trace: Trace, limits: EngineLimits, first_row: int = 0) -> None:
+def refuse_oversized(trace: Trace, engine: EngineSettings, first_row: int = 0) -> None:
     """Refuse requests that no replica can ever hold.
 
     Parameters
     ----------
-    trace, limits
+    trace, engine
         The requests and the engine.
     first_row
         Requests before this trace, when it is a chunk.
@@ -127,18 +127,18 @@ def refuse_oversized(trace: Trace, limits: EngineLimits, first_row: int = 0) -> 
     InputError
         When there are some.
     """
-    too_large = oversized(trace, limits)
+    too_large = oversized(trace, engine)
     if too_large.any():
         row = int(np.flatnonzero(too_large)[0])
         raise InputError(
             f"{trace.source}: {int(too_large.sum())} requests fit no replica; the "
             f"first is row {first_row + row + 1} with {trace.prompt_tokens[row]} "
             f"prompt and {trace.output_tokens[row]} output tokens; a replica holds "
-            f"{limits.kv_capacity_tokens} and takes {limits.max_model_len}"
+            f"{engine.kv_capacity_tokens} and takes {engine.max_model_len}"
         )
 
 
-def check_limits(limits: EngineLimits) -> None:
+def check_engine(engine: EngineSettings) -> None:
     """Refuse limits that vLLM refuses.
 
     Raises
@@ -146,10 +146,10 @@ def check_limits(limits: EngineLimits) -> None:
     InputError
         When a full batch could not decode within the token budget.
     """
-    if limits.max_num_batched_tokens < limits.max_num_seqs:
+    if engine.max_num_batched_tokens < engine.max_num_seqs:
         raise InputError(
-            f"max_num_batched_tokens is {limits.max_num_batched_tokens}; expected "
-            f"at least max_num_seqs, {limits.max_num_seqs}"
+            f"max_num_batched_tokens is {engine.max_num_batched_tokens}; expected "
+            f"at least max_num_seqs, {engine.max_num_seqs}"
         )
 
 
@@ -174,14 +174,14 @@ def policy_settings(
     """
     settings = PolicySettings()
     if slo is not None:
-        limits = list(slo.by_class.values())
+        slos = list(slo.by_class.values())
         if slo.default is not None:
-            limits.append(slo.default)
+            slos.append(slo.default)
         if class_names is not None:
-            limits = [slo.limits(name) for name in class_names]
+            slos = [slo.of_class(name) for name in class_names]
         settings = settings._replace(
-            ttft_s=min(one.ttft_s for one in limits),
-            tpot_s=min(one.tpot_s for one in limits),
+            ttft_s=min(one.ttft_s for one in slos),
+            tpot_s=min(one.tpot_s for one in slos),
         )
     _, colon, given = router.partition(":")
     for part in given.split(",") if colon else ():
@@ -230,7 +230,7 @@ class _Columns(NamedTuple):
             column[rows] = done[name]
 
 
-def _simulation(trace: Trace, found: _Columns, engine: Deployed) -> Simulation:
+def _simulation(trace: Trace, found: _Columns, fleet: Fleet) -> Simulation:
     assert trace.arrival_s is not None
     times = RequestTimes(
         arrival_s=trace.arrival_s,
@@ -238,26 +238,26 @@ def _simulation(trace: Trace, found: _Columns, engine: Deployed) -> Simulation:
         output_tokens=trace.output_tokens,
         **found._asdict(),
     )
-    replicas = engine.state.replicas
+    replicas = fleet.state.replicas
     return Simulation(
         times=times,
-        series=_series(engine, times),
+        series=_series(fleet, times),
         replica_count=len(replicas),
         iteration_count=int(replicas["step"].sum()),
-        busy_s=float(engine.state.bins["busy_s"].sum()),
+        busy_s=float(fleet.state.bins["busy_s"].sum()),
         completed=int(np.isfinite(found.finish_s).sum()),
-        iterations=engine.iterations() if engine.log[-1][0].size else None,
+        iterations=fleet.iterations() if fleet.log[-1][0].size else None,
     )
 
 
-def _series(engine: Deployed, times: RequestTimes) -> Series:
-    bins = engine.state.bins
-    first_s, width_s = engine.state.bin_s
+def _series(fleet: Fleet, times: RequestTimes) -> Series:
+    bins = fleet.state.bins
+    first_s, width_s = fleet.state.bin_s
     start_s = first_s + width_s * np.arange(len(bins))
     bin_s = np.full(len(bins), width_s)
     drained_s = float(np.nanmax(times.finish_s, initial=start_s[-1]))
     bin_s[-1] = max(width_s, drained_s - start_s[-1])  # what comes after the arrivals
-    replica_s = bin_s * len(engine.state.replicas)
+    replica_s = bin_s * len(fleet.state.replicas)
     busy_s = np.maximum(bins["busy_s"], 1e-300)
     place = np.clip((times.finish_s - first_s) / width_s, 0, len(bins) - 1)
     place = np.nan_to_num(place).astype(np.int64)
@@ -267,7 +267,7 @@ def _series(engine: Deployed, times: RequestTimes) -> Series:
         batch_requests=bins["batch_s"] / busy_s,
         waiting_requests=bins["waiting_s"] / busy_s,
         kv_share=np.minimum(
-            bins["kv_block_s"] / (replica_s * (engine.limits.kv_blocks - 1)), 1.0
+            bins["kv_block_s"] / (replica_s * (fleet.engine.kv_blocks - 1)), 1.0
         ),
         preemptions=np.bincount(place, times.preemptions, len(bins)),
     )

@@ -187,7 +187,7 @@ class State(NamedTuple):
 
     requests: np.recarray  # REQUEST, (slots,)
     replicas: np.recarray  # REPLICA, (replicas,)
-    limits: np.recarray  # LIMITS, (1,)
+    engine: np.recarray  # LIMITS, (1,)
     ends: np.ndarray  # int64, (replicas, max_num_seqs): slots, a heap by end_step
     residues: np.ndarray  # int64, (replicas, block_size): see kvcache.py
     gap_step: np.ndarray  # int64, (replicas, GAPS): see gaps.py
@@ -282,7 +282,7 @@ def empty_state(sizes: Sizes, tables: tuple[np.ndarray, ...]) -> State:
     state = State(
         requests=_records(sizes.slots, REQUEST),
         replicas=_records(sizes.replicas, REPLICA),
-        limits=_records(1, LIMITS),
+        engine=_records(1, LIMITS),
         ends=np.zeros((sizes.replicas, sizes.max_num_seqs), np.int64),
         residues=np.zeros((sizes.replicas, sizes.block_size), np.int64),
         gap_step=np.zeros((sizes.replicas, GAPS), np.int64),

@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
-from capplan.deployment import EngineLimits
+from capplan.deployment import EngineSettings
 from capplan.errors import InputError
 from capplan.latency.contract import LatencyTables
-from capplan.simulator.deployed import Deployed, Progress, Stopped
+from capplan.simulator.fleet import Fleet, Progress, Stopped
 from capplan.simulator.histogram import Histogram
 from capplan.simulator.metrics import is_level, mser_end_s, windowed_interval
 from capplan.simulator.simulate import (
-    check_limits,
+    check_engine,
     policy_settings,
     refuse_oversized,
 )
@@ -38,7 +38,7 @@ Finished = Callable[[np.ndarray], None]
 def simulate_stream(
     chunks: Iterable[Trace],
     tables: LatencyTables,
-    limits: EngineLimits,
+    engine: EngineSettings,
     replica_count: int,
     *,
     router: str = "jsq",
@@ -55,7 +55,7 @@ def simulate_stream(
     ----------
     chunks
         The requests in order of arrival; class indices mean the same in all.
-    tables, limits, replica_count, router, scheduler, seed
+    tables, engine, replica_count, router, scheduler, seed
         As ``simulate`` takes them.
     slo
         Limits by class; a policy that looks at SLOs keeps the strictest of them.
@@ -74,10 +74,10 @@ def simulate_stream(
     ProfileError
         When the tables do not reach the limits.
     """
-    check_limits(limits)
-    engine = Deployed(
+    check_engine(engine)
+    fleet = Fleet(
         tables,
-        limits,
+        engine,
         replica_count,
         router=router,
         scheduler=scheduler,
@@ -85,9 +85,9 @@ def simulate_stream(
         seed=seed,
         bins=(0.0, 1.0),
     )
-    count = _Count(engine, slo, on_finished)
+    count = _Count(fleet, slo, on_finished)
     for chunk in chunks:
-        count.serve(chunk, limits, progress, stopped)
+        count.serve(chunk, engine, progress, stopped)
         if stopped is not None and stopped():
             break
     if count.windows is None:
@@ -100,9 +100,9 @@ class _Count:
     """A run under way: the engine, and what has been counted of it."""
 
     def __init__(
-        self, engine: Deployed, slo: Slo | None, on_finished: Finished | None
+        self, fleet: Fleet, slo: Slo | None, on_finished: Finished | None
     ) -> None:
-        self.engine = engine
+        self.fleet = fleet
         self.slo = slo
         self.windows: Windows | None = None
         self.class_names: tuple[str, ...] = ()
@@ -118,7 +118,7 @@ class _Count:
     def serve(
         self,
         chunk: Trace,
-        limits: EngineLimits,
+        engine: EngineSettings,
         progress: Progress | None,
         stopped: Stopped | None,
     ) -> None:
@@ -133,20 +133,20 @@ class _Count:
                 f"{chunk.source}: a request arrives at {arrival_s[0]} s, after one at "
                 f"{self.last_arrival_s} s; sort the trace to stream it"
             )
-        refuse_oversized(chunk, limits, first_row=self.engine.served)
+        refuse_oversized(chunk, engine, first_row=self.fleet.served)
         self._learn_classes(chunk.class_names)
         if self.windows is None:
             self.windows = Windows(float(arrival_s[0]))
-            self.engine.state.bin_s[:] = self.windows.start_s, self.windows.width_s
+            self.fleet.state.bin_s[:] = self.windows.start_s, self.windows.width_s
         first = 0
         while first < len(chunk) and not (stopped is not None and stopped()):
             self._reach(float(arrival_s[first]))
             end = int(np.searchsorted(arrival_s, self.windows.end_s))
-            before = self.engine.served
-            parts = self.engine.serve_paced(chunk, progress, stopped, first, end)
+            before = self.fleet.served
+            parts = self.fleet.serve_paced(chunk, progress, stopped, first, end)
             for done in parts:
                 self._finished(done)
-            last = first + self.engine.served - before
+            last = first + self.fleet.served - before
             if last > first:
                 self.windows.arrive(arrival_s[first:last])
                 self.last_arrival_s = float(arrival_s[last - 1])
@@ -155,7 +155,7 @@ class _Count:
     def finish(self, stopped: Stopped | None) -> None:
         """Let all that has arrived finish."""
         if stopped is None or not stopped():
-            for done in self.engine.finish(stopped):
+            for done in self.fleet.finish(stopped):
                 self._finished(done)
         self.interrupted = stopped is not None and stopped()
         self._count_block()
@@ -183,10 +183,10 @@ class _Count:
         assert self.windows is not None
         factor = self.windows.reach(moment_s)
         if factor > 1:
-            bins = self.engine.state.bins
+            bins = self.fleet.state.bins
             for name in bins.dtype.names or ():
                 bins[name] = joined(np.asarray(bins[name]), factor)
-            self.engine.state.bin_s[1] = self.windows.width_s
+            self.fleet.state.bin_s[1] = self.windows.width_s
 
     def _finished(self, done: np.ndarray) -> None:
         if self._on_finished is not None and len(done):
@@ -213,14 +213,14 @@ class _Count:
 
 
 def _summary(count: _Count) -> StreamSummary:
-    windows, engine = count.windows, count.engine
+    windows, fleet = count.windows, count.fleet
     assert windows is not None
     columns = windows.columns
     used = int(windows.place(count.last_arrival_s)) + 1
     duration_s = count.last_arrival_s - windows.start_s
     makespan_s = count.last_finish_s - windows.start_s
     if count.interrupted:  # only windows all of whose requests have finished
-        settled_s = min(engine.settled_s, count.last_arrival_s)
+        settled_s = min(fleet.settled_s, count.last_arrival_s)
         used = int(max(0.0, settled_s - windows.start_s) / windows.width_s)
         duration_s = makespan_s = used * windows.width_s
     edges_s = windows.start_s + windows.width_s * np.arange(max(used, 1))
@@ -230,12 +230,12 @@ def _summary(count: _Count) -> StreamSummary:
     counted = slice(int(np.searchsorted(edges_s, warmup_s)), used)
     return StreamSummary(
         request_count=int(columns["completed"][:used].sum()),
-        arrived_count=engine.served,
+        arrived_count=fleet.served,
         interrupted=count.interrupted,
-        replica_count=len(engine.state.replicas),
-        iteration_count=int(engine.state.replicas["step"].sum()),
+        replica_count=len(fleet.state.replicas),
+        iteration_count=int(fleet.state.replicas["step"].sum()),
         busy_s=float(
-            engine.state.bins["busy_s"][: used if count.interrupted else WINDOWS].sum()
+            fleet.state.bins["busy_s"][: used if count.interrupted else WINDOWS].sum()
         ),
         duration_s=duration_s,
         makespan_s=makespan_s,
@@ -286,9 +286,9 @@ def _attainment(count: _Count, counted: slice, used: int) -> StreamAttainment | 
 
 
 def _series(count: _Count, used: int) -> Series:
-    windows, engine = count.windows, count.engine
+    windows, fleet = count.windows, count.fleet
     assert windows is not None
-    bins = engine.state.bins
+    bins = fleet.state.bins
     start_s = windows.start_s + windows.width_s * np.arange(used)
     bin_s = np.full(used, windows.width_s)
     totals = {
@@ -300,9 +300,9 @@ def _series(count: _Count, used: int) -> Series:
             total[-1] += bins[name][used:].sum()
         preemptions[-1] += windows.columns["preemptions"][used:].sum()
         bin_s[-1] = max(windows.width_s, count.last_finish_s - start_s[-1])
-    replica_s = bin_s * len(engine.state.replicas)
+    replica_s = bin_s * len(fleet.state.replicas)
     busy_s = np.maximum(totals["busy_s"], 1e-300)
-    blocks = engine.limits.kv_blocks - 1
+    blocks = fleet.engine.kv_blocks - 1
     return Series(
         start_s=start_s,
         busy_share=np.minimum(totals["busy_s"] / replica_s, 1.0),

@@ -85,7 +85,7 @@ class Slo:
                 f"attainment is {self.attainment}; expected more than 0 and at most 1"
             )
 
-    def limits(self, class_name: str) -> RequestSlo:
+    def of_class(self, class_name: str) -> RequestSlo:
         """Return the limits of one class.
 
         Raises
@@ -105,7 +105,7 @@ class Slo:
         self, request_class: np.ndarray, class_names: tuple[str, ...]
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return TTFT, TPOT and e2e limits, shape (n,) each. [s]"""
-        used = [self.limits(name) for name in class_names]
+        used = [self.of_class(name) for name in class_names]
         ttft_s, tpot_s, e2e_s = (
             np.array([getattr(limits, f"{name}_s") for limits in used])[request_class]
             for name in _LIMITS

@@ -12,7 +12,7 @@ import time
 
 import numpy as np
 
-from capplan.deployment import EngineLimits
+from capplan.deployment import EngineSettings
 from capplan.latency.catalog import find_profile
 from capplan.simulator.simulate import simulate
 from capplan.simulator.stream import simulate_stream
@@ -20,7 +20,9 @@ from capplan.workload.catalog import shipped_workload
 from capplan.workload.slo import RequestSlo, Slo
 from capplan.workload.trace import Trace
 
-LIMITS = EngineLimits(max_num_batched_tokens=8192, max_num_seqs=1024, kv_blocks=27_000)
+LIMITS = EngineSettings(
+    max_num_batched_tokens=8192, max_num_seqs=1024, kv_blocks=27_000
+)
 SLO = Slo(RequestSlo(ttft_s=1.0, tpot_s=0.03))
 REPLICAS = 8
 LOAD = 0.7

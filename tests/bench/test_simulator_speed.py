@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 from judge import judge
 
-from capplan.deployment import EngineLimits
+from capplan.deployment import EngineSettings
 from capplan.latency.catalog import find_profile
 from capplan.simulator.simulate import simulate
 from capplan.workload.catalog import shipped_workload
@@ -29,9 +29,11 @@ from capplan.workload.trace import Trace
 
 pytestmark = pytest.mark.bench
 
-LIMITS = EngineLimits(max_num_batched_tokens=8192, max_num_seqs=1024, kv_blocks=27_000)
-TIGHT = EngineLimits(max_num_batched_tokens=8192, max_num_seqs=1024, kv_blocks=2_000)
-CACHING = EngineLimits(
+LIMITS = EngineSettings(
+    max_num_batched_tokens=8192, max_num_seqs=1024, kv_blocks=27_000
+)
+TIGHT = EngineSettings(max_num_batched_tokens=8192, max_num_seqs=1024, kv_blocks=2_000)
+CACHING = EngineSettings(
     max_num_batched_tokens=8192,
     max_num_seqs=1024,
     kv_blocks=27_000,
@@ -69,9 +71,9 @@ def sharegpt(n: int, rate_per_s: float, seed: int = 0, groups: int = 0) -> Trace
     )
 
 
-def capacity_per_s(limits: EngineLimits) -> float:
+def capacity_per_s(engine: EngineSettings) -> float:
     """Return the throughput of one replica that is never without work."""
-    times = simulate(sharegpt(20_000, 1e6), TABLES, limits, 1).times
+    times = simulate(sharegpt(20_000, 1e6), TABLES, engine, 1).times
     ends_s = np.sort(times.finish_s)
     return (
         0.5

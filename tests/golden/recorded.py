@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from capplan.deployment import EngineLimits
+from capplan.deployment import EngineSettings
 from capplan.latency.contract import LatencyTables, linear_tables
 from capplan.simulator.simulate import simulate
 from capplan.simulator.times import Simulation
@@ -46,7 +46,7 @@ class Recording:
     """What an engine was given and what it did."""
 
     trace: Trace
-    limits: EngineLimits
+    engine: EngineSettings
     tables: LatencyTables
     requests: Rows
     iterations: Rows
@@ -66,7 +66,7 @@ def read(folder: Path, tag: str) -> Recording:
         requests = list(csv.DictReader(file))
     with gzip.open(folder / f"iter_{tag}.csv.gz", "rt", newline="") as file:
         iterations = list(csv.DictReader(file))
-    limits = EngineLimits(
+    engine = EngineSettings(
         max_num_batched_tokens=given["max_num_batched_tokens"],
         max_num_seqs=given["max_num_seqs"],
         block_size=given["block_size"],
@@ -92,10 +92,10 @@ def read(folder: Path, tag: str) -> Recording:
     )
     tables = linear_tables(
         *(float(ms) / 1e3 for ms in given["coef"].split(",")),
-        max_batch=limits.max_num_seqs,
-        max_tokens=limits.max_num_batched_tokens,
+        max_batch=engine.max_num_seqs,
+        max_tokens=engine.max_num_batched_tokens,
     )
-    return Recording(trace, limits, tables, requests, iterations)
+    return Recording(trace, engine, tables, requests, iterations)
 
 
 def simulated(recording: Recording) -> Simulation:
@@ -103,7 +103,7 @@ def simulated(recording: Recording) -> Simulation:
     return simulate(
         recording.trace,
         recording.tables,
-        recording.limits,
+        recording.engine,
         1,
         record_iterations=True,
     )

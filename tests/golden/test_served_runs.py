@@ -33,10 +33,10 @@ def test_the_second_half_of_a_served_run_is_predicted_from_the_first(name):
     folder = module.RUNS / name
     if not folder.is_dir():
         pytest.skip(f"{folder} is absent; the runs there are not shipped")
-    run, limits = module.read_run(folder), module.read_limits(folder)
+    run, engine = module.read_run(folder), module.read_limits(folder)
     half = len(run.arrival_s) // 2
 
-    found = module.calibrate(run, limits, rows=np.arange(half))
+    found = module.calibrate(run, engine, rows=np.arange(half))
 
     rest = slice(half, None)
     for column in ("ttft_s", "tpot_s", "e2e_s"):

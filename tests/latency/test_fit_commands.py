@@ -10,10 +10,10 @@ import typer
 from typer.testing import CliRunner
 
 from capplan.cli.fit import fit_command
-from capplan.cli.fit_served import served_limits
+from capplan.cli.fit_served import served_engine
 from capplan.cli.main import exit_code
 from capplan.cli.profiles import profiles_app
-from capplan.deployment import EngineLimits
+from capplan.deployment import EngineSettings
 from capplan.errors import CapplanWarning, InputError, ProfileError
 from capplan.latency.contract import linear_tables
 from capplan.latency.fitted_profile import Identity
@@ -100,9 +100,9 @@ def served(tmp_path_factory):
         rng.integers(10, 80, 60),
         np.cumsum(rng.exponential(0.1, 60)),
     )
-    limits = EngineLimits(1024, 64, kv_blocks=1000, prefix_caching=True)
+    engine = EngineSettings(1024, 64, kv_blocks=1000, prefix_caching=True)
     tables = linear_tables(8e-3, 5e-5, 1e-9, 2e-5, 2e-7, max_batch=64, max_tokens=1024)
-    times = simulate(trace, tables, limits, 1).times
+    times = simulate(trace, tables, engine, 1).times
     path = tmp_path_factory.mktemp("served") / "requests.jsonl"
     with path.open("w") as file:
         for row in range(60):
@@ -160,11 +160,11 @@ def test_kv_blocks_that_are_not_given_are_estimated_and_said(served, tmp_path):
 def test_limits_not_given_are_those_of_vllm_serve_on_the_gpu():
     identity = Identity("L4", "Llama-3.1-8B", 1, "vllm", "test", "measured")
 
-    plain, source = served_limits(identity, {"kv_blocks": 1000})
-    other, _ = served_limits(identity, {"kv_blocks": 1000, "prefix_caching": False})
+    plain, source = served_engine(identity, {"kv_blocks": 1000})
+    other, _ = served_engine(identity, {"kv_blocks": 1000, "prefix_caching": False})
 
     assert source == "given"
-    assert plain == EngineLimits(2048, 256, 16, 1000, True, True)
+    assert plain == EngineSettings(2048, 256, 16, 1000, True, True)
     assert not other.prefix_caching
 
 

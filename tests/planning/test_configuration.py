@@ -6,7 +6,7 @@ import yaml
 from capplan.errors import InputError
 from capplan.latency.catalog import profile_path
 from capplan.planning.configuration import Configuration, configurations
-from capplan.planning.request import PlanRequest
+from capplan.planning.settings import PlanSettings
 
 LIMITS = {
     "max_num_batched_tokens": 2048,
@@ -43,7 +43,7 @@ def profile_of(tmp_path, gpu, **more):
 
 
 def only(**settings) -> Configuration:
-    (one,) = configurations(PlanRequest(llm="Llama-3.1-8B", **settings))
+    (one,) = configurations(PlanSettings(llm="Llama-3.1-8B", **settings))
     assert isinstance(one, Configuration), one.reason
     return one
 
@@ -53,9 +53,9 @@ def test_machine_that_only_a_profile_knows_is_planned_as_it_was_measured(tmp_pat
 
     one = only(profiles=tmp_path, gpu="cpu-of-ours", price="cpu-of-ours=0.2")
 
-    assert (one.limits.kv_blocks, one.limits.block_size) == (500, 32)
-    assert one.limits.max_num_seqs == 128
-    assert not one.limits.async_scheduling
+    assert (one.engine.kv_blocks, one.engine.block_size) == (500, 32)
+    assert one.engine.max_num_seqs == 128
+    assert not one.engine.async_scheduling
     assert one.price.usd_per_gpu_h == 0.2
     assert one.replica is None
 
@@ -65,7 +65,7 @@ def test_settings_asked_for_go_before_those_measured(tmp_path):
 
     one = only(profiles=tmp_path, gpu="cpu-of-ours", max_num_seqs=16, kv_blocks=80)
 
-    assert (one.limits.max_num_seqs, one.limits.kv_blocks) == (16, 80)
+    assert (one.engine.max_num_seqs, one.engine.kv_blocks) == (16, 80)
 
 
 def test_measured_profile_of_a_known_gpu_brings_its_engine_settings(tmp_path):
@@ -73,16 +73,16 @@ def test_measured_profile_of_a_known_gpu_brings_its_engine_settings(tmp_path):
 
     one = only(profiles=tmp_path, gpu="H100", tp="1")
 
-    assert one.limits.max_num_batched_tokens == 2048
-    assert one.limits.kv_blocks == 499
+    assert one.engine.max_num_batched_tokens == 2048
+    assert one.engine.kv_blocks == 499
     assert one.replica.kv_source == "reported by the engine"
 
 
 def test_shipped_kernel_sums_leave_the_settings_to_vllms_defaults():
     one = only(gpu="H100", tp="1")
 
-    assert one.limits.max_num_batched_tokens == 8192
-    assert one.limits.max_num_seqs == 1024
+    assert one.engine.max_num_batched_tokens == 8192
+    assert one.engine.max_num_seqs == 1024
 
 
 def test_profile_found_from_a_served_run_says_so_and_what_it_does_not_know(tmp_path):
@@ -105,7 +105,7 @@ def test_gpu_that_neither_catalog_nor_profile_knows_is_refused(tmp_path):
 
 def test_profile_without_kv_blocks_needs_them_given(tmp_path):
     profile_of(tmp_path, "cpu-of-ours", meta={})
-    request = PlanRequest(llm="Llama-3.1-8B", gpu="cpu-of-ours", profiles=tmp_path)
+    request = PlanSettings(llm="Llama-3.1-8B", gpu="cpu-of-ours", profiles=tmp_path)
 
     (one,) = configurations(request)
 

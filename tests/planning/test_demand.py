@@ -7,7 +7,7 @@ import pytest
 from capplan.errors import InputError
 from capplan.planning.demand import demand
 from capplan.planning.plan import plan
-from capplan.planning.request import PlanRequest
+from capplan.planning.settings import PlanSettings
 from capplan.report.write_demand import write_demand
 
 RATES = (20.0, 40.0, 60.0, 80.0, 100.0)
@@ -15,7 +15,7 @@ RATES = (20.0, 40.0, 60.0, 80.0, 100.0)
 
 @pytest.fixture(scope="module")
 def request_():
-    return PlanRequest(
+    return PlanSettings(
         workload="synthetic:prompt=200,output=50,n=2000",
         llm="Llama-3.1-8B",
         gpu="H100-SXM",

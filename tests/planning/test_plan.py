@@ -7,7 +7,7 @@ import pytest
 
 from capplan.errors import InputError
 from capplan.planning.plan import plan
-from capplan.planning.request import PlanRequest
+from capplan.planning.settings import PlanSettings
 from capplan.report.write_json import plan_json
 
 SETTINGS = {
@@ -23,7 +23,7 @@ SETTINGS = {
 
 @pytest.fixture(scope="module")
 def found():
-    return plan(PlanRequest(**SETTINGS))
+    return plan(PlanSettings(**SETTINGS))
 
 
 def test_best_is_the_cheapest_feasible_candidate(found):
@@ -75,7 +75,7 @@ def test_costs_are_gpus_times_price(found):
 
 
 def test_same_request_gives_the_same_bytes(found):
-    again = plan(PlanRequest(**SETTINGS))
+    again = plan(PlanSettings(**SETTINGS))
 
     assert plan_json(replace(again, runtime_s=0)) == plan_json(
         replace(found, runtime_s=0)
@@ -87,7 +87,7 @@ def test_one_h100_serves_16_but_not_23_requests_per_s(rate, one_is_enough):
     # 1,024 prompt and 256 output tokens, p99 TPOT under 30 ms, Poisson arrivals:
     # a tool that plans at the steady state alone says one GPU for 23/s as well.
     answer = plan(
-        PlanRequest(
+        PlanSettings(
             workload="synthetic:prompt=1024,output=256",
             rate=rate,
             llm="Llama-3.1-8B",
@@ -103,7 +103,7 @@ def test_one_h100_serves_16_but_not_23_requests_per_s(rate, one_is_enough):
 
 
 def test_slo_below_the_unbatched_latency_is_an_answer():
-    answer = plan(PlanRequest(**{**SETTINGS, "slo": ("ttft=500ms,tpot=2ms",)}))
+    answer = plan(PlanSettings(**{**SETTINGS, "slo": ("ttft=500ms,tpot=2ms",)}))
 
     assert answer.status == "infeasible"
     assert answer.best is None
@@ -113,7 +113,7 @@ def test_slo_below_the_unbatched_latency_is_an_answer():
 
 def test_llm_that_does_not_fit_is_excluded_with_its_numbers():
     answer = plan(
-        PlanRequest(
+        PlanSettings(
             workload="synthetic:prompt=100,output=20,n=500",
             rate=2,
             llm="Llama-3.1-70B",
@@ -141,14 +141,14 @@ def test_request_that_no_replica_can_hold_is_named(tmp_path):
     asked = {**SETTINGS, "workload": None, "rate": None}
 
     with pytest.raises(InputError, match=r"1 of 2,000 requests fit no replica.*row 4"):
-        plan(PlanRequest(**asked, trace=oversized_trace(tmp_path)))
+        plan(PlanSettings(**asked, trace=oversized_trace(tmp_path)))
 
 
 def test_request_that_no_replica_can_hold_is_dropped_when_asked(tmp_path):
     asked = {**SETTINGS, "workload": None, "rate": None, "extend": False}
 
     answer = plan(
-        PlanRequest(**asked, trace=oversized_trace(tmp_path), drop_oversized=True)
+        PlanSettings(**asked, trace=oversized_trace(tmp_path), drop_oversized=True)
     )
 
     assert answer.request_count == 1999
@@ -158,7 +158,7 @@ def test_request_that_no_replica_can_hold_is_dropped_when_asked(tmp_path):
 def test_short_trace_is_extended_and_said_so():
     asked = {**SETTINGS, "workload": "synthetic:prompt=300,output=80,n=50"}
 
-    answer = plan(PlanRequest(**asked))
+    answer = plan(PlanSettings(**asked))
 
     assert answer.request_count >= 1000
     assert any("extended by resampling" in text for text in answer.warnings)
@@ -167,7 +167,7 @@ def test_short_trace_is_extended_and_said_so():
 def test_short_trace_is_left_alone_when_asked():
     asked = {**SETTINGS, "workload": "synthetic:prompt=300,output=80,n=50"}
 
-    answer = plan(PlanRequest(**asked, extend=False))
+    answer = plan(PlanSettings(**asked, extend=False))
 
     assert answer.request_count == 50
     assert any("interval" in text for text in answer.warnings)
@@ -175,14 +175,14 @@ def test_short_trace_is_left_alone_when_asked():
 
 def test_latency_given_outright_needs_no_profile():
     answer = plan(
-        PlanRequest(
+        PlanSettings(
             **{**SETTINGS, "gpu": ("L4",), "tp": (1,), "price": {"L4": "0.7"}},
             latency_ms="7,0.025,6e-8,0.02,4e-6",
             kv_blocks=20_000,
         )
     )
 
-    assert answer.best.limits.kv_blocks == 20_000
+    assert answer.best.engine.kv_blocks == 20_000
     assert "given outright" in answer.best.profile_note
 
 
@@ -192,13 +192,13 @@ def test_every_router_plans_and_none_beats_the_bound():
     counts = {}
     for router in ROUTERS:
         asked = {**SETTINGS, "gpu": ("H100-SXM",), "tp": (1,), "router": router}
-        counts[router] = plan(PlanRequest(**asked)).best
+        counts[router] = plan(PlanSettings(**asked)).best
 
     assert all(one.gpu_count >= one.lower_bound_gpu_count for one in counts.values())
 
 
 def test_pessimistic_latency_never_needs_fewer_gpus(found):
-    slower = plan(PlanRequest(**SETTINGS, latency_sigma=3))
+    slower = plan(PlanSettings(**SETTINGS, latency_sigma=3))
 
     assert slower.best_by_gpus.gpu_count >= found.best_by_gpus.gpu_count
 
@@ -221,7 +221,7 @@ def test_pessimistic_latency_never_needs_fewer_gpus(found):
 )
 def test_wrong_requests_are_one_clear_line(change, message):
     with pytest.raises(InputError, match=message) as caught:
-        plan(PlanRequest(**{**SETTINGS, **change}))
+        plan(PlanSettings(**{**SETTINGS, **change}))
 
     assert "\n" not in str(caught.value)
 
@@ -238,7 +238,7 @@ def test_series_and_quantiles_belong_to_the_answer(found):
 def test_every_solver_answers_within_the_same_bound(solver):
     asked = {**SETTINGS, "gpu": ("H100-SXM",), "tp": (1,), "rate": 150.0}
 
-    answer = plan(PlanRequest(**asked, solver=solver))
+    answer = plan(PlanSettings(**asked, solver=solver))
 
     assert answer.best.gpu_count >= answer.best.lower_bound_gpu_count
     assert answer.router == answer.best.router != ""
@@ -248,8 +248,8 @@ def test_every_solver_answers_within_the_same_bound(solver):
 def test_mip_tries_every_heuristic_and_is_no_worse_than_one():
     asked = {**SETTINGS, "gpu": ("H100-SXM",), "tp": (1,), "rate": 150.0}
 
-    exact = plan(PlanRequest(**asked, solver="mip"))
-    jsq = plan(PlanRequest(**asked, solver="jsq"))
+    exact = plan(PlanSettings(**asked, solver="mip"))
+    jsq = plan(PlanSettings(**asked, solver="jsq"))
 
     assert exact.best.gpu_count <= jsq.best.gpu_count
     assert exact.placement.status == "optimal"
@@ -260,7 +260,7 @@ def test_mip_tries_every_heuristic_and_is_no_worse_than_one():
 def test_router_that_leaves_new_replicas_idle_gives_up_and_says_so():
     asked = {**SETTINGS, "gpu": ("H100-SXM",), "tp": (1,), "rate": 300.0}
 
-    answer = plan(PlanRequest(**asked, router="best-fit:theta=1"))
+    answer = plan(PlanSettings(**asked, router="best-fit:theta=1"))
 
     assert answer.status == "infeasible"
     assert "more do not help" in answer.infeasible_reason
@@ -268,44 +268,44 @@ def test_router_that_leaves_new_replicas_idle_gives_up_and_says_so():
 
 def test_unknown_solver_names_the_known_ones():
     with pytest.raises(InputError, match=r"mip.*cp-sat.*jsq"):
-        plan(PlanRequest(**SETTINGS, solver="gurobi"))
+        plan(PlanSettings(**SETTINGS, solver="gurobi"))
 
 
 def test_predicted_answers_are_what_routers_see_but_not_what_is_served():
     asked = {**SETTINGS, "gpu": ("H100-SXM",), "tp": (1,), "router": "best-fit"}
 
-    oracle = plan(PlanRequest(**asked, predictor="oracle"))
-    mean = plan(PlanRequest(**asked, predictor="aladdin"))
+    oracle = plan(PlanSettings(**asked, predictor="oracle"))
+    mean = plan(PlanSettings(**asked, predictor="aladdin"))
 
     assert mean.mean_output_tokens == oracle.mean_output_tokens
     assert any("aladdin" in each.source for each in mean.assumptions)
     with pytest.raises(InputError, match="oracle"):
-        plan(PlanRequest(**asked, predictor="astrology"))
+        plan(PlanSettings(**asked, predictor="astrology"))
 
 
 def test_tuned_engine_is_proven_with_its_own_settings():
     import json
 
-    from capplan.placement.certificate import check_document
+    from capplan.bounds.certificate import check_document
     from capplan.planning.reproduce import reproduce
 
     asked = {**SETTINGS, "gpu": ("H100-SXM",), "tp": (1,), "rate": 400.0}
     asked["workload"] = "sharegpt"
     asked["slo"] = ("ttft=1s,tpot=15ms",)
 
-    plain = plan(PlanRequest(**asked)).best
-    answer = plan(PlanRequest(**asked, tune=True))
+    plain = plan(PlanSettings(**asked)).best
+    answer = plan(PlanSettings(**asked, tune=True))
 
     tuned = answer.best
     assert tuned.gpu_count < plain.gpu_count
-    assert tuned.limits.max_num_batched_tokens < plain.limits.max_num_batched_tokens
+    assert tuned.engine.max_num_batched_tokens < plain.engine.max_num_batched_tokens
     below = [p for p in tuned.probes if p.replica_count == tuned.replica_count - 1]
     assert not below[0].meets
     assert check_document(json.loads(plan_json(answer)), reproduce) == []
 
 
 def test_front_end_overhead_is_part_of_ttft(found):
-    slower = plan(PlanRequest(**SETTINGS, api_overhead_ms=100.0))
+    slower = plan(PlanSettings(**SETTINGS, api_overhead_ms=100.0))
 
     same = {(one.gpu, one.tp): one for one in slower.candidates}
     best = found.best
@@ -323,7 +323,7 @@ def test_requests_too_slow_alone_are_left_out_of_the_exact_placement(tmp_path):
     asked = {**SETTINGS, "workload": None, "rate": None, "extend": False}
     asked |= {"gpu": ("H100-SXM",), "tp": (1,)}
 
-    answer = plan(PlanRequest(**asked, trace=path, solver="mip"))
+    answer = plan(PlanSettings(**asked, trace=path, solver="mip"))
 
     assert answer.status == "feasible"
     assert answer.placement.left_out == 1

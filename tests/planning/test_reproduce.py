@@ -5,16 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from capplan.placement.certificate import check_document, seal
+from capplan.bounds.certificate import check_document, seal
 from capplan.planning.plan import plan
 from capplan.planning.reproduce import reproduce
-from capplan.planning.request import PlanRequest
+from capplan.planning.settings import PlanSettings
 from capplan.report.write_json import plan_json
 
 
 @pytest.fixture(scope="module")
 def document():
-    request = PlanRequest(
+    request = PlanSettings(
         workload="synthetic:prompt=300,output=lognormal(median=80,sigma=0.6),n=3000",
         rate=120,
         llm="Llama-3.1-8B",

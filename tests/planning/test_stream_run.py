@@ -11,9 +11,9 @@ import pytest
 from capplan.cli.main import INTERRUPTED, exit_code
 from capplan.errors import InputError
 from capplan.planning import stream_run
-from capplan.planning.request import SimulateRequest
+from capplan.planning.settings import SimulateSettings
 from capplan.planning.stream_run import is_streamed
-from capplan.simulator.deployed import Deployed
+from capplan.simulator.fleet import Fleet
 from capplan.simulator.histogram import RELATIVE_ERROR
 
 COST = "--latency-ms 10,0.05,0,0.1,0.0001 --kv-blocks 2000 --max-num-seqs 64 --tp 1"
@@ -45,7 +45,7 @@ def pressed_after(monkeypatch):
     """Return what makes Ctrl-C come when so many parts of a trace are served."""
 
     def press_after(parts):
-        serve = Deployed.serve
+        serve = Fleet.serve
         left = [parts]
 
         def served(self, *given):
@@ -54,8 +54,8 @@ def pressed_after(monkeypatch):
             if left[0] == 0:
                 signal.raise_signal(signal.SIGINT)
 
-        monkeypatch.setattr(Deployed, "serve", served)
-        monkeypatch.setattr("capplan.simulator.deployed._FIRST_CHUNK", 500)
+        monkeypatch.setattr(Fleet, "serve", served)
+        monkeypatch.setattr("capplan.simulator.fleet._FIRST_CHUNK", 500)
 
     return press_after
 
@@ -113,7 +113,7 @@ def test_requests_that_fit_no_replica_are_dropped_when_asked(trace, capsys):
     refusal = capsys.readouterr().err
     code = run(f"{asked} --drop-oversized")
 
-    shown = capsys.readouterr().out
+    shown = " ".join(capsys.readouterr().out.split())
     assert refused == 2
     assert "requests fit no replica; the first is row" in refusal
     assert code == 0
@@ -143,7 +143,7 @@ def test_a_large_file_is_streamed_and_that_is_said(trace, monkeypatch, capsys):
     ],
 )
 def test_what_needs_the_whole_trace_cannot_be_streamed(trace, settings, expected):
-    asked = SimulateRequest(**{"trace": str(trace), "stream": True, **settings})
+    asked = SimulateSettings(**{"trace": str(trace), "stream": True, **settings})
 
     with pytest.raises(InputError, match=expected):
         is_streamed(asked)
@@ -156,7 +156,7 @@ def test_a_small_file_or_one_that_is_needed_whole_is_read_whole(
     if settings:
         monkeypatch.setattr(stream_run, "STREAMED_BYTES", 10)
 
-    assert not is_streamed(SimulateRequest(trace=str(trace), **settings))
+    assert not is_streamed(SimulateSettings(trace=str(trace), **settings))
 
 
 def test_another_format_is_never_streamed_unasked(tmp_path, monkeypatch):
@@ -166,7 +166,7 @@ def test_another_format_is_never_streamed_unasked(tmp_path, monkeypatch):
         "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:17:03.9799600,374,44\n"
     )
 
-    assert not is_streamed(SimulateRequest(trace=str(path)))
+    assert not is_streamed(SimulateSettings(trace=str(path)))
 
 
 @pytest.mark.parametrize("wrong", ["/no/such.csv", "a_folder"])
@@ -228,7 +228,7 @@ def test_ctrl_c_before_there_is_an_answer_quits(trace, capsys, monkeypatch):
         signal.raise_signal(signal.SIGINT)
         return iter(())
 
-    monkeypatch.setattr(Deployed, "serve_paced", served)
+    monkeypatch.setattr(Fleet, "serve_paced", served)
 
     code = run(f"simulate --trace {trace} {COST}")
 
@@ -241,7 +241,7 @@ def test_a_second_ctrl_c_quits_at_once(trace, tmp_path, capsys, monkeypatch):
         signal.raise_signal(signal.SIGINT)
         signal.raise_signal(signal.SIGINT)
 
-    monkeypatch.setattr(Deployed, "_check_stuck", press)
+    monkeypatch.setattr(Fleet, "_check_stuck", press)
     path = tmp_path / "requests.csv"
 
     code = run(f"simulate --trace {trace} {COST} --stream --per-request {path}")

@@ -25,7 +25,7 @@ def law(lawful):
 def engine_facts():
     """Return facts of an engine with the limits that a test names."""
 
-    def make(**limits):
+    def make(**engine):
         known = {
             "device": "a device",
             "backend": "an engine",
@@ -44,6 +44,6 @@ def engine_facts():
             "async_scheduling": False,
             "layers": 4,
         }
-        return EngineFacts(**known | limits)
+        return EngineFacts(**known | engine)
 
     return make

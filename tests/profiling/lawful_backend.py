@@ -53,7 +53,7 @@ class LawfulBackend:
                 f"Total number of attention heads (8) must be divisible by tensor "
                 f"parallel size ({self.request.tp})."
             )
-        limits = {name: self.options.get(name, value) for name, value in LIMITS.items()}
+        engine = {name: self.options.get(name, value) for name, value in LIMITS.items()}
         return EngineFacts(
             device=self.device(),
             backend="lawful",
@@ -67,7 +67,7 @@ class LawfulBackend:
             async_scheduling=False,
             layers=4,
             flags={"options": {}},
-            **limits,
+            **engine,
         )
 
     def run(self, scene):

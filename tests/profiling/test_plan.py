@@ -16,7 +16,7 @@ from capplan.profiling.plan import (
 )
 from capplan.profiling.scenes import Ladder, Prompts
 
-limits = st.fixed_dictionaries(
+engine = st.fixed_dictionaries(
     {
         "max_model_len": st.integers(256, 200_000),
         "max_num_batched_tokens": st.sampled_from([256, 512, 2048, 8192, 16384]),
@@ -33,7 +33,7 @@ limits = st.fixed_dictionaries(
     max_examples=30,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
-@given(given_limits=limits)
+@given(given_limits=engine)
 def test_every_point_fits_budget_requests_context_and_cache(
     engine_facts, name, given_limits
 ):

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from capplan.deployment import EngineLimits
+from capplan.deployment import EngineSettings
 from capplan.fleet.price import Price
 from capplan.planning.result import Assumption, Candidate, Plan, Probe, Series
 
@@ -59,7 +59,7 @@ def _best() -> Candidate:
         usd_per_million_total_tokens=0.287,
         binding="TPOT",
         price=Price(2.49, "RunPod pricing page", "2026-06", "community cloud"),
-        limits=EngineLimits(kv_blocks=51_000),
+        engine=EngineSettings(kv_blocks=51_000),
         profile_note="fitted to published vLLM 0.11 measurements, not on your machine",
         latency_error={"prefill": 0.021, "decode": 0.014},
         probes=(

@@ -118,7 +118,7 @@ def test_a_plan_with_nothing_known_but_the_count_has_a_page(plan, best):
         usd_per_h=None,
         usd_per_million_output_tokens=None,
         usd_per_million_total_tokens=None,
-        limits=None,
+        engine=None,
         probes=(),
         quantile_levels=None,
         series=None,

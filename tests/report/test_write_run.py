@@ -8,7 +8,7 @@ import pytest
 
 from capplan.errors import InputError
 from capplan.planning.deployment_run import simulate_deployment
-from capplan.planning.request import SimulateRequest
+from capplan.planning.settings import SimulateSettings
 from capplan.report.run_files import check_run_files
 from capplan.report.write_run import run_csv, run_html, run_json
 
@@ -20,7 +20,7 @@ def run(tmp_path_factory):
     rows = "".join(f"{i / 20},{50 + i % 7},1\n" for i in range(200))
     path.write_text(f"arrival_s,prompt_tokens,output_tokens\n{rows}")
     return simulate_deployment(
-        SimulateRequest(
+        SimulateSettings(
             trace=path,
             latency_ms="5,0.01,0,0.1,0",
             kv_blocks=500,
@@ -73,7 +73,7 @@ def test_the_busy_share_is_busy_time_over_replica_time(run):
 
 
 def test_a_folder_in_the_place_of_a_file_is_refused_at_the_door(tmp_path):
-    request = SimulateRequest(per_request=tmp_path)
+    request = SimulateSettings(per_request=tmp_path)
 
     with pytest.raises(InputError, match="expected a file"):
         check_run_files(request)

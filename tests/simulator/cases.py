@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import strategies as st
 from numba import config
 
-from capplan.deployment import EngineLimits
+from capplan.deployment import EngineSettings
 from capplan.latency.contract import LatencyTables
 from capplan.simulator.simulate import simulate
 from capplan.simulator.times import Simulation
@@ -25,7 +25,7 @@ class Case(NamedTuple):
 
     trace: Trace
     tables: LatencyTables
-    limits: EngineLimits
+    engine: EngineSettings
     replica_count: int
 
     def simulated(self, router: str, **settings) -> Simulation:
@@ -84,7 +84,7 @@ def cases(draw, requests: int = 24, replicas: int = 2, exact: bool | None = None
     largest = int(np.max(-(-(prompts + outputs - 1) // block_size)))
     max_num_seqs = draw(st.integers(1, 6))
     tight, roomy = st.integers(0, largest // 2), st.integers(0, 3 * largest)
-    limits = EngineLimits(
+    engine = EngineSettings(
         max_num_batched_tokens=max_num_seqs + draw(st.integers(0, 24)),
         max_num_seqs=max_num_seqs,
         block_size=block_size,
@@ -96,6 +96,6 @@ def cases(draw, requests: int = 24, replicas: int = 2, exact: bool | None = None
         prompts, outputs, arrival_s, prefix_group=groups, prefix_tokens=shared
     )
     tables = random_tables(
-        seed, limits.max_num_seqs, limits.max_num_batched_tokens, exact
+        seed, engine.max_num_seqs, engine.max_num_batched_tokens, exact
     )
-    return Case(trace, tables, limits, draw(st.integers(1, replicas)))
+    return Case(trace, tables, engine, draw(st.integers(1, replicas)))

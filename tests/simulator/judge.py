@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from capplan.deployment import EngineLimits
+from capplan.deployment import EngineSettings
 from capplan.latency.contract import LatencyTables
 from capplan.workload.trace import Trace
 
@@ -52,10 +52,10 @@ class Request:
 class Pool:
     """The KV blocks of a replica; free ones stand in the order they are taken."""
 
-    def __init__(self, limits: EngineLimits) -> None:
-        self.block_size = limits.block_size
-        self.caching = limits.prefix_caching
-        self.free = [Block() for _ in range(limits.kv_blocks - 1)]
+    def __init__(self, engine: EngineSettings) -> None:
+        self.block_size = engine.block_size
+        self.caching = engine.prefix_caching
+        self.free = [Block() for _ in range(engine.kv_blocks - 1)]
         self.found: dict[tuple, list[Block]] = {}
 
     def blocks_for(self, tokens: int) -> int:
@@ -130,17 +130,17 @@ class Batch:
 class Replica:
     """One engine."""
 
-    def __init__(self, tables: LatencyTables, limits: EngineLimits) -> None:
+    def __init__(self, tables: LatencyTables, engine: EngineSettings) -> None:
         self.tables = tables
-        self.limits = limits
-        self.depth = 2 if limits.async_scheduling else 1
-        self.pool = Pool(limits)
+        self.engine = engine
+        self.depth = 2 if engine.async_scheduling else 1
+        self.pool = Pool(engine)
         self.waiting: deque[Request] = deque()
         self.running: list[Request] = []
         self.in_flight: deque[Batch] = deque()
         self.now_s = 0.0
         self.gpu_s = 0.0
-        self.fewest_free = limits.kv_blocks - 1
+        self.fewest_free = engine.kv_blocks - 1
 
     @property
     def outstanding(self) -> int:
@@ -165,7 +165,7 @@ class Replica:
 
     def schedule(self) -> Batch:
         """Choose the next iteration and give it to the GPU."""
-        budget = self.limits.max_num_batched_tokens
+        budget = self.engine.max_num_batched_tokens
         parts: list[tuple[Request, int, int]] = []  # request, computed before, new
         preempted = False
         for request in list(self.running):
@@ -192,7 +192,7 @@ class Replica:
 
         set_aside = []
         while self.waiting and budget and not preempted:
-            if len(self.running) == self.limits.max_num_seqs:
+            if len(self.running) == self.engine.max_num_seqs:
                 break
             request = self.waiting[0]
             if request.stale:
@@ -202,7 +202,7 @@ class Replica:
             everything = self.pool.missing(request, len(request.tokens), hits)
             if everything > len(self.pool.free):
                 break
-            start = len(hits) * self.limits.block_size
+            start = len(hits) * self.engine.block_size
             new = min(len(request.tokens) - start, budget)
             self.pool.give(request, start + new, hits)
             self.pool.enter(request, start + new)
@@ -230,7 +230,7 @@ class Replica:
             request.computed = before + new
             request.in_flight += new
             gives = request.computed >= len(request.tokens) + request.placeholders
-            if gives and self.limits.async_scheduling:
+            if gives and self.engine.async_scheduling:
                 request.placeholders += 1
             result.append((request, new, gives))
         return result
@@ -275,7 +275,7 @@ class Replica:
                 continue
             request.tokens.append(("answer", request.row, len(request.tokens)))
             request.token_s.append(batch.end_s)
-            if not stale and self.limits.async_scheduling:
+            if not stale and self.engine.async_scheduling:
                 request.placeholders -= 1
                 self.pool.enter(request, request.computed - request.placeholders)
             if request.done:
@@ -324,14 +324,14 @@ class Verdict:
 def judge(
     trace: Trace,
     tables: LatencyTables,
-    limits: EngineLimits,
+    engine: EngineSettings,
     replica_count: int,
     router: str,
     seed: int = 0,
 ) -> Verdict:
     """Serve a trace step by step."""
     draws = np.random.default_rng(seed).random((len(trace), 2))
-    replicas = [Replica(tables, limits) for _ in range(replica_count)]
+    replicas = [Replica(tables, engine) for _ in range(replica_count)]
     requests, chosen = [], []
     for row in range(len(trace)):
         assert trace.arrival_s is not None

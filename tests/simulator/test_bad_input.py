@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from capplan.deployment import EngineLimits
+from capplan.deployment import EngineSettings
 from capplan.errors import InputError, ProfileError
 from capplan.latency.contract import linear_tables
 from capplan.simulator.metrics import attainment
@@ -15,7 +15,7 @@ from capplan.simulator.simulate import oversized, simulate
 from capplan.workload.slo import RequestSlo, Slo
 from capplan.workload.trace import Trace
 
-LIMITS = EngineLimits(
+LIMITS = EngineSettings(
     max_num_batched_tokens=64, max_num_seqs=8, block_size=16, kv_blocks=5
 )
 TABLES = linear_tables(1e-2, 1e-4, 0.0, 1e-4, 0.0, max_batch=8, max_tokens=64)
@@ -48,12 +48,12 @@ def test_a_request_one_token_too_long_is_named():
 
 
 def test_a_request_longer_than_the_engine_takes_is_named():
-    limits = EngineLimits(
+    engine = EngineSettings(
         max_num_batched_tokens=64, max_num_seqs=8, kv_blocks=9, max_model_len=50
     )
 
     with pytest.raises(InputError, match="takes 50"):
-        simulate(trace_of([46], [5]), TABLES, limits, 1)
+        simulate(trace_of([46], [5]), TABLES, engine, 1)
 
 
 def test_a_trace_without_times_is_refused():
@@ -77,14 +77,14 @@ def test_no_replica_is_refused():
 )
 def test_limits_that_hold_nothing_are_refused(name, value):
     with pytest.raises(InputError, match=f"{name} is {value}; expected"):
-        EngineLimits(**{name: value})
+        EngineSettings(**{name: value})
 
 
 def test_a_token_budget_below_the_batch_is_refused():
-    limits = EngineLimits(max_num_batched_tokens=7, max_num_seqs=8, kv_blocks=5)
+    engine = EngineSettings(max_num_batched_tokens=7, max_num_seqs=8, kv_blocks=5)
 
     with pytest.raises(InputError, match="max_num_batched_tokens is 7; expected"):
-        simulate(trace_of([1], [1]), TABLES, limits, 1)
+        simulate(trace_of([1], [1]), TABLES, engine, 1)
 
 
 @pytest.mark.parametrize("kind", ["router", "scheduler"])
@@ -118,10 +118,10 @@ def test_coefficients_below_zero_are_refused():
 
 
 def test_tables_that_end_before_the_limits_are_refused():
-    limits = EngineLimits(max_num_batched_tokens=64, max_num_seqs=9, kv_blocks=5)
+    engine = EngineSettings(max_num_batched_tokens=64, max_num_seqs=9, kv_blocks=5)
 
     with pytest.raises(ProfileError, match="decode_s ends at 8; expected 9"):
-        simulate(trace_of([1], [1]), TABLES, limits, 1)
+        simulate(trace_of([1], [1]), TABLES, engine, 1)
 
 
 def test_a_class_without_slo_is_named():

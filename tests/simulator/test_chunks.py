@@ -6,7 +6,7 @@ from cases import EXAMPLES, Case, cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from capplan.simulator.deployed import Deployed
+from capplan.simulator.fleet import Fleet
 from capplan.simulator.routers import ROUTERS
 
 ROW_BY_ROW = ("row", "replica", "preemptions", "cached_tokens")
@@ -15,9 +15,9 @@ TIMES = ("scheduled_s", "first_token_s", "finish_s", "longest_gap_s")
 
 def results(case: Case, router: str, cuts: list[int]) -> np.ndarray:
     """Serve the trace in slices that end at ``cuts``; return results by row."""
-    deployed = Deployed(
+    deployed = Fleet(
         case.tables,
-        case.limits,
+        case.engine,
         case.replica_count,
         router=router,
         scheduler="vllm-v1",

@@ -109,18 +109,18 @@ def test_a_batch_keeps_the_limits_and_the_kv_its_capacity(case):
 
     assert simulation.iterations is not None
     steps, entries = simulation.iterations.steps, simulation.iterations.entries
-    limits = case.limits
-    capacity = limits.kv_blocks - 1
+    engine = case.engine
+    capacity = engine.kv_blocks - 1
     assert (steps["free_blocks"] >= 0).all()
     assert (steps["free_blocks"] <= capacity).all()
-    assert (steps["running"] <= limits.max_num_seqs).all()
+    assert (steps["running"] <= engine.max_num_seqs).all()
     for first, step in zip([0, *steps["entries_end"]], steps, strict=False):
         batch = entries[first : step["entries_end"]]
-        held = -(-(batch["computed"] + batch["scheduled"]) // limits.block_size)
+        held = -(-(batch["computed"] + batch["scheduled"]) // engine.block_size)
         used = capacity - step["free_blocks"]
         assert len(np.unique(batch["row"])) == len(batch) <= step["running"]
-        assert 0 < batch["scheduled"].sum() <= limits.max_num_batched_tokens
-        if not limits.prefix_caching:
+        assert 0 < batch["scheduled"].sum() <= engine.max_num_batched_tokens
+        if not engine.prefix_caching:
             assert held.sum() <= used
             if len(batch) == step["running"]:
                 assert held.sum() == used

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from capplan.deployment import EngineLimits
+from capplan.deployment import EngineSettings
 from capplan.latency.contract import linear_tables
 from capplan.simulator.metrics import (
     attainment,
@@ -17,7 +17,7 @@ from capplan.simulator.times import RequestTimes, Series, Simulation
 from capplan.workload.slo import RequestSlo, Slo
 from capplan.workload.trace import Trace
 
-SINGLE = EngineLimits(
+SINGLE = EngineSettings(
     max_num_batched_tokens=16,
     max_num_seqs=1,
     block_size=16,

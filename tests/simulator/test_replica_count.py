@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from capplan.deployment import EngineLimits
+from capplan.deployment import EngineSettings
 from capplan.latency.contract import linear_tables
 from capplan.simulator.metrics import attainment
 from capplan.simulator.routers import ROUTERS
@@ -11,7 +11,7 @@ from capplan.simulator.simulate import simulate
 from capplan.workload.slo import RequestSlo, Slo
 from capplan.workload.trace import Trace
 
-LIMITS = EngineLimits(
+LIMITS = EngineSettings(
     max_num_batched_tokens=2048, max_num_seqs=64, block_size=16, kv_blocks=1500
 )
 TABLES = linear_tables(7e-3, 2.5e-5, 6e-11, 2e-5, 4e-9, max_batch=64, max_tokens=2048)

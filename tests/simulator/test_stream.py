@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from capplan.deployment import EngineLimits
+from capplan.deployment import EngineSettings
 from capplan.errors import InputError
 from capplan.latency.contract import linear_tables
 from capplan.simulator.histogram import LEAST_S, RELATIVE_ERROR
@@ -19,7 +19,7 @@ from capplan.simulator.windows import METRICS, WINDOWS, Windows
 from capplan.workload.slo import parse_slo
 from capplan.workload.trace import Trace
 
-LIMITS = EngineLimits(
+LIMITS = EngineSettings(
     max_num_batched_tokens=512, max_num_seqs=32, block_size=16, kv_blocks=400
 )
 TABLES = linear_tables(8e-3, 4e-5, 0, 1e-4, 1e-6, max_batch=32, max_tokens=512)
@@ -51,8 +51,8 @@ def chunks(trace, requests):
         yield trace.select(slice(first, first + requests))
 
 
-def streamed(trace, requests, limits=LIMITS, replicas=3, **asked):
-    return simulate_stream(chunks(trace, requests), TABLES, limits, replicas, **asked)
+def streamed(trace, requests, engine=LIMITS, replicas=3, **asked):
+    return simulate_stream(chunks(trace, requests), TABLES, engine, replicas, **asked)
 
 
 def answer(summary):
@@ -114,20 +114,20 @@ def test_the_figures_are_those_of_the_whole_trace(router):
 @settings(max_examples=8, deadline=None)
 def test_the_answer_does_not_depend_on_the_chunks(requests):
     trace = traffic(1200, groups=True)
-    limits = replace(LIMITS, prefix_caching=True)
+    engine = replace(LIMITS, prefix_caching=True)
 
-    one = streamed(trace, len(trace), limits, router="power-of-two", slo=SLO)
-    other = streamed(trace, requests, limits, router="power-of-two", slo=SLO)
+    one = streamed(trace, len(trace), engine, router="power-of-two", slo=SLO)
+    other = streamed(trace, requests, engine, router="power-of-two", slo=SLO)
 
     assert answer(other) == answer(one)
 
 
 def test_room_for_shared_prefixes_grows_with_them():
     trace = traffic(groups=True)
-    limits = replace(LIMITS, prefix_caching=True)
-    whole = simulate(trace, TABLES, limits, 3)
+    engine = replace(LIMITS, prefix_caching=True)
+    whole = simulate(trace, TABLES, engine, 3)
 
-    found = streamed(trace, 100, limits)
+    found = streamed(trace, 100, engine)
 
     assert found.cached_tokens == whole.times.cached_tokens.sum() > 0
     assert found.iteration_count == whole.iteration_count

@@ -13,7 +13,7 @@ import math
 import numpy as np
 import pytest
 
-from capplan.deployment import EngineLimits
+from capplan.deployment import EngineSettings
 from capplan.latency.contract import linear_tables
 from capplan.simulator.simulate import simulate
 from capplan.workload.trace import Trace
@@ -45,7 +45,7 @@ def assert_mean_between(replications, low, high, z=4.0):
 def served(arrival_s, iterations, servers=1, router="jsq", seed=0, slots=1):
     """Return the times of requests that take whole numbers of iterations each."""
     trace = Trace(np.ones(len(iterations), int), iterations, arrival_s)
-    limits = EngineLimits(
+    engine = EngineSettings(
         max_num_batched_tokens=slots,
         max_num_seqs=slots,
         block_size=16,
@@ -53,7 +53,7 @@ def served(arrival_s, iterations, servers=1, router="jsq", seed=0, slots=1):
         async_scheduling=False,
     )
     tables = linear_tables(ITERATION_S, 0, 0, 0, 0, max_batch=slots, max_tokens=slots)
-    return simulate(trace, tables, limits, servers, router=router, seed=seed).times
+    return simulate(trace, tables, engine, servers, router=router, seed=seed).times
 
 
 def mean_waits_s(draw_iterations, mean_service_s, load, servers=1, router="jsq"):

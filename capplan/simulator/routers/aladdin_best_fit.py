@@ -20,7 +20,7 @@ SIGHT = 2
 @compiled()
 def prefill_time_s(state, tokens):
     """Return the time to prefill tokens, in iterations of the token budget."""
-    budget = state.limits[0].max_num_batched_tokens
+    budget = state.engine[0].max_num_batched_tokens
     rest = tokens % budget
     time_s = (tokens // budget) * state.fused_s[budget]
     if rest > 0:
@@ -34,7 +34,7 @@ def keeps_decode_slo(state, r, slot):
     replica = state.replicas[r]
     request = state.requests[slot]
     b = replica.outstanding + 1
-    if b > state.limits[0].max_num_seqs:
+    if b > state.engine[0].max_num_seqs:
         return False
     spare_s = state.settings[Setting.TPOT_S] - state.decode_s[b]
     prompts = replica.outstanding_prompt_tokens + request.prompt_tokens
@@ -108,13 +108,13 @@ def fits_kv(state, r, slot):
     """
     replica = state.replicas[r]
     request = state.requests[slot]
-    limits = state.limits[0]
-    capacity = limits.kv_blocks * limits.block_size
+    engine = state.engine[0]
+    capacity = engine.kv_blocks * engine.block_size
     most = replica.outstanding_prompt_tokens + replica.outstanding_output_tokens
     most += request.prompt_tokens + request.predicted_tokens
     # Requests that outlive their prediction hold more than it says.
     if most + replica.outstanding <= capacity and replica.late_count == 0:
-        used = (limits.kv_blocks - replica.free_blocks) * limits.block_size
+        used = (engine.kv_blocks - replica.free_blocks) * engine.block_size
         if used + request.prompt_tokens + request.predicted_tokens <= most:
             return True
     if _peak_at(state, r, slot, request.predicted_tokens) > capacity:

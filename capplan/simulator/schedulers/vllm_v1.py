@@ -30,7 +30,7 @@ def schedule(state, r):
         make_room_for_decodes(state, r)
     log_decodes(state, r)
 
-    budget = state.limits[0].max_num_batched_tokens - replica.decode_count
+    budget = state.engine[0].max_num_batched_tokens - replica.decode_count
     chunks = 0
     if replica.prefilling != NONE:
         budget -= continue_prefill(state, r, budget)

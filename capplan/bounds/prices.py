@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from capplan.deployment import EngineLimits
+from capplan.deployment import EngineSettings
 from capplan.latency.contract import LatencyTables
 
 _LEAST_CONTEXT = 2
@@ -43,13 +43,13 @@ class Reach(NamedTuple):
     tokens: int
 
 
-def reach(limits: EngineLimits) -> Reach:
+def reach(engine: EngineSettings) -> Reach:
     """Return the largest batch, context and token count of an iteration."""
-    tokens = limits.max_num_batched_tokens
-    batch = min(limits.max_num_seqs, tokens)
-    if limits.prefix_caching:  # contexts may share blocks, so L knows no limit
+    tokens = engine.max_num_batched_tokens
+    batch = min(engine.max_num_seqs, tokens)
+    if engine.prefix_caching:  # contexts may share blocks, so L knows no limit
         return Reach(batch, np.inf, tokens)
-    context = limits.kv_capacity_tokens
+    context = engine.kv_capacity_tokens
     return Reach(max(min(batch, context // _LEAST_CONTEXT), 1), context, tokens)
 
 
@@ -195,7 +195,7 @@ def proven(
 
     and ``P + fixed_s >= prefill_s * T`` without decoding requests: prefill that
     stretches an iteration also spends the TPOT budget of those that decode in it
-    (see :mod:`capplan.placement.window_work`).
+    (see :mod:`capplan.bounds.work`).
 
     Parameters
     ----------

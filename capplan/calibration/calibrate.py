@@ -12,11 +12,11 @@ from typing import NamedTuple
 import numpy as np
 from scipy import optimize
 
-from capplan.deployment import EngineLimits
+from capplan.calibration.served_work import served_work
+from capplan.deployment import EngineSettings
 from capplan.errors import InputError
 from capplan.latency.contract import LatencyTables, linear_tables
 from capplan.latency.served_run import ServedRun
-from capplan.planning.served_work import served_work
 from capplan.simulator.simulate import simulate
 from capplan.simulator.times import RequestTimes
 from capplan.workload.trace import Trace
@@ -52,14 +52,14 @@ class Calibration(NamedTuple):
         """Which coefficients are known to a factor of two or better, bool, (5,)."""
         return 2 * self.standard_errors_s < self.coefficients_s
 
-    def tables(self, limits: EngineLimits) -> LatencyTables:
+    def tables(self, engine: EngineSettings) -> LatencyTables:
         """Return the latency tables of an engine with these limits."""
-        return _tables(self.coefficients_s, limits)
+        return _tables(self.coefficients_s, engine)
 
 
 def calibrate(
     run: ServedRun,
-    limits: EngineLimits,
+    engine: EngineSettings,
     *,
     rows: np.ndarray | None = None,
 ) -> Calibration:
@@ -81,7 +81,7 @@ def calibrate(
     ----------
     run
         Requests as one engine served them, with TTFT.
-    limits
+    engine
         Settings of that engine.
     rows
         Requests to fit; all by default. All are simulated.
@@ -105,14 +105,14 @@ def calibrate(
     scale_s = _first_guess(run)
 
     def times(relative: np.ndarray) -> RequestTimes:
-        return simulate(trace, _tables(relative * scale_s, limits), limits, 1).times
+        return simulate(trace, _tables(relative * scale_s, engine), engine, 1).times
 
     def residuals(relative: np.ndarray) -> np.ndarray:
         return np.concatenate(_errors(run, times(relative), chosen))
 
     def linear(relative: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        tables = _tables(relative * scale_s, limits)
-        simulation = simulate(trace, tables, limits, 1, record_iterations=True)
+        tables = _tables(relative * scale_s, engine)
+        simulation = simulate(trace, tables, engine, 1, record_iterations=True)
         work = served_work(simulation)
         rows_of_work = (
             work.ttft[chosen] / run.e2e_s[chosen, None],
@@ -138,7 +138,7 @@ def calibrate(
     )
 
 
-def _tables(coefficients_s: np.ndarray, limits: EngineLimits) -> LatencyTables:
+def _tables(coefficients_s: np.ndarray, engine: EngineSettings) -> LatencyTables:
     fixed_s, prefill_s, attention_s, decode_s, context_s = coefficients_s.tolist()
     return linear_tables(
         fixed_s,
@@ -146,8 +146,8 @@ def _tables(coefficients_s: np.ndarray, limits: EngineLimits) -> LatencyTables:
         attention_s,
         decode_s,
         context_s,
-        max_batch=limits.max_num_seqs,
-        max_tokens=limits.max_num_batched_tokens,
+        max_batch=engine.max_num_seqs,
+        max_tokens=engine.max_num_batched_tokens,
     )
 
 

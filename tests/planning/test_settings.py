@@ -3,7 +3,7 @@
 import pytest
 
 from capplan.errors import InputError
-from capplan.planning.request import PlanRequest, SimulateRequest
+from capplan.planning.settings import PlanSettings, SimulateSettings
 
 NAMES = (
     "trace workload rate llm gpu tp slo attainment out max_num_batched_tokens "
@@ -14,12 +14,12 @@ NAMES = (
 
 
 def test_the_names_that_others_script_against_are_settings():
-    assert set(NAMES.split()) <= set(PlanRequest.model_fields)
-    assert {"replicas", "record_iterations"} <= set(SimulateRequest.model_fields)
+    assert set(NAMES.split()) <= set(PlanSettings.model_fields)
+    assert {"replicas", "record_iterations"} <= set(SimulateSettings.model_fields)
 
 
 def test_lists_may_be_texts_with_commas():
-    request = PlanRequest(gpu="H100-SXM, A100", tp="1,2", price="H100-SXM=$2.49/h,B=1")
+    request = PlanSettings(gpu="H100-SXM, A100", tp="1,2", price="H100-SXM=$2.49/h,B=1")
 
     assert request.gpu == ("H100-SXM", "A100")
     assert request.tp == (1, 2)
@@ -40,9 +40,9 @@ def test_lists_may_be_texts_with_commas():
 )
 def test_what_cannot_be_asked_is_refused(settings, expected):
     with pytest.raises(InputError, match=expected):
-        PlanRequest(**settings)
+        PlanSettings(**settings)
 
 
 def test_a_request_cannot_be_changed():
     with pytest.raises(ValueError, match="frozen"):
-        PlanRequest().rate = 3
+        PlanSettings().rate = 3

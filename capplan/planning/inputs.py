@@ -9,7 +9,7 @@ import numpy as np
 from capplan.errors import CapplanWarning, HorizonWarning, InputError
 from capplan.placement.solvers import SOLVERS
 from capplan.planning.configuration import Configuration, Excluded, configurations
-from capplan.planning.request import PlanRequest
+from capplan.planning.settings import PlanSettings
 from capplan.planning.traffic import long_enough, read_requests, warmup_end_s
 from capplan.simulator.routers import ROUTERS
 from capplan.simulator.simulate import oversized
@@ -22,17 +22,17 @@ _HEURISTICS = ("jsq", "best-fit:theta=0.5", "best-fit:theta=0.4", "power-of-two"
 
 
 @dataclass(frozen=True, eq=False)
-class Question:
+class PlanInputs:
     """What every candidate is asked."""
 
-    request: PlanRequest
+    request: PlanSettings
     trace: Trace
     slo: Slo
     warmup_s: float
     routers: tuple[str, ...]
 
 
-def ask(request: PlanRequest) -> tuple[Question, list[Configuration | Excluded]]:
+def ask(request: PlanSettings) -> tuple[PlanInputs, list[Configuration | Excluded]]:
     """Return what every candidate is asked, and the candidates.
 
     Raises
@@ -48,7 +48,7 @@ def ask(request: PlanRequest) -> tuple[Question, list[Configuration | Excluded]]
     rng = np.random.default_rng(request.seed)
     trace, law = read_requests(request, rng)
     for name in trace.class_names:
-        slo.limits(name)
+        slo.of_class(name)
     tried = list(configurations(request))
     excluded = [one for one in tried if isinstance(one, Excluded)]
     if len(excluded) == len(tried):
@@ -58,11 +58,11 @@ def ask(request: PlanRequest) -> tuple[Question, list[Configuration | Excluded]]
     if shortness:
         warnings.warn(shortness, HorizonWarning, stacklevel=2)
     routers, _ = method(request)
-    return Question(request, trace, slo, warmup_end_s(trace, slo), routers), tried
+    return PlanInputs(request, trace, slo, warmup_end_s(trace, slo), routers), tried
 
 
 def _without_oversized(
-    trace: Trace, tried: list[Configuration | Excluded], request: PlanRequest
+    trace: Trace, tried: list[Configuration | Excluded], request: PlanSettings
 ) -> Trace:
     """Return the trace without the requests that no configuration can hold.
 
@@ -74,12 +74,12 @@ def _without_oversized(
     able = [one for one in tried if isinstance(one, Configuration)]
     if not able:
         return trace
-    too_large = np.logical_and.reduce([oversized(trace, one.limits) for one in able])
+    too_large = np.logical_and.reduce([oversized(trace, one.engine) for one in able])
     if not too_large.any():
         return trace
     row = int(np.flatnonzero(too_large)[0])
-    largest = max(one.limits.kv_capacity_tokens for one in able)
-    longest = max(one.limits.max_model_len for one in able)
+    largest = max(one.engine.kv_capacity_tokens for one in able)
+    longest = max(one.engine.max_model_len for one in able)
     what = (
         f"{trace.source}: {int(too_large.sum()):,} of {len(trace):,} requests fit no "
         f"replica; the first is row {row + 1} with {trace.prompt_tokens[row]:,} prompt "
@@ -94,7 +94,7 @@ def _without_oversized(
     return trace.select(np.flatnonzero(~too_large))
 
 
-def method(request: PlanRequest) -> tuple[tuple[str, ...], str | None]:
+def method(request: PlanSettings) -> tuple[tuple[str, ...], str | None]:
     """Return the routers to simulate, and the solver of the deciding heartbeat.
 
     Raises
@@ -147,7 +147,7 @@ def configuration_of(
     raise InputError(f"{gpu} × TP {tp} is not among the configurations of the plan")
 
 
-def asked(request: PlanRequest) -> dict[str, Any]:
+def asked(request: PlanSettings) -> dict[str, Any]:
     """Return the settings that an answer depends on, as a plan keeps them."""
     without = {"out", "executor", "ray_address"}
     return request.model_dump(mode="json", exclude_defaults=True, exclude=without)

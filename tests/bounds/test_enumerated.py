@@ -5,11 +5,11 @@ from itertools import product
 import numpy as np
 import pytest
 
-from capplan.deployment import EngineLimits
+from capplan.bounds.lower_bound import lower_bound
+from capplan.deployment import EngineSettings
 from capplan.latency.contract import linear_tables
-from capplan.placement.bounds import lower_bound
 
-LIMITS = EngineLimits(max_num_batched_tokens=4, max_num_seqs=3, block_size=2)
+LIMITS = EngineSettings(max_num_batched_tokens=4, max_num_seqs=3, block_size=2)
 _LATE = 1e-9
 
 

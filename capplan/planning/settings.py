@@ -37,14 +37,14 @@ def _limits(value: Any) -> Any:
         return (value,) if isinstance(value, str) else value
     own = {k: v for k, v in value.items() if not isinstance(v, Mapping)}
     texts = [_limit_text(own)] if own else []
-    for name, limits in value.items():
-        if isinstance(limits, Mapping):
-            texts.append(f"{name}:{_limit_text(limits)}")
+    for name, engine in value.items():
+        if isinstance(engine, Mapping):
+            texts.append(f"{name}:{_limit_text(engine)}")
     return tuple(texts)
 
 
-def _limit_text(limits: Mapping[str, Any]) -> str:
-    return ",".join(f"{metric}={limit}" for metric, limit in limits.items())
+def _limit_text(engine: Mapping[str, Any]) -> str:
+    return ",".join(f"{metric}={limit}" for metric, limit in engine.items())
 
 
 def _prices(value: Any) -> Any:
@@ -86,7 +86,7 @@ class SettingError(InputError):
         self.setting = setting
 
 
-class PlanRequest(BaseModel):
+class PlanSettings(BaseModel):
     """All that a plan depends on; a field left None takes capplan's default.
 
     The description of each field is its help text on the command line.
@@ -239,7 +239,7 @@ class PlanRequest(BaseModel):
             )
 
 
-class SimulateRequest(PlanRequest):
+class SimulateSettings(PlanSettings):
     """All that the simulation of one given deployment depends on."""
 
     replicas: int = _setting(1, CHOICES, "N", "Replicas of the deployment.", ge=1)
@@ -257,13 +257,13 @@ class SimulateRequest(PlanRequest):
     )
 
 
-def nearest_setting(name: str, model: type[PlanRequest]) -> str:
+def nearest_setting(name: str, model: type[PlanSettings]) -> str:
     """Return "; did you mean X?" when a setting is near, else nothing."""
     near = get_close_matches(name, model.model_fields, n=1)
     return f"; did you mean {near[0]}?" if near else ""
 
 
-def explain(error: ValidationError, model: type[PlanRequest]) -> SettingError:
+def explain(error: ValidationError, model: type[PlanSettings]) -> SettingError:
     """Return the first complaint of pydantic as one line."""
     first = error.errors()[0]
     name = str(first["loc"][0]) if first["loc"] else "request"

@@ -1,6 +1,6 @@
 """The work a request costs whatever the schedule, in replica seconds.
 
-Theorem (work of a request). Let prices be as :func:`capplan.placement.window_minorant.
+Theorem (work of a request). Let prices be as :func:`capplan.bounds.prices.
 proven` says, S a set of requests that keep their SLOs, and (x, y, z) >= 0 with
 x + y + z = 1. In any schedule whatever the iterations in which requests of S take part
 or are active (between their first and last token) last together at least the sum over
@@ -46,8 +46,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from capplan.deployment import EngineLimits
-from capplan.placement.window_minorant import Minorant, reach
+from capplan.bounds.prices import Minorant, reach
+from capplan.deployment import EngineSettings
 
 _ENDLESS_S = 1e15
 """Stands for no limit where infinity cannot be multiplied by 0. [s]"""
@@ -78,7 +78,7 @@ class Work(NamedTuple):
 def work(
     requests: Requests,
     prices: Minorant,
-    limits: EngineLimits,
+    engine: EngineSettings,
     mix: tuple[float, float, float],
     context_cap: float,
 ) -> Work:
@@ -90,7 +90,7 @@ def work(
         Requests and their limits.
     prices
         As proven for ``mix[0]`` and ``context_cap``.
-    limits
+    engine
         The replica.
     mix
         x, y and z of the theorem.
@@ -110,11 +110,11 @@ def work(
 
     decode_s = np.full(len(prompt), prices.decode_s)
     context_s = np.full(len(prompt), prices.context_s)
-    if limits.prefix_caching:  # a recomputed step may take a single new token
+    if engine.prefix_caching:  # a recomputed step may take a single new token
         decode_s = np.minimum(decode_s, prices.prefill_s)
         context_s = np.minimum(context_s, prices.attention_s)
     mean_root = _mean_root(decode_s, context_s, prompt, steps, context_cap)
-    if not limits.prefix_caching:
+    if not engine.prefix_caching:
         # Recomputing pays when prefill * c < u + 2 sqrt(x fixed u l), which is at
         # most u + per_room * (u + m²); both sides are straight in c.
         cheaper = np.zeros(len(prompt), bool)
@@ -133,8 +133,8 @@ def work(
     base_s = (
         prefill_s
         + steps_s
-        + mix[1] * prices.fixed_s * steps / reach(limits).batch
-        + mix[2] * prices.fixed_s * held / limits.kv_capacity_tokens
+        + mix[1] * prices.fixed_s * steps / reach(engine).batch
+        + mix[2] * prices.fixed_s * held / engine.kv_capacity_tokens
     )
     possible = first_token_s <= requests.ttft_s * _TOLERANCE
     possible &= (

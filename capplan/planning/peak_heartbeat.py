@@ -22,7 +22,7 @@ MOST_REQUESTS = 20_000
 
 
 @dataclass(frozen=True)
-class DecidingHeartbeat:
+class PeakHeartbeat:
     """Aladdin's placement problem where it takes most replicas.
 
     Parameters
@@ -75,7 +75,7 @@ class DecidingHeartbeat:
         )
 
 
-def deciding_heartbeat(
+def peak_heartbeat(
     one: Configuration,
     trace: Trace,
     slo: Slo,
@@ -84,7 +84,7 @@ def deciding_heartbeat(
     gamma: float,
     theta: float,
     seed: int,
-) -> DecidingHeartbeat | None:
+) -> PeakHeartbeat | None:
     """Place the heartbeat in which best fit uses most replicas; None without one.
 
     Best fit serves the trace, opening a replica when none fits; the heartbeat with
@@ -104,11 +104,11 @@ def deciding_heartbeat(
     seed
         Of the solver.
     """
-    limits = [slo.limits(name) for name in trace.class_names]
+    slos = [slo.of_class(name) for name in trace.class_names]
     strictest = Slo(
         RequestSlo(
-            ttft_s=min(limit.ttft_s for limit in limits),
-            tpot_s=min(limit.tpot_s for limit in limits),
+            ttft_s=min(limit.ttft_s for limit in slos),
+            tpot_s=min(limit.tpot_s for limit in slos),
         )
     )
     first = trace.select(np.arange(min(len(trace), MOST_REQUESTS)))
@@ -119,16 +119,16 @@ def deciding_heartbeat(
     assert able.arrival_s is not None
     template = replica_of_tables(
         one.tables,
-        one.limits.kv_capacity_tokens,
-        block_tokens=one.limits.block_size,
-        max_batch=one.limits.max_num_seqs,
+        one.engine.kv_capacity_tokens,
+        block_tokens=one.engine.block_size,
+        max_batch=one.engine.max_num_seqs,
     )
     options: dict[str, Any] = {
         "arrival_s": able.arrival_s - able.arrival_s[0],
         "prompt_tokens": able.prompt_tokens,
         "output_tokens": able.output_tokens,
-        "ttft_slo_s": strictest.limits("all").ttft_s,
-        "tpot_slo_s": strictest.limits("all").tpot_s,
+        "ttft_slo_s": strictest.of_class("all").ttft_s,
+        "tpot_slo_s": strictest.of_class("all").tpot_s,
         "heartbeat_s": HEARTBEAT_S,
         "gamma": gamma,
         "theta": theta,
@@ -140,7 +140,7 @@ def deciding_heartbeat(
     if problem is None:
         return None
     placement: Placement = solve(problem, solver, TIME_LIMIT_S, seed=seed)
-    return DecidingHeartbeat(
+    return PeakHeartbeat(
         gpu=one.gpu,
         tp=one.tp,
         at_s=at_s,
@@ -160,13 +160,13 @@ def _able(
     one: Configuration, trace: Trace, slo: Slo, gamma: float, theta: float
 ) -> np.ndarray:
     """Return the rows that keep Aladdin's constraints alone on a replica."""
-    limits = slo.limits("all")
-    alone = unbatched(trace, one.tables, one.limits)
+    limit = slo.of_class("all")
+    alone = unbatched(trace, one.tables, one.engine)
     context = trace.prompt_tokens + gamma * trace.output_tokens
     decode_s = one.tables.decode_s[1]
-    spare_s = theta * (limits.tpot_s - decode_s)
+    spare_s = theta * (limit.tpot_s - decode_s)
     return np.flatnonzero(
-        (alone.ttft_s - one.tables.request_s <= limits.ttft_s)
+        (alone.ttft_s - one.tables.request_s <= limit.ttft_s)
         & (one.tables.decode_context_s[1] * context <= spare_s)
-        & ~oversized(trace, one.limits)
+        & ~oversized(trace, one.engine)
     )

@@ -9,11 +9,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from capplan.cli import verify
-from capplan.deployment import EngineLimits
-from capplan.latency.contract import LatencyTables, linear_tables
-from capplan.placement.bounds import lower_bound
-from capplan.placement.certificate import (
+from capplan.bounds.certificate import (
     COLUMNS,
     Inputs,
     Reproduction,
@@ -22,9 +18,13 @@ from capplan.placement.certificate import (
     check_document,
     seal,
 )
+from capplan.bounds.lower_bound import lower_bound
+from capplan.cli import verify
+from capplan.deployment import EngineSettings
+from capplan.latency.contract import LatencyTables, linear_tables
 
 ATTAINED = {3: 0.995, 2: 0.4}
-LIMITS = EngineLimits(max_num_batched_tokens=128, max_num_seqs=32, kv_blocks=300)
+LIMITS = EngineSettings(max_num_batched_tokens=128, max_num_seqs=32, kv_blocks=300)
 
 
 def curved_tables():
@@ -36,7 +36,7 @@ def curved_tables():
     )
 
 
-def made(tables: LatencyTables | None = None, limits: EngineLimits = LIMITS, **given):
+def made(tables: LatencyTables | None = None, engine: EngineSettings = LIMITS, **given):
     """Return a sealed document and what rebuilds its inputs."""
     generator = np.random.default_rng(7)
     n = 400
@@ -60,10 +60,10 @@ def made(tables: LatencyTables | None = None, limits: EngineLimits = LIMITS, **g
         *(columns[name] for name in COLUMNS if name != "cached_tokens"),
         0.99,
         tables,
-        limits,
+        engine,
         **given,
     )
-    inputs = Inputs(columns, tables._asdict(), asdict(limits))
+    inputs = Inputs(columns, tables._asdict(), asdict(engine))
     block = certificate(
         asdict(bound),
         inputs,
@@ -89,7 +89,7 @@ def test_a_certificate_holds_as_it_was_made():
 
 
 @pytest.mark.parametrize(
-    "limits",
+    "engine",
     [
         replace(LIMITS, prefix_caching=True),
         replace(LIMITS, kv_blocks=12),
@@ -97,8 +97,8 @@ def test_a_certificate_holds_as_it_was_made():
     ],
     ids=["prefix caching", "little KV", "few sequences"],
 )
-def test_a_certificate_holds_whatever_limits_the_batch(limits):
-    document, reproduce = made(limits=limits)
+def test_a_certificate_holds_whatever_limits_the_batch(engine):
+    document, reproduce = made(engine=engine)
 
     assert check_document(document, reproduce) == []
 

@@ -5,12 +5,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from capplan.deployment import EngineLimits
+from capplan.bounds.lower_bound import droppable_requests, lower_bound
+from capplan.deployment import EngineSettings
 from capplan.errors import InputError
 from capplan.latency.contract import linear_tables
-from capplan.placement.bounds import droppable_requests, lower_bound
 
-LIMITS = EngineLimits(max_num_batched_tokens=256, max_num_seqs=64, kv_blocks=500)
+LIMITS = EngineSettings(max_num_batched_tokens=256, max_num_seqs=64, kv_blocks=500)
 
 
 def tables(fixed_s=5e-3, prefill_s=1e-4, attention_s=0.0, decode_s=5e-4, context_s=0.0):
@@ -25,7 +25,7 @@ def tables(fixed_s=5e-3, prefill_s=1e-4, attention_s=0.0, decode_s=5e-4, context
     )
 
 
-def bound(arrival_s, prompt, output, tables, *, limits=LIMITS, **given):
+def bound(arrival_s, prompt, output, tables, *, engine=LIMITS, **given):
     n = len(arrival_s)
     slo = {"ttft_s": 1.0, "tpot_s": np.inf, "e2e_s": np.inf} | given
     attainment = slo.pop("attainment", 1.0)
@@ -37,7 +37,7 @@ def bound(arrival_s, prompt, output, tables, *, limits=LIMITS, **given):
         *(np.full(n, slo[name]) for name in ("ttft_s", "tpot_s", "e2e_s")),
         attainment,
         tables,
-        limits,
+        engine,
         all_by_s=all_by_s,
     )
 
@@ -77,14 +77,14 @@ def test_a_decode_step_carries_its_share_of_the_fixed_time_at_the_tpot():
 
 def test_the_kv_cache_limits_the_batch_that_shares_the_fixed_time():
     # Two blocks of 16 hold one request of 17 to 32 tokens: nothing is shared.
-    limits = EngineLimits(max_num_batched_tokens=256, max_num_seqs=64, kv_blocks=3)
+    engine = EngineSettings(max_num_batched_tokens=256, max_num_seqs=64, kv_blocks=3)
 
     found = bound(
         np.zeros(50),
         16,
         17,
         tables(prefill_s=1e-4),
-        limits=limits,
+        engine=engine,
         tpot_s=1.0,
         ttft_s=0.1,
     )

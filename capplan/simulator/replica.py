@@ -155,7 +155,7 @@ def run_iterations(state, r, horizon, until_s):
     The last of them is scheduled before ``until_s``.
     """
     replica = state.replicas[r]
-    limits = state.limits[0]
+    engine = state.engine[0]
     extra = replica.batch_extra_count
     b = replica.decode_count + extra
     context = replica.context_tokens + replica.batch_extra_tokens
@@ -168,7 +168,7 @@ def run_iterations(state, r, horizon, until_s):
             state.fused_s[tokens + b]
             + state.fused_decode_s[b]
             + state.fused_context_s[b] * context
-            + limits.attention_s * replica.batch_attention
+            + engine.attention_s * replica.batch_attention
         )
         first_s = max(first_s, SMALLEST_STEP_S)
         last_s = first_s
@@ -179,7 +179,7 @@ def run_iterations(state, r, horizon, until_s):
         first_s = state.decode_s[b] + state.decode_context_s[b] * context
         sched_s = replica.now_s
         if horizon > 1:
-            if limits.depth == 1:
+            if engine.depth == 1:
                 n = iterations_before(first_s, slope_s, until_s - start_s, horizon)
                 if n > 1:
                     sched_s = start_s + decode_time_s(first_s, slope_s, n - 1)
@@ -190,7 +190,7 @@ def run_iterations(state, r, horizon, until_s):
         end_s = start_s + decode_time_s(first_s, slope_s, n)
         last_s = first_s + (n - 1) * slope_s
 
-    used = limits.kv_blocks - replica.free_blocks
+    used = engine.kv_blocks - replica.free_blocks
     if n > 1:
         more = blocks_in_iterations(state, r, replica.step + 2, n - 1)
         take_blocks(state, r, more)
@@ -198,7 +198,7 @@ def run_iterations(state, r, horizon, until_s):
     add_to_bins(
         state, r, start_s, end_s, replica.running_count, replica.waiting_count, used
     )
-    if limits.recording != 0:
+    if engine.recording != 0:
         _log_iteration(state, r, start_s, end_s, b, context, tokens)
 
     note_gap(state, r, replica.step + n, max(last_s, start_s + first_s - replica.gpu_s))
@@ -226,7 +226,7 @@ def _advance_pipeline(state, r, start_s, first_s, slope_s, n):
         collect_oldest(state, r)
     replica.oldest_end_s = replica.gpu_s
     replica.in_flight = 1
-    if state.limits[0].depth == 2:
+    if state.engine[0].depth == 2:
         replica.newest_end_s = replica.gpu_s
         replica.oldest_end_s = start_s + decode_time_s(first_s, slope_s, n - 1)
         replica.in_flight = 2
@@ -325,19 +325,19 @@ def _log_iteration(state, r, start_s, end_s, b, context, tokens):
 @inlined()
 def log_has_room(state, r):
     """Return whether the log can take one more iteration."""
-    if state.limits[0].recording == 0:
+    if state.engine[0].recording == 0:
         return True
     if state.counts[Count.ITERATIONS] >= state.iterations.shape[0]:
         return False
     room = state.entries.shape[0] - state.counts[Count.ENTRIES]
-    return room >= 2 * state.limits[0].max_num_seqs
+    return room >= 2 * state.engine[0].max_num_seqs
 
 
 @compiled()
 def advance(state, r, until_s, schedule):
     """Let a replica do all that it does before ``until_s``."""
     replica = state.replicas[r]
-    depth = state.limits[0].depth
+    depth = state.engine[0].depth
     while True:
         if replica.in_flight == depth or replica.stalled != 0:
             if replica.oldest_end_s >= until_s:
@@ -356,7 +356,7 @@ def advance(state, r, until_s, schedule):
         horizon = schedule(state, r)
         if horizon > 0:
             run_iterations(
-                state, r, min(horizon, state.limits[0].longest_jump), until_s
+                state, r, min(horizon, state.engine[0].longest_jump), until_s
             )
         elif replica.in_flight > 0:
             replica.stalled = 1

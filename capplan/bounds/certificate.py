@@ -36,7 +36,7 @@ class Inputs(NamedTuple):
 
     columns: Mapping[str, np.ndarray]  # the seven of COLUMNS, one row per request
     tables: Mapping[str, Any]  # the fields of the latency tables
-    limits: Mapping[str, Any]  # the fields of the engine's limits
+    engine: Mapping[str, Any]  # the fields of the engine's limits
 
 
 class Reproduction(NamedTuple):
@@ -75,7 +75,7 @@ def certificate(
     Parameters
     ----------
     bound
-        Fields of :class:`capplan.placement.bounds.Bound`.
+        Fields of :class:`capplan.bounds.lower_bound.Bound`.
     inputs
         What the bound was computed from.
     attainment
@@ -108,7 +108,7 @@ def inputs_digest(inputs: Inputs) -> str:
     for name in COLUMNS:
         found.update(name.encode())
         found.update(np.ascontiguousarray(inputs.columns[name], np.float64).tobytes())
-    for part in (inputs.tables, inputs.limits):
+    for part in (inputs.tables, inputs.engine):
         for name in sorted(part):
             found.update(name.encode())
             found.update(np.ascontiguousarray(part[name], np.float64).tobytes())
@@ -288,13 +288,13 @@ def check_bound(block: Mapping[str, Any], inputs: Inputs) -> list[str]:
     return reasons
 
 
-def _reach(limits: Mapping[str, Any]) -> tuple[int, float, int]:
+def _reach(engine: Mapping[str, Any]) -> tuple[int, float, int]:
     """Return the largest batch, context and tokens of an iteration."""
-    tokens = int(limits["max_num_batched_tokens"])
-    batch = min(int(limits["max_num_seqs"]), tokens)
-    if limits["prefix_caching"]:
+    tokens = int(engine["max_num_batched_tokens"])
+    batch = min(int(engine["max_num_seqs"]), tokens)
+    if engine["prefix_caching"]:
         return batch, math.inf, tokens
-    held = (int(limits["kv_blocks"]) - 1) * int(limits["block_size"])
+    held = (int(engine["kv_blocks"]) - 1) * int(engine["block_size"])
     return max(min(batch, held // 2), 1), held, tokens
 
 
@@ -302,7 +302,7 @@ def _check_prices(bound: Mapping[str, Any], inputs: Inputs) -> list[str]:
     """Return whether some iteration of the tables is cheaper than its price."""
     fixed_s, decode_s, context_s, prefill_s, attention_s = bound["prices"]
     share, cap = bound["mix"][0], bound["context_cap"]
-    most_batch, most_context, most_tokens = _reach(inputs.limits)
+    most_batch, most_context, most_tokens = _reach(inputs.engine)
     tables = {name: np.asarray(value) for name, value in inputs.tables.items()}
     if attention_s > float(tables["attention_s"]):
         return ["the price of attention is above what it takes"]
@@ -363,10 +363,10 @@ def _request_work(
     room_s = np.minimum(np.minimum(tpot_s, limit_s), 1e15) - fixed_s
     spread = np.where((steps > 0) & (room_s > 0), x * fixed_s / room_s, 0.0)
     a, c = np.full(len(new), decode_s), np.full(len(new), context_s)
-    if inputs.limits["prefix_caching"]:
+    if inputs.engine["prefix_caching"]:
         a, c = np.minimum(a, prefill_s), np.minimum(c, attention_s)
     root = _mean_root(a, c, prompt, steps, bound["context_cap"])
-    if not inputs.limits["prefix_caching"]:
+    if not inputs.engine["prefix_caching"]:
         cheaper = np.zeros(len(new), bool)
         for context in (prompt + 1, prompt + np.maximum(steps, 1)):
             step_s = a + c * context
@@ -375,11 +375,11 @@ def _request_work(
         c = np.where(cheaper, min(context_s, prefill_s), c)
         a = np.where(cheaper, np.minimum(a, (prefill_s - c) * (prompt + 1)), a)
         spread = np.where(cheaper, 0.0, spread)
-    held = (int(inputs.limits["kv_blocks"]) - 1) * int(inputs.limits["block_size"])
+    held = (int(inputs.engine["kv_blocks"]) - 1) * int(inputs.engine["block_size"])
     base_s = (
         prompt_s
         + steps * (a + c * (prompt + (steps + 1) / 2))
-        + y * fixed_s * steps / _reach(inputs.limits)[0]
+        + y * fixed_s * steps / _reach(inputs.engine)[0]
         + z * fixed_s * steps * (new + (steps + 1) / 2) / held
     )
     release_s = arrival_s + front_s

@@ -9,10 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from capplan.deployment import EngineLimits
-from capplan.errors import InputError
-from capplan.latency.contract import LatencyTables
-from capplan.placement.window_minorant import (
+from capplan.bounds.prices import (
     Minorant,
     Reach,
     plane,
@@ -20,8 +17,11 @@ from capplan.placement.window_minorant import (
     reach,
     sampled,
 )
-from capplan.placement.window_search import Window, busiest_end, busiest_window
-from capplan.placement.window_work import Requests, Work, work
+from capplan.bounds.window import Window, busiest_end, busiest_window
+from capplan.bounds.work import Requests, Work, work
+from capplan.deployment import EngineSettings
+from capplan.errors import InputError
+from capplan.latency.contract import LatencyTables
 
 _MIXES = {
     (1.0, 0.0, 0.0): "the TPOT allows",
@@ -58,7 +58,7 @@ class Pricing(NamedTuple):
     """How work is priced: all that the work of a request depends on."""
 
     prices: Minorant
-    mix: tuple[float, float, float]  # x, y, z of capplan.placement.window_work
+    mix: tuple[float, float, float]  # x, y, z of capplan.bounds.work
     context_cap: float  # contexts beyond it spread no fixed time [tokens]
 
     def prove(self, tables: LatencyTables, span: Reach, effort: _Effort) -> "Pricing":
@@ -74,9 +74,9 @@ class Pricing(NamedTuple):
         )
         return self._replace(prices=prices)
 
-    def work(self, requests: Requests, limits: EngineLimits) -> Work:
+    def work(self, requests: Requests, engine: EngineSettings) -> Work:
         """Return the work of each request."""
-        return work(requests, self.prices, limits, self.mix, self.context_cap)
+        return work(requests, self.prices, engine, self.mix, self.context_cap)
 
 
 @dataclass(frozen=True)
@@ -105,10 +105,10 @@ class Bound:
         What a reader needs to check it by hand.
     prices
         Proven prices of an iteration, a decoding request, a context token, a prompt
-        token and a unit of attention, see :mod:`capplan.placement.window_minorant`.
+        token and a unit of attention, see :mod:`capplan.bounds.prices`.
     mix
         How the fixed time of an iteration is shared out: by TPOT, by the largest
-        batch, by KV (x, y, z of :mod:`capplan.placement.window_work`).
+        batch, by KV (x, y, z of :mod:`capplan.bounds.work`).
     context_cap
         Context of a request beyond which it spreads no fixed time. [tokens]
     droppable
@@ -142,7 +142,7 @@ def lower_bound(
     e2e_s: np.ndarray,
     attainment: float,
     tables: LatencyTables,
-    limits: EngineLimits,
+    engine: EngineSettings,
     *,
     cached_tokens: np.ndarray | None = None,
     all_by_s: float | None = None,
@@ -151,11 +151,11 @@ def lower_bound(
     """Return a lower bound on the replicas that any scheduler needs.
 
     Theorem. Let fewer than ``replica_count`` replicas run under ``tables`` and
-    ``limits``, with any routing, batching, chunking and preemption. Then less than
+    ``engine``, with any routing, batching, chunking and preemption. Then less than
     ``attainment`` of the requests keep their limits. Proof: those that keep them and
     are released and due inside the window work ``work_s`` there at least, whichever
-    ``droppable`` requests do not (:mod:`capplan.placement.window_work`,
-    :mod:`capplan.placement.window_search`), and N replicas have N times its length.
+    ``droppable`` requests do not (:mod:`capplan.bounds.work`,
+    :mod:`capplan.bounds.window`), and N replicas have N times its length.
 
     Parameters
     ----------
@@ -166,7 +166,7 @@ def lower_bound(
         Their limits, shape (n,) each, infinite where there is none. [s]
     attainment
         Share of these requests that must keep them.
-    tables, limits
+    tables, engine
         The replica.
     cached_tokens
         Most tokens of each prompt that a prefix cache could save; none by default.
@@ -190,13 +190,13 @@ def lower_bound(
     )
     if not 0 < attainment <= 1:
         raise InputError(f"attainment is {attainment}; expected more than 0, at most 1")
-    tables.check(limits.max_num_seqs, limits.max_num_batched_tokens)
+    tables.check(engine.max_num_seqs, engine.max_num_batched_tokens)
     droppable = droppable_requests(len(requests.release_s), attainment)
     best: tuple[float, Pricing, Work] | None = None
     effort = _THOROUGH if thorough else _QUICK
-    for pricing in _ranked(requests, tables, limits, effort)[: effort.proofs]:
-        pricing = pricing.prove(tables, reach(limits), effort)
-        found = pricing.work(requests, limits)
+    for pricing in _ranked(requests, tables, engine, effort)[: effort.proofs]:
+        pricing = pricing.prove(tables, reach(engine), effort)
+        found = pricing.work(requests, engine)
         if int((~found.possible).sum()) > droppable:
             return _unreachable(found, droppable)
         total_s = float(found.work_s.sum())
@@ -251,10 +251,10 @@ def _requests(columns: tuple[np.ndarray, ...], request_s: float) -> Requests:
 
 
 def _ranked(
-    requests: Requests, tables: LatencyTables, limits: EngineLimits, effort: _Effort
+    requests: Requests, tables: LatencyTables, engine: EngineSettings, effort: _Effort
 ) -> list[Pricing]:
     """Return ways to price the work, the one that seems to make most of it first."""
-    span = reach(limits)
+    span = reach(engine)
     stride = -(-len(requests.release_s) // _SAMPLE)
     some = Requests._make(column[::stride] for column in requests)
     steps = requests.output_tokens - 1
@@ -276,7 +276,7 @@ def _ranked(
                     cap_tokens = float(np.floor(cap * context))
                     guess = sampled(tables, span, prices, mix[0], cap_tokens)
                     pricing = Pricing(guess, mix, cap_tokens)
-                    cost = pricing.work(some, limits)
+                    cost = pricing.work(some, engine)
                     # One that shows the SLO to be out of reach is proven first.
                     impossible = int((~cost.possible).sum())
                     total_s = float(cost.work_s.sum()) * (1 + impossible)

@@ -3,15 +3,15 @@
 import numpy as np
 import pytest
 
-from capplan.deployment import EngineLimits
+from capplan.calibration.calibrate import calibrate
+from capplan.deployment import EngineSettings
 from capplan.errors import InputError
 from capplan.latency.contract import linear_tables
 from capplan.latency.served_run import ServedRun
-from capplan.planning.calibrate import calibrate
 from capplan.simulator.simulate import simulate
 from capplan.workload.trace import Trace
 
-LIMITS = EngineLimits(
+LIMITS = EngineSettings(
     max_num_batched_tokens=512, max_num_seqs=32, block_size=16, kv_blocks=600
 )
 TRUE_S = (8e-3, 5e-5, 1e-9, 5e-5, 2e-7)

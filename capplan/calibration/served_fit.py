@@ -4,14 +4,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from capplan.deployment import EngineLimits
+from capplan.calibration.calibrate import FEWEST_REQUESTS, NAMES, Calibration, calibrate
+from capplan.calibration.served_work import exercised
+from capplan.deployment import EngineSettings
 from capplan.errors import InputError
 from capplan.latency.fitted_profile import Identity
 from capplan.latency.profile import ErrorRecord, Profile, Validity
 from capplan.latency.served_run import ServedRun
 from capplan.latency.terms import DecodeTerms, FusedTerms
-from capplan.planning.calibrate import FEWEST_REQUESTS, NAMES, Calibration, calibrate
-from capplan.planning.served_work import exercised
 from capplan.simulator.simulate import oversized, simulate
 from capplan.workload.trace import Trace
 
@@ -29,7 +29,7 @@ class ServedFit(NamedTuple):
 
 def fit_served(
     run: ServedRun,
-    limits: EngineLimits,
+    engine: EngineSettings,
     identity: Identity,
     *,
     kv_source: str = "given",
@@ -44,12 +44,12 @@ def fit_served(
     ----------
     run
         Requests as one engine served them, with TTFT.
-    limits
+    engine
         Settings of that engine.
     identity
         What was measured, on what, and by whom.
     kv_source
-        Where ``limits.kv_blocks`` is from, for the profile's ``meta``.
+        Where ``engine.kv_blocks`` is from, for the profile's ``meta``.
 
     Raises
     ------
@@ -57,9 +57,9 @@ def fit_served(
         When too few requests have a TTFT and a TPOT, or one does not fit the KV
         blocks.
     """
-    _refuse_too_large(run, limits)
-    found = calibrate(run, limits)
-    held_out = _held_out(run, limits, found.fitted_rows)
+    _refuse_too_large(run, engine)
+    found = calibrate(run, engine)
+    held_out = _held_out(run, engine, found.fitted_rows)
     fixed_s, prefill_s, attention_s, decode_s, context_s = found.coefficients_s.tolist()
     shared = {
         "constant_s": fixed_s,
@@ -68,7 +68,7 @@ def fit_served(
     }
     profile = Profile(
         **identity._asdict(),
-        block_size=limits.block_size,
+        block_size=engine.block_size,
         decode_form=DECODE_FORM,
         fused_form=FUSED_FORM,
         decode=DecodeTerms(**shared),
@@ -78,23 +78,23 @@ def fit_served(
             per_prompt_token_s=prefill_s + 0.5 * attention_s,
             attention_s=attention_s,
         ),
-        validity=_validity(run, limits, found),
+        validity=_validity(run, engine, found),
         errors=_errors(run, found, held_out),
-        meta=_meta(run, limits, found, kv_source),
+        meta=_meta(run, engine, found, kv_source),
     )
     return ServedFit(profile, found)
 
 
-def _refuse_too_large(run: ServedRun, limits: EngineLimits) -> None:
-    too_large = oversized(_trace(run), limits)
+def _refuse_too_large(run: ServedRun, engine: EngineSettings) -> None:
+    too_large = oversized(_trace(run), engine)
     if not too_large.any():
         return
     row = int(np.flatnonzero(too_large)[0])
     tokens = run.prompt_tokens + run.output_tokens - 1
-    needed = -(-int(tokens.max()) // limits.block_size) + 1
+    needed = -(-int(tokens.max()) // engine.block_size) + 1
     raise InputError(
         f"{run.source}: {int(too_large.sum())} of {len(tokens)} requests do not fit "
-        f"{limits.kv_blocks:,} KV blocks of {limits.block_size} tokens; the first, "
+        f"{engine.kv_blocks:,} KV blocks of {engine.block_size} tokens; the first, "
         f"{row + 1} by arrival, has {run.prompt_tokens[row]:,} prompt and "
         f"{run.output_tokens[row]:,} output tokens; expected kv_blocks >= {needed:,}"
     )
@@ -105,19 +105,19 @@ def _trace(run: ServedRun) -> Trace:
 
 
 def _held_out(
-    run: ServedRun, limits: EngineLimits, fitted: np.ndarray
+    run: ServedRun, engine: EngineSettings, fitted: np.ndarray
 ) -> tuple[Calibration, np.ndarray] | None:
     """Return the calibration of the first half, and the rows of the second."""
     half = len(fitted) // 2
     if half < FEWEST_REQUESTS:
         return None
-    return calibrate(run, limits, rows=fitted[:half]), fitted[half:]
+    return calibrate(run, engine, rows=fitted[:half]), fitted[half:]
 
 
-def _validity(run: ServedRun, limits: EngineLimits, found: Calibration) -> Validity:
+def _validity(run: ServedRun, engine: EngineSettings, found: Calibration) -> Validity:
     """Return the range that the simulated run went through."""
     simulation = simulate(
-        _trace(run), found.tables(limits), limits, 1, record_iterations=True
+        _trace(run), found.tables(engine), engine, 1, record_iterations=True
     )
     assert simulation.iterations is not None
     return Validity.model_validate(exercised(simulation.iterations, simulation.times))
@@ -166,7 +166,7 @@ def _sigma(errors: np.ndarray) -> float:
 
 
 def _meta(
-    run: ServedRun, limits: EngineLimits, found: Calibration, kv_source: str
+    run: ServedRun, engine: EngineSettings, found: Calibration, kv_source: str
 ) -> dict[str, Any]:
     unknown = [
         name for name, known in zip(NAMES, found.identified, strict=True) if not known
@@ -185,10 +185,10 @@ def _meta(
         "identified": ", ".join(name for name in NAMES if name not in unknown),
         "not_identified": ", ".join(unknown),
         **errors_s,
-        "max_num_batched_tokens": limits.max_num_batched_tokens,
-        "max_num_seqs": limits.max_num_seqs,
-        "kv_blocks": limits.kv_blocks,
+        "max_num_batched_tokens": engine.max_num_batched_tokens,
+        "max_num_seqs": engine.max_num_seqs,
+        "kv_blocks": engine.kv_blocks,
         "kv_blocks_source": kv_source,
-        "async_scheduling": limits.async_scheduling,
-        "prefix_caching": limits.prefix_caching,
+        "async_scheduling": engine.async_scheduling,
+        "prefix_caching": engine.prefix_caching,
     }

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from capplan.deployment import EngineLimits
+from capplan.deployment import EngineSettings
 from capplan.errors import InputError
 from capplan.latency.contract import LatencyTables
 from capplan.simulator.core import drain, read_only, run, start
@@ -61,7 +61,7 @@ class _Policies:
     schedule: Callable[..., int]
 
 
-class Deployed:
+class Fleet:
     """Replicas that serve chunks of a trace, one after the other.
 
     The arrays of the core live here between two chunks, so that a trace of any
@@ -71,7 +71,7 @@ class Deployed:
     def __init__(
         self,
         tables: LatencyTables,
-        limits: EngineLimits,
+        engine: EngineSettings,
         replica_count: int,
         *,
         router: str,
@@ -85,10 +85,10 @@ class Deployed:
     ) -> None:
         if replica_count < 1:
             raise InputError(f"replicas is {replica_count}; expected >= 1")
-        tables.check(limits.max_num_seqs, limits.max_num_batched_tokens)
+        tables.check(engine.max_num_seqs, engine.max_num_batched_tokens)
         module = find_router(router.partition(":")[0])
         self.policies = _Policies(module.route, module.SIGHT, find_scheduler(scheduler))
-        self.limits = limits
+        self.engine = engine
         self.request_s = tables.request_s
         self.generator = np.random.default_rng(seed)
         self.served = 0
@@ -96,16 +96,16 @@ class Deployed:
         self._span_s = (math.inf, -math.inf)
         self.log: list[tuple[np.ndarray, np.ndarray]] = []
         self._holdings = (
-            largest_share_tokens // limits.block_size if limits.prefix_caching else 0
+            largest_share_tokens // engine.block_size if engine.prefix_caching else 0
         )
         slots = _SLOTS
         self.state = empty_state(
             Sizes(
                 replicas=replica_count,
                 slots=slots,
-                max_num_seqs=limits.max_num_seqs,
-                block_size=limits.block_size,
-                cached_blocks=limits.kv_blocks - 1 if limits.prefix_caching else 0,
+                max_num_seqs=engine.max_num_seqs,
+                block_size=engine.block_size,
+                cached_blocks=engine.kv_blocks - 1 if engine.prefix_caching else 0,
                 holdings=slots * self._holdings,
                 results=_CHUNK + slots + replica_count,
                 iterations=_LOG_ITERATIONS if record_iterations else 0,
@@ -116,13 +116,13 @@ class Deployed:
             # Copies: the core takes arrays that may be written to, Ray's may not.
             tuple(np.array(table, np.float64, order="C") for table in tables[:5]),
         )
-        own = self.state.limits[0]
-        own.max_num_batched_tokens = limits.max_num_batched_tokens
-        own.max_num_seqs = limits.max_num_seqs
-        own.block_size = limits.block_size
-        own.kv_blocks = limits.kv_blocks - 1
-        own.depth = 2 if limits.async_scheduling else 1
-        own.prefix_caching = int(limits.prefix_caching)
+        own = self.state.engine[0]
+        own.max_num_batched_tokens = engine.max_num_batched_tokens
+        own.max_num_seqs = engine.max_num_seqs
+        own.block_size = engine.block_size
+        own.kv_blocks = engine.kv_blocks - 1
+        own.depth = 2 if engine.async_scheduling else 1
+        own.prefix_caching = int(engine.prefix_caching)
         own.longest_jump = 1 if record_iterations else longest_jump
         own.recording = int(record_iterations)
         own.attention_s = tables.attention_s
@@ -185,8 +185,8 @@ class Deployed:
             expected = read_only(predicted[rows], np.int64)
         prefix_groups = read_only(groups, np.int64)
         prefixes = read_only(trace.prefix_tokens[rows], np.int64)
-        if self.limits.prefix_caching:
-            self._share_at_most(int(prefixes.max()) // self.limits.block_size)
+        if self.engine.prefix_caching:
+            self._share_at_most(int(prefixes.max()) // self.engine.block_size)
         classes = read_only(trace.request_class[rows], np.int64)
         n = len(arrival_s)
         self.state = self.state._replace(draws=self.generator.random((n, 2)))
@@ -274,7 +274,7 @@ class Deployed:
     def _make_room(self) -> None:
         """Empty what is full: the log, or else the slots, which are doubled."""
         state = self.state
-        if state.limits[0].recording:
+        if state.engine[0].recording:
             self._take_log()
         if state.counts[Count.FREE_SLOTS] == 0:
             self.state = _with_more_slots(state, self._holdings)

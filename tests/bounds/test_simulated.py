@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from capplan.deployment import EngineLimits
+from capplan.bounds.lower_bound import lower_bound
+from capplan.bounds.prices import Minorant, plane, proven, reach
+from capplan.deployment import EngineSettings
 from capplan.latency.contract import LatencyTables
-from capplan.placement.bounds import lower_bound
-from capplan.placement.window_minorant import Minorant, plane, proven, reach
 from capplan.simulator.simulate import oversized, simulate
 from capplan.workload.trace import Trace
 
@@ -43,7 +43,7 @@ def random_tables(generator):
 def random_case(seed):
     generator = np.random.default_rng(seed)
     n = int(generator.integers(8, 150))
-    limits = EngineLimits(
+    engine = EngineSettings(
         max_num_batched_tokens=int(generator.integers(BATCH, TOKENS + 1)),
         max_num_seqs=int(generator.integers(1, BATCH + 1)),
         block_size=4,
@@ -59,20 +59,20 @@ def random_case(seed):
     if generator.random() < 0.3:
         slo = (np.inf, np.inf, generator.uniform(0.1, 1.5))
     attainment = float(generator.choice([1.0, 0.95, 0.8]))
-    return trace, random_tables(generator), limits, slo, attainment
+    return trace, random_tables(generator), engine, slo, attainment
 
 
-def attained(trace, tables, limits, replicas, slo):
-    times = simulate(trace, tables, limits, replicas).times
+def attained(trace, tables, engine, replicas, slo):
+    times = simulate(trace, tables, engine, replicas).times
     kept = (times.ttft_s <= slo[0]) & ~(times.tpot_s > slo[1]) & (times.e2e_s <= slo[2])
     return kept.mean(), float(times.finish_s.max())
 
 
 @pytest.mark.parametrize("seed", range(12))
 def test_one_replica_fewer_than_the_bound_fails_in_the_simulator(seed):
-    trace, tables, limits, slo, attainment = random_case(seed)
-    if oversized(trace, limits).any():
-        limits = replace(limits, kv_blocks=400)
+    trace, tables, engine, slo, attainment = random_case(seed)
+    if oversized(trace, engine).any():
+        engine = replace(engine, kv_blocks=400)
     n = len(trace)
 
     bound = lower_bound(
@@ -82,12 +82,12 @@ def test_one_replica_fewer_than_the_bound_fails_in_the_simulator(seed):
         *(np.full(n, limit) for limit in slo),
         attainment,
         tables,
-        limits,
+        engine,
     )
 
     fewer = range(1, bound.replica_count if bound.reachable else n)
     for replicas in [*fewer][-3:]:
-        share, _ = attained(trace, tables, limits, replicas, slo)
+        share, _ = attained(trace, tables, engine, replicas, slo)
         assert share < attainment
 
 
@@ -103,13 +103,13 @@ def test_no_simulated_schedule_of_many_beats_the_bound(seed):
 
 
 def beat_no_bound(seed):
-    trace, tables, limits, slo, _ = random_case(seed)
-    if oversized(trace, limits).any():
-        limits = replace(limits, kv_blocks=400)
+    trace, tables, engine, slo, _ = random_case(seed)
+    if oversized(trace, engine).any():
+        engine = replace(engine, kv_blocks=400)
     n = len(trace)
 
     for replicas in (1, 2, 4):
-        share, end_s = attained(trace, tables, limits, replicas, slo)
+        share, end_s = attained(trace, tables, engine, replicas, slo)
         for all_by_s in (None, end_s) if share > 0 else ():
             bound = lower_bound(
                 trace.arrival_s,
@@ -118,7 +118,7 @@ def beat_no_bound(seed):
                 *(np.full(n, limit) for limit in slo),
                 share,
                 tables,
-                limits,
+                engine,
                 all_by_s=all_by_s,
             )
             assert bound.reachable
@@ -129,8 +129,8 @@ def beat_no_bound(seed):
 def test_no_iteration_undercuts_the_proven_prices(seed):
     generator = np.random.default_rng(seed)
     tables = random_tables(generator)
-    limits = EngineLimits(TOKENS, BATCH, 4, int(generator.integers(20, 400)))
-    span = reach(limits)
+    engine = EngineSettings(TOKENS, BATCH, 4, int(generator.integers(20, 400)))
+    span = reach(engine)
     share, cap = generator.random(), float(generator.integers(2, 40))
     slope_s = generator.uniform(0, 4e-4)
     below = plane(tables, span, generator.integers(1, BATCH), 20.0, slope_s)

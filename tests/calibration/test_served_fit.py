@@ -3,19 +3,19 @@
 import numpy as np
 import pytest
 
-from capplan.deployment import EngineLimits
+from capplan.calibration.calibrate import NAMES
+from capplan.calibration.served_fit import fit_served
+from capplan.calibration.served_work import iteration_work, served_work
+from capplan.deployment import EngineSettings
 from capplan.errors import InputError
 from capplan.latency.contract import linear_tables
 from capplan.latency.fitted_profile import Identity
 from capplan.latency.profile_file import load_profile, save_profile
 from capplan.latency.served_run import ServedRun
-from capplan.planning.calibrate import NAMES
-from capplan.planning.served_fit import fit_served
-from capplan.planning.served_work import iteration_work, served_work
 from capplan.simulator.simulate import simulate
 from capplan.workload.trace import Trace
 
-LIMITS = EngineLimits(
+LIMITS = EngineSettings(
     max_num_batched_tokens=512, max_num_seqs=32, block_size=16, kv_blocks=600
 )
 IDENTITY = Identity(
@@ -136,13 +136,13 @@ def test_the_profile_says_how_it_was_found_and_where_it_holds(fitted):
 
 def test_blocks_that_hold_no_request_are_refused_with_how_many_would_do():
     run = served(trace_of(1))
-    small = EngineLimits(512, 32, 16, kv_blocks=3)
+    small = EngineSettings(512, 32, 16, kv_blocks=3)
     most = int((run.prompt_tokens + run.output_tokens).max()) - 1
     needed = -(-most // 16) + 1
 
     with pytest.raises(InputError, match=f"expected kv_blocks >= {needed}"):
         fit_served(run, small, IDENTITY)
-    fits = EngineLimits(512, 32, 16, kv_blocks=needed)
+    fits = EngineSettings(512, 32, 16, kv_blocks=needed)
     simulate(trace_of(1), tables_of(TRUE_S), fits, 1)
 
 

@@ -1,0 +1,1 @@
+"""What no scheduler can do with less: lower bounds and their certificates."""

@@ -1,0 +1,1 @@
+"""A latency profile from the requests that an engine served."""

@@ -1,0 +1,102 @@
+"""Write files that are complete or absent: a temporary one, then a rename."""
+
+import gzip
+import io
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import IO
+
+from capplan.errors import InputError
+
+
+def check_folder(folder: str | Path) -> None:
+    """Refuse a folder that cannot be written, before the work is done.
+
+    Raises
+    ------
+    InputError
+        When it is a file, or may not be written.
+    """
+    folder = Path(folder)
+    parent = folder
+    while not parent.exists() and parent != parent.parent:
+        parent = parent.parent
+    if not parent.is_dir():
+        raise InputError(f"{folder}: {parent} is a file; expected a folder")
+    if not os.access(parent, os.W_OK | os.X_OK):
+        raise InputError(f"{folder}: {parent} may not be written")
+
+
+@contextmanager
+def new_file(path: str | Path) -> Iterator[IO[str]]:
+    """Open a text file that takes its name when the block ends without an error.
+
+    A path that ends in ``.gz`` is compressed, the same bytes for the same text.
+
+    Raises
+    ------
+    InputError
+        When the file cannot be written; the error names the path.
+    """
+    path = Path(path)
+    temporary: Path | None = None
+    try:
+        if path.is_dir():
+            raise IsADirectoryError(0, "is a folder")
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        temporary = Path(name)
+        with os.fdopen(handle, "wb") as raw, _text(raw, path.suffix) as stream:
+            yield stream
+        umask = os.umask(0)
+        os.umask(umask)
+        temporary.chmod(0o666 & ~umask)  # mkstemp's 0600 is not for sharing
+        os.replace(temporary, path)
+        temporary = None
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise InputError(f"{path}: cannot be written: {reason}") from None
+    finally:
+        if temporary is not None:
+            with suppress(OSError):
+                temporary.unlink()
+
+
+@contextmanager
+def _text(raw: IO[bytes], suffix: str) -> Iterator[IO[str]]:
+    with ExitStack() as stack:
+        if suffix == ".gz":
+            zipped = gzip.GzipFile(filename="", fileobj=raw, mode="wb", mtime=0)
+            raw = stack.enter_context(zipped)
+        yield stack.enter_context(io.TextIOWrapper(raw, "utf-8", newline=""))
+
+
+def write_texts(texts: Mapping[str, str], folder: str | Path) -> tuple[Path, ...]:
+    """Write every text under its name in a folder, or none of them; return where.
+
+    Raises
+    ------
+    InputError
+        When the folder or a file in it cannot be written.
+    """
+    folder = Path(folder)
+    check_folder(folder)
+    existed = folder.exists()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with ExitStack() as stack:
+            for name, text in texts.items():
+                stream = stack.enter_context(new_file(folder / name))
+                stream.write(text)
+                stream.flush()
+    except (OSError, InputError) as error:
+        if not existed:
+            with suppress(OSError):
+                folder.rmdir()
+        if isinstance(error, InputError):
+            raise
+        reason = error.strerror or str(error)
+        raise InputError(f"{folder}: cannot be written: {reason}") from None
+    return tuple(folder / name for name in texts)
