@@ -48,7 +48,7 @@ def new_file(path: str | Path) -> Iterator[IO[str]]:
             raise IsADirectoryError(0, "is a folder")
         handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
         temporary = Path(name)
-        with os.fdopen(handle, "wb") as raw, _text(raw, path.suffix) as stream:
+        with open(handle, "wb") as raw, _text(raw, path.suffix) as stream:
             yield stream
         umask = os.umask(0)
         os.umask(umask)
@@ -65,12 +65,16 @@ def new_file(path: str | Path) -> Iterator[IO[str]]:
 
 
 @contextmanager
-def _text(raw: IO[bytes], suffix: str) -> Iterator[IO[str]]:
-    with ExitStack() as stack:
-        if suffix == ".gz":
-            zipped = gzip.GzipFile(filename="", fileobj=raw, mode="wb", mtime=0)
-            raw = stack.enter_context(zipped)
-        yield stack.enter_context(io.TextIOWrapper(raw, "utf-8", newline=""))
+def _text(raw: io.BufferedWriter, suffix: str) -> Iterator[IO[str]]:
+    if suffix != ".gz":
+        with io.TextIOWrapper(raw, "utf-8", newline="") as stream:
+            yield stream
+        return
+    with (
+        gzip.GzipFile(filename="", fileobj=raw, mode="wb", mtime=0) as zipped,
+        io.TextIOWrapper(zipped, "utf-8", newline="") as stream,
+    ):
+        yield stream
 
 
 def write_texts(texts: Mapping[str, str], folder: str | Path) -> tuple[Path, ...]:

@@ -7,14 +7,14 @@ import pytest
 
 import capplan
 from capplan.cli.main import exit_code
-from capplan.cli.scenario import request_from
+from capplan.cli.scenario import settings_from
 from capplan.planning.settings import PlanSettings
 
 EXAMPLE = Path(__file__).resolve().parent.parent / "examples" / "plan_sharegpt.yaml"
 
 
 def test_the_example_asks_for_two_gpu_types_at_four_degrees():
-    request = request_from(PlanSettings, EXAMPLE, {})
+    request = settings_from(PlanSettings, EXAMPLE, {})
 
     assert len(request.gpu) == 2
     assert request.tp == (1, 2, 4, 8)

@@ -7,7 +7,7 @@ import typer
 
 from capplan.cli.notices import say_if_compiling
 from capplan.cli.options import with_settings
-from capplan.cli.scenario import request_from
+from capplan.cli.scenario import settings_from
 from capplan.errors import InputError
 from capplan.planning.settings import PlanSettings
 
@@ -35,7 +35,7 @@ def demand_command(
     **settings: Any,
 ) -> int:
     """Plan for several rates and fit Aladdin's Eq. 7: replicas = ⌈k5 · rate + c5⌉."""
-    request = request_from(PlanSettings, scenario, settings)
+    request = settings_from(PlanSettings, scenario, settings)
     simulated, extrapolated = _rates("--rates", rates), _rates("--at", at)
     say_if_compiling()
     from capplan.files import check_folder

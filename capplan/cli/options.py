@@ -1,4 +1,4 @@
-"""Flags made from the settings of a request, so that each is written once."""
+"""Flags made from a command's settings, so that each is written once."""
 
 import inspect
 import types
@@ -7,22 +7,22 @@ from typing import Annotated, Any, get_args, get_origin
 
 import typer
 
-from capplan.planning.settings import PlanSettings
+from capplan.settings import Settings
 
 _REPEATED = frozenset({"slo", "price"})
 
 
 def with_settings(
-    model: type[PlanSettings], without: tuple[str, ...] = ()
+    model: type[Settings], without: tuple[str, ...] = ()
 ) -> Callable[[Callable[..., int]], Callable[..., int]]:
-    """Give a command one flag for every field of a request.
+    """Give a command one flag for every field of its settings.
 
     The command takes them as ``**settings``; a flag that is not given is None.
 
     Parameters
     ----------
     model
-        The request whose fields become flags.
+        The settings whose fields become flags.
     without
         Fields that this command has no use for.
     """
@@ -44,7 +44,7 @@ def with_settings(
     return decorate
 
 
-def _flag(model: type[PlanSettings], name: str) -> inspect.Parameter:
+def _flag(model: type[Settings], name: str) -> inspect.Parameter:
     field = model.model_fields[name]
     shown = field.json_schema_extra
     assert isinstance(shown, dict)

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from capplan.cli.options import with_settings
-from capplan.cli.scenario import request_from
+from capplan.cli.scenario import settings_from
 from capplan.planning.settings import PlanSettings
 
 INFEASIBLE = 3
@@ -114,7 +114,7 @@ def place_command(
         check_folder(out)
     moment_s = None if at == "peak" else parse_duration_s(at)
     heartbeat_s, limit_s = parse_duration_s(heartbeat), parse_duration_s(time_limit)
-    request = request_from(PlanSettings, None, settings)
+    request = settings_from(PlanSettings, None, settings)
     from capplan.planning.placing import Moment, export_problem, placed, problem_at
     from capplan.report.terminal import console
     from capplan.report.write_placement import print_placement, write_placement

@@ -7,7 +7,7 @@ import typer
 
 from capplan.cli.notices import say_if_compiling
 from capplan.cli.options import with_settings
-from capplan.cli.scenario import request_from
+from capplan.cli.scenario import settings_from
 from capplan.planning.settings import PlanSettings
 
 INFEASIBLE = 3
@@ -29,7 +29,7 @@ def plan_command(
 
     Exit code 0: there is an answer; 2: wrong input; 3: nothing can meet the SLO.
     """
-    request = request_from(PlanSettings, scenario, settings)
+    request = settings_from(PlanSettings, scenario, settings)
     say_if_compiling()
     from capplan.files import check_folder
     from capplan.report.files import write_plan

@@ -1,4 +1,4 @@
-"""A scenario: the settings of a request in a YAML file, which flags override."""
+"""A scenario: settings in a YAML file, which flags override."""
 
 from pathlib import Path
 from typing import Any, TypeVar
@@ -6,23 +6,23 @@ from typing import Any, TypeVar
 import yaml
 
 from capplan.errors import InputError
-from capplan.planning.settings import PlanSettings, SettingError, nearest_setting
+from capplan.settings import SettingError, Settings, nearest_setting
 
 _PATHS = ("trace", "workload", "tokenizer", "llm", "prices", "profiles")
 _ONE_OF = ("trace", "workload")
 
-Request = TypeVar("Request", bound=PlanSettings)
+SettingsOf = TypeVar("SettingsOf", bound=Settings)
 
 
-def request_from(
-    model: type[Request], scenario: Path | None, flags: dict[str, Any]
-) -> Request:
-    """Return what is asked: the scenario's settings, overridden by the flags.
+def settings_from(
+    model: type[SettingsOf], scenario: Path | None, flags: dict[str, Any]
+) -> SettingsOf:
+    """Return the scenario's settings, overridden by the flags.
 
     Parameters
     ----------
     model
-        The request to make.
+        Which settings.
     scenario
         A YAML file; None when all is in the flags.
     flags
@@ -46,7 +46,7 @@ def request_from(
         raise
 
 
-def read_scenario(model: type[PlanSettings], path: Path) -> dict[str, Any]:
+def read_scenario(model: type[Settings], path: Path) -> dict[str, Any]:
     """Return the settings of a scenario file; paths are taken from where it lies.
 
     Raises

@@ -7,7 +7,7 @@ import typer
 
 from capplan.cli.options import with_settings
 from capplan.cli.plan import INFEASIBLE
-from capplan.cli.scenario import request_from
+from capplan.cli.scenario import settings_from
 from capplan.planning.settings import PlanSettings
 
 _WITHOUT = (
@@ -42,7 +42,7 @@ def search_command(
     Aladdin's Eq. 5 and 6: decode only, at the largest batch that KV and TPOT
     allow. Exit code 3 when none can serve.
     """
-    request = request_from(PlanSettings, scenario, settings)
+    request = settings_from(PlanSettings, scenario, settings)
     from capplan.files import check_folder
 
     if request.out is not None:

@@ -8,7 +8,7 @@ import typer
 from capplan.cli.interruption import interruptible
 from capplan.cli.notices import say_if_compiling
 from capplan.cli.options import with_settings
-from capplan.cli.scenario import request_from
+from capplan.cli.scenario import settings_from
 from capplan.planning.settings import SimulateSettings
 
 INTERRUPTED = 130
@@ -34,7 +34,7 @@ def simulate_command(
     The requests are taken as they are: a short trace is not extended. Ctrl-C
     answers for the requests that were served by then; exit code 130.
     """
-    request = request_from(SimulateSettings, scenario, settings)
+    request = settings_from(SimulateSettings, scenario, settings)
     say_if_compiling()
     from capplan.report.run_files import check_run_files, write_run_files
 

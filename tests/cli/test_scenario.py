@@ -2,7 +2,7 @@
 
 import pytest
 
-from capplan.cli.scenario import request_from
+from capplan.cli.scenario import settings_from
 from capplan.errors import InputError
 from capplan.planning.settings import PlanSettings, SimulateSettings
 
@@ -37,15 +37,15 @@ def test_a_scenario_says_the_same_as_flags(scenario):
         "latency_ms": "7,0.01,0,0.02,0",
     }
 
-    from_file = request_from(PlanSettings, path, {})
+    from_file = settings_from(PlanSettings, path, {})
 
-    assert from_file == request_from(PlanSettings, None, flags)
+    assert from_file == settings_from(PlanSettings, None, flags)
 
 
 def test_flags_override_the_scenario_and_absent_ones_do_not(scenario):
     path = scenario("rate: 20\nseed: 3\nslo: ttft=1s\n")
 
-    request = request_from(
+    request = settings_from(
         PlanSettings, path, {"rate": 40.0, "seed": None, "slo": ["ttft=2s"]}
     )
 
@@ -55,7 +55,7 @@ def test_flags_override_the_scenario_and_absent_ones_do_not(scenario):
 def test_a_trace_given_by_flag_takes_the_place_of_the_workload(scenario):
     path = scenario("workload: sharegpt\n")
 
-    request = request_from(PlanSettings, path, {"trace": "own.csv"})
+    request = settings_from(PlanSettings, path, {"trace": "own.csv"})
 
     assert (request.trace, request.workload) == ("own.csv", None)
 
@@ -64,7 +64,7 @@ def test_paths_are_taken_from_where_the_scenario_lies(scenario, tmp_path):
     (tmp_path / "own.csv").write_text("")
     path = scenario("trace: own.csv\nprices: elsewhere.csv\n")
 
-    request = request_from(PlanSettings, path, {})
+    request = settings_from(PlanSettings, path, {})
 
     assert request.trace == str(tmp_path / "own.csv")
     assert request.prices == "elsewhere.csv"
@@ -87,12 +87,12 @@ def test_paths_are_taken_from_where_the_scenario_lies(scenario, tmp_path):
 )
 def test_a_wrong_scenario_is_refused_with_its_line(scenario, text, expected):
     with pytest.raises(InputError, match=expected) as refused:
-        request_from(PlanSettings, scenario(text), {})
+        settings_from(PlanSettings, scenario(text), {})
 
     assert str(refused.value).startswith(str(scenario(text)))
 
 
 def test_simulate_takes_the_settings_of_plan_and_its_own(scenario):
-    request = request_from(SimulateSettings, scenario("rate: 20\nreplicas: 3\n"), {})
+    request = settings_from(SimulateSettings, scenario("rate: 20\nreplicas: 3\n"), {})
 
     assert (request.rate, request.replicas) == (20.0, 3)

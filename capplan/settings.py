@@ -1,0 +1,60 @@
+"""Settings of a command: each field is a flag, a key of a scenario, an argument."""
+
+from difflib import get_close_matches
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
+
+from capplan.errors import InputError
+
+
+def setting(
+    default: Any, panel: str, metavar: str, description: str, **checks: Any
+) -> Any:
+    """Return a field with its flag's help text, panel and metavar."""
+    shown: dict[str, JsonValue] = {"panel": panel, "metavar": metavar}
+    return Field(default, description=description, json_schema_extra=shown, **checks)
+
+
+class SettingError(InputError):
+    """A wrong setting; ``setting`` is its name."""
+
+    def __init__(self, setting: str, message: str) -> None:
+        super().__init__(message)
+        self.setting = setting
+
+
+class Settings(BaseModel):
+    """Frozen settings that check themselves; a wrong one is a ``SettingError``.
+
+    The description of each field is its help text on the command line.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    def __init__(self, **values: Any) -> None:
+        """Turn the first complaint of pydantic into one line."""
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            raise _explain(error, type(self)) from None
+
+
+def nearest_setting(name: str, model: type[Settings]) -> str:
+    """Return "; did you mean X?" when a setting is near, else nothing."""
+    near = get_close_matches(name, model.model_fields, n=1)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+def _explain(error: ValidationError, model: type[Settings]) -> SettingError:
+    first = error.errors()[0]
+    name = str(first["loc"][0]) if first["loc"] else "settings"
+    message = first["msg"].removeprefix("Value error, ")
+    if first["type"] == "extra_forbidden":
+        return SettingError(
+            name, f"{name} is not a setting{nearest_setting(name, model)}"
+        )
+    if first["type"] == "value_error":
+        return SettingError(name, f"{name}: {message}")
+    expected = message.replace("Input should be", "expected").partition(",")[0]
+    return SettingError(name, f"{name} is {first['input']!r}; {expected}")
