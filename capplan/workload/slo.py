@@ -1,4 +1,4 @@
-"""Service level objectives: what a request must keep, and how many must keep it."""
+"""Service level objectives: latency limits and the share of requests to meet them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,9 +15,8 @@ _LIMITS = ("ttft", "tpot", "e2e")
 class RequestSlo:
     """Limits on one request; infinite where there is none.
 
-    A request attains its SLO when its time to first token, its time per output
-    token averaged over the request (ATGT of Aladdin, section 2.2; a one-token
-    answer has none) and its end-to-end time are all within the limits.
+    A request meets its SLO when TTFT, TPOT (mean over the request: ATGT of Aladdin,
+    section 2.2; a one-token output has none) and end-to-end time are within limits.
 
     Parameters
     ----------
@@ -39,39 +38,44 @@ class RequestSlo:
     e2e_s: float = float("inf")
 
     def __post_init__(self) -> None:
-        """Refuse limits that nothing can keep."""
+        """Refuse limits that no request can meet."""
         for name in _LIMITS:
-            limit = getattr(self, f"{name}_s")
-            if not limit > 0:
-                raise InputError(f"SLO {name} is {limit} s; expected more than 0")
+            if not self.limit_s(name) > 0:
+                raise InputError(
+                    f"SLO {name} is {self.limit_s(name)} s; expected more than 0"
+                )
+
+    def limit_s(self, name: str) -> float:
+        """Return the limit called ttft, tpot or e2e. [s]"""
+        return float(getattr(self, f"{name}_s"))
 
     def __str__(self) -> str:
-        """Return the limits as a reader writes them."""
+        """Return ``ttft ≤ 1 s, tpot ≤ 30 ms``."""
         shown = [
-            f"{name} ≤ {format_duration(getattr(self, f'{name}_s'))}"
+            f"{name} ≤ {format_duration(self.limit_s(name))}"
             for name in _LIMITS
-            if np.isfinite(getattr(self, f"{name}_s"))
+            if np.isfinite(self.limit_s(name))
         ]
         return ", ".join(shown) or "no limits"
 
 
 @dataclass(frozen=True)
 class Slo:
-    """The SLO of every class of a trace and the share that must attain it.
+    """Limits of every class of a trace and the share of requests to meet them.
 
     Parameters
     ----------
     default
-        Limits of a class that has none of its own; None when each must have one.
+        Limits of a class without its own; None when every class must have its own.
     attainment
-        Share of requests that must keep their limits, in (0, 1].
+        Share of requests that must meet their limits, in (0, 1].
     by_class
         Limits of the classes that have their own.
 
     Raises
     ------
     InputError
-        When ``attainment`` is not a share.
+        When ``attainment`` is out of range.
     """
 
     default: RequestSlo | None
@@ -79,7 +83,7 @@ class Slo:
     by_class: Mapping[str, RequestSlo] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Refuse a share that is not one."""
+        """Refuse a share out of range."""
         if not 0 < self.attainment <= 1:
             raise InputError(
                 f"attainment is {self.attainment}; expected more than 0 and at most 1"
@@ -101,13 +105,55 @@ class Slo:
             )
         return limits
 
+    def strictest(self, class_names: tuple[str, ...] | None = None) -> RequestSlo:
+        """Return the smallest limit of each kind over the classes.
+
+        Parameters
+        ----------
+        class_names
+            Classes to consider; None for all with limits of their own and the default.
+        """
+        if class_names is None:
+            slos = [*self.by_class.values(), *([self.default] if self.default else [])]
+        else:
+            slos = [self.of_class(name) for name in class_names]
+        return RequestSlo(
+            *(
+                min((slo.limit_s(name) for slo in slos), default=np.inf)
+                for name in _LIMITS
+            )
+        )
+
+    def shared_limits_s(self, class_names: tuple[str, ...]) -> dict[str, float]:
+        """Return the finite limits that are equal in all classes. [s]"""
+        strictest = self.strictest(class_names)
+        slos = [self.of_class(name) for name in class_names]
+        return {
+            name: limit_s
+            for name in _LIMITS
+            if np.isfinite(limit_s := strictest.limit_s(name))
+            and all(slo.limit_s(name) == limit_s for slo in slos)
+        }
+
+    def describe(self, class_names: tuple[str, ...]) -> str:
+        """Return the limits of all classes on one line.
+
+        Examples
+        --------
+        >>> parse_slo(["ttft=1s", "chat:tpot=30ms"]).describe(("chat", "code"))
+        'chat: tpot ≤ 30 ms; code: ttft ≤ 1 s'
+        """
+        if len(class_names) == 1:
+            return str(self.of_class(class_names[0]))
+        return "; ".join(f"{name}: {self.of_class(name)}" for name in class_names)
+
     def columns(
         self, request_class: np.ndarray, class_names: tuple[str, ...]
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return TTFT, TPOT and e2e limits, shape (n,) each. [s]"""
-        used = [self.of_class(name) for name in class_names]
+        slos = [self.of_class(name) for name in class_names]
         ttft_s, tpot_s, e2e_s = (
-            np.array([getattr(limits, f"{name}_s") for limits in used])[request_class]
+            np.array([slo.limit_s(name) for slo in slos])[request_class]
             for name in _LIMITS
         )
         return ttft_s, tpot_s, e2e_s
@@ -119,14 +165,9 @@ def parse_slo(texts: str | list[str], attainment: float = 0.99) -> Slo:
     Parameters
     ----------
     texts
-        One text or several; one with a ``class:`` in front holds for that class.
+        One or several; one that starts with ``class:`` holds for that class only.
     attainment
-        Share of requests that must keep it.
-
-    Raises
-    ------
-    InputError
-        When a text is malformed.
+        Share of requests that must meet it, in (0, 1].
 
     Examples
     --------

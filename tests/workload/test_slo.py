@@ -1,0 +1,132 @@
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from capplan.errors import InputError
+from capplan.workload.slo import RequestSlo, Slo, parse_slo
+
+INF = math.inf
+LIMITS = ("ttft", "tpot", "e2e")
+
+limits_s = st.one_of(st.just(INF), st.sampled_from([0.01, 0.05, 1.0, 30.0]))
+request_slos = st.builds(RequestSlo, limits_s, limits_s, limits_s)
+slos = st.builds(
+    Slo,
+    request_slos,
+    by_class=st.dictionaries(st.sampled_from(["chat", "code"]), request_slos),
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "limits"),
+    [
+        ("ttft=1s,tpot=30ms", (1.0, 0.03, INF)),
+        (" e2e = 2min , ttft=500ms", (0.5, INF, 120.0)),
+        ("tpot=50ms", (INF, 0.05, INF)),
+    ],
+)
+def test_an_slo_is_read_with_its_units(text, limits):
+    slo = parse_slo(text)
+
+    assert slo == Slo(RequestSlo(*limits), 0.99)
+
+
+def test_a_class_has_its_own_limits_or_the_default():
+    slo = parse_slo(["ttft=1s", "chat:tpot=30ms"], attainment=0.9)
+
+    assert slo.attainment == 0.9
+    assert slo.of_class("chat") == RequestSlo(tpot_s=0.03)
+    assert slo.of_class("code") == RequestSlo(ttft_s=1.0)
+
+
+def test_a_class_without_limits_is_refused_with_the_classes_known():
+    slo = parse_slo(["code:ttft=1s", "chat:tpot=30ms"])
+
+    with pytest.raises(InputError, match=r"'batch' of the trace .* chat, code$"):
+        slo.of_class("batch")
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("ttft", "'ttft' is not a limit"),
+        ("itl=30ms", "expected one of ttft, tpot, e2e"),
+        ("ttft=1s,ttft=2s", "ttft is given twice"),
+        ("ttft=1", "is not a duration"),
+        ("ttft=0s", "ttft is 0.0 s; expected more than 0"),
+        ("", "is not a limit"),
+    ],
+)
+def test_a_wrong_limit_is_refused(text, reason):
+    with pytest.raises(InputError, match=reason):
+        parse_slo(text)
+
+
+@pytest.mark.parametrize("attainment", [0.0, -0.1, 1.1, math.nan])
+def test_an_attainment_out_of_range_is_refused(attainment):
+    with pytest.raises(InputError, match="attainment"):
+        Slo(RequestSlo(), attainment)
+
+
+def test_limits_by_request_follow_its_class():
+    slo = parse_slo(["ttft=1s", "chat:ttft=2s,tpot=30ms"])
+
+    ttft_s, tpot_s, e2e_s = slo.columns(np.array([1, 0, 1]), ("chat", "code"))
+
+    assert ttft_s.tolist() == [1.0, 2.0, 1.0]
+    assert tpot_s.tolist() == [INF, 0.03, INF]
+    assert e2e_s.tolist() == [INF, INF, INF]
+
+
+@pytest.mark.parametrize(
+    ("texts", "class_names", "description"),
+    [
+        ("ttft=1s,tpot=30ms", ("all",), "ttft ≤ 1 s, tpot ≤ 30 ms"),
+        (["chat:ttft=1s"], ("chat",), "ttft ≤ 1 s"),
+        (
+            ["e2e=1min", "chat:ttft=200ms"],
+            ("chat", "code"),
+            "chat: ttft ≤ 200 ms; code: e2e ≤ 60 s",
+        ),
+    ],
+)
+def test_an_slo_names_its_classes_where_there_are_several(
+    texts, class_names, description
+):
+    assert parse_slo(texts).describe(class_names) == description
+
+
+def test_an_slo_without_limits_says_so():
+    assert Slo(RequestSlo()).describe(("all",)) == "no limits"
+
+
+def test_shared_limits_are_finite_and_equal_in_all_classes():
+    slo = parse_slo(["ttft=1s,tpot=30ms", "chat:ttft=1s,tpot=50ms"])
+
+    assert slo.shared_limits_s(("chat", "code")) == {"ttft": 1.0}
+    assert slo.shared_limits_s(("code",)) == {"ttft": 1.0, "tpot": 0.03}
+
+
+def test_the_strictest_limits_may_come_from_different_classes():
+    slo = parse_slo(["ttft=1s,tpot=30ms", "chat:ttft=200ms", "batch:tpot=20ms"])
+
+    assert slo.strictest() == RequestSlo(0.2, 0.02)
+    assert slo.strictest(("chat", "code")) == RequestSlo(0.2, 0.03)
+    assert Slo(None).strictest() == RequestSlo()
+
+
+@given(slo=slos)
+def test_the_strictest_slo_is_at_least_as_strict_as_each_class(slo):
+    names = ("chat", "code", "batch")
+
+    strictest, shared = slo.strictest(names), slo.shared_limits_s(names)
+
+    columns = zip(LIMITS, slo.columns(np.arange(3), names), strict=True)
+    for name, by_class_s in columns:
+        assert strictest.limit_s(name) == by_class_s.min()
+        alike = (by_class_s == by_class_s[0]).all() and np.isfinite(by_class_s[0])
+        assert shared.get(name) == (by_class_s[0] if alike else None)
+    assert slo.strictest() == strictest  # "batch" has the default
