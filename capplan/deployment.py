@@ -266,48 +266,49 @@ def _too_small(
 
 @dataclass(frozen=True)
 class Deployment:
-    """Equal replicas of one kind.
+    """Equal replicas on one GPU type.
 
     Parameters
     ----------
-    replica
-        What each of them is.
+    gpu
+        GPU type; may be empty where nobody named it.
+    tp
+        GPUs of a replica.
     replica_count
-        How many.
+        Replicas.
 
-    Raises
-    ------
-    InputError
-        When there is none.
+    Examples
+    --------
+    >>> deployment = Deployment("H100", tp=8, replica_count=5)
+    >>> deployment.gpu_count, str(deployment)
+    (40, '40 GPUs = 5 replicas × 8 (TP 8)')
     """
 
-    replica: Replica
+    gpu: str
+    tp: int
     replica_count: int
 
     def __post_init__(self) -> None:
-        """Refuse a deployment of nothing."""
-        if self.replica_count < 1:
-            raise InputError(f"replica_count is {self.replica_count}; expected >= 1")
+        """Refuse a deployment without GPUs."""
+        for name in ("tp", "replica_count"):
+            if getattr(self, name) < 1:
+                raise InputError(f"{name} is {getattr(self, name)}; expected >= 1")
 
     @property
     def gpu_count(self) -> int:
         """GPUs of all replicas."""
-        return self.replica_count * self.replica.tp
+        return self.replica_count * self.tp
 
     def __str__(self) -> str:
-        """Return ``40 GPUs = 5 replicas × 8 (TP 8)``."""
-        return gpus_text(self.replica_count, self.replica.tp)
+        """Return ``1,000 GPUs = 125 replicas × 8 (TP 8)``."""
+        gpus = "GPU" if self.gpu_count == 1 else "GPUs"
+        replicas = "replica" if self.replica_count == 1 else "replicas"
+        return (
+            f"{self.gpu_count:,} {gpus} = {self.replica_count:,} {replicas} × "
+            f"{self.tp} (TP {self.tp})"
+        )
 
 
 def gpus_text(replica_count: int, tp: int) -> str:
-    """Return GPUs as replicas times GPUs each.
-
-    Examples
-    --------
-    >>> gpus_text(5, 8), gpus_text(1, 1)
-    ('40 GPUs = 5 replicas × 8 (TP 8)', '1 GPU = 1 replica × 1 (TP 1)')
-    """
-    count = replica_count * tp
-    gpus = "GPU" if count == 1 else "GPUs"
-    replicas = "replica" if replica_count == 1 else "replicas"
-    return f"{count} {gpus} = {replica_count} {replicas} × {tp} (TP {tp})"
+    """Return the GPUs of a deployment in words; see :class:`Deployment`."""
+    return str(Deployment("", tp, replica_count))

@@ -9,7 +9,6 @@ from capplan.deployment import (
     DoesNotFitError,
     EngineSettings,
     default_engine_settings,
-    gpus_text,
     kv_blocks,
     replica,
 )
@@ -197,22 +196,26 @@ def test_activations_grow_with_the_token_budget():
     assert large.activation_bytes == 4 * small.activation_bytes
 
 
-def test_a_deployment_counts_its_gpus():
-    fleet = Deployment(replica(llm("Llama-3.1-405B-FP8"), gpu("H100"), 8), 5)
+@pytest.mark.parametrize(
+    ("tp", "replica_count", "gpu_count", "text"),
+    [
+        (8, 5, 40, "40 GPUs = 5 replicas × 8 (TP 8)"),
+        (2, 1, 2, "2 GPUs = 1 replica × 2 (TP 2)"),
+        (1, 1, 1, "1 GPU = 1 replica × 1 (TP 1)"),
+        (4, 1250, 5000, "5,000 GPUs = 1,250 replicas × 4 (TP 4)"),
+    ],
+)
+def test_a_deployment_counts_its_gpus(tp, replica_count, gpu_count, text):
+    deployment = Deployment("H100", tp, replica_count)
 
-    assert fleet.gpu_count == 40
-    assert str(fleet) == "40 GPUs = 5 replicas × 8 (TP 8)"
+    assert deployment.gpu_count == gpu_count
+    assert str(deployment) == text
 
 
-def test_one_of_each_is_singular():
-    assert gpus_text(1, 2) == "2 GPUs = 1 replica × 2 (TP 2)"
-
-
-def test_a_deployment_of_nothing_is_refused():
-    one = replica(llm("Llama-3.1-8B"), gpu("H100"))
-
-    with pytest.raises(InputError, match="replica_count is 0"):
-        Deployment(one, 0)
+@pytest.mark.parametrize(("field", "value"), [("tp", 0), ("replica_count", 0)])
+def test_a_deployment_without_gpus_is_refused(field, value):
+    with pytest.raises(InputError, match=f"{field} is 0"):
+        replace(Deployment("H100", 1, 1), **{field: value})
 
 
 @pytest.mark.parametrize(
