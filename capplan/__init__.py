@@ -1,17 +1,18 @@
 """capplan: offline capacity planner for LLM serving.
 
-``plan``, ``simulate`` and ``search`` take the settings of the command line under
-the same names; :mod:`capplan.planning.settings` lists them.
+``plan``, ``simulate``, ``search`` and ``demand`` take the settings of the commands
+under the same names; :mod:`capplan.planning.settings` lists them.
 """
 
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from capplan.planning.deployment_run import DeploymentRun
+    from capplan.planning.demand import Demand
     from capplan.planning.result import Plan
+    from capplan.planning.run import Run
     from capplan.planning.search import Search
 
-__all__ = ["plan", "search", "simulate"]
+__all__ = ["demand", "plan", "search", "simulate"]
 
 
 def plan(**settings: Any) -> "Plan":
@@ -21,52 +22,29 @@ def plan(**settings: Any) -> "Plan":
     ----------
     settings
         The settings of ``capplan plan``: ``trace`` or ``workload``, ``rate``,
-        ``llm``, ``gpu``, ``tp``, ``slo``, ``attainment`` and so on. With
-        ``out``, the three files of the report are written there.
-
-    Raises
-    ------
-    CapplanError
-        When a setting is wrong; the message says what would be right.
+        ``llm``, ``gpu``, ``tp``, ``slo``, ``attainment`` and so on. With ``out``,
+        ``plan.json``, ``plan.csv`` and ``report.html`` are written there.
     """
-    from capplan.files import check_folder
-    from capplan.planning.plan import plan as answer
     from capplan.planning.settings import PlanSettings
-    from capplan.report.files import write_plan
+    from capplan.report import to_files
 
-    request = PlanSettings(**settings)
-    if request.out is not None:
-        check_folder(request.out)
-    result = answer(request)
-    if request.out is not None:
-        write_plan(result, request.out)
-    return result
+    return to_files.plan(PlanSettings(**settings))[0]
 
 
-def simulate(**settings: Any) -> "DeploymentRun":
-    """Return what one given deployment does with a workload.
+def simulate(**settings: Any) -> "Run":
+    """Return one given deployment, simulated and judged.
 
     Parameters
     ----------
     settings
-        Those of :func:`plan` and ``replicas``; with ``out``,
-        ``record_iterations``, ``per_request`` or ``trace_events``, the files are
-        written there.
-
-    Raises
-    ------
-    CapplanError
-        When a setting is wrong; the message says what would be right.
+        The settings of ``capplan simulate``: those of :func:`plan` that apply, and
+        ``replicas``, ``stream``, ``record_iterations``, ``per_request``,
+        ``trace_events``; files that they name are written.
     """
-    from capplan.planning.deployment_run import simulate_deployment
     from capplan.planning.settings import SimulateSettings
-    from capplan.report.run_files import check_run_files, write_run_files
+    from capplan.report import to_files
 
-    request = SimulateSettings(**settings)
-    check_run_files(request)
-    run = simulate_deployment(request)
-    write_run_files(run, request)
-    return run
+    return to_files.simulate(SimulateSettings(**settings))[0]
 
 
 def search(**settings: Any) -> "Search":
@@ -75,14 +53,24 @@ def search(**settings: Any) -> "Search":
     Parameters
     ----------
     settings
-        The settings of :func:`plan`; the rate does not matter.
-
-    Raises
-    ------
-    CapplanError
-        When a setting is wrong; the message says what would be right.
+        The settings of ``capplan search``.
     """
-    from capplan.planning.search import search as compare
-    from capplan.planning.settings import PlanSettings
+    from capplan.planning.settings import SearchSettings
+    from capplan.report import to_files
 
-    return compare(PlanSettings(**settings))
+    return to_files.search(SearchSettings(**settings))[0]
+
+
+def demand(**settings: Any) -> "Demand":
+    """Return the replicas that several arrival rates need, and the line through them.
+
+    Parameters
+    ----------
+    settings
+        The settings of :func:`plan` without ``rate``; ``rates`` to plan for, and
+        rates ``at`` which to extrapolate.
+    """
+    from capplan.planning.settings import DemandSettings
+    from capplan.report import to_files
+
+    return to_files.demand(DemandSettings(**settings))[0]

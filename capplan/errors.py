@@ -1,5 +1,9 @@
 """What can go wrong that a user can mend, and what a result may rest on."""
 
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class CapplanError(Exception):
     """A problem the user can mend; the command line prints it and exits 2."""
@@ -35,3 +39,23 @@ class HorizonWarning(CapplanWarning):
 
 class TraceWarning(CapplanWarning):
     """A trace was mended on the way in (sorted, estimated, salvaged)."""
+
+
+@contextmanager
+def collected_warnings() -> Iterator[list[str]]:
+    """Collect the texts of capplan's warnings, each once; pass on all others.
+
+    The list is filled when the block ends.
+    """
+    texts: list[str] = []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", CapplanWarning)
+        yield texts
+    for warning in caught:
+        if issubclass(warning.category, CapplanWarning):
+            texts.append(str(warning.message))
+        else:
+            warnings.warn_explicit(
+                warning.message, warning.category, warning.filename, warning.lineno
+            )
+    texts[:] = dict.fromkeys(texts)

@@ -1,7 +1,7 @@
 """Settings of a command: each field is a flag, a key of a scenario, an argument."""
 
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
@@ -32,17 +32,30 @@ class Settings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
+    unread: ClassVar[frozenset[str]] = frozenset()
+    """Fields of a base class that this command does not read, and so refuses."""
+
     def __init__(self, **values: Any) -> None:
         """Turn the first complaint of pydantic into one line."""
+        for name in values:
+            if name in self.unread:
+                raise SettingError(
+                    name, f"{name} has no effect on this command; leave it out"
+                )
         try:
             super().__init__(**values)
         except ValidationError as error:
             raise _explain(error, type(self)) from None
 
 
+def setting_names(model: type[Settings]) -> list[str]:
+    """Return the names of the settings that a command reads, in their order."""
+    return [name for name in model.model_fields if name not in model.unread]
+
+
 def nearest_setting(name: str, model: type[Settings]) -> str:
     """Return "; did you mean X?" when a setting is near, else nothing."""
-    near = get_close_matches(name, model.model_fields, n=1)
+    near = get_close_matches(name, setting_names(model), n=1)
     return f"; did you mean {near[0]}?" if near else ""
 
 

@@ -105,7 +105,7 @@ def calibrate(
     scale_s = _first_guess(run)
 
     def times(relative: np.ndarray) -> RequestTimes:
-        return simulate(trace, _tables(relative * scale_s, engine), engine, 1).times
+        return simulate(trace, _tables(relative * scale_s, engine), engine, 1).table
 
     def residuals(relative: np.ndarray) -> np.ndarray:
         return np.concatenate(_errors(run, times(relative), chosen))
@@ -118,7 +118,7 @@ def calibrate(
             work.ttft[chosen] / run.e2e_s[chosen, None],
             work.tpot[chosen] / run.tpot_s[chosen, None],
         )
-        errors = _errors(run, simulation.times, chosen)
+        errors = _errors(run, simulation.table, chosen)
         return np.concatenate(rows_of_work) * scale_s, np.concatenate(errors)
 
     best = _refine(residuals, _solve_in_rounds(linear))

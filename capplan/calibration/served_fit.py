@@ -12,7 +12,8 @@ from capplan.latency.fitted_profile import Identity
 from capplan.latency.profile import ErrorRecord, Profile, Validity
 from capplan.latency.served_run import ServedRun
 from capplan.latency.terms import DecodeTerms, FusedTerms
-from capplan.simulator.simulate import oversized, simulate
+from capplan.simulator.checks import oversized
+from capplan.simulator.simulate import simulate
 from capplan.workload.trace import Trace
 
 DECODE_FORM = "aladdin"
@@ -120,7 +121,7 @@ def _validity(run: ServedRun, engine: EngineSettings, found: Calibration) -> Val
         _trace(run), found.tables(engine), engine, 1, record_iterations=True
     )
     assert simulation.iterations is not None
-    return Validity.model_validate(exercised(simulation.iterations, simulation.times))
+    return Validity.model_validate(exercised(simulation.iterations, simulation.table))
 
 
 def _errors(

@@ -31,7 +31,7 @@ def served_work(simulation: Simulation) -> ServedWork:
         Of one replica, with its iterations recorded.
     """
     assert simulation.iterations is not None
-    steps, times = simulation.iterations.steps, simulation.times
+    steps, times = simulation.iterations.steps, simulation.table
     work = iteration_work(simulation.iterations, times.prompt_tokens)
     before = np.vstack([np.zeros(5), np.cumsum(work, axis=0)])
 

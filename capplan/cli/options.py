@@ -7,24 +7,17 @@ from typing import Annotated, Any, get_args, get_origin
 
 import typer
 
-from capplan.settings import Settings
+from capplan.settings import Settings, setting_names
 
 _REPEATED = frozenset({"slo", "price"})
 
 
 def with_settings(
-    model: type[Settings], without: tuple[str, ...] = ()
+    model: type[Settings],
 ) -> Callable[[Callable[..., int]], Callable[..., int]]:
     """Give a command one flag for every field of its settings.
 
     The command takes them as ``**settings``; a flag that is not given is None.
-
-    Parameters
-    ----------
-    model
-        The settings whose fields become flags.
-    without
-        Fields that this command has no use for.
     """
 
     def decorate(command: Callable[..., int]) -> Callable[..., int]:
@@ -33,9 +26,7 @@ def with_settings(
             for parameter in inspect.signature(command).parameters.values()
             if parameter.kind is not inspect.Parameter.VAR_KEYWORD
         ]
-        flags = [
-            _flag(model, name) for name in model.model_fields if name not in without
-        ]
+        flags = [_flag(model, name) for name in setting_names(model)]
         signature = inspect.Signature([*own, *flags])
         command.__signature__ = signature  # type: ignore[attr-defined]
         command.__annotations__ = {p.name: p.annotation for p in [*own, *flags]}

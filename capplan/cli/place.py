@@ -28,7 +28,11 @@ _UNUSED = (
 )
 
 
-@with_settings(PlanSettings, without=_UNUSED)
+class _PlaceSettings(PlanSettings):
+    unread = frozenset(_UNUSED)
+
+
+@with_settings(_PlaceSettings)
 def place_command(
     snapshot: Annotated[
         Path | None,

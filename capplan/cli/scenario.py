@@ -1,8 +1,9 @@
 """A scenario: settings in a YAML file, which flags override."""
 
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
+import typer
 import yaml
 
 from capplan.errors import InputError
@@ -10,6 +11,16 @@ from capplan.settings import SettingError, Settings, nearest_setting
 
 _PATHS = ("trace", "workload", "tokenizer", "llm", "prices", "profiles")
 _ONE_OF = ("trace", "workload")
+
+Scenario = Annotated[
+    Path | None,
+    typer.Argument(
+        metavar="SCENARIO.yaml",
+        help="Any of the settings below in a file; flags override it.",
+        show_default=False,
+    ),
+]
+"""The argument of commands that take a scenario."""
 
 SettingsOf = TypeVar("SettingsOf", bound=Settings)
 

@@ -13,7 +13,7 @@ from capplan.bounds.certificate import Reproduce, check_document
 from capplan.errors import InputError
 
 REFUSED = 1
-_REPRODUCTION = "capplan.planning.reproduce"
+_REPRODUCTION = "capplan.planning.proof"
 
 
 def verify_command(

@@ -67,6 +67,15 @@ class Configuration:
     profile: Profile | None
     replica: Replica | None
 
+    def __str__(self) -> str:
+        return f"{self.gpu} × TP {self.tp}"
+
+    def usd_per_h(self, replica_count: int) -> float | None:
+        """Return the price of some replicas; None without a price. [$/h]"""
+        if self.price is None:
+            return None
+        return replica_count * self.tp * self.price.usd_per_gpu_h
+
     @property
     def note(self) -> str:
         """One sentence on where the iteration time is from."""

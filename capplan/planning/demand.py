@@ -1,7 +1,8 @@
 """Replicas against the arrival rate: simulated at several, extrapolated to others."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -10,7 +11,7 @@ from capplan.errors import InputError
 from capplan.placement.demand_law import DemandLaw, fit_demand_law
 from capplan.planning.plan import plan
 from capplan.planning.result import Candidate
-from capplan.planning.settings import PlanSettings
+from capplan.planning.settings import DemandSettings
 
 FEWEST_RATES = 4
 """Rates that the demand law needs."""
@@ -26,19 +27,22 @@ class Demand:
         The configuration: the cheapest at the highest rate.
     rates_per_s
         Rates simulated, ascending. [requests/s]
+    extrapolated_per_s
+        Rates to extrapolate to. [requests/s]
     candidates
-        What was found at each.
+        Best candidate at each rate simulated.
     law
         Aladdin's Eq. 7 through them; None where they are not on a line.
     no_law
-        Why there is none; empty when there is.
+        Why there is none; empty when there is one.
     warnings
-        What to know of it.
+        Texts for the reader.
     """
 
     gpu: str
     tp: int
     rates_per_s: tuple[float, ...]
+    extrapolated_per_s: tuple[float, ...]
     candidates: tuple[Candidate, ...]
     law: DemandLaw | None
     no_law: str
@@ -47,10 +51,10 @@ class Demand:
     @property
     def replica_counts(self) -> tuple[int, ...]:
         """Replicas at each rate."""
-        return tuple(one.replica_count or 0 for one in self.candidates)
+        return tuple(row.replica_count or 0 for row in self.candidates)
 
     def gpus_text_at(self, rate_per_s: float) -> str:
-        """Return the GPUs that the law gives at a rate that was not simulated.
+        """Return the GPUs that the law extrapolates to a rate.
 
         Raises
         ------
@@ -63,47 +67,37 @@ class Demand:
 
 
 def demand(
-    request: PlanSettings,
-    rates_per_s: Sequence[float],
-    progress: Callable[[str], None] | None = None,
+    settings: DemandSettings, progress: Callable[[str], None] | None = None
 ) -> Demand:
-    """Return the replicas that several rates need, and the law through them.
+    """Plan for several arrival rates and fit the demand law through the counts.
 
     Aladdin, section 5.2, Eq. 7: above a rate R the workers needed are
-    ⌈k5 · rate + c5⌉. Below it the sample in a heartbeat is too small.
-
-    Parameters
-    ----------
-    request
-        What is asked at each rate; its own rate is replaced.
-    rates_per_s
-        Rates to simulate, four or more. [requests/s]
-    progress
-        Called with what is being worked on.
+    ⌈k5 · rate + c5⌉. Below it the sample in a heartbeat is too small. The highest
+    rate chooses the configuration, which the others keep.
 
     Raises
     ------
     InputError
         When there are fewer than four rates, or one of them cannot be served.
     """
-    rates = tuple(sorted(set(rates_per_s)))
+    rates = tuple(sorted(set(settings.rates)))
     if len(rates) < FEWEST_RATES:
         raise InputError(
             f"{len(rates)} different rates; expected at least {FEWEST_RATES}"
         )
-    found: dict[float, Candidate] = {}
+    chosen: dict[str, Any] = {}
+    by_rate: dict[float, Candidate] = {}
     notes: dict[str, None] = {}
     for rate in reversed(rates):
-        asked = request.model_copy(update={"rate": rate})
-        answer = plan(asked, progress)
-        if answer.best is None:
-            raise InputError(f"at {rate:g} requests/s: {answer.infeasible_reason}")
-        found[rate] = answer.best
-        notes.update(dict.fromkeys(answer.warnings))
-        chosen = {"gpu": (answer.best.gpu,), "tp": (answer.best.tp,)}
-        request = request.model_copy(update=chosen)
-    candidates = tuple(found[rate] for rate in rates)
-    counts = np.array([one.replica_count for one in candidates], np.float64)
+        at_rate = settings.at_rate(rate).model_copy(update=chosen)
+        result = plan(at_rate, progress)
+        if result.best is None:
+            raise InputError(f"at {rate:g} requests/s: {result.infeasible_reason}")
+        by_rate[rate] = result.best
+        notes.update(dict.fromkeys(result.warnings))
+        chosen = {"gpu": (result.best.gpu,), "tp": (result.best.tp,)}
+    candidates = tuple(by_rate[rate] for rate in rates)
+    counts = np.array([row.replica_count for row in candidates], np.float64)
     law, no_law = None, ""
     try:
         law = fit_demand_law(np.array(rates), counts)
@@ -113,6 +107,7 @@ def demand(
         gpu=candidates[0].gpu,
         tp=candidates[0].tp,
         rates_per_s=rates,
+        extrapolated_per_s=settings.at,
         candidates=candidates,
         law=law,
         no_law=no_law,

@@ -1,129 +1,108 @@
-"""What every candidate of a plan is asked: the requests, the SLO, the routers."""
+"""Inputs shared by all candidates of a plan: requests, SLO, routers, solver."""
 
-import warnings
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from capplan.errors import CapplanWarning, HorizonWarning, InputError
+from capplan.errors import InputError
 from capplan.placement.solvers import SOLVERS
 from capplan.planning.configuration import Configuration, Excluded, configurations
 from capplan.planning.settings import PlanSettings
-from capplan.planning.traffic import long_enough, read_requests, warmup_end_s
+from capplan.planning.traffic import Traffic, judged_traffic
 from capplan.simulator.routers import ROUTERS
-from capplan.simulator.simulate import oversized
 from capplan.workload.slo import Slo, parse_slo
 from capplan.workload.trace import Trace
 
 DEFAULT_ROUTER = "jsq"
 _THETAS = (0.5, 0.4, 0.3, 0.2)
-_HEURISTICS = ("jsq", "best-fit:theta=0.5", "best-fit:theta=0.4", "power-of-two")
+_ALL_ROUTERS = ("jsq", "best-fit:theta=0.5", "best-fit:theta=0.4", "power-of-two")
 
 
 @dataclass(frozen=True, eq=False)
 class PlanInputs:
-    """What every candidate is asked."""
+    """Inputs shared by all candidates of a plan.
 
-    request: PlanSettings
-    trace: Trace
+    Parameters
+    ----------
+    settings
+        As the user gave them.
+    traffic
+        Requests to serve, and which of them count.
+    slo
+        Limits by class, and the share of requests that must meet them.
+    routers
+        Routers to try, the first one first.
+    solver
+        Solver that places the peak heartbeat exactly; None for none.
+    """
+
+    settings: PlanSettings
+    traffic: Traffic
     slo: Slo
-    warmup_s: float
     routers: tuple[str, ...]
+    solver: str | None
+
+    @property
+    def trace(self) -> Trace:
+        """The requests to serve."""
+        return self.traffic.trace
 
 
-def ask(request: PlanSettings) -> tuple[PlanInputs, list[Configuration | Excluded]]:
-    """Return what every candidate is asked, and the candidates.
+def plan_inputs(
+    settings: PlanSettings,
+) -> tuple[PlanInputs, list[Configuration | Excluded]]:
+    """Return the inputs that all candidates share, and the candidates.
 
     Raises
     ------
     InputError
-        When something asked for is wrong or missing.
-    ProfileError
-        When a profile is malformed or of something else.
+        When there is no SLO, or the LLM runs on none of the GPUs.
     """
-    if not request.slo:
+    if not settings.slo:
         raise InputError("no SLO; give --slo such as ttft=1s,tpot=30ms")
-    slo = parse_slo(list(request.slo), request.attainment)
-    rng = np.random.default_rng(request.seed)
-    trace, law = read_requests(request, rng)
-    for name in trace.class_names:
-        slo.of_class(name)
-    tried = list(configurations(request))
-    excluded = [one for one in tried if isinstance(one, Excluded)]
-    if len(excluded) == len(tried):
-        raise InputError("; ".join(one.reason for one in excluded))
-    trace = _without_oversized(trace, tried, request)
-    trace, shortness = long_enough(trace, law, slo, rng, may_extend=request.extend)
-    if shortness:
-        warnings.warn(shortness, HorizonWarning, stacklevel=2)
-    routers, _ = method(request)
-    return PlanInputs(request, trace, slo, warmup_end_s(trace, slo), routers), tried
+    slo = parse_slo(list(settings.slo), settings.attainment)
+    tried = list(configurations(settings))
+    engines = [
+        configuration.engine
+        for configuration in tried
+        if isinstance(configuration, Configuration)
+    ]
+    if not engines:
+        raise InputError(
+            "; ".join(row.reason for row in tried if isinstance(row, Excluded))
+        )
+    rng = np.random.default_rng(settings.seed)
+    traffic = judged_traffic(settings, slo, rng, engines)
+    routers, solver = _routers_and_solver(settings)
+    return PlanInputs(settings, traffic, slo, routers, solver), tried
 
 
-def _without_oversized(
-    trace: Trace, tried: list[Configuration | Excluded], request: PlanSettings
-) -> Trace:
-    """Return the trace without the requests that no configuration can hold.
+def _routers_and_solver(settings: PlanSettings) -> tuple[tuple[str, ...], str | None]:
+    """Return the routers to simulate, and the solver of the peak heartbeat.
 
     Raises
     ------
     InputError
-        When there are some and they are not to be dropped.
+        When the solver is unknown.
     """
-    able = [one for one in tried if isinstance(one, Configuration)]
-    if not able:
-        return trace
-    too_large = np.logical_and.reduce([oversized(trace, one.engine) for one in able])
-    if not too_large.any():
-        return trace
-    row = int(np.flatnonzero(too_large)[0])
-    largest = max(one.engine.kv_capacity_tokens for one in able)
-    longest = max(one.engine.max_model_len for one in able)
-    what = (
-        f"{trace.source}: {int(too_large.sum()):,} of {len(trace):,} requests fit no "
-        f"replica; the first is row {row + 1} with {trace.prompt_tokens[row]:,} prompt "
-        f"and {trace.output_tokens[row]:,} output tokens, where the largest replica "
-        f"holds {largest:,} and takes {longest:,}"
-    )
-    if not request.drop_oversized:
-        raise InputError(f"{what}; drop them with --drop-oversized")
-    if too_large.all():
-        raise InputError(f"{what}; none is left")
-    warnings.warn(f"{what}; dropped", CapplanWarning, stacklevel=2)
-    return trace.select(np.flatnonzero(~too_large))
-
-
-def method(request: PlanSettings) -> tuple[tuple[str, ...], str | None]:
-    """Return the routers to simulate, and the solver of the deciding heartbeat.
-
-    Raises
-    ------
-    InputError
-        When the solver is unknown, or a router is given twice.
-    """
-    solver = request.solver
+    router, solver = settings.router, settings.solver
     if solver in (None, "simulated"):
-        return _with_margins(request.router or DEFAULT_ROUTER), None
-    if str(solver).partition(":")[0] in ROUTERS:
-        if request.router not in (None, solver):
-            raise InputError(
-                f"--solver {solver} and --router {request.router} are both routers; "
-                "expected one of them"
-            )
-        return _with_margins(str(solver)), None
+        return _with_margins(router or DEFAULT_ROUTER), None
     if solver == "mip" or solver in SOLVERS:
-        routers = _with_margins(request.router) if request.router else _HEURISTICS
+        routers = _with_margins(router) if router else _ALL_ROUTERS
         return routers, "cp-sat" if solver == "mip" else solver
-    known = ", ".join(("simulated", "mip", *SOLVERS, *ROUTERS))
-    raise InputError(f"--solver is {solver!r}; expected one of {known}")
+    known = ", ".join(("simulated", "mip", *SOLVERS))
+    hint = ""
+    if str(solver).partition(":")[0] in ROUTERS:
+        hint = f"; it is a router: give --router {solver}"
+    raise InputError(f"--solver is {solver!r}; expected one of {known}{hint}")
 
 
 def _with_margins(router: str) -> tuple[str, ...]:
-    """Return the router, best fit with each of the margins it may need.
+    """Return the router; best fit with each of the margins it may need.
 
-    How much of the TPOT budget prefill takes depends on the traffic, and best fit
-    does not see it: with too large a theta it overfills some replicas and leaves
+    The share of the TPOT budget that prefill takes depends on the traffic, and best
+    fit does not see it: with too large a theta it overfills some replicas and leaves
     others idle, however many there are.
     """
     if router != "best-fit":
@@ -139,15 +118,11 @@ def configuration_of(
     Raises
     ------
     InputError
-        When it is not one of those that can be tried.
+        When it cannot be tried.
     """
-    for one in tried:
-        if isinstance(one, Configuration) and (one.gpu, one.tp) == (gpu, tp):
-            return one
+    for configuration in tried:
+        if (configuration.gpu, configuration.tp) == (gpu, tp) and isinstance(
+            configuration, Configuration
+        ):
+            return configuration
     raise InputError(f"{gpu} × TP {tp} is not among the configurations of the plan")
-
-
-def asked(request: PlanSettings) -> dict[str, Any]:
-    """Return the settings that an answer depends on, as a plan keeps them."""
-    without = {"out", "executor", "ray_address"}
-    return request.model_dump(mode="json", exclude_defaults=True, exclude=without)

@@ -11,7 +11,7 @@ from capplan.placement.replica import replica_of_tables
 from capplan.placement.result import Placement
 from capplan.planning.configuration import Configuration
 from capplan.planning.unbatched import unbatched
-from capplan.simulator.simulate import oversized
+from capplan.simulator.checks import oversized
 from capplan.workload.slo import RequestSlo, Slo
 from capplan.workload.trace import Trace
 

@@ -21,7 +21,7 @@ from capplan.planning.configuration import (
     given_outright,
 )
 from capplan.planning.settings import PlanSettings
-from capplan.planning.traffic import read_requests
+from capplan.planning.traffic import read_traffic
 from capplan.workload.slo import RequestSlo, parse_slo
 
 _FILLED = 3.0
@@ -104,7 +104,7 @@ def _cut(
     knobs: dict[str, Any],
 ) -> PlacementProblem:
     """Return a heartbeat of the trace, after best fit placed what came before."""
-    trace, _ = read_requests(request, np.random.default_rng(request.seed))
+    trace = read_traffic(request, np.random.default_rng(request.seed)).trace
     assert trace.arrival_s is not None
     start_s = float(trace.arrival_s[0])
     options: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""What a plan says: frozen results that the writers in ``report`` only format."""
+"""The result of a plan, frozen; the writers in ``report`` only format it."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -7,9 +7,13 @@ import numpy as np
 
 from capplan.bounds.lower_bound import Bound
 from capplan.deployment import EngineSettings
-from capplan.fleet.price import Price as Price
+from capplan.fleet.price import Price
+from capplan.planning.configuration import Configuration
+from capplan.planning.cost import Cost
+from capplan.planning.judgement import LEVELS, Attainment
 from capplan.planning.peak_heartbeat import PeakHeartbeat
-from capplan.simulator.times import Series as Series
+from capplan.planning.run import Run
+from capplan.simulator.times import Series
 
 SCHEMA = "capplan.plan/1"
 
@@ -23,13 +27,13 @@ class Probe:
     replica_count
         Replicas simulated.
     slo_attainment
-        Share of the counted requests that attained their SLO.
+        Share of the counted requests that meet their SLO.
     slo_attainment_interval
         Its 95 % interval (low, high).
     ttft_p99_s, tpot_p99_s, e2e_p99_s
         99th percentiles. [s]
     meets
-        Whether it passes: attainment at or above the target and no drift.
+        Whether the attainment is at or above the target and the backlog does not grow.
     stable
         Whether the backlog does not grow over the trace.
     """
@@ -43,10 +47,26 @@ class Probe:
     meets: bool
     stable: bool
 
+    @classmethod
+    def of(cls, run: Run) -> "Probe":
+        """Return the row of a judged run."""
+        judgement = run.judgement
+        assert judgement.attainment is not None
+        return cls(
+            replica_count=run.replica_count,
+            slo_attainment=judgement.attainment.share,
+            slo_attainment_interval=judgement.attainment.interval,
+            ttft_p99_s=judgement.p99_s("ttft_s"),
+            tpot_p99_s=judgement.p99_s("tpot_s"),
+            e2e_p99_s=judgement.p99_s("e2e_s"),
+            meets=judgement.meets,
+            stable=judgement.stable,
+        )
+
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """One GPU type and tensor-parallel degree, and what it would take.
+    """One GPU type and tensor-parallel degree, and the fewest replicas of it.
 
     Parameters
     ----------
@@ -54,22 +74,15 @@ class Candidate:
         GPU type and tensor-parallel degree.
     status
         "feasible", "infeasible" or "pruned".
-    replica_count, gpu_count
-        Fewest replicas that meet the SLO, and their GPUs; None unless feasible.
-    lower_bound_gpu_count
-        No scheduler can do with fewer GPUs of this candidate.
-    slo_attainment, slo_attainment_interval, ttft_p99_s, tpot_p99_s
-        As simulated at ``replica_count``.
-    usd_per_h
-        Price of all GPUs; None without a price. [$/h]
-    usd_per_million_output_tokens, usd_per_million_total_tokens
-        At the planned traffic. [$]
-    router
-        How requests are spread over the replicas; empty unless feasible.
+    run
+        The fewest replicas that meet the SLO, simulated; None unless feasible.
+    cost
+        Cost of its GPUs; None unless feasible and priced.
     binding
-        What limits it: "TTFT", "TPOT", "e2e", "KV" or "compute".
+        Limit that keeps it from being smaller: "TTFT", "TPOT", "E2E", "KV" or
+        "none"; None unless feasible.
     infeasible_reason
-        Which SLO fails unbatched and by how much, or what does not fit.
+        The SLO that fails unbatched and by how much, or what does not fit.
     pruned_reason
         The bound that shows that it cannot win.
     price
@@ -77,36 +90,21 @@ class Candidate:
     engine
         Engine settings simulated.
     profile_note
-        How the latency was had: measured here, measured elsewhere, estimated.
+        Source of the latency: measured here, measured elsewhere, estimated.
     latency_error
         Mean relative error of the profile's fit, by phase.
     probes
-        All replica counts simulated, ascending; the count below the answer fails.
-    quantile_levels, ttft_quantiles_s, tpot_quantiles_s, e2e_quantiles_s
-        The latency distribution at ``replica_count``. [s]
-    series
-        The fleet over time at ``replica_count``.
+        All replica counts simulated, ascending; the count below the run fails.
     bound
         The lower bound with its witness window; None where none was computed.
-    bound_note
-        Where the lower bound comes from: window and work.
     """
 
     gpu: str
     tp: int
     status: str
-    replica_count: int | None = None
-    gpu_count: int | None = None
-    lower_bound_gpu_count: int | None = None
-    slo_attainment: float | None = None
-    slo_attainment_interval: tuple[float, float] | None = None
-    ttft_p99_s: float | None = None
-    tpot_p99_s: float | None = None
-    usd_per_h: float | None = None
-    usd_per_million_output_tokens: float | None = None
-    usd_per_million_total_tokens: float | None = None
+    run: Run | None = None
+    cost: Cost | None = None
     binding: str | None = None
-    router: str = ""
     infeasible_reason: str | None = None
     pruned_reason: str | None = None
     price: Price | None = None
@@ -114,23 +112,131 @@ class Candidate:
     profile_note: str = ""
     latency_error: dict[str, float] = field(default_factory=dict)
     probes: tuple[Probe, ...] = ()
-    quantile_levels: np.ndarray | None = None
-    ttft_quantiles_s: np.ndarray | None = None
-    tpot_quantiles_s: np.ndarray | None = None
-    e2e_quantiles_s: np.ndarray | None = None
-    series: Series | None = None
     bound: Bound | None = None
-    bound_note: str = ""
+
+    @classmethod
+    def of(
+        cls, configuration: Configuration, status: str, bound: Bound | None = None
+    ) -> "Candidate":
+        """Return a candidate with what is known of its configuration."""
+        profile = configuration.profile
+        errors = {} if profile is None else profile.errors
+        return cls(
+            configuration.gpu,
+            configuration.tp,
+            status,
+            price=configuration.price,
+            engine=configuration.engine,
+            profile_note=configuration.note,
+            latency_error={
+                str(phase): record.held_out_mean_abs or record.mean_abs or 0.0
+                for phase, record in errors.items()
+            },
+            bound=bound,
+        )
+
+    @property
+    def replica_count(self) -> int | None:
+        """Fewest replicas that meet the SLO; None unless feasible."""
+        return None if self.run is None else self.run.replica_count
+
+    @property
+    def gpu_count(self) -> int | None:
+        """GPUs of these replicas; None unless feasible."""
+        return None if self.run is None else self.run.gpu_count
+
+    @property
+    def lower_bound_gpu_count(self) -> int | None:
+        """No scheduler meets the SLO with fewer GPUs; None without a bound."""
+        return None if self.bound is None else self.bound.replica_count * self.tp
+
+    @property
+    def bound_note(self) -> str:
+        """Window and work that the lower bound comes from."""
+        return "" if self.bound is None else self.bound.note
+
+    @property
+    def attainment(self) -> Attainment | None:
+        """Attainment of the SLO at these replicas; None unless feasible."""
+        return None if self.run is None else self.run.judgement.attainment
+
+    @property
+    def slo_attainment(self) -> float | None:
+        """Share of the counted requests that meet the SLO."""
+        return None if self.attainment is None else self.attainment.share
+
+    @property
+    def slo_attainment_interval(self) -> tuple[float, float] | None:
+        """Its 95 % interval (low, high)."""
+        return None if self.attainment is None else self.attainment.interval
+
+    @property
+    def ttft_p99_s(self) -> float | None:
+        """99th percentile of the TTFT. [s]"""
+        return None if self.run is None else self.run.judgement.p99_s("ttft_s")
+
+    @property
+    def tpot_p99_s(self) -> float | None:
+        """99th percentile of the TPOT. [s]"""
+        return None if self.run is None else self.run.judgement.p99_s("tpot_s")
+
+    @property
+    def router(self) -> str:
+        """Router of the run; empty unless feasible."""
+        return "" if self.run is None else self.run.router
+
+    @property
+    def usd_per_h(self) -> float | None:
+        """Price of all GPUs; None without a price. [$/h]"""
+        return None if self.cost is None else self.cost.usd_per_h
+
+    @property
+    def usd_per_million_output_tokens(self) -> float | None:
+        """At the planned traffic. [$]"""
+        return None if self.cost is None else self.cost.usd_per_million_output_tokens
+
+    @property
+    def usd_per_million_total_tokens(self) -> float | None:
+        """At the planned traffic. [$]"""
+        return None if self.cost is None else self.cost.usd_per_million_total_tokens
+
+    @property
+    def series(self) -> Series | None:
+        """The fleet over time."""
+        return None if self.run is None else self.run.simulation.series
+
+    @property
+    def quantile_levels(self) -> np.ndarray | None:
+        """Levels of the latency distributions, shape (levels,)."""
+        return None if self.run is None else LEVELS
+
+    @property
+    def ttft_quantiles_s(self) -> np.ndarray | None:
+        """Distribution of the TTFT at these levels, shape (levels,). [s]"""
+        return self._quantiles_s("ttft_s")
+
+    @property
+    def tpot_quantiles_s(self) -> np.ndarray | None:
+        """Distribution of the TPOT at these levels, shape (levels,). [s]"""
+        return self._quantiles_s("tpot_s")
+
+    @property
+    def e2e_quantiles_s(self) -> np.ndarray | None:
+        """Distribution of the end-to-end time at these levels, shape (levels,). [s]"""
+        return self._quantiles_s("e2e_s")
+
+    def _quantiles_s(self, metric: str) -> np.ndarray | None:
+        return None if self.run is None else self.run.judgement.quantiles_s[metric]
 
 
 @dataclass(frozen=True)
 class Assumption:
-    """One thing the plan rests on.
+    """An assumption of the plan.
 
     Parameters
     ----------
     what, value, source
-        The quantity, its value as text, and where it is from.
+        The quantity, its value as text, and its source.
     how
         "measured", "fitted", "published", "assumed" or "given".
     """
@@ -143,7 +249,7 @@ class Assumption:
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """The answer to "how many GPUs, in what configuration, at what cost".
+    """How many GPUs, in what configuration, at what cost.
 
     Parameters
     ----------
@@ -158,23 +264,22 @@ class Plan:
     candidates
         All of them, best first.
     infeasible_reason
-        Why none is feasible and what would do; None when feasible.
+        Why none is feasible and what would be; None when feasible.
     slo_text, attainment
         The objective.
     trace_source, request_count, rate_per_s, mean_prompt_tokens,
     mean_output_tokens, duration_s
         The workload the figures hold for.
     router, seed, runtime_s
-        How it was simulated.
+        Router of the best candidate, seed of all draws, time of the plan.
     placement
-        What an exact placement says where it takes most replicas; None unless a
-        solver was asked for.
+        Exact placement of the peak heartbeat; None unless a solver was named.
     assumptions, warnings
-        What it rests on.
+        Sources of the figures, and texts for the reader.
     request
-        The settings that were asked, enough to plan again.
+        The settings, enough to plan again.
     certificate
-        What proves the best candidate; None when there is none.
+        Proof of the best candidate; None when there is none.
     slo_limits_s
         Limits that hold for all requests alike, under "ttft", "tpot" and "e2e";
         a metric without one, or with one per class, is left out. [s]

@@ -1,33 +1,32 @@
 """Compare GPU types and TP degrees by throughput per GPU, without a simulation."""
 
-import warnings
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from capplan.errors import CapplanWarning
+from capplan.errors import collected_warnings
 from capplan.planning.configuration import Configuration, Excluded, configurations
-from capplan.planning.settings import PlanSettings
+from capplan.planning.settings import SearchSettings
 from capplan.planning.tp_search import (
     TpOption,
     TpSearch,
     mean_context_tokens,
     search_tp,
 )
-from capplan.planning.traffic import read_requests
+from capplan.planning.traffic import read_traffic
 from capplan.workload.slo import parse_slo
 
 
 @dataclass(frozen=True, eq=False)
 class Search:
-    """The comparison, what it was made for and what could not be compared.
+    """GPU types and TP degrees compared.
 
     Parameters
     ----------
     llm
         Model served.
     trace_source
-        Where the lengths come from.
+        Source of the lengths.
     found
         The comparison (Aladdin, Eq. 5 and 6).
     excluded
@@ -35,7 +34,7 @@ class Search:
     profile_notes
         One sentence on each iteration time used, by "GPU TP k".
     warnings
-        What to know of it.
+        Texts for the reader.
     """
 
     llm: str
@@ -46,63 +45,44 @@ class Search:
     warnings: tuple[str, ...] = ()
 
 
-def search(request: PlanSettings) -> Search:
-    """Return the throughput per GPU of every GPU type and TP degree asked for.
+def search(settings: SearchSettings) -> Search:
+    """Return the throughput per GPU of every GPU type and TP degree in the settings.
 
     The lengths are those of the workload; its rate does not matter. With SLOs by
     class, the strictest TPOT holds for all.
-
-    Raises
-    ------
-    InputError
-        When something asked for is wrong or missing, or nothing can be compared.
-    ProfileError
-        When a profile is malformed or of something else.
     """
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", CapplanWarning)
-        answer = _search(request)
-    texts = dict.fromkeys(
-        str(each.message)
-        for each in caught
-        if issubclass(each.category, CapplanWarning)
-    )
-    return replace(answer, warnings=tuple(texts))
+    with collected_warnings() as texts:
+        result = _search(settings)
+    return replace(result, warnings=tuple(texts))
 
 
-def _search(request: PlanSettings) -> Search:
-    any_rate = request.model_copy(update={"rate": request.rate or 1.0})
-    trace, _ = read_requests(any_rate, np.random.default_rng(request.seed))
-    tried = list(configurations(request))
-    able = [one for one in tried if isinstance(one, Configuration)]
-    found = search_tp(
-        [_option(one) for one in able],
+def _search(settings: SearchSettings) -> Search:
+    # Any rate does: the comparison is of a steady full batch.
+    at_a_rate = settings.model_copy(update={"rate": 1.0})
+    trace = read_traffic(at_a_rate, np.random.default_rng(settings.seed)).trace
+    tried = list(configurations(settings))
+    able = [row for row in tried if isinstance(row, Configuration)]
+    slo = parse_slo(list(settings.slo)).strictest() if settings.slo else None
+    comparison = search_tp(
+        [_option(configuration) for configuration in able],
         context_tokens=mean_context_tokens(trace.prompt_tokens, trace.output_tokens),
-        slo_tpot_s=_strictest_tpot_s(request),
+        slo_tpot_s=np.inf if slo is None else slo.tpot_s,
     )
     return Search(
-        llm=str(request.llm),
+        llm=str(settings.llm),
         trace_source=trace.source,
-        found=found,
-        excluded=tuple(one for one in tried if isinstance(one, Excluded)),
-        profile_notes={f"{one.gpu} TP {one.tp}": one.note for one in able},
+        found=comparison,
+        excluded=tuple(row for row in tried if isinstance(row, Excluded)),
+        profile_notes={f"{row.gpu} TP {row.tp}": row.note for row in able},
     )
 
 
-def _option(one: Configuration) -> TpOption:
+def _option(configuration: Configuration) -> TpOption:
     return TpOption(
-        one.gpu,
-        one.tp,
-        one.tables,
-        one.engine.kv_capacity_tokens,
-        one.engine.max_num_seqs,
-        None if one.price is None else one.price.usd_per_gpu_h,
+        configuration.gpu,
+        configuration.tp,
+        configuration.tables,
+        configuration.engine.kv_capacity_tokens,
+        configuration.engine.max_num_seqs,
+        None if configuration.price is None else configuration.price.usd_per_gpu_h,
     )
-
-
-def _strictest_tpot_s(request: PlanSettings) -> float:
-    if not request.slo:
-        return float("inf")
-    slo = parse_slo(list(request.slo), request.attainment)
-    limits = [*slo.by_class.values(), *([slo.default] if slo.default else [])]
-    return min(each.tpot_s for each in limits)

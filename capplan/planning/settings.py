@@ -1,9 +1,9 @@
-"""What is asked of a plan: one field is one flag, one scenario key, one argument."""
+"""Settings of the planning commands: each field is a flag, a YAML key, an argument."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, PositiveFloat
 
 from capplan.settings import SettingError, Settings, setting
 
@@ -69,128 +69,190 @@ class PlanSettings(Settings):
         None,
         WORKLOAD,
         "FILE",
-        "Requests: ShareGPT JSON, Azure CSV, plain CSV; .gz too.",
+        "Requests: ShareGPT, Azure, BurstGPT, Mooncake or plain CSV; .gz too.",
     )
     workload: PathText | None = setting(
         None,
         WORKLOAD,
         "NAME|FILE",
-        "A workload shipped with capplan, or a .yaml of one.",
+        "Shipped workload, or a .yaml of one; see workloads/.",
     )
     rate: float | None = setting(
-        None, WORKLOAD, "R", "Requests per second; rescales a trace with times.", gt=0
+        None,
+        WORKLOAD,
+        "R",
+        "Arrival rate, requests/s; rescales a trace that has times.",
+        gt=0,
     )
     arrivals: str | None = setting(
-        None, WORKLOAD, "LAW", "How requests arrive: poisson, gamma:cv=2."
+        None, WORKLOAD, "PROCESS", "Arrival process: poisson (default), gamma:cv=2."
     )
     reader: str | None = setting(
-        None, WORKLOAD, "NAME", "Format of the trace, where its content misleads."
+        None, WORKLOAD, "NAME", "Trace format (default: detected)."
     )
     sharegpt_rule: str | None = setting(
-        None, WORKLOAD, "RULE", "Turns that make a request: first, vllm, multiturn."
+        None,
+        WORKLOAD,
+        "RULE",
+        "Turns that make a request: first (default), vllm, multiturn.",
     )
     tokenizer: PathText | None = setting(
-        None, WORKLOAD, "FILE", "A tokenizer.json to count text with; else estimated."
+        None,
+        WORKLOAD,
+        "FILE",
+        "tokenizer.json to count text with (default: estimated).",
     )
     salvage: bool = setting(
-        False, WORKLOAD, "", "Keep the whole records of a file that is cut off."
+        False, WORKLOAD, "", "Read a truncated file up to its last whole record."
     )
     drop_oversized: bool = setting(
-        False, WORKLOAD, "", "Leave out requests that no replica can hold."
+        False,
+        WORKLOAD,
+        "",
+        "Leave out requests that no replica can hold (default: refuse).",
     )
     shared_prefix: int | None = setting(
-        None, WORKLOAD, "TOKENS", "All prompts begin with the same TOKENS.", ge=0
+        None, WORKLOAD, "TOKENS", "Give all prompts the same first TOKENS.", ge=0
     )
-    extend: bool = setting(
-        True, WORKLOAD, "", "Resample requests where a trace is too short."
+    extend: bool | None = setting(
+        None,
+        WORKLOAD,
+        "",
+        "Resample too few requests to judge (default: those without times).",
     )
     slo: Annotated[tuple[str, ...], BeforeValidator(_limits)] = setting(
-        (), OBJECTIVE, "LIMITS", "ttft=1s,tpot=30ms,e2e=20s; chat:ttft=1s for a class."
+        (),
+        OBJECTIVE,
+        "LIMITS",
+        "Latency limits: ttft=1s,tpot=30ms,e2e=20s; chat:ttft=1s for a class.",
     )
     attainment: float = setting(
-        0.99, OBJECTIVE, "SHARE", "Share of requests that must attain it.", gt=0, le=1
+        0.99,
+        OBJECTIVE,
+        "SHARE",
+        "Share of requests that must meet the SLO.",
+        gt=0,
+        le=1,
     )
     llm: PathText | None = setting(
-        None, CHOICES, "NAME|FILE", "The model: a known name, or its config.json."
+        None, CHOICES, "NAME|FILE", "Model: a name of the catalog, or its config.json."
     )
     gpu: Annotated[tuple[str, ...], BeforeValidator(_list)] = setting(
-        (), CHOICES, "A,B", "GPU types to choose from; all with a profile if absent."
+        (),
+        CHOICES,
+        "A,B",
+        "GPU types to compare (default: all with a profile of the LLM).",
     )
     tp: Annotated[tuple[int, ...], BeforeValidator(_list)] = setting(
-        (), CHOICES, "1,2", "Tensor-parallel degrees; all with a profile if absent."
+        (),
+        CHOICES,
+        "1,2",
+        "Tensor-parallel degrees to compare (default: all with a profile).",
     )
     price: Annotated[dict[str, str], BeforeValidator(_prices)] = setting(
-        {}, CHOICES, "GPU=USD", "Price of one GPU for an hour: H100-SXM=2.49."
+        {},
+        CHOICES,
+        "GPU=USD",
+        "Price of a GPU-hour, before the catalog's: H100-SXM=2.49.",
     )
     prices: PathText | None = setting(
-        None, CHOICES, "FILE", "Your own prices file; goes before the shipped ones."
+        None, CHOICES, "FILE", "CSV of prices, used before the shipped ones."
     )
     max_num_batched_tokens: int | None = setting(
-        None, ENGINE, "N", "Token budget of an iteration.", ge=1
+        None,
+        ENGINE,
+        "N",
+        "Token budget of an iteration (default: vLLM's for the GPU).",
+        ge=1,
     )
     max_num_seqs: int | None = setting(
-        None, ENGINE, "N", "Most requests running at once.", ge=1
+        None,
+        ENGINE,
+        "N",
+        "Most requests running at once (default: vLLM's for the GPU).",
+        ge=1,
     )
-    block_size: int | None = setting(None, ENGINE, "N", "Tokens in a KV block.", ge=1)
+    block_size: int | None = setting(
+        None, ENGINE, "N", "Tokens in a KV block (default 16).", ge=1
+    )
     kv_blocks: int | None = setting(
-        None, ENGINE, "N", "KV blocks of a replica, instead of the computed ones.", ge=2
+        None,
+        ENGINE,
+        "N",
+        "KV blocks of a replica (default: computed from memory).",
+        ge=2,
     )
     gpu_memory_utilization: float | None = setting(
-        None, ENGINE, "SHARE", "Share of GPU memory the engine may use.", gt=0, le=1
+        None,
+        ENGINE,
+        "SHARE",
+        "Share of GPU memory for the engine (default 0.92).",
+        gt=0,
+        le=1,
     )
     async_scheduling: bool | None = setting(
-        None, ENGINE, "", "Schedule iteration k + 1 while k runs."
+        None, ENGINE, "", "Schedule iteration k + 1 while k runs (default: on)."
     )
     prefix_caching: bool | None = setting(
-        None, ENGINE, "", "Keep and share full KV blocks."
+        None, ENGINE, "", "Keep and share full KV blocks (default: off)."
     )
     tune: bool = setting(
-        False, ENGINE, "", "Try smaller token budgets too, and take what saves GPUs."
+        False, ENGINE, "", "Also try smaller max_num_batched_tokens (default: off)."
     )
     api_overhead_ms: float | None = setting(
         None,
         ENGINE,
         "MS",
-        "Front end's time before a request reaches the engine.",
+        "Time of the API server before a request reaches the engine.",
         ge=0,
     )
     profiles: PathText | None = setting(
-        None, LATENCY, "DIR|FILE", "Your own latency profiles; go before the shipped."
+        None, LATENCY, "DIR|FILE", "Latency profiles, used before the shipped ones."
     )
     latency_ms: Annotated[tuple[float, ...] | None, BeforeValidator(_list)] = setting(
-        None, LATENCY, "c0,ca,cq,cd,ce", "Iteration cost given outright, no profile."
+        None,
+        LATENCY,
+        "c0,ca,cq,cd,ce",
+        "Coefficients of the iteration time, in place of a profile.",
     )
     latency_sigma: float = setting(
-        0.0, LATENCY, "Z", "Plan Z standard errors of the profile on the slow side."
+        0.0, LATENCY, "Z", "Slow the profile down by Z of its standard errors."
     )
     router: str | None = setting(
-        None, METHOD, "NAME", "How requests are spread over replicas."
+        None,
+        METHOD,
+        "NAME",
+        "Router: jsq (default), round-robin, power-of-two, best-fit.",
     )
     predictor: str | None = setting(
         None,
         METHOD,
         "NAME",
-        "What routers believe of answers: oracle, aladdin, relative-error:error=0.1.",
+        "Output lengths as routers predict them: oracle (default), aladdin, "
+        "relative-error:error=0.1.",
     )
     solver: str | None = setting(
         None,
         METHOD,
         "NAME",
-        "A router, or mip: tries all and places the hardest moment exactly.",
+        "mip, cp-sat, scip or highs: try all routers, place the peak exactly.",
     )
     out: PathText | None = setting(
         None,
         OUTPUT,
         "DIR",
-        "Write the answer there, for people and for scripts.",
+        "Folder for the JSON, CSV and HTML files.",
     )
     executor: str = setting(
-        "local", METHOD, "NAME", "Where candidates are simulated: local, ray."
+        "local", METHOD, "NAME", "Where candidates are simulated: local or ray."
     )
     ray_address: str | None = setting(
-        None, METHOD, "ADDRESS", "Of a running Ray cluster; auto for this machine's."
+        None,
+        METHOD,
+        "ADDRESS",
+        "Address of a running Ray cluster; auto for one on this machine.",
     )
-    seed: int = setting(0, METHOD, "N", "Of every random draw.", ge=0)
+    seed: int = setting(0, METHOD, "N", "Seed of all random draws.", ge=0)
 
     def __init__(self, **values: Any) -> None:
         """Refuse settings that contradict each other."""
@@ -208,7 +270,9 @@ class PlanSettings(Settings):
 
 
 class SimulateSettings(PlanSettings):
-    """All that the simulation of one given deployment depends on."""
+    """Settings of the simulation of one given deployment."""
+
+    unread = frozenset({"solver", "tune", "executor", "ray_address"})
 
     replicas: int = setting(1, CHOICES, "N", "Replicas of the deployment.", ge=1)
     record_iterations: PathText | None = setting(
@@ -221,5 +285,49 @@ class SimulateSettings(PlanSettings):
         None, OUTPUT, "FILE", "Write the schedule for chrome://tracing or Perfetto."
     )
     stream: bool | None = setting(
-        None, METHOD, "", "Read the CSV as it is served; large ones are anyway."
+        None,
+        METHOD,
+        "",
+        "Read a CSV in chunks, in constant memory (default: above 256 MiB).",
     )
+
+
+class SearchSettings(PlanSettings):
+    """Settings of the comparison of TP degrees, which does not simulate."""
+
+    unread = frozenset(
+        {
+            "rate",
+            "arrivals",
+            "extend",
+            "drop_oversized",
+            "attainment",
+            "async_scheduling",
+            "prefix_caching",
+            "tune",
+            "api_overhead_ms",
+            "router",
+            "predictor",
+            "solver",
+            "executor",
+            "ray_address",
+        }
+    )
+
+
+class DemandSettings(PlanSettings):
+    """Settings of plans at several arrival rates."""
+
+    unread = frozenset({"rate"})
+
+    rates: Annotated[tuple[PositiveFloat, ...], BeforeValidator(_list)] = setting(
+        (), WORKLOAD, "R,R,R,R", "Arrival rates to plan for, requests/s, four or more."
+    )
+    at: Annotated[tuple[PositiveFloat, ...], BeforeValidator(_list)] = setting(
+        (), WORKLOAD, "R,R", "Arrival rates to extrapolate to, requests/s."
+    )
+
+    def at_rate(self, rate_per_s: float) -> PlanSettings:
+        """Return the settings of the plan for one rate."""
+        shared = {name: getattr(self, name) for name in PlanSettings.model_fields}
+        return PlanSettings(**{**shared, "rate": rate_per_s})

@@ -1,14 +1,13 @@
 """Which tensor-parallel degree serves most per GPU (Aladdin, section 4.1)."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from capplan.errors import InputError
 from capplan.latency.contract import LatencyTables
-from capplan.planning.steady_state import steady_iteration_s
 from capplan.units import format_duration
 
 
@@ -28,8 +27,6 @@ class TpOption:
         Largest batch the engine runs; the end of the tables otherwise. [requests]
     usd_per_gpu_h
         Price of one GPU; None when not known. [$/h]
-    max_num_batched_tokens
-        Token budget of an iteration; the end of the tables otherwise. [tokens]
     """
 
     gpu: str
@@ -38,7 +35,6 @@ class TpOption:
     kv_capacity_tokens: int
     max_num_seqs: int | None = None
     usd_per_gpu_h: float | None = None
-    max_num_batched_tokens: int | None = None
 
     def __post_init__(self) -> None:
         """Refuse what cannot be compared."""
@@ -90,11 +86,6 @@ class TpRow:
         At that throughput; None without a price. [$]
     infeasible_reason
         Why it cannot serve; None when it can.
-    sustained_batch
-        Largest batch that keeps KV and SLO with the prefill that feeds it, which
-        Eq. 6 leaves out; None when prompts and answers were not given. [requests]
-    sustained_tokens_per_s_per_gpu
-        Throughput there. [tokens/s]
     """
 
     gpu: str
@@ -109,8 +100,6 @@ class TpRow:
     binding: str
     usd_per_million_output_tokens: float | None = None
     infeasible_reason: str | None = None
-    sustained_batch: int | None = None
-    sustained_tokens_per_s_per_gpu: float | None = None
 
 
 @dataclass(frozen=True)
@@ -127,8 +116,6 @@ class TpSearch:
         Cheapest output token; None when none that can serve has a price.
     best_by_gpu
         The best row of each GPU type.
-    best_sustained
-        Most throughput per GPU with prefill counted; None when it is not.
     reason
         Why that is the choice.
     context_tokens, slo_tpot_s
@@ -142,7 +129,6 @@ class TpSearch:
     reason: str
     context_tokens: float
     slo_tpot_s: float
-    best_sustained: TpRow | None = None
 
 
 def mean_context_tokens(prompt_tokens: ArrayLike, output_tokens: ArrayLike) -> float:
@@ -166,8 +152,6 @@ def search_tp(
     *,
     context_tokens: float,
     slo_tpot_s: float,
-    prompt_tokens: float | None = None,
-    output_tokens: float | None = None,
 ) -> TpSearch:
     """Return the throughput per GPU of each option, and the best (Aladdin, Eq. 6).
 
@@ -186,9 +170,6 @@ def search_tp(
         Mean context of a running request, as :func:`mean_context_tokens`. [tokens]
     slo_tpot_s
         SLO on the time per output token; may be infinite. [s]
-    prompt_tokens, output_tokens
-        Means over the requests; when both are given each row also says what is
-        sustained with prefill counted. [tokens]
 
     Raises
     ------
@@ -206,21 +187,12 @@ def search_tp(
     if not slo_tpot_s > 0:
         raise InputError(f"the TPOT SLO is {slo_tpot_s} s; expected more than 0")
     rows = tuple(_row(option, context_tokens, slo_tpot_s) for option in options)
-    if prompt_tokens is not None and output_tokens is not None:
-        rows = tuple(
-            _sustained(
-                row, option, context_tokens, slo_tpot_s, prompt_tokens, output_tokens
-            )
-            for row, option in zip(rows, options, strict=True)
-        )
     able = [row for row in rows if row.infeasible_reason is None]
     best_by_gpu: dict[str, TpRow] = {}
     for row in sorted(able, key=_rank, reverse=True):
         best_by_gpu.setdefault(row.gpu, row)
     best = max(able, key=_rank, default=None)
     priced = [row for row in able if row.usd_per_million_output_tokens is not None]
-    sustaining = [row for row in able if row.sustained_batch]
-    best_sustained = max(sustaining, key=_sustained_rank, default=None)
     return TpSearch(
         rows=rows,
         best=best,
@@ -230,19 +202,14 @@ def search_tp(
             default=None,
         ),
         best_by_gpu=best_by_gpu,
-        reason=_reason(rows, best, best_sustained),
+        reason=_reason(rows, best),
         context_tokens=context_tokens,
         slo_tpot_s=slo_tpot_s,
-        best_sustained=best_sustained,
     )
 
 
 def _rank(row: TpRow) -> tuple[float, int]:
     return row.tokens_per_s_per_gpu, -row.tp
-
-
-def _sustained_rank(row: TpRow) -> tuple[float, int]:
-    return row.sustained_tokens_per_s_per_gpu or 0.0, -row.tp
 
 
 def _row(option: TpOption, context_tokens: float, slo_tpot_s: float) -> TpRow:
@@ -285,36 +252,6 @@ def _row(option: TpOption, context_tokens: float, slo_tpot_s: float) -> TpRow:
     )
 
 
-def _sustained(
-    row: TpRow,
-    option: TpOption,
-    context_tokens: float,
-    slo_tpot_s: float,
-    prompt_tokens: float,
-    output_tokens: float,
-) -> TpRow:
-    batches = np.arange(1, min(row.kv_batch, option.max_batch) + 1)
-    last = len(option.tables.fused_s) - 1
-    iteration_s = steady_iteration_s(
-        option.tables,
-        batches,
-        prompt_tokens=prompt_tokens,
-        output_tokens=output_tokens,
-        context_tokens=context_tokens,
-        max_num_batched_tokens=min(option.max_num_batched_tokens or last, last),
-    )
-    keeps = np.flatnonzero((iteration_s <= slo_tpot_s) & np.isfinite(iteration_s))
-    if not len(keeps):
-        return replace(row, sustained_batch=0, sustained_tokens_per_s_per_gpu=0.0)
-    throughput = batches[keeps] / (option.tp * iteration_s[keeps])
-    best = int(np.argmax(throughput))
-    return replace(
-        row,
-        sustained_batch=int(batches[keeps[best]]),
-        sustained_tokens_per_s_per_gpu=float(throughput[best]),
-    )
-
-
 def _cannot_serve(
     option: TpOption,
     kv_batch: int,
@@ -348,9 +285,7 @@ def _cannot_serve(
     )
 
 
-def _reason(
-    rows: tuple[TpRow, ...], best: TpRow | None, best_sustained: TpRow | None
-) -> str:
+def _reason(rows: tuple[TpRow, ...], best: TpRow | None) -> str:
     if best is None:
         reasons = {f"{row.gpu} TP {row.tp}: {row.infeasible_reason}" for row in rows}
         return "none can serve: " + "; ".join(sorted(reasons))
@@ -368,10 +303,4 @@ def _reason(
         )
     elif len(rows) > 1:
         text += "; no other can serve"
-    if best_sustained is not None:
-        rate = best_sustained.sustained_tokens_per_s_per_gpu
-        which = f"but with prefill counted {best_sustained.gpu} TP {best_sustained.tp}"
-        if best_sustained is best:
-            which = "with prefill counted it still"
-        text += f"; {which} sustains most, {rate:,.0f} tokens/s"
     return text

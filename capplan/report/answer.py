@@ -1,9 +1,9 @@
-"""The answer in words: what to rent, what it attains, what binds, what bounds it."""
+"""Sentences about a plan: GPUs, attainment, the count below, the lower bound."""
 
-from capplan.planning.deployment_run import DeploymentRun
+from capplan.planning.judgement import Judgement
 from capplan.planning.result import Candidate, Plan, Probe
-from capplan.planning.stream_run import StreamRun
 from capplan.report.columns import format_count, format_share
+from capplan.units import format_duration
 
 
 def plural(count: int, noun: str) -> str:
@@ -19,27 +19,17 @@ def plural(count: int, noun: str) -> str:
 
 def headline(candidate: Candidate) -> str:
     """Return "40 GPUs = 5 replicas × 8 (TP 8)" of a feasible candidate."""
-    assert candidate.replica_count is not None
-    return _sum_of(candidate.replica_count, candidate.tp)
-
-
-def deployment(run: DeploymentRun | StreamRun) -> str:
-    """Return "8 GPUs = 2 replicas × 4 (TP 4)" of a simulated deployment."""
-    return _sum_of(run.replica_count, run.tp)
-
-
-def _sum_of(replica_count: int, tp: int) -> str:
-    gpus, replicas = plural(replica_count * tp, "GPU"), plural(replica_count, "replica")
-    return f"{gpus} = {replicas} × {tp} (TP {tp})"
+    assert candidate.run is not None
+    return str(candidate.run.deployment)
 
 
 def name(candidate: Candidate) -> str:
-    """Return the candidate as a reader calls it."""
+    """Return "H100-SXM TP 8"."""
     return f"{candidate.gpu} TP {candidate.tp}"
 
 
 def workload(plan: Plan) -> str:
-    """Return what is served, in one line."""
+    """Return rate and mean lengths on one line."""
     return (
         f"{format_count(plan.rate_per_s)} requests/s, on average "
         f"{format_count(plan.mean_prompt_tokens)} prompt and "
@@ -59,7 +49,7 @@ def attained(plan: Plan, candidate: Candidate) -> str:
 
 
 def one_fewer(candidate: Candidate) -> Probe | None:
-    """Return the largest simulated replica count below the answer."""
+    """Return the largest simulated replica count below the candidate's."""
     below = [
         probe
         for probe in candidate.probes
@@ -70,7 +60,7 @@ def one_fewer(candidate: Candidate) -> Probe | None:
 
 
 def proof(candidate: Candidate) -> str:
-    """Return how the count below the answer fails."""
+    """Return how the count below fails."""
     probe = one_fewer(candidate)
     if probe is None:
         return "No smaller count exists." if candidate.replica_count == 1 else ""
@@ -81,8 +71,18 @@ def proof(candidate: Candidate) -> str:
     )
 
 
+def counted(judgement: Judgement, request_count: int) -> str:
+    """Return how many requests count, and the warm-up that is left out."""
+    if not judgement.warmup_s:
+        return "all count"
+    return (
+        f"the first {format_duration(judgement.warmup_s)} warm up, so "
+        f"{judgement.counted_request_count:,} of {request_count:,} count"
+    )
+
+
 def gap(candidate: Candidate) -> str:
-    """Return the lower bound and how far the answer is above it."""
+    """Return the lower bound and how far the candidate is above it."""
     bound = candidate.lower_bound_gpu_count
     if bound is None or candidate.gpu_count is None:
         return "none known"
@@ -95,7 +95,7 @@ def gap(candidate: Candidate) -> str:
 
 
 def room(candidate: Candidate) -> str:
-    """Return in a few words how far the answer is above its bound."""
+    """Return in a few words how far the candidate is above its bound."""
     bound = candidate.lower_bound_gpu_count
     if bound is None or candidate.gpu_count is None:
         return "none known"

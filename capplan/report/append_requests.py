@@ -3,12 +3,13 @@
 import csv
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
 
 from capplan.files import new_file
+from capplan.planning.run import is_streamed
+from capplan.planning.settings import SimulateSettings
 from capplan.report.write_schedule import REQUEST_COLUMNS
 from capplan.simulator.times import RequestTimes
 
@@ -17,15 +18,17 @@ APPENDED_COLUMNS = ("row", *REQUEST_COLUMNS)
 
 
 def appending(
-    path: str | Path | None,
+    settings: SimulateSettings,
 ) -> AbstractContextManager[Callable[[np.ndarray], None] | None]:
-    """Open a file of requests where one is asked for, else nothing."""
-    return nullcontext() if path is None else appended_requests(path)
+    """Open the file of requests of a streamed run, where one is named."""
+    if settings.per_request is None or not is_streamed(settings):
+        return nullcontext()
+    return appended_requests(settings.per_request)
 
 
 @contextmanager
 def appended_requests(path: str | Path) -> Iterator[Callable[[np.ndarray], None]]:
-    """Open a file of requests; yield what takes those that have finished."""
+    """Open a file of requests; yield a function that appends finished ones."""
     with new_file(path) as stream:
         writer = csv.writer(stream, lineterminator="\n")
         writer.writerow(APPENDED_COLUMNS)
@@ -33,7 +36,7 @@ def appended_requests(path: str | Path) -> Iterator[Callable[[np.ndarray], None]
 
 
 def _rows(done: np.ndarray) -> Iterator[list[object]]:
-    times = RequestTimes(**{one.name: done[one.name] for one in fields(RequestTimes)})
+    times = RequestTimes.of(done)
     columns = [done["row"], *(getattr(times, name) for name in REQUEST_COLUMNS)]
     for values in zip(*(column.tolist() for column in columns), strict=True):
         yield ["" if value != value else value for value in values]

@@ -1,16 +1,16 @@
-"""A plan on the terminal: the answer first, then cost, candidates and warnings."""
+"""Results on the terminal: the result first, then cost, candidates and warnings."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
 from rich.console import Console, JustifyMethod
 from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from capplan.planning.deployment_run import DeploymentRun
 from capplan.planning.result import Candidate, Plan
-from capplan.planning.stream_run import StreamRun
+from capplan.planning.run import Run
 from capplan.report import answer
 from capplan.report.bill import STARRED, bill
 from capplan.report.columns import (
@@ -38,7 +38,7 @@ def console(width: int | None = None) -> Console:
 
 @contextmanager
 def progress() -> Iterator[Callable[[str], None]]:
-    """Show on a terminal's standard error what is being worked on; else nothing."""
+    """Show the step in progress on a terminal's standard error; else nothing."""
     shown = Console(stderr=True, highlight=False)
     if not shown.is_terminal:
         yield lambda text: None
@@ -49,9 +49,9 @@ def progress() -> Iterator[Callable[[str], None]]:
 
 @contextmanager
 def request_progress() -> Iterator[Callable[[int, int | None], None] | None]:
-    """Show on a terminal how many requests have arrived, how many a second, how long.
+    """Show on a terminal the requests that have arrived, their rate, the time left.
 
-    What is yielded takes the requests that arrived and, where known, all there are.
+    Yields a function of the requests that have arrived and, where known, of all.
     """
     shown = Console(stderr=True)
     if not shown.is_terminal:
@@ -59,15 +59,21 @@ def request_progress() -> Iterator[Callable[[int, int | None], None] | None]:
         return
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-    text = TextColumn("{task.completed:,.0f} requests, {task.speed:,.0f}/s")
+    text = TextColumn("{task.completed:,.0f} requests{task.description}")
     columns = (BarColumn(), text, TimeRemainingColumn())
     with Progress(*columns, console=shown, transient=True) as bar:
         task = bar.add_task("", total=None)
-        yield lambda arrived, of: bar.update(task, completed=arrived, total=of)
+
+        def show(arrived: int, of: int | None) -> None:
+            speed = bar.tasks[task].speed  # None until two updates were seen
+            rate = "" if speed is None else f", {speed:,.0f}/s"
+            bar.update(task, completed=arrived, total=of, description=rate)
+
+        yield show
 
 
 def print_plan(plan: Plan, out: Console) -> None:
-    """Print the answer, what it costs, what else was looked at and what to know."""
+    """Print the best candidate, its cost, all candidates and the warnings."""
     if plan.best is None:
         _print_infeasible(plan, out)
     else:
@@ -82,6 +88,12 @@ def print_warnings(warnings: tuple[str, ...], out: Console) -> None:
     """Print each warning once."""
     for text in dict.fromkeys(warnings):
         out.print(Text("warning: ", style="yellow") + Text(text))
+
+
+def print_written(paths: Sequence[Path], out: Console) -> None:
+    """Print the paths of the files written."""
+    if paths:
+        out.print(f"written: {', '.join(map(str, paths))}", soft_wrap=True)
 
 
 def _print_answer(plan: Plan, best: Candidate, out: Console) -> None:
@@ -194,19 +206,19 @@ def _print_basis(plan: Plan, out: Console) -> None:
     )
 
 
-def print_run(run: DeploymentRun | StreamRun, out: Console) -> None:
-    """Print what one deployment does: attainment, latencies, use, warnings."""
+def print_run(run: Run, out: Console) -> None:
+    """Print a deployment's attainment, latencies, use and warnings."""
     from capplan.report.write_run import run_facts
 
     on = f"   {run.gpu}" if run.gpu else ""
-    out.print(Text(answer.deployment(run) + on, style="bold"))
+    out.print(Text(str(run.deployment) + on, style="bold"))
     _print_facts(run_facts(run), out)
     table = Table(box=None, padding=(0, 1), header_style="dim")
     table.add_column("")
     for heading in STATISTICS:
         table.add_column(heading, justify="right", no_wrap=True)
     for metric, label in METRICS.items():
-        values = run.percentiles[metric]
+        values = run.judgement.percentiles[metric]
         table.add_row(label, *(format_duration(value) for value in values))
     out.print(table)
     print_warnings(run.warnings, out)

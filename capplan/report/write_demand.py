@@ -1,14 +1,11 @@
 """Replicas against the arrival rate on the terminal and as JSON."""
 
-from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
 from capplan.deployment import gpus_text
-from capplan.files import write_texts
 from capplan.placement.demand_law import DemandLaw, workers_interval
 from capplan.planning.demand import Demand
 from capplan.report.terminal import print_warnings
@@ -18,7 +15,7 @@ SCHEMA = "capplan.demand/1"
 _FAR = 2.0
 
 
-def print_demand(demand: Demand, extrapolated: Sequence[float], out: Console) -> None:
+def print_demand(demand: Demand, out: Console) -> None:
     """Print the counts, the law with its intervals, and what it gives elsewhere."""
     table = Table(title=f"{demand.gpu} × TP {demand.tp}", title_justify="left")
     for heading in ("requests/s", "replicas", "GPUs", "at least", "attainment"):
@@ -45,7 +42,7 @@ def print_demand(demand: Demand, extrapolated: Sequence[float], out: Console) ->
             f"no count is further than {law.residual_workers:.2g} from the line)",
             soft_wrap=True,
         )
-        for rate in extrapolated:
+        for rate in demand.extrapolated_per_s:
             out.print(
                 f"{rate:g} requests/s, not simulated: {demand.gpus_text_at(rate)}"
                 f"; {_span(law, rate)}{_beyond(demand, rate)}",
@@ -67,22 +64,12 @@ def _beyond(demand: Demand, rate: float) -> str:
     return f", {times:.3g} times the highest rate simulated: simulate it"
 
 
-def write_demand(
-    demand: Demand, extrapolated: Sequence[float], folder: str | Path
-) -> tuple[Path, ...]:
-    """Write ``demand.json``; return where.
-
-    Raises
-    ------
-    InputError
-        When the folder cannot be written.
-    """
-    return write_texts(
-        {"demand.json": render(plain(_values(demand, extrapolated))) + "\n"}, folder
-    )
+def demand_json(demand: Demand) -> str:
+    """Return the counts and the law as JSON."""
+    return render(plain(_values(demand))) + "\n"
 
 
-def _values(demand: Demand, extrapolated: Sequence[float]) -> dict[str, Any]:
+def _values(demand: Demand) -> dict[str, Any]:
     law = demand.law
     points = [
         {
@@ -112,7 +99,7 @@ def _values(demand: Demand, extrapolated: Sequence[float]) -> dict[str, Any]:
                 "replica_count_interval": workers_interval(law, rate),
                 "gpus": gpus_text(law.workers(rate), demand.tp),
             }
-            for rate in extrapolated
+            for rate in demand.extrapolated_per_s
             if law is not None
         ],
         "warnings": demand.warnings,

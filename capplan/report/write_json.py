@@ -25,6 +25,44 @@ _LONG = frozenset(
     }
 )
 
+_CANDIDATE = (
+    "gpu",
+    "tp",
+    "status",
+    "replica_count",
+    "gpu_count",
+    "lower_bound_gpu_count",
+    "slo_attainment",
+    "slo_attainment_interval",
+    "attainment_by_class",
+    "counted_request_count",
+    "warmup_s",
+    "ttft_p99_s",
+    "tpot_p99_s",
+    "usd_per_h",
+    "usd_per_month",
+    "usd_per_year",
+    "usd_per_million_output_tokens",
+    "usd_per_million_total_tokens",
+    "binding",
+    "router",
+    "infeasible_reason",
+    "pruned_reason",
+    "price",
+    "limits",
+    "profile_note",
+    "latency_error",
+    "probes",
+    "quantile_levels",
+    "ttft_quantiles_s",
+    "tpot_quantiles_s",
+    "e2e_quantiles_s",
+    "series",
+    "bound",
+    "bound_note",
+)
+"""Keys of a candidate, in their order."""
+
 
 def plan_json(plan: Plan) -> str:
     """Return the plan as JSON under the names of its fields.
@@ -68,17 +106,21 @@ def render(value: Any, indent: str = "") -> str:
 
 def candidate_values(candidate: Candidate, brief: bool = False) -> dict[str, Any]:
     """Return one candidate as plain values, with its cost per month and year."""
-    values: dict[str, Any] = {}
-    for field in fields(candidate):
-        if brief and field.name in _LONG:
-            continue
-        key = "limits" if field.name == "engine" else field.name
-        values[key] = plain(getattr(candidate, field.name))
-        if field.name == "usd_per_h":
-            for name, hours in (("month", HOURS_PER_MONTH), ("year", HOURS_PER_YEAR)):
-                usd = candidate.usd_per_h
-                values[f"usd_per_{name}"] = None if usd is None else usd * hours
-    return values
+    judgement = None if candidate.run is None else candidate.run.judgement
+    usd_per_h = candidate.usd_per_h
+    special = {
+        "limits": candidate.engine,
+        "usd_per_month": None if usd_per_h is None else usd_per_h * HOURS_PER_MONTH,
+        "usd_per_year": None if usd_per_h is None else usd_per_h * HOURS_PER_YEAR,
+        "counted_request_count": judgement and judgement.counted_request_count,
+        "warmup_s": judgement and judgement.warmup_s,
+        "attainment_by_class": candidate.attainment and candidate.attainment.by_class,
+    }
+    return {
+        name: plain(special[name] if name in special else getattr(candidate, name))
+        for name in _CANDIDATE
+        if not (brief and name in _LONG)
+    }
 
 
 def plain(value: Any) -> Any:

@@ -2,89 +2,71 @@
 
 import csv
 import io
-from pathlib import Path
 
-from capplan.files import write_texts
-from capplan.planning.deployment_run import DeploymentRun
-from capplan.planning.stream_run import StreamRun
-from capplan.report.answer import deployment
+from capplan.planning.judgement import LEVELS
+from capplan.planning.run import Run
+from capplan.report import answer
 from capplan.report.columns import format_count, format_fine_usd, format_share
 from capplan.report.fleet_charts import Curve, fleet_figures, latency_figures
 from capplan.report.page import render_page
 from capplan.report.run_values import (
-    LEVELS,
     METRICS,
     STATISTICS,
     run_values,
-    shared_limits_s,
 )
 from capplan.report.write_json import plain, render
 from capplan.units import format_duration
 
 
-def write_run(run: DeploymentRun | StreamRun, folder: str | Path) -> tuple[Path, ...]:
-    """Write ``simulation.json``, ``simulation.csv`` and ``report.html``.
-
-    Raises
-    ------
-    InputError
-        When the folder cannot be written; nothing is left half-written.
-    """
-    texts = {
-        "simulation.json": run_json(run),
-        "simulation.csv": run_csv(run),
-        "report.html": run_html(run),
-    }
-    return write_texts(texts, folder)
-
-
-def run_json(run: DeploymentRun | StreamRun) -> str:
+def run_json(run: Run) -> str:
     """Return the run as JSON; what is not a finite number is null."""
     return render(plain(run_values(run))) + "\n"
 
 
-def run_csv(run: DeploymentRun | StreamRun) -> str:
+def run_csv(run: Run) -> str:
     """Return the latencies as CSV: one row per metric, in seconds."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["metric", *STATISTICS])
     for name in METRICS:
-        values = plain(run.percentiles[name])
+        values = plain(run.judgement.percentiles[name])
         writer.writerow([name, *("" if value is None else value for value in values)])
     return text.getvalue()
 
 
-def run_html(run: DeploymentRun | StreamRun) -> str:
+def run_html(run: Run) -> str:
     """Return the run as a self-contained page; every text is escaped."""
     values = run_values(run)
     curve = Curve(
-        deployment(run),
+        str(run.deployment),
         LEVELS,
         {metric: values[f"{metric}_quantiles_s"] for metric in ("ttft", "tpot", "e2e")},
     )
+    names = run.simulation.class_names
+    limits_s = {} if run.slo is None else run.slo.shared_limits_s(names)
     target = None if run.slo is None else run.slo.attainment
     return render_page(
         "simulation.html.j2",
         run=run,
         values=values,
-        title=deployment(run),
+        title=str(run.deployment),
         facts=run_facts(run),
         metrics=METRICS,
         statistics=STATISTICS,
         figures=[
-            *latency_figures([curve], target, shared_limits_s(run)),
+            *latency_figures([curve], target, limits_s),
             *fleet_figures(values["series"]),
         ],
     )
 
 
-def run_facts(run: DeploymentRun | StreamRun) -> list[tuple[str, str]]:
-    """Return what to say of the run in a few lines, for terminal and page."""
+def run_facts(run: Run) -> list[tuple[str, str]]:
+    """Return the facts of a run, label and sentence, for terminal and page."""
     values = run_values(run)
     facts = []
     if run.interrupted_of is not None:
         of = format_count(run.interrupted_of)
-        arrived = " that had arrived" if isinstance(run, StreamRun) else ""
+        arrived = " that had arrived" if run.simulation.times is None else ""
         count = format_count(values["request_count"])
         facts.append(
             (
@@ -100,20 +82,21 @@ def run_facts(run: DeploymentRun | StreamRun) -> list[tuple[str, str]]:
             f"{format_count(values['mean_output_tokens'])} output tokens",
         )
     ]
-    if run.attainment is not None and run.slo is not None:
-        low, high = run.attainment.interval
+    attainment = run.judgement.attainment
+    if attainment is not None and run.slo is not None:
+        low, high = attainment.interval
         facts += [
             ("within", str(values["slo_text"])),
             (
                 "attained by",
-                f"{format_share(run.attainment.share)} of requests (95 % interval "
+                f"{format_share(attainment.share)} of requests (95 % interval "
                 f"{format_share(low)} to {format_share(high)}); asked "
                 f"{format_share(run.slo.attainment)}",
             ),
-            ("each limit", _shares(run.attainment.by_limit)),
+            ("each limit", _shares(attainment.by_limit)),
         ]
-        if len(run.attainment.by_class) > 1:
-            facts.append(("each class", _shares(run.attainment.by_class)))
+        if len(attainment.by_class) > 1:
+            facts.append(("each class", _shares(attainment.by_class)))
     goodput = values["goodput_per_s"]
     within = "" if goodput is None else f"; {format_count(goodput)} requests/s in SLO"
     facts += [
@@ -124,7 +107,7 @@ def run_facts(run: DeploymentRun | StreamRun) -> list[tuple[str, str]]:
         ("busy", f"{format_share(values['busy_share'])} of the time"),
         ("preemptions", format_count(values["preemptions"])),
     ]
-    if not run.stable:
+    if not run.judgement.stable:
         facts.append(("backlog", "grows without end: too few replicas"))
     if run.price is not None and run.usd_per_h is not None:
         facts.append(
@@ -139,8 +122,8 @@ def run_facts(run: DeploymentRun | StreamRun) -> list[tuple[str, str]]:
         (
             "simulated",
             f"{format_count(values['request_count'])} requests over "
-            f"{format_duration(values['duration_s'])} of {run.trace_source}; the first "
-            f"{format_duration(max(0.0, run.warmup_s))} warm up and do not count",
+            f"{format_duration(values['duration_s'])} of {run.trace_source}; "
+            f"{answer.counted(run.judgement, values['request_count'])}",
         ),
     ]
     return facts

@@ -4,7 +4,6 @@ import csv
 import io
 import math
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from rich.console import Console, JustifyMethod
@@ -12,7 +11,6 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from capplan.files import write_texts
 from capplan.planning.search import Search
 from capplan.planning.tp_search import TpRow
 from capplan.report.columns import DASH, format_count, format_fine_usd, format_text
@@ -96,22 +94,18 @@ def _shown(row: TpRow, column: SearchColumn) -> str:
     return DASH if missing else column.show(value)
 
 
-def write_search(search: Search, folder: str | Path) -> tuple[Path, ...]:
-    """Write ``search.json`` and ``search.csv``; return where.
+def search_json(search: Search) -> str:
+    """Return the comparison as JSON."""
+    return render({"schema": SCHEMA, **plain(search)}) + "\n"
 
-    Raises
-    ------
-    InputError
-        When the folder cannot be written.
-    """
-    document = {"schema": SCHEMA, **plain(search)}
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
+
+def search_csv(search: Search) -> str:
+    """Return the comparison as CSV: one row per GPU type and TP degree."""
+    table = io.StringIO()
+    writer = csv.writer(table, lineterminator="\n")
     names = [*(column.name for column in COLUMNS), "infeasible_reason"]
     writer.writerow(names)
     for row in search.found.rows:
         cells = [plain(getattr(row, name)) for name in names]
         writer.writerow(["" if cell is None else cell for cell in cells])
-    return write_texts(
-        {"search.json": render(document) + "\n", "search.csv": text.getvalue()}, folder
-    )
+    return table.getvalue()

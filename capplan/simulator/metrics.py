@@ -1,14 +1,9 @@
-"""What a simulation says of the objectives, and how sure it is."""
-
-from collections.abc import Callable
-from dataclasses import dataclass
+"""Stability of a simulated fleet, and intervals of a simulated share."""
 
 import numpy as np
 from scipy import stats
 
-from capplan.simulator.times import RequestTimes, Simulation
-from capplan.workload.slo import Slo
-from capplan.workload.trace import Trace
+from capplan.simulator.times import Simulation
 
 _CONFIDENCE = 0.95
 _BATCHES = 30
@@ -17,66 +12,7 @@ _DRIFT_SHARE = 0.01
 _CHANCE = 4.0
 
 
-@dataclass(frozen=True, eq=False)
-class Attainment:
-    """Which requests attained their SLO, and the share of those that count.
-
-    Parameters
-    ----------
-    share
-        Share of the counted requests that attained all their limits.
-    interval
-        Its 95 % interval (low, high), by batch means.
-    by_limit
-        Share that kept each limit alone: "ttft", "tpot", "e2e".
-    by_class
-        Share by class of the trace.
-    counted
-        Requests after the warm-up.
-    attained
-        Which requests attained all their limits, shape (n,), bool.
-    """
-
-    share: float
-    interval: tuple[float, float]
-    by_limit: dict[str, float]
-    by_class: dict[str, float]
-    counted: int
-    attained: np.ndarray
-
-
-def warmup_end_s(simulation: Simulation) -> float:
-    """Return when the fleet, empty at first, has filled up. [s]
-
-    MSER (White, "An effective truncation heuristic for bias reduction in
-    simulation output", Simulation 69(6), 1997) on the number of outstanding
-    requests: the truncation that leaves the least standard error, sought in the
-    first half of the arrivals.
-    """
-    return mser_end_s(*_outstanding(simulation.times))
-
-
-def mser_end_s(moments_s: np.ndarray, outstanding: np.ndarray) -> float:
-    """Return the truncation that MSER chooses of outstanding requests. [s]"""
-    left = max(1, len(moments_s) // 2)
-    tail_sum = np.cumsum(outstanding[::-1])[::-1]
-    tail_squares = np.cumsum(outstanding[::-1] ** 2)[::-1]
-    size = len(outstanding) - np.arange(len(outstanding))
-    variance = tail_squares / size - (tail_sum / size) ** 2
-    best = int(np.argmin((variance / size)[:left]))
-    return float(moments_s[best])
-
-
-def _outstanding(times: RequestTimes) -> tuple[np.ndarray, np.ndarray]:
-    """Return moments and the requests arrived and not finished at each. [s]"""
-    first_s, last_s = float(times.arrival_s[0]), float(times.arrival_s[-1])
-    moments_s = np.linspace(first_s, last_s, _POINTS)
-    arrived = np.searchsorted(times.arrival_s, moments_s, side="right")
-    finished = np.searchsorted(np.sort(times.finish_s), moments_s, side="right")
-    return moments_s, (arrived - finished).astype(np.float64)
-
-
-def is_stable(simulation: Simulation, warmup_s: float) -> bool:
+def is_stable(simulation: Simulation, counted_from_s: float) -> bool:
     """Return whether the backlog does not grow from the warm-up to the last arrival.
 
     Outstanding requests in the last quarter of that time are held against those
@@ -84,75 +20,43 @@ def is_stable(simulation: Simulation, warmup_s: float) -> bool:
     that arrived in between, as in a fleet with 1 % too little capacity, and by
     four times the square root of their number, which chance alone does not do.
     """
-    arrival_s = simulation.times.arrival_s
-    return is_level(
-        *_outstanding(simulation.times),
-        warmup_s,
-        lambda moment_s: float(np.searchsorted(arrival_s, moment_s)),
-    )
-
-
-def is_level(
-    moments_s: np.ndarray,
-    outstanding: np.ndarray,
-    warmup_s: float,
-    arrived_before: Callable[[float], float],
-) -> bool:
-    """Return whether outstanding requests do not grow; see ``is_stable``."""
-    keep = moments_s >= warmup_s
+    moments_s, arrived, finished = _counts(simulation)
+    keep = moments_s >= counted_from_s
     if int(keep.sum()) < 8:
         return True
+    outstanding = (arrived - finished)[keep]
     quarters_s = np.array_split(moments_s[keep], 4)
-    level = [part.mean() for part in np.array_split(outstanding[keep], 4)]
-    before, after = float(quarters_s[1].mean()), float(quarters_s[3].mean())
-    between = arrived_before(after) - arrived_before(before)
+    level = [part.mean() for part in np.array_split(outstanding, 4)]
+    before_s, after_s = float(quarters_s[1].mean()), float(quarters_s[3].mean())
+    between = _arrived_before(simulation, after_s) - _arrived_before(
+        simulation, before_s
+    )
     chance = _CHANCE * np.sqrt(max(level[1], 1.0))
     return bool(level[3] - level[1] <= _DRIFT_SHARE * between + chance)
 
 
-def attainment(
-    simulation: Simulation, trace: Trace, slo: Slo, warmup_s: float = -np.inf
-) -> Attainment:
-    """Return the share of requests that attained their SLO.
-
-    Parameters
-    ----------
-    simulation, trace
-        What happened to which requests.
-    slo
-        Limits by class.
-    warmup_s
-        Requests that arrived before do not count. [s]
-
-    Raises
-    ------
-    InputError
-        When a class of the trace has no SLO.
-    """
-    times = simulation.times
-    limits_s = slo.columns(trace.request_class, trace.class_names)
-    measured_s = (times.ttft_s, np.nan_to_num(times.tpot_s), times.e2e_s)
-    kept = {
-        name: value <= limit
-        for name, value, limit in zip(
-            ("ttft", "tpot", "e2e"), measured_s, limits_s, strict=True
+def _counts(simulation: Simulation) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return moments [s], and the requests arrived and finished by each."""
+    if simulation.windows is not None:
+        used = max(len(simulation.series.start_s), 1)
+        columns = simulation.windows.columns
+        arrived, finished = (
+            np.concatenate([[0.0], np.cumsum(columns[name])])[:used]
+            for name in ("arrived", "finished")
         )
-    }
-    attained = kept["ttft"] & kept["tpot"] & kept["e2e"]
-    counts = times.arrival_s >= warmup_s
-    by_class = {}
-    for index, name in enumerate(trace.class_names):
-        rows = counts & (trace.request_class == index)
-        if rows.any():
-            by_class[name] = float(attained[rows].mean())
-    return Attainment(
-        share=float(attained[counts].mean()),
-        interval=share_interval(attained[counts]),
-        by_limit={name: float(value[counts].mean()) for name, value in kept.items()},
-        by_class=by_class,
-        counted=int(counts.sum()),
-        attained=attained,
-    )
+        return simulation.windows.edges_s[:used], arrived, finished
+    times = simulation.table
+    moments_s = np.linspace(times.arrival_s[0], times.arrival_s[-1], _POINTS)
+    arrived = np.searchsorted(times.arrival_s, moments_s, side="right")
+    finished = np.searchsorted(np.sort(times.finish_s), moments_s, side="right")
+    return moments_s, arrived.astype(np.float64), finished.astype(np.float64)
+
+
+def _arrived_before(simulation: Simulation, moment_s: float) -> float:
+    if simulation.windows is None:
+        return float(np.searchsorted(simulation.table.arrival_s, moment_s))
+    edges_s, arrived, _ = _counts(simulation)
+    return float(np.interp(moment_s, edges_s, arrived))
 
 
 def share_interval(hits: np.ndarray) -> tuple[float, float]:

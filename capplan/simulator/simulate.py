@@ -1,9 +1,9 @@
-"""Serve a trace on a deployment: the door to the compiled core.
+"""Simulate a deployment that serves a trace, and keep the times of every request.
 
-Names, dataclasses and checks stop here; the core sees arrays.
+Names, dataclasses and checks stop here; the compiled core sees arrays.
 """
 
-import math
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -11,28 +11,12 @@ import numpy as np
 from capplan.deployment import EngineSettings
 from capplan.errors import InputError
 from capplan.latency.contract import LatencyTables
-from capplan.simulator.fleet import (
-    BINS,
-    UNBOUNDED_JUMP,
-    Fleet,
-    PolicySettings,
-    Progress,
-    Stopped,
-)
-from capplan.simulator.times import RequestTimes, Series, Simulation
+from capplan.simulator.checks import check_engine, policy_settings, refuse_oversized
+from capplan.simulator.fleet import BINS, UNBOUNDED_JUMP, Fleet, Progress, Stopped
+from capplan.simulator.series import fleet_series
+from capplan.simulator.times import RequestTimes, Simulation, totals
 from capplan.workload.slo import Slo
 from capplan.workload.trace import Trace
-
-__all__ = ["PolicySettings", "check_engine", "oversized", "simulate"]
-
-
-def oversized(trace: Trace, engine: EngineSettings) -> np.ndarray:
-    """Return which requests no replica can ever hold, shape (n,), bool.
-
-    The last token's KV is never written, so prompt + output - 1 tokens must fit.
-    """
-    tokens = trace.prompt_tokens + trace.output_tokens
-    return (tokens - 1 > engine.kv_capacity_tokens) | (tokens > engine.max_model_len)
 
 
 def simulate(
@@ -50,7 +34,7 @@ def simulate(
     progress: Progress | None = None,
     stopped: Stopped | None = None,
 ) -> Simulation:
-    """Return what happens to each request of a trace.
+    """Return the simulation of a deployment that serves a trace.
 
     Parameters
     ----------
@@ -66,7 +50,7 @@ def simulate(
         Names of the policies; ``best-fit:theta=0.5,gamma=0.5`` sets its margin for
         prediction error and the share of the output that counts as context.
     slo
-        What a policy that looks at SLOs is to keep: the strictest of the classes.
+        Policies that look at SLOs meet the strictest limits of the classes.
     seed
         Seeds the random choices of the router.
     record_iterations
@@ -81,10 +65,7 @@ def simulate(
     Raises
     ------
     InputError
-        When the trace has no times, a request fits no replica, or the limits
-        contradict each other.
-    ProfileError
-        When the tables do not reach the limits.
+        When the trace has no arrival times.
     """
     if trace.arrival_s is None:
         raise InputError(
@@ -106,97 +87,10 @@ def simulate(
         record_iterations=record_iterations,
         longest_jump=longest_jump,
     )
-    found = _Columns.empty(len(trace))
+    columns = _Columns.empty(len(trace))
     for done in fleet.serve_all(trace, progress, stopped):
-        found.put(done)
-    return _simulation(trace, found, fleet)
-
-
-def refuse_oversized(trace: Trace, engine: EngineSettings, first_row: int = 0) -> None:
-    """Refuse requests that no replica can ever hold.
-
-    Parameters
-    ----------
-    trace, engine
-        The requests and the engine.
-    first_row
-        Requests before this trace, when it is a chunk.
-
-    Raises
-    ------
-    InputError
-        When there are some.
-    """
-    too_large = oversized(trace, engine)
-    if too_large.any():
-        row = int(np.flatnonzero(too_large)[0])
-        raise InputError(
-            f"{trace.source}: {int(too_large.sum())} requests fit no replica; the "
-            f"first is row {first_row + row + 1} with {trace.prompt_tokens[row]} "
-            f"prompt and {trace.output_tokens[row]} output tokens; a replica holds "
-            f"{engine.kv_capacity_tokens} and takes {engine.max_model_len}"
-        )
-
-
-def check_engine(engine: EngineSettings) -> None:
-    """Refuse limits that vLLM refuses.
-
-    Raises
-    ------
-    InputError
-        When a full batch could not decode within the token budget.
-    """
-    if engine.max_num_batched_tokens < engine.max_num_seqs:
-        raise InputError(
-            f"max_num_batched_tokens is {engine.max_num_batched_tokens}; expected "
-            f"at least max_num_seqs, {engine.max_num_seqs}"
-        )
-
-
-def policy_settings(
-    router: str, slo: Slo | None, class_names: tuple[str, ...] | None = None
-) -> PolicySettings:
-    """Return the settings of ``NAME`` or ``NAME:theta=0.5,gamma=0.5``.
-
-    Parameters
-    ----------
-    router
-        Name and settings.
-    slo
-        The strictest limit of the classes is what policies keep.
-    class_names
-        Classes that there are; None for all that the SLO knows.
-
-    Raises
-    ------
-    InputError
-        When a setting is unknown or out of range, or a class has no SLO.
-    """
-    settings = PolicySettings()
-    if slo is not None:
-        slos = list(slo.by_class.values())
-        if slo.default is not None:
-            slos.append(slo.default)
-        if class_names is not None:
-            slos = [slo.of_class(name) for name in class_names]
-        settings = settings._replace(
-            ttft_s=min(one.ttft_s for one in slos),
-            tpot_s=min(one.tpot_s for one in slos),
-        )
-    _, colon, given = router.partition(":")
-    for part in given.split(",") if colon else ():
-        name, _, text = part.partition("=")
-        try:
-            value = float(text)
-        except ValueError:
-            value = math.nan
-        if name not in ("theta", "gamma") or not 0 <= value <= 1:
-            raise InputError(
-                f"router {router!r}: {part!r} is not a setting; expected theta or "
-                "gamma from 0 to 1, as in best-fit:theta=0.5"
-            )
-        settings = settings._replace(**{name: value})
-    return settings
+        columns.put(done)
+    return _simulation(trace, columns, fleet)
 
 
 class _Columns(NamedTuple):
@@ -230,44 +124,67 @@ class _Columns(NamedTuple):
             column[rows] = done[name]
 
 
-def _simulation(trace: Trace, found: _Columns, fleet: Fleet) -> Simulation:
+def finished_part(simulation: Simulation) -> Simulation:
+    """Return the simulation of the requests before the first that did not finish.
+
+    Their times are those of the whole simulation. Later requests that had finished
+    are left out, since those still running would be missing beside them. A
+    simulation that ran to its end is returned as it is.
+
+    Raises
+    ------
+    KeyboardInterrupt
+        When the first request had not finished: there is no result.
+    """
+    unfinished = np.isnan(simulation.table.finish_s)
+    if not unfinished.any():
+        return simulation
+    count = int(np.argmax(unfinished))
+    if count == 0:
+        raise KeyboardInterrupt
+    times = simulation.table.select(slice(0, count))
+    series = simulation.series.until(float(times.arrival_s[-1]))
+    kept = totals(times)
+    busy_share = float(series.busy_share.mean())
+    return replace(
+        simulation,
+        times=times,
+        totals=kept,
+        series=series,
+        busy_s=busy_share * kept.makespan_s * simulation.replica_count,
+        completed=count,
+    )
+
+
+def _simulation(trace: Trace, columns: _Columns, fleet: Fleet) -> Simulation:
     assert trace.arrival_s is not None
     times = RequestTimes(
         arrival_s=trace.arrival_s,
         prompt_tokens=trace.prompt_tokens,
         output_tokens=trace.output_tokens,
-        **found._asdict(),
+        request_class=trace.request_class,
+        **columns._asdict(),
     )
     replicas = fleet.state.replicas
+    first_s, width_s = fleet.state.bin_s
+    bins = len(fleet.state.bins)
+    index = np.clip((times.finish_s - first_s) / width_s, 0, bins - 1)
+    index = np.nan_to_num(index).astype(np.int64)
+    start_s = first_s + width_s * np.arange(bins)
     return Simulation(
         times=times,
-        series=_series(fleet, times),
+        totals=totals(times),
+        series=fleet_series(
+            fleet,
+            start_s,
+            np.bincount(index, times.preemptions, bins),
+            float(np.nanmax(times.finish_s, initial=start_s[-1])),
+        ),
+        class_names=trace.class_names,
         replica_count=len(replicas),
         iteration_count=int(replicas["step"].sum()),
         busy_s=float(fleet.state.bins["busy_s"].sum()),
-        completed=int(np.isfinite(found.finish_s).sum()),
+        arrived_count=len(trace),
+        completed=int(np.isfinite(columns.finish_s).sum()),
         iterations=fleet.iterations() if fleet.log[-1][0].size else None,
-    )
-
-
-def _series(fleet: Fleet, times: RequestTimes) -> Series:
-    bins = fleet.state.bins
-    first_s, width_s = fleet.state.bin_s
-    start_s = first_s + width_s * np.arange(len(bins))
-    bin_s = np.full(len(bins), width_s)
-    drained_s = float(np.nanmax(times.finish_s, initial=start_s[-1]))
-    bin_s[-1] = max(width_s, drained_s - start_s[-1])  # what comes after the arrivals
-    replica_s = bin_s * len(fleet.state.replicas)
-    busy_s = np.maximum(bins["busy_s"], 1e-300)
-    place = np.clip((times.finish_s - first_s) / width_s, 0, len(bins) - 1)
-    place = np.nan_to_num(place).astype(np.int64)
-    return Series(
-        start_s=start_s,
-        busy_share=np.minimum(bins["busy_s"] / replica_s, 1.0),
-        batch_requests=bins["batch_s"] / busy_s,
-        waiting_requests=bins["waiting_s"] / busy_s,
-        kv_share=np.minimum(
-            bins["kv_block_s"] / (replica_s * (fleet.engine.kv_blocks - 1)), 1.0
-        ),
-        preemptions=np.bincount(place, times.preemptions, len(bins)),
     )

@@ -1,9 +1,9 @@
-"""Serve a trace of any length chunk by chunk, in memory that does not grow.
+"""Simulate a deployment that serves a trace of any length, chunk by chunk.
 
 Requests are counted as they finish, by window of arrival and by bin of each
-time; when the last has finished, the warm-up is found and left out. The answer
-is that of ``simulate`` on the same requests, percentiles within
-``histogram.RELATIVE_ERROR``, and does not depend on the chunks.
+time, in memory that does not grow. The figures are those of ``simulate`` on the
+same requests, percentiles within ``histogram.RELATIVE_ERROR``, and do not depend on
+the chunks.
 """
 
 from collections.abc import Callable, Iterable
@@ -13,23 +13,16 @@ import numpy as np
 from capplan.deployment import EngineSettings
 from capplan.errors import InputError
 from capplan.latency.contract import LatencyTables
+from capplan.simulator.checks import check_engine, policy_settings, refuse_oversized
 from capplan.simulator.fleet import Fleet, Progress, Stopped
-from capplan.simulator.histogram import Histogram
-from capplan.simulator.metrics import is_level, mser_end_s, windowed_interval
-from capplan.simulator.simulate import (
-    check_engine,
-    policy_settings,
-    refuse_oversized,
-)
+from capplan.simulator.series import fleet_series
 from capplan.simulator.state import RESULT
-from capplan.simulator.stream_summary import StreamAttainment, StreamSummary
-from capplan.simulator.times import RequestTimes, Series
-from capplan.simulator.windows import LIMITS, METRICS, WINDOWS, Windows, joined
+from capplan.simulator.times import LIMITS, RequestTimes, Simulation, Totals
+from capplan.simulator.windows import Windows, joined
 from capplan.workload.slo import Slo
 from capplan.workload.trace import Trace
 
 _BLOCK = 65_536
-_TIMES = tuple(RequestTimes.__dataclass_fields__)
 
 Finished = Callable[[np.ndarray], None]
 """Called with requests that have finished, records of dtype RESULT."""
@@ -48,8 +41,9 @@ def simulate_stream(
     progress: Progress | None = None,
     stopped: Stopped | None = None,
     on_finished: Finished | None = None,
-) -> StreamSummary:
-    """Return what happens to the requests of a trace that comes in chunks.
+    warmup_s: float = 0.0,
+) -> Simulation:
+    """Return the simulation of a deployment that serves a trace in chunks.
 
     Parameters
     ----------
@@ -65,14 +59,13 @@ def simulate_stream(
         Asked whether to stop with what there is.
     on_finished
         Called with the requests that have finished, in order of completion.
+    warmup_s
+        Attainment and latencies leave out requests of this first part. [s]
 
     Raises
     ------
     InputError
-        When a chunk has no times or arrives before the one before it, a request
-        fits no replica, a class has no SLO, or the limits contradict each other.
-    ProfileError
-        When the tables do not reach the limits.
+        When there are no requests.
     """
     check_engine(engine)
     fleet = Fleet(
@@ -85,7 +78,7 @@ def simulate_stream(
         seed=seed,
         bins=(0.0, 1.0),
     )
-    count = _Count(fleet, slo, on_finished)
+    count = _Count(fleet, slo, on_finished, warmup_s)
     for chunk in chunks:
         count.serve(chunk, engine, progress, stopped)
         if stopped is not None and stopped():
@@ -93,14 +86,18 @@ def simulate_stream(
     if count.windows is None:
         raise InputError("no requests; expected at least one")
     count.finish(stopped)
-    return _summary(count)
+    return _simulation(count)
 
 
 class _Count:
-    """A run under way: the engine, and what has been counted of it."""
+    """A simulation under way: the fleet, and what has been counted of it."""
 
     def __init__(
-        self, fleet: Fleet, slo: Slo | None, on_finished: Finished | None
+        self,
+        fleet: Fleet,
+        slo: Slo | None,
+        on_finished: Finished | None,
+        warmup_s: float,
     ) -> None:
         self.fleet = fleet
         self.slo = slo
@@ -110,6 +107,7 @@ class _Count:
         self.last_finish_s = -np.inf
         self.interrupted = False
         self._on_finished = on_finished
+        self._warmup_s = warmup_s
         # Counted by whole blocks, so that sums do not depend on the chunks.
         self._block = np.zeros(_BLOCK, RESULT)
         self._held = 0
@@ -136,7 +134,8 @@ class _Count:
         refuse_oversized(chunk, engine, first_row=self.fleet.served)
         self._learn_classes(chunk.class_names)
         if self.windows is None:
-            self.windows = Windows(float(arrival_s[0]))
+            start_s = float(arrival_s[0])
+            self.windows = Windows(start_s, start_s + self._warmup_s)
             self.fleet.state.bin_s[:] = self.windows.start_s, self.windows.width_s
         first = 0
         while first < len(chunk) and not (stopped is not None and stopped()):
@@ -205,109 +204,51 @@ class _Count:
         if not len(done):
             return
         assert self.windows is not None
-        times = RequestTimes(**{name: done[name] for name in _TIMES})
-        request_class = done["request_class"]
-        limits_s = tuple(limit_s[request_class] for limit_s in self._limits_s)
-        self.windows.finish(times, request_class, limits_s)
+        times = RequestTimes.of(done)
+        limits_s = tuple(limit_s[times.request_class] for limit_s in self._limits_s)
+        self.windows.finish(times, limits_s)
         self.last_finish_s = max(self.last_finish_s, float(times.finish_s.max()))
 
 
-def _summary(count: _Count) -> StreamSummary:
+def _simulation(count: _Count) -> Simulation:
     windows, fleet = count.windows, count.fleet
     assert windows is not None
     columns = windows.columns
-    used = int(windows.place(count.last_arrival_s)) + 1
+    used = int(windows.index(count.last_arrival_s)) + 1
     duration_s = count.last_arrival_s - windows.start_s
     makespan_s = count.last_finish_s - windows.start_s
+    busy_s = float(fleet.state.bins["busy_s"].sum())
     if count.interrupted:  # only windows all of whose requests have finished
-        settled_s = min(fleet.settled_s, count.last_arrival_s)
-        used = int(max(0.0, settled_s - windows.start_s) / windows.width_s)
+        until_s = min(fleet.settled_s, count.last_arrival_s)
+        used = int(max(0.0, until_s - windows.start_s) / windows.width_s)
         duration_s = makespan_s = used * windows.width_s
-    edges_s = windows.start_s + windows.width_s * np.arange(max(used, 1))
-    arrived = np.concatenate([[0.0], np.cumsum(columns["arrived"])])[: len(edges_s)]
-    finished = np.concatenate([[0.0], np.cumsum(columns["finished"])])[: len(edges_s)]
-    warmup_s = mser_end_s(edges_s, arrived - finished)
-    counted = slice(int(np.searchsorted(edges_s, warmup_s)), used)
-    return StreamSummary(
-        request_count=int(columns["completed"][:used].sum()),
-        arrived_count=fleet.served,
-        interrupted=count.interrupted,
+        busy_s = float(fleet.state.bins["busy_s"][:used].sum())
+
+    def total(name: str) -> int:
+        return int(columns[name][:used].sum())
+
+    return Simulation(
+        times=None,
+        windows=windows,
+        totals=Totals(
+            request_count=total("completed"),
+            duration_s=duration_s,
+            makespan_s=makespan_s,
+            prompt_tokens=total("prompt_tokens"),
+            output_tokens=total("output_tokens"),
+            cached_tokens=total("cached_tokens"),
+            preemptions=int(columns["preemptions"].sum()),
+        ),
+        series=fleet_series(
+            fleet,
+            windows.edges_s[:used],
+            columns["preemptions"],
+            None if count.interrupted else count.last_finish_s,
+        ),
+        class_names=count.class_names,
         replica_count=len(fleet.state.replicas),
         iteration_count=int(fleet.state.replicas["step"].sum()),
-        busy_s=float(
-            fleet.state.bins["busy_s"][: used if count.interrupted else WINDOWS].sum()
-        ),
-        duration_s=duration_s,
-        makespan_s=makespan_s,
-        prompt_tokens=int(columns["prompt_tokens"][:used].sum()),
-        output_tokens=int(columns["output_tokens"][:used].sum()),
-        cached_tokens=int(columns["cached_tokens"][:used].sum()),
-        preemptions=int(columns["preemptions"].sum()),
-        class_names=count.class_names,
-        warmup_s=warmup_s,
-        stable=is_level(
-            edges_s,
-            arrived - finished,
-            warmup_s,
-            lambda moment_s: float(np.interp(moment_s, edges_s, arrived)),
-        ),
-        attainment=None if count.slo is None else _attainment(count, counted, used),
-        histograms={
-            name: Histogram(
-                windows.distribution(metric, counted),
-                float(columns[name][counted].sum()),
-            )
-            for metric, name in enumerate(METRICS)
-        },
-        series=_series(count, used),
-    )
-
-
-def _attainment(count: _Count, counted: slice, used: int) -> StreamAttainment | None:
-    assert count.windows is not None
-    columns = count.windows.columns
-    completed, attained = columns["completed"][counted], columns["attained"][counted]
-    total = float(completed.sum())
-    if not total:
-        return None
-    by_class = count.windows.by_class[counted].sum(axis=0)
-    return StreamAttainment(
-        share=float(attained.sum()) / total,
-        interval=windowed_interval(attained, completed),
-        by_limit={name: float(columns[name][counted].sum()) / total for name in LIMITS},
-        by_class={
-            name: float(hits / requests)
-            for name, (requests, hits) in zip(count.class_names, by_class, strict=False)
-            if requests
-        },
-        counted=int(total),
-        attained_count=int(columns["attained"][:used].sum()),
-    )
-
-
-def _series(count: _Count, used: int) -> Series:
-    windows, fleet = count.windows, count.fleet
-    assert windows is not None
-    bins = fleet.state.bins
-    start_s = windows.start_s + windows.width_s * np.arange(used)
-    bin_s = np.full(used, windows.width_s)
-    totals = {
-        name: np.asarray(bins[name])[:used].copy() for name in bins.dtype.names or ()
-    }
-    preemptions = windows.columns["preemptions"][:used].copy()
-    if not count.interrupted:  # the last takes what comes after the arrivals
-        for name, total in totals.items():
-            total[-1] += bins[name][used:].sum()
-        preemptions[-1] += windows.columns["preemptions"][used:].sum()
-        bin_s[-1] = max(windows.width_s, count.last_finish_s - start_s[-1])
-    replica_s = bin_s * len(fleet.state.replicas)
-    busy_s = np.maximum(totals["busy_s"], 1e-300)
-    blocks = fleet.engine.kv_blocks - 1
-    return Series(
-        start_s=start_s,
-        busy_share=np.minimum(totals["busy_s"] / replica_s, 1.0),
-        batch_requests=totals["batch_s"] / busy_s,
-        waiting_requests=totals["waiting_s"] / busy_s,
-        kv_share=np.minimum(totals["kv_block_s"] / (replica_s * blocks), 1.0),
-        preemptions=preemptions,
+        busy_s=busy_s,
+        arrived_count=fleet.served,
+        completed=total("completed"),
     )

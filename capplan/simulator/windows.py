@@ -1,31 +1,22 @@
-"""What a long run counts, by windows of time whose number does not grow.
+"""Counts by window of time of a simulation that keeps no table of requests.
 
 Windows are as wide as a power of two of seconds and begin with the first
-arrival; when the trace outgrows them, neighbours are joined. What is counted
-therefore does not depend on the chunks in which the requests came.
+arrival; when the trace outgrows them, neighbours are joined. The counts
+therefore do not depend on the chunks in which the requests came, and memory does
+not grow.
 """
 
 import numpy as np
 
-from capplan.simulator.histogram import BINS, bin_of
-from capplan.simulator.times import RequestTimes
+from capplan.simulator.histogram import BINS, Histogram, bin_of
+from capplan.simulator.times import LIMITS, METRICS, RequestTimes
 
 WINDOWS = 240
 """Windows at most; at least half of them are in use in a long run."""
-METRICS = (
-    "ttft_s",
-    "tpot_s",
-    "e2e_s",
-    "wait_s",
-    "longest_gap_s",
-    "normalized_latency_s",
-)
-"""Times of a request whose distribution is kept."""
-LIMITS = ("ttft", "tpot", "e2e")
 
 _FIRST_WIDTH_S = 2.0**-6
 _COLUMNS: tuple[str, ...] = ("arrived", "finished", "preemptions")
-_COLUMNS += ("completed", "attained", *LIMITS, *METRICS)
+_COLUMNS += ("completed", "counted", "attained", *LIMITS, *METRICS)
 _COLUMNS += ("prompt_tokens", "output_tokens", "cached_tokens")
 
 
@@ -38,10 +29,19 @@ def joined(array: np.ndarray, factor: int) -> np.ndarray:
 
 
 class Windows:
-    """Counts and sums by window: of arrival, except what has finished by then."""
+    """Counts and sums by window of arrival; ``finished`` by window of the last token.
 
-    def __init__(self, start_s: float) -> None:
+    Parameters
+    ----------
+    start_s
+        First arrival. [s]
+    counted_from_s
+        Attainment and latencies leave out requests that arrive before. [s]
+    """
+
+    def __init__(self, start_s: float, counted_from_s: float = -np.inf) -> None:
         self.start_s = start_s
+        self.counted_from_s = counted_from_s
         self.width_s = _FIRST_WIDTH_S
         self.columns = {name: np.zeros(WINDOWS) for name in _COLUMNS}
         self.histograms = np.zeros((len(METRICS), WINDOWS, BINS), np.int64)
@@ -53,10 +53,15 @@ class Windows:
         """Where the last window ends. [s]"""
         return self.start_s + WINDOWS * self.width_s
 
-    def place(self, moments_s: np.ndarray | float) -> np.ndarray:
+    @property
+    def edges_s(self) -> np.ndarray:
+        """Start of each window, shape (WINDOWS,). [s]"""
+        return self.start_s + self.width_s * np.arange(WINDOWS)
+
+    def index(self, moments_s: np.ndarray | float) -> np.ndarray:
         """Return the window of each moment, the first or last for those beyond."""
-        place = (np.asarray(moments_s) - self.start_s) / self.width_s
-        return np.clip(place, 0, WINDOWS - 1).astype(np.int64)
+        index = (np.asarray(moments_s) - self.start_s) / self.width_s
+        return np.clip(index, 0, WINDOWS - 1).astype(np.int64)
 
     def reach(self, moment_s: float) -> int:
         """Join windows until they reach beyond a moment; return how many into one."""
@@ -77,80 +82,80 @@ class Windows:
 
     def arrive(self, arrival_s: np.ndarray) -> None:
         """Count arrivals."""
-        self._add("arrived", self.place(arrival_s))
+        self._add("arrived", self.index(arrival_s))
 
-    def finish(
-        self,
-        times: RequestTimes,
-        request_class: np.ndarray,
-        limits_s: tuple[np.ndarray, ...],
-    ) -> None:
+    def finish(self, times: RequestTimes, limits_s: tuple[np.ndarray, ...]) -> None:
         """Count finished requests.
 
         Parameters
         ----------
         times
-            When things happened to them.
-        request_class
-            Class of each.
+            Their times.
         limits_s
             TTFT, TPOT and e2e limit of each; infinite where there is none. [s]
         """
-        at_finish = self.place(times.finish_s)
+        at_finish = self.index(times.finish_s)
         self._add("finished", at_finish)
         self._add("preemptions", at_finish, times.preemptions)
-        place = self.place(times.arrival_s)
-        self._add("completed", place)
+        index = self.index(times.arrival_s)
+        self._add("completed", index)
         for name in ("prompt_tokens", "output_tokens", "cached_tokens"):
-            self._add(name, place, getattr(times, name))
-        measured_s = (times.ttft_s, np.nan_to_num(times.tpot_s), times.e2e_s)
-        attained = np.ones(len(times), bool)
-        for name, value, limit in zip(LIMITS, measured_s, limits_s, strict=True):
-            kept = value <= limit
-            attained &= kept
-            self._add(name, place, kept)
-        self._add("attained", place, attained)
-        self._finish_classes(place, request_class, attained)
+            self._add(name, index, getattr(times, name))
+        counted = times.arrival_s >= self.counted_from_s
+        if not counted.all():
+            times = times.select(counted)
+            index = index[counted]
+            limits_s = tuple(limit_s[counted] for limit_s in limits_s)
+        if not len(times):
+            return
+        self._add("counted", index)
+        met = times.met(limits_s)
+        for name, hits in zip(LIMITS, met, strict=True):
+            self._add(name, index, hits)
+        attained = np.logical_and.reduce(met)
+        self._add("attained", index, attained)
+        self._finish_classes(index, times.request_class, attained)
         for metric, name in enumerate(METRICS):
-            self._distribute(metric, name, place, getattr(times, name))
+            self._distribute(metric, name, index, getattr(times, name))
 
-    def distribution(self, metric: int, places: slice) -> np.ndarray:
-        """Return the histogram of a metric over some windows, shape (BINS,)."""
+    def histogram(self, name: str, used: int) -> Histogram:
+        """Return the distribution of one of METRICS over the first windows."""
         low, high = self._bins_used
         counts = np.zeros(BINS, np.int64)
-        counts[low:high] = self.histograms[metric, places, low:high].sum(axis=0)
-        return counts
+        rows = self.histograms[METRICS.index(name), :used, low:high]
+        counts[low:high] = rows.sum(axis=0)
+        return Histogram(counts, float(self.columns[name][:used].sum()))
 
     def _add(
-        self, name: str, place: np.ndarray, amounts: np.ndarray | None = None
+        self, name: str, index: np.ndarray, amounts: np.ndarray | None = None
     ) -> None:
-        self.columns[name] += np.bincount(place, amounts, WINDOWS)
+        self.columns[name] += np.bincount(index, amounts, WINDOWS)
 
     def _finish_classes(
-        self, place: np.ndarray, request_class: np.ndarray, attained: np.ndarray
+        self, index: np.ndarray, request_class: np.ndarray, attained: np.ndarray
     ) -> None:
         classes = max(self.by_class.shape[1], int(request_class.max()) + 1)
         if classes > self.by_class.shape[1]:
             more = classes - self.by_class.shape[1]
             self.by_class = np.pad(self.by_class, ((0, 0), (0, more), (0, 0)))
-        cell = place * classes + request_class
+        cell = index * classes + request_class
         for kind, amounts in enumerate((None, attained)):
             counts = np.bincount(cell, amounts, WINDOWS * classes)
             self.by_class[:, :, kind] += counts.reshape(WINDOWS, classes)
 
     def _distribute(
-        self, metric: int, name: str, place: np.ndarray, values_s: np.ndarray
+        self, metric: int, name: str, index: np.ndarray, values_s: np.ndarray
     ) -> None:
         if name == "tpot_s":  # one token has no time between tokens
             known = ~np.isnan(values_s)
-            place, values_s = place[known], values_s[known]
-            if not place.size:
+            index, values_s = index[known], values_s[known]
+            if not index.size:
                 return
-        self._add(name, place, values_s)
+        self._add(name, index, values_s)
         bins = bin_of(values_s)
         low, high = self._bins_used
         self._bins_used = (
             min(low, int(bins.min())),
             max(high, int(bins.max()) + 1),
         )
-        np.add.at(self.histograms[metric].reshape(-1), place * BINS + bins, 1)
+        np.add.at(self.histograms[metric].reshape(-1), index * BINS + bins, 1)

@@ -287,7 +287,7 @@ def test_tuned_engine_is_proven_with_its_own_settings():
     import json
 
     from capplan.bounds.certificate import check_document
-    from capplan.planning.reproduce import reproduce
+    from capplan.planning.proof import reproduce
 
     asked = {**SETTINGS, "gpu": ("H100-SXM",), "tp": (1,), "rate": 400.0}
     asked["workload"] = "sharegpt"

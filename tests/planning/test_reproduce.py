@@ -7,7 +7,7 @@ import pytest
 
 from capplan.bounds.certificate import check_document, seal
 from capplan.planning.plan import plan
-from capplan.planning.reproduce import reproduce
+from capplan.planning.proof import reproduce
 from capplan.planning.settings import PlanSettings
 from capplan.report.write_json import plan_json
 

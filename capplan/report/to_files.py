@@ -1,0 +1,129 @@
+"""Compute a result and write the files that its settings name.
+
+The commands and the Python calls of the same names share these functions. Files
+that cannot be written are refused before the work is done.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TypeVar
+
+from capplan.errors import InputError
+from capplan.files import check_folder, write_texts
+from capplan.planning.demand import Demand
+from capplan.planning.demand import demand as compute_demand
+from capplan.planning.plan import plan as compute_plan
+from capplan.planning.result import Plan
+from capplan.planning.run import RequestProgress, Run, simulate_deployment
+from capplan.planning.search import Search
+from capplan.planning.search import search as compute_search
+from capplan.planning.settings import (
+    DemandSettings,
+    PlanSettings,
+    SearchSettings,
+    SimulateSettings,
+)
+from capplan.report.append_requests import appending
+from capplan.report.write_csv import plan_csv
+from capplan.report.write_demand import demand_json
+from capplan.report.write_html import plan_html
+from capplan.report.write_json import plan_json
+from capplan.report.write_run import run_csv, run_html, run_json
+from capplan.report.write_schedule import (
+    write_iterations,
+    write_requests,
+    write_trace_events,
+)
+from capplan.report.write_search import search_csv, search_json
+from capplan.simulator.fleet import Stopped
+
+Result = TypeVar("Result")
+Written = tuple[Path, ...]
+"""Paths of the files written."""
+
+_RUN_FILES = ("record_iterations", "per_request", "trace_events")
+
+
+def _write(
+    result: Result, writers: Mapping[str, Callable[[Result], str]], folder: str | None
+) -> Written:
+    """Write a result's texts into a folder: all of them or none."""
+    if folder is None:
+        return ()
+    texts = {name: writer(result) for name, writer in writers.items()}
+    return write_texts(texts, folder)
+
+
+def plan(
+    settings: PlanSettings, progress: Callable[[str], None] | None = None
+) -> tuple[Plan, Written]:
+    """Plan; write ``plan.json``, ``plan.csv`` and ``report.html``."""
+    if settings.out is not None:
+        check_folder(settings.out)
+    result = compute_plan(settings, progress)
+    writers = {"plan.json": plan_json, "plan.csv": plan_csv, "report.html": plan_html}
+    return result, _write(result, writers, settings.out)
+
+
+def search(settings: SearchSettings) -> tuple[Search, Written]:
+    """Compare TP degrees; write ``search.json`` and ``search.csv``."""
+    if settings.out is not None:
+        check_folder(settings.out)
+    result = compute_search(settings)
+    writers = {"search.json": search_json, "search.csv": search_csv}
+    return result, _write(result, writers, settings.out)
+
+
+def demand(
+    settings: DemandSettings, progress: Callable[[str], None] | None = None
+) -> tuple[Demand, Written]:
+    """Plan for several rates; write ``demand.json``."""
+    if settings.out is not None:
+        check_folder(settings.out)
+    result = compute_demand(settings, progress)
+    return result, _write(result, {"demand.json": demand_json}, settings.out)
+
+
+def simulate(
+    settings: SimulateSettings,
+    progress: RequestProgress | None = None,
+    stopped: Stopped | None = None,
+) -> tuple[Run, Written]:
+    """Simulate; write the tables, and ``simulation.json``, ``.csv``, ``report.html``.
+
+    Raises
+    ------
+    InputError
+        When a folder is missing or a file, or a file is a folder.
+    """
+    if settings.out is not None:
+        check_folder(settings.out)
+    for name in _RUN_FILES:
+        path = getattr(settings, name)
+        if path is not None and not Path(path).parent.is_dir():
+            raise InputError(f"{path}: {Path(path).parent} is not a folder")
+        if path is not None and Path(path).is_dir():
+            raise InputError(f"{path}: is a folder; expected a file")
+    with appending(settings) as append:
+        run = simulate_deployment(settings, progress, stopped, append)
+    writers = {
+        "simulation.json": run_json,
+        "simulation.csv": run_csv,
+        "report.html": run_html,
+    }
+    return run, (*_tables(run, settings), *_write(run, writers, settings.out))
+
+
+def _tables(run: Run, settings: SimulateSettings) -> Iterator[Path]:
+    iterations, times = run.simulation.iterations, run.simulation.times
+    if settings.record_iterations is not None and iterations is not None:
+        path = settings.record_iterations
+        yield write_iterations(iterations, path, run.replica_count)
+    if settings.per_request is not None:
+        if times is None:  # streamed: written as the requests finished
+            yield Path(settings.per_request)
+        else:
+            yield write_requests(times, settings.per_request)
+    if settings.trace_events is not None and iterations is not None:
+        assert times is not None  # a streamed run records no iterations
+        yield write_trace_events(iterations, times, settings.trace_events)

@@ -1,0 +1,100 @@
+"""Check requests, engine settings and policy settings before a simulation."""
+
+import math
+
+import numpy as np
+
+from capplan.deployment import EngineSettings
+from capplan.errors import InputError
+from capplan.simulator.fleet import PolicySettings
+from capplan.workload.slo import Slo
+from capplan.workload.trace import Trace
+
+
+def oversized(trace: Trace, engine: EngineSettings) -> np.ndarray:
+    """Return which requests no replica can ever hold, shape (n,), bool.
+
+    The last token's KV is never written, so prompt + output - 1 tokens must fit.
+    """
+    tokens = trace.prompt_tokens + trace.output_tokens
+    return (tokens - 1 > engine.kv_capacity_tokens) | (tokens > engine.max_model_len)
+
+
+def refuse_oversized(trace: Trace, engine: EngineSettings, first_row: int = 0) -> None:
+    """Refuse requests that no replica can ever hold.
+
+    Parameters
+    ----------
+    trace, engine
+        The requests and the engine.
+    first_row
+        Requests before this trace, when it is a chunk.
+
+    Raises
+    ------
+    InputError
+        When there are some.
+    """
+    too_large = oversized(trace, engine)
+    if too_large.any():
+        row = int(np.flatnonzero(too_large)[0])
+        raise InputError(
+            f"{trace.source}: {int(too_large.sum())} requests fit no replica; the "
+            f"first is row {first_row + row + 1} with {trace.prompt_tokens[row]} "
+            f"prompt and {trace.output_tokens[row]} output tokens; a replica holds "
+            f"{engine.kv_capacity_tokens} and takes {engine.max_model_len}"
+        )
+
+
+def check_engine(engine: EngineSettings) -> None:
+    """Refuse settings that vLLM refuses.
+
+    Raises
+    ------
+    InputError
+        When a full batch could not decode within the token budget.
+    """
+    if engine.max_num_batched_tokens < engine.max_num_seqs:
+        raise InputError(
+            f"max_num_batched_tokens is {engine.max_num_batched_tokens}; expected "
+            f"at least max_num_seqs, {engine.max_num_seqs}"
+        )
+
+
+def policy_settings(
+    router: str, slo: Slo | None, class_names: tuple[str, ...] | None = None
+) -> PolicySettings:
+    """Return the settings of ``NAME`` or ``NAME:theta=0.5,gamma=0.5``.
+
+    Parameters
+    ----------
+    router
+        Name and settings.
+    slo
+        Policies meet the strictest limit of the classes.
+    class_names
+        Classes of the trace; None for all that the SLO knows.
+
+    Raises
+    ------
+    InputError
+        When a setting is unknown or out of range.
+    """
+    settings = PolicySettings()
+    if slo is not None:
+        strictest = slo.strictest(class_names)
+        settings = settings._replace(ttft_s=strictest.ttft_s, tpot_s=strictest.tpot_s)
+    _, colon, given = router.partition(":")
+    for part in given.split(",") if colon else ():
+        name, _, number = part.partition("=")
+        try:
+            value = float(number)
+        except ValueError:
+            value = math.nan
+        if name not in ("theta", "gamma") or not 0 <= value <= 1:
+            raise InputError(
+                f"router {router!r}: {part!r} is not a setting; expected theta or "
+                "gamma from 0 to 1, as in best-fit:theta=0.5"
+            )
+        settings = settings._replace(**{name: value})
+    return settings
