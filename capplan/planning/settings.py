@@ -293,15 +293,17 @@ class SimulateSettings(PlanSettings):
 
 
 class SearchSettings(PlanSettings):
-    """Settings of the comparison of TP degrees, which does not simulate."""
+    """Settings of the comparison of TP degrees, which does not simulate.
+
+    A scenario of a plan serves: its rate and attainment belong to the traffic and the
+    objective, though a comparison at a full batch does not depend on them.
+    """
 
     unread = frozenset(
         {
-            "rate",
             "arrivals",
             "extend",
             "drop_oversized",
-            "attainment",
             "async_scheduling",
             "prefix_caching",
             "tune",

@@ -61,8 +61,13 @@ def plan(
     if settings.out is not None:
         check_folder(settings.out)
     result = compute_plan(settings, progress)
+    return result, write_plan(result, settings.out)
+
+
+def write_plan(result: Plan, folder: str | None) -> Written:
+    """Write ``plan.json``, ``plan.csv`` and ``report.html`` into a folder."""
     writers = {"plan.json": plan_json, "plan.csv": plan_csv, "report.html": plan_html}
-    return result, _write(result, writers, settings.out)
+    return _write(result, writers, folder)
 
 
 def search(settings: SearchSettings) -> tuple[Search, Written]:

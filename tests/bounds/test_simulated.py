@@ -9,7 +9,8 @@ from capplan.bounds.lower_bound import lower_bound
 from capplan.bounds.prices import Minorant, plane, proven, reach
 from capplan.deployment import EngineSettings
 from capplan.latency.contract import LatencyTables
-from capplan.simulator.simulate import oversized, simulate
+from capplan.simulator.checks import oversized
+from capplan.simulator.simulate import simulate
 from capplan.workload.trace import Trace
 
 BATCH, TOKENS = 32, 128

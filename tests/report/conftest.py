@@ -1,15 +1,21 @@
 """A plan made by hand: 40 GPUs = 5 replicas × 8, with every kind of candidate."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
 
+from capplan.bounds.lower_bound import Bound
 from capplan.deployment import EngineSettings
 from capplan.fleet.price import Price
-from capplan.planning.result import Assumption, Candidate, Plan, Probe, Series
-
-LEVELS = np.array([0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.999])
+from capplan.latency.contract import linear_tables
+from capplan.planning.configuration import Configuration
+from capplan.planning.cost import cost
+from capplan.planning.judgement import LEVELS, Attainment, Judgement
+from capplan.planning.result import Assumption, Candidate, Plan, Probe
+from capplan.planning.run import Run
+from capplan.simulator.times import Series, Simulation, Totals
+from capplan.workload.slo import RequestSlo, Slo
 
 
 def _probe(count: int, attainment: float, meets: bool, stable: bool = True) -> Probe:
@@ -39,27 +45,92 @@ def _series() -> Series:
 
 
 def _quantiles(median_s: float) -> np.ndarray:
-    return median_s * np.exp(1.1 * np.log(LEVELS / (1 - LEVELS)) / 1.7)
+    levels = np.clip(LEVELS, 0.001, 0.9995)
+    return median_s * np.exp(1.1 * np.log(levels / (1 - levels)) / 1.7)
+
+
+def _run(gpu: str, tp: int, replica_count: int, price: Price | None) -> Run:
+    """A run of which only what the writers show is filled in."""
+    attainment = Attainment(
+        share=0.99296,
+        interval=(0.989, 0.9952),
+        by_limit={"ttft": 0.995, "tpot": 0.993, "e2e": 1.0},
+        by_class={"all": 0.99296},
+        request_count=18_866,
+    )
+    judgement = Judgement(
+        warmup_s=12.0,
+        counted_request_count=19_000,
+        stable=True,
+        attainment=attainment,
+        meets=True,
+        percentiles={
+            "ttft_s": (0.3, 0.21, 0.5, 0.7, 0.912, 1.4),
+            "tpot_s": (0.02, 0.02, 0.025, 0.027, 0.02812, 0.03),
+            "e2e_s": (5.0, 5.0, 9.0, 11.0, 12.5, 20.0),
+        },
+        quantiles_s={
+            "ttft_s": _quantiles(0.21),
+            "tpot_s": _quantiles(0.02),
+            "e2e_s": _quantiles(5.0),
+        },
+    )
+    simulation = Simulation(
+        times=None,
+        totals=Totals(20_000, 166.7, 170.0, 12_248_000, 4_002_000, 0, 0),
+        series=_series(),
+        class_names=("all",),
+        replica_count=replica_count,
+        iteration_count=9000,
+        busy_s=600.0,
+        arrived_count=20_000,
+        completed=20_000,
+    )
+    engine = EngineSettings(kv_blocks=51_000)
+    tables = linear_tables(7e-3, 2e-5, 0, 2e-5, 0, max_batch=8, max_tokens=8)
+    configuration = Configuration(gpu, tp, engine, tables, price, None, None)
+    return Run(
+        configuration,
+        replica_count,
+        "jsq",
+        "workloads/sharegpt.csv.gz",
+        (),
+        Slo(RequestSlo(ttft_s=1.0, tpot_s=0.03)),
+        simulation,
+        judgement,
+    )
+
+
+def _bound(replica_count: int) -> Bound:
+    return Bound(
+        replica_count=replica_count,
+        note="Window 310 s to 342 s: 1,021 s of work due in 32 s.",
+        **{
+            field.name: None
+            for field in fields(Bound)
+            if field.name not in ("replica_count", "note")
+        },
+    )
 
 
 def _best() -> Candidate:
+    price = Price(2.49, "RunPod pricing page", "2026-06", "community cloud")
+    run = _run("H100-SXM", 8, 5, price)
     return Candidate(
         gpu="H100-SXM",
         tp=8,
         status="feasible",
-        replica_count=5,
-        gpu_count=40,
-        lower_bound_gpu_count=32,
-        slo_attainment=0.99296,
-        slo_attainment_interval=(0.989, 0.9952),
-        ttft_p99_s=0.912,
-        tpot_p99_s=0.02812,
-        usd_per_h=99.6,
-        usd_per_million_output_tokens=1.153,
-        usd_per_million_total_tokens=0.287,
+        run=run,
+        cost=cost(
+            40,
+            price,
+            rate_per_s=120.0,
+            mean_prompt_tokens=612.4,
+            mean_output_tokens=200.1,
+        ),
         binding="TPOT",
-        price=Price(2.49, "RunPod pricing page", "2026-06", "community cloud"),
-        engine=EngineSettings(kv_blocks=51_000),
+        price=price,
+        engine=run.engine,
         profile_note="fitted to published vLLM 0.11 measurements, not on your machine",
         latency_error={"prefill": 0.021, "decode": 0.014},
         probes=(
@@ -68,12 +139,7 @@ def _best() -> Candidate:
             _probe(5, 0.99296, True),
             _probe(6, 0.9991, True),
         ),
-        quantile_levels=LEVELS,
-        ttft_quantiles_s=_quantiles(0.21),
-        tpot_quantiles_s=_quantiles(0.02),
-        e2e_quantiles_s=_quantiles(5.0),
-        series=_series(),
-        bound_note="Window 310 s to 342 s: 1,021 s of work due in 32 s.",
+        bound=_bound(4),
     )
 
 
@@ -90,18 +156,11 @@ def plan(best: Candidate) -> Plan:
         best,
         gpu="A100-SXM-80GB",
         tp=4,
-        replica_count=12,
-        gpu_count=48,
-        lower_bound_gpu_count=40,
-        usd_per_h=None,
-        usd_per_million_output_tokens=None,
-        usd_per_million_total_tokens=None,
+        run=_run("A100-SXM-80GB", 4, 12, None),
+        cost=None,
         price=None,
         binding="KV",
-        ttft_quantiles_s=_quantiles(0.3),
-        tpot_quantiles_s=_quantiles(0.024),
-        e2e_quantiles_s=_quantiles(6.0),
-        series=None,
+        bound=_bound(10),
     )
     return Plan(
         status="feasible",
@@ -113,7 +172,7 @@ def plan(best: Candidate) -> Plan:
                 "H100-SXM",
                 4,
                 "pruned",
-                lower_bound_gpu_count=44,
+                bound=_bound(11),
                 pruned_reason="needs at least 44 GPUs, $109.56 per hour",
             ),
             Candidate(

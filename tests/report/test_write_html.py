@@ -59,7 +59,7 @@ def test_a_page_is_far_below_six_megabytes(plan):
     assert len(plan_html(plan).encode()) < 1_000_000
 
 
-@pytest.mark.parametrize("field", ["trace_source", "llm", "slo_text", "router"])
+@pytest.mark.parametrize("field", ["trace_source", "llm", "slo_text"])
 def test_text_from_outside_is_escaped(plan, field):
     page = plan_html(replace(plan, **{field: "<script>alert(1)</script>"}))
 
@@ -112,19 +112,7 @@ def test_an_infeasible_plan_has_a_page_with_its_reason(infeasible):
 
 
 def test_a_plan_with_nothing_known_but_the_count_has_a_page(plan, best):
-    bare = replace(
-        best,
-        price=None,
-        usd_per_h=None,
-        usd_per_million_output_tokens=None,
-        usd_per_million_total_tokens=None,
-        engine=None,
-        probes=(),
-        quantile_levels=None,
-        series=None,
-        lower_bound_gpu_count=None,
-        slo_attainment_interval=None,
-    )
+    bare = replace(best, price=None, cost=None, engine=None, probes=(), bound=None)
 
     page = plan_html(replace(plan, best=bare, candidates=(bare,), best_by_gpus=bare))
 
@@ -133,8 +121,17 @@ def test_a_plan_with_nothing_known_but_the_count_has_a_page(plan, best):
 
 
 def test_charts_have_no_coordinate_that_is_not_a_number(plan, best):
-    series = replace(best.series, kv_share=np.full(120, np.nan))
-    spoiled = replace(best, series=series, ttft_quantiles_s=np.full(9, np.inf))
+    run = best.run
+    series = replace(run.simulation.series, kv_share=np.full(120, np.nan))
+    quantiles_s = run.judgement.quantiles_s | {"ttft_s": np.full(103, np.inf)}
+    spoiled = replace(
+        best,
+        run=replace(
+            run,
+            simulation=replace(run.simulation, series=series),
+            judgement=replace(run.judgement, quantiles_s=quantiles_s),
+        ),
+    )
 
     page = plan_html(replace(plan, best=spoiled, candidates=(spoiled,)))
 

@@ -6,10 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from capplan.errors import InputError
-from capplan.planning.deployment_run import simulate_deployment
+from capplan.planning.run import simulate_deployment
 from capplan.planning.settings import SimulateSettings
-from capplan.report.run_files import check_run_files
 from capplan.report.write_run import run_csv, run_html, run_json
 
 
@@ -49,7 +47,7 @@ def test_every_latency_is_a_row_in_seconds(run):
 
 
 def test_the_page_escapes_where_the_requests_are_from(run):
-    spoiled = replace(run, trace=replace(run.trace, source="<script>x</script>"))
+    spoiled = replace(run, trace_source="<script>x</script>")
 
     page = run_html(spoiled)
 
@@ -70,10 +68,3 @@ def test_the_busy_share_is_busy_time_over_replica_time(run):
     share = json.loads(run_json(run))["busy_share"]
 
     assert share == pytest.approx(run.simulation.busy_s / span_s / 2)
-
-
-def test_a_folder_in_the_place_of_a_file_is_refused_at_the_door(tmp_path):
-    request = SimulateSettings(per_request=tmp_path)
-
-    with pytest.raises(InputError, match="expected a file"):
-        check_run_files(request)

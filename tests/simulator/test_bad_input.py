@@ -10,9 +10,8 @@ import pytest
 from capplan.deployment import EngineSettings
 from capplan.errors import InputError, ProfileError
 from capplan.latency.contract import linear_tables
-from capplan.simulator.metrics import attainment
-from capplan.simulator.simulate import oversized, simulate
-from capplan.workload.slo import RequestSlo, Slo
+from capplan.simulator.checks import oversized
+from capplan.simulator.simulate import simulate
 from capplan.workload.trace import Trace
 
 LIMITS = EngineSettings(
@@ -122,20 +121,6 @@ def test_tables_that_end_before_the_limits_are_refused():
 
     with pytest.raises(ProfileError, match="decode_s ends at 8; expected 9"):
         simulate(trace_of([1], [1]), TABLES, engine, 1)
-
-
-def test_a_class_without_slo_is_named():
-    trace = trace_of(
-        [4, 4],
-        [2, 2],
-        request_class=np.array([0, 1]),
-        class_names=("chat", "batch"),
-    )
-    simulation = simulate(trace, TABLES, LIMITS, 1)
-    slo = Slo(None, by_class={"chat": RequestSlo(ttft_s=1.0)})
-
-    with pytest.raises(InputError, match="class 'batch' of the trace has no SLO"):
-        attainment(simulation, trace, slo)
 
 
 def test_a_cache_directory_that_cannot_be_written_is_replaced_and_named(tmp_path):

@@ -11,11 +11,13 @@ from capplan.deployment import EngineSettings
 from capplan.errors import InputError
 from capplan.latency.contract import linear_tables
 from capplan.simulator.histogram import LEAST_S, RELATIVE_ERROR
-from capplan.simulator.metrics import attainment, is_stable, warmup_end_s
+from capplan.simulator.metrics import is_stable, share_interval, windowed_interval
 from capplan.simulator.routers import ROUTERS
 from capplan.simulator.simulate import simulate
 from capplan.simulator.stream import simulate_stream
-from capplan.simulator.windows import METRICS, WINDOWS, Windows
+from capplan.simulator.times import LIMITS as LIMIT_NAMES
+from capplan.simulator.times import METRICS
+from capplan.simulator.windows import WINDOWS, Windows
 from capplan.workload.slo import parse_slo
 from capplan.workload.trace import Trace
 
@@ -55,23 +57,17 @@ def streamed(trace, requests, engine=LIMITS, replicas=3, **asked):
     return simulate_stream(chunks(trace, requests), TABLES, engine, replicas, **asked)
 
 
-def answer(summary):
-    """Return all figures of a summary, to be held against another's to the bit."""
+def figures(simulation):
+    """Return all figures of a simulation, to compare with another's to the bit."""
+    windows = simulation.windows
     return (
-        summary.request_count,
-        summary.iteration_count,
-        summary.busy_s,
-        summary.makespan_s,
-        summary.warmup_s,
-        summary.stable,
-        summary.preemptions,
-        summary.cached_tokens,
-        summary.attainment,
-        {
-            name: (one.total_s, one.counts.tolist())
-            for name, one in summary.histograms.items()
-        },
-        {name: column.tolist() for name, column in vars(summary.series).items()},
+        simulation.totals,
+        simulation.iteration_count,
+        simulation.busy_s,
+        {name: column.tolist() for name, column in windows.columns.items()},
+        windows.by_class.tolist(),
+        windows.histograms.sum(axis=1).tolist(),
+        {name: column.tolist() for name, column in vars(simulation.series).items()},
     )
 
 
@@ -80,34 +76,49 @@ def test_the_figures_are_those_of_the_whole_trace(router):
     trace = traffic()
     whole = simulate(trace, TABLES, LIMITS, 3, router=router, slo=SLO, seed=7)
 
-    found = streamed(trace, 700, router=router, slo=SLO, seed=7)
+    parts = streamed(trace, 700, router=router, slo=SLO, seed=7)
 
-    times = whole.times
-    judged = attainment(whole, trace, SLO, found.warmup_s)
-    counted = times.arrival_s >= found.warmup_s
-    assert found.attainment.share == judged.share
-    assert found.attainment.by_limit == judged.by_limit
-    assert found.attainment.by_class == judged.by_class
-    assert found.attainment.counted == judged.counted
-    assert found.attainment.attained_count == judged.attained.sum()
-    assert found.request_count == found.arrived_count == len(trace)
-    assert found.output_tokens == trace.output_tokens.sum()
-    assert found.preemptions == times.preemptions.sum()
-    assert found.iteration_count == whole.iteration_count
-    assert found.busy_s == pytest.approx(whole.busy_s, rel=1e-9)
-    assert found.makespan_s == times.finish_s.max() - trace.arrival_s[0]
+    times, used = whole.table, len(parts.series.start_s)
+    met = times.met(SLO.columns(trace.request_class, trace.class_names))
+    attained = np.logical_and.reduce(met)
+    columns = parts.windows.columns
+    assert columns["counted"].sum() == len(trace)
+    assert columns["attained"].sum() == attained.sum()
+    assert [columns[name].sum() for name in LIMIT_NAMES] == [m.sum() for m in met]
+    assert parts.windows.by_class.sum(axis=0).tolist() == [
+        [(trace.request_class == k).sum(), attained[trace.request_class == k].sum()]
+        for k in range(2)
+    ]
+    assert parts.totals == whole.totals
+    assert parts.iteration_count == whole.iteration_count
+    assert parts.busy_s == pytest.approx(whole.busy_s, rel=1e-9)
+    assert not parts.interrupted
     for name in METRICS:
-        exact_s = getattr(times, name)[counted]
+        exact_s = getattr(times, name)
         exact_s = exact_s[~np.isnan(exact_s)]
-        one = found.histograms[name]
-        assert one.count == exact_s.size
-        assert one.mean_s == pytest.approx(exact_s.mean(), rel=1e-9)
+        histogram = parts.windows.histogram(name, used)
+        assert histogram.count == exact_s.size
+        assert histogram.mean_s == pytest.approx(exact_s.mean(), rel=1e-9)
         np.testing.assert_allclose(
-            one.quantiles_s(LEVELS),
+            histogram.quantiles_s(LEVELS),
             np.quantile(exact_s, LEVELS),
             rtol=RELATIVE_ERROR * 1.001,
             atol=LEAST_S,
         )
+
+
+def test_requests_of_the_warm_up_are_not_counted():
+    trace = traffic()
+    whole = simulate(trace, TABLES, LIMITS, 3)
+    counted = trace.arrival_s >= trace.arrival_s[0] + 7.3
+
+    parts = streamed(trace, 700, warmup_s=7.3)
+
+    used = len(parts.series.start_s)
+    histogram = parts.windows.histogram("ttft_s", used)
+    assert parts.windows.columns["counted"].sum() == counted.sum()
+    assert parts.windows.columns["completed"].sum() == len(trace)
+    assert histogram.mean_s == pytest.approx(whole.table.ttft_s[counted].mean())
 
 
 @given(requests=st.integers(1, 3000))
@@ -119,7 +130,7 @@ def test_the_answer_does_not_depend_on_the_chunks(requests):
     one = streamed(trace, len(trace), engine, router="power-of-two", slo=SLO)
     other = streamed(trace, requests, engine, router="power-of-two", slo=SLO)
 
-    assert answer(other) == answer(one)
+    assert figures(other) == figures(one)
 
 
 def test_room_for_shared_prefixes_grows_with_them():
@@ -129,7 +140,7 @@ def test_room_for_shared_prefixes_grows_with_them():
 
     found = streamed(trace, 100, engine)
 
-    assert found.cached_tokens == whole.times.cached_tokens.sum() > 0
+    assert found.totals.cached_tokens == whole.totals.cached_tokens > 0
     assert found.iteration_count == whole.iteration_count
 
 
@@ -141,11 +152,11 @@ def test_the_fleet_over_time_holds_the_whole_run():
     series = found.series
     width_s = series.start_s[1] - series.start_s[0]
     widths_s = np.full(len(series.start_s), width_s)
-    end_s = trace.arrival_s[0] + found.makespan_s
+    end_s = trace.arrival_s[0] + found.totals.makespan_s
     widths_s[-1] = max(width_s, end_s - series.start_s[-1])
     assert WINDOWS / 2 <= len(series.start_s) <= WINDOWS
     assert (series.busy_share * widths_s).sum() * 3 == pytest.approx(found.busy_s)
-    assert series.preemptions.sum() == found.preemptions
+    assert series.preemptions.sum() == found.totals.preemptions
 
 
 def test_a_fleet_that_is_too_small_is_seen_to_be():
@@ -153,31 +164,21 @@ def test_a_fleet_that_is_too_small_is_seen_to_be():
 
     small, large = streamed(trace, 999, replicas=1), streamed(trace, 999, replicas=6)
 
-    assert not small.stable
-    assert large.stable
+    assert not is_stable(small, 0.0)
+    assert is_stable(large, 0.0)
     assert is_stable(simulate(trace, TABLES, LIMITS, 6), 0.0)
-
-
-def test_the_warm_up_is_that_of_the_whole_trace_but_for_the_width_of_a_window():
-    trace = traffic(6000, rate_per_s=25.0)
-    whole = simulate(trace, TABLES, LIMITS, 2)
-
-    found = streamed(trace, 1000, replicas=2)
-
-    width_s = found.series.start_s[1] - found.series.start_s[0]
-    apart_s = abs(found.warmup_s - warmup_end_s(whole))
-    assert apart_s <= 2 * width_s + trace.duration_s / 100
 
 
 def test_the_interval_is_about_that_of_batches_of_requests():
     trace = traffic(8000, rate_per_s=24.0)
     whole = simulate(trace, TABLES, LIMITS, 2, slo=SLO)
+    met = whole.table.met(SLO.columns(trace.request_class, trace.class_names))
 
-    found = streamed(trace, 1000, replicas=2, slo=SLO)
+    columns = streamed(trace, 1000, replicas=2, slo=SLO).windows.columns
 
-    low, high = attainment(whole, trace, SLO, found.warmup_s).interval
-    assert found.attainment.share < 1
-    assert found.attainment.interval == pytest.approx((low, high), abs=(high - low) / 2)
+    low, high = share_interval(np.logical_and.reduce(met))
+    interval = windowed_interval(columns["attained"], columns["counted"])
+    assert interval == pytest.approx((low, high), abs=(high - low) / 2)
 
 
 @pytest.mark.parametrize("after", [1, 3])
@@ -192,25 +193,22 @@ def test_a_run_that_is_stopped_answers_for_the_first_requests(after):
     found = streamed(trace, 400, slo=SLO, stopped=stopped)
 
     whole = simulate(trace, TABLES, LIMITS, 3)
-    first = slice(0, found.request_count)
-    end_s = trace.arrival_s[0] + found.duration_s
-    counted = whole.times.arrival_s[first] >= found.warmup_s
+    count = found.totals.request_count
+    first = slice(0, count)
+    end_s = trace.arrival_s[0] + found.totals.duration_s
+    histogram = found.windows.histogram("ttft_s", len(found.series.start_s))
     assert found.interrupted
-    assert 0 < found.request_count < found.arrived_count < len(trace)
-    assert trace.arrival_s[found.request_count - 1] < end_s
-    assert trace.arrival_s[found.request_count] >= end_s
-    assert found.output_tokens == trace.output_tokens[first].sum()
-    assert found.histograms["ttft_s"].mean_s == pytest.approx(
-        whole.times.ttft_s[first][counted].mean(), rel=1e-9
-    )
+    assert 0 < count < found.arrived_count < len(trace)
+    assert trace.arrival_s[count - 1] < end_s
+    assert trace.arrival_s[count] >= end_s
+    assert found.totals.output_tokens == trace.output_tokens[first].sum()
+    assert histogram.mean_s == pytest.approx(whole.table.ttft_s[first].mean(), rel=1e-9)
 
 
-def test_a_run_stopped_before_anything_finished_answers_for_nothing():
+def test_a_run_stopped_before_anything_finished_counts_nothing():
     found = streamed(traffic(50), 50, slo=SLO, stopped=lambda: True)
 
-    assert found.interrupted
-    assert found.request_count == 0
-    assert found.attainment is None
+    assert found.totals.request_count == 0
 
 
 def test_a_simulation_that_is_stopped_has_no_times_for_the_rest():
@@ -224,9 +222,9 @@ def test_a_simulation_that_is_stopped_has_no_times_for_the_rest():
     found = simulate(trace, TABLES, LIMITS, 3, stopped=stopped)
 
     whole = simulate(trace, TABLES, LIMITS, 3)
-    finished = ~np.isnan(found.times.finish_s)
+    finished = ~np.isnan(found.table.finish_s)
     assert 0 < found.completed == finished.sum() < len(trace)
-    assert np.array_equal(found.times.ttft_s[finished], whole.times.ttft_s[finished])
+    assert np.array_equal(found.table.ttft_s[finished], whole.table.ttft_s[finished])
 
 
 def test_progress_counts_arrivals_over_all_chunks():
@@ -289,7 +287,7 @@ def test_windows_that_are_joined_keep_their_sums():
 
     assert factor == 8
     assert windows.columns["arrived"].tolist() == [8.0] * 30 + [0.0] * 210
-    assert windows.place(arrival_s)[[0, 7, 8, -1]].tolist() == [0, 0, 1, 29]
+    assert windows.index(arrival_s)[[0, 7, 8, -1]].tolist() == [0, 0, 1, 29]
 
 
 def test_tables_that_may_not_be_written_to_serve_as_well():
@@ -301,4 +299,4 @@ def test_tables_that_may_not_be_written_to_serve_as_well():
     found = simulate(trace, TABLES._make([*frozen, *TABLES[5:]]), LIMITS, 1)
 
     whole = simulate(trace, TABLES, LIMITS, 1)
-    assert np.array_equal(found.times.finish_s, whole.times.finish_s)
+    assert np.array_equal(found.table.finish_s, whole.table.finish_s)
