@@ -32,11 +32,6 @@ class EngineSettings:
         Whether full blocks are kept and shared.
     max_model_len
         Longest prompt plus answer the engine takes. [tokens]
-
-    Raises
-    ------
-    InputError
-        When a limit leaves no room for anything.
     """
 
     max_num_batched_tokens: int = 8192
@@ -111,11 +106,6 @@ def kv_blocks(
 
     The memory left by weights, activations and the runtime on one GPU over what a
     block takes there; all GPUs of a replica hold the same blocks.
-
-    Raises
-    ------
-    InputError
-        When an argument is not possible; see :func:`memory_budget`.
     """
     engine = engine or default_engine_settings(gpu)
     budget = memory_budget(

@@ -34,11 +34,6 @@ def _parse(text: str, scale: dict[str, float], what: str, plain: str | None) -> 
 def parse_duration_s(text: str) -> float:
     """Return seconds from text such as ``200ms``, ``1.5s`` or ``2h``.
 
-    Raises
-    ------
-    InputError
-        When the text is not a number with a unit of time.
-
     Examples
     --------
     >>> parse_duration_s("200ms")
@@ -49,11 +44,6 @@ def parse_duration_s(text: str) -> float:
 
 def parse_bytes(text: str) -> float:
     """Return bytes from text such as ``80GiB`` or ``40GB``.
-
-    Raises
-    ------
-    InputError
-        When the text is not a number with a unit of memory.
 
     Examples
     --------

@@ -173,11 +173,6 @@ def price(
     today
         Day that ages are counted to; the current day by default.
 
-    Raises
-    ------
-    InputError
-        When a name, price or file is wrong.
-
     Warns
     -----
     PriceWarning

@@ -35,11 +35,6 @@ class Gpu:
         "high", "medium" or "low".
     note
         What the sources disagree on; empty when nothing.
-
-    Raises
-    ------
-    InputError
-        When a value is not one that hardware can have.
     """
 
     name: str

@@ -20,11 +20,6 @@ class Price:
         Date of the price as the source gives it; empty when undated.
     note
         What to know of it (old, a guess, how it was chosen); empty when nothing.
-
-    Raises
-    ------
-    InputError
-        When the price is negative or not a number.
     """
 
     usd_per_gpu_h: float

@@ -33,11 +33,6 @@ class Quote:
         ``YYYY-MM-DD`` or ``YYYY-MM``; empty when undated.
     source, note
         Where it was read, and what to know of it.
-
-    Raises
-    ------
-    InputError
-        When the price or the date is not one.
     """
 
     gpu: str

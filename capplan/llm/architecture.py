@@ -72,11 +72,6 @@ class Architecture:
     source
         Where the shapes come from.
 
-    Raises
-    ------
-    InputError
-        When the shapes do not make a transformer.
-
     Notes
     -----
     Sharding follows vLLM's layers: matrices are split over the GPUs of a replica;
@@ -255,11 +250,6 @@ class Architecture:
         dtype
             "bf16", "fp16", "fp8", "int4" or "mxfp4"; the checkpoint's by default.
             Embeddings, norms, biases and routers stay in 16 bits.
-
-        Raises
-        ------
-        InputError
-            When the dtype is unknown, or TP does not divide the heads.
         """
         self.check_tp(tp)
         dtype = check_weight_dtype(dtype or self.weight_dtype)
@@ -280,11 +270,6 @@ class Architecture:
 
         Layers with a sliding window are counted in full. Compressed KV (MLA) is on
         each GPU.
-
-        Raises
-        ------
-        InputError
-            When the dtype is unknown, or TP does not divide the heads.
         """
         self.check_tp(tp)
         element_bytes = KV_BYTES[check_kv_dtype(kv_dtype)]

@@ -26,11 +26,6 @@ def from_config(config: Mapping[str, Any], name: str, source: str) -> Architectu
     source
         Where the config lies, for messages and reports.
 
-    Raises
-    ------
-    InputError
-        When a field that the shapes need is missing or is not a whole number.
-
     Warns
     -----
     CapplanWarning

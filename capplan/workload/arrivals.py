@@ -109,11 +109,6 @@ class ArrivalProcess:
         One of ``ARRIVALS``.
     parameters
         What it needs; several values where it is a sum of parts.
-
-    Raises
-    ------
-    InputError
-        When the process or a parameter is unknown, missing or not positive.
     """
 
     name: str = "poisson"
@@ -153,13 +148,7 @@ class ArrivalProcess:
     def arrivals_s(
         self, n: int, rate_per_s: float, rng: np.random.Generator
     ) -> np.ndarray:
-        """Return the arrivals of ``n`` requests from 0 on, shape (n,). [s]
-
-        Raises
-        ------
-        InputError
-            When the rate is not positive.
-        """
+        """Return the arrivals of ``n`` requests from 0 on, shape (n,). [s]"""
         _check_rate(rate_per_s)
         return ARRIVALS[self.name].arrive(n, rate_per_s, self.parameters, rng)
 
@@ -212,11 +201,6 @@ def with_arrivals(
         The process, or the text that names it.
     rng
         Source of the draws.
-
-    Raises
-    ------
-    InputError
-        When the rate is not positive or the process is unknown.
     """
     if isinstance(process, str):
         process = parse_arrivals(process)

@@ -81,11 +81,6 @@ class Lengths:
         One of ``LENGTHS``.
     parameters
         What it needs.
-
-    Raises
-    ------
-    InputError
-        When the distribution or a parameter is unknown, missing or absurd.
     """
 
     name: str
@@ -122,11 +117,6 @@ class Lengths:
 
 def parse_lengths(text: str) -> Lengths:
     """Return the distribution written as ``1024`` or ``lognormal(median=…)``.
-
-    Raises
-    ------
-    InputError
-        When the text is malformed.
 
     Examples
     --------

@@ -28,11 +28,6 @@ class LogMixture:
         Least and most in a prompt. [tokens]
     output_bounds_tokens
         Least and most in an answer. [tokens]
-
-    Raises
-    ------
-    InputError
-        When a component is no distribution.
     """
 
     weight: np.ndarray

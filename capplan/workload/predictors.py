@@ -129,11 +129,6 @@ def predict(
     rng
         Source of the draws.
 
-    Raises
-    ------
-    InputError
-        When the predictor is unknown or its number absurd.
-
     Examples
     --------
     >>> trace = Trace([5, 5], [10, 20])
@@ -149,13 +144,7 @@ def predict(
 def with_predictions(
     trace: Trace, text: str, past: Trace | None, rng: np.random.Generator
 ) -> Trace:
-    """Return the trace with the predictor's guesses as a column.
-
-    Raises
-    ------
-    InputError
-        When the predictor is unknown or its number absurd.
-    """
+    """Return the trace with the predictor's guesses as a column."""
     predicted = predict(text, trace, past, rng)
     note = f"answer lengths predicted by {text}"
     return replace(trace, predicted_output_tokens=predicted, notes=(*trace.notes, note))

@@ -79,11 +79,6 @@ def extend(
     rate_per_s
         Rate at which they were drawn; None takes the mean of the trace.
         [requests/s]
-
-    Raises
-    ------
-    InputError
-        When the arrivals of the trace have no rate to go on with.
     """
     missing = n - len(trace)
     if missing <= 0:
@@ -157,11 +152,6 @@ def synthesise(text: str, rng: np.random.Generator) -> Trace:
     Prompt and output are lengths as ``parse_lengths`` reads them, drawn
     independently; ``n`` says how many requests (10,000 by default), and ``rate``
     with ``arrivals`` gives them times.
-
-    Raises
-    ------
-    InputError
-        When the text is malformed.
 
     Examples
     --------

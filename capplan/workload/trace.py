@@ -53,11 +53,6 @@ class Trace:
     predicted_output_tokens
         Answer length that a scheduler would expect of each request, >= 1,
         shape (n,), int64; None when nobody predicts. [tokens]
-
-    Raises
-    ------
-    InputError
-        When a column has another length, or a value no request can have.
     """
 
     prompt_tokens: np.ndarray
@@ -132,11 +127,6 @@ class Trace:
 
     def select(self, rows: np.ndarray | slice) -> "Trace":
         """Return the requests at ``rows``, which must be in order of arrival.
-
-        Raises
-        ------
-        InputError
-            When no row is left, or their arrivals fall.
 
         Examples
         --------

@@ -93,11 +93,6 @@ def read_trace(
         Whether to keep the whole records of a file that is cut off.
     seed
         Of the draws that spread arrivals which a source rounds coarsely.
-
-    Raises
-    ------
-    InputError
-        When the file is missing, malformed or holds no requests.
     """
     options = ReadOptions(sharegpt_rule, tokenizer, salvage, seed)
     return reader(reader_name or sniffed(path)).read(path, options)

@@ -32,26 +32,14 @@ class Line(NamedTuple):
     fields: dict[str, Any]
 
     def tokens(self, name: str) -> int:
-        """Return a field that counts tokens. [tokens]
-
-        Raises
-        ------
-        InputError
-            When it is no whole number from 1 to ``MAX_TOKENS``.
-        """
+        """Return a field that counts tokens. [tokens]"""
         value = self.fields.get(name)
         if type(value) is not int or not 1 <= value <= MAX_TOKENS:
             self.refuse(name, f"a whole number from 1 to {MAX_TOKENS}")
         return value
 
     def stamp(self, name: str) -> float:
-        """Return a field that holds a time, as a number or as text.
-
-        Raises
-        ------
-        InputError
-            When it is no finite number.
-        """
+        """Return a field that holds a time, as a number or as text."""
         value: Any = self.fields.get(name)
         try:
             number = float(value) if type(value) in (int, float, str) else np.nan
@@ -62,13 +50,7 @@ class Line(NamedTuple):
         return number
 
     def blocks(self, name: str) -> list[int | str]:
-        """Return a field that lists block hashes; nothing when it is left out.
-
-        Raises
-        ------
-        InputError
-            When it is no list of numbers or texts.
-        """
+        """Return a field that lists block hashes; nothing when it is left out."""
         value = self.fields.get(name, [])
         if not isinstance(value, list) or not all(
             type(block) in (int, str) for block in value

@@ -49,12 +49,6 @@ def opened(path: str | Path) -> Iterator[IO[bytes]]:
 
 
 def read_head(path: str | Path, byte_count: int) -> bytes:
-    """Return the first decompressed bytes of a file.
-
-    Raises
-    ------
-    InputError
-        When the file cannot be read.
-    """
+    """Return the first decompressed bytes of a file."""
     with opened(path) as file:
         return file.read(byte_count)

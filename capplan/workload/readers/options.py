@@ -22,11 +22,6 @@ class ReadOptions:
         Whether to keep the whole records of a file that is cut off.
     seed
         Of the draws that spread arrivals which a source rounds coarsely.
-
-    Raises
-    ------
-    InputError
-        When the rule is unknown.
     """
 
     sharegpt_rule: str = "first"

@@ -45,13 +45,7 @@ def sniff(head: bytes) -> bool:
 
 
 def read(path: str | Path, options: ReadOptions) -> Trace:
-    """Return the requests of a plain CSV.
-
-    Raises
-    ------
-    InputError
-        When a column is missing or a value is wrong.
-    """
+    """Return the requests of a plain CSV."""
     found = columns_of(path)
     table = read_table(path, wanted(found))
     notes = Notes(path)
@@ -103,26 +97,14 @@ def wanted(found: dict[str, str]) -> dict[str, str | None]:
 
 
 def arrivals(table: Table, found: dict[str, str]) -> np.ndarray | None:
-    """Return the arrivals, or None when the column is missing or all empty. [s]
-
-    Raises
-    ------
-    InputError
-        When some are empty or no number.
-    """
+    """Return the arrivals, or None when the column is missing or all empty. [s]"""
     if "arrival_s" not in found or table.frame[found["arrival_s"]].isna().all():
         return None
     return table.numbers(found["arrival_s"], "seconds").astype(np.float64)
 
 
 def counts(table: Table, found: dict[str, str]) -> dict[str, np.ndarray]:
-    """Return the token columns, and those of a shared prefix where given.
-
-    Raises
-    ------
-    InputError
-        When a value is wrong.
-    """
+    """Return the token columns, and those of a shared prefix where given."""
     columns = {
         what: table.tokens(found[what]) for what in ("prompt_tokens", "output_tokens")
     }

@@ -24,13 +24,7 @@ def sniff(head: bytes) -> bool:
 
 
 def read(path: str | Path, options: ReadOptions) -> Trace:
-    """Return the requests of a RAGPulse trace; the first arrives at 0 s.
-
-    Raises
-    ------
-    InputError
-        When a line is no object with the fields, or a value is wrong.
-    """
+    """Return the requests of a RAGPulse trace; the first arrives at 0 s."""
     notes = Notes(path)
     lines = list(iterate_lines(path))
     stamp_s = np.array([line.stamp("timestamp") for line in lines])

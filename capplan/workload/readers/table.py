@@ -51,13 +51,7 @@ class Table:
         return len(self.frame)
 
     def numbers(self, column: str, expected: str) -> np.ndarray:
-        """Return a column of finite numbers, shape (n,), float64 or int64.
-
-        Raises
-        ------
-        InputError
-            When a value is missing or is no finite number.
-        """
+        """Return a column of finite numbers, shape (n,), float64 or int64."""
         values = self.frame[column]
         if not pd.api.types.is_numeric_dtype(values) or values.dtype == bool:
             values = pd.to_numeric(values.astype(str), errors="coerce")
@@ -67,13 +61,7 @@ class Table:
         return array
 
     def tokens(self, column: str, least: int = 1) -> np.ndarray:
-        """Return a column of token counts, shape (n,), int64. [tokens]
-
-        Raises
-        ------
-        InputError
-            When a value is no whole number from ``least`` to ``MAX_TOKENS``.
-        """
+        """Return a column of token counts, shape (n,), int64. [tokens]"""
         expected = f"a whole number from {least} to {MAX_TOKENS}"
         values = self.numbers(column, expected)
         right = (values >= least) & (values <= MAX_TOKENS)
@@ -83,13 +71,7 @@ class Table:
         return values.astype(np.int64)
 
     def require(self, right: np.ndarray, column: str, expected: str) -> None:
-        """Refuse the first row that is not ``right``.
-
-        Raises
-        ------
-        InputError
-            With the line and the text that stands there.
-        """
+        """Refuse the first row that is not ``right``."""
         if not right.all():
             self.refuse(int(np.argmin(right)), column, expected)
 
@@ -128,13 +110,7 @@ def read_table(path: str | Path, wanted: Mapping[str, Any] | None = None) -> Tab
 def iterate_tables(
     path: str | Path, chunk_rows: int, wanted: Mapping[str, Any] | None = None
 ) -> Iterator[Table]:
-    """Yield a CSV as tables of at most ``chunk_rows`` rows.
-
-    Raises
-    ------
-    InputError
-        When the file cannot be read.
-    """
+    """Yield a CSV as tables of at most ``chunk_rows`` rows."""
     with opened(path) as file:
         yield from _tables(path, file, chunk_rows, wanted)
 
