@@ -52,9 +52,9 @@ def ordered_trace(
     """
     given: dict[str, Any] = {"arrival_s": arrival_s, **columns}
     given = {name: column for name, column in given.items() if column is not None}
-    falls = 0 if arrival_s is None else int((np.diff(arrival_s) < 0).sum())
+    falls = int((np.diff(given.get("arrival_s", ())) < 0).sum())
     if falls:
-        order = np.argsort(arrival_s, kind="stable")
+        order = np.argsort(given["arrival_s"], kind="stable")
         given = {name: column[order] for name, column in given.items()}
         notes.add(
             f"arrivals fall at {falls:,} of {len(order):,} requests; sorted by arrival"
