@@ -97,6 +97,7 @@ def _llama_like(
 ) -> dict[str, Any]:
     heads, hidden = fields.whole("num_attention_heads"), fields.whole("hidden_size")
     kind = str(fields.get("model_type"))
+    tied_by_default = kind == "opt" or kind.startswith("gemma")
     return {
         "layers": fields.whole("num_hidden_layers"),
         "hidden": hidden,
@@ -105,9 +106,7 @@ def _llama_like(
         "head_dim": fields.whole("head_dim", 0) or hidden // max(heads, 1),
         "vocab": fields.whole("vocab_size"),
         "dense_ffn": fields.whole(ffn),
-        "tied_embeddings": fields.flag(
-            "tie_word_embeddings", kind.startswith(("gemma", "opt"))
-        ),
+        "tied_embeddings": fields.flag("tie_word_embeddings", tied_by_default),
         "max_positions": fields.whole("max_position_embeddings", positions),
     }
 
