@@ -1,4 +1,4 @@
-"""What runs where: the engine's limits, a replica and a deployment of replicas."""
+"""Engine settings, a replica with its KV capacity, and a deployment of replicas."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,7 +13,7 @@ from capplan.units import format_bytes
 
 @dataclass(frozen=True)
 class EngineSettings:
-    """Settings of one engine, under vLLM's names.
+    """Settings of an engine, with vLLM's names.
 
     Parameters
     ----------
@@ -24,19 +24,14 @@ class EngineSettings:
     block_size
         Tokens in a KV block. [tokens]
     kv_blocks
-        KV blocks of the replica; one of them is the null block that holds
-        nothing, as in vLLM's ``num_gpu_blocks``. [blocks]
+        KV blocks of the replica, including the unused null block, as in vLLM's
+        ``num_gpu_blocks``. [blocks]
     async_scheduling
         Whether iteration k + 1 is scheduled while k runs.
     prefix_caching
         Whether full blocks are kept and shared.
     max_model_len
-        Longest prompt plus answer the engine takes. [tokens]
-
-    Raises
-    ------
-    InputError
-        When a limit leaves no room for anything.
+        Longest prompt plus output. [tokens]
     """
 
     max_num_batched_tokens: int = 8192
@@ -48,7 +43,7 @@ class EngineSettings:
     max_model_len: int = 2**31 - 1
 
     def __post_init__(self) -> None:
-        """Refuse limits that can hold no request."""
+        """Refuse settings with which no request can run."""
         for name in ("max_num_batched_tokens", "max_num_seqs", "block_size"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name} is {getattr(self, name)}; expected >= 1")
@@ -67,18 +62,18 @@ _GIB = 2**30
 
 
 def default_engine_settings(gpu: Gpu, **settings: Any) -> EngineSettings:
-    """Return the limits that ``vllm serve`` chooses for a GPU.
+    """Return the default settings of ``vllm serve`` on a GPU.
 
-    160 GiB and more: 16,384 tokens and 1,024 requests; 70 GiB and more, but not
-    A100: 8,192 and 1,024; all others: 2,048 and 256 (vLLM 0.32, engine arguments).
-    ``kv_blocks`` is what :func:`replica` fills in.
+    From 160 GiB 16,384 tokens and 1,024 requests; from 70 GiB, except A100, 8,192
+    and 1,024; below 2,048 and 256 (vLLM 0.32, engine arguments). :func:`replica`
+    sets ``kv_blocks``.
 
     Parameters
     ----------
     gpu
-        GPU that the engine runs on.
+        GPU of the engine.
     **settings
-        Fields of :class:`EngineSettings` that the user sets; None means unset.
+        Fields of :class:`EngineSettings` to override; None leaves the default.
 
     Examples
     --------
@@ -107,15 +102,10 @@ def kv_blocks(
     weight_dtype: str | None = None,
     kv_dtype: str = "bf16",
 ) -> int:
-    """Return the KV blocks that fit as vLLM counts them; 0 when none does. [blocks]
+    """Return the estimated KV blocks of a replica, 0 when none fits. [blocks]
 
-    The memory left by weights, activations and the runtime on one GPU over what a
-    block takes there; all GPUs of a replica hold the same blocks.
-
-    Raises
-    ------
-    InputError
-        When an argument is not possible; see :func:`memory_budget`.
+    The memory that weights, activations and runtime leave on one GPU, over the bytes
+    of a block there; every GPU of a replica holds its part of each block.
     """
     engine = engine or default_engine_settings(gpu)
     budget = memory_budget(
@@ -126,19 +116,26 @@ def kv_blocks(
         gpu_memory_utilization=gpu_memory_utilization,
         weight_dtype=weight_dtype,
     )
-    token_bytes = llm.kv_bytes_per_token_per_gpu(tp, kv_dtype)
-    return max(0, budget.kv_bytes // (token_bytes * engine.block_size))
+    return max(0, _estimated_blocks(budget, llm, tp, kv_dtype, engine.block_size))
+
+
+def _estimated_blocks(
+    budget: MemoryBudget, llm: Architecture, tp: int, kv_dtype: str, block_size: int
+) -> int:
+    return budget.kv_bytes // (
+        llm.kv_bytes_per_token_per_gpu(tp, kv_dtype) * block_size
+    )
 
 
 class DoesNotFitError(InputError):
-    """An LLM cannot run on a GPU type at a TP degree; a plan goes on with others.
+    """An LLM cannot run on a GPU type at a TP degree; a plan tries the others.
 
     Parameters
     ----------
     reason
-        What does not fit, with its numbers.
+        Why it does not fit, with numbers.
     budget
-        Where the memory goes; None when memory is not what is missing.
+        Memory by use; None when the reason is not memory.
     """
 
     def __init__(self, reason: str, budget: MemoryBudget | None = None) -> None:
@@ -154,13 +151,13 @@ class Replica:
     Parameters
     ----------
     llm, gpu, tp
-        What runs where, on how many GPUs.
+        LLM, GPU type and number of GPUs.
     weight_dtype, kv_dtype
-        How weights and KV are held.
+        Dtypes of weights and KV.
     engine
-        Engine settings with ``kv_blocks`` filled in.
+        Engine settings with the ``kv_blocks`` of the replica.
     budget
-        Where the memory of each GPU goes.
+        Memory of each GPU by use.
     kv_source
         "estimated" or "reported by the engine".
     """
@@ -197,23 +194,21 @@ def replica(
     Parameters
     ----------
     llm, gpu, tp
-        What runs where, on how many GPUs.
+        LLM, GPU type and number of GPUs.
     engine
-        Engine settings; the GPU's defaults otherwise. Its ``kv_blocks`` is replaced.
+        Engine settings (default: those of the GPU); ``kv_blocks`` is replaced.
     gpu_memory_utilization
-        Share of memory that the engine takes, in (0, 1].
+        Share of memory that the engine may use, in (0, 1].
     weight_dtype, kv_dtype
-        How weights (the checkpoint's by default) and KV are held.
+        Dtypes of weights (default: the checkpoint's) and KV.
     reported_kv_blocks, reported_kv_tokens
-        Capacity that an engine reported for this configuration; it goes before the
-        estimate. [blocks], [tokens]
+        Capacity reported by an engine, used instead of the estimate. [blocks],
+        [tokens]
 
     Raises
     ------
     DoesNotFitError
         When TP cannot split the LLM or exceeds the node, or memory is short.
-    InputError
-        When another argument is not possible.
     """
     if tp > gpu.max_gpus_per_node:
         raise DoesNotFitError(
@@ -236,8 +231,8 @@ def replica(
         gpu_memory_utilization=gpu_memory_utilization,
         weight_dtype=dtype,
     )
-    token_bytes = llm.kv_bytes_per_token_per_gpu(tp, kv_dtype)
-    blocks, source = budget.kv_bytes // (token_bytes * engine.block_size), "estimated"
+    blocks = _estimated_blocks(budget, llm, tp, kv_dtype, engine.block_size)
+    source = "estimated"
     if reported_kv_blocks is not None:
         blocks, source = reported_kv_blocks, "reported by the engine"
     elif reported_kv_tokens is not None:
@@ -307,8 +302,3 @@ class Deployment:
             f"{self.gpu_count:,} {gpus} = {self.replica_count:,} {replicas} × "
             f"{self.tp} (TP {self.tp})"
         )
-
-
-def gpus_text(replica_count: int, tp: int) -> str:
-    """Return the GPUs of a deployment in words; see :class:`Deployment`."""
-    return str(Deployment("", tp, replica_count))

@@ -1,4 +1,4 @@
-"""What can go wrong that a user can mend, and what a result may rest on."""
+"""Errors that a user can fix, and warnings about the reliability of a result."""
 
 import warnings
 from collections.abc import Iterator
@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 
 class CapplanError(Exception):
-    """A problem the user can mend; the command line prints it and exits 2."""
+    """A problem that the user can fix; the command line prints it and exits 2."""
 
 
 class InputError(CapplanError):
@@ -14,7 +14,7 @@ class InputError(CapplanError):
 
 
 class ProfileError(CapplanError):
-    """A latency profile is missing, malformed or of something else."""
+    """A latency profile is missing, malformed or of another configuration."""
 
 
 class SolverError(CapplanError):
@@ -22,11 +22,11 @@ class SolverError(CapplanError):
 
 
 class CapplanWarning(UserWarning):
-    """An answer rests on something the reader should know."""
+    """The result rests on something that the reader should know."""
 
 
 class ExtrapolationWarning(CapplanWarning):
-    """A latency is asked for beyond the range it was measured in."""
+    """A latency is outside the measured range."""
 
 
 class PriceWarning(CapplanWarning):
@@ -34,11 +34,11 @@ class PriceWarning(CapplanWarning):
 
 
 class HorizonWarning(CapplanWarning):
-    """A trace is too short for the percentile that is asked of it."""
+    """A trace is too short for the percentile of the SLO."""
 
 
 class TraceWarning(CapplanWarning):
-    """A trace was mended on the way in (sorted, estimated, salvaged)."""
+    """A trace was corrected while reading (sorted, estimated, salvaged)."""
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Find the data that ships with capplan, in a checkout or in an installed wheel."""
+"""Folders of data that ship with capplan, in a checkout or an installed wheel."""
 
 from pathlib import Path
 
@@ -6,14 +6,14 @@ _PACKAGE = Path(__file__).parent
 
 
 def shipped(folder: str) -> Path:
-    """Return where ``profiles`` or ``workloads`` lies.
+    """Return the path of ``profiles`` or ``workloads``.
 
     Raises
     ------
     FileNotFoundError
-        When neither the checkout nor the wheel has the folder.
+        When the installation lacks the folder.
     """
-    for place in (_PACKAGE.parent / folder, _PACKAGE / "_shipped" / folder):
-        if place.is_dir():
-            return place
+    for path in (_PACKAGE.parent / folder, _PACKAGE / "_shipped" / folder):
+        if path.is_dir():
+            return path
     raise FileNotFoundError(f"capplan was installed without its {folder}/ folder.")

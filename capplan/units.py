@@ -1,4 +1,4 @@
-"""Read and write quantities with their units; nothing else in capplan converts."""
+"""Parse and format quantities with units; only this module converts them."""
 
 import math
 import re
@@ -11,56 +11,30 @@ _NUMBER = re.compile(
 
 _SECONDS = {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0}
 _SECONDS |= {"h": 3600.0, "d": 86400.0}
-_BYTES = {"B": 1, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
-_BYTES |= {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 
 
-def _parse(text: str, scale: dict[str, float], what: str, plain: str | None) -> float:
+def _parse(text: str, scale: dict[str, float], quantity: str) -> float:
     match = _NUMBER.match(text)
-    unit = match.group(2) if match else ""
-    if match and not unit and plain is not None:
-        unit = plain
-    if not match or unit not in scale:
+    if not match or match.group(2) not in scale:
         known = ", ".join(scale)
         raise InputError(
-            f"{text!r} is not {what}; expected a number and one of {known}"
+            f"{text!r} is not {quantity}; expected a number and one of {known}"
         )
-    value = float(match.group(1)) * scale[unit]
+    value = float(match.group(1)) * scale[match.group(2)]
     if not math.isfinite(value):
-        raise InputError(f"{text!r} is not {what}; expected a finite number")
+        raise InputError(f"{text!r} is not {quantity}; expected a finite number")
     return value
 
 
 def parse_duration_s(text: str) -> float:
     """Return seconds from text such as ``200ms``, ``1.5s`` or ``2h``.
 
-    Raises
-    ------
-    InputError
-        When the text is not a number with a unit of time.
-
     Examples
     --------
     >>> parse_duration_s("200ms")
     0.2
     """
-    return _parse(text, _SECONDS, "a duration", None)
-
-
-def parse_bytes(text: str) -> float:
-    """Return bytes from text such as ``80GiB`` or ``40GB``.
-
-    Raises
-    ------
-    InputError
-        When the text is not a number with a unit of memory.
-
-    Examples
-    --------
-    >>> parse_bytes("2KiB")
-    2048.0
-    """
-    return _parse(text, _BYTES, "an amount of memory", None)
+    return _parse(text, _SECONDS, "a duration")
 
 
 def parse_usd_per_h(text: str) -> float:
@@ -69,21 +43,21 @@ def parse_usd_per_h(text: str) -> float:
     Raises
     ------
     InputError
-        When the text is not a price, or is negative.
+        When the price is negative.
 
     Examples
     --------
     >>> parse_usd_per_h("$2.49/h")
     2.49
     """
-    price = _parse(text, {"/h": 1.0, "": 1.0}, "a price per hour", "")
+    price = _parse(text, {"/h": 1.0, "": 1.0}, "a price per hour")
     if price < 0:
         raise InputError(f"{text!r} is negative; expected a price >= 0")
     return price
 
 
 def format_duration(seconds: float) -> str:
-    """Return seconds in the unit a reader expects.
+    """Return seconds in the unit of their magnitude.
 
     Examples
     --------
@@ -116,7 +90,7 @@ def format_bytes(count: float) -> str:
 
 
 def format_usd(amount: float) -> str:
-    """Return dollars with cents where they matter.
+    """Return dollars, with cents below $1,000.
 
     Examples
     --------

@@ -81,7 +81,7 @@ def test_kv_blocks_by_hand():
         ("V100", 2048, 256),
     ],
 )
-def test_limits_are_those_that_vllm_chooses_for_the_gpu(name, tokens, seqs):
+def test_default_settings_are_those_that_vllm_chooses_for_the_gpu(name, tokens, seqs):
     # vLLM 0.32, engine arguments: defaults of the API server by device memory.
     engine = default_engine_settings(gpu(name))
 
@@ -156,7 +156,7 @@ def test_an_llm_that_does_not_fit_is_refused_with_its_numbers():
         ("Phi-4", "H100", 4, "10 KV heads; TP 4"),
     ],
 )
-def test_a_degree_that_cannot_be_is_one_more_way_not_to_fit(model, name, tp, reason):
+def test_a_tp_degree_that_cannot_split_the_llm_does_not_fit(model, name, tp, reason):
     with pytest.raises(DoesNotFitError, match=reason) as refusal:
         replica(llm(model), gpu(name), tp)
 
@@ -173,7 +173,7 @@ def test_a_degree_that_cannot_be_is_one_more_way_not_to_fit(model, name, tp, rea
         {"kv_dtype": "int2"},
     ],
 )
-def test_a_wrong_argument_is_not_a_matter_of_fit(wrong):
+def test_a_wrong_argument_is_an_input_error_and_not_a_misfit(wrong):
     with pytest.raises(InputError) as refusal:
         replica(llm("Llama-3.1-8B"), gpu("H100"), **wrong)
 
@@ -227,6 +227,6 @@ def test_a_deployment_without_gpus_is_refused(field, value):
         ("kv_blocks", 1),
     ],
 )
-def test_limits_that_hold_nothing_are_refused(field, value):
+def test_settings_with_which_no_request_can_run_are_refused(field, value):
     with pytest.raises(InputError, match=field):
         replace(EngineSettings(), **{field: value})

@@ -1,4 +1,4 @@
-"""Look GPUs and their prices up by name."""
+"""GPUs and their prices by name."""
 
 import csv
 import difflib
@@ -52,7 +52,7 @@ _ALIASES = {
     "rtxpro6000blackwellserveredition": "RTX-PRO-6000",
     "rtxpro6000blackwellworkstationedition": "RTX-PRO-6000",
 }
-"""Names without case and punctuation; a bare chip is its usual data-center form."""
+"""Squeezed names; a bare chip means its usual data-center form."""
 
 
 @cache
@@ -93,17 +93,17 @@ def gpu_names() -> tuple[str, ...]:
 
 
 def gpu(name: str) -> Gpu:
-    """Return a GPU of the catalog; case and punctuation do not matter.
+    """Return a GPU of the catalog; case and punctuation are ignored.
 
     Parameters
     ----------
     name
-        ``H100-SXM``, ``h100_sxm``, ``H100`` or what nvidia-smi prints.
+        ``H100-SXM``, ``h100_sxm``, ``H100`` or the name that nvidia-smi prints.
 
     Raises
     ------
     InputError
-        When there is none; the nearest names are offered.
+        When it is unknown; the message lists the nearest names.
 
     Examples
     --------
@@ -111,12 +111,12 @@ def gpu(name: str) -> Gpu:
     ('H100-SXM', 'A100-80GB-SXM')
     """
     known = {_squeeze(full): full for full in _gpus()} | _ALIASES
-    found = known.get(_squeeze(name))
-    if found is None:
-        near = difflib.get_close_matches(_squeeze(name), known, n=8, cutoff=0.5)
-        names = list(dict.fromkeys(known[key] for key in near))[:3] or gpu_names()
+    key = _squeeze(name)
+    if key not in known:
+        near = difflib.get_close_matches(key, known, n=8, cutoff=0.5)
+        names = list(dict.fromkeys(known[match] for match in near))[:3] or gpu_names()
         raise InputError(f"unknown GPU {name!r}; did you mean {', '.join(names)}?")
-    return _gpus()[found]
+    return _gpus()[known[key]]
 
 
 def parse_price_overrides(texts: Iterable[str]) -> dict[str, float]:
@@ -125,7 +125,7 @@ def parse_price_overrides(texts: Iterable[str]) -> dict[str, float]:
     Raises
     ------
     InputError
-        When a text is malformed, or names an unknown GPU or one twice.
+        When a text is malformed or repeats a GPU.
 
     Examples
     --------
@@ -152,31 +152,25 @@ def price(
     provider: str | None = None,
     today: date | None = None,
 ) -> Price | None:
-    """Return what one GPU costs for an hour; None when nobody says.
+    """Return the price of a GPU hour; None when there is no quote.
 
-    An override goes before the user's file, and that before the catalog. In a
-    file several quotes for one GPU are decided by :func:`middle_quote`. A price
-    that is old, undated or a guess is warned of.
+    Overrides go before the user's file, and that before the catalog. Of several
+    quotes in a file, :func:`middle_quote` chooses.
 
     Parameters
     ----------
     name
-        GPU, as :func:`gpu` takes it.
+        GPU; see :func:`gpu`.
     overrides
-        Dollars per GPU hour by GPU. [$/h]
+        Price by GPU. [$/h]
     prices_file
-        The user's own quotes, CSV or YAML.
+        The user's quotes, CSV or YAML.
     kind
         "on-demand", "spot", "reserved", "reserved-1y" or "reserved-3y".
     provider
         Only quotes of this provider.
     today
-        Day that ages are counted to; the current day by default.
-
-    Raises
-    ------
-    InputError
-        When a name, price or file is wrong.
+        Day on which the age of a price is computed (default: the current day).
 
     Warns
     -----
@@ -202,10 +196,10 @@ def price(
         if path == prices_file and len(quotes) == 1:
             rule = "given in the user's prices file"
         weakness = quote.weakness(today or date.today())
-        asked = " ".join(x for x in (quote.provider, quote.sku) if x)
+        offer = " ".join(x for x in (quote.provider, quote.sku) if x)
         if weakness and not (path == prices_file and not quote.as_of):
             warnings.warn(
-                f"the price of {full}, ${quote.usd_per_gpu_h:.2f}/h ({asked}): "
+                f"the price of {full}, ${quote.usd_per_gpu_h:.2f}/h ({offer}): "
                 f"{weakness}; give your own with --price {full}=DOLLARS",
                 PriceWarning,
                 stacklevel=2,
@@ -213,7 +207,7 @@ def price(
         notes = (rule, quote.note if quote.note != "list" else "", weakness)
         return Price(
             usd_per_gpu_h=quote.usd_per_gpu_h,
-            source=f"{asked}: {quote.source}" if asked else quote.source,
+            source=f"{offer}: {quote.source}" if offer else quote.source,
             as_of=quote.as_of,
             note="; ".join(text for text in notes if text),
         )

@@ -1,10 +1,19 @@
-"""What a GPU is to a planner: memory, bandwidth, arithmetic and links."""
+"""GPU types: memory, bandwidth, arithmetic and links."""
 
 from dataclasses import dataclass
 
 from capplan.errors import InputError
 
 CONFIDENCES = ("high", "medium", "low")
+
+_POSITIVE = (
+    "memory_bytes",
+    "bandwidth_bytes_per_s",
+    "fp16_flops",
+    "bf16_flops",
+    "fp8_flops",
+    "tdp_w",
+)
 
 
 @dataclass(frozen=True)
@@ -16,30 +25,25 @@ class Gpu:
     name
         Chip, memory where it differs, and form factor: ``A100-80GB-SXM``.
     memory_bytes
-        Memory that the driver shows, not what the box says. [bytes]
+        Memory that the driver reports, below the nominal size. [bytes]
     bandwidth_bytes_per_s
         Memory bandwidth. [bytes/s]
     fp16_flops, bf16_flops, fp8_flops
-        Dense tensor-core rate (half of the rate advertised with sparsity); None
-        where the hardware has none, or no source gives it. [FLOP/s]
+        Dense tensor-core rate (half of the advertised rate with sparsity); None
+        where the hardware or the source has none. [FLOP/s]
     nvlink_bytes_per_s_per_direction
-        NVLink of one GPU in one direction (half of the usual advertised sum of
-        both); 0 where GPUs meet over PCIe only. [bytes/s]
+        NVLink of one GPU in one direction (half of the advertised sum); 0 for GPUs
+        connected by PCIe only. [bytes/s]
     max_gpus_per_node
-        Most GPUs joined in one node, hence the largest TP degree.
+        GPUs of the largest node, hence the largest TP degree.
     tdp_w
         Rated power. [W]
     source
-        Where the values come from.
+        Source of the values.
     confidence
         "high", "medium" or "low".
     note
-        What the sources disagree on; empty when nothing.
-
-    Raises
-    ------
-    InputError
-        When a value is not one that hardware can have.
+        What the sources disagree on; may be empty.
     """
 
     name: str
@@ -56,13 +60,10 @@ class Gpu:
     note: str = ""
 
     def __post_init__(self) -> None:
-        """Refuse what no hardware is."""
-        for name in ("memory_bytes", "bandwidth_bytes_per_s", "tdp_w"):
-            if not getattr(self, name) > 0:
-                raise InputError(f"GPU {self.name}: {name} must be more than 0")
-        for name in ("fp16_flops", "bf16_flops", "fp8_flops"):
-            rate = getattr(self, name)
-            if rate is not None and not rate > 0:
+        """Refuse values that no hardware has."""
+        for name in _POSITIVE:
+            value = getattr(self, name)
+            if not (value is None or value > 0):
                 raise InputError(f"GPU {self.name}: {name} must be more than 0")
         if self.nvlink_bytes_per_s_per_direction < 0:
             raise InputError(f"GPU {self.name}: NVLink bandwidth must be >= 0")

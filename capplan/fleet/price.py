@@ -1,4 +1,4 @@
-"""What a GPU costs for an hour, and who says so."""
+"""The price of a GPU hour and its source."""
 
 import math
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from capplan.errors import InputError
 
 @dataclass(frozen=True)
 class Price:
-    """What one GPU costs for an hour, and who says so.
+    """The price of a GPU hour and its source.
 
     Parameters
     ----------
@@ -17,14 +17,9 @@ class Price:
     source
         Provider and document, or "given by the user".
     as_of
-        Date of the price as the source gives it; empty when undated.
+        Date of the price as the source states it; empty when undated.
     note
-        What to know of it (old, a guess, how it was chosen); empty when nothing.
-
-    Raises
-    ------
-    InputError
-        When the price is negative or not a number.
+        How it was chosen, and whether it is old or a guess; may be empty.
     """
 
     usd_per_gpu_h: float
@@ -33,7 +28,7 @@ class Price:
     note: str = ""
 
     def __post_init__(self) -> None:
-        """Refuse a price that nobody can ask."""
+        """Refuse a negative price."""
         if not (math.isfinite(self.usd_per_gpu_h) and self.usd_per_gpu_h >= 0):
             raise InputError(
                 f"price is {self.usd_per_gpu_h} $/h ({self.source}); expected >= 0"

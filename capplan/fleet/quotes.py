@@ -1,4 +1,4 @@
-"""Price quotes: read a file of them, pick one by a stated rule, say what is weak."""
+"""Price quotes: read a file, choose the default price, tell what is unreliable."""
 
 import csv
 import io
@@ -12,19 +12,19 @@ from typing import Any
 from capplan.errors import InputError
 
 STALE_DAYS = 90
-"""An older price is warned of."""
+"""Older prices give a warning. [d]"""
 
 _NOT_LISTED = ("no sla", "superseded", "guess", "stale", "starting-at")
 
 
 @dataclass(frozen=True)
 class Quote:
-    """What one provider asks for one GPU.
+    """The price of one GPU at one provider.
 
     Parameters
     ----------
     gpu, provider, sku
-        What is offered, and by whom.
+        GPU type, provider, and the provider's name of the offer.
     kind
         "on-demand", "spot", "reserved", "reserved-1y" or "reserved-3y".
     usd_per_gpu_h
@@ -32,12 +32,7 @@ class Quote:
     as_of
         ``YYYY-MM-DD`` or ``YYYY-MM``; empty when undated.
     source, note
-        Where it was read, and what to know of it.
-
-    Raises
-    ------
-    InputError
-        When the price or the date is not one.
+        Document, and remarks such as "guess" or "no SLA".
     """
 
     gpu: str
@@ -50,14 +45,14 @@ class Quote:
     note: str = ""
 
     def __post_init__(self) -> None:
-        """Refuse a price or a date that is not one."""
+        """Refuse a negative price or a malformed date."""
         if not (math.isfinite(self.usd_per_gpu_h) and self.usd_per_gpu_h >= 0):
             raise InputError(f"usd_per_gpu_h is {self.usd_per_gpu_h}; expected >= 0")
         if self.as_of:
             self.day()
 
     def day(self) -> date | None:
-        """Return the date; the first of the month where no day is given."""
+        """Return the date, or the first of its month; None when undated."""
         if not self.as_of:
             return None
         text = self.as_of if len(self.as_of) > 7 else f"{self.as_of}-01"
@@ -70,11 +65,11 @@ class Quote:
 
     @property
     def listed(self) -> bool:
-        """Whether it is an ordinary list price: no guess, no best-effort offer."""
+        """Whether it is a list price, not a guess or a best-effort offer."""
         return not any(word in self.note.lower() for word in _NOT_LISTED)
 
     def weakness(self, today: date) -> str:
-        """Return why the price should not be relied on; empty when it may be."""
+        """Return why the price is unreliable; empty when it is not."""
         day = self.day()
         if "guess" in self.note.lower():
             return "it is a guess"
@@ -89,21 +84,20 @@ class Quote:
 def read_quotes(path: Path, canonical: Callable[[str], str]) -> list[Quote]:
     """Return the quotes of a CSV, or of a YAML mapping of GPU to price.
 
-    A CSV has the columns ``gpu`` and ``usd_per_gpu_h`` and may have the others of
-    :class:`Quote`. A YAML file maps a GPU to dollars per hour, or to a mapping
-    with the same names.
+    A CSV has the columns ``gpu``, ``usd_per_gpu_h`` and optionally the others of
+    :class:`Quote`. A YAML maps a GPU to its price, or to a mapping of those names.
 
     Parameters
     ----------
     path
         ``.csv``, ``.yaml`` or ``.yml``.
     canonical
-        Turns a GPU's name into the catalog's.
+        Returns the catalog's name of a GPU.
 
     Raises
     ------
     InputError
-        When the file cannot be read or a row is malformed; it names the line.
+        When the file cannot be read or a row is malformed; the message names it.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -156,12 +150,12 @@ def _quote(
         value = row.get(column)
         return otherwise if value in (None, "") else str(value).strip()
 
-    given = text("usd_per_gpu_h")
+    price = text("usd_per_gpu_h")
     try:
-        usd_per_gpu_h = float(given)
+        usd_per_gpu_h = float(price)
     except ValueError:
         raise InputError(
-            f"usd_per_gpu_h is {given!r}; expected a number of dollars"
+            f"usd_per_gpu_h is {price!r}; expected a number of dollars"
         ) from None
     return Quote(
         gpu=canonical(text("gpu")),
@@ -176,13 +170,12 @@ def _quote(
 
 
 def middle_quote(quotes: list[Quote]) -> tuple[Quote, str] | None:
-    """Return the default among quotes of one GPU and kind, and how it was chosen.
+    """Return the default of quotes for one GPU and kind, and how it was chosen.
 
-    Each provider counts once, with its newest listed quote (the cheapest of
-    those of one day); of the providers' quotes in order of price the one in the
-    middle is taken, the lower of two. So the default is always a price that somebody
-    asks. Undated quotes count only when no dated one exists, guesses and
-    best-effort offers only when nothing else exists.
+    It is the median (the lower of two) over the providers, each with its newest
+    listed quote (the cheapest of one day), and so always an actual price. Undated
+    quotes are used only without dated ones, guesses and best-effort offers only
+    without any others.
     """
     for keep in (
         lambda quote: quote.listed and quote.as_of,

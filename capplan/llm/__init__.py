@@ -1,1 +1,1 @@
-"""What is served: architectures, their weights and their KV bytes per token."""
+"""LLM architectures: weights, KV bytes per token and arithmetic."""

@@ -1,4 +1,4 @@
-"""What an LLM weighs and what a token of its context takes, from its shapes."""
+"""Weights, KV bytes and arithmetic of an LLM from its shapes."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -16,10 +16,10 @@ _COUNTS = ("layers", "hidden", "heads", "kv_heads", "head_dim", "vocab")
 
 
 class _Part(NamedTuple):
-    """Parameters of one kind on one GPU."""
+    """Parameters on one GPU by how they are quantized."""
 
-    matrix: float  # quantized when the checkpoint is
-    expert: float  # quantized, and the only part that mxfp4 quantizes
+    matrix: float  # quantized, but not by mxfp4
+    expert: float  # quantized
     plain: float  # always 16 bits
 
 
@@ -41,47 +41,42 @@ class Architecture:
     tied_embeddings
         Whether input and output share one embedding.
     max_positions
-        Longest context the model is made for. [tokens]
+        Longest context of the model. [tokens]
     experts, experts_per_token, expert_ffn
-        Routed experts of a layer, those a token uses, and their inner width; 0
-        experts for a dense model.
+        Routed experts of a layer (0: dense model), experts per token, their inner
+        width.
     shared_ffn
-        Inner width, all together, of the experts that every token uses.
+        Summed inner width of the shared experts.
     dense_layers
-        Layers that have no experts although the others do.
+        Layers without experts in a model with experts.
     kv_lora_rank, q_lora_rank, rope_head_dim, value_head_dim
         Multi-head latent attention (DeepSeek): width of the compressed KV and
-        query, of the rotary part of a key and of a value; ``head_dim`` is then
-        the width of a query's part without rotation. A ``kv_lora_rank`` of 0
-        means ordinary attention.
+        query, of the rotary part of a key, and of a value; ``head_dim`` is then the
+        width of a query without its rotary part. ``kv_lora_rank`` is 0 for ordinary
+        attention.
     learned_positions
         Rows of a learned position embedding. [tokens]
     qkv_bias, out_bias, ffn_bias, expert_bias, router_bias
-        Which matrices have biases.
+        Matrices with biases.
     head_norm
         Whether queries and keys are normalized per head.
     norms_per_layer, norm_width_factor
-        Norms of a layer, and 2 for norms with a bias.
+        Norms of a layer; factor 2 for norms with a bias.
     sinks
         Whether each head has a learned sink.
     sliding_window, sliding_layers
-        Window and number of the layers that look back no further; noted, and
-        their KV is counted in full. [tokens]
+        Window and number of layers with sliding-window attention; their KV is
+        counted in full. [tokens]
     weight_dtype
-        How the published checkpoint holds its weights.
+        Dtype of the weights in the published checkpoint.
     source
-        Where the shapes come from.
-
-    Raises
-    ------
-    InputError
-        When the shapes do not make a transformer.
+        Source of the shapes.
 
     Notes
     -----
     Sharding follows vLLM's layers: matrices are split over the GPUs of a replica;
-    norms, routers and the down-projections of latent attention are on each; KV heads
-    fewer than GPUs are copied.
+    norms, routers and down-projections of latent attention are replicated, and so
+    are KV heads when there are fewer than GPUs.
     """
 
     name: str
@@ -120,7 +115,7 @@ class Architecture:
     source: str = ""
 
     def __post_init__(self) -> None:
-        """Refuse shapes that are not a transformer's."""
+        """Refuse shapes that do not make a transformer."""
         for name in _COUNTS:
             if getattr(self, name) < 1:
                 raise InputError(
@@ -149,18 +144,12 @@ class Architecture:
 
     @property
     def attention_width(self) -> int:
-        """Width of what attention hands to its output projection."""
+        """Width of the input to the output projection of attention."""
         value = self.value_head_dim if self.is_mla else self.head_dim
         return self.heads * value
 
     def check_tp(self, tp: int) -> None:
-        """Refuse a TP degree that the heads do not divide by.
-
-        Raises
-        ------
-        InputError
-            When they do not.
-        """
+        """Refuse a TP degree that does not divide the heads."""
         if tp < 1:
             raise InputError(f"TP is {tp}; expected >= 1")
         if self.heads % tp:
@@ -175,7 +164,7 @@ class Architecture:
             )
 
     def kv_heads_per_gpu(self, tp: int) -> int:
-        """Return KV heads on each GPU; copied where there are fewer than GPUs."""
+        """Return KV heads on each GPU; replicated when there are fewer than GPUs."""
         return max(1, self.kv_heads // tp)
 
     def _attention(self, tp: int) -> _Part:
@@ -206,7 +195,7 @@ class Architecture:
         return (ups + 1) * inner * self.hidden, biases
 
     def _layers(self, tp: int, experts: int) -> _Part:
-        """Return all layers with so many of the routed experts counted."""
+        """Return the parameters of all layers with this number of routed experts."""
         attention = self._attention(tp)
         norms = self.norms_per_layer * self.hidden * self.norm_width_factor
         dense_layers = self.dense_layers if self.experts else self.layers
@@ -237,10 +226,10 @@ class Architecture:
 
     @property
     def active_parameter_count(self) -> int:
-        """Return the parameters that one token multiplies with.
+        """Return the parameters that are multiplied with each token.
 
-        The output embedding is, the look-up of the input embedding is not;
-        of the routed experts only those that the token uses.
+        They include the output embedding and the experts of the token, not the
+        look-up of the input embedding.
         """
         layers = self._layers(1, self.experts_per_token)
         return round(sum(layers) + self.vocab * self.hidden)
@@ -253,13 +242,8 @@ class Architecture:
         tp
             GPUs of the replica.
         dtype
-            "bf16", "fp16", "fp8", "int4" or "mxfp4"; the checkpoint's by default.
-            Embeddings, norms, biases and routers stay in 16 bits.
-
-        Raises
-        ------
-        InputError
-            When the dtype is unknown, or TP does not divide the heads.
+            One of ``QUANTIZED_BYTES`` (default: the checkpoint's). Embeddings, norms,
+            biases and routers stay in 16 bits.
         """
         self.check_tp(tp)
         dtype = check_weight_dtype(dtype or self.weight_dtype)
@@ -272,19 +256,13 @@ class Architecture:
         )
 
     def weight_bytes(self, tp: int = 1, dtype: str | None = None) -> int:
-        """Return the weights of a whole replica, copies counted. [bytes]"""
+        """Return the weights of a replica, replicated parts included. [bytes]"""
         return tp * self.weight_bytes_per_gpu(tp, dtype)
 
     def kv_bytes_per_token_per_gpu(self, tp: int = 1, kv_dtype: str = "bf16") -> int:
-        """Return what one token of context takes on each GPU. [bytes]
+        """Return the KV of one token of context on each GPU. [bytes]
 
-        Layers with a sliding window are counted in full. Compressed KV (MLA) is on
-        each GPU.
-
-        Raises
-        ------
-        InputError
-            When the dtype is unknown, or TP does not divide the heads.
+        Sliding-window layers count in full; compressed KV (MLA) is replicated.
         """
         self.check_tp(tp)
         element_bytes = KV_BYTES[check_kv_dtype(kv_dtype)]
@@ -295,14 +273,14 @@ class Architecture:
         return self.layers * width * element_bytes
 
     def kv_bytes_per_token(self, kv_dtype: str = "bf16") -> int:
-        """Return what one token of context takes without copies. [bytes]"""
+        """Return the KV of one token of context without replication. [bytes]"""
         return self.kv_bytes_per_token_per_gpu(1, kv_dtype)
 
     def flops_per_token(self, context_tokens: float = 0.0) -> float:
-        """Return the arithmetic of one token that attends to a context. [FLOP]
+        """Return the arithmetic of one token with this context. [FLOP]
 
-        Two per parameter used, and for each earlier token a product with its key
-        and one with its value.
+        Two per active parameter, and for each token of context one product with its
+        key and one with its value.
         """
         key = self.head_dim + (self.rope_head_dim if self.is_mla else 0)
         value = self.value_head_dim if self.is_mla else self.head_dim

@@ -1,4 +1,4 @@
-"""Look an LLM up by name, or read it from a local ``config.json``."""
+"""LLMs by name, or from a local ``config.json``."""
 
 import difflib
 import json
@@ -50,19 +50,19 @@ def llm_names() -> tuple[str, ...]:
 
 
 def llm(name_or_path: str | Path) -> Architecture:
-    """Return an LLM of the catalog, or the one in a local folder.
+    """Return an LLM of the catalog, or of a local folder.
 
     Parameters
     ----------
     name_or_path
         ``Llama-3.1-8B``, a Hugging Face name such as
-        ``meta-llama/Llama-3.1-8B-Instruct``, any of them with ``-FP8``, ``-INT8`` or
-        ``-AWQ`` behind it, or the path of a ``config.json`` or of its folder.
+        ``meta-llama/Llama-3.1-8B-Instruct``, either with a suffix such as ``-FP8``,
+        ``-INT8`` or ``-AWQ``, or the path of a ``config.json`` or of its folder.
 
     Raises
     ------
     InputError
-        When there is none; the nearest names are offered.
+        When it is unknown; the message lists the nearest names.
 
     Examples
     --------
@@ -85,17 +85,17 @@ def llm(name_or_path: str | Path) -> Architecture:
             f"unknown LLM {name!r}; did you mean {', '.join(names)}? "
             "The path of a config.json does as well"
         )
-    found = from_config(_configs()[full], full, f"catalog entry {full}")
-    if dtype is None or dtype == found.weight_dtype:
-        return found
-    return replace(found, name=f"{full}-{dtype.upper()}", weight_dtype=dtype)
+    architecture = from_config(_configs()[full], full, f"catalog entry {full}")
+    if dtype is None or dtype == architecture.weight_dtype:
+        return architecture
+    return replace(architecture, name=f"{full}-{dtype.upper()}", weight_dtype=dtype)
 
 
 def twins(architecture: Architecture) -> tuple[str, ...]:
-    """Return the other LLMs of the catalog with the same shapes and weights' dtype.
+    """Return the other LLMs of the catalog with the same shapes and weight dtype.
 
-    They take the same memory and, on the same engine, the same time, however they
-    were trained and however long their context may be.
+    They take the same memory and, on the same engine, the same time; their longest
+    context may differ.
 
     Examples
     --------

@@ -1,9 +1,8 @@
-"""How many bytes a number takes in the weights and in the KV cache."""
+"""Bytes of a number in the weights and in the KV cache."""
+
+from collections.abc import Mapping
 
 from capplan.errors import InputError
-
-WEIGHT_DTYPES = ("bf16", "fp16", "fp8", "int8", "int4", "mxfp4")
-"""``mxfp4`` holds the experts in 4 bits with a scale for each 32, as gpt-oss."""
 
 KV_BYTES = {"bf16": 2, "fp16": 2, "fp8": 1}
 """Bytes of one number in the KV cache. [bytes]"""
@@ -18,7 +17,7 @@ QUANTIZED_BYTES = {
     # An 8-bit scale for each block of 32 (OCP Microscaling, section 5.3).
     "mxfp4": (4 + 8 / 32) / 8,
 }
-"""Bytes of one number in a matrix that is quantized. [bytes]"""
+"""Bytes of one number in a quantized matrix; mxfp4 has only experts. [bytes]"""
 
 _ENGINE_NAMES = {
     "bfloat16": "bf16",
@@ -27,39 +26,32 @@ _ENGINE_NAMES = {
     "fp8_e4m3": "fp8",
     "fp8_e5m2": "fp8",
 }
-"""What engines and profiles call them."""
+"""Names in engines and profiles."""
 
 UNQUANTIZED_BYTES = 2
 """Embeddings, norms, biases and routers stay in 16 bits. [bytes]"""
 
 
 def check_weight_dtype(dtype: str) -> str:
-    """Return ``dtype``, under its short name, when weights can have it.
+    """Return the short name of a dtype of weights.
 
-    Raises
-    ------
-    InputError
-        When they cannot; the message lists those there are.
+    Examples
+    --------
+    >>> check_weight_dtype("bfloat16")
+    'bf16'
     """
-    dtype = _ENGINE_NAMES.get(dtype, dtype)
-    if dtype not in QUANTIZED_BYTES:
-        raise InputError(
-            f"weight dtype {dtype!r} is unknown; expected {', '.join(WEIGHT_DTYPES)}"
-        )
-    return dtype
+    return _checked(dtype, "weight", QUANTIZED_BYTES)
 
 
 def check_kv_dtype(dtype: str) -> str:
-    """Return ``dtype``, under its short name, when the KV cache can have it.
+    """Return the short name of a dtype of the KV cache."""
+    return _checked(dtype, "KV", KV_BYTES)
 
-    Raises
-    ------
-    InputError
-        When it cannot; the message lists those there are.
-    """
+
+def _checked(dtype: str, of: str, known: Mapping[str, float]) -> str:
     dtype = _ENGINE_NAMES.get(dtype, dtype)
-    if dtype not in KV_BYTES:
+    if dtype not in known:
         raise InputError(
-            f"KV dtype {dtype!r} is unknown; expected {', '.join(KV_BYTES)}"
+            f"{of} dtype {dtype!r} is unknown; expected {', '.join(known)}"
         )
     return dtype

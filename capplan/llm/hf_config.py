@@ -1,4 +1,4 @@
-"""Read the shapes of an LLM from the ``config.json`` of its Hugging Face folder."""
+"""Read the shapes of an LLM from its Hugging Face ``config.json``."""
 
 import warnings
 from collections.abc import Mapping
@@ -24,18 +24,13 @@ def from_config(config: Mapping[str, Any], name: str, source: str) -> Architectu
     name
         Name of the model.
     source
-        Where the config lies, for messages and reports.
-
-    Raises
-    ------
-    InputError
-        When a field that the shapes need is missing or is not a whole number.
+        Path of the config, for messages and reports.
 
     Warns
     -----
     CapplanWarning
-        When the type of model is unknown and read as one like Llama, or when
-        only the text part of a model is read.
+        When the model type is unknown and read like Llama's, or only the text part
+        of a model is read.
     """
     if isinstance(config.get("text_config"), Mapping):
         warnings.warn(
@@ -97,10 +92,12 @@ class _Fields:
         return next((n for name in names if (n := self.whole(name, 0))), 0)
 
 
-def _llama_like(fields: _Fields) -> dict[str, Any]:
-    heads = fields.whole("num_attention_heads")
-    hidden = fields.whole("hidden_size")
-    tied_by_default = str(fields.get("model_type")).startswith("gemma")
+def _llama_like(
+    fields: _Fields, ffn: str = "intermediate_size", positions: int = 4096
+) -> dict[str, Any]:
+    heads, hidden = fields.whole("num_attention_heads"), fields.whole("hidden_size")
+    kind = str(fields.get("model_type"))
+    tied_by_default = kind == "opt" or kind.startswith("gemma")
     return {
         "layers": fields.whole("num_hidden_layers"),
         "hidden": hidden,
@@ -108,27 +105,17 @@ def _llama_like(fields: _Fields) -> dict[str, Any]:
         "kv_heads": fields.whole("num_key_value_heads", heads),
         "head_dim": fields.whole("head_dim", 0) or hidden // max(heads, 1),
         "vocab": fields.whole("vocab_size"),
-        "dense_ffn": fields.whole("intermediate_size"),
+        "dense_ffn": fields.whole(ffn),
         "tied_embeddings": fields.flag("tie_word_embeddings", tied_by_default),
-        "max_positions": fields.whole("max_position_embeddings", 4096),
+        "max_positions": fields.whole("max_position_embeddings", positions),
     }
 
 
 def _opt(fields: _Fields) -> dict[str, Any]:
-    heads, hidden = fields.whole("num_attention_heads"), fields.whole("hidden_size")
-    positions = fields.whole("max_position_embeddings", 2048)
-    return {
-        "layers": fields.whole("num_hidden_layers"),
-        "hidden": hidden,
-        "heads": heads,
-        "kv_heads": heads,
-        "head_dim": hidden // max(heads, 1),
-        "vocab": fields.whole("vocab_size"),
-        "dense_ffn": fields.whole("ffn_dim"),
+    shapes = _llama_like(fields, ffn="ffn_dim", positions=2048)
+    return shapes | {
         "gated": False,
-        "tied_embeddings": fields.flag("tie_word_embeddings", True),
-        "max_positions": positions,
-        "learned_positions": positions + 2,  # OPT keeps two rows for padding
+        "learned_positions": shapes["max_positions"] + 2,  # OPT has two padding rows
         "ffn_bias": True,
         "norm_width_factor": 2,
     }
@@ -216,9 +203,9 @@ def _weight_dtype(fields: _Fields) -> str:
     if method == "compressed-tensors" and isinstance(groups, Mapping) and groups:
         weights = next(iter(groups.values())).get("weights") or {}
         numbers = (weights.get("type"), weights.get("num_bits"))
-        found = {("float", 8): "fp8", ("int", 8): "int8", ("int", 4): "int4"}
-        if numbers in found:
-            return found[numbers]
+        dtypes = {("float", 8): "fp8", ("int", 8): "int8", ("int", 4): "int4"}
+        if numbers in dtypes:
+            return dtypes[numbers]
     raise InputError(
         f"{fields.source}: quantization {method!r} is not known; expected fp8, awq, "
         "gptq, mxfp4 or compressed-tensors with 8 or 4 bits"

@@ -1,4 +1,4 @@
-"""Where the memory of a GPU goes when an engine serves an LLM on it."""
+"""Memory of a GPU by use: weights, activations, runtime and KV cache."""
 
 import math
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ _GIB = 2**30
 
 @dataclass(frozen=True)
 class MemoryBudget:
-    """Where the memory of one GPU of a replica goes.
+    """Memory of one GPU of a replica by use.
 
     Parameters
     ----------
@@ -23,7 +23,7 @@ class MemoryBudget:
     weight_bytes
         Weights on this GPU. [bytes]
     activation_bytes
-        Peak of what an iteration computes with. [bytes]
+        Peak activations of an iteration. [bytes]
     runtime_bytes
         CUDA context, graphs and workspaces. [bytes]
     comm_bytes
@@ -31,12 +31,11 @@ class MemoryBudget:
 
     Notes
     -----
-    The last three are estimates. They follow the estimator of aiconfigurator-core
-    0.12 (Apache-2.0) for vLLM: activations of 2·tokens·width·max(5, 2 + 9/TP)
-    bytes, twice that with experts; 3.5 GiB for the runtime; 342 MiB (TP 2) or
-    392 MiB for communication. Below 80 GiB the runtime is taken in proportion to
-    memory: vLLM 0.19 left 1.24 GB to all three on an RTX 4090 (Llama-3.1-8B, 2,048
-    tokens; LLMServingSim's bench), this gives 1.29 GB.
+    The last three are estimated as aiconfigurator-core 0.12 (Apache-2.0) does for
+    vLLM: activations 2·tokens·width·max(5, 2 + 9/TP) bytes, twice that with experts;
+    runtime 3.5 GiB; all-reduce 342 MiB (TP 2) or 392 MiB. Below 80 GiB the runtime
+    is proportional to memory: on an RTX 4090 the three sum to 1.29 GB; vLLM 0.19
+    used 1.24 GB (Llama-3.1-8B, 2,048 tokens; LLMServingSim's bench).
     """
 
     memory_bytes: int
@@ -48,12 +47,12 @@ class MemoryBudget:
 
     @property
     def engine_bytes(self) -> int:
-        """Memory that the engine takes for everything. [bytes]"""
+        """Memory that the engine may use. [bytes]"""
         return math.floor(self.memory_bytes * self.utilization)
 
     @property
     def kv_bytes(self) -> int:
-        """Memory left for the KV cache; negative when the rest does not fit. [bytes]"""
+        """Memory left for KV; negative when the rest does not fit. [bytes]"""
         rest = self.weight_bytes + self.activation_bytes
         rest += self.runtime_bytes + self.comm_bytes
         return self.engine_bytes - rest
@@ -68,12 +67,12 @@ def memory_budget(
     gpu_memory_utilization: float = DEFAULT_UTILIZATION,
     weight_dtype: str | None = None,
 ) -> MemoryBudget:
-    """Return where the memory of each GPU of a replica goes.
+    """Return the memory of each GPU of a replica by use.
 
     Parameters
     ----------
     llm
-        What runs.
+        LLM served.
     memory_bytes
         Memory of each GPU. [bytes]
     tp
@@ -81,14 +80,14 @@ def memory_budget(
     max_num_batched_tokens
         Token budget of an iteration. [tokens]
     gpu_memory_utilization
-        Share of memory that the engine takes, in (0, 1].
+        Share of memory that the engine may use, in (0, 1].
     weight_dtype
-        The checkpoint's by default.
+        Dtype of the weights (default: the checkpoint's).
 
     Raises
     ------
     InputError
-        When the share is not one, or TP does not divide the heads.
+        When the share is out of range.
     """
     if not 0 < gpu_memory_utilization <= 1:
         raise InputError(

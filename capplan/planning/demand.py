@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from capplan.deployment import gpus_text
+from capplan.deployment import Deployment
 from capplan.errors import InputError
 from capplan.placement.demand_law import DemandLaw, fit_demand_law
 from capplan.planning.plan import plan
@@ -53,8 +53,8 @@ class Demand:
         """Replicas at each rate."""
         return tuple(row.replica_count or 0 for row in self.candidates)
 
-    def gpus_text_at(self, rate_per_s: float) -> str:
-        """Return the GPUs that the law extrapolates to a rate.
+    def deployment_at(self, rate_per_s: float) -> Deployment:
+        """Return the deployment that the law extrapolates to a rate.
 
         Raises
         ------
@@ -63,7 +63,7 @@ class Demand:
         """
         if self.law is None:
             raise InputError(self.no_law)
-        return gpus_text(self.law.workers(rate_per_s), self.tp)
+        return Deployment(self.gpu, self.tp, self.law.workers(rate_per_s))
 
 
 def demand(

@@ -18,7 +18,7 @@ LEVELS = np.concatenate([np.linspace(0, 0.99, 100), [0.995, 0.999, 1.0]])
 _SHARES = np.array(PERCENTILES) / 100
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Attainment:
     """Share of the counted requests that meet their SLO.
 

@@ -5,7 +5,6 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from capplan.deployment import gpus_text
 from capplan.placement.demand_law import DemandLaw, workers_interval
 from capplan.planning.demand import Demand
 from capplan.report.terminal import print_warnings
@@ -44,7 +43,7 @@ def print_demand(demand: Demand, out: Console) -> None:
         )
         for rate in demand.extrapolated_per_s:
             out.print(
-                f"{rate:g} requests/s, not simulated: {demand.gpus_text_at(rate)}"
+                f"{rate:g} requests/s, not simulated: {demand.deployment_at(rate)}"
                 f"; {_span(law, rate)}{_beyond(demand, rate)}",
                 soft_wrap=True,
             )
@@ -97,7 +96,7 @@ def _values(demand: Demand) -> dict[str, Any]:
                 "rate_per_s": rate,
                 "replica_count": law.workers(rate),
                 "replica_count_interval": workers_interval(law, rate),
-                "gpus": gpus_text(law.workers(rate), demand.tp),
+                "gpus": str(demand.deployment_at(rate)),
             }
             for rate in demand.extrapolated_per_s
             if law is not None

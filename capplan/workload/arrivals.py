@@ -1,7 +1,7 @@
-"""When requests arrive: processes for a trace without times, rates for one with.
+"""Arrival processes for traces without times; other rates for traces with times.
 
-A process is a function ``arrive(n, rate_per_s, parameters, rng)`` that returns
-the arrivals of n requests. Adding one is a function and a line in ``ARRIVALS``.
+A process is a function ``arrive(n, rate_per_s, parameters, rng)`` that returns the
+arrivals of n requests; to add one, write it and list it in ``ARRIVALS``.
 """
 
 from collections.abc import Callable, Mapping
@@ -14,7 +14,7 @@ from capplan.errors import InputError
 from capplan.workload.trace import Trace
 
 Parameters = Mapping[str, tuple[float, ...]]
-"""Values of each parameter; most have one."""
+"""Values of each parameter: one, or one per component of a sum."""
 
 
 class Arrivals(NamedTuple):
@@ -23,9 +23,9 @@ class Arrivals(NamedTuple):
     Parameters
     ----------
     arrive
-        Draws the arrivals.
+        Draws the arrivals. [s]
     needs
-        Names of its parameters, every one to be given and positive.
+        Names of its parameters; all are required and positive.
     """
 
     arrive: Callable[[int, float, Parameters, np.random.Generator], np.ndarray]
@@ -42,9 +42,9 @@ def poisson(
 def gamma(
     n: int, rate_per_s: float, parameters: Parameters, rng: np.random.Generator
 ) -> np.ndarray:
-    """Return arrivals with gamma gaps whose coefficient of variation is ``cv``. [s]
+    """Return arrivals with gamma gaps of coefficient of variation ``cv``. [s]
 
-    A gamma of shape k has cv 1/√k: 1 is Poisson, more is bursty, less is even.
+    Shape k gives cv = 1/√k: 1 is Poisson, above is bursty, below is regular.
     """
     shape = 1 / parameters["cv"][0] ** 2
     return np.cumsum(rng.gamma(shape, 1 / (shape * rate_per_s), n))
@@ -60,12 +60,11 @@ def constant(
 def cox(
     n: int, rate_per_s: float, parameters: Parameters, rng: np.random.Generator
 ) -> np.ndarray:
-    """Return Poisson arrivals whose rate drifts: a Cox process. [s]
+    """Return arrivals of a Cox process: Poisson with a random, varying rate. [s]
 
-    The logarithm of the rate is a sum of stationary Ornstein-Uhlenbeck
-    processes, one per pair of ``sigma`` (standard deviation) and ``tau_s``
-    (correlation time), held constant over a tenth of the shortest ``tau_s``.
-    The mean of the rate over all time is ``rate_per_s``.
+    The log rate is a sum of stationary Ornstein-Uhlenbeck processes, one per pair
+    of ``sigma`` (standard deviation) and ``tau_s`` (correlation time), piecewise
+    constant over a tenth of the shortest ``tau_s``. Its mean is ``rate_per_s``.
     """
     sigma = np.array(parameters["sigma"])
     tau_s = np.array(parameters["tau_s"])
@@ -80,6 +79,7 @@ def cox(
         steps = min(steps, 1_000_000)
         levels = _ornstein_uhlenbeck(level, sigma, decay, steps, rng)
         level = levels[-1]
+        # E[exp(X)] = exp(σ²/2) for a normal X, so this keeps the mean rate.
         log_rate = levels.sum(axis=1) - (sigma**2).sum() / 2
         count = rng.poisson(rate_per_s * step_s * np.exp(log_rate))
         begins_s = start_s + step_s * np.arange(steps)
@@ -96,7 +96,7 @@ ARRIVALS = {
     "constant": Arrivals(constant),
     "cox": Arrivals(cox, ("sigma", "tau_s")),
 }
-"""Name of a process to how its arrivals are drawn."""
+"""Arrival processes by name."""
 
 
 @dataclass(frozen=True)
@@ -108,19 +108,14 @@ class ArrivalProcess:
     name
         One of ``ARRIVALS``.
     parameters
-        What it needs; several values where it is a sum of parts.
-
-    Raises
-    ------
-    InputError
-        When the process or a parameter is unknown, missing or not positive.
+        Its parameters; several values each for a sum of components.
     """
 
     name: str = "poisson"
     parameters: Parameters = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Refuse a process that cannot be drawn from."""
+        """Refuse unknown processes and missing or non-positive parameters."""
         if self.name not in ARRIVALS:
             raise InputError(
                 f"unknown arrivals {self.name!r}; expected {', '.join(ARRIVALS)}"
@@ -143,7 +138,7 @@ class ArrivalProcess:
             )
 
     def __str__(self) -> str:
-        """Return the process as ``parse_arrivals`` reads it."""
+        """Return the text that ``parse_arrivals`` reads."""
         given = ",".join(
             f"{name}={'/'.join(f'{value:g}' for value in values)}"
             for name, values in self.parameters.items()
@@ -153,13 +148,7 @@ class ArrivalProcess:
     def arrivals_s(
         self, n: int, rate_per_s: float, rng: np.random.Generator
     ) -> np.ndarray:
-        """Return the arrivals of ``n`` requests from 0 on, shape (n,). [s]
-
-        Raises
-        ------
-        InputError
-            When the rate is not positive.
-        """
+        """Return the arrivals of ``n`` requests from time 0, shape (n,). [s]"""
         _check_rate(rate_per_s)
         return ARRIVALS[self.name].arrive(n, rate_per_s, self.parameters, rng)
 
@@ -205,18 +194,13 @@ def with_arrivals(
     Parameters
     ----------
     trace
-        Requests; arrivals of their own are replaced.
+        Requests; their own arrivals are replaced.
     rate_per_s
         Mean arrival rate. [requests/s]
     process
-        The process, or the text that names it.
+        Arrival process, or its text.
     rng
-        Source of the draws.
-
-    Raises
-    ------
-    InputError
-        When the rate is not positive or the process is unknown.
+        Random number generator.
     """
     if isinstance(process, str):
         process = parse_arrivals(process)
@@ -226,11 +210,9 @@ def with_arrivals(
 
 
 def rescale(trace: Trace, rate_per_s: float) -> Trace:
-    """Return the trace with its own arrivals, closer or farther apart.
+    """Return the trace with all gaps scaled so that its mean rate is ``rate_per_s``.
 
-    The first arrival stays; every gap is multiplied by the same number, so that
-    the mean rate is ``rate_per_s`` and the burstiness at the scale of a request
-    is kept.
+    The first arrival stays, and so does the coefficient of variation of the gaps.
 
     Raises
     ------

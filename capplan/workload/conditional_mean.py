@@ -1,10 +1,9 @@
-"""Mean answer length given the prompt length, and given that it is longer still.
+"""Mean output length given the prompt length and the tokens generated so far.
 
 Nie et al., "Aladdin: Joint Placement and Scaling for SLO-Aware LLM Serving",
-arXiv:2405.06856, section 2.3: the prediction of a new request is what past
-requests with a similar prompt had, which is unbiased, so that errors partly cancel
-in a batch; section 4.3: a request that has outrun its prediction is predicted
-again, here as the mean of those past answers that were longer still.
+arXiv:2405.06856. Section 2.3 predicts the mean output of past requests with a
+similar prompt: unbiased, so errors partly cancel in a batch. Section 4.3 predicts
+again when a request exceeds its prediction: here the mean of the longer outputs.
 """
 
 from dataclasses import dataclass
@@ -14,33 +13,29 @@ import numpy as np
 from capplan.workload.trace import Trace
 
 LEAST_REQUESTS = 100
-"""Past requests that a bin of prompt lengths holds at least."""
+"""Least past requests in a bin of prompt lengths."""
 
 MOST_BINS = 64
 
 
 @dataclass(frozen=True, eq=False)
 class ConditionalMean:
-    """Past answers, sorted, in bins of prompt length.
+    """Past output lengths in bins of prompt length.
 
     Parameters
     ----------
     upper_prompt_tokens
-        Longest prompt of each bin but the last, rising, shape (bins - 1,).
-    answers_tokens
-        Answers of each bin, sorted, one array per bin. [tokens]
+        Longest prompt of each bin but the last, rising, shape (bins - 1,). [tokens]
+    outputs_tokens
+        Sorted output lengths, one array per bin. [tokens]
     """
 
     upper_prompt_tokens: np.ndarray
-    answers_tokens: tuple[np.ndarray, ...]
+    outputs_tokens: tuple[np.ndarray, ...]
 
     @classmethod
     def fit(cls, past: Trace) -> "ConditionalMean":
-        """Return the bins of past requests.
-
-        Bins hold about as many requests each; prompts of the same length share
-        a bin.
-        """
+        """Return bins of about equally many requests; equal prompts share a bin."""
         bins = int(np.clip(len(past) // LEAST_REQUESTS, 1, MOST_BINS))
         shares = np.arange(1, bins) / bins
         upper = np.unique(
@@ -48,64 +43,51 @@ class ConditionalMean:
         )
         upper = upper[upper < past.prompt_tokens.max()]
         bin_of = np.searchsorted(upper, past.prompt_tokens)
-        answers = tuple(
+        outputs = tuple(
             np.sort(past.output_tokens[bin_of == index])
             for index in range(len(upper) + 1)
         )
-        return cls(upper, answers)
+        return cls(upper, outputs)
 
     def predict(self, prompt_tokens: np.ndarray) -> np.ndarray:
-        """Return the mean answer to prompts of these lengths, shape (n,). [tokens]"""
-        means = np.array([answers.mean() for answers in self.answers_tokens])
+        """Return the mean output for prompts of these lengths, shape (n,). [tokens]"""
+        means = np.array([outputs.mean() for outputs in self.outputs_tokens])
         return means[np.searchsorted(self.upper_prompt_tokens, prompt_tokens)]
 
     def predict_longer(
         self, prompt_tokens: np.ndarray, generated_tokens: np.ndarray
     ) -> np.ndarray:
-        """Return the mean of answers longer than what was generated already.
+        """Return the mean of outputs longer than generated so far, shape (n,). [tokens]
 
-        Parameters
-        ----------
-        prompt_tokens
-            Prompt of each running request, shape (n,). [tokens]
-        generated_tokens
-            What each has generated, shape (n,). [tokens]
-
-        Returns
-        -------
-        ndarray
-            Expected length of the whole answer, always more than generated; one
-            token more where no past answer was longer, shape (n,). [tokens]
+        Where no past output was longer it is one token more than generated.
         """
         prompt_tokens = np.asarray(prompt_tokens)
         generated_tokens = np.asarray(generated_tokens)
         expected = generated_tokens + 1.0
         bin_of = np.searchsorted(self.upper_prompt_tokens, prompt_tokens)
         for index in np.unique(bin_of):
-            answers = self.answers_tokens[index]
-            # Sums of the answers from each rank on.
-            tails = np.append(np.cumsum(answers[::-1])[::-1], 0)
-            mine = np.flatnonzero(bin_of == index)
-            rank = np.searchsorted(answers, generated_tokens[mine], "right")
-            longer = rank < len(answers)
-            rows, rank = mine[longer], rank[longer]
-            expected[rows] = tails[rank] / (len(answers) - rank)
+            outputs = self.outputs_tokens[index]
+            sums_from = np.cumsum(outputs[::-1])[::-1]  # from each rank to the longest
+            rows = np.flatnonzero(bin_of == index)
+            rank = np.searchsorted(outputs, generated_tokens[rows], "right")
+            rows, rank = rows[rank < len(outputs)], rank[rank < len(outputs)]
+            expected[rows] = sums_from[rank] / (len(outputs) - rank)
         return expected
 
 
 def conditional_mean_given_longer(
     past: Trace, prompt_tokens: np.ndarray, generated_tokens: np.ndarray
 ) -> np.ndarray:
-    """Return the answer to expect once the prediction has been outrun, shape (n,).
+    """Return the expected output of requests that exceed their prediction. [tokens]
 
     Parameters
     ----------
     past
-        Requests whose answers are known.
+        Requests with known outputs.
     prompt_tokens
         Prompt of each running request, shape (n,). [tokens]
     generated_tokens
-        What each has generated, shape (n,). [tokens]
+        Tokens that each has generated, shape (n,). [tokens]
 
     Examples
     --------

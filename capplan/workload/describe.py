@@ -1,4 +1,4 @@
-"""Sum a trace up in the few numbers that a report shows."""
+"""Summary statistics of a trace."""
 
 from dataclasses import dataclass
 
@@ -12,19 +12,7 @@ _LEAST_WINDOWS = 10
 
 @dataclass(frozen=True)
 class TokenSummary:
-    """How long prompts or answers are.
-
-    Parameters
-    ----------
-    mean
-        Mean. [tokens]
-    p10, p50, p90, p99
-        Quantiles. [tokens]
-    most
-        Largest. [tokens]
-    total
-        Sum over the trace. [tokens]
-    """
+    """Mean, quantiles, largest and sum of a column of lengths. [tokens]"""
 
     mean: float
     p10: float
@@ -37,7 +25,7 @@ class TokenSummary:
 
 @dataclass(frozen=True)
 class TraceSummary:
-    """A trace in the numbers that a report shows.
+    """Summary statistics of a trace.
 
     Parameters
     ----------
@@ -52,20 +40,16 @@ class TraceSummary:
     peak_rate_per_s
         Rate in the busiest minute, or in the busiest tenth of a trace shorter than
         ten minutes; NaN without times. [requests/s]
-    prompt_tokens
-        Lengths of the prompts.
-    output_tokens
-        Lengths of the answers.
+    prompt_tokens, output_tokens
+        Lengths of prompts and outputs.
     burstiness_1s, burstiness_60s
-        Variance ÷ mean of the requests counted in windows of 1 s and 60 s: 1 for
-        Poisson arrivals, more for bursts, less for a metronome; NaN when the
-        trace has fewer than ten such windows.
+        See :func:`burstiness`, with windows of 1 s and 60 s.
     class_counts
         Requests of each class.
     shared_prefix_share
-        Share of all prompt tokens that are the prefix of a group.
+        Share of prompt tokens in the shared prefix of a group.
     notes
-        What was mended or estimated on the way in.
+        What was corrected or estimated while reading.
     """
 
     source: str
@@ -99,8 +83,8 @@ def describe_trace(trace: Trace) -> TraceSummary:
         duration_s=trace.duration_s,
         rate_per_s=trace.rate_per_s,
         peak_rate_per_s=_peak_rate_per_s(trace),
-        prompt_tokens=_summed_up(trace.prompt_tokens),
-        output_tokens=_summed_up(trace.output_tokens),
+        prompt_tokens=_summary(trace.prompt_tokens),
+        output_tokens=_summary(trace.output_tokens),
         burstiness_1s=burstiness(trace, 1.0),
         burstiness_60s=burstiness(trace, 60.0),
         class_counts=dict(zip(trace.class_names, by_class.tolist(), strict=True)),
@@ -110,38 +94,18 @@ def describe_trace(trace: Trace) -> TraceSummary:
 
 
 def burstiness(trace: Trace, window_s: float) -> float:
-    """Return variance ÷ mean of the requests counted in whole windows.
+    """Return variance ÷ mean of the arrivals counted in windows of ``window_s``.
 
-    Parameters
-    ----------
-    trace
-        The requests.
-    window_s
-        Width of a window. [s]
-
-    Returns
-    -------
-    float
-        The index of dispersion of counts; NaN with fewer than ten windows.
-
-    References
-    ----------
-    Cox and Lewis, "The Statistical Analysis of Series of Events" (1966),
-    section 4.5: the index of dispersion, 1 for a Poisson process.
+    The index of dispersion (Cox and Lewis, "The Statistical Analysis of Series of
+    Events", 1966, section 4.5): 1 for Poisson arrivals, more for bursts, less for
+    regular arrivals; NaN with fewer than ten windows.
     """
-    counts = _counts(trace, window_s)
-    if len(counts) < _LEAST_WINDOWS:
-        return float("nan")
-    return float(counts.var(ddof=1) / counts.mean())
-
-
-def _counts(trace: Trace, window_s: float) -> np.ndarray:
-    """Return the requests in each whole window from the first arrival on."""
-    if trace.arrival_s is None or not trace.duration_s > 0:
-        return np.zeros(0, np.int64)
     windows = int(trace.duration_s // window_s)
+    if trace.arrival_s is None or windows < _LEAST_WINDOWS:
+        return float("nan")
     edges_s = trace.arrival_s[0] + window_s * np.arange(windows + 1)
-    return np.diff(np.searchsorted(trace.arrival_s, edges_s))
+    counts = np.diff(np.searchsorted(trace.arrival_s, edges_s))
+    return float(counts.var(ddof=1) / counts.mean())
 
 
 def _peak_rate_per_s(trace: Trace) -> float:
@@ -152,7 +116,7 @@ def _peak_rate_per_s(trace: Trace) -> float:
     return float((reached - np.arange(len(trace))).max() / window_s)
 
 
-def _summed_up(tokens: np.ndarray) -> TokenSummary:
+def _summary(tokens: np.ndarray) -> TokenSummary:
     p10, p50, p90, p99 = (float(value) for value in np.quantile(tokens, _SHARES))
     mean, total = float(tokens.mean()), int(tokens.sum())
     return TokenSummary(mean, p10, p50, p90, p99, int(tokens.max()), total)

@@ -1,8 +1,8 @@
-"""How long prompts and answers are: distributions to draw token counts from.
+"""Distributions of prompt and output lengths.
 
-A distribution is written ``1024`` (all alike), ``uniform(low=10,high=20)``,
-``lognormal(median=600,sigma=1)`` or ``exponential(mean=200)``. Adding one is a
-function and a line in ``LENGTHS``.
+Written ``1024`` (fixed), ``uniform(low=10,high=20)``,
+``lognormal(median=600,sigma=1)`` or ``exponential(mean=200)``; to add one, write its
+function and list it in ``LENGTHS``.
 """
 
 import math
@@ -20,14 +20,14 @@ _CALL = re.compile(r"^\s*([a-z]+)\s*\((.*)\)\s*$")
 
 
 class Family(NamedTuple):
-    """A family of distributions over token counts.
+    """A family of length distributions.
 
     Parameters
     ----------
     draw
-        Returns n lengths, before rounding.
+        Draws n lengths, before rounding. [tokens]
     needs
-        Names of its parameters, every one to be given.
+        Names of its parameters; all are required.
     """
 
     draw: Callable[[Mapping[str, float], int, np.random.Generator], np.ndarray]
@@ -37,21 +37,21 @@ class Family(NamedTuple):
 def fixed(
     parameters: Mapping[str, float], n: int, rng: np.random.Generator
 ) -> np.ndarray:
-    """Return the same length n times. [tokens]"""
+    """Return n equal lengths. [tokens]"""
     return np.full(n, parameters["tokens"])
 
 
 def uniform(
     parameters: Mapping[str, float], n: int, rng: np.random.Generator
 ) -> np.ndarray:
-    """Return whole numbers from low to high, each as likely. [tokens]"""
+    """Return whole numbers from low to high, all equally likely. [tokens]"""
     return rng.integers(int(parameters["low"]), int(parameters["high"]) + 1, n)
 
 
 def lognormal(
     parameters: Mapping[str, float], n: int, rng: np.random.Generator
 ) -> np.ndarray:
-    """Return lengths whose logarithm is normal with deviation sigma. [tokens]"""
+    """Return lognormal lengths; sigma is that of the logarithm. [tokens]"""
     return rng.lognormal(np.log(parameters["median"]), parameters["sigma"], n)
 
 
@@ -68,31 +68,26 @@ LENGTHS = {
     "lognormal": Family(lognormal, ("median", "sigma")),
     "exponential": Family(exponential, ("mean",)),
 }
-"""Name of a distribution to how it is drawn from."""
+"""Length distributions by name."""
 
 
 @dataclass(frozen=True)
 class Lengths:
-    """A distribution of token counts.
+    """A length distribution with its parameters.
 
     Parameters
     ----------
     name
         One of ``LENGTHS``.
     parameters
-        What it needs.
-
-    Raises
-    ------
-    InputError
-        When the distribution or a parameter is unknown, missing or absurd.
+        Its parameters.
     """
 
     name: str
     parameters: Mapping[str, float]
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be drawn from."""
+        """Refuse unknown distributions and parameters missing or out of range."""
         if self.name not in LENGTHS:
             raise InputError(
                 f"unknown lengths {self.name!r}; expected {', '.join(LENGTHS)}"
@@ -122,11 +117,6 @@ class Lengths:
 
 def parse_lengths(text: str) -> Lengths:
     """Return the distribution written as ``1024`` or ``lognormal(median=…)``.
-
-    Raises
-    ------
-    InputError
-        When the text is malformed.
 
     Examples
     --------

@@ -1,8 +1,8 @@
-"""What a scheduler would guess of answer lengths: one function per predictor.
+"""Predictors of output lengths, as a scheduler would use them.
 
-A predictor is a function ``predict(trace, past, parameter, rng)`` that returns
-the expected tokens of each answer, before rounding. Adding one is a function
-and a line in ``PREDICTORS``.
+A predictor is a function ``predict(trace, past, parameter, rng)`` that returns the
+expected output tokens before rounding; to add one, write it and list it in
+``PREDICTORS``.
 """
 
 from collections.abc import Callable
@@ -17,42 +17,36 @@ from capplan.workload.trace import MAX_TOKENS, Trace
 
 
 class Predictor(NamedTuple):
-    """A predictor and the one number that it may take.
+    """A predictor and its parameter.
 
     Parameters
     ----------
     predict
-        Returns the expected answer of each request, shape (n,). [tokens]
+        Returns the expected output of each request, shape (n,). [tokens]
     parameter
-        Name of its number; None when it takes none.
-    bounds
-        The number is more than the first and less than the second.
+        Name of the parameter, which lies between 0 and 1; None without one.
     default
-        The number where none is given.
+        Default of the parameter.
     """
 
     predict: Callable[[Trace, Trace, float, np.random.Generator], np.ndarray]
     parameter: str | None = None
-    bounds: tuple[float, float] = (0.0, 1.0)
     default: float = 0.0
 
 
 def oracle(
     trace: Trace, past: Trace, parameter: float, rng: np.random.Generator
 ) -> np.ndarray:
-    """Return the true lengths: the best that any predictor could do. [tokens]"""
+    """Return the true lengths: the best possible prediction. [tokens]"""
     return trace.output_tokens
 
 
 def aladdin(
     trace: Trace, past: Trace, parameter: float, rng: np.random.Generator
 ) -> np.ndarray:
-    """Return the mean answer of past requests with a similar prompt length. [tokens]
+    """Return the mean output of past requests with a similar prompt length. [tokens]
 
-    References
-    ----------
-    Nie et al., "Aladdin: Joint Placement and Scaling for SLO-Aware LLM Serving",
-    arXiv:2405.06856, section 2.3.
+    Aladdin, section 2.3; see ``conditional_mean``.
     """
     return ConditionalMean.fit(past).predict(trace.prompt_tokens)
 
@@ -60,23 +54,14 @@ def aladdin(
 def sa_gaussian(
     trace: Trace, past: Trace, parameter: float, rng: np.random.Generator
 ) -> np.ndarray:
-    """Return draws from a Gaussian fitted to past answers of the class. [tokens]
+    """Return draws from a Gaussian fitted to past outputs of the class. [tokens]
 
-    A class that the past does not have takes the Gaussian of all classes.
-
-    References
-    ----------
-    SA scheduling, section 4.2: the request profiler models the distribution of
-    the output length of each task type.
+    SA scheduling, section 4.2: the request profiler models the distribution of the
+    output length of each task type.
     """
-    mean = np.full(len(trace.class_names), past.output_tokens.mean())
-    deviation = np.full(len(trace.class_names), past.output_tokens.std())
-    for index, name in enumerate(trace.class_names):
-        if name in past.class_names:
-            own = past.request_class == past.class_names.index(name)
-            if own.any():
-                mean[index] = past.output_tokens[own].mean()
-                deviation[index] = past.output_tokens[own].std()
+    outputs = _outputs_by_class(trace, past)
+    mean = np.array([tokens.mean() for tokens in outputs])
+    deviation = np.array([tokens.std() for tokens in outputs])
     drawn = rng.standard_normal(len(trace))
     return mean[trace.request_class] + deviation[trace.request_class] * drawn
 
@@ -84,55 +69,56 @@ def sa_gaussian(
 def relative_error(
     trace: Trace, past: Trace, parameter: float, rng: np.random.Generator
 ) -> np.ndarray:
-    """Return the true length, off by at most a share, evenly either way. [tokens]"""
+    """Return the true lengths with a uniform relative error, ± parameter. [tokens]"""
     return trace.output_tokens * (1 + parameter * rng.uniform(-1, 1, len(trace)))
 
 
 def quantile(
     trace: Trace, past: Trace, parameter: float, rng: np.random.Generator
 ) -> np.ndarray:
-    """Return one quantile of past answers of the class, for everyone. [tokens]"""
-    level = np.full(len(trace.class_names), np.quantile(past.output_tokens, parameter))
-    for index, name in enumerate(trace.class_names):
-        if name in past.class_names:
-            own = past.request_class == past.class_names.index(name)
-            if own.any():
-                level[index] = np.quantile(past.output_tokens[own], parameter)
+    """Return a quantile of past outputs of the class. [tokens]"""
+    outputs = _outputs_by_class(trace, past)
+    level = np.array([np.quantile(tokens, parameter) for tokens in outputs])
     return level[trace.request_class]
+
+
+def _outputs_by_class(trace: Trace, past: Trace) -> list[np.ndarray]:
+    """Return past outputs of each class; all of them for a class without any."""
+    outputs = []
+    for name in trace.class_names:
+        index = past.class_names.index(name) if name in past.class_names else -1
+        of_class = past.output_tokens[past.request_class == index]
+        outputs.append(of_class if len(of_class) else past.output_tokens)
+    return outputs
 
 
 PREDICTORS = {
     "oracle": Predictor(oracle),
     "aladdin": Predictor(aladdin),
     "sa-gaussian": Predictor(sa_gaussian),
-    "relative-error": Predictor(relative_error, "error", (0.0, 1.0), 0.1),
-    "quantile": Predictor(quantile, "q", (0.0, 1.0), 0.9),
+    "relative-error": Predictor(relative_error, "error", 0.1),
+    "quantile": Predictor(quantile, "q", 0.9),
 }
-"""Name of a predictor to the function that predicts."""
+"""Predictors by name."""
 
 
 def predict(
     text: str, trace: Trace, past: Trace | None, rng: np.random.Generator
 ) -> np.ndarray:
-    """Return the predicted answers as whole tokens, at least 1, shape (n,).
+    """Return predicted output lengths, whole and at least 1, shape (n,). [tokens]
 
     Parameters
     ----------
     text
-        A name of ``PREDICTORS``, with its number where it takes one:
-        ``aladdin``, ``relative-error:error=0.05``.
+        ``aladdin``, ``relative-error:error=0.05``: a name of ``PREDICTORS`` with its
+        parameter.
     trace
         The requests.
     past
-        Requests whose answers are known; None takes the trace itself, as after
-        a long while in service.
+        Requests with known outputs; the trace itself by default, as after a long
+        time in service.
     rng
-        Source of the draws.
-
-    Raises
-    ------
-    InputError
-        When the predictor is unknown or its number absurd.
+        Random number generator.
 
     Examples
     --------
@@ -149,13 +135,7 @@ def predict(
 def with_predictions(
     trace: Trace, text: str, past: Trace | None, rng: np.random.Generator
 ) -> Trace:
-    """Return the trace with the predictor's guesses as a column.
-
-    Raises
-    ------
-    InputError
-        When the predictor is unknown or its number absurd.
-    """
+    """Return the trace with ``predicted_output_tokens``; see :func:`predict`."""
     predicted = predict(text, trace, past, rng)
     note = f"answer lengths predicted by {text}"
     return replace(trace, predicted_output_tokens=predicted, notes=(*trace.notes, note))
@@ -171,14 +151,13 @@ def _parsed(text: str) -> tuple[Predictor, float]:
     if not given:
         return predictor, predictor.default
     parameter, _, value = given.partition("=")
-    low, high = predictor.bounds
     try:
         number = float(value)
     except ValueError:
         number = float("nan")
-    if parameter.strip() != predictor.parameter or not low < number < high:
+    if parameter.strip() != predictor.parameter or not 0 < number < 1:
         takes = (
-            f"{predictor.parameter}= a number between {low:g} and {high:g}"
+            f"{predictor.parameter}= a number between 0 and 1"
             if predictor.parameter
             else "nothing"
         )

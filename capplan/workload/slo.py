@@ -26,11 +26,6 @@ class RequestSlo:
         Time per output token after the first, mean over the request. [s]
     e2e_s
         Arrival to last token. [s]
-
-    Raises
-    ------
-    InputError
-        When a limit is not positive.
     """
 
     ttft_s: float = float("inf")
@@ -71,11 +66,6 @@ class Slo:
         Share of requests that must meet their limits, in (0, 1].
     by_class
         Limits of the classes that have their own.
-
-    Raises
-    ------
-    InputError
-        When ``attainment`` is out of range.
     """
 
     default: RequestSlo | None

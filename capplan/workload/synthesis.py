@@ -1,4 +1,4 @@
-"""Make requests: resampled, drawn from lengths, or with a shared prefix."""
+"""Generate requests: resample or extend a trace, draw lengths, share a prefix."""
 
 import re
 from dataclasses import replace
@@ -9,7 +9,7 @@ import numpy as np
 from capplan.errors import InputError
 from capplan.workload.arrivals import ArrivalProcess, parse_arrivals, with_arrivals
 from capplan.workload.lengths import parse_lengths
-from capplan.workload.trace import MAX_TOKENS, Trace
+from capplan.workload.trace import COLUMNS, MAX_TOKENS, Trace
 
 DEFAULT_REQUESTS = 10_000
 _SYNTHETIC = "synthetic:"
@@ -19,20 +19,19 @@ _OUTSIDE_BRACKETS = re.compile(r",(?![^(]*\))")
 def resample(trace: Trace, n: int, rng: np.random.Generator) -> Trace:
     """Return ``n`` requests drawn from a trace with replacement, without times.
 
-    A request is drawn whole (prompt, answer, class, prefix), so that what its
-    columns have to do with one another is kept; what successive requests have
-    to do with one another is not. Each pass over ``len(trace)`` draws gets
-    prefix groups of its own, or a longer trace would find more in a prefix
-    cache than the source did; a group that holds every request stays one.
+    A request is drawn with all its columns, so correlations between them stay;
+    those between successive requests do not. Each ``len(trace)`` draws get prefix
+    groups of their own: otherwise a longer trace would hit the prefix cache more
+    often than its source. A group that holds every request stays one group.
 
     Parameters
     ----------
     trace
         The requests to draw from.
     n
-        How many to draw.
+        Requests to draw, >= 1.
     rng
-        Source of the draws.
+        Random number generator.
 
     Raises
     ------
@@ -42,12 +41,8 @@ def resample(trace: Trace, n: int, rng: np.random.Generator) -> Trace:
     if n < 1:
         raise InputError(f"{n} requests asked for; expected at least 1")
     rows = rng.integers(len(trace), size=n)
-    group = trace.prefix_group[rows]
-    lowest, highest = int(trace.prefix_group.min()), int(trace.prefix_group.max())
-    if highest >= 0 and lowest != highest:
-        draw_pass = np.arange(n) // len(trace)
-        group = np.where(group >= 0, group + draw_pass * (highest + 1), group)
     drawn = replace(trace, arrival_s=None).select(rows)
+    group = _renumbered(drawn.prefix_group, trace, np.arange(n) // len(trace))
     note = f"{n:,} requests drawn with replacement from {len(trace):,}"
     return replace(drawn, prefix_group=group, notes=(*trace.notes, note))
 
@@ -59,84 +54,89 @@ def extend(
     process: ArrivalProcess | str | None = None,
     rate_per_s: float | None = None,
 ) -> Trace:
-    """Return a trace of ``n`` requests that begins with the given one.
+    """Return a trace of at least ``n`` requests that begins with the given one.
 
-    The requests added are drawn as ``resample`` draws them. Their arrivals go
-    on with ``process`` at ``rate_per_s``; without a process the gaps of
-    the trace are replayed from its start, as often as it takes, so that its
-    bursts come again.
+    Requests are added by :func:`resample`. Their arrivals continue ``process`` at
+    ``rate_per_s``; without a process the gaps of the trace are repeated in order,
+    which repeats its bursts.
 
     Parameters
     ----------
     trace
-        The requests to begin with; returned as they are when they are enough.
+        The first requests; returned unchanged when there are ``n``.
     n
-        How many there shall be.
+        Requests needed.
     rng
-        Source of the draws.
+        Random number generator.
     process
-        How the arrivals were drawn; None when they are the source's own.
+        Arrival process; None when the arrivals are the source's own.
     rate_per_s
-        Rate at which they were drawn; None takes the mean of the trace.
-        [requests/s]
-
-    Raises
-    ------
-    InputError
-        When the arrivals of the trace have no rate to go on with.
+        Arrival rate; the mean rate of the trace by default. [requests/s]
     """
     missing = n - len(trace)
     if missing <= 0:
         return trace
     added = resample(trace, missing, rng)
-    highest = int(trace.prefix_group.max())
-    if highest >= 0 and highest != int(trace.prefix_group.min()):
-        group = added.prefix_group
-        group = np.where(group >= 0, group + highest + 1, group)
-        added = replace(added, prefix_group=group)
-    joined: dict[str, Any] = {
-        name: np.concatenate([getattr(trace, name), getattr(added, name)])
-        for name in (
-            "prompt_tokens",
-            "output_tokens",
-            "request_class",
-            "prefix_group",
-            "prefix_tokens",
-        )
-    }
-    arrival_s = None
-    if trace.arrival_s is not None:
-        arrival_s = np.concatenate(
-            [
-                trace.arrival_s,
-                _later_arrivals_s(trace, missing, rng, process, rate_per_s),
-            ]
-        )
-    predicted = None
-    if trace.predicted_output_tokens is not None:
-        predicted = np.concatenate(
-            [trace.predicted_output_tokens, added.predicted_output_tokens]
-        )
-    note = f"extended from {len(trace):,} to {n:,} requests by drawing from them again"
-    return replace(
-        trace,
-        **joined,
-        arrival_s=arrival_s,
-        predicted_output_tokens=predicted,
-        notes=(*trace.notes, note),
+    added = replace(
+        added,
+        arrival_s=_later_arrivals_s(trace, missing, rng, process, rate_per_s),
+        prefix_group=_renumbered(added.prefix_group, trace, 1),
     )
+    joined: dict[str, Any] = {
+        name: np.concatenate([column, getattr(added, name)])
+        for name in COLUMNS
+        if (column := getattr(trace, name)) is not None
+    }
+    note = f"extended from {len(trace):,} to {n:,} requests by drawing from them again"
+    return replace(trace, **joined, notes=(*trace.notes, note))
+
+
+def _renumbered(
+    group: np.ndarray, trace: Trace, repetition: np.ndarray | int
+) -> np.ndarray:
+    """Return groups drawn from a trace, with new numbers in each repetition of it."""
+    highest = int(trace.prefix_group.max())
+    if highest < 0 or highest == int(trace.prefix_group.min()):
+        return group
+    return np.where(group >= 0, group + repetition * (highest + 1), group)
+
+
+def _later_arrivals_s(
+    trace: Trace,
+    n: int,
+    rng: np.random.Generator,
+    process: ArrivalProcess | str | None,
+    rate_per_s: float | None,
+) -> np.ndarray | None:
+    """Return ``n`` arrivals after the last of a trace; None when it has none. [s]"""
+    if trace.arrival_s is None:
+        return None
+    if not trace.duration_s > 0 and (process is None or rate_per_s is None):
+        raise InputError(
+            f"{trace.source}: all requests arrive at once, which is no rate to "
+            "extend them with; expected times that differ, or --rate"
+        )
+    last_s = trace.arrival_s[-1]
+    rate_per_s = rate_per_s or trace.rate_per_s
+    if process is not None:
+        if isinstance(process, str):
+            process = parse_arrivals(process)
+        later_s = process.arrivals_s(n + 1, rate_per_s, rng)
+        return last_s + (later_s[1:] - later_s[0])
+    gaps_s = np.diff(trace.arrival_s, prepend=trace.arrival_s[0] - 1 / trace.rate_per_s)
+    return last_s + np.cumsum(np.resize(gaps_s, n))
 
 
 def with_shared_prefix(trace: Trace, prefix_tokens: int) -> Trace:
-    """Return the trace with every prompt beginning with the same tokens.
+    """Return the trace with the same tokens at the start of every prompt.
 
-    Prompts keep their lengths: one that is shorter than the prefix is all
-    prefix. Groups that the trace had are replaced.
+    Prompts keep their lengths: one shorter than the prefix lies within it. The
+    trace's own prefix groups are replaced.
 
     Raises
     ------
     InputError
-        When the count is negative or absurd.
+        When the count is out of range.
     """
     if not 0 <= prefix_tokens <= MAX_TOKENS:
         raise InputError(
@@ -154,14 +154,9 @@ def with_shared_prefix(trace: Trace, prefix_tokens: int) -> Trace:
 def synthesise(text: str, rng: np.random.Generator) -> Trace:
     """Return the requests written as ``synthetic:prompt=1024,output=256``.
 
-    Prompt and output are lengths as ``parse_lengths`` reads them, drawn
-    independently; ``n`` says how many requests (10,000 by default), and ``rate``
-    with ``arrivals`` gives them times.
-
-    Raises
-    ------
-    InputError
-        When the text is malformed.
+    Prompt and output lengths (see ``parse_lengths``) are drawn independently;
+    ``n`` is the number of requests (default 10,000); ``rate`` and ``arrivals``
+    (default ``poisson``) add times.
 
     Examples
     --------
@@ -172,8 +167,8 @@ def synthesise(text: str, rng: np.random.Generator) -> Trace:
     given = _parameters(text)
     n = int(_number(text, "n", given.pop("n", str(DEFAULT_REQUESTS)), whole=True))
     columns: dict[str, Any] = {
-        f"{what}_tokens": parse_lengths(given.pop(what)).draw(n, rng)
-        for what in ("prompt", "output")
+        f"{name}_tokens": parse_lengths(given.pop(name)).draw(n, rng)
+        for name in ("prompt", "output")
     }
     trace = Trace(**columns, source=text)
     rate = given.pop("rate", None)
@@ -182,30 +177,6 @@ def synthesise(text: str, rng: np.random.Generator) -> Trace:
         return trace
     rate_per_s = _number(text, "rate", rate, whole=False)
     return with_arrivals(trace, rate_per_s, process, rng)
-
-
-def _later_arrivals_s(
-    trace: Trace,
-    n: int,
-    rng: np.random.Generator,
-    process: ArrivalProcess | str | None,
-    rate_per_s: float | None,
-) -> np.ndarray:
-    assert trace.arrival_s is not None
-    if not trace.duration_s > 0 and (process is None or rate_per_s is None):
-        raise InputError(
-            f"{trace.source}: all requests arrive at once, which is no rate to "
-            "extend them with; expected times that differ, or --rate"
-        )
-    last_s = trace.arrival_s[-1]
-    rate_per_s = rate_per_s or trace.rate_per_s
-    if process is not None:
-        if isinstance(process, str):
-            process = parse_arrivals(process)
-        later_s = process.arrivals_s(n + 1, rate_per_s, rng)
-        return last_s + (later_s[1:] - later_s[0])
-    gaps_s = np.diff(trace.arrival_s, prepend=trace.arrival_s[0] - 1 / trace.rate_per_s)
-    return last_s + np.cumsum(np.resize(gaps_s, n))
 
 
 def _parameters(text: str) -> dict[str, str]:
@@ -222,9 +193,9 @@ def _parameters(text: str) -> dict[str, str]:
                 "synthetic:prompt=1024,output=256"
             )
         given[name] = value
-    for what in ("prompt", "output"):
-        if what not in given:
-            raise InputError(f"{text!r}: no {what}; expected {what}=TOKENS")
+    for name in ("prompt", "output"):
+        if name not in given:
+            raise InputError(f"{text!r}: no {name}; expected {name}=TOKENS")
     return given
 
 

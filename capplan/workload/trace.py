@@ -1,7 +1,7 @@
-"""A trace: what was asked of the service, one row per request, as columns."""
+"""A trace: the requests to serve, one row per request, as columns."""
 
-from dataclasses import dataclass, field, replace
-from typing import cast
+from dataclasses import dataclass, replace
+from typing import NamedTuple, cast
 
 import numpy as np
 
@@ -10,16 +10,27 @@ from capplan.errors import InputError
 MAX_TOKENS = 100_000_000
 """More tokens than this in one request is a mistake in the file."""
 
-_LEFT_OUT = cast(np.ndarray, None)
-"""Stands for a column that ``__post_init__`` fills, so that it is never None."""
+_DEFAULT = cast(np.ndarray, None)
+"""A column that ``__post_init__`` fills, so that its type is never None."""
 
-_COLUMNS: tuple[str, ...] = ("prompt_tokens", "output_tokens", "arrival_s")
-_COLUMNS += (
-    "request_class",
-    "prefix_group",
-    "prefix_tokens",
-    "predicted_output_tokens",
-)
+
+class _Column(NamedTuple):
+    dtype: type
+    low: float
+    high: float
+    default: int | None = None
+
+
+COLUMNS = {
+    "prompt_tokens": _Column(np.int64, 1, MAX_TOKENS),
+    "output_tokens": _Column(np.int64, 1, MAX_TOKENS),
+    "arrival_s": _Column(np.float64, -np.inf, np.inf),
+    "request_class": _Column(np.int16, 0, np.iinfo(np.int16).max, 0),
+    "prefix_group": _Column(np.int64, -1, np.iinfo(np.int64).max, -1),
+    "prefix_tokens": _Column(np.int64, 0, MAX_TOKENS, 0),
+    "predicted_output_tokens": _Column(np.int64, 1, MAX_TOKENS),
+}
+"""Columns of a trace with their dtype, range and default."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,77 +40,62 @@ class Trace:
     Parameters
     ----------
     prompt_tokens
-        Prompt length of each request, >= 1, shape (n,), int64. [tokens]
+        Prompt length, >= 1, shape (n,), int64. [tokens]
     output_tokens
-        Answer length of each request, >= 1, shape (n,), int64. [tokens]
+        Output length, >= 1, shape (n,), int64. [tokens]
     arrival_s
-        Arrival of each request, never falling, shape (n,), float64; None when
-        the source has no times. [s]
+        Arrival, never falling, shape (n,), float64; None when the source has no
+        times. [s]
     request_class
-        Index into ``class_names`` of each request, shape (n,), int16; all are
-        of the first class when it is left out.
+        Index into ``class_names``, shape (n,), int16; 0 by default.
     class_names
-        Names of the classes; an SLO may be given for each.
+        Names of the classes; each may have its own SLO.
     prefix_group
-        Requests with the same group >= 0 begin with the same tokens; -1 shares
-        with nobody. Shape (n,), int64.
+        Requests of one group >= 0 begin with the same tokens; -1 shares with
+        nobody (default). Shape (n,), int64.
     prefix_tokens
-        How many tokens at the start of the prompt are those of the group,
-        shape (n,), int64. [tokens]
+        Tokens at the start of the prompt that are shared with the group, shape
+        (n,), int64. [tokens]
     source
         Where the requests come from, for reports.
     notes
-        What was mended or estimated on the way in, for reports.
+        What was corrected or estimated while reading, for reports.
     predicted_output_tokens
-        Answer length that a scheduler would expect of each request, >= 1,
-        shape (n,), int64; None when nobody predicts. [tokens]
-
-    Raises
-    ------
-    InputError
-        When a column has another length, or a value no request can have.
+        Output length that the scheduler expects, >= 1, shape (n,), int64; None
+        without a predictor. [tokens]
     """
 
     prompt_tokens: np.ndarray
     output_tokens: np.ndarray
     arrival_s: np.ndarray | None = None
-    request_class: np.ndarray = _LEFT_OUT
+    request_class: np.ndarray = _DEFAULT
     class_names: tuple[str, ...] = ("all",)
-    prefix_group: np.ndarray = _LEFT_OUT
-    prefix_tokens: np.ndarray = _LEFT_OUT
+    prefix_group: np.ndarray = _DEFAULT
+    prefix_tokens: np.ndarray = _DEFAULT
     source: str = "given in Python"
-    notes: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...] = ()
     predicted_output_tokens: np.ndarray | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what no request can be; fill the columns left out."""
-        n = len(self.prompt_tokens)
-        if n == 0:
+        """Refuse values that no request can have; fill the default columns."""
+        if len(self.prompt_tokens) == 0:
             raise InputError(f"{self.source}: no requests; expected at least one")
-        self._column("prompt_tokens", np.int64, n, 1, MAX_TOKENS)
-        self._column("output_tokens", np.int64, n, 1, MAX_TOKENS)
-        if self.arrival_s is not None:
-            self._column("arrival_s", np.float64, n, -np.inf, np.inf)
-            if n > 1 and float(np.diff(self.arrival_s).min()) < 0:
-                raise InputError(f"{self.source}: arrival_s falls; sort it first")
-        if self.request_class is None:
-            object.__setattr__(self, "request_class", np.zeros(n, np.int16))
-        last = len(self.class_names) - 1
-        self._column("request_class", np.int16, n, 0, last)
-        if self.prefix_group is None:
-            object.__setattr__(self, "prefix_group", np.full(n, -1, np.int64))
-        if self.prefix_tokens is None:
-            object.__setattr__(self, "prefix_tokens", np.zeros(n, np.int64))
-        self._column("prefix_group", np.int64, n, -1, np.iinfo(np.int64).max)
-        self._column("prefix_tokens", np.int64, n, 0, MAX_TOKENS)
-        if self.predicted_output_tokens is not None:
-            self._column("predicted_output_tokens", np.int64, n, 1, MAX_TOKENS)
+        for name, column in COLUMNS.items():
+            values = getattr(self, name)
+            if values is None and column.default is not None:
+                values = np.full(len(self), column.default, column.dtype)
+            if values is not None:
+                object.__setattr__(self, name, self._checked(name, values))
 
-    def _column(self, name: str, dtype: type, n: int, low: float, high: float) -> None:
-        values = np.asarray(getattr(self, name))
-        if values.shape != (n,):
+    def _checked(self, name: str, values: np.ndarray) -> np.ndarray:
+        dtype, low, high, _ = COLUMNS[name]
+        if name == "request_class":
+            high = len(self.class_names) - 1
+        values = np.asarray(values)
+        if values.shape != (len(self),):
             raise InputError(
-                f"{self.source}: {name} has shape {values.shape}; expected ({n},)"
+                f"{self.source}: {name} has shape {values.shape}; "
+                f"expected ({len(self)},)"
             )
         wrong = ~((values >= low) & (values <= high)) | ~np.isfinite(values)
         if np.issubdtype(dtype, np.integer) and values.dtype.kind == "f":
@@ -110,7 +106,9 @@ class Trace:
                 f"{self.source}: row {row + 1}: {name} is {values[row]}; "
                 f"expected {low} to {high}"
             )
-        object.__setattr__(self, name, np.ascontiguousarray(values, dtype))
+        if name == "arrival_s" and (np.diff(values) < 0).any():
+            raise InputError(f"{self.source}: arrival_s falls; sort it first")
+        return np.ascontiguousarray(values, dtype)
 
     def __len__(self) -> int:
         """Return the number of requests."""
@@ -133,19 +131,14 @@ class Trace:
     def select(self, rows: np.ndarray | slice) -> "Trace":
         """Return the requests at ``rows``, which must be in order of arrival.
 
-        Raises
-        ------
-        InputError
-            When no row is left, or their arrivals fall.
-
         Examples
         --------
         >>> Trace([5, 6, 7], [1, 2, 3]).select(slice(1, None)).prompt_tokens.tolist()
         [6, 7]
         """
-        taken = {
+        selected = {
             name: column[rows]
-            for name in _COLUMNS
+            for name in COLUMNS
             if (column := getattr(self, name)) is not None
         }
-        return replace(self, **taken)
+        return replace(self, **selected)

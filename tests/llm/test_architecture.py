@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from capplan.errors import InputError
 from capplan.llm.architecture import Architecture
 from capplan.llm.catalog import llm, llm_names
-from capplan.llm.dtypes import KV_BYTES, WEIGHT_DTYPES
+from capplan.llm.dtypes import KV_BYTES, QUANTIZED_BYTES
 
 MEMORY = Path(__file__).parents[3] / "shared/data/iteration_times/memory.csv"
 
@@ -105,7 +105,7 @@ def test_weights_and_kv_are_those_of_the_published_estimator(row):
 @given(
     name=st.sampled_from(llm_names()),
     tp=st.sampled_from([1, 2, 4, 8]),
-    dtype=st.sampled_from(WEIGHT_DTYPES),
+    dtype=st.sampled_from(sorted(QUANTIZED_BYTES)),
     kv_dtype=st.sampled_from(sorted(KV_BYTES)),
 )
 def test_splitting_never_lightens_the_replica_nor_burdens_a_gpu(

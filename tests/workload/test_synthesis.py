@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from capplan.errors import InputError
 from capplan.workload.lengths import LENGTHS, parse_lengths
-from capplan.workload.log_mixture import LogMixture
 from capplan.workload.synthesis import (
     extend,
     resample,
@@ -193,56 +192,6 @@ def test_lengths_are_whole_and_have_the_stated_mean(name):
 
     assert all(sample.dtype == np.int64 and sample.min() >= 1 for sample in drawn)
     assert_mean([sample.mean() for sample in drawn], expected)
-
-
-def test_a_log_mixture_has_the_moments_it_states():
-    covariance = np.array([[0.3, -0.1, 0.2], [0.05, 0.01, 0.4]])
-    mixture = LogMixture(
-        np.array([1.0, 3.0]),
-        np.array([[9.0, 8.0], [10.0, 9.5]]),
-        covariance,
-        (1, 10**8),
-        (1, 10**8),
-    )
-
-    moments = []
-    for seed in range(40):
-        prompt, output = mixture.draw(4000, np.random.default_rng(seed))
-        moments.append(
-            [
-                np.log(prompt).mean(),
-                np.log(output).mean(),
-                np.mean((np.log(prompt) - 9.75) * (np.log(output) - 9.125)),
-            ]
-        )
-
-    # Means 9 and 10, 8 and 9.5 at weights 1/4, 3/4; covariance within and between.
-    within = 0.25 * -0.1 + 0.75 * 0.01
-    between = 0.25 * (-0.75 * -1.125) + 0.75 * (0.25 * 0.375)
-    for column, expected in enumerate([9.75, 9.125, within + between]):
-        assert_mean(np.array(moments)[:, column], expected)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"weight": np.array([0.0])},
-        {"mean_log": np.array([[1.0]])},
-        {"covariance_log": np.array([[0.1, 0.2, 0.1]])},
-        {"covariance_log": np.array([[-0.1, 0.0, 0.1]])},
-    ],
-)
-def test_a_mixture_that_is_no_distribution_is_refused(change):
-    good = {
-        "weight": np.array([1.0]),
-        "mean_log": np.array([[1.0, 1.0]]),
-        "covariance_log": np.array([[0.1, 0.0, 0.1]]),
-        "prompt_bounds_tokens": (1, 9),
-        "output_bounds_tokens": (1, 9),
-    }
-
-    with pytest.raises(InputError, match="a log mixture needs"):
-        LogMixture(**good | change)
 
 
 def test_synthetic_requests_may_have_times():

@@ -1,8 +1,8 @@
-"""Trace formats: one file per format, chosen by what a file holds.
+"""Trace formats: one file per format, detected from the content.
 
-A reader is a module with two functions: ``sniff(head)`` says whether the first
-bytes of a file (decompressed) look like its format, and ``read(path, options)``
-returns the trace. Adding a format is a file and a line in ``READERS``.
+A reader is a module with two functions: ``sniff(head)`` returns whether the first
+(decompressed) bytes of a file look like its format, ``read(path, options)`` returns
+the trace. To add a format, write its file and list it in ``READERS``.
 """
 
 from importlib import import_module
@@ -22,7 +22,7 @@ READERS = {
     "sharegpt": "sharegpt",
     "csv": "plain_csv",
 }
-"""Name of a format to the file that reads it, in the order they are tried."""
+"""Module of each format, in the order in which they are tried."""
 
 _HEAD_BYTES = 65536
 
@@ -43,12 +43,12 @@ def reader(name: str) -> ModuleType:
 
 
 def sniffed(path: str | Path) -> str:
-    """Return the name of the format that a file is in.
+    """Return the name of the format of a file.
 
     Raises
     ------
     InputError
-        When the file cannot be read, is empty, or is in none of the formats.
+        When the file is empty, or in none of the formats.
     """
     from capplan.workload.readers.opening import read_head
 
@@ -83,21 +83,9 @@ def read_trace(
     path
         The file.
     reader_name
-        Format of the file, one of ``READERS``; None looks at what it holds.
-    sharegpt_rule
-        Which messages of a conversation make a request: ``first``, ``vllm`` or
-        ``multiturn``.
-    tokenizer
-        A ``tokenizer.json`` to count the tokens of text with.
-    salvage
-        Whether to keep the whole records of a file that is cut off.
-    seed
-        Of the draws that spread arrivals which a source rounds coarsely.
-
-    Raises
-    ------
-    InputError
-        When the file is missing, malformed or holds no requests.
+        Format of the file, one of ``READERS`` (default: detected).
+    sharegpt_rule, tokenizer, salvage, seed
+        See :class:`ReadOptions`.
     """
     options = ReadOptions(sharegpt_rule, tokenizer, salvage, seed)
     return reader(reader_name or sniffed(path)).read(path, options)

@@ -1,8 +1,8 @@
 """Azure's LLM inference traces, read by column name.
 
-https://github.com/Azure/AzurePublicDataset: 2023 (code, conversation), 2024
-(one week of each) and the multimodal trace of 2025 with its ``NumImages``. The
-stamps come with or without a zone, a fraction or its digits; all count as UTC.
+https://github.com/Azure/AzurePublicDataset: 2023 (code, conversation), 2024 (a week
+of each) and the multimodal trace of 2025 with ``NumImages``. Stamps may lack a zone
+or a fraction; all are taken as UTC.
 """
 
 from pathlib import Path
@@ -16,35 +16,28 @@ from capplan.workload.readers.ordering import Notes, ordered_trace
 from capplan.workload.readers.table import Table, read_table
 from capplan.workload.trace import Trace
 
-_WANTED = {
-    "TIMESTAMP": str,
-    "ContextTokens": None,
-    "GeneratedTokens": None,
-    "NumImages": None,
-}
+_REQUIRED = {"TIMESTAMP": str, "ContextTokens": None, "GeneratedTokens": None}
 
 
 def sniff(head: bytes) -> bool:
     """Return whether the header has Azure's columns."""
     names = head.splitlines()[0].split(b",")
-    return {b"TIMESTAMP", b"ContextTokens", b"GeneratedTokens"} <= set(names)
+    return {name.encode() for name in _REQUIRED} <= set(names)
 
 
 def read(path: str | Path, options: ReadOptions) -> Trace:
     """Return the requests of an Azure trace; the first arrives at 0 s.
 
-    A request that generated nothing asked nothing of a decoder and cannot be
-    told from a failure: it is left out, counted and noted.
+    Requests without output tokens are left out with a note: they do not decode and
+    cannot be told from failures.
 
     Raises
     ------
     InputError
-        When a column is missing or a value is wrong.
+        When no request generated a token.
     """
-    table = read_table(path, _WANTED)
-    for name in ("TIMESTAMP", "ContextTokens", "GeneratedTokens"):
-        if name not in table.frame:
-            raise InputError(f"{path}:1: no column {name}; expected Azure's columns")
+    table = read_table(path, {**_REQUIRED, "NumImages": None})
+    table.require_columns(_REQUIRED, "Azure")
     notes = Notes(path)
     output_tokens = table.tokens("GeneratedTokens", least=0)
     stamp_ns = _stamps_ns(table)

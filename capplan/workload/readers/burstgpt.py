@@ -37,12 +37,10 @@ def read(path: str | Path, options: ReadOptions) -> Trace:
     Raises
     ------
     InputError
-        When a column is missing or a value is wrong.
+        When every request failed.
     """
     table = read_table(path, _WANTED)
-    for name in _WANTED:
-        if name not in table.frame:
-            raise InputError(f"{path}:1: no column {name}; expected BurstGPT's columns")
+    table.require_columns(_WANTED, "BurstGPT")
     notes = Notes(path)
     output_tokens = table.tokens("Response tokens", least=0)
     prompt_tokens = table.tokens("Request tokens", least=0)

@@ -15,8 +15,8 @@ from capplan.workload.trace import Trace
 def iterate_trace(path: str | Path, chunk_requests: int = 1_000_000) -> Iterator[Trace]:
     """Yield the requests of a plain CSV, plain or gzipped, in order of arrival.
 
-    Every chunk is checked as ``read_trace`` checks a whole file. Class indices
-    keep their meaning from chunk to chunk: a later chunk may only add names.
+    Values are checked as by ``read_trace``. Class indices keep their meaning: a
+    later chunk can only add names.
 
     Parameters
     ----------
@@ -28,29 +28,29 @@ def iterate_trace(path: str | Path, chunk_requests: int = 1_000_000) -> Iterator
     Raises
     ------
     InputError
-        When a value is wrong, the file is empty, or a request of a later chunk
-        arrives before one already given: sorting would need the whole file.
+        When the file is empty, or a request arrives before those of an earlier
+        chunk: sorting would need the whole file.
     ValueError
         When ``chunk_requests`` is not positive.
     """
     if chunk_requests < 1:
         raise ValueError(f"chunk_requests is {chunk_requests}; expected at least 1")
-    found = plain_csv.columns_of(path)
+    names = plain_csv.columns_of(path)
     class_names: list[str] = []
     last_s = -np.inf
     epoch_s: float | None = None
     timed: bool | None = None
-    for table in iterate_tables(path, chunk_requests, plain_csv.wanted(found)):
+    for table in iterate_tables(path, chunk_requests, plain_csv.wanted(names)):
         notes = Notes(path)
-        arrival_s = plain_csv.arrivals(table, found)
+        arrival_s = plain_csv.arrivals(table, names)
         if timed is not None and timed != (arrival_s is not None):
-            table.refuse(0, found["arrival_s"], "all arrivals or none")
+            table.refuse(0, names["arrival_s"], "all arrivals or none")
         timed = arrival_s is not None
         if arrival_s is not None:
             if arrival_s.min() < last_s:
                 table.refuse(
                     int(np.argmax(arrival_s < last_s)),
-                    found["arrival_s"],
+                    names["arrival_s"],
                     f"at least {last_s} as before; sort the file to stream it",
                 )
             last_s = float(arrival_s.max())
@@ -58,25 +58,25 @@ def iterate_trace(path: str | Path, chunk_requests: int = 1_000_000) -> Iterator
                 first_s = float(arrival_s.min())
                 epoch_s = first_s if first_s > plain_csv.EPOCH_S else 0.0
             arrival_s = arrival_s - epoch_s
-        request_class = _classes(table, found, class_names)
+        request_class = _classes(table, names, class_names)
         yield ordered_trace(
             notes,
             arrival_s,
             tuple(class_names) or ("all",),
             request_class=request_class,
-            **plain_csv.counts(table, found),
+            **plain_csv.counts(table, names),
         )
     if timed is None:
         raise InputError(f"{path}: no requests under the header; expected some")
 
 
 def _classes(
-    table: Table, found: dict[str, str], class_names: list[str]
+    table: Table, names: dict[str, str], class_names: list[str]
 ) -> np.ndarray | None:
-    """Return the class of each request, adding new names to ``class_names``."""
-    here, request_class = plain_csv.classes(table, found)
+    """Return the class of each request; append new names to ``class_names``."""
+    chunk_names, request_class = plain_csv.classes(table, names)
     if request_class is None:
         return None
-    class_names += [name for name in here if name not in class_names]
-    indices = np.array([class_names.index(name) for name in here], np.int16)
+    class_names += [name for name in chunk_names if name not in class_names]
+    indices = np.array([class_names.index(name) for name in chunk_names], np.int16)
     return indices[request_class]

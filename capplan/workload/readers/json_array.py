@@ -1,4 +1,4 @@
-"""Stream the items of a large JSON array; say at which byte it breaks."""
+"""Stream the items of a large JSON array; an error names the byte."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,12 +12,12 @@ _BUFFER_BYTES = 1 << 16
 
 
 class BrokenArrayError(Exception):
-    """The array ends or breaks in the middle.
+    """The array ends or is malformed in the middle.
 
     Parameters
     ----------
     byte
-        Where, counted from 0 in the decompressed file.
+        Offset in the decompressed file, from 0.
     reason
         What is wrong there.
     """
@@ -34,9 +34,7 @@ def iterate_items(path: str | Path) -> Iterator[Any]:
     Raises
     ------
     BrokenArrayError
-        After the last whole item, when the file does not end as JSON should.
-    InputError
-        When the file cannot be read.
+        After the last whole item, when the rest is not JSON.
     """
     with opened(path) as file:
         counted = _Counted(file)
@@ -51,7 +49,7 @@ def iterate_items(path: str | Path) -> Iterator[Any]:
 
 
 class _Counted:
-    """A file that counts what was read, and ends where its gzip data do."""
+    """A file that counts the bytes read and ends where its gzip data are damaged."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
@@ -60,7 +58,7 @@ class _Counted:
         self.ended = False
 
     def read(self, byte_count: int) -> bytes:
-        if byte_count == 0:  # ijson asks so what kind of file this is
+        if byte_count == 0:  # ijson probes the type of the file so
             return b""
         try:
             data = self._file.read(byte_count)
@@ -73,20 +71,20 @@ class _Counted:
 
 
 def _first_wrong_byte(path: str | Path, sound_bytes: int) -> int:
-    """Return the first byte a parser refuses, feeding it again from the start.
+    """Return the offset of the first byte that a parser refuses.
 
-    The first ``sound_bytes`` are known to be accepted; after them it is fed one
-    byte at a time.
+    The parser accepts the first ``sound_bytes``; the rest is fed byte by byte.
     """
     parser = ijson.basic_parse_coro(ijson.sendable_list())
     with opened(path) as file:
-        at = 0
-        while at < sound_bytes:
-            at += len(data := file.read(min(_BUFFER_BYTES, sound_bytes - at)))
+        offset = 0
+        while offset < sound_bytes:
+            data = file.read(min(_BUFFER_BYTES, sound_bytes - offset))
+            offset += len(data)
             parser.send(data)
-        for at, value in enumerate(file.read(_BUFFER_BYTES), sound_bytes):
+        for offset, value in enumerate(file.read(_BUFFER_BYTES), sound_bytes):
             try:
                 parser.send(bytes([value]))
             except ijson.JSONError:
-                return at
-    return at
+                return offset
+    return offset

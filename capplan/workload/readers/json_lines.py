@@ -1,7 +1,7 @@
-"""Requests as JSON lines: what the formats with hashed prompt blocks share."""
+"""Requests as JSON lines, shared by the formats with hashed prompt blocks."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
@@ -13,45 +13,25 @@ from capplan.workload.readers.ordering import Notes
 from capplan.workload.readers.prefix_paths import prefix_paths
 from capplan.workload.trace import MAX_TOKENS
 
+_FIELDS = {"timestamp", "input_length", "output_length"}
+
 
 class Line(NamedTuple):
-    """An object on a line of a file.
-
-    Parameters
-    ----------
-    path
-        The file, for messages.
-    number
-        The line, from 1.
-    fields
-        The object.
-    """
+    """The object on one line of a file; lines count from 1."""
 
     path: str | Path
     number: int
     fields: dict[str, Any]
 
     def tokens(self, name: str) -> int:
-        """Return a field that counts tokens. [tokens]
-
-        Raises
-        ------
-        InputError
-            When it is no whole number from 1 to ``MAX_TOKENS``.
-        """
+        """Return a field that counts tokens, from 1 to ``MAX_TOKENS``. [tokens]"""
         value = self.fields.get(name)
         if type(value) is not int or not 1 <= value <= MAX_TOKENS:
             self.refuse(name, f"a whole number from 1 to {MAX_TOKENS}")
         return value
 
     def stamp(self, name: str) -> float:
-        """Return a field that holds a time, as a number or as text.
-
-        Raises
-        ------
-        InputError
-            When it is no finite number.
-        """
+        """Return a field that holds a finite time, as a number or as text."""
         value: Any = self.fields.get(name)
         try:
             number = float(value) if type(value) in (int, float, str) else np.nan
@@ -62,13 +42,7 @@ class Line(NamedTuple):
         return number
 
     def blocks(self, name: str) -> list[int | str]:
-        """Return a field that lists block hashes; nothing when it is left out.
-
-        Raises
-        ------
-        InputError
-            When it is no list of numbers or texts.
-        """
+        """Return a field that lists block hashes; empty when missing."""
         value = self.fields.get(name, [])
         if not isinstance(value, list) or not all(
             type(block) in (int, str) for block in value
@@ -77,31 +51,55 @@ class Line(NamedTuple):
         return value
 
     def refuse(self, name: str, expected: str) -> NoReturn:
-        """Raise for a field, as it stands in the file."""
+        """Raise an InputError that shows the line and the field."""
         shown = repr(self.fields[name])[:60] if name in self.fields else "missing"
         raise InputError(
             f"{self.path}:{self.number}: {name} is {shown}; expected {expected}"
         )
 
 
-def first_object(head: bytes) -> dict[str, Any]:
-    """Return the object on the first line, empty when there is none."""
+class Requests(NamedTuple):
+    """Columns of a file in its order, and its lines.
+
+    Parameters
+    ----------
+    lines
+        Objects of the requests.
+    stamp
+        ``timestamp`` in the unit of the format, shape (n,).
+    prompt_tokens, output_tokens
+        ``input_length`` and ``output_length``, shape (n,). [tokens]
+    """
+
+    lines: list[Line]
+    stamp: np.ndarray
+    prompt_tokens: np.ndarray
+    output_tokens: np.ndarray
+
+
+def first_request(head: bytes) -> dict[str, Any]:
+    """Return the request on the first line; empty when there is none."""
     try:
         first = json.loads(head.lstrip().splitlines()[0])
     except (ValueError, IndexError):
         return {}
-    return first if isinstance(first, dict) else {}
+    return first if isinstance(first, dict) and first.keys() >= _FIELDS else {}
 
 
-def iterate_lines(path: str | Path) -> Iterator[Line]:
-    """Yield the object on each line that is not blank.
+def read_requests(path: str | Path) -> Requests:
+    """Return the requests of a file."""
+    lines = list(_lines(path))
+    return Requests(
+        lines,
+        np.array([line.stamp("timestamp") for line in lines]),
+        np.array([line.tokens("input_length") for line in lines]),
+        np.array([line.tokens("output_length") for line in lines]),
+    )
 
-    Raises
-    ------
-    InputError
-        When a line is no JSON object, or the file cannot be read or has none.
-    """
-    some = False
+
+def _lines(path: str | Path) -> Iterator[Line]:
+    """Yield the object on each line that is not blank."""
+    empty = True
     with opened(path) as file:
         for number, text in enumerate(file, 1):
             if not text.strip():
@@ -112,36 +110,29 @@ def iterate_lines(path: str | Path) -> Iterator[Line]:
                 raise InputError(f"{path}:{number}: not JSON ({error})") from None
             if not isinstance(fields, dict):
                 raise InputError(f"{path}:{number}: no object; expected a request")
-            some = True
+            empty = False
             yield Line(path, number, fields)
-    if not some:
+    if empty:
         raise InputError(f"{path}: no requests; expected one a line")
 
 
 def shared_prefixes(
-    notes: Notes,
-    stamp: np.ndarray,
-    prompt_tokens: np.ndarray,
-    blocks: Sequence[Sequence[int | str]],
-    block_tokens: int,
+    notes: Notes, requests: Requests, block_tokens: int
 ) -> dict[str, Any]:
-    """Return the prefix columns of prompts given as block hashes.
+    """Return the prefix columns of prompts given as block hashes (``hash_ids``).
 
     Parameters
     ----------
     notes
-        Gets a note of what the columns cannot say.
-    stamp
-        Time of each request, shape (n,): a block is shared with what came before.
-    prompt_tokens
-        Prompt lengths, shape (n,). [tokens]
-    blocks
-        Block hashes of each prompt.
+        Gets a note with the share of prefix hits that the columns represent.
+    requests
+        The requests.
     block_tokens
         Tokens in a block. [tokens]
     """
-    order = np.argsort(stamp, kind="stable")
-    paths = prefix_paths([blocks[row] for row in order])
+    # A block is shared with prompts that arrived before.
+    order = np.argsort(requests.stamp, kind="stable")
+    paths = prefix_paths([requests.lines[row].blocks("hash_ids") for row in order])
     group, shared_blocks = np.empty_like(order), np.empty_like(order)
     group[order], shared_blocks[order] = paths.group, paths.shared_blocks
     if group.max() >= 0:
@@ -150,7 +141,5 @@ def shared_prefixes(
             "prefix cache would find",
             warn=False,
         )
-    return {
-        "prefix_group": group,
-        "prefix_tokens": np.minimum(shared_blocks * block_tokens, prompt_tokens),
-    }
+    prefix_tokens = np.minimum(shared_blocks * block_tokens, requests.prompt_tokens)
+    return {"prefix_group": group, "prefix_tokens": prefix_tokens}

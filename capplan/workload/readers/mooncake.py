@@ -1,10 +1,10 @@
 """Mooncake's traces: JSON lines, stamps in ms, prompts as hashed 512-token blocks.
 
 Qin et al., "Mooncake: A KVCache-centric Disaggregated Architecture for LLM
-Serving", FAST 2025; https://github.com/kvcache-ai/Mooncake. Equal leading
-``hash_ids`` mean an equal beginning of the prompt, which becomes prefix groups
-(see ``prefix_paths``). The conversation trace rounds its stamps to buckets of
-3 s: where that is so, requests are spread evenly inside their bucket.
+Serving", FAST 2025; https://github.com/kvcache-ai/Mooncake. Prompts with equal
+leading ``hash_ids`` begin alike and form prefix groups (see ``prefix_paths``). The
+conversation trace rounds its stamps to buckets of 3 s: such requests are spread
+uniformly over their bucket.
 """
 
 from pathlib import Path
@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from capplan.workload.readers.json_lines import (
-    first_object,
-    iterate_lines,
+    first_request,
+    read_requests,
     shared_prefixes,
 )
 from capplan.workload.readers.options import ReadOptions
@@ -22,39 +22,29 @@ from capplan.workload.trace import Trace
 
 BLOCK_TOKENS = 512
 _LEAST_BUCKET_S = 1.0
-"""Stamps shared by several requests and usually this far apart are buckets. [s]"""
+"""Stamps are buckets when requests share them and they are this far apart. [s]"""
 
 
 def sniff(head: bytes) -> bool:
-    """Return whether the first line is an object with Mooncake's fields."""
-    first = first_object(head)
+    """Return whether the first line has Mooncake's fields."""
+    first = first_request(head)
     return (
-        {"timestamp", "input_length", "output_length"} <= first.keys()
-        and type(first["timestamp"]) is int
+        type(first.get("timestamp")) is int
         and isinstance(first.get("hash_ids", []), list)
         and "chat_id" not in first
     )
 
 
 def read(path: str | Path, options: ReadOptions) -> Trace:
-    """Return the requests of a Mooncake trace; the first arrives at 0 s.
-
-    Raises
-    ------
-    InputError
-        When a line is no object with the fields, or a value is wrong.
-    """
+    """Return the requests of a Mooncake trace; the first arrives at 0 s."""
     notes = Notes(path)
-    lines = list(iterate_lines(path))
-    stamp_ms = np.array([line.stamp("timestamp") for line in lines])
-    prompt_tokens = np.array([line.tokens("input_length") for line in lines])
-    blocks = [line.blocks("hash_ids") for line in lines]
+    requests = read_requests(path)
     return ordered_trace(
         notes,
-        _arrivals_s(stamp_ms, options.seed, notes),
-        prompt_tokens=prompt_tokens,
-        output_tokens=np.array([line.tokens("output_length") for line in lines]),
-        **shared_prefixes(notes, stamp_ms, prompt_tokens, blocks, BLOCK_TOKENS),
+        _arrivals_s(requests.stamp, options.seed, notes),
+        prompt_tokens=requests.prompt_tokens,
+        output_tokens=requests.output_tokens,
+        **shared_prefixes(notes, requests, BLOCK_TOKENS),
     )
 
 

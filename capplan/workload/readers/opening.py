@@ -1,4 +1,4 @@
-"""Open a file, gzipped or not, and say clearly why when it cannot be read."""
+"""Open a plain or gzipped file, with an error that says why it cannot be read."""
 
 import gzip
 import zlib
@@ -12,12 +12,12 @@ from capplan.errors import InputError
 _GZIP_MAGIC = b"\x1f\x8b"
 
 DECOMPRESSION_ERRORS = (EOFError, gzip.BadGzipFile, zlib.error)
-"""What reading a damaged gzip file raises."""
+"""Errors of a damaged gzip file."""
 
 
 @contextmanager
 def opened(path: str | Path) -> Iterator[IO[bytes]]:
-    """Open the bytes of a file, decompressed when it begins as gzip does.
+    """Open the bytes of a file, decompressed when they begin with gzip's magic.
 
     Raises
     ------
@@ -49,12 +49,6 @@ def opened(path: str | Path) -> Iterator[IO[bytes]]:
 
 
 def read_head(path: str | Path, byte_count: int) -> bytes:
-    """Return the first decompressed bytes of a file.
-
-    Raises
-    ------
-    InputError
-        When the file cannot be read.
-    """
+    """Return the first decompressed bytes of a file."""
     with opened(path) as file:
         return file.read(byte_count)

@@ -1,4 +1,4 @@
-"""What a user may ask of a reader."""
+"""Options of the readers."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,23 +10,18 @@ SHAREGPT_RULES = ("first", "vllm", "multiturn")
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """Choices that some formats need and others do without.
+    """Options of the readers; each format uses those that apply to it.
 
     Parameters
     ----------
     sharegpt_rule
         Which messages of a conversation make a request.
     tokenizer
-        A ``tokenizer.json`` to count the tokens of text with; None estimates.
+        ``tokenizer.json`` to count the tokens of texts; None estimates them.
     salvage
-        Whether to keep the whole records of a file that is cut off.
+        Whether to keep the whole records of a truncated file.
     seed
-        Of the draws that spread arrivals which a source rounds coarsely.
-
-    Raises
-    ------
-    InputError
-        When the rule is unknown.
+        Seed that spreads arrivals which the source rounds coarsely.
     """
 
     sharegpt_rule: str = "first"
@@ -35,7 +30,7 @@ class ReadOptions:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        """Refuse a rule that does not exist."""
+        """Refuse an unknown rule."""
         if self.sharegpt_rule not in SHAREGPT_RULES:
             raise InputError(
                 f"--sharegpt-rule is {self.sharegpt_rule!r}; "

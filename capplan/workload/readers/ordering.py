@@ -1,4 +1,4 @@
-"""Put columns in order of arrival and make a trace of them."""
+"""Make a trace of columns, sorted by arrival."""
 
 import warnings
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ from capplan.workload.trace import Trace
 
 @dataclass
 class Notes:
-    """What a reader mended or estimated, told once and kept for reports.
+    """What a reader corrected or estimated: warned of once and kept for reports.
 
     Parameters
     ----------
@@ -25,7 +25,7 @@ class Notes:
     texts: list[str] = field(default_factory=list)
 
     def add(self, text: str, *, warn: bool = True) -> None:
-        """Keep a note; warn of it unless it is only for the report."""
+        """Keep a note and, by default, warn of it."""
         self.texts.append(text)
         if warn:
             warnings.warn(f"{self.path}: {text}", TraceWarning, stacklevel=3)
@@ -37,34 +37,29 @@ def ordered_trace(
     class_names: tuple[str, ...] = ("all",),
     **columns: Any,
 ) -> Trace:
-    """Return a trace of columns in any order, sorted with a warning.
+    """Return a trace of columns in any order; sorting them gives a warning.
 
     Parameters
     ----------
     notes
-        Of the file.
+        Notes of the file.
     arrival_s
         Arrivals, shape (n,), or None. [s]
     class_names
         Names of the classes.
     columns
-        The other columns of ``Trace``; None where there is none.
+        Other columns of ``Trace``; None leaves the default.
     """
-    given: dict[str, Any] = {
-        name: column for name, column in columns.items() if column is not None
-    }
-    if arrival_s is not None:
-        falls = int((np.diff(arrival_s) < 0).sum())
-        if falls:
-            order = np.argsort(arrival_s, kind="stable")
-            arrival_s = arrival_s[order]
-            given = {name: column[order] for name, column in given.items()}
-            notes.add(
-                f"arrivals fall at {falls:,} of {len(order):,} requests; "
-                "sorted by arrival"
-            )
+    given: dict[str, Any] = {"arrival_s": arrival_s, **columns}
+    given = {name: column for name, column in given.items() if column is not None}
+    falls = int((np.diff(given.get("arrival_s", ())) < 0).sum())
+    if falls:
+        order = np.argsort(given["arrival_s"], kind="stable")
+        given = {name: column[order] for name, column in given.items()}
+        notes.add(
+            f"arrivals fall at {falls:,} of {len(order):,} requests; sorted by arrival"
+        )
     return Trace(
-        arrival_s=arrival_s,
         class_names=class_names,
         source=str(notes.path),
         notes=tuple(notes.texts),

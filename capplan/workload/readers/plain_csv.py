@@ -1,8 +1,8 @@
 """A plain CSV: ``arrival_s,prompt_tokens,output_tokens,class``.
 
-The names that Vidur and etalon (``num_prefill_tokens``…) and length data sets
-(``input_tokens``…) use are understood too. Arrivals stay as they are in the
-file, so that a replay keeps its clock; stamps since the epoch start at 0.
+The column names of Vidur and etalon (``num_prefill_tokens``…) and of length data
+sets (``input_tokens``…) are read too. Arrivals stay as in the file, so that a replay
+keeps its clock; stamps since 1970 are shifted to start at 0.
 """
 
 from pathlib import Path
@@ -29,10 +29,10 @@ NAMES = {
     "prefix_group": ("prefix_group",),
     "prefix_tokens": ("prefix_tokens",),
 }
-"""What each column may be called in a file."""
+"""Names of each column in files."""
 
 EPOCH_S = 1e8
-"""An arrival beyond this is a stamp since 1970, not time since a start. [s]"""
+"""Arrivals beyond this are stamps since 1970. [s]"""
 
 _MAX_CLASSES = np.iinfo(np.int16).max
 
@@ -41,128 +41,113 @@ def sniff(head: bytes) -> bool:
     """Return whether the header names a prompt and an output column."""
     first = head.splitlines()[0].decode("utf-8-sig", errors="replace")
     names = {name.strip().strip('"') for name in first.split(",")}
-    return all(names & set(NAMES[what]) for what in ("prompt_tokens", "output_tokens"))
+    return bool(
+        names & set(NAMES["prompt_tokens"]) and names & set(NAMES["output_tokens"])
+    )
 
 
 def read(path: str | Path, options: ReadOptions) -> Trace:
-    """Return the requests of a plain CSV.
-
-    Raises
-    ------
-    InputError
-        When a column is missing or a value is wrong.
-    """
-    found = columns_of(path)
-    table = read_table(path, wanted(found))
+    """Return the requests of a plain CSV."""
+    names = columns_of(path)
+    table = read_table(path, wanted(names))
     notes = Notes(path)
-    arrival_s = arrivals(table, found)
+    arrival_s = arrivals(table, names)
     if arrival_s is not None and arrival_s.min() > EPOCH_S:
         notes.add("arrivals are stamps since 1970: the first is now 0 s", warn=False)
         arrival_s = arrival_s - arrival_s.min()
-    class_names, request_class = classes(table, found)
+    class_names, request_class = classes(table, names)
     return ordered_trace(
         notes,
         arrival_s,
         class_names,
         request_class=request_class,
-        **counts(table, found),
+        **counts(table, names),
     )
 
 
 def columns_of(path: str | Path) -> dict[str, str]:
-    """Return what each known column is called in a file.
+    """Return the name in a file of each column that it has.
 
     Raises
     ------
     InputError
-        When prompt or output tokens are missing, or stand twice.
+        When prompt or output tokens are missing, or a column has two names.
     """
-    names = header(path)
-    found: dict[str, str] = {}
-    for what, aliases in NAMES.items():
-        present = [name for name in aliases if name in names]
+    header_names = header(path)
+    names: dict[str, str] = {}
+    for column, aliases in NAMES.items():
+        present = [name for name in aliases if name in header_names]
         if len(present) > 1:
             raise InputError(
                 f"{path}:1: both {present[0]} and {present[1]}; expected one of them"
             )
         if present:
-            found[what] = present[0]
-    for what in ("prompt_tokens", "output_tokens"):
-        if what not in found:
+            names[column] = present[0]
+    for column in ("prompt_tokens", "output_tokens"):
+        if column not in names:
             raise InputError(
-                f"{path}:1: no column {what}; expected one of {', '.join(NAMES[what])}"
+                f"{path}:1: no column {column}; "
+                f"expected one of {', '.join(NAMES[column])}"
             )
-    return found
+    return names
 
 
-def wanted(found: dict[str, str]) -> dict[str, str | None]:
+def wanted(names: dict[str, str]) -> dict[str, str | None]:
     """Return the columns to read and their dtypes."""
     return {
-        name: "category" if what == "class" else None for what, name in found.items()
+        name: "category" if column == "class" else None
+        for column, name in names.items()
     }
 
 
-def arrivals(table: Table, found: dict[str, str]) -> np.ndarray | None:
-    """Return the arrivals, or None when the column is missing or all empty. [s]
-
-    Raises
-    ------
-    InputError
-        When some are empty or no number.
-    """
-    if "arrival_s" not in found or table.frame[found["arrival_s"]].isna().all():
+def arrivals(table: Table, names: dict[str, str]) -> np.ndarray | None:
+    """Return the arrivals, or None when the column is missing or empty. [s]"""
+    if "arrival_s" not in names or table.frame[names["arrival_s"]].isna().all():
         return None
-    return table.numbers(found["arrival_s"], "seconds").astype(np.float64)
+    return table.numbers(names["arrival_s"], "seconds").astype(np.float64)
 
 
-def counts(table: Table, found: dict[str, str]) -> dict[str, np.ndarray]:
-    """Return the token columns, and those of a shared prefix where given.
-
-    Raises
-    ------
-    InputError
-        When a value is wrong.
-    """
+def counts(table: Table, names: dict[str, str]) -> dict[str, np.ndarray]:
+    """Return the token columns, and those of a shared prefix where present."""
     columns = {
-        what: table.tokens(found[what]) for what in ("prompt_tokens", "output_tokens")
+        column: table.tokens(names[column])
+        for column in ("prompt_tokens", "output_tokens")
     }
-    if "prefix_tokens" in found:
-        prefix = table.tokens(found["prefix_tokens"], least=0)
+    if "prefix_tokens" in names:
+        prefix = table.tokens(names["prefix_tokens"], least=0)
         table.require(
             prefix <= columns["prompt_tokens"],
-            found["prefix_tokens"],
+            names["prefix_tokens"],
             "at most the tokens of the prompt",
         )
         columns["prefix_tokens"] = prefix
-    if "prefix_group" in found:
-        group = table.numbers(found["prefix_group"], "a whole number from -1")
-        table.require(
-            (group >= -1) & (group == np.floor(group)),
-            found["prefix_group"],
-            "a whole number from -1",
-        )
+    if "prefix_group" in names:
+        expected = "a whole number from -1"
+        group = table.numbers(names["prefix_group"], expected)
+        right = (group >= -1) & (group == np.floor(group))
+        table.require(right, names["prefix_group"], expected)
         columns["prefix_group"] = group.astype(np.int64)
     return columns
 
 
 def classes(
-    table: Table, found: dict[str, str]
+    table: Table, names: dict[str, str]
 ) -> tuple[tuple[str, ...], np.ndarray | None]:
     """Return the names of the classes and the class of each request.
 
     Raises
     ------
     InputError
-        When a class is empty, or there are too many to be classes.
+        When there are too many different values for classes.
     """
-    if "class" not in found:
+    if "class" not in names:
         return ("all",), None
-    column: pd.Series = table.frame[found["class"]]
-    table.require(column.notna().to_numpy(), found["class"], "the name of a class")
-    names = tuple(str(name) for name in column.cat.categories)
-    if len(names) > _MAX_CLASSES:
+    column: pd.Series = table.frame[names["class"]]
+    table.require(column.notna().to_numpy(), names["class"], "the name of a class")
+    class_names = tuple(str(name) for name in column.cat.categories)
+    if len(class_names) > _MAX_CLASSES:
         raise InputError(
-            f"{table.path}: {found['class']} has {len(names):,} different values; "
-            f"expected at most {_MAX_CLASSES:,}"
+            f"{table.path}: {names['class']} has {len(class_names):,} different "
+            f"values; expected at most {_MAX_CLASSES:,}"
         )
-    return names, column.cat.codes.to_numpy().astype(np.int16)
+    return class_names, column.cat.codes.to_numpy().astype(np.int16)

@@ -1,7 +1,7 @@
 """Qwen-Bailian's usage traces: JSON lines, stamps in s, hashed 16-token blocks.
 
-https://github.com/alibaba-edu/qwen-bailian-usagetraces-anon. Read like Mooncake's,
-but for the unit of the stamps and the block; the class is the request's ``type``.
+https://github.com/alibaba-edu/qwen-bailian-usagetraces-anon. As Mooncake's, with
+other units of stamps and blocks; the class is the request's ``type``.
 """
 
 from pathlib import Path
@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from capplan.workload.readers.json_lines import (
-    first_object,
-    iterate_lines,
+    first_request,
+    read_requests,
     shared_prefixes,
 )
 from capplan.workload.readers.options import ReadOptions
@@ -21,32 +21,22 @@ BLOCK_TOKENS = 16
 
 
 def sniff(head: bytes) -> bool:
-    """Return whether the first line is an object with the trace's fields."""
-    names = {"chat_id", "timestamp", "input_length", "output_length"}
-    return names <= first_object(head).keys()
+    """Return whether the first line has the trace's fields."""
+    return "chat_id" in first_request(head)
 
 
 def read(path: str | Path, options: ReadOptions) -> Trace:
-    """Return the requests of a Qwen-Bailian trace; the first arrives at 0 s.
-
-    Raises
-    ------
-    InputError
-        When a line is no object with the fields, or a value is wrong.
-    """
+    """Return the requests of a Qwen-Bailian trace; the first arrives at 0 s."""
     notes = Notes(path)
-    lines = list(iterate_lines(path))
-    stamp_s = np.array([line.stamp("timestamp") for line in lines])
-    prompt_tokens = np.array([line.tokens("input_length") for line in lines])
-    blocks = [line.blocks("hash_ids") for line in lines]
-    kinds = [str(line.fields.get("type", "text")) for line in lines]
-    class_names, request_class = np.unique(kinds, return_inverse=True)
+    requests = read_requests(path)
+    types = [str(line.fields.get("type", "text")) for line in requests.lines]
+    class_names, request_class = np.unique(types, return_inverse=True)
     return ordered_trace(
         notes,
-        stamp_s - stamp_s.min(),
+        requests.stamp - requests.stamp.min(),
         tuple(class_names.tolist()),
         request_class=request_class,
-        prompt_tokens=prompt_tokens,
-        output_tokens=np.array([line.tokens("output_length") for line in lines]),
-        **shared_prefixes(notes, stamp_s, prompt_tokens, blocks, BLOCK_TOKENS),
+        prompt_tokens=requests.prompt_tokens,
+        output_tokens=requests.output_tokens,
+        **shared_prefixes(notes, requests, BLOCK_TOKENS),
     )

@@ -1,16 +1,16 @@
 """ShareGPT's own JSON: an array of conversations, streamed.
 
 ``[{"id": …, "conversations": [{"from": "human", "value": …}, …]}, …]``. Three
-rules say which messages make a request:
+rules select the messages that make a request:
 
 ``first``
-    The opening human message and the answer to it. A piece of a longer
-    conversation that opens with an answer has lost its history: left out.
+    The first human message and its answer. A conversation that begins with an
+    answer is the rest of a longer one without its history: left out.
 ``vllm``
-    Messages 0 and 1 whatever their roles, 4 tokens or more each, at most 1,024
-    in the prompt and 2,048 in all: what vLLM's benchmark of this data set takes.
+    Messages 0 and 1 whatever their roles, at least 4 tokens each, at most 1,024 in
+    the prompt and 2,048 in total, as in vLLM's benchmark of this data set.
 ``multiturn``
-    Every answered human message, its prompt being all that was said before. The
+    Every answered human message; its prompt is everything before the answer. The
     turns of a conversation share it as their prefix.
 """
 
@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -46,54 +46,35 @@ Message = tuple[str, str]
 """Role and text."""
 
 
-class Request(NamedTuple):
-    """Where a request stands in its conversation.
-
-    Parameters
-    ----------
-    first
-        Index of the first message of the prompt.
-    answer
-        Index of the answer; the prompt ends before it.
-    """
-
-    first: int
-    answer: int
-
-
 def sniff(head: bytes) -> bool:
     """Return whether the bytes begin an array of conversations."""
     return head.lstrip()[:1] == b"[" and b'"conversations"' in head
 
 
-def first_turn(messages: list[Message]) -> list[Request]:
-    """Return the opening question and its answer; system text counts as prompt."""
-    at = 0
-    while at < len(messages) and messages[at][0] == "system":
-        at += 1
-    if at + 1 < len(messages) and _answered(messages, at):
-        return [Request(0, at + 1)]
-    return []
+def first_turn(messages: list[Message]) -> list[int]:
+    """Return the answer to the first question; system text counts as prompt."""
+    question = 0
+    while question < len(messages) and messages[question][0] == "system":
+        question += 1
+    return [question + 1] if _answered(messages, question) else []
 
 
-def first_two(messages: list[Message]) -> list[Request]:
-    """Return messages 0 and 1 whatever their roles."""
-    return [Request(0, 1)] if len(messages) >= 2 else []
+def first_two(messages: list[Message]) -> list[int]:
+    """Return message 1, whatever the roles."""
+    return [1] if len(messages) >= 2 else []
 
 
-def every_turn(messages: list[Message]) -> list[Request]:
-    """Return every answered question with all that was said before it."""
-    return [
-        Request(0, at + 1) for at in range(len(messages) - 1) if _answered(messages, at)
-    ]
+def every_turn(messages: list[Message]) -> list[int]:
+    """Return every answer."""
+    return [i + 1 for i in range(len(messages)) if _answered(messages, i)]
 
 
-RULES: dict[str, Callable[[list[Message]], list[Request]]] = {
+RULES: dict[str, Callable[[list[Message]], list[int]]] = {
     "first": first_turn,
     "vllm": first_two,
     "multiturn": every_turn,
 }
-"""Name of a rule to the requests it finds in a conversation."""
+"""Rules by name: indices of the answers; the messages before one are its prompt."""
 
 
 def read(path: str | Path, options: ReadOptions) -> Trace:
@@ -102,8 +83,8 @@ def read(path: str | Path, options: ReadOptions) -> Trace:
     Raises
     ------
     InputError
-        When the file is cut off (and ``salvage`` is not asked for), is not
-        ShareGPT, or gives no requests.
+        When the file is truncated (without ``salvage``), is not ShareGPT, or holds
+        no requests.
     """
     notes = Notes(path)
     count_tokens: CountTokens = estimate
@@ -152,29 +133,28 @@ def read(path: str | Path, options: ReadOptions) -> Trace:
 
 def _requests(
     batch: list[list[Message]],
-    rule: Callable[[list[Message]], list[Request]],
+    rule: Callable[[list[Message]], list[int]],
     count_tokens: CountTokens,
     first_group: int,
 ) -> Iterator[tuple[int, int, int]]:
     """Yield prompt tokens, output tokens and the index of the conversation."""
-    found = [rule(messages) for messages in batch]
-    lasts = [max((r.answer + 1 for r in requests), default=0) for requests in found]
+    answers = [rule(messages) for messages in batch]
+    used = [max(indices, default=-1) + 1 for indices in answers]
     texts = [
         text
-        for messages, last in zip(batch, lasts, strict=True)
-        for _, text in messages[:last]
+        for messages, count in zip(batch, used, strict=True)
+        for _, text in messages[:count]
     ]
     tokens = count_tokens(texts)
     start = 0
-    for group, (requests, last) in enumerate(
-        zip(found, lasts, strict=True), first_group
+    for group, (indices, count) in enumerate(
+        zip(answers, used, strict=True), first_group
     ):
-        so_far = np.concatenate([[0], np.cumsum(tokens[start : start + last])])
-        start += last
-        for request in requests:
-            prompt = so_far[request.answer] - so_far[request.first]
-            output = so_far[request.answer + 1] - so_far[request.answer]
-            yield int(prompt), int(output), group
+        of_conversation = tokens[start : start + count]
+        before = np.cumsum(of_conversation) - of_conversation
+        start += count
+        for index in indices:
+            yield int(before[index]), int(of_conversation[index]), group
 
 
 def _conversations(
@@ -198,6 +178,7 @@ def _conversations(
 
 def _messages(path: str | Path, item: Any, number: int) -> list[Message]:
     try:
+        # + "" refuses values that are not text.
         return [(said["from"], said["value"] + "") for said in item["conversations"]]
     except (TypeError, KeyError):
         raise InputError(
@@ -206,5 +187,7 @@ def _messages(path: str | Path, item: Any, number: int) -> list[Message]:
         ) from None
 
 
-def _answered(messages: list[Message], at: int) -> bool:
-    return messages[at][0] in _ASKS and messages[at + 1][0] in _ANSWERS
+def _answered(messages: list[Message], index: int) -> bool:
+    """Return whether a message is a question and the next one answers it."""
+    roles = [role for role, _ in messages[index : index + 2]]
+    return len(roles) == 2 and roles[0] in _ASKS and roles[1] in _ANSWERS

@@ -1,13 +1,13 @@
-"""Columns of a CSV, each checked, with the line of whatever is wrong.
+"""Read and check columns of a CSV; errors name the line.
 
-The values are parsed in bulk; only when one is wrong is the file read again,
-line by line, to find the line that it stands on.
+Values are parsed in bulk; after an error the file is read again, line by line, to
+find the line of the wrong value.
 """
 
 import csv
 import io
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
@@ -39,7 +39,7 @@ class Table:
     frame
         The rows; a column with text in it holds strings.
     first_row
-        Index of the first of them among the rows of the file.
+        Index of the first row in the file.
     """
 
     path: str | Path
@@ -51,13 +51,7 @@ class Table:
         return len(self.frame)
 
     def numbers(self, column: str, expected: str) -> np.ndarray:
-        """Return a column of finite numbers, shape (n,), float64 or int64.
-
-        Raises
-        ------
-        InputError
-            When a value is missing or is no finite number.
-        """
+        """Return a column of finite numbers, shape (n,), float64 or int64."""
         values = self.frame[column]
         if not pd.api.types.is_numeric_dtype(values) or values.dtype == bool:
             values = pd.to_numeric(values.astype(str), errors="coerce")
@@ -67,13 +61,7 @@ class Table:
         return array
 
     def tokens(self, column: str, least: int = 1) -> np.ndarray:
-        """Return a column of token counts, shape (n,), int64. [tokens]
-
-        Raises
-        ------
-        InputError
-            When a value is no whole number from ``least`` to ``MAX_TOKENS``.
-        """
+        """Return a column of token counts, shape (n,), int64. [tokens]"""
         expected = f"a whole number from {least} to {MAX_TOKENS}"
         values = self.numbers(column, expected)
         right = (values >= least) & (values <= MAX_TOKENS)
@@ -82,21 +70,23 @@ class Table:
         self.require(right, column, expected)
         return values.astype(np.int64)
 
-    def require(self, right: np.ndarray, column: str, expected: str) -> None:
-        """Refuse the first row that is not ``right``.
+    def require_columns(self, names: Iterable[str], source: str) -> None:
+        """Refuse a file that lacks one of the columns of its source."""
+        for name in names:
+            if name not in self.frame:
+                raise InputError(
+                    f"{self.path}:1: no column {name}; expected {source}'s columns"
+                )
 
-        Raises
-        ------
-        InputError
-            With the line and the text that stands there.
-        """
+    def require(self, right: np.ndarray, column: str, expected: str) -> None:
+        """Raise an InputError for the first row that is not ``right``."""
         if not right.all():
             self.refuse(int(np.argmin(right)), column, expected)
 
     def refuse(self, row: int, column: str, expected: str) -> NoReturn:
-        """Raise for the value of one row, as it stands in the file."""
-        line, text = _cell(self.path, self.first_row + row, column)
-        shown = "empty" if not text.strip() else text.strip()[:60]
+        """Raise an InputError that shows the line and its value."""
+        line, value = _cell(self.path, self.first_row + row, column)
+        shown = value.strip()[:60] or "empty"
         raise InputError(
             f"{self.path}:{line}: {column} is {shown}; expected {expected}"
         )
@@ -110,8 +100,8 @@ def read_table(path: str | Path, wanted: Mapping[str, Any] | None = None) -> Tab
     path
         The file, plain or gzipped.
     wanted
-        Columns to read and the pandas dtype of each, None where it is to be
-        inferred; columns that the file lacks are ignored. None reads all.
+        pandas dtype of each column to read, None to infer it; columns that the file
+        lacks are ignored. None reads all columns.
 
     Raises
     ------
@@ -128,13 +118,7 @@ def read_table(path: str | Path, wanted: Mapping[str, Any] | None = None) -> Tab
 def iterate_tables(
     path: str | Path, chunk_rows: int, wanted: Mapping[str, Any] | None = None
 ) -> Iterator[Table]:
-    """Yield a CSV as tables of at most ``chunk_rows`` rows.
-
-    Raises
-    ------
-    InputError
-        When the file cannot be read.
-    """
+    """Yield a CSV as tables of at most ``chunk_rows`` rows."""
     with opened(path) as file:
         yield from _tables(path, file, chunk_rows, wanted)
 
@@ -172,8 +156,8 @@ def _tables(
         for name in columns
         if (dtype := (wanted or {}).get(name)) is not None
     }
-    # A row longer than the header is only a warning to pandas, and with usecols
-    # not even that: so all columns are parsed.
+    # pandas only warns of a row longer than the header, and with usecols does not:
+    # so all columns are parsed.
     with _refusals(path, len(names)):
         frames = pd.read_csv(
             file,
@@ -199,7 +183,7 @@ def _tables(
 
 @contextmanager
 def _refusals(path: str | Path, width: int) -> Iterator[None]:
-    """Turn what pandas says of a malformed file into one line."""
+    """Turn pandas' errors about a malformed file into an InputError."""
     with warnings.catch_warnings():
         warnings.simplefilter("error", pd.errors.ParserWarning)
         try:
@@ -218,7 +202,7 @@ def _refusals(path: str | Path, width: int) -> Iterator[None]:
 
 
 def _records(file: IO[bytes]) -> Iterator[tuple[int, list[str]]]:
-    """Yield the last line and the fields of each record that is not blank."""
+    """Yield the number of its last line and the fields of each record not blank."""
     csv.field_size_limit(_MAX_FIELD_CHARACTERS)
     with io.TextIOWrapper(file, "utf-8-sig", errors="replace", newline="") as text:
         rows = csv.reader(text, skipinitialspace=True)
@@ -232,8 +216,8 @@ def _cell(path: str | Path, row: int, column: str) -> tuple[int, str]:
         records = _records(file)
         _, names = next(records)
         line, fields = next(islice(records, row, None))
-    at = names.index(column)
-    return line, fields[at] if at < len(fields) else ""
+    index = names.index(column)
+    return line, fields[index] if index < len(fields) else ""
 
 
 def _ragged(path: str | Path, width: int, error: Exception) -> str:

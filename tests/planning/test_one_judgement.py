@@ -1,0 +1,143 @@
+"""Plan and simulate report the same of the same fleet, streamed and not."""
+
+import json
+
+import numpy as np
+import pytest
+
+from capplan.planning.judgement import METRICS
+from capplan.planning.plan import plan
+from capplan.planning.run import simulate_deployment
+from capplan.planning.settings import PlanSettings, SimulateSettings
+from capplan.report.write_json import plan_json
+from capplan.report.write_run import run_json
+from capplan.simulator.histogram import RELATIVE_ERROR
+
+H100 = {"llm": "Llama-3.1-8B", "gpu": "H100-SXM", "tp": 1}
+COST = {"latency_ms": "9,0.04,0,0.08,0.00005", "kv_blocks": 3000}
+SHORT = "synthetic:prompt=300,output=lognormal(median=80,sigma=0.6),n=3000"
+
+
+def drawn(workload=SHORT, rate=60.0, slo="ttft=500ms,tpot=12ms", **more):
+    return {"workload": workload, "rate": rate, "slo": slo, **H100, **more}
+
+
+DRAWN = {
+    "plain": drawn(),
+    "few requests, extended": drawn("synthetic:prompt=300,output=80,n=50"),
+    "few requests, as they are": drawn(
+        "synthetic:prompt=300,output=80,n=50", extend=False
+    ),
+    "tight TPOT": drawn("sharegpt", slo="ttft=300ms,tpot=12ms"),
+    "another seed": drawn(seed=7),
+    "bursty": drawn(arrivals="gamma:cv=3"),
+    "constant": drawn(arrivals="constant"),
+    "round robin": drawn(router="round-robin"),
+    "power of two": drawn(router="power-of-two", seed=3),
+    "best fit": drawn(router="best-fit:theta=0.4", rate=150.0),
+    "end-to-end limit": drawn(slo="e2e=3s"),
+    "TTFT alone": drawn(slo="ttft=200ms"),
+    "prefix caching": drawn(shared_prefix=100, prefix_caching=True),
+    "small engine": drawn(max_num_seqs=64, max_num_batched_tokens=512),
+    "low target": drawn(attainment=0.9),
+    "front end": drawn(api_overhead_ms=40.0),
+}
+
+
+def replayed(classes=False, rising=False, burst=False):
+    """Rows of a CSV trace with times of its own."""
+    rng = np.random.default_rng(5)
+    gaps = rng.exponential(0.05, 2000)
+    if rising:
+        gaps *= np.linspace(3, 0.5, 2000)
+    if burst:
+        gaps[:500] /= 20
+    arrival_s = np.cumsum(gaps).round(6)
+    prompts, outputs = rng.integers(50, 400, 2000), rng.integers(1, 120, 2000)
+    kinds = rng.choice(["chat", "batch"], 2000) if classes else ["all"] * 2000
+    lines = zip(arrival_s, prompts, outputs, kinds, strict=True)
+    rows = [",".join(map(str, line)) for line in lines]
+    return "\n".join(["arrival_s,prompt_tokens,output_tokens,class", *rows])
+
+
+REPLAYED = {
+    "replayed": (replayed(), "ttft=400ms,tpot=20ms"),
+    "two classes": (replayed(classes=True), ("ttft=400ms", "chat:tpot=15ms")),
+    "rising": (replayed(rising=True), "ttft=400ms,tpot=20ms"),
+    "early burst": (replayed(burst=True), "ttft=400ms,tpot=20ms"),
+}
+
+
+def reported(settings, **more):
+    """Return what simulate and plan write of the best candidate's fleet."""
+    best = plan(PlanSettings(**settings)).best
+    run = simulate_deployment(
+        SimulateSettings(**settings, replicas=best.replica_count, **more)
+    )
+    return best, run
+
+
+@pytest.mark.parametrize("scenario", DRAWN, ids=lambda name: name.replace(" ", "-"))
+def test_drawn_requests_are_judged_alike(scenario):
+    best, run = reported(DRAWN[scenario])
+
+    planned, simulated = best.run.judgement, run.judgement
+    assert simulated.attainment == planned.attainment
+    assert simulated.counted_request_count == planned.counted_request_count
+    assert simulated.warmup_s == planned.warmup_s > 0
+    for metric in ("ttft_s", "tpot_s", "e2e_s"):
+        assert simulated.percentiles[metric] == pytest.approx(
+            planned.percentiles[metric], nan_ok=True, rel=0
+        )
+
+
+@pytest.mark.parametrize("scenario", REPLAYED, ids=lambda name: name.replace(" ", "-"))
+def test_replayed_requests_are_judged_alike_streamed_and_not(scenario, tmp_path):
+    rows, slo = REPLAYED[scenario]
+    path = tmp_path / "own.csv"
+    path.write_text(rows)
+    settings = {"trace": path, "slo": slo, "attainment": 0.9, **H100, **COST}
+
+    best, run = reported(settings)
+    _, streamed = reported(settings, stream=True)
+
+    planned = best.run.judgement
+    for judgement in (run.judgement, streamed.judgement):
+        assert judgement.attainment.share == planned.attainment.share
+        assert judgement.attainment.by_class == planned.attainment.by_class
+        assert judgement.counted_request_count == 2000
+        assert judgement.warmup_s == 0.0
+    for metric in METRICS:
+        exact_s = np.array(run.judgement.percentiles[metric])
+        near_s = np.array(streamed.judgement.percentiles[metric])
+        np.testing.assert_allclose(near_s, exact_s, rtol=RELATIVE_ERROR, atol=1e-6)
+
+
+def test_both_files_use_the_same_names(tmp_path):
+    settings = drawn()
+    best = json.loads(plan_json(plan(PlanSettings(**settings))))["best"]
+
+    run = simulate_deployment(
+        SimulateSettings(**settings, replicas=best["replica_count"])
+    )
+
+    written = json.loads(run_json(run))
+    for name in (
+        "slo_attainment",
+        "slo_attainment_interval",
+        "attainment_by_class",
+        "counted_request_count",
+        "warmup_s",
+        "gpu_count",
+        "usd_per_h",
+        "limits",
+    ):
+        assert written[name] == best[name], name
+
+
+@pytest.mark.parametrize("name", ["solver", "tune", "executor", "ray_address"])
+def test_simulate_refuses_settings_that_it_does_not_read(name):
+    from capplan.errors import InputError
+
+    with pytest.raises(InputError, match=f"{name} has no effect on this command"):
+        SimulateSettings(**drawn(), **{name: "mip"})
