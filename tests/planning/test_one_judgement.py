@@ -34,7 +34,7 @@ DRAWN = {
     "constant": drawn(arrivals="constant"),
     "round robin": drawn(router="round-robin"),
     "power of two": drawn(router="power-of-two", seed=3),
-    "best fit": drawn(router="best-fit:theta=0.4", rate=150.0),
+    "best fit": drawn(router="best-fit:theta=0.3"),
     "end-to-end limit": drawn(slo="e2e=3s"),
     "TTFT alone": drawn(slo="ttft=200ms"),
     "prefix caching": drawn(shared_prefix=100, prefix_caching=True),
