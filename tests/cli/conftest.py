@@ -8,6 +8,7 @@ import sys
 import termios
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -59,3 +60,12 @@ def _read_to_end(keyboard: int, chunks: list[bytes]) -> None:
         if not chunk:
             return
         chunks.append(chunk)
+
+
+@pytest.fixture
+def lawful(monkeypatch):
+    """Name of the profiling backend with a known law, importable by processes too."""
+    folder = str(Path(__file__).parents[1] / "profiling")
+    monkeypatch.syspath_prepend(folder)
+    monkeypatch.setenv("PYTHONPATH", folder)
+    return "lawful_backend:LawfulBackend"

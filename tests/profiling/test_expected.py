@@ -1,9 +1,7 @@
 """A dry run knows the points and about how long they take."""
 
 import pytest
-from typer.testing import CliRunner
 
-from capplan.cli.main import app
 from capplan.errors import InputError
 from capplan.fleet.catalog import gpu
 from capplan.latency.roofline import roofline_profile
@@ -114,14 +112,3 @@ def test_an_earlier_start_tells_the_limits(lawful, tmp_path):
     profile(request, lambda *progress: None)
 
     assert expected_facts(request, 1).backend == "lawful"
-
-
-def test_the_command_lists_points_and_time_and_measures_none(tmp_path):
-    arguments = ["profile", "Llama-3.1-8B", "--gpu", "H100-SXM", "--dry-run"]
-
-    said = CliRunner().invoke(app, [*arguments, "-o", str(tmp_path / "none")])
-
-    assert said.exit_code == 0, said.output
-    assert "TP 1: decode of 512 at" in said.output
-    assert "points, 3 rounds, about" in said.output
-    assert not (tmp_path / "none").exists()
