@@ -63,7 +63,10 @@ class FitSettings(Settings):
         None, MEASURED, "N", "TP degree (default: from file or path, else 1).", ge=1
     )
     form: str | None = setting(
-        None, "", "NAME", "Form to force, such as aladdin (default: least error)."
+        None,
+        "",
+        "NAME",
+        "Form to force, such as aladdin (default: by cross-validation).",
     )
     engine: str | None = setting(
         None, MEASURED, "NAME", "Engine (default: from the file, else vllm)."

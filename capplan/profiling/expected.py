@@ -62,9 +62,11 @@ def expected_facts(settings: ProfileSettings, tp: int) -> EngineFacts:
     )
     if "engine" in record:
         return facts_from_document(record["engine"])
-    llm, gpu, given = find_llm(settings.llm), find_gpu(settings.gpu), settings.options
-    engine = default_engine_settings(gpu, **{name: given.get(name) for name in _LIMITS})
-    share = given.get("gpu_memory_utilization")
+    llm, gpu, options = find_llm(settings.llm), find_gpu(settings.gpu), settings.options
+    engine = default_engine_settings(
+        gpu, **{name: options.get(name) for name in _LIMITS}
+    )
+    share = options.get("gpu_memory_utilization")
     sharing = {} if share is None else {"gpu_memory_utilization": share}
     blocks = kv_blocks(llm, gpu, tp, engine, **sharing)
     if blocks < 2:
@@ -78,10 +80,10 @@ def expected_facts(settings: ProfileSettings, tp: int) -> EngineFacts:
         backend_version="",
         torch_version="",
         driver="",
-        dtype=str(given.get("dtype", "auto")),
+        dtype=str(options.get("dtype", "auto")),
         quantization=llm.weight_dtype,
-        kv_cache_dtype=str(given.get("kv_cache_dtype", "auto")),
-        max_model_len=int(given.get("max_model_len", llm.max_positions)),
+        kv_cache_dtype=str(options.get("kv_cache_dtype", "auto")),
+        max_model_len=int(options.get("max_model_len", llm.max_positions)),
         max_num_batched_tokens=engine.max_num_batched_tokens,
         max_num_seqs=engine.max_num_seqs,
         block_size=engine.block_size,

@@ -3,7 +3,6 @@
 import os
 import random
 from collections.abc import Callable
-from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -191,7 +190,7 @@ class _Run:
             "started": before.get("started", _now()),
             "density": before.get("density", self.settings.density),
             "engine": facts.as_document(),
-            "skipped": [asdict(skip) for skip in plan.skipped],
+            "skipped": [skip._asdict() for skip in plan.skipped],
         }
         write_record(self.record_path, self.record)
         return plan
