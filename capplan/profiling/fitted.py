@@ -6,9 +6,8 @@ from typing import Any, NamedTuple
 from capplan.errors import CapplanError
 from capplan.latency.catalog import profile_path
 from capplan.latency.fit import fit
-from capplan.latency.fitted_profile import error_records
+from capplan.latency.fitted_profile import Identity, profile_of
 from capplan.latency.measurements import read_points
-from capplan.latency.profile import Profile, validity_of
 from capplan.latency.profile_file import save_profile
 from capplan.profiling.backend import facts_from_document
 from capplan.profiling.measurement_record import read_record
@@ -55,30 +54,23 @@ def fit_measured(measured: Measured, out: Path) -> Path:
     facts = facts_from_document(record["engine"])
     points = read_points(measured.points_path)
     fitted = fit(points, expert_rate=facts.expert_rate)
-    profile = Profile(
+    kv_dtype = facts.kv_cache_dtype
+    identity = Identity(
         gpu=measured.gpu,
         llm=measured.llm,
         tp=measured.tp,
         dtype=facts.dtype,
         quantization=facts.quantization,
-        kv_dtype=facts.dtype
-        if facts.kv_cache_dtype == "auto"
-        else facts.kv_cache_dtype,
+        kv_dtype=facts.dtype if kv_dtype == "auto" else kv_dtype,
         engine=facts.backend,
         engine_version=facts.backend_version,
         source=f"measured by capplan profile on {facts.device}",
         how="measured",
         date=str(record["finished"])[:10],
-        decode_form=fitted.decode_form,
-        fused_form=fitted.fused_form,
-        decode=fitted.decode,
-        fused=fitted.fused,
-        validity=validity_of(points),
-        errors=error_records(fitted),
         kv_tokens=facts.kv_capacity_tokens,
-        block_size=facts.block_size,
-        meta=_meta(record, facts.flags),
     )
+    engine = {"block_size": facts.block_size, "meta": _meta(record, facts.flags)}
+    profile = profile_of(fitted, points, identity).model_copy(update=engine)
     path = profile_path(out, measured.gpu, measured.llm, measured.tp)
     save_profile(profile, path)
     return path

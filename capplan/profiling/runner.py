@@ -117,7 +117,9 @@ class _Run:
 
     def measure(self, engine: EngineProcess) -> str | None:
         """Measure the points that are missing; return the reason when that fails."""
-        before = read_record(self.record_path)
+        # Kept until there is a plan: if the engine fails to start, the record must
+        # still name the engine that measured the points.
+        self.record = before = read_record(self.record_path)
         with PointFile(self.points_path) as points:
             self.rows = points.rows
             if points.rows and not self.settings.resume:
@@ -126,7 +128,6 @@ class _Run:
                     "to continue with them, or delete it"
                 )
             if before.get("status") == "complete":
-                self.record = before
                 return None
             self.on_progress(self.tp, 0, 0, "starting the engine")
             try:

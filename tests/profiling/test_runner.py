@@ -136,6 +136,19 @@ def test_another_engine_does_not_go_on_with_a_profile(lawful, tmp_path):
         profile(settings(lawful, tmp_path, resume=True, version="2"), quietly)
 
 
+def test_a_failed_start_does_not_forget_the_engine_of_the_points(lawful, tmp_path):
+    profile(settings(lawful, tmp_path, die_at=20), quietly)
+    (failed,) = profile(
+        settings(lawful, tmp_path, resume=True, fail_load="no GPU"), quietly
+    )
+
+    with pytest.raises(InputError, match="backend_version was 1 and is 2"):
+        profile(settings(lawful, tmp_path, resume=True, version="2"), quietly)
+
+    assert failed.failure == "ValueError: no GPU"
+    assert failed.point_count > 0
+
+
 def test_a_cache_that_is_smaller_on_the_next_start_keeps_the_plan(lawful, tmp_path):
     (whole,) = profile(settings(lawful, tmp_path / "whole"), quietly)
     profile(settings(lawful, tmp_path / "p", die_at=20), quietly)
