@@ -51,7 +51,7 @@ def print_measured(runs: Iterable[FittedRun]) -> None:
             console.print(f"{name}: left out: {what}: {reason}")
         if measured.failure:
             console.print(f"{name}: failed: {measured.failure}")
-            console.print(f"  what would do: {measured.advice}")
+            console.print(f"  remedy: {measured.advice}")
             console.print(f"  log: {measured.log_path}")
             continue
         noisy = f", {measured.noisy_count} noisy" if measured.noisy_count else ""

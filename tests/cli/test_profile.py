@@ -27,13 +27,13 @@ def test_it_prints_the_profiles_it_wrote(profile, tmp_path):
     assert out.split() == [str(folder / "tp1.yaml"), str(folder / "tp2.yaml")]
 
 
-def test_a_degree_that_fails_is_said_with_what_would_do(profile):
+def test_a_degree_that_fails_is_printed_with_its_remedy(profile):
     code, out, err = profile("--tp", "3,1")
 
     shown = " ".join(err.split())
     assert code == 0
     assert "TP 3: failed: ValueError: Total number of attention heads (8)" in shown
-    assert "what would do: choose a TP degree that divides" in shown
+    assert "remedy: choose a TP degree that divides" in shown
     assert "tp1.yaml" in out
 
 
