@@ -9,10 +9,31 @@ from capplan.errors import InputError
 
 
 def setting(
-    default: Any, panel: str, metavar: str, description: str, **checks: Any
+    default: Any,
+    panel: str,
+    metavar: str,
+    description: str,
+    *,
+    flags: tuple[str, ...] = (),
+    repeated: bool = False,
+    **checks: Any,
 ) -> Any:
-    """Return a field with its flag's help text, panel and metavar."""
+    """Return a field with its flag's help text, panel and metavar.
+
+    Parameters
+    ----------
+    default
+        Value when it is not given; ``...`` makes it required.
+    flags
+        Names on the command line, such as ``("--out", "-o")``; by default the
+        field's name with dashes, for a bool with its ``--no-`` form.
+    repeated
+        Whether the flag may be given several times; the field gets a list.
+    **checks
+        Constraints of the field, as of ``pydantic.Field``.
+    """
     shown: dict[str, JsonValue] = {"panel": panel, "metavar": metavar}
+    shown |= {"flags": list(flags), "repeated": repeated}
     return Field(default, description=description, json_schema_extra=shown, **checks)
 
 

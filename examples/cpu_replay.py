@@ -5,18 +5,17 @@ advances it by the time the step took, and requests are added when it passes
 their arrival. So a machine without a GPU shows how well a profile predicts a
 served run: scheduler, KV cache and model are vLLM's own.
 
-A shared machine is now fast, now slow, for minutes. So scenes of the profile and
-short traces take turns, round after round. The first round that serves a trace
-notes before which step each request is added; later rounds add it before the
-same step, so that every step is the same work in each round. A step then counts,
-as a point of the profile does, the median of its rounds, and arrivals are moved
-with the clock that these medians make: what is simulated are the arrivals in that
-time. On a quiet machine this changes nothing.
+The speed of a shared machine changes over minutes. So scenes of the profile and
+short traces take turns, in rounds. The first round that serves a trace records
+before which step each request is added; later rounds add it before the same
+step, so that every step does the same work in each round. A step's time is the
+median of its rounds, as for a point of the profile, and arrivals are moved to the
+clock of these medians before they are simulated. On an idle machine this changes
+nothing.
 
-On a CPU, oneDNN builds a matrix product when it first meets a number of tokens,
-which makes a prompt of a new length take up to half longer. A GPU has no such
-cost; so the cache of products is made large enough to hold all that is met.
-Where vLLM is installed:
+On a CPU, oneDNN builds a matrix product for each new number of tokens, so a
+prompt of a new length takes up to half longer. A GPU has no such cost; so the
+cache of products is made large enough for all lengths. Where vLLM is installed:
 
     OMP_NUM_THREADS=1 KMP_BLOCKTIME=0 python examples/cpu_replay.py serve run.json
     python examples/cpu_replay.py compare run.json
@@ -71,7 +70,7 @@ LLMS = {
     },
 }
 CLOCKS = {"wall": time.perf_counter, "processor": time.process_time}
-"""The processor's time is blind to other programs; for engines of one thread."""
+"""Processor time excludes other programs; for engines of one thread."""
 
 
 def config(shape: dict[str, int]) -> dict[str, Any]:
@@ -112,10 +111,10 @@ def poisson_trace(rate_per_s: float, count: int, seed: int) -> Trace:
 def serve(
     backend: VllmBackend, trace: Trace, added_before: list[int] | None = None
 ) -> dict[str, Any]:
-    """Serve a trace; return its steps and in which of them what happened.
+    """Serve a trace; return its steps, and those of each request's tokens.
 
     With ``added_before``, the step before which each request is added, arrival
-    times are not looked at.
+    times are ignored.
     """
     backend.clock.reset()
     count = len(trace)
@@ -292,11 +291,11 @@ def measure(
         scenes = shuffle.sample(plan.scenes, len(plan.scenes))
         every = max(1, len(scenes) // given.traces)
         for number, scene in enumerate(scenes):
-            found: dict[Point, list[float]] = {}
+            by_point: dict[Point, list[float]] = {}
             for point, seconds in backend.run(scene):
                 if owners[point] == scene:
-                    found.setdefault(point, []).append(seconds)
-            for point, values in found.items():
+                    by_point.setdefault(point, []).append(seconds)
+            for point, values in by_point.items():
                 rounds_s.setdefault(point, []).append(values)
             seed, left = divmod(number, every)
             if not turn or left or seed >= given.traces:
@@ -325,7 +324,10 @@ def measure(
 
 def pooled(all_times: list[dict[str, np.ndarray]]) -> dict[str, float]:
     return figures(
-        {key: np.concatenate([each[key] for each in all_times]) for key in all_times[0]}
+        {
+            key: np.concatenate([times[key] for times in all_times])
+            for key in all_times[0]
+        }
     )
 
 
@@ -352,11 +354,11 @@ def compare(recording: dict[str, Any]) -> dict[str, Any]:
         )
         steps = [Iteration(0.0, *work) for work in served["work"]]
         real_s.append(quiet_s)
-        predicted.append([predicted_s(latency, each) for each in steps])
-        batches += [len(each.decode_contexts) for each in steps]
+        predicted.append([predicted_s(latency, step) for step in steps])
+        batches += [len(step.decode_contexts) for step in steps]
     step_s, predicted_step_s = np.concatenate(real_s), np.concatenate(predicted)
     was, said = pooled(real), pooled(simulated)
-    rounds_s = [np.array(each["seconds"]) for each in recording["served"]]
+    rounds_s = [np.array(run["seconds"]) for run in recording["served"]]
     return {
         "llm": recording["llm"],
         "tp": recording["tp"],
@@ -372,7 +374,7 @@ def compare(recording: dict[str, Any]) -> dict[str, Any]:
         "served_steps": len(step_s),
         "mean_batch": round(float(np.mean(batches)), 2),
         "time_of_each_round_over_the_medians": [
-            round(float(sum(each[turn].sum() for each in rounds_s) / step_s.sum()), 3)
+            round(float(sum(run[turn].sum() for run in rounds_s) / step_s.sum()), 3)
             for turn in range(len(rounds_s[0]))
         ],
         "served_ms": {key: round(1e3 * was[key], 2) for key in was},

@@ -1,4 +1,4 @@
-"""Hold the simulator against what two GPUs really served.
+"""Compare the simulator with runs that two GPUs served.
 
 Each folder given (or each in ``../shared/data/measured/vllm_runs``) holds a run of
 vLLM: ``requests.jsonl`` (tokens and the engine's own timestamps of each request),
@@ -26,7 +26,7 @@ from capplan.workload.trace import Trace
 RUNS = Path(__file__).parents[2] / "shared" / "data" / "measured" / "vllm_runs"
 
 PLENTY_OF_BLOCKS = 30_000
-"""Where a run does not say how many KV blocks it had: more than 128 requests fill."""
+"""KV blocks of a run that does not state them: more than 128 requests fill."""
 
 
 def read_run(folder: Path) -> ServedRun:
@@ -51,14 +51,14 @@ def read_limits(folder: Path) -> EngineSettings:
     )
 
 
-def print_coefficients(found: Calibration) -> None:
+def print_coefficients(calibration: Calibration) -> None:
     """Print each coefficient with its standard error."""
     print(f"  {'coefficient':12} {'[ms]':>12} {'± 1 error':>12}")
     columns = zip(
         NAMES,
-        found.coefficients_s * 1e3,
-        found.standard_errors_s * 1e3,
-        found.identified,
+        calibration.coefficients_s * 1e3,
+        calibration.standard_errors_s * 1e3,
+        calibration.identified,
         strict=True,
     )
     for name, value_ms, error_ms, known in columns:
@@ -66,13 +66,13 @@ def print_coefficients(found: Calibration) -> None:
         print(f"  {name:12} {value_ms:12.3g} {error_ms:12.2g}{remark}")
 
 
-def print_times(run: ServedRun, found: Calibration) -> None:
+def print_times(run: ServedRun, calibration: Calibration) -> None:
     """Print predicted beside measured, for the requests that were not fitted."""
-    rest = np.setdiff1d(np.arange(len(run.arrival_s)), found.fitted_rows)
+    rest = np.setdiff1d(np.arange(len(run.arrival_s)), calibration.fitted_rows)
     print(f"  {len(rest)} requests not fitted:   measured  predicted   error")
     for name, unit, scale in (("ttft", "s", 1), ("tpot", "ms", 1e3), ("e2e", "s", 1)):
         measured = getattr(run, f"{name}_s")[rest] * scale
-        predicted = getattr(found.times, f"{name}_s")[rest] * scale
+        predicted = getattr(calibration.times, f"{name}_s")[rest] * scale
         for label, figure in (("mean", np.nanmean), ("p99", p99)):
             old, new = figure(measured), figure(predicted)
             print(
@@ -87,12 +87,12 @@ def p99(values: np.ndarray) -> float:
 
 
 def print_series(
-    folder: Path, run: ServedRun, engine: EngineSettings, found: Calibration
+    folder: Path, run: ServedRun, engine: EngineSettings, calibration: Calibration
 ) -> None:
     """Print running, waiting and KV use of the engine beside the simulator's."""
     trace = Trace(run.prompt_tokens, run.output_tokens, run.arrival_s)
     simulation = simulate(
-        trace, found.tables(engine), engine, 1, record_iterations=True
+        trace, calibration.tables(engine), engine, 1, record_iterations=True
     )
     assert simulation.iterations is not None
     steps = simulation.iterations.steps
@@ -132,14 +132,14 @@ def main() -> None:
     for folder in folders:
         run, engine = read_run(folder), read_limits(folder)
         first_half = np.arange(len(run.arrival_s) // 2)
-        found = calibrate(run, engine, rows=first_half)
+        calibration = calibrate(run, engine, rows=first_half)
         print(
             f"{folder.name}: {len(first_half)} of {len(run.arrival_s)} requests fitted"
         )
-        print_coefficients(found)
-        print_times(run, found)
-        print(f"  preemptions, predicted: {found.times.preemptions.sum()}")
-        print_series(folder, run, engine, found)
+        print_coefficients(calibration)
+        print_times(run, calibration)
+        print(f"  preemptions, predicted: {calibration.times.preemptions.sum()}")
+        print_series(folder, run, engine, calibration)
 
 
 if __name__ == "__main__":

@@ -1,1 +1,1 @@
-"""A latency profile from the requests that an engine served."""
+"""Fit latency profiles to measured iterations, or to the requests of a server."""

@@ -1,9 +1,9 @@
-"""Find the iteration time of an engine from the requests that it served.
+"""Fit the iteration time of an engine to the requests that it served.
 
 A client or a log sees when requests got their tokens, not the iterations. But the
-scheduler is known, so a served run says what the iterations must have taken: the
-coefficients of ``c0 + ca*T + cq*Q + cd*b + ce*L`` are sought under which the
-simulated requests get their tokens when the measured ones did.
+scheduler is known, so a simulation tells which iterations lie behind each token. The
+coefficients of ``c0 + ca*T + cq*Q + cd*b + ce*L`` are fitted so that the simulated
+requests get their tokens when the measured ones did.
 """
 
 from collections.abc import Callable
@@ -25,22 +25,22 @@ NAMES = ("fixed_s", "prefill_s", "attention_s", "decode_s", "context_s")
 """The arguments of ``linear_tables``, in order."""
 
 FEWEST_REQUESTS = 20
-"""With a TTFT and a TPOT, so that five coefficients can be found."""
+"""With a TTFT and a TPOT, so that five coefficients can be fitted."""
 
 _ROUNDS = 12
-_DAMPING = 0.7
-_OUTLIER = 0.1
+_DAMPING = 0.7  # a whole step to the solution makes the schedule oscillate
+_OUTLIER = 0.1  # relative error above which a request counts as an outlier
 _RELATIVE_STEPS = (0.02, 0.002)
 _LEAST_RELATIVE = 0.01
-_REPEATS = 0.004  # no two runs of an engine agree better than this
-_BLOCKS = 10
+_REPEATS = 0.004  # two runs of the same engine differ by at least this
+_STRETCHES = 10
 
 
 class Calibration(NamedTuple):
     """Coefficients that explain a served run, and how well it determines them."""
 
     coefficients_s: np.ndarray  # (5,), in the order of NAMES
-    standard_errors_s: np.ndarray  # (5,): inf where the run says nothing
+    standard_errors_s: np.ndarray  # (5,): inf where the run does not depend on it
     singular_values: np.ndarray  # (5,): of the sensitivities, largest first
     ttft_error: float  # root mean square over the requests fitted, of their e2e time
     tpot_error: float  # root mean square over the requests fitted, of their TPOT
@@ -65,17 +65,15 @@ def calibrate(
 ) -> Calibration:
     """Return the coefficients of the iteration time that explain a served run.
 
-    Squared errors of TTFT, relative to the request's end-to-end time, and of TPOT,
-    relative to itself, are minimised with a loss that forgives outliers. A simulated
-    schedule says what work lies behind each TTFT and TPOT, which makes them linear in
-    the coefficients; these are solved for, the run is simulated with them, and so on.
-    From the best of the rounds the loss is followed down by differences of whole
-    simulations; the schedule is discrete, so first over steps of 2 %, then of 0.2 %.
+    Minimises the squared errors of TTFT, relative to the request's end-to-end time,
+    and of TPOT, relative to itself, with a Cauchy loss so that outliers weigh little.
 
-    Standard errors are those of the linear problem at the end. Requests of a queue
-    share their delays, so residuals are summed over ten stretches of the run before
-    their spread is taken, and to each 0.4 % is added, within which no engine repeats
-    itself. What the law itself leaves out is not in them.
+    1. A simulated schedule gives the work behind each TTFT and TPOT, which makes
+       them linear in the coefficients. Solve for these, simulate with them, repeat.
+    2. Start at the best round and minimise the loss over whole simulations. The
+       schedule is discrete, so the loss is a staircase: differences are taken over
+       steps of 2 % first, then of 0.2 %.
+    3. Standard errors are those of the linear problem at the minimum.
 
     Parameters
     ----------
@@ -89,7 +87,7 @@ def calibrate(
     Raises
     ------
     InputError
-        When too few of the requests have a TTFT and a TPOT, or one fits no replica.
+        When too few of the requests have a TTFT and a TPOT.
     """
     chosen = np.arange(len(run.arrival_s)) if rows is None else np.asarray(rows)
     seen = np.isfinite(run.ttft_s[chosen]) & np.isfinite(run.tpot_s[chosen])
@@ -99,9 +97,9 @@ def calibrate(
             f"{run.source}: {len(chosen)} requests have a TTFT and a TPOT; "
             f"expected at least {FEWEST_REQUESTS}"
         )
-    trace = Trace(
-        run.prompt_tokens, run.output_tokens, run.arrival_s, source=run.source
-    )
+    trace = trace_of(run)
+    # Coefficients differ by seven orders of magnitude; in units of a first guess all
+    # are about 1, so one step size suits all.
     scale_s = _first_guess(run)
 
     def times(relative: np.ndarray) -> RequestTimes:
@@ -138,6 +136,11 @@ def calibrate(
     )
 
 
+def trace_of(run: ServedRun) -> Trace:
+    """Return the requests of a served run as a trace."""
+    return Trace(run.prompt_tokens, run.output_tokens, run.arrival_s, source=run.source)
+
+
 def _tables(coefficients_s: np.ndarray, engine: EngineSettings) -> LatencyTables:
     fixed_s, prefill_s, attention_s, decode_s, context_s = coefficients_s.tolist()
     return linear_tables(
@@ -152,11 +155,11 @@ def _tables(coefficients_s: np.ndarray, engine: EngineSettings) -> LatencyTables
 
 
 def _first_guess(run: ServedRun) -> np.ndarray:
-    """Return coefficients of a likely size, from the run's fastest tokens.
+    """Return coefficients of a likely magnitude, from the run's fastest tokens.
 
-    The fastest TPOT is mostly the fixed time. Its order is spread over what else
-    an iteration does: a thousand prompt tokens cost a few times as much, a hundred
-    decoding requests and a hundred thousand tokens of context about as much.
+    The fastest TPOT is mostly the fixed time. A thousand prompt tokens take about
+    three times as much, a hundred decoding requests or a hundred thousand tokens of
+    context about as much.
     """
     tpot_s = float(np.nanquantile(run.tpot_s, 0.05))
     return tpot_s * np.array([1.0, 3e-3, 1e-7, 1e-2, 1e-5])
@@ -173,32 +176,34 @@ def _errors(
 def _solve_in_rounds(
     linear: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]],
 ) -> np.ndarray:
-    """Return the best of the coefficients that solve what the last ones scheduled."""
+    """Solve for the coefficients, simulate with them, repeat; return the best."""
     relative = np.ones(len(NAMES))
-    seen: list[tuple[float, np.ndarray]] = []
+    rounds: list[tuple[float, np.ndarray]] = []
     for _ in range(_ROUNDS):
         work, left = linear(relative)
-        seen.append((float(np.log1p((left / _OUTLIER) ** 2).sum()), relative))
+        rounds.append((float(np.log1p((left / _OUTLIER) ** 2).sum()), relative))
+        # Early rounds are wrong everywhere: a fixed outlier limit would discard all.
         spread = max(1.5 * float(np.median(np.abs(left))), 1e-3)
         weight = 1 / np.sqrt(1 + (left / spread) ** 2)
-        # As simulated, less by how much that was wrong: what was measured.
-        wanted = (work @ relative - left) * weight
-        size = np.linalg.norm(work * weight[:, None], axis=0)
-        size[size == 0] = 1.0
-        solved, _ = optimize.nnls(work * weight[:, None] / size, wanted)
-        solved = np.maximum(solved / size, 1e-6)
+        # Simulated less its error is measured, here relative to the measured times.
+        target = (work @ relative - left) * weight
+        weighted = work * weight[:, None]
+        norm = np.linalg.norm(weighted, axis=0)
+        norm[norm == 0] = 1.0
+        solved, _ = optimize.nnls(weighted / norm, target)
+        solved = np.maximum(solved / norm, 1e-6)
         relative = relative + _DAMPING * (solved - relative)
-    return min(seen, key=lambda one: one[0])[1]
+    return min(rounds, key=lambda loss_and_relative: loss_and_relative[0])[1]
 
 
 def _refine(
     residuals: Callable[[np.ndarray], np.ndarray], start: np.ndarray
 ) -> np.ndarray:
-    """Return the nearest least squares: first over wide steps, then over short ones."""
-    # A step is a share of the coefficient: from nothing none would lead away.
+    """Return the nearest least squares: first over long steps, then over short ones."""
+    # A step is a share of the coefficient: from zero it could not move.
     start = np.maximum(start, _LEAST_RELATIVE)
     for step in _RELATIVE_STEPS:
-        found = optimize.least_squares(
+        solution = optimize.least_squares(
             residuals,
             start,
             bounds=(1e-6, np.inf),
@@ -209,32 +214,39 @@ def _refine(
             xtol=1e-4,
             max_nfev=40,
         )
-        start = np.asarray(found.x)
+        start = np.asarray(solution.x)
     return start
 
 
 def _uncertainty(work: np.ndarray, left: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return standard errors, and the singular values of the sensitivities.
 
+    Requests in a queue share their delays, so their errors are correlated: they are
+    summed over ten stretches of the run before their spread is taken (a block
+    jackknife). To each direction 0.4 % is added, within which no engine repeats
+    itself. Errors of the five-coefficient form itself are not included.
+
     Parameters
     ----------
     work
-        How the errors of TTFT, then those of TPOT, change with the coefficients.
+        Derivatives of the errors of TTFT, then of TPOT, shape (2 * requests, 5).
     left
-        The errors themselves.
+        The errors, shape (2 * requests,).
     """
     weight = 1 / (1 + (left / _OUTLIER) ** 2)
     requests = len(left) // 2
-    stretch = np.tile(np.arange(requests) * _BLOCKS // requests, 2)
+    stretch = np.tile(np.arange(requests) * _STRETCHES // requests, 2)
     _, singular, directions = np.linalg.svd(
         work * np.sqrt(weight)[:, None], full_matrices=False
     )
+    # Directions in which the run does not change are left out of the inverse; every
+    # coefficient that has a part in one of them is undetermined.
     known = singular > 1e-9 * singular[0]
     seen = directions[known]
-    pulls = np.zeros((_BLOCKS, known.sum()))
+    pulls = np.zeros((_STRETCHES, known.sum()))
     np.add.at(pulls, stretch, (left * weight)[:, None] * (work @ seen.T))
     pulls /= singular[known] ** 2
-    shared = pulls.T @ pulls * _BLOCKS / (_BLOCKS - 1)
+    shared = pulls.T @ pulls * _STRETCHES / (_STRETCHES - 1)
     shared += np.diag((_REPEATS / singular[known]) ** 2)
     variance = np.einsum("ij,ik,kj->j", seen, shared, seen)
     variance[(directions[~known] ** 2 > 1e-9).any(axis=0)] = np.inf

@@ -4,7 +4,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from capplan.calibration.calibrate import FEWEST_REQUESTS, NAMES, Calibration, calibrate
+from capplan.calibration.calibrate import (
+    FEWEST_REQUESTS,
+    NAMES,
+    Calibration,
+    calibrate,
+    trace_of,
+)
 from capplan.calibration.served_work import exercised
 from capplan.deployment import EngineSettings
 from capplan.errors import InputError
@@ -14,11 +20,10 @@ from capplan.latency.served_run import ServedRun
 from capplan.latency.terms import DecodeTerms, FusedTerms
 from capplan.simulator.checks import oversized
 from capplan.simulator.simulate import simulate
-from capplan.workload.trace import Trace
 
 DECODE_FORM = "aladdin"
 FUSED_FORM = "prompt-apart"
-"""Prompt tokens and decoding requests each at their own price, and attention."""
+"""A coefficient each for prompt tokens, decoding requests and attention."""
 
 
 class ServedFit(NamedTuple):
@@ -26,6 +31,9 @@ class ServedFit(NamedTuple):
 
     profile: Profile
     calibration: Calibration
+    run: ServedRun
+    engine: EngineSettings
+    kv_source: str  # how engine.kv_blocks was obtained
 
 
 def fit_served(
@@ -38,8 +46,8 @@ def fit_served(
     """Return the profile under which a simulated engine serves a run as measured.
 
     Its errors are of requests, not of iterations: of TPOT for decode and mixed
-    iterations, of TTFT for prefill. Where the run is long enough, they are also taken
-    held out: of the second half, by the coefficients of the first.
+    iterations, of TTFT for prefill. Where the run is long enough, errors are also
+    given held out: of the second half, with the coefficients of the first.
 
     Parameters
     ----------
@@ -50,18 +58,13 @@ def fit_served(
     identity
         What was measured, on what, and by whom.
     kv_source
-        Where ``engine.kv_blocks`` is from, for the profile's ``meta``.
-
-    Raises
-    ------
-    InputError
-        When too few requests have a TTFT and a TPOT, or one does not fit the KV
-        blocks.
+        How ``engine.kv_blocks`` was obtained, for the profile's ``meta``.
     """
     _refuse_too_large(run, engine)
-    found = calibrate(run, engine)
-    held_out = _held_out(run, engine, found.fitted_rows)
-    fixed_s, prefill_s, attention_s, decode_s, context_s = found.coefficients_s.tolist()
+    calibration = calibrate(run, engine)
+    fixed_s, prefill_s, attention_s, decode_s, context_s = (
+        calibration.coefficients_s.tolist()
+    )
     shared = {
         "constant_s": fixed_s,
         "per_request_s": decode_s,
@@ -75,19 +78,19 @@ def fit_served(
         decode=DecodeTerms(**shared),
         fused=FusedTerms(
             **shared,
-            # Half a pair for each token: the law counts a token's own, Q does not.
+            # A profile counts half a pair for a token's own; Q counts a whole one.
             per_prompt_token_s=prefill_s + 0.5 * attention_s,
             attention_s=attention_s,
         ),
-        validity=_validity(run, engine, found),
-        errors=_errors(run, found, held_out),
-        meta=_meta(run, engine, found, kv_source),
+        validity=_validity(run, engine, calibration),
+        errors=_errors(run, engine, calibration),
+        meta=_meta(run, engine, calibration, kv_source),
     )
-    return ServedFit(profile, found)
+    return ServedFit(profile, calibration, run, engine, kv_source)
 
 
 def _refuse_too_large(run: ServedRun, engine: EngineSettings) -> None:
-    too_large = oversized(_trace(run), engine)
+    too_large = oversized(trace_of(run), engine)
     if not too_large.any():
         return
     row = int(np.flatnonzero(too_large)[0])
@@ -101,82 +104,64 @@ def _refuse_too_large(run: ServedRun, engine: EngineSettings) -> None:
     )
 
 
-def _trace(run: ServedRun) -> Trace:
-    return Trace(run.prompt_tokens, run.output_tokens, run.arrival_s, source=run.source)
-
-
-def _held_out(
-    run: ServedRun, engine: EngineSettings, fitted: np.ndarray
-) -> tuple[Calibration, np.ndarray] | None:
-    """Return the calibration of the first half, and the rows of the second."""
-    half = len(fitted) // 2
-    if half < FEWEST_REQUESTS:
-        return None
-    return calibrate(run, engine, rows=fitted[:half]), fitted[half:]
-
-
-def _validity(run: ServedRun, engine: EngineSettings, found: Calibration) -> Validity:
-    """Return the range that the simulated run went through."""
+def _validity(
+    run: ServedRun, engine: EngineSettings, calibration: Calibration
+) -> Validity:
+    """Return the ranges that the iterations of the simulated run covered."""
     simulation = simulate(
-        _trace(run), found.tables(engine), engine, 1, record_iterations=True
+        trace_of(run), calibration.tables(engine), engine, 1, record_iterations=True
     )
     assert simulation.iterations is not None
     return Validity.model_validate(exercised(simulation.iterations, simulation.table))
 
 
 def _errors(
-    run: ServedRun,
-    found: Calibration,
-    held_out: tuple[Calibration, np.ndarray] | None,
+    run: ServedRun, engine: EngineSettings, calibration: Calibration
 ) -> dict[str, ErrorRecord]:
+    rows = calibration.fitted_rows
+    first, second = np.split(rows, [len(rows) // 2])
+    halved = None
+    if len(first) >= FEWEST_REQUESTS:
+        halved = calibrate(run, engine, rows=first)
     records: dict[str, ErrorRecord] = {}
     for column, phases in (("ttft_s", ("prefill",)), ("tpot_s", ("decode", "mixed"))):
-        inside = _relative(run, found, column, found.fitted_rows)
-        outside = (
-            None
-            if held_out is None
-            else _relative(run, held_out[0], column, held_out[1])
-        )
+        inside = _abs_errors(run, calibration, column, rows)
+        outside = None if halved is None else _abs_errors(run, halved, column, second)
         record = ErrorRecord(
             points=len(inside),
-            mean_abs=float(np.abs(inside).mean()),
-            max_abs=float(np.abs(inside).max()),
-            held_out_mean_abs=None
-            if outside is None
-            else float(np.abs(outside).mean()),
-            held_out_max_abs=None if outside is None else float(np.abs(outside).max()),
-            sigma=_sigma(inside if outside is None else outside),
+            mean_abs=float(inside.mean()),
+            max_abs=float(inside.max()),
+            held_out_mean_abs=None if outside is None else float(outside.mean()),
+            held_out_max_abs=None if outside is None else float(outside.max()),
+            # The spread of two thirds of the requests. A request that meets another
+            # batch than it did is far off, whatever the iterations take: it does not
+            # count as an error of theirs.
+            sigma=float(np.quantile(inside if outside is None else outside, 0.683)),
         )
         records |= dict.fromkeys(phases, record)
     return records
 
 
-def _relative(
-    run: ServedRun, found: Calibration, column: str, rows: np.ndarray
+def _abs_errors(
+    run: ServedRun, calibration: Calibration, column: str, rows: np.ndarray
 ) -> np.ndarray:
-    return getattr(found.times, column)[rows] / getattr(run, column)[rows] - 1
-
-
-def _sigma(errors: np.ndarray) -> float:
-    """Return the spread that two thirds of the requests keep.
-
-    A request that meets another batch than it did is far off, whatever the
-    iterations take: it does not count as an error of theirs.
-    """
-    return float(np.quantile(np.abs(errors), 0.683))
+    simulated_s, measured_s = getattr(calibration.times, column), getattr(run, column)
+    return np.abs(simulated_s[rows] / measured_s[rows] - 1)
 
 
 def _meta(
-    run: ServedRun, engine: EngineSettings, found: Calibration, kv_source: str
+    run: ServedRun, engine: EngineSettings, calibration: Calibration, kv_source: str
 ) -> dict[str, Any]:
     unknown = [
-        name for name, known in zip(NAMES, found.identified, strict=True) if not known
+        name
+        for name, known in zip(NAMES, calibration.identified, strict=True)
+        if not known
     ]
     errors_s = {
         f"{name}_standard_error": round(float(error), 15)
         if np.isfinite(error)
         else "unbounded"
-        for name, error in zip(NAMES, found.standard_errors_s, strict=True)
+        for name, error in zip(NAMES, calibration.standard_errors_s, strict=True)
     }
     return {
         "found_by": "simulation of a served run; its iterations were not seen",

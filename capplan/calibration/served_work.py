@@ -1,4 +1,4 @@
-"""What the iterations that a request lives through compute, from a simulated run."""
+"""The work of the iterations behind each request's TTFT and TPOT, as simulated."""
 
 from typing import NamedTuple
 
@@ -11,8 +11,8 @@ class ServedWork(NamedTuple):
     """Work done while each request waited for its tokens.
 
     The columns are those of ``c0 + ca*T + cq*Q' + cd*b + ce*L``: iterations, prompt
-    tokens, pairs of new and earlier token, decoding requests, their context. Times
-    the coefficients a row is the time the simulator took.
+    tokens, pairs of new and earlier token, decoding requests, their context. A row
+    times the coefficients is the simulated time.
     """
 
     ttft: np.ndarray  # (requests, 5): from the arrival to the first token
@@ -22,13 +22,8 @@ class ServedWork(NamedTuple):
 def served_work(simulation: Simulation) -> ServedWork:
     """Return the work behind each request's TTFT and TPOT.
 
-    An iteration under way when a request arrives counts by the share of its time
-    that was left.
-
-    Parameters
-    ----------
-    simulation
-        Of one replica, with its iterations recorded.
+    The simulation is of one replica, with its iterations recorded. An iteration
+    that runs when a request arrives counts by the share of its time that was left.
     """
     assert simulation.iterations is not None
     steps, times = simulation.iterations.steps, simulation.table
@@ -78,8 +73,8 @@ def step_of_entry(iterations: Iterations) -> np.ndarray:
 def decoding(iterations: Iterations, prompt_tokens: np.ndarray) -> np.ndarray:
     """Return which entries decode, shape (entries,), bool.
 
-    A request that recomputes what it had generated and is left with one token of
-    it is taken to decode; its one token is what sets the two apart.
+    A preempted request that recomputes its output and is left with one token of it
+    is taken to decode: the record does not tell the two apart.
     """
     entries = iterations.entries
     past_prompt = entries["computed"] >= prompt_tokens[entries["row"]]
@@ -89,12 +84,12 @@ def decoding(iterations: Iterations, prompt_tokens: np.ndarray) -> np.ndarray:
 def exercised(
     iterations: Iterations, times: RequestTimes
 ) -> dict[str, dict[str, tuple[float, float]]]:
-    """Return the least and the most that the iterations of each phase held.
+    """Return the ranges that the iterations of each phase covered.
 
-    Under the names of a profile's ranges: ``decode`` (batch, context), ``prefill``
-    (new_tokens, prefix; of every iteration with a prompt in it, as one law holds
-    for all) and ``mixed`` (batch, context, chunk). A phase without an iteration is
-    left out.
+    The names are those of a profile's ranges: ``decode`` (batch, context),
+    ``prefill`` (new_tokens, prefix; of every iteration with a prompt in it, as the
+    same coefficients hold for all) and ``mixed`` (batch, context, chunk). A phase
+    without an iteration is left out.
     """
     steps, entries = iterations.steps, iterations.entries
     step = step_of_entry(iterations)

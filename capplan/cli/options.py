@@ -9,15 +9,13 @@ import typer
 
 from capplan.settings import Settings, setting_names
 
-_REPEATED = frozenset({"slo", "price"})
-
 
 def with_settings(
     model: type[Settings],
 ) -> Callable[[Callable[..., int]], Callable[..., int]]:
-    """Give a command one flag for every field of its settings.
+    """Give a command one flag for every setting that is no parameter of its own.
 
-    The command takes them as ``**settings``; a flag that is not given is None.
+    The command takes them as ``**flags``; a flag that is not given is None.
     """
 
     def decorate(command: Callable[..., int]) -> Callable[..., int]:
@@ -26,7 +24,10 @@ def with_settings(
             for parameter in inspect.signature(command).parameters.values()
             if parameter.kind is not inspect.Parameter.VAR_KEYWORD
         ]
-        flags = [_flag(model, name) for name in setting_names(model)]
+        taken = {parameter.name for parameter in own}
+        flags = [
+            _flag(model, name) for name in setting_names(model) if name not in taken
+        ]
         signature = inspect.Signature([*own, *flags])
         command.__signature__ = signature  # type: ignore[attr-defined]
         command.__annotations__ = {p.name: p.annotation for p in [*own, *flags]}
@@ -39,33 +40,40 @@ def _flag(model: type[Settings], name: str) -> inspect.Parameter:
     field = model.model_fields[name]
     shown = field.json_schema_extra
     assert isinstance(shown, dict)
-    kind = _kind(name, field.annotation)
+    repeated = bool(shown.get("repeated"))
+    kind = list[str] if repeated else _kind(field.annotation)
     dashed = "--" + name.replace("_", "-")
-    declared = f"{dashed}/--no-{dashed[2:]}" if kind is bool else dashed
+    flags = shown.get("flags") or [
+        f"{dashed}/--no-{dashed[2:]}" if kind is bool else dashed
+    ]
+    assert isinstance(flags, list)
+    required = field.is_required()
     described = field.description or ""
-    if field.default not in (None, (), {}, False, True):
-        described = f"{described[:-1]} (default {field.default})."
-    if kind == list[str]:
+    if not required and field.default not in (None, (), {}, False, True, ""):
+        default = field.default
+        shown_default = (
+            ",".join(map(str, default)) if isinstance(default, tuple) else default
+        )
+        described = f"{described[:-1]} (default {shown_default})."
+    if repeated:
         described += " May be repeated."
     option = typer.Option(
-        declared,
+        *map(str, flags),
         help=described,
         metavar=str(shown["metavar"]) or None,
         show_default=False,
-        rich_help_panel=str(shown["panel"]),
+        rich_help_panel=str(shown["panel"]) or None,
     )
     return inspect.Parameter(
         name,
         inspect.Parameter.KEYWORD_ONLY,
-        default=None,
-        annotation=Annotated[kind | None, option],
+        default=inspect.Parameter.empty if required else None,
+        annotation=Annotated[kind if required else kind | None, option],
     )
 
 
-def _kind(name: str, annotation: Any) -> Any:
-    """Return what the command line reads: lists stand as one text, A,B."""
-    if name in _REPEATED:
-        return list[str]
+def _kind(annotation: Any) -> Any:
+    """Return the type that the command line reads: a tuple is one text, A,B."""
     if isinstance(annotation, types.UnionType):
         annotation = next(
             part for part in get_args(annotation) if part is not types.NoneType

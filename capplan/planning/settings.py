@@ -125,6 +125,7 @@ class PlanSettings(Settings):
         OBJECTIVE,
         "LIMITS",
         "Latency limits: ttft=1s,tpot=30ms,e2e=20s; chat:ttft=1s for a class.",
+        repeated=True,
     )
     attainment: float = setting(
         0.99,
@@ -154,6 +155,7 @@ class PlanSettings(Settings):
         CHOICES,
         "GPU=USD",
         "Price of a GPU-hour, before the catalog's: H100-SXM=2.49.",
+        repeated=True,
     )
     prices: PathText | None = setting(
         None, CHOICES, "FILE", "CSV of prices, used before the shipped ones."

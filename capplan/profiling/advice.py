@@ -1,4 +1,4 @@
-"""What would do, for each reason for which an engine refuses."""
+"""Remedies for the reasons for which engines fail to start."""
 
 import re
 
@@ -63,14 +63,14 @@ _ADVICE: tuple[tuple[str, str], ...] = (
 
 
 def advice(reason: str) -> str:
-    """Return what would do, given the engine's own reason.
+    """Return a remedy for the engine's own reason.
 
     Examples
     --------
     >>> advice("ModuleNotFoundError: No module named 'vllm'")
     'install vLLM in this environment, or use --backend torch'
     """
-    for pattern, text in _ADVICE:
+    for pattern, remedy in _ADVICE:
         if re.search(pattern, reason, re.IGNORECASE | re.DOTALL):
-            return text
+            return remedy
     return "read the log beside the profile"

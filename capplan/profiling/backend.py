@@ -1,4 +1,4 @@
-"""What an engine to be measured must answer, and what it says of itself."""
+"""The interface of an engine that can be measured, and the facts it reports."""
 
 import math
 from dataclasses import asdict, dataclass, field
@@ -16,67 +16,18 @@ BACKENDS = {
 
 @dataclass(frozen=True)
 class EngineRequest:
-    """The engine to start.
+    """The engine to start."""
 
-    Parameters
-    ----------
-    llm
-        Name of the model, or a folder with its config.json.
-    tp
-        Tensor-parallel degree.
-    options
-        Engine settings under the engine's own names; what is left out is as
-        the engine would serve.
-    """
-
-    llm: str
+    llm: str  # model name, or a folder with its config.json
     tp: int
-    options: dict[str, Any] = field(default_factory=dict)
+    options: dict[str, Any] = field(default_factory=dict)  # engine's own names
 
 
 @dataclass(frozen=True)
 class EngineFacts:
-    """What a started engine reports of itself.
+    """Facts that a started engine reports of itself."""
 
-    Parameters
-    ----------
-    device
-        Name of the hardware as its driver gives it.
-    backend, backend_version, torch_version, driver
-        Software measured.
-    dtype, quantization, kv_cache_dtype
-        Number formats.
-    max_model_len
-        Longest prompt plus answer. [tokens]
-    max_num_batched_tokens
-        Token budget of an iteration. [tokens]
-    max_num_seqs
-        Most requests running at once. [requests]
-    block_size
-        Tokens in a KV block. [tokens]
-    kv_blocks
-        KV blocks, the null block included. [blocks]
-    kv_bytes_per_token
-        KV of one token on one GPU. [bytes]
-    async_scheduling
-        Whether iteration k + 1 is scheduled while k runs.
-    layers
-        Transformer layers; each reduces twice over the GPUs of a replica.
-    graph_batches
-        Batch sizes for which a CUDA graph is captured. [requests]
-    load_s, compile_s, capture_s
-        Time to start, thereof to compile and to capture graphs; None where the
-        engine does not say. [s]
-    expert_rate
-        ``-log(1 - experts per token / experts)`` of a mixture of experts; None of
-        a dense model.
-    flags
-        Settings and environment that were not left to the engine.
-    note
-        What a reader must know of this measurement.
-    """
-
-    device: str
+    device: str  # as its driver names it
     backend: str
     backend_version: str
     torch_version: str
@@ -84,21 +35,21 @@ class EngineFacts:
     dtype: str
     quantization: str
     kv_cache_dtype: str
-    max_model_len: int
-    max_num_batched_tokens: int
-    max_num_seqs: int
-    block_size: int
-    kv_blocks: int
-    kv_bytes_per_token: float
-    async_scheduling: bool
-    layers: int
-    graph_batches: tuple[int, ...] = ()
-    load_s: float = 0.0
-    compile_s: float | None = None
-    capture_s: float | None = None
-    expert_rate: float | None = None
-    flags: dict[str, Any] = field(default_factory=dict)
-    note: str = ""
+    max_model_len: int  # longest prompt plus output [tokens]
+    max_num_batched_tokens: int  # token budget of an iteration [tokens]
+    max_num_seqs: int  # most requests running at once
+    block_size: int  # tokens in a KV block
+    kv_blocks: int  # null block included
+    kv_bytes_per_token: float  # on one GPU [bytes]
+    async_scheduling: bool  # iteration k + 1 is scheduled while k runs
+    layers: int  # each reduces twice over the GPUs of a replica
+    graph_batches: tuple[int, ...] = ()  # batch sizes with a CUDA graph
+    load_s: float = 0.0  # whole start [s]
+    compile_s: float | None = None  # of it; None where the engine does not say [s]
+    capture_s: float | None = None  # of it, capturing CUDA graphs [s]
+    expert_rate: float | None = None  # of a mixture of experts; None if dense
+    flags: dict[str, Any] = field(default_factory=dict)  # settings and environment
+    note: str = ""  # caveat of this measurement
 
     @property
     def kv_capacity_tokens(self) -> int:
@@ -117,7 +68,9 @@ def facts_from_document(document: dict[str, Any]) -> EngineFacts:
 
 
 def expert_rate(experts_per_token: int, experts: int) -> float | None:
-    """Return the rate at which a growing batch reaches all experts.
+    """Return ``-log(1 - experts_per_token / experts)``; None for a dense model.
+
+    A batch of b tokens leaves a share ``exp(-rate * b)`` of the experts unused.
 
     Examples
     --------
@@ -136,7 +89,7 @@ class Backend(Protocol):
         """Return the name of the hardware, before anything is loaded."""
 
     def load(self) -> EngineFacts:
-        """Start the engine; any exception's text is recorded as the reason."""
+        """Start the engine; the text of an exception is recorded as the reason."""
 
     def run(self, scene: Scene) -> list[Sample]:
         """Run a scene and return its timed iterations."""
@@ -151,12 +104,12 @@ class Backend(Protocol):
 def backend_class(name: str) -> type:
     """Return the class of the named backend, importing its engine.
 
-    A name of the form ``module:Class`` is taken as it stands.
+    A name of the form ``module:Class`` is imported from there.
 
     Raises
     ------
     InputError
-        When there is no such backend; the message lists those there are.
+        When the name is unknown.
     """
     if name not in BACKENDS and ":" not in name:
         known = ", ".join(BACKENDS)

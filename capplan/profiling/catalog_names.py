@@ -1,4 +1,4 @@
-"""What the catalogs call the hardware and the model that are measured."""
+"""Catalog names of the measured hardware and model."""
 
 import re
 import warnings

@@ -1,8 +1,8 @@
-"""The process that runs one engine: scenes in by line, samples out by line.
+"""The process that runs one engine: scenes in and samples out, a JSON line each.
 
-An engine cannot be trusted to give back its memory or to fail politely, so each
-tensor-parallel degree has a process of its own. Lines are JSON. Standard output
-carries the answers alone; what the engine prints goes to standard error.
+An engine may leak memory or crash, so each tensor-parallel degree has a process of
+its own. Standard output carries replies only; what the engine prints is redirected to
+standard error.
 """
 
 import json
@@ -15,32 +15,24 @@ from capplan.profiling.backend import Backend, EngineRequest, backend_class
 from capplan.profiling.scenes import scene_from_json
 
 
-def serve(backend: Backend, questions: TextIO, answers: TextIO) -> None:
-    """Answer questions until they end.
+def serve(backend: Backend, questions: TextIO, replies: TextIO) -> None:
+    """Write a JSON line for each JSON line of ``questions``, until they end.
 
-    Parameters
-    ----------
-    backend
-        Engine that answers; the first question must be "load".
-    questions
-        One JSON document per line: ``{"load": true}``, ``{"scene": ...}`` or
-        ``{"all_reduce": tokens}``.
-    answers
-        One JSON document per line, in the same order; a question that failed is
-        answered with ``{"failed": reason}``.
+    A question is ``{"device": true}``, ``{"load": true}``, ``{"scene": ...}`` or
+    ``{"all_reduce": tokens}``; "load" comes before the last two. One that failed is
+    answered with ``{"failed": reason}``.
     """
     for line in questions:
-        question = json.loads(line)
         try:
-            answer = _answer(backend, question)
+            reply = _reply(backend, json.loads(line))
         except Exception as error:
             traceback.print_exc()
-            answer = {"failed": _reason(error)}
-        answers.write(json.dumps(answer) + "\n")
-        answers.flush()
+            reply = {"failed": _reason(error)}
+        replies.write(json.dumps(reply) + "\n")
+        replies.flush()
 
 
-def _answer(backend: Backend, question: dict[str, Any]) -> dict[str, Any]:
+def _reply(backend: Backend, question: dict[str, Any]) -> dict[str, Any]:
     if "device" in question:
         return {"device": backend.device()}
     if "load" in question:
@@ -52,7 +44,7 @@ def _answer(backend: Backend, question: dict[str, Any]) -> dict[str, Any]:
 
 
 def _reason(error: BaseException) -> str:
-    """Return what went wrong first, in the engine's words."""
+    """Return the first cause, in the engine's words."""
     while error.__cause__ is not None:
         error = error.__cause__
     text = " ".join(str(error).split())
@@ -61,16 +53,16 @@ def _reason(error: BaseException) -> str:
 
 def main() -> None:
     """Serve the engine named on the command line."""
-    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     document = json.loads(sys.argv[1])
     backend = backend_class(document["backend"])(
         EngineRequest(document["llm"], document["tp"], document["options"])
     )
     try:
-        serve(backend, sys.stdin, answers)
+        serve(backend, sys.stdin, replies)
     except BrokenPipeError:
-        pass  # whoever asked is gone
+        pass  # the parent has ended
     finally:
         backend.close()
 

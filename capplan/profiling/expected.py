@@ -1,6 +1,7 @@
-"""What a profile will measure and how long that will take, before it is begun."""
+"""Points that a profile will measure, and the time it will take: a dry run."""
 
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -12,35 +13,60 @@ from capplan.latency.measurements import points_from_rows
 from capplan.latency.profile import Profile
 from capplan.llm.catalog import llm as find_llm
 from capplan.profiling.backend import EngineFacts, facts_from_document
-from capplan.profiling.measurement_record import read_record
-from capplan.profiling.plan import Density, ProfilePlan
-from capplan.profiling.runner import ProfileRequest, record_path
+from capplan.profiling.catalog_names import llm_name
+from capplan.profiling.measurement_record import read_record, record_path
+from capplan.profiling.plan import Density, ProfilePlan, density, plan_profile
 from capplan.profiling.scenes import Ladder, Point, Scene
+from capplan.profiling.settings import ProfileSettings
 
 _LIMITS = ("max_num_batched_tokens", "max_num_seqs", "block_size")
 
 
-def expected_facts(request: ProfileRequest, tp: int) -> EngineFacts:
-    """Return the limits an engine is expected to have.
+class ExpectedRun(NamedTuple):
+    """What one tensor-parallel degree will measure."""
 
-    Those of an earlier start where there is a record of one; else what
-    ``vllm serve`` would choose on the GPU.
+    tp: int
+    plan: ProfilePlan
+    rounds: int
+    expected_s: float  # without the engine's start [s]
+
+
+def expected_runs(settings: ProfileSettings) -> tuple[ExpectedRun, ...]:
+    """Return the plan and expected time of each tensor-parallel degree."""
+    how = density(settings.density)
+    runs = []
+    for tp in settings.tp:
+        plan = plan_profile(expected_facts(settings, tp), how)
+        seconds = expected_s(plan, how, expected_latency(settings, tp))
+        runs.append(ExpectedRun(tp, plan, how.rounds, seconds))
+    return tuple(runs)
+
+
+def expected_facts(settings: ProfileSettings, tp: int) -> EngineFacts:
+    """Return the limits that an engine is expected to have.
+
+    They are those of an earlier start where there is a record of one; else the
+    defaults of ``vllm serve`` on the GPU.
 
     Raises
     ------
     InputError
         When the GPU is not named, or the model does not fit it.
     """
-    if request.gpu is None:
+    if settings.gpu is None:
         raise InputError(
-            "--dry-run needs --gpu: nothing is started, so nobody says what is here"
+            "--dry-run needs --gpu: it starts nothing, so the hardware is not known"
         )
-    record = read_record(record_path(request.out, request.gpu, request.llm, tp))
+    record = read_record(
+        record_path(settings.out, settings.gpu, llm_name(settings.llm), tp)
+    )
     if "engine" in record:
         return facts_from_document(record["engine"])
-    llm, gpu, given = find_llm(request.llm), find_gpu(request.gpu), request.options
-    engine = default_engine_settings(gpu, **{name: given.get(name) for name in _LIMITS})
-    share = given.get("gpu_memory_utilization")
+    llm, gpu, options = find_llm(settings.llm), find_gpu(settings.gpu), settings.options
+    engine = default_engine_settings(
+        gpu, **{name: options.get(name) for name in _LIMITS}
+    )
+    share = options.get("gpu_memory_utilization")
     sharing = {} if share is None else {"gpu_memory_utilization": share}
     blocks = kv_blocks(llm, gpu, tp, engine, **sharing)
     if blocks < 2:
@@ -50,14 +76,14 @@ def expected_facts(request: ProfileRequest, tp: int) -> EngineFacts:
         )
     return EngineFacts(
         device=gpu.name,
-        backend=request.backend,
+        backend=settings.backend,
         backend_version="",
         torch_version="",
         driver="",
-        dtype=str(given.get("dtype", "auto")),
+        dtype=str(options.get("dtype", "auto")),
         quantization=llm.weight_dtype,
-        kv_cache_dtype=str(given.get("kv_cache_dtype", "auto")),
-        max_model_len=int(given.get("max_model_len", llm.max_positions)),
+        kv_cache_dtype=str(options.get("kv_cache_dtype", "auto")),
+        max_model_len=int(options.get("max_model_len", llm.max_positions)),
         max_num_batched_tokens=engine.max_num_batched_tokens,
         max_num_seqs=engine.max_num_seqs,
         block_size=engine.block_size,
@@ -82,25 +108,17 @@ def graph_batches(max_num_seqs: int) -> tuple[int, ...]:
     return tuple(size for size in sizes if size <= most)
 
 
-def expected_latency(request: ProfileRequest, tp: int) -> Profile:
-    """Return the best estimate of the iteration times that will be found."""
-    assert request.gpu is not None
-    folders: list[Path] = [request.out] if request.out.is_dir() else []
-    return estimated_profile(find_llm(request.llm), find_gpu(request.gpu), tp, folders)
+def expected_latency(settings: ProfileSettings, tp: int) -> Profile:
+    """Return the best estimate of the iteration times."""
+    assert settings.gpu is not None
+    folders: list[Path] = [settings.out] if settings.out.is_dir() else []
+    return estimated_profile(
+        find_llm(settings.llm), find_gpu(settings.gpu), tp, folders
+    )
 
 
 def expected_s(plan: ProfilePlan, how: Density, latency: Profile) -> float:
-    """Return how long the plan will take, the engine's start left out. [s]
-
-    Parameters
-    ----------
-    plan
-        What will be measured.
-    how
-        How often.
-    latency
-        Estimate of the iteration times.
-    """
+    """Return the expected time of a plan, without the engine's start. [s]"""
     iterations: list[Point] = []
     for scene in plan.scenes:
         iterations += scene_iterations(scene, plan.budget_tokens)
@@ -111,7 +129,7 @@ def expected_s(plan: ProfilePlan, how: Density, latency: Profile) -> float:
 
 
 def scene_iterations(scene: Scene, budget_tokens: int) -> list[Point]:
-    """Return every iteration a scene runs, measured or not."""
+    """Return every iteration of a scene, measured or not."""
     if not isinstance(scene, Ladder):
         return list(scene.points(budget_tokens)) * (1 + scene.repeats)
     # Prompts fill the cache in whole budgets; each is a few prompts long.

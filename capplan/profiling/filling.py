@@ -1,4 +1,4 @@
-"""How long prompts must be so that a batch decodes at one context."""
+"""Choose prompt lengths so that a whole batch decodes at the same context."""
 
 
 def prompts_for_equal_context(
@@ -6,17 +6,17 @@ def prompts_for_equal_context(
 ) -> list[int]:
     """Return prompt lengths after which all requests decode at one context or less.
 
-    A budget of tokens per iteration prefills a batch over several iterations, in
-    which the first requests already decode. A request whose prompt ends earlier
-    must be shorter by the tokens it decodes meanwhile. Where no lengths end exactly
-    so, all are equally short, and some iterations more bring them there.
+    A batch is prefilled over several iterations, in which the first requests already
+    decode. A request whose prompt ends earlier must be shorter by the tokens it
+    decodes meanwhile. Where no lengths meet the context exactly, all are equally
+    short, and a few more iterations bring them there.
 
     Parameters
     ----------
     batch
-        Requests that will decode. [requests]
+        Requests that will decode.
     context
-        KV length with the new token of an iteration without prefill. [tokens]
+        KV length, new token included, in the first iteration without prefill. [tokens]
     budget_tokens
         Token budget of an iteration, decoding requests first. [tokens]
 
@@ -38,8 +38,8 @@ def prompts_for_equal_context(
         raise ValueError(
             f"{batch} requests are more than half of a budget of {budget_tokens} tokens"
         )
-    # The later the last prompt is to end, the shorter all must be, and the sooner
-    # it does end: bisect for where both agree.
+    # The later the last prompt is assumed to end, the shorter all are, and the sooner
+    # it does end: bisect for the iteration where both agree.
     low, high = 0, batch * context
     while low < high:
         middle = (low + high) // 2
@@ -56,8 +56,8 @@ def _lengths(
 ) -> tuple[list[int], int]:
     """Return lengths if the last prompt ends in iteration ``last``, and when it does.
 
-    Prompts are served first come first served; those complete decode one token in
-    every later iteration, before prompts get a share of the budget.
+    First come, first served; a complete prompt decodes one token in every later
+    iteration, before other prompts get a share of the budget.
     """
     lengths: list[int] = []
     iteration = spent = 0

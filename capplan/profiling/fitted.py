@@ -1,65 +1,76 @@
 """Fit a profile to the points that were measured."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from capplan.errors import CapplanError
 from capplan.latency.catalog import profile_path
 from capplan.latency.fit import fit
-from capplan.latency.fitted_profile import error_records
+from capplan.latency.fitted_profile import Identity, profile_of
 from capplan.latency.measurements import read_points
-from capplan.latency.profile import Profile, validity_of
 from capplan.latency.profile_file import save_profile
 from capplan.profiling.backend import facts_from_document
 from capplan.profiling.measurement_record import read_record
-from capplan.profiling.runner import Measured
+from capplan.profiling.runner import Measured, OnProgress, profile
+from capplan.profiling.settings import ProfileSettings
+
+
+class FittedRun(NamedTuple):
+    """Result of one TP degree: its measurement, and its profile or why it has none."""
+
+    measured: Measured
+    profile_path: Path | None = None
+    refusal: str = ""
+
+
+def profile_and_fit(
+    settings: ProfileSettings, on_progress: OnProgress
+) -> list[FittedRun]:
+    """Measure each TP degree and fit a profile to those that succeeded."""
+    return [
+        FittedRun(measured) if measured.failure else _fit_run(measured, settings.out)
+        for measured in profile(settings, on_progress)
+    ]
+
+
+def _fit_run(measured: Measured, out: Path) -> FittedRun:
+    try:
+        return FittedRun(measured, fit_measured(measured, out))
+    except CapplanError as error:  # the other degrees may still have a profile
+        return FittedRun(measured, refusal=str(error))
 
 
 def fit_measured(measured: Measured, out: Path) -> Path:
-    """Fit the points of one TP degree and write the profile beside them.
-
-    Parameters
-    ----------
-    measured
-        Points on disk and the record of how they were measured.
-    out
-        Folder of profiles.
+    """Fit the points of one TP degree; write the profile into ``out``, return where.
 
     Raises
     ------
     CapplanError
-        When the points do not make a profile.
+        When the record does not describe the engine.
     """
     record = read_record(measured.record_path)
     if "engine" not in record:
-        raise CapplanError(f"{measured.record_path}: says nothing of the engine")
+        raise CapplanError(f"{measured.record_path}: does not describe the engine")
     facts = facts_from_document(record["engine"])
     points = read_points(measured.points_path)
     fitted = fit(points, expert_rate=facts.expert_rate)
-    profile = Profile(
+    kv_dtype = facts.kv_cache_dtype
+    identity = Identity(
         gpu=measured.gpu,
         llm=measured.llm,
         tp=measured.tp,
         dtype=facts.dtype,
         quantization=facts.quantization,
-        kv_dtype=facts.dtype
-        if facts.kv_cache_dtype == "auto"
-        else facts.kv_cache_dtype,
+        kv_dtype=facts.dtype if kv_dtype == "auto" else kv_dtype,
         engine=facts.backend,
         engine_version=facts.backend_version,
         source=f"measured by capplan profile on {facts.device}",
         how="measured",
         date=str(record["finished"])[:10],
-        decode_form=fitted.decode_form,
-        fused_form=fitted.fused_form,
-        decode=fitted.decode,
-        fused=fitted.fused,
-        validity=validity_of(points),
-        errors=error_records(fitted),
         kv_tokens=facts.kv_capacity_tokens,
-        block_size=facts.block_size,
-        meta=_meta(record, facts.flags),
     )
+    engine = {"block_size": facts.block_size, "meta": _meta(record, facts.flags)}
+    profile = profile_of(fitted, points, identity).model_copy(update=engine)
     path = profile_path(out, measured.gpu, measured.llm, measured.tp)
     save_profile(profile, path)
     return path
@@ -68,7 +79,7 @@ def fit_measured(measured: Measured, out: Path) -> Path:
 def _meta(
     record: dict[str, Any], flags: dict[str, Any]
 ) -> dict[str, str | int | float | bool]:
-    """Return what tells two boxes apart, flat."""
+    """Return the facts in which two machines may differ, flat."""
     engine = record["engine"]
     names = (
         "device",

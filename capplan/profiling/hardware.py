@@ -20,5 +20,5 @@ def driver() -> str:
     module = Path("/proc/driver/nvidia/version")
     if not module.exists():
         return "none"
-    found = re.search(r"\d+\.\d+(\.\d+)?", module.read_text())
-    return found.group(0) if found else "unknown"
+    version = re.search(r"\d+\.\d+(\.\d+)?", module.read_text())
+    return version.group(0) if version else "unknown"

@@ -1,16 +1,16 @@
-"""Time each iteration of a vLLM engine core, and note what it computed.
+"""Time each iteration of a vLLM engine core, and record its batch.
 
 Two calls bound an iteration: the scheduler's ``schedule`` decides it and its
-``update_from_output`` takes in its result. With asynchronous scheduling iteration
-k + 1 is decided and launched while k runs, so its time counts from the end of
-k; an engine that does one after the other counts from the decision. Both are
+``update_from_output`` processes the result. With asynchronous scheduling iteration
+k + 1 is scheduled and launched while k runs, so its time counts from the end of k;
+without, it counts from its scheduling. Both are
 ``end[k] - max(end[k - 1], scheduled[k])``.
 """
 
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from capplan.profiling.scenes import Point
@@ -18,21 +18,11 @@ from capplan.profiling.scenes import Point
 
 @dataclass(frozen=True)
 class Iteration:
-    """One finished iteration.
-
-    Parameters
-    ----------
-    seconds
-        Time it took. [s]
-    decode_contexts
-        KV length with the new token of each decoding request. [tokens]
-    chunks
-        New tokens and tokens already cached of each prompt. [tokens]
-    """
+    """A finished iteration."""
 
     seconds: float
-    decode_contexts: tuple[int, ...]
-    chunks: tuple[tuple[int, int], ...]
+    decode_contexts: tuple[int, ...]  # KV with new token per decoding request
+    chunks: tuple[tuple[int, int], ...]  # new and already cached tokens per prompt
 
     @property
     def point(self) -> Point:
@@ -57,8 +47,8 @@ class IterationClock:
     scheduler
         vLLM's V1 scheduler; its two methods are wrapped on this instance.
     timer
-        Clock to read. The processor time of an engine of one thread is blind to
-        what else runs on a shared machine. [s]
+        Clock to read. For an engine of one thread, processor time excludes other
+        programs on a shared machine. [s]
     """
 
     def __init__(
@@ -76,12 +66,12 @@ class IterationClock:
 
     @property
     def in_flight(self) -> int:
-        """Iterations decided but not finished."""
+        """Iterations scheduled but not finished."""
         return len(self._pending)
 
     @property
     def scheduled(self) -> int:
-        """Iterations decided since the last reset, finished or not."""
+        """Iterations scheduled since the last reset, finished or not."""
         return len(self.iterations) + len(self._pending)
 
     def reset(self) -> None:
@@ -101,18 +91,16 @@ class IterationClock:
             else:
                 chunks.append((new, cached))
         if contexts or chunks:
-            seen = Iteration(0.0, tuple(contexts), tuple(chunks))
-            self._pending.append((id(output), start, seen))
+            iteration = Iteration(0.0, tuple(contexts), tuple(chunks))
+            self._pending.append((id(output), start, iteration))
         return output
 
     def _timed_update(self, output: Any, *args: Any, **kwargs: Any) -> Any:
         result = self._update(output, *args, **kwargs)
         end = self._timer()
         if self._pending and self._pending[0][0] == id(output):
-            _, start, seen = self._pending.popleft()
+            _, start, iteration = self._pending.popleft()
             seconds = end - max(self._last_end, start)
-            self.iterations.append(
-                Iteration(seconds, seen.decode_contexts, seen.chunks)
-            )
+            self.iterations.append(replace(iteration, seconds=seconds))
         self._last_end = end
         return result

@@ -1,12 +1,12 @@
 """How a profile was measured: the YAML beside its points."""
 
-import os
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from capplan.errors import InputError
+from capplan.files import new_file
 
 SAME_ENGINE = (
     "device",
@@ -21,18 +21,19 @@ SAME_ENGINE = (
     "max_num_seqs",
     "block_size",
 )
-"""What must be the same when a profile is gone on with."""
+"""Facts that must not change between the runs of one profile."""
+
+
+def record_path(out: Path, gpu: str, llm: str, tp: int) -> Path:
+    """Return the path of a measurement's record in a folder of profiles."""
+    return out / gpu / llm / f"meta-tp{tp}.yaml"
 
 
 def write_record(path: Path, record: dict[str, Any]) -> None:
     """Write the record, whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(path.name + ".partial")
-    with open(partial, "w", encoding="utf-8") as file:
+    with new_file(path) as file:
         yaml.safe_dump(record, file, sort_keys=False, width=88, allow_unicode=True)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
 
 
 def read_record(path: Path) -> dict[str, Any]:
@@ -73,6 +74,6 @@ def check_same_engine(
     ]
     if differs:
         raise InputError(
-            f"{path}: cannot go on with another engine: {'; '.join(differs)}; "
+            f"{path}: cannot continue with another engine: {'; '.join(differs)}; "
             "measure into another folder with -o"
         )

@@ -1,4 +1,4 @@
-"""Talk to the process that runs the engine."""
+"""Start, question and stop the process that runs an engine."""
 
 import contextlib
 import json
@@ -6,8 +6,8 @@ import re
 import signal
 import subprocess
 import sys
+from dataclasses import asdict, replace
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from capplan.errors import CapplanError
@@ -15,7 +15,7 @@ from capplan.profiling.backend import EngineFacts, EngineRequest, facts_from_doc
 from capplan.profiling.scenes import Point, Sample, Scene, scene_to_json
 
 _ERROR_LINE = re.compile(r"\b((?:\w+\.)*\w*(?:Error|Exception)): (\S.*)$")
-_SAYS_NOTHING = (
+_NOT_A_CAUSE = (
     "WorkerProc",
     "Engine core",
     "EngineCore",
@@ -31,25 +31,10 @@ class EngineFailure(CapplanError):
 
 
 class EngineProcess:
-    """An engine in a process of its own.
-
-    Parameters
-    ----------
-    backend
-        Name of the backend.
-    request
-        The engine to start.
-    log
-        File that takes what the engine prints.
-    """
+    """An engine in a process of its own, which prints into the file ``log``."""
 
     def __init__(self, backend: str, request: EngineRequest, log: Path) -> None:
-        document = {
-            "backend": backend,
-            "llm": request.llm,
-            "tp": request.tp,
-            "options": request.options,
-        }
+        document = {"backend": backend, **asdict(request)}
         self.log = log
         with open(log, "wb") as printed:
             self._process = subprocess.Popen(
@@ -64,12 +49,7 @@ class EngineProcess:
     def __enter__(self) -> "EngineProcess":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         """Stop the engine; it closes itself when there are no more questions."""
         if self._process.stdin:
             with contextlib.suppress(BrokenPipeError):
@@ -87,37 +67,24 @@ class EngineProcess:
         return str(self._ask({"device": True})["device"])
 
     def load(self) -> EngineFacts:
-        """Start the engine.
-
-        Raises
-        ------
-        EngineFailure
-            With the engine's own reason.
-        """
+        """Start the engine and return what it reports of itself."""
         facts = facts_from_document(self._ask({"load": True})["facts"])
         captured = _CAPTURED.findall(self._printed())
         if captured and facts.capture_s is None:
-            document = facts.as_document() | {"capture_s": float(captured[-1])}
-            facts = facts_from_document(document)
+            facts = replace(facts, capture_s=float(captured[-1]))
         return facts
 
     def run(self, scene: Scene) -> list[Sample]:
-        """Run a scene.
-
-        Raises
-        ------
-        EngineFailure
-            With the engine's own reason.
-        """
-        answer = self._ask({"scene": scene_to_json(scene)})
-        return [Sample(Point(*row[:4]), row[4]) for row in answer["samples"]]
+        """Run a scene and return its timed iterations."""
+        samples = self._ask({"scene": scene_to_json(scene)})["samples"]
+        return [Sample(Point(*row[:4]), row[4]) for row in samples]
 
     def all_reduce_s(self, tokens: int) -> float | None:
         """Return the time of one all-reduce of this many tokens. [s]"""
         return self._ask({"all_reduce": tokens})["seconds"]
 
     def move_log(self, log: Path) -> None:
-        """Keep what the engine prints in another file of the same file system."""
+        """Move the log to another path of the same file system."""
         if log.exists():
             log.unlink()
         self.log.rename(log)
@@ -125,7 +92,7 @@ class EngineProcess:
 
     @property
     def alive(self) -> bool:
-        """Whether the process can still be asked."""
+        """Whether the process still runs."""
         return self._process.poll() is None
 
     def _ask(self, question: dict[str, Any]) -> dict[str, Any]:
@@ -139,10 +106,10 @@ class EngineProcess:
             line = ""
         if not line:
             raise EngineFailure(self._death())
-        answer = json.loads(line)
-        if "failed" in answer:
-            raise EngineFailure(self._root_cause(answer["failed"]))
-        return answer
+        reply: dict[str, Any] = json.loads(line)
+        if "failed" in reply:
+            raise EngineFailure(self._root_cause(reply["failed"]))
+        return reply
 
     def _printed(self) -> str:
         return self.log.read_text("utf-8", "replace")
@@ -157,15 +124,11 @@ class EngineProcess:
         return self._root_cause(f"the engine's process ended with {how}")
 
     def _root_cause(self, reason: str) -> str:
-        """Return a worker's reason where the engine only says that one failed."""
-        if not any(text in reason for text in (*_SAYS_NOTHING, "process ended")):
+        """Return a worker's error where the engine only says that a worker failed."""
+        if not any(words in reason for words in (*_NOT_A_CAUSE, "process ended")):
             return reason
-        found = [
-            match
-            for line in self._printed().splitlines()
-            if (match := _ERROR_LINE.search(line))
-        ]
-        for match in found:
-            if not any(text in match.group(0) for text in _SAYS_NOTHING):
+        for line in self._printed().splitlines():
+            match = _ERROR_LINE.search(line)
+            if match and not any(words in match.group(0) for words in _NOT_A_CAUSE):
                 return match.group(0).strip()
         return reason

@@ -1,7 +1,7 @@
-"""Which iterations a profile needs, given the engine's limits."""
+"""Choose the iterations that a profile measures, within the engine's limits."""
 
-from dataclasses import dataclass
 from math import ceil
+from typing import NamedTuple
 
 from capplan.errors import InputError
 from capplan.profiling.backend import EngineFacts
@@ -12,36 +12,18 @@ LEAST_CONTEXT_TOKENS = 128
 PROMPT_COUNTS = (4, 16, 64)
 _CHUNK_FACTOR = 4
 _LONGEST_RUNG = 24  # iterations to settle and for all chunks of one rung
-_NEARBY = 1.5  # a context this near to another teaches nothing new
+_NEARBY = 1.5  # a context within this factor of another adds little
 
 
-@dataclass(frozen=True)
-class Density:
-    """How closely the iterations of an engine are sampled.
+class Density(NamedTuple):
+    """How closely the iterations of an engine are sampled."""
 
-    Parameters
-    ----------
-    rounds
-        Times each scene is run, among others.
-    repeats
-        Iterations measured each time, per rung of a ladder or set of prompts.
-    half_steps
-        Whether 3/2 of each power of two is measured too.
-    context_factor
-        From one context of decoding to the next.
-    longest_tokens
-        Longest context and prompt measured; an engine may allow more. [tokens]
-    fill_tokens
-        Most tokens prefilled to set up one ladder; this is what costs time.
-        [tokens]
-    """
-
-    rounds: int
-    repeats: int
-    half_steps: bool
-    context_factor: int
-    longest_tokens: int
-    fill_tokens: int
+    rounds: int  # times each scene is run, in turn with others
+    repeats: int  # iterations measured each time, per rung or set of prompts
+    half_steps: bool  # measure 3/2 of each power of two as well
+    context_factor: int  # from one context of decoding to the next
+    longest_tokens: int  # longest context and prompt measured [tokens]
+    fill_tokens: int  # most tokens prefilled for one ladder: the main cost [tokens]
 
 
 DENSITIES = {
@@ -51,31 +33,19 @@ DENSITIES = {
 }
 
 
-@dataclass(frozen=True)
-class Skipped:
+class Skipped(NamedTuple):
     """Points left out, and why."""
 
     what: str
     reason: str
 
 
-@dataclass(frozen=True)
-class ProfilePlan:
-    """What to measure, and what not.
-
-    Parameters
-    ----------
-    scenes
-        Scenes, prompts first.
-    skipped
-        What cannot be measured, with its reason.
-    budget_tokens
-        Token budget of an iteration. [tokens]
-    """
+class ProfilePlan(NamedTuple):
+    """Scenes to measure, prompts first, and what is left out."""
 
     scenes: tuple[Scene, ...]
     skipped: tuple[Skipped, ...]
-    budget_tokens: int
+    budget_tokens: int  # token budget of an iteration
 
     @property
     def points(self) -> tuple[Point, ...]:
@@ -92,13 +62,7 @@ class ProfilePlan:
 
 
 def density(name: str) -> Density:
-    """Return the named density.
-
-    Raises
-    ------
-    InputError
-        When there is none of this name.
-    """
+    """Return the named density; an unknown name is an ``InputError``."""
     if name not in DENSITIES:
         known = ", ".join(DENSITIES)
         raise InputError(f"--density is {name!r}; expected one of {known}")
@@ -107,13 +71,6 @@ def density(name: str) -> Density:
 
 def plan_profile(facts: EngineFacts, how: Density) -> ProfilePlan:
     """Return the scenes that an engine with these limits can run.
-
-    Parameters
-    ----------
-    facts
-        Limits of the engine: token budget, requests, context and KV cache.
-    how
-        How closely to sample.
 
     Raises
     ------
@@ -151,8 +108,8 @@ def steps(most: int, half_steps: bool, least: int = 1) -> list[int]:
 def batch_sizes(most: int, graph_batches: tuple[int, ...], how: Density) -> list[int]:
     """Return the batch sizes to decode at, falling.
 
-    Above a batch size with a CUDA graph the next one is padded to: sizes just above
-    show the step.
+    A batch is padded to the next size with a CUDA graph, so the time steps up just
+    above such a size: both sides of the step are measured.
     """
     sizes = set(steps(most, how.half_steps))
     sizes |= {size + 1 for size in sizes if size in graph_batches and size < most}
@@ -184,41 +141,36 @@ def _many_prompts(
     scenes = []
     for total in steps(facts.max_num_batched_tokens, False, 256)[::-2]:
         for count in PROMPT_COUNTS:
-            each = total // count
-            if each < LEAST_PROMPT_TOKENS:
+            tokens = total // count
+            if tokens < LEAST_PROMPT_TOKENS:
                 continue
             # While one set runs the next is already scheduled.
-            blocks = 2 * count * _blocks(facts, each + 1)
-            what = f"prefill of {count} x {each}"
-            if each >= facts.max_model_len:
+            blocks = 2 * count * _blocks(facts, tokens + 1)
+            reason = None
+            if tokens >= facts.max_model_len:
                 reason = f"max_model_len is {facts.max_model_len}"
             elif count > facts.max_num_seqs:
                 reason = f"max_num_seqs is {facts.max_num_seqs}"
             elif blocks > facts.kv_blocks - 1:
                 reason = f"needs {blocks} KV blocks of {facts.kv_blocks - 1}"
+            if reason:
+                skipped.append(Skipped(f"prefill of {count} x {tokens}", reason))
             else:
-                scenes.append(Prompts(count, each, how.repeats))
-                continue
-            skipped.append(Skipped(what, reason))
+                scenes.append(Prompts(count, tokens, how.repeats))
     return scenes
 
 
 def _long_prompts(
     facts: EngineFacts, how: Density, longest: int, skipped: list[Skipped]
 ) -> list[Prompts]:
-    """Prompts beyond the token budget: chunks that find earlier tokens cached."""
+    """Return prompts beyond the token budget: later chunks find tokens cached."""
     budget = facts.max_num_batched_tokens
     most = min(longest, how.longest_tokens)
     if facts.max_model_len - 1 > most:
-        why = (
-            f"the KV cache holds {facts.kv_capacity_tokens} tokens"
-            if most == longest
-            else f"measured up to {how.longest_tokens} at this density"
-        )
         what = f"prefill of prompts longer than {most}"
-        skipped.append(Skipped(what, why))
+        skipped.append(Skipped(what, _limit(facts, how, most == longest)))
     scenes = []
-    # The last chunk is a small one, a medium one and what is left, in turn.
+    # Small, medium and large last chunks in turn.
     last_chunks = (max(LEAST_PROMPT_TOKENS, budget // 32), budget // 4, budget // 2)
     for turn, chunks in enumerate(steps(max(most // budget, 1), False)):
         tokens = chunks * budget + last_chunks[turn % len(last_chunks)]
@@ -230,27 +182,25 @@ def _long_prompts(
 
 
 def _ladders(facts: EngineFacts, how: Density, skipped: list[Skipped]) -> list[Ladder]:
-    ladders = []
-    for turn, context in enumerate(_contexts(facts, how, skipped)):
-        ladder = _ladder(facts, how, context, turn, skipped)
-        if ladder:
-            ladders.append(ladder)
-    return ladders
+    ladders = [
+        _ladder(facts, how, context, turn, skipped)
+        for turn, context in enumerate(_contexts(facts, how, skipped))
+    ]
+    return [ladder for ladder in ladders if ladder]
 
 
 def _contexts(facts: EngineFacts, how: Density, skipped: list[Skipped]) -> list[int]:
     room = min(facts.max_model_len, facts.kv_capacity_tokens)
     most = min(room, how.longest_tokens)
     if facts.max_model_len > most:
-        skipped.append(
-            Skipped(f"decode at contexts above {most}", _why(facts, how, most == room))
-        )
+        what = f"decode at contexts above {most}"
+        skipped.append(Skipped(what, _limit(facts, how, most == room)))
     contexts = []
     context = LEAST_CONTEXT_TOKENS
     while context * _NEARBY < most:
         contexts.append(context)
         context *= how.context_factor
-    # The last ladder ends where the context does.
+    # The last ladder ends at the longest context.
     batch = max(1, min(_most_requests(facts), how.fill_tokens // most, room // most))
     iterations = max(
         _climb(facts, how, most, batch, turn).iterations for turn in (0, 1)
@@ -261,14 +211,14 @@ def _contexts(facts: EngineFacts, how: Density, skipped: list[Skipped]) -> list[
     return contexts
 
 
-def _why(facts: EngineFacts, how: Density, full: bool) -> str:
-    if full:
+def _limit(facts: EngineFacts, how: Density, by_cache: bool) -> str:
+    if by_cache:
         return f"the KV cache holds {facts.kv_capacity_tokens} tokens"
     return f"measured up to {how.longest_tokens} at this density"
 
 
 def _most_requests(facts: EngineFacts) -> int:
-    # To fill a batch evenly, prompts must have room beside those that decode.
+    # To fill a batch evenly, prompts need room beside the requests that decode.
     return min(facts.max_num_seqs, facts.max_num_batched_tokens // 2)
 
 
@@ -295,7 +245,7 @@ def _climb(
     rungs: list[Rung] = []
     for batch in batch_sizes(most, facts.graph_batches, how):
         level = batch.bit_length() + turn
-        # Chunks beside every other batch size would double what they cost.
+        # Chunks beside every other batch size would double their cost.
         chunks: tuple[int, ...] = ()
         if batch.bit_count() == 1 or batch == most:
             at = Ladder(context, tuple(rungs), how.repeats).iterations
@@ -324,7 +274,7 @@ def _chunks(facts: EngineFacts, batch: int, context: int) -> list[int]:
 
 
 def _fits(facts: EngineFacts, ladder: Ladder) -> bool:
-    """Whether contexts and KV blocks of all iterations of a ladder fit."""
+    """Return whether contexts and KV blocks of all iterations of a ladder fit."""
     if ladder.context + ladder.iterations > facts.max_model_len:
         return False
     starts = [*ladder.rung_starts(), ladder.iterations]

@@ -1,10 +1,9 @@
-"""The CSV of a profile: appended point by point, safe to kill at any moment."""
+"""The CSV of measured points: appended point by point, safe to kill at any moment."""
 
 import csv
 import io
 import os
 from pathlib import Path
-from types import TracebackType
 from typing import NamedTuple
 
 from capplan.errors import InputError
@@ -33,18 +32,7 @@ class Row(NamedTuple):
 
 
 class PointFile:
-    """Append measured points to a CSV and know which are there.
-
-    Parameters
-    ----------
-    path
-        CSV of one GPU, model and tensor-parallel degree.
-
-    Raises
-    ------
-    InputError
-        When the file is not a profile's CSV.
-    """
+    """The measured points of one GPU, LLM and TP degree, on disk."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -58,19 +46,14 @@ class PointFile:
     def __enter__(self) -> "PointFile":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         """Close the file."""
         self._file.close()
 
     def append(self, *rows: Row) -> None:
-        """Add points measured together; when this returns they are on the disk.
+        """Add points measured together; they are on disk when this returns.
 
-        They go out in one write, so that a kill leaves all of them or none.
+        One write for all, so that a kill leaves all of them or none.
         """
         for row in rows:
             if row.point in self.points:
@@ -92,7 +75,7 @@ def _line(row: Row) -> tuple[object, ...]:
 
 
 def _read(path: Path) -> list[Row]:
-    """Return the points of a file, cutting off a last line that was not finished."""
+    """Return the points of a file; an unfinished last line is cut off."""
     if not path.exists():
         return []
     content = path.read_bytes()
@@ -103,7 +86,7 @@ def _read(path: Path) -> list[Row]:
     lines = whole.decode("utf-8").splitlines()
     if lines and tuple(lines[0].split(",")) != COLUMNS:
         raise InputError(
-            f"{path}:1: {lines[0]!r} is not the heading of a profile; expected "
+            f"{path}:1: {lines[0]!r} is not the heading of measured points; expected "
             f"{','.join(COLUMNS)}"
         )
     return [

@@ -1,4 +1,4 @@
-"""Run scenes in turn, more than once, and say how far the repeats agree."""
+"""Run scenes in turn, more than once, and return medians and their spread."""
 
 import random
 from collections.abc import Callable, Iterator, Sequence
@@ -29,20 +29,13 @@ def spread(seconds: Sequence[float]) -> float:
 def measured_row(point: Point, rounds_s: list[list[float]]) -> Row:
     """Return the point with the median of its rounds' medians.
 
-    Iterations of one round follow each other and suffer the same disturbance, so
-    a round counts once.
-
-    Parameters
-    ----------
-    point
-        What was measured.
-    rounds_s
-        Times of each round. [s]
+    Iterations of a round follow each other and suffer the same disturbance, so a
+    round counts once.
     """
     seconds = [value for values in rounds_s for value in values]
-    found = spread(seconds)
     middle = median(median(values) for values in rounds_s)
-    return Row(point, middle, found, len(seconds), found > NOISY_SPREAD)
+    iqr = spread(seconds)
+    return Row(point, middle, iqr, len(seconds), iqr > NOISY_SPREAD)
 
 
 def measure_in_turn(
@@ -58,9 +51,9 @@ def measure_in_turn(
     scenes
         Scenes to run.
     rounds
-        Times that each is run at least.
+        Least number of runs of each.
     run
-        Runs a scene; what it raises is for the caller.
+        Runs a scene.
     shuffle
         Draws the order of each round.
 

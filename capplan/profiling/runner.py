@@ -2,12 +2,11 @@
 
 import os
 import random
-from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from capplan.errors import InputError
 from capplan.profiling.advice import advice
@@ -16,6 +15,7 @@ from capplan.profiling.catalog_names import gpu_name, llm_name
 from capplan.profiling.measurement_record import (
     check_same_engine,
     read_record,
+    record_path,
     write_record,
 )
 from capplan.profiling.parent import EngineFailure, EngineProcess
@@ -23,111 +23,45 @@ from capplan.profiling.plan import ProfilePlan, density, plan_profile
 from capplan.profiling.point_file import PointFile, Row
 from capplan.profiling.repeats import measure_in_turn
 from capplan.profiling.scenes import Ladder, Sample, Scene
+from capplan.profiling.settings import ProfileSettings
 
 GROUP_SCENES = 8
-"""Scenes whose repeats are interleaved; what is lost when a run is killed."""
+"""Scenes whose repeats are interleaved; a kill loses at most this many."""
 SCHEMA = "capplan.measurement/1"
 NO_HARDWARE = "unknown-device"
 _SEED = 20240517
 
 
-@dataclass(frozen=True)
-class ProfileRequest:
-    """What to profile and where to keep it.
-
-    Parameters
-    ----------
-    llm
-        Name of the model, or a folder with its config.json.
-    out
-        Folder of profiles.
-    backend
-        Name of the backend.
-    gpu
-        Name of the hardware; as the driver gives it when None.
-    density
-        How closely to sample.
-    options
-        Engine settings under the engine's own names.
-    resume
-        Whether to go on with points that are there.
-    """
-
-    llm: str
-    out: Path
-    backend: str = "vllm"
-    gpu: str | None = None
-    density: str = "default"
-    options: dict[str, Any] = field(default_factory=dict)
-    resume: bool = False
-
-
-@dataclass(frozen=True)
-class Measured:
-    """What became of one tensor-parallel degree.
-
-    Parameters
-    ----------
-    gpu, llm, tp
-        What was measured.
-    points_path, record_path, log_path
-        Where points, record and the engine's output are.
-    point_count
-        Points on disk. [points]
-    noisy_count
-        Points whose repeats disagree. [points]
-    failure, advice
-        The engine's reason for measuring nothing, or nothing more, and what would
-        do; None when it is done.
-    skipped
-        What was left out and why.
-    """
+class Measured(NamedTuple):
+    """Result of one tensor-parallel degree."""
 
     gpu: str
     llm: str
     tp: int
     points_path: Path
     record_path: Path
-    log_path: Path
-    point_count: int
-    noisy_count: int
-    failure: str | None
-    advice: str | None
-    skipped: tuple[tuple[str, str], ...]
+    log_path: Path  # what the engine printed
+    point_count: int  # points on disk
+    noisy_count: int  # of them, points whose repeats disagree
+    failure: str | None  # the engine's reason for stopping; None when complete
+    advice: str | None  # how to avoid the failure
+    skipped: tuple[tuple[str, str], ...]  # what was left out, and why
 
 
-Progress = Callable[[int, float, float, str], None]
-"""``progress(tp, work done, work in all, what is being done)``."""
+OnProgress = Callable[[int, float, float, str], None]
+"""``on_progress(tp, work done, total work, activity)``."""
 
 
-def profile(
-    request: ProfileRequest, tps: Iterable[int], progress: Progress
-) -> list[Measured]:
-    """Measure each tensor-parallel degree; a failure of one leaves the others.
-
-    Parameters
-    ----------
-    request
-        What to measure.
-    tps
-        Tensor-parallel degrees, each in a process of its own.
-    progress
-        Called as the work goes on.
-
-    Raises
-    ------
-    InputError
-        When points are there and ``resume`` is not set, or those there are of
-        another engine.
-    """
-    density(request.density)
-    return [_measure_tp(request, tp, progress) for tp in tps]
+def profile(settings: ProfileSettings, on_progress: OnProgress) -> list[Measured]:
+    """Measure each tensor-parallel degree; a failure of one leaves the others."""
+    density(settings.density)  # a wrong name is refused before an engine starts
+    return [_measure_degree(settings, tp, on_progress) for tp in settings.tp]
 
 
 def scene_work(scene: Scene, budget_tokens: int) -> float:
-    """Return how much work a scene is, to divide the time left. [tokens]
+    """Return the work of a scene, to estimate the time left. [tokens]
 
-    An iteration is counted as 256 tokens beside those that it computes.
+    An iteration counts as 256 tokens beside those that it computes.
     """
     if isinstance(scene, Ladder):
         fill = scene.rungs[0].batch * scene.context
@@ -137,69 +71,65 @@ def scene_work(scene: Scene, budget_tokens: int) -> float:
     return (1 + scene.repeats) * (tokens + 256.0 * len(scene.points(budget_tokens)))
 
 
-def _measure_tp(request: ProfileRequest, tp: int, progress: Progress) -> Measured:
-    llm = llm_name(request.llm)
-    request.out.mkdir(parents=True, exist_ok=True)
+def _measure_degree(
+    settings: ProfileSettings, tp: int, on_progress: OnProgress
+) -> Measured:
+    llm = llm_name(settings.llm)
+    settings.out.mkdir(parents=True, exist_ok=True)
     # The hardware's name, and so the folder, is known only from the engine.
-    early_log = request.out / f".{llm}-tp{tp}-{os.getpid()}.log"
-    progress(tp, 0, 0, "looking for the hardware")
-    engine_request = EngineRequest(request.llm, tp, request.options)
-    with EngineProcess(request.backend, engine_request, early_log) as engine:
+    early_log = settings.out / f".{llm}-tp{tp}-{os.getpid()}.log"
+    on_progress(tp, 0, 0, "looking for the hardware")
+    engine_request = EngineRequest(settings.llm, tp, settings.options)
+    with EngineProcess(settings.backend, engine_request, early_log) as engine:
         try:
             gpu = gpu_name(engine.device())
             failure = None
         except EngineFailure as error:
             gpu, failure = NO_HARDWARE, str(error)
-        gpu = request.gpu or gpu
-        folder = request.out / gpu / llm
-        folder.mkdir(parents=True, exist_ok=True)
-        engine.move_log(folder / f"tp{tp}.log")
-        run = _Run(request, gpu, llm, tp, folder, progress)
+        run = _Run(settings, settings.gpu or gpu, llm, tp, on_progress)
+        run.log_path.parent.mkdir(parents=True, exist_ok=True)
+        engine.move_log(run.log_path)
         if failure is None:
             failure = run.measure(engine)
         return run.finish(failure)
 
 
-def record_path(out: Path, gpu: str, llm: str, tp: int) -> Path:
-    """Return where the record of a measurement is kept."""
-    return out / gpu / llm_name(llm) / f"meta-tp{tp}.yaml"
-
-
 class _Run:
-    """The measuring of one tensor-parallel degree into one folder."""
+    """The measurement of one tensor-parallel degree into one folder."""
 
     def __init__(
         self,
-        request: ProfileRequest,
+        settings: ProfileSettings,
         gpu: str,
         llm: str,
         tp: int,
-        folder: Path,
-        progress: Progress,
+        on_progress: OnProgress,
     ) -> None:
-        self.request, self.gpu, self.llm, self.tp = request, gpu, llm, tp
+        self.settings, self.gpu, self.llm, self.tp = settings, gpu, llm, tp
+        folder = settings.out / gpu / llm
         self.points_path = folder / f"tp{tp}.csv"
-        self.record_path = record_path(request.out, gpu, request.llm, tp)
+        self.record_path = record_path(settings.out, gpu, llm, tp)
         self.log_path = folder / f"tp{tp}.log"
-        self.progress = progress
+        self.on_progress = on_progress
         self.rows: list[Row] = []
         self.failed: dict[Scene, str] = {}
         self.record: dict[str, Any] = {}
 
     def measure(self, engine: EngineProcess) -> str | None:
-        """Measure what is not there yet; return the reason when that fails."""
-        before = read_record(self.record_path)
+        """Measure the points that are missing; return the reason when that fails."""
+        # Kept until there is a plan: if the engine fails to start, the record must
+        # still name the engine that measured the points.
+        self.record = before = read_record(self.record_path)
         with PointFile(self.points_path) as points:
             self.rows = points.rows
-            if points.rows and not self.request.resume:
+            if points.rows and not self.settings.resume:
                 raise InputError(
                     f"{points.path}: holds {len(points.rows)} points; add --resume "
-                    "to go on with them, or delete it"
+                    "to continue with them, or delete it"
                 )
             if before.get("status") == "complete":
-                self.record = before
                 return None
-            self.progress(self.tp, 0, 0, "starting the engine")
+            self.on_progress(self.tp, 0, 0, "starting the engine")
             try:
                 facts = engine.load()
                 plan = self._plan(facts, before)
@@ -210,9 +140,9 @@ class _Run:
         return None
 
     def finish(self, failure: str | None) -> Measured:
-        """Write the record's end and return what became of this degree."""
-        skipped = [(each["what"], each["reason"]) for each in self._skipped()]
-        what_would_do = advice(failure) if failure else None
+        """Complete the record and return the result of this degree."""
+        skipped = self._skipped()
+        advised = advice(failure) if failure else None
         self.record |= {
             "status": "failed" if failure else "complete",
             "points": len(self.rows),
@@ -221,8 +151,8 @@ class _Run:
         }
         if failure:
             self.record = self._identity() | self.record
-            self.record["failure"] = {"reason": failure, "advice": what_would_do}
-        self.record["skipped"] = self._skipped()
+            self.record["failure"] = {"reason": failure, "advice": advised}
+        self.record["skipped"] = skipped
         write_record(self.record_path, self.record)
         return Measured(
             gpu=self.gpu,
@@ -234,8 +164,8 @@ class _Run:
             point_count=len(self.rows),
             noisy_count=self.record["noisy_points"],
             failure=failure,
-            advice=what_would_do,
-            skipped=tuple(skipped),
+            advice=advised,
+            skipped=tuple((skip["what"], skip["reason"]) for skip in skipped),
         )
 
     def _identity(self) -> dict[str, Any]:
@@ -244,12 +174,12 @@ class _Run:
             "gpu": self.gpu,
             "llm": self.llm,
             "tp": self.tp,
-            "backend": self.request.backend,
+            "backend": self.settings.backend,
             "capplan": version("capplan"),
         }
 
     def _plan(self, facts: EngineFacts, before: dict[str, Any]) -> ProfilePlan:
-        how = density(self.request.density)
+        how = density(self.settings.density)
         if "engine" in before:
             check_same_engine(self.record_path, before["engine"], facts.as_document())
             # Free memory differs from start to start; the plan must not.
@@ -259,9 +189,9 @@ class _Run:
         self.record = self._identity() | {
             "status": "measuring",
             "started": before.get("started", _now()),
-            "density": before.get("density", self.request.density),
+            "density": before.get("density", self.settings.density),
             "engine": facts.as_document(),
-            "skipped": [asdict(each) for each in plan.skipped],
+            "skipped": [skip._asdict() for skip in plan.skipped],
         }
         write_record(self.record_path, self.record)
         return plan
@@ -291,7 +221,7 @@ class _Run:
                 if rows is None:
                     # Rounds added for noise do not count as progress.
                     done = min(target, done + work[scene] / how.rounds)
-                    self.progress(self.tp, done, total, str(scene))
+                    self.on_progress(self.tp, done, total, str(scene))
                 else:
                     own = [row for row in rows if owners[row.point] == scene]
                     points.append(*(r for r in own if r.point not in points.points))
@@ -312,7 +242,7 @@ class _Run:
     def _all_reduce(
         self, engine: EngineProcess, facts: EngineFacts
     ) -> list[dict[str, float]]:
-        """Return what reducing takes, beside decode iterations of as many tokens."""
+        """Return the time of an all-reduce per batch size, and its share of decode."""
         if self.tp == 1:
             return []
         decode_s: dict[int, float] = {}
@@ -324,21 +254,19 @@ class _Run:
             seconds = engine.all_reduce_s(tokens)
             if seconds is None:
                 return []
-            found = {"tokens": tokens, "seconds": seconds}
+            entry = {"tokens": tokens, "seconds": seconds}
             if tokens in decode_s:
                 # Attention and feed-forward of each layer end in an all-reduce.
                 share = 2 * facts.layers * seconds / decode_s[tokens]
-                found["share_of_shortest_decode"] = round(share, 4)
-            measured.append(found)
+                entry["share_of_shortest_decode"] = round(share, 4)
+            measured.append(entry)
         return measured
 
     def _skipped(self) -> list[dict[str, str]]:
-        known = self.record.get("skipped", [])
-        failed = [
+        return self.record.get("skipped", []) + [
             {"what": str(scene), "reason": reason}
             for scene, reason in self.failed.items()
         ]
-        return known + failed
 
 
 def _now() -> str:

@@ -1,6 +1,7 @@
-"""What is measured: points, and the scenes of an engine that yield them."""
+"""Points of a profile, and the scenes that an engine runs to measure them."""
 
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 SETTLE_ITERATIONS = 3
@@ -10,20 +11,15 @@ CHUNK_ITERATIONS = 3
 
 
 class Point(NamedTuple):
-    """One kind of iteration; together the key of a row of a profile.
-
-    ``context`` is what a prefill finds cached per prompt, and the KV length
-    with the new token of each decoding request; ``new_tokens`` counts all tokens
-    of the iteration.
-    """
+    """A kind of iteration: the key of a row of measurements."""
 
     phase: str  # prefill, decode or mixed
-    batch: int  # [requests]
-    new_tokens: int  # [tokens]
-    context: int  # [tokens]
+    batch: int  # decoding requests, or prompts of a prefill
+    new_tokens: int  # of the whole iteration [tokens]
+    context: int  # cached per prompt; KV with new token per decoding request [tokens]
 
     def __str__(self) -> str:
-        """Name the point as a reader would."""
+        """Describe the point."""
         if self.phase == "prefill":
             after = f" after {self.context}" if self.context else ""
             return f"prefill of {self.batch} x {self.new_tokens // self.batch}{after}"
@@ -34,24 +30,14 @@ class Point(NamedTuple):
 
 @dataclass(frozen=True)
 class Prompts:
-    """Equal prompts that arrive together, again and again.
+    """Equal prompts that arrive together, again and again."""
 
-    Parameters
-    ----------
-    count
-        Prompts at once.
-    prompt_tokens
-        Length of each; one beyond the token budget is prefilled in chunks. [tokens]
-    repeats
-        Times they are measured in a row, after one time to warm up.
-    """
-
-    count: int
-    prompt_tokens: int
-    repeats: int
+    count: int  # prompts at once
+    prompt_tokens: int  # of each; beyond the token budget it is prefilled in chunks
+    repeats: int  # sets measured in a row, after one to warm up
 
     def __str__(self) -> str:
-        """Name the scene as a reader would."""
+        """Describe the scene."""
         return f"prefill of {self.count} x {self.prompt_tokens}"
 
     def points(self, budget_tokens: int) -> tuple[Point, ...]:
@@ -67,63 +53,41 @@ class Prompts:
 
 @dataclass(frozen=True)
 class Rung:
-    """A batch size on the way down a ladder.
+    """A batch size on the way down a ladder."""
 
-    Parameters
-    ----------
-    batch
-        Requests that decode. [requests]
-    chunks
-        Prompts added one after the other while they decode. [tokens]
-    """
-
-    batch: int
-    chunks: tuple[int, ...] = ()
+    batch: int  # decoding requests
+    chunks: tuple[int, ...] = ()  # prompts added in turn while they decode [tokens]
 
 
 @dataclass(frozen=True)
 class Ladder:
     """A batch that decodes, made smaller rung by rung.
 
-    Prefilling the cache is what costs time, so one filled cache serves all batch
-    sizes: requests are aborted between rungs, and the context grows by one
-    token with each iteration.
-
-    Parameters
-    ----------
-    context
-        KV length with the new token in the first iteration in which all
-        requests of the first rung decode. [tokens]
-    rungs
-        Batch sizes, falling.
-    repeats
-        Decode iterations measured on each rung.
+    Prefilling the cache takes most of the time, so one filled cache serves all batch
+    sizes: requests are aborted between rungs, and the context grows by one token
+    with each iteration.
     """
 
-    context: int
-    rungs: tuple[Rung, ...]
-    repeats: int
+    context: int  # KV with new token where all of the first rung decode [tokens]
+    rungs: tuple[Rung, ...]  # batch sizes, falling
+    repeats: int  # decode iterations measured on each rung
 
     def __str__(self) -> str:
-        """Name the scene as a reader would."""
+        """Describe the scene."""
         return f"decode of {self.rungs[0].batch} and fewer at {self.context}"
+
+    def _length(self, rung: Rung) -> int:
+        return SETTLE_ITERATIONS + self.repeats + CHUNK_ITERATIONS * len(rung.chunks)
 
     @property
     def iterations(self) -> int:
-        """Iterations from the first all-decode one to the last."""
-        return sum(
-            SETTLE_ITERATIONS + self.repeats + CHUNK_ITERATIONS * len(rung.chunks)
-            for rung in self.rungs
-        )
+        """Iterations from the first in which all decode to the last."""
+        return sum(map(self._length, self.rungs))
 
     def rung_starts(self) -> dict[int, Rung]:
         """Return the rungs by the number, from 0, of their first iteration."""
-        starts: dict[int, Rung] = {}
-        at = 0
-        for rung in self.rungs:
-            starts[at] = rung
-            at += SETTLE_ITERATIONS + self.repeats + CHUNK_ITERATIONS * len(rung.chunks)
-        return starts
+        ends = accumulate(map(self._length, self.rungs), initial=0)
+        return dict(zip(ends, self.rungs, strict=False))
 
     def chunk_starts(self) -> dict[int, int]:
         """Return the tokens of each chunk by the number of its iteration."""
@@ -136,10 +100,9 @@ class Ladder:
         return starts
 
     def schedule(self) -> dict[int, Point]:
-        """Return which point each iteration measures, by its number.
+        """Return the point that each iteration measures, by the iteration's number.
 
-        The decode iterations of a rung measure one point, named by the context
-        in the middle of them.
+        The decode iterations of a rung measure the point of their middle context.
         """
         measured: dict[int, Point] = {}
         chunk_starts = self.chunk_starts()
@@ -164,14 +127,14 @@ Scene = Prompts | Ladder
 
 
 class Sample(NamedTuple):
-    """One measured iteration."""
+    """A measured iteration."""
 
     point: Point
-    seconds: float  # [s]
+    seconds: float
 
 
 def scene_to_json(scene: Scene) -> dict[str, Any]:
-    """Return a scene as it travels to the measuring process."""
+    """Return a scene as JSON for the measuring process."""
     if isinstance(scene, Prompts):
         return {"prompts": [scene.count, scene.prompt_tokens, scene.repeats]}
     rungs = [[rung.batch, list(rung.chunks)] for rung in scene.rungs]

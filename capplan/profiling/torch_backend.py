@@ -1,12 +1,13 @@
 """Run scenes on a plain PyTorch transformer, where there is no vLLM.
 
-The same points, but not the same engine: no scheduler, sampler or paged cache,
-and kernels of PyTorch. A profile of it says so.
+It measures the same points on another engine: no scheduler, sampler or paged cache,
+and PyTorch's kernels. Its profiles say so.
 """
 
 import os
 import socket
 import time
+from collections import Counter
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from statistics import median
@@ -42,10 +43,7 @@ _OPTIONS = {
 class TorchBackend:
     """A transformer with the shapes of a model and random weights.
 
-    Parameters
-    ----------
-    request
-        The model and its TP degree; options under vLLM's names.
+    Options have vLLM's names.
     """
 
     def __init__(self, request: EngineRequest) -> None:
@@ -93,21 +91,15 @@ class TorchBackend:
         return self._facts(llm, settings, time.perf_counter() - start)
 
     def run(self, scene: Scene) -> list[Sample]:
-        """Run the points of a scene; a cache need not be filled to be read."""
-        budget = self._budget
+        """Run the points of a scene; times are the same on an empty cache."""
         if isinstance(scene, Prompts):
-            return [
-                Sample(point, seconds)
-                for point in scene.points(budget)
-                for seconds in self._time(point, scene.repeats)
-            ]
-        counts: dict[Point, int] = {}
-        for point in scene.schedule().values():
-            counts[point] = counts.get(point, 0) + 1
+            counts = dict.fromkeys(scene.points(self._budget), scene.repeats)
+        else:
+            counts = Counter(scene.schedule().values())
         return [
             Sample(point, seconds)
             for point, count in counts.items()
-            for seconds in self._time(point, count)
+            for seconds in self._everywhere("time", work_of(point), count)
         ]
 
     def all_reduce_s(self, tokens: int) -> float | None:
@@ -126,14 +118,11 @@ class TorchBackend:
         if self._workers and dist.is_initialized():
             dist.destroy_process_group()
 
-    def _time(self, point: Point, repeats: int) -> list[float]:
-        return self._everywhere("time", work_of(point), repeats)
-
     def _everywhere(self, name: str, *arguments: Any) -> Any:
-        """Call a method on all ranks; return what the first says."""
+        """Call a method on all ranks; return the result of the first."""
         for _, connection in self._workers:
             connection.send((name, *arguments))
-        answer = getattr(self.rank, name)(*arguments)
+        result = getattr(self.rank, name)(*arguments)
         for process, connection in self._workers:
             try:
                 failure = connection.recv()
@@ -142,24 +131,24 @@ class TorchBackend:
                 failure = f"a rank ended with exit status {process.exitcode}"
             if failure:
                 raise ProfileError(failure)
-        return answer
+        return result
 
     def _settings(self, llm: Architecture) -> dict[str, Any]:
-        given = self.request.options
+        options = self.request.options
         on_gpu = torch.cuda.is_available()
         memory = torch.cuda.get_device_properties(0).total_memory if on_gpu else 0
-        # As `vllm serve` chooses.
+        # The defaults of `vllm serve`.
         large = memory >= 70 * 2**30 and "A100" not in self.device()
         tokens, requests = (8192, 1024) if large else (2048, 256 if on_gpu else 128)
-        dtype = given.get("dtype", "auto")
-        self._budget = int(given.get("max_num_batched_tokens", tokens))
+        dtype = options.get("dtype", "auto")
+        self._budget = int(options.get("max_num_batched_tokens", tokens))
         return {
             "dtype": "bfloat16" if dtype == "auto" else dtype,
-            "max_model_len": int(given.get("max_model_len", llm.max_positions)),
+            "max_model_len": int(options.get("max_model_len", llm.max_positions)),
             "max_num_batched_tokens": self._budget,
-            "max_num_seqs": int(given.get("max_num_seqs", requests)),
-            "kv_cache_memory_bytes": given.get("kv_cache_memory_bytes"),
-            "memory_share": float(given.get("gpu_memory_utilization", _MEMORY_SHARE)),
+            "max_num_seqs": int(options.get("max_num_seqs", requests)),
+            "kv_cache_memory_bytes": options.get("kv_cache_memory_bytes"),
+            "memory_share": float(options.get("gpu_memory_utilization", _MEMORY_SHARE)),
         }
 
     def _facts(
@@ -189,16 +178,16 @@ class TorchBackend:
 
 
 def work_of(point: Point) -> Work:
-    """Return what an iteration of this point computes."""
+    """Return the work of an iteration of this point."""
     if point.phase == "prefill":
-        each = point.new_tokens // point.batch
-        return Work(0, 0, point.batch, each, point.context)
+        tokens = point.new_tokens // point.batch
+        return Work(0, 0, point.batch, tokens, point.context)
     chunk = point.new_tokens - point.batch
     return Work(point.batch, point.context, int(chunk > 0), chunk, 0)
 
 
 class _Rank:
-    """One rank: its share of the transformer, and how it is timed."""
+    """One rank: its share of the transformer, and its timer."""
 
     def __init__(
         self, llm: Architecture, tp: int, rank: int, port: int, settings: dict[str, Any]
@@ -235,41 +224,35 @@ class _Rank:
         self.llm = TorchLlm(llm, tp, self.device, self.dtype, self.kv_tokens, budget)
 
     def ready(self) -> None:
-        """Answer when everything is in place."""
+        """Return when the rank is ready."""
         self._wait()
 
     def time(self, work: Work, repeats: int) -> list[float]:
-        """Return the times of an iteration, after two to warm up. [s]"""
-        run = self._graph(work) if self._captures(work) else self._eager(work)
+        """Return the times of an iteration, after two warm-up runs. [s]"""
+        # As vLLM, decode iterations are replayed as a CUDA graph.
+        captures = self.device.type == "cuda" and work.prompts == 0
+        run = self._graph(work) if captures else lambda: self.llm.iterate(work).cpu()
+        return self._times(run, 2, repeats)
+
+    def reduce(self, tokens: int) -> float:
+        """Return the median time of an all-reduce. [s]"""
+        hidden = torch.ones(tokens, self.hidden, dtype=self.dtype, device=self.device)
+        return median(self._times(lambda: dist.all_reduce(hidden), 5, 20))
+
+    def _times(
+        self, run: Callable[[], Any], warm_ups: int, repeats: int
+    ) -> list[float]:
         times = []
-        for _ in range(2 + repeats):
+        for _ in range(warm_ups + repeats):
             self._wait()
             start = time.perf_counter()
             run()
             self._wait()
             times.append(time.perf_counter() - start)
-        return times[2:]
-
-    def reduce(self, tokens: int) -> float:
-        """Return the median time of an all-reduce. [s]"""
-        hidden = torch.ones(tokens, self.hidden, dtype=self.dtype, device=self.device)
-        times = []
-        for _ in range(25):
-            self._wait()
-            start = time.perf_counter()
-            dist.all_reduce(hidden)
-            self._wait()
-            times.append(time.perf_counter() - start)
-        return median(times[5:])
-
-    def _captures(self, work: Work) -> bool:
-        return self.device.type == "cuda" and work.prompts == 0
-
-    def _eager(self, work: Work) -> Callable[[], Any]:
-        return lambda: self.llm.iterate(work).cpu()
+        return times[warm_ups:]
 
     def _graph(self, work: Work) -> Callable[[], Any]:
-        """Return a replay of the iteration, captured after a run to warm up."""
+        """Return a replay of the iteration, captured after a warm-up run."""
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
@@ -310,7 +293,7 @@ def _work(
     port: int,
     settings: dict[str, Any],
 ) -> None:
-    """Serve another rank: each call is answered by nothing, or by its failure."""
+    """Run another rank; reply to each call with "", or with the reason of a failure."""
     rank = _Rank(llm, tp, number, port, settings)
     while True:
         name, *arguments = connection.recv()

@@ -14,18 +14,13 @@ _ROPE_BASE = 500_000.0
 
 
 class Work(NamedTuple):
-    """What one iteration computes; zeros where it has no such part."""
+    """The work of one iteration; zeros for a part that it has not."""
 
     batch: int  # decoding requests
     context: int  # KV length of each, the new token included [tokens]
     prompts: int  # prompts, or chunks of them
     new: int  # new tokens of each [tokens]
-    prefix: int  # tokens of each that are cached [tokens]
-
-    @property
-    def kv_tokens(self) -> int:
-        """Tokens of KV that the iteration reads or writes. [tokens]"""
-        return self.batch * self.context + self.prompts * (self.prefix + self.new)
+    prefix: int  # cached tokens of each [tokens]
 
 
 class _Layer(NamedTuple):
@@ -51,11 +46,6 @@ class TorchLlm:
         Tokens of KV cache. [tokens]
     most_tokens
         Most tokens of an iteration. [tokens]
-
-    Raises
-    ------
-    ProfileError
-        When the model is not of the kind built here, or TP does not divide it.
     """
 
     def __init__(
@@ -170,8 +160,8 @@ class TorchLlm:
             shape = (work.prompts, work.new, self.kv_heads, -1)
             cached[0, :, work.prefix :] = key[batch:].view(shape)
             cached[1, :, work.prefix :] = value[batch:].view(shape)
-            asked = query[batch:].view(work.prompts, work.new, self.heads, -1)
-            parts.append(_attention(asked, cached, causal=True))
+            queries = query[batch:].view(work.prompts, work.new, self.heads, -1)
+            parts.append(_attention(queries, cached, causal=True))
         return torch.cat(
             [part.reshape(-1, self.heads * self.llm.head_dim) for part in parts]
         )
@@ -188,13 +178,7 @@ class TorchLlm:
 
 
 def check_llm(llm: Architecture, tp: int) -> None:
-    """Refuse what is not built here.
-
-    Raises
-    ------
-    ProfileError
-        With the reason.
-    """
+    """Refuse an LLM that ``TorchLlm`` cannot build, with a ``ProfileError``."""
     llm.check_tp(tp)
     if llm.experts or llm.is_mla:
         kind = "experts" if llm.experts else "latent attention"
@@ -218,22 +202,21 @@ def _rotated(
 
 
 def _attention(query: torch.Tensor, cached: torch.Tensor, causal: bool) -> torch.Tensor:
-    """Return attention of queries (n, new, heads, d) to what is cached."""
-    asked, keys, values = (
-        each.transpose(1, 2) for each in (query, cached[0], cached[1])
+    """Return attention of queries (n, new, heads, d) to cached keys and values."""
+    queries, keys, values = (
+        tensor.transpose(1, 2) for tensor in (query, cached[0], cached[1])
     )
-    new, length = asked.shape[2], keys.shape[2]
-    grouped = asked.shape[1] != keys.shape[1]
+    new, length = queries.shape[2], keys.shape[2]
+    grouped = queries.shape[1] != keys.shape[1]
     if not causal or new == length:
-        answer = F.scaled_dot_product_attention(
-            asked, keys, values, is_causal=causal, enable_gqa=grouped
+        attended = F.scaled_dot_product_attention(
+            queries, keys, values, is_causal=causal, enable_gqa=grouped
         )
     else:
         if grouped:
-            groups = asked.shape[1] // keys.shape[1]
-            keys, values = (
-                each.repeat_interleave(groups, 1) for each in (keys, values)
-            )
+            groups = queries.shape[1] // keys.shape[1]
+            keys = keys.repeat_interleave(groups, 1)
+            values = values.repeat_interleave(groups, 1)
         mask = causal_lower_right(new, length)
-        answer = F.scaled_dot_product_attention(asked, keys, values, attn_mask=mask)
-    return answer.transpose(1, 2)
+        attended = F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask)
+    return attended.transpose(1, 2)

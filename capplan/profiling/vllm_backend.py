@@ -1,4 +1,4 @@
-"""Run scenes on vLLM's own engine, in process, as ``vllm serve`` would set it up."""
+"""Run scenes on vLLM's engine, in process, with the settings of ``vllm serve``."""
 
 import importlib.metadata
 import os
@@ -52,13 +52,13 @@ class VllmBackend:
 
     def device(self) -> str:
         """Return the name of the hardware, before anything is loaded."""
-        # vLLM's settings are read when it is imported.
+        # vLLM reads its environment when it is imported.
         os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
         from vllm.platforms import current_platform
 
         if current_platform.is_cpu():
             _share_cores(self.request.tp)
-        # vLLM adds settings of its own later on.
+        # Recorded now: vLLM adds variables of its own later.
         self._environment = {
             name: value
             for name, value in sorted(os.environ.items())
@@ -71,7 +71,7 @@ class VllmBackend:
         return self._device
 
     def load(self) -> EngineFacts:
-        """Start the engine at the limits of ``vllm serve`` on this hardware."""
+        """Start the engine with the limits of ``vllm serve`` on this hardware."""
         from vllm.engine.arg_utils import EngineArgs
         from vllm.usage.usage_lib import UsageContext
         from vllm.v1.engine.llm_engine import LLMEngine
@@ -108,7 +108,7 @@ class VllmBackend:
             self._drain()
 
     def warm_up(self) -> None:
-        """Run every path once, untimed: kernels compile when first used."""
+        """Run every path once, untimed: kernels are compiled at first use."""
         for scene in (Prompts(1, 64, 1), Ladder(8, (Rung(2, (16,)),), 2)):
             self.run(scene)
         self.clock.reset()
@@ -189,7 +189,7 @@ class VllmBackend:
             for _ in range(scene.count):
                 self.add(scene.prompt_tokens, 1)
             # The next set is added when this one is scheduled, not when it is
-            # finished: so an asynchronous engine never runs dry.
+            # finished, so that the queue of an asynchronous engine is never empty.
             self._step_until(scheduled=(done + 1) * len(points))
         self._step_until(finished=sets * len(points))
         return [
@@ -207,23 +207,23 @@ class VllmBackend:
         running = [self.add(length, self._max_model_len) for length in lengths]
         zero = self._step_until_all_decode(first, scene.context)
         rung_starts, chunk_starts = scene.rung_starts(), scene.chunk_starts()
-        for at in range(scene.iterations):
-            self._step_until(finished=zero + at)
-            if at in rung_starts:
-                batch = rung_starts[at].batch
+        for number in range(scene.iterations):
+            self._step_until(finished=zero + number)
+            if number in rung_starts:
+                batch = rung_starts[number].batch
                 self.engine.abort_request(running[batch:])
                 running = running[:batch]
-            # With asynchronous scheduling one iteration is decided already.
-            if at + self._lag in chunk_starts:
-                self.add(chunk_starts[at + self._lag], 1)
+            # With asynchronous scheduling one iteration is scheduled already.
+            if number + self._lag in chunk_starts:
+                self.add(chunk_starts[number + self._lag], 1)
         self._step_until(finished=zero + scene.iterations)
         return [
-            _sample(point, self.clock.iterations[zero + at])
-            for at, point in scene.schedule().items()
+            _sample(point, self.clock.iterations[zero + number])
+            for number, point in scene.schedule().items()
         ]
 
     def _step_until_all_decode(self, batch: int, context: int) -> int:
-        """Return the number of the iteration in which all decode at a context."""
+        """Step until all decode; return the number of the iteration at ``context``."""
         while True:
             self._step_until(finished=len(self.clock.iterations) + 1)
             seen = self.clock.iterations[-1].point
@@ -248,13 +248,13 @@ class VllmBackend:
 
 
 def _sample(point: Point, iteration: Iteration) -> Sample:
-    """Return the iteration's time as a sample of the point it was to be."""
+    """Return the iteration's time as a sample of its planned point, if it is one."""
     seen = iteration.point
     near = abs(seen.context - point.context) <= max(
         _CONTEXT_SLACK, _CONTEXT_TOLERANCE * point.context
     )
     if seen[:3] != point[:3] or not near:
-        raise ProfileError(f"the engine ran a {seen} where a {point} was to be")
+        raise ProfileError(f"the engine ran a {seen} where a {point} was planned")
     return Sample(point, iteration.seconds)
 
 
@@ -295,7 +295,7 @@ def _share_cores(tp: int) -> None:
 
 
 def _expert_rate(hf_config: Any) -> float | None:
-    """Return the rate of a mixture of experts, under the names families give it."""
+    """Return the rate of a mixture of experts; families name its fields differently."""
     experts = [
         getattr(hf_config, name)
         for name in ("num_local_experts", "n_routed_experts", "num_experts")

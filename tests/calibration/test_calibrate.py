@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from capplan.calibration.calibrate import calibrate
+from capplan.calibration.calibrate import _uncertainty, calibrate
 from capplan.deployment import EngineSettings
 from capplan.errors import InputError
 from capplan.latency.contract import linear_tables
@@ -70,3 +70,42 @@ def test_a_run_without_ttft_cannot_be_fitted():
 
     with pytest.raises(InputError, match="0 requests have a TTFT"):
         calibrate(run, LIMITS)
+
+
+def test_a_run_twice_as_slow_has_coefficients_twice_as_large():
+    run = served_with(TRUE_S, n=30)
+    slow = run._replace(
+        arrival_s=2 * run.arrival_s, ttft_s=2 * run.ttft_s, e2e_s=2 * run.e2e_s
+    )
+
+    once, twice = calibrate(run, LIMITS), calibrate(slow, LIMITS)
+
+    # Two is a power of two: every product is exact, so is the schedule.
+    assert twice.coefficients_s == pytest.approx(2 * once.coefficients_s, rel=1e-9)
+    assert twice.singular_values == pytest.approx(once.singular_values, rel=1e-9)
+    assert twice.tpot_error == pytest.approx(once.tpot_error, rel=1e-6)
+
+
+def test_a_coefficient_that_no_request_depends_on_has_no_bounded_error():
+    rng = np.random.default_rng(0)
+    work = rng.random((200, 5))
+    work[:, 3] = 0.0
+
+    errors, singular = _uncertainty(work, 0.01 * rng.standard_normal(200))
+
+    assert np.isinf(errors).tolist() == [False, False, False, True, False]
+    assert singular[-1] == pytest.approx(0, abs=1e-12)
+
+
+def test_standard_errors_are_the_spread_of_estimates_under_independent_noise():
+    # Judge: ordinary least squares on fresh noise, 400 times.
+    rng = np.random.default_rng(1)
+    work = rng.random((2000, 5))
+    noise = 0.02 * rng.standard_normal((400, 2000))
+    estimates = noise @ np.linalg.pinv(work).T
+
+    errors = np.array([_uncertainty(work, left)[0] for left in noise[:100]])
+
+    ratio = np.sqrt((errors**2).mean(axis=0)) / estimates.std(axis=0)
+    # Outliers of 0.1 weigh half, so 0.02 is nearly Gaussian; 0.4 % is added.
+    assert ratio == pytest.approx(np.ones(5), abs=0.15)

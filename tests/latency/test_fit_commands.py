@@ -9,8 +9,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from capplan.calibration.served_engine import served_engine
 from capplan.cli.fit import fit_command
-from capplan.cli.fit_served import served_engine
 from capplan.cli.main import exit_code
 from capplan.cli.profiles import profiles_app
 from capplan.deployment import EngineSettings
@@ -172,7 +172,7 @@ def test_limits_not_given_are_those_of_vllm_serve_on_the_gpu():
     ("arguments", "message"),
     [
         ((*IDENTITY, *LIMITS, "--kv-blocks", 50), "do not fit 50 KV blocks of 16"),
-        ((*IDENTITY, "--form", "hinge"), "explained by one law"),
+        ((*IDENTITY, "--form", "hinge"), "served runs are fitted with one form"),
         (("--llm", "Llama-3.1-8B", "--gpu", "Mine-9000"), "give --max-num-batched"),
         (("--llm", "Mine-1B", "--gpu", "L4"), "give --kv-blocks or --kv-tokens"),
     ],

@@ -1,4 +1,4 @@
-"""Each reason for which an engine refuses comes with what would do."""
+"""Each reason for which an engine refuses comes with a remedy."""
 
 import pytest
 

@@ -1,9 +1,7 @@
 """A dry run knows the points and about how long they take."""
 
 import pytest
-from typer.testing import CliRunner
 
-from capplan.cli.main import app
 from capplan.errors import InputError
 from capplan.fleet.catalog import gpu
 from capplan.latency.roofline import roofline_profile
@@ -16,12 +14,14 @@ from capplan.profiling.expected import (
     scene_iterations,
 )
 from capplan.profiling.plan import density, plan_profile
-from capplan.profiling.runner import ProfileRequest, profile
+from capplan.profiling.runner import profile
 from capplan.profiling.scenes import Ladder, Point, Prompts, Rung
+from capplan.profiling.settings import ProfileSettings
 
 
-def request(out, gpu_name="H100-SXM", **settings):
-    return ProfileRequest("Llama-3.1-8B", out, gpu=gpu_name, **settings)
+def settings(out, **given):
+    common = {"llm": "Llama-3.1-8B", "gpu": "H100-SXM", "out": out}
+    return ProfileSettings(**common | given)
 
 
 @pytest.mark.parametrize("gpu_name", ["H100-SXM", "H200-SXM", "A100-80GB-SXM", "L40S"])
@@ -30,15 +30,15 @@ def test_an_8b_model_takes_less_than_ten_minutes_at_default_density(
     tmp_path, gpu_name, tp
 ):
     how = density("default")
-    asked = request(tmp_path, gpu_name)
+    request = settings(tmp_path, gpu=gpu_name)
 
-    plan = plan_profile(expected_facts(asked, tp), how)
+    plan = plan_profile(expected_facts(request, tp), how)
 
-    assert 60 < expected_s(plan, how, expected_latency(asked, tp)) < 600
+    assert 60 < expected_s(plan, how, expected_latency(request, tp)) < 600
 
 
 def test_limits_are_those_that_vllm_serve_chooses(tmp_path):
-    facts = expected_facts(request(tmp_path, options={"max_num_seqs": 64}), 1)
+    facts = expected_facts(settings(tmp_path, max_num_seqs=64), 1)
 
     assert facts.max_num_batched_tokens == 8192
     assert facts.max_num_seqs == 64
@@ -86,7 +86,7 @@ def test_the_expected_time_is_the_sum_of_its_iterations(tmp_path):
     )
     constant = latency.model_copy(update={"decode": decode, "fused": fused})
     how = density("coarse")
-    plan = plan_profile(expected_facts(request(tmp_path), 1), how)
+    plan = plan_profile(expected_facts(settings(tmp_path), 1), how)
     count = sum(
         len(scene_iterations(scene, plan.budget_tokens)) for scene in plan.scenes
     )
@@ -96,29 +96,19 @@ def test_the_expected_time_is_the_sum_of_its_iterations(tmp_path):
 
 def test_a_dry_run_without_a_gpu_asks_for_one(tmp_path):
     with pytest.raises(InputError, match="needs --gpu"):
-        expected_facts(ProfileRequest("Llama-3.1-8B", tmp_path), 1)
+        expected_facts(settings(tmp_path, gpu=None), 1)
 
 
 def test_a_model_that_does_not_fit_is_said(tmp_path):
-    asked = ProfileRequest("Llama-3.1-70B", tmp_path, gpu="L4")
+    request = settings(tmp_path, llm="Llama-3.1-70B", gpu="L4")
 
     with pytest.raises(InputError, match="leaves no room for KV on L4 at TP 1"):
-        expected_facts(asked, 1)
+        expected_facts(request, 1)
 
 
 def test_an_earlier_start_tells_the_limits(lawful, tmp_path):
-    asked = ProfileRequest("llm-7b", tmp_path, lawful, "A100", "coarse")
-    profile(asked, [1], lambda *progress: None)
+    earlier = {"llm": "llm-7b", "backend": lawful, "gpu": "A100", "density": "coarse"}
+    request = settings(tmp_path, **earlier)
+    profile(request, lambda *progress: None)
 
-    assert expected_facts(asked, 1).backend == "lawful"
-
-
-def test_the_command_lists_points_and_time_and_measures_none(tmp_path):
-    arguments = ["profile", "Llama-3.1-8B", "--gpu", "H100-SXM", "--dry-run"]
-
-    said = CliRunner().invoke(app, [*arguments, "-o", str(tmp_path / "none")])
-
-    assert said.exit_code == 0, said.output
-    assert "TP 1: decode of 512 at" in said.output
-    assert "points, 3 rounds, about" in said.output
-    assert not (tmp_path / "none").exists()
+    assert expected_facts(request, 1).backend == "lawful"

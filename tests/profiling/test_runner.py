@@ -14,18 +14,24 @@ from capplan.errors import InputError
 from capplan.latency.profile_file import load_profile
 from capplan.profiling.fitted import fit_measured
 from capplan.profiling.point_file import PointFile
-from capplan.profiling.runner import ProfileRequest, profile
+from capplan.profiling.runner import profile
 from capplan.profiling.scenes import Point
+from capplan.profiling.settings import ProfileSettings
 
 
 def quietly(tp, done, total, text):
     assert 0 <= done <= total
 
 
-def request(lawful, out, **options):
-    resume = options.pop("resume", False)
-    return ProfileRequest(
-        "models/llm-7b", out, lawful, density="coarse", options=options, resume=resume
+def settings(lawful, out, *tp, resume=False, **engine):
+    return ProfileSettings(
+        llm="models/llm-7b",
+        tp=tp or (1,),
+        out=out,
+        backend=lawful,
+        density="coarse",
+        engine_arg=engine,
+        resume=resume,
     )
 
 
@@ -35,7 +41,7 @@ def rows_of(measured):
 
 
 def test_every_point_is_measured_by_the_law(lawful, law, tmp_path):
-    (measured,) = profile(request(lawful, tmp_path), [1], quietly)
+    (measured,) = profile(settings(lawful, tmp_path), quietly)
 
     rows = rows_of(measured)
     assert measured.failure is None
@@ -47,7 +53,7 @@ def test_every_point_is_measured_by_the_law(lawful, law, tmp_path):
 
 
 def test_the_record_says_what_was_measured_and_how(lawful, tmp_path):
-    (measured,) = profile(request(lawful, tmp_path), [2], quietly)
+    (measured,) = profile(settings(lawful, tmp_path, 2), quietly)
 
     record = yaml.safe_load(measured.record_path.read_text())
     assert record["status"] == "complete"
@@ -62,7 +68,7 @@ def test_the_record_says_what_was_measured_and_how(lawful, tmp_path):
 
 
 def test_the_profile_fitted_at_the_end_is_the_law(lawful, law, tmp_path):
-    (measured,) = profile(request(lawful, tmp_path), [1], quietly)
+    (measured,) = profile(settings(lawful, tmp_path), quietly)
 
     fitted = load_profile(fit_measured(measured, tmp_path))
 
@@ -76,7 +82,7 @@ def test_the_profile_fitted_at_the_end_is_the_law(lawful, law, tmp_path):
 
 
 def test_a_tp_degree_that_fails_leaves_the_others(lawful, tmp_path):
-    failed, measured = profile(request(lawful, tmp_path), [3, 2], quietly)
+    failed, measured = profile(settings(lawful, tmp_path, 3, 2), quietly)
 
     record = yaml.safe_load(failed.record_path.read_text())
     assert "attention heads (8) must be divisible" in failed.failure
@@ -88,7 +94,7 @@ def test_a_tp_degree_that_fails_leaves_the_others(lawful, tmp_path):
 
 
 def test_scenes_that_fail_are_left_out_and_said(lawful, tmp_path):
-    (measured,) = profile(request(lawful, tmp_path, refuse="decode"), [1], quietly)
+    (measured,) = profile(settings(lawful, tmp_path, refuse="decode"), quietly)
 
     assert {row.point.phase for row in rows_of(measured)} == {"prefill"}
     assert any("out of memory in this scene" in why for _, why in measured.skipped)
@@ -96,46 +102,59 @@ def test_scenes_that_fail_are_left_out_and_said(lawful, tmp_path):
 
 def test_an_engine_that_dies_keeps_what_was_measured(lawful, tmp_path):
     # 15 scenes, twice each in groups of 8: the 20th is in the second group.
-    (measured,) = profile(request(lawful, tmp_path, die_at=20), [1], quietly)
+    (measured,) = profile(settings(lawful, tmp_path, die_at=20), quietly)
 
     assert "the cache grew too large" in measured.failure
     assert 0 < measured.point_count == len(rows_of(measured))
 
 
 def test_points_that_are_there_are_not_overwritten(lawful, tmp_path):
-    (measured,) = profile(request(lawful, tmp_path), [1], quietly)
+    (measured,) = profile(settings(lawful, tmp_path), quietly)
     before = measured.points_path.read_bytes()
 
     with pytest.raises(InputError, match="add --resume"):
-        profile(request(lawful, tmp_path), [1], quietly)
+        profile(settings(lawful, tmp_path), quietly)
 
     assert measured.points_path.read_bytes() == before
 
 
 def test_a_complete_profile_is_not_measured_again(lawful, tmp_path):
     journal = tmp_path / "journal"
-    (first,) = profile(request(lawful, tmp_path / "p"), [1], quietly)
+    (first,) = profile(settings(lawful, tmp_path / "p"), quietly)
 
-    again = request(lawful, tmp_path / "p", resume=True, journal=str(journal))
-    (second,) = profile(again, [1], quietly)
+    again = settings(lawful, tmp_path / "p", resume=True, journal=str(journal))
+    (second,) = profile(again, quietly)
 
     assert not journal.exists()
     assert second.point_count == first.point_count
 
 
 def test_another_engine_does_not_go_on_with_a_profile(lawful, tmp_path):
-    profile(request(lawful, tmp_path, die_at=20), [1], quietly)
+    profile(settings(lawful, tmp_path, die_at=20), quietly)
 
     with pytest.raises(InputError, match="backend_version was 1 and is 2"):
-        profile(request(lawful, tmp_path, resume=True, version="2"), [1], quietly)
+        profile(settings(lawful, tmp_path, resume=True, version="2"), quietly)
+
+
+def test_a_failed_start_does_not_forget_the_engine_of_the_points(lawful, tmp_path):
+    profile(settings(lawful, tmp_path, die_at=20), quietly)
+    (failed,) = profile(
+        settings(lawful, tmp_path, resume=True, fail_load="no GPU"), quietly
+    )
+
+    with pytest.raises(InputError, match="backend_version was 1 and is 2"):
+        profile(settings(lawful, tmp_path, resume=True, version="2"), quietly)
+
+    assert failed.failure == "ValueError: no GPU"
+    assert failed.point_count > 0
 
 
 def test_a_cache_that_is_smaller_on_the_next_start_keeps_the_plan(lawful, tmp_path):
-    (whole,) = profile(request(lawful, tmp_path / "whole"), [1], quietly)
-    profile(request(lawful, tmp_path / "p", die_at=20), [1], quietly)
+    (whole,) = profile(settings(lawful, tmp_path / "whole"), quietly)
+    profile(settings(lawful, tmp_path / "p", die_at=20), quietly)
 
     (measured,) = profile(
-        request(lawful, tmp_path / "p", resume=True, kv_blocks=1020), [1], quietly
+        settings(lawful, tmp_path / "p", resume=True, kv_blocks=1020), quietly
     )
 
     points = {row.point for row in rows_of(measured)}
@@ -144,14 +163,14 @@ def test_a_cache_that_is_smaller_on_the_next_start_keeps_the_plan(lawful, tmp_pa
 
 RUN = """
 import json, sys
-from pathlib import Path
-from capplan.profiling.runner import ProfileRequest, profile
-out, backend, options = sys.argv[1:]
-request = ProfileRequest(
-    "llm-7b", Path(out), backend, density="coarse", options=json.loads(options),
-    resume=True,
+from capplan.profiling.runner import profile
+from capplan.profiling.settings import ProfileSettings
+out, backend, llm, gpu, options = sys.argv[1:]
+settings = ProfileSettings(
+    llm=llm, out=out, backend=backend, gpu=gpu or None, density="coarse",
+    engine_arg=json.loads(options), resume=True,
 )
-profile(request, [1], lambda *progress: None)
+profile(settings, lambda *progress: None)
 """
 
 
@@ -161,7 +180,7 @@ def test_a_killed_run_goes_on_without_measuring_a_point_twice(lawful, tmp_path):
 
     def command(journal, pause_s):
         options = json.dumps({"journal": str(journal), "pause_s": pause_s})
-        return [sys.executable, "-c", RUN, str(out), lawful, options]
+        return [sys.executable, "-c", RUN, str(out), lawful, "llm-7b", "", options]
 
     killed = subprocess.Popen(command(first, 0.02), start_new_session=True)
     while not path.exists() or path.read_bytes().count(b"\n") < 6:
@@ -180,7 +199,7 @@ def test_a_killed_run_goes_on_without_measuring_a_point_twice(lawful, tmp_path):
     assert {row.point for row in rows} > kept
     # A long prompt passes over chunks that shorter ones have measured.
     assert not {each for each in again & kept if each[3] == 0 or each[0] != "prefill"}
-    (whole,) = profile(request(lawful, tmp_path / "whole"), [1], quietly)
+    (whole,) = profile(settings(lawful, tmp_path / "whole"), quietly)
     assert {row.point for row in rows} == {row.point for row in rows_of(whole)}
 
 

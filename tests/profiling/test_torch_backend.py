@@ -8,8 +8,9 @@ from capplan.errors import ProfileError
 from capplan.llm.architecture import Architecture
 from capplan.profiling.backend import EngineRequest
 from capplan.profiling.point_file import PointFile
-from capplan.profiling.runner import ProfileRequest, profile
+from capplan.profiling.runner import profile
 from capplan.profiling.scenes import Point, Prompts
+from capplan.profiling.settings import ProfileSettings
 
 torch = pytest.importorskip("torch", reason="torch is not installed here")
 
@@ -152,11 +153,17 @@ def test_it_is_profiled_from_start_to_end(tmp_path, monkeypatch, tp):
     (tmp_path / "tiny").mkdir()
     (tmp_path / "tiny" / "config.json").write_text(json.dumps(CONFIG))
     options = {"max_num_batched_tokens": 128, "max_num_seqs": 4}
-    asked = ProfileRequest(
-        str(tmp_path / "tiny"), tmp_path, "torch", "cpu", "coarse", options
+    settings = ProfileSettings(
+        llm=str(tmp_path / "tiny"),
+        tp=(tp,),
+        out=tmp_path,
+        backend="torch",
+        gpu="cpu",
+        density="coarse",
+        **options,
     )
 
-    (measured,) = profile(asked, [tp], lambda *progress: None)
+    (measured,) = profile(settings, lambda *progress: None)
 
     assert measured.failure is None
     with PointFile(measured.points_path) as points:

@@ -13,7 +13,8 @@ import yaml
 from capplan.latency.profile_file import load_profile
 from capplan.profiling.fitted import fit_measured
 from capplan.profiling.point_file import PointFile
-from capplan.profiling.runner import ProfileRequest, profile
+from capplan.profiling.runner import profile
+from capplan.profiling.settings import ProfileSettings
 
 pytestmark = pytest.mark.vllm
 
@@ -69,15 +70,16 @@ def llm(tmp_path_factory):
     return str(folder)
 
 
-def request(llm, out, **options):
-    return ProfileRequest(
-        llm, out, gpu="cpu", density="coarse", options=OPTIONS | options
-    )
-
-
 def measure(llm, out, tp, **options):
-    asked = request(llm, out, **options)
-    (measured,) = profile(asked, [tp], lambda *progress: None)
+    settings = ProfileSettings(
+        llm=llm,
+        tp=(tp,),
+        out=out,
+        gpu="cpu",
+        density="coarse",
+        engine_arg=OPTIONS | options,
+    )
+    (measured,) = profile(settings, lambda *progress: None)
     return measured
 
 
@@ -106,20 +108,21 @@ def test_profile_fit_and_tables_in_one_go(llm, tmp_path, tp):
 
 RUN = """
 import json, sys
-from pathlib import Path
-from capplan.profiling.runner import ProfileRequest, profile
-llm, out, options = sys.argv[1:]
-request = ProfileRequest(
-    llm, Path(out), gpu="cpu", density="coarse", options=json.loads(options),
-    resume=True,
+from capplan.profiling.runner import profile
+from capplan.profiling.settings import ProfileSettings
+out, backend, llm, gpu, options = sys.argv[1:]
+settings = ProfileSettings(
+    llm=llm, out=out, backend=backend, gpu=gpu or None, density="coarse",
+    engine_arg=json.loads(options), resume=True,
 )
-profile(request, [1], lambda *progress: None)
+profile(settings, lambda *progress: None)
 """
 
 
 def test_a_killed_run_goes_on_where_it_was(llm, tmp_path):
     path = tmp_path / "cpu" / "tiny" / "tp1.csv"
-    command = [sys.executable, "-c", RUN, llm, str(tmp_path), json.dumps(OPTIONS)]
+    command = [sys.executable, "-c", RUN, str(tmp_path), "vllm", llm, "cpu"]
+    command.append(json.dumps(OPTIONS))
 
     killed = subprocess.Popen(command, start_new_session=True)
     while not path.exists() or path.read_bytes().count(b"\n") < 4:

@@ -1,0 +1,163 @@
+"""Fit a latency profile to measured iterations, summed kernels or served requests."""
+
+import warnings
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from capplan.calibration.settings import FitSettings
+from capplan.errors import CapplanWarning, InputError
+from capplan.fleet.catalog import gpu as find_gpu
+from capplan.latency.aiconfigurator import parse_source, read_kernels
+from capplan.latency.fit import Fit, fit
+from capplan.latency.fitted_profile import Identity, profile_of
+from capplan.latency.importers import read_measurements
+from capplan.latency.importers.identity import (
+    GPU_NAMES,
+    identity_in,
+    identity_of_place,
+)
+from capplan.latency.importers.options import ImportOptions
+from capplan.latency.measurements import Points
+from capplan.latency.profile import Profile
+from capplan.latency.served_run import ServedRun
+from capplan.latency.units_check import check_seconds
+from capplan.llm.catalog import llm as find_llm
+from capplan.profiling.backend import expert_rate
+
+if TYPE_CHECKING:
+    from capplan.calibration.served_fit import ServedFit
+
+_KERNELS = "aiconfigurator:"
+
+
+class PointsFit(NamedTuple):
+    """The profile of measured iterations, and the fit it is made of."""
+
+    profile: Profile
+    fit: Fit
+    points: Points
+
+
+def fit_profile(settings: FitSettings) -> "PointsFit | ServedFit":
+    """Return the profile that fits the measurements best, with its errors.
+
+    Raises
+    ------
+    InputError
+        When a setting does not apply to this kind of measurements.
+    """
+    if settings.measurements.startswith(_KERNELS):
+        _refuse_engine_settings(settings)
+        return _fit_kernels(settings)
+    path = Path(settings.measurements)
+    options = ImportOptions(
+        settings.where,
+        settings.batch,
+        settings.input_len,
+        settings.output_len,
+        settings.kv_tokens,
+    )
+    measured = read_measurements(path, options, settings.importer)
+    identity = _identity(path, settings)
+    if isinstance(measured, ServedRun):
+        if settings.form is not None:
+            raise InputError(
+                f"--form is {settings.form!r}; served runs are fitted with one form "
+                "only, so leave it out"
+            )
+        return _fit_served_run(measured, path, identity, settings)
+    _refuse_engine_settings(settings)
+    rate = _check_seconds(path, measured, identity)
+    fitted = fit(measured, form=settings.form, expert_rate=rate)
+    return PointsFit(profile_of(fitted, measured, identity), fitted, measured)
+
+
+def _fit_kernels(settings: FitSettings) -> PointsFit:
+    """Fit sums of measured kernels; the profile is marked as such."""
+    source = parse_source(settings.measurements)
+    tp = settings.tp or 1
+    points = read_kernels(source, tp, settings.kv_tokens)
+    identity = Identity(
+        gpu=settings.gpu or GPU_NAMES.get(source.system, source.system),
+        llm=settings.llm or source.model.rstrip("/").rpartition("/")[2],
+        tp=tp,
+        engine="vllm",
+        engine_version=source.version or "",
+        source="aiconfigurator-core 0.12, measured kernels summed per iteration",
+        licence="Apache-2.0",
+        how="kernel-sum",
+    )
+    fitted = fit(points, form=settings.form)
+    return PointsFit(profile_of(fitted, points, identity), fitted, points)
+
+
+def _fit_served_run(
+    run: ServedRun, path: Path, identity: Identity, settings: FitSettings
+) -> "ServedFit":
+    # The simulator takes a second to import; other fits do not need it.
+    from capplan.calibration.served_engine import served_engine
+    from capplan.calibration.served_fit import fit_served
+
+    engine, kv_source = served_engine(identity, settings.engine_settings())
+    identity = identity._replace(source=f"{identity.source} ({run.source})")
+    if kv_source == "given":
+        identity = identity._replace(kv_tokens=engine.kv_blocks * engine.block_size)
+    # Messages name the file rather than the tool.
+    run = run._replace(source=str(path))
+    return fit_served(run, engine, identity, kv_source=kv_source)
+
+
+def _refuse_engine_settings(settings: FitSettings) -> None:
+    for name in settings.engine_settings():
+        raise InputError(
+            f"--{name.replace('_', '-')} is of the engine behind a served run; "
+            f"{settings.measurements} holds iterations, so leave it out"
+        )
+
+
+def _identity(path: Path, settings: FitSettings) -> Identity:
+    """Return what was measured: as given, else as the file says, else as --out says."""
+    known = {"llm": "unknown", "gpu": "unknown", "tp": "1"}
+    known |= {"engine": "vllm", "engine_version": ""}
+    known |= identity_of_place(settings.out) | identity_in(path, settings.where)
+    given = {name: getattr(settings, name) for name in known}
+    known |= {name: str(value) for name, value in given.items() if value}
+    missing = [name for name in ("llm", "gpu") if known[name] == "unknown"]
+    if missing:
+        warnings.warn(
+            f"{path} does not say its {' and '.join(missing)}: give "
+            f"{' and '.join('--' + name for name in missing)}, or plans cannot use "
+            "the profile",
+            CapplanWarning,
+            stacklevel=2,
+        )
+    # A name that no catalog has is the user's own, and kept as it is.
+    with suppress(InputError):
+        known["llm"] = find_llm(known["llm"]).name
+    with suppress(InputError):
+        known["gpu"] = find_gpu(known["gpu"]).name
+    return Identity(
+        gpu=known["gpu"],
+        llm=known["llm"],
+        tp=int(known["tp"]),
+        dtype=settings.dtype,
+        quantization=settings.quantization,
+        kv_dtype=settings.kv_dtype,
+        engine=known["engine"],
+        engine_version=known["engine_version"],
+        source=settings.source or path.name,
+        how=settings.how,
+        date=settings.date,
+        kv_tokens=settings.kv_tokens,
+    )
+
+
+def _check_seconds(path: Path, points: Points, identity: Identity) -> float | None:
+    """Refuse times in a wrong unit, where LLM and GPU are known; return expert rate."""
+    try:
+        llm, gpu = find_llm(identity.llm), find_gpu(identity.gpu)
+    except InputError:
+        return None
+    check_seconds(points, llm, gpu, identity.tp, str(path))
+    return expert_rate(llm.experts_per_token, llm.experts)

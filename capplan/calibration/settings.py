@@ -1,0 +1,126 @@
+"""Settings of a fit: one field is one flag of ``capplan fit``."""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import BeforeValidator
+
+from capplan.errors import InputError
+from capplan.settings import Settings, setting
+
+MEASURED = "What was measured"
+FILE = "What the file does not say"
+SERVED = "The engine that served the requests, for served runs"
+
+ENGINE_FIELDS = (
+    "max_num_batched_tokens",
+    "max_num_seqs",
+    "block_size",
+    "kv_blocks",
+    "async_scheduling",
+    "prefix_caching",
+)
+"""Settings of the engine that served, under the names of ``EngineSettings``."""
+
+
+def column_values(texts: Iterable[str] | Mapping[str, str]) -> dict[str, str]:
+    """Return COLUMN=VALUE texts as a mapping.
+
+    Raises
+    ------
+    InputError
+        When one has no "=".
+    """
+    if isinstance(texts, Mapping):
+        return dict(texts)
+    for text in texts:
+        if "=" not in text:
+            raise InputError(f"--where is {text!r}; expected COLUMN=VALUE")
+    return dict(text.split("=", 1) for text in texts)
+
+
+class FitSettings(Settings):
+    """Settings of a fit; a field left None is read from the file or chosen."""
+
+    measurements: str = setting(
+        ...,
+        "",
+        "FILE",
+        "Measurements, in a format named above, or aiconfigurator:SYSTEM/MODEL.",
+        flags=("--from",),
+    )
+    out: Path = setting(
+        ..., "", "FILE", "Profile to write (YAML).", flags=("--out", "-o")
+    )
+    llm: str | None = setting(
+        None, MEASURED, "NAME", "LLM (default: from the file or the --out path)."
+    )
+    gpu: str | None = setting(
+        None, MEASURED, "NAME", "GPU type (default: from the file or the --out path)."
+    )
+    tp: int | None = setting(
+        None, MEASURED, "N", "TP degree (default: from file or path, else 1).", ge=1
+    )
+    form: str | None = setting(
+        None,
+        "",
+        "NAME",
+        "Form to force, such as aladdin (default: by cross-validation).",
+    )
+    engine: str | None = setting(
+        None, MEASURED, "NAME", "Engine (default: from the file, else vllm)."
+    )
+    engine_version: str | None = setting(
+        None, MEASURED, "VERSION", "Version of the engine (default: from the file)."
+    )
+    dtype: str = setting("bfloat16", MEASURED, "NAME", "Number format of activations.")
+    quantization: str = setting("none", MEASURED, "NAME", "Format of the weights.")
+    kv_dtype: str = setting("bfloat16", MEASURED, "NAME", "Format of the KV cache.")
+    source: str = setting("", "", "TEXT", "Who measured (default: the file's name).")
+    how: str = setting(
+        "measured", "", "HOW", "measured, kernel-sum, published or estimate."
+    )
+    date: str = setting("", "", "DATE", "Day of the measurement, YYYY-MM-DD.")
+    importer: str | None = setting(
+        None, "", "FORMAT", "Format of the file (default: detected)."
+    )
+    where: Annotated[dict[str, str], BeforeValidator(column_values)] = setting(
+        {}, FILE, "COLUMN=VALUE", "Take only these rows of a table.", repeated=True
+    )
+    kv_tokens: int | None = setting(None, FILE, "TOKENS", "KV cache of a replica.")
+    batch: int | None = setting(None, FILE, "N", "Batch of a vllm-latency run.")
+    input_len: int | None = setting(
+        None, FILE, "TOKENS", "Prompt length of a vllm-latency run."
+    )
+    output_len: int | None = setting(
+        None, FILE, "TOKENS", "Output length of a vllm-latency run."
+    )
+    max_num_batched_tokens: int | None = setting(
+        None, SERVED, "N", "Token budget of an iteration (default: by GPU).", ge=1
+    )
+    max_num_seqs: int | None = setting(
+        None, SERVED, "N", "Most requests running at once (default: by GPU).", ge=1
+    )
+    block_size: int | None = setting(
+        None, SERVED, "N", "Tokens in a KV block (default 16).", ge=1
+    )
+    kv_blocks: int | None = setting(
+        None,
+        SERVED,
+        "N",
+        "KV blocks as the engine logged them (default: estimated for LLM and GPU).",
+        ge=2,
+    )
+    async_scheduling: bool | None = setting(
+        None, SERVED, "", "Schedule iteration k + 1 while k runs (default: on)."
+    )
+    prefix_caching: bool | None = setting(
+        None, SERVED, "", "Keep and share full KV blocks (default: on)."
+    )
+    plot: Path | None = setting(None, "", "FILE", "HTML file of curves and residuals.")
+
+    def engine_settings(self) -> dict[str, int | bool]:
+        """Return the engine's settings that were given."""
+        named = {name: getattr(self, name) for name in ENGINE_FIELDS}
+        return {name: value for name, value in named.items() if value is not None}

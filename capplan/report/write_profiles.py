@@ -1,0 +1,80 @@
+"""Print latency profiles: a list, a comparison, errors on fresh points."""
+
+import json
+from collections.abc import Iterable
+
+from rich.console import Console
+from rich.table import Table
+
+from capplan.latency.profile import Profile
+from capplan.latency.validate import Validation
+from capplan.profiling.compare import Comparison
+from capplan.profiling.scenes import Point
+
+
+def print_profiles(profiles: Iterable[Profile]) -> None:
+    """Print a row per profile, with the errors of each phase."""
+    table = Table("GPU", "LLM", "TP", "how", "engine", "prefill", "decode", "mixed")
+    for profile in profiles:
+        table.add_row(
+            profile.gpu,
+            profile.llm,
+            str(profile.tp),
+            profile.how,
+            f"{profile.engine} {profile.engine_version}".strip(),
+            *(_error(profile, phase) for phase in ("prefill", "decode", "mixed")),
+        )
+    console = Console(highlight=False)
+    console.print(table)
+    console.print("Errors are means over points not fitted to.")
+
+
+def _error(profile: Profile, phase: str) -> str:
+    record = profile.errors.get(phase)
+    if record is None:
+        return "–"
+    if record.held_out_mean_abs is None:
+        return f"± {record.sigma:.0%}" if record.sigma else "–"
+    return f"{record.held_out_mean_abs:.1%}"
+
+
+def print_comparison(
+    first: Profile, second: Profile, rows: Iterable[Comparison]
+) -> None:
+    """Print the times of each iteration side by side, and what each profile is."""
+    table = Table("iteration", first.name, second.name, "second / first")
+    for iteration, first_s, second_s in rows:
+        table.add_row(
+            _described(iteration),
+            f"{1e3 * first_s:.2f} ms",
+            f"{1e3 * second_s:.2f} ms",
+            f"{second_s / first_s:.2f}",
+        )
+    Console().print(table)
+    print(first.note())
+    print(second.note())
+
+
+def _described(iteration: Point) -> str:
+    phase, batch, tokens, context = iteration
+    if phase == "prefill":
+        return f"prefill of {tokens:,} tokens"
+    beside = f" beside {tokens - batch:,} tokens" if phase == "mixed" else ""
+    return f"{phase}: {batch} requests of {context:,} tokens{beside}"
+
+
+def print_validation(profile: Profile, validation: Validation, as_json: bool) -> None:
+    """Print the errors by phase and by region."""
+    if as_json:
+        print(json.dumps(validation._asdict(), indent=2))
+        return
+    print(profile.note())
+    for phase, mean in validation.mean_abs_error_by_phase.items():
+        print(
+            f"{phase}: mean error {mean:.2%}, worst "
+            f"{validation.max_abs_error_by_phase[phase]:.2%}, bias "
+            f"{validation.bias_by_phase[phase]:+.2%}, "
+            f"{validation.points_by_phase[phase]} points"
+        )
+    for region, mean in validation.mean_abs_error_by_region.items():
+        print(f"  {region}: {mean:.2%}")

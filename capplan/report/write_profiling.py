@@ -1,0 +1,75 @@
+"""Print the progress of profiling, its results, or what a dry run expects."""
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+from capplan.profiling.expected import ExpectedRun
+from capplan.profiling.fitted import FittedRun
+from capplan.profiling.runner import OnProgress
+from capplan.units import format_duration
+
+
+@contextmanager
+def profiling_progress(degrees: Iterable[int]) -> Iterator[OnProgress]:
+    """Show a bar per TP degree on standard error."""
+    columns = (
+        TextColumn("TP {task.fields[tp]}"),
+        BarColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+        TextColumn("{task.description}"),
+    )
+    console = Console(stderr=True, highlight=False)
+    with Progress(*columns, console=console) as bar:
+        tasks = {tp: bar.add_task("waits", tp=tp, total=None) for tp in degrees}
+
+        def show(tp: int, done: float, total: float, activity: str) -> None:
+            bar.update(
+                tasks[tp], completed=done, total=total or None, description=activity
+            )
+
+        yield show
+
+
+def print_measured(runs: Iterable[FittedRun]) -> None:
+    """Print profiles on standard output, and on standard error what went wrong."""
+    console = Console(stderr=True, highlight=False, markup=False)
+    for run in runs:
+        measured = run.measured
+        name = f"{measured.llm} on {measured.gpu}, TP {measured.tp}"
+        for what, reason in measured.skipped:
+            console.print(f"{name}: left out: {what}: {reason}")
+        if measured.failure:
+            console.print(f"{name}: failed: {measured.failure}")
+            console.print(f"  remedy: {measured.advice}")
+            console.print(f"  log: {measured.log_path}")
+            continue
+        noisy = f", {measured.noisy_count} noisy" if measured.noisy_count else ""
+        console.print(f"{name}: {measured.point_count} points{noisy}")
+        if run.profile_path is None:
+            console.print(f"{name}: no profile: {run.refusal}")
+        else:
+            print(run.profile_path)
+
+
+def print_expected(runs: Iterable[ExpectedRun]) -> None:
+    """Print the points of each TP degree and how long they will take."""
+    for run in runs:
+        for point in run.plan.points:
+            print(f"TP {run.tp}: {point}")
+        for skipped in run.plan.skipped:
+            print(f"TP {run.tp}: left out: {skipped.what}: {skipped.reason}")
+        print(
+            f"TP {run.tp}: {len(run.plan.points)} points, {run.rounds} rounds, about "
+            f"{format_duration(run.expected_s)} and the engine's start"
+        )

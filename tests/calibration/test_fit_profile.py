@@ -1,0 +1,125 @@
+"""A fit takes each fact from the flag, else from the file, else from the path."""
+
+import math
+
+import pytest
+
+from capplan.calibration.calibrate import NAMES
+from capplan.calibration.fit_profile import PointsFit, fit_profile
+from capplan.calibration.settings import FitSettings, column_values
+from capplan.errors import CapplanWarning, InputError, ProfileError
+from capplan.profiling.backend import expert_rate
+from capplan.report import write_fit
+
+ROWS = [("prefill", 1, n, 0, 0.005 + 4e-5 * n) for n in (16, 64, 256, 1024, 2048)]
+ROWS += [("decode", b, b, 512, 0.005 + 2e-4 * b) for b in (1, 2, 4, 8, 16, 32)]
+
+
+@pytest.fixture
+def points(tmp_path):
+    """Return a function that writes points with these columns beside each row."""
+
+    def write(**columns):
+        path = tmp_path / "points.csv"
+        heading = [*columns, "phase", "batch", "new_tokens", "context", "seconds"]
+        lines = [",".join(map(str, [*columns.values(), *row])) for row in ROWS]
+        path.write_text("\n".join([",".join(heading), *lines]) + "\n")
+        return path
+
+    return write
+
+
+def fitted(path, out, **given):
+    return fit_profile(
+        FitSettings(measurements=str(path), out=out, form="aladdin", **given)
+    )
+
+
+def test_the_file_names_what_was_measured(points, tmp_path):
+    path = points(gpu="h100_sxm", model="Llama-3.1-8B", tp=2, version="0.9")
+
+    result = fitted(path, tmp_path / "p.yaml")
+
+    profile = result.profile
+    assert isinstance(result, PointsFit)
+    assert len(result.points.seconds) == len(ROWS)
+    assert (profile.gpu, profile.llm, profile.tp) == ("H100-SXM", "Llama-3.1-8B", 2)
+    assert (profile.engine, profile.engine_version) == ("vllm", "0.9")
+    assert profile.source == "points.csv"
+
+
+def test_names_become_those_of_the_catalogs_or_stay_the_users(points, tmp_path):
+    named = {"gpu": "NVIDIA H100 80GB HBM3", "llm": "my-own-llm"}
+
+    profile = fitted(points(), tmp_path / "p.yaml", **named).profile
+
+    assert (profile.gpu, profile.llm, profile.tp) == ("H100-SXM", "my-own-llm", 1)
+
+
+@pytest.mark.parametrize(
+    ("named", "missing"),
+    [
+        ({}, "give --llm and --gpu"),
+        ({"llm": "Llama-3.1-8B"}, "give --gpu, or plans"),
+        ({"gpu": "L4"}, "give --llm, or plans"),
+    ],
+)
+def test_a_profile_that_no_plan_can_use_is_a_warning(points, tmp_path, named, missing):
+    with pytest.warns(CapplanWarning, match=missing):
+        fitted(points(), tmp_path / "p.yaml", **named)
+
+
+def test_iterations_faster_than_the_gpu_can_be_are_refused(points, tmp_path):
+    # 16 GB of weights at the L4's 300 GB/s take 54 ms; these decode in 5.
+    path = points(gpu="L4", llm="Llama-3.1-8B")
+
+    with pytest.raises(ProfileError, match="another LLM, GPU or unit"):
+        fitted(path, tmp_path / "p.yaml")
+
+
+def test_a_fit_writes_nothing(points, tmp_path):
+    path = points(gpu="H100-SXM", llm="Llama-3.1-8B")
+
+    fitted(path, tmp_path / "p.yaml", plot=tmp_path / "p.html")
+
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("setting", ["max_num_seqs", "kv_blocks", "prefix_caching"])
+def test_engine_settings_do_not_apply_to_measured_iterations(points, tmp_path, setting):
+    flag = "--" + setting.replace("_", "-")
+    path = points(gpu="L4", llm="Llama-3.1-8B")
+
+    with pytest.raises(InputError, match=f"{flag} is of the engine behind a served"):
+        fitted(
+            path, tmp_path / "p.yaml", **{setting: 8 if "_c" not in setting else True}
+        )
+
+
+def test_settings_in_python_take_conditions_as_a_mapping():
+    settings = FitSettings(measurements="x", out="y", where={"tp": "2"})
+
+    assert settings.where == {"tp": "2"}
+    assert column_values(["tp=2", "a=b=c"]) == {"tp": "2", "a": "b=c"}
+
+
+def test_only_engine_settings_that_are_given_are_passed_on():
+    given = {"block_size": 32, "async_scheduling": False}
+
+    settings = FitSettings(measurements="x", out="y", **given)
+
+    assert settings.engine_settings() == given
+    assert FitSettings(measurements="x", out="y").engine_settings() == {}
+
+
+def test_a_rate_of_experts_leaves_the_share_that_no_token_chose():
+    # Mixtral: a token uses 2 of 8 experts, so b tokens leave (3/4)^b unused.
+    rate = expert_rate(2, 8)
+
+    assert math.exp(-3 * rate) == pytest.approx(0.75**3)
+    assert expert_rate(0, 0) is None
+    assert expert_rate(8, 8) is None
+
+
+def test_the_printed_coefficients_are_those_of_the_calibration_in_order():
+    assert tuple(write_fit._MEANINGS) == NAMES
