@@ -1,1 +1,1 @@
-"""What to rent: search, cost and the plan."""
+"""The search for the fewest replicas, their cost and the plan."""

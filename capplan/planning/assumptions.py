@@ -1,4 +1,4 @@
-"""What a plan rests on, with where each figure is from and how it was had."""
+"""Assumptions of a plan: value, source, how obtained."""
 
 from capplan.planning.configuration import Configuration, Excluded
 from capplan.planning.result import Assumption, Candidate
@@ -15,13 +15,13 @@ _HOW = {
 
 
 def assumptions(
-    request: PlanSettings,
+    settings: PlanSettings,
     trace: Trace,
     candidates: list[Candidate],
     tried: list[Configuration | Excluded],
 ) -> tuple[Assumption, ...]:
-    """Return what the plan rests on: traffic, latency, memory, prices, engine."""
-    found = [
+    """Return the assumptions on traffic, latency, memory, prices and engine."""
+    rows = [
         Assumption(
             "traffic",
             f"{len(trace):,} requests at {trace.rate_per_s:.4g}/s",
@@ -29,74 +29,69 @@ def assumptions(
             "given",
         )
     ]
-    used = {(one.gpu, one.tp) for one in candidates if one.status == "feasible"}
-    for one in tried:
-        if isinstance(one, Configuration) and (one.gpu, one.tp) in used:
-            found += [_latency(one), *_memory(one)]
-    found += _prices(tried)
-    found.append(_engine(request))
-    return tuple(found)
+    used = {(row.gpu, row.tp) for row in candidates if row.status == "feasible"}
+    for configuration in tried:
+        if (configuration.gpu, configuration.tp) in used:
+            assert isinstance(configuration, Configuration)
+            rows += [_latency(configuration), *_memory(configuration)]
+    rows += _prices(tried)
+    rows.append(_engine(settings))
+    return tuple(rows)
 
 
-def _name(one: Configuration) -> str:
-    return f"{one.gpu} × TP {one.tp}"
-
-
-def _latency(one: Configuration) -> Assumption:
-    if one.profile is None:
-        return Assumption(
-            f"iteration time, {_name(one)}", one.note, "--latency-ms", "given"
-        )
+def _latency(configuration: Configuration) -> Assumption:
+    what, profile = f"iteration time, {configuration}", configuration.profile
+    if profile is None:
+        return Assumption(what, configuration.note, "--latency-ms", "given")
     errors = ", ".join(
         f"{phase} {record.held_out_mean_abs:.1%}"
-        for phase, record in one.profile.errors.items()
+        for phase, record in profile.errors.items()
         if record.held_out_mean_abs is not None
     )
-    value = f"{one.profile.decode_form} decode, {one.profile.fused_form} prefill"
+    value = f"{profile.decode_form} decode, {profile.fused_form} prefill"
     if errors:
         value += f"; held-out mean error: {errors}"
-    return Assumption(
-        f"iteration time, {_name(one)}", value, one.note, _HOW[one.profile.how]
-    )
+    return Assumption(what, value, configuration.note, _HOW[profile.how])
 
 
-def _memory(one: Configuration) -> list[Assumption]:
-    if one.replica is None:
+def _memory(configuration: Configuration) -> list[Assumption]:
+    if configuration.replica is None:
         return []
-    budget = one.replica.budget
-    reported = one.replica.kv_source != "estimated"
+    engine, budget = configuration.engine, configuration.replica.budget
+    reported = configuration.replica.kv_source != "estimated"
+    computed = (
+        f"{budget.utilization:.0%} of {format_bytes(budget.memory_bytes)} "
+        "less weights, activations and runtime"
+    )
     return [
         Assumption(
-            f"KV capacity, {_name(one)}",
-            f"{one.engine.kv_blocks:,} blocks of {one.engine.block_size} tokens; "
+            f"KV capacity, {configuration}",
+            f"{engine.kv_blocks:,} blocks of {engine.block_size} tokens; "
             f"weights {format_bytes(budget.weight_bytes)} a GPU",
-            "reported by the engine"
-            if reported
-            else f"{budget.utilization:.0%} of {format_bytes(budget.memory_bytes)} "
-            "less weights, activations and runtime",
+            "reported by the engine" if reported else computed,
             "measured" if reported else "assumed",
         )
     ]
 
 
 def _prices(tried: list[Configuration | Excluded]) -> list[Assumption]:
-    found = {}
-    for one in tried:
-        if isinstance(one, Configuration) and one.price is not None:
-            price = one.price
+    by_gpu = {}
+    for configuration in tried:
+        if isinstance(configuration, Configuration) and configuration.price is not None:
+            price = configuration.price
             given = price.source == "given by the user"
-            found[one.gpu] = Assumption(
-                f"price, {one.gpu}",
+            by_gpu[configuration.gpu] = Assumption(
+                f"price, {configuration.gpu}",
                 f"${price.usd_per_gpu_h:.2f} per GPU and hour",
                 ", ".join(x for x in (price.source, price.as_of, price.note) if x),
                 "given" if given else "published",
             )
-    return list(found.values())
+    return list(by_gpu.values())
 
 
-def _engine(request: PlanSettings) -> Assumption:
+def _engine(settings: PlanSettings) -> Assumption:
     set_by_user = [
-        f"{name}={getattr(request, name)}"
+        f"{name}={getattr(settings, name)}"
         for name in (
             "max_num_batched_tokens",
             "max_num_seqs",
@@ -106,7 +101,7 @@ def _engine(request: PlanSettings) -> Assumption:
             "async_scheduling",
             "prefix_caching",
         )
-        if getattr(request, name) is not None
+        if getattr(settings, name) is not None
     ]
     return Assumption(
         "engine",

@@ -1,4 +1,4 @@
-"""The configurations that are tried: a GPU type, a TP degree and its iteration time."""
+"""Configurations to compare: GPU type, TP degree, engine settings, iteration time."""
 
 import warnings
 from collections.abc import Iterable, Iterator
@@ -52,11 +52,11 @@ class Configuration:
     tables
         Iteration time.
     price
-        Of one GPU; None when nobody says.
+        Price of one GPU; None where no source names one.
     profile
-        Where the iteration time is from; None when it was given outright.
+        Source of the iteration time; None where the user gave its coefficients.
     replica
-        Where the memory goes; None when the KV blocks were given outright.
+        Memory budget; None where the user gave the KV blocks.
     """
 
     gpu: str
@@ -78,7 +78,7 @@ class Configuration:
 
     @property
     def note(self) -> str:
-        """One sentence on where the iteration time is from."""
+        """One sentence on the source of the iteration time."""
         if self.profile is None:
             return "Iteration time given outright (--latency-ms)."
         return self.profile.note()
@@ -86,97 +86,87 @@ class Configuration:
 
 @dataclass(frozen=True)
 class Excluded:
-    """A GPU type and TP degree that cannot be tried, and why."""
+    """A GPU type and TP degree that cannot serve the LLM, and why."""
 
     gpu: str
     tp: int
     reason: str
 
 
-def configurations(request: PlanSettings) -> Iterator[Configuration | Excluded]:
-    """Return what can be tried, in the order of GPUs and TP degrees asked for.
+def configurations(settings: PlanSettings) -> Iterator[Configuration | Excluded]:
+    """Yield a configuration for every GPU and TP degree of the settings, in order.
 
     Raises
     ------
     InputError
-        When the LLM or a GPU is unknown, or a setting is not possible.
-    ProfileError
-        When a profile is malformed.
+        When no LLM is named, or no profile of it is known and no GPU is named.
     """
-    if request.llm is None:
+    if settings.llm is None:
         raise InputError("no LLM; give --llm NAME")
-    llm = find_llm(request.llm)
-    profiled = dict.fromkeys(name for name, _ in _profiled(request, llm))
-    gpus = [_listed(name, profiled) for name in request.gpu or profiled]
+    llm = find_llm(settings.llm)
+    profiled = dict.fromkeys(name for name, _ in _profiled(settings, llm))
+    gpus = [_listed(name, profiled) for name in settings.gpu or profiled]
     if not gpus:
         raise InputError(
             f"no profile of {llm.name} on any GPU; give --gpu with --latency-ms, "
             "or --profiles DIR with a profile measured by capplan profile"
         )
     for gpu in gpus:
-        tps = request.tp or _profiled_tps(request, llm, gpu)
+        tps = settings.tp or _profiled_tps(settings, llm, gpu)
         if isinstance(gpu, str):
             for tp in tps:
-                yield _unlisted(request, llm, gpu, tp)
+                yield _unlisted(settings, llm, gpu, tp)
             continue
-        cost = _price(request, gpu, profiled)
+        cost = _price(settings, gpu, profiled)
         for tp in tps or (1, 2, 4, 8):
-            yield _configuration(request, llm, gpu, tp, cost)
+            yield _configuration(settings, llm, gpu, tp, cost)
 
 
-def given_outright(request: PlanSettings) -> Configuration | None:
-    """Return the configuration of a request that names neither LLM nor GPU.
+def given_configuration(settings: PlanSettings) -> Configuration | None:
+    """Return the configuration of settings without LLM and GPU, or None.
 
-    It needs an iteration cost and KV blocks given outright; None when either is
-    missing, or there is an LLM to look up.
+    They give the coefficients of the iteration time and the KV blocks instead.
     """
-    if request.llm is not None or None in (request.latency_ms, request.kv_blocks):
+    if settings.llm is not None or None in (settings.latency_ms, settings.kv_blocks):
         return None
-    settings = {name: getattr(request, name) for name in _ENGINE_SETTINGS}
-    settings["kv_blocks"] = request.kv_blocks
+    given = {name: getattr(settings, name) for name in (*_ENGINE_SETTINGS, "kv_blocks")}
     engine = EngineSettings(
-        **{name: value for name, value in settings.items() if value is not None}
+        **{name: value for name, value in given.items() if value is not None}
     )
-    tp = request.tp[0] if request.tp else 1
-    tables = _tables(request, None, engine)
+    tp = settings.tp[0] if settings.tp else 1
+    tables = _tables(settings, None, engine)
     return Configuration("", tp, engine, tables, None, None, None)
 
 
-def _folders(request: PlanSettings) -> list[Path]:
-    if not request.profiles:
+def _folders(settings: PlanSettings) -> list[Path]:
+    if not settings.profiles:
         return []
-    folder = Path(request.profiles)
+    folder = Path(settings.profiles)
     if not folder.exists():
         raise InputError(f"--profiles {folder}: no such file or folder")
     return [folder]
 
 
-def _own_profile(request: PlanSettings) -> Profile | None:
-    if request.profiles and Path(request.profiles).is_file():
-        return load_profile(Path(request.profiles))
+def _own_profile(settings: PlanSettings) -> Profile | None:
+    if settings.profiles and Path(settings.profiles).is_file():
+        return load_profile(Path(settings.profiles))
     return None
 
 
-def _profiled(request: PlanSettings, llm: Architecture) -> list[tuple[str, int]]:
-    own = _own_profile(request)
+def _profiled(settings: PlanSettings, llm: Architecture) -> list[tuple[str, int]]:
+    own = _own_profile(settings)
     if own is not None:
         return [(own.gpu, own.tp)]
     names = (llm.name, *twins(llm))
     return [
         (path.parts[-3], int(path.stem[2:]))
-        for path in list_profiles(_folders(request))
+        for path in list_profiles(_folders(settings))
         if path.parts[-2] in names and path.stem[2:].isdigit()
     ]
 
 
 def _listed(name: str, profiled: Iterable[str]) -> Gpu | str:
-    """Return a GPU of the catalog, or the name of one that only a profile knows.
-
-    Raises
-    ------
-    InputError
-        When neither knows it.
-    """
+    """Return a GPU of the catalog, or the name of one that only a profile knows."""
     try:
         return find_gpu(name)
     except InputError:
@@ -186,69 +176,71 @@ def _listed(name: str, profiled: Iterable[str]) -> Gpu | str:
 
 
 def _profiled_tps(
-    request: PlanSettings, llm: Architecture, gpu: Gpu | str
+    settings: PlanSettings, llm: Architecture, gpu: Gpu | str
 ) -> tuple[int, ...]:
     name = gpu if isinstance(gpu, str) else gpu.name
-    return tuple(sorted({tp for at, tp in _profiled(request, llm) if at == name}))
+    return tuple(sorted({tp for at, tp in _profiled(settings, llm) if at == name}))
 
 
-def _price(request: PlanSettings, gpu: Gpu, profiled: Iterable[str]) -> Price | None:
+def _price(settings: PlanSettings, gpu: Gpu, profiled: Iterable[str]) -> Price | None:
     overrides = parse_price_overrides(
         f"{name}={text}"
-        for name, text in request.price.items()
+        for name, text in settings.price.items()
         if not isinstance(_listed(name, profiled), str)
     )
-    return price(gpu.name, overrides, Path(request.prices) if request.prices else None)
+    return price(
+        gpu.name, overrides, Path(settings.prices) if settings.prices else None
+    )
 
 
 def _unlisted(
-    request: PlanSettings, llm: Architecture, gpu: str, tp: int
+    settings: PlanSettings, llm: Architecture, gpu: str, tp: int
 ) -> Configuration | Excluded:
-    """Return a configuration of a machine that only its profile knows.
+    """Return a configuration of a GPU that only its profile knows.
 
-    Its engine's settings and KV blocks are those it was measured with.
+    Engine settings and KV blocks are those it was measured with.
     """
-    profile = _profile(request, llm, gpu, tp)
+    profile = _profile(settings, llm, gpu, tp)
     if profile is None:
         reason = f"{gpu} is in no catalog, and there is no profile of it at TP {tp}"
         return Excluded(gpu, tp, reason)
-    if request.kv_blocks is None and "kv_blocks" not in profile.meta:
+    if settings.kv_blocks is None and "kv_blocks" not in profile.meta:
         reason = f"{gpu} is in no catalog, and its profile has no KV blocks"
         return Excluded(gpu, tp, f"{reason}; give --kv-blocks")
-    settings = _settings(request, profile)
-    blocks = request.kv_blocks or int(profile.meta["kv_blocks"])
-    engine = EngineSettings(**{**settings, "kv_blocks": blocks})
+    blocks = settings.kv_blocks or int(profile.meta["kv_blocks"])
+    given = {**_engine_settings(settings, profile), "kv_blocks": blocks}
+    engine = EngineSettings(**given)
     cost = None
-    if gpu in request.price:
-        cost = Price(parse_usd_per_h(request.price[gpu]), "given by the user")
-    tables = _tables(request, profile, engine)
+    if gpu in settings.price:
+        cost = Price(parse_usd_per_h(settings.price[gpu]), "given by the user")
+    tables = _tables(settings, profile, engine)
     return Configuration(gpu, tp, engine, tables, cost, profile, None)
 
 
-def _settings(request: PlanSettings, profile: Profile | None) -> dict[str, Any]:
-    """Return the engine's settings as asked, else as a profile was measured with.
+def _engine_settings(settings: PlanSettings, profile: Profile | None) -> dict[str, Any]:
+    """Return the engine settings of the user, else those of the measured profile.
 
-    What an engine reported of its KV holds for the settings it then had.
+    The KV blocks that a measured engine reported hold for the settings it then had.
     """
     measured = profile.meta if profile and profile.how == "measured" else {}
     names = (*_ENGINE_SETTINGS, "max_model_len")
-    found = {name: measured[name] for name in names if name in measured}
-    asked = {name: getattr(request, name) for name in _ENGINE_SETTINGS}
-    return {**found, **{name: v for name, v in asked.items() if v is not None}}
+    known = {name: measured[name] for name in names if name in measured}
+    given = {name: getattr(settings, name) for name in _ENGINE_SETTINGS}
+    return {**known, **{name: v for name, v in given.items() if v is not None}}
 
 
 def _configuration(
-    request: PlanSettings, llm: Architecture, gpu: Gpu, tp: int, cost: Price | None
+    settings: PlanSettings, llm: Architecture, gpu: Gpu, tp: int, cost: Price | None
 ) -> Configuration | Excluded:
-    profile = _profile(request, llm, gpu.name, tp)
-    engine = default_engine_settings(gpu, **_settings(request, profile))
+    profile = _profile(settings, llm, gpu.name, tp)
+    engine = default_engine_settings(gpu, **_engine_settings(settings, profile))
     try:
-        one = _replica(request, llm, gpu, tp, engine, profile)
+        fitted = _replica(settings, llm, gpu, tp, engine, profile)
     except DoesNotFitError as error:
         return Excluded(gpu.name, tp, error.reason)
-    if profile is None and request.latency_ms is None:
+    if profile is None and settings.latency_ms is None:
         try:
-            profile = estimated_profile(llm, gpu, tp, _folders(request))
+            profile = estimated_profile(llm, gpu, tp, _folders(settings))
         except ProfileError as error:
             return Excluded(
                 gpu.name,
@@ -265,43 +257,43 @@ def _configuration(
     return Configuration(
         gpu=gpu.name,
         tp=tp,
-        engine=one.engine,
-        tables=_tables(request, profile, one.engine),
+        engine=fitted.engine,
+        tables=_tables(settings, profile, fitted.engine),
         price=cost,
         profile=profile,
-        replica=one,
+        replica=fitted,
     )
 
 
 def _profile(
-    request: PlanSettings, llm: Architecture, gpu: str, tp: int
+    settings: PlanSettings, llm: Architecture, gpu: str, tp: int
 ) -> Profile | None:
-    if request.latency_ms is not None:
+    if settings.latency_ms is not None:
         return None
-    own = _own_profile(request)
+    own = _own_profile(settings)
     if own is None:
         for name in (llm.name, *twins(llm)):
-            found = find_profile(name, gpu, tp, _folders(request))
-            if found is not None:
-                return found
+            profile = find_profile(name, gpu, tp, _folders(settings))
+            if profile is not None:
+                return profile
         return None
     if (own.llm, own.gpu, own.tp) != (llm.name, gpu, tp):
         raise ProfileError(
-            f"{request.profiles}: is of {own.name}; "
+            f"{settings.profiles}: is of {own.name}; "
             f"expected {llm.name} on {gpu}, TP {tp}"
         )
     return own
 
 
 def _replica(
-    request: PlanSettings,
+    settings: PlanSettings,
     llm: Architecture,
     gpu: Gpu,
     tp: int,
     engine: EngineSettings,
     profile: Profile | None,
 ) -> Replica:
-    utilization = request.gpu_memory_utilization
+    utilization = settings.gpu_memory_utilization
     return replica(
         llm,
         gpu,
@@ -311,25 +303,25 @@ def _replica(
             DEFAULT_UTILIZATION if utilization is None else utilization
         ),
         kv_dtype=profile.kv_element if profile else "bf16",
-        reported_kv_blocks=request.kv_blocks,
+        reported_kv_blocks=settings.kv_blocks,
         reported_kv_tokens=profile.kv_tokens if profile else None,
     )
 
 
 def _tables(
-    request: PlanSettings, profile: Profile | None, engine: EngineSettings
+    settings: PlanSettings, profile: Profile | None, engine: EngineSettings
 ) -> LatencyTables:
-    tables = _engine_tables(request, profile, engine)
-    if request.api_overhead_ms is None:
+    tables = _engine_tables(settings, profile, engine)
+    if settings.api_overhead_ms is None:
         return tables
-    return tables._replace(request_s=request.api_overhead_ms / 1e3)
+    return tables._replace(request_s=settings.api_overhead_ms / 1e3)
 
 
 def _engine_tables(
-    request: PlanSettings, profile: Profile | None, engine: EngineSettings
+    settings: PlanSettings, profile: Profile | None, engine: EngineSettings
 ) -> LatencyTables:
-    if request.latency_ms is not None:
-        c0, ca, cq, cd, ce = (value / 1e3 for value in request.latency_ms)
+    if settings.latency_ms is not None:
+        c0, ca, cq, cd, ce = (value / 1e3 for value in settings.latency_ms)
         return linear_tables(
             c0,
             ca,
@@ -341,28 +333,29 @@ def _engine_tables(
         )
     assert profile is not None
     return profile.tables(
-        engine.max_num_seqs, engine.max_num_batched_tokens, sigma=request.latency_sigma
+        engine.max_num_seqs, engine.max_num_batched_tokens, sigma=settings.latency_sigma
     )
 
 
-def only_configuration(request: PlanSettings) -> Configuration:
-    """Return the one configuration that is named.
+def only_configuration(settings: PlanSettings) -> Configuration:
+    """Return the only configuration of the settings.
 
     Raises
     ------
     InputError
-        When none can run, or more than one is named.
+        When none can run, or there are several.
     """
-    outright = given_outright(request)
-    if outright is not None:
-        return outright
-    found = list(configurations(request))
-    able = [one for one in found if isinstance(one, Configuration)]
+    given = given_configuration(settings)
+    if given is not None:
+        return given
+    tried = list(configurations(settings))
+    able = [row for row in tried if isinstance(row, Configuration)]
     if not able:
-        excluded = [one for one in found if isinstance(one, Excluded)]
-        raise InputError("; ".join(one.reason for one in excluded))
+        raise InputError(
+            "; ".join(row.reason for row in tried if isinstance(row, Excluded))
+        )
     if len(able) > 1:
-        names = ", ".join(f"{one.gpu} × TP {one.tp}" for one in able)
+        names = ", ".join(str(configuration) for configuration in able)
         raise InputError(
             f"{len(able)} configurations ({names}); name one with --gpu and --tp"
         )

@@ -1,4 +1,4 @@
-"""What a deployment costs, as lines of quantity × unit price = amount."""
+"""Cost of a deployment as lines: quantity × unit price = amount."""
 
 import math
 from dataclasses import dataclass
@@ -21,13 +21,13 @@ class CostLine:
     Parameters
     ----------
     what
-        What is paid for: "per month".
+        Item: "per month".
     quantity, quantity_unit
         How much of it: 730, "h".
     unit_price_usd
         Dollars for one of them. [$]
     estimated
-        Whether an estimate is in it (a simulated traffic, a doubtful price);
+        Whether it rests on an estimate (simulated traffic, a doubtful price);
         reports star it.
     """
 
@@ -53,7 +53,7 @@ class CostLine:
 
 @dataclass(frozen=True)
 class Cost:
-    """What some GPUs cost, and what that makes a token cost.
+    """Cost of GPUs by the hour, the month, the year and the token.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ class Cost:
     usd_per_million_output_tokens, usd_per_million_total_tokens
         At the planned traffic; None without traffic. [$]
     lines
-        How each was reckoned.
+        How each is computed.
     price
         Unit price with its source.
     """
@@ -84,7 +84,7 @@ def cost(
     mean_prompt_tokens: float = 0.0,
     mean_output_tokens: float = 0.0,
 ) -> Cost:
-    """Return what GPUs cost by the hour, the month, the year and the token.
+    """Return the cost of GPUs by the hour, the month, the year and the token.
 
     Parameters
     ----------
@@ -135,7 +135,7 @@ def cost(
 
 
 def _per_million(kind: str, tokens_per_s: float, usd_per_h: float) -> CostLine | None:
-    """Return the hours that a million tokens take times the price of an hour."""
+    """Return the hours that a million tokens take, at the price of an hour."""
     if not tokens_per_s > 0:
         return None
     hours = 1e6 / tokens_per_s / 3600

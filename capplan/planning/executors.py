@@ -1,4 +1,4 @@
-"""Where the candidates of a plan are worked on: threads of this machine, or Ray."""
+"""Evaluate candidates side by side: on threads of this machine, or on Ray."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -10,26 +10,25 @@ from typing import Any, Protocol, TypeVar
 from capplan.errors import CapplanError, InputError
 
 Task = TypeVar("Task")
-Answer = TypeVar("Answer")
-
+Result = TypeVar("Result")
 
 _REACH_S = 5.0
-"""How long the machine of a Ray cluster may take to answer. [s]"""
+"""Time in which a Ray cluster must accept a connection. [s]"""
 
 
 class Executor(Protocol):
-    """Works on tasks side by side; answers come in the order of the tasks.
+    """Calls ``work(shared, task)`` for each task; results in the order of the tasks.
 
-    ``shared`` is handed to every call first, and sent to a worker once.
+    ``shared`` is sent to a worker once.
     """
 
     def __call__(
         self,
-        work: Callable[[Any, Task], Answer],
+        work: Callable[[Any, Task], Result],
         shared: Any,
         tasks: Sequence[Task],
-    ) -> list[Answer]:
-        """Return the answer to each task."""
+    ) -> list[Result]:
+        """Return the result of each task."""
 
 
 @contextmanager
@@ -46,7 +45,7 @@ def executor(name: str = "local", ray_address: str | None = None) -> Iterator[Ex
     Raises
     ------
     InputError
-        When there is no such executor, Ray is not installed, or no cluster answers.
+        When there is no such executor.
     """
     if name not in EXECUTORS:
         known = ", ".join(sorted(EXECUTORS))
@@ -63,8 +62,8 @@ def _local(ray_address: str | None) -> Iterator[Executor]:
     with ThreadPoolExecutor(cpu_count() or 1) as pool:
 
         def run(
-            work: Callable[[Any, Task], Answer], shared: Any, tasks: Sequence[Task]
-        ) -> list[Answer]:
+            work: Callable[[Any, Task], Result], shared: Any, tasks: Sequence[Task]
+        ) -> list[Result]:
             attempt = _twice(work)
             return list(pool.map(lambda task: attempt(shared, task), tasks))
 
@@ -73,7 +72,7 @@ def _local(ray_address: str | None) -> Iterator[Executor]:
 
 @contextmanager
 def _ray(ray_address: str | None) -> Iterator[Executor]:
-    """Workers of a Ray cluster; Ray starts a dead worker's task again once."""
+    """Workers of a Ray cluster; Ray restarts the task of a dead worker once."""
     try:
         import ray
     except ImportError:
@@ -86,8 +85,8 @@ def _ray(ray_address: str | None) -> Iterator[Executor]:
     try:
 
         def run(
-            work: Callable[[Any, Task], Answer], shared: Any, tasks: Sequence[Task]
-        ) -> list[Answer]:
+            work: Callable[[Any, Task], Result], shared: Any, tasks: Sequence[Task]
+        ) -> list[Result]:
             remote = ray.remote(max_retries=1)(_twice(work))
             sent = ray.put(shared)
             pending = [remote.remote(sent, task) for task in tasks]
@@ -129,10 +128,10 @@ def _collected(ray: Any, pending: list[Any], tasks: Sequence[Any]) -> Iterable[A
             ) from None
 
 
-def _twice(work: Callable[..., Answer]) -> Callable[..., Answer]:
-    """Return the work tried once more when it fails for no fault of the input."""
+def _twice(work: Callable[..., Result]) -> Callable[..., Result]:
+    """Return work that is tried once more unless the input was at fault."""
 
-    def attempt(shared: Any, task: Any) -> Answer:
+    def attempt(shared: Any, task: Any) -> Result:
         try:
             return work(shared, task)
         except CapplanError:

@@ -18,7 +18,7 @@ from capplan.placement.snapshot import read_snapshot, write_snapshot
 from capplan.planning.configuration import (
     Configuration,
     configurations,
-    given_outright,
+    given_configuration,
 )
 from capplan.planning.settings import PlanSettings
 from capplan.planning.traffic import read_traffic
@@ -73,7 +73,7 @@ def problem_at(request: PlanSettings, moment: Moment) -> PlacementProblem:
 
 
 def _template(request: PlanSettings) -> PlacementReplica:
-    one = given_outright(request) or _only(request)
+    one = given_configuration(request) or _only(request)
     return replica_of_tables(
         one.tables,
         one.engine.kv_capacity_tokens,

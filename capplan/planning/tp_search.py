@@ -1,4 +1,4 @@
-"""Which tensor-parallel degree serves most per GPU (Aladdin, section 4.1)."""
+"""Throughput per GPU by tensor-parallel degree (Aladdin, section 4.1)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -37,7 +37,7 @@ class TpOption:
     usd_per_gpu_h: float | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be compared."""
+        """Refuse impossible degrees and capacities."""
         if self.tp < 1:
             raise InputError(f"{self.gpu}: TP is {self.tp}; expected >= 1")
         if self.kv_capacity_tokens < 0:
@@ -60,7 +60,7 @@ class TpOption:
 
 @dataclass(frozen=True)
 class TpRow:
-    """What one option reaches.
+    """Throughput of one option.
 
     Parameters
     ----------
@@ -117,9 +117,9 @@ class TpSearch:
     best_by_gpu
         The best row of each GPU type.
     reason
-        Why that is the choice.
+        Why it is the best.
     context_tokens, slo_tpot_s
-        What it holds for. [tokens], [s]
+        Mean context and TPOT SLO compared at. [tokens], [s]
     """
 
     rows: tuple[TpRow, ...]
@@ -135,7 +135,7 @@ def mean_context_tokens(prompt_tokens: ArrayLike, output_tokens: ArrayLike) -> f
     """Return the mean context of a request in the running batch (m_r). [tokens]
 
     A request stays for as many iterations as it has output tokens and its context
-    grows by one in each, so long answers are met more often than short ones.
+    grows by one in each, so long outputs are in the batch more often than short ones.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The latency of each request alone on a replica: no deployment does better."""
+"""Latency of each request alone on a replica: a bound that no deployment beats."""
 
 from dataclasses import dataclass
 
@@ -18,11 +18,11 @@ class Unbatched:
     Parameters
     ----------
     ttft_s
-        Front end and prefill, in chunks of the token budget. [s]
+        API server and prefill, in chunks of the token budget. [s]
     tpot_s
         Mean of its decode iterations at batch 1; 0 for one token. [s]
     e2e_s
-        Both together. [s]
+        Arrival to last token. [s]
     """
 
     ttft_s: np.ndarray
@@ -48,9 +48,9 @@ def unbatched(trace: Trace, tables: LatencyTables, engine: EngineSettings) -> Un
 
 
 def too_slow(trace: Trace, alone: Unbatched, slo: Slo) -> str | None:
-    """Return why not even requests served one by one keep the SLO, or None.
+    """Return why not even requests served one by one meet the SLO, or None.
 
-    Names the limit that most of them miss, by how much, and what would do.
+    Names the limit that most of them miss, by how much, and the limit they need.
     """
     limits_s = dict(
         zip(
@@ -60,17 +60,17 @@ def too_slow(trace: Trace, alone: Unbatched, slo: Slo) -> str | None:
         )
     )
     alone_s = {"TTFT": alone.ttft_s, "TPOT": alone.tpot_s, "e2e": alone.e2e_s}
-    kept = {name: alone_s[name] <= limits_s[name] for name in limits_s}
-    share = float((kept["TTFT"] & kept["TPOT"] & kept["e2e"]).mean())
+    met = {name: alone_s[name] <= limits_s[name] for name in limits_s}
+    share = float((met["TTFT"] & met["TPOT"] & met["e2e"]).mean())
     if share >= slo.attainment:
         return None
-    name = min(kept, key=lambda limit: float(kept[limit].mean()))
+    name = min(met, key=lambda limit: float(met[limit].mean()))
     ratio = alone_s[name] / limits_s[name]
     slowest = float(np.quantile(ratio, slo.attainment, method="higher"))
     row = int(np.argmin(np.abs(ratio - slowest)))
     return (
-        f"{name} ≤ {format_duration(limits_s[name][row])} is kept by "
-        f"{float(kept[name].mean()):.1%} of requests even when each runs alone; "
+        f"{name} ≤ {format_duration(limits_s[name][row])} is met by "
+        f"{float(met[name].mean()):.1%} of requests even when each runs alone; "
         f"{slo.attainment:.4g} of them need {slowest:.3g}× that, "
         f"{format_duration(slowest * limits_s[name][row])}"
     )

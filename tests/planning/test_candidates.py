@@ -1,0 +1,188 @@
+"""Candidates: order, pruning, and the evaluation of one configuration."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from capplan.deployment import EngineSettings
+from capplan.fleet.price import Price
+from capplan.latency.contract import linear_tables
+from capplan.planning.candidates import (
+    Prospect,
+    cannot_serve,
+    cannot_win,
+    cheapest_first,
+    evaluate,
+    pruned,
+)
+from capplan.planning.configuration import Configuration
+from capplan.planning.inputs import PlanInputs
+from capplan.planning.result import Candidate
+from capplan.planning.settings import PlanSettings
+from capplan.planning.traffic import Traffic
+from capplan.workload.slo import parse_slo
+from capplan.workload.trace import Trace
+
+# An iteration takes 10 ms, and 0.1 ms more for each prompt token in it.
+ENGINE = EngineSettings(
+    max_num_batched_tokens=2048, max_num_seqs=8, block_size=16, kv_blocks=1000
+)
+TABLES = linear_tables(10e-3, 1e-4, 0, 0, 0, max_batch=8, max_tokens=2048)
+
+
+def configuration(gpu="H100-SXM", tp=1, usd=2.0, **engine):
+    price = None if usd is None else Price(usd, "a source")
+    return Configuration(gpu, tp, replace(ENGINE, **engine), TABLES, price, None, None)
+
+
+def bound(replica_count):
+    return SimpleNamespace(replica_count=replica_count, note="a note")
+
+
+def prospect(replica_count, **of):
+    return Prospect(configuration(**of), bound(replica_count))
+
+
+def feasible(gpu, gpu_count, usd_per_h):
+    return SimpleNamespace(
+        status="feasible", gpu=gpu, tp=1, gpu_count=gpu_count, usd_per_h=usd_per_h
+    )
+
+
+def inputs(gap_s=0.02, n=1500, slo="ttft=500ms,tpot=30ms", prompt=100, **settings):
+    """Constant arrivals of 100-token prompts with 11 output tokens each."""
+    trace = Trace(np.full(n, prompt), np.full(n, 11), np.arange(n) * gap_s)
+    return PlanInputs(
+        PlanSettings(slo=slo, **settings),
+        Traffic(trace, None),
+        parse_slo(slo),
+        ("jsq",),
+        None,
+    )
+
+
+def test_candidates_are_evaluated_by_least_cost_then_by_gpus():
+    dear, cheap = prospect(1, usd=9.0), prospect(2, usd=2.0, gpu="A")
+    same_cost_fewer_gpus = prospect(1, usd=4.0, gpu="B")
+    unpriced = prospect(1, usd=None)
+
+    order = sorted([unpriced, dear, cheap, same_cost_fewer_gpus], key=cheapest_first)
+
+    assert order == [same_cost_fewer_gpus, cheap, dear, unpriced]
+
+
+@pytest.mark.parametrize(
+    ("done", "prunes"),
+    [
+        ([], False),
+        ([feasible("A", 3, 5.0)], True),  # fewer GPUs and cheaper than the bound
+        ([feasible("A", 4, 8.0)], True),  # as many, at the same price
+        ([feasible("A", 5, 5.0)], False),  # cheaper, but the bound has fewer GPUs
+        ([feasible("A", 3, 9.0)], False),  # fewer GPUs, but dearer
+        ([feasible("A", 3, None)], False),  # a price that is not known beats none
+        ([feasible("A", 3, 9.0), feasible("B", 7, 1.0)], True),
+    ],
+)
+def test_a_prospect_is_pruned_only_where_it_can_be_neither_best(done, prunes):
+    reason = cannot_win(prospect(4, usd=2.0), done)
+
+    assert (reason is not None) is prunes
+    if prunes:
+        assert reason.startswith("needs at least 4 GPUs and $8.00/h by its lower bound")
+
+
+def test_infeasible_candidates_prune_nothing():
+    done = [SimpleNamespace(status="infeasible", gpu_count=None, usd_per_h=None)]
+
+    assert cannot_win(prospect(4), done) is None
+
+
+def test_a_pruned_candidate_keeps_its_bound_and_reason():
+    candidate = pruned(prospect(3, tp=2), "why")
+
+    assert candidate.status == "pruned"
+    assert candidate.pruned_reason == "why"
+    assert candidate.lower_bound_gpu_count == 6
+    assert candidate.gpu_count is None
+    assert candidate.usd_per_h is None
+
+
+def test_requests_that_fit_no_replica_cannot_be_served():
+    reason = cannot_serve(inputs(prompt=20_000), configuration())
+
+    assert reason == "1,500 requests do not fit a replica, which holds 15,984 tokens"
+
+
+def test_an_slo_below_the_latency_of_a_request_alone_cannot_be_met():
+    # Alone: prefill 10 + 100 × 0.1 = 20 ms, decode iterations of 10 ms.
+    possible = cannot_serve(inputs(slo="ttft=20.1ms,tpot=10.1ms"), configuration())
+    impossible = cannot_serve(inputs(slo="ttft=19.9ms"), configuration())
+
+    assert possible is None
+    assert impossible.startswith("TTFT ≤ 19.9 ms is met by 0.0% of requests even when")
+
+
+def test_the_fewest_replicas_are_found_with_their_cost():
+    # A request takes 20 + 10 × 10 ms = 120 ms alone; batched, prefills of others
+    # lengthen decode iterations to at most 20 ms. 50 requests/s need the decode of
+    # 500 tokens/s and 50 prefills: one replica cannot prefill 50/s at 20 ms.
+    candidate, warnings = evaluate(inputs(), prospect(1))
+
+    assert candidate.status == "feasible"
+    assert candidate.replica_count == candidate.gpu_count == candidate.run.gpu_count
+    assert candidate.replica_count > 1
+    assert candidate.usd_per_h == pytest.approx(2.0 * candidate.gpu_count)
+    assert candidate.run.simulation.times is None
+    assert [probe.meets for probe in candidate.probes][-1]
+    below = [p for p in candidate.probes if p.replica_count < candidate.replica_count]
+    assert not below[-1].meets
+    assert candidate.binding in ("TTFT", "TPOT")
+    assert warnings == ()
+
+
+def test_a_candidate_without_a_price_has_no_cost():
+    candidate, _ = evaluate(inputs(), prospect(1, usd=None))
+
+    assert candidate.cost is None
+    assert candidate.usd_per_million_output_tokens is None
+
+
+def test_tuning_takes_a_smaller_budget_only_where_it_saves_replicas():
+    # Prompts of 1,500 tokens stretch iterations to 160 ms; in chunks of 512 or less,
+    # to 61 ms, so that a mean TPOT of 60 ms is met with fewer replicas.
+    traffic = inputs(gap_s=0.15, n=1200, slo="ttft=5s,tpot=60ms", prompt=1500)
+    tuned = replace(
+        traffic, settings=traffic.settings.model_copy(update={"tune": True})
+    )
+
+    plain, _ = evaluate(traffic, prospect(1))
+    better, _ = evaluate(tuned, prospect(1))
+
+    assert plain.engine.max_num_batched_tokens == 2048
+    assert better.replica_count <= plain.replica_count
+    if better.replica_count < plain.replica_count:
+        assert better.engine.max_num_batched_tokens < 2048
+    assert better.engine == better.run.engine
+
+
+def test_a_fleet_that_no_count_saves_is_infeasible_with_the_last_share():
+    # The last prompt of each burst of 20 waits for all others: 20 arrive at once on
+    # up to 4,096 replicas, but round robin by one router; TTFT alone is 20 ms.
+    trace = Trace(np.full(1000, 100), np.full(1000, 2), np.zeros(1000))
+    crowd = PlanInputs(
+        PlanSettings(slo="ttft=21ms"),
+        Traffic(trace, None),
+        parse_slo("ttft=21ms", 1.0),
+        ("best-fit:theta=1",),
+        None,
+    )
+
+    candidate, _ = evaluate(crowd, prospect(1))
+
+    assert isinstance(candidate, Candidate)
+    if candidate.status == "infeasible":
+        assert "more do not help" in candidate.infeasible_reason
+    else:
+        assert candidate.attainment.share == 1.0

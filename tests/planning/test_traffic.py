@@ -1,0 +1,212 @@
+"""The requests that a fleet is judged by: read, long enough, with a warm-up."""
+
+import numpy as np
+import pytest
+
+from capplan.deployment import EngineSettings
+from capplan.errors import CapplanWarning, HorizonWarning, InputError
+from capplan.planning.settings import PlanSettings
+from capplan.planning.traffic import (
+    judged_traffic,
+    read_traffic,
+    requests_wanted,
+    without_oversized,
+)
+from capplan.workload.slo import parse_slo
+from capplan.workload.trace import Trace
+
+ENGINE = EngineSettings(kv_blocks=101, block_size=16)  # holds 1,600 tokens
+
+
+def rng():
+    return np.random.default_rng(0)
+
+
+def own(tmp_path, rows=2000, gap_s=0.1, output=20):
+    """A trace with times of its own: constant gaps."""
+    path = tmp_path / "own.csv"
+    lines = [f"{k * gap_s:.6f},100,{output}" for k in range(rows)]
+    path.write_text("arrival_s,prompt_tokens,output_tokens\n" + "\n".join(lines) + "\n")
+    return path
+
+
+def evenly(n, duration_s, output=11):
+    return Trace(np.full(n, 100), np.full(n, output), np.linspace(0.0, duration_s, n))
+
+
+def test_times_of_the_trace_are_no_process(tmp_path):
+    traffic = read_traffic(PlanSettings(trace=own(tmp_path)), rng())
+
+    assert traffic.process is None
+    assert traffic.trace.arrival_s[10] == pytest.approx(1.0)
+
+
+def test_a_rate_rescales_times_and_draws_none(tmp_path):
+    traffic = read_traffic(PlanSettings(trace=own(tmp_path), rate=20.0), rng())
+
+    assert traffic.process is None
+    assert traffic.trace.rate_per_s == pytest.approx(20.0)
+    assert np.ptp(np.diff(traffic.trace.arrival_s)) == pytest.approx(0.0, abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("arrivals", "process"), [(None, "poisson"), ("gamma:cv=2", "gamma:cv=2")]
+)
+def test_requests_without_times_are_drawn(arrivals, process):
+    settings = PlanSettings(
+        workload="synthetic:prompt=10,output=5,n=4000", rate=50.0, arrivals=arrivals
+    )
+
+    traffic = read_traffic(settings, rng())
+
+    assert traffic.process == process
+    assert traffic.trace.rate_per_s == pytest.approx(50.0, rel=0.15)
+
+
+def test_an_arrival_process_replaces_the_times_of_a_trace(tmp_path):
+    settings = PlanSettings(trace=own(tmp_path), arrivals="poisson")
+
+    traffic = read_traffic(settings, rng())
+
+    assert traffic.process == "poisson"
+    assert np.ptp(np.diff(traffic.trace.arrival_s)) > 0.1
+
+
+def test_without_times_and_rate_the_flags_are_named():
+    settings = PlanSettings(workload="synthetic:prompt=10,output=5")
+
+    with pytest.raises(InputError, match="no arrival times; give --rate R"):
+        read_traffic(settings, rng())
+
+
+def test_all_requests_of_a_replayed_trace_count(tmp_path):
+    slo = parse_slo("ttft=1s,tpot=50ms")
+
+    traffic = judged_traffic(PlanSettings(trace=own(tmp_path)), slo, rng(), [ENGINE])
+
+    assert traffic.warmup_s == 0.0
+    assert len(traffic.trace) == 2000
+
+
+def test_a_short_replayed_trace_is_left_as_it_is_and_said_so(tmp_path):
+    settings = PlanSettings(trace=own(tmp_path, rows=50))
+
+    with pytest.warns(HorizonWarning, match="read the attainment's interval"):
+        traffic = judged_traffic(settings, parse_slo("ttft=1s"), rng(), [ENGINE])
+
+    assert len(traffic.trace) == 50
+
+
+def test_a_short_replayed_trace_is_extended_when_asked(tmp_path):
+    settings = PlanSettings(trace=own(tmp_path, rows=50), extend=True)
+
+    with pytest.warns(HorizonWarning, match="extended by resampling"):
+        traffic = judged_traffic(settings, parse_slo("ttft=1s"), rng(), [ENGINE])
+
+    assert len(traffic.trace) == 1000
+    assert np.diff(traffic.trace.arrival_s).max() == pytest.approx(0.1)
+
+
+def test_drawn_requests_leave_out_three_stays_of_warm_up():
+    # 11 output tokens: a stay of 1 s + 10 × 50 ms = 1.5 s; the trace has 40 s.
+    settings = PlanSettings(workload="synthetic:prompt=10,output=11,n=2000", rate=50.0)
+
+    traffic = judged_traffic(settings, parse_slo("ttft=1s,tpot=50ms"), rng(), [ENGINE])
+
+    assert traffic.warmup_s == pytest.approx(4.5)
+
+
+def test_the_warm_up_is_at_most_a_fifth_of_the_trace():
+    settings = PlanSettings(workload="synthetic:prompt=10,output=11,n=2000", rate=50.0)
+
+    with pytest.warns(HorizonWarning):
+        traffic = judged_traffic(
+            settings.model_copy(update={"extend": False}),
+            parse_slo("ttft=30s,tpot=50ms"),
+            rng(),
+            [ENGINE],
+        )
+
+    assert traffic.warmup_s == pytest.approx(traffic.trace.duration_s / 5)
+
+
+def test_without_an_slo_requests_are_taken_as_they_are():
+    settings = PlanSettings(workload="synthetic:prompt=10,output=11,n=20", rate=50.0)
+
+    traffic = judged_traffic(settings, None, rng(), [ENGINE])
+
+    assert len(traffic.trace) == 20
+
+
+def test_a_class_without_an_slo_is_named(tmp_path):
+    path = tmp_path / "own.csv"
+    path.write_text(
+        "arrival_s,prompt_tokens,output_tokens,class\n0,10,5,chat\n1,10,5,code\n"
+    )
+
+    with pytest.raises(InputError, match="class 'code' of the trace has no SLO"):
+        judged_traffic(
+            PlanSettings(trace=path), parse_slo("chat:ttft=1s"), rng(), [ENGINE]
+        )
+
+
+@pytest.mark.parametrize(
+    ("attainment", "wanted"), [(0.99, 1000), (0.999, 10_000), (1.0, 1000), (0.75, 40)]
+)
+def test_ten_requests_must_be_expected_to_miss(attainment, wanted):
+    # A TTFT limit alone allows any stay, so that the percentile decides.
+    assert (
+        requests_wanted(evenly(100, 10.0), parse_slo("ttft=1s", attainment)) == wanted
+    )
+
+
+def test_arrivals_span_twenty_of_the_longest_stays():
+    # 100 requests/s and stays of 2 s + 10 × 0.1 s = 3 s: 60 s of arrivals.
+    slo = parse_slo("ttft=2s,tpot=100ms", 0.9)
+
+    wanted = requests_wanted(evenly(101, 1.0), slo)
+
+    assert wanted == 6000
+
+
+def test_an_end_to_end_limit_shortens_the_stay():
+    slo = parse_slo("ttft=2s,tpot=100ms,e2e=1s", 0.9)
+
+    assert requests_wanted(evenly(101, 1.0), slo) == 2000
+
+
+def test_no_more_than_a_million_requests_are_wanted():
+    slo = parse_slo("ttft=20s,tpot=1s")
+
+    assert requests_wanted(evenly(100_001, 1.0), slo) == 1_000_000
+
+
+def with_a_large_one():
+    return Trace([10, 2000, 10], [5, 5, 5], [0.0, 1.0, 2.0], source="own.csv")
+
+
+def test_an_oversized_request_is_named_with_its_row():
+    with pytest.raises(InputError, match=r"1 of 3 requests.*row 2 with 2,000 prompt"):
+        without_oversized(with_a_large_one(), [ENGINE], drop=False)
+
+
+def test_an_oversized_request_is_dropped_when_asked():
+    with pytest.warns(CapplanWarning, match="dropped"):
+        trace = without_oversized(with_a_large_one(), [ENGINE], drop=True)
+
+    assert trace.prompt_tokens.tolist() == [10, 10]
+
+
+def test_a_request_that_one_engine_holds_is_kept():
+    larger = EngineSettings(kv_blocks=1001, block_size=16)
+
+    trace = without_oversized(with_a_large_one(), [ENGINE, larger], drop=False)
+
+    assert len(trace) == 3
+
+
+def test_a_trace_of_which_nothing_is_left_is_refused():
+    trace = Trace([2000], [5], [0.0])
+
+    with pytest.raises(InputError, match="none is left"):
+        without_oversized(trace, [ENGINE], drop=True)
