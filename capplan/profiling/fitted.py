@@ -6,7 +6,6 @@ from typing import Any
 from capplan.errors import CapplanError
 from capplan.latency.catalog import profile_path
 from capplan.latency.fit import fit
-from capplan.latency.fitted_profile import error_records
 from capplan.latency.measurements import read_points
 from capplan.latency.profile import Profile, validity_of
 from capplan.latency.profile_file import save_profile
@@ -55,7 +54,7 @@ def fit_measured(measured: Measured, out: Path) -> Path:
         decode=fitted.decode,
         fused=fitted.fused,
         validity=validity_of(points),
-        errors=error_records(fitted),
+        errors=fitted.errors,
         kv_tokens=facts.kv_capacity_tokens,
         block_size=facts.block_size,
         meta=_meta(record, facts.flags),

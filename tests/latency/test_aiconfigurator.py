@@ -81,7 +81,7 @@ def test_what_the_package_does_not_know_is_one_line(package):
 def test_another_version_is_refused(package, monkeypatch):
     monkeypatch.setattr(metadata, "version", lambda name: "0.13.1")
 
-    with pytest.raises(InputError, match=r"is 0\.13\.1; 0\.12 is the one"):
+    with pytest.raises(InputError, match=r"is 0\.13\.1; expected 0\.12"):
         read_kernels(Source("h100_sxm", "some/model", None), 1)
 
 

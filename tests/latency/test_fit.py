@@ -111,12 +111,6 @@ TRUE_DECODE = {
         saturation_s=2e-2,
         per_context_s=5e-8,
     ),
-    "staircase": DecodeTerms(
-        constant_s=2e-3,
-        per_request_s=2e-4,
-        per_context_s=1e-8,
-        graph_batch=[1, 2, 4, *range(8, 256, 8), *range(256, 513, 16)],
-    ),
     "steps": DecodeTerms(
         batch=[1, 16, 17, 64, 65, 128, 129, 256],
         batch_s=[8e-3, 8e-3, 2e-2, 1.6e-2, 3e-2, 2.4e-2, 5e-2, 4e-2],
@@ -230,7 +224,6 @@ def test_decode_beside_prefill_costs_as_alone_where_it_was_not_measured():
     batch = np.array([64.0, 256.0])
     alone_s = fitted.decode.base_s(batch)
     fused_s = fitted.fused.tokens_time_s(batch) + fitted.fused.decode_share_s(batch)
-    assert not fitted.mixed_measured
     assert (fused_s >= alone_s * 0.999).all()
     assert fitted.fused.context_s(batch) == pytest.approx(
         fitted.decode.context_s(batch)

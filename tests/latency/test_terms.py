@@ -22,14 +22,6 @@ def test_saturation_reaches_its_height_when_all_experts_are_touched():
     assert all_of_them == pytest.approx(1e-2)
 
 
-def test_a_batch_is_padded_to_the_next_captured_graph():
-    terms = DecodeTerms(per_request_s=1e-3, graph_batch=[1, 2, 4, 8])
-
-    assert terms.base_s(np.array([3.0, 4.0, 5.0, 9.0])).tolist() == pytest.approx(
-        [4e-3, 4e-3, 8e-3, 9e-3]
-    )
-
-
 def test_interaction_slope_falls_with_the_batch():
     terms = DecodeTerms(per_context_s=2e-7, per_mean_context_s=8e-7)
 
