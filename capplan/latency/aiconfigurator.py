@@ -120,7 +120,7 @@ def _engine(source: Source, tp: int) -> Any:
     except Exception as error:  # a different type for each kind of unknown name
         reason = " ".join(str(error).split())[:300]
         raise InputError(
-            f"aiconfigurator-core knows no vLLM kernels of {source.model} on "
+            f"aiconfigurator-core has no vLLM kernels of {source.model} on "
             f"{source.system}: {reason}"
         ) from error
 

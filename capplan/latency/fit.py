@@ -207,7 +207,7 @@ def _choose(
 def _mark(scores: list[FormScore], forced: bool) -> list[FormScore]:
     """Choose the form with fewest coefficients that is within noise of the best."""
     if forced:
-        return [scores[0]._replace(chosen=True, reason="asked for")]
+        return [scores[0]._replace(chosen=True, reason="given")]
     best = min(row.score for row in scores)
     enough = best * 1.1 + _NOISE
     chosen = min(

@@ -24,10 +24,8 @@ def read_text(path: Path, characters: int = -1) -> str:
         When it cannot be read.
     """
     try:
-        if path.suffix == ".gz":
-            with gzip.open(path, "rt", encoding="utf-8") as file:
-                return file.read(characters)
-        with path.open(encoding="utf-8") as file:
+        opened = gzip.open if path.suffix == ".gz" else open
+        with opened(path, "rt", encoding="utf-8") as file:
             return file.read(characters)
     except (OSError, UnicodeDecodeError, EOFError) as error:
         raise InputError(f"{path}: cannot be read: {error}") from error

@@ -51,19 +51,12 @@ def write_plot(profile: Profile, path: Path, points: Points | None = None) -> No
         for code, name in enumerate(PHASES):
             rows = points.phase == code
             if rows.any():
+                x, y = 1e3 * fitted_s[rows], 1e3 * points.seconds[rows]
                 residual = 100 * (points.seconds[rows] / fitted_s[rows] - 1)
                 box = go.Box(y=residual, name=name, showlegend=False)
+                dots = go.Scatter(x=x, y=y, mode="markers", name=name)
                 figure.add_trace(box, row=2, col=1)
-                figure.add_trace(
-                    go.Scatter(
-                        x=1e3 * fitted_s[rows],
-                        y=1e3 * points.seconds[rows],
-                        mode="markers",
-                        name=name,
-                    ),
-                    row=2,
-                    col=2,
-                )
+                figure.add_trace(dots, row=2, col=2)
         figure.update_yaxes(title="measured over fitted − 1 [%]", row=2, col=1)
         figure.update_xaxes(title="fitted [ms]", type="log", row=2, col=2)
         figure.update_yaxes(title="measured [ms]", type="log", row=2, col=2)

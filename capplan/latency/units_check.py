@@ -16,16 +16,7 @@ FASTEST, SLOWEST = 1 / 4, 100
 def check_seconds(
     points: Points, llm: Architecture, gpu: Gpu, tp: int, source: str
 ) -> None:
-    """Refuse times that no engine can have on this GPU.
-
-    Parameters
-    ----------
-    points
-        Measured iterations.
-    llm, gpu, tp
-        LLM, GPU type and TP degree they were measured with.
-    source
-        The file, for the message.
+    """Refuse times that no engine can have with this LLM, GPU type and TP degree.
 
     Raises
     ------

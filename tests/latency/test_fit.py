@@ -51,14 +51,14 @@ FUSED = FusedTerms(
 
 
 def test_known_coefficients_are_recovered_without_bias():
-    found = []
+    estimates = []
     for seed in range(30):
         fitted = fit(
             measured(DECODE, FUSED, 0.02, seed),
             decode_form="aladdin",
             fused_form="quadratic",
         )
-        found.append(
+        estimates.append(
             [
                 fitted.decode.constant_s,
                 fitted.decode.per_request_s,
@@ -71,9 +71,11 @@ def test_known_coefficients_are_recovered_without_bias():
             ]
         )
     true = np.array([8e-3, 4e-5, 5e-8, 9e-3, 2e-5, 6e-10, 1e-5, 5e-8])
-    found = np.array(found)
+    estimates = np.array(estimates)
 
-    z = (found.mean(axis=0) - true) / (found.std(axis=0, ddof=1) / np.sqrt(len(found)))
+    z = (estimates.mean(axis=0) - true) / (
+        estimates.std(axis=0, ddof=1) / np.sqrt(len(estimates))
+    )
 
     # Eight z-values: one beyond 3.5 happens by chance in one of 250 draws.
     assert np.abs(z).max() < 3.5

@@ -93,13 +93,18 @@ def test_the_pessimistic_edge_is_one_sigma_slower():
 
 
 def test_use_beyond_the_measured_range_is_reported():
-    said = profile().beyond_range(512, 16_384, 8192)
+    warnings = profile().beyond_range(512, 16_384, 8192)
 
-    assert any("a batch of 512 requests is beyond the 256" in text for text in said)
     assert any(
-        "a context of 16,384 tokens is beyond the 8,192" in text for text in said
+        "a batch of 512 requests is beyond the 256" in sentence for sentence in warnings
     )
-    assert any("prefill beside decode were not measured" in text for text in said)
+    assert any(
+        "a context of 16,384 tokens is beyond the 8,192" in sentence
+        for sentence in warnings
+    )
+    assert any(
+        "prefill beside decode were not measured" in sentence for sentence in warnings
+    )
     assert len(profile().beyond_range(256, 8192, 8192)) == 1
 
 
@@ -120,12 +125,12 @@ def test_profiles_are_shipped_for_three_gpu_types_and_eight_llms():
 
 def test_every_shipped_profile_is_sound_and_says_where_it_is_from():
     for path in SHIPPED:
-        one = load_profile(path)
+        loaded = load_profile(path)
         gpu, llm, file = path.parts[-3:]
-        assert (one.gpu, one.llm, f"tp{one.tp}.yaml") == (gpu, llm, file)
-        assert one.source
-        assert one.how in ("kernel-sum", "published", "measured")
-        table = one.tables(1024, 16_384).check(1024, 16_384)
+        assert (loaded.gpu, loaded.llm, f"tp{loaded.tp}.yaml") == (gpu, llm, file)
+        assert loaded.source
+        assert loaded.how in ("kernel-sum", "published", "measured")
+        table = loaded.tables(1024, 16_384).check(1024, 16_384)
         # No form may fall far where it was not measured.
         highest = np.maximum.accumulate(table.decode_s[1:])
         assert (table.decode_s[1:] > 0.5 * highest).all(), path
@@ -135,13 +140,13 @@ def test_every_shipped_profile_is_sound_and_says_where_it_is_from():
 
 def test_shipped_kernel_sums_are_within_the_accuracy_that_is_promised():
     profiles = [load_profile(path) for path in SHIPPED]
-    sums = [one for one in profiles if one.how == "kernel-sum"]
+    sums = [profile for profile in profiles if profile.how == "kernel-sum"]
 
     def errors(phase, mixtures):
         return [
-            one.errors[phase].held_out_mean_abs
-            for one in sums
-            if (one.llm in MIXTURES) == mixtures
+            profile.errors[phase].held_out_mean_abs
+            for profile in sums
+            if (profile.llm in MIXTURES) == mixtures
         ]
 
     promised = {

@@ -126,9 +126,9 @@ def test_the_estimate_is_near_what_was_measured(name, on):
 
 
 @pytest.mark.parametrize(
-    ("factor", "told"), [(1000, "are these milliseconds"), (1e-3, "or unit")]
+    ("factor", "hint"), [(1000, "are these milliseconds"), (1e-3, "or unit")]
 )
-def test_times_in_another_unit_are_suspected(factor, told):
+def test_times_in_another_unit_are_suspected(factor, hint):
     measured = find_profile("Llama-3.1-8B", "H100-SXM", 1)
     assert measured is not None
     points = POINTS._replace(seconds=measured.predict(POINTS))
@@ -136,5 +136,5 @@ def test_times_in_another_unit_are_suspected(factor, told):
     check_seconds(points, LLAMA, H100, 1, "mine.csv")
     wrong = points._replace(seconds=points.seconds * factor)
 
-    with pytest.raises(ProfileError, match=f"mine.csv: .*{told}"):
+    with pytest.raises(ProfileError, match=f"mine.csv: .*{hint}"):
         check_seconds(wrong, LLAMA, H100, 1, "mine.csv")

@@ -64,15 +64,15 @@ def test_tables_say_what_the_terms_say(
         ]
     )
 
-    found = tables(decode, fused, 64, 1024).check(64, 1024)
+    latency = tables(decode, fused, 64, 1024).check(64, 1024)
 
     total = batch * length
-    assert found.decode_s[batch] + found.decode_context_s[batch] * total == (
+    assert latency.decode_s[batch] + latency.decode_context_s[batch] * total == (
         pytest.approx(predict(decode, points)[0])
     )
-    fused_s = found.fused_s[chunk + batch] + found.fused_decode_s[batch]
-    fused_s += found.fused_context_s[batch] * total
-    fused_s += found.attention_s * chunk * chunk / 2
+    fused_s = latency.fused_s[chunk + batch] + latency.fused_decode_s[batch]
+    fused_s += latency.fused_context_s[batch] * total
+    fused_s += latency.attention_s * chunk * chunk / 2
     assert fused_s == pytest.approx(predict(fused, points)[1])
 
 

@@ -28,14 +28,9 @@ _PATH = re.compile(r"(?P<gpu>[^/\\]+)[/\\](?P<llm>[^/\\]+)[/\\]tp(?P<tp>\d+)\.ya
 
 
 def identity_in(path: Path, where: dict[str, str]) -> dict[str, str]:
-    """Return gpu, llm, tp and engine as far as a table has columns for them.
+    """Return gpu, llm, tp and engine of the first row that ``where`` selects.
 
-    Parameters
-    ----------
-    path
-        File of measurements; one that is not a table gives nothing.
-    where
-        Column to value: the rows that are read.
+    A file that is not a table, or has no such columns, gives nothing.
     """
     reader = csv.DictReader(io.StringIO(read_text(path)))
     names = list(reader.fieldnames or ())

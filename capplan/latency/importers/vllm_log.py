@@ -54,19 +54,15 @@ def read(path: Path, options: ImportOptions) -> Points:
     )
     if kv_tokens is None:
         raise InputError(
-            f"{path}: does not tell the KV cache size; give --kv-tokens as vLLM "
+            f"{path}: has no KV cache size; give --kv-tokens as vLLM "
             "printed it at start"
         )
     rows = []
     skipped = 0
     for match in matches:
         _, prompts, new, decoding, decoded, elapsed_ms, dummy, usage = match.groups()
-        row = _row(
-            int(prompts),
-            int(new),
-            int(decoding),
-            float(usage or "nan") / 100 * kv_tokens,
-        )
+        kv_used = float(usage or "nan") / 100 * kv_tokens
+        row = _row(int(prompts), int(new), int(decoding), kv_used)
         # More tokens than requests is speculative decoding, which is not modelled.
         if dummy or row is None or decoded != decoding or float(elapsed_ms) <= 0:
             skipped += 1
