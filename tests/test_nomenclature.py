@@ -14,7 +14,6 @@ from capplan.llm.architecture import Architecture
 from capplan.llm.memory import MemoryBudget
 from capplan.planning.cost import Cost, CostLine
 from capplan.planning.result import Assumption, Candidate, Plan, Probe, Series
-from capplan.planning.tp_scaling import TpScaling
 from capplan.planning.tp_search import TpOption, TpRow, TpSearch
 from capplan.report.columns import COLUMNS
 from capplan.report.write_schedule import ITERATION_COLUMNS, REQUEST_COLUMNS
@@ -22,7 +21,7 @@ from capplan.report.write_schedule import ITERATION_COLUMNS, REQUEST_COLUMNS
 FILE = Path(capplan.__file__).parent / "nomenclature.csv"
 
 TABLES = (Gpu, Price, Quote, Architecture, MemoryBudget, EngineSettings, Replica)
-TABLES += (Deployment, Cost, CostLine, TpOption, TpRow, TpSearch, TpScaling)
+TABLES += (Deployment, Cost, CostLine, TpOption, TpRow, TpSearch)
 TABLES += (Candidate, Plan, Probe, Series, Assumption)
 
 UNITS = {"_s": ("s", "s/token", "s/token²"), "_bytes": ("bytes",), "_w": ("W",)}

@@ -1,6 +1,5 @@
-"""How long one iteration of an engine takes, and how that is known.
+"""Iteration time of an engine: profiles, how they are fitted, estimates.
 
-The contract with the simulator is :mod:`~capplan.latency.contract`; a
-:class:`~capplan.latency.profile.Profile` fills it. Import what you need from the
-file that holds it; this package stays light.
+:mod:`~capplan.latency.contract` holds the tables the simulator runs on, made by a
+:class:`~capplan.latency.profile.Profile`. Import from the files; this package is light.
 """

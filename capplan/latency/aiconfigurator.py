@@ -1,12 +1,12 @@
-"""Points from aiconfigurator-core's measured kernels, for GPUs one does not own.
+"""Points from the kernel times measured by aiconfigurator-core, without a GPU.
 
-An optional source: ``pip install "aiconfigurator-core==0.12.*"``. It adds up kernels
-that were measured one by one; the time of the CPU, of launches and of the scheduler
-is not in it, so a profile made of it is marked ``kernel-sum``. Its table of block-FP8
-matrix products is wrong in 0.12 (times fall where tokens grow), so models quantized
-so are refused.
+It is optional: ``pip install "aiconfigurator-core==0.12.*"``. It sums kernels that were
+measured one by one; the time of the CPU, of launches and of the scheduler is not
+included, so these profiles are marked ``kernel-sum``. Its table of block-FP8 matrix
+products is wrong in 0.12 (times fall where tokens grow), so such models are refused.
 """
 
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,7 +24,7 @@ PREFIX = "aiconfigurator:"
 
 
 class Source(NamedTuple):
-    """What to ask for: ``aiconfigurator:SYSTEM/MODEL[@VERSION]``."""
+    """Parts of ``aiconfigurator:SYSTEM/MODEL[@VERSION]``."""
 
     system: str
     model: str
@@ -55,36 +55,30 @@ def read_kernels(source: Source, tp: int, kv_tokens: int | None = None) -> Point
     Parameters
     ----------
     source
-        System, model (a name it knows or a folder with a config.json) and version.
+        System, model (a known name or a folder with a config.json) and version.
     tp
         Tensor-parallel degree.
     kv_tokens
-        KV capacity: iterations that need more are left out. [tokens]
+        KV capacity; iterations that need more are left out. [tokens]
 
     Raises
     ------
     InputError
-        When the package is missing, is of another version, or does not know the
-        system or model, and for block-FP8 models.
+        When the package cannot predict an iteration.
     """
     handle = _engine(source, tp)
     rows: list[tuple[str, float, float, float, float]] = []
     try:
-        for batch in _BATCHES:
-            for context in _CONTEXTS:
-                # Its context is that before the new token.
-                time_ms = handle.predict_decode_latency(batch, context - 1, 2)
-                rows.append(("decode", batch, batch, context, time_ms / 1e3))
-        for tokens in _TOKENS:
-            for prefix in _PREFIXES:
-                time_ms = handle.predict_prefill_latency(1, tokens + prefix, prefix)
-                rows.append(("prefill", 1, tokens, prefix, time_ms / 1e3))
-        for chunk in _CHUNKS:
-            for batch in _BESIDE:
-                for context in _CONTEXTS:
-                    time_ms = _mixed_ms(handle, chunk, batch, context)
-                    new = chunk + batch
-                    rows.append(("mixed", batch, new, context, time_ms / 1e3))
+        for batch, context in product(_BATCHES, _CONTEXTS):
+            # The package counts the context before the new token.
+            time_ms = handle.predict_decode_latency(batch, context - 1, 2)
+            rows.append(("decode", batch, batch, context, time_ms / 1e3))
+        for tokens, prefix in product(_TOKENS, _PREFIXES):
+            time_ms = handle.predict_prefill_latency(1, tokens + prefix, prefix)
+            rows.append(("prefill", 1, tokens, prefix, time_ms / 1e3))
+        for chunk, batch, context in product(_CHUNKS, _BESIDE, _CONTEXTS):
+            time_ms = _mixed_ms(handle, chunk, batch, context)
+            rows.append(("mixed", batch, chunk + batch, context, time_ms / 1e3))
     except ValueError as error:
         raise InputError(f"aiconfigurator-core: {error}") from error
     points = points_from_rows(rows)
@@ -92,7 +86,7 @@ def read_kernels(source: Source, tp: int, kv_tokens: int | None = None) -> Point
 
 
 def _mixed_ms(handle: Any, chunk: int, batch: int, context: int) -> float:
-    """Return a fused iteration: matrices and chunk once, attention of each its own."""
+    """Return shared matrix products, the chunk's attention and that of decode. [ms]"""
     _, shared_ms, chunk_ms, _ = handle.mixed_step_breakdown(chunk, batch, chunk, 1)
     *_, decode_ms = handle.mixed_step_breakdown(chunk, batch, context - 1, 2)
     return shared_ms + chunk_ms + decode_ms
@@ -108,10 +102,10 @@ def _engine(source: Source, tp: int) -> Any:
             'aiconfigurator-core is not installed; pip install "aiconfigurator-core'
             '==0.12.*"'
         ) from error
-    found = version("aiconfigurator-core")
-    if not found.startswith("0.12."):
+    installed = version("aiconfigurator-core")
+    if not installed.startswith("0.12."):
         raise InputError(
-            f"aiconfigurator-core is {found}; 0.12 is the one whose calls are known"
+            f"aiconfigurator-core is {installed}; expected 0.12, the supported version"
         )
     _refuse_block_fp8(source.model)
     try:
@@ -123,10 +117,10 @@ def _engine(source: Source, tp: int) -> Any:
             tp_size=tp,
             moe_tp_size=tp,
         )
-    except Exception as error:  # it raises kinds of its own for each unknown name
+    except Exception as error:  # a different type for each kind of unknown name
         reason = " ".join(str(error).split())[:300]
         raise InputError(
-            f"aiconfigurator-core knows no vLLM kernels of {source.model} on "
+            f"aiconfigurator-core has no vLLM kernels of {source.model} on "
             f"{source.system}: {reason}"
         ) from error
 
@@ -134,8 +128,8 @@ def _engine(source: Source, tp: int) -> Any:
 def _refuse_block_fp8(model: str) -> None:
     """Refuse a model whose name or config.json says block-FP8."""
     config = Path(model) / "config.json"
-    told = config.read_text(encoding="utf-8") if config.is_file() else ""
-    if "weight_block_size" in told or model.rstrip("/").upper().endswith("-FP8"):
+    settings = config.read_text(encoding="utf-8") if config.is_file() else ""
+    if "weight_block_size" in settings or model.rstrip("/").upper().endswith("-FP8"):
         raise InputError(
             f"{model} is quantized to block-FP8, whose table in aiconfigurator-core "
             "0.12 is wrong; measure it with capplan profile"

@@ -1,4 +1,4 @@
-"""Find the profile of an LLM on a GPU type among the shipped and the user's own."""
+"""Find the profile of an LLM on a GPU type among the user's and the shipped ones."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,7 +10,7 @@ from capplan.shipped import shipped
 
 
 def profile_path(folder: Path, gpu: str, llm: str, tp: int) -> Path:
-    """Return where a folder of profiles keeps one."""
+    """Return the path of a profile in a folder of profiles."""
     return folder / gpu / llm / f"tp{tp}.yaml"
 
 
@@ -22,15 +22,14 @@ def find_profile(
     Parameters
     ----------
     llm, gpu, tp
-        What is looked for.
+        Names in the catalogs, and TP degree.
     folders
-        The user's own folders of profiles, looked into first, in order.
+        The user's folders of profiles, searched first, in order.
 
     Raises
     ------
     ProfileError
-        When the file found is malformed or is of something else than its place
-        says.
+        When the file holds another profile than its path says.
     """
     for folder in (*folders, shipped("profiles")):
         path = profile_path(Path(folder), gpu, llm, tp)
@@ -45,14 +44,14 @@ def find_profile(
 
 
 def list_profiles(folders: Sequence[Path] = ()) -> list[Path]:
-    """Return the files of all profiles, the user's own before the shipped."""
-    found: list[Path] = []
+    """Return the files of all profiles, the user's before the shipped ones."""
+    paths: list[Path] = []
     for folder in (*folders, shipped("profiles")):
-        found += sorted(
+        paths += sorted(
             Path(folder).glob("*/*/tp*.yaml"),
             key=lambda path: (
                 path.parts[-3:-1],
                 int(path.stem[2:]) if path.stem[2:].isdigit() else 0,
             ),
         )
-    return found
+    return paths

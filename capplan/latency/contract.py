@@ -1,8 +1,8 @@
-"""What the simulator and the planner need to know of an engine's iteration time.
+"""Iteration time as the simulator and the planner need it.
 
 Every form of latency model ends as :class:`LatencyTables`: tables indexed by the
 batch size and by the tokens of an iteration, linear in the context. Linearity in
-the context keeps n decode iterations a closed form (the event jump).
+the context lets the simulator take n decode iterations in one closed-form step.
 """
 
 from typing import NamedTuple
@@ -23,8 +23,7 @@ class LatencyTables(NamedTuple):
     - with prefill:     ``fused_s[T + b] + fused_decode_s[b]
       + fused_context_s[b] * L + attention_s * Q``
 
-    All arrays are float64 and contiguous; index 0 of the arrays by batch size
-    belongs to b = 0.
+    All arrays are float64 and contiguous.
     """
 
     decode_s: np.ndarray  # (max batch + 1,) [s]
@@ -41,13 +40,10 @@ class LatencyTables(NamedTuple):
         Raises
         ------
         ProfileError
-            When a table is too short, or holds a time that is negative or not
-            a number.
+            When a table is too short, or a time is negative or not finite.
         """
-        for name in ("decode_s", "decode_context_s", "fused_decode_s"):
-            self._check_table(name, max_batch)
-        self._check_table("fused_context_s", max_batch)
-        self._check_table("fused_s", max_tokens)
+        for name in self._fields[:5]:
+            self._check_table(name, max_tokens if name == "fused_s" else max_batch)
         for name in ("attention_s", "request_s"):
             if not (np.isfinite(getattr(self, name)) and getattr(self, name) >= 0):
                 raise ProfileError(f"{name} is {getattr(self, name)}; expected >= 0")
@@ -62,8 +58,8 @@ class LatencyTables(NamedTuple):
         if len(table) <= last:
             raise ProfileError(f"{name} ends at {len(table) - 1}; expected {last}")
         wrong = ~np.isfinite(table)
-        # The decode share of a fused iteration may be below what the total
-        # tokens already cost; the iteration as a whole may not be negative.
+        # fused_s[T + b] already includes the matrix products of the b decoding
+        # requests, so their extra share may be negative; the sum may not.
         if name != "fused_decode_s":
             wrong |= table < 0
         if wrong.any():
@@ -84,32 +80,24 @@ def linear_tables(
 ) -> LatencyTables:
     """Return the tables of ``c0 + ca*T + cq*Q' + cd*b + ce*L``.
 
-    ``Q'`` is ``sum(new * (prefix + (new + 1) / 2))``, the form in which an
-    iteration cost is given outright on the command line (``--latency-ms``).
+    ``Q'`` is ``sum(new * (prefix + (new + 1) / 2))``; the five coefficients are those
+    of ``--latency-ms``.
 
     Parameters
     ----------
-    fixed_s
-        c0, time of every iteration. [s]
-    prefill_s
-        ca, time per new prompt token. [s/token]
-    attention_s
-        cq, time per pair of new and earlier token. [s/token²]
-    decode_s
-        cd, time per decoding request. [s]
-    context_s
-        ce, time per token of context of the decoding requests. [s/token]
-    max_batch
-        Largest batch the tables reach. [requests]
-    max_tokens
-        Largest number of tokens in an iteration the tables reach. [tokens]
+    fixed_s, prefill_s, attention_s, decode_s, context_s
+        c0 of every iteration [s], ca per new prompt token [s/token], cq per pair of new
+        and earlier token [s/token²], cd per decoding request [s] and ce per token of
+        context of the decoding requests [s/token].
+    max_batch, max_tokens
+        Largest batch and most tokens of an iteration in the tables.
     request_s
         Front end's time per request. [s]
 
     Raises
     ------
     ProfileError
-        When a coefficient is negative or not a number.
+        When a coefficient is negative or not finite.
 
     Examples
     --------

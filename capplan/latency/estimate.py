@@ -1,9 +1,8 @@
-"""The best estimate there is where no profile was measured."""
+"""Estimate a profile from the nearest measured ones, or from data sheets."""
 
 from collections.abc import Sequence
 from pathlib import Path
 
-from capplan.fleet.catalog import gpu as find_gpu
 from capplan.fleet.gpu import Gpu
 from capplan.latency.catalog import list_profiles
 from capplan.latency.profile import Profile
@@ -21,27 +20,20 @@ def estimated_profile(
     *,
     weight_dtype: str | None = None,
 ) -> Profile:
-    """Return an estimate, marked as one, from whatever is nearest.
+    """Return an estimated profile, marked as an estimate.
 
-    Two other TP degrees on the same GPU give a line in 1/TP; failing that a
-    measured profile is scaled by data sheets, of another degree before another GPU;
-    with nothing measured it is data sheets alone.
+    Profiles of two other TP degrees on the same GPU are interpolated. Otherwise the
+    nearest profile of the LLM, by TP degree, is scaled by data sheets, one of the same
+    GPU first; without one, the data sheet alone is used.
 
     Parameters
     ----------
     llm, gpu, tp
-        What is asked for.
+        LLM, GPU type and TP degree to estimate.
     folders
-        The user's own folders of profiles.
+        The user's folders of profiles.
     weight_dtype
-        How the weights are held; as published when None.
-
-    Raises
-    ------
-    InputError
-        When the TP degree does not divide the heads.
-    ProfileError
-        When a profile is malformed, or the GPU's arithmetic rate is not known.
+        Type of the weights; as published when None.
     """
     llm.check_tp(tp)
     known = [
@@ -49,7 +41,8 @@ def estimated_profile(
         for path in list_profiles(folders)
         if path.parts[-2] == llm.name
     ]
-    here = {one.tp: one for one in reversed(known) if one.gpu == gpu.name}
+    same_gpu = [profile for profile in reversed(known) if profile.gpu == gpu.name]
+    here = {profile.tp: profile for profile in same_gpu}
     here.pop(tp, None)
     if len(here) >= 2:
         return across_tp(list(here.values()), tp, llm, gpu)
@@ -58,8 +51,9 @@ def estimated_profile(
         return roofline_profile(llm, gpu, tp, weight_dtype=weight_dtype)
     nearest = min(
         candidates,
-        key=lambda one: (abs(one.tp.bit_length() - tp.bit_length()), one.gpu),
+        key=lambda profile: (
+            abs(profile.tp.bit_length() - tp.bit_length()),
+            profile.gpu,
+        ),
     )
-    return across_gpu(
-        nearest, llm, find_gpu(nearest.gpu), gpu, tp=tp, weight_dtype=weight_dtype
-    )
+    return across_gpu(nearest, llm, gpu, tp=tp, weight_dtype=weight_dtype)

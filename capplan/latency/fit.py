@@ -1,7 +1,7 @@
 """Fit a latency model to measured iterations and choose its form.
 
-Errors are relative, coefficients are >= 0, and the form is chosen by what it gets
-wrong on points, and on whole batch sizes or token counts, that it has not seen.
+Errors are relative, coefficients are >= 0, and the form is chosen by its
+cross-validated error on points, and on whole batch sizes or token counts, left out.
 """
 
 from collections.abc import Iterator
@@ -17,35 +17,25 @@ from capplan.latency.forms import (
     Shape,
     assemble,
     design,
+    iteration_s,
     predict,
     tie_rows,
 )
 from capplan.latency.least_squares import relative_nnls
 from capplan.latency.measurements import PHASES, Points
+from capplan.latency.profile import ErrorRecord
 from capplan.latency.terms import DecodeTerms, FusedTerms
 from capplan.latency.unmeasured import decode_beside_prefill, few_tokens_like_decode
 
 FOLDS = 5
 _SEED = 20240611
-_NOISE = 0.004  # errors closer than this are not told apart
+_NOISE = 0.004  # measurements repeat no better; smaller differences do not count
 
 Terms = DecodeTerms | FusedTerms
 
 
-class PhaseError(NamedTuple):
-    """How far a fit is from the points of one phase; all are shares of the time."""
-
-    points: int
-    mean_abs: float
-    max_abs: float
-    held_out_mean_abs: float
-    held_out_max_abs: float
-    sigma: float
-    """Standard deviation of the held-out relative residual."""
-
-
 class FormScore(NamedTuple):
-    """What one form leaves, held out; one row of the explanation of a choice."""
+    """Held-out errors of one form; a row of the table that explains the choice."""
 
     part: str
     """``decode`` or ``fused``."""
@@ -59,22 +49,19 @@ class FormScore(NamedTuple):
 
     @property
     def score(self) -> float:
-        """What the form is chosen by: both held-out errors, points counting twice."""
+        """Mean of both held-out errors, points counting twice."""
         return (2 * self.held_out_points + self.held_out_groups) / 3
 
 
 class Fit(NamedTuple):
-    """A fitted latency model, its errors and why it has its form."""
+    """A fitted latency model, its errors by phase and the scores of all forms."""
 
     decode: DecodeTerms
     fused: FusedTerms
     decode_form: str
     fused_form: str
-    errors: dict[str, PhaseError]
+    errors: dict[str, ErrorRecord]
     scores: list[FormScore]
-    held_out: np.ndarray
-    """Held-out prediction of each point, shape (points,); nan at the ends. [s]"""
-    mixed_measured: bool
 
 
 class _Part(NamedTuple):
@@ -82,8 +69,7 @@ class _Part(NamedTuple):
     kind: type[DecodeTerms] | type[FusedTerms]
     forms: dict[str, Form]
     points: Points
-    group: np.ndarray  # what is left out whole: batch or tokens
-    form: str | None
+    group: np.ndarray  # batch size or token count of each point
 
 
 def fit(
@@ -94,25 +80,25 @@ def fit(
     fused_form: str | None = None,
     expert_rate: float | None = None,
 ) -> Fit:
-    """Fit decode and prefill-bearing iterations, choosing the form of each.
+    """Fit decode iterations and iterations with prefill, choosing the form of each.
 
     Parameters
     ----------
     points
-        Measured iterations; prefill and decode must be there, mixed may be.
+        Measured iterations; prefill and decode are required, mixed is optional.
     form
-        Form to force on both, where both have it; chosen by cross-validation
+        Form to use for both, where both have it; chosen by cross-validation
         when None.
     decode_form, fused_form
-        Form to force on one of them.
+        Form to use for one of them.
     expert_rate
-        Seed of the saturation rate of a mixture of experts,
+        Initial saturation rate of a mixture of experts,
         ``-log(1 - experts per token / experts)``.
 
     Raises
     ------
     ProfileError
-        When a form is unknown, a phase is missing or a forced form needs more
+        When a form is unknown, a phase is missing or a given form needs more
         points than there are.
     """
     _check_form(form, {**DECODE_FORMS, **FUSED_FORMS})
@@ -122,53 +108,36 @@ def fit(
     for name in ("prefill", "decode"):
         if not counts[name]:
             raise ProfileError(f"no {name} point was given; a profile needs both")
-    decode_points, fused_points = points.of("decode"), points.of("prefill", "mixed")
-    parts = (
-        _Part(
-            "decode",
-            DecodeTerms,
-            DECODE_FORMS,
-            decode_points,
-            decode_points.batch,
-            decode_form or (form if form in DECODE_FORMS else None),
-        ),
-        _Part(
-            "fused",
-            FusedTerms,
-            FUSED_FORMS,
-            fused_points,
-            fused_points.new_tokens,
-            fused_form or (form if form in FUSED_FORMS else None),
-        ),
+    rows = points.of("decode")
+    part = _Part("decode", DecodeTerms, DECODE_FORMS, rows, rows.batch)
+    decode, decode_held_out, decode_scores = _choose(
+        part, decode_form or (form if form in DECODE_FORMS else None), expert_rate
     )
-    (decode, decode_held_out, decode_scores), (fused, fused_held_out, fused_scores) = (
-        _choose(part, expert_rate) for part in parts
+    rows = points.of("prefill", "mixed")
+    part = _Part("fused", FusedTerms, FUSED_FORMS, rows, rows.new_tokens)
+    fused, fused_held_out, fused_scores = _choose(
+        part, fused_form or (form if form in FUSED_FORMS else None), expert_rate
     )
     assert isinstance(decode, DecodeTerms)
     assert isinstance(fused, FusedTerms)
-    held_out = np.empty(len(points.seconds))
-    held_out[points.phase == 1] = decode_held_out
-    held_out[points.phase != 1] = fused_held_out
+    held_out_s = np.empty(len(points.seconds))
+    held_out_s[points.phase == 1] = decode_held_out
+    held_out_s[points.phase != 1] = fused_held_out
     scores = decode_scores + fused_scores
     chosen = {row.part: row.form for row in scores if row.chosen}
-    fitted = np.where(
-        points.phase == 1, predict(decode, points), predict(fused, points)
-    )
     return Fit(
         decode=decode,
         fused=_completed(fused, decode, points),
         decode_form=chosen["decode"],
         fused_form=chosen["fused"],
-        errors=phase_errors(points, fitted, held_out),
+        errors=_phase_errors(points, iteration_s(decode, fused, points), held_out_s),
         scores=scores,
-        held_out=held_out,
-        mixed_measured=counts["mixed"] > 0,
     )
 
 
-def phase_errors(
+def _phase_errors(
     points: Points, fitted_s: np.ndarray, held_out_s: np.ndarray
-) -> dict[str, PhaseError]:
+) -> dict[str, ErrorRecord]:
     """Return the relative errors of two predictions of the same points, by phase."""
     errors = {}
     for code, name in enumerate(PHASES):
@@ -179,7 +148,7 @@ def phase_errors(
             unseen = unseen[np.isfinite(unseen)]
             if not len(unseen):
                 unseen = fitted
-            errors[name] = PhaseError(
+            errors[name] = ErrorRecord(
                 points=int(rows.sum()),
                 mean_abs=float(np.abs(fitted).mean()),
                 max_abs=float(np.abs(fitted).max()),
@@ -196,32 +165,30 @@ def _check_form(form: str | None, forms: dict[str, Form]) -> None:
 
 
 def _choose(
-    part: _Part, rate: float | None
+    part: _Part, form: str | None, rate: float | None
 ) -> tuple[Terms, np.ndarray, list[FormScore]]:
     """Return the terms, their held-out predictions and the scores of all forms."""
-    names = [part.form] if part.form else list(part.forms)
+    count = len(part.points.seconds)
     scores: list[FormScore] = []
     held_out: dict[str, np.ndarray] = {}
-    for name in names:
+    for name in [form] if form else part.forms:
         shapes = part.forms[name](part.points, rate)
-        needed = min((len(s.generators) for s in shapes), default=0) + 1
-        if not shapes or len(part.points.seconds) < needed:
-            if part.form:
+        needed = min((len(shape.basis) for shape in shapes), default=0) + 1
+        if not shapes or count < needed:
+            if form:
                 raise ProfileError(
                     f"{part.name} form {name!r} needs at least {max(needed, 3)} points "
-                    f"at {max(needed, 3)} different places; "
-                    f"{len(part.points.seconds)} were given"
+                    f"at {max(needed, 3)} different places; {count} were given"
                 )
             continue
-        seen = _held_out(part, name, rate, _random_folds(part.group))
+        held_out[name] = _held_out(part, name, rate, _random_folds(part.group))
         grouped = _held_out(part, name, rate, _group_folds(part.group))
-        held_out[name] = seen
         scores.append(
             FormScore(
                 part.name,
                 name,
-                len(shapes[0].generators),
-                _mean_error(part.points, seen),
+                len(shapes[0].basis),
+                _mean_error(part.points, held_out[name]),
                 _mean_error(part.points, grouped),
                 False,
                 "",
@@ -229,44 +196,39 @@ def _choose(
         )
     if not scores:
         raise ProfileError(
-            f"{len(part.points.seconds)} {part.name} points are too few for any form; "
-            "the simplest needs 4"
+            f"{count} {part.name} points are too few for any form; the simplest needs 4"
         )
-    scores = _mark(scores, forced=part.form is not None)
+    scores = _mark(scores, forced=form is not None)
     chosen = next(row.form for row in scores if row.chosen)
     terms = _best(part, part.forms[chosen](part.points, rate), part.points)
     return terms, held_out[chosen], scores
 
 
 def _mark(scores: list[FormScore], forced: bool) -> list[FormScore]:
-    """Choose the simplest form that is within noise of the best."""
+    """Choose the form with fewest coefficients that is within noise of the best."""
     if forced:
-        return [scores[0]._replace(chosen=True, reason="asked for")]
+        return [scores[0]._replace(chosen=True, reason="given")]
     best = min(row.score for row in scores)
     enough = best * 1.1 + _NOISE
     chosen = min(
-        (row for row in scores if row.score <= enough), key=lambda r: r.coefficients
+        (row for row in scores if row.score <= enough),
+        key=lambda row: row.coefficients,
     )
-    marked = []
-    for row in scores:
+
+    def reason(row: FormScore) -> str:
+        if row is chosen and row.score == best:
+            return "least held-out error"
         if row is chosen:
-            reason = (
-                "least held-out error"
-                if row.score == best
-                else f"simplest within noise of the best ({best:.2%})"
-            )
-        else:
-            reason = (
-                "no better for its coefficients"
-                if row.score <= enough
-                else f"held-out error {row.score:.2%}"
-            )
-        marked.append(row._replace(chosen=row is chosen, reason=reason))
-    return marked
+            return f"simplest within noise of the best ({best:.2%})"
+        if row.score <= enough:
+            return "no better for its coefficients"
+        return f"held-out error {row.score:.2%}"
+
+    return [row._replace(chosen=row is chosen, reason=reason(row)) for row in scores]
 
 
 def _mean_error(points: Points, predicted_s: np.ndarray) -> float:
-    """Return the mean relative error, each phase counting alike."""
+    """Return the mean over the phases of their mean relative error."""
     error = np.abs(predicted_s / points.seconds - 1)
     known = np.isfinite(error)
     phases = np.unique(points.phase[known])
@@ -275,9 +237,9 @@ def _mean_error(points: Points, predicted_s: np.ndarray) -> float:
 
 
 def _random_folds(group: np.ndarray) -> Iterator[np.ndarray]:
-    """Leave out points at random, but none that alone is the smallest or largest.
+    """Leave out points at random, but never the only one at the smallest or largest.
 
-    Without it the rest would be extrapolated, which is reported for what it is.
+    Leaving that out would test extrapolation, which is reported separately.
     """
     fold = np.random.default_rng(_SEED).permutation(len(group)) % FOLDS
     for end in (group.min(), group.max()):
@@ -288,42 +250,35 @@ def _random_folds(group: np.ndarray) -> Iterator[np.ndarray]:
 
 def _group_folds(group: np.ndarray) -> Iterator[np.ndarray]:
     """Leave out whole batch sizes or token counts, never the smallest and largest."""
-    distinct = np.unique(group)
-    inner = distinct[1:-1]
-    place = np.searchsorted(inner, group)
-    is_inner = np.isin(group, inner)
-    fold = np.where(is_inner, place % FOLDS, -1)
+    inner = np.unique(group)[1:-1]
+    fold = np.where(np.isin(group, inner), np.searchsorted(inner, group) % FOLDS, -1)
     return (fold == k for k in range(FOLDS))
 
 
 def _held_out(
     part: _Part, name: str, rate: float | None, folds: Iterator[np.ndarray]
 ) -> np.ndarray:
-    """Return the prediction of each point by a fit that has not seen it.
-
-    It is nan for rows that no fold leaves out.
-    """
-    predicted = np.full(len(part.points.seconds), np.nan)
+    """Return the prediction of each point by a fit without it; nan if in no fold."""
+    predicted_s = np.full(len(part.points.seconds), np.nan)
     for left_out in folds:
         rest = part.points.where(~left_out)
         shapes = part.forms[name](rest, rate)
         if left_out.any() and shapes:
             terms = _best(part, shapes, rest)
-            predicted[left_out] = predict(terms, part.points.where(left_out))
-    return predicted
+            predicted_s[left_out] = predict(terms, part.points.where(left_out))
+    return predicted_s
 
 
 def _best(part: _Part, shapes: list[Shape], points: Points) -> Terms:
-    """Return the terms of the shape with the least relative error."""
-    found: tuple[float, Terms] | None = None
+    """Return the terms of the shape with the least squared relative error."""
+    least: float | None = None
     for shape in shapes:
         columns = design(part.kind, shape, points)
         coefficients = relative_nnls(columns, points.seconds, tie_rows(shape, points))
         loss = float(np.mean((columns @ coefficients / points.seconds - 1) ** 2))
-        if found is None or loss < found[0]:
-            found = (loss, assemble(part.kind, shape, coefficients))
-    assert found is not None
-    return found[1]
+        if least is None or loss < least:
+            least, best = loss, assemble(part.kind, shape, coefficients)
+    return best
 
 
 def _completed(fused: FusedTerms, decode: DecodeTerms, points: Points) -> FusedTerms:

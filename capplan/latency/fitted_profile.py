@@ -1,4 +1,4 @@
-"""Make a profile of a fit and of what was measured."""
+"""Make a profile from a fit and the identity of the system measured."""
 
 from typing import NamedTuple
 
@@ -7,11 +7,11 @@ from pydantic import ValidationError
 from capplan.errors import ProfileError
 from capplan.latency.fit import Fit
 from capplan.latency.measurements import Points
-from capplan.latency.profile import ErrorRecord, Profile, validity_of
+from capplan.latency.profile import Profile, validity_of
 
 
 class Identity(NamedTuple):
-    """What was measured, on what, and by whom; fields as in a profile."""
+    """LLM, GPU, engine and source of measurements; fields as in a profile."""
 
     gpu: str
     llm: str
@@ -34,7 +34,7 @@ def profile_of(fitted: Fit, points: Points, identity: Identity) -> Profile:
     Raises
     ------
     ProfileError
-        When the identity is not one a profile can have.
+        When a field of the identity has a value that a profile cannot have.
     """
     try:
         return Profile.model_validate(
@@ -45,17 +45,10 @@ def profile_of(fitted: Fit, points: Points, identity: Identity) -> Profile:
                 "decode": fitted.decode,
                 "fused": fitted.fused,
                 "validity": validity_of(points),
-                "errors": error_records(fitted),
+                "errors": fitted.errors,
             }
         )
     except ValidationError as error:
         problem = error.errors()[0]
         key = ".".join(str(part) for part in problem["loc"])
         raise ProfileError(f"{key}: {problem['msg']}") from None
-
-
-def error_records(fitted: Fit) -> dict[str, ErrorRecord]:
-    """Return a fit's errors as a profile keeps them."""
-    return {
-        name: ErrorRecord(**error._asdict()) for name, error in fitted.errors.items()
-    }

@@ -1,9 +1,8 @@
-"""The forms a latency model may take, simplest first.
+"""Forms of the latency model, simplest first.
 
-A form is what is fixed (where knots lie, where a hinge bends) and generators: each
-a setting of a few keys that one coefficient >= 0 scales. A fit finds the
-coefficients; their sum is a set of terms. Several shapes of one form (the places a
-hinge may bend) are all tried.
+A form gives one or more shapes. A shape fixes what the model is not linear in (knots,
+the position of a hinge, a saturation rate) and lists its basis terms; the fit finds one
+coefficient >= 0 for each. Where a form has several shapes, the best fitting is taken.
 
 References
 ----------
@@ -19,43 +18,44 @@ import numpy as np
 from capplan.latency.measurements import Points
 from capplan.latency.terms import DecodeTerms, FusedTerms
 
-GRAPH_BATCH = [1, 2, 4, *range(8, 256, 8), *range(256, 513, 16)]
-"""Batch sizes for which vLLM captures CUDA graphs by default, as far as 512."""
-
 MOST_BATCH_KNOTS = 12
 MOST_TOKEN_KNOTS = 18
 
+Basis = list[dict[str, Any]]
+
 
 class Shape(NamedTuple):
-    """A form with its places fixed, linear in what is left to find."""
+    """A form with knots and hinges fixed, linear in its coefficients."""
 
     fixed: dict[str, Any]
-    generators: list[dict[str, Any]]
+    basis: Basis
+    """Keys of the terms and their values at coefficient 1."""
     ties: tuple[str, ...] = ()
     """Keys whose neighbouring values are weakly drawn together."""
 
 
 Shapes = list[Shape]
 Form = Callable[[Points, float | None], Shapes]
+"""Shapes for points and the initial saturation rate of a mixture of experts."""
 
 
-def _single(*names: str) -> list[dict[str, Any]]:
+def _scalars(*names: str) -> Basis:
     return [{name: 1.0} for name in names]
 
 
-def _rising(count: int, name: str, start: int = 0) -> list[dict[str, Any]]:
-    """Generators whose sums are values that never fall from knot to knot."""
+def _nondecreasing(count: int, name: str, start: int = 0) -> Basis:
+    """Return step functions: values at the knots that never fall."""
     ones = np.tril(np.ones((count, count)))
     return [{name: ones[:, column].tolist()} for column in range(start, count)]
 
 
-def _free(count: int, name: str) -> list[dict[str, Any]]:
-    """Generators whose sums are any values >= 0 at the knots."""
+def _free(count: int, name: str) -> Basis:
+    """Return unit vectors: any values >= 0 at the knots."""
     return [{name: row.tolist()} for row in np.eye(count)]
 
 
 def thinned(values: np.ndarray, most: int, least_ratio: float = 1.0) -> list[int]:
-    """Return at most so many of the distinct values, evenly by ratio, ends kept.
+    """Return at most ``most`` of the distinct values, evenly by ratio, ends kept.
 
     Examples
     --------
@@ -79,144 +79,123 @@ def thinned(values: np.ndarray, most: int, least_ratio: float = 1.0) -> list[int
 
 
 def _context_tents(
-    at: list[int], points: Points, most: int = MOST_BATCH_KNOTS
-) -> list[dict[str, Any]]:
-    """Generators of a slope in the context that may differ from batch to batch.
+    knots: list[int], points: Points, most: int = MOST_BATCH_KNOTS
+) -> Basis:
+    """Return hat functions for a context slope that varies with the batch.
 
-    It bends only at batch sizes measured over a wide enough span of contexts to
-    tell the slope from the base; elsewhere it follows its neighbours.
+    Only batch sizes measured over a span of contexts wide enough to separate the slope
+    from the base get one; the others are interpolated.
     """
-    held = []
-    for batch in at:
+    known = []
+    for batch in knots:
         contexts = points.context[(points.decoding == batch) & (batch > 0)]
         if len(contexts) >= 3 and contexts.max() >= 4 * max(contexts.min(), 1):
-            held.append(batch)
-    if not held:
-        return _single("per_context_s")
-    held = thinned(np.array(held), most)
-    tents = [np.interp(at, held, row) for row in np.eye(len(held))]
+            known.append(batch)
+    if not known:
+        return _scalars("per_context_s")
+    known = thinned(np.array(known), most)
+    tents = [np.interp(knots, known, row) for row in np.eye(len(known))]
     return [{"batch_context_s": row.tolist()} for row in tents]
 
 
 def _hinges(values: np.ndarray) -> list[int]:
-    """Places where a hinge may bend: inside the measured values, evenly by ratio."""
+    """Return positions to try for a hinge, inside the measured range."""
     inner = np.unique(values)[1:-1]
     return thinned(inner, 10) if len(inner) else []
 
 
 # ----------------------------------------------------------------- decode
 
-
-def _decode_aladdin(points: Points, rate: float | None) -> Shapes:
-    return [Shape({}, _single("constant_s", "per_request_s", "per_context_s"))]
+_PLANE = ("constant_s", "per_request_s", "per_context_s")
 
 
-def _decode_interaction(points: Points, rate: float | None) -> Shapes:
-    names = ("constant_s", "per_request_s", "per_context_s", "per_mean_context_s")
-    return [Shape({}, _single(*names))]
+def _linear(*names: str) -> Form:
+    return lambda points, rate: [Shape({}, _scalars(*names))]
 
 
 def _decode_hinge(points: Points, rate: float | None) -> Shapes:
-    names = ("constant_s", "per_request_s", "per_context_s", "per_request_beyond_s")
-    return [
-        Shape({"beyond_batch": at}, _single(*names)) for at in _hinges(points.batch)
-    ]
+    basis = _scalars(*_PLANE, "per_request_beyond_s")
+    return [Shape({"beyond_batch": batch}, basis) for batch in _hinges(points.batch)]
 
 
 def _decode_saturation(points: Points, rate: float | None) -> Shapes:
-    """Experts that a batch touches: m·(1 − exp(−r·b)), r near its seed."""
-    names = ("constant_s", "per_request_s", "per_context_s", "saturation_s")
+    """Weights of the experts that a batch touches: m·(1 − exp(−r·b))."""
     rates = (
         rate * np.array([0.5, 0.65, 0.8, 1.0, 1.25])
         if rate
         else np.geomspace(0.01, 0.6, 10)
     )
-    return [
-        Shape({"saturation_rate": round(float(r), 5)}, _single(*names)) for r in rates
-    ]
-
-
-def _decode_staircase(points: Points, rate: float | None) -> Shapes:
-    names = ("constant_s", "per_request_s", "per_context_s")
-    return [Shape({"graph_batch": GRAPH_BATCH}, _single(*names))]
+    basis = _scalars(*_PLANE, "saturation_s")
+    return [Shape({"saturation_rate": round(float(r), 5)}, basis) for r in rates]
 
 
 def _decode_knots(points: Points, rate: float | None) -> Shapes:
-    at = thinned(points.batch, MOST_BATCH_KNOTS)
-    generators = _rising(len(at), "batch_s") + _context_tents(at, points)
-    return [Shape({"batch": at}, generators, ("batch_context_s",))]
-
-
-def _decode_staircase_knots(points: Points, rate: float | None) -> Shapes:
-    [knots] = _decode_knots(points, rate)
-    fixed = {**knots.fixed, "graph_batch": GRAPH_BATCH}
-    return [knots._replace(fixed=fixed)]
+    knots = thinned(points.batch, MOST_BATCH_KNOTS)
+    basis = _nondecreasing(len(knots), "batch_s") + _context_tents(knots, points)
+    return [Shape({"batch": knots}, basis, ("batch_context_s",))]
 
 
 def _decode_steps(points: Points, rate: float | None) -> Shapes:
     """Knots that may jump, up or down, where the batch passes a power of two."""
-    at = _step_knots(points.batch)
-    generators = _free(len(at), "batch_s") + _context_tents(at, points, 6)
-    return [Shape({"batch": at}, generators, ("batch_s", "batch_context_s"))]
+    knots = _step_knots(points.batch)
+    basis = _free(len(knots), "batch_s") + _context_tents(knots, points, 6)
+    return [Shape({"batch": knots}, basis, ("batch_s", "batch_context_s"))]
 
 
 # ----------------------------------------------------------------- with prefill
 
 
-def _mixed(points: Points, *names: str) -> list[dict[str, Any]]:
-    """Generators of the decoding requests beside a prefill, if any were measured."""
-    return _single(*names) if points.counts()["mixed"] else []
-
-
 def _fused_aladdin(points: Points, rate: float | None) -> Shapes:
-    generators = _single("constant_s", "per_token_s")
-    return [Shape({}, generators + _mixed(points, "per_request_s", "per_context_s"))]
+    basis = _scalars("constant_s", "per_token_s")
+    if points.counts()["mixed"]:
+        basis += _scalars("per_request_s", "per_context_s")
+    return [Shape({}, basis)]
 
 
 def _fused_quadratic(points: Points, rate: float | None) -> Shapes:
-    [plain] = _fused_aladdin(points, rate)
-    return [Shape({}, plain.generators + _single("attention_s"))]
+    [linear] = _fused_aladdin(points, rate)
+    return [Shape({}, linear.basis + _scalars("attention_s"))]
 
 
 def _fused_hinge(points: Points, rate: float | None) -> Shapes:
-    [curved] = _fused_quadratic(points, rate)
-    slope = [{"per_token_beyond_s": [1.0]}]
+    [quadratic] = _fused_quadratic(points, rate)
+    basis = [*quadratic.basis, {"per_token_beyond_s": [1.0]}]
     return [
-        Shape({"beyond_tokens": [at]}, curved.generators + slope)
-        for at in _hinges(points.new_tokens)
+        Shape({"beyond_tokens": [tokens]}, basis)
+        for tokens in _hinges(points.new_tokens)
     ]
-
-
-def _batch_knots(points: Points) -> tuple[list[int], list[dict[str, Any]]]:
-    if not points.counts()["mixed"]:
-        return [], []
-    at = [0, *thinned(points.decoding[points.phase == 2], MOST_BATCH_KNOTS)]
-    generators = _rising(len(at), "batch_s", start=1)
-    return at, generators + _context_tents(at, points)
 
 
 def _fused_knots(points: Points, rate: float | None) -> Shapes:
     tokens = thinned(points.new_tokens, MOST_TOKEN_KNOTS, 1.3)
-    batch, beside = _batch_knots(points)
-    generators = _rising(len(tokens), "tokens_s") + _single("attention_s") + beside
-    fixed = {"tokens": tokens, "batch": batch}
-    return [Shape(fixed, generators, ("batch_context_s",))]
+    batch, beside = _decode_beside(points)
+    basis = _nondecreasing(len(tokens), "tokens_s") + _scalars("attention_s") + beside
+    return [Shape({"tokens": tokens, "batch": batch}, basis, ("batch_context_s",))]
 
 
 def _fused_steps(points: Points, rate: float | None) -> Shapes:
     """Knots that may jump where the tokens pass a power of two."""
     tokens = _step_knots(points.new_tokens)
-    batch, beside = _batch_knots(points)
-    generators = _free(len(tokens), "tokens_s") + _single("attention_s") + beside
+    batch, beside = _decode_beside(points)
+    basis = _free(len(tokens), "tokens_s") + _scalars("attention_s") + beside
     fixed = {"tokens": tokens, "batch": batch}
-    return [Shape(fixed, generators, ("tokens_s", "batch_context_s"))]
+    return [Shape(fixed, basis, ("tokens_s", "batch_context_s"))]
+
+
+def _decode_beside(points: Points) -> tuple[list[int], Basis]:
+    """Return knots and basis of the decoding requests, empty if none were measured."""
+    if not points.counts()["mixed"]:
+        return [], []
+    knots = [0, *thinned(points.decoding[points.phase == 2], MOST_BATCH_KNOTS)]
+    basis = _nondecreasing(len(knots), "batch_s", start=1)
+    return knots, basis + _context_tents(knots, points)
 
 
 def _step_knots(values: np.ndarray) -> list[int]:
-    """Return knots on both sides of each power of two with points inside.
+    """Return knots on both sides of each power of two.
 
-    Within an octave as many knots as there are points to hold them: its ends, and
-    1.125, 1.25 and 1.5 of its lower end.
+    An octave (low, 2·low] with more than three measured values also gets knots near
+    1.125, 1.25 and 1.5 times low.
     """
     distinct = np.unique(np.asarray(values, np.int64))
     knots: set[int] = set()
@@ -233,13 +212,11 @@ def _step_knots(values: np.ndarray) -> list[int]:
 
 
 DECODE_FORMS: dict[str, Form] = {
-    "aladdin": _decode_aladdin,
-    "interaction": _decode_interaction,
+    "aladdin": _linear(*_PLANE),
+    "interaction": _linear(*_PLANE, "per_mean_context_s"),
     "hinge": _decode_hinge,
     "saturation": _decode_saturation,
-    "staircase": _decode_staircase,
     "knots": _decode_knots,
-    "staircase-knots": _decode_staircase_knots,
     "steps": _decode_steps,
 }
 """Forms of a decode iteration, simplest first."""
@@ -257,75 +234,72 @@ FUSED_FORMS: dict[str, Form] = {
 def assemble(
     kind: type[DecodeTerms] | type[FusedTerms], shape: Shape, coefficients: np.ndarray
 ) -> DecodeTerms | FusedTerms:
-    """Return the terms that coefficients give a shape."""
-    found: dict[str, Any] = {}
-    for value, generator in zip(coefficients, shape.generators, strict=True):
-        for name, unit in generator.items():
-            found[name] = found.get(name, 0.0) + value * np.asarray(unit)
-    plain = {name: np.asarray(value).tolist() for name, value in found.items()}
+    """Return the terms of a shape with its coefficients."""
+    sums: dict[str, Any] = {}
+    for coefficient, term in zip(coefficients, shape.basis, strict=True):
+        for key, unit in term.items():
+            sums[key] = sums.get(key, 0.0) + coefficient * np.asarray(unit)
+    plain = {key: np.asarray(value).tolist() for key, value in sums.items()}
     return kind(**shape.fixed, **plain)
 
 
 def design(
     kind: type[DecodeTerms] | type[FusedTerms], shape: Shape, points: Points
 ) -> np.ndarray:
-    """Return what each generator adds to each point, shape (points, coefficients)."""
+    """Return the design matrix, shape (points, coefficients). [s]"""
+    beyond = shape.fixed.get("beyond_tokens")
+    # FusedTerms needs a slope for each hinge, in the columns of other terms too.
+    zeros = {"per_token_beyond_s": [0.0] * len(beyond)} if beyond else {}
     columns = [
-        predict(kind(**{**_empty(shape), **shape.fixed, **generator}), points)
-        for generator in shape.generators
+        predict(kind(**{**zeros, **shape.fixed, **term}), points)
+        for term in shape.basis
     ]
     return np.column_stack(columns)
 
 
-def tie_rows(shape: Shape, points: Points) -> np.ndarray:
-    """Return rows that draw neighbouring values together where points leave them free.
+_TIE = 0.02
+"""Relative error that neighbours differing by 100 % count as."""
 
-    A small batch of contexts leaves the base and the slope of a knot
-    interchangeable; without a tie one of them may end at 0. Each row is a relative
-    error of a few percent for values that differ by half: nothing where points
-    speak, decisive where they do not. Shape (ties, coefficients).
+
+def tie_rows(shape: Shape, points: Points) -> np.ndarray:
+    """Return rows that weakly draw neighbouring values together (regularisation).
+
+    A batch size measured with few contexts leaves base and slope of its knot
+    interchangeable, and without a tie one of them may end at 0. The rows change a
+    fit by a fraction of a percent where points determine it. Shape (ties,
+    coefficients).
     """
     rows: list[np.ndarray] = []
     for key in shape.ties:
-        values = [np.asarray(unit[key]) for unit in shape.generators if key in unit]
+        values = [np.asarray(term[key]) for term in shape.basis if key in term]
         if not values:
             continue
         zeros = np.zeros(len(values[0]))
         knots = np.column_stack(
-            [np.asarray(unit.get(key, zeros)) for unit in shape.generators]
+            [np.asarray(term.get(key, zeros)) for term in shape.basis]
         )
         if key == "batch_context_s":
             share = np.max(points.decode_context / points.seconds)
-            rows.append(_CONTEXT_TIE * share * np.diff(knots, axis=0))
+            rows.append(_TIE * share * np.diff(knots, axis=0))
         else:
             at = np.asarray(shape.fixed[key.removesuffix("_s")])
             near_s = _near_seconds(at, points)
-            rows.append(_STEP_TIE * np.diff(knots / near_s[:, None], axis=0))
-    return np.vstack(rows) if rows else np.zeros((0, len(shape.generators)))
+            rows.append(_TIE * np.diff(knots / near_s[:, None], axis=0))
+    return np.vstack(rows) if rows else np.zeros((0, len(shape.basis)))
 
 
-_CONTEXT_TIE = 0.02
-_STEP_TIE = 0.02
-
-
-def _near_seconds(at: np.ndarray, points: Points) -> np.ndarray:
-    """Return a typical measured time near each knot. [s]"""
-    nearest = np.abs(np.log(points.new_tokens[:, None] / at)).argmin(axis=1)
-    total = np.bincount(nearest, np.log(points.seconds), len(at))
-    count = np.bincount(nearest, minlength=len(at))
+def _near_seconds(knots: np.ndarray, points: Points) -> np.ndarray:
+    """Return the geometric mean of the times measured nearest to each knot. [s]"""
+    nearest = np.abs(np.log(points.new_tokens[:, None] / knots)).argmin(axis=1)
+    total = np.bincount(nearest, np.log(points.seconds), len(knots))
+    count = np.bincount(nearest, minlength=len(knots))
     known = count > 0
-    logs = np.interp(np.log(at), np.log(at[known]), total[known] / count[known])
+    logs = np.interp(np.log(knots), np.log(knots[known]), total[known] / count[known])
     return np.exp(logs)
 
 
-def _empty(shape: Shape) -> dict[str, Any]:
-    """Return zeros for the lists that one generator alone leaves out."""
-    beyond = shape.fixed.get("beyond_tokens")
-    return {"per_token_beyond_s": [0.0] * len(beyond)} if beyond else {}
-
-
 def predict(terms: DecodeTerms | FusedTerms, points: Points) -> np.ndarray:
-    """Return the time of each point, shape (points,). [s]"""
+    """Return the time of each point by one kind of terms, shape (points,). [s]"""
     b = points.decoding
     if isinstance(terms, DecodeTerms):
         return terms.base_s(b) + terms.context_s(b) * points.decode_context
@@ -335,3 +309,8 @@ def predict(terms: DecodeTerms | FusedTerms, points: Points) -> np.ndarray:
         + terms.context_s(b) * points.decode_context
         + terms.attention_s * points.attention
     )
+
+
+def iteration_s(decode: DecodeTerms, fused: FusedTerms, points: Points) -> np.ndarray:
+    """Return the time of each point by the terms of its phase, shape (points,). [s]"""
+    return np.where(points.phase == 1, predict(decode, points), predict(fused, points))

@@ -12,7 +12,7 @@ def relative_nnls(
     ties: np.ndarray | None = None,
     importance: np.ndarray | float = 1.0,
 ) -> np.ndarray:
-    """Return coefficients >= 0 that minimise the relative error.
+    """Return coefficients >= 0 that minimise the squared relative error.
 
     Each row is weighted by 1/prediction, iterated: weights of 1/observation
     would favour the points that happened to be measured fast.
@@ -23,10 +23,8 @@ def relative_nnls(
         One column per coefficient, shape (points, coefficients).
     seconds
         Measured times, shape (points,). [s]
-
     ties
-        Further rows, as relative errors, that coefficients should bring to 0,
-        shape (ties, coefficients).
+        Rows with target 0 in units of relative error, shape (ties, coefficients).
     importance
         Factor on the relative error of each point, shape (points,) or one for all.
 
@@ -49,12 +47,12 @@ def relative_nnls(
         weighted = np.vstack([design * weight[:, None], rows])
         scale = np.linalg.norm(weighted, axis=0)
         scale[scale == 0] = 1.0
-        found, _ = nnls(
+        scaled, _ = nnls(
             weighted / scale,
             np.append(seconds * weight, zeros),
             maxiter=50 * design.shape[1],
         )
-        coefficients = found / scale
+        coefficients = scaled / scale
         predicted = design @ coefficients
         weight = importance / np.maximum(predicted, 1e-3 * seconds)
     return coefficients

@@ -1,28 +1,26 @@
-"""Measured iterations of an engine, as columns, and the CSV they are kept in."""
+"""Measured iterations of an engine, as columns, and the CSV they are stored in."""
 
-import csv
-import gzip
-import math
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from capplan.errors import CapplanWarning, InputError
+from capplan.latency.measurement_file import cell_number, table_rows
 
 PHASES = ("prefill", "decode", "mixed")
-"""Names of the phases; their place is the number in :attr:`Points.phase`."""
+"""Names of the phases; the index is the code in :attr:`Points.phase`."""
 
 COLUMNS = ("phase", "batch", "new_tokens", "context", "seconds")
-"""Columns a file of points must have."""
+"""Columns that a file of points must have."""
 
-_CONFIGURATION = ("system", "gpu", "backend", "version", "model", "llm", "tp")
+_LEAST = {"batch": 1, "new_tokens": 1, "context": 0, "prefix": 0}
 
 
 class Points(NamedTuple):
-    """Iterations that were measured, one row each.
+    """Measured iterations, one row each.
 
     ``prefill``: ``batch`` prompts of ``new_tokens`` tokens together, each with
     ``context`` tokens already cached. ``decode``: ``batch`` requests whose KV,
@@ -31,7 +29,7 @@ class Points(NamedTuple):
     tokens, ``prefix`` of whose prompt is already cached.
     """
 
-    phase: np.ndarray  # int8, place in PHASES
+    phase: np.ndarray  # int8, index in PHASES
     batch: np.ndarray  # float64 [requests]
     new_tokens: np.ndarray  # float64 [tokens]
     context: np.ndarray  # float64 [tokens]
@@ -63,7 +61,7 @@ class Points(NamedTuple):
 
     @property
     def kv_tokens(self) -> np.ndarray:
-        """Tokens whose KV the iteration needs at its end. [tokens]"""
+        """Tokens in the KV cache at the end of the iteration. [tokens]"""
         cached = np.where(self.phase == 0, self.batch * self.context, self.prefix)
         return cached + self.prefill_tokens + self.decode_context
 
@@ -72,11 +70,11 @@ class Points(NamedTuple):
         return self.where(np.isin(self.phase, [PHASES.index(name) for name in phases]))
 
     def where(self, rows: np.ndarray) -> "Points":
-        """Return the rows that a mask or an index picks."""
+        """Return the rows selected by a mask or an index."""
         return Points(*(column[rows] for column in self))
 
     def counts(self) -> dict[str, int]:
-        """Return how many rows each phase has."""
+        """Return the number of rows of each phase."""
         return {
             name: int((self.phase == code).sum()) for code, name in enumerate(PHASES)
         }
@@ -98,7 +96,7 @@ def points_from_rows(rows: list[tuple[str, float, float, float, float]]) -> Poin
 
 
 def read_points(path: Path, where: Mapping[str, str] | None = None) -> Points:
-    """Read a CSV (or CSV in gzip) of measured iterations.
+    """Read a CSV (plain or gzip) of measured iterations of one configuration.
 
     Parameters
     ----------
@@ -106,111 +104,47 @@ def read_points(path: Path, where: Mapping[str, str] | None = None) -> Points:
         File with at least the columns of :data:`COLUMNS`; ``prefix`` is 0
         where there is no such column.
     where
-        Column to value: only rows that say so are read, for a file that holds
-        more than one configuration.
-
-    Raises
-    ------
-    InputError
-        When a column is missing, a value is not a number or is impossible, the
-        file holds no row, or rows of more than one configuration.
+        Column to value: only rows with these values are read.
     """
-    rows = _rows(path, dict(where or {}))
-    points = Points(
-        np.array([row[0] for row in rows], np.int8),
-        *(np.array([row[1][name] for row in rows]) for name in _NUMBERS),
-    )
+    phases, numbers = [], []
+    for line, row in table_rows(path, COLUMNS, where or {}):
+        phase, values = _checked_row(path, line, row)
+        phases.append(phase)
+        numbers.append(values)
+    points = Points(np.array(phases, np.int8), *np.array(numbers).T.copy())
     return merge_duplicates(points, str(path))
 
 
-_NUMBERS = ("batch", "new_tokens", "context", "prefix", "seconds")
-
-
-def _rows(path: Path, where: dict[str, str]) -> list[tuple[int, dict[str, float]]]:
-    try:
-        with _open_text(path) as file:
-            reader = csv.DictReader(file)
-            _check_columns(path, list(reader.fieldnames or ()), where)
-            rows, seen = [], set()
-            for line, row in enumerate(reader, start=2):
-                if any(row[name] != value for name, value in where.items()):
-                    continue
-                seen.add(tuple((k, row[k]) for k in _CONFIGURATION if k in row))
-                rows.append(_number_row(path, line, row))
-    except (OSError, UnicodeDecodeError, EOFError) as error:
-        raise InputError(f"{path}: cannot be read as CSV: {error}") from error
-    if not rows:
-        raise InputError(f"{path}: no row{f' with {where}' if where else ''}")
-    if len(seen) > 1:
-        first, second = sorted(seen)[:2]
-        differs = ", ".join(
-            f"{a[0]}={a[1]} and {b[1]}"
-            for a, b in zip(first, second, strict=True)
-            if a != b
-        )
-        raise InputError(
-            f"{path}: holds {len(seen)} configurations ({differs}, ...); "
-            "choose one with --where COLUMN=VALUE"
-        )
-    return rows
-
-
-def _open_text(path: Path) -> IO[str]:
-    if path.suffix == ".gz":
-        return gzip.open(path, "rt", encoding="utf-8")
-    return path.open(encoding="utf-8")
-
-
-def _check_columns(path: Path, found: list[str], where: dict[str, str]) -> None:
-    missing = [name for name in (*COLUMNS, *where) if name not in found]
-    if missing:
-        raise InputError(
-            f"{path}:1: column {', '.join(missing)} is missing; expected "
-            f"{', '.join(COLUMNS)}, found {', '.join(found) or 'nothing'}"
-        )
-
-
-def _number_row(path: Path, line: int, row: dict[str, str]) -> tuple[int, dict]:
+def _checked_row(path: Path, line: int, row: dict[str, str]) -> tuple[int, list[float]]:
+    """Return the code of the phase and the numbers of a row."""
     phase = (row["phase"] or "").strip()
     if phase not in PHASES:
         raise InputError(
             f"{path}:{line}: phase is {phase!r}; expected {', '.join(PHASES)}"
         )
-    numbers = {name: _number(path, line, name, row.get(name)) for name in _NUMBERS}
+    cells = {**row, "prefix": row.get("prefix") or "0"}
+    numbers = {
+        name: cell_number(path, line, name, cells[name]) for name in Points._fields[1:]
+    }
     if numbers["seconds"] <= 0:
         raise InputError(
             f"{path}:{line}: seconds is {numbers['seconds']:g}; expected > 0"
         )
-    least = {"batch": 1, "new_tokens": 1, "context": 0, "prefix": 0}
-    for name, lowest in least.items():
-        if numbers[name] < lowest:
+    for name, least in _LEAST.items():
+        if numbers[name] < least:
             raise InputError(
-                f"{path}:{line}: {name} is {numbers[name]:g}; expected >= {lowest}"
+                f"{path}:{line}: {name} is {numbers[name]:g}; expected >= {least}"
             )
     if phase == "mixed" and numbers["new_tokens"] <= numbers["batch"]:
         raise InputError(
             f"{path}:{line}: new_tokens is {numbers['new_tokens']:g} beside "
             f"{numbers['batch']:g} decoding requests; expected chunk + batch"
         )
-    return PHASES.index(phase), numbers
-
-
-def _number(path: Path, line: int, name: str, text: str | None) -> float:
-    if text is None or text == "":
-        if name == "prefix":
-            return 0.0
-        raise InputError(f"{path}:{line}: {name} is empty; expected a number")
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value):
-        raise InputError(f"{path}:{line}: {name} is {text!r}; expected a number")
-    return value
+    return PHASES.index(phase), list(numbers.values())
 
 
 def merge_duplicates(points: Points, source: str) -> Points:
-    """Return the points with rows of the same iteration averaged, and say so."""
+    """Return the points with rows of the same iteration averaged, with a warning."""
     keys = np.column_stack(points[:-1])
     unique, first, inverse = np.unique(
         keys, axis=0, return_index=True, return_inverse=True
@@ -227,22 +161,3 @@ def merge_duplicates(points: Points, source: str) -> Points:
     )
     order = np.argsort(first)
     return points.where(first[order])._replace(seconds=mean_s[order])
-
-
-def write_points(path: Path, points: Points) -> None:
-    """Write points as the CSV that :func:`read_points` reads."""
-    partial = path.with_name(path.name + ".partial")
-    with open(partial, "w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow((*COLUMNS, "prefix"))
-        whole = points._replace(
-            batch=points.batch.astype(int),
-            new_tokens=points.new_tokens.astype(int),
-            context=points.context.astype(int),
-            prefix=points.prefix.astype(int),
-        )
-        for code, batch, new, context, prefix, seconds in zip(*whole, strict=True):
-            writer.writerow(
-                (PHASES[code], batch, new, context, f"{seconds:.9g}", prefix)
-            )
-    partial.replace(path)

@@ -1,36 +1,34 @@
-"""Draw a profile and its residuals as one HTML file that opens offline."""
+"""Plot a profile and its residuals as one HTML file that opens offline."""
 
 from pathlib import Path
 
 import numpy as np
 
-from capplan.errors import InputError, ProfileError
+from capplan.errors import InputError
+from capplan.files import write_texts
 from capplan.latency.measurements import PHASES, Points
 from capplan.latency.profile import Profile
 
 _CONTEXTS = (512, 2048, 8192)
+_SIGMAS = 2.0
 
 
-def write_plot(
-    profile: Profile, path: Path, points: Points | None = None, sigmas: float = 2.0
-) -> None:
-    """Write curves with their prediction interval and, given points, residuals.
+def write_plot(profile: Profile, path: Path, points: Points | None = None) -> None:
+    """Write curves with their interval of two sigmas and, given points, residuals.
 
     Parameters
     ----------
     profile
-        What to draw.
+        Profile to plot.
     path
         HTML file to write.
     points
-        Measurements to draw beside it.
-    sigmas
-        Half width of the interval, in standard deviations of the held-out error.
+        Measured iterations to compare it with.
 
     Raises
     ------
-    ProfileError
-        When the file cannot be written.
+    InputError
+        When the name of the file is not that of an HTML page.
     """
     if path.suffix.lower() not in (".html", ".htm"):
         raise InputError(f"{path}: a plot is an HTML page; expected a name in .html")
@@ -41,9 +39,9 @@ def write_plot(
     if points is not None:
         titles += ["Residual by phase", "Measured against fitted"]
     figure = make_subplots(rows=len(titles) // 2, cols=2, subplot_titles=titles)
-    for trace in _decode_traces(profile, sigmas):
+    for trace in _decode_traces(profile):
         figure.add_trace(go.Scatter(**trace), row=1, col=1)
-    for trace in _prefill_traces(profile, sigmas):
+    for trace in _prefill_traces(profile):
         figure.add_trace(go.Scatter(**trace), row=1, col=2)
     figure.update_xaxes(title="requests in the batch", row=1, col=1)
     figure.update_xaxes(title="prompt tokens", row=1, col=2)
@@ -53,19 +51,12 @@ def write_plot(
         for code, name in enumerate(PHASES):
             rows = points.phase == code
             if rows.any():
+                x, y = 1e3 * fitted_s[rows], 1e3 * points.seconds[rows]
                 residual = 100 * (points.seconds[rows] / fitted_s[rows] - 1)
                 box = go.Box(y=residual, name=name, showlegend=False)
+                dots = go.Scatter(x=x, y=y, mode="markers", name=name)
                 figure.add_trace(box, row=2, col=1)
-                figure.add_trace(
-                    go.Scatter(
-                        x=1e3 * fitted_s[rows],
-                        y=1e3 * points.seconds[rows],
-                        mode="markers",
-                        name=name,
-                    ),
-                    row=2,
-                    col=2,
-                )
+                figure.add_trace(dots, row=2, col=2)
         figure.update_yaxes(title="measured over fitted − 1 [%]", row=2, col=1)
         figure.update_xaxes(title="fitted [ms]", type="log", row=2, col=2)
         figure.update_yaxes(title="measured [ms]", type="log", row=2, col=2)
@@ -73,21 +64,15 @@ def write_plot(
         title=profile.note(), template="plotly_white", height=420 * (len(titles) // 2)
     )
     text = figure.to_html(include_plotlyjs=True, full_html=True)
-    partial = path.with_name(path.name + ".partial")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_text(text, encoding="utf-8")
-        partial.replace(path)
-    except OSError as error:
-        raise ProfileError(f"{path}: cannot be written: {error.strerror}") from error
+    write_texts({path.name: text}, path.parent)
 
 
-def _decode_traces(profile: Profile, sigmas: float) -> list[dict]:
+def _decode_traces(profile: Profile) -> list[dict]:
     measured = profile.validity.decode
     largest = int(measured.batch[1]) if measured else 256
     batch = np.unique(np.geomspace(1, max(largest, 2), 200).astype(int)).astype(float)
     base_s, slope_s = profile.decode.base_s(batch), profile.decode.context_s(batch)
-    band = sigmas * profile.sigma("decode")
+    band = _SIGMAS * profile.sigma("decode")
     return [
         trace
         for context in _CONTEXTS
@@ -97,13 +82,13 @@ def _decode_traces(profile: Profile, sigmas: float) -> list[dict]:
     ]
 
 
-def _prefill_traces(profile: Profile, sigmas: float) -> list[dict]:
+def _prefill_traces(profile: Profile) -> list[dict]:
     measured = profile.validity.prefill
     largest = int(measured.new_tokens[1]) if measured else 8192
     tokens = np.unique(np.geomspace(1, max(largest, 2), 300).astype(int)).astype(float)
     time_s = profile.fused.tokens_time_s(tokens)
     time_s = time_s + profile.fused.attention_s * tokens**2 / 2
-    return _with_band(tokens, time_s, sigmas * profile.sigma("prefill"), "one prompt")
+    return _with_band(tokens, time_s, _SIGMAS * profile.sigma("prefill"), "one prompt")
 
 
 def _with_band(x: np.ndarray, time_s: np.ndarray, band: float, name: str) -> list[dict]:

@@ -1,6 +1,6 @@
-"""A latency profile: what one LLM on one GPU type and TP degree takes, and its source.
+"""A latency profile: iteration time of one LLM on one GPU type at one TP degree.
 
-It is kept as one readable YAML file, ``profiles/<gpu>/<llm>/tp<k>.yaml``.
+It is stored as one YAML file, ``profiles/<gpu>/<llm>/tp<k>.yaml``.
 """
 
 from typing import Annotated, Literal
@@ -8,9 +8,8 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from capplan.errors import ProfileError
 from capplan.latency.contract import LatencyTables
-from capplan.latency.forms import predict
+from capplan.latency.forms import iteration_s
 from capplan.latency.measurements import PHASES, Points
 from capplan.latency.terms import DecodeTerms, FusedTerms, tables
 
@@ -21,7 +20,7 @@ HOW = {
     "published": "published coefficients, measured by others",
     "estimate": "an estimate, not a measurement",
 }
-"""What the words of :attr:`Profile.how` mean."""
+"""Values of :attr:`Profile.how` and their meaning."""
 
 Share = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Range = Annotated[
@@ -34,21 +33,21 @@ class _Strict(BaseModel):
 
 
 class DecodeRange(_Strict):
-    """Where decode iterations were measured."""
+    """Measured range of decode iterations, each as [least, most]."""
 
     batch: Range
     context: Range
 
 
 class PrefillRange(_Strict):
-    """Where prefill iterations were measured."""
+    """Measured range of prefill iterations."""
 
     new_tokens: Range
     prefix: Range
 
 
 class MixedRange(_Strict):
-    """Where mixed iterations were measured."""
+    """Measured range of mixed iterations."""
 
     batch: Range
     context: Range
@@ -56,7 +55,7 @@ class MixedRange(_Strict):
 
 
 class Validity(_Strict):
-    """Range of each phase; a phase that was not measured is None."""
+    """Measured range of each phase; None when a phase was not measured."""
 
     decode: DecodeRange | None = None
     prefill: PrefillRange | None = None
@@ -64,7 +63,7 @@ class Validity(_Strict):
 
 
 class ErrorRecord(_Strict):
-    """Relative error of one phase, as the fit left it."""
+    """Relative errors of a fit in one phase; sigma is the held-out residual's RMS."""
 
     points: int | None = None
     mean_abs: Share | None = None
@@ -80,31 +79,31 @@ class Profile(_Strict):
     Parameters
     ----------
     gpu, llm, tp
-        What was profiled, under the names of the catalogs.
+        Names in the catalogs, and TP degree.
     dtype, quantization, kv_dtype
-        Of activations, weights (``none`` when as dtype) and KV cache.
+        Types of activations, weights (``none``: as dtype) and KV cache.
     engine, engine_version
-        What ran.
+        Engine that was measured.
     source, licence, date
-        Where the numbers are from, and when.
+        Source of the numbers, and when they were measured.
     how
-        One of :data:`HOW`.
+        How they were obtained, one of :data:`HOW`.
     decode_form, fused_form
-        Names of the forms of :mod:`capplan.latency.forms`.
+        Forms of :mod:`capplan.latency.forms`.
     decode, fused
-        Coefficients. [s]
+        Coefficients of iterations without and with prefill. [s]
     request_s
         Front end's time before a request reaches the engine. [s]
     validity
-        Range that was measured, per phase.
+        Measured range of each phase.
     errors
-        Relative error per phase.
+        Relative errors of each phase.
     kv_tokens
-        KV capacity as the engine reported it; None when it did not. [tokens]
+        KV capacity the engine reported, if any. [tokens]
     block_size
-        Tokens in a KV block, as the engine reported it. [tokens]
+        Size of a KV block the engine reported, if any. [tokens]
     meta
-        Driver, torch, flags and whatever else tells two boxes apart.
+        Driver, torch, flags and other details of the machine.
     """
 
     gpu: str
@@ -133,7 +132,7 @@ class Profile(_Strict):
     @field_validator("errors")
     @classmethod
     def _phases_are_known(cls, errors: dict[str, ErrorRecord]) -> dict:
-        """Refuse the error of something that is no phase."""
+        """Refuse errors of an unknown phase."""
         for name in errors:
             if name not in PHASES:
                 raise ValueError(f"{name} is no phase; expected {', '.join(PHASES)}")
@@ -141,59 +140,13 @@ class Profile(_Strict):
 
     @property
     def name(self) -> str:
-        """How outputs call the profile.
-
-        Examples
-        --------
-        ``Llama-3.1-8B on H100-SXM, TP 1``
-        """
+        """Name in outputs, such as ``Llama-3.1-8B on H100-SXM, TP 1``."""
         return f"{self.llm} on {self.gpu}, TP {self.tp}"
 
     @property
     def kv_element(self) -> str:
-        """How the KV cache is held, under the name of the LLM catalog: bf16 or fp8."""
+        """Element type of the KV cache as in the LLM catalog: bf16 or fp8."""
         return "fp8" if self.kv_dtype.startswith("fp8") else "bf16"
-
-    def check_is_of(
-        self,
-        llm: str,
-        gpu: str,
-        tp: int,
-        *,
-        quantization: str | None = None,
-        kv_element: str | None = None,
-    ) -> "Profile":
-        """Return self when it is of what a plan asks for.
-
-        Parameters
-        ----------
-        llm, gpu, tp
-            What the plan asks for, under the names of the catalogs.
-        quantization
-            Of the weights, ``none``, ``fp8`` or ``int4``; not compared when None.
-        kv_element
-            ``bf16`` or ``fp8``; not compared when None.
-
-        Raises
-        ------
-        ProfileError
-            Naming what differs.
-        """
-        asked = {
-            "LLM": (self.llm, llm),
-            "GPU": (self.gpu, gpu),
-            "TP": (self.tp, tp),
-            "quantization": (self.quantization, quantization or self.quantization),
-            "KV": (self.kv_element, kv_element or self.kv_element),
-        }
-        differs = [
-            f"{what} {has}, not {wanted}"
-            for what, (has, wanted) in asked.items()
-            if has != wanted
-        ]
-        if differs:
-            raise ProfileError(f"{self.name}: was measured with {'; '.join(differs)}")
-        return self
 
     def tables(
         self, max_batch: int, max_tokens: int, *, sigma: float = 0.0
@@ -207,8 +160,7 @@ class Profile(_Strict):
         max_tokens
             Most tokens in an iteration. [tokens]
         sigma
-            Standard deviations of the fit's held-out error by which every time is
-            made longer: 1 is the pessimistic edge.
+            Standard deviations of the held-out error added to every time.
         """
         return tables(
             self.decode,
@@ -227,14 +179,12 @@ class Profile(_Strict):
 
     def predict(self, points: Points) -> np.ndarray:
         """Return the time of each point, shape (points,). [s]"""
-        return np.where(
-            points.phase == 1, predict(self.decode, points), predict(self.fused, points)
-        )
+        return iteration_s(self.decode, self.fused, points)
 
     def beyond_range(
         self, max_batch: int, max_context: int, max_chunk: int
     ) -> list[str]:
-        """Return a sentence for each way a use leaves the measured range.
+        """Return a sentence for each way in which a workload leaves the measured range.
 
         Parameters
         ----------
@@ -246,30 +196,30 @@ class Profile(_Strict):
             Most prompt tokens in an iteration. [tokens]
         """
         measured = self.validity
-        asked: list[tuple[str, int, float, str]] = []
+        used: list[tuple[str, int, float, str]] = []
         if measured.decode:
-            asked += [
+            used += [
                 ("a batch", max_batch, measured.decode.batch[1], "requests"),
                 ("a context", max_context, measured.decode.context[1], "tokens"),
             ]
         if measured.prefill:
             most = measured.prefill.new_tokens[1]
-            asked.append(("a prefill", max_chunk, most, "tokens"))
-        found = [
-            f"{self.name}: {what} of {value:,} {unit} is beyond the "
+            used.append(("a prefill", max_chunk, most, "tokens"))
+        sentences = [
+            f"{self.name}: {name} of {value:,} {unit} is beyond the "
             f"{most:,.0f} that were measured"
-            for what, value, most, unit in asked
+            for name, value, most, unit in used
             if value > most
         ]
         if measured.mixed is None:
-            found.append(
+            sentences.append(
                 f"{self.name}: iterations of prefill beside decode were not measured; "
                 "their time is put together from both"
             )
-        return found
+        return sentences
 
     def note(self) -> str:
-        """Return one sentence on where the numbers are from."""
+        """Return one sentence on how and where the profile was obtained."""
         engine = f"{self.engine} {self.engine_version}".strip()
         when = f", {self.date}" if self.date else ""
         how = HOW[self.how]
@@ -280,29 +230,23 @@ class Profile(_Strict):
         return f"{self.name}: {how} ({engine}; {self.source}{when})."
 
 
+_RANGES = {
+    "decode": {"batch": "batch", "context": "context"},
+    "prefill": {"new_tokens": "new_tokens", "prefix": "context"},
+    "mixed": {"batch": "batch", "context": "context", "chunk": "prefill_tokens"},
+}
+"""Ranges of each phase, and the attributes of points that they span."""
+
+
 def validity_of(points: Points) -> Validity:
-    """Return the range that points cover."""
-    decode, prefill, mixed = (
-        points.of(name) for name in ("decode", "prefill", "mixed")
-    )
-    return Validity(
-        decode=DecodeRange(batch=_span(decode.batch), context=_span(decode.context))
-        if len(decode.seconds)
-        else None,
-        prefill=PrefillRange(
-            new_tokens=_span(prefill.new_tokens), prefix=_span(prefill.context)
-        )
-        if len(prefill.seconds)
-        else None,
-        mixed=MixedRange(
-            batch=_span(mixed.batch),
-            context=_span(mixed.context),
-            chunk=_span(mixed.prefill_tokens),
-        )
-        if len(mixed.seconds)
-        else None,
-    )
-
-
-def _span(values: np.ndarray) -> list[float]:
-    return [float(values.min()), float(values.max())]
+    """Return the range of the points in each phase."""
+    ranges: dict[str, dict[str, list[float]]] = {}
+    for phase, names in _RANGES.items():
+        rows = points.of(phase)
+        if len(rows.seconds):
+            columns = {name: getattr(rows, column) for name, column in names.items()}
+            ranges[phase] = {
+                name: [float(column.min()), float(column.max())]
+                for name, column in columns.items()
+            }
+    return Validity.model_validate(ranges)

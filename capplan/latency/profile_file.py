@@ -7,6 +7,7 @@ import yaml
 from pydantic import ValidationError
 
 from capplan.errors import ProfileError
+from capplan.files import write_texts
 from capplan.latency.profile import Profile
 
 SCHEMA = "capplan-profile/1"
@@ -20,8 +21,8 @@ def load_profile(path: Path) -> Profile:
     Raises
     ------
     ProfileError
-        When the file cannot be read, is not YAML, or holds an unknown key, a
-        negative coefficient or anything else that no profile holds.
+        When the file cannot be read, is not YAML, or a key is unknown, missing or
+        has a wrong value.
     """
     try:
         with open(path, "rb") as file:
@@ -43,7 +44,7 @@ def load_profile(path: Path) -> Profile:
 
 
 def _first_problem(error: ValidationError) -> str:
-    """Return the first thing wrong, with its key."""
+    """Return the first problem, with its key."""
     problem = error.errors()[0]
     key = ".".join(str(part) for part in problem["loc"]) or "profile"
     kind, given = problem["type"], problem.get("input")
@@ -59,7 +60,7 @@ def _first_problem(error: ValidationError) -> str:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Lists on one line, numbers with the digits they need."""
+    """A YAML dumper that writes lists on one line."""
 
 
 _Dumper.add_representer(
@@ -90,7 +91,7 @@ def profile_text(profile: Profile) -> str:
 
 
 def _rounded(value: Any) -> Any:
-    """Return the value with floats cut to six significant digits."""
+    """Return the value with floats rounded to six significant digits."""
     if isinstance(value, float):
         short = float(f"{value:.6g}")
         return int(short) if short.is_integer() and abs(short) < 1e15 else short
@@ -102,17 +103,5 @@ def _rounded(value: Any) -> Any:
 
 
 def save_profile(profile: Profile, path: Path) -> None:
-    """Write a profile; the file appears whole or not at all.
-
-    Raises
-    ------
-    ProfileError
-        When the file cannot be written.
-    """
-    partial = path.with_name(path.name + ".partial")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_text(profile_text(profile), encoding="utf-8")
-        partial.replace(path)
-    except OSError as error:
-        raise ProfileError(f"{path}: cannot be written: {error.strerror}") from error
+    """Write a profile and the folders above it; the file is complete or absent."""
+    write_texts({path.name: profile_text(profile)}, path.parent)

@@ -1,4 +1,4 @@
-"""Requests that a server answered, as a client saw them."""
+"""Completed requests of a server, as a client measured them."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -7,27 +7,26 @@ import numpy as np
 
 from capplan.errors import InputError
 
-Row = tuple[float, float, float, float, float, np.ndarray | None]
-"""Arrival, prompt tokens, output tokens, TTFT, e2e latency, gaps between tokens."""
+Row = tuple[float, float, float, float, float]
+"""Arrival [s], prompt tokens, output tokens, TTFT [s], e2e latency [s]."""
 
 
 class ServedRun(NamedTuple):
-    """One row per answered request, in order of arrival.
+    """One row per completed request, in order of arrival.
 
-    A client sees when tokens arrive, not the iterations that made them: a latency
-    model is found from it by simulating the run.
+    A client sees when tokens arrive, not the iterations that made them, so a latency
+    model is fitted to it by simulating the run.
     """
 
     arrival_s: np.ndarray  # from the first arrival [s]
     prompt_tokens: np.ndarray  # int64 [tokens]
     output_tokens: np.ndarray  # int64 [tokens]
-    ttft_s: np.ndarray  # nan where the tool did not see it [s]
+    ttft_s: np.ndarray  # nan where not measured [s]
     e2e_s: np.ndarray  # from sending to the last token [s]
-    token_gaps_s: list[np.ndarray]  # between tokens; empty where not kept [s]
     source: str
-    """The tool, and its version where the file says."""
+    """Name of the tool."""
     failed: int
-    """Requests of the file that got no answer, and are left out."""
+    """Requests without output, which are left out."""
 
     @property
     def tpot_s(self) -> np.ndarray:
@@ -44,20 +43,19 @@ def served_run(
     failed: int,
     path: object,
 ) -> ServedRun:
-    """Return a run from rows of arrival, prompt, output, TTFT, e2e and token gaps.
+    """Return a run from one row per completed request.
 
     Raises
     ------
     InputError
-        When no request was answered or a value is not one a request can have.
+        When there is no request or a value is out of range.
     """
     if not rows:
-        raise InputError(f"{path}: holds no answered request")
+        raise InputError(f"{path}: holds no completed request")
     rows = sorted(rows, key=lambda row: row[0])
-    table = np.array([row[:5] for row in rows], np.float64)
-    arrival_s, prompt, output, ttft_s, e2e_s = table.T
-    gaps = [np.zeros(0) if row[5] is None else np.asarray(row[5]) for row in rows]
-    wrong = ~np.isfinite(arrival_s) | ~(prompt >= 1) | ~(output >= 1) | ~(e2e_s > 0)
+    arrival_s, prompt, output, ttft_s, e2e_s = np.array(rows, np.float64).T
+    wrong = ~np.isfinite([arrival_s, prompt, output, e2e_s]).all(axis=0)
+    wrong |= (prompt < 1) | (output < 1) | (e2e_s <= 0)
     wrong |= (ttft_s <= 0) | (ttft_s > e2e_s * 1.001)
     if wrong.any():
         row = int(np.flatnonzero(wrong)[0])
@@ -72,7 +70,6 @@ def served_run(
         output_tokens=output.astype(np.int64),
         ttft_s=ttft_s,
         e2e_s=e2e_s,
-        token_gaps_s=gaps,
         source=source,
         failed=failed,
     )

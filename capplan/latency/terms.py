@@ -1,7 +1,7 @@
-"""The coefficients of a latency model, and the curves they stand for.
+"""Coefficients of a latency model, and the curves that they define.
 
-Every form fills some of the keys; the time is the sum of what is filled. So the
-simplest form and the richest are read, evaluated and drawn by the same lines.
+Every form fills some of the keys; the time is the sum of the terms that are filled.
+So all forms are read, evaluated and drawn by the same code.
 """
 
 from itertools import pairwise
@@ -23,7 +23,7 @@ class _Terms(BaseModel):
 
     @model_validator(mode="after")
     def _lists_match(self) -> Self:
-        """Refuse knots that do not rise, or values that do not match them."""
+        """Refuse knots that do not rise, and values that do not match them."""
         for at, values in self.PAIRS.items():
             knots = getattr(self, at)
             if any(a >= b for a, b in pairwise(knots)):
@@ -41,11 +41,9 @@ class DecodeTerms(_Terms):
     """Time a(b) + s(b)·L of a decode iteration.
 
     a is ``constant_s + per_request_s·b + per_request_beyond_s·max(b −
-    beyond_batch, 0) + saturation_s·(1 − exp(−saturation_rate·b))`` and what
-    ``batch_s`` says at the knots ``batch``, straight between; s is
-    ``per_context_s + per_mean_context_s/b`` and ``batch_context_s``. Where
-    ``graph_batch`` is given, a is taken at the next larger of these sizes, as
-    the engine pads a batch to a captured CUDA graph.
+    beyond_batch, 0) + saturation_s·(1 − exp(−saturation_rate·b))`` plus ``batch_s``
+    interpolated between the knots ``batch``; s is ``per_context_s +
+    per_mean_context_s/b`` plus ``batch_context_s`` interpolated likewise.
     """
 
     constant_s: Coefficient = 0.0
@@ -56,19 +54,17 @@ class DecodeTerms(_Terms):
     saturation_s: Coefficient = 0.0
     per_context_s: Coefficient = 0.0
     per_mean_context_s: Coefficient = 0.0
-    graph_batch: list[Count] = []
     batch: list[Count] = []
     batch_s: list[Coefficient] = []
     batch_context_s: list[Coefficient] = []
 
     PAIRS: ClassVar[dict[str, tuple[str, ...]]] = {
         "batch": ("batch_s", "batch_context_s"),
-        "graph_batch": (),
     }
 
     def base_s(self, batch: np.ndarray) -> np.ndarray:
         """Return a(b). [s]"""
-        b = padded(batch, self.graph_batch)
+        b = np.asarray(batch, np.float64)
         time_s = self.constant_s + self.per_request_s * b
         time_s = time_s + self.per_request_beyond_s * np.maximum(
             b - self.beyond_batch, 0
@@ -89,12 +85,12 @@ class DecodeTerms(_Terms):
 class FusedTerms(_Terms):
     """Time F(T + b) + D(b) + S(b)·L + q·Q of an iteration with prefill in it.
 
-    F is ``constant_s + per_token_s·n``, a further slope from each of
-    ``beyond_tokens`` and ``tokens_s`` at the knots ``tokens``; D is
-    ``per_request_s·b`` and ``batch_s`` at the knots ``batch``; S is
-    ``per_context_s`` and ``batch_context_s``; q is ``attention_s``. What prompt
-    tokens alone cost, ``per_prompt_token_s·T``, is in F for all n tokens and taken
-    off again in D for the b that are not of a prompt.
+    F is ``constant_s + per_token_s·n``, an additional slope ``per_token_beyond_s`` from
+    each of ``beyond_tokens``, and ``tokens_s`` between the knots ``tokens``; D is
+    ``per_request_s·b`` and ``batch_s`` between the knots ``batch``; S is
+    ``per_context_s`` and ``batch_context_s``; q is ``attention_s``.
+    ``per_prompt_token_s`` is charged for all n tokens in F and subtracted for the b
+    decode tokens in D, which leaves ``per_prompt_token_s·T``.
     """
 
     constant_s: Coefficient = 0.0
@@ -146,9 +142,10 @@ class FusedTerms(_Terms):
 
 
 def piecewise(x: np.ndarray, at: list[int], values: list[float]) -> np.ndarray:
-    """Return straight lines through knots; past the last, the slope of the last half.
+    """Return linear interpolation between knots, constant before the first.
 
-    Before the first knot the value is that of the first.
+    Past the last knot it continues with the mean slope of the last octave, since the
+    slope between the last two knots alone may be noise; a falling slope counts as 0.
 
     Examples
     --------
@@ -166,22 +163,6 @@ def piecewise(x: np.ndarray, at: list[int], values: list[float]) -> np.ndarray:
     return inside + max(slope, 0.0) * np.maximum(x - knots[-1], 0)
 
 
-def padded(batch: np.ndarray, graph_batch: list[int]) -> np.ndarray:
-    """Return the captured graph size a batch runs in; itself beyond the largest.
-
-    Examples
-    --------
-    >>> padded(np.array([1, 3, 5]), [1, 2, 4]).tolist()
-    [1.0, 4.0, 5.0]
-    """
-    b = np.asarray(batch, np.float64)
-    if not graph_batch:
-        return b
-    sizes = np.asarray(graph_batch, np.float64)
-    place = np.minimum(np.searchsorted(sizes, b), len(sizes) - 1)
-    return np.where(b > sizes[-1], b, sizes[place])
-
-
 def tables(
     decode: DecodeTerms,
     fused: FusedTerms,
@@ -192,16 +173,14 @@ def tables(
     decode_scale: float = 1.0,
     fused_scale: float = 1.0,
 ) -> LatencyTables:
-    """Return the contract's tables of a pair of terms.
+    """Return the tables of decode and fused terms.
 
     Parameters
     ----------
     decode, fused
         Coefficients of iterations without and with prefill.
-    max_batch
-        Largest batch the tables reach. [requests]
-    max_tokens
-        Largest number of tokens in an iteration the tables reach. [tokens]
+    max_batch, max_tokens
+        Largest batch and most prompt tokens of an iteration in the tables.
     request_s
         Front end's time per request. [s]
     decode_scale, fused_scale

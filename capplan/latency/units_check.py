@@ -1,45 +1,33 @@
-"""Suspect a column of times that is in another unit than it says."""
+"""Detect a column of times in a wrong unit, by comparison with a roofline."""
 
 import numpy as np
 
 from capplan.errors import ProfileError
 from capplan.fleet.gpu import Gpu
-from capplan.latency.forms import predict
+from capplan.latency.forms import iteration_s
 from capplan.latency.measurements import Points
 from capplan.latency.roofline import roofline_terms
 from capplan.llm.architecture import Architecture
 
 FASTEST, SLOWEST = 1 / 4, 100
-"""Measured over estimated time outside of which the unit must be wrong."""
+"""Range of measured over estimated time outside which the unit must be wrong."""
 
 
 def check_seconds(
     points: Points, llm: Architecture, gpu: Gpu, tp: int, source: str
 ) -> None:
-    """Refuse times that no engine can have on this GPU.
-
-    Parameters
-    ----------
-    points
-        What was measured.
-    llm, gpu, tp
-        What it was measured on.
-    source
-        The file, for the message.
+    """Refuse times that no engine can have with this LLM, GPU type and TP degree.
 
     Raises
     ------
     ProfileError
-        When they are a hundred times what data sheets say, or a quarter of it.
+        When the median is over 100 times or under a quarter of the roofline.
     """
-    decode, fused = roofline_terms(llm, gpu, tp)
-    estimate_s = np.where(
-        points.phase == 1, predict(decode, points), predict(fused, points)
-    )
+    estimate_s = iteration_s(*roofline_terms(llm, gpu, tp), points)
     ratio = float(np.median(points.seconds / estimate_s))
     if FASTEST <= ratio <= SLOWEST:
         return
-    told = (
+    hint = (
         "are these milliseconds?"
         if ratio > SLOWEST
         else "is this another LLM, GPU or unit?"
@@ -48,5 +36,5 @@ def check_seconds(
     raise ProfileError(
         f"{source}: seconds are {ratio:,.3g} times what {llm.name} on {tp} × "
         f"{gpu.name} takes by data sheet (median {median_s:.3g} against "
-        f"{sheet_s:.3g} s); {told}"
+        f"{sheet_s:.3g} s); {hint}"
     )

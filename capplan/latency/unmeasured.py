@@ -1,22 +1,23 @@
-"""Fill in what was not measured of an iteration with prefill, from the decode curve."""
+"""Extend the fused terms to iterations that were not measured, from decode terms."""
 
 import numpy as np
 
 from capplan.latency.terms import DecodeTerms, FusedTerms
 
-BATCH = [1, 2, 4, 8, 16, 32, 64, 96, 128, 192, 256, 384, 512, 768, 1024]
+_BATCH = [1, 2, 4, 8, 16, 32, 64, 96, 128, 192, 256, 384, 512, 768, 1024]
 
 
 def few_tokens_like_decode(fused: FusedTerms, decode: DecodeTerms) -> FusedTerms:
-    """Return fused terms with knots below the fewest tokens measured.
+    """Return fused terms with knots added below the fewest tokens measured.
 
-    They follow the decode curve, scaled to meet it there: both read all weights
-    for few tokens. Terms without knots are returned as they are.
+    They follow the decode curve, scaled to meet the first knot: with few tokens
+    both kinds of iteration mostly read all weights. Terms without knots are returned
+    unchanged.
     """
     if not fused.tokens or fused.tokens[0] <= 1:
         return fused
     first = fused.tokens[0]
-    few = [batch for batch in BATCH if batch < first]
+    few = [batch for batch in _BATCH if batch < first]
     base_s = decode.base_s(np.array([*few, first], np.float64))
     share = np.minimum(np.maximum.accumulate(base_s) / base_s.max(), 1.0)
     low_s = (fused.tokens_s[0] * share[:-1]).tolist()
@@ -27,10 +28,10 @@ def few_tokens_like_decode(fused: FusedTerms, decode: DecodeTerms) -> FusedTerms
 def decode_beside_prefill(
     fused: FusedTerms, decode: DecodeTerms, largest_batch: int
 ) -> FusedTerms:
-    """Return fused terms in which decoding requests cost as they do alone.
+    """Return fused terms in which decoding requests cost as much as without prefill.
 
-    Their context costs what it costs without prefill, and an iteration never takes
-    less than its decoding requests would alone.
+    Their context costs the same, and an iteration never takes less than a decode
+    iteration of its decoding requests.
 
     Parameters
     ----------
@@ -41,13 +42,13 @@ def decode_beside_prefill(
     largest_batch
         Largest batch that was measured. [requests]
     """
-    at = [batch for batch in BATCH if batch < largest_batch] + [largest_batch]
-    batch = np.array(at, np.float64)
+    knots = [batch for batch in _BATCH if batch < largest_batch] + [largest_batch]
+    batch = np.array(knots, np.float64)
     beside_s = np.maximum(decode.base_s(batch) - fused.tokens_time_s(batch), 0)
     context_s = decode.context_s(batch).tolist()
     return fused.model_copy(
         update={
-            "batch": [0, *at],
+            "batch": [0, *knots],
             "batch_s": [0.0, *np.maximum.accumulate(beside_s).tolist()],
             "batch_context_s": [context_s[0], *context_s],
         }

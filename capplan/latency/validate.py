@@ -1,4 +1,4 @@
-"""Compare a profile with points it was not fitted to."""
+"""Errors of a profile on points it was not fitted to."""
 
 from itertools import pairwise
 from typing import NamedTuple
@@ -15,16 +15,16 @@ class Validation(NamedTuple):
     mean_abs_error_by_phase: dict[str, float]
     max_abs_error_by_phase: dict[str, float]
     bias_by_phase: dict[str, float]
-    """Mean signed error: above 0 the profile is too slow."""
+    """Mean signed error; positive when the profile is too slow."""
     points_by_phase: dict[str, int]
     mean_abs_error_by_region: dict[str, float]
-    """Quarters of each phase by work: tokens of a prefill, else the batch."""
+    """Mean error by quartile of prompt tokens (prefill) or of the batch."""
     within_sigma: float | None
-    """Share of points within two sigmas of the profile; 95 % when it tells true."""
+    """Share of points within two sigmas; about 95 % when sigma is right."""
 
 
 def validate(profile: Profile, points: Points) -> Validation:
-    """Return how far a profile is from points."""
+    """Return the relative errors of a profile on points."""
     error = profile.predict(points) / points.seconds - 1
     mean, largest, bias = {}, {}, {}
     count: dict[str, int] = {}
@@ -57,10 +57,9 @@ def _regions(name: str, work: np.ndarray, error: np.ndarray) -> dict[str, float]
     edges = np.unique(np.quantile(work, [0, 0.25, 0.5, 0.75, 1], method="nearest"))
     if len(edges) < 2:
         return {f"{name} of {edges[0]:g} {unit}": float(error.mean())}
-    found = {}
-    for place, (low, high) in enumerate(pairwise(edges)):
-        last = place == len(edges) - 2
+    regions = {}
+    for low, high in pairwise(edges):
+        last = high == edges[-1]
         rows = (work >= low) & ((work <= high) if last else (work < high))
-        if rows.any():
-            found[f"{name} of {low:g} to {high:g} {unit}"] = float(error[rows].mean())
-    return found
+        regions[f"{name} of {low:g} to {high:g} {unit}"] = float(error[rows].mean())
+    return regions

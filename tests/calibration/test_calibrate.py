@@ -32,7 +32,6 @@ def served_with(coefficients_s, n=60, rate=8.0, prompt=None) -> ServedRun:
         output_tokens=trace.output_tokens,
         ttft_s=times.ttft_s,
         e2e_s=times.e2e_s,
-        token_gaps_s=[np.zeros(0)] * n,
         source="simulated",
         failed=0,
     )

@@ -50,7 +50,6 @@ def served(trace, noise=0.0, seed=0) -> ServedRun:
         output_tokens=trace.output_tokens,
         ttft_s=ttft_s,
         e2e_s=ttft_s + later_s,
-        token_gaps_s=[np.zeros(0)] * len(trace),
         source="run.json",
         failed=0,
     )

@@ -14,11 +14,11 @@ from capplan.latency.aiconfigurator import Source, parse_source, read_kernels
 class Handle:
     """Kernels of 1 ms for matrices, 2 for a chunk's attention, batch for decode's."""
 
-    asked: ClassVar[dict] = {}
+    compiled: ClassVar[dict] = {}
 
     @classmethod
     def compile(cls, model, system, backend, **options):
-        cls.asked = {"model": model, "system": system, "backend": backend, **options}
+        cls.compiled = {"model": model, "system": system, "backend": backend, **options}
         if model == "unknown":
             raise RuntimeError("no such\nmodel")
         return cls()
@@ -44,8 +44,8 @@ def package(monkeypatch):
 def test_points_are_asked_for_as_the_package_counts(package):
     points = read_kernels(Source("h100_sxm", "some/model", None), 2)
 
-    assert Handle.asked["backend"] == "vllm"
-    assert Handle.asked["tp_size"] == 2
+    assert Handle.compiled["backend"] == "vllm"
+    assert Handle.compiled["tp_size"] == 2
     decode = points.of("decode")
     row = (decode.batch == 8) & (decode.context == 1024)
     assert decode.seconds[row][0] == pytest.approx((5 + 1023 * 8 / 1e5) / 1e3)
@@ -81,7 +81,7 @@ def test_what_the_package_does_not_know_is_one_line(package):
 def test_another_version_is_refused(package, monkeypatch):
     monkeypatch.setattr(metadata, "version", lambda name: "0.13.1")
 
-    with pytest.raises(InputError, match=r"is 0\.13\.1; 0\.12 is the one"):
+    with pytest.raises(InputError, match=r"is 0\.13\.1; expected 0\.12"):
         read_kernels(Source("h100_sxm", "some/model", None), 1)
 
 

@@ -51,14 +51,14 @@ FUSED = FusedTerms(
 
 
 def test_known_coefficients_are_recovered_without_bias():
-    found = []
+    estimates = []
     for seed in range(30):
         fitted = fit(
             measured(DECODE, FUSED, 0.02, seed),
             decode_form="aladdin",
             fused_form="quadratic",
         )
-        found.append(
+        estimates.append(
             [
                 fitted.decode.constant_s,
                 fitted.decode.per_request_s,
@@ -71,9 +71,11 @@ def test_known_coefficients_are_recovered_without_bias():
             ]
         )
     true = np.array([8e-3, 4e-5, 5e-8, 9e-3, 2e-5, 6e-10, 1e-5, 5e-8])
-    found = np.array(found)
+    estimates = np.array(estimates)
 
-    z = (found.mean(axis=0) - true) / (found.std(axis=0, ddof=1) / np.sqrt(len(found)))
+    z = (estimates.mean(axis=0) - true) / (
+        estimates.std(axis=0, ddof=1) / np.sqrt(len(estimates))
+    )
 
     # Eight z-values: one beyond 3.5 happens by chance in one of 250 draws.
     assert np.abs(z).max() < 3.5
@@ -110,12 +112,6 @@ TRUE_DECODE = {
         saturation_rate=0.15,
         saturation_s=2e-2,
         per_context_s=5e-8,
-    ),
-    "staircase": DecodeTerms(
-        constant_s=2e-3,
-        per_request_s=2e-4,
-        per_context_s=1e-8,
-        graph_batch=[1, 2, 4, *range(8, 256, 8), *range(256, 513, 16)],
     ),
     "steps": DecodeTerms(
         batch=[1, 16, 17, 64, 65, 128, 129, 256],
@@ -230,7 +226,6 @@ def test_decode_beside_prefill_costs_as_alone_where_it_was_not_measured():
     batch = np.array([64.0, 256.0])
     alone_s = fitted.decode.base_s(batch)
     fused_s = fitted.fused.tokens_time_s(batch) + fitted.fused.decode_share_s(batch)
-    assert not fitted.mixed_measured
     assert (fused_s >= alone_s * 0.999).all()
     assert fitted.fused.context_s(batch) == pytest.approx(
         fitted.decode.context_s(batch)

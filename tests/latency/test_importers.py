@@ -1,5 +1,6 @@
 """Every importer reads a sample in the tool's own format, and refuses what is wrong."""
 
+import gzip
 import json
 from pathlib import Path
 
@@ -46,7 +47,6 @@ def test_vllm_bench_serve_gives_requests_in_order_of_arrival():
     assert run.output_tokens.tolist() == [3, 4, 2]
     assert run.e2e_s.tolist() == pytest.approx([0.12, 0.083, 0.071])
     assert run.tpot_s.tolist() == pytest.approx([0.02, 0.011, 0.011])
-    assert run.token_gaps_s[0].tolist() == [0.010, 0.030]
     assert run.failed == 1
 
 
@@ -116,7 +116,7 @@ def test_guidellm_gives_the_last_benchmark_or_the_one_named():
     assert run.prompt_tokens.tolist() == [128, 256]
     assert run.tpot_s.tolist() == pytest.approx([0.02, 0.02])
     assert run.failed == 2
-    with pytest.raises(InputError, match="holds no answered request"):
+    with pytest.raises(InputError, match="holds no completed request"):
         read_measurements(DATA / "guidellm.json", ImportOptions(where={"index": "1"}))
     with pytest.raises(InputError, match="benchmark 3 is not there; expected 1 to 2"):
         read_measurements(DATA / "guidellm.json", ImportOptions(where={"index": "3"}))
@@ -135,7 +135,6 @@ def test_aiperf_gives_profiled_requests_without_warm_up_and_errors():
     assert isinstance(run, ServedRun)
     assert run.prompt_tokens.tolist() == [550]
     assert run.e2e_s.tolist() == pytest.approx([0.1])
-    assert run.token_gaps_s[0].tolist() == pytest.approx([0.01] * 4)
     assert run.failed == 1
 
 
@@ -193,16 +192,68 @@ def test_a_table_says_what_it_was_measured_on():
     }
 
 
+SERVE = '{"endpoint_type": "vllm", "input_lens": [9], "output_lens": [2], '
+SERVE += '"ttfts": [0.1], "itls": [[0.1]], "start_times": [0.0]}'
+GUIDE = '{"benchmarks": [{"requests": {"successful": [{"prompt_tokens": 9, '
+GUIDE += '"output_tokens": 2, "time_to_first_token_ms": 5, "request_start_time": 0, '
+GUIDE += '"request_latency": 0.1}]}}]}'
+AIPERF = '{"metadata": {"request_start_ns": 0}, "metrics": {'
+AIPERF += '"input_sequence_length": {"value": 9, "unit": "tokens"}, '
+AIPERF += '"output_sequence_length": {"value": 2, "unit": "tokens"}, '
+AIPERF += '"time_to_first_token": {"value": 5, "unit": "ms"}, '
+AIPERF += '"request_latency": {"value": 9, "unit": "ms"}}}'
+LOG = "vLLM KV cache size: 1,000 tokens\n"
+RUNS = "prompt_size,batch_size,token_size,prompt_time,token_time\n"
+
+
+@pytest.mark.parametrize("text", [SERVE, GUIDE, AIPERF])
+def test_the_smallest_file_of_a_format_is_read(tmp_path, text):
+    file = tmp_path / "smallest"
+    file.write_text(text)
+
+    run = read_measurements(file)
+
+    assert (run.prompt_tokens.tolist(), run.output_tokens.tolist()) == ([9], [2])
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("", "no known format"),
         ("hello\n", "no known format"),
         ('{"avg_latency": 1, ', "is not JSON"),
+        ('{"avg_latency": 1}', "latencies is missing"),
         ('{"endpoint_type": "vllm", "itls": []}', "input_lens, output_lens"),
+        (SERVE.replace("[9]", "[9, 9]"), "differ in length: input_lens 2, output_"),
+        (SERVE.replace("[9]", '["9x"]'), "is not as vllm-serve writes it"),
+        (SERVE.replace("[9]", "[Infinity]"), "has inf prompt tokens"),
+        (SERVE.replace("[0.1]]", "[-0.2]]"), "latency -0.1 s; expected"),
+        (SERVE.replace("[0.1]]", "[NaN]]"), "latency nan s; expected"),
+        (SERVE.replace('"ttfts": [0.1]', '"ttfts": [0]'), "holds no completed request"),
+        (SERVE.replace("[[0.1]]", "0.1"), "is not as vllm-serve writes it"),
         ('{"benchmarks": 3}', "is not as guidellm writes it"),
-        ('{"request_start_ns": 1}', "metadata, metrics is missing"),
+        ('{"benchmarks": []}', "benchmark 0 is not there"),
+        ('{"benchmarks": [3]}', "holds a int; expected an object"),
+        (GUIDE.replace("successful", "failed"), "successful is missing"),
+        (GUIDE.replace("request_start_time", "x"), "a request has no request_start"),
+        (GUIDE.replace('token_ms": 5', 'token_ms": 500'), "0 < TTFT <= latency"),
+        (GUIDE.replace('tokens": 9', 'tokens": null'), "has 0 prompt tokens"),
+        ('{"benchmarks": ' + "[" * 100_000, "nested too deeply"),
+        ('{"request_start_ns": 1}', "1: metadata, metrics is missing"),
+        ('[{"request_start_ns": 1}]', "no known format"),
+        ('{"input_config": 1, "time_to_first_token": 2}', "is AIPerf's summary"),
+        (AIPERF.replace('"ms"', '"h"'), "1: metric time_to_first_token is missing"),
+        (AIPERF.replace("input_seq", "x"), "1: metric input_sequence_length"),
+        (AIPERF + "\n{}", "2: metadata, metrics is missing"),
+        (AIPERF + "\n{", "2: is not JSON"),
+        (LOG, "start vLLM with --enable-logging-iteration-details"),
         ("prompt_size,token_time\n1,2\n", "column batch_size"),
+        (RUNS, "no row"),
+        (RUNS + "512,1,128,90\n", "2: token_time is empty"),
+        (RUNS + "512,one,128,90,45\n", "2: batch_size is 'one'; expected a number"),
+        (RUNS + "512,1,128,0,45\n", "2: sizes and times must be > 0"),
+        (RUNS + "512,1,128,nan,45\n", "2: prompt_time is 'nan'"),
+        (RUNS + f'512,1,128,90,"{"4" * 140_000}"\n', "cannot be read as CSV"),
     ],
 )
 def test_a_broken_file_is_one_clear_line(tmp_path, text, message):
@@ -212,7 +263,119 @@ def test_a_broken_file_is_one_clear_line(tmp_path, text, message):
     with pytest.raises(InputError, match=message) as caught:
         read_measurements(file)
 
+    assert str(caught.value).startswith(f"{file}:")
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("importer", IMPORTERS)
+@pytest.mark.parametrize("text", ["", "[]", "{}", "null", "a,b\n1,2\n", "{}\n{}\n"])
+def test_a_named_importer_refuses_another_format_in_one_line(tmp_path, importer, text):
+    file = tmp_path / "other"
+    file.write_text(text)
+
+    with pytest.raises(InputError) as caught:
+        read_measurements(file, importer=importer)
+
+    assert str(caught.value).startswith(str(file))
+    assert "\n" not in str(caught.value)
+
+
+def test_an_unknown_importer_names_those_there_are():
+    with pytest.raises(InputError, match="'excel' is unknown; expected vllm-serve, "):
+        read_measurements(DATA / "points.csv", importer="excel")
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe\x00", b"\x1f\x8b broken"])
+@pytest.mark.parametrize("name", ["file.csv", "file.csv.gz"])
+def test_bytes_that_are_no_text_are_one_clear_line(tmp_path, content, name):
+    file = tmp_path / name
+    file.write_bytes(content)
+
+    with pytest.raises(InputError, match="cannot be read: "):
+        read_measurements(file)
+
+
+def test_gzip_of_any_format_is_read_alike(tmp_path):
+    for name in ("vllm_bench_serve.json", "llmservingsim.jsonl", "splitwise.csv"):
+        zipped = tmp_path / f"{name}.gz"
+        zipped.write_bytes(gzip.compress((DATA / name).read_bytes()))
+        where = {"hardware": "some-gpu"} if "splitwise" in name else {}
+        options = ImportOptions(where=where)
+
+        plain, read = (read_measurements(f, options) for f in (DATA / name, zipped))
+
+        for column, other in zip(plain[:4], read[:4], strict=True):
+            assert column.tolist() == other.tolist()
+
+
+def test_a_prefill_faster_than_half_of_a_smaller_one_is_left_out(tmp_path):
+    file = tmp_path / "perf.csv"
+    rows = "512,1,128,100,45\n512,2,128,49,46\n512,4,128,51,47\n"
+    file.write_text(RUNS + rows)
+
+    # 49 ms for 1,024 tokens is less than half of 100 ms for 512; 51 ms is not.
+    with pytest.warns(CapplanWarning, match=r"2 prompts, 1024 tokens is less than"):
+        points = read_measurements(file)
+
+    assert points.of("prefill").new_tokens.tolist() == [512, 2048]
+    assert len(points.of("decode").seconds) == 3
+
+
+ITERATION = (
+    "Iteration(7): {} context requests, {} context tokens, {} generation requests, "
+    "{} generation tokens, iteration elapsed time: {} ms{}, GPU KV cache usage: {}%\n"
+)
+
+
+@pytest.mark.parametrize(
+    "left_out",
+    [
+        (0, 0, 0, 0, 9.0, "", 1.0),  # empty
+        (0, 0, 8, 16, 9.0, "", 1.0),  # speculative: two tokens per request
+        (0, 0, 8, 8, 9.0, " (dummy)", 1.0),
+        (0, 0, 8, 8, 0.0, "", 1.0),
+    ],
+)
+def test_iterations_that_say_nothing_of_time_are_left_out(tmp_path, left_out):
+    file = tmp_path / "engine.log"
+    usual = (0, 0, 8, 8, 9.0, "", 80.0)
+    file.write_text(LOG + ITERATION.format(*left_out) + ITERATION.format(*usual))
+
+    with pytest.warns(CapplanWarning, match="1 of 2 iterations"):
+        points = read_measurements(file)
+
+    assert points.context.tolist() == [100]  # 80 % of 1,000 tokens over 8
+    assert points.seconds.tolist() == pytest.approx([9e-3])
+
+
+def test_a_log_without_a_usable_iteration_is_refused(tmp_path):
+    file = tmp_path / "engine.log"
+    file.write_text(LOG + ITERATION.format(0, 0, 8, 8, 9.0, " (dummy)", 1.0))
+
+    with (
+        pytest.warns(CapplanWarning, match="1 of 1"),
+        pytest.raises(InputError, match="no iteration is left to fit"),
+    ):
+        read_measurements(file)
+
+
+@pytest.mark.parametrize("latencies", ["[]", "[0.0]", "[-1.0]", "[NaN]", '["slow"]'])
+def test_batch_latencies_must_be_times(tmp_path, latencies):
+    file = tmp_path / "latency.json"
+    file.write_text(f'{{"avg_latency": 1, "latencies": {latencies}}}')
+
+    with pytest.raises(InputError):
+        read_measurements(file, ImportOptions(None, 1, 8, 8))
+
+
+def test_identity_is_read_from_the_chosen_row_under_any_name_of_its_column(tmp_path):
+    file = tmp_path / "table.csv"
+    file.write_text("hardware,model,tensor_parallel\nh100_sxm,A,1\nl4,B,2\n")
+
+    assert identity_in(file, {}) == {"gpu": "H100-SXM", "llm": "A", "tp": "1"}
+    assert identity_in(file, {"model": "B"}) == {"gpu": "l4", "llm": "B", "tp": "2"}
+    assert identity_in(file, {"model": "C"}) == {}
+    assert identity_in(DATA / "guidellm.json", {}) == {}
 
 
 def test_times_that_no_request_can_have_are_refused(tmp_path):

@@ -5,11 +5,7 @@ import gzip
 import pytest
 
 from capplan.errors import CapplanWarning, InputError
-from capplan.latency.measurements import (
-    points_from_rows,
-    read_points,
-    write_points,
-)
+from capplan.latency.measurements import points_from_rows, read_points
 
 HEADING = "phase,batch,new_tokens,context,seconds\n"
 
@@ -31,15 +27,31 @@ def test_each_phase_counts_tokens_as_its_columns_mean():
     assert points.kv_tokens.tolist() == [800, 200, 300]
 
 
-def test_points_are_read_back_as_written(tmp_path):
-    points = points_from_rows(
-        [("prefill", 1, 128, 0, 0.0123456789), ("mixed", 8, 520, 1024, 0.02)]
+def test_a_table_is_read_as_columns_with_a_prefix_of_zero_where_it_has_none(tmp_path):
+    file = tmp_path / "p.csv"
+    file.write_text(HEADING + "prefill,1,128,0,0.0123456789\nmixed,8,520,1024,0.02\n")
+
+    points = read_points(file)
+
+    assert points.phase.tolist() == [0, 2]
+    assert points.new_tokens.tolist() == [128, 520]
+    assert points.prefix.tolist() == [0, 0]
+    assert points.seconds.tolist() == [0.0123456789, 0.02]
+
+
+def test_the_prefix_of_a_chunk_adds_attention_work_and_kv(tmp_path):
+    file = tmp_path / "p.csv"
+    file.write_text(
+        "phase,batch,new_tokens,context,prefix,seconds\nmixed,4,104,50,1000,0.02\n"
+        "mixed,4,104,50,,0.02\n"
     )
 
-    write_points(tmp_path / "p.csv", points)
+    points = read_points(file)
 
-    back = read_points(tmp_path / "p.csv")
-    assert [c.tolist() for c in back] == [c.tolist() for c in points]
+    assert points.prefix.tolist() == [1000, 0]
+    # chunk of 100: 100·(1000 + 50) after a prefix, 100·50 without
+    assert points.attention.tolist() == [105_000, 5_000]
+    assert points.kv_tokens.tolist() == [1300, 300]
 
 
 def test_one_configuration_of_many_is_chosen(tmp_path):
@@ -89,5 +101,5 @@ def test_what_is_wrong_is_named_with_its_line(tmp_path, text, message):
 
 
 def test_a_file_that_is_not_there_is_one_clear_line(tmp_path):
-    with pytest.raises(InputError, match="cannot be read as CSV"):
+    with pytest.raises(InputError, match=r"none\.csv: cannot be read: "):
         read_points(tmp_path / "none.csv")

@@ -1,21 +1,20 @@
-"""Estimates where nothing was measured: hand-worked, ordered, within their band."""
+"""Rooflines from data sheets: hand-worked times, and near what was measured."""
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from capplan.errors import InputError, ProfileError
+from capplan.errors import ProfileError
 from capplan.fleet.catalog import gpu
 from capplan.latency.catalog import find_profile
-from capplan.latency.estimate import estimated_profile
 from capplan.latency.measurements import points_from_rows
 from capplan.latency.roofline import (
+    PCIE_BYTES_PER_S,
     Efficiency,
-    attention_s,
-    context_s,
-    linear_s,
     roofline_profile,
+    roofline_terms,
 )
-from capplan.latency.transfer import across_gpu, across_tp
 from capplan.latency.units_check import check_seconds
 from capplan.llm.catalog import llm
 
@@ -30,41 +29,85 @@ POINTS = points_from_rows(
 )
 
 
+def terms(name="Llama-3.1-8B", tp=1, on=H100, **options):
+    return roofline_terms(llm(name), on, tp, efficiency=IDEAL, **options)
+
+
 def test_one_token_reads_all_weights_at_full_bandwidth():
     read_s = LLAMA.weight_bytes_per_gpu(1) / H100.bandwidth_bytes_per_s
 
-    found = linear_s(LLAMA, H100, 1, np.array([1.0]), efficiency=IDEAL)
+    decode, _ = terms()
 
-    assert found[0] == pytest.approx(read_s)
+    assert decode.batch_s[0] == pytest.approx(read_s)
     assert 4.5e-3 < read_s < 5.0e-3  # 16 GB at 3.35 TB/s
 
 
 def test_many_tokens_are_bound_by_arithmetic():
-    tokens = 8192.0
+    _, fused = terms()
 
-    found = linear_s(LLAMA, H100, 1, np.array([tokens]), efficiency=IDEAL)
-
-    flops = 2 * LLAMA.active_parameter_count * tokens
-    assert found[0] == pytest.approx(flops / H100.bf16_flops)
+    flops = 2 * LLAMA.active_parameter_count * 8192
+    time_s = fused.tokens_time_s(np.array([8192.0]))[0]
+    assert time_s == pytest.approx(flops / H100.bf16_flops)
 
 
 def test_context_costs_its_bytes_and_attention_its_flops():
-    read_s = 131_072 / 3.35e12
-    assert context_s(LLAMA, H100, 1, efficiency=IDEAL) == pytest.approx(read_s)
+    decode, fused = terms()
+
+    # 2 (K and V) × 32 layers × 8 KV heads × 128 elements × 2 bytes
+    assert decode.per_context_s == pytest.approx(131_072 / 3.35e12)
     # A key and a value product, 2 FLOP each, per layer, head and element.
     flops = 4 * 32 * 32 * 128
-    assert attention_s(LLAMA, H100, 1, efficiency=IDEAL) == pytest.approx(
-        flops / H100.bf16_flops
-    )
+    assert fused.attention_s == pytest.approx(flops / H100.bf16_flops)
 
 
 def test_a_mixture_of_experts_reads_more_weights_as_the_batch_grows():
-    mixtral = llm("Mixtral-8x7B")
+    decode, _ = terms("Mixtral-8x7B", tp=2)
 
-    one, many = linear_s(mixtral, H100, 2, np.array([1.0, 64.0]), efficiency=IDEAL)
+    one, many = decode.base_s(np.array([1.0, 64.0]))
 
     # Two of eight experts for one token, nearly all for 64.
     assert 0.25 < one / many < 0.35
+
+
+def test_fp8_weights_are_read_in_half_the_time():
+    half, whole = (terms(weight_dtype=dtype)[0].batch_s[0] for dtype in ("fp8", "bf16"))
+
+    # Embeddings stay in 16 bits.
+    assert 0.5 <= half / whole < 0.6
+
+
+def test_all_reduces_move_two_of_two_n_minus_one_nths_of_the_bytes_per_layer():
+    tokens = np.array([1024.0])
+
+    with_link, without = (
+        roofline_terms(LLAMA, H100, 4, efficiency=efficiency)[1].tokens_time_s(tokens)
+        for efficiency in (IDEAL, IDEAL._replace(link=np.inf))
+    )
+
+    # 2 all-reduces × 32 layers × 2·(3/4) of 1024 × 4096 elements of 2 bytes
+    moved_bytes = 2 * 32 * 2 * 3 / 4 * 1024 * 4096 * 2
+    expected_s = moved_bytes / H100.nvlink_bytes_per_s_per_direction
+    assert with_link - without == pytest.approx(expected_s)
+
+
+def test_a_gpu_without_nvlink_all_reduces_over_pcie():
+    l4 = gpu("L4")
+    assert l4.nvlink_bytes_per_s_per_direction == 0
+
+    decode, _ = terms(tp=2, on=l4)
+
+    read_s = LLAMA.weight_bytes_per_gpu(2) / l4.bandwidth_bytes_per_s
+    # 2 all-reduces × 32 layers × 2·(1/2) of 4096 elements of 2 bytes
+    moved_bytes = 2 * 32 * 4096 * 2
+    expected_s = read_s + moved_bytes / PCIE_BYTES_PER_S
+    assert decode.batch_s[0] == pytest.approx(expected_s, rel=1e-9)
+
+
+def test_a_gpu_without_a_16_bit_rate_is_refused():
+    unknown = replace(H100, bf16_flops=None, fp16_flops=None)
+
+    with pytest.raises(ProfileError, match="no rate for 16-bit arithmetic is known"):
+        roofline_terms(LLAMA, unknown, 1)
 
 
 @pytest.mark.parametrize("name", ["Llama-3.1-8B", "Qwen3-8B", "Llama-2-7B"])
@@ -82,86 +125,10 @@ def test_the_estimate_is_near_what_was_measured(name, on):
     estimate.tables(1024, 16_384).check(1024, 16_384)
 
 
-def test_a_tp_degree_left_out_is_predicted_from_the_others():
-    known = [find_profile("Llama-3.1-8B", "H100-SXM", tp) for tp in (1, 2, 8)]
-    left_out = find_profile("Llama-3.1-8B", "H100-SXM", 4)
-    assert left_out is not None
-
-    predicted = across_tp([one for one in known if one], 4)
-
-    ratio = predicted.predict(POINTS) / left_out.predict(POINTS)
-    assert np.abs(ratio - 1).mean() < 0.05
-    assert predicted.how == "estimate"
-    assert predicted.sigma("decode") > left_out.sigma("decode")
-
-
-def test_a_line_in_one_over_tp_is_followed_exactly():
-    base = find_profile("Llama-3.1-8B", "H100-SXM", 1)
-    assert base is not None
-
-    def at(tp: int, time_s: float):
-        decode = base.decode.model_copy(
-            update={"batch": [1, 2], "batch_s": [time_s] * 2, "batch_context_s": []}
-        )
-        return base.model_copy(update={"tp": tp, "decode": decode})
-
-    predicted = across_tp([at(1, 0.010), at(2, 0.006)], 4)  # 2 ms + 8 ms / N
-
-    assert predicted.tables(4, 64).decode_s[1] == pytest.approx(0.004)
-
-
-def test_tp_needs_two_other_degrees_of_one_kind():
-    one = find_profile("Llama-3.1-8B", "H100-SXM", 1)
-    other = find_profile("Llama-3.1-8B", "H200-SXM", 2)
-    assert one is not None
-    assert other is not None
-
-    with pytest.raises(ProfileError, match="profiles of two other degrees"):
-        across_tp([one], 2)
-    with pytest.raises(ProfileError, match="one LLM on one GPU type"):
-        across_tp([one, other], 4)
-
-
-def test_a_neighbouring_gpu_is_predicted_by_the_ratio_of_data_sheets():
-    measured = find_profile("Llama-3.1-8B", "H100-SXM", 1)
-    truth = find_profile("Llama-3.1-8B", "H200-SXM", 1)
-    assert measured is not None
-    assert truth is not None
-
-    predicted = across_gpu(measured, LLAMA, H100, gpu("H200-SXM"))
-
-    ratio = predicted.predict(POINTS) / truth.predict(POINTS)
-    assert np.abs(ratio - 1).mean() < 2 * 0.18
-    assert predicted.gpu == "H200-SXM"
-    with pytest.raises(ProfileError, match="was not measured on H200-SXM"):
-        across_gpu(measured, LLAMA, gpu("H200-SXM"), H100)
-
-
 @pytest.mark.parametrize(
-    ("name", "on", "tp", "source"),
-    [
-        ("Llama-2-7B", "H100-SXM", 16, "k/N + c + d N through TP 8"),
-        ("Llama-3.1-8B", "L40S", 2, "scaled by data sheets"),
-        ("Mistral-7B-v0.3", "H100-SXM", 1, "data sheet of H100-SXM"),
-    ],
+    ("factor", "hint"), [(1000, "are these milliseconds"), (1e-3, "or unit")]
 )
-def test_the_nearest_measurement_there_is_is_used(name, on, tp, source):
-    estimate = estimated_profile(llm(name), gpu(on), tp)
-
-    assert source in estimate.source
-    assert (estimate.llm, estimate.gpu, estimate.tp) == (name, on, tp)
-    assert estimate.how == "estimate"
-
-
-def test_a_tp_degree_that_does_not_divide_the_heads_is_refused():
-    with pytest.raises(InputError, match="TP 3 does not"):
-        estimated_profile(LLAMA, H100, 3)
-
-
-@pytest.mark.parametrize(
-    ("factor", "told"), [(1000, "are these milliseconds"), (1e-3, "or unit")]
-)
-def test_times_in_another_unit_are_suspected(factor, told):
+def test_times_in_another_unit_are_suspected(factor, hint):
     measured = find_profile("Llama-3.1-8B", "H100-SXM", 1)
     assert measured is not None
     points = POINTS._replace(seconds=measured.predict(POINTS))
@@ -169,5 +136,5 @@ def test_times_in_another_unit_are_suspected(factor, told):
     check_seconds(points, LLAMA, H100, 1, "mine.csv")
     wrong = points._replace(seconds=points.seconds * factor)
 
-    with pytest.raises(ProfileError, match=f"mine.csv: .*{told}"):
+    with pytest.raises(ProfileError, match=f"mine.csv: .*{hint}"):
         check_seconds(wrong, LLAMA, H100, 1, "mine.csv")

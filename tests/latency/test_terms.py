@@ -22,14 +22,6 @@ def test_saturation_reaches_its_height_when_all_experts_are_touched():
     assert all_of_them == pytest.approx(1e-2)
 
 
-def test_a_batch_is_padded_to_the_next_captured_graph():
-    terms = DecodeTerms(per_request_s=1e-3, graph_batch=[1, 2, 4, 8])
-
-    assert terms.base_s(np.array([3.0, 4.0, 5.0, 9.0])).tolist() == pytest.approx(
-        [4e-3, 4e-3, 8e-3, 9e-3]
-    )
-
-
 def test_interaction_slope_falls_with_the_batch():
     terms = DecodeTerms(per_context_s=2e-7, per_mean_context_s=8e-7)
 
@@ -72,15 +64,15 @@ def test_tables_say_what_the_terms_say(
         ]
     )
 
-    found = tables(decode, fused, 64, 1024).check(64, 1024)
+    latency = tables(decode, fused, 64, 1024).check(64, 1024)
 
     total = batch * length
-    assert found.decode_s[batch] + found.decode_context_s[batch] * total == (
+    assert latency.decode_s[batch] + latency.decode_context_s[batch] * total == (
         pytest.approx(predict(decode, points)[0])
     )
-    fused_s = found.fused_s[chunk + batch] + found.fused_decode_s[batch]
-    fused_s += found.fused_context_s[batch] * total
-    fused_s += found.attention_s * chunk * chunk / 2
+    fused_s = latency.fused_s[chunk + batch] + latency.fused_decode_s[batch]
+    fused_s += latency.fused_context_s[batch] * total
+    fused_s += latency.attention_s * chunk * chunk / 2
     assert fused_s == pytest.approx(predict(fused, points)[1])
 
 

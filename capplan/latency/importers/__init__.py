@@ -1,17 +1,17 @@
-"""Read what other tools have measured: one file per format, chosen by content.
+"""Read the measurements of other tools: one file per format, chosen by content.
 
-Each file has ``recognises(head)``, true when the first characters of a file are its
+Each file has ``recognises(head)``, true when the first characters of a file are in its
 format, and ``read(path, options)``, which returns measured iterations
-(:class:`~capplan.latency.measurements.Points`) or, where a tool saw a server only
-from outside, a :class:`~capplan.latency.served_run.ServedRun`.
+(:class:`~capplan.latency.measurements.Points`) or, for tools that see only requests,
+a :class:`~capplan.latency.served_run.ServedRun`.
 """
 
-import gzip
 from importlib import import_module
 from pathlib import Path
 
 from capplan.errors import InputError
 from capplan.latency.importers.options import ImportOptions
+from capplan.latency.measurement_file import read_text
 from capplan.latency.measurements import Points
 from capplan.latency.served_run import ServedRun
 
@@ -38,16 +38,16 @@ def read_measurements(
     Parameters
     ----------
     path
-        The file; gzip is accepted.
+        File, plain or gzip.
     options
-        What the file does not say of itself.
+        Facts that the file does not hold.
     importer
         Name in :data:`IMPORTERS`; chosen by content when None.
 
     Raises
     ------
     InputError
-        When the file cannot be read, is of no known format, or is malformed.
+        When the importer is unknown or the file is not in its format.
     """
     name = importer or recognise(path)
     if name not in IMPORTERS:
@@ -61,12 +61,12 @@ def read_measurements(
 
 
 def recognise(path: Path) -> str:
-    """Return the name of the format a file is in.
+    """Return the name of the format of a file.
 
     Raises
     ------
     InputError
-        When it cannot be read or is of no known format.
+        When it is in no known format.
     """
     head = read_text(path, _HEAD_CHARACTERS)
     for name, file in IMPORTERS.items():
@@ -76,24 +76,6 @@ def recognise(path: Path) -> str:
         f"{path}: starts with {head[:40]!r}, which is no known format; expected "
         f"{_known()}, named with --importer if it is one of them"
     )
-
-
-def read_text(path: Path, characters: int = -1) -> str:
-    """Return the text of a file, or its first characters.
-
-    Raises
-    ------
-    InputError
-        When it cannot be read.
-    """
-    try:
-        if path.suffix == ".gz":
-            with gzip.open(path, "rt", encoding="utf-8") as file:
-                return file.read(characters)
-        with path.open(encoding="utf-8") as file:
-            return file.read(characters)
-    except (OSError, UnicodeDecodeError, EOFError) as error:
-        raise InputError(f"{path}: cannot be read: {error}") from error
 
 
 def _known() -> str:

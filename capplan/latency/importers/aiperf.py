@@ -6,28 +6,28 @@ from typing import Any
 import numpy as np
 
 from capplan.errors import InputError
-from capplan.latency.importers import read_text
-from capplan.latency.importers.json_file import need, parse
 from capplan.latency.importers.options import ImportOptions
+from capplan.latency.measurement_file import json_lines, need, read_text
 from capplan.latency.served_run import Row, ServedRun, served_run
 
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0}
 
 
 def recognises(head: str) -> bool:
-    """Whether a file starts like this format."""
-    start = head.lstrip()
+    """Return whether a file starts like this format."""
     is_summary = '"input_config"' in head and '"time_to_first_token"' in head
-    return start.startswith("{") and ('"request_start_ns"' in head or is_summary)
+    return head.lstrip().startswith("{") and (
+        '"request_start_ns"' in head or is_summary
+    )
 
 
 def read(path: Path, options: ImportOptions) -> ServedRun:
-    """Return the answered requests of the run.
+    """Return the completed requests of the run, without those of the warm-up.
 
     Raises
     ------
     InputError
-        When the file is the summary without single requests, or malformed.
+        When the file is the summary, which has no single requests.
     """
     text = read_text(path)
     if '"request_start_ns"' not in text:
@@ -37,35 +37,30 @@ def read(path: Path, options: ImportOptions) -> ServedRun:
         )
     rows = []
     failed = 0
-    for number, line in enumerate(text.splitlines(), start=1):
-        if not line.strip():
-            continue
-        record = parse(path, line, number)
-        metadata, metrics = need(path, record, "metadata", "metrics")
+    for where, record in json_lines(path, text):
+        metadata, metrics = need(where, record, "metadata", "metrics")
         if metadata.get("benchmark_phase", "profiling") != "profiling":
             continue
         if record.get("error") or metadata.get("was_cancelled"):
             failed += 1
             continue
-        rows.append(_row(path, number, metadata, metrics))
+        rows.append(_row(where, metadata, metrics))
     return served_run(rows, source="AIPerf", failed=failed, path=path)
 
 
-def _row(path: Path, line: int, metadata: dict, metrics: dict[str, Any]) -> Row:
+def _row(where: Path, metadata: dict, metrics: dict[str, Any]) -> Row:
     def value(name: str, scale: dict[str, float] | None = None) -> float:
         try:
             entry = metrics[name]
             return float(entry["value"]) * (scale[entry["unit"]] if scale else 1.0)
         except (KeyError, TypeError, ValueError) as error:
             raise InputError(
-                f"{path}:{line}: metric {name} is missing or not a number"
+                f"{where}: metric {name} is missing or not a number"
             ) from error
 
     output = value("output_sequence_length")
     streamed = "time_to_first_token" in metrics
     ttft_s = value("time_to_first_token", _SECONDS) if streamed else np.nan
     e2e_s = value("request_latency", _SECONDS)
-    gaps = metrics.get("inter_chunk_latency")
-    gaps_s = np.asarray(gaps["value"]) * _SECONDS[gaps["unit"]] if gaps else None
     start_s = metadata["request_start_ns"] * 1e-9
-    return start_s, value("input_sequence_length"), output, ttft_s, e2e_s, gaps_s
+    return start_s, value("input_sequence_length"), output, ttft_s, e2e_s

@@ -1,4 +1,4 @@
-"""GuideLLM's ``benchmarks.json``: the answered requests of each benchmark in it."""
+"""GuideLLM's ``benchmarks.json``: the completed requests of one of its benchmarks."""
 
 from pathlib import Path
 from typing import Any
@@ -6,26 +6,25 @@ from typing import Any
 import numpy as np
 
 from capplan.errors import InputError
-from capplan.latency.importers import read_text
-from capplan.latency.importers.json_file import need, parse
 from capplan.latency.importers.options import ImportOptions
+from capplan.latency.measurement_file import need, parse_json, read_text
 from capplan.latency.served_run import Row, ServedRun, served_run
 
 
 def recognises(head: str) -> bool:
-    """Whether a file starts like this format."""
+    """Return whether a file starts like this format."""
     return head.lstrip().startswith("{") and '"benchmarks"' in head
 
 
 def read(path: Path, options: ImportOptions) -> ServedRun:
-    """Return the requests of one benchmark: the last, or ``where index=N`` (from 1).
+    """Return the completed requests of the last benchmark, or of ``index=N`` (from 1).
 
     Raises
     ------
     InputError
-        When the file is malformed or has no such benchmark.
+        When there is no such benchmark or a request has no start.
     """
-    content = parse(path, read_text(path))
+    content = parse_json(path, read_text(path))
     [benchmarks] = need(path, content, "benchmarks")
     index = str(options.where.get("index", len(benchmarks)))
     if not index.isdigit() or not 1 <= int(index) <= len(benchmarks):
@@ -56,4 +55,4 @@ def _row(path: Path, request: dict[str, Any]) -> Row:
     gap_ms = request.get("inter_token_latency_ms")
     if latency_s is None:
         latency_s = ttft_s + (output - 1) * (gap_ms or 0.0) / 1e3
-    return start_s, prompt or 0, output or 0, ttft_s, latency_s, None
+    return start_s, prompt or 0, output or 0, ttft_s, latency_s

@@ -1,11 +1,11 @@
-"""Who and what a file of measurements, or the place of a profile, says it is of."""
+"""LLM, GPU, TP degree and engine, read from a table or from a profile's path."""
 
 import csv
 import io
 import re
 from pathlib import Path
 
-from capplan.latency.importers import read_text
+from capplan.latency.measurement_file import read_text
 
 GPU_NAMES = {
     "h100_sxm": "H100-SXM",
@@ -14,7 +14,7 @@ GPU_NAMES = {
     "h100-80gb": "H100-SXM",
     "a100-80gb": "A100-80GB-SXM",
 }
-"""What tools call GPUs, and what the catalog does."""
+"""Names of GPUs in other tools, and in the catalog."""
 
 _COLUMNS = {
     "gpu": ("gpu", "system", "hardware"),
@@ -24,18 +24,13 @@ _COLUMNS = {
     "engine_version": ("engine_version", "version"),
 }
 
-_PLACE = re.compile(r"(?P<gpu>[^/\\]+)[/\\](?P<llm>[^/\\]+)[/\\]tp(?P<tp>\d+)\.yaml$")
+_PATH = re.compile(r"(?P<gpu>[^/\\]+)[/\\](?P<llm>[^/\\]+)[/\\]tp(?P<tp>\d+)\.yaml$")
 
 
 def identity_in(path: Path, where: dict[str, str]) -> dict[str, str]:
-    """Return what the columns of a table say of gpu, llm, tp and engine.
+    """Return gpu, llm, tp and engine of the first row that ``where`` selects.
 
-    Parameters
-    ----------
-    path
-        File of measurements; anything but a table with a heading says nothing.
-    where
-        Column to value: the rows that are taken.
+    A file that is not a table, or has no such columns, gives nothing.
     """
     reader = csv.DictReader(io.StringIO(read_text(path)))
     names = list(reader.fieldnames or ())
@@ -49,20 +44,20 @@ def identity_in(path: Path, where: dict[str, str]) -> dict[str, str]:
         return {}
     for row in reader:
         if all(row.get(name) == value for name, value in where.items()):
-            found = {key: (row[column] or "").strip() for key, column in known.items()}
-            if "gpu" in found:
-                found["gpu"] = GPU_NAMES.get(found["gpu"], found["gpu"])
-            return {key: value for key, value in found.items() if value}
+            values = {key: (row[name] or "").strip() for key, name in known.items()}
+            if "gpu" in values:
+                values["gpu"] = GPU_NAMES.get(values["gpu"], values["gpu"])
+            return {key: value for key, value in values.items() if value}
     return {}
 
 
 def identity_of_place(path: Path) -> dict[str, str]:
-    """Return what ``<gpu>/<llm>/tp<k>.yaml`` says; nothing for another place.
+    """Return gpu, llm and tp of ``<gpu>/<llm>/tp<k>.yaml``; nothing of other paths.
 
     Examples
     --------
     >>> identity_of_place(Path("profiles/H100-SXM/Qwen3-8B/tp2.yaml"))
     {'gpu': 'H100-SXM', 'llm': 'Qwen3-8B', 'tp': '2'}
     """
-    match = _PLACE.search(str(path))
+    match = _PATH.search(str(path))
     return match.groupdict() if match else {}

@@ -4,37 +4,27 @@ from pathlib import Path
 from typing import Any
 
 from capplan.errors import InputError
-from capplan.latency.importers import read_text
-from capplan.latency.importers.json_file import need, parse
 from capplan.latency.importers.options import ImportOptions
+from capplan.latency.measurement_file import json_lines, need, read_text
 from capplan.latency.served_run import Row, ServedRun, served_run
 
 _COLUMNS = ("input_toks", "output_toks", "queued_ts", "first_token_ts", "last_token_ts")
 
 
 def recognises(head: str) -> bool:
-    """Whether a file starts like this format."""
+    """Return whether a file starts like this format."""
     start = head.lstrip()
     return start.startswith("{") and '"queued_ts"' in head and '"input_toks"' in head
 
 
 def read(path: Path, options: ImportOptions) -> ServedRun:
-    """Return the answered requests of the run, from when the engine queued them.
+    """Return the completed requests of the run, arriving when the engine queued them.
 
-    What the front end took before is not in these times.
-
-    Raises
-    ------
-    InputError
-        When a line is not JSON, lacks a column or holds what is no number.
+    The front end's time before that is not included.
     """
     rows = []
     failed = 0
-    for number, line in enumerate(read_text(path).splitlines(), start=1):
-        if not line.strip():
-            continue
-        record = parse(path, line, number)
-        where = Path(f"{path}:{number}")
+    for where, record in json_lines(path, read_text(path)):
         values = need(where, record, *_COLUMNS)
         if None in values or not values[1]:
             failed += 1
@@ -48,4 +38,4 @@ def _row(where: Path, values: list[Any]) -> Row:
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise InputError(f"{where}: {name} is {value!r}; expected a number")
     prompt, output, queued_s, first_s, last_s = values
-    return queued_s, prompt, output, first_s - queued_s, last_s - queued_s, None
+    return queued_s, prompt, output, first_s - queued_s, last_s - queued_s

@@ -1,20 +1,20 @@
-"""What a user may have to add to a file that does not say all of itself."""
+"""Facts about measurements that a file may not hold."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
 
 
 class ImportOptions(NamedTuple):
-    """What a file of measurements does not say of itself.
+    """Facts about measurements that a file may not hold.
 
     Parameters
     ----------
     where
-        Column to value: which rows of a table of several configurations to take.
+        Column to value: the rows to read from a table of several configurations.
     batch, input_tokens, output_tokens
-        Shape of a ``vllm bench latency`` run, which its JSON does not hold.
+        Shape of the batch of a ``vllm bench latency`` run.
     kv_tokens
-        KV capacity, for a log that does not tell it. [tokens]
+        KV capacity, for a log without it. [tokens]
     """
 
     where: Mapping[str, str] = {}

@@ -7,17 +7,11 @@ from capplan.latency.measurements import COLUMNS, Points, read_points
 
 
 def recognises(head: str) -> bool:
-    """Whether a file starts like this format."""
+    """Return whether a file starts like this format."""
     heading = head.split("\n", 1)[0]
     return "phase" in heading and any(name in heading for name in COLUMNS[1:])
 
 
 def read(path: Path, options: ImportOptions) -> Points:
-    """Return the points of the file.
-
-    Raises
-    ------
-    InputError
-        As :func:`~capplan.latency.measurements.read_points` does.
-    """
+    """Return the points of the file."""
     return read_points(path, options.where)

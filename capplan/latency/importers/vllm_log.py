@@ -1,9 +1,9 @@
 """vLLM's log with ``--enable-logging-iteration-details``: a line per iteration.
 
-A line tells requests, tokens and the elapsed time; the context of the decoding
-requests follows from the KV usage and the KV capacity, which the log tells once. What a
-prefill alone holds beyond its new tokens is taken as cached before; beside decoding
-requests it cannot be told apart and counts as their context.
+A line has requests, tokens and the elapsed time; the context of the decoding requests
+follows from the KV usage and the KV capacity, which is logged once. KV that a
+prefill-only iteration holds beyond its new tokens is its cached prefix; in a mixed
+iteration it cannot be separated and counts as context of the decoding requests.
 """
 
 import re
@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 
 from capplan.errors import CapplanWarning, InputError
-from capplan.latency.importers import read_text
 from capplan.latency.importers.options import ImportOptions
+from capplan.latency.measurement_file import read_text
 from capplan.latency.measurements import Points, merge_duplicates, points_from_rows
 
 _ITERATION = re.compile(
@@ -27,23 +27,23 @@ _CAPACITY = re.compile(r"KV cache size: ([\d,]+) tokens")
 
 
 def recognises(head: str) -> bool:
-    """Whether a file starts like this format."""
+    """Return whether a file starts like this format."""
     return _ITERATION.search(head) is not None or (
         _CAPACITY.search(head) is not None and "vLLM" in head
     )
 
 
 def read(path: Path, options: ImportOptions) -> Points:
-    """Return the iterations of the log, the first of each kind left out as warm-up.
+    """Return the iterations of the log, those of the same kind averaged.
 
     Raises
     ------
     InputError
-        When there is no iteration, or no KV capacity to turn usage into context.
+        When there is no usable iteration, or no KV capacity.
     """
     text = read_text(path)
-    found = list(_ITERATION.finditer(text))
-    if not found:
+    matches = list(_ITERATION.finditer(text))
+    if not matches:
         raise InputError(
             f"{path}: holds no line of an iteration; start vLLM with "
             "--enable-logging-iteration-details"
@@ -54,27 +54,23 @@ def read(path: Path, options: ImportOptions) -> Points:
     )
     if kv_tokens is None:
         raise InputError(
-            f"{path}: does not tell the KV cache size; give --kv-tokens as vLLM "
+            f"{path}: has no KV cache size; give --kv-tokens as vLLM "
             "printed it at start"
         )
     rows = []
     skipped = 0
-    for match in found:
+    for match in matches:
         _, prompts, new, decoding, decoded, elapsed_ms, dummy, usage = match.groups()
-        row = _row(
-            int(prompts),
-            int(new),
-            int(decoding),
-            float(usage or "nan") / 100 * kv_tokens,
-        )
-        # More tokens than requests: speculative decoding, another law altogether.
+        kv_used = float(usage or "nan") / 100 * kv_tokens
+        row = _row(int(prompts), int(new), int(decoding), kv_used)
+        # More tokens than requests is speculative decoding, which is not modelled.
         if dummy or row is None or decoded != decoding or float(elapsed_ms) <= 0:
             skipped += 1
             continue
         rows.append((*row, float(elapsed_ms) / 1e3))
     if skipped:
         warnings.warn(
-            f"{path}: {skipped} of {len(found)} iterations are empty, dummy, "
+            f"{path}: {skipped} of {len(matches)} iterations are empty, dummy, "
             "speculative or of an unknown context, and were left out",
             CapplanWarning,
             stacklevel=3,
@@ -85,17 +81,17 @@ def read(path: Path, options: ImportOptions) -> Points:
 
 
 def _row(
-    prompts: int, new: int, decoding: int, held_tokens: float
+    prompts: int, new: int, decoding: int, kv_used: float
 ) -> tuple[str, float, float, float] | None:
-    """Return phase, batch, new tokens and context of an iteration; None if untold."""
+    """Return phase, batch, new tokens and context; None when the context is unknown."""
     if prompts and not decoding:
-        prefix = max(held_tokens - new, 0.0) if np.isfinite(held_tokens) else 0.0
+        prefix = max(kv_used - new, 0.0) if np.isfinite(kv_used) else 0.0
         # Usage is rounded to blocks and 0.1 %: a small remainder is not a prefix.
         known = prefix / prompts if prefix > 0.5 * new else 0.0
         return "prefill", prompts, new, round(known)
-    if not np.isfinite(held_tokens) or not decoding:
+    if not np.isfinite(kv_used) or not decoding:
         return None
-    context = max(held_tokens - (new if prompts else 0), decoding) / decoding
+    context = max(kv_used - (new if prompts else 0), decoding) / decoding
     if prompts:
         return "mixed", decoding, new + decoding, round(context)
     return "decode", decoding, decoding, round(context)

@@ -1,34 +1,34 @@
-"""``vllm bench serve --save-result --save-detailed``: one JSON of a served run."""
+"""``vllm bench serve --save-result --save-detailed``: the requests of a served run."""
 
 from pathlib import Path
 
 import numpy as np
 
 from capplan.errors import InputError
-from capplan.latency.importers import read_text
-from capplan.latency.importers.json_file import need, parse
 from capplan.latency.importers.options import ImportOptions
+from capplan.latency.measurement_file import need, parse_json, read_text
 from capplan.latency.served_run import ServedRun, served_run
 
 _DETAIL = ("input_lens", "output_lens", "ttfts", "itls", "start_times")
 
 
 def recognises(head: str) -> bool:
-    """Whether a file starts like this format."""
+    """Return whether a file starts like this format."""
     return head.lstrip().startswith("{") and (
         '"endpoint_type"' in head or '"request_throughput"' in head
     )
 
 
 def read(path: Path, options: ImportOptions) -> ServedRun:
-    """Return the requests of the run.
+    """Return the completed requests of the run.
 
     Raises
     ------
     InputError
-        When the file was saved without ``--save-detailed`` or is malformed.
+        When the file was saved without ``--save-detailed``, or its lists differ in
+        length.
     """
-    content = parse(path, read_text(path))
+    content = parse_json(path, read_text(path))
     if isinstance(content, dict) and "itls" not in content:
         raise InputError(
             f"{path}: holds no times of single requests; run vllm bench serve with "
@@ -47,9 +47,8 @@ def read(path: Path, options: ImportOptions) -> ServedRun:
         if not output or not ttft_s:
             failed += 1
             continue
-        gaps = np.asarray(gaps_s, np.float64)
-        e2e_s = ttft_s + float(gaps.sum())
-        rows.append((start_s, prompt, output, ttft_s, e2e_s, gaps))
+        e2e_s = ttft_s + float(np.asarray(gaps_s, np.float64).sum())
+        rows.append((start_s, prompt, output, ttft_s, e2e_s))
     model = content.get("model_id", "an unnamed model")
     source = f"vllm bench serve, {model}"
     return served_run(rows, source=source, failed=failed, path=path)

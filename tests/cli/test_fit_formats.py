@@ -201,10 +201,10 @@ def test_validate_prints_errors_by_phase_as_json(fitted):
 
     result = profiles("validate", out, "--against", POINTS, "--json")
 
-    found = json.loads(result.output)
-    assert set(found["mean_abs_error_by_phase"]) == {"prefill", "decode", "mixed"}
-    for phase, mean in found["mean_abs_error_by_phase"].items():
-        assert 0 < mean <= found["max_abs_error_by_phase"][phase] < 0.3
+    errors = json.loads(result.output)
+    assert set(errors["mean_abs_error_by_phase"]) == {"prefill", "decode", "mixed"}
+    for phase, mean in errors["mean_abs_error_by_phase"].items():
+        assert 0 < mean <= errors["max_abs_error_by_phase"][phase] < 0.3
 
 
 def test_validate_tells_regions_and_bias(fitted):

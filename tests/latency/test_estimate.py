@@ -1,0 +1,68 @@
+"""Which estimate is used where nothing was measured."""
+
+import pytest
+
+from capplan.errors import InputError
+from capplan.fleet.catalog import gpu
+from capplan.latency.catalog import find_profile, profile_path
+from capplan.latency.estimate import estimated_profile
+from capplan.latency.profile_file import save_profile
+from capplan.llm.catalog import llm
+
+
+@pytest.mark.parametrize(
+    ("name", "on", "tp", "source"),
+    [
+        ("Llama-2-7B", "H100-SXM", 16, "k/N + c + d N through TP 8"),
+        ("Llama-3.1-8B", "L40S", 2, "scaled by data sheets"),
+        ("Mistral-7B-v0.3", "H100-SXM", 1, "data sheet of H100-SXM"),
+    ],
+)
+def test_the_nearest_measurement_there_is_is_used(name, on, tp, source):
+    estimate = estimated_profile(llm(name), gpu(on), tp)
+
+    assert source in estimate.source
+    assert (estimate.llm, estimate.gpu, estimate.tp) == (name, on, tp)
+    assert estimate.how == "estimate"
+    estimate.tables(1024, 16_384).check(1024, 16_384)
+
+
+def test_the_measured_profile_itself_is_not_used_for_its_own_estimate():
+    estimate = estimated_profile(llm("Llama-3.1-8B"), gpu("H100-SXM"), 2)
+
+    assert "through TP 8, TP 4, TP 1" in estimate.source
+
+
+def test_one_other_degree_on_the_same_gpu_comes_before_another_gpu(tmp_path):
+    own = find_profile("Llama-3.1-8B", "H100-SXM", 1).model_copy(
+        update={"gpu": "L40S", "tp": 4}
+    )
+    save_profile(own, profile_path(tmp_path, "L40S", "Llama-3.1-8B", 4))
+
+    estimate = estimated_profile(llm("Llama-3.1-8B"), gpu("L40S"), 2, [tmp_path])
+
+    assert estimate.source.startswith("Llama-3.1-8B on L40S, TP 4 scaled")
+
+
+def test_another_gpu_is_scaled_from_the_same_tp_degree():
+    estimate = estimated_profile(llm("Llama-3.1-8B"), gpu("L40S"), 4)
+
+    assert estimate.source.startswith("Llama-3.1-8B on A100-80GB-SXM, TP 4 scaled")
+
+
+def test_fp8_weights_make_the_estimate_faster_than_bf16():
+    dense = llm("Mistral-7B-v0.3")
+
+    half, whole = (
+        estimated_profile(dense, gpu("H100-SXM"), 1, weight_dtype=dtype)
+        for dtype in ("fp8", "bf16")
+    )
+
+    assert half.quantization == "fp8"
+    assert whole.quantization == "none"
+    assert half.tables(1, 1).decode_s[1] < 0.7 * whole.tables(1, 1).decode_s[1]
+
+
+def test_a_tp_degree_that_does_not_divide_the_heads_is_refused():
+    with pytest.raises(InputError, match="TP 3 does not"):
+        estimated_profile(llm("Llama-3.1-8B"), gpu("H100-SXM"), 3)
