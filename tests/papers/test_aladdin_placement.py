@@ -48,7 +48,7 @@ def test_figure_3_jsq_needs_10_tokens_of_kv_where_9_are_there():
 def test_figure_3_optimum_needs_7_tokens_of_kv_on_two_workers():
     problem = figure_3()
 
-    placement = solve(problem, shortcuts=False)
+    placement = solve(problem)
 
     assert placement.replica_count == 2
     assert peaks(problem, placement.assignment) == [7, 7]
