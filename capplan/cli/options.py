@@ -10,6 +10,7 @@ import typer
 from capplan.settings import Settings
 
 _REPEATED = frozenset({"slo", "price"})
+_SHORT = {"out": ("-o",)}
 
 
 def with_settings(
@@ -57,6 +58,7 @@ def _flag(model: type[Settings], name: str) -> inspect.Parameter:
     if kind == list[str]:
         described += " May be repeated."
     option = typer.Option(
+        *_SHORT.get(name, ()),
         declared,
         help=described,
         metavar=str(shown["metavar"]) or None,

@@ -7,8 +7,6 @@ requests alone, one a line, and needs the replica and the SLO from elsewhere.
 import csv
 import json
 import math
-import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from capplan.errors import InputError
+from capplan.files import new_file
 from capplan.placement.problem import COLUMNS, PlacementProblem
 from capplan.placement.replica import PlacementReplica, affine_replica
 from capplan.workload.slo import RequestSlo
@@ -248,7 +247,7 @@ def write_snapshot(problem: PlacementProblem, path: Path) -> None:
         lines += [
             ",".join(str(row[name]) for name in ("name", *COLUMNS)) for row in rows
         ]
-        replace_file(path, "\n".join(lines) + "\n")
+        _write(path, "\n".join(lines) + "\n")
         return
     if path.suffix != ".json":
         raise InputError(f"{path}: suffix is {path.suffix!r}; expected .json or .csv")
@@ -268,27 +267,9 @@ def write_snapshot(problem: PlacementProblem, path: Path) -> None:
         },
         "requests": rows,
     }
-    replace_file(path, json.dumps(content, indent=1) + "\n")
+    _write(path, json.dumps(content, indent=1) + "\n")
 
 
-def replace_file(path: Path, text: str) -> None:
-    """Write a file whole or not at all.
-
-    Raises
-    ------
-    InputError
-        When the folder cannot be written to.
-    """
-    try:
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.write(text)
-            umask = os.umask(0)
-            os.umask(umask)
-            os.chmod(name, 0o666 & ~umask)  # mkstemp's 0600 is not for sharing
-            os.replace(name, path)
-        finally:
-            Path(name).unlink(missing_ok=True)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be written: {error.strerror}") from error
+def _write(path: Path, text: str) -> None:
+    with new_file(path) as stream:
+        stream.write(text)

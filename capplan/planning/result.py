@@ -8,7 +8,7 @@ import numpy as np
 from capplan.bounds.lower_bound import Bound
 from capplan.deployment import EngineSettings
 from capplan.fleet.price import Price as Price
-from capplan.planning.peak_heartbeat import PeakHeartbeat
+from capplan.planning.placing import PeakHeartbeat
 from capplan.simulator.times import Series as Series
 
 SCHEMA = "capplan.plan/1"

@@ -10,10 +10,14 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from capplan.files import write_texts
+from capplan.errors import InputError
+from capplan.files import check_folder, write_texts
 from capplan.placement.load import ReplicaLoad, kv_over_iterations, replica_loads
+from capplan.placement.lp_export import write_model
 from capplan.placement.problem import PlacementProblem
 from capplan.placement.result import Placement, Status
+from capplan.placement.snapshot import write_snapshot
+from capplan.planning.place_settings import PlaceSettings
 from capplan.report.columns import format_count, format_share
 from capplan.report.fleet_charts import Figure
 from capplan.report.page import render_page
@@ -123,22 +127,37 @@ def print_placement(
         console.print(f"… and {len(loads) - _ROWS} more; --out writes all.")
 
 
-def write_placement(
-    problem: PlacementProblem, placement: Placement, folder: str | Path
-) -> tuple[Path, ...]:
-    """Write ``placement.json``, ``placement.csv`` and ``report.html``.
+def check_placement_files(settings: PlaceSettings) -> None:
+    """Refuse files that cannot be written, before the work is done.
 
     Raises
     ------
     InputError
-        When the folder cannot be written; nothing is left half-written.
+        When the folder of a file is missing.
     """
+    if settings.out is not None:
+        check_folder(settings.out)
+    if settings.export is not None and not Path(settings.export).parent.is_dir():
+        folder = Path(settings.export).parent
+        raise InputError(f"{settings.export}: {folder} is not a folder")
+
+
+def write_placement_files(
+    problem: PlacementProblem, placement: Placement, settings: PlaceSettings
+) -> tuple[Path, ...]:
+    """Write the export and the folder of results; return the files of the folder."""
+    if settings.export is not None:
+        path = Path(settings.export)
+        write = write_model if path.suffix in (".lp", ".mps") else write_snapshot
+        write(problem, path)
+    if settings.out is None:
+        return ()
     texts = {
         "placement.json": placement_json(problem, placement),
         "placement.csv": placement_csv(problem, placement),
         "report.html": placement_html(problem, placement),
     }
-    return write_texts(texts, folder)
+    return write_texts(texts, settings.out)
 
 
 def placement_json(problem: PlacementProblem, placement: Placement) -> str:

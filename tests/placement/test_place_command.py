@@ -7,8 +7,8 @@ import warnings
 import pytest
 
 from capplan.cli.main import exit_code
-from capplan.planning.placing import Moment, problem_at
-from capplan.planning.settings import PlanSettings
+from capplan.planning.place_settings import PlaceSettings
+from capplan.planning.placing import placement_problem
 
 HEAD = "name,prompt_tokens,predicted_output_tokens\n"
 FLAGS = ["--latency-ms", "10,0.1,0,1,0.01", "--kv-blocks", "8", "--max-num-seqs", "16"]
@@ -106,7 +106,8 @@ def test_a_moment_while_the_fleet_still_fills_is_warned_of(at, filling, tmp_path
     lines = ["arrival_s,prompt_tokens,output_tokens"]
     lines += [f"{i / 10},30,40" for i in range(100)]
     trace.write_text("\n".join(lines) + "\n")
-    request = PlanSettings(
+    request = PlaceSettings(
+        at=at,
         trace=trace,
         latency_ms="10,0.1,0,1,0.01",
         kv_blocks=8,
@@ -116,7 +117,7 @@ def test_a_moment_while_the_fleet_still_fills_is_warned_of(at, filling, tmp_path
 
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        problem_at(request, Moment(at_s=float(at[:-1])))
+        placement_problem(request)
 
     texts = [str(each.message) for each in caught]
     assert any("still filling" in text for text in texts) is filling

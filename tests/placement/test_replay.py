@@ -48,7 +48,8 @@ def test_a_request_alone_takes_the_sum_of_its_iterations():
     assert found.ttft_s == pytest.approx([1.03])
     assert found.tpot_s == pytest.approx([(3 * 0.011 + 309e-5) / 3])
     assert found.replicas.tolist() == [1]
-    assert found.keeps_all
+    assert found.attained.all()
+    assert found.kv_overflows == 0
 
 
 @pytest.mark.parametrize("heartbeat_s", [0.2, 1.0, 3.7])
