@@ -40,10 +40,10 @@ class Loads:
 
     def __init__(self, problem: PlacementProblem, units: IntegerUnits, count: int):
         self.problem, self.units = problem, units
-        remaining = problem.predicted_output_tokens - problem.generated_tokens
+        remaining = problem.remaining_tokens
         most = min(max(_CELLS // count, 24), _MOST_COLUMNS)
         self.iterations = watched_iterations(remaining, most)
-        ongoing = np.unique(problem.replica[problem.replica >= 0])
+        ongoing = problem.ongoing_replicas
         others = np.setdiff1d(np.arange(count + len(ongoing)), ongoing)
         self.replicas = np.concatenate([ongoing, others[: count - len(ongoing)]])
         self.weights = self._weights(remaining)
@@ -65,7 +65,7 @@ class Loads:
         new = units.prefill > 0
         ceilings = units.prefill_ceiling[new]
         self.prefill_room = max(int(ceilings.min()), 1) if new.any() else 1
-        now = problem.prompt_tokens + problem.generated_tokens
+        now = problem.held_tokens
         block = problem.template.block_tokens
         # A request counts until the next iteration that is watched: what is between
         # two of them is no fuller then.
@@ -88,7 +88,7 @@ class Loads:
 
     def follow(self, assignment: np.ndarray) -> None:
         """Put the free requests as assigned, but for replicas there are too many of."""
-        ongoing = len(np.unique(self.problem.replica[self.problem.replica >= 0]))
+        ongoing = len(self.problem.ongoing_replicas)
         others, size = np.unique(assignment, return_counts=True)
         fresh = ~np.isin(others, self.replicas[:ongoing])
         kept = others[fresh][np.argsort(-size[fresh])][: len(self.load) - ongoing]

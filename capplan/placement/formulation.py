@@ -121,7 +121,7 @@ def formulate(
     units = integer_units(problem) if units is None else units
     order = by_falling_share(problem)
     free = order[problem.replica[order] < 0]
-    ongoing = np.unique(problem.replica[problem.replica >= 0])
+    ongoing = problem.ongoing_replicas
     bins = max(bins, len(ongoing), 1)
     others = np.setdiff1d(np.arange(bins + len(ongoing)), ongoing)
     replicas = np.concatenate([ongoing, others[: bins - len(ongoing)]])
@@ -142,9 +142,7 @@ def formulate(
         _prefill_rows(model)
     if "e" in families:
         if kv_iterations is None:
-            kv_iterations = np.unique(
-                problem.predicted_output_tokens - problem.generated_tokens
-            )
+            kv_iterations = np.unique(problem.remaining_tokens)
         add_kv_rows(model, kv_iterations)
     return model
 
@@ -294,8 +292,8 @@ def add_kv_rows(model: Formulation, iterations: np.ndarray) -> int:
     """State (e) in more iterations; return how many rows were added."""
     problem = model.problem
     block = problem.template.block_tokens
-    now = problem.prompt_tokens + problem.generated_tokens
-    remaining = problem.predicted_output_tokens - problem.generated_tokens
+    now = problem.held_tokens
+    remaining = problem.remaining_tokens
     fresh = sorted(set(np.asarray(iterations).tolist()) - model.kv_iterations)
     model.kv_iterations.update(fresh)
     before = len(model.rows)

@@ -1,11 +1,9 @@
-"""KV that requests hold in future iterations, only where it can bind.
+"""KV of requests in the future iterations in which it can bind.
 
-Aladdin's constraint (e) limits the KV of a replica in every future iteration: a
-request holds ``now`` tokens, one more each iteration, and nothing after its last.
-Every curve only rises until it drops to nothing, so between two completions the
-sum only rises: it is enough to look at the iterations in which some request makes
-its last token. A curve is the same for the whole pool, so the iterations of any
-group of requests are those of its own members.
+Aladdin's constraint (e) limits the KV of a replica in every future iteration. A request
+holds one token more in each iteration and nothing after its last, so between two
+completions the sum only rises: the iterations in which some request generates its
+last token are enough.
 """
 
 from typing import NamedTuple
@@ -28,11 +26,11 @@ def binding_profile(
     Parameters
     ----------
     now_tokens
-        Tokens each request holds now, shape (n,). [tokens]
+        Tokens in the KV of each request now, shape (n,). [tokens]
     remaining_tokens
         Tokens each request still generates, shape (n,). [tokens]
     block_tokens
-        KV is taken in blocks of so many tokens. [tokens]
+        Size of a KV block. [tokens]
 
     Examples
     --------
@@ -40,10 +38,8 @@ def binding_profile(
     [[5, 0], [2, 5]]
     """
     iterations = np.unique(np.asarray(remaining_tokens, np.int64))
-    return KvProfile(
-        iterations,
-        kv_at(now_tokens, remaining_tokens, iterations, block_tokens),
-    )
+    tokens = kv_at(now_tokens, remaining_tokens, iterations, block_tokens)
+    return KvProfile(iterations, tokens)
 
 
 def kv_at(

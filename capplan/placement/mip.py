@@ -23,9 +23,8 @@ from capplan.placement.formulation import (
 )
 from capplan.placement.heuristics import heuristic
 from capplan.placement.integer_units import IntegerUnits, integer_units
-from capplan.placement.kv_profile import kv_at
 from capplan.placement.pattern_bound import pattern_bound
-from capplan.placement.problem import PlacementProblem, violations
+from capplan.placement.problem import PlacementProblem, kv_profile, violations
 from capplan.placement.result import Placement, Status
 from capplan.placement.solvers import SOLVERS, Solution, solve_formulation
 from capplan.placement.volume_bound import volume_bound
@@ -213,8 +212,7 @@ def _solve_on(
 ) -> tuple[Solution, np.ndarray | None]:
     """Solve on at most ``bins`` replicas, adding KV rows until none is violated."""
     problem = search.problem
-    remaining = problem.predicted_output_tokens - problem.generated_tokens
-    watched = watched_iterations(remaining)
+    watched = watched_iterations(problem.remaining_tokens)
     model = formulate(
         problem,
         bins,
@@ -222,7 +220,7 @@ def _solve_on(
         kv_iterations=watched[:: max(len(watched) // 24, 1)],
         least=search.bound,
     )
-    hint = _hint(model, search.assignment)
+    hint = None if search.assignment is None else _hint(model, search.assignment)
     bound = float(search.bound)
     while True:
         left_s = deadline - time.perf_counter()
@@ -244,26 +242,19 @@ def _solve_on(
 def _broken_iterations(model: Formulation, assignment: np.ndarray) -> np.ndarray:
     """Return the iterations in which a replica of the assignment overflows most."""
     problem = model.problem
-    now = problem.prompt_tokens + problem.generated_tokens
-    remaining = problem.predicted_output_tokens - problem.generated_tokens
     worst = []
     for replica in np.unique(assignment):
-        rows = np.flatnonzero(assignment == replica)
-        ends = np.unique(remaining[rows])
-        block = problem.template.block_tokens
-        total = kv_at(now[rows], remaining[rows], ends, block).sum(axis=0)
+        profile = kv_profile(problem, np.flatnonzero(assignment == replica))
+        total = profile.tokens.sum(axis=0)
         if total.max() > problem.template.kv_capacity_tokens:
-            worst.append(int(ends[total.argmax()]))
+            worst.append(int(profile.iterations[total.argmax()]))
     return np.setdiff1d(np.array(worst, np.int64), list(model.kv_iterations))
 
 
-def _hint(model: Formulation, assignment: np.ndarray | None) -> np.ndarray | None:
+def _hint(model: Formulation, assignment: np.ndarray) -> np.ndarray:
     """Return the variables' values in a placement, -1 where it leaves them open."""
-    if assignment is None:
-        return None
     values = np.full(len(model.names), -1)
-    bins = {int(replica): i for i, replica in enumerate(model.replicas)}
-    row_of: dict[int, int] = dict(list(bins.items())[: model.ongoing])
+    row_of = {int(model.replicas[row]): row for row in range(model.ongoing)}
     taken = model.ongoing
     for j, request in enumerate(model.free.tolist()):
         replica = int(assignment[request])

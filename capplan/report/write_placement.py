@@ -247,7 +247,7 @@ def kv_figures(problem: PlacementProblem, placement: Placement) -> list[Figure]:
         return []
     capacity = problem.template.kv_capacity_tokens
     replicas = np.unique(placement.assignment).tolist()
-    remaining = problem.predicted_output_tokens - problem.generated_tokens
+    remaining = problem.remaining_tokens
     x = Axis("iterations ahead", format_count, 0.0, float(max(remaining.max(), 1)))
     y = Axis("KV [tokens]", format_count, 0.0, 1.08 * capacity)
     found = []

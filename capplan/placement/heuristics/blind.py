@@ -31,7 +31,7 @@ def fewest_that_keep_all(problem: PlacementProblem, route: Route) -> np.ndarray:
     InputError
         When no count works: it sends new requests to a replica that takes none.
     """
-    ongoing = np.unique(problem.replica[problem.replica >= 0])
+    ongoing = problem.ongoing_replicas
     count = max(len(ongoing), 1)
     most = 50 * (len(ongoing) + len(problem))
     below = count - 1
@@ -50,7 +50,7 @@ def fewest_that_keep_all(problem: PlacementProblem, route: Route) -> np.ndarray:
 
 
 def _routed(problem: PlacementProblem, route: Route, count: int) -> np.ndarray:
-    ongoing = np.unique(problem.replica[problem.replica >= 0])
+    ongoing = problem.ongoing_replicas
     others = np.setdiff1d(np.arange(count), ongoing)[: count - len(ongoing)]
     replicas = np.concatenate([ongoing, others])
     waiting = np.array([(problem.replica == replica).sum() for replica in replicas])

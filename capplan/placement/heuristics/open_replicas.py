@@ -44,8 +44,8 @@ class OpenReplicas:
     ):
         self.problem = problem
         self.units = integer_units(problem) if units is None else units
-        self.now = problem.prompt_tokens + problem.generated_tokens
-        remaining = problem.predicted_output_tokens - problem.generated_tokens
+        self.now = problem.held_tokens
+        remaining = problem.remaining_tokens
         self.iterations, self.last = np.unique(remaining, return_inverse=True)
         block = problem.template.block_tokens
         top = int(self.now.max()) + int(self.iterations[-1]) + 1
