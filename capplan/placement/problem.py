@@ -318,7 +318,7 @@ def kv_profile(problem: PlacementProblem, rows: np.ndarray) -> KvProfile:
 def kv_total(
     problem: PlacementProblem, rows: np.ndarray, iterations: np.ndarray
 ) -> np.ndarray:
-    """Return the KV of some requests together in each iteration, shape (k,). [tokens]"""
+    """Return the sum of some requests' KV in each iteration, shape (k,). [tokens]"""
     return kv_at(
         problem.held_tokens[rows],
         problem.remaining_tokens[rows],
