@@ -23,7 +23,7 @@ from capplan.latency.catalog import find_profile
 from capplan.llm.catalog import llm
 from capplan.placement.demand_law import fit_demand_law
 from capplan.placement.heuristics.jsq import route as shortest_queue
-from capplan.placement.kv_profile import binding_profile
+from capplan.placement.kv_profile import kv_at
 from capplan.placement.replay import Replay, Route, replay
 from capplan.placement.replica import PlacementReplica, replica_of_tables
 from capplan.workload.catalog import shipped_workload
@@ -150,7 +150,8 @@ def figure_3() -> None:
     prompt, output = np.array([4, 1, 4, 1]), np.array([1, 4, 1, 4])
     print("Figure 3: four requests on two workers with KV for 9 tokens")
     for name, rows in (("shortest queue", [0, 2]), ("one of each kind", [0, 1])):
-        peak = binding_profile(prompt[rows], output[rows]).tokens.sum(axis=0).max()
+        kv = kv_at(prompt[rows], output[rows], np.unique(output[rows]))
+        peak = kv.sum(axis=0).max()
         print(f"  {name:18} peak KV {peak} tokens")
 
 

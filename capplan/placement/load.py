@@ -4,12 +4,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from capplan.placement.kv_profile import KvProfile
 from capplan.placement.problem import (
     PlacementProblem,
     context_tokens,
     decode_limit_tokens,
-    kv_profile,
+    kv_over_iterations,
     prefill_times_s,
 )
 
@@ -77,8 +76,7 @@ def _load(problem: PlacementProblem, replica: int, rows: np.ndarray) -> ReplicaL
     tpot_s = float(problem.tpot_slo_s[rows].min())
     batch = min(len(rows), template.max_batch)
     prefill_s, ttft_s, saved_limit_s = prefill_times_s(problem, rows)
-    profile = kv_profile(problem, rows)
-    total = profile.tokens.sum(axis=0)
+    iterations, total = kv_over_iterations(problem, rows)
     peak = int(total.argmax())
     return ReplicaLoad(
         replica,
@@ -90,16 +88,5 @@ def _load(problem: PlacementProblem, replica: int, rows: np.ndarray) -> ReplicaL
         min(ttft_s, saved_limit_s),
         int(total[peak]),
         template.kv_capacity_tokens,
-        int(profile.iterations[peak]),
+        int(iterations[peak]),
     )
-
-
-def kv_over_iterations(
-    problem: PlacementProblem, assignment: np.ndarray, replica: int
-) -> KvProfile:
-    """Return the KV of one replica in the future iterations that can bind.
-
-    The second field is the sum over its requests, shape (k,). [tokens]
-    """
-    profile = kv_profile(problem, np.flatnonzero(assignment == replica))
-    return KvProfile(profile.iterations, profile.tokens.sum(axis=0))

@@ -24,7 +24,7 @@ from capplan.placement.formulation import (
 from capplan.placement.heuristics import heuristic
 from capplan.placement.integer_units import IntegerUnits, integer_units
 from capplan.placement.pattern_bound import pattern_bound
-from capplan.placement.problem import PlacementProblem, kv_profile, violations
+from capplan.placement.problem import PlacementProblem, kv_over_iterations, violations
 from capplan.placement.result import Placement, Status
 from capplan.placement.solvers import SOLVERS, Solution, solve_formulation
 from capplan.placement.volume_bound import volume_bound
@@ -244,10 +244,10 @@ def _broken_iterations(model: Formulation, assignment: np.ndarray) -> np.ndarray
     problem = model.problem
     worst = []
     for replica in np.unique(assignment):
-        profile = kv_profile(problem, np.flatnonzero(assignment == replica))
-        total = profile.tokens.sum(axis=0)
+        rows = np.flatnonzero(assignment == replica)
+        iterations, total = kv_over_iterations(problem, rows)
         if total.max() > problem.template.kv_capacity_tokens:
-            worst.append(int(profile.iterations[total.argmax()]))
+            worst.append(int(iterations[total.argmax()]))
     return np.setdiff1d(np.array(worst, np.int64), list(model.kv_iterations))
 
 

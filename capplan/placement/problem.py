@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from capplan.errors import InputError
-from capplan.placement.kv_profile import KvProfile, binding_profile, kv_at
+from capplan.placement.kv_profile import kv_at
 from capplan.placement.replica import PlacementReplica
 from capplan.workload.trace import MAX_TOKENS
 
@@ -94,7 +94,7 @@ class PlacementProblem:
 
     def __post_init__(self) -> None:
         """Fill the columns left out, then check all."""
-        n = len(self.prompt_tokens)
+        n = len(self)
         if n == 0:
             raise InputError(f"{self.source}: no requests; expected at least one")
         empty = {"generated_tokens": 0, "decode_elapsed_s": 0.0, "replica": -1}
@@ -115,10 +115,9 @@ class PlacementProblem:
         self._check_fits_alone()
         for replica in [] if self.trust_ongoing else self.ongoing_replicas.tolist():
             rows = np.flatnonzero(self.replica == replica)
-            broken = replica_violations(self, rows, str(replica))
-            if broken:
+            for broken in replica_violations(self, rows, str(replica)):
                 raise InputError(
-                    f"{self.source}: the ongoing requests alone break it: {broken[0]}"
+                    f"{self.source}: the ongoing requests alone break it: {broken}"
                 )
 
     def __len__(self) -> int:
@@ -219,7 +218,8 @@ class PlacementProblem:
         )
 
     def _check_fits_alone(self) -> None:
-        kv = kv_tokens(self, self.predicted_output_tokens)
+        block = self.template.block_tokens
+        kv = -(-(self.prompt_tokens + self.predicted_output_tokens) // block) * block
         capacity = self.template.kv_capacity_tokens
         self._refuse(
             kv > capacity,
@@ -268,12 +268,6 @@ def decode_limit_tokens(problem: PlacementProblem, tpot_s: float) -> np.ndarray:
     return problem.theta * problem.template.context_limit_tokens(tpot_s)
 
 
-def kv_tokens(problem: PlacementProblem, output_tokens: np.ndarray) -> np.ndarray:
-    """Return the KV of each request at some output length, in blocks. [tokens]"""
-    block = problem.template.block_tokens
-    return -(-(problem.prompt_tokens + output_tokens) // block) * block
-
-
 def saved_s(problem: PlacementProblem) -> np.ndarray:
     """Return T_dec * l_out - t_dec, the time (d) leaves for a prefill. [s]"""
     earned_s = np.zeros(len(problem))
@@ -306,13 +300,15 @@ def prefill_times_s(
     )
 
 
-def kv_profile(problem: PlacementProblem, rows: np.ndarray) -> KvProfile:
-    """Return the KV of some requests in the future iterations that can bind."""
-    return binding_profile(
-        problem.held_tokens[rows],
-        problem.remaining_tokens[rows],
-        problem.template.block_tokens,
-    )
+def kv_over_iterations(
+    problem: PlacementProblem, rows: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the iterations that can bind and the KV of some requests in them.
+
+    Both have shape (k,); the KV is the sum over the requests. [tokens]
+    """
+    iterations = np.unique(problem.remaining_tokens[rows])
+    return iterations, kv_total(problem, rows, iterations)
 
 
 def kv_total(
@@ -367,10 +363,10 @@ def replica_violations(
     """Return which of (b) to (e) the requests of one replica break together."""
     if len(rows) == 0:
         return []
+    broken = []
     batch, most = len(rows), problem.template.max_batch
     if batch > most:
         return [f"(b) replica {replica}: batch {batch}; largest {most}"]
-    broken = []
     tpot_s = float(problem.tpot_slo_s[rows].min())
     limit = float(decode_limit_tokens(problem, tpot_s)[batch])
     context = float(context_tokens(problem)[rows].sum())
@@ -390,13 +386,12 @@ def replica_violations(
             f"(d) replica {replica}: prefill takes {prefill_s:.6g} s; ongoing "
             f"requests have {saved_limit_s:.6g} s to spare"
         )
-    profile = kv_profile(problem, rows)
-    total = profile.tokens.sum(axis=0)
+    iterations, total = kv_over_iterations(problem, rows)
     peak = int(np.argmax(total))
     if total[peak] > problem.template.kv_capacity_tokens:
         broken.append(
             f"(e) replica {replica}: {total[peak]} tokens of KV "
-            f"{profile.iterations[peak]} iterations ahead; "
+            f"{iterations[peak]} iterations ahead; "
             f"capacity {problem.template.kv_capacity_tokens}"
         )
     return broken

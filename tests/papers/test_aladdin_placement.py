@@ -6,7 +6,7 @@ from capplan.placement.heuristics.jsq import route
 from capplan.placement.mip import solve
 from capplan.placement.problem import (
     PlacementProblem,
-    kv_profile,
+    kv_over_iterations,
     replica_violations,
     violations,
 )
@@ -31,7 +31,7 @@ def figure_3():
 
 def peaks(problem, assignment):
     return [
-        int(kv_profile(problem, np.flatnonzero(assignment == i)).tokens.sum(0).max())
+        int(kv_over_iterations(problem, np.flatnonzero(assignment == i))[1].max())
         for i in np.unique(assignment)
     ]
 
