@@ -1,6 +1,7 @@
 """Routers blind to the constraints: fewest replicas at which they satisfy all."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
@@ -29,6 +30,7 @@ def fewest_that_keep_all(problem: PlacementProblem, route: Route) -> np.ndarray:
     InputError
         When no count works: a replica that can take no request gets new ones.
     """
+    problem = replace(problem, max_replicas=None)  # the caller compares the count
     ongoing = problem.ongoing_replicas
     count = max(len(ongoing), 1)
     most = 50 * (len(ongoing) + len(problem))
