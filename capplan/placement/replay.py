@@ -170,7 +170,7 @@ def replay(
     )
     slo_s = (ttft_slo_s, tpot_slo_s)
     heartbeats: list[tuple[int, float, int]] = []
-    peak, peak_problem = (0, 0), None
+    peak, problem, peak_problem = (0, 0), None, None
     now_s = float(arrival_s[0])
     arrived = 0
     while arrived < n or np.isnan(fleet.end_s).any():
@@ -182,15 +182,11 @@ def replay(
             problem = _problem(fleet, new, now_s)
             return _result(fleet, heartbeats, arrival_s, slo_s), problem
         start = time.perf_counter()
-        problem = None
-        if len(new) and route is not None and replicas is not None:
+        if route is not None and replicas is not None:
             counts = np.bincount(fleet.replica[fleet.running()], minlength=replicas)
             fleet.replica[new] = route(counts, len(new))
-        elif len(new):
-            problem = _problem(fleet, new, now_s)
-            assert problem is not None
-            placed = place_by_score(problem, capacity_norm)
-            fleet.replica[new] = placed[len(problem) - len(new) :]
+        else:
+            problem = _best_fit(fleet, new, now_s)
         placing_s = time.perf_counter() - start
         used = _advance(fleet, now_s, heartbeat_s)
         heartbeats.append((used, placing_s, len(new)))
@@ -198,6 +194,17 @@ def replay(
         if len(new) and until_s is None and (used, len(new)) >= peak:
             peak, peak_problem = (used, len(new)), problem
     return _result(fleet, heartbeats, arrival_s, slo_s), peak_problem
+
+
+def _best_fit(fleet: _Fleet, new: np.ndarray, now_s: float) -> PlacementProblem | None:
+    """Place new requests by best fit; return the problem, None without any."""
+    if len(new) == 0:
+        return None
+    problem = _problem(fleet, new, now_s)
+    assert problem is not None
+    placed = place_by_score(problem, capacity_norm)
+    fleet.replica[new] = placed[len(problem) - len(new) :]
+    return problem
 
 
 def _problem(fleet: _Fleet, new: np.ndarray, now_s: float) -> PlacementProblem | None:
