@@ -1,16 +1,17 @@
-"""Regenerate what Aladdin's section 4 to 6 publish and placement can decide.
+"""Regenerate the figures of Aladdin's sections 4 to 6 that placement can reproduce.
 
     python examples/aladdin_figures.py
 
 Figure 3's example; Figures 11 and 12, GPUs against the arrival rate, for default vLLM
 (all four GPUs of a node in one worker, join the shortest queue), the shortest queue on
-the best worker, and best fit; Figure 13, scheduling time; Eq. 7. Every fleet serves the
-same Poisson arrivals of ShareGPT lengths in the model of ``capplan.placement.replay``:
-heartbeats of 0.2 s, iterations of the worker's profile. A fleet is large enough when
-the share of requests asked for keeps its SLO and KV never overflows.
+the best worker, and best fit; Figure 13, scheduling time; Eq. 7 and Eq. 8. Every fleet
+serves the same Poisson arrivals of ShareGPT lengths in ``capplan.placement.replay``:
+heartbeats of 0.2 s, iteration times of the worker's profile. A fleet is large enough
+when the required share of requests meets the SLO and KV never overflows.
 """
 
 import argparse
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -20,9 +21,9 @@ import numpy as np
 from capplan.fleet.catalog import gpu
 from capplan.latency.catalog import find_profile
 from capplan.llm.catalog import llm
-from capplan.placement.demand_law import fit_demand_law, group_requests, rate_within
+from capplan.placement.demand_law import fit_demand_law
 from capplan.placement.heuristics.jsq import route as shortest_queue
-from capplan.placement.kv_profile import binding_profile
+from capplan.placement.kv_profile import kv_at
 from capplan.placement.replay import Replay, Route, replay
 from capplan.placement.replica import PlacementReplica, replica_of_tables
 from capplan.workload.catalog import shipped_workload
@@ -47,7 +48,7 @@ SETTINGS = (Setting("Llama-2-70B", 2, 1.6, 0.075), Setting("Llama-2-7B", 1, 0.4,
 
 
 def worker(name: str, tp: int) -> PlacementReplica:
-    """Return a worker of A100-80GB: shipped profile, KV in 90 % less the weights."""
+    """Return an A100-80GB worker: shipped profile, KV in 90 % less the weights."""
     model, card = llm(name), gpu("A100-80GB-SXM")
     profile = find_profile(model.name, card.name, tp)
     assert profile is not None
@@ -57,7 +58,7 @@ def worker(name: str, tp: int) -> PlacementReplica:
 
 
 def arrivals(rate_per_s: float, span_s: float, seed: int) -> Trace:
-    """Draw ShareGPT requests of at most 2048 answer tokens, Poisson in time."""
+    """Draw ShareGPT requests of at most 2048 output tokens, Poisson in time."""
     rng = np.random.default_rng(seed)
     trace = shipped_workload("sharegpt")
     fits = (trace.prompt_tokens <= 2048) & (trace.output_tokens <= 2048)
@@ -81,7 +82,7 @@ def served(
     **how,
 ) -> Replay:
     predicted = predict(predictor, trace, None, np.random.default_rng(0))
-    found, _ = replay(
+    served_trace, _ = replay(
         template,
         arrival_s=trace.arrival_s,
         prompt_tokens=trace.prompt_tokens,
@@ -93,32 +94,32 @@ def served(
         wait_s=HEARTBEAT_S,
         **how,
     )
-    return found
+    return served_trace
 
 
-def fewest(run: Callable[[int], bool], most: int) -> int | None:
-    """Return the fewest workers of a fixed fleet that are enough."""
+def fewest(suffices: Callable[[int], bool], most: int) -> int | None:
+    """Return the smallest fixed fleet that is large enough."""
     low, high = 0, 1
-    while not run(high):
+    while not suffices(high):
         low, high = high, 2 * high
         if low >= most:
             return None
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if run(middle) else (middle, high)
+        low, high = (low, middle) if suffices(middle) else (middle, high)
     return high
 
 
 def best_fit(
     template: PlacementReplica, trace: Trace, setting: Setting, share: float, **how
 ) -> tuple[int, float] | None:
-    """Return the fewest workers over theta that are enough, and that theta."""
-    found = []
+    """Return the fewest workers over all theta, and that theta."""
+    counts = []
     for theta in THETAS:
         run = served(template, trace, setting, theta=theta, **how)
         if enough(run, share):
-            found.append((run.peak_replicas, theta))
-    return min(found, default=None)
+            counts.append((run.peak_replicas, theta))
+    return min(counts, default=None)
 
 
 def fixed(
@@ -129,11 +130,11 @@ def fixed(
     rule: Route,
     **how,
 ) -> int | None:
-    def run(count: int) -> bool:
-        found = served(template, trace, setting, route=rule, replicas=count, **how)
-        return enough(found, share)
+    def suffices(count: int) -> bool:
+        run = served(template, trace, setting, route=rule, replicas=count, **how)
+        return enough(run, share)
 
-    return fewest(run, 256)
+    return fewest(suffices, 256)
 
 
 def power_of_two(rng: np.random.Generator, waiting: np.ndarray, new: int) -> np.ndarray:
@@ -146,10 +147,11 @@ def power_of_two(rng: np.random.Generator, waiting: np.ndarray, new: int) -> np.
 
 
 def figure_3() -> None:
-    prompt, answer = np.array([4, 1, 4, 1]), np.array([1, 4, 1, 4])
+    prompt, output = np.array([4, 1, 4, 1]), np.array([1, 4, 1, 4])
     print("Figure 3: four requests on two workers with KV for 9 tokens")
     for name, rows in (("shortest queue", [0, 2]), ("one of each kind", [0, 1])):
-        peak = binding_profile(prompt[rows], answer[rows]).tokens.sum(axis=0).max()
+        kv = kv_at(prompt[rows], output[rows], np.unique(output[rows]))
+        peak = kv.sum(axis=0).max()
         print(f"  {name:18} peak KV {peak} tokens")
 
 
@@ -230,6 +232,40 @@ def figure_12(rates: list[float], span_s: float, attainment: float) -> None:
             )
 
 
+def rate_within(
+    rate_per_s: np.ndarray, scheduling_s: np.ndarray, limit_s: float
+) -> float:
+    """Return r(T_s), the highest rate whose arrivals are placed within the limit.
+
+    Best fit is O(n log n) (section 6.5): the time is fitted as a multiple of
+    rate · log2(rate + 1).
+    """
+    work = rate_per_s * np.log2(rate_per_s + 1)
+    slope = float((work * scheduling_s).sum() / (work * work).sum())
+    low, high = 0.0, 1.0
+    while slope * high * math.log2(high + 1) <= limit_s:
+        low, high = high, 2 * high
+    for _ in range(60):
+        middle = (low + high) / 2
+        within = slope * middle * math.log2(middle + 1) <= limit_s
+        low, high = (middle, high) if within else (low, middle)
+    return low
+
+
+def group_requests(
+    rate_per_s: float, workers: int, error: float, rate_limit_per_s: float
+) -> tuple[int, int, bool]:
+    """Return groups, workers of each, and whether these suffice (appendix A, Eq. 8).
+
+    A group needs at least 1/(2e) workers so that at most a share e of the workers is
+    lost, and at most the rate r(T_s) that one scheduler places in time. Eq. 8 prints
+    the first limit for the rate r_i; the text derives it for workers.
+    """
+    count = max(math.ceil(rate_per_s / rate_limit_per_s - 1e-9), 1)
+    least = math.ceil(1 / (2 * error) - 1e-9)
+    return count, workers // count, count == 1 or workers // count >= least
+
+
 def figure_13(rates: list[float], span_s: float) -> None:
     setting = SETTINGS[0]
     template = worker(setting.llm, setting.best_tp)
@@ -245,18 +281,18 @@ def figure_13(rates: list[float], span_s: float) -> None:
             f"{run.placing_s.max() * 1e3:.1f} ms"
         )
     limit = rate_within(np.array(rates), np.array(taken), 0.05)
-    groups = group_requests(1000, 400, 0.1, limit)
+    count, workers, _ = group_requests(1000, 400, 0.1, limit)
+    extra = 0.0 if count == 1 else count / 800  # half of the groups need one more
     print(
         f"  50 ms suffice for {limit:,.0f} requests/s; Eq. 8: 1,000 requests/s on 400 "
-        f"workers in {groups.count} groups of {groups.workers_each}, at most "
-        f"{groups.extra_share:.1%} more workers"
+        f"workers in {count} groups of {workers}, at most {extra:.1%} more workers"
     )
 
 
 def equation_7(points: list[tuple[float, int]]) -> None:
     print("\nEq. 7: workers of Llama-2-70B against the rate, best fit")
     if len(points) < 4:
-        print("  too few rates at which any theta keeps the SLO")
+        print("  too few rates at which any theta meets the SLO")
         return
     rate, workers = np.array(points, float).T
     law = fit_demand_law(rate, workers)

@@ -3,11 +3,10 @@
     python examples/placement_quality.py
     python examples/placement_quality.py --large
 
-Snapshots: requests of ShareGPT lengths that arrive in one heartbeat, on replicas that a
-shipped profile describes, with the SLO as the limit that binds; and on replicas with
-little KV, where KV over time binds instead. For each: replicas by the bound, the best
-placement, best fit (Aladdin's Algorithm 1) and the rest, and the time to the answer.
-Then the GPU mixes whose optima are known, and the time of the two algorithms.
+Heartbeats of ShareGPT lengths on replicas of a shipped profile, where the SLO binds,
+and on replicas with little KV, where KV binds. For each: lower bound, best placement,
+best fit (Aladdin's Algorithm 1), JSQ and the time taken. Then GPU mixes with known
+optima, and the speed of Algorithms 1 and 2.
 """
 
 import argparse
@@ -120,10 +119,10 @@ def speeds() -> None:
     for requests, target in ((2700, "100 replicas"), (400, "15 replicas")):
         problem = heartbeat(template, requests, 2.0, 0.0070)
         count = len(np.unique(heuristic("best-fit")(problem, 0)))
-        each_s = median_s(lambda p=problem: heuristic("best-fit")(p, 0)) / requests
+        request_s = median_s(lambda p=problem: heuristic("best-fit")(p, 0)) / requests
         print(
             f"  Algorithm 1, {requests:,} requests on up to {count} replicas "
-            f"(about {target}): {each_s * 1e6:.1f} µs per request"
+            f"(about {target}): {request_s * 1e6:.1f} µs per request"
         )
     problem = heartbeat(template, 2700, 2.0, 0.0070)
     state = OpenReplicas(problem)
@@ -135,10 +134,11 @@ def speeds() -> None:
     print(f"  ({state.count} replicas open before the last hundred requests)")
     for rate in (25, 250, 2500):
         problem = heartbeat(template, rate, 2.0, 0.0070)
-        beat_s = median_s(lambda p=problem: heuristic("best-fit")(p, 0))
+        heartbeat_s = median_s(lambda p=problem: heuristic("best-fit")(p, 0))
         print(
-            f"  scheduling one second at {rate:,} requests/s: {beat_s * 1e3:.2f} ms"
-            f" ({beat_s / rate * 1e6:.1f} µs per request)"
+            f"  scheduling one second at {rate:,} requests/s: "
+            f"{heartbeat_s * 1e3:.2f} ms ({heartbeat_s / rate * 1e6:.1f} µs per "
+            "request)"
         )
     rng = np.random.default_rng(0)
     for workers in (15, 100):
@@ -147,7 +147,7 @@ def speeds() -> None:
         )
         batch = np.full(workers, 27)
         worker, tokens = rng.integers(0, workers, 100), rng.integers(10, 800, 100)
-        beat_s = median_s(
+        heartbeat_s = median_s(
             lambda b=batch, e=errors, w=worker, t=tokens: rebalance(
                 template, b, e, w, t
             ),
@@ -155,7 +155,7 @@ def speeds() -> None:
         )
         print(
             f"  Algorithm 2, 100 new requests on {workers} replicas: "
-            f"{beat_s * 1e3:.3f} ms per heartbeat"
+            f"{heartbeat_s * 1e3:.3f} ms per heartbeat"
         )
 
 

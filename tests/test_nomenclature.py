@@ -14,7 +14,7 @@ from capplan.llm.architecture import Architecture
 from capplan.llm.memory import MemoryBudget
 from capplan.planning.cost import Cost, CostLine
 from capplan.planning.result import Assumption, Candidate, Plan, Probe, Series
-from capplan.planning.tp_search import TpOption, TpRow, TpSearch
+from capplan.planning.search import TpOption, TpRow, TpSearch
 from capplan.report.columns import COLUMNS
 from capplan.report.write_schedule import ITERATION_COLUMNS, REQUEST_COLUMNS
 

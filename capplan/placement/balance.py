@@ -1,12 +1,10 @@
-"""Place a heartbeat on a given number of replicas by keeping their loads alike.
+"""Place a heartbeat on a given number of replicas by balancing their loads.
 
-A packing heuristic fills replicas one by one and leaves the last ones ragged; with a
-count N in mind it is better to aim at equal loads: if every replica carries 1/N of
-every resource, N replicas are enough whenever the volume bound is at most N.
-Largest requests first, each goes where the highest share of any resource stays
-lowest (greedy vector scheduling). Then requests are moved and swapped between an
-overloaded replica and another until nothing is overloaded, some moves for the worse
-allowed at first (simulated annealing on the sum of overloads).
+If every one of N replicas carries 1/N of every resource, N are enough whenever the
+volume bound is at most N. Requests are placed largest first, each where the highest
+share of any resource stays lowest (greedy vector scheduling). Then simulated annealing
+on the sum of overloads moves and swaps requests between an overloaded replica and
+another until none is overloaded.
 """
 
 import time
@@ -16,39 +14,39 @@ import numpy as np
 from capplan.placement.heuristics.greedy import by_falling_share
 from capplan.placement.integer_units import IntegerUnits
 from capplan.placement.kv_profile import kv_at
-from capplan.placement.problem import PlacementProblem, replica_violations
+from capplan.placement.problem import PlacementProblem, violations
 
 _MOST_COLUMNS = 768
 _CELLS = 60_000
-"""KV iterations that are watched while placing, times replicas."""
+"""Watched KV iterations times replicas."""
 
 _CANDIDATES = 32
-"""Swaps that are looked at in one step."""
+"""Swaps compared in one step."""
 
 _TOLERANCE = 1e-9
 
 _HEAT = 0.003
-"""Mean worsening that is accepted at the start, in replicas."""
+"""Mean overload accepted by a step at the start. [replicas]"""
 
 
 class Loads:
-    """What every replica carries, in columns; owned by one search.
+    """Loads of the replicas, in columns; mutable, owned by one search.
 
-    Context and batch size in the first two, whose share of (b)'s limit is no sum; then
-    the share of the prefill room and those of the KV in each watched iteration.
+    Context and batch size come first, since their share of the limit of (b) is not
+    additive; then the shares of prefill and of KV in each watched iteration.
     """
 
     def __init__(self, problem: PlacementProblem, units: IntegerUnits, count: int):
         self.problem, self.units = problem, units
-        remaining = problem.predicted_output_tokens - problem.generated_tokens
+        remaining = problem.remaining_tokens
         most = min(max(_CELLS // count, 24), _MOST_COLUMNS)
         self.iterations = watched_iterations(remaining, most)
-        ongoing = np.unique(problem.replica[problem.replica >= 0])
+        ongoing = problem.ongoing_replicas
         others = np.setdiff1d(np.arange(count + len(ongoing)), ongoing)
         self.replicas = np.concatenate([ongoing, others[: count - len(ongoing)]])
         self.weights = self._weights(remaining)
         self.load = np.zeros((count, self.weights.shape[1]))
-        # The tightest TPOT stands for all; no batch, no limit.
+        # The tightest TPOT for all requests.
         limit = units.limit[0].astype(float)
         self.limit = np.maximum(limit, 0.01 * max(float(limit.max()), 1.0))
         self.limit[0] = np.inf
@@ -65,10 +63,9 @@ class Loads:
         new = units.prefill > 0
         ceilings = units.prefill_ceiling[new]
         self.prefill_room = max(int(ceilings.min()), 1) if new.any() else 1
-        now = problem.prompt_tokens + problem.generated_tokens
+        now = problem.held_tokens
         block = problem.template.block_tokens
-        # A request counts until the next iteration that is watched: what is between
-        # two of them is no fuller then.
+        # Counting a request until the next watched iteration never understates KV.
         lasting = self.iterations[np.searchsorted(self.iterations, remaining)]
         kv = kv_at(now, lasting, self.iterations, block)
         return np.column_stack(
@@ -81,14 +78,14 @@ class Loads:
         )
 
     def fullest(self, load: np.ndarray) -> np.ndarray:
-        """Return the highest share of any limit; loads in the last axis."""
+        """Return the highest share of any limit, over the last axis of the loads."""
         batch = np.minimum(load[..., 1].astype(np.int64), len(self.limit) - 1)
         decode = load[..., 0] / self.limit[batch]
         return np.maximum(decode, load[..., 2:].max(axis=-1))
 
     def follow(self, assignment: np.ndarray) -> None:
-        """Put the free requests as assigned, but for replicas there are too many of."""
-        ongoing = len(np.unique(self.problem.replica[self.problem.replica >= 0]))
+        """Place free requests as assigned, except on the smallest replicas too many."""
+        ongoing = len(self.problem.ongoing_replicas)
         others, size = np.unique(assignment, return_counts=True)
         fresh = ~np.isin(others, self.replicas[:ongoing])
         kept = others[fresh][np.argsort(-size[fresh])][: len(self.load) - ongoing]
@@ -101,7 +98,7 @@ class Loads:
                 self.load[row] += self.weights[request]
 
     def spread(self) -> None:
-        """Put what is left, largest first, where the fullest stays lowest."""
+        """Place the other requests, largest first, where the load stays lowest."""
         order = by_falling_share(self.problem)
         for request in order[self.row[order] < 0].tolist():
             after = self.load + self.weights[request]
@@ -111,7 +108,7 @@ class Loads:
 
 
 def watched_iterations(remaining: np.ndarray, most: int = 96) -> np.ndarray:
-    """Return iterations, evenly spread over the completions. [iterations]"""
+    """Return iterations spread evenly over the completions, shape (k,)."""
     ends = np.unique(remaining)
     if len(ends) <= most:
         return ends
@@ -129,43 +126,39 @@ def balance(
     seed: int = 0,
     deadline: float = float("inf"),
 ) -> np.ndarray | None:
-    """Return an assignment on ``count`` replicas that keeps all, or None.
+    """Return a valid assignment on ``count`` replicas, or None if none is found.
 
     Parameters
     ----------
     problem
-        The heartbeat.
+        Requests of the heartbeat.
     units
-        Its integer units.
+        Integer units of the problem.
     count
-        Replicas to use, those with ongoing requests among them.
+        Replicas to use, those with ongoing requests included.
     start
-        Assignment to more replicas to start from: the replicas with fewest requests
-        are dissolved. Greedy from nothing when None.
+        Assignment to more replicas to start from; those with fewest requests are
+        emptied. Greedy placement of all requests when None.
     steps
-        Steps of the search after that.
+        Annealing steps.
     seed
-        Seed of the search.
+        Seed of the annealing.
     deadline
-        Value of ``time.perf_counter`` at which the search gives up. [s]
+        Value of ``time.perf_counter`` at which to stop. [s]
     """
     loads = Loads(problem, units, count)
     if start is not None:
         loads.follow(start)
     loads.spread()
     overloaded = loads.fullest(loads.load).max() > 1 + _TOLERANCE
-    if overloaded and (steps == 0 or not anneal(loads, steps, seed, deadline)):
+    if overloaded and (steps == 0 or not _anneal(loads, steps, seed, deadline)):
         return None
     assignment = loads.replicas[loads.row]
-    for replica in loads.replicas:
-        rows = np.flatnonzero(assignment == replica)
-        if replica_violations(problem, rows, str(replica)):
-            return None
-    return assignment
+    return None if violations(problem, assignment) else assignment
 
 
-def anneal(loads: Loads, steps: int, seed: int, deadline: float) -> bool:
-    """Move and swap requests until no replica is overloaded; say whether it worked."""
+def _anneal(loads: Loads, steps: int, seed: int, deadline: float) -> bool:
+    """Move and swap requests; return whether no replica is overloaded any more."""
     rng = np.random.default_rng(seed)
     load, nobody = loads.load, len(loads.weights)
     weights = np.vstack([loads.weights, np.zeros(load.shape[1])])

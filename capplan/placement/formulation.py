@@ -1,11 +1,11 @@
-"""The placement problem as rows of integers, the one model that every solver gets.
+"""The integer program of the placement problem, the same for every solver.
 
-Aladdin, section 4.2: binary x for (request, replica), binary y for each replica
-that has no ongoing requests. Requests that stay where they are are constants.
-The right side of (b) depends on the batch size: it becomes a toll per request where
-the table is a line (verified for every batch size), else a choice u of one batch
-size per replica, so both are exact. Empty replicas are alike, so they are used in
-order, and the j-th largest request goes to one of the first j of them.
+Aladdin, section 4.2: a binary x for (request, replica), a binary y for each replica
+without ongoing requests; ongoing requests are constants. The right side of (b) depends
+on the batch size. Where it is a line, verified for every batch size, it becomes a toll
+per request; elsewhere a binary u chooses the batch size of a replica. Both are exact.
+Empty replicas are alike: to break the symmetry they are used in order, and the j-th
+largest request goes to one of the first j.
 """
 
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ import numpy as np
 from capplan.placement.heuristics.greedy import by_falling_share
 from capplan.placement.integer_units import IntegerUnits, integer_units
 from capplan.placement.kv_profile import kv_at
-from capplan.placement.problem import PlacementProblem
+from capplan.placement.problem import PlacementProblem, kv_total
 
 FAMILIES = {
     "b": "(b) decode SLO",
@@ -27,7 +27,7 @@ FAMILIES = {
 
 @dataclass
 class Formulation:
-    """Minimise the sum of ``objective`` variables subject to rows; all binary.
+    """Minimize the sum of the ``objective`` variables subject to rows; all binary.
 
     Parameters
     ----------
@@ -36,19 +36,17 @@ class Formulation:
     names
         Name of each variable.
     objective
-        Variables to sum.
-    constant
-        Replicas in use whatever is chosen.
+        Variables of the replicas that may stay empty.
     free
-        Requests that may be placed.
+        Requests to place, largest first.
     replicas
-        Replica number of each bin; the first ``ongoing`` hold requests.
+        Replica number of each bin; the first ``ongoing`` hold ongoing requests.
     x
         Variable of (row in ``free``, bin); -1 where excluded.
     y
-        Variable of each bin; -1 for a bin in use anyway.
-    choice
-        Variables u of each bin, by batch size; empty where a toll does.
+        Variable of each bin; -1 for a bin with ongoing requests.
+    kv_iterations
+        Iterations in which (e) is stated.
     """
 
     problem: PlacementProblem
@@ -67,7 +65,7 @@ class Formulation:
 
     @property
     def constant(self) -> int:
-        """Replicas in use whatever is chosen."""
+        """Replicas with ongoing requests, in use in every solution."""
         return self.ongoing
 
     def variable(self, name: str) -> int:
@@ -81,11 +79,11 @@ class Formulation:
         self.rows.append(([v for v, _ in kept], [c for _, c in kept], low, high, name))
 
     def on_bin(self, bin_: int, weights: np.ndarray):
-        """Return the terms sum_j w_j x_ij of a bin; weights by row of ``free``."""
+        """Return the terms w_j x_ij of a bin; weights by row of ``free``."""
         return list(zip(self.x[:, bin_].tolist(), weights.tolist(), strict=True))
 
     def assignment(self, values: np.ndarray) -> np.ndarray:
-        """Return the replica of each request from the variables' values."""
+        """Return the replica of each request, from the values of the variables."""
         assignment = self.problem.replica.copy()
         chosen = np.where(self.x >= 0, values[self.x] > 0.5, False)
         assignment[self.free] = self.replicas[chosen.argmax(axis=1)]
@@ -101,27 +99,27 @@ def formulate(
     families: str = "bce",
     least: int = 0,
 ) -> Formulation:
-    """Return the model on at most ``bins`` replicas.
+    """Return the integer program on at most ``bins`` replicas.
 
     Parameters
     ----------
     problem
-        The heartbeat.
+        Requests of the heartbeat.
     bins
-        Replicas that may be used, those with ongoing requests among them.
+        Most replicas to use, those with ongoing requests included.
     units
-        Integer units; made here when None.
+        Integer units of the problem, if known.
     kv_iterations
         Iterations in which (e) is stated; all that can bind when None.
     families
         Constraints to state, of ``FAMILIES``.
     least
-        Known lower bound on the replicas used.
+        Known lower bound on the replicas.
     """
     units = integer_units(problem) if units is None else units
     order = by_falling_share(problem)
     free = order[problem.replica[order] < 0]
-    ongoing = np.unique(problem.replica[problem.replica >= 0])
+    ongoing = problem.ongoing_replicas
     bins = max(bins, len(ongoing), 1)
     others = np.setdiff1d(np.arange(bins + len(ongoing)), ongoing)
     replicas = np.concatenate([ongoing, others[: bins - len(ongoing)]])
@@ -142,9 +140,7 @@ def formulate(
         _prefill_rows(model)
     if "e" in families:
         if kv_iterations is None:
-            kv_iterations = np.unique(
-                problem.predicted_output_tokens - problem.generated_tokens
-            )
+            kv_iterations = np.unique(problem.remaining_tokens)
         add_kv_rows(model, kv_iterations)
     return model
 
@@ -183,23 +179,21 @@ def _ongoing_rows(model: Formulation, bin_: int) -> np.ndarray:
     return np.flatnonzero(model.problem.replica == model.replicas[bin_])
 
 
-def _classes_on(
-    model: Formulation, bin_: int, value: np.ndarray, which: np.ndarray, letter: str
-):
+def _classes_on(model: Formulation, bin_: int, value: np.ndarray, letter: str):
     """Yield each limit of a bin with the variable that switches it on, or -1.
 
-    ``value`` orders the requests' limits by tightness; the loosest always holds.
+    ``value`` orders the limits of the requests by tightness; the loosest always holds.
     """
-    levels = np.unique(value[model.free[which]])
-    here = _ongoing_rows(model, bin_)
-    held = value[here].min() if len(here) else None
-    if held is not None:
+    levels = np.unique(value[model.free])
+    ongoing = _ongoing_rows(model, bin_)
+    if len(ongoing):
+        held = value[ongoing].min()
         levels = np.union1d(levels[levels < held], [held])
     for level in levels[::-1].tolist():
         switch = -1
         if level != levels[-1]:
             switch = model.variable(f"{letter}_{bin_}_{level}")
-            for j in np.flatnonzero((value[model.free] <= level) & which).tolist():
+            for j in np.flatnonzero(value[model.free] <= level).tolist():
                 terms = [(int(model.x[j, bin_]), 1), (switch, -1)]
                 if model.x[j, bin_] >= 0:
                     model.row(terms, None, 0, f"{letter}on_{bin_}_{level}_{j}")
@@ -209,37 +203,44 @@ def _classes_on(
 def _decode_rows(model: Formulation) -> None:
     units, free = model.units, model.free
     context = units.context[free]
-    everyone = np.ones(len(free), bool)
     lines = [line_of(limit) for limit in units.limit]
     for i in range(len(model.replicas)):
-        here = _ongoing_rows(model, i)
-        held, batch = int(units.context[here].sum()), len(here)
-        size = units.limit.shape[1] - 1
+        ongoing = _ongoing_rows(model, i)
+        held, batch = int(units.context[ongoing].sum()), len(ongoing)
         choice = None
-        one_each = np.ones(len(free), np.int64)
-        for level, switch in list(
-            _classes_on(model, i, units.tpot_class, everyone, "z")
-        ):
+        for level, switch in list(_classes_on(model, i, units.tpot_class, "z")):
             line = lines[level]
             name = f"b_{i}_{level}"
             if line is not None:
                 scale, toll, top, most = line
-                room = top - scale * held - toll * batch
                 weights = scale * context + toll
-                slack = int(weights.sum()) - room if switch >= 0 else 0
-                terms = [*model.on_bin(i, weights), (switch, max(slack, 0))]
-                model.row(terms, None, room + max(slack, 0), name)
-                slack = len(free) + batch - most if switch >= 0 else 0
-                terms = [*model.on_bin(i, one_each), (switch, max(slack, 0))]
-                model.row(terms, None, most - batch + max(slack, 0), name + "_batch")
+                room = top - scale * held - toll * batch
+                _switched_row(model, i, weights, room, switch, name)
+                each = np.ones(len(free), np.int64)
+                _switched_row(model, i, each, most - batch, switch, name + "_batch")
                 continue
             if choice is None:
-                choice = _choose_batch(model, i, batch, min(size, batch + len(free)))
+                most = min(units.limit.shape[1] - 1, batch + len(free))
+                choice = _choose_batch(model, i, batch, most)
             limit = np.maximum(units.limit[level], -1)
             terms = model.on_bin(i, context)
             terms += [(u, -int(limit[b])) for b, u in choice]
             slack = int(context.sum()) + held + 1 if switch >= 0 else 0
             model.row([*terms, (switch, slack)], None, slack - held, name)
+
+
+def _switched_row(
+    model: Formulation,
+    bin_: int,
+    weights: np.ndarray,
+    room: int,
+    switch: int,
+    name: str,
+) -> None:
+    """Add ``weights on the bin <= room``; where there is a switch, only if it is 1."""
+    slack = max(int(weights.sum()) - room, 0) if switch >= 0 else 0
+    terms = [*model.on_bin(bin_, weights), (switch, slack)]
+    model.row(terms, None, room + slack, name)
 
 
 def _choose_batch(model: Formulation, bin_: int, batch: int, most: int):
@@ -253,12 +254,11 @@ def _choose_batch(model: Formulation, bin_: int, batch: int, most: int):
 
 
 def line_of(limit: np.ndarray) -> tuple[int, int, int, int] | None:
-    """Return (scale, toll, top, largest batch) with which a line states the limit.
+    """Return (scale, toll, top, largest batch) of a line equal to the limit, or None.
 
     For every integer context >= 0 and batch b up to the largest, ``context <=
-    limit[b]`` says the same as ``scale * context + toll * b <= top``; None when no
-    line does. The limit is a line rounded down, so the line is searched in finer
-    and finer units until it rounds to the same numbers everywhere.
+    limit[b]`` is equivalent to ``scale * context + toll * b <= top``. The limit is a
+    line rounded down, so finer units are tried until it rounds to the same numbers.
     """
     usable = np.flatnonzero(limit[1:] >= 0) + 1
     if len(usable) == 0 or usable[-1] != len(usable):
@@ -277,36 +277,31 @@ def line_of(limit: np.ndarray) -> tuple[int, int, int, int] | None:
 
 
 def _prefill_rows(model: Formulation) -> None:
-    units, free = model.units, model.free
-    weights = units.prefill[free]
-    matters = np.ones(len(free), bool)
+    weights = model.units.prefill[model.free]
     for i in range(len(model.replicas)):
-        levels = list(_classes_on(model, i, units.prefill_ceiling, matters, "v"))
-        for level, switch in levels:
-            slack = max(int(weights.sum()) - level, 0) if switch >= 0 else 0
-            if switch < 0 and int(weights.sum()) <= level:
-                continue
-            terms = [*model.on_bin(i, weights), (switch, slack)]
-            model.row(terms, None, level + slack, f"c_{i}_{level}")
+        for level, switch in list(
+            _classes_on(model, i, model.units.prefill_ceiling, "v")
+        ):
+            if switch >= 0 or int(weights.sum()) > level:
+                _switched_row(model, i, weights, level, switch, f"c_{i}_{level}")
 
 
-def add_kv_rows(model: Formulation, iterations: np.ndarray) -> int:
-    """State (e) in more iterations; return how many rows were added."""
+def add_kv_rows(model: Formulation, iterations: np.ndarray) -> None:
+    """State (e) in more iterations."""
     problem = model.problem
-    block = problem.template.block_tokens
-    now = problem.prompt_tokens + problem.generated_tokens
-    remaining = problem.predicted_output_tokens - problem.generated_tokens
     fresh = sorted(set(np.asarray(iterations).tolist()) - model.kv_iterations)
     model.kv_iterations.update(fresh)
-    before = len(model.rows)
-    weights = kv_at(now[model.free], remaining[model.free], np.array(fresh), block)
+    weights = kv_at(
+        problem.held_tokens[model.free],
+        problem.remaining_tokens[model.free],
+        np.array(fresh),
+        problem.template.block_tokens,
+    )
     for i in range(len(model.replicas)):
-        here = _ongoing_rows(model, i)
-        held = kv_at(now[here], remaining[here], np.array(fresh), block).sum(axis=0)
+        held = kv_total(problem, _ongoing_rows(model, i), np.array(fresh))
+        reachable = model.x[:, i] >= 0
         for k, iteration in enumerate(fresh):
             room = problem.template.kv_capacity_tokens - int(held[k])
-            reachable = model.x[:, i] >= 0
             if int(weights[reachable, k].sum()) > room:
                 name = f"e_{i}_{iteration}"
                 model.row(model.on_bin(i, weights[:, k]), None, room, name)
-    return len(model.rows) - before

@@ -1,9 +1,9 @@
-"""The placement problem in whole numbers, once, for heuristics and solvers alike.
+"""The placement problem in integers, the same for heuristics and solvers.
 
-Contexts and their limits count in thousandths of a token, KV in tokens, prefill in
-tokens (in nanoseconds where attention's quadratic term counts). Weights round up
-and limits down, so what keeps the integer problem keeps the real one. Nothing is
-lost at all while 1000 * gamma is whole and prefill is linear; `exact` says so.
+Contexts and their limits are in 1/1000 token, KV in tokens, prefill in tokens, or in
+nanoseconds where attention's quadratic term counts. Weights round up and limits down,
+so a placement that is valid in integers is valid. Nothing is lost while 1000 * gamma
+is whole and prefill is linear; then ``exact`` is true.
 """
 
 from dataclasses import dataclass
@@ -21,31 +21,31 @@ from capplan.placement.problem import (
 UNITS_PER_TOKEN = 1000
 UNITS_PER_SECOND = 1_000_000_000
 LARGEST_SUM = 2**50
-"""Sums beyond this would lose units in a solver that counts in doubles."""
+"""Above this, sums in doubles would lose units."""
 
-_SLACK = 1e-12  # the rounding that problem.violations forgives
+_SLACK = 1e-12  # the rounding that ``violations`` allows
 
 
 @dataclass(frozen=True, eq=False)
 class IntegerUnits:
-    """Weights and limits in whole units.
+    """Weights and limits as integers.
 
     Parameters
     ----------
     context
-        (b)'s weight of each request, shape (n,), int64. [1/1000 token]
+        Weight of each request in (b), shape (n,), int64. [1/1000 token]
     tpot_class
         Row of ``limit`` of each request, 0 the tightest, shape (n,), int64.
     limit
-        (b)'s right side by TPOT and batch size, -1 where the batch is too slow,
+        Right side of (b) by TPOT and batch size, -1 where the batch is too slow,
         shape (classes, max batch + 1), int64. [1/1000 token]
     prefill
-        (c)'s and (d)'s weight of each request, 0 without prefill, shape (n,).
+        Weight of each request in (c) and (d), 0 without prefill, shape (n,).
     prefill_ceiling
-        What the prefills on its replica may sum to for this request's sake, by
-        (c) if it is new and (d) if it decodes, shape (n,), int64.
+        Largest sum of prefills on the replica of this request, by (c) if it is new
+        and (d) if it decodes, shape (n,), int64.
     prefill_unit
-        What ``prefill`` counts in: "tokens", "ns" or "requests".
+        Unit of ``prefill``: "tokens", "ns" or "requests".
     exact
         Whether rounding changes nothing.
     """
@@ -60,7 +60,7 @@ class IntegerUnits:
 
     @property
     def scale_text(self) -> str:
-        """The scale as a report states it."""
+        """One sentence on the units, for reports."""
         rounding = "exact" if self.exact else "weights rounded up, limits down"
         return (
             f"context in 1/{UNITS_PER_TOKEN} token, KV in tokens, prefill in "
@@ -69,13 +69,7 @@ class IntegerUnits:
 
 
 def integer_units(problem: PlacementProblem) -> IntegerUnits:
-    """Return the problem's weights and limits as integers.
-
-    Raises
-    ------
-    InputError
-        When the numbers are beyond the integer scale.
-    """
+    """Return the weights and limits of the problem as integers."""
     context = np.ceil(context_tokens(problem) * UNITS_PER_TOKEN - 1e-3)
     _refuse_large(problem, "contexts", float(context.sum()))
     prefill, ceiling, unit = _prefill(problem)

@@ -1,16 +1,15 @@
-"""How full each replica of a placement is, constraint by constraint."""
+"""Load of each replica of a placement against the limit of each constraint."""
 
 from dataclasses import dataclass
 
 import numpy as np
 
-from capplan.placement.kv_profile import KvProfile
 from capplan.placement.problem import (
     PlacementProblem,
     context_tokens,
     decode_limit_tokens,
-    kv_profile,
-    saved_s,
+    kv_over_iterations,
+    prefill_times_s,
 )
 
 
@@ -21,18 +20,18 @@ class ReplicaLoad:
     Parameters
     ----------
     replica
-        Its number.
+        Number of the replica.
     requests, new_requests
-        Requests on it, and those of them that want their prefill.
+        Requests on it, and those without prefill.
     context_tokens, context_limit_tokens
-        (b): weighted context and what the tightest TPOT on it allows. [tokens]
+        (b): weighted context, and its limit for the tightest TPOT. [tokens]
     prefill_s, prefill_limit_s
-        (c) and (d): time of the new prefills and what TTFT and the time saved by
-        ongoing requests allow; infinite without new requests. [s]
+        (c) and (d): prefill time, and its limit by TTFT and by the time saved by
+        ongoing requests; infinite without new requests. [s]
     kv_peak_tokens, kv_capacity_tokens
         (e): most KV in any future iteration, and the capacity. [tokens]
     kv_peak_iteration
-        Iterations until then.
+        Iterations until the peak.
     """
 
     replica: int
@@ -48,17 +47,17 @@ class ReplicaLoad:
 
     @property
     def context_share(self) -> float:
-        """(b)'s load over its limit."""
+        """Load of (b) over its limit."""
         return self.context_tokens / self.context_limit_tokens
 
     @property
     def prefill_share(self) -> float:
-        """(c)'s and (d)'s load over their limit."""
+        """Load of (c) and (d) over their limit."""
         return self.prefill_s / self.prefill_limit_s
 
     @property
     def kv_share(self) -> float:
-        """(e)'s load over its limit."""
+        """Load of (e) over its limit."""
         return self.kv_peak_tokens / self.kv_capacity_tokens
 
 
@@ -76,39 +75,18 @@ def _load(problem: PlacementProblem, replica: int, rows: np.ndarray) -> ReplicaL
     template = problem.template
     tpot_s = float(problem.tpot_slo_s[rows].min())
     batch = min(len(rows), template.max_batch)
-    new = rows[problem.generated_tokens[rows] == 0]
-    prefill_s, limit_s = 0.0, float("inf")
-    if len(new):
-        work_s = template.prefill_work_s(problem.prompt_tokens[new])
-        prefill_s = template.prefill_fixed_s + float(work_s.sum())
-        limit_s = float(problem.ttft_slo_s[new].min())
-        decoding = rows[problem.generated_tokens[rows] > 0]
-        if len(decoding):
-            room_s = problem.theta * float(saved_s(problem)[decoding].min())
-            limit_s = min(limit_s, room_s)
-    profile = kv_profile(problem, rows)
-    total = profile.tokens.sum(axis=0)
+    prefill_s, ttft_s, saved_limit_s = prefill_times_s(problem, rows)
+    iterations, total = kv_over_iterations(problem, rows)
     peak = int(total.argmax())
     return ReplicaLoad(
         replica,
         len(rows),
-        len(new),
+        int((problem.generated_tokens[rows] == 0).sum()),
         float(context_tokens(problem)[rows].sum()),
         float(decode_limit_tokens(problem, tpot_s)[batch]),
         prefill_s,
-        limit_s,
+        min(ttft_s, saved_limit_s),
         int(total[peak]),
         template.kv_capacity_tokens,
-        int(profile.iterations[peak]),
+        int(iterations[peak]),
     )
-
-
-def kv_over_iterations(
-    problem: PlacementProblem, assignment: np.ndarray, replica: int
-) -> KvProfile:
-    """Return the KV of one replica in the future iterations that can bind.
-
-    The second field is the sum over its requests, shape (k,). [tokens]
-    """
-    profile = kv_profile(problem, np.flatnonzero(assignment == replica))
-    return KvProfile(profile.iterations, profile.tokens.sum(axis=0))

@@ -1,10 +1,10 @@
 """Split a workload over GPU types at the least cost: Mélange's allocation problem.
 
 Griggs et al., "Mélange: Cost Efficient Large Language Model Serving by Exploiting GPU
-Heterogeneity", arXiv:2404.14527, section 5. Requests fall into buckets by length; a
-bucket's rate is cut into equal slices and each slice goes to one GPU type. The slices
-of a bucket are alike, so one integer per (bucket, GPU type) says all that a binary per
-slice would, without its symmetry.
+Heterogeneity", arXiv:2404.14527, section 5. Requests are bucketed by length; the
+rate of a bucket is divided into equal slices, each for one GPU type. Slices of a bucket
+are identical, so an integer per (bucket, GPU type) replaces a binary per slice and
+avoids its symmetry.
 """
 
 import json
@@ -33,10 +33,10 @@ class MixProblem:
     usd_per_h
         Price of one GPU of each type, shape (gpus,). [$/h]
     capacity_per_s
-        Requests of a bucket that one GPU of a type serves within the SLO, 0 where it
-        cannot, shape (buckets, gpus). [requests/s]
+        Requests of a bucket that one GPU of a type serves within the SLO, 0 if none,
+        shape (buckets, gpus). [requests/s]
     slices
-        Equal parts of a bucket's rate.
+        Slices of each bucket.
 
     Raises
     ------
@@ -51,7 +51,7 @@ class MixProblem:
     slices: int = 4
 
     def __post_init__(self) -> None:
-        """Refuse a workload that cannot be served or priced."""
+        """Check shapes, values and that every bucket fits a GPU type."""
         shape = (len(self.requests_per_s), len(self.gpus))
         if np.shape(self.capacity_per_s) != shape or not self.gpus:
             raise InputError(
@@ -76,22 +76,22 @@ class MixProblem:
 
 @dataclass(frozen=True, eq=False)
 class Mix:
-    """GPUs of each type and which slices they serve.
+    """GPUs of each type and the slices they serve.
 
     Parameters
     ----------
     status
         Optimal only when proven.
     gpu_count
-        GPUs of each type, shape (gpus,); None without an answer.
+        GPUs of each type, shape (gpus,); None without a solution.
     slices
-        Slices of a bucket on a type, shape (buckets, gpus); None without an answer.
+        Slices of a bucket on a type, shape (buckets, gpus); None without a solution.
     usd_per_h
-        Cost; None without an answer. [$/h]
+        Cost; None without a solution. [$/h]
     lower_bound_usd_per_h
-        Nothing cheaper is possible. [$/h]
+        Lower bound on the cost. [$/h]
     runtime_s
-        Time taken. [s]
+        Wall time. [s]
     """
 
     status: Status
@@ -103,7 +103,7 @@ class Mix:
 
     @property
     def gap(self) -> float:
-        """Share of the cost that the bound does not account for."""
+        """Relative gap between cost and lower bound."""
         if not self.usd_per_h:
             return float("nan")
         return max(1 - self.lower_bound_usd_per_h / self.usd_per_h, 0.0)
@@ -119,9 +119,9 @@ def allocate_mix(
     problem
         Buckets and GPU types.
     solver
-        "scip" or "highs"; shares of a GPU are no integers, so CP-SAT is not asked.
+        "scip" or "highs"; CP-SAT cannot take fractions of a GPU.
     time_limit_s
-        Time after which the best known is returned with its gap. [s]
+        Time after which the best mix known is returned with its gap. [s]
 
     Raises
     ------
@@ -181,12 +181,12 @@ def allocate_mix(
 
 
 def gpus_for(problem: MixProblem, slices: np.ndarray) -> np.ndarray:
-    """Return the GPUs of each type that an allocation of slices takes, shape (gpus,).
+    """Return the GPUs of each type that an allocation needs, shape (gpus,).
 
     Raises
     ------
     InputError
-        When a bucket is not served whole or is on a type that cannot serve it.
+        When slices are missing or on a type that cannot serve their bucket.
     """
     wanted = np.where(problem.requests_per_s > 0, problem.slices, 0)
     if (slices.sum(axis=1) != wanted).any():
@@ -201,7 +201,7 @@ def gpus_for(problem: MixProblem, slices: np.ndarray) -> np.ndarray:
 
 
 def read_mix(path: Path, requests_per_s: float, slices: int) -> MixProblem:
-    """Return the problem of a JSON file of bucket shares and GPU types.
+    """Read the problem from a JSON file of bucket shares and GPU types.
 
     The file has ``share_of_requests`` (input buckets × output buckets) and ``gpus``
     (name to ``usd_per_h`` and ``requests_per_s`` by bucket).
@@ -213,7 +213,7 @@ def read_mix(path: Path, requests_per_s: float, slices: int) -> MixProblem:
     requests_per_s
         Rate over all buckets. [requests/s]
     slices
-        Equal parts of a bucket's rate.
+        Slices of each bucket.
 
     Raises
     ------

@@ -1,12 +1,11 @@
-"""A lower bound by patterns, where the decode limit is no line in the batch size.
+"""Lower bound by column generation, for decode limits not linear in the batch size.
 
-Near the fixed iteration time (b)'s limit falls unevenly with the batch, and sums over
-all requests say little: it matters which requests share a replica. A pattern is a set
-of requests that one replica may hold; the bound is the least weighted number of
-patterns that covers all (Gilmore and Gomory, "A linear programming approach to the
-cutting-stock problem", Oper. Res. 9 (1961)), found by column generation. Requests are
-grouped by context and rounded down, KV and prefill are left out: both only admit more
-patterns, so the bound stays one.
+Near the fixed iteration time the limit of (b) falls in steps, and it matters which
+requests share a replica, which the volume bound ignores. A pattern is a set of requests
+that one replica may hold. The bound is the smallest fractional number of patterns that
+covers all requests (Gilmore and Gomory, "A linear programming approach to the
+cutting-stock problem", Oper. Res. 9 (1961)). Contexts are grouped and rounded down, KV
+and prefill ignored: both only admit more patterns, so the bound stays valid.
 """
 
 import time
@@ -18,7 +17,7 @@ from capplan.placement.integer_units import IntegerUnits
 from capplan.placement.problem import PlacementProblem
 
 _GRID = 800
-"""Steps into which the largest limit is cut."""
+"""Steps of context up to the largest limit."""
 
 _CLASSES = 100
 
@@ -29,24 +28,23 @@ def pattern_bound(
     deadline: float,
     enough: int | None = None,
 ) -> int:
-    """Return a lower bound on the replicas; 0 when it has nothing to say.
+    """Return a lower bound on the replicas; 0 with ongoing requests.
 
-    Theorem. Give every request a price >= 0 and let v be the highest sum of prices of
-    requests that keep (b) on one replica. Each replica holds requests of prices at
-    most v in sum, so N is at least the sum of all prices over v (Farley, "A note on
-    bounding a class of linear programming problems", Oper. Res. 38 (1990)). Prices
-    are the dual values of the covering problem over the patterns found so far.
+    Give every request a price >= 0 and let v be the highest sum of prices of requests
+    that satisfy (b) on one replica. Then N is at least the sum of all prices over v
+    (Farley, "A note on bounding a class of linear programming problems", Oper. Res. 38
+    (1990)). Prices are the duals of the covering problem over the patterns so far.
 
     Parameters
     ----------
     problem
-        A heartbeat; with ongoing requests nothing is said.
+        Requests of the heartbeat.
     units
-        Its integer units.
+        Integer units of the problem.
     deadline
-        Value of ``time.perf_counter`` at which to return the best so far. [s]
+        Value of ``time.perf_counter`` at which to return the best bound so far. [s]
     enough
-        A bound that nothing above is needed of; None for none.
+        Bound at which to stop.
     """
     if (problem.replica >= 0).any():
         return 0
@@ -80,14 +78,13 @@ def pattern_bound(
 
 
 class _Pricing:
-    """Finds the pattern worth most: a knapsack in (batch, context)."""
+    """Finds the pattern of highest price: a knapsack in (batch, context)."""
 
     def __init__(self, context: np.ndarray, limit: np.ndarray):
         self.step = max(int(limit[1:].max()) // _GRID, 1)
         self.limit = limit // self.step
         self.size, self.count = _classes(context, self.step)
-        # A class of n requests as packs of 1, 2, 4, … so that any number up to the
-        # most that one replica holds is a sum of packs.
+        # Packs of 1, 2, 4, … requests: any number that fits is a sum of packs.
         packs = []
         for row, size in enumerate(self.size.tolist()):
             within = np.flatnonzero(size * np.arange(len(limit)) <= self.limit)
@@ -100,7 +97,7 @@ class _Pricing:
         self.packs = packs
 
     def start(self) -> list[np.ndarray]:
-        """Return a pattern for every class: as many of its requests as fit."""
+        """Return one pattern for every class, with as many of its requests as fit."""
         columns = []
         for row, size in enumerate(self.size.tolist()):
             within = np.flatnonzero(size * np.arange(len(self.limit)) <= self.limit)
@@ -110,7 +107,7 @@ class _Pricing:
         return columns
 
     def best(self, price: np.ndarray) -> tuple[float, np.ndarray]:
-        """Return the highest sum of prices of a pattern, and the pattern."""
+        """Return the highest price of a pattern, and the pattern."""
         top = int(self.limit[1:].max())
         value = np.full((len(self.limit), top + 1), -np.inf)
         value[0] = 0.0
@@ -143,10 +140,10 @@ class _Pricing:
 
 
 def _classes(context: np.ndarray, step: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return size and count of groups of like contexts, rounded down to steps."""
+    """Return size and count of groups of contexts, rounded down to steps."""
     sizes, counts = np.unique(context // step, return_counts=True)
     if len(sizes) > _CLASSES:
-        # Groups with about the same context each, so that rounding costs the same.
+        # Groups of about equal total context, so that each loses about as much.
         share = np.cumsum(sizes * counts) / max((sizes * counts).sum(), 1)
         group = np.minimum((share * _CLASSES).astype(int), _CLASSES - 1)
         starts = np.unique(group, return_index=True)[1]
@@ -156,7 +153,7 @@ def _classes(context: np.ndarray, step: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _duals(columns: list[np.ndarray], count: np.ndarray) -> np.ndarray | None:
-    """Return the prices under which no pattern found so far is worth more than 1."""
+    """Return the duals: prices under which no pattern so far exceeds 1."""
     from ortools.math_opt.python import mathopt
 
     model = mathopt.Model(name="prices")

@@ -3,10 +3,9 @@
 Nie et al., "Aladdin: Joint Placement and Scaling for SLO-Aware LLM Serving",
 arXiv:2405.06856.
 
-Two columns say what a request still needs. One that has generated nothing yet
-(``generated_tokens`` 0) wants its prefill and takes part in (c) and (d) with its
-prompt. One with a replica (``replica`` >= 0) stays there; -1 may be placed
-anywhere, also when it is already decoding, as when a prefill pool hands it over.
+A request with ``generated_tokens`` 0 is new: its prefill counts in (c) and (d). A
+request with ``replica`` >= 0 stays there; -1 may be placed anywhere, even while
+decoding, as when a prefill pool hands it over.
 """
 
 from collections.abc import Callable
@@ -15,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from capplan.errors import InputError
-from capplan.placement.kv_profile import KvProfile, binding_profile
+from capplan.placement.kv_profile import kv_at
 from capplan.placement.replica import PlacementReplica
 from capplan.workload.trace import MAX_TOKENS
 
@@ -28,7 +27,10 @@ COLUMNS = {
     "tpot_slo_s": (np.float64, 0, np.inf),
     "replica": (np.int64, -1, 10_000_000),
 }
-"""Columns of a request: dtype, lowest and highest value."""
+"""Columns of the requests: dtype, lowest and highest value."""
+
+_ROUNDING = 1e-12
+"""Relative rounding error of sums in doubles that is no violation."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,36 +40,34 @@ class PlacementProblem:
     Parameters
     ----------
     template
-        What every replica is.
+        Every replica.
     prompt_tokens
         l_in, shape (n,), int64. [tokens]
     predicted_output_tokens
-        l_pred, shape (n,), int64; more than ``generated_tokens``. [tokens]
-    ttft_slo_s
-        T_pre of each request, shape (n,). [s]
-    tpot_slo_s
-        T_dec of each request, shape (n,). [s]
+        l_pred, more than ``generated_tokens``, shape (n,), int64. [tokens]
+    ttft_slo_s, tpot_slo_s
+        T_pre and T_dec of each request, shape (n,). [s]
     generated_tokens
-        l_out so far, shape (n,), int64; 0 for requests without prefill. [tokens]
+        l_out so far, 0 for new requests, shape (n,), int64. [tokens]
     decode_elapsed_s
-        t_dec, time since its first token, shape (n,). [s]
+        t_dec, time since the first token, shape (n,). [s]
     replica
-        Where an ongoing request runs, shape (n,), int64; -1 where free.
+        Replica of an ongoing request, -1 for a free one, shape (n,), int64.
     replica_count
-        Replicas that exist; 0 to ``replica_count - 1`` may hold requests.
+        Replicas that exist: 0 to ``replica_count - 1`` may hold requests.
     max_replicas
-        Replicas that may be used at most; None for as many as are needed.
+        Most replicas to use; None for as many as needed.
     gamma
-        Which part of the answer counts as context in (b), in [0, 1].
+        Share of the output that counts as context in (b), in [0, 1].
     theta
-        Share of the limits of (b) and (d) that may be used, in [0, 1].
+        Share of the limits of (b) and (d) to use, in [0, 1].
     names
-        Name of each request for messages and files; numbered when empty.
+        Name of each request; numbered when empty.
     source
-        Where the problem is from, for messages.
+        Origin of the problem, for messages.
     trust_ongoing
-        Take the ongoing requests as they are even where they break constraints
-        already, as wrong predictions make them; nothing new fits there then.
+        Accept ongoing requests that already break constraints, as wrong predictions
+        make them; nothing new fits on their replicas.
 
     Raises
     ------
@@ -93,8 +93,8 @@ class PlacementProblem:
     trust_ongoing: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse values no request can have; fill the columns left out."""
-        n = len(self.prompt_tokens)
+        """Fill the columns left out, then check all."""
+        n = len(self)
         if n == 0:
             raise InputError(f"{self.source}: no requests; expected at least one")
         empty = {"generated_tokens": 0, "decode_elapsed_s": 0.0, "replica": -1}
@@ -110,21 +110,34 @@ class PlacementProblem:
             )
         for name, (dtype, low, high) in COLUMNS.items():
             self._column(name, dtype, low, high)
-        self._check_knobs()
+        self._check_parameters()
         self._check_requests()
-        for replica in np.unique(self.replica[self.replica >= 0]).tolist():
-            if self.trust_ongoing:
-                break
+        self._check_fits_alone()
+        for replica in [] if self.trust_ongoing else self.ongoing_replicas.tolist():
             rows = np.flatnonzero(self.replica == replica)
-            found = replica_violations(self, rows, str(replica))
-            if found:
+            for broken in replica_violations(self, rows, str(replica)):
                 raise InputError(
-                    f"{self.source}: the ongoing requests alone break it: {found[0]}"
+                    f"{self.source}: the ongoing requests alone break it: {broken}"
                 )
 
     def __len__(self) -> int:
         """Return the number of requests."""
         return len(self.prompt_tokens)
+
+    @property
+    def ongoing_replicas(self) -> np.ndarray:
+        """Replicas that hold ongoing requests, ascending, shape (k,)."""
+        return np.unique(self.replica[self.replica >= 0])
+
+    @property
+    def held_tokens(self) -> np.ndarray:
+        """Tokens in the KV of each request now, shape (n,). [tokens]"""
+        return self.prompt_tokens + self.generated_tokens
+
+    @property
+    def remaining_tokens(self) -> np.ndarray:
+        """Tokens that each request still generates, shape (n,). [tokens]"""
+        return self.predicted_output_tokens - self.generated_tokens
 
     def _column(self, name: str, dtype: type, low: float, high: float) -> None:
         values = np.asarray(getattr(self, name))
@@ -147,7 +160,7 @@ class PlacementProblem:
             )
         object.__setattr__(self, name, np.ascontiguousarray(values, dtype))
 
-    def _check_knobs(self) -> None:
+    def _check_parameters(self) -> None:
         for name in ("gamma", "theta"):
             value = getattr(self, name)
             if not 0 <= value <= 1:
@@ -156,7 +169,7 @@ class PlacementProblem:
             raise InputError(
                 f"{self.source}: replica_count is {self.replica_count}; expected >= 0"
             )
-        used = len(np.unique(self.replica[self.replica >= 0]))
+        used = len(self.ongoing_replicas)
         if self.max_replicas is not None and self.max_replicas < max(used, 1):
             raise InputError(
                 f"{self.source}: max_replicas is {self.max_replicas}; ongoing requests "
@@ -164,8 +177,9 @@ class PlacementProblem:
             )
 
     def _check_requests(self) -> None:
+        new = self.generated_tokens == 0
         self._refuse(
-            self.predicted_output_tokens <= self.generated_tokens,
+            self.remaining_tokens <= 0,
             lambda row: (
                 f"predicted_output_tokens is {self.predicted_output_tokens[row]} and "
                 f"generated_tokens {self.generated_tokens[row]}; it has outlived its "
@@ -180,38 +194,38 @@ class PlacementProblem:
             ),
         )
         self._refuse(
-            (self.replica >= 0) & (self.generated_tokens == 0),
+            (self.replica >= 0) & new,
             lambda row: (
                 f"runs on replica {self.replica[row]} with generated_tokens 0; an "
                 "ongoing request has its first token"
             ),
         )
-        fixed_s = float(self.template.decode_s[1:].min())
+        decode_s = float(self.template.decode_s[1:].min())
         self._refuse(
-            self.tpot_slo_s < fixed_s,
+            self.tpot_slo_s < decode_s,
             lambda row: (
                 f"TPOT SLO {self.tpot_slo_s[row]} s is below the fixed iteration time "
-                f"{fixed_s:.6g} s of the replica"
+                f"{decode_s:.6g} s of the replica"
             ),
         )
+        prefill_s = self.template.prefill_fixed_s
         self._refuse(
-            (self.generated_tokens == 0)
-            & (self.ttft_slo_s < self.template.prefill_fixed_s),
+            new & (self.ttft_slo_s < prefill_s),
             lambda row: (
                 f"TTFT SLO {self.ttft_slo_s[row]} s is below the fixed prefill time "
-                f"{self.template.prefill_fixed_s:.6g} s of the replica"
+                f"{prefill_s:.6g} s of the replica"
             ),
         )
-        self._check_fits_alone()
 
     def _check_fits_alone(self) -> None:
-        kv = kv_tokens(self, self.predicted_output_tokens)
-        room = self.template.kv_capacity_tokens
+        block = self.template.block_tokens
+        kv = -(-(self.prompt_tokens + self.predicted_output_tokens) // block) * block
+        capacity = self.template.kv_capacity_tokens
         self._refuse(
-            kv > room,
+            kv > capacity,
             lambda row: (
                 f"is larger than any replica: {kv[row]} tokens of KV at its end, "
-                f"capacity {room}"
+                f"capacity {capacity}"
             ),
         )
         prefill_s = self.template.prefill_fixed_s + self.template.prefill_work_s(
@@ -224,16 +238,15 @@ class PlacementProblem:
                 f"{prefill_s[row]:.6g} s, TTFT SLO {self.ttft_slo_s[row]} s"
             ),
         )
-        best = np.empty(len(self))
-        for tpot_s in np.unique(self.tpot_slo_s):
-            limit = decode_limit_tokens(self, float(tpot_s))
-            best[self.tpot_slo_s == tpot_s] = limit[1]
-        load = context_tokens(self)
+        tpots_s, tpot_class = np.unique(self.tpot_slo_s, return_inverse=True)
+        alone = np.array([decode_limit_tokens(self, float(t))[1] for t in tpots_s])
+        limit = alone[tpot_class]
+        context = context_tokens(self)
         self._refuse(
-            load > best,
+            context > limit,
             lambda row: (
-                f"is larger than any replica: context {load[row]:.6g} tokens; alone, "
-                f"within TPOT {self.tpot_slo_s[row]} s, {best[row]:.6g} are allowed"
+                f"is larger than any replica: context {context[row]:.6g} tokens; alone,"
+                f" within TPOT {self.tpot_slo_s[row]} s, {limit[row]:.6g} are allowed"
             ),
         )
 
@@ -244,25 +257,19 @@ class PlacementProblem:
 
 
 def context_tokens(problem: PlacementProblem) -> np.ndarray:
-    """Return l_in + gamma * l_out of each request, (b)'s weights. [tokens]"""
+    """Return l_in + gamma * l_out of each request, the weights of (b). [tokens]"""
     return problem.prompt_tokens + problem.gamma * problem.predicted_output_tokens
 
 
 def decode_limit_tokens(problem: PlacementProblem, tpot_s: float) -> np.ndarray:
-    """Return theta * l_d(b) for every batch size, (b)'s right side. [tokens]"""
+    """Return theta * l_d(b), the right side of (b), by batch size. [tokens]"""
     if problem.theta == 0:
         return np.zeros(problem.template.max_batch + 1)
     return problem.theta * problem.template.context_limit_tokens(tpot_s)
 
 
-def kv_tokens(problem: PlacementProblem, output_tokens: np.ndarray) -> np.ndarray:
-    """Return the KV of each request with so much output, in whole blocks. [tokens]"""
-    block = problem.template.block_tokens
-    return -(-(problem.prompt_tokens + output_tokens) // block) * block
-
-
 def saved_s(problem: PlacementProblem) -> np.ndarray:
-    """Return T_dec * l_out - t_dec of each request: what (d) lets a prefill use. [s]"""
+    """Return T_dec * l_out - t_dec, the time (d) leaves for a prefill. [s]"""
     earned_s = np.zeros(len(problem))
     decoding = problem.generated_tokens > 0
     earned_s[decoding] = (
@@ -271,40 +278,71 @@ def saved_s(problem: PlacementProblem) -> np.ndarray:
     return earned_s - problem.decode_elapsed_s
 
 
-def kv_profile(problem: PlacementProblem, rows: np.ndarray) -> KvProfile:
-    """Return the KV of some requests in the future iterations that can bind."""
-    return binding_profile(
-        problem.prompt_tokens[rows] + problem.generated_tokens[rows],
-        (problem.predicted_output_tokens - problem.generated_tokens)[rows],
-        problem.template.block_tokens,
+def prefill_times_s(
+    problem: PlacementProblem, rows: np.ndarray
+) -> tuple[float, float, float]:
+    """Return the prefill time on a replica, its limit by (c) and by (d). [s]
+
+    Without new requests the time is 0; a limit that does not apply is infinite.
+    """
+    new = rows[problem.generated_tokens[rows] == 0]
+    if len(new) == 0:
+        return 0.0, np.inf, np.inf
+    work_s = problem.template.prefill_work_s(problem.prompt_tokens[new]).sum()
+    saved_limit_s = np.inf
+    decoding = rows[problem.generated_tokens[rows] > 0]
+    if len(decoding):
+        saved_limit_s = problem.theta * float(saved_s(problem)[decoding].min())
+    return (
+        problem.template.prefill_fixed_s + float(work_s),
+        float(problem.ttft_slo_s[new].min()),
+        saved_limit_s,
     )
 
 
+def kv_over_iterations(
+    problem: PlacementProblem, rows: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the iterations that can bind and the KV of some requests in them.
+
+    Both have shape (k,); the KV is the sum over the requests. [tokens]
+    """
+    iterations = np.unique(problem.remaining_tokens[rows])
+    return iterations, kv_total(problem, rows, iterations)
+
+
+def kv_total(
+    problem: PlacementProblem, rows: np.ndarray, iterations: np.ndarray
+) -> np.ndarray:
+    """Return the sum of some requests' KV in each iteration, shape (k,). [tokens]"""
+    return kv_at(
+        problem.held_tokens[rows],
+        problem.remaining_tokens[rows],
+        iterations,
+        problem.template.block_tokens,
+    ).sum(axis=0)
+
+
 def violations(problem: PlacementProblem, assignment: np.ndarray) -> list[str]:
-    """Return which constraints an assignment breaks; empty when it keeps all.
+    """Return the constraints that an assignment breaks, one line each.
 
     Parameters
     ----------
     problem
-        The heartbeat.
+        Requests of the heartbeat.
     assignment
-        Replica of each request, shape (n,); numbers from ``replica_count`` on
-        are replicas newly opened.
-
-    Returns
-    -------
-    list of str
-        One line for each broken constraint, with its letter in section 4.2.
+        Replica of each request, shape (n,); a number from ``replica_count`` on is a
+        newly opened replica.
     """
     assignment = np.asarray(assignment)
     if assignment.shape != (len(problem),):
         return [f"(a) {assignment.shape} replicas for {len(problem)} requests"]
-    found = [
+    broken = [
         f"(a) request {problem.names[row]} is on no replica"
         for row in np.flatnonzero(assignment < 0)
     ]
     moved = (problem.replica >= 0) & (assignment != problem.replica)
-    found += [
+    broken += [
         f"(f) ongoing request {problem.names[row]} leaves replica "
         f"{problem.replica[row]} for {assignment[row]}"
         for row in np.flatnonzero(moved)
@@ -313,10 +351,10 @@ def violations(problem: PlacementProblem, assignment: np.ndarray) -> list[str]:
     used, starts = np.unique(assignment[order], return_index=True)
     for replica, rows in zip(used, np.split(order, starts[1:]), strict=True):
         if replica >= 0:
-            found += replica_violations(problem, rows, str(replica))
+            broken += replica_violations(problem, rows, str(replica))
     if problem.max_replicas is not None and len(used) > problem.max_replicas:
-        found.append(f"(f) {len(used)} replicas used; at most {problem.max_replicas}")
-    return found
+        broken.append(f"(f) {len(used)} replicas used; at most {problem.max_replicas}")
+    return broken
 
 
 def replica_violations(
@@ -325,53 +363,35 @@ def replica_violations(
     """Return which of (b) to (e) the requests of one replica break together."""
     if len(rows) == 0:
         return []
-    found = []
-    batch, tpot_s = len(rows), float(problem.tpot_slo_s[rows].min())
-    if batch > problem.template.max_batch:
-        most = problem.template.max_batch
+    broken = []
+    batch, most = len(rows), problem.template.max_batch
+    if batch > most:
         return [f"(b) replica {replica}: batch {batch}; largest {most}"]
+    tpot_s = float(problem.tpot_slo_s[rows].min())
     limit = float(decode_limit_tokens(problem, tpot_s)[batch])
-    load = float(context_tokens(problem)[rows].sum())
-    if load > limit * (1 + 1e-12) or limit < 0:
-        found.append(
-            f"(b) replica {replica}: context {load:.6g} tokens at batch {batch}; "
+    context = float(context_tokens(problem)[rows].sum())
+    if context > limit * (1 + _ROUNDING) or limit < 0:
+        broken.append(
+            f"(b) replica {replica}: context {context:.6g} tokens at batch {batch}; "
             f"limit {limit:.6g} for TPOT {tpot_s:g} s"
         )
-    new = rows[problem.generated_tokens[rows] == 0]
-    if len(new):
-        found += _prefill_violations(problem, rows, new, replica)
-    profile = kv_profile(problem, rows)
-    total = profile.tokens.sum(axis=0)
-    peak = int(np.argmax(total))
-    if total[peak] > problem.template.kv_capacity_tokens:
-        found.append(
-            f"(e) replica {replica}: {total[peak]} tokens of KV "
-            f"{profile.iterations[peak]} iterations ahead; "
-            f"capacity {problem.template.kv_capacity_tokens}"
-        )
-    return found
-
-
-def _prefill_violations(
-    problem: PlacementProblem, rows: np.ndarray, new: np.ndarray, replica: str
-) -> list[str]:
-    template = problem.template
-    prefill_s = template.prefill_fixed_s + float(
-        template.prefill_work_s(problem.prompt_tokens[new]).sum()
-    )
-    found = []
-    ttft_s = float(problem.ttft_slo_s[new].min())
-    if prefill_s > ttft_s * (1 + 1e-12):
-        found.append(
+    prefill_s, ttft_s, saved_limit_s = prefill_times_s(problem, rows)
+    if prefill_s > ttft_s * (1 + _ROUNDING):
+        broken.append(
             f"(c) replica {replica}: prefill takes {prefill_s:.6g} s; "
             f"TTFT SLO {ttft_s:g} s"
         )
-    decoding = rows[problem.generated_tokens[rows] > 0]
-    if len(decoding):
-        room_s = problem.theta * float(saved_s(problem)[decoding].min())
-        if prefill_s > room_s + 1e-12 * abs(room_s):
-            found.append(
-                f"(d) replica {replica}: prefill takes {prefill_s:.6g} s; ongoing "
-                f"requests have {room_s:.6g} s to spare"
-            )
-    return found
+    if prefill_s > saved_limit_s + _ROUNDING * abs(saved_limit_s):
+        broken.append(
+            f"(d) replica {replica}: prefill takes {prefill_s:.6g} s; ongoing "
+            f"requests have {saved_limit_s:.6g} s to spare"
+        )
+    iterations, total = kv_over_iterations(problem, rows)
+    peak = int(np.argmax(total))
+    if total[peak] > problem.template.kv_capacity_tokens:
+        broken.append(
+            f"(e) replica {replica}: {total[peak]} tokens of KV "
+            f"{iterations[peak]} iterations ahead; "
+            f"capacity {problem.template.kv_capacity_tokens}"
+        )
+    return broken

@@ -1,10 +1,9 @@
 """Move new requests so that prediction errors cancel: Aladdin's Algorithm 2.
 
-Aladdin, section 4.3. On each worker l^e sums the tokens and b^e the requests that
-were foreseen wrongly. Eq. 4 is a line in (context, batch), alpha * l + beta * b =
-constant, with alpha the seconds that a token of context costs an iteration and beta
-those of a request. The parallel through (l^e, b^e), alpha * l + beta * b + c = 0, is
-the worker's error line; its distance from the origin is how far the worker is off.
+Aladdin, section 4.3. On each worker l^e and b^e are the errors in tokens and requests.
+Eq. 4 is a line in (context, batch), alpha * l + beta * b = constant, with alpha the
+iteration time per token of context and beta that per request. The parallel through
+(l^e, b^e) is the worker's error line; its distance from the origin measures the error.
 """
 
 from dataclasses import dataclass
@@ -16,12 +15,12 @@ from capplan.placement.replica import PlacementReplica
 
 @dataclass(frozen=True, eq=False)
 class EstimationErrors:
-    """What was foreseen wrongly on each worker.
+    """Prediction errors of each worker.
 
     Parameters
     ----------
     tokens
-        l^e, shape (workers,): positive where more is to come than was foreseen.
+        l^e, positive where outputs are longer than predicted, shape (workers,).
         [tokens]
     requests
         b^e, shape (workers,). [requests]
@@ -44,9 +43,8 @@ def estimation_errors(
 ) -> EstimationErrors:
     """Return l^e and b^e of each worker (Algorithm 2, lines 4 to 18).
 
-    A running request that has generated more than was predicted is expected to last
-    as the second prediction says and counts as one more; one that finished earlier
-    gives back what it did not use and counts as one less.
+    A running request that has outrun its prediction adds its second prediction and one
+    request; one that finished early subtracts its unused tokens and one request.
 
     Parameters
     ----------
@@ -55,10 +53,10 @@ def estimation_errors(
     running_worker, running_generated_tokens, running_predicted_tokens
         Worker, tokens so far and prediction of each ongoing request, shape (n,).
     running_predicted_again_tokens
-        Prediction given that the first was outrun (l'_pred), shape (n,). [tokens]
+        Second prediction l'_pred of each ongoing request, shape (n,). [tokens]
     finished_worker, finished_output_tokens, finished_predicted_tokens
-        Worker, true length and prediction of each request that finished since the
-        last heartbeat, shape (m,).
+        Worker, output length and prediction of each request finished since the last
+        heartbeat, shape (m,).
     """
     tokens, requests = np.zeros(workers), np.zeros(workers)
     under = running_generated_tokens > running_predicted_tokens
@@ -73,7 +71,7 @@ def estimation_errors(
 
 @dataclass(frozen=True, eq=False)
 class Rebalance:
-    """New workers of the new requests.
+    """New assignment of the new requests.
 
     Parameters
     ----------
@@ -82,8 +80,7 @@ class Rebalance:
     moved
         Rows that changed their worker.
     distance_before, distance_after
-        Sum of the error lines' distances from the origin, in the plane of tokens and
-        requests.
+        Sum of the distances of the error lines from the origin.
     """
 
     worker: np.ndarray
@@ -99,23 +96,22 @@ def rebalance(
     new_worker: np.ndarray,
     new_predicted_tokens: np.ndarray,
 ) -> Rebalance:
-    """Return new workers for the new requests, which have not begun (lines 19 to 29).
+    """Move new requests between workers to cancel errors (lines 19 to 29).
 
-    Longest prediction first, each request leaves a worker that is behind (its line
-    lies on the side of too much work) for the one that is farthest ahead, if that
-    brings the sum of distances down. The paper states the minimum and leaves open how
-    to find it; this goes through the requests once.
+    Longest prediction first, each request on an overloaded worker moves to the most
+    underloaded one if that reduces the sum of distances. The paper states the minimum,
+    not the search for it; this is one pass over the requests.
 
     Parameters
     ----------
     template
-        What every worker is.
+        Every worker.
     batch
         Requests on each worker, new ones included, shape (workers,).
     errors
         l^e and b^e of each worker.
     new_worker
-        Where each new request was placed, shape (n,).
+        Worker of each new request, shape (n,).
     new_predicted_tokens
         Its predicted output, shape (n,). [tokens]
 

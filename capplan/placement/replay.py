@@ -1,10 +1,10 @@
-"""Place a whole trace heartbeat by heartbeat, opening and draining replicas.
+"""Place a trace heartbeat by heartbeat, opening and draining replicas.
 
-A model of Aladdin's serving loop at the grain of its heartbeat, for how many replicas
-a rule of placement needs over time; the simulator has the iterations. In each
-heartbeat the requests that arrived in the last one are placed; each replica then
-spends the heartbeat on their prefill, in one iteration, and on decode iterations of
-a(b) + s(b) * L, whole runs of them in closed form between completions.
+A model of Aladdin's serving loop with the heartbeat as its time step; it shows how many
+replicas a placement rule needs over time, and the simulator models the iterations. In
+each heartbeat the requests that arrived in the last one are placed. Each replica then
+runs their prefill in one iteration, and decode iterations of a(b) + s(b) * L for the
+rest of the heartbeat, in closed form between completions.
 """
 
 import time
@@ -15,30 +15,30 @@ import numpy as np
 
 from capplan.errors import InputError
 from capplan.placement.heuristics.best_fit import capacity_norm
-from capplan.placement.heuristics.greedy import Score, place_by_score
+from capplan.placement.heuristics.greedy import place_by_score
 from capplan.placement.problem import PlacementProblem
 from capplan.placement.replica import PlacementReplica
 
 Route = Callable[[np.ndarray, int], np.ndarray]
-"""``route(requests per replica, new requests) -> row of each``, for a fixed fleet."""
+"""``route(requests per replica, new requests) -> replica of each``, fixed fleet."""
 
 
 @dataclass(frozen=True, eq=False)
 class Replay:
-    """What became of a trace under a rule of placement.
+    """Latencies and replica counts of a trace under a placement rule.
 
     Parameters
     ----------
     replicas
         Replicas with requests in each heartbeat, shape (heartbeats,).
     ttft_s, tpot_s
-        Of each request; TPOT is NaN for one-token answers, shape (n,). [s]
+        Of each request; TPOT is NaN for one-token outputs, shape (n,). [s]
     attained
-        Whether each request kept TTFT and TPOT, shape (n,).
+        Whether each request meets TTFT and TPOT, shape (n,).
     kv_overflows
-        Heartbeats in which some replica held more KV than fits.
+        Runs of iterations in which a replica held more KV than fits.
     placing_s
-        Time spent on placing each heartbeat, shape (heartbeats,). [s]
+        Time to place the requests of each heartbeat, shape (heartbeats,). [s]
     placed
         Requests placed in each heartbeat, shape (heartbeats,).
     """
@@ -57,31 +57,41 @@ class Replay:
         return int(self.replicas.max())
 
     @property
-    def attainment(self) -> float:
-        """Share of requests that kept their limits."""
-        return float(self.attained.mean())
+    def peak_heartbeat(self) -> int:
+        """Heartbeat with most replicas, then most new requests, then the last."""
+        return int(np.lexsort((self.placed, self.replicas))[-1])
 
     @property
-    def keeps_all(self) -> bool:
-        """Whether every request kept its limits and KV never overflowed."""
-        return bool(self.attained.all()) and self.kv_overflows == 0
+    def attainment(self) -> float:
+        """Share of requests within the SLO."""
+        return float(self.attained.mean())
 
 
 @dataclass
 class _Fleet:
-    """Where every request stands; columns by request."""
+    """State of every request, in columns, and the limits of placement."""
 
     template: PlacementReplica
     prompt: np.ndarray
     output: np.ndarray
     predicted: np.ndarray
-    generated: np.ndarray
-    replica: np.ndarray
-    first_s: np.ndarray
-    end_s: np.ndarray
+    slo_s: tuple[float, float]
+    gamma: float
+    theta: float
     decode_only: bool
     ready_s: dict[int, float] = field(default_factory=dict)
     overflows: int = 0
+
+    def __post_init__(self) -> None:
+        """Start with no request on a replica."""
+        n = len(self.prompt)
+        self.generated = np.zeros(n, np.int64)
+        self.replica = np.full(n, -1)
+        self.first_s, self.end_s = np.full(n, np.nan), np.full(n, np.nan)
+
+    def running(self) -> np.ndarray:
+        """Return the rows of the requests on replicas."""
+        return np.flatnonzero((self.replica >= 0) & np.isnan(self.end_s))
 
 
 def replay(
@@ -96,47 +106,45 @@ def replay(
     heartbeat_s: float = 1.0,
     gamma: float = 0.5,
     theta: float = 0.9,
-    score: Score = capacity_norm,
     route: Route | None = None,
     replicas: int | None = None,
     decode_only: bool = False,
     until_s: float | None = None,
     wait_s: float = 0.0,
 ) -> tuple[Replay, PlacementProblem | None]:
-    """Place a trace heartbeat by heartbeat.
+    """Place a trace heartbeat by heartbeat, by best fit or on a fixed fleet.
 
     Parameters
     ----------
     template
-        What every replica is.
+        Every replica.
     arrival_s, prompt_tokens, output_tokens
         The trace, in order of arrival, shape (n,) each.
     ttft_slo_s, tpot_slo_s
-        SLOs. [s]
+        SLO. [s]
     predicted_output_tokens
-        What placement believes of ``output_tokens``; the truth when None.
+        Output lengths known to placement; ``output_tokens`` when None.
     heartbeat_s
         Time between placements. [s]
     gamma, theta
-        Knobs of the constraints.
-    score
-        Rule of an elastic fleet: the highest score that fits, else a new replica.
+        Parameters of the constraints.
     route
-        Rule of a fixed fleet, which looks at no constraint; needs ``replicas``.
+        Router of a fixed fleet, blind to the constraints; needs ``replicas``. Best
+        fit on an elastic fleet when None.
     replicas
         Size of the fixed fleet.
     decode_only
-        Requests come with their prefill done elsewhere (split-phase decode pool).
+        Prefill is done elsewhere: the decode pool of split-phase serving.
     until_s
-        Stop here and return the problem of that heartbeat as well. [s]
+        Time of the heartbeat at which to stop; None to serve the whole trace. [s]
     wait_s
-        Part of the TTFT SLO that placement leaves to the wait for the heartbeat. [s]
+        Part of the TTFT SLO reserved for the wait until the heartbeat. [s]
 
     Returns
     -------
     tuple
-        The replay and, with ``until_s``, the problem then; None when there is no
-        request.
+        The replay, and the problem of the heartbeat at ``until_s``, None without
+        requests; with ``until_s`` None, the problem of the peak heartbeat of best fit.
 
     Raises
     ------
@@ -148,58 +156,59 @@ def replay(
     if (route is None) != (replicas is None):
         raise InputError("a fixed fleet needs both a router and a number of replicas")
     n = len(arrival_s)
+    if predicted_output_tokens is None:
+        predicted_output_tokens = output_tokens
     fleet = _Fleet(
         template,
         np.asarray(prompt_tokens, np.int64),
         np.asarray(output_tokens, np.int64),
-        np.asarray(
-            output_tokens
-            if predicted_output_tokens is None
-            else predicted_output_tokens,
-            np.int64,
-        ),
-        np.zeros(n, np.int64),
-        np.full(n, -1),
-        np.full(n, np.nan),
-        np.full(n, np.nan),
+        np.asarray(predicted_output_tokens, np.int64),
+        (ttft_slo_s - wait_s, tpot_slo_s),
+        gamma,
+        theta,
         decode_only,
     )
-    slo_s = (ttft_slo_s - wait_s, tpot_slo_s)
-    beats: list[tuple[int, float, int]] = []
+    slo_s = (ttft_slo_s, tpot_slo_s)
+    heartbeats: list[tuple[int, float, int]] = []
+    peak, problem, peak_problem = (0, 0), None, None
     now_s = float(arrival_s[0])
     arrived = 0
-    while True:
+    while arrived < n or np.isnan(fleet.end_s).any():
         now_s += heartbeat_s
         upto = int(np.searchsorted(arrival_s, now_s, side="right"))
         new = np.arange(arrived, upto)
         arrived = upto
+        if until_s is not None and now_s >= until_s:
+            problem = _problem(fleet, new, now_s)
+            return _result(fleet, heartbeats, arrival_s, slo_s), problem
         start = time.perf_counter()
-        stop = until_s is not None and now_s >= until_s
-        if stop:
-            problem = _problem(fleet, new, now_s, slo_s, gamma, theta)
-            return _result(fleet, beats, arrival_s, (ttft_slo_s, tpot_slo_s)), problem
-        if len(new):
-            if route is not None and replicas is not None:
-                running = fleet.replica[(fleet.replica >= 0) & np.isnan(fleet.end_s)]
-                counts = np.bincount(running, minlength=replicas)
-                fleet.replica[new] = route(counts, len(new))
-            else:
-                _place(fleet, new, now_s, slo_s, gamma, theta, score)
+        if route is not None and replicas is not None:
+            counts = np.bincount(fleet.replica[fleet.running()], minlength=replicas)
+            fleet.replica[new] = route(counts, len(new))
+        else:
+            problem = _best_fit(fleet, new, now_s)
         placing_s = time.perf_counter() - start
-        beats.append((_advance(fleet, new, now_s, heartbeat_s), placing_s, len(new)))
-        if arrived == n and not np.isnan(fleet.end_s).any():
-            return _result(fleet, beats, arrival_s, (ttft_slo_s, tpot_slo_s)), None
+        used = _advance(fleet, now_s, heartbeat_s)
+        heartbeats.append((used, placing_s, len(new)))
+        # Only new requests open replicas: a heartbeat without any is no peak.
+        if len(new) and until_s is None and (used, len(new)) >= peak:
+            peak, peak_problem = (used, len(new)), problem
+    return _result(fleet, heartbeats, arrival_s, slo_s), peak_problem
 
 
-def _problem(
-    fleet: _Fleet,
-    new: np.ndarray,
-    now_s: float,
-    slo_s: tuple[float, float],
-    gamma: float,
-    theta: float,
-) -> PlacementProblem | None:
-    running = np.flatnonzero((fleet.replica >= 0) & np.isnan(fleet.end_s))
+def _best_fit(fleet: _Fleet, new: np.ndarray, now_s: float) -> PlacementProblem | None:
+    """Place new requests by best fit; return the problem, None without any."""
+    if len(new) == 0:
+        return None
+    problem = _problem(fleet, new, now_s)
+    assert problem is not None
+    placed = place_by_score(problem, capacity_norm)
+    fleet.replica[new] = placed[len(problem) - len(new) :]
+    return problem
+
+
+def _problem(fleet: _Fleet, new: np.ndarray, now_s: float) -> PlacementProblem | None:
+    running = fleet.running()
     rows = np.concatenate([running, new])
     if len(rows) == 0:
         return None
@@ -209,42 +218,28 @@ def _problem(
         generated = np.maximum(generated, 1)
         predicted = np.maximum(predicted, 2)
     elapsed_s = np.nan_to_num(now_s - fleet.first_s[rows], nan=0.0)
-    replica = fleet.replica[rows].copy()
+    replica = fleet.replica[rows]
     return PlacementProblem(
         fleet.template,
         fleet.prompt[rows],
         predicted,
-        np.full(len(rows), slo_s[0]),
-        np.full(len(rows), slo_s[1]),
+        np.full(len(rows), fleet.slo_s[0]),
+        np.full(len(rows), fleet.slo_s[1]),
         generated,
         np.maximum(elapsed_s, 0.0),
         replica,
         replica_count=int(replica.max()) + 1 if len(running) else 0,
-        gamma=gamma,
-        theta=theta,
+        gamma=fleet.gamma,
+        theta=fleet.theta,
         names=tuple(str(row) for row in rows.tolist()),
         source="replay",
         trust_ongoing=True,
     )
 
 
-def _place(
-    fleet: _Fleet,
-    new: np.ndarray,
-    now_s: float,
-    slo_s: tuple[float, float],
-    gamma: float,
-    theta: float,
-    score: Score,
-) -> None:
-    problem = _problem(fleet, new, now_s, slo_s, gamma, theta)
-    assert problem is not None
-    fleet.replica[new] = place_by_score(problem, score)[len(problem) - len(new) :]
-
-
-def _advance(fleet: _Fleet, new: np.ndarray, now_s: float, span_s: float) -> int:
-    """Let every replica work for one heartbeat; return how many have requests."""
-    running = np.flatnonzero((fleet.replica >= 0) & np.isnan(fleet.end_s))
+def _advance(fleet: _Fleet, now_s: float, span_s: float) -> int:
+    """Run every replica for one heartbeat; return how many have requests."""
+    running = fleet.running()
     order = running[np.argsort(fleet.replica[running], kind="stable")]
     used, starts = np.unique(fleet.replica[order], return_index=True)
     for rows in np.split(order, starts[1:]) if len(used) else []:
@@ -255,7 +250,7 @@ def _advance(fleet: _Fleet, new: np.ndarray, now_s: float, span_s: float) -> int
 
 
 def _work(fleet: _Fleet, rows: np.ndarray, clock_s: float, until_s: float) -> float:
-    """Run one replica until a time or a bit beyond; return when it is ready again."""
+    """Run one replica until a time; return the end of its last iteration. [s]"""
     template = fleet.template
     fresh = rows[fleet.generated[rows] == 0]
     if len(fresh):
@@ -286,7 +281,7 @@ def _work(fleet: _Fleet, rows: np.ndarray, clock_s: float, until_s: float) -> fl
 
 
 def _padded(template: PlacementReplica, batch: int, context: float) -> int:
-    """Return the batch size, at least this, at which the context takes least time."""
+    """Return the batch size, padded where a larger one is faster."""
     start = min(batch, template.max_batch)
     times_s = template.decode_s[start:] + template.decode_context_s[start:] * context
     return start + int(times_s.argmin())
@@ -302,21 +297,21 @@ def _iterations(first_s: float, growth_s: float, span_s: float) -> int:
 
 def _result(
     fleet: _Fleet,
-    beats: list[tuple[int, float, int]],
+    heartbeats: list[tuple[int, float, int]],
     arrival_s: np.ndarray,
     slo_s: tuple[float, float],
 ) -> Replay:
     ttft_s = fleet.first_s - arrival_s
     tokens = np.where(fleet.output > 1, fleet.output - 1, np.nan)
     tpot_s = (fleet.end_s - fleet.first_s) / tokens
-    kept = fleet.decode_only | (ttft_s <= slo_s[0])
-    kept &= np.isnan(tpot_s) | (tpot_s <= slo_s[1] * (1 + 1e-9))
-    columns = np.array(beats, dtype=float).reshape(-1, 3)
+    attained = fleet.decode_only | (ttft_s <= slo_s[0])
+    attained &= np.isnan(tpot_s) | (tpot_s <= slo_s[1] * (1 + 1e-9))
+    columns = np.array(heartbeats, dtype=float).reshape(-1, 3)
     return Replay(
         replicas=columns[:, 0].astype(np.int64),
         ttft_s=ttft_s,
         tpot_s=tpot_s,
-        attained=kept,
+        attained=attained,
         kv_overflows=fleet.overflows,
         placing_s=columns[:, 1],
         placed=columns[:, 2].astype(np.int64),

@@ -1,4 +1,4 @@
-"""What placement needs to know of a replica: KV room, decode table, prefill time."""
+"""The replica of the placement problem: KV capacity, decode table, prefill time."""
 
 from dataclasses import dataclass
 
@@ -10,17 +10,17 @@ from capplan.latency.contract import LatencyTables
 
 @dataclass(frozen=True, eq=False)
 class PlacementReplica:
-    """A replica as Aladdin's placement sees it (sections 3 and 4.2).
+    """A replica in Aladdin's placement problem (sections 3 and 4.2).
 
-    A decode iteration of b requests with L tokens of context takes
-    ``decode_s[b] + decode_context_s[b] * L`` (Eq. 3 when both are affine), a
-    prefill of prompts p takes ``prefill_fixed_s + sum(prefill_s_per_token * p +
-    prefill_s_per_token2 * p**2)`` (Eq. 2, with attention's quadratic term).
+    A decode iteration of b requests with L tokens of context takes ``decode_s[b] +
+    decode_context_s[b] * L`` (Eq. 3 when both are affine). A prefill of prompts p takes
+    ``prefill_fixed_s + sum(prefill_s_per_token * p + prefill_s_per_token2 * p**2)``
+    (Eq. 2, with attention's quadratic term).
 
     Parameters
     ----------
     kv_capacity_tokens
-        Tokens whose KV fits (M of the paper). [tokens]
+        KV capacity, M of the paper. [tokens]
     decode_s
         Iteration time without context, by batch size from 0, shape (b + 1,). [s]
     decode_context_s
@@ -32,12 +32,12 @@ class PlacementReplica:
     prefill_s_per_token2
         Prefill slope in the squared prompt length. [s/token²]
     block_tokens
-        KV is taken in blocks of so many tokens; 1 counts each token. [tokens]
+        Size of a KV block. [tokens]
 
     Raises
     ------
     InputError
-        When a number is one no replica can have.
+        When a value is impossible.
     """
 
     kv_capacity_tokens: int
@@ -49,7 +49,7 @@ class PlacementReplica:
     block_tokens: int = 1
 
     def __post_init__(self) -> None:
-        """Refuse what no replica can be."""
+        """Check every value."""
         if self.kv_capacity_tokens < 1:
             raise InputError(
                 f"replica: kv_capacity_tokens is {self.kv_capacity_tokens}; "
@@ -92,11 +92,10 @@ class PlacementReplica:
     def context_limit_tokens(self, tpot_s: float) -> np.ndarray:
         """Return l_d(b) of Eq. 4 for every batch size. [tokens]
 
-        The context at which an iteration of b requests lasts ``tpot_s``:
-        infinite where context costs nothing and the rest fits, negative where
-        the batch alone is too slow. Index 0 is 0. A batch is never held slower than
-        a larger one with the same context: where a fitted table says so, an engine
-        could pad the batch, and the larger one's limit holds for it too.
+        The context at which an iteration of b requests lasts ``tpot_s``: infinite
+        where context takes no time, negative where the batch alone is too slow, 0 for
+        b = 0. Where a fitted table has a larger batch faster, an engine could pad the
+        batch, so the limit of the larger batch holds.
         """
         room_s = tpot_s - self.decode_s
         limit = np.where(room_s >= 0, np.inf, -np.inf)
@@ -137,7 +136,7 @@ def affine_replica(
     prefill_fixed_s, prefill_s_per_token, prefill_s_per_token2
         c1 [s], k1 [s/token] and attention's term [s/token²].
     block_tokens
-        KV block. [tokens]
+        Size of a KV block. [tokens]
 
     Examples
     --------
@@ -169,29 +168,28 @@ def replica_of_tables(
 ) -> PlacementReplica:
     """Return the replica that a latency profile describes.
 
-    The decode table is taken as it is. Placement adds prefill times up, so the
-    prefill table is replaced by a line that is nowhere below it: the edge of its
-    upper hull over ``typical_prefill_tokens``, or, where that is steeper, the line
-    whose slope is a full iteration's time per token. The second keeps prefills
-    longer than the table covered too, which run in several full iterations.
+    The decode table is taken as is. Prefill times must add up, so the prefill table is
+    replaced by a line nowhere below it: the edge of its upper hull at
+    ``typical_prefill_tokens``, or, if steeper, the line with the time per token of a
+    full iteration, which also covers prefills of several iterations.
 
     Parameters
     ----------
     tables
-        The profile's tables.
+        Tables of the profile.
     kv_capacity_tokens
-        Tokens whose KV fits. [tokens]
+        KV capacity. [tokens]
     block_tokens
-        KV block. [tokens]
+        Size of a KV block. [tokens]
     max_batch
         Largest batch, if less than the tables reach. [requests]
     typical_prefill_tokens
-        Where the line is to be closest. [tokens]
+        Prefill at which the line is closest to the table. [tokens]
 
     Raises
     ------
     ProfileError
-        When the tables are too short to hold a prefill and a decode.
+        When a table is empty.
     """
     last = len(tables.fused_s) - 1
     if last < 1 or len(tables.decode_s) < 2:
@@ -212,7 +210,7 @@ def replica_of_tables(
 
 
 def _lowest_line_above(x: np.ndarray, y: np.ndarray, at: float) -> tuple[float, float]:
-    """Return (slope, value at 0) of a line above the points and their repetition."""
+    """Return (slope, value at 0) of a line above the points and their multiples."""
     hull: list[int] = []
     for row in range(len(x)):
         while len(hull) >= 2:

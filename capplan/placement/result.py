@@ -1,4 +1,4 @@
-"""What a placement says of itself: how many replicas, who goes where, how sure."""
+"""The result of a placement: assignment, replica count, lower bound and status."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -7,7 +7,7 @@ import numpy as np
 
 
 class Status(StrEnum):
-    """What is known of a placement's replica count."""
+    """How good the replica count of a placement is."""
 
     OPTIMAL = "optimal"
     FEASIBLE = "feasible"
@@ -17,34 +17,33 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, eq=False)
 class Placement:
-    """The answer to one heartbeat.
+    """Placement of one heartbeat.
 
     Parameters
     ----------
     status
-        Optimal only when the bound meets the count; feasible with a gap else;
-        infeasible when no placement exists within ``max_replicas``; unknown when
-        none was found and none excluded.
+        Optimal when the bound equals the count, feasible with a gap; infeasible when
+        no placement exists within ``max_replicas``; unknown when none was found.
     assignment
         Replica of each request, shape (n,); None without a placement.
     replica_count
         Replicas used; None without a placement.
     lower_bound
-        No placement that keeps all constraints uses fewer replicas.
+        Lower bound on the replicas of any placement.
     bound_source
-        What the bound rests on.
+        How the bound was proven.
     found_by
         Heuristic or solver that found the placement.
     solver
-        Solver asked.
+        Solver or heuristic chosen.
     scale
-        Integer units of the model and whether they are exact.
+        Integer units of the model, and whether they are exact.
     runtime_s
-        Time taken. [s]
+        Wall time. [s]
     conflict
-        Constraints that cannot hold together, when infeasible.
+        When infeasible, the constraints that cannot hold together.
     heuristic_counts
-        Replicas of each heuristic that was run.
+        Replicas of each heuristic that ran.
     """
 
     status: Status
@@ -61,7 +60,7 @@ class Placement:
 
     @property
     def gap(self) -> float:
-        """Share of the replicas used that the bound does not account for."""
+        """Relative gap between replica count and lower bound."""
         if not self.replica_count:
             return float("nan")
         return (self.replica_count - self.lower_bound) / self.replica_count

@@ -1,14 +1,12 @@
 """Read and write the state of a fleet at one moment, as JSON or CSV.
 
-JSON holds all of a problem: the replica, the knobs and the requests. CSV holds the
-requests alone, one a line, and needs the replica and the SLO from elsewhere.
+JSON holds the replica, the parameters of the constraints and the requests. CSV holds
+the requests, one per line; the replica and the SLO come from settings.
 """
 
 import csv
 import json
 import math
-import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,43 +14,42 @@ from typing import Any
 import numpy as np
 
 from capplan.errors import InputError
+from capplan.files import new_file
 from capplan.placement.problem import COLUMNS, PlacementProblem
 from capplan.placement.replica import PlacementReplica, affine_replica
 from capplan.workload.slo import RequestSlo
 
 SCHEMA = "capplan.snapshot/1"
 
-_NEEDED = ("prompt_tokens", "predicted_output_tokens")
-_FILLED = {"generated_tokens": 0, "decode_elapsed_s": 0.0, "replica": -1}
+_DEFAULTS = {"generated_tokens": 0, "decode_elapsed_s": 0.0, "replica": -1}
 _AFFINE = ("fixed_s", "request_s", "context_s", "max_batch")
 _PREFILL = ("prefill_fixed_s", "prefill_s_per_token", "prefill_s_per_token2")
-_KNOBS = ("gamma", "theta", "max_replicas", "replica_count")
+_CONSTRAINTS = ("gamma", "theta", "max_replicas", "replica_count")
 
 
 def read_snapshot(
     path: Path,
     template: PlacementReplica | None = None,
     slo: RequestSlo | None = None,
-    **knobs: Any,
+    **constraints: Any,
 ) -> PlacementProblem:
-    """Return the problem that a snapshot file describes.
+    """Return the placement problem of a snapshot file.
 
     Parameters
     ----------
     path
         A .json or .csv file.
     template
-        The replica; goes before the file's own.
+        The replica; overrides that of the file.
     slo
-        Limits of requests that have none of their own.
-    **knobs
-        gamma, theta, max_replicas and replica_count; go before the file's.
+        SLO of requests without their own; overrides that of the file.
+    **constraints
+        gamma, theta, max_replicas and replica_count; override those of the file.
 
     Raises
     ------
     InputError
-        When the file cannot be read, a value is wrong (with its line or place), or
-        the replica or the SLO is missing.
+        When the file cannot be read or the replica is missing.
     """
     try:
         text = path.read_text(encoding="utf-8-sig")
@@ -60,7 +57,7 @@ def read_snapshot(
         raise InputError(f"{path}: cannot be read: {error}") from error
     if path.suffix == ".json":
         rows, template, own, slo = _from_json(path, text, template, slo)
-        knobs = {**own, **knobs}
+        constraints = {**own, **constraints}
     elif path.suffix == ".csv":
         rows = _from_csv(path, text)
     else:
@@ -69,11 +66,11 @@ def read_snapshot(
         raise InputError(
             f"{path}: no replica; give --llm, --gpu and --tp, or a .json with a replica"
         )
-    return _problem(path, rows, template, slo, knobs)
+    return _problem(path, rows, template, slo, constraints)
 
 
 Row = tuple[str, Mapping[str, Any]]
-"""Where a request stands in the file, and its fields."""
+"""Line or index of a request in the file, for messages, and its fields."""
 
 
 def _from_csv(path: Path, text: str) -> list[Row]:
@@ -86,10 +83,10 @@ def _from_csv(path: Path, text: str) -> list[Row]:
             )
     rows: list[Row] = []
     for fields in reader:
-        place = f"{path}:{reader.line_num}"
+        where = f"{path}:{reader.line_num}"
         if None in fields:
-            raise InputError(f"{place}: more fields than columns")
-        rows.append((place, {k: v for k, v in fields.items() if v not in ("", None)}))
+            raise InputError(f"{where}: more fields than columns")
+        rows.append((where, {k: v for k, v in fields.items() if v not in ("", None)}))
     return rows
 
 
@@ -101,9 +98,9 @@ def _from_json(
     except json.JSONDecodeError as error:
         raise InputError(f"{path}:{error.lineno}: not JSON: {error.msg}") from error
     if not isinstance(content, dict) or content.get("schema") != SCHEMA:
-        found = content.get("schema") if isinstance(content, dict) else None
-        raise InputError(f"{path}: schema is {found!r}; expected {SCHEMA!r}")
-    known = {"schema", "replica", "requests", "slo", *_KNOBS}
+        schema = content.get("schema") if isinstance(content, dict) else None
+        raise InputError(f"{path}: schema is {schema!r}; expected {SCHEMA!r}")
+    known = {"schema", "replica", "requests", "slo", *_CONSTRAINTS}
     for name in content:
         if name not in known:
             raise InputError(f"{path}: {name!r} is not known")
@@ -119,7 +116,7 @@ def _from_json(
         template = _replica(path, content["replica"])
     if slo is None and "slo" in content:
         slo = _limits(path, content["slo"])
-    own = {name: content[name] for name in _KNOBS if name in content}
+    own = {name: content[name] for name in _CONSTRAINTS if name in content}
     for name, value in own.items():
         if value is not None:
             _number(f"{path}", name, value)
@@ -135,47 +132,47 @@ def _limits(path: Path, content: Any) -> RequestSlo:
 
 
 def _replica(path: Path, content: Any) -> PlacementReplica:
-    place = f"{path}: replica"
+    where = f"{path}: replica"
     if not isinstance(content, dict):
-        raise InputError(f"{place} is not a table of fields")
+        raise InputError(f"{where} is not a table of fields")
     known = {"kv_capacity_tokens", "block_tokens", *_PREFILL}
     tables = ("decode_s", "decode_context_s")
     kind: tuple[str, ...] = tables if "decode_s" in content else _AFFINE
     for name in content:
         if name not in known | set(kind):
-            raise InputError(f"{place}: {name!r} is not known")
+            raise InputError(f"{where}: {name!r} is not known")
     for name in ("kv_capacity_tokens", *kind):
         if name not in content:
-            raise InputError(f"{place}: {name} is missing")
+            raise InputError(f"{where}: {name} is missing")
     given: dict[str, Any] = {}
     for name, value in content.items():
         if name in tables:
             if not isinstance(value, list):
-                raise InputError(f"{place}: {name} is not a list")
+                raise InputError(f"{where}: {name} is not a list")
             given[name] = np.array(
-                [_number(f"{place}: {name}[{i}]", name, v) for i, v in enumerate(value)]
+                [_number(f"{where}: {name}[{i}]", name, v) for i, v in enumerate(value)]
             )
         else:
-            number = _number(place, name, value)
+            number = _number(where, name, value)
             whole = name in ("kv_capacity_tokens", "block_tokens", "max_batch")
             given[name] = int(number) if whole else number
     capacity = given.pop("kv_capacity_tokens")
     if kind is tables:
         return PlacementReplica(capacity, **given)
     if given["max_batch"] < 1:
-        raise InputError(f"{place}: max_batch is {given['max_batch']}; expected >= 1")
+        raise InputError(f"{where}: max_batch is {given['max_batch']}; expected >= 1")
     return affine_replica(capacity, **given)
 
 
-def _number(place: str, name: str, value: Any) -> float:
+def _number(where: str, name: str, value: Any) -> float:
     try:
         if isinstance(value, bool):
             raise ValueError
         number = float(value)
     except (TypeError, ValueError):
-        raise InputError(f"{place}: {name} is {value!r}; expected a number") from None
+        raise InputError(f"{where}: {name} is {value!r}; expected a number") from None
     if math.isnan(number):
-        raise InputError(f"{place}: {name} is not a number")
+        raise InputError(f"{where}: {name} is not a number")
     return number
 
 
@@ -184,47 +181,47 @@ def _problem(
     rows: list[Row],
     template: PlacementReplica,
     slo: RequestSlo | None,
-    knobs: dict[str, Any],
+    constraints: dict[str, Any],
 ) -> PlacementProblem:
     if not rows:
         raise InputError(f"{path}: no requests; expected at least one")
     names = [str(fields.get("name", index)) for index, (_, fields) in enumerate(rows)]
     seen: dict[str, str] = {}
-    for (place, _), name in zip(rows, names, strict=True):
+    for (where, _), name in zip(rows, names, strict=True):
         if name in seen:
-            raise InputError(f"{place}: the name {name!r} is also that of {seen[name]}")
-        seen[name] = place
-    defaults = dict(_FILLED)
+            raise InputError(f"{where}: the name {name!r} is also that of {seen[name]}")
+        seen[name] = where
+    defaults = dict(_DEFAULTS)
     if slo is not None:
         defaults |= {"ttft_slo_s": slo.ttft_s, "tpot_slo_s": slo.tpot_s}
     columns: dict[str, Any] = {name: _column(rows, name, defaults) for name in COLUMNS}
     held = int(columns["replica"].max()) + 1
-    if knobs.get("replica_count") is None:
-        knobs = {**knobs, "replica_count": max(held, 0)}
+    if constraints.get("replica_count") is None:
+        constraints = {**constraints, "replica_count": max(held, 0)}
     return PlacementProblem(
         template,
         names=tuple(names),
         source=str(path),
         **columns,
-        **{name: value for name, value in knobs.items() if value is not None},
+        **{name: value for name, value in constraints.items() if value is not None},
     )
 
 
 def _column(rows: list[Row], name: str, defaults: Mapping[str, Any]) -> np.ndarray:
     dtype, low, high = COLUMNS[name]
     values = []
-    for place, fields in rows:
+    for where, fields in rows:
         if name not in fields or fields[name] is None:
             if name not in defaults:
                 wanted = "--slo" if name.endswith("slo_s") else "a value"
-                raise InputError(f"{place}: {name} is missing; give {wanted}")
+                raise InputError(f"{where}: {name} is missing; give {wanted}")
             values.append(defaults[name])
             continue
-        value = _number(place, name, fields[name])
+        value = _number(where, name, fields[name])
         if not low <= value <= high or (dtype is np.int64 and value != int(value)):
             whole = " and a whole number" if dtype is np.int64 else ""
             raise InputError(
-                f"{place}: {name} is {fields[name]}; expected >= {low}{whole}"
+                f"{where}: {name} is {fields[name]}; expected >= {low}{whole}"
             )
         values.append(value)
     return np.array(values)
@@ -248,7 +245,7 @@ def write_snapshot(problem: PlacementProblem, path: Path) -> None:
         lines += [
             ",".join(str(row[name]) for name in ("name", *COLUMNS)) for row in rows
         ]
-        replace_file(path, "\n".join(lines) + "\n")
+        _write(path, "\n".join(lines) + "\n")
         return
     if path.suffix != ".json":
         raise InputError(f"{path}: suffix is {path.suffix!r}; expected .json or .csv")
@@ -268,27 +265,9 @@ def write_snapshot(problem: PlacementProblem, path: Path) -> None:
         },
         "requests": rows,
     }
-    replace_file(path, json.dumps(content, indent=1) + "\n")
+    _write(path, json.dumps(content, indent=1) + "\n")
 
 
-def replace_file(path: Path, text: str) -> None:
-    """Write a file whole or not at all.
-
-    Raises
-    ------
-    InputError
-        When the folder cannot be written to.
-    """
-    try:
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.write(text)
-            umask = os.umask(0)
-            os.umask(umask)
-            os.chmod(name, 0o666 & ~umask)  # mkstemp's 0600 is not for sharing
-            os.replace(name, path)
-        finally:
-            Path(name).unlink(missing_ok=True)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be written: {error.strerror}") from error
+def _write(path: Path, text: str) -> None:
+    with new_file(path) as stream:
+        stream.write(text)

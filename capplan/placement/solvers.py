@@ -1,7 +1,5 @@
-"""Hand a formulation to CP-SAT, SCIP or HiGHS and say what came back."""
+"""Solve a formulation with CP-SAT, SCIP or HiGHS."""
 
-import time
-from collections.abc import Callable
 from datetime import timedelta
 from typing import NamedTuple
 
@@ -12,15 +10,15 @@ from capplan.placement.formulation import Formulation
 
 SOLVERS = ("cp-sat", "scip", "highs")
 
-Progress = Callable[[float, int, float], None]
-"""``progress(elapsed_s, replicas found, bound)``, called whenever one improves."""
+_WORKERS = 2
+"""Threads of CP-SAT."""
 
 
-class Answer(NamedTuple):
-    """What a solver says of a formulation.
+class Solution(NamedTuple):
+    """Result of a solver.
 
-    ``status`` is "optimal", "feasible", "infeasible" or "unknown"; ``bound`` is on
-    the replicas used, constants included.
+    ``status`` is "optimal", "feasible", "infeasible" or "unknown"; ``bound`` is a lower
+    bound on the replicas used, those of ongoing requests included.
     """
 
     status: str
@@ -34,34 +32,25 @@ def solve_formulation(
     time_limit_s: float,
     *,
     hint: np.ndarray | None = None,
-    workers: int = 2,
     seed: int = 0,
-    progress: Progress | None = None,
-) -> Answer:
-    """Return the named solver's answer.
+) -> Solution:
+    """Return the solution of the named solver.
 
     Raises
     ------
     InputError
         When there is no such solver.
-    SolverError
-        When it is not installed or refuses the model.
     """
     if solver == "cp-sat":
-        return _cp_sat(model, time_limit_s, hint, workers, seed, progress)
+        return _cp_sat(model, time_limit_s, hint, seed)
     if solver in SOLVERS:
         return _math_opt(model, solver, time_limit_s, seed)
     raise InputError(f"no solver {solver!r}; expected one of {', '.join(SOLVERS)}")
 
 
 def _cp_sat(
-    model: Formulation,
-    time_limit_s: float,
-    hint: np.ndarray | None,
-    workers: int,
-    seed: int,
-    progress: Progress | None,
-) -> Answer:
+    model: Formulation, time_limit_s: float, hint: np.ndarray | None, seed: int
+) -> Solution:
     try:
         from ortools.sat.python import cp_model
     except ImportError as error:
@@ -87,31 +76,22 @@ def _cp_sat(
                 cp.add_hint(variable, int(value))
     engine = cp_model.CpSolver()
     engine.parameters.max_time_in_seconds = max(time_limit_s, 0.01)
-    engine.parameters.num_workers = workers
+    engine.parameters.num_workers = _WORKERS
     engine.parameters.random_seed = seed
-    if progress is not None:
-        start = time.perf_counter()
-        engine.best_bound_callback = lambda bound: progress(
-            time.perf_counter() - start, -1, bound
-        )
     status = engine.solve(cp)
     if status == cp_model.MODEL_INVALID:
         raise SolverError(f"CP-SAT refuses the model: {cp.validate()}")
     if status == cp_model.INFEASIBLE:
-        return Answer("infeasible", None, float("inf"))
+        return Solution("infeasible", None, float("inf"))
     if status == cp_model.UNKNOWN:
-        return Answer("unknown", None, engine.best_objective_bound)
+        return Solution("unknown", None, engine.best_objective_bound)
     values = np.array([engine.value(variable) for variable in variables])
     name = "optimal" if status == cp_model.OPTIMAL else "feasible"
-    if progress is not None:
-        progress(
-            engine.wall_time, round(engine.objective_value), engine.best_objective_bound
-        )
-    return Answer(name, values, engine.best_objective_bound)
+    return Solution(name, values, engine.best_objective_bound)
 
 
 def scaled_rows(model: Formulation):
-    """Yield the rows with coefficients of at most 1, for solvers in doubles."""
+    """Yield the rows scaled to small coefficients, for solvers in doubles."""
     for index, factors, low, high, name in model.rows:
         size = max((abs(c) for c in factors), default=1) or 1
         size = 1 if size == 1 else 2 ** max(size.bit_length() - 10, 0)
@@ -126,11 +106,10 @@ def scaled_rows(model: Formulation):
 
 def _math_opt(
     model: Formulation, solver: str, time_limit_s: float, seed: int
-) -> Answer:
-    """Solve with SCIP or HiGHS as OR-Tools carries them.
+) -> Solution:
+    """Solve with the SCIP or HiGHS in OR-Tools.
 
-    OR-Tools' HiGHS and the highspy package cannot be loaded into one process, so
-    highspy is not imported anywhere beside OR-Tools.
+    The package highspy is not used: it and OR-Tools' HiGHS cannot share a process.
     """
     try:
         from ortools.math_opt.python import mathopt
@@ -162,10 +141,10 @@ def _math_opt(
         reason.INFEASIBLE,
         reason.INFEASIBLE_OR_UNBOUNDED,
     ):
-        return Answer("infeasible", None, float("inf"))
+        return Solution("infeasible", None, float("inf"))
     bound = result.termination.objective_bounds.dual_bound
     if not result.has_primal_feasible_solution():
-        return Answer("unknown", None, bound)
+        return Solution("unknown", None, bound)
     values = np.round(np.array(result.variable_values(variables)))
     optimal = result.termination.reason == reason.OPTIMAL
-    return Answer("optimal" if optimal else "feasible", values, bound)
+    return Solution("optimal" if optimal else "feasible", values, bound)

@@ -1,10 +1,9 @@
-"""Fewest replicas that the sums over all requests allow.
+"""Lower bound on the replicas from the sum of each resource over all requests.
 
-Whatever the placement, the requests' total must not exceed what N replicas hold
-together, in any one resource: prefill work (c, d), KV in any one iteration (e), and
-for (b) context with a toll on the batch size. This is the linear relaxation of the
-placement problem (spread every request evenly over all replicas), so a solver's own
-relaxation is no stronger.
+In any placement the requests' total is at most the capacity of N replicas, in each
+resource: prefill work (c, d), KV in each iteration (e), and for (b) the context plus a
+toll per request. This is the linear relaxation of the placement problem, with every
+request spread evenly over all replicas; a solver's own relaxation is no stronger.
 """
 
 from itertools import pairwise
@@ -13,8 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from capplan.placement.integer_units import IntegerUnits, integer_units
-from capplan.placement.kv_profile import kv_at
-from capplan.placement.problem import PlacementProblem
+from capplan.placement.problem import PlacementProblem, kv_total
 
 
 class VolumeBound(NamedTuple):
@@ -29,13 +27,13 @@ def volume_bound(
 ) -> VolumeBound:
     """Return the largest bound over all resources.
 
-    Theorem. Let replicas in E hold ongoing requests and let w_j >= 0 be the weight
-    of request j in one resource with room c on an empty replica and c_i left on
-    replica i of E. A placement on N replicas has ``sum of free w_j <= sum over E of
-    c_i + (N - |E|) * c``, so N is at least |E| plus the rest over c, rounded up.
+    Let E be the replicas with ongoing requests, w_j >= 0 the weight of request j in a
+    resource, c the capacity of an empty replica and c_i what is left on replica i of
+    E. A placement on N replicas has ``sum of free w_j <= sum over E of c_i + (N - |E|)
+    * c``, so N is at least |E| plus the rest over c, rounded up.
     """
     units = integer_units(problem) if units is None else units
-    ongoing = np.unique(problem.replica[problem.replica >= 0])
+    ongoing = problem.ongoing_replicas
     least = max(len(ongoing), 1)
     bounds = [VolumeBound(least, "replicas that hold ongoing requests")]
     bounds.append(VolumeBound(_prefill(problem, units, ongoing), "prefill (c, d)"))
@@ -54,8 +52,7 @@ def _replicas(need: int, held: int, room: int, ongoing: int) -> int:
 def _prefill(
     problem: PlacementProblem, units: IntegerUnits, ongoing: np.ndarray
 ) -> int:
-    # Only requests with a ceiling up to t share a replica with those at t, and
-    # those at or below t all sit on replicas whose sum t bounds.
+    # A replica with a request of ceiling t holds prefills of at most t in sum.
     held = {
         int(i): int(units.prefill_ceiling[problem.replica == i].min()) for i in ongoing
     }
@@ -75,11 +72,11 @@ def _context(
     batch = np.arange(units.limit.shape[1])
     bound = 0
     free = problem.replica < 0
-    for row, whole in enumerate(units.limit):
-        mine = free & (units.tpot_class <= row)
-        if not mine.any():
+    for row, full_limit in enumerate(units.limit):
+        members = free & (units.tpot_class <= row)
+        if not members.any():
             continue
-        limit = _reachable(whole, units.context)
+        limit = _reachable(full_limit, units.context)
         for toll in _tolls(limit):
             value = np.where(limit >= 0, limit + toll * batch, -1)
             held = 0
@@ -88,17 +85,17 @@ def _context(
                 count, context = int(here.sum()), int(units.context[here].sum())
                 left = value[count:] - context - toll * count
                 held += max(int(left.max()), 0)
-            need = int(units.context[mine].sum()) + toll * int(mine.sum())
+            need = int(units.context[members].sum()) + toll * int(members.sum())
             room = int(value.max())
             bound = max(bound, _replicas(need, held, room, len(ongoing)))
     return bound
 
 
 def _reachable(limit: np.ndarray, context: np.ndarray) -> np.ndarray:
-    """Return the limit where a batch of requests can come up to it.
+    """Return the limit cut to contexts that a batch of these requests can have.
 
-    No b requests have more context than the b largest, and none run together that
-    have less than the b smallest.
+    The b largest requests have the most context, the b smallest the least; -1 where
+    not even those fit.
     """
     rising = np.cumsum(np.sort(context))
     falling = np.cumsum(np.sort(context)[::-1])
@@ -113,7 +110,7 @@ def _reachable(limit: np.ndarray, context: np.ndarray) -> np.ndarray:
 
 
 def _tolls(limit: np.ndarray) -> list[int]:
-    """Return tolls per request: the slopes of the limit's upper hull, rounded."""
+    """Return tolls per request: the rounded slopes of the limit's upper hull."""
     batch = np.flatnonzero(limit >= 0)
     hull: list[int] = []
     for b in batch.tolist():
@@ -129,25 +126,22 @@ def _tolls(limit: np.ndarray) -> list[int]:
 
 
 def _kv(problem: PlacementProblem, ongoing: np.ndarray) -> VolumeBound:
-    now = problem.prompt_tokens + problem.generated_tokens
-    remaining = problem.predicted_output_tokens - problem.generated_tokens
     capacity = problem.template.kv_capacity_tokens
     free = np.flatnonzero(problem.replica < 0)
     best = VolumeBound(0, "KV (e)")
     if len(free) == 0:
         return best
-    for iterations in np.array_split(np.unique(remaining[free]), 64):
+    # In chunks, since a table of requests times iterations may not fit into memory.
+    for iterations in np.array_split(np.unique(problem.remaining_tokens[free]), 64):
         if len(iterations) == 0:
             continue
-        block = problem.template.block_tokens
         need = np.zeros(len(iterations), np.int64)
         for rows in np.array_split(free, max(len(free) // 4096, 1)):
-            need += kv_at(now[rows], remaining[rows], iterations, block).sum(axis=0)
+            need += kv_total(problem, rows, iterations)
         held = np.zeros(len(iterations), np.int64)
         for i in ongoing:
             rows = np.flatnonzero(problem.replica == i)
-            taken = kv_at(now[rows], remaining[rows], iterations, block).sum(axis=0)
-            held += capacity - taken
+            held += capacity - kv_total(problem, rows, iterations)
         replicas = len(ongoing) + np.maximum(-(-(need - held) // capacity), 0)
         k = int(replicas.argmax())
         if replicas[k] > best.replicas:

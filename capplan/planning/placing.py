@@ -1,205 +1,336 @@
-"""From what is asked to a placement: the requests of one moment and their replicas."""
+"""The placement problem of one heartbeat of a trace or snapshot, and its solution."""
 
 import time
 import warnings
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from capplan.errors import HorizonWarning, InputError
+from capplan.placement.heuristics import HEURISTICS, heuristic
 from capplan.placement.integer_units import integer_units
+from capplan.placement.mip import solve
 from capplan.placement.problem import PlacementProblem, violations
 from capplan.placement.replay import replay
 from capplan.placement.replica import PlacementReplica, replica_of_tables
 from capplan.placement.result import Placement, Status
-from capplan.placement.snapshot import read_snapshot, write_snapshot
+from capplan.placement.snapshot import read_snapshot
+from capplan.placement.solvers import SOLVERS
+from capplan.placement.volume_bound import volume_bound
 from capplan.planning.configuration import (
     Configuration,
     configurations,
     given_configuration,
 )
-from capplan.planning.settings import PlanSettings
+from capplan.planning.place_settings import PlaceSettings
 from capplan.planning.traffic import read_traffic
-from capplan.workload.slo import RequestSlo, parse_slo
+from capplan.planning.unbatched import unbatched
+from capplan.simulator.checks import oversized
+from capplan.workload.slo import RequestSlo, Slo, parse_slo
+from capplan.workload.trace import Trace
+
+HEARTBEAT_S = 1.0
+TIME_LIMIT_S = 20.0
+MOST_REQUESTS = 20_000
+"""Requests of a plan's trace in which the peak heartbeat is sought."""
 
 _FILLED = 3.0
 """Stays of a request after which a fleet that began empty is full."""
 
 
-@dataclass(frozen=True)
-class Moment:
-    """Which moment is to be placed.
-
-    Parameters
-    ----------
-    snapshot
-        File with the state of the fleet; None to cut it from the trace.
-    at_s
-        Time in the trace, from its first arrival; None for the heartbeat in which
-        best fit uses the most replicas. [s]
-    heartbeat_s
-        Requests that arrive within it are placed together. [s]
-    knobs
-        gamma, theta and max_replicas; None where not given.
-    """
-
-    snapshot: Path | None = None
-    at_s: float | None = None
-    heartbeat_s: float = 1.0
-    knobs: dict[str, Any] = field(default_factory=dict)
+def place(settings: PlaceSettings) -> tuple[PlacementProblem, Placement]:
+    """Return the placement problem that the settings describe, and its solution."""
+    problem = placement_problem(settings)
+    if settings.solver in SOLVERS:
+        return problem, solve(
+            problem, settings.solver, settings.time_limit_s, seed=settings.seed
+        )
+    return problem, _place_by_heuristic(problem, settings.solver, settings.seed)
 
 
-def problem_at(request: PlanSettings, moment: Moment) -> PlacementProblem:
-    """Return the placement problem that is asked for.
+def placement_problem(settings: PlaceSettings) -> PlacementProblem:
+    """Return the requests of the snapshot, or of one heartbeat of the trace.
 
     Raises
     ------
     InputError
-        When there are no requests then, or the replica or the SLO is not known.
+        When the SLO of a trace is missing.
     """
-    knobs = {name: v for name, v in moment.knobs.items() if v is not None}
-    slo = parse_slo(list(request.slo)).default if request.slo else None
-    named = request.llm is not None or request.latency_ms is not None
-    if moment.snapshot is not None:
-        if request.trace or request.workload:
-            raise InputError("a snapshot and a trace are both given; expected one")
-        template = _template(request) if named else None
-        return read_snapshot(moment.snapshot, template, slo, **knobs)
+    slo = parse_slo(list(settings.slo)).default if settings.slo else None
+    if settings.snapshot is not None:
+        named = settings.llm is not None or settings.latency_ms is not None
+        template = _template(_only_configuration(settings)) if named else None
+        constraints = _given(settings, "gamma", "theta", "max_replicas")
+        return read_snapshot(Path(settings.snapshot), template, slo, **constraints)
     if slo is None:
         raise InputError("no SLO; give --slo ttft=1s,tpot=30ms")
-    return _cut(request, moment, _template(request), slo, knobs)
-
-
-def _template(request: PlanSettings) -> PlacementReplica:
-    one = given_configuration(request) or _only(request)
-    return replica_of_tables(
-        one.tables,
-        one.engine.kv_capacity_tokens,
-        block_tokens=one.engine.block_size,
-        max_batch=one.engine.max_num_seqs,
+    template = _template(_only_configuration(settings))
+    trace = read_traffic(settings, np.random.default_rng(settings.seed)).trace
+    heartbeat = _heartbeat(
+        template,
+        trace,
+        slo,
+        settings.heartbeat_s,
+        settings.at_s,
+        **_given(settings, "gamma", "theta"),
+    )
+    _warn_while_filling(trace, slo, heartbeat.at_s)
+    if heartbeat.problem is None:
+        raise InputError(
+            f"{trace.source}: no requests {heartbeat.at_s:g} s after the first"
+        )
+    return replace(
+        heartbeat.problem,
+        max_replicas=settings.max_replicas,
+        source=f"{trace.source} at {heartbeat.at_s:g} s",
     )
 
 
-def _only(request: PlanSettings) -> Configuration:
-    tried = list(configurations(request))
+def _given(settings: PlaceSettings, *names: str) -> dict[str, Any]:
+    values = {name: getattr(settings, name) for name in names}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _only_configuration(settings: PlaceSettings) -> Configuration:
+    configuration = given_configuration(settings)
+    if configuration is not None:
+        return configuration
+    tried = list(configurations(settings))
     if len(tried) != 1:
-        names = ", ".join(f"{one.gpu} TP {one.tp}" for one in tried)
+        names = ", ".join(f"{candidate.gpu} TP {candidate.tp}" for candidate in tried)
         raise InputError(
             f"a placement is on one kind of replica; give one --gpu and one --tp of "
             f"{names}"
         )
-    one = tried[0]
-    if not isinstance(one, Configuration):
-        raise InputError(f"{one.gpu} TP {one.tp}: {one.reason}")
-    return one
+    candidate = tried[0]
+    if not isinstance(candidate, Configuration):
+        raise InputError(f"{candidate.gpu} TP {candidate.tp}: {candidate.reason}")
+    return candidate
 
 
-def _cut(
-    request: PlanSettings,
-    moment: Moment,
+def _template(configuration: Configuration) -> PlacementReplica:
+    engine = configuration.engine
+    return replica_of_tables(
+        configuration.tables,
+        engine.kv_capacity_tokens,
+        block_tokens=engine.block_size,
+        max_batch=engine.max_num_seqs,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Heartbeat:
+    """A heartbeat of a trace that best fit serves.
+
+    ``best_fit_count`` is the replicas best fit then has in use; 0 where unknown.
+    """
+
+    at_s: float
+    problem: PlacementProblem | None
+    best_fit_count: int
+
+
+def _heartbeat(
     template: PlacementReplica,
+    trace: Trace,
     slo: RequestSlo,
-    knobs: dict[str, Any],
-) -> PlacementProblem:
-    """Return a heartbeat of the trace, after best fit placed what came before."""
-    trace = read_traffic(request, np.random.default_rng(request.seed)).trace
+    heartbeat_s: float,
+    at_s: float | None = None,
+    **constraints: Any,
+) -> _Heartbeat:
+    """Return the heartbeat at a time, or with ``at_s`` None the one at the peak."""
     assert trace.arrival_s is not None
-    start_s = float(trace.arrival_s[0])
-    options: dict[str, Any] = {
-        "arrival_s": trace.arrival_s - start_s,
-        "prompt_tokens": trace.prompt_tokens,
-        "output_tokens": trace.output_tokens,
-        "predicted_output_tokens": getattr(trace, "predicted_output_tokens", None),
-        "ttft_slo_s": slo.ttft_s,
-        "tpot_slo_s": slo.tpot_s,
-        "heartbeat_s": moment.heartbeat_s,
-    }
-    options |= {name: knobs[name] for name in ("gamma", "theta") if name in knobs}
-    until_s = moment.at_s
-    if until_s is None:
-        whole, _ = replay(template, **options)
-        # The heartbeat that needs most, the one with most new requests among those.
-        beat = np.lexsort((whole.placed, whole.replicas))[-1]
-        until_s = (int(beat) + 1) * moment.heartbeat_s
+    served, problem = replay(
+        template,
+        arrival_s=trace.arrival_s - trace.arrival_s[0],
+        prompt_tokens=trace.prompt_tokens,
+        output_tokens=trace.output_tokens,
+        predicted_output_tokens=trace.predicted_output_tokens,
+        ttft_slo_s=slo.ttft_s,
+        tpot_slo_s=slo.tpot_s,
+        heartbeat_s=heartbeat_s,
+        until_s=at_s,
+        **constraints,
+    )
+    if at_s is not None:
+        return _Heartbeat(at_s, problem, 0)
+    peak = served.peak_heartbeat
+    return _Heartbeat((peak + 1) * heartbeat_s, problem, int(served.replicas[peak]))
+
+
+def _warn_while_filling(trace: Trace, slo: RequestSlo, at_s: float) -> None:
     stay_s = slo.ttft_s + slo.tpot_s * float(trace.output_tokens.mean())
-    if until_s < _FILLED * min(stay_s, slo.e2e_s) < np.inf:
+    if at_s < _FILLED * min(stay_s, slo.e2e_s) < np.inf:
         warnings.warn(
-            f"{until_s:g} s after the first request the fleet is still filling: "
+            f"{at_s:g} s after the first request the fleet is still filling: "
             f"requests may stay {stay_s:.3g} s each, so a steady fleet needs more",
             HorizonWarning,
-            stacklevel=2,
+            stacklevel=3,
         )
-    _, problem = replay(template, until_s=until_s, **options)
-    if problem is None:
-        raise InputError(f"{trace.source}: no requests {until_s:g} s after the first")
-    return replace(
-        problem,
-        max_replicas=knobs.get("max_replicas"),
-        source=f"{trace.source} at {until_s:g} s",
-    )
 
 
-def placed(
-    problem: PlacementProblem, solver: str, time_limit_s: float, seed: int = 0
-) -> Placement:
-    """Return the placement by a solver or by a heuristic.
-
-    Raises
-    ------
-    InputError
-        When there is no such solver or heuristic.
-    SolverError
-        When the solver is missing.
-    """
-    from capplan.placement.heuristics import HEURISTICS, heuristic
-    from capplan.placement.mip import solve
-    from capplan.placement.solvers import SOLVERS
-    from capplan.placement.volume_bound import volume_bound
-
-    if solver in SOLVERS:
-        return solve(problem, solver, time_limit_s, seed=seed)
-    if solver not in HEURISTICS:
+def _place_by_heuristic(problem: PlacementProblem, name: str, seed: int) -> Placement:
+    if name not in HEURISTICS:
         known = ", ".join((*SOLVERS, *HEURISTICS))
-        raise InputError(f"no solver {solver!r}; expected one of {known}")
+        raise InputError(f"no solver {name!r}; expected one of {known}")
     start = time.perf_counter()
     units = integer_units(problem)
-    assignment = heuristic(solver)(problem, seed)
+    assignment = heuristic(name)(problem, seed)
     count = len(np.unique(assignment))
     bound = volume_bound(problem, units)
-    kept = not violations(problem, assignment)
-    proven = kept and count == bound.replicas
-    status = Status.OPTIMAL if proven else Status.FEASIBLE
+    valid = not violations(problem, assignment)
+    status = Status.OPTIMAL if count == bound.replicas else Status.FEASIBLE
     return Placement(
-        status=status if kept else Status.UNKNOWN,
-        assignment=assignment if kept else None,
-        replica_count=count if kept else None,
+        status=status if valid else Status.UNKNOWN,
+        assignment=assignment if valid else None,
+        replica_count=count if valid else None,
         lower_bound=bound.replicas,
         bound_source=f"volume of {bound.resource}",
-        found_by=solver,
-        solver=solver,
+        found_by=name,
+        solver=name,
         scale=units.scale_text,
         runtime_s=time.perf_counter() - start,
-        heuristic_counts={solver: count},
+        heuristic_counts={name: count},
     )
 
 
-def export_problem(problem: PlacementProblem, path: Path) -> None:
-    """Write the model (.lp, .mps) or the snapshot (.json, .csv).
+@dataclass(frozen=True)
+class PeakHeartbeat:
+    """Exact placement of the heartbeat in which best fit uses most replicas.
 
-    Raises
-    ------
-    InputError
-        When the suffix is none of these.
+    Parameters
+    ----------
+    gpu, tp
+        The configuration.
+    at_s
+        Time since the first arrival. [s]
+    heartbeat_s
+        Requests that arrive within it are placed together. [s]
+    new_requests, ongoing_requests
+        Requests to place, and requests that keep their replica.
+    status
+        "optimal", "feasible", "infeasible" or "unknown".
+    replica_count
+        Replicas that the exact placement uses; None without a placement.
+    lower_bound
+        Lower bound on the replicas under the same constraints.
+    best_fit_count
+        Replicas that best fit uses in that heartbeat.
+    solver
+        Name of the solver.
+    left_out
+        Requests left out because they miss the SLO even alone on a replica.
     """
-    if path.suffix in (".lp", ".mps"):
-        from capplan.placement.lp_export import write_model
 
-        write_model(problem, path)
-    elif path.suffix in (".json", ".csv"):
-        write_snapshot(problem, path)
-    else:
-        raise InputError(
-            f"{path}: suffix is {path.suffix!r}; expected .lp, .mps, .json or .csv"
+    gpu: str
+    tp: int
+    at_s: float
+    heartbeat_s: float
+    new_requests: int
+    ongoing_requests: int
+    status: str
+    replica_count: int | None
+    lower_bound: int
+    best_fit_count: int
+    solver: str
+    left_out: int = 0
+
+    def __str__(self) -> str:
+        """Return one sentence for the report of a plan."""
+        count = "none" if self.replica_count is None else str(self.replica_count)
+        return (
+            f"heartbeat at {self.at_s:g} s ({self.new_requests} new and "
+            f"{self.ongoing_requests} ongoing requests): {count} replicas by the MIP "
+            f"({self.status}, at least {self.lower_bound}), "
+            f"{self.best_fit_count} by best fit, under Aladdin's constraints for that "
+            "one moment; the replicas planned are those that pass when simulated"
+            + (f"; {self.left_out} too slow alone left out" if self.left_out else "")
         )
+
+
+def peak_heartbeat(
+    configuration: Configuration,
+    trace: Trace,
+    slo: Slo,
+    *,
+    solver: str,
+    gamma: float,
+    theta: float,
+    seed: int,
+) -> PeakHeartbeat | None:
+    """Place the heartbeat in which best fit uses most replicas; None without requests.
+
+    Best fit serves the trace and opens a replica when none fits. The heartbeat with
+    most replicas, and among those with most new requests, is then placed exactly;
+    its ongoing requests keep their replica (Aladdin, section 4.2).
+
+    Parameters
+    ----------
+    configuration
+        Configuration of every replica.
+    trace, slo
+        Requests and their SLO; the strictest limits of the classes are used.
+    solver
+        One of ``capplan.placement.solvers.SOLVERS``.
+    gamma, theta
+        Share of the output that counts as context, and margin.
+    seed
+        Seed of the solver.
+    """
+    limits = [slo.of_class(name) for name in trace.class_names]
+    strictest = RequestSlo(
+        ttft_s=min(limit.ttft_s for limit in limits),
+        tpot_s=min(limit.tpot_s for limit in limits),
+    )
+    first = trace.select(np.arange(min(len(trace), MOST_REQUESTS)))
+    rows = _fit_alone(configuration, first, strictest, gamma, theta)
+    if not len(rows):
+        return None
+    able = first.select(rows)
+    heartbeat = _heartbeat(
+        _template(configuration),
+        replace(able, predicted_output_tokens=None),
+        strictest,
+        HEARTBEAT_S,
+        gamma=gamma,
+        theta=theta,
+    )
+    problem = heartbeat.problem
+    if problem is None:
+        return None
+    placement = solve(problem, solver, TIME_LIMIT_S, seed=seed)
+    return PeakHeartbeat(
+        gpu=configuration.gpu,
+        tp=configuration.tp,
+        at_s=heartbeat.at_s,
+        heartbeat_s=HEARTBEAT_S,
+        new_requests=int((problem.replica < 0).sum()),
+        ongoing_requests=int((problem.replica >= 0).sum()),
+        status=str(placement.status),
+        replica_count=placement.replica_count,
+        lower_bound=placement.lower_bound,
+        best_fit_count=heartbeat.best_fit_count,
+        solver=solver,
+        left_out=len(first) - len(able),
+    )
+
+
+def _fit_alone(
+    configuration: Configuration,
+    trace: Trace,
+    slo: RequestSlo,
+    gamma: float,
+    theta: float,
+) -> np.ndarray:
+    """Return the rows that satisfy Aladdin's constraints alone on a replica."""
+    tables = configuration.tables
+    alone = unbatched(trace, tables, configuration.engine)
+    context = trace.prompt_tokens + gamma * trace.output_tokens
+    spare_s = theta * (slo.tpot_s - tables.decode_s[1])
+    return np.flatnonzero(
+        (alone.ttft_s - tables.request_s <= slo.ttft_s)
+        & (tables.decode_context_s[1] * context <= spare_s)
+        & ~oversized(trace, configuration.engine)
+    )

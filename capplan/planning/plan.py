@@ -20,7 +20,7 @@ from capplan.planning.candidates import (
 from capplan.planning.configuration import Configuration, Excluded
 from capplan.planning.executors import executor
 from capplan.planning.inputs import PlanInputs, configuration_of, plan_inputs
-from capplan.planning.peak_heartbeat import PeakHeartbeat, peak_heartbeat
+from capplan.planning.placing import PeakHeartbeat, peak_heartbeat
 from capplan.planning.proof import bound_of, certificate_of
 from capplan.planning.result import Candidate, Plan
 from capplan.planning.settings import PlanSettings

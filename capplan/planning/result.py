@@ -11,7 +11,7 @@ from capplan.fleet.price import Price
 from capplan.planning.configuration import Configuration
 from capplan.planning.cost import Cost
 from capplan.planning.judgement import LEVELS, Attainment
-from capplan.planning.peak_heartbeat import PeakHeartbeat
+from capplan.planning.placing import PeakHeartbeat
 from capplan.planning.run import Run
 from capplan.simulator.times import Series
 

@@ -1,20 +1,316 @@
-"""Compare GPU types and TP degrees by throughput per GPU, without a simulation."""
+"""Compare GPU types and TP degrees by throughput per GPU, without a simulation.
 
+Aladdin, section 4.1, Eq. 5 and 6.
+"""
+
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from capplan.errors import collected_warnings
+from capplan.errors import InputError, collected_warnings
+from capplan.latency.contract import LatencyTables
 from capplan.planning.configuration import Configuration, Excluded, configurations
 from capplan.planning.settings import SearchSettings
-from capplan.planning.tp_search import (
-    TpOption,
-    TpSearch,
-    mean_context_tokens,
-    search_tp,
-)
 from capplan.planning.traffic import read_traffic
+from capplan.units import format_duration
 from capplan.workload.slo import parse_slo
+
+
+@dataclass(frozen=True, eq=False)
+class TpOption:
+    """One GPU type and TP degree that could serve.
+
+    Parameters
+    ----------
+    gpu, tp
+        GPU type, and GPUs of a replica.
+    tables
+        Iteration times of a replica; they reach to the largest batch allowed.
+    kv_capacity_tokens
+        Tokens whose KV fits on the replica. [tokens]
+    max_num_seqs
+        Largest batch the engine runs; the end of the tables otherwise. [requests]
+    usd_per_gpu_h
+        Price of one GPU; None when not known. [$/h]
+    """
+
+    gpu: str
+    tp: int
+    tables: LatencyTables
+    kv_capacity_tokens: int
+    max_num_seqs: int | None = None
+    usd_per_gpu_h: float | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse impossible degrees and capacities."""
+        if self.tp < 1:
+            raise InputError(f"{self.gpu}: TP is {self.tp}; expected >= 1")
+        if self.kv_capacity_tokens < 0:
+            raise InputError(f"{self.gpu} TP {self.tp}: KV capacity is negative")
+
+    @property
+    def max_batch(self) -> int:
+        """Largest batch that can be asked of the tables. [requests]"""
+        last = len(self.tables.decode_s) - 1
+        return last if self.max_num_seqs is None else min(last, self.max_num_seqs)
+
+    def decode_s(self, batch: ArrayLike, context_tokens: float) -> np.ndarray:
+        """Return the time of decode iterations at a mean context. [s]"""
+        b = np.asarray(batch)
+        return (
+            self.tables.decode_s[b]
+            + self.tables.decode_context_s[b] * b * context_tokens
+        )
+
+
+@dataclass(frozen=True)
+class TpRow:
+    """Throughput of one option.
+
+    Parameters
+    ----------
+    gpu, tp
+        GPU type, and GPUs of a replica.
+    kv_batch
+        Requests whose KV fits at their mean context, M / m_r. [requests]
+    kv_tokens_per_s_per_gpu
+        Throughput with the KV cache full, left side of Eq. 6. [tokens/s]
+    tpot_batch
+        Largest batch whose iteration keeps the TPOT SLO, B. [requests]
+    tpot_tokens_per_s_per_gpu
+        Throughput there, right side of Eq. 6. [tokens/s]
+    tokens_per_s_per_gpu
+        The smaller of them; 0 when it cannot serve. [tokens/s]
+    batch
+        Batch at which it is reached. [requests]
+    iteration_s
+        Time of a decode iteration of that batch; NaN when it cannot serve. [s]
+    binding
+        "KV", "TPOT" or "max_num_seqs"; empty when it cannot serve.
+    usd_per_million_output_tokens
+        At that throughput; None without a price. [$]
+    infeasible_reason
+        Why it cannot serve; None when it can.
+    """
+
+    gpu: str
+    tp: int
+    kv_batch: int
+    kv_tokens_per_s_per_gpu: float
+    tpot_batch: int
+    tpot_tokens_per_s_per_gpu: float
+    tokens_per_s_per_gpu: float
+    batch: int
+    iteration_s: float
+    binding: str
+    usd_per_million_output_tokens: float | None = None
+    infeasible_reason: str | None = None
+
+
+@dataclass(frozen=True)
+class TpSearch:
+    """The options compared and the choice.
+
+    Parameters
+    ----------
+    rows
+        One per option, in the order given.
+    best
+        Most throughput per GPU; None when none can serve.
+    best_by_usd
+        Cheapest output token; None when none that can serve has a price.
+    best_by_gpu
+        The best row of each GPU type.
+    reason
+        Why it is the best.
+    context_tokens, slo_tpot_s
+        Mean context and TPOT SLO compared at. [tokens], [s]
+    """
+
+    rows: tuple[TpRow, ...]
+    best: TpRow | None
+    best_by_usd: TpRow | None
+    best_by_gpu: dict[str, TpRow]
+    reason: str
+    context_tokens: float
+    slo_tpot_s: float
+
+
+def mean_context_tokens(prompt_tokens: ArrayLike, output_tokens: ArrayLike) -> float:
+    """Return the mean context of a request in the running batch (m_r). [tokens]
+
+    A request stays for as many iterations as it has output tokens and its context
+    grows by one in each, so long outputs are in the batch more often than short ones.
+
+    Examples
+    --------
+    >>> mean_context_tokens(100, 21)
+    111.0
+    """
+    prompt = np.asarray(prompt_tokens, np.float64)
+    output = np.asarray(output_tokens, np.float64)
+    return float((output * (prompt + (output + 1) / 2)).sum() / output.sum())
+
+
+def search_tp(
+    options: Sequence[TpOption],
+    *,
+    context_tokens: float,
+    slo_tpot_s: float,
+) -> TpSearch:
+    """Return the throughput per GPU of each option, and the best (Aladdin, Eq. 6).
+
+    ``T_max = min{M / (N_g m_r t_d), B / (N_g T_dec)}``, with N_g ``tp``, M
+    ``kv_capacity_tokens``, m_r ``context_tokens``, t_d the decode iteration at batch
+    M / m_r, T_dec ``slo_tpot_s`` and B the largest batch that keeps it. Where we
+    differ: batches are whole; an engine runs at most ``max_num_seqs`` requests,
+    which is a third bound; and what binds is told by the smaller batch, so a step
+    in the iteration time cannot choose a batch that breaks the SLO.
+
+    Parameters
+    ----------
+    options
+        GPU types and TP degrees to compare.
+    context_tokens
+        Mean context of a running request, as :func:`mean_context_tokens`. [tokens]
+    slo_tpot_s
+        SLO on the time per output token; may be infinite. [s]
+
+    Raises
+    ------
+    InputError
+        When there are no options, or an argument is not positive.
+
+    References
+    ----------
+    Aladdin, section 4.1, Eq. 5 and 6.
+    """
+    if not options:
+        raise InputError("no GPU and TP degree to compare; expected at least one")
+    if not context_tokens > 0:
+        raise InputError(f"context_tokens is {context_tokens}; expected more than 0")
+    if not slo_tpot_s > 0:
+        raise InputError(f"the TPOT SLO is {slo_tpot_s} s; expected more than 0")
+    rows = tuple(_row(option, context_tokens, slo_tpot_s) for option in options)
+    able = [row for row in rows if row.infeasible_reason is None]
+    best_by_gpu: dict[str, TpRow] = {}
+    for row in sorted(able, key=_rank, reverse=True):
+        best_by_gpu.setdefault(row.gpu, row)
+    best = max(able, key=_rank, default=None)
+    priced = [row for row in able if row.usd_per_million_output_tokens is not None]
+    return TpSearch(
+        rows=rows,
+        best=best,
+        best_by_usd=min(
+            priced,
+            key=lambda row: (row.usd_per_million_output_tokens, row.tp),
+            default=None,
+        ),
+        best_by_gpu=best_by_gpu,
+        reason=_reason(rows, best),
+        context_tokens=context_tokens,
+        slo_tpot_s=slo_tpot_s,
+    )
+
+
+def _rank(row: TpRow) -> tuple[float, int]:
+    return row.tokens_per_s_per_gpu, -row.tp
+
+
+def _row(option: TpOption, context_tokens: float, slo_tpot_s: float) -> TpRow:
+    kv_batch = int(option.kv_capacity_tokens // context_tokens)
+    batches = np.arange(1, option.max_batch + 1)
+    keeps = np.flatnonzero(option.decode_s(batches, context_tokens) <= slo_tpot_s)
+    tpot_batch = int(batches[keeps[-1]]) if len(keeps) else 0
+    if not kv_batch or not tpot_batch:
+        return _cannot_serve(option, kv_batch, tpot_batch, context_tokens, slo_tpot_s)
+
+    kv_run = min(kv_batch, option.max_batch)
+    kv_s = float(option.decode_s(kv_run, context_tokens))
+    kv_throughput = kv_run / (option.tp * kv_s)
+    at_end = tpot_batch == option.max_batch
+    tpot_s = (
+        float(option.decode_s(tpot_batch, context_tokens)) if at_end else slo_tpot_s
+    )
+    tpot_throughput = tpot_batch / (option.tp * tpot_s)
+    if kv_batch < tpot_batch or (at_end and kv_batch == tpot_batch):
+        binding, batch = "KV", kv_run
+        throughput = min(kv_throughput, tpot_throughput)
+    else:
+        binding = "max_num_seqs" if at_end else "TPOT"
+        batch, throughput = tpot_batch, tpot_throughput
+    usd_per_million = None
+    if option.usd_per_gpu_h is not None:
+        usd_per_million = option.usd_per_gpu_h / 3600 / throughput * 1e6
+    return TpRow(
+        gpu=option.gpu,
+        tp=option.tp,
+        kv_batch=kv_batch,
+        kv_tokens_per_s_per_gpu=kv_throughput,
+        tpot_batch=tpot_batch,
+        tpot_tokens_per_s_per_gpu=tpot_throughput,
+        tokens_per_s_per_gpu=throughput,
+        batch=batch,
+        iteration_s=float(option.decode_s(batch, context_tokens)),
+        binding=binding,
+        usd_per_million_output_tokens=usd_per_million,
+    )
+
+
+def _cannot_serve(
+    option: TpOption,
+    kv_batch: int,
+    tpot_batch: int,
+    context_tokens: float,
+    slo_tpot_s: float,
+) -> TpRow:
+    if not kv_batch:
+        reason = (
+            f"a request holds {context_tokens:,.0f} tokens on average, "
+            f"the replica {option.kv_capacity_tokens:,}"
+        )
+    else:
+        alone = format_duration(float(option.decode_s(1, context_tokens)))
+        reason = (
+            f"one request alone takes {alone} per output token, "
+            f"the SLO is {format_duration(slo_tpot_s)}"
+        )
+    return TpRow(
+        gpu=option.gpu,
+        tp=option.tp,
+        kv_batch=kv_batch,
+        kv_tokens_per_s_per_gpu=0.0,
+        tpot_batch=tpot_batch,
+        tpot_tokens_per_s_per_gpu=0.0,
+        tokens_per_s_per_gpu=0.0,
+        batch=0,
+        iteration_s=float("nan"),
+        binding="",
+        infeasible_reason=reason,
+    )
+
+
+def _reason(rows: tuple[TpRow, ...], best: TpRow | None) -> str:
+    if best is None:
+        reasons = {f"{row.gpu} TP {row.tp}: {row.infeasible_reason}" for row in rows}
+        return "none can serve: " + "; ".join(sorted(reasons))
+    text = (
+        f"{best.gpu} TP {best.tp} makes {best.tokens_per_s_per_gpu:,.0f} output "
+        f"tokens/s per GPU, bound by {best.binding} at a batch of {best.batch}"
+    )
+    others = [row for row in rows if row is not best and not row.infeasible_reason]
+    if others:
+        second = max(others, key=_rank)
+        more = best.tokens_per_s_per_gpu / second.tokens_per_s_per_gpu - 1
+        text += (
+            f"; {more:.0%} more than {second.gpu} TP {second.tp}, "
+            f"bound by {second.binding}"
+        )
+    elif len(rows) > 1:
+        text += "; no other can serve"
+    return text
 
 
 @dataclass(frozen=True, eq=False)

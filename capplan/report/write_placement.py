@@ -10,10 +10,14 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from capplan.files import write_texts
-from capplan.placement.load import ReplicaLoad, kv_over_iterations, replica_loads
-from capplan.placement.problem import PlacementProblem
+from capplan.errors import InputError
+from capplan.files import check_folder, write_texts
+from capplan.placement.load import ReplicaLoad, replica_loads
+from capplan.placement.lp_export import write_model
+from capplan.placement.problem import PlacementProblem, kv_over_iterations
 from capplan.placement.result import Placement, Status
+from capplan.placement.snapshot import write_snapshot
+from capplan.planning.place_settings import PlaceSettings
 from capplan.report.columns import format_count, format_share
 from capplan.report.fleet_charts import Figure
 from capplan.report.page import render_page
@@ -36,7 +40,7 @@ def _replicas(count: int) -> str:
 
 
 def headline(placement: Placement) -> str:
-    """Return what the placement says in one sentence."""
+    """Return the result in one sentence."""
     if placement.status == Status.INFEASIBLE:
         return "No placement: " + " and ".join(placement.conflict) + " exclude it."
     if placement.replica_count is None:
@@ -53,10 +57,10 @@ def headline(placement: Placement) -> str:
 
 
 def facts(problem: PlacementProblem, placement: Placement) -> list[tuple[str, str]]:
-    """Return how it was found and what is proven."""
+    """Return the facts below the headline: inputs, method, bound."""
     new = int((problem.generated_tokens == 0).sum())
     held = int((problem.replica >= 0).sum())
-    found = [
+    rows = [
         ("requests", f"{len(problem)}: {new} new, {held} that keep their replica"),
         ("gamma, theta", f"{problem.gamma:g}, {problem.theta:g}"),
         ("found by", placement.found_by),
@@ -66,12 +70,12 @@ def facts(problem: PlacementProblem, placement: Placement) -> list[tuple[str, st
     ]
     if placement.heuristic_counts:
         counts = [f"{name} {n}" for name, n in placement.heuristic_counts.items()]
-        found.insert(3, ("replicas by heuristic", ", ".join(counts)))
-    return found
+        rows.insert(3, ("replicas by heuristic", ", ".join(counts)))
+    return rows
 
 
 def load_row(load: ReplicaLoad) -> tuple[str, ...]:
-    """Return a replica's loads as texts, in the order of ``HEADINGS``."""
+    """Return the loads of a replica as text, in the order of ``HEADINGS``."""
 
     def of(share: float, load: str, limit: float, show: Any) -> str:
         if not math.isfinite(limit):
@@ -106,10 +110,10 @@ def load_row(load: ReplicaLoad) -> tuple[str, ...]:
 def print_placement(
     problem: PlacementProblem, placement: Placement, console: Console
 ) -> None:
-    """Show the answer, then how full each replica is."""
+    """Print the result, then the load of each replica."""
     console.print(headline(placement), style="bold", soft_wrap=True)
-    for name, text in facts(problem, placement):
-        console.print(f"  {name}: {text}", soft_wrap=True)
+    for name, value in facts(problem, placement):
+        console.print(f"  {name}: {value}", soft_wrap=True)
     if placement.assignment is None:
         return
     table = Table(box=None, pad_edge=False)
@@ -123,33 +127,47 @@ def print_placement(
         console.print(f"… and {len(loads) - _ROWS} more; --out writes all.")
 
 
-def write_placement(
-    problem: PlacementProblem, placement: Placement, folder: str | Path
-) -> tuple[Path, ...]:
-    """Write ``placement.json``, ``placement.csv`` and ``report.html``.
+def check_placement_files(settings: PlaceSettings) -> None:
+    """Refuse files that cannot be written, before the work is done.
 
     Raises
     ------
     InputError
-        When the folder cannot be written; nothing is left half-written.
+        When the folder of a file is missing.
     """
+    if settings.out is not None:
+        check_folder(settings.out)
+    if settings.export is not None and not Path(settings.export).parent.is_dir():
+        folder = Path(settings.export).parent
+        raise InputError(f"{settings.export}: {folder} is not a folder")
+
+
+def write_placement_files(
+    problem: PlacementProblem, placement: Placement, settings: PlaceSettings
+) -> tuple[Path, ...]:
+    """Write the export and the folder of results; return the files of the folder."""
+    if settings.export is not None:
+        path = Path(settings.export)
+        write = write_model if path.suffix in (".lp", ".mps") else write_snapshot
+        write(problem, path)
+    if settings.out is None:
+        return ()
     texts = {
         "placement.json": placement_json(problem, placement),
         "placement.csv": placement_csv(problem, placement),
         "report.html": placement_html(problem, placement),
     }
-    return write_texts(texts, folder)
+    return write_texts(texts, settings.out)
 
 
 def placement_json(problem: PlacementProblem, placement: Placement) -> str:
-    """Return the placement as JSON; what is not a finite number is null."""
-    found = placement.assignment is not None
+    """Return the placement as JSON, with null for numbers that are not finite."""
     document = {
         "schema": SCHEMA,
         "status": str(placement.status),
         "replica_count": placement.replica_count,
         "lower_bound": placement.lower_bound,
-        "gap": placement.gap if found else None,
+        "gap": None if placement.assignment is None else placement.gap,
         "bound_source": placement.bound_source,
         "conflict": list(placement.conflict),
         "found_by": placement.found_by,
@@ -193,7 +211,7 @@ def _requests(problem: PlacementProblem, placement: Placement) -> list[dict[str,
 
 
 def placement_csv(problem: PlacementProblem, placement: Placement) -> str:
-    """Return who goes where as CSV: one row per request."""
+    """Return the replica of each request as CSV."""
     text = io.StringIO()
     names = (
         "name",
@@ -223,36 +241,37 @@ def placement_html(problem: PlacementProblem, placement: Placement) -> str:
 
 
 def kv_figures(problem: PlacementProblem, placement: Placement) -> list[Figure]:
-    """Return the KV of every replica over future iterations, five to a chart."""
+    """Return charts of the KV of every replica over future iterations."""
     if placement.assignment is None:
         return []
     capacity = problem.template.kv_capacity_tokens
     replicas = np.unique(placement.assignment).tolist()
-    remaining = problem.predicted_output_tokens - problem.generated_tokens
+    remaining = problem.remaining_tokens
     x = Axis("iterations ahead", format_count, 0.0, float(max(remaining.max(), 1)))
     y = Axis("KV [tokens]", format_count, 0.0, 1.08 * capacity)
-    found = []
+    figures = []
     for start in range(0, len(replicas), _PER_CHART):
-        some = replicas[start : start + _PER_CHART]
+        group = replicas[start : start + _PER_CHART]
         lines = []
-        for replica in some:
-            profile = kv_over_iterations(problem, placement.assignment, replica)
-            lines.append(Line(f"replica {replica}", *_sawtooth(*profile)))
-        found.append(
+        for replica in group:
+            rows = np.flatnonzero(placement.assignment == replica)
+            kv = kv_over_iterations(problem, rows)
+            lines.append(Line(f"replica {replica}", *_sawtooth(*kv)))
+        figures.append(
             Figure(
-                f"KV of replicas {some[0]} to {some[-1]}",
+                f"KV of replicas {group[0]} to {group[-1]}",
                 chart(x, y, lines, [Rule("capacity", y=float(capacity))]),
                 tuple((line.label, c) for line, c in zip(lines, COLOURS, strict=False)),
                 "Just before each completion, as predicted.",
             )
         )
-    return found
+    return figures
 
 
 def _sawtooth(
     iterations: np.ndarray, tokens: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the points of a line that ends where the last request does."""
+    """Return the points of a line that drops to 0 at the last completion."""
     end = iterations[-1:]
     return (
         np.concatenate([iterations, end]).astype(float),

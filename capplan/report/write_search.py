@@ -11,8 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from capplan.planning.search import Search
-from capplan.planning.tp_search import TpRow
+from capplan.planning.search import Search, TpRow
 from capplan.report.columns import DASH, format_count, format_fine_usd, format_text
 from capplan.report.terminal import print_warnings
 from capplan.report.write_json import plain, render

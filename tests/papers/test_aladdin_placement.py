@@ -6,7 +6,7 @@ from capplan.placement.heuristics.jsq import route
 from capplan.placement.mip import solve
 from capplan.placement.problem import (
     PlacementProblem,
-    kv_profile,
+    kv_over_iterations,
     replica_violations,
     violations,
 )
@@ -31,7 +31,7 @@ def figure_3():
 
 def peaks(problem, assignment):
     return [
-        int(kv_profile(problem, np.flatnonzero(assignment == i)).tokens.sum(0).max())
+        int(kv_over_iterations(problem, np.flatnonzero(assignment == i))[1].max())
         for i in np.unique(assignment)
     ]
 
@@ -48,7 +48,7 @@ def test_figure_3_jsq_needs_10_tokens_of_kv_where_9_are_there():
 def test_figure_3_optimum_needs_7_tokens_of_kv_on_two_workers():
     problem = figure_3()
 
-    placement = solve(problem, shortcuts=False)
+    placement = solve(problem)
 
     assert placement.replica_count == 2
     assert peaks(problem, placement.assignment) == [7, 7]

@@ -1,10 +1,10 @@
-"""Eq. 7 and Eq. 8 of Aladdin."""
+"""Eq. 7 of Aladdin."""
 
 import numpy as np
 import pytest
 
 from capplan.errors import InputError
-from capplan.placement.demand_law import fit_demand_law, group_requests, rate_within
+from capplan.placement.demand_law import fit_demand_law
 
 
 def test_a_line_rounded_up_is_recovered():
@@ -43,28 +43,3 @@ def test_a_curve_is_not_called_a_line():
 
     with pytest.raises(InputError, match="not within 1 of a line"):
         fit_demand_law(rates, rates**3)
-
-
-def test_aladdins_example_needs_five_workers_a_group_for_ten_percent():
-    # Appendix A: "if we want the extra worker ... is 10 %, then each scheduling group
-    # should have at least five workers".
-    five = group_requests(100, 20, 0.1, 25)
-    six = group_requests(100, 19, 0.1, 25)
-
-    assert (five.count, five.workers_each, five.feasible) == (4, 5, True)
-    assert five.extra_share == pytest.approx(0.1)
-    assert not six.feasible
-    assert "an error of 10% needs 5" in six.reason
-
-
-def test_one_scheduler_that_is_fast_enough_needs_no_groups():
-    assert group_requests(10, 2, 0.1, 25).count == 1
-
-
-def test_rate_within_a_limit_follows_n_log_n():
-    rates = np.array([25.0, 250, 2500])
-    seconds = 1e-6 * rates * np.log2(rates + 1)
-
-    limit = rate_within(rates, seconds, 1e-6 * 700 * np.log2(701))
-
-    assert limit == pytest.approx(700)

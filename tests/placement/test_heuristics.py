@@ -1,10 +1,13 @@
 """What every heuristic keeps, whatever its rule, and what tells them apart."""
 
+from importlib import import_module
+
 import numpy as np
 import pytest
 
 from capplan.errors import InputError
 from capplan.placement.heuristics import HEURISTICS, heuristic
+from capplan.placement.heuristics.blind import fewest_that_keep_all
 from capplan.placement.problem import PlacementProblem, violations
 from capplan.placement.replica import affine_replica
 
@@ -65,6 +68,54 @@ def test_jsq_evens_out_counts_and_so_needs_more_than_the_sizes():
 
     assert heuristic("jsq")(problem, 0).tolist() == [0, 1, 2, 0]
     assert len(np.unique(heuristic("best-fit")(problem, 0))) == 2
+
+
+@pytest.mark.parametrize("name", ["jsq", "round-robin"])
+@pytest.mark.parametrize("seed", range(330, 345))
+def test_a_router_gets_no_more_replicas_than_its_first_valid_placement_takes(
+    name, seed, small_problem
+):
+    problem = small_problem(seed)
+    route = import_module(
+        f"capplan.placement.heuristics.{name.replace('-', '_')}"
+    ).route
+    ongoing = problem.ongoing_replicas
+    free = np.flatnonzero(problem.replica < 0)
+
+    def routed(count):
+        others = [i for i in range(99) if i not in ongoing]
+        replicas = np.array([*ongoing, *others[: count - len(ongoing)]])
+        waiting = np.array([(problem.replica == i).sum() for i in replicas])
+        assignment = problem.replica.copy()
+        assignment[free] = replicas[route(waiting, len(free))]
+        return assignment
+
+    fewest = next(
+        count
+        for count in range(max(len(ongoing), 1), 99)
+        if not violations(problem, routed(count))
+    )
+    assert heuristic(name)(problem, 0).tolist() == routed(fewest).tolist()
+
+
+def test_a_router_that_can_never_be_valid_is_refused():
+    # The ongoing request has no time to spare, and the router sends it new ones.
+    problem = PlacementProblem(
+        affine_replica(
+            99, fixed_s=0.01, request_s=0, context_s=0, max_batch=9, prefill_fixed_s=0.5
+        ),
+        np.array([5, 5]),
+        np.array([9, 9]),
+        np.ones(2),
+        np.full(2, 0.02),
+        np.array([1, 0]),
+        np.array([0.02, 0.0]),
+        np.array([0, -1]),
+        replica_count=1,
+    )
+
+    with pytest.raises(InputError, match="breaks one even with 150 replicas"):
+        fewest_that_keep_all(problem, lambda waiting, n: np.zeros(n, int))
 
 
 def test_an_unknown_heuristic_names_the_known_ones():

@@ -1,14 +1,18 @@
 """The bound by patterns: never above the optimum, above sums where these fail."""
 
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from capplan.placement import mip
 from capplan.placement.integer_units import integer_units
+from capplan.placement.mip import solve
 from capplan.placement.pattern_bound import pattern_bound
 from capplan.placement.problem import PlacementProblem
 from capplan.placement.replica import affine_replica
+from capplan.placement.result import Status
 from capplan.placement.volume_bound import volume_bound
 
 
@@ -48,6 +52,24 @@ def test_requests_that_fit_with_no_other_count_whole():
 
     assert volume_bound(problem).replicas == 4
     assert bound_of(problem) == 5
+
+
+def test_it_proves_an_instance_optimal_that_is_too_large_for_a_model(monkeypatch):
+    # 180 of seven tenths and 180 of four: 180 + 90 replicas; sums say 198. The step
+    # of the iteration time after batch 3 makes the limit no line in the batch.
+    problem = tenths([7] * 180 + [4] * 180)
+    stepped_s = problem.template.decode_s + 0.002 * (np.arange(10) > 3)
+    problem = replace(problem, template=replace(problem.template, decode_s=stepped_s))
+
+    proven = solve(problem, time_limit_s=20)
+    monkeypatch.setattr(mip, "pattern_bound", lambda *_: 0)
+    unproven = solve(problem, time_limit_s=2)
+
+    assert proven.status == Status.OPTIMAL
+    assert (proven.replica_count, proven.lower_bound) == (270, 270)
+    assert proven.bound_source == "patterns of decode SLO (b)"
+    assert unproven.status == Status.FEASIBLE
+    assert unproven.lower_bound < 270
 
 
 def test_a_cover_by_mixed_patterns_is_not_overestimated():

@@ -7,8 +7,8 @@ import warnings
 import pytest
 
 from capplan.cli.main import exit_code
-from capplan.planning.placing import Moment, problem_at
-from capplan.planning.settings import PlanSettings
+from capplan.planning.place_settings import PlaceSettings
+from capplan.planning.placing import placement_problem
 
 HEAD = "name,prompt_tokens,predicted_output_tokens\n"
 FLAGS = ["--latency-ms", "10,0.1,0,1,0.01", "--kv-blocks", "8", "--max-num-seqs", "16"]
@@ -41,8 +41,9 @@ def test_every_solver_gives_the_same_count(solver, snapshot, capsys):
     assert "2 replicas, and no fewer" in capsys.readouterr().out
 
 
-def test_the_files_say_who_goes_where(snapshot, tmp_path):
-    assert place(snapshot, "--out", str(tmp_path / "out")) == 0
+@pytest.mark.parametrize("flag", ["--out", "-o"])
+def test_the_files_say_who_goes_where(flag, snapshot, tmp_path):
+    assert place(snapshot, flag, str(tmp_path / "out")) == 0
 
     document = json.loads((tmp_path / "out" / "placement.json").read_text())
     with (tmp_path / "out" / "placement.csv").open() as file:
@@ -75,6 +76,10 @@ def test_too_few_replicas_exit_with_3_and_name_the_conflict(snapshot, capsys):
     [
         (["--gamma", "2"], "gamma is 2.0; expected 0 to 1"),
         (["--solver", "cplex"], "no solver 'cplex'; expected one of cp-sat"),
+        (["--rate", "3"], "--rate: rate has no effect with a snapshot"),
+        (["--attainment", "0.9"], "No such option: --attainment"),
+        (["--time-limit", "1"], "--time-limit: '1' is not a duration"),
+        (["--export", "model.txt"], "--export: model.txt: suffix is '.txt'"),
         (["--workload", "sharegpt"], "a snapshot and a trace are both given"),
         (["--time-limit", "0s"], "time limit is 0.0 s; expected more than 0"),
     ],
@@ -106,7 +111,8 @@ def test_a_moment_while_the_fleet_still_fills_is_warned_of(at, filling, tmp_path
     lines = ["arrival_s,prompt_tokens,output_tokens"]
     lines += [f"{i / 10},30,40" for i in range(100)]
     trace.write_text("\n".join(lines) + "\n")
-    request = PlanSettings(
+    request = PlaceSettings(
+        at=at,
         trace=trace,
         latency_ms="10,0.1,0,1,0.01",
         kv_blocks=8,
@@ -116,7 +122,7 @@ def test_a_moment_while_the_fleet_still_fills_is_warned_of(at, filling, tmp_path
 
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        problem_at(request, Moment(at_s=float(at[:-1])))
+        placement_problem(request)
 
-    texts = [str(each.message) for each in caught]
+    texts = [str(warning.message) for warning in caught]
     assert any("still filling" in text for text in texts) is filling

@@ -5,8 +5,7 @@ import io
 from rich.console import Console
 
 from capplan.planning.configuration import Excluded
-from capplan.planning.search import Search
-from capplan.planning.tp_search import TpRow, TpSearch
+from capplan.planning.search import Search, TpRow, TpSearch
 from capplan.report.write_search import print_search
 
 GOOD = TpRow("H100-SXM", 4, 900, 2000.0, 600, 3000.0, 2000.0, 600, 0.05, "KV", 0.4)

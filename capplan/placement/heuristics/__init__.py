@@ -1,4 +1,4 @@
-"""Placements without a solver: one file per heuristic, all with one signature."""
+"""Placement heuristics: one file each, all with the same signature."""
 
 from collections.abc import Callable
 from importlib import import_module
@@ -29,7 +29,7 @@ def heuristic(name: str) -> Heuristic:
     Raises
     ------
     InputError
-        When there is no such heuristic; the message lists those there are.
+        When there is no such heuristic; the message lists the known ones.
     """
     if name not in HEURISTICS:
         known = ", ".join(HEURISTICS)

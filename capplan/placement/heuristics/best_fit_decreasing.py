@@ -8,8 +8,8 @@ from capplan.placement.problem import PlacementProblem
 
 
 def place(problem: PlacementProblem, seed: int = 0) -> np.ndarray:
-    """Put each request, largest share first, on the fullest replica that keeps b to e.
+    """Put each request, largest share first, on the fullest replica it fits on.
 
-    Full is meant by the norm that scales each axis by its limit.
+    Fullness is the norm with each axis scaled by its limit.
     """
     return place_by_score(problem, scaled_norm, by_falling_share(problem))

@@ -1,4 +1,4 @@
-"""Best fit by capacity_norm with each axis scaled by its limit."""
+"""Best fit by a norm with each axis scaled by its limit."""
 
 import numpy as np
 
@@ -8,10 +8,10 @@ from capplan.placement.problem import PlacementProblem
 
 
 def scaled_norm(state: OpenReplicas) -> np.ndarray:
-    """Return the squared norm of each load over its limit, shape (count,).
+    """Return the squared norm of the loads over their limits, shape (count,).
 
-    The axes are the batch over the largest batch with any context left, the
-    context over its limit at batch 1 and the KV now over the capacity.
+    The loads are the batch over the largest feasible batch, the context over its
+    largest limit and the KV now over the capacity.
     """
     limit = state.units.limit[-1]
     most = max(int(np.flatnonzero(limit > 0)[-1]), 1) if (limit > 0).any() else 1
@@ -24,9 +24,9 @@ def scaled_norm(state: OpenReplicas) -> np.ndarray:
 
 
 def place(problem: PlacementProblem, seed: int = 0) -> np.ndarray:
-    """Put each request, in arrival order, on the replica nearest to its limits.
+    """Put each request, in arrival order, on the replica closest to its limits.
 
-    Algorithm 1 of Aladdin with another norm, ours: in the paper's the context, in
-    tokens, drowns the batch size, and the KV in use does not count at all.
+    Aladdin's Algorithm 1 with a norm of our own: in the paper's, context in tokens
+    outweighs the batch size, and KV does not count.
     """
     return place_by_score(problem, scaled_norm)

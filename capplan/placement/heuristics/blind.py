@@ -1,6 +1,7 @@
-"""Routers that look at no constraint: the fewest replicas at which they break none."""
+"""Routers blind to the constraints: fewest replicas at which they satisfy all."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
@@ -12,26 +13,25 @@ Route = Callable[[np.ndarray, int], np.ndarray]
 
 
 def fewest_that_keep_all(problem: PlacementProblem, route: Route) -> np.ndarray:
-    """Return the router's assignment at the fewest replicas that break no constraint.
+    """Return the router's assignment at the fewest replicas that satisfy (b) to (e).
 
-    A router knows nothing of b to e, so it opens no replica by itself: the count is
-    raised until its placement happens to keep them all. More replicas may break what
-    fewer kept; steps of 2 % find a count that works, then each count of the last
-    step is tried from below.
+    The count grows in steps of 2 % until the placement is valid. Validity is not
+    monotone in the count, so each count of the last step is then tried from below.
 
     Parameters
     ----------
     problem
-        The heartbeat.
+        Requests of the heartbeat.
     route
-        Chooses among the replicas by the requests they have.
+        Chooses a replica by the number of requests on each.
 
     Raises
     ------
     InputError
-        When no count works: it sends new requests to a replica that takes none.
+        When no count works: a replica that can take no request gets new ones.
     """
-    ongoing = np.unique(problem.replica[problem.replica >= 0])
+    problem = replace(problem, max_replicas=None)  # the caller compares the count
+    ongoing = problem.ongoing_replicas
     count = max(len(ongoing), 1)
     most = 50 * (len(ongoing) + len(problem))
     below = count - 1
@@ -50,7 +50,7 @@ def fewest_that_keep_all(problem: PlacementProblem, route: Route) -> np.ndarray:
 
 
 def _routed(problem: PlacementProblem, route: Route, count: int) -> np.ndarray:
-    ongoing = np.unique(problem.replica[problem.replica >= 0])
+    ongoing = problem.ongoing_replicas
     others = np.setdiff1d(np.arange(count), ongoing)[: count - len(ongoing)]
     replicas = np.concatenate([ongoing, others])
     waiting = np.array([(problem.replica == replica).sum() for replica in replicas])

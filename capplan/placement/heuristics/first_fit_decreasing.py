@@ -7,11 +7,10 @@ from capplan.placement.problem import PlacementProblem
 
 
 def place(problem: PlacementProblem, seed: int = 0) -> np.ndarray:
-    """Put each request, largest share first, on the first replica that keeps b to e.
+    """Put each request, largest share first, on the first replica it fits on.
 
     Johnson et al., "Worst-case performance bounds for simple one-dimensional packing
-    algorithms", SIAM J. Comput. 3 (1974), with the largest share of any limit as the
-    measure.
+    algorithms", SIAM J. Comput. 3 (1974); the size is the largest share of any limit.
     """
     order = by_falling_share(problem)
     return place_by_score(problem, lambda state: -np.arange(state.count), order)

@@ -1,8 +1,8 @@
-"""The replicas in use while a greedy heuristic places one request after another."""
+"""The replicas in use while a heuristic places requests one after another."""
 
 import numpy as np
 
-from capplan.placement.integer_units import IntegerUnits, integer_units
+from capplan.placement.integer_units import integer_units
 from capplan.placement.problem import PlacementProblem
 
 _CHUNK = 64
@@ -11,20 +11,10 @@ _CHUNK = 64
 class OpenReplicas:
     """Loads of the replicas in use, as columns; mutable, owned by one heuristic.
 
-    KV is kept as ``room[i, k]``: capacity, less what replica i holds in binding
-    iteration k, less that iteration's number. A request that holds ``now`` tokens
-    fits as long as it lives where ``room >= now``, one comparison for all
-    iterations; ``room_ahead[i, c]`` is its minimum over the first c + 1 chunks.
-
-    Parameters
-    ----------
-    problem
-        The heartbeat; its ongoing requests are on their replicas at the start.
-    units
-        Its integer units; made here when None.
-    settled
-        Where requests are at the start, -1 where free, shape (n,); the ongoing
-        ones alone when None.
+    ``room[i, k]`` is the KV capacity, less the KV of replica i in binding iteration k,
+    less the number of that iteration. A request that holds ``now`` tokens fits where
+    ``room >= now`` until its end: one comparison for all iterations.
+    ``room_ahead[i, c]`` is the minimum of the room over the first c + 1 chunks.
     """
 
     replica: np.ndarray  # (rows,) int64
@@ -36,16 +26,11 @@ class OpenReplicas:
     room: np.ndarray  # (rows, iterations) int64 [tokens]
     room_ahead: np.ndarray  # (rows, chunks) int64 [tokens]
 
-    def __init__(
-        self,
-        problem: PlacementProblem,
-        units: IntegerUnits | None = None,
-        settled: np.ndarray | None = None,
-    ):
+    def __init__(self, problem: PlacementProblem):
         self.problem = problem
-        self.units = integer_units(problem) if units is None else units
-        self.now = problem.prompt_tokens + problem.generated_tokens
-        remaining = problem.predicted_output_tokens - problem.generated_tokens
+        self.units = integer_units(problem)
+        self.now = problem.held_tokens
+        remaining = problem.remaining_tokens
         self.iterations, self.last = np.unique(remaining, return_inverse=True)
         block = problem.template.block_tokens
         top = int(self.now.max()) + int(self.iterations[-1]) + 1
@@ -56,10 +41,9 @@ class OpenReplicas:
         self.count = 0
         self._allocate(16)
         self.assignment = np.full(len(problem), -1)
-        settled = problem.replica if settled is None else settled
-        for replica in np.unique(settled[settled >= 0]):
+        for replica in problem.ongoing_replicas:
             row = self.open(int(replica))
-            for request in np.flatnonzero(settled == replica):
+            for request in np.flatnonzero(problem.replica == replica):
                 self.add(row, int(request))
 
     def _allocate(self, size: int) -> None:
@@ -86,7 +70,7 @@ class OpenReplicas:
             setattr(self, name, column)
 
     def open(self, replica: int | None = None) -> int:
-        """Open a replica, the lowest number not in use, and return its row."""
+        """Open a replica, by default the lowest unused number; return its row."""
         if self.count == len(self.batch):
             self._allocate(2 * self.count)
         if replica is None:
@@ -97,10 +81,10 @@ class OpenReplicas:
         return self.count - 1
 
     def may_take(self, request: int) -> np.ndarray:
-        """Return which rows keep (b), (c), (d) and nearly (e) with the request.
+        """Return which rows satisfy (b), (c), (d) and nearly (e) with the request.
 
-        (e) is compared up to the last whole chunk of iterations before the
-        request's end; :meth:`holds_kv` decides the rest.
+        (e) is checked up to the last whole chunk of iterations before the end of the
+        request; :meth:`holds_kv` checks the rest.
         """
         n, units = self.count, self.units
         index = self.batch[:n] + 1
@@ -122,16 +106,16 @@ class OpenReplicas:
         return fits
 
     def holds_kv(self, row: int, request: int) -> bool:
-        """Return whether (e) holds on a row with the request."""
+        """Return whether a row satisfies (e) with the request."""
         stop = int(self.last[request]) + 1
         return bool((self.room[row, :stop] >= self._demand(request, stop)).all())
 
     def hold_kv(self, fits: np.ndarray, request: int) -> np.ndarray:
-        """Return which of the rows that :meth:`may_take` the request keep (e)."""
+        """Return which of the rows from :meth:`may_take` satisfy (e)."""
         stop = int(self.last[request]) + 1
         start = 0
         if self.problem.template.block_tokens == 1:
-            start = (stop - 1) // _CHUNK * _CHUNK  # what is before, may_take compared
+            start = (stop - 1) // _CHUNK * _CHUNK  # may_take checked the chunks before
         demand = self._demand(request, stop)
         rows = np.flatnonzero(fits)
         held = np.zeros(len(fits), bool)

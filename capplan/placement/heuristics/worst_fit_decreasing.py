@@ -8,9 +8,9 @@ from capplan.placement.problem import PlacementProblem
 
 
 def place(problem: PlacementProblem, seed: int = 0) -> np.ndarray:
-    """Put each request, largest share first, on the emptiest replica that keeps b to e.
+    """Put each request, largest share first, on the emptiest replica it fits on.
 
-    A replica is opened only when no open one takes the request.
+    A replica is opened only when the request fits on no open one.
     """
     order = by_falling_share(problem)
     return place_by_score(problem, lambda state: -scaled_norm(state), order)

@@ -1,0 +1,145 @@
+"""Settings of ``capplan place``."""
+
+from pathlib import Path
+from typing import Any
+
+from capplan.errors import InputError
+from capplan.planning.settings import OUTPUT, PathText, PlanSettings
+from capplan.settings import SettingError, setting
+from capplan.units import parse_duration_s
+
+PLACEMENT = "Placement"
+
+_OF_TRACE = (
+    "rate",
+    "arrivals",
+    "reader",
+    "sharegpt_rule",
+    "tokenizer",
+    "salvage",
+    "shared_prefix",
+    "predictor",
+    "at",
+    "heartbeat",
+)
+_OF_REPLICA = (
+    "gpu",
+    "tp",
+    "max_num_batched_tokens",
+    "max_num_seqs",
+    "block_size",
+    "kv_blocks",
+    "gpu_memory_utilization",
+    "profiles",
+    "latency_sigma",
+)
+
+
+class PlaceSettings(PlanSettings):
+    """Settings of the placement of one heartbeat."""
+
+    unread = frozenset(
+        {
+            "attainment",
+            "extend",
+            "drop_oversized",
+            "price",
+            "prices",
+            "router",
+            "async_scheduling",
+            "prefix_caching",
+            "tune",
+            "api_overhead_ms",
+            "executor",
+            "ray_address",
+        }
+    )
+
+    snapshot: PathText | None = setting(
+        None, PLACEMENT, "FILE", "State of a fleet, .json or .csv."
+    )
+    at: str = setting(
+        "peak", PLACEMENT, "TIME", "Heartbeat of the trace: peak, or a time as 3600s."
+    )
+    heartbeat: str = setting(
+        "1s", PLACEMENT, "TIME", "Requests that arrive within it are placed together."
+    )
+    gamma: float | None = setting(
+        None,
+        PLACEMENT,
+        "G",
+        "Share of the output that counts as context (default 0.5).",
+    )
+    theta: float | None = setting(
+        None, PLACEMENT, "T", "Share of the decode limits to use (default 0.9)."
+    )
+    max_replicas: int | None = setting(
+        None, PLACEMENT, "N", "Most replicas to use; as many as needed if absent."
+    )
+    solver: str = setting(
+        "cp-sat", PLACEMENT, "NAME", "cp-sat, scip, highs, or a heuristic: best-fit."
+    )
+    time_limit: str = setting(
+        "60s", PLACEMENT, "TIME", "Longest time to search; the gap is shown."
+    )
+    out: PathText | None = setting(
+        None,
+        OUTPUT,
+        "DIR",
+        "Write placement.json, placement.csv and report.html.",
+        flags=("-o", "--out"),
+    )
+    export: PathText | None = setting(
+        None, OUTPUT, "FILE", "Write the model (.lp, .mps) or snapshot (.json, .csv)."
+    )
+
+    def __init__(self, **values: Any) -> None:
+        """Refuse text that is no time or file, and settings beside a snapshot."""
+        super().__init__(**values)
+        if self.snapshot is not None:
+            self._check_snapshot()
+        for name in ("at", "heartbeat", "time_limit"):
+            try:
+                getattr(self, f"{name}_s")
+            except InputError as error:
+                raise SettingError(name, str(error)) from None
+        suffix = Path(self.export or "").suffix
+        if self.export and suffix not in (".lp", ".mps", ".json", ".csv"):
+            raise SettingError(
+                "export",
+                f"{self.export}: suffix is {suffix!r}; "
+                "expected .lp, .mps, .json or .csv",
+            )
+
+    @property
+    def at_s(self) -> float | None:
+        """Time since the first arrival; None for the peak heartbeat. [s]"""
+        return None if self.at == "peak" else parse_duration_s(self.at)
+
+    @property
+    def heartbeat_s(self) -> float:
+        """Time between placements. [s]"""
+        return parse_duration_s(self.heartbeat)
+
+    @property
+    def time_limit_s(self) -> float:
+        """Longest time to search. [s]"""
+        return parse_duration_s(self.time_limit)
+
+    def _check_snapshot(self) -> None:
+        for name in ("trace", "workload"):
+            if getattr(self, name):
+                raise SettingError(
+                    name, "a snapshot and a trace are both given; expected one"
+                )
+        for name in _OF_TRACE:
+            if name in self.model_fields_set:
+                raise SettingError(name, f"{name} has no effect with a snapshot")
+        if self.llm is not None or self.latency_ms is not None:
+            return
+        for name in _OF_REPLICA:
+            if name in self.model_fields_set:
+                raise SettingError(
+                    name,
+                    f"{name} has no effect with a snapshot without llm or latency_ms",
+                )
