@@ -140,7 +140,7 @@ def _check_prices(bound: Mapping[str, Any], inputs: Inputs) -> list[str]:
                 # 1 - V / (D + P) falls with D below the cap and rises above it.
                 alone_s = decode_s * b + context_s * (near if start is middle else far)
                 total_s = np.maximum(alone_s + over_s, 1e-300)
-                left = np.where(b > 0, share * np.maximum(1 - spread_s / total_s, 0), 1)
+                left = share * np.maximum(1 - spread_s / total_s, 0)
                 if math.isinf(most_context):
                     left = np.zeros_like(over_s)
                 paid_s = over_s + left * fixed_s - prefill_s * new * (1 - 1e-9)
@@ -164,7 +164,8 @@ def _request_work(
         np.asarray(inputs.columns[name], np.float64) for name in COLUMNS
     )
     front_s = float(inputs.tables["request_s"])
-    steps, cached = output - 1, np.clip(cached, 0, prompt - 1)
+    caching = bool(inputs.engine["prefix_caching"])
+    steps, cached = output - 1, np.clip(cached, 0, prompt - 1) * caching
     new = prompt - cached
     prompt_s = prefill_s * new + attention_s * new * (cached + new / 2)
     first_s = np.maximum(prompt_s, fixed_s)
@@ -172,28 +173,39 @@ def _request_work(
     room_s = np.minimum(np.minimum(tpot_s, limit_s), 1e15) - fixed_s
     spread = np.where((steps > 0) & (room_s > 0), x * fixed_s / room_s, 0.0)
     a, c = np.full(len(new), decode_s), np.full(len(new), context_s)
-    if inputs.engine["prefix_caching"]:
-        a, c = np.minimum(a, prefill_s), np.minimum(c, attention_s)
+    if caching:  # a token prefilled after a hit of all others has attention c - 1/2
+        a = np.minimum(a, prefill_s)
+        c = np.minimum(c, attention_s * (1 - 0.5 / (prompt + 1)))
     root = _mean_root(a, c, prompt, steps, bound["context_cap"])
-    if not inputs.engine["prefix_caching"]:
-        cheaper = np.zeros(len(new), bool)
-        for context in (prompt + 1, prompt + np.maximum(steps, 1)):
-            step_s = a + c * context
-            charged_s = step_s + spread * (step_s + root**2)
-            cheaper |= (steps > 0) & (prefill_s * context < charged_s)
-        c = np.where(cheaper, min(context_s, prefill_s), c)
-        a = np.where(cheaper, np.minimum(a, (prefill_s - c) * (prompt + 1)), a)
-        spread = np.where(cheaper, 0.0, spread)
-    base_s = (
-        prompt_s
-        + steps * (a + c * (prompt + (steps + 1) / 2))
-        + y * fixed_s * steps / _largest_iteration(inputs.engine)[0]
-        + z * fixed_s * steps * (new + (steps + 1) / 2) / _kv_tokens(inputs.engine)
+    held = new + (steps + 1) / 2  # mean over the steps, not shared
+    shares = y / _largest_iteration(inputs.engine)[0] + z * held / _kv_tokens(
+        inputs.engine
     )
+    decode_s = prompt_s + steps * (
+        a + c * (prompt + (steps + 1) / 2) + shares * fixed_s
+    )
+    base_s, work_s = decode_s, decode_s + spread * steps * root**2
+    if not caching:  # a step is charged no more than its recomputation
+        again = prefill_s + attention_s * (prompt + 1) / 2
+        base_s = decode_s - _sum_above(a, again - c, prompt, steps)
+        stretched = (1 + spread) * a + spread * root**2
+        work_s = work_s - _sum_above(stretched, again - (1 + spread) * c, prompt, steps)
     release_s = arrival_s + front_s
     decode_limit_s = np.where(steps > 0, tpot_s, 0.0) * steps
     due_s = release_s + np.minimum(ttft_s + decode_limit_s, e2e_s) - front_s
-    return release_s, due_s, base_s, spread * steps * root**2
+    return release_s, due_s, base_s, np.maximum(work_s - base_s, 0)
+
+
+def _sum_above(
+    height: np.ndarray, slope: np.ndarray, prompt: np.ndarray, steps: np.ndarray
+) -> np.ndarray:
+    """Return the sum of max(height - slope * c, 0) over contexts c of the steps."""
+    first = height - slope * (prompt + 1)
+    falling = slope > 0
+    reach = np.divide(height, slope, out=np.zeros_like(height), where=falling)
+    terms = np.where(falling, np.clip(np.floor(reach) - prompt, 0, steps), steps)
+    last = height - slope * (prompt + terms)
+    return np.asarray(terms * (first + last) / 2)
 
 
 def _mean_root(

@@ -195,11 +195,10 @@ def prove_prefill_price(
     most ``context_cap`` a request, and P = time - fixed_s - D - attention_s*Q >= 0.
     ``prefill_s`` is valid when in every such iteration
 
-        P + tpot_share * fixed_s * (1 - V / (D + P)) >= prefill_s * T,
+        P + tpot_share * fixed_s * (1 - V / (D + P)) >= prefill_s * T:
 
-    and ``P + fixed_s >= prefill_s * T`` without decoding requests: prefill lengthens
-    the iteration of the requests that decode in it and so spends their TPOT
-    (``docs/bounds.md``).
+    prefill lengthens the iteration of the requests that decode in it and so spends
+    their TPOT (``docs/bounds.md``).
 
     Parameters
     ----------
@@ -246,9 +245,8 @@ def prove_prefill_price(
         # Below the cap V = D, and 1 - V / (D + P) falls with D; above, it rises.
         decode_s = prices.decode_s * b + prices.context_s * (low if above_cap else high)
         total_s = np.maximum(decode_s[:, None] + over_s, 1e-300)
-        unspread = np.where(b[:, None] > 0, 1 - spread_s[:, None] / total_s, 1.0)
-        share = np.where(b > 0, tpot_share, 1.0)[:, None]
-        value_s = over_s + share * prices.fixed_s * np.maximum(unspread, 0.0)
+        unspread = np.maximum(1 - spread_s[:, None] / total_s, 0.0)
+        value_s = over_s + tpot_share * prices.fixed_s * unspread
         per_token_s = np.where(possible, value_s / np.maximum(last, 1), np.inf)
         least_s = min(least_s, float(per_token_s.min()))
     return prices._replace(prefill_s=max(least_s * (1 - 1e-9), prices.prefill_s))

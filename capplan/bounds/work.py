@@ -1,15 +1,17 @@
 """Work that a request costs under any schedule, in replica seconds.
 
-With prices proven by :mod:`capplan.bounds.prices` and shares (x, y, z) >= 0 of the
-fixed time, x + y + z = 1, requests that meet their SLO take at least, each,
+Each output token after the first, at context c, comes from a decode step or from
+recomputing the preempted request. With shares (x, y, z) of the fixed time a request
+that meets its SLO takes at least
 
-    prefill * new tokens + attention + sum over decode steps of u
-    + fixed * ( x * n * m² / (tpot - fixed)  +  y * n / B  +  z * K / M )
+    prefill * new tokens + attention + fixed * (y * n / B + z * K / M)
+    + sum over n steps of min(u + s, r) - n * (tpot - fixed) * l
 
-where n = output - 1 decode steps, u = decode + context * (context of the step), v the
-same with the context at most a cap, m the mean of sqrt(v) over the steps, K the sum of
-the contexts that the request does not share, B the most requests of an iteration and M
-the KV tokens of a replica. ``docs/bounds.md`` has the proof.
+where u = decode + context * c is a decode step, r = prefill * c + attention * c² / 2 a
+recomputation, l = x * fixed * m² / (tpot - fixed)² the price of the time between the
+first and the last token, s = 2 sqrt(x * fixed * l * v), v is u with c at most a cap, m
+the mean of sqrt(v), B the most requests of an iteration, M the KV tokens of a replica
+and K the sum of c without shared tokens. ``docs/bounds.md`` has the proof.
 """
 
 from typing import NamedTuple
@@ -67,7 +69,8 @@ def request_work(
     context_cap
         Context above which a request spreads no fixed time. [tokens]
     """
-    prompt, cached = requests.prompt_tokens, requests.cached_tokens
+    prompt = requests.prompt_tokens
+    cached = requests.cached_tokens * engine.prefix_caching
     steps = requests.output_tokens - 1
     new = prompt - cached
     prefill_s = prices.prefill_s * new + prices.attention_s * new * (cached + new / 2)
@@ -80,45 +83,63 @@ def request_work(
 
     decode_s = np.full(len(prompt), prices.decode_s)
     context_s = np.full(len(prompt), prices.context_s)
-    if engine.prefix_caching:  # a recomputed step may take a single new token
+    recompute_s = prices.prefill_s + prices.attention_s * (prompt + 1) / 2
+    if engine.prefix_caching:
+        # A step may be the prefill of one token after a hit of all others; it has
+        # attention c - 1/2 >= c * (prompt + 1/2) / (prompt + 1) at context c.
+        hit_s = prices.attention_s * (prompt + 0.5) / (prompt + 1)
         decode_s = np.minimum(decode_s, prices.prefill_s)
-        context_s = np.minimum(context_s, prices.attention_s)
-    mean_root = _mean_root(decode_s, context_s, prompt, steps, context_cap)
-    if not engine.prefix_caching:
-        # Recomputing pays when prefill * c < u + 2 sqrt(x fixed u l), which is at
-        # most u + per_room * (u + m²); both sides are linear in c.
-        cheaper = np.zeros(len(prompt), bool)
-        for context in (prompt + 1, prompt + np.maximum(steps, 1)):
-            step_s = decode_s + context_s * context
-            charged_s = step_s + per_room * (step_s + mean_root**2)
-            cheaper |= (steps > 0) & (prices.prefill_s * context < charged_s)
-        if cheaper.any():
-            context_s[cheaper] = min(prices.context_s, prices.prefill_s)
-            spare_s = (prices.prefill_s - context_s[cheaper]) * (prompt[cheaper] + 1)
-            decode_s[cheaper] = np.minimum(decode_s[cheaper], spare_s)
-            per_room[cheaper] = 0.0
+        context_s = np.minimum(context_s, hit_s)
+        recompute_s = np.full(len(prompt), _ENDLESS_S)
+    square_s = _mean_root(decode_s, context_s, prompt, steps, context_cap) ** 2
+
+    def recomputing_saves_s(
+        added_s: np.ndarray | float, factor: np.ndarray | float
+    ) -> np.ndarray:
+        """Return by how much steps of ``added + factor * u`` exceed recomputation."""
+        return _sum_above(
+            added_s + factor * decode_s, recompute_s - factor * context_s, prompt, steps
+        )
 
     steps_s = steps * (decode_s + context_s * (prompt + (steps + 1) / 2))
     held = steps * (new + (steps + 1) / 2)
-    base_s = (
+    decoded_s = (
         prefill_s
         + steps_s
         + mix[1] * prices.fixed_s * steps / engine_bounds(engine).batch
         + mix[2] * prices.fixed_s * held / engine.kv_capacity_tokens
     )
+    base_s = decoded_s - recomputing_saves_s(0.0, 1.0)
+    # The x term of a step is 2 * per_room * m * sqrt(v) <= per_room * (m² + u).
+    spread_s = per_room * steps * square_s
+    spread_s -= recomputing_saves_s(per_room * square_s, 1 + per_room)
+    # Recomputation takes fixed + P, and P >= prefill * tokens - x * fixed.
+    least_s = steps_s - recomputing_saves_s(mix[0] * prices.fixed_s, 1.0)
+    least_s = steps * prices.fixed_s + np.maximum(least_s, 0.0)
     possible = first_token_s <= requests.ttft_s * _TOLERANCE
-    possible &= (
-        first_token_s + steps_s + steps * prices.fixed_s <= requests.e2e_s * _TOLERANCE
-    )
-    possible &= (steps == 0) | (steps_s <= steps * room_s * _TOLERANCE)
+    possible &= first_token_s + least_s <= requests.e2e_s * _TOLERANCE
+    possible &= least_s <= steps * tpot_s * _TOLERANCE
     decode_limit_s = np.where(steps > 0, requests.tpot_s, 0.0) * steps
     return Work(
-        work_s=base_s + per_room * steps * mean_root**2,
+        work_s=np.maximum(base_s, decoded_s + spread_s),
         base_s=base_s,
         possible=possible,
         deadline_s=requests.release_s
         + np.minimum(requests.ttft_s + decode_limit_s, requests.e2e_s),
     )
+
+
+def _sum_above(
+    height_s: np.ndarray, slope_s: np.ndarray, prompt: np.ndarray, steps: np.ndarray
+) -> np.ndarray:
+    """Return the sum over contexts c of the steps of max(height - slope * c, 0).
+
+    Heights are >= 0, so where the slope is <= 0 every step counts.
+    """
+    last = np.full(len(prompt), np.inf)
+    np.divide(height_s, slope_s, out=last, where=slope_s > 0)
+    above = np.clip(np.floor(last) - prompt, 0, steps)
+    return np.asarray(above * (height_s - slope_s * (prompt + (above + 1) / 2)))
 
 
 def _mean_root(
