@@ -173,7 +173,7 @@ def lower_bound(
     droppable = droppable_requests(len(requests.release_s), attainment)
     effort = _THOROUGH if thorough else _QUICK
     limits = engine_bounds(engine)
-    best: tuple[float, _Pricing, Work] | None = None
+    best: tuple[Window, _Pricing, str] | None = None
     for pricing in _ranked(requests, tables, engine, effort)[: effort.proofs]:
         prices = prove_prefill_price(
             tables,
@@ -188,20 +188,25 @@ def lower_bound(
         work = pricing.work(requests, engine)
         if int((~work.possible).sum()) > droppable:
             return _unreachable(work, droppable)
-        total_s = float(work.work_s.sum())
-        if best is None or total_s > best[0]:
-            best = (total_s, pricing, work)
-    assert best is not None
-    _, pricing, work = best
-    window = busiest_window(requests.release_s, work.deadline_s, work.work_s, droppable)
-    if all_by_s is not None:
-        extra_s = work.work_s - work.base_s
-        served = busiest_window_until(
-            all_by_s, requests.release_s, work.base_s, extra_s, droppable
-        )
-        if served and (window is None or served.replicas > window.replicas):
-            return _bound(served, pricing, droppable, ALL_SERVED)
-    return _bound(window, pricing, droppable)
+        windows = {
+            BUSIEST: busiest_window(
+                requests.release_s, work.deadline_s, work.work_s, droppable
+            )
+        }
+        if all_by_s is not None:
+            windows[ALL_SERVED] = busiest_window_until(
+                all_by_s,
+                requests.release_s,
+                work.base_s,
+                work.work_s - work.base_s,
+                droppable,
+            )
+        for method, window in windows.items():
+            if window and (best is None or window.replicas > best[0].replicas):
+                best = window, pricing, method
+    if best is None:
+        return Bound(1, 0.0, 0.0, 0.0, 0, "none", "no request has a deadline")
+    return _bound(*best, droppable)
 
 
 def droppable_requests(request_count: int, attainment: float) -> int:
@@ -257,12 +262,15 @@ def _ranked(
     fits_kv = b * context <= limits.context
     fits_tpot = fits_kv & (time_s <= float(np.median(requests.tpot_s)))
     highest_s = float(tables.fused_s[limits.tokens]) / limits.tokens
+    growth_s = float(tables.fused_s[limits.tokens] - tables.fused_s[1])
+    prefill_prices_s = [slope * highest_s for slope in effort.prefill_slopes]
+    prefill_prices_s.append(max(growth_s, 0.0) / max(limits.tokens - 1, 1))
     ranked: list[tuple[float, _Pricing]] = []
     tpot_mixes = [mix for mix in _MIXES if mix[0]]
     for fits, mixes in ((fits_tpot, tpot_mixes), (fits_kv, [*_MIXES])):
         batch = float(b[fits].max()) if fits.any() else 1.0
-        for slope in effort.prefill_slopes:
-            prices = fit_prices(tables, limits, batch, context, slope * highest_s)
+        for prefill_s in prefill_prices_s:
+            prices = fit_prices(tables, limits, batch, context, prefill_s)
             for mix in mixes:
                 for multiple in _CONTEXT_CAPS if mix[0] else _CONTEXT_CAPS[-1:]:
                     cap = float(np.floor(multiple * context))
@@ -277,11 +285,7 @@ def _ranked(
     return [pricing for _, pricing in sorted(ranked, key=lambda item: -item[0])]
 
 
-def _bound(
-    window: Window | None, pricing: _Pricing, droppable: int, method: str = BUSIEST
-) -> Bound:
-    if window is None:
-        return Bound(1, 0.0, 0.0, 0.0, 0, "none", "no request has a deadline")
+def _bound(window: Window, pricing: _Pricing, method: str, droppable: int) -> Bound:
     length_s = window.end_s - window.start_s
     return Bound(
         replica_count=max(1, math.ceil(window.replicas * (1 - _ROUNDING))),
