@@ -52,7 +52,7 @@ def busiest_window(
     Window or None
         None when no window must hold any work.
     """
-    inside = np.isfinite(deadline_s) & (work_s > 0)
+    inside = np.isfinite(deadline_s)
     release_s, deadline_s, work_s = (
         column[inside] for column in (release_s, deadline_s, work_s)
     )

@@ -102,6 +102,16 @@ def test_a_certificate_is_accepted_for_every_limit_on_the_batch(engine):
     assert check_document(document, reproduce) == []
 
 
+def test_a_certificate_is_accepted_where_some_requests_cost_nothing():
+    # Prompts are free, so outputs of one token cost nothing but are in the window.
+    tables = linear_tables(5e-3, 0, 0, 3e-4, 1e-6, max_batch=32, max_tokens=128)
+    engine = replace(LIMITS, prefix_caching=True)
+
+    document, reproduce = sealed_plan(tables, engine)
+
+    assert check_document(document, reproduce) == []
+
+
 def test_a_certificate_is_accepted_when_all_requests_finish():
     document, reproduce = sealed_plan(all_by_s=2.05)
     method = document["certificate"]["bound"]["method"]
