@@ -15,7 +15,7 @@ from capplan.bounds.prices import (
     fit_prices,
     prove_prefill_price,
 )
-from capplan.bounds.window import Window, busiest_window, busiest_window_until
+from capplan.bounds.window import Window, busiest_window
 from capplan.bounds.work import Requests, Work, request_work
 from capplan.deployment import EngineSettings
 from capplan.errors import InputError
@@ -194,12 +194,12 @@ def lower_bound(
             )
         }
         if all_by_s is not None:
-            windows[ALL_SERVED] = busiest_window_until(
-                all_by_s,
+            windows[ALL_SERVED] = busiest_window(
                 requests.release_s,
-                work.base_s,
+                np.full(len(work.work_s), all_by_s),
                 work.work_s - work.base_s,
                 droppable,
+                work.base_s,
             )
         for method, window in windows.items():
             if window and (best is None or window.replicas > best[0].replicas):

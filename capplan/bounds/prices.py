@@ -122,23 +122,17 @@ def _sample_iterations(
     context = limits.context if np.isfinite(limits.context) else 0.0
     b = np.repeat(batches, 2)
     total = np.where(np.arange(len(b)) % 2, context, _LEAST_CONTEXT * b)
-    rows = [np.stack([np.ones(len(b)), b, total, np.zeros(len(b))], axis=1)]
     times_s = [tables.decode_s[b] + tables.decode_context_s[b] * total]
-    b = np.append(b, 0)
-    total = np.append(total, 0.0)
-    pair_b, pair_n = (grid.ravel() for grid in np.meshgrid(b, tokens))
-    pair_total = np.tile(total, len(tokens))
-    possible = pair_n > pair_b
-    pair_b, pair_n = pair_b[possible], pair_n[possible]
-    pair_total = pair_total[possible]
-    rows.append(
-        np.stack([np.ones(len(pair_b)), pair_b, pair_total, pair_n - pair_b], axis=1)
-    )
+    rows = [np.stack([np.ones(len(b)), b, total, np.zeros(len(b))], axis=1)]
+    b, total = np.append(b, 0), np.append(total, 0.0)
+    row = np.tile(np.arange(len(b)), len(tokens))
+    n = np.repeat(tokens, len(b))
+    row, n = row[n > b[row]], n[n > b[row]]
+    b, total = b[row], total[row]
     times_s.append(
-        tables.fused_s[pair_n]
-        + tables.fused_decode_s[pair_b]
-        + tables.fused_context_s[pair_b] * pair_total
+        tables.fused_s[n] + tables.fused_decode_s[b] + tables.fused_context_s[b] * total
     )
+    rows.append(np.stack([np.ones(len(b)), b, total, n - b], axis=1))
     return np.concatenate(rows), np.concatenate(times_s)
 
 

@@ -33,9 +33,13 @@ class Window(NamedTuple):
 
 
 def busiest_window(
-    release_s: np.ndarray, deadline_s: np.ndarray, work_s: np.ndarray, droppable: int
+    release_s: np.ndarray,
+    deadline_s: np.ndarray,
+    work_s: np.ndarray,
+    droppable: int,
+    base_s: np.ndarray | None = None,
 ) -> Window | None:
-    """Return the window with the most work per second that the search finds.
+    """Return the window with the most work per second; None when none holds any.
 
     A grid of windows is summed at once for several levels t; from the best of them the
     exact best start and end are found in turn, each in O(n log n).
@@ -45,28 +49,25 @@ def busiest_window(
     release_s, deadline_s, work_s
         Of each request, shape (n,). [s]
     droppable
-        How many of them may be left out. [requests]
-
-    Returns
-    -------
-    Window or None
-        None when no window must hold any work.
+        How many of them may leave out their ``work_s``. [requests]
+    base_s
+        Work that each request does besides, shape (n,); default none. [s]
     """
-    inside = np.isfinite(deadline_s)
-    release_s, deadline_s, work_s = (
-        column[inside] for column in (release_s, deadline_s, work_s)
-    )
-    if len(work_s) <= droppable:
+    if base_s is None:
+        base_s = np.zeros(len(work_s))
+    due = np.isfinite(deadline_s)
+    if not due.any():
         return None
-    starts = _quantiles(release_s)
-    ends = _quantiles(deadline_s)
-    row = np.searchsorted(starts, release_s, side="right") - 1
-    column = np.searchsorted(ends, deadline_s, side="left")
+    requests = _Requests(release_s[due], deadline_s[due], work_s[due], base_s[due])
+    starts = _quantiles(requests.release_s)
+    ends = _quantiles(requests.deadline_s)
+    row = np.searchsorted(starts, requests.release_s, side="right") - 1
+    column = np.searchsorted(ends, requests.deadline_s, side="left")
     length_s = ends[None, :] - starts[:, None]
     candidates: list[tuple[float, float, float]] = []
-    for level_s in _levels(work_s, droppable):
+    for level_s in _levels(requests.work_s, droppable):
         kept_s = _work_inside(
-            row, column, np.minimum(work_s, level_s), (len(starts), len(ends))
+            row, column, requests.capped_s(level_s), (len(starts), len(ends))
         )
         kept_s -= droppable * level_s
         rate = np.where(length_s > 0, kept_s / np.where(length_s > 0, length_s, 1), 0.0)
@@ -75,85 +76,25 @@ def busiest_window(
             candidates.append((float(rate[i, j]), float(starts[i]), float(ends[j])))
     best: Window | None = None
     for _, start_s, end_s in sorted(candidates)[-_STARTS:]:
-        window = _refine(release_s, deadline_s, work_s, droppable, start_s, end_s)
+        window = _refine(requests, droppable, start_s, end_s)
         if window is not None and (best is None or window.replicas > best.replicas):
             best = window
     return best
 
 
-def window_at(
-    release_s: np.ndarray,
-    deadline_s: np.ndarray,
-    work_s: np.ndarray,
-    droppable: int,
-    start_s: float,
-    end_s: float,
-) -> Window:
-    """Return one window with the work that must be done in it."""
-    inside = (release_s >= start_s) & (deadline_s <= end_s)
-    chosen = work_s[inside]
-    level_s = _level(chosen, droppable)
-    left_s = float(np.minimum(chosen, level_s).sum()) - droppable * level_s
-    return Window(start_s, end_s, max(left_s, 0.0), len(chosen), level_s)
+class _Requests(NamedTuple):
+    release_s: np.ndarray
+    deadline_s: np.ndarray
+    work_s: np.ndarray
+    base_s: np.ndarray
 
-
-def busiest_window_until(
-    end_s: float,
-    release_s: np.ndarray,
-    base_s: np.ndarray,
-    extra_s: np.ndarray,
-    droppable: int,
-) -> Window | None:
-    """Return the window with the most work when every request is finished at its end.
-
-    Parameters
-    ----------
-    end_s
-        Time by which all requests are finished. [s]
-    release_s
-        Of each request, shape (n,). [s]
-    base_s
-        Work of each request when it misses its SLO, shape (n,). [s]
-    extra_s
-        Additional work when it meets its SLO, shape (n,). [s]
-    droppable
-        How many may miss their SLO. [requests]
-    """
-    best: Window | None = None
-    level_s = _level(extra_s, droppable)
-    for _ in range(_ROUNDS):
-        capped_s = base_s + np.minimum(extra_s, level_s)
-        start_s = -_best_end(
-            np.full(len(release_s), -end_s),
-            -release_s,
-            capped_s,
-            droppable * level_s,
-            -end_s,
-        )
-        inside = release_s >= start_s
-        level_s = _level(extra_s[inside], droppable)
-        kept_s = np.minimum(extra_s[inside], level_s).sum() - droppable * level_s
-        window = Window(
-            start_s,
-            end_s,
-            float(base_s[inside].sum() + max(kept_s, 0.0)),
-            int(inside.sum()),
-            level_s,
-        )
-        if not end_s > start_s:
-            return best
-        if best is not None and not window.replicas > best.replicas * (1 + 1e-12):
-            return best
-        best = window
-    return best
+    def capped_s(self, level_s: float) -> np.ndarray:
+        """Return the work of each request with ``work_s`` at most the level. [s]"""
+        return self.base_s + np.minimum(self.work_s, level_s)
 
 
 def _level(work_s: np.ndarray, droppable: int) -> float:
     """Return the level t that leaves out exactly the costliest. [s]"""
-    if len(work_s) == 0:
-        return 0.0
-    if droppable == 0:
-        return float(work_s.max())
     if droppable >= len(work_s):
         return 0.0
     rank = len(work_s) - droppable - 1
@@ -186,40 +127,42 @@ def _work_inside(
 
 
 def _refine(
-    release_s: np.ndarray,
-    deadline_s: np.ndarray,
-    work_s: np.ndarray,
-    droppable: int,
-    start_s: float,
-    end_s: float,
+    requests: _Requests, droppable: int, start_s: float, end_s: float
 ) -> Window | None:
     """Find the exact best end and start in turn until neither moves."""
-    best = window_at(release_s, deadline_s, work_s, droppable, start_s, end_s)
+    best = _window_at(requests, droppable, start_s, end_s)
+    reverse = requests._replace(
+        release_s=-requests.deadline_s, deadline_s=-requests.release_s
+    )
     for _ in range(_ROUNDS):
-        capped_s = np.minimum(work_s, best.level_s)
-        left_out_s = droppable * best.level_s
-        end_s = _best_end(release_s, deadline_s, capped_s, left_out_s, best.start_s)
+        end_s = _best_end(requests, droppable, best.level_s, best.start_s)
         # The best start is the best end of the trace run backwards.
-        start_s = -_best_end(-deadline_s, -release_s, capped_s, left_out_s, -end_s)
-        window = window_at(release_s, deadline_s, work_s, droppable, start_s, end_s)
+        start_s = -_best_end(reverse, droppable, best.level_s, -end_s)
+        window = _window_at(requests, droppable, start_s, end_s)
         if window.work_s <= 0 or not window.replicas > best.replicas * (1 + 1e-12):
             break
         best = window
     return best if best.work_s > 0 else None
 
 
+def _window_at(
+    requests: _Requests, droppable: int, start_s: float, end_s: float
+) -> Window:
+    """Return one window with the work that must be done in it."""
+    inside = (requests.release_s >= start_s) & (requests.deadline_s <= end_s)
+    work_s = requests.work_s[inside]
+    level_s = _level(work_s, droppable)
+    kept_s = float(np.minimum(work_s, level_s).sum()) - droppable * level_s
+    total_s = float(requests.base_s[inside].sum()) + max(kept_s, 0.0)
+    return Window(start_s, end_s, total_s, len(work_s), level_s)
+
+
 def _best_end(
-    release_s: np.ndarray,
-    deadline_s: np.ndarray,
-    capped_s: np.ndarray,
-    left_out_s: float,
-    start_s: float,
+    requests: _Requests, droppable: int, level_s: float, start_s: float
 ) -> float:
-    """Return the end with the most work per second for one start. [s]"""
-    inside = release_s >= start_s
-    order = np.argsort(deadline_s[inside], kind="stable")
-    ends = deadline_s[inside][order]
-    rate = (np.cumsum(capped_s[inside][order]) - left_out_s) / np.maximum(
-        ends - start_s, 1e-12
-    )
-    return float(ends[int(np.argmax(rate))])
+    """Return the end with the most work per second for one start and level. [s]"""
+    inside = requests.release_s >= start_s
+    order = np.argsort(requests.deadline_s[inside], kind="stable")
+    ends = requests.deadline_s[inside][order]
+    kept_s = np.cumsum(requests.capped_s(level_s)[inside][order]) - droppable * level_s
+    return float(ends[int(np.argmax(kept_s / np.maximum(ends - start_s, 1e-12)))])

@@ -75,7 +75,8 @@ def request_work(
     new = prompt - cached
     prefill_s = prices.prefill_s * new + prices.attention_s * new * (cached + new / 2)
     first_token_s = np.maximum(prefill_s, prices.fixed_s)
-    tpot_s = np.minimum(mean_limit_s(requests, first_token_s), _ENDLESS_S)
+    e2e_limit_s = (requests.e2e_s - first_token_s) / np.maximum(steps, 1)
+    tpot_s = np.minimum(np.minimum(requests.tpot_s, e2e_limit_s), _ENDLESS_S)
     room_s = tpot_s - prices.fixed_s
     usable = (steps > 0) & (room_s > 0)
     per_room = np.zeros(len(prompt))  # x * fixed / (tpot - fixed)
@@ -169,12 +170,3 @@ def _mean_root(
         return mean
     capped = np.sqrt(decode_s + context_s * context_cap)
     return np.asarray((below * mean + (steps - below) * capped) / np.maximum(steps, 1))
-
-
-def mean_limit_s(requests: Requests, first_token_s: np.ndarray) -> np.ndarray:
-    """Return the longest mean iteration time while a request decodes. [s]
-
-    The TPOT limit, or the end-to-end limit less the first token over the steps.
-    """
-    steps = np.maximum(requests.output_tokens - 1, 1)
-    return np.minimum(requests.tpot_s, (requests.e2e_s - first_token_s) / steps)
