@@ -200,19 +200,19 @@ def _sum_above(
     height: np.ndarray, slope: np.ndarray, prompt: np.ndarray, steps: np.ndarray
 ) -> np.ndarray:
     """Return the sum of max(height - slope * c, 0) over contexts c of the steps."""
-    first = height - slope * (prompt + 1)
-    falling = slope > 0
-    reach = np.divide(height, slope, out=np.zeros_like(height), where=falling)
-    terms = np.where(falling, np.clip(np.floor(reach) - prompt, 0, steps), steps)
-    last = height - slope * (prompt + terms)
-    return np.asarray(terms * (first + last) / 2)
+    last = prompt + steps
+    falling = height - slope * last < 0
+    zero = np.divide(height, slope, out=np.array(last), where=falling)
+    terms = np.maximum(np.floor(np.minimum(zero, last)) - prompt, 0)
+    first, final = height - slope * (prompt + 1), height - slope * (prompt + terms)
+    return np.asarray(terms * (first + final) / 2)
 
 
 def _mean_root(
     a: np.ndarray, c: np.ndarray, prompt: np.ndarray, steps: np.ndarray, cap: float
 ) -> np.ndarray:
     """Return at most the mean root of a + c * min(context, cap) over the steps."""
-    below = np.clip(cap - prompt, 0, steps)
+    below = np.clip(np.floor(cap) - prompt, 0, steps)
     low_s, high_s = a + c * (prompt + 0.5), a + c * (prompt + 0.5 + below)
     roots = 3 * (np.sqrt(low_s) + np.sqrt(high_s))
     mean = 2 * (low_s + np.sqrt(low_s * high_s) + high_s)

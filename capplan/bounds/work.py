@@ -135,11 +135,12 @@ def _sum_above(
 ) -> np.ndarray:
     """Return the sum over contexts c of the steps of max(height - slope * c, 0).
 
-    Heights are >= 0, so where the slope is <= 0 every step counts.
+    Heights are >= 0, so slopes are positive where not every step counts.
     """
-    last = np.full(len(prompt), np.inf)
-    np.divide(height_s, slope_s, out=last, where=slope_s > 0)
-    above = np.clip(np.floor(last) - prompt, 0, steps)
+    some = slope_s * (prompt + steps) > height_s
+    above = np.array(steps)
+    np.divide(height_s, slope_s, out=above, where=some)
+    above[some] = np.clip(np.floor(above[some]) - prompt[some], 0, None)
     return np.asarray(above * (height_s - slope_s * (prompt + (above + 1) / 2)))
 
 
@@ -155,7 +156,7 @@ def _mean_root(
     The root is concave, so its sum over contexts below the cap is at least its
     integral from half a step before the first to half a step after the last.
     """
-    below = np.clip(context_cap - prompt, 0, steps)
+    below = np.clip(np.floor(context_cap) - prompt, 0, steps)
     first_s = decode_s + context_s * (prompt + 0.5)
     last_s = decode_s + context_s * (prompt + 0.5 + below)
     root = 3 * (np.sqrt(first_s) + np.sqrt(last_s))

@@ -169,6 +169,36 @@ def test_prices_above_an_iteration_time_are_refused(price, message):
     assert message in reasons[0]
 
 
+def test_a_fixed_time_charged_to_prompts_and_to_steps_is_refused():
+    # Ten requests that one replica serves in 30 ms by recomputing (1 ms a token)
+    # instead of decoding (3 ms). 0.5 ms is charged as fixed time of each step, and in
+    # the price of prompt tokens prefilled alone.
+    columns = dict.fromkeys(COLUMNS, np.full(10, np.inf))
+    columns |= dict.fromkeys(("arrival_s", "cached_tokens"), np.zeros(10))
+    columns |= {"prompt_tokens": np.ones(10), "output_tokens": np.full(10, 2)}
+    columns |= {"e2e_s": np.full(10, 0.03)}
+    engine = EngineSettings(max_num_batched_tokens=8, max_num_seqs=1)
+    tables = linear_tables(0, 1e-3, 0, 3e-3, 0, max_batch=1, max_tokens=8)
+    inputs = Inputs(columns, tables._asdict(), asdict(engine))
+    bound = {
+        "method": "busiest window",
+        "replica_count": 2,
+        "window_start_s": 0.0,
+        "window_end_s": 0.03,
+        "work_s": 0.035,
+        "requests_in_window": 10,
+        "prices": [0.5e-3, 2.5e-3, 0.0, 1e-3, 0.0],
+        "mix": [0.0, 1.0, 0.0],
+        "context_cap": 2e6,
+        "droppable": 0,
+    }
+
+    block = certificate(bound, inputs, 1.0, replica_count=2, passing=1, failing=0)
+    reasons = check_bound(block, inputs)
+
+    assert "0 decoding requests beside 1 prompt tokens are below" in reasons[0]
+
+
 @pytest.mark.parametrize(
     ("bound", "message"),
     [
