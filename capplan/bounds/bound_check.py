@@ -171,7 +171,8 @@ def _request_work(
     first_s = np.maximum(prompt_s, fixed_s)
     limit_s = (e2e_s - front_s - first_s) / np.maximum(steps, 1)
     room_s = np.minimum(np.minimum(tpot_s, limit_s), 1e15) - fixed_s
-    spread = np.where((steps > 0) & (room_s > 0), x * fixed_s / room_s, 0.0)
+    decodes = (steps > 0) & (room_s > 0)
+    spread = np.divide(x * fixed_s, room_s, out=np.zeros(len(new)), where=decodes)
     a, c = np.full(len(new), decode_s), np.full(len(new), context_s)
     if caching:  # a token prefilled after a hit of all others has attention c - 1/2
         a = np.minimum(a, prefill_s)
