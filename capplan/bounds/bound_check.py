@@ -182,13 +182,13 @@ def _request_work(
     shares = y / _largest_iteration(inputs.engine)[0] + z * held / _kv_tokens(
         inputs.engine
     )
-    decode_s = prompt_s + steps * (
+    decoded_s = prompt_s + steps * (
         a + c * (prompt + (steps + 1) / 2) + shares * fixed_s
     )
-    base_s, work_s = decode_s, decode_s + spread * steps * root**2
+    base_s, work_s = decoded_s, decoded_s + spread * steps * root**2
     if not caching:  # a step is charged no more than its recomputation
         again = prefill_s + attention_s * (prompt + 1) / 2
-        base_s = decode_s - _sum_above(a, again - c, prompt, steps)
+        base_s = decoded_s - _sum_above(a, again - c, prompt, steps)
         stretched = (1 + spread) * a + spread * root**2
         work_s = work_s - _sum_above(stretched, again - (1 + spread) * c, prompt, steps)
     release_s = arrival_s + front_s
