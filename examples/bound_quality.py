@@ -3,18 +3,18 @@
     python examples/bound_quality.py
     python examples/bound_quality.py --requests 20000 --workload sharegpt --tpot-ms 30
 
-For each workload and TPOT limit: replicas by the bound, replicas of the best simulated
-plan over token budgets (and what the engine's own default takes), and where the gap
-between them comes from, in replicas:
+For each workload and TPOT limit: replicas of the bound, of the best simulated plan over
+token budgets and of the engine's default budget, and where the gap between bound and
+best plan comes from, in replicas:
 
-- scheduling: best simulated plan less a fluid that keeps the TPOT exactly;
-- escape: that fluid less the work of all requests (prefill need not share iterations
-  with decoding in the bound);
-- missing: the costliest requests, which the bound lets miss their SLO;
+- scheduling: best simulated plan less a fluid whose iterations all last the TPOT;
+- escape: that fluid less the work of all requests (in the bound, prefill need not
+  share iterations with decoding);
+- missing: the costliest requests, which may miss their SLO;
 - edges: work that the busiest window need not hold.
 
-"all answered" is the bound when requests that miss their SLO may not be turned away:
-all are answered by the time at which the best simulated plan has answered them.
+"all answered" is the bound when requests that miss their SLO are finished too, by the
+time at which the best simulated plan has finished all.
 """
 
 import argparse
@@ -24,8 +24,8 @@ from dataclasses import replace
 import numpy as np
 
 from capplan.bounds.lower_bound import droppable_requests, lower_bound
-from capplan.bounds.prices import Minorant
-from capplan.bounds.work import Requests, work
+from capplan.bounds.prices import IterationPrices
+from capplan.bounds.work import Requests, request_work
 from capplan.deployment import EngineSettings
 from capplan.latency.catalog import find_profile
 from capplan.latency.contract import LatencyTables
@@ -49,10 +49,10 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=200_000)
     parser.add_argument("--gpu", default="H100-SXM")
     parser.add_argument("--llm", default="Llama-3.1-8B")
-    asked = parser.parse_args()
-    profile = find_profile(asked.llm, asked.gpu, 1)
+    options = parser.parse_args()
+    profile = find_profile(options.llm, options.gpu, 1)
     if profile is None:
-        parser.error(f"no profile of {asked.llm} on {asked.gpu}")
+        parser.error(f"no profile of {options.llm} on {options.gpu}")
     engine = EngineSettings()
     tables = profile.tables(engine.max_num_seqs, engine.max_num_batched_tokens)
     print(
@@ -61,12 +61,12 @@ def main() -> None:
         "| scheduling | escape | missing | edges |"
     )
     print("|---|---|---|---|---|---|---|---|---|---|---|---|")
-    for name in asked.workload:
+    for name in options.workload:
         rng = np.random.default_rng(1)
-        trace = resample(open_workload(name, seed=1), asked.requests, rng)
+        trace = resample(open_workload(name, seed=1), options.requests, rng)
         trace = with_arrivals(trace, RATES[name], "poisson", rng)
-        for tpot_ms in asked.tpot_ms:
-            row(name, trace, tables, engine, asked.ttft_ms / 1e3, tpot_ms / 1e3)
+        for tpot_ms in options.tpot_ms:
+            row(name, trace, tables, engine, options.ttft_ms / 1e3, tpot_ms / 1e3)
 
 
 def row(
@@ -92,15 +92,15 @@ def row(
 
     def meets(budget: int, replicas: int) -> bool:
         times = run(budget, replicas)
-        kept = (times.ttft_s <= ttft_s) & ~(times.tpot_s > tpot_s)
-        return bool(kept.mean() >= ATTAINMENT)
+        met = (times.ttft_s <= ttft_s) & ~(times.tpot_s > tpot_s)
+        return bool(met.mean() >= ATTAINMENT)
 
-    found = {
+    fewest_of = {
         budget: fewest(lambda count, b=budget: meets(b, count), bound.replica_count)
         for budget in BUDGETS
     }
-    best = min(found.values())
-    budget = next(budget for budget in BUDGETS if found[budget] == best)
+    best = min(fewest_of.values())
+    budget = next(budget for budget in BUDGETS if fewest_of[budget] == best)
     answered = lower_bound(
         *columns,
         *slo,
@@ -116,8 +116,8 @@ def row(
         np.zeros(n),
         *slo,
     )
-    prices = Minorant._make(bound.prices)
-    work_s = work(requests, prices, engine, bound.mix, bound.context_cap).work_s
+    prices = IterationPrices._make(bound.prices)
+    work_s = request_work(requests, prices, engine, bound.mix, bound.context_cap).work_s
     whole = work_s.sum() / trace.duration_s
     dropped = np.sort(work_s)[n - droppable_requests(n, ATTAINMENT) :].sum()
     load = bound.work_s / (bound.window_end_s - bound.window_start_s)
@@ -127,7 +127,7 @@ def row(
         f"| {name} {trace.rate_per_s:.0f}/s | {tpot_s * 1e3:.0f} ms "
         f"| {bound.replica_count} ({load:.1f}) | {best} | "
         f"{bound.replica_count / best:.2f} | {answered} | {answered / best:.2f} "
-        f"| {found[BUDGETS[0]]} | "
+        f"| {fewest_of[BUDGETS[0]]} | "
         f"{best - fluid:.1f} | {fluid - whole:.1f} | {whole - kept:.1f} "
         f"| {kept - load:.1f} |",
         flush=True,
@@ -148,7 +148,7 @@ def fewest(meets: Callable[[int], bool], low: int) -> int:
 def fluid_replicas(
     trace: Trace, tables: LatencyTables, engine: EngineSettings, tpot_s: float
 ) -> float:
-    """Return the replicas of a fluid in which every iteration carries the same mix.
+    """Return the replicas of a fluid whose iterations all carry the same mix.
 
     Prefill is spread evenly over iterations, each as long as the TPOT or shorter.
     """

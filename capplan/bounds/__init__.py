@@ -1,1 +1,1 @@
-"""What no scheduler can do with less: lower bounds and their certificates."""
+"""Lower bounds on replicas under any scheduler, and certificates that prove them."""

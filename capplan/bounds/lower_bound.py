@@ -1,6 +1,6 @@
-"""Fewest replicas with which any scheduler whatever could meet the SLO of a trace.
+"""Fewest replicas with which any scheduler could meet the SLO of a trace.
 
-The reasoning in full, and how tight the bounds are, is in ``docs/bounds.md``.
+``docs/bounds.md`` has the proof and measures how tight the bound is.
 """
 
 import math
@@ -10,15 +10,13 @@ from typing import NamedTuple
 import numpy as np
 
 from capplan.bounds.prices import (
-    Minorant,
-    Reach,
-    plane,
-    proven,
-    reach,
-    sampled,
+    IterationPrices,
+    engine_bounds,
+    fit_prices,
+    prove_prefill_price,
 )
-from capplan.bounds.window import Window, busiest_end, busiest_window
-from capplan.bounds.work import Requests, Work, work
+from capplan.bounds.window import Window, busiest_window
+from capplan.bounds.work import Requests, Work, request_work
 from capplan.deployment import EngineSettings
 from capplan.errors import InputError
 from capplan.latency.contract import LatencyTables
@@ -30,7 +28,7 @@ _MIXES = {
     (0.5, 0.0, 0.5): "TPOT and KV cache allow",
 }
 _CONTEXT_CAPS = (2.0, 3.0, 1e6)
-"""Times the mean context; beyond it a request spreads no fixed time."""
+"""Multiples of the mean context above which a request spreads no fixed time."""
 _SAMPLE = 1000
 
 BUSIEST = "busiest window"
@@ -38,8 +36,8 @@ ALL_SERVED = "busiest window, all served"
 _DUE = {BUSIEST: "are due in it", ALL_SERVED: "are answered in it"}
 
 
-class _Effort(NamedTuple):
-    """How much is tried; every choice gives a valid bound."""
+class _SearchEffort(NamedTuple):
+    """How many prices are tried; every choice gives a valid bound."""
 
     prefill_slopes: tuple[float, ...]
     proofs: int
@@ -47,70 +45,55 @@ class _Effort(NamedTuple):
     pieces: int
 
 
-_QUICK = _Effort((0.5, 0.85), 2, 1.05, 2)
-_THOROUGH = _Effort((0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9), 8, 1.01, 6)
+_QUICK = _SearchEffort((0.5, 0.85), 2, 1.05, 2)
+_THOROUGH = _SearchEffort((0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9), 8, 1.01, 6)
 
 _ROUNDING = 1e-9
 """Bounds are rounded up only when they exceed a whole number by more than this."""
 
 
-class Pricing(NamedTuple):
-    """How work is priced: all that the work of a request depends on."""
+class _Pricing(NamedTuple):
+    """All that the work of a request depends on, besides the replica."""
 
-    prices: Minorant
+    prices: IterationPrices
     mix: tuple[float, float, float]  # x, y, z of capplan.bounds.work
-    context_cap: float  # contexts beyond it spread no fixed time [tokens]
-
-    def prove(self, tables: LatencyTables, span: Reach, effort: _Effort) -> "Pricing":
-        """Return it with the dearest prefill that can be proven."""
-        prices = proven(
-            tables,
-            span,
-            self.prices,
-            self.mix[0],
-            self.context_cap,
-            token_step=effort.token_step,
-            pieces=effort.pieces,
-        )
-        return self._replace(prices=prices)
+    context_cap: float  # contexts above it spread no fixed time [tokens]
 
     def work(self, requests: Requests, engine: EngineSettings) -> Work:
         """Return the work of each request."""
-        return work(requests, self.prices, engine, self.mix, self.context_cap)
+        return request_work(requests, self.prices, engine, self.mix, self.context_cap)
 
 
 @dataclass(frozen=True)
 class Bound:
-    """A proof that no scheduler can do with fewer replicas.
+    """A lower bound on replicas, with what proves it.
 
     Parameters
     ----------
     replica_count
         No scheduler meets the SLO with fewer replicas; at least 1.
     window_start_s, window_end_s
-        The witness: requests released and due inside it do all their work in it. [s]
+        Window of the trace that proves it: requests released and due inside do all
+        their work in it. [s]
     work_s
-        Replica seconds that must be worked in it, the costliest requests that may
-        miss their SLO left out; ``replica_count`` is ``work_s`` over its length,
-        rounded up. [s]
+        Replica seconds of work in the window, without the costliest requests that may
+        miss their SLO; ``replica_count`` is ``work_s`` over its length, rounded up. [s]
     requests_in_window
         Requests released and due inside it.
     method
-        Which theorem: "busiest window"; "busiest window, all served" when those that
-        miss their SLO are answered by the end of the window too; "none" when no
-        request has a deadline, or
-        "unreachable" when too many requests miss their SLO even alone on a replica,
-        so that no number of replicas is enough.
+        "busiest window"; "busiest window, all served" when requests that miss their
+        SLO are also finished by the end of the window; "none" when no request has a
+        deadline; "unreachable" when too many requests miss their SLO even alone on a
+        replica, so that no number of replicas is enough.
     note
-        What a reader needs to check it by hand.
+        How the figures combine, for the reader.
     prices
-        Proven prices of an iteration, a decoding request, a context token, a prompt
-        token and a unit of attention, see :mod:`capplan.bounds.prices`.
+        Proven :class:`capplan.bounds.prices.IterationPrices`.
     mix
-        How the fixed time of an iteration is shared out: by TPOT, by the largest
-        batch, by KV (x, y, z of :mod:`capplan.bounds.work`).
+        Shares of an iteration's fixed time that are spread by TPOT, by the largest
+        batch and by KV (x, y, z of :mod:`capplan.bounds.work`).
     context_cap
-        Context of a request beyond which it spreads no fixed time. [tokens]
+        Context of a request above which it spreads no fixed time. [tokens]
     droppable
         Requests that may miss their SLO and were left out. [requests]
     """
@@ -129,7 +112,7 @@ class Bound:
 
     @property
     def reachable(self) -> bool:
-        """Whether any number of replicas could meet the SLO, as far as is known."""
+        """Whether some number of replicas may meet the SLO."""
         return self.method != "unreachable"
 
 
@@ -150,37 +133,33 @@ def lower_bound(
 ) -> Bound:
     """Return a lower bound on the replicas that any scheduler needs.
 
-    Theorem. Let fewer than ``replica_count`` replicas run under ``tables`` and
-    ``engine``, with any routing, batching, chunking and preemption. Then less than
-    ``attainment`` of the requests keep their limits. Proof: those that keep them and
-    are released and due inside the window work ``work_s`` there at least, whichever
-    ``droppable`` requests do not (:mod:`capplan.bounds.work`,
-    :mod:`capplan.bounds.window`), and N replicas have N times its length.
+    With fewer than ``replica_count`` replicas, less than ``attainment`` of the requests
+    meet their limits, whatever the routing, batching, chunking and preemption.
 
     Parameters
     ----------
     arrival_s, prompt_tokens, output_tokens
-        The requests whose attainment is counted, shape (n,) each. Requests that are
-        not counted (a warm-up) must be left out; they can only add work.
+        Requests that count for the attainment, shape (n,) each. Leave out a warm-up:
+        it can only add work.
     ttft_s, tpot_s, e2e_s
         Their limits, shape (n,) each, infinite where there is none. [s]
     attainment
-        Share of these requests that must keep them.
+        Share of these requests that must meet them.
     tables, engine
         The replica.
     cached_tokens
-        Most tokens of each prompt that a prefix cache could save; none by default.
+        Most tokens of each prompt that a prefix cache could save; default none.
     all_by_s
-        When every request is answered, also those that miss their SLO. Without it
-        they may be turned away, and the costliest are. [s]
+        Time by which every request is finished, also those that miss their SLO.
+        Default: those may be turned away, and the costliest are. [s]
     thorough
         Whether to try more prices: about 2 % closer, ten times slower.
 
     Raises
     ------
     InputError
-        When the columns differ in length, are empty or hold NaN, or the
-        attainment is not a share.
+        When columns differ in length, are empty or hold NaN, or the attainment is not
+        in (0, 1].
     """
     if cached_tokens is None:
         cached_tokens = np.zeros(len(prompt_tokens))
@@ -192,29 +171,42 @@ def lower_bound(
         raise InputError(f"attainment is {attainment}; expected more than 0, at most 1")
     tables.check(engine.max_num_seqs, engine.max_num_batched_tokens)
     droppable = droppable_requests(len(requests.release_s), attainment)
-    best: tuple[float, Pricing, Work] | None = None
     effort = _THOROUGH if thorough else _QUICK
+    limits = engine_bounds(engine)
+    best: tuple[Window, _Pricing, str] | None = None
     for pricing in _ranked(requests, tables, engine, effort)[: effort.proofs]:
-        pricing = pricing.prove(tables, reach(engine), effort)
-        found = pricing.work(requests, engine)
-        if int((~found.possible).sum()) > droppable:
-            return _unreachable(found, droppable)
-        total_s = float(found.work_s.sum())
-        if best is None or total_s > best[0]:
-            best = (total_s, pricing, found)
-    assert best is not None
-    _, pricing, found = best
-    window = busiest_window(
-        requests.release_s, found.deadline_s, found.work_s, droppable
-    )
-    if all_by_s is not None:
-        extra_s = found.work_s - found.base_s
-        whole = busiest_end(
-            requests.release_s, found.base_s, extra_s, droppable, all_by_s
+        prices = prove_prefill_price(
+            tables,
+            limits,
+            pricing.prices,
+            pricing.mix[0],
+            pricing.context_cap,
+            token_step=effort.token_step,
+            pieces=effort.pieces,
         )
-        if whole and (window is None or whole.replicas > window.replicas):
-            return _bound(whole, pricing, droppable, ALL_SERVED)
-    return _bound(window, pricing, droppable)
+        pricing = pricing._replace(prices=prices)
+        work = pricing.work(requests, engine)
+        if int((~work.possible).sum()) > droppable:
+            return _unreachable(work, droppable)
+        windows = {
+            BUSIEST: busiest_window(
+                requests.release_s, work.deadline_s, work.work_s, droppable
+            )
+        }
+        if all_by_s is not None:
+            windows[ALL_SERVED] = busiest_window(
+                requests.release_s,
+                np.full(len(work.work_s), all_by_s),
+                work.work_s - work.base_s,
+                droppable,
+                work.base_s,
+            )
+        for method, window in windows.items():
+            if window and (best is None or window.replicas > best[0].replicas):
+                best = window, pricing, method
+    if best is None:
+        return Bound(1, 0.0, 0.0, 0.0, 0, "none", "no request has a deadline")
+    return _bound(*best, droppable)
 
 
 def droppable_requests(request_count: int, attainment: float) -> int:
@@ -229,6 +221,7 @@ def droppable_requests(request_count: int, attainment: float) -> int:
 
 
 def _requests(columns: tuple[np.ndarray, ...], request_s: float) -> Requests:
+    """Return checked columns, with times and limits from release."""
     arrays = [np.asarray(column, np.float64) for column in columns]
     n = len(arrays[0])
     if n == 0:
@@ -251,44 +244,48 @@ def _requests(columns: tuple[np.ndarray, ...], request_s: float) -> Requests:
 
 
 def _ranked(
-    requests: Requests, tables: LatencyTables, engine: EngineSettings, effort: _Effort
-) -> list[Pricing]:
-    """Return ways to price the work, the one that seems to make most of it first."""
-    span = reach(engine)
+    requests: Requests,
+    tables: LatencyTables,
+    engine: EngineSettings,
+    effort: _SearchEffort,
+) -> list[_Pricing]:
+    """Return candidate pricings, the one with the most estimated work first."""
+    limits = engine_bounds(engine)
     stride = -(-len(requests.release_s) // _SAMPLE)
-    some = Requests._make(column[::stride] for column in requests)
+    sample = Requests._make(column[::stride] for column in requests)
     steps = requests.output_tokens - 1
     total_steps = max(float(steps.sum()), 1.0)
     context = float((steps * (requests.prompt_tokens + steps / 2)).sum()) / total_steps
     context = max(context, 2.0)
-    b = np.arange(1, span.batch + 1)
+    b = np.arange(1, limits.batch + 1)
     time_s = tables.decode_s[b] + tables.decode_context_s[b] * (b * context)
-    held = b * context <= span.context
-    quick = held & (time_s <= float(np.median(requests.tpot_s)))
-    steepest_s = float(tables.fused_s[span.tokens]) / span.tokens
-    found: list[tuple[float, Pricing]] = []
-    for fits, mixes in ((quick, [m for m in _MIXES if m[0]]), (held, [*_MIXES])):
+    fits_kv = b * context <= limits.context
+    fits_tpot = fits_kv & (time_s <= float(np.median(requests.tpot_s)))
+    highest_s = float(tables.fused_s[limits.tokens]) / limits.tokens
+    growth_s = float(tables.fused_s[limits.tokens] - tables.fused_s[1])
+    prefill_prices_s = [slope * highest_s for slope in effort.prefill_slopes]
+    prefill_prices_s.append(max(growth_s, 0.0) / max(limits.tokens - 1, 1))
+    ranked: list[tuple[float, _Pricing]] = []
+    tpot_mixes = [mix for mix in _MIXES if mix[0]]
+    for fits, mixes in ((fits_tpot, tpot_mixes), (fits_kv, [*_MIXES])):
         batch = float(b[fits].max()) if fits.any() else 1.0
-        for slope in effort.prefill_slopes:
-            prices = plane(tables, span, batch, context, slope * steepest_s)
+        for prefill_s in prefill_prices_s:
+            prices = fit_prices(tables, limits, batch, context, prefill_s)
             for mix in mixes:
-                for cap in _CONTEXT_CAPS if mix[0] else _CONTEXT_CAPS[-1:]:
-                    cap_tokens = float(np.floor(cap * context))
-                    guess = sampled(tables, span, prices, mix[0], cap_tokens)
-                    pricing = Pricing(guess, mix, cap_tokens)
-                    cost = pricing.work(some, engine)
-                    # One that shows the SLO to be out of reach is proven first.
-                    impossible = int((~cost.possible).sum())
-                    total_s = float(cost.work_s.sum()) * (1 + impossible)
-                    found.append((total_s, pricing._replace(prices=prices)))
-    return [pricing for _, pricing in sorted(found, key=lambda item: -item[0])]
+                for multiple in _CONTEXT_CAPS if mix[0] else _CONTEXT_CAPS[-1:]:
+                    cap = float(np.floor(multiple * context))
+                    estimate = prove_prefill_price(
+                        tables, limits, prices, mix[0], cap, token_step=None
+                    )
+                    work = _Pricing(estimate, mix, cap).work(sample, engine)
+                    # A pricing that shows the SLO to be out of reach goes first.
+                    impossible = int((~work.possible).sum())
+                    total_s = float(work.work_s.sum()) * (1 + impossible)
+                    ranked.append((total_s, _Pricing(prices, mix, cap)))
+    return [pricing for _, pricing in sorted(ranked, key=lambda item: -item[0])]
 
 
-def _bound(
-    window: Window | None, pricing: Pricing, droppable: int, method: str = BUSIEST
-) -> Bound:
-    if window is None:
-        return Bound(1, 0.0, 0.0, 0.0, 0, "none", "no request has a deadline")
+def _bound(window: Window, pricing: _Pricing, method: str, droppable: int) -> Bound:
     length_s = window.end_s - window.start_s
     return Bound(
         replica_count=max(1, math.ceil(window.replicas * (1 - _ROUNDING))),
@@ -310,8 +307,8 @@ def _bound(
     )
 
 
-def _unreachable(found: Work, droppable: int) -> Bound:
-    impossible = int((~found.possible).sum())
+def _unreachable(work: Work, droppable: int) -> Bound:
+    impossible = int((~work.possible).sum())
     return Bound(
         1,
         0.0,

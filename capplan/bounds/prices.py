@@ -1,9 +1,8 @@
-"""Prices that undercut every iteration time, however the iteration is put together.
+"""Prices that no iteration time of the tables is below.
 
-A bound on work needs a price per iteration, decoding request, context token and
-prompt token. Iteration times may be staircases, concave or kinked, so the prices are
-proposed by a small linear program and then proven by evaluating every batch and every
-number of tokens of the tables: an error of the program cannot matter.
+Iteration times may be staircases, concave or kinked. A linear program on sampled
+iterations proposes the prices; every batch size and every number of tokens is then
+evaluated and the prices lowered where needed: the solver's tolerances do not matter.
 """
 
 from typing import NamedTuple
@@ -14,314 +13,258 @@ from capplan.deployment import EngineSettings
 from capplan.latency.contract import LatencyTables
 
 _LEAST_CONTEXT = 2
-"""A decoding request has at least one prompt token and one answered. [tokens]"""
+"""A decoding request has at least one prompt and one output token. [tokens]"""
 _EXACT_TOKENS = 24
-_COARSE = 2
-"""Pieces of the context range in a sample."""
+_ENDLESS_CONTEXT = 1e12
+"""Stands for an unlimited context where infinity cannot be multiplied by 0. [tokens]"""
 _MARGIN_S = 1e-12
 
 
-class Minorant(NamedTuple):
-    """Prices of work; what they undercut is said in :func:`proven`.
+class IterationPrices(NamedTuple):
+    """Linear lower bound on the time of an iteration.
 
-    An iteration has b decoding requests of together L context tokens and prefill
-    chunks of together T tokens and attention work Q.
+    An iteration has b decoding requests with L context tokens in total, and prefill
+    chunks with T new tokens and attention work Q in total.
     """
 
-    fixed_s: float  # of an iteration [s]
-    decode_s: float  # of a decoding request [s]
-    context_s: float  # of a token of its context [s/token]
-    prefill_s: float  # of a new prompt token [s/token]
-    attention_s: float  # of a pair of new and earlier token [s/token²]
+    fixed_s: float  # per iteration [s]
+    decode_s: float  # per decoding request [s]
+    context_s: float  # per context token of the decoding requests [s/token]
+    prefill_s: float  # per new prompt token [s/token]
+    attention_s: float  # per pair of new and earlier token [s/token²]
 
 
-class Reach(NamedTuple):
-    """Iterations an engine can form: b <= batch, L <= context, T + b <= tokens."""
+class EngineBounds(NamedTuple):
+    """Largest iteration of an engine: b <= batch, L <= context, T + b <= tokens."""
 
     batch: int
     context: float
     tokens: int
 
 
-def reach(engine: EngineSettings) -> Reach:
-    """Return the largest batch, context and token count of an iteration."""
+def engine_bounds(engine: EngineSettings) -> EngineBounds:
+    """Return the largest batch, context and number of tokens of an iteration."""
     tokens = engine.max_num_batched_tokens
     batch = min(engine.max_num_seqs, tokens)
-    if engine.prefix_caching:  # contexts may share blocks, so L knows no limit
-        return Reach(batch, np.inf, tokens)
+    if engine.prefix_caching:  # contexts may share blocks, so L is unlimited
+        return EngineBounds(batch, np.inf, tokens)
     context = engine.kv_capacity_tokens
-    return Reach(max(min(batch, context // _LEAST_CONTEXT), 1), context, tokens)
+    return EngineBounds(max(min(batch, context // _LEAST_CONTEXT), 1), context, tokens)
 
 
-def plane(
+def fit_prices(
     tables: LatencyTables,
-    span: Reach,
+    limits: EngineBounds,
     batch: float,
     context_per_request: float,
     prefill_s: float,
-) -> Minorant:
-    """Return a plane under all iteration times, high at one decode batch.
+) -> IterationPrices:
+    """Return prices below all iteration times, highest at one decode batch.
 
-    Any iteration takes at least ``fixed_s + decode_s*b + context_s*L + prefill_s*T +
+    Every iteration takes at least ``fixed_s + decode_s*b + context_s*L + prefill_s*T +
     attention_s*Q``.
 
     Parameters
     ----------
-    tables, span
+    tables, limits
         The replica.
     batch, context_per_request
-        Decode iteration at which the plane should be high. [requests], [tokens]
+        Decode iteration at which the prices are maximised. [requests], [tokens]
     prefill_s
-        Slope in T; the result's is less where no plane is so steep. [s/token]
+        Largest price of a prompt token; the result's may be lower. [s/token]
     """
     from scipy.optimize import linprog
 
     scale = 1e3  # milliseconds: the solver's tolerances are absolute
-    batch = min(max(batch, 1.0), span.batch)
-    rows, times_s = _samples(tables, span)
-    dearest_context_s = None
-    if np.isinf(span.context):  # the plane may not outgrow the times in L
-        dearest_context_s = scale * float(
+    batch = min(max(batch, 1.0), limits.batch)
+    rows, times_s = _sample_iterations(tables, limits)
+    highest_context_s = None
+    if np.isinf(limits.context):  # no higher than the slope of the times in L
+        highest_context_s = scale * float(
             min(
-                tables.decode_context_s[1 : span.batch + 1].min(),
-                tables.fused_context_s[1 : span.batch + 1].min(),
+                tables.decode_context_s[1 : limits.batch + 1].min(),
+                tables.fused_context_s[1 : limits.batch + 1].min(),
             )
         )
-    context = min(span.context, batch * context_per_request)
-    least_s = float(min(tables.decode_s[1 : span.batch + 1].min(), tables.fused_s[1]))
+    context = min(limits.context, batch * context_per_request)
+    least_s = float(min(tables.decode_s[1 : limits.batch + 1].min(), tables.fused_s[1]))
     for least_fixed_s in (0.0, 0.05 * least_s):
-        found = linprog(
+        solution = linprog(
             -np.array([1.0, batch, context, 1e3]),
             A_ub=rows,
             b_ub=times_s * scale,
             bounds=[
                 (least_fixed_s * scale, None),
                 (0, None),
-                (0, dearest_context_s),
+                (0, highest_context_s),
                 (0, prefill_s * scale),
             ],
         )
-        if found.status != 0:
+        if solution.status != 0:
             continue
-        prices_s = np.maximum(np.asarray(found.x) * (1 - 1e-6) / scale, 0.0)
-        prices = Minorant._make([*prices_s.tolist(), tables.attention_s])
-        # Between the samples the plane may stick out: move it down until it does not.
-        fixed_s = prices.fixed_s + slack_s(tables, span, prices) - _MARGIN_S
+        prices_s = np.maximum(np.asarray(solution.x) * (1 - 1e-6) / scale, 0.0)
+        prices = IterationPrices._make([*prices_s.tolist(), tables.attention_s])
+        # Iterations between the samples may take less: lower the fixed price to them.
+        fixed_s = prices.fixed_s + least_slack_s(tables, limits, prices) - _MARGIN_S
         if fixed_s >= 0:
             return prices._replace(fixed_s=fixed_s)
-    flat = Minorant(0.0, 0.0, 0.0, 0.0, tables.attention_s)
-    return flat._replace(fixed_s=max(slack_s(tables, span, flat) - _MARGIN_S, 0.0))
+    flat = IterationPrices(0.0, 0.0, 0.0, 0.0, tables.attention_s)
+    slack_s = least_slack_s(tables, limits, flat)
+    return flat._replace(fixed_s=max(slack_s - _MARGIN_S, 0.0))
 
 
-def _samples(tables: LatencyTables, span: Reach) -> tuple[np.ndarray, np.ndarray]:
-    """Return sampled iterations (1, b, L, T) and their times, Q left out."""
-    batches = np.unique(np.geomspace(1, span.batch, 16).round().astype(int))
-    tokens = np.unique(np.geomspace(1, span.tokens, 16).round().astype(int))
-    context = span.context if np.isfinite(span.context) else 0.0
+def _sample_iterations(
+    tables: LatencyTables, limits: EngineBounds
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return sampled iterations (1, b, L, T) and their times without attention."""
+    batches = np.unique(np.geomspace(1, limits.batch, 16).round().astype(int))
+    tokens = np.unique(np.geomspace(1, limits.tokens, 16).round().astype(int))
+    context = limits.context if np.isfinite(limits.context) else 0.0
     b = np.repeat(batches, 2)
     total = np.where(np.arange(len(b)) % 2, context, _LEAST_CONTEXT * b)
-    rows = [np.stack([np.ones(len(b)), b, total, np.zeros(len(b))], axis=1)]
     times_s = [tables.decode_s[b] + tables.decode_context_s[b] * total]
-    b = np.append(b, 0)
-    total = np.append(total, 0.0)
-    pair_b, pair_n = (grid.ravel() for grid in np.meshgrid(b, tokens))
-    pair_total = np.tile(total, len(tokens))
-    real = pair_n > pair_b
-    pair_b, pair_n, pair_total = pair_b[real], pair_n[real], pair_total[real]
-    rows.append(
-        np.stack([np.ones(len(pair_b)), pair_b, pair_total, pair_n - pair_b], axis=1)
-    )
+    rows = [np.stack([np.ones(len(b)), b, total, np.zeros(len(b))], axis=1)]
+    b, total = np.append(b, 0), np.append(total, 0.0)
+    row = np.tile(np.arange(len(b)), len(tokens))
+    n = np.repeat(tokens, len(b))
+    row, n = row[n > b[row]], n[n > b[row]]
+    b, total = b[row], total[row]
     times_s.append(
-        tables.fused_s[pair_n]
-        + tables.fused_decode_s[pair_b]
-        + tables.fused_context_s[pair_b] * pair_total
+        tables.fused_s[n] + tables.fused_decode_s[b] + tables.fused_context_s[b] * total
     )
+    rows.append(np.stack([np.ones(len(b)), b, total, n - b], axis=1))
     return np.concatenate(rows), np.concatenate(times_s)
 
 
-def slack_s(tables: LatencyTables, span: Reach, prices: Minorant) -> float:
-    """Return the least by which any iteration exceeds a plane; >= 0 when under. [s]
+def least_slack_s(
+    tables: LatencyTables, limits: EngineBounds, prices: IterationPrices
+) -> float:
+    """Return the least that any iteration takes above its prices; < 0 if below. [s]
 
-    Every batch and every number of tokens is evaluated. The time is linear in L,
-    so its ends decide; the attention term is in both alike.
+    Every batch size and every number of tokens is evaluated. Times are linear in L, so
+    the ends of its range decide; times and prices have the same attention term.
     """
-    b = np.arange(span.batch + 1)
+    b = np.arange(limits.batch + 1)
     low = _LEAST_CONTEXT * b.astype(np.float64)
-    high = np.minimum(span.context, 1e12) * (b > 0)
+    high = np.minimum(limits.context, _ENDLESS_CONTEXT) * (b > 0)
 
-    def context_part_s(per_token_s: np.ndarray) -> np.ndarray:
-        extra_s = per_token_s[: span.batch + 1] - prices.context_s
-        return np.minimum(extra_s * low, extra_s * high)
+    def context_slack_s(per_token_s: np.ndarray) -> np.ndarray:
+        slope_s = per_token_s[: limits.batch + 1] - prices.context_s
+        return np.minimum(slope_s * low, slope_s * high)
 
     decode_s = (
-        tables.decode_s[: span.batch + 1]
-        + context_part_s(tables.decode_context_s)
+        tables.decode_s[: limits.batch + 1]
+        + context_slack_s(tables.decode_context_s)
         - prices.fixed_s
         - prices.decode_s * b
     )[1:]
-    tokens = np.arange(span.tokens + 1)
-    over_s = tables.fused_s[: span.tokens + 1] - prices.prefill_s * tokens
-    cheapest_s = np.minimum.accumulate(over_s[::-1])[::-1]  # over n' >= n
-    mixed = b < span.tokens
+    tokens = np.arange(limits.tokens + 1)
+    over_s = tables.fused_s[: limits.tokens + 1] - prices.prefill_s * tokens
+    least_over_s = np.minimum.accumulate(over_s[::-1])[::-1]  # over n' >= n
+    mixed = b < limits.tokens
     fused_s = (
-        cheapest_s[b[mixed] + 1]
+        least_over_s[b[mixed] + 1]
         + prices.prefill_s * b[mixed]
         + tables.fused_decode_s[b[mixed]]
-        + context_part_s(tables.fused_context_s)[mixed]
+        + context_slack_s(tables.fused_context_s)[mixed]
         - prices.fixed_s
         - prices.decode_s * b[mixed]
     )
     return float(min(decode_s.min(), fused_s.min()))
 
 
-def proven(
+def prove_prefill_price(
     tables: LatencyTables,
-    span: Reach,
-    prices: Minorant,
+    limits: EngineBounds,
+    prices: IterationPrices,
     tpot_share: float,
     context_cap: float,
     *,
-    token_step: float = 1.05,
+    token_step: float | None = 1.05,
     pieces: int = 2,
-) -> Minorant:
-    """Return a plane's prices with the dearest prefill that the TPOT proves.
+) -> IterationPrices:
+    """Return prices with the highest price of a prompt token that can be proven.
 
     In an iteration with prefill let D = decode_s*b + context_s*L, V the same with L at
-    most ``context_cap`` a request, and P = time - fixed_s - D - attention_s*Q, >= 0 as
-    the prices are a plane. Prefill may be charged ``prefill_s`` a token when in every
-    such iteration
+    most ``context_cap`` a request, and P = time - fixed_s - D - attention_s*Q >= 0.
+    ``prefill_s`` is valid when in every such iteration
 
-        P + tpot_share * fixed_s * (1 - V / (D + P)) >= prefill_s * T,
+        P + tpot_share * fixed_s * (1 - V / (D + P)) >= prefill_s * T:
 
-    and ``P + fixed_s >= prefill_s * T`` without decoding requests: prefill that
-    stretches an iteration also spends the TPOT budget of those that decode in it
-    (see :mod:`capplan.bounds.work`).
+    prefill lengthens the iteration of the requests that decode in it and so spends
+    their TPOT (``docs/bounds.md``).
 
     Parameters
     ----------
-    tables, span
+    tables, limits
         The replica.
     prices
-        A plane under all its iteration times.
+        Prices below all iteration times.
     tpot_share
-        x of the theorem: the share of the fixed time that the TPOT spreads.
+        Share x of the fixed time that the TPOT spreads.
     context_cap
-        Context of a request beyond which it spreads no fixed time. [tokens]
+        Context of a request above which it spreads no fixed time. [tokens]
     token_step, pieces
-        Every batch is evaluated, tokens in blocks that grow by ``token_step`` and
-        contexts in ``pieces`` with the least left side and the largest T of each, so
-        the result may be too low by about a step and is never too high.
+        Every batch size is evaluated; numbers of tokens in blocks that grow by
+        ``token_step`` and contexts in ``pieces`` ranges, each with its least left side
+        and largest T. The result may be low by about a step and is never too high.
+        ``token_step`` None evaluates a sample only: an estimate without proof.
     """
-    if np.isinf(span.context):
+    if np.isinf(limits.context):
         return prices
-    b = np.arange(min(span.batch, span.tokens - 1) + 1)
-    edges = _token_blocks(span.tokens, token_step)
-    value_s = _per_token_s(
-        tables,
-        span,
-        prices,
-        tpot_share,
-        _pieces(b, span, context_cap, pieces),
-        b,
-        edges[:-1],
-        edges[1:] - 1,
-        context_cap,
-    )
-    return prices._replace(prefill_s=max(value_s * (1 - 1e-9), prices.prefill_s))
-
-
-def sampled(
-    tables: LatencyTables,
-    span: Reach,
-    prices: Minorant,
-    tpot_share: float,
-    context_cap: float,
-) -> Minorant:
-    """Return about what :func:`proven` would, from a few iterations; proves nothing."""
-    if np.isinf(span.context):
-        return prices
-    most = min(span.batch, span.tokens - 1)
-    b = np.unique(np.append(0, np.geomspace(1, most, 16).astype(int)))
-    first = np.unique(np.geomspace(1, span.tokens, 24).astype(int))
-    value_s = _per_token_s(
-        tables,
-        span,
-        prices,
-        tpot_share,
-        _pieces(b, span, context_cap, _COARSE),
-        b,
-        first,
-        first,
-        context_cap,
-    )
-    return prices._replace(prefill_s=max(value_s, prices.prefill_s))
-
-
-def _per_token_s(
-    tables: LatencyTables,
-    span: Reach,
-    prices: Minorant,
-    tpot_share: float,
-    contexts: list[tuple[np.ndarray, np.ndarray, bool]],
-    b: np.ndarray,
-    first: np.ndarray,
-    last: np.ndarray,
-    context_cap: float,
-) -> float:
-    """Return the least left side per token, over batches and blocks of tokens. [s]"""
-    base_s = tables.fused_s[: span.tokens + 1]
+    largest = min(limits.batch, limits.tokens - 1)
+    if token_step is None:
+        b = np.unique(np.append(0, np.geomspace(1, largest, 16).astype(int)))
+        first = last = np.unique(np.geomspace(1, limits.tokens, 24).astype(int))
+    else:
+        b = np.arange(largest + 1)
+        edges = _token_blocks(limits.tokens, token_step)
+        first, last = edges[:-1], edges[1:] - 1
+    last = np.minimum(last[None, :], (limits.tokens - b)[:, None])
+    possible = first[None, :] <= last
+    base_s = tables.fused_s[: limits.tokens + 1]
     base_s = np.minimum.accumulate(base_s[::-1])[::-1]  # over n' >= n
-    last = np.minimum(last[None, :], (span.tokens - b)[:, None])
-    real = first[None, :] <= last
     own_s = tables.fused_decode_s[b] - prices.fixed_s - prices.decode_s * b
     without_context_s = (
-        base_s[np.minimum(b[:, None] + first[None, :], span.tokens)] + own_s[:, None]
+        base_s[np.minimum(b[:, None] + first[None, :], limits.tokens)] + own_s[:, None]
     )
-    extra_s = tables.fused_context_s[b] - prices.context_s
-    best_s = np.inf
-    for from_context, to_context, capped in contexts:
-        part_s = np.minimum(extra_s * from_context, extra_s * to_context)
-        over_s = np.maximum(without_context_s + part_s[:, None], 0.0)
+    slope_s = tables.fused_context_s[b] - prices.context_s
+    least_s = np.inf
+    for low, high, above_cap in _context_ranges(b, limits, context_cap, pieces):
+        context_slack_s = np.minimum(slope_s * low, slope_s * high)
+        over_s = np.maximum(without_context_s + context_slack_s[:, None], 0.0)
         spread_s = prices.decode_s * b + prices.context_s * (
-            np.minimum(to_context, b * context_cap)
+            np.minimum(high, b * context_cap)
         )
-        # V = D below the cap, where 1 - V / (D + P) falls with D; above it rises.
-        decode_s = prices.decode_s * b + prices.context_s * (
-            from_context if capped else to_context
-        )
-        whole_s = np.maximum(decode_s[:, None] + over_s, 1e-300)
-        left = np.where(b[:, None] > 0, 1 - spread_s[:, None] / whole_s, 1.0)
-        share = np.where(b > 0, tpot_share, 1.0)[:, None]
-        value_s = over_s + share * prices.fixed_s * np.maximum(left, 0.0)
-        per_token_s = np.where(real, value_s / np.maximum(last, 1), np.inf)
-        best_s = min(best_s, float(per_token_s.min()))
-    return best_s
+        # Below the cap V = D, and 1 - V / (D + P) falls with D; above, it rises.
+        decode_s = prices.decode_s * b + prices.context_s * (low if above_cap else high)
+        total_s = np.maximum(decode_s[:, None] + over_s, 1e-300)
+        unspread = np.maximum(1 - spread_s[:, None] / total_s, 0.0)
+        value_s = over_s + tpot_share * prices.fixed_s * unspread
+        per_token_s = np.where(possible, value_s / np.maximum(last, 1), np.inf)
+        least_s = min(least_s, float(per_token_s.min()))
+    return prices._replace(prefill_s=max(least_s * (1 - 1e-9), prices.prefill_s))
 
 
-def _pieces(
-    b: np.ndarray, span: Reach, context_cap: float, pieces: int
+def _context_ranges(
+    b: np.ndarray, limits: EngineBounds, context_cap: float, pieces: int
 ) -> list[tuple[np.ndarray, np.ndarray, bool]]:
-    """Return ranges of L that cover all an engine can hold, split at the cap."""
-    low = _LEAST_CONTEXT * b.astype(np.float64)
-    high = np.maximum(float(span.context), low)
-    middle = np.clip(context_cap * b, low, high)
-    found = []
-    for start, end, capped in ((low, middle, False), (middle, high, True)):
-        ratio = end / np.maximum(start, 1e-300)
-        ratio = np.where(b > 0, ratio, 1.0)
+    """Return ranges (low, high, above the cap) that cover every possible L."""
+    least = _LEAST_CONTEXT * b.astype(np.float64)
+    largest = np.maximum(float(limits.context), least)
+    middle = np.clip(context_cap * b, least, largest)
+    ranges = []
+    for start, end, above_cap in ((least, middle, False), (middle, largest, True)):
+        ratio = np.where(b > 0, end / np.maximum(start, 1e-300), 1.0)
         for piece in range(pieces):
-            found.append(
-                (
-                    start * ratio ** (piece / pieces),
-                    start * ratio ** ((piece + 1) / pieces),
-                    capped,
-                )
-            )
-    return found
+            low = start * ratio ** (piece / pieces)
+            high = start * ratio ** ((piece + 1) / pieces)
+            ranges.append((low, high, above_cap))
+    return ranges
 
 
 def _token_blocks(tokens: int, step: float) -> np.ndarray:
-    """Return the first token count of each block, and one past the last."""
+    """Return the first number of tokens of each block, then one past the last."""
     edges = list(range(1, min(_EXACT_TOKENS, tokens) + 1))
     while edges[-1] < tokens:
         edges.append(min(max(edges[-1] + 1, int(edges[-1] * step)), tokens))

@@ -1,10 +1,10 @@
-"""Find the window of a trace into which the most work must fall.
+"""Find the window of a trace with the most work per second.
 
-A request released at or after s whose last token is due by e does all its work
-inside [s, e]. Of the requests of a window the costliest ``droppable`` may miss their
-SLO, and the best choice of them is allowed for: the sum of the ``droppable`` largest
-w is the minimum over t of ``droppable * t + sum(max(w - t, 0))``, so what is left is
-the largest over t of ``sum(min(w, t)) - droppable * t``; any t gives a valid bound.
+A request released at or after s and due by e does all its work inside [s, e]. Of the
+requests of a window the ``droppable`` costliest may miss their SLO: the sum of the
+``droppable`` largest w is the minimum over t of ``droppable * t + sum(max(w - t, 0))``,
+so the rest is the maximum over t of ``sum(min(w, t)) - droppable * t``, and any t gives
+a valid bound.
 """
 
 from typing import NamedTuple
@@ -18,12 +18,12 @@ _LEVELS = 8
 
 
 class Window(NamedTuple):
-    """A window of the trace and what must be done in it."""
+    """A window of the trace and the work that must be done in it."""
 
     start_s: float
     end_s: float
-    work_s: float  # what is left once the costliest are dropped [s]
-    requests: int  # requests inside, with those dropped
+    work_s: float  # without the costliest that may miss their SLO [s]
+    requests: int  # requests inside, including those
     level_s: float  # t: work above it per request is left out [s]
 
     @property
@@ -33,191 +33,136 @@ class Window(NamedTuple):
 
 
 def busiest_window(
-    release_s: np.ndarray, deadline_s: np.ndarray, work_s: np.ndarray, droppable: int
+    release_s: np.ndarray,
+    deadline_s: np.ndarray,
+    work_s: np.ndarray,
+    droppable: int,
+    base_s: np.ndarray | None = None,
 ) -> Window | None:
-    """Return the window with the most work per second, the best that is found.
+    """Return the window with the most work per second; None when none holds any.
 
-    A grid of windows is summed at once for several levels t; from the best of them,
-    start and end are made exact in turn, each over all requests, O(n log n).
+    A grid of windows is summed at once for several levels t; from the best of them the
+    exact best start and end are found in turn, each in O(n log n).
 
     Parameters
     ----------
     release_s, deadline_s, work_s
-        Of each request that counts, shape (n,). [s]
+        Of each request, shape (n,). [s]
     droppable
-        How many of them may be left out. [requests]
-
-    Returns
-    -------
-    Window or None
-        None when no window must hold any work.
+        How many of them may leave out their ``work_s``. [requests]
+    base_s
+        Work that each request does besides, shape (n,); default none. [s]
     """
-    inside = np.isfinite(deadline_s) & (work_s > 0)
-    release_s, deadline_s, work_s = (
-        column[inside] for column in (release_s, deadline_s, work_s)
-    )
-    if len(work_s) <= droppable:
+    if base_s is None:
+        base_s = np.zeros(len(work_s))
+    due = np.isfinite(deadline_s)
+    if not due.any():
         return None
-    starts = _spread(release_s)
-    ends = _spread(deadline_s)
-    row = np.searchsorted(starts, release_s, side="right") - 1
-    column = np.searchsorted(ends, deadline_s, side="left")
+    requests = _Requests(release_s[due], deadline_s[due], work_s[due], base_s[due])
+    starts = _quantiles(requests.release_s)
+    ends = _quantiles(requests.deadline_s)
+    row = np.searchsorted(starts, requests.release_s, side="right") - 1
+    column = np.searchsorted(ends, requests.deadline_s, side="left")
     length_s = ends[None, :] - starts[:, None]
     candidates: list[tuple[float, float, float]] = []
-    for level_s in _levels(work_s, droppable):
-        kept = _contained(
-            row, column, np.minimum(work_s, level_s), (len(starts), len(ends))
+    for level_s in _levels(requests.work_s, droppable):
+        kept_s = _work_inside(
+            row, column, requests.capped_s(level_s), (len(starts), len(ends))
         )
-        kept -= droppable * level_s
-        rate = np.where(length_s > 0, kept / np.where(length_s > 0, length_s, 1), 0.0)
-        for place in np.argsort(rate, axis=None)[-_STARTS:]:
-            i, j = np.unravel_index(place, rate.shape)
+        kept_s -= droppable * level_s
+        rate = np.where(length_s > 0, kept_s / np.where(length_s > 0, length_s, 1), 0.0)
+        for index in np.argsort(rate, axis=None)[-_STARTS:]:
+            i, j = np.unravel_index(index, rate.shape)
             candidates.append((float(rate[i, j]), float(starts[i]), float(ends[j])))
     best: Window | None = None
     for _, start_s, end_s in sorted(candidates)[-_STARTS:]:
-        found = _climb(release_s, deadline_s, work_s, droppable, start_s, end_s)
-        if found is not None and (best is None or found.replicas > best.replicas):
-            best = found
+        window = _refine(requests, droppable, start_s, end_s)
+        if window is not None and (best is None or window.replicas > best.replicas):
+            best = window
     return best
 
 
-def window_at(
-    release_s: np.ndarray,
-    deadline_s: np.ndarray,
-    work_s: np.ndarray,
-    droppable: int,
-    start_s: float,
-    end_s: float,
-) -> Window:
-    """Return the work that must be done in one window, the costliest dropped."""
-    inside = (release_s >= start_s) & (deadline_s <= end_s)
-    chosen = work_s[inside]
-    level_s = _level(chosen, droppable)
-    left_s = float(np.minimum(chosen, level_s).sum()) - droppable * level_s
-    return Window(start_s, end_s, max(left_s, 0.0), len(chosen), level_s)
+class _Requests(NamedTuple):
+    release_s: np.ndarray
+    deadline_s: np.ndarray
+    work_s: np.ndarray
+    base_s: np.ndarray
 
-
-def busiest_end(
-    release_s: np.ndarray,
-    base_s: np.ndarray,
-    extra_s: np.ndarray,
-    droppable: int,
-    end_s: float,
-) -> Window | None:
-    """Return the window up to ``end_s`` with the most work when all is done by then.
-
-    Parameters
-    ----------
-    release_s
-        Of each request, shape (n,). [s]
-    base_s
-        Its work when it misses its SLO, shape (n,). [s]
-    extra_s
-        What keeping the SLO adds, shape (n,). [s]
-    droppable
-        How many may miss it. [requests]
-    end_s
-        When all requests are answered. [s]
-    """
-    best: Window | None = None
-    level_s = _level(extra_s, droppable)
-    for _ in range(_ROUNDS):
-        capped_s = base_s + np.minimum(extra_s, level_s)
-        toll_s = droppable * level_s
-        start_s = -_best_end(
-            np.full(len(release_s), -end_s), -release_s, capped_s, toll_s, -end_s
-        )
-        inside = release_s >= start_s
-        level_s = _level(extra_s[inside], droppable)
-        kept_s = np.minimum(extra_s[inside], level_s).sum() - droppable * level_s
-        found = Window(
-            start_s,
-            end_s,
-            float(base_s[inside].sum() + max(kept_s, 0.0)),
-            int(inside.sum()),
-            level_s,
-        )
-        if not end_s > start_s:
-            return best
-        if best is not None and not found.replicas > best.replicas * (1 + 1e-12):
-            return best
-        best = found
-    return best
+    def capped_s(self, level_s: float) -> np.ndarray:
+        """Return the work of each request with ``work_s`` at most the level. [s]"""
+        return self.base_s + np.minimum(self.work_s, level_s)
 
 
 def _level(work_s: np.ndarray, droppable: int) -> float:
-    """Return the level t at which dropping the costliest is exact. [s]"""
-    if len(work_s) == 0:
-        return 0.0
-    if droppable == 0:
-        return float(work_s.max())
+    """Return the level t that leaves out exactly the costliest. [s]"""
     if droppable >= len(work_s):
         return 0.0
-    place = len(work_s) - droppable - 1
-    return float(np.partition(work_s, place)[place])
+    rank = len(work_s) - droppable - 1
+    return float(np.partition(work_s, rank)[rank])
 
 
 def _levels(work_s: np.ndarray, droppable: int) -> list[float]:
-    """Return levels that suit windows of all, a half, a quarter … of the requests."""
-    ordered = np.sort(work_s)[::-1]
-    if droppable == 0:
-        return [float(ordered[0])]
-    places = [min(droppable << k, len(ordered) - 1) for k in range(_LEVELS)]
-    return sorted({float(ordered[place]) for place in places})
+    """Return levels for windows of all, a half, a quarter … of the requests. [s]"""
+    descending = np.sort(work_s)[::-1]
+    ranks = [min(droppable << k, len(descending) - 1) for k in range(_LEVELS)]
+    return sorted({float(descending[rank]) for rank in ranks})
 
 
-def _spread(moments_s: np.ndarray) -> np.ndarray:
-    """Return at most ``_GRID`` of the moments, by rank, with the first and last."""
-    ordered = np.unique(moments_s)
-    if len(ordered) <= _GRID:
-        return ordered
-    places = np.linspace(0, len(ordered) - 1, _GRID).round().astype(np.int64)
-    return np.asarray(ordered[places])
+def _quantiles(times_s: np.ndarray) -> np.ndarray:
+    """Return at most ``_GRID`` of the times by rank, with the first and last. [s]"""
+    ascending = np.unique(times_s)
+    if len(ascending) <= _GRID:
+        return ascending
+    ranks = np.linspace(0, len(ascending) - 1, _GRID).round().astype(np.int64)
+    return np.asarray(ascending[ranks])
 
 
-def _contained(
-    row: np.ndarray, column: np.ndarray, weight: np.ndarray, shape: tuple[int, int]
+def _work_inside(
+    row: np.ndarray, column: np.ndarray, work_s: np.ndarray, shape: tuple[int, int]
 ) -> np.ndarray:
-    """Return the weight inside each window (row i on, up to column j)."""
-    flat = np.bincount(row * shape[1] + column, weight, shape[0] * shape[1])
+    """Return the work inside each window (from row i, up to column j). [s]"""
+    flat = np.bincount(row * shape[1] + column, work_s, shape[0] * shape[1])
     sums = np.cumsum(flat.reshape(shape), axis=1)
     return np.cumsum(sums[::-1], axis=0)[::-1]
 
 
-def _climb(
-    release_s: np.ndarray,
-    deadline_s: np.ndarray,
-    work_s: np.ndarray,
-    droppable: int,
-    start_s: float,
-    end_s: float,
+def _refine(
+    requests: _Requests, droppable: int, start_s: float, end_s: float
 ) -> Window | None:
-    """Make start and end exact in turn until neither moves."""
-    best = window_at(release_s, deadline_s, work_s, droppable, start_s, end_s)
+    """Find the exact best end and start in turn until neither moves."""
+    best = _window_at(requests, droppable, start_s, end_s)
+    reverse = requests._replace(
+        release_s=-requests.deadline_s, deadline_s=-requests.release_s
+    )
     for _ in range(_ROUNDS):
-        capped = np.minimum(work_s, best.level_s)
-        toll = droppable * best.level_s
-        end_s = _best_end(release_s, deadline_s, capped, toll, best.start_s)
+        end_s = _best_end(requests, droppable, best.level_s, best.start_s)
         # The best start is the best end of the trace run backwards.
-        start_s = -_best_end(-deadline_s, -release_s, capped, toll, -end_s)
-        found = window_at(release_s, deadline_s, work_s, droppable, start_s, end_s)
-        if found.work_s <= 0 or not found.replicas > best.replicas * (1 + 1e-12):
+        start_s = -_best_end(reverse, droppable, best.level_s, -end_s)
+        window = _window_at(requests, droppable, start_s, end_s)
+        if window.work_s <= 0 or not window.replicas > best.replicas * (1 + 1e-12):
             break
-        best = found
+        best = window
     return best if best.work_s > 0 else None
 
 
+def _window_at(
+    requests: _Requests, droppable: int, start_s: float, end_s: float
+) -> Window:
+    """Return one window with the work that must be done in it."""
+    inside = (requests.release_s >= start_s) & (requests.deadline_s <= end_s)
+    work_s = requests.work_s[inside]
+    level_s = _level(work_s, droppable)
+    kept_s = float(np.minimum(work_s, level_s).sum()) - droppable * level_s
+    total_s = float(requests.base_s[inside].sum()) + max(kept_s, 0.0)
+    return Window(start_s, end_s, total_s, len(work_s), level_s)
+
+
 def _best_end(
-    release_s: np.ndarray,
-    deadline_s: np.ndarray,
-    capped_s: np.ndarray,
-    toll: float,
-    start_s: float,
+    requests: _Requests, droppable: int, level_s: float, start_s: float
 ) -> float:
-    inside = release_s >= start_s
-    order = np.argsort(deadline_s[inside], kind="stable")
-    ends = deadline_s[inside][order]
-    rate = (np.cumsum(capped_s[inside][order]) - toll) / np.maximum(
-        ends - start_s, 1e-12
-    )
-    return float(ends[int(np.argmax(rate))])
+    """Return the end with the most work per second for one start and level. [s]"""
+    inside = requests.release_s >= start_s
+    order = np.argsort(requests.deadline_s[inside], kind="stable")
+    ends = requests.deadline_s[inside][order]
+    kept_s = np.cumsum(requests.capped_s(level_s)[inside][order]) - droppable * level_s
+    return float(ends[int(np.argmax(kept_s / np.maximum(ends - start_s, 1e-12)))])

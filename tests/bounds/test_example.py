@@ -1,4 +1,4 @@
-"""The table of the bounds' quality comes out of its example."""
+"""The example prints a table of bounds and simulated plans."""
 
 import runpy
 import sys

@@ -1,4 +1,4 @@
-"""Lower bounds on replicas: worked by hand, laws, and against simulated minima."""
+"""Lower bounds on replicas: worked by hand, and how they move with the inputs."""
 
 import numpy as np
 import pytest
@@ -25,9 +25,9 @@ def tables(fixed_s=5e-3, prefill_s=1e-4, attention_s=0.0, decode_s=5e-4, context
     )
 
 
-def bound(arrival_s, prompt, output, tables, *, engine=LIMITS, **given):
+def bound(arrival_s, prompt, output, tables, *, engine=LIMITS, **options):
     n = len(arrival_s)
-    slo = {"ttft_s": 1.0, "tpot_s": np.inf, "e2e_s": np.inf} | given
+    slo = {"ttft_s": 1.0, "tpot_s": np.inf, "e2e_s": np.inf} | options
     attainment = slo.pop("attainment", 1.0)
     all_by_s = slo.pop("all_by_s", None)
     return lower_bound(
@@ -44,42 +44,42 @@ def bound(arrival_s, prompt, output, tables, *, engine=LIMITS, **given):
 
 def test_prompts_that_fill_a_second_three_times_over_need_three_replicas():
     # 300 prompts of 100 tokens at 0.1 ms are 3 s of prefill, due within 1 s.
-    found = bound(np.zeros(300), 100, 1, tables(fixed_s=0.0, decode_s=5e-4))
+    result = bound(np.zeros(300), 100, 1, tables(fixed_s=0.0, decode_s=5e-4))
 
-    assert found.replica_count == 3
-    assert found.work_s == pytest.approx(3.0, rel=0.05)
-    assert found.work_s <= 3.0
-    assert (found.window_start_s, found.window_end_s) == (0.0, 1.0)
+    assert result.replica_count == 3
+    assert result.work_s == pytest.approx(3.0, rel=0.05)
+    assert result.work_s <= 3.0
+    assert (result.window_start_s, result.window_end_s) == (0.0, 1.0)
 
 
 def test_the_costliest_may_miss_their_slo():
     prompt = np.full(300, 100)
     prompt[:3] = 250
 
-    found = bound(np.zeros(300), prompt, 1, tables(fixed_s=0.0), attainment=0.99)
+    result = bound(np.zeros(300), prompt, 1, tables(fixed_s=0.0), attainment=0.99)
 
-    assert found.droppable == 3
-    assert found.work_s == pytest.approx(297 * 100 * 1e-4, rel=0.05)
-    assert found.work_s <= 297 * 100 * 1e-4
+    assert result.droppable == 3
+    assert result.work_s == pytest.approx(297 * 100 * 1e-4, rel=0.05)
+    assert result.work_s <= 297 * 100 * 1e-4
 
 
 def test_a_decode_step_carries_its_share_of_the_fixed_time_at_the_tpot():
     # At TPOT 15 ms, 5 ms fixed and 0.5 ms a request, 20 requests share an
     # iteration, so a step takes 15 / 20 ms; 1,000 requests of 101 tokens.
-    found = bound(
+    result = bound(
         np.zeros(1000), 1, 101, tables(prefill_s=0.001), tpot_s=0.015, ttft_s=0.5
     )
 
     steps_s = 1000 * 100 * 0.015 / 20
-    assert found.work_s == pytest.approx(steps_s + 1000 * 0.001, rel=2e-2)
-    assert found.work_s <= steps_s + 1000 * 0.001
+    assert result.work_s == pytest.approx(steps_s + 1000 * 0.001, rel=2e-2)
+    assert result.work_s <= steps_s + 1000 * 0.001
 
 
 def test_the_kv_cache_limits_the_batch_that_shares_the_fixed_time():
     # Two blocks of 16 hold one request of 17 to 32 tokens: nothing is shared.
     engine = EngineSettings(max_num_batched_tokens=256, max_num_seqs=64, kv_blocks=3)
 
-    found = bound(
+    result = bound(
         np.zeros(50),
         16,
         17,
@@ -90,12 +90,12 @@ def test_the_kv_cache_limits_the_batch_that_shares_the_fixed_time():
     )
 
     mean_context = 16 + 17 / 2
-    assert found.work_s == pytest.approx(
+    assert result.work_s == pytest.approx(
         50 * 16 * (1e-4 + 5e-4 + 5e-3 * mean_context / 32), rel=1e-2
     )
 
 
-def test_those_that_miss_their_slo_are_work_when_all_are_answered():
+def test_requests_that_miss_their_slo_are_work_when_all_finish():
     prompt = np.full(300, 100)
     prompt[:3] = 250
     easy = tables(fixed_s=0.0)
@@ -109,16 +109,16 @@ def test_those_that_miss_their_slo_are_work_when_all_are_answered():
 
 
 def test_requests_without_any_deadline_need_one_replica():
-    found = bound(np.zeros(50), 16, 17, tables(), ttft_s=np.inf)
+    result = bound(np.zeros(50), 16, 17, tables(), ttft_s=np.inf)
 
-    assert (found.replica_count, found.method) == (1, "none")
+    assert (result.replica_count, result.method) == (1, "none")
 
 
 def test_a_tpot_below_the_fixed_time_is_unreachable():
-    found = bound(np.zeros(50), 16, 17, tables(), tpot_s=0.004)
+    result = bound(np.zeros(50), 16, 17, tables(), tpot_s=0.004)
 
-    assert not found.reachable
-    assert "50 requests miss" in found.note
+    assert not result.reachable
+    assert "50 requests miss" in result.note
 
 
 @pytest.mark.parametrize(
@@ -153,14 +153,14 @@ def test_wrong_input_is_named(arrival_s, attainment, message):
     tpot_s=st.floats(0.008, 0.1),
     looser=st.floats(1.0, 3.0),
 )
-def test_the_bound_does_not_rise_when_less_is_asked(seed, n, tpot_s, looser):
+def test_the_bound_does_not_rise_with_looser_limits(seed, n, tpot_s, looser):
     generator = np.random.default_rng(seed)
     arrival_s = np.sort(generator.random(n))
     prompt = generator.integers(1, 200, n)
     output = generator.integers(1, 50, n)
     slo = {"ttft_s": 0.5, "tpot_s": tpot_s}
 
-    asked = bound(arrival_s, prompt, output, tables(), **slo, attainment=1.0)
+    strict = bound(arrival_s, prompt, output, tables(), **slo, attainment=1.0)
     fewer = bound(arrival_s, prompt, output, tables(), **slo, attainment=0.9)
     slower = bound(
         arrival_s,
@@ -172,13 +172,13 @@ def test_the_bound_does_not_rise_when_less_is_asked(seed, n, tpot_s, looser):
     )
 
     # The prices are searched for, so two searches may differ by a little.
-    if asked.reachable:
-        assert density(fewer) <= density(asked) * 1.05
-        assert density(slower) <= density(asked) * 1.05
+    if strict.reachable:
+        assert replicas(fewer) <= replicas(strict) * 1.05
+        assert replicas(slower) <= replicas(strict) * 1.05
 
 
-def density(found):
-    return found.work_s / max(found.window_end_s - found.window_start_s, 1e-9)
+def replicas(result):
+    return result.work_s / max(result.window_end_s - result.window_start_s, 1e-9)
 
 
 @settings(max_examples=5, deadline=None)
@@ -199,4 +199,4 @@ def test_the_bound_does_not_fall_when_requests_are_added(seed, n):
         **slo,
     )
 
-    assert density(twice) >= 2 * density(once) * 0.95
+    assert replicas(twice) >= 2 * replicas(once) * 0.95

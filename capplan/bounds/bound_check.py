@@ -1,0 +1,222 @@
+"""Check a lower bound from the requests and the tables alone.
+
+Uses none of the code that found the bound. ``docs/bounds.md`` has the theorem; checked
+are that
+
+1. no iteration of the tables, for any batch and number of tokens, is below the prices;
+2. the requests released and due in the window take, at these prices and without the
+   costliest that may miss their SLO, the work that the bound claims.
+"""
+
+import hashlib
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+BUSIEST = "busiest window"
+ALL_SERVED = "busiest window, all served"
+_RELATIVE = 1e-6
+_PIECES = 6
+"""Ranges of context; a multiple of those that the bound is found with."""
+_ROWS = 64
+_ENDLESS_CONTEXT = 1e12
+"""Stands for an unlimited context where infinity cannot be multiplied by 0. [tokens]"""
+
+COLUMNS = (
+    "arrival_s",
+    "prompt_tokens",
+    "output_tokens",
+    "cached_tokens",
+    "ttft_s",
+    "tpot_s",
+    "e2e_s",
+)
+
+
+class Inputs(NamedTuple):
+    """Inputs of a lower bound as plain values."""
+
+    columns: Mapping[str, np.ndarray]  # those of COLUMNS, one row per request
+    tables: Mapping[str, Any]  # fields of the latency tables
+    engine: Mapping[str, Any]  # fields of the engine settings
+
+
+def inputs_digest(inputs: Inputs) -> str:
+    """Return the SHA-256 of the requests, the tables and the engine settings."""
+    digest = hashlib.sha256()
+    for name in COLUMNS:
+        digest.update(name.encode())
+        digest.update(np.ascontiguousarray(inputs.columns[name], np.float64).tobytes())
+    for fields in (inputs.tables, inputs.engine):
+        for name in sorted(fields):
+            digest.update(name.encode())
+            digest.update(np.ascontiguousarray(fields[name], np.float64).tobytes())
+    return digest.hexdigest()
+
+
+def check_bound(block: Mapping[str, Any], inputs: Inputs) -> list[str]:
+    """Return why a certificate's bound does not follow from the inputs, if so."""
+    if block["inputs_digest"] != inputs_digest(inputs):
+        return ["the requests, the latency or the limits are not those of the plan"]
+    bound = block["bound"]
+    if bound["method"] not in (BUSIEST, ALL_SERVED):
+        return []
+    n = len(inputs.columns["arrival_s"])
+    may_miss = n - math.ceil(block["attainment"] * n * (1 - 1e-12))
+    if bound["droppable"] < may_miss:
+        return [f"{may_miss} requests may miss their SLO; {bound['droppable']} do"]
+    mix = np.array(bound["mix"])
+    if (mix < 0).any() or mix.sum() > 1 + 1e-9 or min(bound["prices"]) < 0:
+        return ["prices or shares of the fixed time are negative or more than all"]
+    reasons = _check_prices(bound, inputs)
+    release_s, due_s, base_s, extra_s = _request_work(bound, inputs)
+    inside = release_s >= bound["window_start_s"] - 1e-9
+    if bound["method"] == BUSIEST:
+        inside &= due_s <= bound["window_end_s"] + 1e-9
+        base_s, extra_s = np.zeros(n), base_s + extra_s
+    in_window = int(inside.sum())
+    keep = max(in_window - may_miss, 0)
+    kept_s = base_s[inside].sum() + np.sort(extra_s[inside])[:keep].sum()
+    if not math.isclose(kept_s, bound["work_s"], rel_tol=_RELATIVE):
+        reasons.append(
+            f"the window holds {kept_s:.9g} s of work; {bound['work_s']:.9g} is claimed"
+        )
+    if in_window != bound["requests_in_window"]:
+        reasons.append(
+            f"{in_window} requests are released and due in the window; "
+            f"{bound['requests_in_window']} is claimed"
+        )
+    return reasons
+
+
+def _largest_iteration(engine: Mapping[str, Any]) -> tuple[int, float, int]:
+    """Return the largest batch, context and number of tokens of an iteration."""
+    tokens = int(engine["max_num_batched_tokens"])
+    batch = min(int(engine["max_num_seqs"]), tokens)
+    if engine["prefix_caching"]:
+        return batch, math.inf, tokens
+    kv_tokens = _kv_tokens(engine)
+    return max(min(batch, kv_tokens // 2), 1), kv_tokens, tokens
+
+
+def _kv_tokens(engine: Mapping[str, Any]) -> int:
+    return (int(engine["kv_blocks"]) - 1) * int(engine["block_size"])
+
+
+def _check_prices(bound: Mapping[str, Any], inputs: Inputs) -> list[str]:
+    """Return the first iteration of the tables that takes less than its price."""
+    fixed_s, decode_s, context_s, prefill_s, attention_s = bound["prices"]
+    share, cap = bound["mix"][0], bound["context_cap"]
+    most_batch, most_context, most_tokens = _largest_iteration(inputs.engine)
+    tables = {name: np.asarray(value) for name, value in inputs.tables.items()}
+    if attention_s > float(tables["attention_s"]):
+        return ["the price of attention is above what it takes"]
+    b = np.arange(1, most_batch + 1)
+    slope_s = tables["decode_context_s"][b] - context_s
+    ends_s = slope_s * np.minimum(most_context, _ENDLESS_CONTEXT), slope_s * 2.0 * b
+    over_s = tables["decode_s"][b] - fixed_s - decode_s * b + np.minimum(*ends_s)
+    if over_s.min() < -1e-9 * fixed_s - 1e-12:
+        return [f"decoding {int(b[over_s.argmin()])} requests is below its price"]
+    for first in range(0, min(most_batch, most_tokens - 1) + 1, _ROWS):
+        b = np.arange(first, min(first + _ROWS, most_batch + 1, most_tokens))[:, None]
+        new = np.arange(1, most_tokens + 1)[None, :]
+        possible = new + b <= most_tokens
+        base_s = tables["fused_s"][np.minimum(new + b, most_tokens)]
+        base_s = base_s + tables["fused_decode_s"][b] - fixed_s - decode_s * b
+        slope_s = tables["fused_context_s"][b] - context_s
+        low = 2.0 * b
+        high = np.where(b > 0, np.minimum(most_context, _ENDLESS_CONTEXT), 0.0)
+        high = np.maximum(high, low)
+        middle = np.clip(cap * b, low, high)
+        for start, end in ((low, middle), (middle, high)):
+            ratio = np.where(b > 0, end / np.maximum(start, 1e-300), 1.0)
+            for piece in range(_PIECES):
+                near = start * ratio ** (piece / _PIECES)
+                far = start * ratio ** ((piece + 1) / _PIECES)
+                over_s = base_s + np.minimum(slope_s * near, slope_s * far)
+                spread_s = decode_s * b + context_s * np.minimum(far, cap * b)
+                # 1 - V / (D + P) falls with D below the cap and rises above it.
+                alone_s = decode_s * b + context_s * (near if start is middle else far)
+                total_s = np.maximum(alone_s + over_s, 1e-300)
+                left = share * np.maximum(1 - spread_s / total_s, 0)
+                if math.isinf(most_context):
+                    left = np.zeros_like(over_s)
+                paid_s = over_s + left * fixed_s - prefill_s * new * (1 - 1e-9)
+                below = possible & ((over_s < -1e-11) | (paid_s < -1e-11))
+                if below.any():
+                    row, column = np.argwhere(below)[0]
+                    return [
+                        f"{int(b[row, 0])} decoding requests beside "
+                        f"{int(new[0, column])} prompt tokens are below their price"
+                    ]
+    return []
+
+
+def _request_work(
+    bound: Mapping[str, Any], inputs: Inputs
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Return release, deadline, work without the SLO and what the SLO adds. [s]"""
+    fixed_s, decode_s, context_s, prefill_s, attention_s = bound["prices"]
+    x, y, z = bound["mix"]
+    arrival_s, prompt, output, cached, ttft_s, tpot_s, e2e_s = (
+        np.asarray(inputs.columns[name], np.float64) for name in COLUMNS
+    )
+    front_s = float(inputs.tables["request_s"])
+    caching = bool(inputs.engine["prefix_caching"])
+    steps, cached = output - 1, np.clip(cached, 0, prompt - 1) * caching
+    new = prompt - cached
+    prompt_s = prefill_s * new + attention_s * new * (cached + new / 2)
+    first_s = np.maximum(prompt_s, fixed_s)
+    limit_s = (e2e_s - front_s - first_s) / np.maximum(steps, 1)
+    room_s = np.minimum(np.minimum(tpot_s, limit_s), 1e15) - fixed_s
+    decodes = (steps > 0) & (room_s > 0)
+    spread = np.divide(x * fixed_s, room_s, out=np.zeros(len(new)), where=decodes)
+    a, c = np.full(len(new), decode_s), np.full(len(new), context_s)
+    if caching:  # a token prefilled after a hit of all others has attention c - 1/2
+        a = np.minimum(a, prefill_s)
+        c = np.minimum(c, attention_s * (1 - 0.5 / (prompt + 1)))
+    root = _mean_root(a, c, prompt, steps, bound["context_cap"])
+    held = new + (steps + 1) / 2  # mean over the steps, not shared
+    shares = y / _largest_iteration(inputs.engine)[0] + z * held / _kv_tokens(
+        inputs.engine
+    )
+    decoded_s = prompt_s + steps * (
+        a + c * (prompt + (steps + 1) / 2) + shares * fixed_s
+    )
+    base_s, work_s = decoded_s, decoded_s + spread * steps * root**2
+    if not caching:  # a step is charged no more than its recomputation
+        again = prefill_s + attention_s * (prompt + 1) / 2
+        base_s = decoded_s - _sum_above(a, again - c, prompt, steps)
+        stretched = (1 + spread) * a + spread * root**2
+        work_s = work_s - _sum_above(stretched, again - (1 + spread) * c, prompt, steps)
+    release_s = arrival_s + front_s
+    decode_limit_s = np.where(steps > 0, tpot_s, 0.0) * steps
+    due_s = release_s + np.minimum(ttft_s + decode_limit_s, e2e_s) - front_s
+    return release_s, due_s, base_s, np.maximum(work_s - base_s, 0)
+
+
+def _sum_above(
+    height: np.ndarray, slope: np.ndarray, prompt: np.ndarray, steps: np.ndarray
+) -> np.ndarray:
+    """Return the sum of max(height - slope * c, 0) over contexts c of the steps."""
+    last = prompt + steps
+    falling = height - slope * last < 0
+    zero = np.divide(height, slope, out=np.array(last), where=falling)
+    terms = np.maximum(np.floor(np.minimum(zero, last)) - prompt, 0)
+    first, final = height - slope * (prompt + 1), height - slope * (prompt + terms)
+    return np.asarray(terms * (first + final) / 2)
+
+
+def _mean_root(
+    a: np.ndarray, c: np.ndarray, prompt: np.ndarray, steps: np.ndarray, cap: float
+) -> np.ndarray:
+    """Return at most the mean root of a + c * min(context, cap) over the steps."""
+    below = np.clip(np.floor(cap) - prompt, 0, steps)
+    low_s, high_s = a + c * (prompt + 0.5), a + c * (prompt + 0.5 + below)
+    roots = 3 * (np.sqrt(low_s) + np.sqrt(high_s))
+    mean = 2 * (low_s + np.sqrt(low_s * high_s) + high_s)
+    mean = np.divide(mean, roots, out=np.zeros_like(mean), where=roots > 0)
+    capped = np.sqrt(a + c * cap)
+    return np.asarray((below * mean + (steps - below) * capped) / np.maximum(steps, 1))
