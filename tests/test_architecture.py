@@ -1,7 +1,74 @@
-"""The floors hold: ``pyproject.toml`` states them, this runs them."""
+"""The house holds: floors, size of functions and files, and nothing out of reach."""
+
+import ast
+from pathlib import Path
 
 from importlinter.cli import lint_imports
+
+PACKAGE = Path(__file__).parent.parent / "capplan"
+MOST_LINES_OF_A_FUNCTION = 100
+MOST_LINES_OF_A_FILE = 401
+KEPT_FOR_LATER = {"capplan.placement.mix", "capplan.placement.rebalance"}
+"""Mixed fleets and moving fleets will use them."""
+STARTED_BY_NAME = {
+    "capplan.profiling.torch_backend",
+    "capplan.profiling.vllm_backend",
+}
+"""Named in a table of profiling, and loaded in the process that measures."""
+
+
+def sources() -> dict[str, Path]:
+    """Return the file of each module."""
+    modules = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+        modules[".".join(part for part in parts if part != "__init__")] = path
+    return modules
+
+
+def mentioned(name: str, path: Path) -> set[str]:
+    """Return what a module may load: its imports, and names in its tables."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            found.add(node.module)
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+        elif isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            parent = name.rpartition(".")[0]
+            found |= {node.value, f"{name}.{node.value}", f"{parent}.{node.value}"}
+    return found
 
 
 def test_floors():
     assert lint_imports(no_cache=True) == 0
+
+
+def test_every_module_is_reached_from_a_command_or_from_the_package():
+    modules = sources()
+    reached: set[str] = set()
+    waiting = ["capplan", "capplan.cli.main", *STARTED_BY_NAME]
+    while waiting:
+        name = waiting.pop()
+        if name in modules and name not in reached:
+            reached.add(name)
+            waiting += mentioned(name, modules[name])
+            waiting.append(name.rpartition(".")[0])
+
+    assert set(modules) - reached == KEPT_FOR_LATER
+
+
+def test_no_function_and_no_file_is_too_long():
+    long = []
+    for path in sources().values():
+        text = path.read_text(encoding="utf-8")
+        if text.count("\n") > MOST_LINES_OF_A_FILE:
+            long.append(f"{path}: {text.count(chr(10))} lines")
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.FunctionDef):
+                lines = (node.end_lineno or 0) - node.lineno + 1
+                if lines > MOST_LINES_OF_A_FUNCTION:
+                    long.append(f"{path}:{node.lineno} {node.name}: {lines} lines")
+
+    assert long == []
