@@ -1,7 +1,6 @@
-"""Compute a result and write the files that its settings name.
+"""Run a command and write its files, for the command line and for Python.
 
-The commands and the Python calls of the same names share these functions. Files
-that cannot be written are refused before the work is done.
+Paths that cannot be written are refused before the computation.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -23,17 +22,13 @@ from capplan.planning.settings import (
     SearchSettings,
     SimulateSettings,
 )
-from capplan.report.append_requests import appending
 from capplan.report.write_csv import plan_csv
 from capplan.report.write_demand import demand_json
 from capplan.report.write_html import plan_html
 from capplan.report.write_json import plan_json
+from capplan.report.write_requests import appending, write_requests
 from capplan.report.write_run import run_csv, run_html, run_json
-from capplan.report.write_schedule import (
-    write_iterations,
-    write_requests,
-    write_trace_events,
-)
+from capplan.report.write_schedule import write_iterations, write_trace_events
 from capplan.report.write_search import search_csv, search_json
 from capplan.simulator.fleet import Stopped
 
@@ -44,10 +39,15 @@ Written = tuple[Path, ...]
 _RUN_FILES = ("record_iterations", "per_request", "trace_events")
 
 
+def _check_out(settings: PlanSettings) -> None:
+    if settings.out is not None:
+        check_folder(settings.out)
+
+
 def _write(
     result: Result, writers: Mapping[str, Callable[[Result], str]], folder: str | None
 ) -> Written:
-    """Write a result's texts into a folder: all of them or none."""
+    """Write all files of a result into a folder, or none of them."""
     if folder is None:
         return ()
     texts = {name: writer(result) for name, writer in writers.items()}
@@ -58,8 +58,7 @@ def plan(
     settings: PlanSettings, progress: Callable[[str], None] | None = None
 ) -> tuple[Plan, Written]:
     """Plan; write ``plan.json``, ``plan.csv`` and ``report.html``."""
-    if settings.out is not None:
-        check_folder(settings.out)
+    _check_out(settings)
     result = compute_plan(settings, progress)
     return result, write_plan(result, settings.out)
 
@@ -72,8 +71,7 @@ def write_plan(result: Plan, folder: str | None) -> Written:
 
 def search(settings: SearchSettings) -> tuple[Search, Written]:
     """Compare TP degrees; write ``search.json`` and ``search.csv``."""
-    if settings.out is not None:
-        check_folder(settings.out)
+    _check_out(settings)
     result = compute_search(settings)
     writers = {"search.json": search_json, "search.csv": search_csv}
     return result, _write(result, writers, settings.out)
@@ -83,8 +81,7 @@ def demand(
     settings: DemandSettings, progress: Callable[[str], None] | None = None
 ) -> tuple[Demand, Written]:
     """Plan for several rates; write ``demand.json``."""
-    if settings.out is not None:
-        check_folder(settings.out)
+    _check_out(settings)
     result = compute_demand(settings, progress)
     return result, _write(result, {"demand.json": demand_json}, settings.out)
 
@@ -99,10 +96,9 @@ def simulate(
     Raises
     ------
     InputError
-        When a folder is missing or a file, or a file is a folder.
+        When the folder of a file is missing, or the file is a folder.
     """
-    if settings.out is not None:
-        check_folder(settings.out)
+    _check_out(settings)
     for name in _RUN_FILES:
         path = getattr(settings, name)
         if path is not None and not Path(path).parent.is_dir():

@@ -1,4 +1,4 @@
-"""A plan as JSON: the same bytes for the same plan, and no time of writing."""
+"""A plan as JSON: the same plan gives the same bytes."""
 
 import json
 import math
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from capplan.bounds.certificate import seal
-from capplan.planning.cost import HOURS_PER_MONTH, HOURS_PER_YEAR
+from capplan.planning.cost import HOURS_PER_MONTH, HOURS_PER_YEAR, CostLine
 from capplan.planning.result import Candidate, Plan
 from capplan.report.bill import bill
 
@@ -61,15 +61,15 @@ _CANDIDATE = (
     "bound",
     "bound_note",
 )
-"""Keys of a candidate, in their order."""
+"""Keys of a candidate, in order."""
 
 
 def plan_json(plan: Plan) -> str:
     """Return the plan as JSON under the names of its fields.
 
-    ``best`` and ``best_by_gpus`` leave out the distributions and the series;
-    ``candidates`` has them. What is not a finite number is null. ``runtime_s``
-    is left out: it is not part of the answer and differs from run to run.
+    Only ``candidates`` holds the distributions and series, ``best`` and
+    ``best_by_gpus`` do not repeat them. ``runtime_s`` is left out, so that the same
+    plan gives the same bytes. A number that is not finite is null.
     """
     names = [*_FIRST, *(f.name for f in fields(plan) if f.name not in _FIRST)]
     document: dict[str, Any] = {}
@@ -83,14 +83,14 @@ def plan_json(plan: Plan) -> str:
             document[name] = candidate_values(value, brief=True)
         else:
             document[name] = plain(value)
-    document["costs"] = [plain(row) for row in bill(plan)]
+    document["costs"] = [_cost_values(line) for line in bill(plan)]
     if document["certificate"] is not None:
         document = seal(document)
     return render(document) + "\n"
 
 
 def render(value: Any, indent: str = "") -> str:
-    """Return JSON that a person can read: a row of plain values on one line."""
+    """Return indented JSON with lists of plain values on one line each."""
     deeper = indent + "  "
     if isinstance(value, dict) and value:
         parts = [
@@ -105,10 +105,10 @@ def render(value: Any, indent: str = "") -> str:
 
 
 def candidate_values(candidate: Candidate, brief: bool = False) -> dict[str, Any]:
-    """Return one candidate as plain values, with its cost per month and year."""
+    """Return a candidate as JSON values, ``brief`` without distributions and series."""
     judgement = None if candidate.run is None else candidate.run.judgement
     usd_per_h = candidate.usd_per_h
-    special = {
+    other = {  # not attributes of a candidate
         "limits": candidate.engine,
         "usd_per_month": None if usd_per_h is None else usd_per_h * HOURS_PER_MONTH,
         "usd_per_year": None if usd_per_h is None else usd_per_h * HOURS_PER_YEAR,
@@ -117,14 +117,20 @@ def candidate_values(candidate: Candidate, brief: bool = False) -> dict[str, Any
         "attainment_by_class": candidate.attainment and candidate.attainment.by_class,
     }
     return {
-        name: plain(special[name] if name in special else getattr(candidate, name))
+        name: plain(other[name] if name in other else getattr(candidate, name))
         for name in _CANDIDATE
         if not (brief and name in _LONG)
     }
 
 
+def _cost_values(line: CostLine) -> dict[str, Any]:
+    values = plain(line)
+    estimated = values.pop("estimated")  # after the amount, as in earlier plans
+    return {**values, "amount_usd": line.amount_usd, "estimated": estimated}
+
+
 def plain(value: Any) -> Any:
-    """Return dataclasses, tuples and arrays as what JSON knows."""
+    """Return dataclasses, tuples and arrays as values that JSON has."""
     if isinstance(value, np.ndarray):
         return [plain(item) for item in value.tolist()]
     if isinstance(value, np.generic):

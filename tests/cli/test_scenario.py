@@ -77,7 +77,7 @@ def test_paths_are_taken_from_where_the_scenario_lies(scenario, tmp_path):
         ("rate: 20\nreplicas: 3\n", ":2: replicas is not a setting"),
         ("llm: x\n\nrate: 0\n", ":3: rate is 0; expected greater than 0"),
         ("rate: .nan\n", ":1: rate is nan; expected a finite number"),
-        ("rate: 1\nrate: 2\n", ":2: rate stands in line 1 too"),
+        ("rate: 1\nrate: 2\n", ":2: rate is already set in line 1"),
         ("- rate\n", "expected settings as in `rate: 20`"),
         ("", "expected settings as in `rate: 20`"),
         ("rate: [1\n", ":2: not YAML"),
