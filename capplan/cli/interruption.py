@@ -34,5 +34,9 @@ def interruptible() -> Iterator[Callable[[], bool]]:
     before = signal.signal(signal.SIGINT, press)
     try:
         yield stopped
+    except KeyboardInterrupt:
+        # typer returns 130 without a word.
+        print("capplan: interrupted before any result", file=sys.stderr)
+        raise
     finally:
         signal.signal(signal.SIGINT, before)

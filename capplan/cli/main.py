@@ -136,7 +136,7 @@ def exit_code(args: Sequence[str] | None = None) -> int:
             return returned if isinstance(returned, int) else 0
         except CapplanError as error:
             return _refuse(str(error))
-        except (typer.Abort, KeyboardInterrupt):  # typer turns Ctrl-C into Abort
+        except (typer.Abort, KeyboardInterrupt):
             print("capplan: interrupted", file=sys.stderr)
             return INTERRUPTED
         except BrokenPipeError:
