@@ -36,7 +36,8 @@ def format_count(count: float) -> str:
     """
     if not math.isfinite(count):
         return DASH
-    if float(count).is_integer() or abs(count) >= 1000:
+    # From 999.5 on, three digits would round to 1e+03.
+    if float(count).is_integer() or abs(count) >= 999.5:
         return f"{count:,.0f}"
     return f"{count:.3g}"
 
