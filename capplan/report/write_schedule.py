@@ -49,14 +49,9 @@ def _iteration_rows(iterations: Iterations, several: bool) -> Iterator[list[obje
         last, replica = int(step["entries_end"]), int(step["replica"])
         it = counts.get(replica, 0)  # iterations are numbered on each replica
         counts[replica] = it + 1
-        decoding = int(step["gen_reqs"])
         row: list[object] = [
             it,
-            *(float(step[name]) for name in ("sched_s", "start_s", "end_s")),
-            last - first - decoding,  # every other request computes its prompt
-            int(step["ctx_tokens"]),
-            decoding,
-            *(int(step[name]) for name in ITERATION_COLUMNS[7:12]),
+            *(step[name].item() for name in ITERATION_COLUMNS[1:-1]),
             ";".join(
                 f"r{request}:{computed}+{scheduled}"
                 for request, computed, scheduled in iterations.entries[
