@@ -43,9 +43,9 @@ def verify_command(
     block = document["certificate"]
     how = "simulated again" if reproduce else "not simulated again"
     typer.echo(
-        f"{plan}: verified: {block['replica_count']} replicas, attainment "
-        f"{block['simulated']['passing']:.4%}; lower bound "
-        f"{block['bound']['replica_count']} replicas ({how})"
+        f"{plan}: verified: replicas {block['replica_count']}, lower bound "
+        f"{block['bound']['replica_count']}, attainment "
+        f"{block['simulated']['passing']:.4%} ({how})"
     )
 
 
