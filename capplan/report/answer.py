@@ -1,7 +1,7 @@
 """Sentences about a plan or a run, the same on the terminal and in HTML."""
 
 from capplan.planning.judgement import Attainment, Judgement
-from capplan.planning.result import Candidate, Plan, Probe
+from capplan.planning.result import Candidate, Plan
 from capplan.planning.run import Run
 from capplan.report.columns import format_count, format_share
 from capplan.units import format_duration
@@ -56,18 +56,13 @@ def attained(attainment: Attainment | None, target: float) -> str:
     )
 
 
-def one_fewer(candidate: Candidate) -> Probe | None:
-    """Return the largest simulated replica count below the candidate's."""
+def proof(candidate: Candidate) -> str:
+    """Return how the largest simulated count below the candidate's misses the SLO."""
     count = candidate.replica_count or 0
     below = [probe for probe in candidate.probes if probe.replica_count < count]
-    return max(below, key=lambda probe: probe.replica_count, default=None)
-
-
-def proof(candidate: Candidate) -> str:
-    """Return how the next smaller replica count misses the SLO."""
-    probe = one_fewer(candidate)
-    if probe is None:
-        return "No smaller count exists." if candidate.replica_count == 1 else ""
+    if not below:
+        return "No smaller count exists." if count == 1 else ""
+    probe = below[-1]  # probes ascend
     backlog = "" if probe.stable else "; the backlog keeps growing"
     return (
         f"{plural(probe.replica_count, 'replica')} simulated: "

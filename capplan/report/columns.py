@@ -57,18 +57,8 @@ def format_fine_usd(amount: float) -> str:
 class Column(NamedTuple):
     """One column of a table of results.
 
-    Parameters
-    ----------
-    name
-        Heading in CSV; the key in JSON.
-    value
-        Returns the value of a row, or None.
-    heading
-        Heading for people; empty for a column that only the CSV has.
-    show
-        Formats the value for people.
-    justify
-        Side on which the terminal and HTML align it.
+    CSV has ``name`` and the ``value`` of a row, which may be None; the terminal and
+    HTML have ``heading`` (empty: not shown) and the value formatted by ``show``.
     """
 
     name: str

@@ -18,18 +18,10 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 58, 14, 12, 44
 
 @dataclass(frozen=True, eq=False)
 class Line:
-    """One line of a chart.
+    """One line of a chart, through the finite points; all arrays of shape (n,).
 
-    Parameters
-    ----------
-    x, y
-        Its points, shape (n,); points that are not finite are left out.
-    low, high
-        Ends of error bars, shape (n,).
-    markers
-        Whether to draw the points, as circles.
-    filled
-        Which circles are filled; all by default.
+    ``low`` and ``high`` are the ends of error bars; ``markers`` draws circles at the
+    points, hollow where ``filled`` is False.
     """
 
     label: str

@@ -33,13 +33,7 @@ def _cell(value: Any) -> Any:
 def write_csv_file(
     path: str | Path, heading: Sequence[str], rows: Iterable[Iterable[Any]]
 ) -> Path:
-    """Write a long table of numbers row by row; return its path.
-
-    Raises
-    ------
-    InputError
-        When the file cannot be written.
-    """
+    """Write a long table row by row, so that it is never whole in memory."""
     with new_file(path) as stream:
         writer = csv.writer(stream, lineterminator="\n")
         writer.writerow(heading)

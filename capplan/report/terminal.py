@@ -24,12 +24,10 @@ _NARROW = ("ttft_p99_s", "tpot_p99_s", "slo_attainment")
 """Columns that a narrower terminal leaves out."""
 
 
-def console(width: int | None = None) -> Console:
+def console() -> Console:
     """Return a console as wide as the terminal, or ``PIPED_WIDTH`` in a pipe."""
-    out = Console(width=width, highlight=False)
-    if width is None and not out.is_terminal:
-        return Console(width=PIPED_WIDTH, highlight=False)
-    return out
+    out = Console(highlight=False)
+    return out if out.is_terminal else Console(width=PIPED_WIDTH, highlight=False)
 
 
 @contextmanager

@@ -33,57 +33,48 @@ from capplan.report.write_search import search_csv, search_json
 from capplan.simulator.fleet import Stopped
 
 Result = TypeVar("Result")
+Progress = Callable[[str], None]
 Written = tuple[Path, ...]
 """Paths of the files written."""
 
-_RUN_FILES = ("record_iterations", "per_request", "trace_events")
+
+_PLAN = {"plan.json": plan_json, "plan.csv": plan_csv, "report.html": plan_html}
+_SEARCH = {"search.json": search_json, "search.csv": search_csv}
+_RUN = {"simulation.json": run_json, "simulation.csv": run_csv, "report.html": run_html}
 
 
-def _check_out(settings: PlanSettings) -> None:
-    if settings.out is not None:
-        check_folder(settings.out)
-
-
-def _write(
-    result: Result, writers: Mapping[str, Callable[[Result], str]], folder: str | None
-) -> Written:
-    """Write all files of a result into a folder, or none of them."""
+def _computed(
+    compute: Callable[[], Result],
+    writers: Mapping[str, Callable[[Result], str]],
+    folder: str | None,
+) -> tuple[Result, Written]:
+    """Compute a result; write all its files into a folder, or none of them."""
     if folder is None:
-        return ()
+        return compute(), ()
+    check_folder(folder)
+    result = compute()
     texts = {name: writer(result) for name, writer in writers.items()}
-    return write_texts(texts, folder)
+    return result, write_texts(texts, folder)
 
 
 def plan(
-    settings: PlanSettings, progress: Callable[[str], None] | None = None
+    settings: PlanSettings, progress: Progress | None = None
 ) -> tuple[Plan, Written]:
     """Plan; write ``plan.json``, ``plan.csv`` and ``report.html``."""
-    _check_out(settings)
-    result = compute_plan(settings, progress)
-    return result, write_plan(result, settings.out)
-
-
-def write_plan(result: Plan, folder: str | None) -> Written:
-    """Write ``plan.json``, ``plan.csv`` and ``report.html`` into a folder."""
-    writers = {"plan.json": plan_json, "plan.csv": plan_csv, "report.html": plan_html}
-    return _write(result, writers, folder)
+    return _computed(lambda: compute_plan(settings, progress), _PLAN, settings.out)
 
 
 def search(settings: SearchSettings) -> tuple[Search, Written]:
     """Compare TP degrees; write ``search.json`` and ``search.csv``."""
-    _check_out(settings)
-    result = compute_search(settings)
-    writers = {"search.json": search_json, "search.csv": search_csv}
-    return result, _write(result, writers, settings.out)
+    return _computed(lambda: compute_search(settings), _SEARCH, settings.out)
 
 
 def demand(
-    settings: DemandSettings, progress: Callable[[str], None] | None = None
+    settings: DemandSettings, progress: Progress | None = None
 ) -> tuple[Demand, Written]:
-    """Plan for several rates; write ``demand.json``."""
-    _check_out(settings)
-    result = compute_demand(settings, progress)
-    return result, _write(result, {"demand.json": demand_json}, settings.out)
+    """Plan at several rates; write ``demand.json``."""
+    writers = {"demand.json": demand_json}
+    return _computed(lambda: compute_demand(settings, progress), writers, settings.out)
 
 
 def simulate(
@@ -98,21 +89,22 @@ def simulate(
     InputError
         When the folder of a file is missing, or the file is a folder.
     """
-    _check_out(settings)
-    for name in _RUN_FILES:
-        path = getattr(settings, name)
+    for path in (
+        settings.record_iterations,
+        settings.per_request,
+        settings.trace_events,
+    ):
         if path is not None and not Path(path).parent.is_dir():
             raise InputError(f"{path}: {Path(path).parent} is not a folder")
         if path is not None and Path(path).is_dir():
             raise InputError(f"{path}: is a folder; expected a file")
-    with appending(settings) as append:
-        run = simulate_deployment(settings, progress, stopped, append)
-    writers = {
-        "simulation.json": run_json,
-        "simulation.csv": run_csv,
-        "report.html": run_html,
-    }
-    return run, (*_tables(run, settings), *_write(run, writers, settings.out))
+
+    def compute() -> Run:
+        with appending(settings) as append:
+            return simulate_deployment(settings, progress, stopped, append)
+
+    run, written = _computed(compute, _RUN, settings.out)
+    return run, (*_tables(run, settings), *written)
 
 
 def _tables(run: Run, settings: SimulateSettings) -> Iterator[Path]:

@@ -14,15 +14,11 @@ from capplan.planning.result import Candidate, Plan
 from capplan.report.bill import bill
 
 _FIRST = ("schema", "status", "best", "best_by_gpus", "infeasible_reason", "candidates")
-_LEFT_OUT = frozenset({"runtime_s"})
-_LONG = frozenset(
-    {
-        "series",
-        "quantile_levels",
-        "ttft_quantiles_s",
-        "tpot_quantiles_s",
-        "e2e_quantiles_s",
-    }
+_QUANTILES = (
+    "quantile_levels",
+    "ttft_quantiles_s",
+    "tpot_quantiles_s",
+    "e2e_quantiles_s",
 )
 
 _CANDIDATE = (
@@ -53,10 +49,7 @@ _CANDIDATE = (
     "profile_note",
     "latency_error",
     "probes",
-    "quantile_levels",
-    "ttft_quantiles_s",
-    "tpot_quantiles_s",
-    "e2e_quantiles_s",
+    *_QUANTILES,
     "series",
     "bound",
     "bound_note",
@@ -71,11 +64,8 @@ def plan_json(plan: Plan) -> str:
     ``best_by_gpus`` do not repeat them. ``runtime_s`` is left out, so that the same
     plan gives the same bytes. A number that is not finite is null.
     """
-    names = [*_FIRST, *(f.name for f in fields(plan) if f.name not in _FIRST)]
     document: dict[str, Any] = {}
-    for name in names:
-        if name in _LEFT_OUT:
-            continue
+    for name in dict.fromkeys([*_FIRST, *(field.name for field in fields(plan))]):
         value = getattr(plan, name)
         if name == "candidates":
             document[name] = [candidate_values(row) for row in value]
@@ -83,6 +73,7 @@ def plan_json(plan: Plan) -> str:
             document[name] = candidate_values(value, brief=True)
         else:
             document[name] = plain(value)
+    del document["runtime_s"]
     document["costs"] = [_cost_values(line) for line in bill(plan)]
     if document["certificate"] is not None:
         document = seal(document)
@@ -119,7 +110,7 @@ def candidate_values(candidate: Candidate, brief: bool = False) -> dict[str, Any
     return {
         name: plain(other[name] if name in other else getattr(candidate, name))
         for name in _CANDIDATE
-        if not (brief and name in _LONG)
+        if not (brief and name in (*_QUANTILES, "series"))
     }
 
 
