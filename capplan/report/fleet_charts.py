@@ -68,6 +68,7 @@ def _distribution(
     if limit_s is not None and math.isfinite(limit_s):
         ends = np.append(ends, limit_s)
         rules.append(Rule(f"SLO {format_duration(limit_s)}", x=limit_s))
+    # Keep the ends of the curves off the frame.
     low, high = float(ends.min()) / 1.1, float(ends.max()) * 1.15
     return Figure(
         title,
@@ -90,6 +91,7 @@ def fleet_figures(series: Series) -> list[Figure]:
     kv = Line("KV blocks in use", series.start_s, series.kv_share)
     running = Line("running", series.start_s, series.batch_requests)
     waiting = Line("waiting", series.start_s, series.waiting_requests)
+    # At least one request, so that an idle fleet has an axis; 8 % are left above.
     most = float(np.nanmax([running.y.max(), waiting.y.max(), 1.0])) * 1.08
     figures = [
         Figure(
@@ -128,6 +130,7 @@ def fleet_figures(series: Series) -> list[Figure]:
 def _time_axis(start_s: np.ndarray) -> Axis:
     last = float(start_s[-1])
     scale_s, unit = (3600, "h") if last > 7200 else (60, "min")
+    # Ten minutes of seconds or two hours of minutes still read well.
     if last <= 600:
         scale_s, unit = 1, "s"
     first = min(0.0, float(start_s[0]))

@@ -11,6 +11,7 @@ TEMPLATES = Path(__file__).parent / "templates"
 
 def render_page(template: str, **values: Any) -> str:
     """Return a template filled in with values; a missing one is an error."""
+    # Imported here: only commands that write a page wait for it.
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     templates = Environment(

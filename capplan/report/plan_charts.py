@@ -52,6 +52,7 @@ def attainment_figure(plan: Plan) -> Figure | None:
     )
     # Few counts get a tick each, many get those of a linear axis.
     ticks = tuple(counts) if len(counts) <= 8 else ()
+    # Show the lowest interval and the target, but not the empty part below them.
     floor = min(0.95 * float(np.nanmin(low)), plan.attainment - 0.02)
     return Figure(
         "Attainment against replicas",

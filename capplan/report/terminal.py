@@ -52,6 +52,7 @@ def request_progress() -> Iterator[Callable[[int, int | None], None] | None]:
     if not err.is_terminal:
         yield None
         return
+    # Imported here: most commands draw no bar.
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     arrivals = TextColumn("{task.completed:,.0f} requests{task.description}")

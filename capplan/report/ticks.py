@@ -31,6 +31,7 @@ def log_ticks(low: float, high: float) -> list[float]:
     >>> log_ticks(0.01, 0.1)
     [0.01, 0.02, 0.05, 0.1]
     """
+    # From all three steps down to whole decades, until about seven ticks are left.
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     for steps in ((1, 2, 5), (1, 3), (1,)):
         ticks = [step * 10.0**decade for decade in decades for step in steps]

@@ -89,6 +89,7 @@ def simulate(
     InputError
         When the folder of a file is missing, or the file is a folder.
     """
+    # A simulation may take minutes: find out before it that a file cannot be written.
     for path in (
         settings.record_iterations,
         settings.per_request,

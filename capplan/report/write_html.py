@@ -37,6 +37,7 @@ def grouped(
     assumptions: tuple[Assumption, ...],
 ) -> list[tuple[str, list[Assumption]]]:
     """Return the assumptions by how each was obtained, most certain first."""
+    # Kinds without a heading of ours come last, under their own name.
     kinds = [*HOW, *sorted({row.how for row in assumptions} - set(HOW))]
     groups = [
         (HOW.get(kind, kind), [row for row in assumptions if row.how == kind])

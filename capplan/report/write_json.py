@@ -89,6 +89,7 @@ def render(value: Any, indent: str = "") -> str:
             for key, item in value.items()
         ]
         return "{\n" + ",\n".join(parts) + f"\n{indent}}}"
+    # A series of 100 numbers takes one line, a list of candidates many.
     if isinstance(value, list) and any(isinstance(row, dict | list) for row in value):
         parts = [f"{deeper}{render(item, deeper)}" for item in value]
         return "[\n" + ",\n".join(parts) + f"\n{indent}]"

@@ -65,5 +65,6 @@ def appended_requests(path: str | Path) -> Iterator[Callable[[np.ndarray], None]
 
 def _rows(columns: Iterable[np.ndarray]) -> Iterator[list[object]]:
     """Yield the rows of columns; NaN, which differs from itself, is an empty cell."""
+    # A comparison is much faster than math.isnan over millions of requests.
     for values in zip(*(column.tolist() for column in columns), strict=True):
         yield ["" if value != value else value for value in values]

@@ -43,7 +43,7 @@ def write_iterations(
 
 
 def _iteration_rows(iterations: Iterations, several: bool) -> Iterator[list[object]]:
-    first = 0
+    first = 0  # entries of all iterations are in one table, one after the other
     counts: dict[int, int] = {}
     for step in iterations.steps:
         last, replica = int(step["entries_end"]), int(step["replica"])
@@ -73,6 +73,7 @@ def write_trace_events(
     """
     with new_file(path) as stream:
         stream.write('{"displayTimeUnit":"ms","traceEvents":[\n')
+        # Event by event: the whole list may not fit in memory.
         for index, event in enumerate(_events(iterations, times)):
             stream.write((",\n" if index else "") + json.dumps(event))
         stream.write("\n]}\n")
