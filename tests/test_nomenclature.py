@@ -16,7 +16,8 @@ from capplan.planning.cost import Cost, CostLine
 from capplan.planning.result import Assumption, Candidate, Plan, Probe, Series
 from capplan.planning.search import TpOption, TpRow, TpSearch
 from capplan.report.columns import COLUMNS
-from capplan.report.write_schedule import ITERATION_COLUMNS, REQUEST_COLUMNS
+from capplan.report.write_requests import REQUEST_COLUMNS
+from capplan.report.write_schedule import ITERATION_COLUMNS
 
 FILE = Path(capplan.__file__).parent / "nomenclature.csv"
 

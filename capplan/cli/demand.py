@@ -1,8 +1,8 @@
-"""``capplan demand``: replicas against the arrival rate, and the line through them."""
+"""``capplan demand``: replicas against the arrival rate, and a line through them."""
 
 from typing import Any
 
-from capplan.cli.notices import say_if_compiling
+from capplan.cli.notices import announce_compilation
 from capplan.cli.options import with_settings
 from capplan.cli.scenario import Scenario, settings_from
 from capplan.planning.settings import DemandSettings
@@ -10,9 +10,9 @@ from capplan.planning.settings import DemandSettings
 
 @with_settings(DemandSettings)
 def demand_command(scenario: Scenario = None, **flags: Any) -> int:
-    """Plan for several rates and fit Aladdin's Eq. 7: replicas = ⌈k5 · rate + c5⌉."""
+    """Plan at several arrival rates and fit replicas = ⌈k5 · rate + c5⌉ (Aladdin)."""
     settings = settings_from(DemandSettings, scenario, flags)
-    say_if_compiling()
+    announce_compilation()
     from capplan.report.terminal import console, print_written, progress
     from capplan.report.to_files import demand
     from capplan.report.write_demand import print_demand
@@ -20,6 +20,6 @@ def demand_command(scenario: Scenario = None, **flags: Any) -> int:
     with progress() as show:
         result, written = demand(settings, show)
     out = console()
-    print_written(written, out)
     print_demand(result, out)
+    print_written(written, out)
     return 0

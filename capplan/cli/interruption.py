@@ -1,4 +1,4 @@
-"""Ctrl-C during a simulation: the first asks for what there is, the second quits."""
+"""Ctrl-C during a simulation: the first stops and reports, the second quits."""
 
 import signal
 import sys
@@ -9,10 +9,10 @@ from contextlib import contextmanager
 
 @contextmanager
 def interruptible() -> Iterator[Callable[[], bool]]:
-    """Yield what tells whether Ctrl-C was pressed since the simulation began.
+    """Yield a function that returns whether Ctrl-C was pressed.
 
-    Before it is first asked, Ctrl-C quits as it always does: there is nothing to
-    answer with.
+    The simulator calls it between steps. Before its first call there is nothing to
+    report yet, so Ctrl-C quits.
     """
     begun = pressed = False
 
@@ -26,16 +26,17 @@ def interruptible() -> Iterator[Callable[[], bool]]:
         if pressed or not begun:
             raise KeyboardInterrupt
         pressed = True
-        print("capplan: stopping; once more quits at once", file=sys.stderr)
+        print("capplan: stopping; press Ctrl-C again to quit at once", file=sys.stderr)
 
     if threading.current_thread() is not threading.main_thread():
-        yield stopped  # only the main thread may take signals
+        yield stopped  # only the main thread may handle signals
         return
     before = signal.signal(signal.SIGINT, press)
     try:
         yield stopped
     except KeyboardInterrupt:
-        print("capplan: interrupted before there was an answer", file=sys.stderr)
+        # typer returns 130 without a word.
+        print("capplan: interrupted before any result", file=sys.stderr)
         raise
     finally:
         signal.signal(signal.SIGINT, before)

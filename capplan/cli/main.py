@@ -1,4 +1,4 @@
-"""The ``capplan`` command: one file per subcommand, imported when it is run."""
+"""The ``capplan`` command; the module of a subcommand is imported when it runs."""
 
 import os
 import sys
@@ -18,33 +18,33 @@ WRONG_INPUT = 2
 INTERRUPTED = 130
 
 COMMANDS = {
-    "plan": ("plan", "plan_command", "The fewest GPUs that serve a trace in its SLOs."),
-    "simulate": ("simulate", "simulate_command", "One given deployment, simulated."),
-    "search": ("search", "search_command", "Compare TP degrees and GPUs in a second."),
-    "demand": ("demand", "demand_command", "GPUs against the arrival rate."),
-    "place": ("place", "place_command", "Put the requests of one moment on replicas."),
-    "verify": ("verify", "verify_command", "Check a plan.json without trusting it."),
+    "plan": ("plan", "plan_command", "Find the fewest GPUs that meet the SLOs."),
+    "simulate": ("simulate", "simulate_command", "Simulate one given deployment."),
+    "search": ("search", "search_command", "Compare TP degrees without simulating."),
+    "demand": ("demand", "demand_command", "Plan at several arrival rates."),
+    "place": ("place", "place_command", "Place the requests of one moment."),
+    "verify": ("verify", "verify_command", "Check the proof in a plan.json."),
     "profile": ("profile", "profile_command", "Measure an engine on this machine."),
     "fit": ("fit", "fit_command", "Fit a latency profile to measurements."),
     "profiles": ("profiles", "profiles_app", "List, show and compare profiles."),
 }
-"""Name of each command: its module, the function or app in it, and what it is for."""
+"""Module, function or app, and help text of each command."""
 
 
 class LazyCommand(TyperCommand):
-    """A command that ``--help`` can list without importing its module."""
+    """A command whose module is imported only when it runs."""
 
     def make_context(self, info_name: Any, args: Any, parent: Any = None, **extra: Any):
-        """Import the command and go on with it."""
+        """Import the command and parse its arguments."""
         real = _load(str(self.name))
         return real.make_context(info_name, args, parent=parent, **extra)
 
 
 class GroupedCommand(TyperCommand):
-    """A command whose help keeps options that belong together in one place."""
+    """A command whose help lists its options by group."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Write the options under the names of their groups."""
+        """Write the options under the headings of their groups."""
         groups: dict[str, list[tuple[str, str]]] = {}
         for parameter in self.get_params(ctx):
             record = parameter.get_help_record(ctx)
@@ -58,14 +58,14 @@ class GroupedCommand(TyperCommand):
 
 
 class LazyGroup(TyperGroup):
-    """The commands of the table, in its order."""
+    """The commands of ``COMMANDS``."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """Return the names in the order of the table."""
+        """Return the names in the order of ``COMMANDS``."""
         return list(COMMANDS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Return a stand-in for the command, or name the nearest."""
+        """Return the command; an unknown name is refused with the nearest."""
         if cmd_name not in COMMANDS:
             near = get_close_matches(cmd_name, COMMANDS, n=1) or list(COMMANDS)
             raise InputError(
@@ -97,8 +97,8 @@ app = typer.Typer(
     cls=LazyGroup,
     add_completion=False,
     rich_markup_mode=None,
-    help="How many GPUs, in what configuration, at what cost, will serve this trace "
-    "within these SLOs, and what proves it.",
+    help="Plan the GPUs of an LLM service: how many, in which configuration and at "
+    "what cost they serve a trace within its SLOs.",
 )
 
 
@@ -108,15 +108,15 @@ def _root(
         False, "--version", callback=_version, is_eager=True, help="Show the version."
     ),
 ) -> None:
-    """Take the options that stand before the command."""
+    """Take the options before the command."""
 
 
 def run(args: Sequence[str] | None = None) -> None:
-    """Run the command line and exit: 0, 2 on wrong input, 3 when infeasible."""
+    """Run the command line and exit with its code: 2 wrong input, 3 infeasible."""
     try:
         code = exit_code(args)
         sys.stdout.flush()
-    except BrokenPipeError:  # the reader of a pipe, such as head, has enough
+    except BrokenPipeError:  # the reader of a pipe, such as head, has closed it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 1
     sys.exit(code)
@@ -136,9 +136,7 @@ def exit_code(args: Sequence[str] | None = None) -> int:
             return returned if isinstance(returned, int) else 0
         except CapplanError as error:
             return _refuse(str(error))
-        except typer.Abort:
-            return INTERRUPTED
-        except KeyboardInterrupt:
+        except (typer.Abort, KeyboardInterrupt):
             print("capplan: interrupted", file=sys.stderr)
             return INTERRUPTED
         except BrokenPipeError:
@@ -146,17 +144,17 @@ def exit_code(args: Sequence[str] | None = None) -> int:
         except OSError as error:
             return _refuse(f"{error.filename or 'file'}: {error.strerror or error}")
         except Exception as error:
-            # What the parser refuses knows its own exit code and message.
+            # Errors of typer's parser format their own message.
             message = getattr(error, "format_message", None)
             if message is None:
                 raise
             text = str(message())
-            if text.startswith("Usage:"):  # a command of commands, named alone
+            if text.startswith("Usage:"):  # a group of commands without a command
                 print(text)
                 return WRONG_INPUT
             return _refuse(text)
         finally:
-            notices.say_the_rest()
+            notices.print_all()
 
 
 def _refuse(message: str) -> int:

@@ -1,4 +1,4 @@
-"""Warnings on the command line: each said once, in words, never as Python."""
+"""Warnings on standard error: one line each, without Python's file and line."""
 
 import sys
 import warnings
@@ -7,13 +7,13 @@ from capplan.errors import CapplanWarning
 
 
 class Notices:
-    """What was warned of while a command ran, and not yet said."""
+    """Warnings of a command that no report has printed."""
 
     def __init__(self) -> None:
         self._texts: list[str] = []
 
     def listen(self) -> None:
-        """Catch every warning meant for the user; the others go on as they were."""
+        """Keep capplan's warnings; show all others as before."""
         before = warnings.showwarning
 
         def catch(message, category, filename, lineno, file=None, line=None):
@@ -25,21 +25,21 @@ class Notices:
         warnings.simplefilter("always", CapplanWarning)
         warnings.showwarning = catch
 
-    def say_the_rest(self) -> None:
-        """Print the warnings that no report has printed."""
+    def print_all(self) -> None:
+        """Print each warning once, then forget them."""
         for text in dict.fromkeys(self._texts):
             print(f"capplan: warning: {text}", file=sys.stderr)
         self._texts.clear()
 
 
-def say_if_compiling() -> None:
-    """Say on standard error that the simulator is about to be compiled, if it is."""
+def announce_compilation() -> None:
+    """Print a line on standard error when the simulator must be compiled first."""
     from capplan.simulator.jit import is_cold
 
     if is_cold():
         print(
-            "capplan: compiling the simulator, once after an install or an update "
-            "(about half a minute)",
+            "capplan: compiling the simulator, about half a minute; only the first run "
+            "after an install or update needs it",
             file=sys.stderr,
             flush=True,
         )

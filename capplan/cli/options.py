@@ -1,4 +1,4 @@
-"""Flags made from a command's settings, so that each is written once."""
+"""Make the flags of a command from its settings."""
 
 import inspect
 import types
@@ -13,9 +13,9 @@ from capplan.settings import Settings, setting_names
 def with_settings(
     model: type[Settings],
 ) -> Callable[[Callable[..., int]], Callable[..., int]]:
-    """Give a command one flag for every setting that is no parameter of its own.
+    """Add a flag for every setting that is not a parameter of the command.
 
-    The command takes them as ``**flags``; a flag that is not given is None.
+    The command receives them as ``**flags``; a flag that is not given is None.
     """
 
     def decorate(command: Callable[..., int]) -> Callable[..., int]:
@@ -73,7 +73,7 @@ def _flag(model: type[Settings], name: str) -> inspect.Parameter:
 
 
 def _kind(annotation: Any) -> Any:
-    """Return the type that the command line reads: a tuple is one text, A,B."""
+    """Return the type that typer parses; str where the settings parse the text."""
     if isinstance(annotation, types.UnionType):
         annotation = next(
             part for part in get_args(annotation) if part is not types.NoneType

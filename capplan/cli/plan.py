@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from capplan.cli.notices import say_if_compiling
+from capplan.cli.notices import announce_compilation
 from capplan.cli.options import with_settings
 from capplan.cli.scenario import Scenario, settings_from
 from capplan.planning.settings import PlanSettings
@@ -17,7 +17,7 @@ def plan_command(scenario: Scenario = None, **flags: Any) -> int:
     Exit code 0: a feasible plan; 2: wrong input; 3: no configuration meets the SLO.
     """
     settings = settings_from(PlanSettings, scenario, flags)
-    say_if_compiling()
+    announce_compilation()
     from capplan.report.terminal import console, print_plan, print_written, progress
     from capplan.report.to_files import plan
 

@@ -1,4 +1,4 @@
-"""A scenario: settings in a YAML file, which flags override."""
+"""Read a scenario: settings in a YAML file, overridden by flags."""
 
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -10,17 +10,20 @@ from capplan.errors import InputError
 from capplan.settings import SettingError, Settings, nearest_setting
 
 _PATHS = ("trace", "workload", "tokenizer", "llm", "prices", "profiles")
+"""Settings that may be paths, relative to the folder of the scenario."""
+
 _ONE_OF = ("trace", "workload")
+"""Settings that exclude each other: a flag of one replaces the other."""
 
 Scenario = Annotated[
     Path | None,
     typer.Argument(
         metavar="SCENARIO.yaml",
-        help="Any of the settings below in a file; flags override it.",
+        help="YAML file of the settings below; flags override it.",
         show_default=False,
     ),
 ]
-"""The argument of commands that take a scenario."""
+"""Argument of commands that take a scenario."""
 
 SettingsOf = TypeVar("SettingsOf", bound=Settings)
 
@@ -33,16 +36,16 @@ def settings_from(
     Parameters
     ----------
     model
-        Which settings.
+        Class of the settings.
     scenario
-        A YAML file; None when all is in the flags.
+        YAML file, or None.
     flags
-        Settings by name; None where the flag was not given.
+        Settings by name; None or an empty list where the flag was not given.
 
     Raises
     ------
     InputError
-        When a setting is unknown or wrong, with the line it stands in.
+        When a setting is unknown or wrong; names the flag, or file and line.
     """
     given = {name: value for name, value in flags.items() if value not in (None, [])}
     settings = {} if scenario is None else read_scenario(model, scenario)
@@ -58,12 +61,12 @@ def settings_from(
 
 
 def read_scenario(model: type[Settings], path: Path) -> dict[str, Any]:
-    """Return the settings of a scenario file; paths are taken from where it lies.
+    """Return the settings of a scenario; its paths are relative to its folder.
 
     Raises
     ------
     InputError
-        When it cannot be read, is not a table of settings, or one is wrong.
+        When the file cannot be read or is not a mapping, or a setting is wrong.
     """
     lines, settings = _load(path)
     for name in settings:
@@ -71,7 +74,7 @@ def read_scenario(model: type[Settings], path: Path) -> dict[str, Any]:
             near = nearest_setting(name, model)
             raise InputError(f"{path}:{lines[name]}: {name} is not a setting{near}")
     try:
-        model(**settings)
+        model(**settings)  # here the line of a wrong setting is known
     except SettingError as error:
         line = lines.get(error.setting, 1)
         raise InputError(f"{path}:{line}: {error}") from None
@@ -102,7 +105,9 @@ def _load(path: Path) -> tuple[dict[str, int], dict[str, Any]]:
     for key, _ in node.value:
         name, line = _name(key.value), key.start_mark.line + 1
         if name in lines:
-            raise InputError(f"{path}:{line}: {name} stands in line {lines[name]} too")
+            raise InputError(
+                f"{path}:{line}: {name} is already set in line {lines[name]}"
+            )
         lines[name] = line
     return lines, {_name(key): value for key, value in values.items()}
 

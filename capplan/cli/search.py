@@ -12,8 +12,8 @@ from capplan.planning.settings import SearchSettings
 def search_command(scenario: Scenario = None, **flags: Any) -> int:
     """Compare TP degrees and GPUs by output tokens per second and GPU.
 
-    Aladdin's Eq. 5 and 6: decode only, at the largest batch that KV and TPOT
-    allow. Exit code 3 when none can serve.
+    Decode only, at the largest batch that the KV cache and the TPOT limit allow
+    (Aladdin, Eq. 5 and 6); no simulation. Exit code 3 when no GPU can serve.
     """
     settings = settings_from(SearchSettings, scenario, flags)
     from capplan.report.terminal import console, print_written

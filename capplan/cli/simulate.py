@@ -3,7 +3,7 @@
 from typing import Any
 
 from capplan.cli.interruption import interruptible
-from capplan.cli.notices import say_if_compiling
+from capplan.cli.notices import announce_compilation
 from capplan.cli.options import with_settings
 from capplan.cli.scenario import Scenario, settings_from
 from capplan.planning.settings import SimulateSettings
@@ -15,18 +15,14 @@ INTERRUPTED = 130
 def simulate_command(scenario: Scenario = None, **flags: Any) -> int:
     """Simulate one given deployment: latencies, attainment, use over time.
 
-    With an SLO, the requests are those that `capplan plan` judges a replica count by.
-    Ctrl-C reports the requests served by then; exit code 130.
+    With an SLO, it simulates the same requests as `capplan plan`. Ctrl-C stops the
+    simulation and reports the requests finished by then; exit code 130.
     """
     settings = settings_from(SimulateSettings, scenario, flags)
-    say_if_compiling()
-    from capplan.report.terminal import (
-        console,
-        print_run,
-        print_written,
-        request_progress,
-    )
+    announce_compilation()
+    from capplan.report.terminal import console, print_written, request_progress
     from capplan.report.to_files import simulate
+    from capplan.report.write_run import print_run
 
     with request_progress() as progress, interruptible() as stopped:
         run, written = simulate(settings, progress, stopped)

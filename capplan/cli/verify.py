@@ -1,4 +1,4 @@
-"""``capplan verify``: check a plan.json without trusting the planner."""
+"""``capplan verify``: check a plan.json independently of the planner."""
 
 import json
 from collections.abc import Mapping
@@ -18,19 +18,20 @@ _REPRODUCTION = "capplan.planning.proof"
 
 def verify_command(
     plan: Annotated[
-        Path, typer.Argument(metavar="plan.json", help="A plan that capplan wrote.")
+        Path,
+        typer.Argument(metavar="plan.json", help="Plan that `capplan plan` wrote."),
     ],
     simulate: Annotated[
         bool,
         typer.Option(
             "--simulate/--no-simulate",
-            help="Rebuild the inputs and simulate N and N - 1 replicas again.",
+            help="Simulate N and N - 1 replicas again from the plan's settings.",
         ),
     ] = True,
 ) -> None:
-    """Check a plan's bound, its simulations and that nothing in it was changed.
+    """Check the lower bound, the simulations and the digest of a plan.
 
-    Exit code 0 when everything holds, 1 with the reasons when something does not.
+    Exit code 0: verified; 1: refused, with the reasons; 2: wrong input.
     """
     document = read_plan(plan)
     reproduce = reproduction() if simulate else None
@@ -42,14 +43,14 @@ def verify_command(
     block = document["certificate"]
     how = "simulated again" if reproduce else "not simulated again"
     typer.echo(
-        f"{plan}: holds: {block['replica_count']} replicas attain "
-        f"{block['simulated']['passing']:.4%}, no scheduler does with fewer than "
-        f"{block['bound']['replica_count']} ({how})"
+        f"{plan}: verified: replicas {block['replica_count']}, lower bound "
+        f"{block['bound']['replica_count']}, attainment "
+        f"{block['simulated']['passing']:.4%} ({how})"
     )
 
 
 def read_plan(path: Path) -> Mapping[str, Any]:
-    """Return a plan's document.
+    """Return the JSON object of a plan file.
 
     Raises
     ------
@@ -58,18 +59,18 @@ def read_plan(path: Path) -> Mapping[str, Any]:
     """
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as problem:
-        raise InputError(f"{path}: {problem.strerror or problem}") from None
-    except ValueError as problem:
-        raise InputError(f"{path}: not JSON: {problem}") from None
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror or error}") from None
+    except ValueError as error:
+        raise InputError(f"{path}: not JSON: {error}") from None
     if not isinstance(document, dict):
         raise InputError(f"{path}: expected a JSON object, a plan that capplan wrote")
     return document
 
 
 def reproduction() -> Reproduce | None:
-    """Return the planner's way to run a plan again, where there is one."""
+    """Return the planner's function that simulates a plan again, if installed."""
     if find_spec(_REPRODUCTION) is None:
         return None
-    found: Reproduce = import_module(_REPRODUCTION).reproduce
-    return found
+    reproduce: Reproduce = import_module(_REPRODUCTION).reproduce
+    return reproduce

@@ -1,7 +1,8 @@
-"""Sentences about a plan: GPUs, attainment, the count below, the lower bound."""
+"""Sentences about a plan or a run, the same on the terminal and in HTML."""
 
-from capplan.planning.judgement import Judgement
-from capplan.planning.result import Candidate, Plan, Probe
+from capplan.planning.judgement import Attainment, Judgement
+from capplan.planning.result import Candidate, Plan
+from capplan.planning.run import Run
 from capplan.report.columns import format_count, format_share
 from capplan.units import format_duration
 
@@ -28,78 +29,92 @@ def name(candidate: Candidate) -> str:
     return f"{candidate.gpu} TP {candidate.tp}"
 
 
-def workload(plan: Plan) -> str:
-    """Return rate and mean lengths on one line."""
+def traffic(
+    rate_per_s: float, mean_prompt_tokens: float, mean_output_tokens: float
+) -> str:
+    """Return the arrival rate and the mean lengths."""
     return (
-        f"{format_count(plan.rate_per_s)} requests/s, on average "
-        f"{format_count(plan.mean_prompt_tokens)} prompt and "
-        f"{format_count(plan.mean_output_tokens)} output tokens"
+        f"{format_count(rate_per_s)} requests/s, on average "
+        f"{format_count(mean_prompt_tokens)} prompt and "
+        f"{format_count(mean_output_tokens)} output tokens"
     )
 
 
-def attained(plan: Plan, candidate: Candidate) -> str:
+def workload(plan: Plan) -> str:
+    """Return the arrival rate and the mean lengths of a plan."""
+    return traffic(plan.rate_per_s, plan.mean_prompt_tokens, plan.mean_output_tokens)
+
+
+def attained(attainment: Attainment | None, target: float) -> str:
     """Return the simulated attainment with its interval and the target."""
-    if candidate.slo_attainment is None:
+    if attainment is None:
         return ""
-    text = f"{format_share(candidate.slo_attainment)} of requests"
-    if candidate.slo_attainment_interval is not None:
-        low, high = candidate.slo_attainment_interval
-        text += f" (95 % interval {format_share(low)} to {format_share(high)})"
-    return f"{text}; asked {format_share(plan.attainment)}"
-
-
-def one_fewer(candidate: Candidate) -> Probe | None:
-    """Return the largest simulated replica count below the candidate's."""
-    below = [
-        probe
-        for probe in candidate.probes
-        if candidate.replica_count is not None
-        and probe.replica_count < candidate.replica_count
-    ]
-    return max(below, key=lambda probe: probe.replica_count, default=None)
+    low, high = map(format_share, attainment.interval)
+    return (
+        f"{format_share(attainment.share)} of requests (95 % interval {low} to "
+        f"{high}); asked {format_share(target)}"
+    )
 
 
 def proof(candidate: Candidate) -> str:
-    """Return how the count below fails."""
-    probe = one_fewer(candidate)
-    if probe is None:
-        return "No smaller count exists." if candidate.replica_count == 1 else ""
-    backlog = "" if probe.stable else ", and the backlog grows without end"
+    """Return how the largest simulated count below the candidate's misses the SLO."""
+    count = candidate.replica_count or 0
+    below = [probe for probe in candidate.probes if probe.replica_count < count]
+    if not below:
+        return "No smaller count exists." if count == 1 else ""
+    probe = below[-1]  # probes ascend
+    backlog = "" if probe.stable else "; the backlog keeps growing"
     return (
         f"{plural(probe.replica_count, 'replica')} simulated: "
-        f"{format_share(probe.slo_attainment)} attain it{backlog}."
+        f"{format_share(probe.slo_attainment)} of requests meet the SLO{backlog}."
     )
 
 
 def counted(judgement: Judgement, request_count: int) -> str:
-    """Return how many requests count, and the warm-up that is left out."""
+    """Return how many requests count, and the length of the warm-up."""
     if not judgement.warmup_s:
         return "all count"
     return (
-        f"the first {format_duration(judgement.warmup_s)} warm up, so "
-        f"{judgement.counted_request_count:,} of {request_count:,} count"
+        f"{judgement.counted_request_count:,} of {request_count:,} count, after a "
+        f"warm-up of {format_duration(judgement.warmup_s)}"
+    )
+
+
+def interruption(run: Run) -> str:
+    """Return how many requests an interrupted run reports; empty for a whole run."""
+    if run.interrupted_of is None:
+        return ""
+    # A streamed run does not know how many requests the file still holds.
+    arrived = " that had arrived" if run.simulation.times is None else ""
+    return (
+        f"after {format_count(run.simulation.totals.request_count)} of "
+        f"{format_count(run.interrupted_of)} requests{arrived}: the figures hold for "
+        "those"
     )
 
 
 def gap(candidate: Candidate) -> str:
-    """Return the lower bound and how far the candidate is above it."""
+    """Return how far the candidate may be above the minimum."""
     bound = candidate.lower_bound_gpu_count
     if bound is None or candidate.gpu_count is None:
         return "none known"
     above = candidate.gpu_count - bound
-    text = f"{plural(bound, 'GPU')}"
     if above <= 0:
-        return f"{text}: the answer is the minimum"
+        return "proven minimal"
     share = above / candidate.gpu_count
-    return f"{text}: at most {plural(above, 'GPU')} ({share:.0%}) could still be saved"
+    return f"at most {plural(above, 'GPU')} ({share:.0%}) above the minimum"
 
 
-def room(candidate: Candidate) -> str:
-    """Return in a few words how far the candidate is above its bound."""
+def lower_bound(candidate: Candidate) -> str:
+    """Return the lower bound of a candidate and its gap."""
     bound = candidate.lower_bound_gpu_count
-    if bound is None or candidate.gpu_count is None:
-        return "none known"
-    above = candidate.gpu_count - bound
-    if above <= 0:
-        return "the answer is the minimum"
-    return f"gap {plural(above, 'GPU')}, {above / candidate.gpu_count:.0%}"
+    prefix = "" if bound is None else f"{plural(bound, 'GPU')}: "
+    return prefix + gap(candidate)
+
+
+def reasons(plan: Plan) -> list[tuple[Candidate, str]]:
+    """Return the pruned and the infeasible candidates, each with its reason."""
+    rows = [
+        (row, row.pruned_reason or row.infeasible_reason) for row in plan.candidates
+    ]
+    return [(row, reason) for row, reason in rows if reason]

@@ -1,18 +1,19 @@
-"""The one table of what a candidate shows: name, unit and heading in every writer."""
+"""Columns of the candidates: one table for the terminal, CSV and HTML."""
 
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from rich.console import JustifyMethod
+
 from capplan.planning.cost import HOURS_PER_MONTH, HOURS_PER_YEAR
-from capplan.planning.result import Candidate
 from capplan.units import format_duration, format_usd
 
 DASH = "–"
 
 
 def format_share(share: float) -> str:
-    """Return a share in percent, rounded down: 98.996 % has not reached 99 %.
+    """Return a share in percent, rounded down: 98.996 % is below a target of 99 %.
 
     Examples
     --------
@@ -21,11 +22,12 @@ def format_share(share: float) -> str:
     """
     if not math.isfinite(share):
         return DASH
+    # 0.57 * 10_000 is 5699.999...: the small term keeps it at 57 %.
     return f"{math.floor(share * 10_000 + 1e-6) / 100:g} %"
 
 
 def format_count(count: float) -> str:
-    """Return a count with thousands marked, decimals only where they matter.
+    """Return a count with thousands separated; three digits of a fraction.
 
     Examples
     --------
@@ -34,130 +36,98 @@ def format_count(count: float) -> str:
     """
     if not math.isfinite(count):
         return DASH
-    if float(count).is_integer() or abs(count) >= 1000:
+    # From 999.5 on, three digits would round to 1e+03.
+    if float(count).is_integer() or abs(count) >= 999.5:
         return f"{count:,.0f}"
     return f"{count:.3g}"
 
 
 def format_fine_usd(amount: float) -> str:
-    """Return dollars; three digits where cents are too coarse.
+    """Return dollars; below a dollar, three digits in place of whole cents.
 
     Examples
     --------
     >>> format_fine_usd(0.0414), format_fine_usd(99.6), format_fine_usd(0)
     ('$0.0414', '$99.60', '$0.00')
     """
+    # From $0.995 on, three digits would round to $1.
     return f"${amount:.3g}" if 0 < abs(amount) < 0.995 else format_usd(amount)
 
 
-def format_text(value: Any) -> str:
-    """Return a value as it is."""
-    return str(value)
-
-
 class Column(NamedTuple):
-    """One quantity of a candidate.
+    """One column of a table of results.
 
-    ``name`` is the heading in CSV and the key in JSON, ``heading`` what people
-    read, ``unit`` what CSV and JSON hold, ``value`` where it is found and
-    ``show`` how people read it.
+    CSV has ``name`` and the ``value`` of a row, which may be None; the terminal and
+    HTML have ``heading`` (empty: not shown) and the value formatted by ``show``.
     """
 
     name: str
-    heading: str
-    unit: str
-    value: Callable[[Candidate], Any]
-    show: Callable[[Any], str]
+    value: Callable[[Any], Any]
+    heading: str = ""
+    show: Callable[[Any], str] = str
+    justify: JustifyMethod = "right"
 
-    def text(self, candidate: Candidate) -> str:
-        """Return the value as people read it; a dash where there is none."""
-        value = self.value(candidate)
+    def text(self, row: Any) -> str:
+        """Return the value for people; a dash where there is none."""
+        value = self.value(row)
         return DASH if value is None or value == "" else self.show(value)
 
 
-def _own(
-    name: str, heading: str, unit: str, show: Callable[[Any], str] = format_text
+def field_column(
+    name: str,
+    heading: str = "",
+    show: Callable[[Any], str] = str,
+    justify: JustifyMethod = "right",
 ) -> Column:
-    return Column(name, heading, unit, lambda row: getattr(row, name), show)
+    """Return the column of the attribute ``name``."""
+    return Column(name, lambda row: getattr(row, name), heading, show, justify)
 
 
-def _price(name: str, heading: str, unit: str, show: Callable[[Any], str]) -> Column:
+def _price(name: str, field: str) -> Column:
     return Column(
-        name if name == "usd_per_gpu_h" else f"price_{name}",
-        heading,
-        unit,
-        lambda row: None if row.price is None else getattr(row.price, name),
-        show,
+        name, lambda row: None if row.price is None else getattr(row.price, field)
     )
 
 
-def _per_hours(name: str, heading: str, hours: int) -> Column:
+def _per_hours(name: str, hours: int) -> Column:
     return Column(
-        name,
-        heading,
-        "$",
-        lambda row: None if row.usd_per_h is None else row.usd_per_h * hours,
-        format_usd,
+        name, lambda row: None if row.usd_per_h is None else row.usd_per_h * hours
     )
 
 
-def _interval_end(name: str, heading: str, end: int) -> Column:
-    def value(row: Candidate) -> float | None:
-        interval = row.slo_attainment_interval
-        return None if interval is None else interval[end]
-
-    return Column(name, heading, "", value, format_share)
+def _interval_end(name: str, end: int) -> Column:
+    return Column(name, lambda row: (row.slo_attainment_interval or (None, None))[end])
 
 
 COLUMNS = (
-    _own("gpu", "GPU", ""),
-    _own("tp", "TP", ""),
-    _own("status", "status", ""),
-    _own("replica_count", "replicas", "replicas", format_count),
-    _own("gpu_count", "GPUs", "GPUs", format_count),
-    _own("lower_bound_gpu_count", "at least", "GPUs", format_count),
-    _own("slo_attainment", "attainment", "", format_share),
-    _interval_end("slo_attainment_low", "attainment, low", 0),
-    _interval_end("slo_attainment_high", "attainment, high", 1),
-    _own("ttft_p99_s", "p99 TTFT", "s", format_duration),
-    _own("tpot_p99_s", "p99 TPOT", "s", format_duration),
-    _price("usd_per_gpu_h", "$ per GPU-hour", "$/h", format_usd),
-    _own("usd_per_h", "$ per hour", "$/h", format_usd),
-    _per_hours("usd_per_month", "$ per month", HOURS_PER_MONTH),
-    _per_hours("usd_per_year", "$ per year", HOURS_PER_YEAR),
-    _own("usd_per_million_output_tokens", "$ per Mtok out", "$", format_fine_usd),
-    _own("usd_per_million_total_tokens", "$ per Mtok", "$", format_fine_usd),
-    _own("binding", "binds", ""),
-    _own("router", "router", ""),
-    _own("infeasible_reason", "why infeasible", ""),
-    _own("pruned_reason", "why left out", ""),
-    _price("source", "price source", "", format_text),
-    _price("as_of", "price as of", "", format_text),
-    _price("note", "price note", "", format_text),
-    _own("profile_note", "latency profile", ""),
-    _own("bound_note", "where the bound comes from", ""),
+    field_column("gpu", "GPU", justify="left"),
+    field_column("tp", "TP"),
+    field_column("status"),
+    field_column("replica_count", "replicas", format_count),
+    field_column("gpu_count", "GPUs", format_count),
+    field_column("lower_bound_gpu_count", "at least", format_count),
+    field_column("slo_attainment", "attainment", format_share),
+    _interval_end("slo_attainment_low", 0),
+    _interval_end("slo_attainment_high", 1),
+    field_column("ttft_p99_s", "p99 TTFT", format_duration),
+    field_column("tpot_p99_s", "p99 TPOT", format_duration),
+    _price("usd_per_gpu_h", "usd_per_gpu_h"),
+    field_column("usd_per_h", "$ per hour", format_usd),
+    _per_hours("usd_per_month", HOURS_PER_MONTH),
+    _per_hours("usd_per_year", HOURS_PER_YEAR),
+    field_column("usd_per_million_output_tokens", "$ per Mtok out", format_fine_usd),
+    field_column("usd_per_million_total_tokens"),
+    field_column("binding", "binds", justify="left"),
+    field_column("router"),
+    field_column("infeasible_reason"),
+    field_column("pruned_reason"),
+    _price("price_source", "source"),
+    _price("price_as_of", "as_of"),
+    _price("price_note", "note"),
+    field_column("profile_note"),
+    field_column("bound_note"),
 )
-"""All of them, in the order of the CSV."""
+"""All columns of a candidate, in the order of the CSV."""
 
-_BY_NAME = {column.name: column for column in COLUMNS}
-
-SHOWN = tuple(
-    _BY_NAME[name]
-    for name in (
-        "gpu",
-        "tp",
-        "replica_count",
-        "gpu_count",
-        "lower_bound_gpu_count",
-        "slo_attainment",
-        "ttft_p99_s",
-        "tpot_p99_s",
-        "usd_per_h",
-        "usd_per_million_output_tokens",
-        "binding",
-    )
-)
-"""Those of the candidates table on the terminal and in HTML."""
-
-TEXT_COLUMNS = frozenset({"gpu", "binding"})
-"""Shown columns that are not numbers, and so not set flush right."""
+SHOWN = tuple(column for column in COLUMNS if column.heading)
+"""Columns of the table on the terminal and in HTML."""

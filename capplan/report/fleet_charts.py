@@ -1,4 +1,4 @@
-"""Charts of latency and of the fleet over time."""
+"""Charts of latency distributions and of the fleet over time."""
 
 import math
 from typing import NamedTuple
@@ -13,7 +13,7 @@ from capplan.units import format_duration
 
 
 class Figure(NamedTuple):
-    """A chart with its title, its legend and what it shows in words."""
+    """A chart with its title, its legend (label and colour) and its caption."""
 
     title: str
     svg: str
@@ -22,7 +22,7 @@ class Figure(NamedTuple):
 
 
 class Curve(NamedTuple):
-    """The latency distribution of one deployment, by metric."""
+    """Latency distributions of one deployment: values at ``levels``, by metric. [s]"""
 
     label: str
     levels: np.ndarray
@@ -32,8 +32,8 @@ class Curve(NamedTuple):
 def latency_figures(
     curves: list[Curve], target: float | None, limits_s: dict[str, float]
 ) -> list[Figure]:
-    """Return the distributions of TTFT, TPOT and e2e, with what is asked of them."""
-    found = [
+    """Return the distributions of TTFT, TPOT and e2e with the target and the limits."""
+    figures = [
         _distribution(curves, metric, title, target, limits_s.get(metric))
         for metric, title in (
             ("ttft", "Time to first token"),
@@ -41,7 +41,7 @@ def latency_figures(
             ("e2e", "Arrival to last token"),
         )
     ]
-    return [figure for figure in found if figure is not None]
+    return [figure for figure in figures if figure is not None]
 
 
 def _distribution(
@@ -55,10 +55,10 @@ def _distribution(
     for curve in curves:
         values = curve.quantiles_s.get(metric)
         if values is not None:
-            seen = np.isfinite(values) & (values > 0)
-            if seen.any():
+            drawn = np.isfinite(values) & (values > 0)  # the axis may be logarithmic
+            if drawn.any():
                 levels = np.asarray(curve.levels, dtype=float)
-                lines.append(Line(curve.label, values[seen], levels[seen]))
+                lines.append(Line(curve.label, values[drawn], levels[drawn]))
     if not lines:
         return None
     ends = np.concatenate([line.x for line in lines])
@@ -68,6 +68,7 @@ def _distribution(
     if limit_s is not None and math.isfinite(limit_s):
         ends = np.append(ends, limit_s)
         rules.append(Rule(f"SLO {format_duration(limit_s)}", x=limit_s))
+    # Keep the ends of the curves off the frame.
     low, high = float(ends.min()) / 1.1, float(ends.max()) * 1.15
     return Figure(
         title,
@@ -82,7 +83,7 @@ def _distribution(
 
 
 def fleet_figures(series: Series) -> list[Figure]:
-    """Return utilisation and KV use, and running and waiting requests, over time."""
+    """Return utilisation, KV use, requests and preemptions over time."""
     if len(series.start_s) < 2:
         return []
     time = _time_axis(series.start_s)
@@ -90,14 +91,15 @@ def fleet_figures(series: Series) -> list[Figure]:
     kv = Line("KV blocks in use", series.start_s, series.kv_share)
     running = Line("running", series.start_s, series.batch_requests)
     waiting = Line("waiting", series.start_s, series.waiting_requests)
+    # At least one request, so that an idle fleet has an axis; 8 % are left above.
     most = float(np.nanmax([running.y.max(), waiting.y.max(), 1.0])) * 1.08
-    shown = [
+    figures = [
         Figure(
             "Utilisation and KV over time",
             chart(time, Axis("share", format_share, 0, 1), [busy, kv]),
             _legend([busy, kv]),
-            "Share of time in which a replica ran an iteration, and of its KV "
-            "blocks that were in use; mean over the replicas.",
+            "Share of time spent in iterations, and share of KV blocks in use; mean "
+            "over the replicas.",
         ),
         Figure(
             "Requests on a replica over time",
@@ -114,20 +116,21 @@ def fleet_figures(series: Series) -> list[Figure]:
     if preempted:
         line = Line("preemptions", series.start_s, series.preemptions)
         top = float(np.nanmax(series.preemptions)) * 1.08
-        axis = Axis("in the bin", lambda value: f"{value:,.4g}", 0, top)
-        shown.append(
+        axis = Axis("per bin", lambda value: f"{value:,.4g}", 0, top)
+        figures.append(
             Figure(
                 "Preemptions over time",
                 chart(time, axis, [line]),
-                caption=f"{preempted:,.0f} in all.",
+                caption=f"{preempted:,.0f} in total.",
             )
         )
-    return shown
+    return figures
 
 
 def _time_axis(start_s: np.ndarray) -> Axis:
     last = float(start_s[-1])
     scale_s, unit = (3600, "h") if last > 7200 else (60, "min")
+    # Ten minutes of seconds or two hours of minutes still read well.
     if last <= 600:
         scale_s, unit = 1, "s"
     first = min(0.0, float(start_s[0]))

@@ -1,4 +1,4 @@
-"""Render a page from its template: self-contained, every text escaped."""
+"""Fill in the template of a self-contained HTML page; every text is escaped."""
 
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,8 @@ TEMPLATES = Path(__file__).parent / "templates"
 
 
 def render_page(template: str, **values: Any) -> str:
-    """Return the page of a template with its values."""
+    """Return a template filled in with values; a missing one is an error."""
+    # Imported here: only commands that write a page wait for it.
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     templates = Environment(

@@ -1,6 +1,4 @@
-"""The charts of a plan: latency, replicas against attainment, the fleet over time."""
-
-import math
+"""Charts of a plan: latencies, attainment against replicas, the fleet over time."""
 
 import numpy as np
 
@@ -11,10 +9,11 @@ from capplan.report.fleet_charts import Curve, Figure, fleet_figures, latency_fi
 from capplan.report.svg_chart import Axis, Line, Rule, chart
 
 _COMPARED = 4
+"""Candidates whose latencies are drawn; more lines hide each other."""
 
 
 def figures(plan: Plan) -> list[Figure]:
-    """Return all charts of a plan, in reading order; none where nothing is known."""
+    """Return the charts that a plan has data for, in reading order."""
     curves = [
         Curve(
             name(row),
@@ -22,7 +21,7 @@ def figures(plan: Plan) -> list[Figure]:
             {m: getattr(row, f"{m}_quantiles_s") for m in ("ttft", "tpot", "e2e")},
         )
         for row in plan.candidates
-        if row.status == "feasible" and row.quantile_levels is not None
+        if row.quantile_levels is not None
     ]
     attainment = attainment_figure(plan)
     best = plan.best
@@ -34,7 +33,7 @@ def figures(plan: Plan) -> list[Figure]:
 
 
 def attainment_figure(plan: Plan) -> Figure | None:
-    """Return attainment against replicas of the best candidate."""
+    """Return the attainment of the best candidate at each simulated replica count."""
     best = plan.best
     if best is None or not best.probes:
         return None
@@ -51,22 +50,24 @@ def attainment_figure(plan: Plan) -> Figure | None:
         markers=True,
         filled=tuple(probe.meets for probe in probes),
     )
-    ticks = counts if len(counts) <= 8 else counts[:: math.ceil(len(counts) / 8)]
+    # Few counts get a tick each, many get those of a linear axis.
+    ticks = tuple(counts) if len(counts) <= 8 else ()
+    # Show the lowest interval and the target, but not the empty part below them.
     floor = min(0.95 * float(np.nanmin(low)), plan.attainment - 0.02)
     return Figure(
-        "Replicas against attainment",
+        "Attainment against replicas",
         chart(
             Axis(
                 f"replicas of {best.tp} GPU" + ("" if best.tp == 1 else "s"),
                 lambda value: f"{value:,.0f}",
                 float(counts.min()) - 0.5,
                 float(counts.max()) + 0.5,
-                ticks=tuple(ticks) if len(counts) <= 8 else (),
+                ticks=ticks,
             ),
             Axis("attainment", format_share, max(0.0, floor), 1.0),
             [line],
             [Rule(f"asked {format_share(plan.attainment)}", y=plan.attainment)],
         ),
-        caption=f"{name(best)}. A filled point passes, a hollow one fails; "
-        "the bar is the 95 % interval.",
+        caption=f"{name(best)}. Filled points meet the SLO, hollow ones miss it; "
+        "bars are 95 % intervals.",
     )

@@ -1,4 +1,4 @@
-"""Values of a simulated deployment: one document that JSON, CSV and HTML share."""
+"""Values of a simulated deployment, shared by JSON and HTML."""
 
 from typing import Any
 
@@ -17,16 +17,16 @@ METRICS = {
     "longest_gap_s": "longest gap between tokens",
     "normalized_latency_s": "e2e per output token",
 }
-"""Latencies of a run and their names for people."""
+"""Latencies of a run and their labels."""
 
 STATISTICS = ("mean", *(f"p{level:g}" for level in PERCENTILES))
 """Headings of the statistics of each latency."""
 
 
 def run_values(run: Run) -> dict[str, Any]:
-    """Return the run under the names of its fields, ready for JSON."""
-    usd_per_h, judgement = run.usd_per_h, run.judgement
-    attainment, totals = judgement.attainment, run.simulation.totals
+    """Return the keys and values of ``simulation.json``."""
+    usd_per_h, judgement, simulation = run.usd_per_h, run.judgement, run.simulation
+    attainment, totals = judgement.attainment, simulation.totals
     values = {
         "schema": SCHEMA,
         "gpu": run.gpu or None,
@@ -46,7 +46,7 @@ def run_values(run: Run) -> dict[str, Any]:
         "price": run.price,
         "warmup_s": judgement.warmup_s,
         "counted_request_count": judgement.counted_request_count,
-        "slo_text": run.slo and run.slo.describe(run.simulation.class_names),
+        "slo_text": run.slo and run.slo.describe(simulation.class_names),
         "limits": run.engine,
         "profile_note": run.profile_note,
         "latency": {
@@ -55,11 +55,11 @@ def run_values(run: Run) -> dict[str, Any]:
         },
         "quantile_levels": LEVELS,
         "warnings": run.warnings,
-        "busy_share": run.simulation.busy_share,
+        "busy_share": simulation.busy_share,
         "preemptions": totals.preemptions,
         "request_count": totals.request_count,
-        "completed": run.simulation.completed,
-        "iteration_count": run.simulation.iteration_count,
+        "completed": simulation.completed,
+        "iteration_count": simulation.iteration_count,
         "trace_source": run.trace_source,
         "trace_notes": run.trace_notes,
         "rate_per_s": totals.rate_per_s,
@@ -69,9 +69,9 @@ def run_values(run: Run) -> dict[str, Any]:
         "ttft_quantiles_s": judgement.quantiles_s["ttft_s"],
         "tpot_quantiles_s": judgement.quantiles_s["tpot_s"],
         "e2e_quantiles_s": judgement.quantiles_s["e2e_s"],
-        "series": run.simulation.series,
-        "interrupted": run.simulation.interrupted,
+        "series": simulation.series,
+        "interrupted": simulation.interrupted,
     }
-    if run.simulation.times is None:
+    if simulation.times is None:  # percentiles come from a histogram
         values["percentile_error"] = RELATIVE_ERROR
     return values

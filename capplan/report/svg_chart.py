@@ -1,4 +1,4 @@
-"""A line chart as inline SVG: no script, prints as it looks, opens anywhere."""
+"""A line chart as inline SVG, without a script."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -10,7 +10,7 @@ from markupsafe import Markup, escape
 from capplan.report.ticks import linear_ticks, log_ticks
 
 COLOURS = ("#1f5fbf", "#c2570c", "#1b7f5c", "#7a3fa0", "#8a6d00")
-"""Told apart by colour-blind readers, and dark enough on white paper."""
+"""Distinct for colour-blind readers, dark enough on white paper."""
 
 WIDTH, HEIGHT = 480, 280
 _LEFT, _RIGHT, _TOP, _BOTTOM = 58, 14, 12, 44
@@ -18,10 +18,10 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 58, 14, 12, 44
 
 @dataclass(frozen=True, eq=False)
 class Line:
-    """One line of a chart.
+    """One line of a chart, through the finite points; all arrays of shape (n,).
 
-    ``low`` and ``high`` draw bars of uncertainty; ``markers`` draws the points,
-    hollow where ``filled`` is False.
+    ``low`` and ``high`` are the ends of error bars; ``markers`` draws circles at the
+    points, hollow where ``filled`` is False.
     """
 
     label: str
@@ -35,7 +35,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Rule:
-    """A dashed line across the chart with its label, such as an SLO."""
+    """A dashed line across the chart at ``x`` or ``y``, such as an SLO."""
 
     label: str
     x: float | None = None
@@ -44,7 +44,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class Axis:
-    """One axis: its label, how its ticks read, and its ends."""
+    """An axis from ``low`` to ``high``; ``show`` formats the values of its ticks."""
 
     label: str
     show: Callable[[float], str]
@@ -53,16 +53,19 @@ class Axis:
     log: bool = False
     ticks: tuple[float, ...] = ()
 
-    def places(self) -> list[float]:
-        """Return where its ticks stand."""
+    def tick_values(self) -> list[float]:
+        """Return the values at which ticks are drawn."""
         if self.ticks:
             return list(self.ticks)
         if self.log:
             return log_ticks(self.low, self.high)
         return linear_ticks(self.low, self.high)
 
-    def share(self, values: np.ndarray) -> np.ndarray:
-        """Return how far along the axis values stand, 0 to 1."""
+    def fraction(self, values: np.ndarray) -> np.ndarray:
+        """Return the positions of values along the axis: 0 at its low end, 1 at high.
+
+        On a log axis, values below ``low`` (0 among them) are at 0.
+        """
         if self.log:
             ratio = np.log(np.maximum(values, self.low) / self.low)
             return np.asarray(ratio / math.log(self.high / self.low))
@@ -70,7 +73,7 @@ class Axis:
 
 
 def chart(x: Axis, y: Axis, lines: Sequence[Line], rules: Sequence[Rule] = ()) -> str:
-    """Return an SVG element; its texts are escaped."""
+    """Return the SVG element of lines over axes; its texts are escaped."""
     parts = [
         f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
         f'aria-label="{escape(y.label)} against {escape(x.label)}">'
@@ -83,26 +86,28 @@ def chart(x: Axis, y: Axis, lines: Sequence[Line], rules: Sequence[Rule] = ()) -
 
 
 def _px(x: Axis, values: np.ndarray | float) -> np.ndarray:
-    inside = np.clip(x.share(np.asarray(values, dtype=float)), 0, 1)
+    """Return horizontal positions; values outside the axis are at its ends. [px]"""
+    inside = np.clip(x.fraction(np.asarray(values, dtype=float)), 0, 1)
     return np.asarray(_LEFT + inside * (WIDTH - _LEFT - _RIGHT))
 
 
 def _py(y: Axis, values: np.ndarray | float) -> np.ndarray:
-    inside = np.clip(y.share(np.asarray(values, dtype=float)), 0, 1)
+    """Return vertical positions; SVG counts them from the top. [px]"""
+    inside = np.clip(y.fraction(np.asarray(values, dtype=float)), 0, 1)
     return np.asarray(HEIGHT - _BOTTOM - inside * (HEIGHT - _TOP - _BOTTOM))
 
 
 def _grid(x: Axis, y: Axis) -> list[str]:
     right, bottom = WIDTH - _RIGHT, HEIGHT - _BOTTOM
     parts = []
-    for tick in y.places():
+    for tick in y.tick_values():
         at = float(_py(y, tick))
         parts.append(
             f'<path class="grid" d="M{_LEFT} {at:.1f}H{right}"/>'
             f'<text x="{_LEFT - 6}" y="{at + 4:.1f}" text-anchor="end">'
             f"{escape(y.show(tick))}</text>"
         )
-    for tick in x.places():
+    for tick in x.tick_values():
         at = float(_px(x, tick))
         parts.append(
             f'<path class="grid" d="M{at:.1f} {_TOP}V{bottom}"/>'
@@ -125,7 +130,7 @@ def _rule(x: Axis, y: Axis, rule: Rule) -> str:
         if not x.low <= rule.x <= x.high:
             return ""
         at = float(_px(x, rule.x))
-        end = at > (_LEFT + right) / 2
+        end = at > (_LEFT + right) / 2  # the label is on the wider side of the rule
         return (
             f'<path class="rule" d="M{at:.1f} {_TOP}V{bottom}"/>'
             f'<text class="rule" x="{at + (-5 if end else 5):.1f}" y="{bottom - 8}" '
@@ -134,7 +139,7 @@ def _rule(x: Axis, y: Axis, rule: Rule) -> str:
     if rule.y is None or not y.low <= rule.y <= y.high:
         return ""
     at = float(_py(y, rule.y))
-    below = at < _TOP + 24
+    below = at < _TOP + 24  # no room for the label above
     return (
         f'<path class="rule" d="M{_LEFT} {at:.1f}H{right}"/>'
         f'<text class="rule" x="{_LEFT + 6}" y="{at + (15 if below else -6):.1f}">'
@@ -143,27 +148,25 @@ def _rule(x: Axis, y: Axis, rule: Rule) -> str:
 
 
 def _line(x: Axis, y: Axis, line: Line, colour: str) -> list[str]:
-    keep = np.isfinite(line.x) & np.isfinite(line.y)
-    px, py = _px(x, line.x[keep]), _py(y, line.y[keep])
+    finite = np.isfinite(line.x) & np.isfinite(line.y)
+    px, py = _px(x, line.x[finite]), _py(y, line.y[finite])
     if len(px) == 0:
         return []
     path = "L".join(f"{a:.1f} {b:.1f}" for a, b in zip(px, py, strict=True))
     parts = [f'<path class="line" stroke="{colour}" d="M{path}"/>']
     if line.low is not None and line.high is not None:
-        for at, low, high in zip(
-            px, _py(y, line.low[keep]), _py(y, line.high[keep]), strict=True
-        ):
-            parts.append(
-                f'<path class="bar" stroke="{colour}" '
-                f'd="M{at:.1f} {low:.1f}V{high:.1f}"/>'
-            )
+        low, high = _py(y, line.low[finite]), _py(y, line.high[finite])
+        parts += [
+            f'<path class="bar" stroke="{colour}" d="M{at:.1f} {a:.1f}V{b:.1f}"/>'
+            for at, a, b in zip(px, low, high, strict=True)
+        ]
     if line.markers:
-        filled = np.asarray(line.filled or [True] * len(line.x))[keep]
-        shown = zip(px, py, filled, line.x[keep], line.y[keep], strict=True)
-        for at_x, at_y, full, value_x, value_y in shown:
-            parts.append(
-                f'<circle cx="{at_x:.1f}" cy="{at_y:.1f}" r="4.5" stroke="{colour}" '
-                f'fill="{colour if full else "#fff"}" stroke-width="2"><title>'
-                f"{escape(x.show(value_x))}: {escape(y.show(value_y))}</title></circle>"
-            )
+        filled = np.asarray(line.filled or [True] * len(line.x))[finite]
+        points = zip(px, py, filled, line.x[finite], line.y[finite], strict=True)
+        parts += [
+            f'<circle cx="{at_x:.1f}" cy="{at_y:.1f}" r="4.5" stroke="{colour}" '
+            f'fill="{colour if full else "#fff"}" stroke-width="2"><title>'
+            f"{escape(x.show(value_x))}: {escape(y.show(value_y))}</title></circle>"
+            for at_x, at_y, full, value_x, value_y in points
+        ]
     return parts

@@ -1,139 +1,75 @@
 """Results on the terminal: the result first, then cost, candidates and warnings."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from rich.console import Console, JustifyMethod
+from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
 from capplan.planning.result import Candidate, Plan
-from capplan.planning.run import Run
 from capplan.report import answer
-from capplan.report.bill import STARRED, bill
-from capplan.report.columns import (
-    SHOWN,
-    TEXT_COLUMNS,
-    format_fine_usd,
-    format_share,
-)
-from capplan.report.run_values import METRICS, STATISTICS
+from capplan.report.bill import STARRED, bill, line_texts
+from capplan.report.columns import SHOWN, format_fine_usd, format_share
+from capplan.report.tables import plain_table
 from capplan.units import format_duration
 
 PIPED_WIDTH = 120
 """Columns when the output is not a terminal, so that tables do not wrap."""
 
+_ALL_COLUMNS_WIDTH = 116
 _NARROW = ("ttft_p99_s", "tpot_p99_s", "slo_attainment")
+"""Columns that a narrower terminal leaves out."""
 
 
-def console(width: int | None = None) -> Console:
+def console() -> Console:
     """Return a console as wide as the terminal, or ``PIPED_WIDTH`` in a pipe."""
-    made = Console(width=width, highlight=False)
-    if width is None and not made.is_terminal:
-        return Console(width=PIPED_WIDTH, highlight=False)
-    return made
+    out = Console(highlight=False)
+    return out if out.is_terminal else Console(width=PIPED_WIDTH, highlight=False)
 
 
 @contextmanager
 def progress() -> Iterator[Callable[[str], None]]:
-    """Show the step in progress on a terminal's standard error; else nothing."""
-    shown = Console(stderr=True, highlight=False)
-    if not shown.is_terminal:
-        yield lambda text: None
+    """Show the current step on standard error, if that is a terminal."""
+    err = Console(stderr=True, highlight=False)
+    if not err.is_terminal:
+        yield lambda step: None
         return
-    with shown.status("starting") as status:
-        yield lambda text: status.update(escape(text))
+    with err.status("starting") as status:
+        yield lambda step: status.update(escape(step))
 
 
 @contextmanager
 def request_progress() -> Iterator[Callable[[int, int | None], None] | None]:
-    """Show on a terminal the requests that have arrived, their rate, the time left.
+    """Show a bar of arrived requests with their rate and the time left.
 
-    Yields a function of the requests that have arrived and, where known, of all.
+    Yields a function of the arrived requests and their total, None where unknown;
+    yields None where standard error is not a terminal.
     """
-    shown = Console(stderr=True)
-    if not shown.is_terminal:
+    err = Console(stderr=True)
+    if not err.is_terminal:
         yield None
         return
+    # Imported here: most commands draw no bar.
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-    text = TextColumn("{task.completed:,.0f} requests{task.description}")
-    columns = (BarColumn(), text, TimeRemainingColumn())
-    with Progress(*columns, console=shown, transient=True) as bar:
+    arrivals = TextColumn("{task.completed:,.0f} requests{task.description}")
+    columns = (BarColumn(), arrivals, TimeRemainingColumn())
+    with Progress(*columns, console=err, transient=True) as bar:
         task = bar.add_task("", total=None)
 
-        def show(arrived: int, of: int | None) -> None:
-            speed = bar.tasks[task].speed  # None until two updates were seen
+        def show(arrived: int, total: int | None) -> None:
+            speed = bar.tasks[task].speed  # None before the second update
             rate = "" if speed is None else f", {speed:,.0f}/s"
-            bar.update(task, completed=arrived, total=of, description=rate)
+            bar.update(task, completed=arrived, total=total, description=rate)
 
         yield show
 
 
-def print_plan(plan: Plan, out: Console) -> None:
-    """Print the best candidate, its cost, all candidates and the warnings."""
-    if plan.best is None:
-        _print_infeasible(plan, out)
-    else:
-        _print_answer(plan, plan.best, out)
-        _print_costs(plan, plan.best, out)
-    _print_candidates(plan, out)
-    _print_basis(plan, out)
-    print_warnings(plan.warnings, out)
-
-
-def print_warnings(warnings: tuple[str, ...], out: Console) -> None:
-    """Print each warning once."""
-    for text in dict.fromkeys(warnings):
-        out.print(Text("warning: ", style="yellow") + Text(text))
-
-
-def print_written(paths: Sequence[Path], out: Console) -> None:
-    """Print the paths of the files written."""
-    if paths:
-        out.print(f"written: {', '.join(map(str, paths))}", soft_wrap=True)
-
-
-def _print_answer(plan: Plan, best: Candidate, out: Console) -> None:
-    out.print(
-        Text(answer.headline(best), style="bold green")
-        + Text(f"   {plan.llm} on {best.gpu}", style="bold")
-    )
-    facts = [
-        ("serves", answer.workload(plan)),
-        ("within", plan.slo_text),
-        ("attained by", answer.attained(plan, best)),
-        ("one fewer", answer.proof(best)),
-        ("binds", best.binding or ""),
-        ("lower bound", answer.gap(best)),
-        ("", best.bound_note),
-        ("placement", "" if plan.placement is None else str(plan.placement)),
-    ]
-    fewest = plan.best_by_gpus
-    if fewest is not None and fewest.gpu_count != best.gpu_count:
-        price = fewest.usd_per_h
-        paid = "" if price is None else f", {format_fine_usd(price)} per hour"
-        facts.append(
-            ("fewest GPUs", f"{answer.headline(fewest)} of {fewest.gpu}{paid}")
-        )
-    _print_facts(facts, out)
-
-
-def _print_infeasible(plan: Plan, out: Console) -> None:
-    out.print(Text("Infeasible", style="bold red") + Text(f"   {plan.llm}"))
-    out.print(Text(plan.infeasible_reason or "No candidate meets the objective."))
-    _print_facts(
-        [
-            ("asked", answer.workload(plan)),
-            ("within", f"{plan.slo_text} for {format_share(plan.attainment)}"),
-        ],
-        out,
-    )
-
-
-def _print_facts(facts: list[tuple[str, str]], out: Console) -> None:
+def print_facts(facts: Iterable[tuple[str, str]], out: Console) -> None:
+    """Print labels with their texts; leave out those without a text."""
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column()
@@ -144,12 +80,69 @@ def _print_facts(facts: list[tuple[str, str]], out: Console) -> None:
     out.print()
 
 
+def print_warnings(warnings: Iterable[str], out: Console) -> None:
+    """Print each warning once."""
+    for text in dict.fromkeys(warnings):
+        out.print(Text("warning: ", style="yellow") + Text(text))
+
+
+def print_written(paths: Sequence[Path], out: Console) -> None:
+    """Print the paths of the files written."""
+    if paths:
+        paths_text = escape(", ".join(map(str, paths)))
+        out.print(f"written: {paths_text}", soft_wrap=True)
+
+
+def print_plan(plan: Plan, out: Console) -> None:
+    """Print the best candidate, its cost, all candidates and the warnings."""
+    if plan.best is None:
+        _print_infeasible(plan, out)
+    else:
+        _print_best(plan, plan.best, out)
+        _print_costs(plan, plan.best, out)
+    _print_candidates(plan, out)
+    _print_basis(plan, out)
+    print_warnings(plan.warnings, out)
+
+
+def _print_best(plan: Plan, best: Candidate, out: Console) -> None:
+    out.print(
+        Text(answer.headline(best), style="bold green")
+        + Text(f"   {plan.llm} on {best.gpu}", style="bold")
+    )
+    facts = [
+        ("serves", answer.workload(plan)),
+        ("within", plan.slo_text),
+        ("attained by", answer.attained(best.attainment, plan.attainment)),
+        ("one fewer", answer.proof(best)),
+        ("binds", best.binding or ""),
+        ("lower bound", answer.lower_bound(best)),
+        ("", best.bound_note),
+        ("placement", "" if plan.placement is None else str(plan.placement)),
+    ]
+    fewest = plan.best_by_gpus
+    if fewest is not None and fewest.gpu_count != best.gpu_count:
+        usd = fewest.usd_per_h
+        price = "" if usd is None else f", {format_fine_usd(usd)} per hour"
+        facts.append(
+            ("fewest GPUs", f"{answer.headline(fewest)} of {fewest.gpu}{price}")
+        )
+    print_facts(facts, out)
+
+
+def _print_infeasible(plan: Plan, out: Console) -> None:
+    out.print(Text("Infeasible", style="bold red") + Text(f"   {plan.llm}"))
+    out.print(Text(plan.infeasible_reason or "No candidate meets the objective."))
+    objective = f"{plan.slo_text} for {format_share(plan.attainment)}"
+    print_facts([("asked", answer.workload(plan)), ("within", objective)], out)
+
+
 def _print_costs(plan: Plan, best: Candidate, out: Console) -> None:
-    lines = bill(plan)
-    if not lines or best.price is None:
+    lines, price = bill(plan), best.price
+    if not lines or price is None:
+        gpu = escape(best.gpu)
         out.print(
-            f"No price is known for {escape(best.gpu)}; "
-            f"--price {escape(best.gpu)}=USD_PER_HOUR gives one.\n"
+            f"No price is known for {gpu}; set one with --price {gpu}=USD_PER_H.\n"
         )
         return
     grid = Table.grid(padding=(0, 1))
@@ -157,37 +150,29 @@ def _print_costs(plan: Plan, best: Candidate, out: Console) -> None:
     for _ in range(3):
         grid.add_column(justify="right", no_wrap=True)
     for line in lines:
-        grid.add_row(
-            line.what, line.quantity_text, line.unit_price_text, line.amount_text
-        )
+        grid.add_row(line.what, *line_texts(line))
     out.print(grid)
-    price = best.price
-    dated = f", {price.as_of}" if price.as_of else ""
-    noted = f"; {price.note}" if price.note else ""
-    out.print(Text(f"price: {price.source}{dated}{noted}", style="dim"))
+    date = f", {price.as_of}" if price.as_of else ""
+    note = f"; {price.note}" if price.note else ""
+    out.print(Text(f"price: {price.source}{date}{note}", style="dim"))
     if any(line.estimated for line in lines):
         out.print(Text(STARRED, style="dim"))
     out.print()
 
 
 def _print_candidates(plan: Plan, out: Console) -> None:
-    columns = [
-        column for column in SHOWN if out.width >= 116 or column.name not in _NARROW
-    ]
-    table = Table(box=None, padding=(0, 1), header_style="dim")
-    for column in columns:
-        side: JustifyMethod = "left" if column.name in TEXT_COLUMNS else "right"
-        table.add_column(column.heading, justify=side, no_wrap=True)
+    wide = out.width >= _ALL_COLUMNS_WIDTH
+    columns = [column for column in SHOWN if wide or column.name not in _NARROW]
+    table = plain_table((column.heading, column.justify) for column in columns)
     for row in plan.candidates:
         style = (
             "bold" if row is plan.best else "" if row.status == "feasible" else "dim"
         )
         table.add_row(*(escape(column.text(row)) for column in columns), style=style)
     out.print(table)
-    for row in plan.candidates if plan.best is not None else ():
-        reason = row.pruned_reason if row.status == "pruned" else row.infeasible_reason
-        if row.status != "feasible" and reason:
-            out.print(Text(f"  {answer.name(row)} {row.status}: {reason}", style="dim"))
+    # The reason of an infeasible plan lists these already.
+    for row, reason in answer.reasons(plan) if plan.best is not None else ():
+        out.print(Text(f"  {answer.name(row)} {row.status}: {reason}", style="dim"))
     out.print()
 
 
@@ -204,21 +189,3 @@ def _print_basis(plan: Plan, out: Console) -> None:
             style="dim",
         )
     )
-
-
-def print_run(run: Run, out: Console) -> None:
-    """Print a deployment's attainment, latencies, use and warnings."""
-    from capplan.report.write_run import run_facts
-
-    on = f"   {run.gpu}" if run.gpu else ""
-    out.print(Text(str(run.deployment) + on, style="bold"))
-    _print_facts(run_facts(run), out)
-    table = Table(box=None, padding=(0, 1), header_style="dim")
-    table.add_column("")
-    for heading in STATISTICS:
-        table.add_column(heading, justify="right", no_wrap=True)
-    for metric, label in METRICS.items():
-        values = run.judgement.percentiles[metric]
-        table.add_row(label, *(format_duration(value) for value in values))
-    out.print(table)
-    print_warnings(run.warnings, out)

@@ -1,7 +1,6 @@
-"""Compute a result and write the files that its settings name.
+"""Run a command and write its files, for the command line and for Python.
 
-The commands and the Python calls of the same names share these functions. Files
-that cannot be written are refused before the work is done.
+Paths that cannot be written are refused before the computation.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -23,70 +22,59 @@ from capplan.planning.settings import (
     SearchSettings,
     SimulateSettings,
 )
-from capplan.report.append_requests import appending
 from capplan.report.write_csv import plan_csv
 from capplan.report.write_demand import demand_json
 from capplan.report.write_html import plan_html
 from capplan.report.write_json import plan_json
+from capplan.report.write_requests import appending, write_requests
 from capplan.report.write_run import run_csv, run_html, run_json
-from capplan.report.write_schedule import (
-    write_iterations,
-    write_requests,
-    write_trace_events,
-)
+from capplan.report.write_schedule import write_iterations, write_trace_events
 from capplan.report.write_search import search_csv, search_json
 from capplan.simulator.fleet import Stopped
 
 Result = TypeVar("Result")
+Progress = Callable[[str], None]
 Written = tuple[Path, ...]
 """Paths of the files written."""
 
-_RUN_FILES = ("record_iterations", "per_request", "trace_events")
+
+_PLAN = {"plan.json": plan_json, "plan.csv": plan_csv, "report.html": plan_html}
+_SEARCH = {"search.json": search_json, "search.csv": search_csv}
+_RUN = {"simulation.json": run_json, "simulation.csv": run_csv, "report.html": run_html}
 
 
-def _write(
-    result: Result, writers: Mapping[str, Callable[[Result], str]], folder: str | None
-) -> Written:
-    """Write a result's texts into a folder: all of them or none."""
+def _computed(
+    compute: Callable[[], Result],
+    writers: Mapping[str, Callable[[Result], str]],
+    folder: str | None,
+) -> tuple[Result, Written]:
+    """Compute a result; write all its files into a folder, or none of them."""
     if folder is None:
-        return ()
+        return compute(), ()
+    check_folder(folder)
+    result = compute()
     texts = {name: writer(result) for name, writer in writers.items()}
-    return write_texts(texts, folder)
+    return result, write_texts(texts, folder)
 
 
 def plan(
-    settings: PlanSettings, progress: Callable[[str], None] | None = None
+    settings: PlanSettings, progress: Progress | None = None
 ) -> tuple[Plan, Written]:
     """Plan; write ``plan.json``, ``plan.csv`` and ``report.html``."""
-    if settings.out is not None:
-        check_folder(settings.out)
-    result = compute_plan(settings, progress)
-    return result, write_plan(result, settings.out)
-
-
-def write_plan(result: Plan, folder: str | None) -> Written:
-    """Write ``plan.json``, ``plan.csv`` and ``report.html`` into a folder."""
-    writers = {"plan.json": plan_json, "plan.csv": plan_csv, "report.html": plan_html}
-    return _write(result, writers, folder)
+    return _computed(lambda: compute_plan(settings, progress), _PLAN, settings.out)
 
 
 def search(settings: SearchSettings) -> tuple[Search, Written]:
     """Compare TP degrees; write ``search.json`` and ``search.csv``."""
-    if settings.out is not None:
-        check_folder(settings.out)
-    result = compute_search(settings)
-    writers = {"search.json": search_json, "search.csv": search_csv}
-    return result, _write(result, writers, settings.out)
+    return _computed(lambda: compute_search(settings), _SEARCH, settings.out)
 
 
 def demand(
-    settings: DemandSettings, progress: Callable[[str], None] | None = None
+    settings: DemandSettings, progress: Progress | None = None
 ) -> tuple[Demand, Written]:
-    """Plan for several rates; write ``demand.json``."""
-    if settings.out is not None:
-        check_folder(settings.out)
-    result = compute_demand(settings, progress)
-    return result, _write(result, {"demand.json": demand_json}, settings.out)
+    """Plan at several rates; write ``demand.json``."""
+    writers = {"demand.json": demand_json}
+    return _computed(lambda: compute_demand(settings, progress), writers, settings.out)
 
 
 def simulate(
@@ -99,24 +87,25 @@ def simulate(
     Raises
     ------
     InputError
-        When a folder is missing or a file, or a file is a folder.
+        When the folder of a file is missing, or the file is a folder.
     """
-    if settings.out is not None:
-        check_folder(settings.out)
-    for name in _RUN_FILES:
-        path = getattr(settings, name)
+    # A simulation may take minutes: find out before it that a file cannot be written.
+    for path in (
+        settings.record_iterations,
+        settings.per_request,
+        settings.trace_events,
+    ):
         if path is not None and not Path(path).parent.is_dir():
             raise InputError(f"{path}: {Path(path).parent} is not a folder")
         if path is not None and Path(path).is_dir():
             raise InputError(f"{path}: is a folder; expected a file")
-    with appending(settings) as append:
-        run = simulate_deployment(settings, progress, stopped, append)
-    writers = {
-        "simulation.json": run_json,
-        "simulation.csv": run_csv,
-        "report.html": run_html,
-    }
-    return run, (*_tables(run, settings), *_write(run, writers, settings.out))
+
+    def compute() -> Run:
+        with appending(settings) as append:
+            return simulate_deployment(settings, progress, stopped, append)
+
+    run, written = _computed(compute, _RUN, settings.out)
+    return run, (*_tables(run, settings), *written)
 
 
 def _tables(run: Run, settings: SimulateSettings) -> Iterator[Path]:

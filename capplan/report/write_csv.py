@@ -1,30 +1,13 @@
-"""The candidates of a plan as CSV, one row each."""
-
-import csv
-import io
-import math
-from typing import Any
+"""The candidates of a plan as CSV."""
 
 from capplan.planning.result import Plan
 from capplan.report.columns import COLUMNS
+from capplan.report.tables import csv_text
 
 
 def plan_csv(plan: Plan) -> str:
-    """Return the candidates as CSV: a heading, then one row each, best first.
-
-    A value that is not known is an empty cell.
-    """
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([column.name for column in COLUMNS])
-    for candidate in plan.candidates:
-        writer.writerow([_cell(column.value(candidate)) for column in COLUMNS])
-    return text.getvalue()
-
-
-def _cell(value: Any) -> Any:
-    if value is None or (isinstance(value, float) and not math.isfinite(value)):
-        return ""
-    if isinstance(value, str) and value[:1] in ("=", "+", "-", "@"):
-        return f"'{value}"  # a spreadsheet would run it as a formula
-    return value
+    """Return the candidates as CSV, one row each, best first."""
+    return csv_text(
+        [column.name for column in COLUMNS],
+        ([column.value(row) for column in COLUMNS] for row in plan.candidates),
+    )

@@ -1,90 +1,75 @@
-"""Replicas against the arrival rate on the terminal and as JSON."""
-
-from typing import Any
+"""Write replicas against the arrival rate, on the terminal and as JSON."""
 
 from rich.console import Console
-from rich.table import Table
+from rich.text import Text
 
 from capplan.placement.demand_law import DemandLaw, workers_interval
 from capplan.planning.demand import Demand
+from capplan.report.columns import COLUMNS
+from capplan.report.tables import plain_table
 from capplan.report.terminal import print_warnings
 from capplan.report.write_json import plain, render
 
 SCHEMA = "capplan.demand/1"
+
+_POINT = ("replica_count", "gpu_count", "lower_bound_gpu_count", "slo_attainment")
 _FAR = 2.0
+"""Times the highest simulated rate beyond which an extrapolation is doubtful."""
 
 
 def print_demand(demand: Demand, out: Console) -> None:
-    """Print the counts, the law with its intervals, and what it gives elsewhere."""
-    table = Table(title=f"{demand.gpu} × TP {demand.tp}", title_justify="left")
-    for heading in ("requests/s", "replicas", "GPUs", "at least", "attainment"):
-        table.add_column(heading, justify="right")
-    for rate, one in zip(demand.rates_per_s, demand.candidates, strict=True):
-        table.add_row(
-            f"{rate:g}",
-            f"{one.replica_count}",
-            f"{one.gpu_count}",
-            f"{one.lower_bound_gpu_count}",
-            f"{one.slo_attainment:.2%}",
-        )
+    """Print the simulated counts, the line through them and its extrapolations."""
+    out.print(Text(f"{demand.gpu} × TP {demand.tp}", style="bold"))
+    shown = [column for column in COLUMNS if column.name in _POINT]
+    headings = ("requests/s", *(column.heading for column in shown))
+    table = plain_table((heading, "right") for heading in headings)
+    for rate, candidate in zip(demand.rates_per_s, demand.candidates, strict=True):
+        table.add_row(f"{rate:g}", *(column.text(candidate) for column in shown))
     out.print(table)
-    law = demand.law
-    if law is None:
-        out.print(f"no law: {demand.no_law}", highlight=False)
+    if demand.law is None:
+        out.print(f"no line through these counts: {demand.no_law}", soft_wrap=True)
     else:
-        slope, fixed = law.workers_per_rate_interval, law.workers_fixed_interval
-        out.print(
-            f"replicas = ⌈{law.workers_per_rate:.4g} · rate "
-            f"{law.workers_fixed:+.3g}⌉ from {law.linear_from_per_s:g} requests/s on "
-            f"(Aladdin, Eq. 7; {law.confidence:.0%} intervals "
-            f"{slope[0]:.4g} to {slope[1]:.4g} and {fixed[0]:.3g} to {fixed[1]:.3g}; "
-            f"no count is further than {law.residual_workers:.2g} from the line)",
-            soft_wrap=True,
-        )
+        out.print(_line(demand.law), soft_wrap=True)
         for rate in demand.extrapolated_per_s:
-            out.print(
-                f"{rate:g} requests/s, not simulated: {demand.deployment_at(rate)}"
-                f"; {_span(law, rate)}{_beyond(demand, rate)}",
-                soft_wrap=True,
-            )
+            out.print(_extrapolated(demand, demand.law, rate), soft_wrap=True)
     print_warnings(demand.warnings, out)
 
 
-def _span(law: DemandLaw, rate: float) -> str:
+def _line(law: DemandLaw) -> str:
+    slope, fixed = law.workers_per_rate_interval, law.workers_fixed_interval
+    return (
+        f"replicas = ⌈{law.workers_per_rate:.4g} · rate {law.workers_fixed:+.3g}⌉ from "
+        f"{law.linear_from_per_s:g} requests/s on (Aladdin, Eq. 7); "
+        f"{law.confidence:.0%} intervals: slope {slope[0]:.4g} to {slope[1]:.4g}, "
+        f"constant {fixed[0]:.3g} to {fixed[1]:.3g}; largest residual "
+        f"{law.residual_workers:.2g} replicas"
+    )
+
+
+def _extrapolated(demand: Demand, law: DemandLaw, rate: float) -> str:
     low, high = workers_interval(law, rate)
-    return f"{low} to {high} replicas by the interval of the slope"
-
-
-def _beyond(demand: Demand, rate: float) -> str:
-    """Return a caution where a rate is far from those simulated."""
     times = rate / demand.rates_per_s[-1]
-    if times <= _FAR:
-        return ""
-    return f", {times:.3g} times the highest rate simulated: simulate it"
+    caution = f"; {times:.3g} times the highest simulated rate: simulate this rate too"
+    return (
+        f"{rate:g} requests/s, extrapolated: {demand.deployment_at(rate)}; {low} to "
+        f"{high} replicas within the interval of the slope"
+        f"{caution if times > _FAR else ''}"
+    )
 
 
 def demand_json(demand: Demand) -> str:
-    """Return the counts and the law as JSON."""
-    return render(plain(_values(demand))) + "\n"
-
-
-def _values(demand: Demand) -> dict[str, Any]:
+    """Return the counts, the line and its extrapolations as JSON."""
     law = demand.law
-    points = [
-        {
-            "rate_per_s": rate,
-            "replica_count": one.replica_count,
-            "gpu_count": one.gpu_count,
-            "lower_bound_gpu_count": one.lower_bound_gpu_count,
-            "slo_attainment": one.slo_attainment,
-        }
-        for rate, one in zip(demand.rates_per_s, demand.candidates, strict=True)
-    ]
-    return {
+    values = {
         "schema": SCHEMA,
         "gpu": demand.gpu,
         "tp": demand.tp,
-        "points": points,
+        "points": [
+            {"rate_per_s": rate} | {name: getattr(candidate, name) for name in _POINT}
+            for rate, candidate in zip(
+                demand.rates_per_s, demand.candidates, strict=True
+            )
+        ],
         "workers_per_rate": law and law.workers_per_rate,
         "workers_per_rate_interval": law and law.workers_per_rate_interval,
         "workers_fixed": law and law.workers_fixed,
@@ -103,3 +88,4 @@ def _values(demand: Demand) -> dict[str, Any]:
         ],
         "warnings": demand.warnings,
     }
+    return render(plain(values)) + "\n"

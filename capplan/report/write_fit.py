@@ -1,4 +1,4 @@
-"""Write a fitted profile, and print how far it is from what was measured."""
+"""Write a fitted profile and print its errors against the measurements."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""A plan as JSON: the same bytes for the same plan, and no time of writing."""
+"""A plan as JSON: the same plan gives the same bytes."""
 
 import json
 import math
@@ -9,20 +9,16 @@ from typing import Any
 import numpy as np
 
 from capplan.bounds.certificate import seal
-from capplan.planning.cost import HOURS_PER_MONTH, HOURS_PER_YEAR
+from capplan.planning.cost import HOURS_PER_MONTH, HOURS_PER_YEAR, CostLine
 from capplan.planning.result import Candidate, Plan
 from capplan.report.bill import bill
 
 _FIRST = ("schema", "status", "best", "best_by_gpus", "infeasible_reason", "candidates")
-_LEFT_OUT = frozenset({"runtime_s"})
-_LONG = frozenset(
-    {
-        "series",
-        "quantile_levels",
-        "ttft_quantiles_s",
-        "tpot_quantiles_s",
-        "e2e_quantiles_s",
-    }
+_QUANTILES = (
+    "quantile_levels",
+    "ttft_quantiles_s",
+    "tpot_quantiles_s",
+    "e2e_quantiles_s",
 )
 
 _CANDIDATE = (
@@ -53,29 +49,23 @@ _CANDIDATE = (
     "profile_note",
     "latency_error",
     "probes",
-    "quantile_levels",
-    "ttft_quantiles_s",
-    "tpot_quantiles_s",
-    "e2e_quantiles_s",
+    *_QUANTILES,
     "series",
     "bound",
     "bound_note",
 )
-"""Keys of a candidate, in their order."""
+"""Keys of a candidate, in order."""
 
 
 def plan_json(plan: Plan) -> str:
     """Return the plan as JSON under the names of its fields.
 
-    ``best`` and ``best_by_gpus`` leave out the distributions and the series;
-    ``candidates`` has them. What is not a finite number is null. ``runtime_s``
-    is left out: it is not part of the answer and differs from run to run.
+    Only ``candidates`` holds the distributions and series, ``best`` and
+    ``best_by_gpus`` do not repeat them. ``runtime_s`` is left out, so that the same
+    plan gives the same bytes. A number that is not finite is null.
     """
-    names = [*_FIRST, *(f.name for f in fields(plan) if f.name not in _FIRST)]
     document: dict[str, Any] = {}
-    for name in names:
-        if name in _LEFT_OUT:
-            continue
+    for name in dict.fromkeys([*_FIRST, *(field.name for field in fields(plan))]):
         value = getattr(plan, name)
         if name == "candidates":
             document[name] = [candidate_values(row) for row in value]
@@ -83,14 +73,15 @@ def plan_json(plan: Plan) -> str:
             document[name] = candidate_values(value, brief=True)
         else:
             document[name] = plain(value)
-    document["costs"] = [plain(row) for row in bill(plan)]
+    del document["runtime_s"]
+    document["costs"] = [_cost_values(line) for line in bill(plan)]
     if document["certificate"] is not None:
         document = seal(document)
     return render(document) + "\n"
 
 
 def render(value: Any, indent: str = "") -> str:
-    """Return JSON that a person can read: a row of plain values on one line."""
+    """Return indented JSON with lists of plain values on one line each."""
     deeper = indent + "  "
     if isinstance(value, dict) and value:
         parts = [
@@ -98,6 +89,7 @@ def render(value: Any, indent: str = "") -> str:
             for key, item in value.items()
         ]
         return "{\n" + ",\n".join(parts) + f"\n{indent}}}"
+    # A series of 100 numbers takes one line, a list of candidates many.
     if isinstance(value, list) and any(isinstance(row, dict | list) for row in value):
         parts = [f"{deeper}{render(item, deeper)}" for item in value]
         return "[\n" + ",\n".join(parts) + f"\n{indent}]"
@@ -105,10 +97,10 @@ def render(value: Any, indent: str = "") -> str:
 
 
 def candidate_values(candidate: Candidate, brief: bool = False) -> dict[str, Any]:
-    """Return one candidate as plain values, with its cost per month and year."""
+    """Return a candidate as JSON values, ``brief`` without distributions and series."""
     judgement = None if candidate.run is None else candidate.run.judgement
     usd_per_h = candidate.usd_per_h
-    special = {
+    other = {  # not attributes of a candidate
         "limits": candidate.engine,
         "usd_per_month": None if usd_per_h is None else usd_per_h * HOURS_PER_MONTH,
         "usd_per_year": None if usd_per_h is None else usd_per_h * HOURS_PER_YEAR,
@@ -117,14 +109,20 @@ def candidate_values(candidate: Candidate, brief: bool = False) -> dict[str, Any
         "attainment_by_class": candidate.attainment and candidate.attainment.by_class,
     }
     return {
-        name: plain(special[name] if name in special else getattr(candidate, name))
+        name: plain(other[name] if name in other else getattr(candidate, name))
         for name in _CANDIDATE
-        if not (brief and name in _LONG)
+        if not (brief and name in (*_QUANTILES, "series"))
     }
 
 
+def _cost_values(line: CostLine) -> dict[str, Any]:
+    values = plain(line)
+    estimated = values.pop("estimated")  # after the amount, as in earlier plans
+    return {**values, "amount_usd": line.amount_usd, "estimated": estimated}
+
+
 def plain(value: Any) -> Any:
-    """Return dataclasses, tuples and arrays as what JSON knows."""
+    """Return dataclasses, tuples and arrays as values that JSON has."""
     if isinstance(value, np.ndarray):
         return [plain(item) for item in value.tolist()]
     if isinstance(value, np.generic):

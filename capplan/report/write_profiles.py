@@ -41,7 +41,7 @@ def _error(profile: Profile, phase: str) -> str:
 def print_comparison(
     first: Profile, second: Profile, rows: Iterable[Comparison]
 ) -> None:
-    """Print the times of each iteration side by side, and what each profile is."""
+    """Print the times of the same iterations by two profiles, and their sources."""
     table = Table("iteration", first.name, second.name, "second / first")
     for iteration, first_s, second_s in rows:
         table.add_row(
@@ -64,7 +64,7 @@ def _described(iteration: Point) -> str:
 
 
 def print_validation(profile: Profile, validation: Validation, as_json: bool) -> None:
-    """Print the errors by phase and by region."""
+    """Print the errors by phase and by region, as text or JSON."""
     if as_json:
         print(json.dumps(validation._asdict(), indent=2))
         return

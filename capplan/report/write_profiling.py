@@ -1,4 +1,4 @@
-"""Print the progress of profiling, its results, or what a dry run expects."""
+"""Print the progress and results of profiling, or the points of a dry run."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -42,13 +42,13 @@ def profiling_progress(degrees: Iterable[int]) -> Iterator[OnProgress]:
 
 
 def print_measured(runs: Iterable[FittedRun]) -> None:
-    """Print profiles on standard output, and on standard error what went wrong."""
+    """Print paths of profiles on standard output, failures on standard error."""
     console = Console(stderr=True, highlight=False, markup=False)
     for run in runs:
         measured = run.measured
         name = f"{measured.llm} on {measured.gpu}, TP {measured.tp}"
-        for what, reason in measured.skipped:
-            console.print(f"{name}: left out: {what}: {reason}")
+        for points, reason in measured.skipped:
+            console.print(f"{name}: left out: {points}: {reason}")
         if measured.failure:
             console.print(f"{name}: failed: {measured.failure}")
             console.print(f"  remedy: {measured.advice}")
@@ -63,7 +63,7 @@ def print_measured(runs: Iterable[FittedRun]) -> None:
 
 
 def print_expected(runs: Iterable[ExpectedRun]) -> None:
-    """Print the points of each TP degree and how long they will take."""
+    """Print the points of each TP degree and their expected time."""
     for run in runs:
         for point in run.plan.points:
             print(f"TP {run.tp}: {point}")

@@ -1,7 +1,7 @@
-"""A simulated deployment as JSON, CSV and HTML."""
+"""Write a simulated deployment on the terminal and as JSON, CSV and HTML."""
 
-import csv
-import io
+from rich.console import Console
+from rich.text import Text
 
 from capplan.planning.judgement import LEVELS
 from capplan.planning.run import Run
@@ -9,125 +9,132 @@ from capplan.report import answer
 from capplan.report.columns import format_count, format_fine_usd, format_share
 from capplan.report.fleet_charts import Curve, fleet_figures, latency_figures
 from capplan.report.page import render_page
-from capplan.report.run_values import (
-    METRICS,
-    STATISTICS,
-    run_values,
-)
+from capplan.report.run_values import METRICS, STATISTICS, run_values
+from capplan.report.tables import csv_text, plain_table
+from capplan.report.terminal import print_facts, print_warnings
 from capplan.report.write_json import plain, render
 from capplan.units import format_duration
 
 
+def print_run(run: Run, out: Console) -> None:
+    """Print a deployment's attainment, throughput, latencies and warnings."""
+    gpu = f"   {run.gpu}" if run.gpu else ""
+    out.print(Text(f"{run.deployment}{gpu}", style="bold"))
+    print_facts(run_facts(run), out)
+    table = plain_table([("", "left"), *((name, "right") for name in STATISTICS)])
+    for metric, label in METRICS.items():
+        values_s = run.judgement.percentiles[metric]
+        table.add_row(label, *map(format_duration, values_s))
+    out.print(table)
+    print_warnings(run.warnings, out)
+
+
 def run_json(run: Run) -> str:
-    """Return the run as JSON; what is not a finite number is null."""
+    """Return the run as JSON; a number that is not finite is null."""
     return render(plain(run_values(run))) + "\n"
 
 
 def run_csv(run: Run) -> str:
-    """Return the latencies as CSV: one row per metric, in seconds."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["metric", *STATISTICS])
-    for name in METRICS:
-        values = plain(run.judgement.percentiles[name])
-        writer.writerow([name, *("" if value is None else value for value in values)])
-    return text.getvalue()
+    """Return the latencies as CSV, one row per metric. [s]"""
+    percentiles = run.judgement.percentiles
+    rows = ([metric, *percentiles[metric]] for metric in METRICS)
+    return csv_text(["metric", *STATISTICS], rows)
 
 
 def run_html(run: Run) -> str:
-    """Return the run as a self-contained page; every text is escaped."""
-    values = run_values(run)
-    curve = Curve(
-        str(run.deployment),
-        LEVELS,
-        {metric: values[f"{metric}_quantiles_s"] for metric in ("ttft", "tpot", "e2e")},
-    )
+    """Return the run as a self-contained page."""
+    values, title = run_values(run), str(run.deployment)
+    quantiles_s = {
+        metric: values[f"{metric}_quantiles_s"] for metric in ("ttft", "tpot", "e2e")
+    }
     names = run.simulation.class_names
     limits_s = {} if run.slo is None else run.slo.shared_limits_s(names)
     target = None if run.slo is None else run.slo.attainment
+    curves = [Curve(title, LEVELS, quantiles_s)]
     return render_page(
         "simulation.html.j2",
         run=run,
         values=values,
-        title=str(run.deployment),
+        title=title,
         facts=run_facts(run),
         metrics=METRICS,
         statistics=STATISTICS,
         figures=[
-            *latency_figures([curve], target, limits_s),
+            *latency_figures(curves, target, limits_s),
             *fleet_figures(values["series"]),
         ],
     )
 
 
 def run_facts(run: Run) -> list[tuple[str, str]]:
-    """Return the facts of a run, label and sentence, for terminal and page."""
-    values = run_values(run)
-    facts = []
-    if run.interrupted_of is not None:
-        of = format_count(run.interrupted_of)
-        arrived = " that had arrived" if run.simulation.times is None else ""
-        count = format_count(values["request_count"])
-        facts.append(
-            (
-                "interrupted",
-                f"after {count} of {of} requests{arrived}: the figures hold for those",
-            )
-        )
-    facts += [
+    """Return labels and texts of a run, for the terminal and HTML."""
+    facts = [
+        ("interrupted", answer.interruption(run)),
+        ("serves", _traffic(run)),
+        *_objective_facts(run),
+        ("throughput", _throughput(run)),
+        ("busy", f"{format_share(run.simulation.busy_share)} of the time"),
+        ("preemptions", format_count(run.simulation.totals.preemptions)),
         (
-            "serves",
-            f"{format_count(values['rate_per_s'])} requests/s, on average "
-            f"{format_count(values['mean_prompt_tokens'])} prompt and "
-            f"{format_count(values['mean_output_tokens'])} output tokens",
-        )
-    ]
-    attainment = run.judgement.attainment
-    if attainment is not None and run.slo is not None:
-        low, high = attainment.interval
-        facts += [
-            ("within", str(values["slo_text"])),
-            (
-                "attained by",
-                f"{format_share(attainment.share)} of requests (95 % interval "
-                f"{format_share(low)} to {format_share(high)}); asked "
-                f"{format_share(run.slo.attainment)}",
-            ),
-            ("each limit", _shares(attainment.by_limit)),
-        ]
-        if len(attainment.by_class) > 1:
-            facts.append(("each class", _shares(attainment.by_class)))
-    goodput = values["goodput_per_s"]
-    within = "" if goodput is None else f"; {format_count(goodput)} requests/s in SLO"
-    facts += [
-        (
-            "makes",
-            f"{format_count(values['output_tokens_per_s'])} output tokens/s{within}",
+            "backlog",
+            "" if run.judgement.stable else "keeps growing: too few replicas",
         ),
-        ("busy", f"{format_share(values['busy_share'])} of the time"),
-        ("preemptions", format_count(values["preemptions"])),
-    ]
-    if not run.judgement.stable:
-        facts.append(("backlog", "grows without end: too few replicas"))
-    if run.price is not None and run.usd_per_h is not None:
-        facts.append(
-            (
-                "costs",
-                f"{run.gpu_count:,} × {format_fine_usd(run.price.usd_per_gpu_h)} per "
-                f"GPU-hour = {format_fine_usd(run.usd_per_h)} per hour",
-            )
-        )
-    facts += [
+        ("costs", _cost(run)),
         ("latency", run.profile_note),
-        (
-            "simulated",
-            f"{format_count(values['request_count'])} requests over "
-            f"{format_duration(values['duration_s'])} of {run.trace_source}; "
-            f"{answer.counted(run.judgement, values['request_count'])}",
-        ),
+        ("simulated", _requests(run)),
     ]
-    return facts
+    return [(label, text) for label, text in facts if text]
+
+
+def _traffic(run: Run) -> str:
+    totals = run.simulation.totals
+    return answer.traffic(
+        totals.rate_per_s,
+        totals.prompt_tokens / totals.request_count,
+        totals.output_tokens / totals.request_count,
+    )
+
+
+def _objective_facts(run: Run) -> list[tuple[str, str]]:
+    attainment = run.judgement.attainment
+    if attainment is None or run.slo is None:
+        return []
+    several = len(attainment.by_class) > 1
+    return [
+        ("within", run.slo.describe(run.simulation.class_names)),
+        ("attained by", answer.attained(attainment, run.slo.attainment)),
+        ("each limit", _shares(attainment.by_limit)),
+        ("each class", _shares(attainment.by_class) if several else ""),
+    ]
 
 
 def _shares(shares: dict[str, float]) -> str:
     return ", ".join(f"{name} {format_share(share)}" for name, share in shares.items())
+
+
+def _throughput(run: Run) -> str:
+    goodput = run.goodput_per_s
+    met = (
+        ""
+        if goodput is None
+        else f"; {format_count(goodput)} requests/s within the SLO"
+    )
+    return f"{format_count(run.output_tokens_per_s)} output tokens/s{met}"
+
+
+def _cost(run: Run) -> str:
+    if run.price is None or run.usd_per_h is None:
+        return ""
+    return (
+        f"{run.gpu_count:,} × {format_fine_usd(run.price.usd_per_gpu_h)} per GPU-hour "
+        f"= {format_fine_usd(run.usd_per_h)} per hour"
+    )
+
+
+def _requests(run: Run) -> str:
+    totals = run.simulation.totals
+    return (
+        f"{format_count(totals.request_count)} requests over "
+        f"{format_duration(totals.duration_s)} of {run.trace_source}; "
+        f"{answer.counted(run.judgement, totals.request_count)}"
+    )

@@ -1,18 +1,14 @@
-"""A comparison of TP degrees on the terminal, as JSON and as CSV."""
+"""Write a comparison of TP degrees on the terminal, as JSON and as CSV."""
 
-import csv
-import io
 import math
-from collections.abc import Callable
-from typing import Any, NamedTuple
 
-from rich.console import Console, JustifyMethod
+from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 from rich.text import Text
 
-from capplan.planning.search import Search, TpRow
-from capplan.report.columns import DASH, format_count, format_fine_usd, format_text
+from capplan.planning.search import Search
+from capplan.report.columns import DASH, field_column, format_count, format_fine_usd
+from capplan.report.tables import csv_text, plain_table
 from capplan.report.terminal import print_warnings
 from capplan.report.write_json import plain, render
 from capplan.units import format_duration
@@ -20,77 +16,72 @@ from capplan.units import format_duration
 SCHEMA = "capplan.search/1"
 
 
-class SearchColumn(NamedTuple):
-    """One column: its name in files, what people read, and how values read."""
-
-    name: str
-    heading: str
-    show: Callable[[Any], str] = format_count
+def _positive(count: float) -> str:
+    """Return a count; a dash for the zeros of a row that cannot serve."""
+    return format_count(count) if count else DASH
 
 
 COLUMNS = (
-    SearchColumn("gpu", "GPU", format_text),
-    SearchColumn("tp", "TP", format_text),
-    SearchColumn("kv_batch", "batch KV holds"),
-    SearchColumn("tpot_batch", "batch in TPOT"),
-    SearchColumn("batch", "batch"),
-    SearchColumn("iteration_s", "iteration", format_duration),
-    SearchColumn("tokens_per_s_per_gpu", "tokens/s per GPU"),
-    SearchColumn("usd_per_million_output_tokens", "$ per Mtok out", format_fine_usd),
-    SearchColumn("binding", "binds", format_text),
+    field_column("gpu", "GPU", justify="left"),
+    field_column("tp", "TP"),
+    field_column("kv_batch", "batch KV holds", _positive),
+    field_column("tpot_batch", "batch in TPOT", _positive),
+    field_column("batch", "batch", _positive),
+    field_column("iteration_s", "iteration", format_duration),
+    field_column("tokens_per_s_per_gpu", "tokens/s per GPU", _positive),
+    field_column("usd_per_million_output_tokens", "$ per Mtok out", format_fine_usd),
+    field_column("binding", "binds", justify="left"),
 )
-_TEXTS = frozenset({"gpu", "binding"})
 
 
 def print_search(search: Search, out: Console) -> None:
-    """Print the choice with its reason first, then the table."""
-    found = search.found
-    if found.best is None:
+    """Print the choice with its reason, then the table."""
+    comparison = search.found
+    best, cheapest = comparison.best, comparison.best_by_usd
+    if best is None:
         out.print(Text(f"None can serve {search.llm}.", style="bold red"))
     else:
-        best = found.best
         out.print(Text(f"{best.gpu} TP {best.tp}   {search.llm}", style="bold green"))
-    out.print(Text(found.reason))
-    cheapest = found.best_by_usd
-    if cheapest is not None and cheapest is not found.best:
+    out.print(Text(comparison.reason))
+    if cheapest is not None and cheapest is not best:
         usd = cheapest.usd_per_million_output_tokens
         price = "" if usd is None else f" at {format_fine_usd(usd)} per million"
         out.print(
             Text(f"cheapest output tokens: {cheapest.gpu} TP {cheapest.tp}{price}")
         )
     out.print()
-    table = Table(box=None, padding=(0, 1), header_style="dim")
-    for column in COLUMNS:
-        side: JustifyMethod = "left" if column.name in _TEXTS else "right"
-        table.add_column(column.heading, justify=side)
-    for row in found.rows:
-        style = "bold" if row is found.best else "dim" if row.infeasible_reason else ""
-        table.add_row(*(escape(_shown(row, column)) for column in COLUMNS), style=style)
-    out.print(table)
-    for row in found.rows:
-        if row.infeasible_reason:
-            out.print(Text(f"  {row.gpu} TP {row.tp}: {row.infeasible_reason}"))
-    for one in search.excluded:
-        out.print(Text(f"  {one.gpu} TP {one.tp}: {one.reason}", style="dim"))
-    limit = format_duration(found.slo_tpot_s) if math.isfinite(found.slo_tpot_s) else ""
-    within = f", TPOT ≤ {limit}" if limit else ", no TPOT asked"
+    _print_rows(search, out)
+    tpot_s = comparison.slo_tpot_s
+    limited = math.isfinite(tpot_s)
+    limit = f"TPOT ≤ {format_duration(tpot_s)}" if limited else "no TPOT limit"
     out.print(
         Text(
-            f"\nfor a mean context of {found.context_tokens:,.0f} tokens{within}; "
-            "decode only, at a steady full batch: `capplan plan` simulates the rest",
+            f"\nfor a mean context of {comparison.context_tokens:,.0f} tokens and "
+            f"{limit}; decode at a steady full batch only: `capplan plan` simulates "
+            "prefill and queueing",
             style="dim",
         )
     )
-    if found.best is not None:
-        note = search.profile_notes[f"{found.best.gpu} TP {found.best.tp}"]
+    if best is not None:
+        note = search.profile_notes[f"{best.gpu} TP {best.tp}"]
         out.print(Text(f"latency: {note}", style="dim"))
     print_warnings(search.warnings, out)
 
 
-def _shown(row: TpRow, column: SearchColumn) -> str:
-    value = getattr(row, column.name)
-    missing = value is None or value == "" or (row.infeasible_reason and value == 0)
-    return DASH if missing else column.show(value)
+def _print_rows(search: Search, out: Console) -> None:
+    # Headings are long: let them wrap on a narrow terminal.
+    table = plain_table(((c.heading, c.justify) for c in COLUMNS), no_wrap=False)
+    best = search.found.best
+    for row in search.found.rows:
+        style = "bold" if row is best else "dim" if row.infeasible_reason else ""
+        table.add_row(*(escape(column.text(row)) for column in COLUMNS), style=style)
+    out.print(table)
+    for row in search.found.rows:
+        if row.infeasible_reason:
+            out.print(Text(f"  {row.gpu} TP {row.tp}: {row.infeasible_reason}"))
+    for excluded in search.excluded:
+        reason = f"  {excluded.gpu} TP {excluded.tp}: {excluded.reason}"
+        out.print(Text(reason, style="dim"))
 
 
 def search_json(search: Search) -> str:
@@ -99,12 +90,7 @@ def search_json(search: Search) -> str:
 
 
 def search_csv(search: Search) -> str:
-    """Return the comparison as CSV: one row per GPU type and TP degree."""
-    table = io.StringIO()
-    writer = csv.writer(table, lineterminator="\n")
+    """Return the comparison as CSV, one row per GPU type and TP degree."""
     names = [*(column.name for column in COLUMNS), "infeasible_reason"]
-    writer.writerow(names)
-    for row in search.found.rows:
-        cells = [plain(getattr(row, name)) for name in names]
-        writer.writerow(["" if cell is None else cell for cell in cells])
-    return table.getvalue()
+    rows = search.found.rows
+    return csv_text(names, ([getattr(row, name) for name in names] for row in rows))

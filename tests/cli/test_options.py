@@ -1,5 +1,6 @@
 """Flags are made from settings: names, short names, required, repeated, bool."""
 
+import re
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -8,7 +9,9 @@ import typer
 from pydantic import BeforeValidator
 from typer.testing import CliRunner
 
+from capplan.cli.main import exit_code
 from capplan.cli.options import with_settings
+from capplan.planning.settings import SimulateSettings
 from capplan.settings import Settings, setting
 
 Degrees = Annotated[tuple[int, ...], BeforeValidator(lambda text: text.split(","))]
@@ -21,13 +24,22 @@ class Wanted(Settings):
     where: tuple[str, ...] = setting((), "", "C=V", "Rows.", repeated=True)
     resume: bool = setting(False, "", "", "Continue.", flags=("--resume",))
     tune: bool = setting(False, "", "", "Tune.")
+    share: float = setting(0.9, "Numbers", "SHARE", "Share.")
+    count: int | None = setting(None, "Numbers", "N", "Count.")
+    flag_of_none: bool | None = setting(None, "", "", "Either.")
 
 
-def run(*arguments):
+class Narrower(Wanted):
+    """A command that does not read two of the settings."""
+
+    unread = frozenset({"tune", "where"})
+
+
+def run(*arguments, model=Wanted):
     given: dict[str, Any] = {}
     app = typer.Typer(rich_markup_mode=None)
 
-    @with_settings(Wanted)
+    @with_settings(model)
     def command(**settings: Any) -> int:
         given.update({k: v for k, v in settings.items() if v not in (None, [])})
         return 0
@@ -45,7 +57,10 @@ def run(*arguments):
         (["--degrees", "1,4"], {"degrees": "1,4"}),
         (["--where", "a=1", "--where", "b=2"], {"where": ["a=1", "b=2"]}),
         (["--resume"], {"resume": True}),
+        (["--tune"], {"tune": True}),
         (["--no-tune"], {"tune": False}),
+        (["--share", "0.5"], {"share": 0.5}),
+        (["--count", "3"], {"count": 3}),
     ],
 )
 def test_a_flag_sets_its_field_and_no_other(arguments, expected):
@@ -79,3 +94,65 @@ def test_help_names_defaults_and_what_may_be_repeated():
     assert "Rows. May be repeated." in shown
     assert "To read." in shown
     assert "Continue." in shown
+
+
+def test_a_default_of_none_false_or_nothing_is_not_named():
+    _, result = run("--help")
+
+    shown = " ".join(result.output.split())
+    assert shown.count("(default") == 3
+    assert "Count. " in shown
+    assert "Share (default 0.9)." in shown
+
+
+def test_a_bool_that_may_be_unset_has_both_flags():
+    for flag, value in (("--flag-of-none", True), ("--no-flag-of-none", False)):
+        given, _ = run("--from", "x", flag)
+
+        assert given["flag_of_none"] is value
+
+
+@pytest.mark.parametrize("flag", ["--tune", "--no-tune", "--where"])
+def test_a_setting_that_the_command_does_not_read_has_no_flag(flag):
+    given, result = run("--from", "x", flag, "a=1", model=Narrower)
+
+    assert result.exit_code == 2
+    assert given == {}
+    assert flag in result.output
+    assert flag not in run("--help", model=Narrower)[1].output
+
+
+@pytest.mark.parametrize("flag", ["--count", "--share"])
+def test_a_number_that_is_none_is_refused(flag):
+    given, result = run("--from", "x", flag, "many")
+
+    assert result.exit_code == 2
+    assert given == {}
+    assert f"'{flag}'" in result.output
+
+
+def test_a_parameter_of_the_command_takes_the_place_of_the_flag():
+    app = typer.Typer(rich_markup_mode=None)
+    given: dict[str, Any] = {}
+
+    @with_settings(Wanted)
+    def command(out: Annotated[str, typer.Argument()] = "here", **settings: Any) -> int:
+        given.update(out=out, names=sorted(settings))
+        return 0
+
+    app.command()(command)
+
+    CliRunner().invoke(app, ["--from", "x", "there"])
+
+    assert given["out"] == "there"
+    assert "out" not in given["names"]
+    assert {"file", "tune", "where"} <= set(given["names"])
+
+
+def test_every_setting_of_simulate_that_it_reads_is_a_flag_and_no_other(capsys):
+    exit_code(["simulate", "--help"])
+
+    flags = set(re.findall(r"--[a-z][a-z-]*", capsys.readouterr().out))
+    for name in SimulateSettings.model_fields:
+        dashed = "--" + name.replace("_", "-")
+        assert (dashed in flags) == (name not in SimulateSettings.unread), name

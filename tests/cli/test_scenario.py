@@ -2,9 +2,16 @@
 
 import pytest
 
+import capplan
+from capplan.cli.main import exit_code
 from capplan.cli.scenario import settings_from
 from capplan.errors import InputError
-from capplan.planning.settings import PlanSettings, SimulateSettings
+from capplan.planning.settings import (
+    DemandSettings,
+    PlanSettings,
+    SearchSettings,
+    SimulateSettings,
+)
 
 
 @pytest.fixture
@@ -77,7 +84,7 @@ def test_paths_are_taken_from_where_the_scenario_lies(scenario, tmp_path):
         ("rate: 20\nreplicas: 3\n", ":2: replicas is not a setting"),
         ("llm: x\n\nrate: 0\n", ":3: rate is 0; expected greater than 0"),
         ("rate: .nan\n", ":1: rate is nan; expected a finite number"),
-        ("rate: 1\nrate: 2\n", ":2: rate stands in line 1 too"),
+        ("rate: 1\nrate: 2\n", ":2: rate is already set in line 1"),
         ("- rate\n", "expected settings as in `rate: 20`"),
         ("", "expected settings as in `rate: 20`"),
         ("rate: [1\n", ":2: not YAML"),
@@ -96,3 +103,73 @@ def test_simulate_takes_the_settings_of_plan_and_its_own(scenario):
     request = settings_from(SimulateSettings, scenario("rate: 20\nreplicas: 3\n"), {})
 
     assert (request.rate, request.replicas) == (20.0, 3)
+
+
+UNREAD = [
+    ("simulate", SimulateSettings, "solver", "mip"),
+    ("simulate", SimulateSettings, "tune", "true"),
+    ("search", SearchSettings, "router", "jsq"),
+    ("demand", DemandSettings, "rate", "20"),
+]
+
+
+@pytest.mark.parametrize(("command", "model", "name", "value"), UNREAD)
+def test_a_setting_that_the_command_does_not_read_is_refused_with_its_line(
+    scenario, capsys, command, model, name, value
+):
+    path = scenario(f"llm: x\n{name}: {value}\n")
+
+    code = exit_code([command, str(path)])
+
+    assert code == 2
+    assert capsys.readouterr().err == (
+        f"capplan: error: {path}:2: {name} has no effect on this command; "
+        "leave it out\n"
+    )
+
+
+@pytest.mark.parametrize(("command", "model", "name", "value"), UNREAD)
+def test_a_setting_that_the_command_does_not_read_is_no_flag(
+    capsys, command, model, name, value
+):
+    code = exit_code([command, f"--{name}", value])
+
+    shown = capsys.readouterr().err
+    assert code == 2
+    assert shown.startswith(f"capplan: error: No such option: --{name}")
+    assert shown.count("\n") == 1
+
+
+@pytest.mark.parametrize(("command", "model", "name", "value"), UNREAD)
+def test_a_setting_that_the_command_does_not_read_is_refused_in_python(
+    command, model, name, value
+):
+    with pytest.raises(InputError, match=f"^{name} has no effect on this command"):
+        getattr(capplan, command)(**{name: value})
+
+
+def test_a_wrong_flag_is_named_as_a_flag_and_a_wrong_key_by_its_line(scenario):
+    path = scenario("llm: x\nmax-num-seqs: 0\n")
+
+    with pytest.raises(InputError, match=r"^--attainment: attainment is 2"):
+        settings_from(PlanSettings, None, {"attainment": 2})
+    with pytest.raises(InputError, match=r":2: max_num_seqs is 0; expected"):
+        settings_from(PlanSettings, path, {"attainment": 2})
+
+
+def test_a_flag_does_not_repair_a_wrong_scenario(scenario):
+    with pytest.raises(InputError, match=":1: rate is 0"):
+        settings_from(PlanSettings, scenario("rate: 0\n"), {"rate": 20.0})
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [(b"llm: \xff\n", "not UTF-8 text at byte 5"), (None, "No such file")],
+)
+def test_a_file_that_cannot_be_read_is_refused(tmp_path, content, expected):
+    path = tmp_path / "scenario.yaml"
+    if content is not None:
+        path.write_bytes(content)
+
+    with pytest.raises(InputError, match=expected):
+        settings_from(PlanSettings, path, {})

@@ -21,7 +21,8 @@ from capplan.latency.profile_file import load_profile
 from capplan.simulator.simulate import simulate
 from capplan.workload.trace import Trace
 
-POINTS = Path(__file__).parent / "data" / "points.csv"
+DATA = Path(__file__).parents[1] / "latency" / "data"
+POINTS = DATA / "points.csv"
 
 
 def fit(*arguments):

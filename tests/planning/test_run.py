@@ -196,7 +196,7 @@ def test_ctrl_c_leaves_the_answer_for_the_first_requests(
     document = json.loads((tmp_path / "simulation.json").read_text())
     count = document["request_count"]
     assert code == INTERRUPTED
-    assert "once more quits at once" in shown.err
+    assert "press Ctrl-C again to quit" in shown.err
     assert 0 < count < 3000
     assert f"after {count:,} of" in shown.out
     assert "the figures hold for those" in shown.out

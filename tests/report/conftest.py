@@ -13,7 +13,8 @@ from capplan.planning.configuration import Configuration
 from capplan.planning.cost import cost
 from capplan.planning.judgement import LEVELS, Attainment, Judgement
 from capplan.planning.result import Assumption, Candidate, Plan, Probe
-from capplan.planning.run import Run
+from capplan.planning.run import Run, simulate_deployment
+from capplan.planning.settings import SimulateSettings
 from capplan.simulator.times import Series, Simulation, Totals
 from capplan.workload.slo import RequestSlo, Slo
 
@@ -218,3 +219,25 @@ def infeasible(plan: Plan) -> Plan:
         infeasible_reason="TPOT of 3 ms is below 6.9 ms, one request alone on the "
         "fastest candidate; tpot=7ms would do.",
     )
+
+
+@pytest.fixture(scope="session")
+def small_settings(tmp_path_factory) -> SimulateSettings:
+    """Two replicas that serve 200 requests of one output token, which have no TPOT."""
+    path = tmp_path_factory.mktemp("trace") / "own.csv"
+    rows = "".join(f"{i / 20},{50 + i % 7},1\n" for i in range(200))
+    path.write_text(f"arrival_s,prompt_tokens,output_tokens\n{rows}")
+    return SimulateSettings(
+        trace=path,
+        latency_ms="5,0.01,0,0.1,0",
+        kv_blocks=500,
+        max_num_seqs=16,
+        replicas=2,
+        slo="ttft=1s",
+    )
+
+
+@pytest.fixture(scope="session")
+def run(small_settings) -> Run:
+    """The run of these settings."""
+    return simulate_deployment(small_settings)

@@ -31,8 +31,8 @@ def test_the_bill_is_quantity_times_unit_price_is_amount(plan):
 def test_the_count_below_is_shown_failing_and_the_bound_with_its_gap(plan):
     text = printed(plan)
 
-    assert "4 replicas simulated: 91.34 % attain it." in text
-    assert "32 GPUs: at most 8 GPUs (20%) could still be saved" in text
+    assert "4 replicas simulated: 91.34 % of requests meet the SLO." in text
+    assert "32 GPUs: at most 8 GPUs (20%) above the minimum" in text
 
 
 def test_each_warning_is_printed_once(plan):

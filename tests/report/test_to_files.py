@@ -3,21 +3,30 @@
 import pytest
 
 from capplan.errors import InputError
-from capplan.planning.settings import SimulateSettings
-from capplan.report.to_files import simulate, write_plan
+from capplan.planning.settings import PlanSettings, SimulateSettings
+from capplan.report import to_files
+from capplan.report.to_files import simulate
 
 
-def test_a_plan_is_three_files_and_nothing_else(plan, tmp_path):
-    written = write_plan(plan, tmp_path / "new" / "report")
+@pytest.fixture
+def write_plan(plan, monkeypatch):
+    """Write the plan of the fixture into a folder; return the paths."""
+    monkeypatch.setattr(to_files, "compute_plan", lambda settings, progress: plan)
+
+    return lambda folder: to_files.plan(PlanSettings(out=folder))[1]
+
+
+def test_a_plan_is_three_files_and_nothing_else(write_plan, tmp_path):
+    written = write_plan(tmp_path / "new" / "report")
 
     names = sorted(path.name for path in (tmp_path / "new" / "report").iterdir())
     assert names == ["plan.csv", "plan.json", "report.html"]
     assert sorted(path.name for path in written) == names
 
 
-def test_the_same_plan_gives_the_same_bytes(plan, tmp_path):
-    first = [path.read_bytes() for path in write_plan(plan, tmp_path / "a")]
-    second = [path.read_bytes() for path in write_plan(plan, tmp_path / "b")]
+def test_the_same_plan_gives_the_same_bytes(write_plan, tmp_path):
+    first = [path.read_bytes() for path in write_plan(tmp_path / "a")]
+    second = [path.read_bytes() for path in write_plan(tmp_path / "b")]
 
     assert first == second
 
@@ -34,3 +43,34 @@ def test_a_file_in_a_folder_that_is_not_there_is_refused_at_the_door(tmp_path):
 
     with pytest.raises(InputError, match="is not a folder"):
         simulate(settings)
+
+
+def test_a_folder_that_cannot_be_written_is_refused_before_the_plan(
+    tmp_path, monkeypatch
+):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setattr(to_files, "compute_plan", lambda *given: pytest.fail("planned"))
+
+    with pytest.raises(InputError, match="is a file; expected a folder"):
+        to_files.plan(PlanSettings(out=tmp_path / "file"))
+
+
+def test_a_run_writes_its_tables_and_its_files_and_names_them(small_settings, tmp_path):
+    paths = {
+        "record_iterations": str(tmp_path / "it.csv"),
+        "per_request": str(tmp_path / "requests.csv"),
+        "trace_events": str(tmp_path / "events.json"),
+        "out": str(tmp_path / "out"),
+    }
+
+    _, written = simulate(small_settings.model_copy(update=paths))
+
+    assert [path.name for path in written] == [
+        *("it.csv", "requests.csv", "events.json"),
+        *("simulation.json", "simulation.csv", "report.html"),
+    ]
+    assert all(path.stat().st_size for path in written)
+
+
+def test_without_names_of_files_nothing_is_written(small_settings):
+    assert simulate(small_settings)[1] == ()

@@ -1,32 +1,14 @@
 """A simulated deployment in its files: escaped, deterministic, without NaN."""
 
+import io
 import json
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from rich.console import Console
 
-from capplan.planning.run import simulate_deployment
-from capplan.planning.settings import SimulateSettings
-from capplan.report.write_run import run_csv, run_html, run_json
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory):
-    """Two replicas that serve one-token answers, which have no TPOT."""
-    path = tmp_path_factory.mktemp("trace") / "own.csv"
-    rows = "".join(f"{i / 20},{50 + i % 7},1\n" for i in range(200))
-    path.write_text(f"arrival_s,prompt_tokens,output_tokens\n{rows}")
-    return simulate_deployment(
-        SimulateSettings(
-            trace=path,
-            latency_ms="5,0.01,0,0.1,0",
-            kv_blocks=500,
-            max_num_seqs=16,
-            replicas=2,
-            slo="ttft=1s",
-        )
-    )
+from capplan.report.write_run import print_run, run_csv, run_html, run_json
 
 
 def test_what_is_not_known_is_null(run):
@@ -68,3 +50,17 @@ def test_the_busy_share_is_busy_time_over_replica_time(run):
     share = json.loads(run_json(run))["busy_share"]
 
     assert share == pytest.approx(run.simulation.busy_s / span_s / 2)
+
+
+def test_the_terminal_shows_deployment_facts_latencies_and_each_warning_once(run):
+    out = io.StringIO()
+    warned = replace(run, warnings=("[b]careful", "[b]careful"))
+
+    print_run(warned, Console(file=out, width=120, highlight=False))
+
+    lines = [" ".join(line.split()) for line in out.getvalue().splitlines()]
+    assert lines[0] == "2 GPUs = 2 replicas × 1 (TP 1)"
+    assert "within ttft ≤ 1 s" in lines
+    assert "mean p50 p90 p95 p99 p99.9" in lines
+    assert "time per output token – – – – – –" in lines
+    assert lines.count("warning: [b]careful") == 1

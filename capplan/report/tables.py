@@ -1,0 +1,51 @@
+"""Tables as CSV and on the terminal."""
+
+import csv
+import io
+import math
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import JustifyMethod
+from rich.table import Table
+
+from capplan.files import new_file
+
+
+def csv_text(heading: Sequence[str], rows: Iterable[Iterable[Any]]) -> str:
+    """Return a table as CSV; None and what is not finite are empty cells."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(heading)
+    writer.writerows([_cell(value) for value in row] for row in rows)
+    return text.getvalue()
+
+
+def _cell(value: Any) -> Any:
+    if value is None or (isinstance(value, float) and not math.isfinite(value)):
+        return ""
+    if isinstance(value, str) and value[:1] in ("=", "+", "-", "@"):
+        return f"'{value}"  # a spreadsheet would run it as a formula
+    return value
+
+
+def write_csv_file(
+    path: str | Path, heading: Sequence[str], rows: Iterable[Iterable[Any]]
+) -> Path:
+    """Write a long table row by row, so that it is never whole in memory."""
+    with new_file(path) as stream:
+        writer = csv.writer(stream, lineterminator="\n")
+        writer.writerow(heading)
+        writer.writerows(rows)
+    return Path(path)
+
+
+def plain_table(
+    columns: Iterable[tuple[str, JustifyMethod]], no_wrap: bool = True
+) -> Table:
+    """Return a terminal table without lines, of headings and their justification."""
+    table = Table(box=None, padding=(0, 1), header_style="dim")
+    for heading, justify in columns:
+        table.add_column(heading, justify=justify, no_wrap=no_wrap)
+    return table

@@ -1,0 +1,114 @@
+"""Numbers for people: shares never rounded up, counts and dollars to three digits."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from capplan.report.columns import (
+    COLUMNS,
+    DASH,
+    SHOWN,
+    field_column,
+    format_count,
+    format_fine_usd,
+    format_share,
+)
+
+
+@pytest.mark.parametrize(
+    ("share", "expected"),
+    [
+        (0.989999, "98.99 %"),
+        (0.99, "99 %"),
+        (0.9999999, "99.99 %"),
+        (1.0, "100 %"),
+        (0.29, "29 %"),  # 0.29 * 10_000 is 2899.9999999999995
+        (0.00009, "0 %"),
+        (float("nan"), DASH),
+        (float("-inf"), DASH),
+    ],
+)
+def test_a_share_is_rounded_down_to_a_hundredth_of_a_percent(share, expected):
+    assert format_share(share) == expected
+
+
+@given(st.floats(0, 1))
+def test_a_share_is_shown_at_most_a_hundredth_of_a_percent_too_low(share):
+    shown = float(format_share(share).removesuffix(" %"))
+
+    assert shown - 1e-6 <= 100 * share < shown + 0.01 + 1e-9
+
+
+@given(st.integers(0, 10_000), st.integers(0, 10_000))
+def test_a_share_below_the_target_never_reads_as_the_target(met, target):
+    if met < target:
+        assert format_share(met / 10_000) != format_share(target / 10_000)
+
+
+@pytest.mark.parametrize(
+    ("count", "expected"),
+    [
+        (0, "0"),
+        (7, "7"),
+        (12.3456, "12.3"),
+        (0.012345, "0.0123"),
+        (999.4, "999"),
+        (999.6, "1,000"),
+        (1234.5, "1,234"),
+        (20_000, "20,000"),
+        (float("inf"), DASH),
+    ],
+)
+def test_a_count_has_thousands_or_three_digits(count, expected):
+    assert format_count(count) == expected
+
+
+@pytest.mark.parametrize(
+    ("usd", "expected"),
+    [
+        (0, "$0.00"),
+        (0.04143, "$0.0414"),
+        (0.9949, "$0.995"),
+        (0.9951, "$1.00"),
+        (2.494, "$2.49"),
+        (12_345.6, "$12,346"),
+    ],
+)
+def test_dollars_have_three_digits_below_one_and_cents_above(usd, expected):
+    assert format_fine_usd(usd) == expected
+
+
+def test_what_a_candidate_lacks_is_a_dash(plan):
+    pruned = plan.candidates[2]
+
+    texts = {column.name: column.text(pruned) for column in SHOWN}
+
+    assert texts == {name: DASH for name in texts} | {
+        "gpu": "H100-SXM",
+        "tp": "4",
+        "lower_bound_gpu_count": "44",
+    }
+
+
+def test_months_years_and_interval_of_the_best_are_in_its_columns(best):
+    values = {column.name: column.value(best) for column in COLUMNS}
+
+    assert values["usd_per_month"] == pytest.approx(730 * 40 * 2.49)
+    assert values["usd_per_year"] == pytest.approx(8760 * 40 * 2.49)
+    assert values["slo_attainment_low"] == 0.989
+    assert values["slo_attainment_high"] == 0.9952
+    assert (values["usd_per_gpu_h"], values["price_as_of"]) == (2.49, "2026-06")
+
+
+def test_only_columns_with_a_heading_are_shown():
+    assert len(SHOWN) < len(COLUMNS)
+    assert all(column.heading for column in SHOWN)
+
+
+def test_a_column_shows_its_value_in_its_format():
+    column = field_column("real", "real part", lambda value: f"<{value}>")
+
+    assert column.text(3 + 4j) == "<3.0>"
+    assert math.isclose(column.value(2j), 0)

@@ -1,0 +1,77 @@
+"""Charts of a plan: which there are, and attainment against replicas by hand."""
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from capplan.report.plan_charts import attainment_figure, figures
+
+
+def titles(plan):
+    return [figure.title for figure in figures(plan)]
+
+
+def test_a_plan_has_latencies_attainment_and_the_fleet_in_this_order(plan):
+    assert titles(plan) == [
+        "Time to first token",
+        "Time per output token",
+        "Arrival to last token",
+        "Attainment against replicas",
+        "Utilisation and KV over time",
+        "Requests on a replica over time",
+        "Preemptions over time",
+    ]
+
+
+def test_an_infeasible_plan_has_no_charts(infeasible):
+    assert titles(infeasible) == []
+
+
+def test_at_most_four_candidates_are_compared(plan, best):
+    crowded = replace(plan, candidates=(best,) * 6)
+
+    assert len(figures(crowded)[0].legend) == 4
+
+
+def test_without_simulated_counts_there_is_no_chart_of_them(plan, best):
+    bare = replace(plan, best=replace(best, probes=()))
+
+    assert attainment_figure(bare) is None
+
+
+def test_every_count_is_a_point_filled_where_it_meets_the_slo(plan):
+    figure = attainment_figure(plan)
+
+    circles = re.findall(r'<circle cx="([\d.]*)"[^>]*fill="([^"]*)"', figure.svg)
+    # 3 to 6 replicas on an axis from 2.5 to 6.5, 408 px wide from 58 px on.
+    assert [float(x) for x, _ in circles] == [109.0, 211.0, 313.0, 415.0]
+    assert [colour == "#fff" for _, colour in circles] == [True, True, False, False]
+    assert ">asked 99 %<" in figure.svg
+
+
+def test_the_axis_of_attainment_begins_below_the_lowest_interval(plan):
+    figure = attainment_figure(plan)
+
+    # The lowest interval begins at 0.4123 - 0.004; the axis at 95 % of that.
+    floor = 0.95 * (0.4123 - 0.004)
+    top_px = 236 - 224 * (0.4123 - floor) / (1 - floor)
+    assert f'cy="{top_px:.1f}"' in figure.svg
+
+
+@pytest.mark.parametrize(("tp", "unit"), [(1, "1 GPU"), (8, "8 GPUs")])
+def test_the_axis_names_the_gpus_of_a_replica(plan, best, tp, unit):
+    figure = attainment_figure(replace(plan, best=replace(best, tp=tp)))
+
+    assert f'aria-label="attainment against replicas of {unit}"' in figure.svg
+
+
+def test_more_than_eight_counts_have_the_ticks_of_a_linear_axis(plan, best):
+    probes = tuple(
+        replace(best.probes[-1], replica_count=count) for count in range(1, 31)
+    )
+
+    figure = attainment_figure(replace(plan, best=replace(best, probes=probes)))
+
+    ticks = re.findall(r'text-anchor="middle">(\d+)</text>', figure.svg)
+    assert ticks == ["10", "20", "30"]

@@ -1,0 +1,128 @@
+"""Coordinates of charts, by hand: the plot is x 58 to 466, y 236 (bottom) to 12."""
+
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from capplan.report.svg_chart import COLOURS, Axis, Line, Rule, chart
+
+X = Axis("load", str, 0.0, 10.0, ticks=(0.0, 10.0))
+Y = Axis("share", str, 0.0, 100.0, ticks=(0.0, 50.0, 100.0))
+
+
+def drawn(lines=(), rules=(), x=X, y=Y):
+    """Return the elements of a chart by class or tag, in order."""
+    parts = {}
+    for part in ElementTree.fromstring(chart(x, y, lines, rules)):
+        parts.setdefault((part.tag, part.get("class")), []).append(part)
+    return parts
+
+
+def path(parts, name="line"):
+    return [part.get("d") for part in parts.get(("path", name), [])]
+
+
+def line(x, y, **extra):
+    return Line("a", np.array(x, float), np.array(y, float), **extra)
+
+
+def test_a_line_goes_from_the_lower_left_to_the_upper_right_corner():
+    parts = drawn([line([0, 5, 10], [0, 50, 100])])
+
+    assert path(parts) == ["M58.0 236.0L262.0 124.0L466.0 12.0"]
+
+
+def test_the_middle_of_a_log_axis_is_the_geometric_mean_and_zero_its_end():
+    log = Axis("load", str, 1.0, 100.0, log=True)
+
+    parts = drawn([line([0, 10, 100], [0, 0, 0])], x=log)
+
+    assert path(parts) == ["M58.0 236.0L262.0 236.0L466.0 236.0"]
+
+
+def test_points_outside_are_drawn_at_the_ends_of_the_axes():
+    assert path(drawn([line([-5, 20], [-1, 101])])) == ["M58.0 236.0L466.0 12.0"]
+
+
+def test_points_that_are_not_finite_are_left_out():
+    parts = drawn([line([0, 5, np.inf, 10], [0, np.nan, 50, 100])])
+
+    assert path(parts) == ["M58.0 236.0L466.0 12.0"]
+    assert path(drawn([line([1], [np.nan])])) == []
+
+
+def test_lines_have_different_colours_in_order():
+    parts = drawn([line([0, 10], [0, 0]), line([0, 10], [1, 1])])
+
+    strokes = [part.get("stroke") for part in parts["path", "line"]]
+    assert strokes == list(COLOURS[:2])
+
+
+def test_every_tick_is_a_grid_line_with_its_value():
+    parts = drawn()
+
+    assert path(parts, "grid") == [
+        *("M58 236.0H466", "M58 124.0H466", "M58 12.0H466"),
+        *("M58.0 12V236", "M466.0 12V236"),
+    ]
+    texts = [part.text for part in parts["text", None]]
+    assert texts == ["0.0", "50.0", "100.0", "0.0", "10.0"]
+
+
+@pytest.mark.parametrize(
+    ("rule", "where", "label"),
+    [
+        (Rule("r", y=75), "M58 68.0H466", {"x": "64", "y": "62.0"}),
+        (Rule("r", y=100), "M58 12.0H466", {"x": "64", "y": "27.0"}),
+        (Rule("r", x=2.5), "M160.0 12V236", {"x": "165.0", "text-anchor": "start"}),
+        (Rule("r", x=7.5), "M364.0 12V236", {"x": "359.0", "text-anchor": "end"}),
+    ],
+)
+def test_the_label_of_a_rule_stands_where_there_is_room(rule, where, label):
+    parts = drawn(rules=[rule])
+
+    (text,) = parts["text", "rule"]
+    assert path(parts, "rule") == [where]
+    assert text.text == "r"
+    assert label.items() <= text.attrib.items()
+
+
+@pytest.mark.parametrize("rule", [Rule("r", x=11), Rule("r", y=-1), Rule("r")])
+def test_a_rule_outside_the_axes_is_not_drawn(rule):
+    assert path(drawn(rules=[rule]), "rule") == []
+
+
+def test_error_bars_go_from_low_to_high():
+    bars = line([0, 10], [50, 50], low=np.array([25, 0]), high=np.array([75, 100]))
+
+    parts = drawn([bars])
+
+    assert path(parts, "bar") == ["M58.0 180.0V68.0", "M466.0 236.0V12.0"]
+
+
+def test_circles_are_filled_where_said_and_name_their_values():
+    parts = drawn([line([0, 10], [0, 100], markers=True, filled=(True, False))])
+
+    circles = parts["circle", None]
+    assert [(c.get("cx"), c.get("cy")) for c in circles] == [
+        ("58.0", "236.0"),
+        ("466.0", "12.0"),
+    ]
+    assert [c.get("fill") for c in circles] == [COLOURS[0], "#fff"]
+    assert [c[0].text for c in circles] == ["0.0: 0.0", "10.0: 100.0"]
+
+
+def test_circles_are_filled_by_default():
+    parts = drawn([line([0, 10], [0, 100], markers=True)])
+
+    assert {circle.get("fill") for circle in parts["circle", None]} == {COLOURS[0]}
+
+
+def test_labels_are_escaped():
+    evil = '"><script>'
+
+    svg = chart(Axis(evil, str, 0, 1), Y, [], [Rule(evil, y=50)])
+
+    assert "<script" not in svg
+    assert ElementTree.fromstring(svg).get("aria-label") == f"share against {evil}"
