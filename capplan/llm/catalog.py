@@ -59,11 +59,6 @@ def llm(name_or_path: str | Path) -> Architecture:
         ``meta-llama/Llama-3.1-8B-Instruct``, either with a suffix such as ``-FP8``,
         ``-INT8`` or ``-AWQ``, or the path of a ``config.json`` or of its folder.
 
-    Raises
-    ------
-    InputError
-        When it is unknown; the message lists the nearest names.
-
     Examples
     --------
     >>> llm("meta-llama/Llama-3.1-70B-Instruct-FP8").weight_dtype

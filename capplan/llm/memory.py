@@ -83,11 +83,6 @@ def memory_budget(
         Share of memory that the engine may use, in (0, 1].
     weight_dtype
         Dtype of the weights (default: the checkpoint's).
-
-    Raises
-    ------
-    InputError
-        When the share is out of range.
     """
     if not 0 < gpu_memory_utilization <= 1:
         raise InputError(

@@ -47,11 +47,6 @@ def expected_facts(settings: ProfileSettings, tp: int) -> EngineFacts:
 
     They are those of an earlier start where there is a record of one; else the
     defaults of ``vllm serve`` on the GPU.
-
-    Raises
-    ------
-    InputError
-        When the GPU is not named, or the model does not fit it.
     """
     if settings.gpu is None:
         raise InputError(

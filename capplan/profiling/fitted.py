@@ -41,13 +41,7 @@ def _fit_run(measured: Measured, out: Path) -> FittedRun:
 
 
 def fit_measured(measured: Measured, out: Path) -> Path:
-    """Fit the points of one TP degree; write the profile into ``out``, return where.
-
-    Raises
-    ------
-    CapplanError
-        When the record does not describe the engine.
-    """
+    """Fit the points of one TP degree; write the profile into ``out``, return where."""
     record = read_record(measured.record_path)
     if "engine" not in record:
         raise CapplanError(f"{measured.record_path}: does not describe the engine")

@@ -70,13 +70,7 @@ def density(name: str) -> Density:
 
 
 def plan_profile(facts: EngineFacts, how: Density) -> ProfilePlan:
-    """Return the scenes that an engine with these limits can run.
-
-    Raises
-    ------
-    InputError
-        When the cache or the limits leave no decode iteration to measure.
-    """
+    """Return the scenes that an engine with these limits can run."""
     skipped: list[Skipped] = []
     prompts = _prompts(facts, how, skipped)
     ladders = _ladders(facts, how, skipped)

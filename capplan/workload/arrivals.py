@@ -18,18 +18,10 @@ Parameters = Mapping[str, tuple[float, ...]]
 
 
 class Arrivals(NamedTuple):
-    """A family of arrival processes.
+    """A family of arrival processes."""
 
-    Parameters
-    ----------
-    arrive
-        Draws the arrivals. [s]
-    needs
-        Names of its parameters; all are required and positive.
-    """
-
-    arrive: Callable[[int, float, Parameters, np.random.Generator], np.ndarray]
-    needs: tuple[str, ...] = ()
+    arrive: Callable[[int, float, Parameters, np.random.Generator], np.ndarray]  # [s]
+    needs: tuple[str, ...] = ()  # names of its parameters, required and positive
 
 
 def poisson(
@@ -101,17 +93,9 @@ ARRIVALS = {
 
 @dataclass(frozen=True)
 class ArrivalProcess:
-    """An arrival process with its parameters.
+    """An arrival process with its parameters."""
 
-    Parameters
-    ----------
-    name
-        One of ``ARRIVALS``.
-    parameters
-        Its parameters; several values each for a sum of components.
-    """
-
-    name: str = "poisson"
+    name: str = "poisson"  # one of ``ARRIVALS``
     parameters: Parameters = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -156,11 +140,6 @@ class ArrivalProcess:
 def parse_arrivals(text: str) -> ArrivalProcess:
     """Return the process written as ``poisson`` or ``gamma:cv=2``.
 
-    Raises
-    ------
-    InputError
-        When the text is malformed.
-
     Examples
     --------
     >>> parse_arrivals("gamma:cv=2")
@@ -189,19 +168,7 @@ def with_arrivals(
     process: ArrivalProcess | str,
     rng: np.random.Generator,
 ) -> Trace:
-    """Return the trace with arrivals drawn from a process.
-
-    Parameters
-    ----------
-    trace
-        Requests; their own arrivals are replaced.
-    rate_per_s
-        Mean arrival rate. [requests/s]
-    process
-        Arrival process, or its text.
-    rng
-        Random number generator.
-    """
+    """Return the trace with arrivals drawn from a process."""
     if isinstance(process, str):
         process = parse_arrivals(process)
     arrival_s = process.arrivals_s(len(trace), rate_per_s, rng)
@@ -213,11 +180,6 @@ def rescale(trace: Trace, rate_per_s: float) -> Trace:
     """Return the trace with all gaps scaled so that its mean rate is ``rate_per_s``.
 
     The first arrival stays, and so does the coefficient of variation of the gaps.
-
-    Raises
-    ------
-    InputError
-        When the rate is not positive, or the trace has no times to scale.
     """
     _check_rate(rate_per_s)
     if trace.arrival_s is None or not trace.duration_s > 0:

@@ -12,15 +12,7 @@ _BUFFER_BYTES = 1 << 16
 
 
 class BrokenArrayError(Exception):
-    """The array ends or is malformed in the middle.
-
-    Parameters
-    ----------
-    byte
-        Offset in the decompressed file, from 0.
-    reason
-        What is wrong there.
-    """
+    """The array ends or is malformed at a byte of the decompressed file."""
 
     def __init__(self, byte: int, reason: str) -> None:
         super().__init__(f"byte {byte:,}: {reason}")
@@ -29,13 +21,7 @@ class BrokenArrayError(Exception):
 
 
 def iterate_items(path: str | Path) -> Iterator[Any]:
-    """Yield the items of the array in a file, in constant memory.
-
-    Raises
-    ------
-    BrokenArrayError
-        After the last whole item, when the rest is not JSON.
-    """
+    """Yield the items of the array in a file until it is broken, in constant memory."""
     with opened(path) as file:
         counted = _Counted(file)
         try:

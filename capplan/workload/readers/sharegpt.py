@@ -78,14 +78,7 @@ RULES: dict[str, Callable[[list[Message]], list[int]]] = {
 
 
 def read(path: str | Path, options: ReadOptions) -> Trace:
-    """Return the requests of a ShareGPT file; it has no arrivals.
-
-    Raises
-    ------
-    InputError
-        When the file is truncated (without ``salvage``), is not ShareGPT, or holds
-        no requests.
-    """
+    """Return the requests of a ShareGPT file; it has no arrivals."""
     notes = Notes(path)
     count_tokens: CountTokens = estimate
     if options.tokenizer is not None:
