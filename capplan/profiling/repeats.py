@@ -46,21 +46,7 @@ def measure_in_turn(
 ) -> Iterator[tuple[Scene, list[Row] | None]]:
     """Run each scene ``rounds`` times, others in between, and again where noisy.
 
-    Parameters
-    ----------
-    scenes
-        Scenes to run.
-    rounds
-        Least number of runs of each.
-    run
-        Runs a scene.
-    shuffle
-        Draws the order of each round.
-
-    Yields
-    ------
-    tuple
-        After each run its scene and None; at the end each scene and its rows.
+    Yield after each run its scene and None; at the end each scene and its rows.
     """
     rounds_s: dict[Scene, dict[Point, list[list[float]]]] = {s: {} for s in scenes}
     pending = list(scenes)

@@ -23,12 +23,7 @@ _SETTINGS = ("VLLM_", "OMP_", "KMP_", "NCCL_", "CUDA_VISIBLE")
 class VllmBackend:
     """vLLM's ``LLMEngine``, stepped one iteration at a time.
 
-    Parameters
-    ----------
-    request
-        The engine to start; options are fields of vLLM's ``EngineArgs``.
-    timer
-        Clock by which iterations are timed. [s]
+    Options of the request are fields of vLLM's ``EngineArgs``.
     """
 
     def __init__(
