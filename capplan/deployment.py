@@ -82,23 +82,31 @@ def kv_blocks(
     of a block there; every GPU of a replica holds its part of each block.
     """
     engine = engine or default_engine_settings(gpu)
+    share = gpu_memory_utilization
+    _, blocks = _estimate(llm, gpu, tp, engine, share, weight_dtype, kv_dtype)
+    return max(0, blocks)
+
+
+def _estimate(
+    llm: Architecture,
+    gpu: Gpu,
+    tp: int,
+    engine: EngineSettings,
+    share: float,
+    weight_dtype: str | None,
+    kv_dtype: str,
+) -> tuple[MemoryBudget, int]:
+    """Return the memory of a GPU by use, and the KV blocks that fit the rest."""
     budget = memory_budget(
         llm,
         gpu.memory_bytes,
         tp,
         engine.max_num_batched_tokens,
-        gpu_memory_utilization=gpu_memory_utilization,
+        gpu_memory_utilization=share,
         weight_dtype=weight_dtype,
     )
-    return max(0, _estimated_blocks(budget, llm, tp, kv_dtype, engine.block_size))
-
-
-def _estimated_blocks(
-    budget: MemoryBudget, llm: Architecture, tp: int, kv_dtype: str, block_size: int
-) -> int:
-    return budget.kv_bytes // (
-        llm.kv_bytes_per_token_per_gpu(tp, kv_dtype) * block_size
-    )
+    block_bytes = llm.kv_bytes_per_token_per_gpu(tp, kv_dtype) * engine.block_size
+    return budget, budget.kv_bytes // block_bytes
 
 
 class DoesNotFitError(InputError):
@@ -125,11 +133,6 @@ class Replica:
     engine: EngineSettings  # with the ``kv_blocks`` of the replica
     budget: MemoryBudget  # of each GPU
     kv_source: str = "estimated"  # or "reported by the engine"
-
-    @property
-    def kv_capacity_tokens(self) -> int:
-        """Tokens whose KV fits on the replica. [tokens]"""
-        return self.engine.kv_capacity_tokens
 
 
 def replica(
@@ -178,15 +181,8 @@ def replica(
     engine = engine or default_engine_settings(gpu)
     dtype = check_weight_dtype(weight_dtype or llm.weight_dtype)
     kv_dtype = check_kv_dtype(kv_dtype)
-    budget = memory_budget(
-        llm,
-        gpu.memory_bytes,
-        tp,
-        engine.max_num_batched_tokens,
-        gpu_memory_utilization=gpu_memory_utilization,
-        weight_dtype=dtype,
-    )
-    blocks = _estimated_blocks(budget, llm, tp, kv_dtype, engine.block_size)
+    share = gpu_memory_utilization
+    budget, blocks = _estimate(llm, gpu, tp, engine, share, dtype, kv_dtype)
     source = "estimated"
     if reported_kv_blocks is not None:
         blocks, source = reported_kv_blocks, "reported by the engine"

@@ -58,6 +58,8 @@ def cox(
     of ``sigma`` (standard deviation) and ``tau_s`` (correlation time), piecewise
     constant over a tenth of the shortest ``tau_s``. Its mean is ``rate_per_s``.
     """
+    from scipy.signal import lfilter
+
     sigma = np.array(parameters["sigma"])
     tau_s = np.array(parameters["tau_s"])
     step_s = float(tau_s.min()) / 10
@@ -69,7 +71,12 @@ def cox(
     while missing > 0:
         steps = max(256, int(1.2 * missing / (rate_per_s * step_s)) + 1)
         steps = min(steps, 1_000_000)
-        levels = _ornstein_uhlenbeck(level, sigma, decay, steps, rng)
+        noise = rng.standard_normal((steps, len(sigma))) * sigma * np.sqrt(1 - decay**2)
+        levels = np.empty_like(noise)
+        for part in range(len(sigma)):
+            levels[:, part], _ = lfilter(
+                [1], [1, -decay[part]], noise[:, part], zi=[decay[part] * level[part]]
+            )
         level = levels[-1]
         # E[exp(X)] = exp(σ²/2) for a normal X, so this keeps the mean rate.
         log_rate = levels.sum(axis=1) - (sigma**2).sum() / 2
@@ -202,22 +209,3 @@ def _check_rate(rate_per_s: float) -> None:
         raise InputError(
             f"--rate is {rate_per_s:g} requests/s; expected a number more than 0"
         )
-
-
-def _ornstein_uhlenbeck(
-    level: np.ndarray,
-    sigma: np.ndarray,
-    decay: np.ndarray,
-    steps: int,
-    rng: np.random.Generator,
-) -> np.ndarray:
-    """Return the next ``steps`` values of stationary OU processes."""
-    from scipy.signal import lfilter
-
-    noise = rng.standard_normal((steps, len(sigma))) * sigma * np.sqrt(1 - decay**2)
-    levels = np.empty_like(noise)
-    for part in range(len(sigma)):
-        levels[:, part], _ = lfilter(
-            [1.0], [1.0, -decay[part]], noise[:, part], zi=[decay[part] * level[part]]
-        )
-    return levels

