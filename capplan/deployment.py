@@ -96,7 +96,7 @@ def _estimate(
     weight_dtype: str | None,
     kv_dtype: str,
 ) -> tuple[MemoryBudget, int]:
-    """Return the memory of a GPU by use, and the KV blocks that fit the rest."""
+    """Return the memory of a GPU by use, and the KV blocks that fit in the rest."""
     budget = memory_budget(
         llm,
         gpu.memory_bytes,

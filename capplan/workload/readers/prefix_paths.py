@@ -23,7 +23,7 @@ class PrefixPaths(NamedTuple):
 
 
 def prefix_paths(prompts: Sequence[Sequence[int | str]]) -> PrefixPaths:
-    """Return a path for each prompt, given its block hashes, in order of arrival.
+    """Return a path for each prompt, given their block hashes in order of arrival.
 
     Two blocks are equal when their hashes and all hashes before them are.
 
