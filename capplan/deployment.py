@@ -13,34 +13,15 @@ from capplan.units import format_bytes
 
 @dataclass(frozen=True)
 class EngineSettings:
-    """Settings of an engine, with vLLM's names.
+    """Settings of an engine, with vLLM's names."""
 
-    Parameters
-    ----------
-    max_num_batched_tokens
-        Token budget of an iteration. [tokens]
-    max_num_seqs
-        Most requests running at once. [requests]
-    block_size
-        Tokens in a KV block. [tokens]
-    kv_blocks
-        KV blocks of the replica, including the unused null block, as in vLLM's
-        ``num_gpu_blocks``. [blocks]
-    async_scheduling
-        Whether iteration k + 1 is scheduled while k runs.
-    prefix_caching
-        Whether full blocks are kept and shared.
-    max_model_len
-        Longest prompt plus output. [tokens]
-    """
-
-    max_num_batched_tokens: int = 8192
-    max_num_seqs: int = 1024
-    block_size: int = 16
-    kv_blocks: int = 27_000
-    async_scheduling: bool = True
-    prefix_caching: bool = False
-    max_model_len: int = 2**31 - 1
+    max_num_batched_tokens: int = 8192  # token budget of an iteration [tokens]
+    max_num_seqs: int = 1024  # most requests running at once
+    block_size: int = 16  # tokens in a KV block [tokens]
+    kv_blocks: int = 27_000  # with the null block, as vLLM's ``num_gpu_blocks``
+    async_scheduling: bool = True  # iteration k + 1 is scheduled while k runs
+    prefix_caching: bool = False  # full blocks are kept and shared
+    max_model_len: int = 2**31 - 1  # longest prompt plus output [tokens]
 
     def __post_init__(self) -> None:
         """Refuse settings with which no request can run."""
@@ -65,15 +46,8 @@ def default_engine_settings(gpu: Gpu, **settings: Any) -> EngineSettings:
     """Return the default settings of ``vllm serve`` on a GPU.
 
     From 160 GiB 16,384 tokens and 1,024 requests; from 70 GiB, except A100, 8,192
-    and 1,024; below 2,048 and 256 (vLLM 0.32, engine arguments). :func:`replica`
-    sets ``kv_blocks``.
-
-    Parameters
-    ----------
-    gpu
-        GPU of the engine.
-    **settings
-        Fields of :class:`EngineSettings` to override; None leaves the default.
+    and 1,024; below 2,048 and 256 (vLLM 0.32, engine arguments). ``settings``
+    override them where they are not None; :func:`replica` sets ``kv_blocks``.
 
     Examples
     --------
@@ -108,34 +82,37 @@ def kv_blocks(
     of a block there; every GPU of a replica holds its part of each block.
     """
     engine = engine or default_engine_settings(gpu)
+    share = gpu_memory_utilization
+    _, blocks = _estimate(llm, gpu, tp, engine, share, weight_dtype, kv_dtype)
+    return max(0, blocks)
+
+
+def _estimate(
+    llm: Architecture,
+    gpu: Gpu,
+    tp: int,
+    engine: EngineSettings,
+    share: float,
+    weight_dtype: str | None,
+    kv_dtype: str,
+) -> tuple[MemoryBudget, int]:
+    """Return the memory of a GPU by use, and the KV blocks that fit in the rest."""
     budget = memory_budget(
         llm,
         gpu.memory_bytes,
         tp,
         engine.max_num_batched_tokens,
-        gpu_memory_utilization=gpu_memory_utilization,
+        gpu_memory_utilization=share,
         weight_dtype=weight_dtype,
     )
-    return max(0, _estimated_blocks(budget, llm, tp, kv_dtype, engine.block_size))
-
-
-def _estimated_blocks(
-    budget: MemoryBudget, llm: Architecture, tp: int, kv_dtype: str, block_size: int
-) -> int:
-    return budget.kv_bytes // (
-        llm.kv_bytes_per_token_per_gpu(tp, kv_dtype) * block_size
-    )
+    block_bytes = llm.kv_bytes_per_token_per_gpu(tp, kv_dtype) * engine.block_size
+    return budget, budget.kv_bytes // block_bytes
 
 
 class DoesNotFitError(InputError):
     """An LLM cannot run on a GPU type at a TP degree; a plan tries the others.
 
-    Parameters
-    ----------
-    reason
-        Why it does not fit, with numbers.
-    budget
-        Memory by use; None when the reason is not memory.
+    ``budget`` is None when the reason is not memory.
     """
 
     def __init__(self, reason: str, budget: MemoryBudget | None = None) -> None:
@@ -146,35 +123,16 @@ class DoesNotFitError(InputError):
 
 @dataclass(frozen=True)
 class Replica:
-    """One engine: an LLM on the GPUs of a tensor-parallel group.
-
-    Parameters
-    ----------
-    llm, gpu, tp
-        LLM, GPU type and number of GPUs.
-    weight_dtype, kv_dtype
-        Dtypes of weights and KV.
-    engine
-        Engine settings with the ``kv_blocks`` of the replica.
-    budget
-        Memory of each GPU by use.
-    kv_source
-        "estimated" or "reported by the engine".
-    """
+    """One engine: an LLM on the GPUs of a tensor-parallel group."""
 
     llm: Architecture
     gpu: Gpu
-    tp: int
+    tp: int  # GPUs of the group
     weight_dtype: str
     kv_dtype: str
-    engine: EngineSettings
-    budget: MemoryBudget
-    kv_source: str = "estimated"
-
-    @property
-    def kv_capacity_tokens(self) -> int:
-        """Tokens whose KV fits on the replica. [tokens]"""
-        return self.engine.kv_capacity_tokens
+    engine: EngineSettings  # with the ``kv_blocks`` of the replica
+    budget: MemoryBudget  # of each GPU
+    kv_source: str = "estimated"  # or "reported by the engine"
 
 
 def replica(
@@ -223,15 +181,8 @@ def replica(
     engine = engine or default_engine_settings(gpu)
     dtype = check_weight_dtype(weight_dtype or llm.weight_dtype)
     kv_dtype = check_kv_dtype(kv_dtype)
-    budget = memory_budget(
-        llm,
-        gpu.memory_bytes,
-        tp,
-        engine.max_num_batched_tokens,
-        gpu_memory_utilization=gpu_memory_utilization,
-        weight_dtype=dtype,
-    )
-    blocks = _estimated_blocks(budget, llm, tp, kv_dtype, engine.block_size)
+    share = gpu_memory_utilization
+    budget, blocks = _estimate(llm, gpu, tp, engine, share, dtype, kv_dtype)
     source = "estimated"
     if reported_kv_blocks is not None:
         blocks, source = reported_kv_blocks, "reported by the engine"
@@ -263,15 +214,6 @@ def _too_small(
 class Deployment:
     """Equal replicas on one GPU type.
 
-    Parameters
-    ----------
-    gpu
-        GPU type; may be empty where nobody named it.
-    tp
-        GPUs of a replica.
-    replica_count
-        Replicas.
-
     Examples
     --------
     >>> deployment = Deployment("H100", tp=8, replica_count=5)
@@ -279,8 +221,8 @@ class Deployment:
     (40, '40 GPUs = 5 replicas × 8 (TP 8)')
     """
 
-    gpu: str
-    tp: int
+    gpu: str  # may be empty where nobody named it
+    tp: int  # GPUs of a replica
     replica_count: int
 
     def __post_init__(self) -> None:

@@ -106,7 +106,7 @@ def test_a_replica_has_its_kv_blocks_and_its_memory():
 
 def test_more_gpus_hold_more_context():
     capacities = [
-        replica(llm("Qwen3-8B"), gpu("A100"), tp).kv_capacity_tokens
+        replica(llm("Qwen3-8B"), gpu("A100"), tp).engine.kv_capacity_tokens
         for tp in (1, 2, 4, 8)
     ]
 
@@ -185,7 +185,7 @@ def test_fp8_weights_and_kv_leave_room_for_more():
 
     full = replica(llm("Llama-3.1-8B"), gpu("L4"))
 
-    assert half.kv_capacity_tokens > 2 * full.kv_capacity_tokens
+    assert half.engine.kv_capacity_tokens > 2 * full.engine.kv_capacity_tokens
 
 
 def test_activations_grow_with_the_token_budget():

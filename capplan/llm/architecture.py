@@ -27,53 +27,6 @@ class _Part(NamedTuple):
 class Architecture:
     """Shapes of a decoder-only transformer.
 
-    Parameters
-    ----------
-    name
-        Name of the model.
-    layers, hidden, heads, kv_heads, head_dim, vocab
-        Layers, width of the residual stream, query and KV heads, width of a
-        head, tokens of the vocabulary.
-    dense_ffn
-        Inner width of the feed-forward of a layer without experts.
-    gated
-        Whether the feed-forward has a gate (three matrices, not two).
-    tied_embeddings
-        Whether input and output share one embedding.
-    max_positions
-        Longest context of the model. [tokens]
-    experts, experts_per_token, expert_ffn
-        Routed experts of a layer (0: dense model), experts per token, their inner
-        width.
-    shared_ffn
-        Summed inner width of the shared experts.
-    dense_layers
-        Layers without experts in a model with experts.
-    kv_lora_rank, q_lora_rank, rope_head_dim, value_head_dim
-        Multi-head latent attention (DeepSeek): width of the compressed KV and
-        query, of the rotary part of a key, and of a value; ``head_dim`` is then the
-        width of a query without its rotary part. ``kv_lora_rank`` is 0 for ordinary
-        attention.
-    learned_positions
-        Rows of a learned position embedding. [tokens]
-    qkv_bias, out_bias, ffn_bias, expert_bias, router_bias
-        Matrices with biases.
-    head_norm
-        Whether queries and keys are normalized per head.
-    norms_per_layer, norm_width_factor
-        Norms of a layer; factor 2 for norms with a bias.
-    sinks
-        Whether each head has a learned sink.
-    sliding_window, sliding_layers
-        Window and number of layers with sliding-window attention; their KV is
-        counted in full. [tokens]
-    weight_dtype
-        Dtype of the weights in the published checkpoint.
-    source
-        Source of the shapes.
-
-    Notes
-    -----
     Sharding follows vLLM's layers: matrices are split over the GPUs of a replica;
     norms, routers and down-projections of latent attention are replicated, and so
     are KV heads when there are fewer than GPUs.
@@ -81,38 +34,39 @@ class Architecture:
 
     name: str
     layers: int
-    hidden: int
-    heads: int
+    hidden: int  # width of the residual stream
+    heads: int  # query heads
     kv_heads: int
-    head_dim: int
-    vocab: int
-    dense_ffn: int
-    gated: bool = True
-    tied_embeddings: bool = False
-    max_positions: int = 4096
-    experts: int = 0
+    head_dim: int  # of a query without its rotary part in latent attention
+    vocab: int  # tokens of the vocabulary
+    dense_ffn: int  # inner width of the feed-forward of a layer without experts
+    gated: bool = True  # the feed-forward has three matrices, not two
+    tied_embeddings: bool = False  # input and output share one embedding
+    max_positions: int = 4096  # longest context [tokens]
+    experts: int = 0  # routed experts of a layer; 0 for a dense model
     experts_per_token: int = 0
-    expert_ffn: int = 0
-    shared_ffn: int = 0
-    dense_layers: int = 0
-    kv_lora_rank: int = 0
-    q_lora_rank: int = 0
-    rope_head_dim: int = 0
+    expert_ffn: int = 0  # inner width of an expert
+    shared_ffn: int = 0  # summed inner width of the shared experts
+    dense_layers: int = 0  # layers without experts in a model with experts
+    # Multi-head latent attention (DeepSeek); 0 for ordinary attention.
+    kv_lora_rank: int = 0  # width of the compressed KV
+    q_lora_rank: int = 0  # width of the compressed query
+    rope_head_dim: int = 0  # rotary part of a key
     value_head_dim: int = 0
-    learned_positions: int = 0
+    learned_positions: int = 0  # rows of a learned position embedding [tokens]
     qkv_bias: bool = False
     out_bias: bool = False
     ffn_bias: bool = False
     expert_bias: bool = False
     router_bias: bool = False
-    head_norm: bool = False
+    head_norm: bool = False  # queries and keys are normalized per head
     norms_per_layer: int = 2
-    norm_width_factor: int = 1
-    sinks: bool = False
-    sliding_window: int = 0
+    norm_width_factor: int = 1  # 2 for norms with a bias
+    sinks: bool = False  # each head has a learned sink
+    sliding_window: int = 0  # KV of such layers is counted in full [tokens]
     sliding_layers: int = 0
-    weight_dtype: str = "bf16"
-    source: str = ""
+    weight_dtype: str = "bf16"  # of the published checkpoint
+    source: str = ""  # of the shapes
 
     def __post_init__(self) -> None:
         """Refuse shapes that do not make a transformer."""
@@ -237,13 +191,8 @@ class Architecture:
     def weight_bytes_per_gpu(self, tp: int = 1, dtype: str | None = None) -> int:
         """Return the weights on each GPU of a replica. [bytes]
 
-        Parameters
-        ----------
-        tp
-            GPUs of the replica.
-        dtype
-            One of ``QUANTIZED_BYTES`` (default: the checkpoint's). Embeddings, norms,
-            biases and routers stay in 16 bits.
+        ``dtype`` is one of ``QUANTIZED_BYTES`` (default: the checkpoint's).
+        Embeddings, norms, biases and routers stay in 16 bits.
         """
         self.check_tp(tp)
         dtype = check_weight_dtype(dtype or self.weight_dtype)

@@ -52,17 +52,9 @@ def llm_names() -> tuple[str, ...]:
 def llm(name_or_path: str | Path) -> Architecture:
     """Return an LLM of the catalog, or of a local folder.
 
-    Parameters
-    ----------
-    name_or_path
-        ``Llama-3.1-8B``, a Hugging Face name such as
-        ``meta-llama/Llama-3.1-8B-Instruct``, either with a suffix such as ``-FP8``,
-        ``-INT8`` or ``-AWQ``, or the path of a ``config.json`` or of its folder.
-
-    Raises
-    ------
-    InputError
-        When it is unknown; the message lists the nearest names.
+    The name is ``Llama-3.1-8B`` or a Hugging Face name such as
+    ``meta-llama/Llama-3.1-8B-Instruct``, either with a suffix such as ``-FP8``,
+    ``-INT8`` or ``-AWQ``; the path that of a ``config.json`` or of its folder.
 
     Examples
     --------

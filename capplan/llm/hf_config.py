@@ -17,20 +17,8 @@ _DTYPES = {"bfloat16": "bf16", "float16": "fp16", "float32": "bf16"}
 def from_config(config: Mapping[str, Any], name: str, source: str) -> Architecture:
     """Return the architecture that a Hugging Face config describes.
 
-    Parameters
-    ----------
-    config
-        Fields of ``config.json``.
-    name
-        Name of the model.
-    source
-        Path of the config, for messages and reports.
-
-    Warns
-    -----
-    CapplanWarning
-        When the model type is unknown and read like Llama's, or only the text part
-        of a model is read.
+    Warn when the model type is unknown, and read like Llama's, or only the text part
+    of a model is read. ``source`` is the path of the config, for messages.
     """
     if isinstance(config.get("text_config"), Mapping):
         warnings.warn(

@@ -16,21 +16,6 @@ _GIB = 2**30
 class MemoryBudget:
     """Memory of one GPU of a replica by use.
 
-    Parameters
-    ----------
-    memory_bytes, utilization
-        Memory of the GPU, and the share of it that the engine takes. [bytes]
-    weight_bytes
-        Weights on this GPU. [bytes]
-    activation_bytes
-        Peak activations of an iteration. [bytes]
-    runtime_bytes
-        CUDA context, graphs and workspaces. [bytes]
-    comm_bytes
-        Buffers of the all-reduce. [bytes]
-
-    Notes
-    -----
     The last three are estimated as aiconfigurator-core 0.12 (Apache-2.0) does for
     vLLM: activations 2·tokens·width·max(5, 2 + 9/TP) bytes, twice that with experts;
     runtime 3.5 GiB; all-reduce 342 MiB (TP 2) or 392 MiB. Below 80 GiB the runtime
@@ -38,12 +23,12 @@ class MemoryBudget:
     used 1.24 GB (Llama-3.1-8B, 2,048 tokens; LLMServingSim's bench).
     """
 
-    memory_bytes: int
-    utilization: float
+    memory_bytes: int  # of the GPU
+    utilization: float  # share of it that the engine takes
     weight_bytes: int
-    activation_bytes: int
-    runtime_bytes: int
-    comm_bytes: int
+    activation_bytes: int  # peak of an iteration
+    runtime_bytes: int  # CUDA context, graphs and workspaces
+    comm_bytes: int  # buffers of the all-reduce
 
     @property
     def engine_bytes(self) -> int:
@@ -67,28 +52,7 @@ def memory_budget(
     gpu_memory_utilization: float = DEFAULT_UTILIZATION,
     weight_dtype: str | None = None,
 ) -> MemoryBudget:
-    """Return the memory of each GPU of a replica by use.
-
-    Parameters
-    ----------
-    llm
-        LLM served.
-    memory_bytes
-        Memory of each GPU. [bytes]
-    tp
-        GPUs of the replica.
-    max_num_batched_tokens
-        Token budget of an iteration. [tokens]
-    gpu_memory_utilization
-        Share of memory that the engine may use, in (0, 1].
-    weight_dtype
-        Dtype of the weights (default: the checkpoint's).
-
-    Raises
-    ------
-    InputError
-        When the share is out of range.
-    """
+    """Return the memory of each GPU of a replica by use."""
     if not 0 < gpu_memory_utilization <= 1:
         raise InputError(
             f"gpu_memory_utilization is {gpu_memory_utilization}; "

@@ -105,11 +105,6 @@ def backend_class(name: str) -> type:
     """Return the class of the named backend, importing its engine.
 
     A name of the form ``module:Class`` is imported from there.
-
-    Raises
-    ------
-    InputError
-        When the name is unknown.
     """
     if name not in BACKENDS and ":" not in name:
         known = ", ".join(BACKENDS)

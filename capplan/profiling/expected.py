@@ -47,11 +47,6 @@ def expected_facts(settings: ProfileSettings, tp: int) -> EngineFacts:
 
     They are those of an earlier start where there is a record of one; else the
     defaults of ``vllm serve`` on the GPU.
-
-    Raises
-    ------
-    InputError
-        When the GPU is not named, or the model does not fit it.
     """
     if settings.gpu is None:
         raise InputError(
@@ -119,11 +114,10 @@ def expected_latency(settings: ProfileSettings, tp: int) -> Profile:
 
 def expected_s(plan: ProfilePlan, how: Density, latency: Profile) -> float:
     """Return the expected time of a plan, without the engine's start. [s]"""
-    iterations: list[Point] = []
-    for scene in plan.scenes:
-        iterations += scene_iterations(scene, plan.budget_tokens)
     rows: list[tuple[str, float, float, float, float]] = [
-        (*point, 1.0) for point in iterations
+        (*point, 1.0)
+        for scene in plan.scenes
+        for point in scene_iterations(scene, plan.budget_tokens)
     ]
     return how.rounds * float(np.sum(latency.predict(points_from_rows(rows))))
 

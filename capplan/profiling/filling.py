@@ -9,22 +9,9 @@ def prompts_for_equal_context(
     A batch is prefilled over several iterations, in which the first requests already
     decode. A request whose prompt ends earlier must be shorter by the tokens it
     decodes meanwhile. Where no lengths meet the context exactly, all are equally
-    short, and a few more iterations bring them there.
-
-    Parameters
-    ----------
-    batch
-        Requests that will decode.
-    context
-        KV length, new token included, in the first iteration without prefill. [tokens]
-    budget_tokens
-        Token budget of an iteration, decoding requests first. [tokens]
-
-    Raises
-    ------
-    ValueError
-        When the batch takes more than half of the budget: the first requests could
-        then be past the context before the last has its prompt.
+    short, and a few more iterations bring them there. ``context`` is the KV length,
+    new token included, in the first iteration without prefill; ``budget_tokens`` go
+    to decoding requests first.
 
     Examples
     --------
@@ -34,6 +21,8 @@ def prompts_for_equal_context(
     >>> prompts_for_equal_context(2, 101, 150)
     [99, 100]
     """
+    # In a larger batch the first requests could be past the context before the last
+    # has its prompt.
     if batch > budget_tokens // 2:
         raise ValueError(
             f"{batch} requests are more than half of a budget of {budget_tokens} tokens"

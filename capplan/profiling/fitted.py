@@ -27,27 +27,20 @@ def profile_and_fit(
     settings: ProfileSettings, on_progress: OnProgress
 ) -> list[FittedRun]:
     """Measure each TP degree and fit a profile to those that succeeded."""
-    return [
-        FittedRun(measured) if measured.failure else _fit_run(measured, settings.out)
-        for measured in profile(settings, on_progress)
-    ]
-
-
-def _fit_run(measured: Measured, out: Path) -> FittedRun:
-    try:
-        return FittedRun(measured, fit_measured(measured, out))
-    except CapplanError as error:  # the other degrees may still have a profile
-        return FittedRun(measured, refusal=str(error))
+    runs = []
+    for measured in profile(settings, on_progress):
+        path, refusal = None, ""
+        try:
+            if not measured.failure:
+                path = fit_measured(measured, settings.out)
+        except CapplanError as error:  # the other degrees may still have a profile
+            refusal = str(error)
+        runs.append(FittedRun(measured, path, refusal))
+    return runs
 
 
 def fit_measured(measured: Measured, out: Path) -> Path:
-    """Fit the points of one TP degree; write the profile into ``out``, return where.
-
-    Raises
-    ------
-    CapplanError
-        When the record does not describe the engine.
-    """
+    """Fit the points of one TP degree; write the profile into ``out``, return where."""
     record = read_record(measured.record_path)
     if "engine" not in record:
         raise CapplanError(f"{measured.record_path}: does not describe the engine")
@@ -76,9 +69,7 @@ def fit_measured(measured: Measured, out: Path) -> Path:
     return path
 
 
-def _meta(
-    record: dict[str, Any], flags: dict[str, Any]
-) -> dict[str, str | int | float | bool]:
+def _meta(record: dict[str, Any], flags: dict[str, Any]) -> dict[str, Any]:
     """Return the facts in which two machines may differ, flat."""
     engine = record["engine"]
     names = (
@@ -92,7 +83,7 @@ def _meta(
         "kv_bytes_per_token",
         "async_scheduling",
     )
-    meta: dict[str, str | int | float | bool] = {name: engine[name] for name in names}
+    meta = {name: engine[name] for name in names}
     for group, settings in flags.items():
         meta |= {f"{group}.{name}": str(value) for name, value in settings.items()}
     if engine.get("note"):

@@ -40,15 +40,10 @@ class Iteration:
 
 
 class IterationClock:
-    """Watch the scheduler of a running engine core.
+    """Watch vLLM's V1 scheduler: two methods of this instance are wrapped.
 
-    Parameters
-    ----------
-    scheduler
-        vLLM's V1 scheduler; its two methods are wrapped on this instance.
-    timer
-        Clock to read. For an engine of one thread, processor time excludes other
-        programs on a shared machine. [s]
+    For an engine of one thread, a timer of processor time excludes other programs on
+    a shared machine.
     """
 
     def __init__(

@@ -37,13 +37,7 @@ def write_record(path: Path, record: dict[str, Any]) -> None:
 
 
 def read_record(path: Path) -> dict[str, Any]:
-    """Return the record; empty when there is none.
-
-    Raises
-    ------
-    InputError
-        When the file is not what ``write_record`` writes.
-    """
+    """Return the record; empty when there is none."""
     if not path.exists():
         return {}
     try:
@@ -60,13 +54,7 @@ def read_record(path: Path) -> dict[str, Any]:
 def check_same_engine(
     path: Path, recorded: dict[str, Any], now: dict[str, Any]
 ) -> None:
-    """Refuse to add points of one engine to those of another.
-
-    Raises
-    ------
-    InputError
-        Naming what differs.
-    """
+    """Refuse to add points of one engine to those of another."""
     differs = [
         f"{name} was {recorded[name]} and is {now[name]}"
         for name in SAME_ENGINE

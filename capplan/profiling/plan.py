@@ -70,16 +70,12 @@ def density(name: str) -> Density:
 
 
 def plan_profile(facts: EngineFacts, how: Density) -> ProfilePlan:
-    """Return the scenes that an engine with these limits can run.
-
-    Raises
-    ------
-    InputError
-        When the cache or the limits leave no decode iteration to measure.
-    """
+    """Return the scenes that an engine with these limits can run."""
     skipped: list[Skipped] = []
     prompts = _prompts(facts, how, skipped)
-    ladders = _ladders(facts, how, skipped)
+    contexts = enumerate(_contexts(facts, how, skipped))
+    climbs = [_ladder(facts, how, at, turn, skipped) for turn, at in contexts]
+    ladders = [ladder for ladder in climbs if ladder]
     if not ladders:
         raise InputError(
             f"no decode iteration fits max_model_len {facts.max_model_len} and "
@@ -179,14 +175,6 @@ def _long_prompts(
     if most > budget:
         scenes.append(Prompts(1, most, 1))
     return scenes
-
-
-def _ladders(facts: EngineFacts, how: Density, skipped: list[Skipped]) -> list[Ladder]:
-    ladders = [
-        _ladder(facts, how, context, turn, skipped)
-        for turn, context in enumerate(_contexts(facts, how, skipped))
-    ]
-    return [ladder for ladder in ladders if ladder]
 
 
 def _contexts(facts: EngineFacts, how: Density, skipped: list[Skipped]) -> list[int]:

@@ -46,21 +46,7 @@ def measure_in_turn(
 ) -> Iterator[tuple[Scene, list[Row] | None]]:
     """Run each scene ``rounds`` times, others in between, and again where noisy.
 
-    Parameters
-    ----------
-    scenes
-        Scenes to run.
-    rounds
-        Least number of runs of each.
-    run
-        Runs a scene.
-    shuffle
-        Draws the order of each round.
-
-    Yields
-    ------
-    tuple
-        After each run its scene and None; at the end each scene and its rows.
+    Yield after each run its scene and None; at the end each scene and its rows.
     """
     rounds_s: dict[Scene, dict[Point, list[list[float]]]] = {s: {} for s in scenes}
     pending = list(scenes)
@@ -68,18 +54,14 @@ def measure_in_turn(
         if turn >= rounds:
             pending = [s for s in pending if _is_noisy(rounds_s[s])]
         for scene in shuffle.sample(pending, len(pending)):
-            for point, values in _by_point(run(scene)).items():
+            round_s: dict[Point, list[float]] = {}
+            for point, seconds in run(scene):
+                round_s.setdefault(point, []).append(seconds)
+            for point, values in round_s.items():
                 rounds_s[scene].setdefault(point, []).append(values)
             yield scene, None
     for scene in scenes:
         yield scene, [measured_row(p, values) for p, values in rounds_s[scene].items()]
-
-
-def _by_point(samples: list[Sample]) -> dict[Point, list[float]]:
-    seconds: dict[Point, list[float]] = {}
-    for sample in samples:
-        seconds.setdefault(sample.point, []).append(sample.seconds)
-    return seconds
 
 
 def _is_noisy(rounds_s: dict[Point, list[list[float]]]) -> bool:

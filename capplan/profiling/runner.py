@@ -141,7 +141,10 @@ class _Run:
 
     def finish(self, failure: str | None) -> Measured:
         """Complete the record and return the result of this degree."""
-        skipped = self._skipped()
+        skipped = self.record.get("skipped", []) + [
+            {"what": str(scene), "reason": reason}
+            for scene, reason in self.failed.items()
+        ]
         advised = advice(failure) if failure else None
         self.record |= {
             "status": "failed" if failure else "complete",
@@ -204,11 +207,9 @@ class _Run:
         shuffle = random.Random(_SEED)
         scenes = shuffle.sample(plan.scenes, len(plan.scenes))
         work = {scene: how.rounds * scene_work(scene, budget) for scene in scenes}
-        total, done = sum(work.values()), 0.0
+        total = sum(work.values())
         owners = plan.owners()
-        missing = {
-            scene for point, scene in owners.items() if point not in points.points
-        }
+        missing = {owners[point] for point in owners.keys() - points.points}
         pending = [scene for scene in scenes if scene in missing]
         done = total - sum(work[scene] for scene in pending)
         for start in range(0, len(pending), GROUP_SCENES):
@@ -261,12 +262,6 @@ class _Run:
                 entry["share_of_shortest_decode"] = round(share, 4)
             measured.append(entry)
         return measured
-
-    def _skipped(self) -> list[dict[str, str]]:
-        return self.record.get("skipped", []) + [
-            {"what": str(scene), "reason": reason}
-            for scene, reason in self.failed.items()
-        ]
 
 
 def _now() -> str:

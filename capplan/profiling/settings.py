@@ -12,7 +12,7 @@ from capplan.settings import Settings, setting
 
 ENGINE = "Engine settings (left out: as `vllm serve` would choose)"
 
-_ENGINE_FIELDS = (
+_ENGINE_FIELDS = {
     "load_format",
     "dtype",
     "quantization",
@@ -22,7 +22,7 @@ _ENGINE_FIELDS = (
     "max_num_seqs",
     "block_size",
     "gpu_memory_utilization",
-)
+}
 
 
 def _degrees(value: Any) -> tuple[int, ...]:
@@ -119,6 +119,5 @@ class ProfileSettings(Settings):
     @property
     def options(self) -> dict[str, Any]:
         """Engine settings that were given, under the engine's own names."""
-        named = {name: getattr(self, name) for name in _ENGINE_FIELDS}
-        given = {name: value for name, value in named.items() if value is not None}
+        given = self.model_dump(include=_ENGINE_FIELDS, exclude_none=True)
         return given | self.engine_arg

@@ -32,21 +32,7 @@ class _Layer(NamedTuple):
 
 
 class TorchLlm:
-    """Weights and KV cache of one rank, and one iteration of them.
-
-    Parameters
-    ----------
-    llm
-        Shapes; dense, with ordinary attention.
-    tp
-        Ranks that share the heads and the feed-forward.
-    device, dtype
-        Where and in which format.
-    kv_tokens
-        Tokens of KV cache. [tokens]
-    most_tokens
-        Most tokens of an iteration. [tokens]
-    """
+    """Weights and KV cache of one rank, and one iteration of them."""
 
     def __init__(
         self,
@@ -55,7 +41,7 @@ class TorchLlm:
         device: torch.device,
         dtype: torch.dtype,
         kv_tokens: int,
-        most_tokens: int,
+        most_tokens: int,  # of an iteration
     ) -> None:
         check_llm(llm, tp)
         self.llm, self.tp, self.device, self.dtype = llm, tp, device, dtype

@@ -23,12 +23,7 @@ _SETTINGS = ("VLLM_", "OMP_", "KMP_", "NCCL_", "CUDA_VISIBLE")
 class VllmBackend:
     """vLLM's ``LLMEngine``, stepped one iteration at a time.
 
-    Parameters
-    ----------
-    request
-        The engine to start; options are fields of vLLM's ``EngineArgs``.
-    timer
-        Clock by which iterations are timed. [s]
+    Options of the request are fields of vLLM's ``EngineArgs``.
     """
 
     def __init__(
@@ -133,13 +128,15 @@ class VllmBackend:
         return self.engine.engine_core.engine_core
 
     def _facts(self, config: Any, load_s: float) -> EngineFacts:
+        import vllm
+
         kv = self._core().scheduler.kv_cache_config
         slots = kv.num_blocks * config.cache_config.block_size
         compilation = config.compilation_config
         return EngineFacts(
             device=self._device,
             backend="vllm",
-            backend_version=_vllm_version(),
+            backend_version=str(vllm.__version__),
             torch_version=importlib.metadata.version("torch"),
             driver=driver(),
             dtype=str(config.model_config.dtype).removeprefix("torch."),
@@ -303,9 +300,3 @@ def _expert_rate(hf_config: Any) -> float | None:
     ]
     chosen = getattr(hf_config, "num_experts_per_tok", None)
     return expert_rate(chosen, experts[0]) if experts and chosen else None
-
-
-def _vllm_version() -> str:
-    import vllm
-
-    return str(vllm.__version__)

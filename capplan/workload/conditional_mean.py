@@ -20,18 +20,10 @@ MOST_BINS = 64
 
 @dataclass(frozen=True, eq=False)
 class ConditionalMean:
-    """Past output lengths in bins of prompt length.
+    """Past output lengths in bins of prompt length. [tokens]"""
 
-    Parameters
-    ----------
-    upper_prompt_tokens
-        Longest prompt of each bin but the last, rising, shape (bins - 1,). [tokens]
-    outputs_tokens
-        Sorted output lengths, one array per bin. [tokens]
-    """
-
-    upper_prompt_tokens: np.ndarray
-    outputs_tokens: tuple[np.ndarray, ...]
+    upper_prompt_tokens: np.ndarray  # longest of each bin but the last, (bins - 1,)
+    outputs_tokens: tuple[np.ndarray, ...]  # sorted, one array per bin
 
     @classmethod
     def fit(cls, past: Trace) -> "ConditionalMean":
@@ -80,14 +72,8 @@ def conditional_mean_given_longer(
 ) -> np.ndarray:
     """Return the expected output of requests that exceed their prediction. [tokens]
 
-    Parameters
-    ----------
-    past
-        Requests with known outputs.
-    prompt_tokens
-        Prompt of each running request, shape (n,). [tokens]
-    generated_tokens
-        Tokens that each has generated, shape (n,). [tokens]
+    ``past`` has known outputs; the arrays hold the prompt of each running request
+    and the tokens that it has generated, shape (n,).
 
     Examples
     --------

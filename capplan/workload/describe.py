@@ -25,45 +25,20 @@ class TokenSummary:
 
 @dataclass(frozen=True)
 class TraceSummary:
-    """Summary statistics of a trace.
-
-    Parameters
-    ----------
-    source
-        Where the requests come from.
-    request_count
-        Requests.
-    duration_s
-        First to last arrival; 0 without times. [s]
-    rate_per_s
-        Mean arrival rate; NaN without times. [requests/s]
-    peak_rate_per_s
-        Rate in the busiest minute, or in the busiest tenth of a trace shorter than
-        ten minutes; NaN without times. [requests/s]
-    prompt_tokens, output_tokens
-        Lengths of prompts and outputs.
-    burstiness_1s, burstiness_60s
-        See :func:`burstiness`, with windows of 1 s and 60 s.
-    class_counts
-        Requests of each class.
-    shared_prefix_share
-        Share of prompt tokens in the shared prefix of a group.
-    notes
-        What was corrected or estimated while reading.
-    """
+    """Summary statistics of a trace."""
 
     source: str
     request_count: int
-    duration_s: float
-    rate_per_s: float
-    peak_rate_per_s: float
+    duration_s: float  # first to last arrival; 0 without times
+    rate_per_s: float  # mean; NaN without times [requests/s]
+    peak_rate_per_s: float  # in the busiest minute, or tenth of a short trace
     prompt_tokens: TokenSummary
     output_tokens: TokenSummary
-    burstiness_1s: float
+    burstiness_1s: float  # see :func:`burstiness`
     burstiness_60s: float
-    class_counts: dict[str, int]
-    shared_prefix_share: float
-    notes: tuple[str, ...]
+    class_counts: dict[str, int]  # requests of each class
+    shared_prefix_share: float  # of prompt tokens, in the prefix of a group
+    notes: tuple[str, ...]  # what was corrected or estimated while reading
 
 
 def describe_trace(trace: Trace) -> TraceSummary:

@@ -20,18 +20,10 @@ _CALL = re.compile(r"^\s*([a-z]+)\s*\((.*)\)\s*$")
 
 
 class Family(NamedTuple):
-    """A family of length distributions.
-
-    Parameters
-    ----------
-    draw
-        Draws n lengths, before rounding. [tokens]
-    needs
-        Names of its parameters; all are required.
-    """
+    """A family of length distributions."""
 
     draw: Callable[[Mapping[str, float], int, np.random.Generator], np.ndarray]
-    needs: tuple[str, ...]
+    needs: tuple[str, ...]  # names of its parameters, all required
 
 
 def fixed(
@@ -73,17 +65,9 @@ LENGTHS = {
 
 @dataclass(frozen=True)
 class Lengths:
-    """A length distribution with its parameters.
+    """A length distribution with its parameters."""
 
-    Parameters
-    ----------
-    name
-        One of ``LENGTHS``.
-    parameters
-        Its parameters.
-    """
-
-    name: str
+    name: str  # one of ``LENGTHS``
     parameters: Mapping[str, float]
 
     def __post_init__(self) -> None:

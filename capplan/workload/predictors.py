@@ -17,20 +17,10 @@ from capplan.workload.trace import MAX_TOKENS, Trace
 
 
 class Predictor(NamedTuple):
-    """A predictor and its parameter.
-
-    Parameters
-    ----------
-    predict
-        Returns the expected output of each request, shape (n,). [tokens]
-    parameter
-        Name of the parameter, which lies between 0 and 1; None without one.
-    default
-        Default of the parameter.
-    """
+    """A predictor and its parameter."""
 
     predict: Callable[[Trace, Trace, float, np.random.Generator], np.ndarray]
-    parameter: str | None = None
+    parameter: str | None = None  # its name; the value lies between 0 and 1
     default: float = 0.0
 
 
@@ -107,18 +97,9 @@ def predict(
 ) -> np.ndarray:
     """Return predicted output lengths, whole and at least 1, shape (n,). [tokens]
 
-    Parameters
-    ----------
-    text
-        ``aladdin``, ``relative-error:error=0.05``: a name of ``PREDICTORS`` with its
-        parameter.
-    trace
-        The requests.
-    past
-        Requests with known outputs; the trace itself by default, as after a long
-        time in service.
-    rng
-        Random number generator.
+    ``text`` is a name of ``PREDICTORS`` with its parameter, such as
+    ``relative-error:error=0.05``. ``past`` has known outputs: the trace itself by
+    default, as after a long time in service.
 
     Examples
     --------

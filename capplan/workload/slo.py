@@ -17,20 +17,11 @@ class RequestSlo:
 
     A request meets its SLO when TTFT, TPOT (mean over the request: ATGT of Aladdin,
     section 2.2; a one-token output has none) and end-to-end time are within limits.
-
-    Parameters
-    ----------
-    ttft_s
-        Time to first token. [s]
-    tpot_s
-        Time per output token after the first, mean over the request. [s]
-    e2e_s
-        Arrival to last token. [s]
     """
 
     ttft_s: float = float("inf")
     tpot_s: float = float("inf")
-    e2e_s: float = float("inf")
+    e2e_s: float = float("inf")  # arrival to last token
 
     def __post_init__(self) -> None:
         """Refuse limits that no request can meet."""
@@ -56,20 +47,10 @@ class RequestSlo:
 
 @dataclass(frozen=True)
 class Slo:
-    """Limits of every class of a trace and the share of requests to meet them.
+    """Limits of every class of a trace and the share of requests to meet them."""
 
-    Parameters
-    ----------
-    default
-        Limits of a class without its own; None when every class must have its own.
-    attainment
-        Share of requests that must meet their limits, in (0, 1].
-    by_class
-        Limits of the classes that have their own.
-    """
-
-    default: RequestSlo | None
-    attainment: float = 0.99
+    default: RequestSlo | None  # None when every class must have its own
+    attainment: float = 0.99  # in (0, 1]
     by_class: Mapping[str, RequestSlo] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -80,13 +61,7 @@ class Slo:
             )
 
     def of_class(self, class_name: str) -> RequestSlo:
-        """Return the limits of one class.
-
-        Raises
-        ------
-        InputError
-            When the class has no limits and there is no default.
-        """
+        """Return the limits of one class."""
         limits = self.by_class.get(class_name, self.default)
         if limits is None:
             known = ", ".join(sorted(self.by_class)) or "none"
@@ -96,13 +71,7 @@ class Slo:
         return limits
 
     def strictest(self, class_names: tuple[str, ...] | None = None) -> RequestSlo:
-        """Return the smallest limit of each kind over the classes.
-
-        Parameters
-        ----------
-        class_names
-            Classes to consider; None for all with limits of their own and the default.
-        """
+        """Return the smallest limit of each kind over the classes, or over all."""
         if class_names is None:
             slos = [*self.by_class.values(), *([self.default] if self.default else [])]
         else:
@@ -150,14 +119,7 @@ class Slo:
 
 
 def parse_slo(texts: str | list[str], attainment: float = 0.99) -> Slo:
-    """Return the SLO written as ``ttft=1s,tpot=30ms`` or ``chat:ttft=1s``.
-
-    Parameters
-    ----------
-    texts
-        One or several; one that starts with ``class:`` holds for that class only.
-    attainment
-        Share of requests that must meet it, in (0, 1].
+    """Return the SLO written as ``ttft=1s,tpot=30ms``, for one class ``chat:ttft=1s``.
 
     Examples
     --------

@@ -23,20 +23,6 @@ def resample(trace: Trace, n: int, rng: np.random.Generator) -> Trace:
     those between successive requests do not. Each ``len(trace)`` draws get prefix
     groups of their own: otherwise a longer trace would hit the prefix cache more
     often than its source. A group that holds every request stays one group.
-
-    Parameters
-    ----------
-    trace
-        The requests to draw from.
-    n
-        Requests to draw, >= 1.
-    rng
-        Random number generator.
-
-    Raises
-    ------
-    InputError
-        When ``n`` is not positive.
     """
     if n < 1:
         raise InputError(f"{n} requests asked for; expected at least 1")
@@ -57,21 +43,8 @@ def extend(
     """Return a trace of at least ``n`` requests that begins with the given one.
 
     Requests are added by :func:`resample`. Their arrivals continue ``process`` at
-    ``rate_per_s``; without a process the gaps of the trace are repeated in order,
-    which repeats its bursts.
-
-    Parameters
-    ----------
-    trace
-        The first requests; returned unchanged when there are ``n``.
-    n
-        Requests needed.
-    rng
-        Random number generator.
-    process
-        Arrival process; None when the arrivals are the source's own.
-    rate_per_s
-        Arrival rate; the mean rate of the trace by default. [requests/s]
+    ``rate_per_s`` (by default the trace's own); without a process the gaps of the
+    trace are repeated in order, which repeats its bursts.
     """
     missing = n - len(trace)
     if missing <= 0:
@@ -132,11 +105,6 @@ def with_shared_prefix(trace: Trace, prefix_tokens: int) -> Trace:
 
     Prompts keep their lengths: one shorter than the prefix lies within it. The
     trace's own prefix groups are replaced.
-
-    Raises
-    ------
-    InputError
-        When the count is out of range.
     """
     if not 0 <= prefix_tokens <= MAX_TOKENS:
         raise InputError(

@@ -28,13 +28,7 @@ _HEAD_BYTES = 65536
 
 
 def reader(name: str) -> ModuleType:
-    """Return the module that reads the named format.
-
-    Raises
-    ------
-    InputError
-        When there is no such format; the message lists those there are.
-    """
+    """Return the module that reads the named format."""
     if name not in READERS:
         raise InputError(
             f"unknown trace format {name!r}; expected one of {', '.join(READERS)}"
@@ -43,13 +37,7 @@ def reader(name: str) -> ModuleType:
 
 
 def sniffed(path: str | Path) -> str:
-    """Return the name of the format of a file.
-
-    Raises
-    ------
-    InputError
-        When the file is empty, or in none of the formats.
-    """
+    """Return the name of the format of a file."""
     from capplan.workload.readers.opening import read_head
 
     head = read_head(path, _HEAD_BYTES).removeprefix(b"\xef\xbb\xbf")
@@ -76,16 +64,9 @@ def read_trace(
     salvage: bool = False,
     seed: int = 0,
 ) -> Trace:
-    """Return the requests of a file, plain or gzipped.
+    """Return the requests of a file, plain or gzipped; see :class:`ReadOptions`.
 
-    Parameters
-    ----------
-    path
-        The file.
-    reader_name
-        Format of the file, one of ``READERS`` (default: detected).
-    sharegpt_rule, tokenizer, salvage, seed
-        See :class:`ReadOptions`.
+    The format is detected unless ``reader_name`` is one of ``READERS``.
     """
     options = ReadOptions(sharegpt_rule, tokenizer, salvage, seed)
     return reader(reader_name or sniffed(path)).read(path, options)

@@ -30,11 +30,6 @@ def read(path: str | Path, options: ReadOptions) -> Trace:
 
     Requests without output tokens are left out with a note: they do not decode and
     cannot be told from failures.
-
-    Raises
-    ------
-    InputError
-        When no request generated a token.
     """
     table = read_table(path, {**_REQUIRED, "NumImages": None})
     table.require_columns(_REQUIRED, "Azure")

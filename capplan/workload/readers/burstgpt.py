@@ -33,11 +33,6 @@ def read(path: str | Path, options: ReadOptions) -> Trace:
     """Return the answered requests; the first arrives at 0 s.
 
     The class of a request is its log type (conversation or API).
-
-    Raises
-    ------
-    InputError
-        When every request failed.
     """
     table = read_table(path, _WANTED)
     table.require_columns(_WANTED, "BurstGPT")

@@ -16,22 +16,8 @@ def iterate_trace(path: str | Path, chunk_requests: int = 1_000_000) -> Iterator
     """Yield the requests of a plain CSV, plain or gzipped, in order of arrival.
 
     Values are checked as by ``read_trace``. Class indices keep their meaning: a
-    later chunk can only add names.
-
-    Parameters
-    ----------
-    path
-        The file.
-    chunk_requests
-        Most requests in a chunk, and in memory.
-
-    Raises
-    ------
-    InputError
-        When the file is empty, or a request arrives before those of an earlier
-        chunk: sorting would need the whole file.
-    ValueError
-        When ``chunk_requests`` is not positive.
+    later chunk can only add names. A request before those of an earlier chunk is
+    refused: sorting would need the whole file.
     """
     if chunk_requests < 1:
         raise ValueError(f"chunk_requests is {chunk_requests}; expected at least 1")

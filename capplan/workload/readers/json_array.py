@@ -12,40 +12,22 @@ _BUFFER_BYTES = 1 << 16
 
 
 class BrokenArrayError(Exception):
-    """The array ends or is malformed in the middle.
-
-    Parameters
-    ----------
-    byte
-        Offset in the decompressed file, from 0.
-    reason
-        What is wrong there.
-    """
-
-    def __init__(self, byte: int, reason: str) -> None:
-        super().__init__(f"byte {byte:,}: {reason}")
-        self.byte = byte
-        self.reason = reason
+    """The array ends or is malformed at a byte of the decompressed file."""
 
 
 def iterate_items(path: str | Path) -> Iterator[Any]:
-    """Yield the items of the array in a file, in constant memory.
-
-    Raises
-    ------
-    BrokenArrayError
-        After the last whole item, when the rest is not JSON.
-    """
+    """Yield the items of the array in a file until it is broken, in constant memory."""
     with opened(path) as file:
         counted = _Counted(file)
         try:
             yield from ijson.items(counted, "item", buf_size=_BUFFER_BYTES)
         except ijson.JSONError as error:
+            byte, reason = counted.bytes_read, str(error).splitlines()[0]
             if counted.ended:
                 reason = "the file ends here, in the middle of the array"
-                raise BrokenArrayError(counted.bytes_read, reason) from None
-            byte = _first_wrong_byte(path, counted.bytes_read - counted.last_bytes)
-            raise BrokenArrayError(byte, str(error).splitlines()[0]) from None
+            else:
+                byte = _first_wrong_byte(path, byte - counted.last_bytes)
+            raise BrokenArrayError(f"byte {byte:,}: {reason}") from None
 
 
 class _Counted:

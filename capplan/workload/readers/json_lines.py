@@ -59,22 +59,12 @@ class Line(NamedTuple):
 
 
 class Requests(NamedTuple):
-    """Columns of a file in its order, and its lines.
-
-    Parameters
-    ----------
-    lines
-        Objects of the requests.
-    stamp
-        ``timestamp`` in the unit of the format, shape (n,).
-    prompt_tokens, output_tokens
-        ``input_length`` and ``output_length``, shape (n,). [tokens]
-    """
+    """Columns of a file in its order, and its lines."""
 
     lines: list[Line]
-    stamp: np.ndarray
-    prompt_tokens: np.ndarray
-    output_tokens: np.ndarray
+    stamp: np.ndarray  # ``timestamp`` in the unit of the format, shape (n,)
+    prompt_tokens: np.ndarray  # shape (n,)
+    output_tokens: np.ndarray  # shape (n,)
 
 
 def first_request(head: bytes) -> dict[str, Any]:
@@ -119,17 +109,7 @@ def _lines(path: str | Path) -> Iterator[Line]:
 def shared_prefixes(
     notes: Notes, requests: Requests, block_tokens: int
 ) -> dict[str, Any]:
-    """Return the prefix columns of prompts given as block hashes (``hash_ids``).
-
-    Parameters
-    ----------
-    notes
-        Gets a note with the share of prefix hits that the columns represent.
-    requests
-        The requests.
-    block_tokens
-        Tokens in a block. [tokens]
-    """
+    """Return the prefix columns of prompts given as block hashes (``hash_ids``)."""
     # A block is shared with prompts that arrived before.
     order = np.argsort(requests.stamp, kind="stable")
     paths = prefix_paths([requests.lines[row].blocks("hash_ids") for row in order])

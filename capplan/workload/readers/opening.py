@@ -17,13 +17,7 @@ DECOMPRESSION_ERRORS = (EOFError, gzip.BadGzipFile, zlib.error)
 
 @contextmanager
 def opened(path: str | Path) -> Iterator[IO[bytes]]:
-    """Open the bytes of a file, decompressed when they begin with gzip's magic.
-
-    Raises
-    ------
-    InputError
-        When the file is missing, a folder, not permitted, or damaged gzip.
-    """
+    """Open the bytes of a file, decompressed when they begin with gzip's magic."""
     try:
         with open(path, "rb") as raw:
             zipped = raw.read(len(_GZIP_MAGIC)) == _GZIP_MAGIC

@@ -10,24 +10,12 @@ SHAREGPT_RULES = ("first", "vllm", "multiturn")
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """Options of the readers; each format uses those that apply to it.
+    """Options of the readers; each format uses those that apply to it."""
 
-    Parameters
-    ----------
-    sharegpt_rule
-        Which messages of a conversation make a request.
-    tokenizer
-        ``tokenizer.json`` to count the tokens of texts; None estimates them.
-    salvage
-        Whether to keep the whole records of a truncated file.
-    seed
-        Seed that spreads arrivals which the source rounds coarsely.
-    """
-
-    sharegpt_rule: str = "first"
-    tokenizer: str | Path | None = None
-    salvage: bool = False
-    seed: int = 0
+    sharegpt_rule: str = "first"  # which messages of a conversation make a request
+    tokenizer: str | Path | None = None  # tokenizer.json; None estimates tokens
+    salvage: bool = False  # keep the whole records of a truncated file
+    seed: int = 0  # spreads arrivals that the source rounds coarsely
 
     def __post_init__(self) -> None:
         """Refuse an unknown rule."""

@@ -13,15 +13,9 @@ from capplan.workload.trace import Trace
 
 @dataclass
 class Notes:
-    """What a reader corrected or estimated: warned of once and kept for reports.
+    """What a reader corrected or estimated: warned of once and kept for reports."""
 
-    Parameters
-    ----------
-    path
-        The file, for messages.
-    """
-
-    path: str | Path
+    path: str | Path  # of the file, for messages
     texts: list[str] = field(default_factory=list)
 
     def add(self, text: str, *, warn: bool = True) -> None:
@@ -39,16 +33,7 @@ def ordered_trace(
 ) -> Trace:
     """Return a trace of columns in any order; sorting them gives a warning.
 
-    Parameters
-    ----------
-    notes
-        Notes of the file.
-    arrival_s
-        Arrivals, shape (n,), or None. [s]
-    class_names
-        Names of the classes.
-    columns
-        Other columns of ``Trace``; None leaves the default.
+    ``columns`` are others of ``Trace``; None leaves the default.
     """
     given: dict[str, Any] = {"arrival_s": arrival_s, **columns}
     given = {name: column for name, column in given.items() if column is not None}

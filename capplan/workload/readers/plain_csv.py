@@ -66,13 +66,7 @@ def read(path: str | Path, options: ReadOptions) -> Trace:
 
 
 def columns_of(path: str | Path) -> dict[str, str]:
-    """Return the name in a file of each column that it has.
-
-    Raises
-    ------
-    InputError
-        When prompt or output tokens are missing, or a column has two names.
-    """
+    """Return the name in a file of each column that it has."""
     header_names = header(path)
     names: dict[str, str] = {}
     for column, aliases in NAMES.items():
@@ -133,13 +127,7 @@ def counts(table: Table, names: dict[str, str]) -> dict[str, np.ndarray]:
 def classes(
     table: Table, names: dict[str, str]
 ) -> tuple[tuple[str, ...], np.ndarray | None]:
-    """Return the names of the classes and the class of each request.
-
-    Raises
-    ------
-    InputError
-        When there are too many different values for classes.
-    """
+    """Return the names of the classes and the class of each request."""
     if "class" not in names:
         return ("all",), None
     column: pd.Series = table.frame[names["class"]]

@@ -15,31 +15,17 @@ import numpy as np
 
 
 class PrefixPaths(NamedTuple):
-    """The path that each prompt follows.
+    """The path that each prompt follows."""
 
-    Parameters
-    ----------
-    group
-        Path of each prompt, -1 when it shares with nobody, shape (n,), int64.
-    shared_blocks
-        Leading blocks of each prompt that are on its path, shape (n,), int64.
-    kept
-        Blocks hit on the paths over those hit in the whole tree; 1 without hits.
-    """
-
-    group: np.ndarray
-    shared_blocks: np.ndarray
-    kept: float
+    group: np.ndarray  # -1 when a prompt shares with nobody, shape (n,), int64
+    shared_blocks: np.ndarray  # leading blocks on the path, shape (n,), int64
+    kept: float  # blocks hit on the paths over those hit in the tree; 1 without hits
 
 
 def prefix_paths(prompts: Sequence[Sequence[int | str]]) -> PrefixPaths:
-    """Return a path for each prompt.
+    """Return a path for each prompt, given their block hashes in order of arrival.
 
-    Parameters
-    ----------
-    prompts
-        Block hashes of each prompt in order of arrival. Two blocks are equal when
-        their hashes and all hashes before them are.
+    Two blocks are equal when their hashes and all hashes before them are.
 
     Examples
     --------

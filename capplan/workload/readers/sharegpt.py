@@ -78,14 +78,7 @@ RULES: dict[str, Callable[[list[Message]], list[int]]] = {
 
 
 def read(path: str | Path, options: ReadOptions) -> Trace:
-    """Return the requests of a ShareGPT file; it has no arrivals.
-
-    Raises
-    ------
-    InputError
-        When the file is truncated (without ``salvage``), is not ShareGPT, or holds
-        no requests.
-    """
+    """Return the requests of a ShareGPT file; it has no arrivals."""
     notes = Notes(path)
     count_tokens: CountTokens = estimate
     if options.tokenizer is not None:
@@ -165,10 +158,7 @@ def _conversations(
             tally["read"] += 1
             yield _messages(path, item, tally["read"])
     except BrokenArrayError as broken:
-        whole = (
-            f"byte {broken.byte:,}: {broken.reason}, after {tally['read']:,} "
-            "whole conversations"
-        )
+        whole = f"{broken}, after {tally['read']:,} whole conversations"
         if not salvage:
             raise InputError(
                 f"{path}: {whole}; get the whole file, or keep these with --salvage"

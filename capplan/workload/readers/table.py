@@ -30,21 +30,11 @@ _EXACT: Any = "round_trip" if _VERSION < (3, 1) else None
 
 @dataclass(frozen=True)
 class Table:
-    """Some rows of a CSV as pandas parsed them.
-
-    Parameters
-    ----------
-    path
-        The file, for messages.
-    frame
-        The rows; a column with text in it holds strings.
-    first_row
-        Index of the first row in the file.
-    """
+    """Some rows of a CSV as pandas parsed them."""
 
     path: str | Path
-    frame: pd.DataFrame
-    first_row: int = 0
+    frame: pd.DataFrame  # a column with text in it holds strings
+    first_row: int = 0  # its index in the file
 
     def __len__(self) -> int:
         """Return the number of rows."""
@@ -93,20 +83,10 @@ class Table:
 
 
 def read_table(path: str | Path, wanted: Mapping[str, Any] | None = None) -> Table:
-    """Return all rows of a CSV.
+    """Return all rows of a CSV, plain or gzipped.
 
-    Parameters
-    ----------
-    path
-        The file, plain or gzipped.
-    wanted
-        pandas dtype of each column to read, None to infer it; columns that the file
-        lacks are ignored. None reads all columns.
-
-    Raises
-    ------
-    InputError
-        When the file cannot be read, or holds no rows.
+    ``wanted`` has the pandas dtype of each column to read, None to infer it; those
+    that the file lacks are ignored. Without it all columns are read.
     """
     with opened(path) as file:
         table = next(_tables(path, file, None, wanted), None)
@@ -124,13 +104,7 @@ def iterate_tables(
 
 
 def header(path: str | Path) -> list[str]:
-    """Return the column names of a CSV.
-
-    Raises
-    ------
-    InputError
-        When the file cannot be read or a column stands in it twice.
-    """
+    """Return the column names of a CSV."""
     with opened(path) as file:
         first = next(filter(bytes.strip, file), b"")
     text = first.decode("utf-8-sig", errors="replace")

@@ -43,13 +43,7 @@ def estimate(texts: Sequence[str]) -> np.ndarray:
 
 
 def tokenizer_counter(tokenizer: str | Path) -> CountTokens:
-    """Return a counter that uses a ``tokenizer.json``, without special tokens.
-
-    Raises
-    ------
-    InputError
-        When the file is missing or no tokenizer.
-    """
+    """Return a counter that uses a ``tokenizer.json``, without special tokens."""
     from tokenizers import Tokenizer
 
     path = Path(tokenizer)
