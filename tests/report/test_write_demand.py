@@ -19,7 +19,6 @@ LAW = DemandLaw(
     linear_from_per_s=10.0,
     linear_from_interval_per_s=(0.0, 10.0),
     residual_workers=0.5,
-    points=4,
     confidence=0.95,
 )
 
