@@ -83,11 +83,6 @@ def calibrate(
         Settings of that engine.
     rows
         Requests to fit; all by default. All are simulated.
-
-    Raises
-    ------
-    InputError
-        When too few of the requests have a TTFT and a TPOT.
     """
     chosen = np.arange(len(run.arrival_s)) if rows is None else np.asarray(rows)
     seen = np.isfinite(run.ttft_s[chosen]) & np.isfinite(run.tpot_s[chosen])

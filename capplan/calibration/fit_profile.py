@@ -40,13 +40,7 @@ class PointsFit(NamedTuple):
 
 
 def fit_profile(settings: FitSettings) -> "PointsFit | ServedFit":
-    """Return the profile that fits the measurements best, with its errors.
-
-    Raises
-    ------
-    InputError
-        When a setting does not apply to this kind of measurements.
-    """
+    """Return the profile that fits the measurements best, with its errors."""
     if settings.measurements.startswith(_KERNELS):
         _refuse_engine_settings(settings)
         return _fit_kernels(settings)

@@ -27,11 +27,6 @@ def served_engine(
         LLM, GPU, TP degree and number formats of the run.
     given
         Fields of ``EngineSettings`` that are known.
-
-    Raises
-    ------
-    InputError
-        When a setting is not given, and LLM or GPU is not in the catalog.
     """
     settings: dict[str, Any] = {"prefix_caching": True, **given}
     try:

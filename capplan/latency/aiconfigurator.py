@@ -32,13 +32,7 @@ class Source(NamedTuple):
 
 
 def parse_source(text: str) -> Source:
-    """Return the parts of ``aiconfigurator:h100_sxm/meta-llama/Meta-Llama-3.1-8B``.
-
-    Raises
-    ------
-    InputError
-        When a part is missing.
-    """
+    """Return the parts of ``aiconfigurator:h100_sxm/meta-llama/Meta-Llama-3.1-8B``."""
     system, _, rest = text.removeprefix(PREFIX).partition("/")
     model, _, version = rest.partition("@")
     if not system or not model:
@@ -60,11 +54,6 @@ def read_kernels(source: Source, tp: int, kv_tokens: int | None = None) -> Point
         Tensor-parallel degree.
     kv_tokens
         KV capacity; iterations that need more are left out. [tokens]
-
-    Raises
-    ------
-    InputError
-        When the package cannot predict an iteration.
     """
     handle = _engine(source, tp)
     rows: list[tuple[str, float, float, float, float]] = []

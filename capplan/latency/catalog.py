@@ -25,11 +25,6 @@ def find_profile(
         Names in the catalogs, and TP degree.
     folders
         The user's folders of profiles, searched first, in order.
-
-    Raises
-    ------
-    ProfileError
-        When the file holds another profile than its path says.
     """
     for folder in (*folders, shipped("profiles")):
         path = profile_path(Path(folder), gpu, llm, tp)

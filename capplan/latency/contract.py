@@ -35,13 +35,7 @@ class LatencyTables(NamedTuple):
     request_s: float  # front end's time before a request reaches the engine [s]
 
     def check(self, max_batch: int, max_tokens: int) -> "LatencyTables":
-        """Return self when an engine with these limits can be simulated with it.
-
-        Raises
-        ------
-        ProfileError
-            When a table is too short, or a time is negative or not finite.
-        """
+        """Return self when an engine with these limits can be simulated with it."""
         for name in self._fields[:5]:
             self._check_table(name, max_tokens if name == "fused_s" else max_batch)
         for name in ("attention_s", "request_s"):
@@ -93,11 +87,6 @@ def linear_tables(
         Largest batch and most tokens of an iteration in the tables.
     request_s
         Front end's time per request. [s]
-
-    Raises
-    ------
-    ProfileError
-        When a coefficient is negative or not finite.
 
     Examples
     --------

@@ -94,12 +94,6 @@ def fit(
     expert_rate
         Initial saturation rate of a mixture of experts,
         ``-log(1 - experts per token / experts)``.
-
-    Raises
-    ------
-    ProfileError
-        When a form is unknown, a phase is missing or a given form needs more
-        points than there are.
     """
     _check_form(form, {**DECODE_FORMS, **FUSED_FORMS})
     _check_form(decode_form, DECODE_FORMS)

@@ -29,13 +29,7 @@ class Identity(NamedTuple):
 
 
 def profile_of(fitted: Fit, points: Points, identity: Identity) -> Profile:
-    """Return the profile of a fit.
-
-    Raises
-    ------
-    ProfileError
-        When a field of the identity has a value that a profile cannot have.
-    """
+    """Return the profile of a fit."""
     try:
         return Profile.model_validate(
             {

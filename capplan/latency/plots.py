@@ -24,11 +24,6 @@ def write_plot(profile: Profile, path: Path, points: Points | None = None) -> No
         HTML file to write.
     points
         Measured iterations to compare it with.
-
-    Raises
-    ------
-    InputError
-        When the name of the file is not that of an HTML page.
     """
     if path.suffix.lower() not in (".html", ".htm"):
         raise InputError(f"{path}: a plot is an HTML page; expected a name in .html")

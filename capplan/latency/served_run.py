@@ -43,13 +43,7 @@ def served_run(
     failed: int,
     path: object,
 ) -> ServedRun:
-    """Return a run from one row per completed request.
-
-    Raises
-    ------
-    InputError
-        When there is no request or a value is out of range.
-    """
+    """Return a run from one row per completed request."""
     if not rows:
         raise InputError(f"{path}: holds no completed request")
     rows = sorted(rows, key=lambda row: row[0])

@@ -59,12 +59,6 @@ def across_tp(
     llm, gpu
         LLM and GPU type of the profiles. With both, the data sheet helps to separate
         compute that is split from all-reduces that grow.
-
-    Raises
-    ------
-    ProfileError
-        When there are fewer than two degrees, or not all are of the same LLM, GPU
-        and dtypes.
     """
     kinds = {(p.gpu, p.llm, p.dtype, p.quantization, p.kv_dtype) for p in profiles}
     if len(kinds) != 1:

@@ -44,13 +44,7 @@ class DemandLaw:
     confidence: float = _CONFIDENCE
 
     def workers(self, rate_per_s: float) -> int:
-        """Return ⌈k5 · rate + c5⌉, at least 1.
-
-        Raises
-        ------
-        InputError
-            When the rate is below R.
-        """
+        """Return ⌈k5 · rate + c5⌉, at least 1."""
         if rate_per_s < self.linear_from_per_s:
             raise InputError(
                 f"the demand law holds from {self.linear_from_per_s:g} requests/s on; "
@@ -87,12 +81,6 @@ def fit_demand_law(rate_per_s: np.ndarray, workers: np.ndarray) -> DemandLaw:
         Arrival rates, shape (n,). [requests/s]
     workers
         Workers needed at each rate, shape (n,).
-
-    Raises
-    ------
-    InputError
-        When there are fewer than four different rates, or the highest four are not
-        on a line.
 
     Examples
     --------

@@ -25,13 +25,7 @@ def whole_model(problem: PlacementProblem) -> Formulation:
 
 
 def write_model(problem: PlacementProblem, path: Path) -> None:
-    """Write the whole model as .lp or .mps, by the suffix of the path.
-
-    Raises
-    ------
-    InputError
-        When the suffix is neither.
-    """
+    """Write the whole model as .lp or .mps, by the suffix of the path."""
     if path.suffix not in _WRITERS:
         raise InputError(f"{path}: suffix is {path.suffix!r}; expected .lp or .mps")
     lp = _pulp_problem(whole_model(problem))

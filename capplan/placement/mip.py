@@ -90,11 +90,6 @@ def solve(
         Time after which the best placement known is returned with its gap. [s]
     seed
         Seed of heuristics and solver.
-
-    Raises
-    ------
-    InputError
-        When the solver is unknown or the time limit not positive.
     """
     if solver not in SOLVERS:
         raise InputError(f"no solver {solver!r}; expected one of {', '.join(SOLVERS)}")

@@ -68,12 +68,6 @@ class PlacementProblem:
     trust_ongoing
         Accept ongoing requests that already break constraints, as wrong predictions
         make them; nothing new fits on their replicas.
-
-    Raises
-    ------
-    InputError
-        When a value is impossible, a request fits no replica, or the ongoing
-        requests of a replica already break its constraints.
     """
 
     template: PlacementReplica

@@ -145,11 +145,6 @@ def replay(
     tuple
         The replay, and the problem of the heartbeat at ``until_s``, None without
         requests; with ``until_s`` None, the problem of the peak heartbeat of best fit.
-
-    Raises
-    ------
-    InputError
-        When the heartbeat is not positive or a fixed fleet has no size.
     """
     if not heartbeat_s > 0:
         raise InputError(f"heartbeat is {heartbeat_s} s; expected more than 0")

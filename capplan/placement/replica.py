@@ -33,11 +33,6 @@ class PlacementReplica:
         Prefill slope in the squared prompt length. [s/token²]
     block_tokens
         Size of a KV block. [tokens]
-
-    Raises
-    ------
-    InputError
-        When a value is impossible.
     """
 
     kv_capacity_tokens: int
@@ -185,11 +180,6 @@ def replica_of_tables(
         Largest batch, if less than the tables reach. [requests]
     typical_prefill_tokens
         Prefill at which the line is closest to the table. [tokens]
-
-    Raises
-    ------
-    ProfileError
-        When a table is empty.
     """
     last = len(tables.fused_s) - 1
     if last < 1 or len(tables.decode_s) < 2:

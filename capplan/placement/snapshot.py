@@ -45,11 +45,6 @@ def read_snapshot(
         SLO of requests without their own; overrides that of the file.
     **constraints
         gamma, theta, max_replicas and replica_count; override those of the file.
-
-    Raises
-    ------
-    InputError
-        When the file cannot be read or the replica is missing.
     """
     try:
         text = path.read_text(encoding="utf-8-sig")
@@ -228,13 +223,7 @@ def _column(rows: list[Row], name: str, defaults: Mapping[str, Any]) -> np.ndarr
 
 
 def write_snapshot(problem: PlacementProblem, path: Path) -> None:
-    """Write a problem as JSON, all of it, or as CSV, its requests.
-
-    Raises
-    ------
-    InputError
-        When the suffix is neither .json nor .csv.
-    """
+    """Write a problem as JSON, all of it, or as CSV, its requests."""
     rows = [
         {"name": problem.names[row]}
         | {name: getattr(problem, name)[row].item() for name in COLUMNS}

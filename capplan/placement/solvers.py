@@ -34,13 +34,7 @@ def solve_formulation(
     hint: np.ndarray | None = None,
     seed: int = 0,
 ) -> Solution:
-    """Return the solution of the named solver.
-
-    Raises
-    ------
-    InputError
-        When there is no such solver.
-    """
+    """Return the solution of the named solver."""
     if solver == "cp-sat":
         return _cp_sat(model, time_limit_s, hint, seed)
     if solver in SOLVERS:

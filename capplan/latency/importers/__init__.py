@@ -43,11 +43,6 @@ def read_measurements(
         Facts that the file does not hold.
     importer
         Name in :data:`IMPORTERS`; chosen by content when None.
-
-    Raises
-    ------
-    InputError
-        When the importer is unknown or the file is not in its format.
     """
     name = importer or recognise(path)
     if name not in IMPORTERS:
@@ -61,13 +56,7 @@ def read_measurements(
 
 
 def recognise(path: Path) -> str:
-    """Return the name of the format of a file.
-
-    Raises
-    ------
-    InputError
-        When it is in no known format.
-    """
+    """Return the name of the format of a file."""
     head = read_text(path, _HEAD_CHARACTERS)
     for name, file in IMPORTERS.items():
         if import_module(f"{__name__}.{file}").recognises(head):

@@ -24,11 +24,6 @@ def fewest_that_keep_all(problem: PlacementProblem, route: Route) -> np.ndarray:
         Requests of the heartbeat.
     route
         Chooses a replica by the number of requests on each.
-
-    Raises
-    ------
-    InputError
-        When no count works: a replica that can take no request gets new ones.
     """
     problem = replace(problem, max_replicas=None)  # the caller compares the count
     ongoing = problem.ongoing_replicas
