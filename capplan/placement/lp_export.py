@@ -45,7 +45,7 @@ def _pulp_problem(model: Formulation) -> Any:
     lp = pulp.LpProblem("placement", pulp.LpMinimize)
     variable = getattr(lp, "add_variable", pulp.LpVariable)  # 3.3 renamed it
     variables = [variable(name, cat=pulp.LpBinary) for name in model.names]
-    lp += pulp.lpSum(variables[v] for v in model.objective) + model.constant
+    lp += pulp.lpSum(variables[v] for v in model.objective) + model.ongoing
     for index, factors, low, high, name in scaled_rows(model):
         terms = [(variables[v], c) for v, c in zip(index, factors, strict=True)]
         total = pulp.LpAffineExpression(terms)
