@@ -46,14 +46,8 @@ def parse_source(text: str) -> Source:
 def read_kernels(source: Source, tp: int, kv_tokens: int | None = None) -> Points:
     """Return prefill, decode and mixed iterations as sums of measured kernels.
 
-    Parameters
-    ----------
-    source
-        System, model (a known name or a folder with a config.json) and version.
-    tp
-        Tensor-parallel degree.
-    kv_tokens
-        KV capacity; iterations that need more are left out. [tokens]
+    The model is a known name or a folder with a config.json. Iterations that need more
+    than ``kv_tokens`` are left out.
     """
     handle = _engine(source, tp)
     rows: list[tuple[str, float, float, float, float]] = []

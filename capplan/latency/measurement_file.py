@@ -30,14 +30,7 @@ def table_rows(
 ) -> list[tuple[int, dict[str, str]]]:
     """Return line number and cells of the rows of one configuration in a CSV table.
 
-    Parameters
-    ----------
-    path
-        CSV file with a header.
-    columns
-        Columns it must have.
-    where
-        Column to value: only rows with these values are returned.
+    It must have ``columns``; only rows with the values of ``where`` are returned.
     """
     reader = csv.DictReader(io.StringIO(read_text(path)))
     try:

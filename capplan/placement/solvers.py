@@ -51,13 +51,9 @@ def _cp_sat(
     variables = [cp.new_bool_var(name) for name in model.names]
     for index, factors, low, high, _ in model.rows:
         total = cp_model.LinearExpr.weighted_sum([variables[v] for v in index], factors)
-        if low is not None and low == high:
-            cp.add(total == low)
-        else:
-            if low is not None:
-                cp.add(total >= low)
-            if high is not None:
-                cp.add(total <= high)
+        least = cp_model.INT_MIN if low is None else low
+        most = cp_model.INT_MAX if high is None else high
+        cp.add_linear_constraint(total, least, most)
     used = cp_model.LinearExpr.sum([variables[v] for v in model.objective])
     cp.minimize(used + model.ongoing)
     if hint is not None:

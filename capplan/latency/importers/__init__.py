@@ -33,16 +33,9 @@ _HEAD_CHARACTERS = 65_536
 def read_measurements(
     path: Path, options: ImportOptions | None = None, importer: str | None = None
 ) -> Points | ServedRun:
-    """Read a file of measurements in any known format.
+    """Read a file of measurements, plain or gzip, in any known format.
 
-    Parameters
-    ----------
-    path
-        File, plain or gzip.
-    options
-        Facts that the file does not hold.
-    importer
-        Name in :data:`IMPORTERS`; chosen by content when None.
+    ``importer`` is a name in :data:`IMPORTERS`; chosen by content when None.
     """
     name = importer or recognise(path)
     if name not in IMPORTERS:
