@@ -12,11 +12,7 @@ from capplan.latency.aiconfigurator import PREFIX, parse_source, read_kernels
 from capplan.latency.fit import Fit, fit
 from capplan.latency.fitted_profile import Identity, profile_of
 from capplan.latency.importers import read_measurements
-from capplan.latency.importers.identity import (
-    GPU_NAMES,
-    identity_in,
-    identity_of_place,
-)
+from capplan.latency.importers.identity import GPU_NAMES, identity_in, identity_of_place
 from capplan.latency.importers.options import ImportOptions
 from capplan.latency.measurements import Points
 from capplan.latency.profile import Profile

@@ -149,7 +149,8 @@ class Profile(_Strict):
     ) -> list[str]:
         """Return a sentence for each way in which a workload leaves the measured range.
 
-        A workload has a largest batch, context and prefill chunk. [tokens]
+        A workload has most requests running at once, a longest context [tokens] and
+        most prompt tokens in an iteration.
         """
         measured = self.validity
         used: list[tuple[str, int, float, str]] = []

@@ -50,8 +50,8 @@ def across_tp(
 ) -> Profile:
     """Return the profile of a TP degree estimated from those of at least two others.
 
-    They are of one LLM on one GPU type; with both given, the data sheet helps to
-    separate compute that is split from all-reduces that grow.
+    They are of one LLM on one GPU type; with ``llm`` and ``gpu``, the data sheet helps
+    to separate compute that is split from all-reduces that grow.
     """
     kinds = {(p.gpu, p.llm, p.dtype, p.quantization, p.kv_dtype) for p in profiles}
     if len(kinds) != 1:

@@ -19,7 +19,7 @@ class ReplicaLoad:
 
     replica: int
     requests: int
-    new_requests: int  # those without prefill
+    new_requests: int  # those whose prefill is still to come
     context_tokens: float  # (b), weighted [tokens]
     context_limit_tokens: float  # for the tightest TPOT [tokens]
     prefill_s: float  # (c) and (d) [s]

@@ -134,8 +134,8 @@ def replica_of_tables(
     The decode table is taken as is. Prefill times must add up, so the prefill table is
     replaced by a line nowhere below it: the edge of its upper hull at
     ``typical_prefill_tokens``, or, if steeper, the line with the time per token of a
-    full iteration, which also covers prefills of several iterations. The largest batch
-    is that of the tables, if not less.
+    full iteration, which also covers prefills of several iterations. ``max_batch``
+    is the largest batch, if less than the tables reach.
     """
     last = len(tables.fused_s) - 1
     if last < 1 or len(tables.decode_s) < 2:
