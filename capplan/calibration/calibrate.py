@@ -58,10 +58,7 @@ class Calibration(NamedTuple):
 
 
 def calibrate(
-    run: ServedRun,
-    engine: EngineSettings,
-    *,
-    rows: np.ndarray | None = None,
+    run: ServedRun, engine: EngineSettings, *, rows: np.ndarray | None = None
 ) -> Calibration:
     """Return the coefficients of the iteration time that explain a served run.
 
@@ -75,19 +72,7 @@ def calibrate(
        steps of 2 % first, then of 0.2 %.
     3. Standard errors are those of the linear problem at the minimum.
 
-    Parameters
-    ----------
-    run
-        Requests as one engine served them, with TTFT.
-    engine
-        Settings of that engine.
-    rows
-        Requests to fit; all by default. All are simulated.
-
-    Raises
-    ------
-    InputError
-        When too few of the requests have a TTFT and a TPOT.
+    ``rows`` are the requests to fit, all by default; all are simulated.
     """
     chosen = np.arange(len(run.arrival_s)) if rows is None else np.asarray(rows)
     seen = np.isfinite(run.ttft_s[chosen]) & np.isfinite(run.tpot_s[chosen])
@@ -122,11 +107,10 @@ def calibrate(
     best = _refine(residuals, _solve_in_rounds(linear))
     work, left = linear(best)
     errors, singular = _uncertainty(work, left)
-    spent_s = best * scale_s
     simulated = times(best)
     ttft, tpot = _errors(run, simulated, chosen)
     return Calibration(
-        coefficients_s=spent_s,
+        coefficients_s=best * scale_s,
         standard_errors_s=errors * scale_s,
         singular_values=singular,
         ttft_error=float(np.sqrt((ttft**2).mean())),
@@ -142,13 +126,8 @@ def trace_of(run: ServedRun) -> Trace:
 
 
 def _tables(coefficients_s: np.ndarray, engine: EngineSettings) -> LatencyTables:
-    fixed_s, prefill_s, attention_s, decode_s, context_s = coefficients_s.tolist()
     return linear_tables(
-        fixed_s,
-        prefill_s,
-        attention_s,
-        decode_s,
-        context_s,
+        *coefficients_s.tolist(),
         max_batch=engine.max_num_seqs,
         max_tokens=engine.max_num_batched_tokens,
     )
@@ -226,12 +205,8 @@ def _uncertainty(work: np.ndarray, left: np.ndarray) -> tuple[np.ndarray, np.nda
     jackknife). To each direction 0.4 % is added, within which no engine repeats
     itself. Errors of the five-coefficient form itself are not included.
 
-    Parameters
-    ----------
-    work
-        Derivatives of the errors of TTFT, then of TPOT, shape (2 * requests, 5).
-    left
-        The errors, shape (2 * requests,).
+    ``left`` are the errors of TTFT, then of TPOT, shape (2 * requests,), and ``work``
+    their derivatives, shape (2 * requests, 5).
     """
     weight = 1 / (1 + (left / _OUTLIER) ** 2)
     requests = len(left) // 2

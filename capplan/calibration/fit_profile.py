@@ -8,15 +8,11 @@ from typing import TYPE_CHECKING, NamedTuple
 from capplan.calibration.settings import FitSettings
 from capplan.errors import CapplanWarning, InputError
 from capplan.fleet.catalog import gpu as find_gpu
-from capplan.latency.aiconfigurator import parse_source, read_kernels
+from capplan.latency.aiconfigurator import PREFIX, parse_source, read_kernels
 from capplan.latency.fit import Fit, fit
 from capplan.latency.fitted_profile import Identity, profile_of
 from capplan.latency.importers import read_measurements
-from capplan.latency.importers.identity import (
-    GPU_NAMES,
-    identity_in,
-    identity_of_place,
-)
+from capplan.latency.importers.identity import GPU_NAMES, identity_in, identity_of_place
 from capplan.latency.importers.options import ImportOptions
 from capplan.latency.measurements import Points
 from capplan.latency.profile import Profile
@@ -28,8 +24,6 @@ from capplan.profiling.backend import expert_rate
 if TYPE_CHECKING:
     from capplan.calibration.served_fit import ServedFit
 
-_KERNELS = "aiconfigurator:"
-
 
 class PointsFit(NamedTuple):
     """The profile of measured iterations, and the fit it is made of."""
@@ -40,23 +34,14 @@ class PointsFit(NamedTuple):
 
 
 def fit_profile(settings: FitSettings) -> "PointsFit | ServedFit":
-    """Return the profile that fits the measurements best, with its errors.
-
-    Raises
-    ------
-    InputError
-        When a setting does not apply to this kind of measurements.
-    """
-    if settings.measurements.startswith(_KERNELS):
+    """Return the profile that fits the measurements best, with its errors."""
+    if settings.measurements.startswith(PREFIX):
         _refuse_engine_settings(settings)
         return _fit_kernels(settings)
     path = Path(settings.measurements)
+    lengths = (settings.input_len, settings.output_len)
     options = ImportOptions(
-        settings.where,
-        settings.batch,
-        settings.input_len,
-        settings.output_len,
-        settings.kv_tokens,
+        settings.where, settings.batch, *lengths, settings.kv_tokens
     )
     measured = read_measurements(path, options, settings.importer)
     identity = _identity(path, settings)
@@ -137,20 +122,9 @@ def _identity(path: Path, settings: FitSettings) -> Identity:
         known["llm"] = find_llm(known["llm"]).name
     with suppress(InputError):
         known["gpu"] = find_gpu(known["gpu"]).name
-    return Identity(
-        gpu=known["gpu"],
-        llm=known["llm"],
-        tp=int(known["tp"]),
-        dtype=settings.dtype,
-        quantization=settings.quantization,
-        kv_dtype=settings.kv_dtype,
-        engine=known["engine"],
-        engine_version=known["engine_version"],
-        source=settings.source or path.name,
-        how=settings.how,
-        date=settings.date,
-        kv_tokens=settings.kv_tokens,
-    )
+    as_given = {"dtype", "quantization", "kv_dtype", "how", "date", "kv_tokens"}
+    fields = settings.model_dump(include=as_given) | known | {"tp": int(known["tp"])}
+    return Identity(**fields, source=settings.source or path.name)
 
 
 def _check_seconds(path: Path, points: Points, identity: Identity) -> float | None:

@@ -20,18 +20,6 @@ def served_engine(
     Settings that are not given default to those of ``vllm serve`` on the GPU, with
     prefix caching on. KV blocks are estimated from LLM, GPU and TP degree, with a
     warning.
-
-    Parameters
-    ----------
-    identity
-        LLM, GPU, TP degree and number formats of the run.
-    given
-        Fields of ``EngineSettings`` that are known.
-
-    Raises
-    ------
-    InputError
-        When a setting is not given, and LLM or GPU is not in the catalog.
     """
     settings: dict[str, Any] = {"prefix_caching": True, **given}
     try:

@@ -48,17 +48,7 @@ def fit_served(
     Its errors are of requests, not of iterations: of TPOT for decode and mixed
     iterations, of TTFT for prefill. Where the run is long enough, errors are also
     given held out: of the second half, with the coefficients of the first.
-
-    Parameters
-    ----------
-    run
-        Requests as one engine served them, with TTFT.
-    engine
-        Settings of that engine.
-    identity
-        What was measured, on what, and by whom.
-    kv_source
-        How ``engine.kv_blocks`` was obtained, for the profile's ``meta``.
+    ``kv_source`` says how ``engine.kv_blocks`` was obtained.
     """
     _refuse_too_large(run, engine)
     calibration = calibrate(run, engine)
@@ -112,7 +102,7 @@ def _validity(
         trace_of(run), calibration.tables(engine), engine, 1, record_iterations=True
     )
     assert simulation.iterations is not None
-    return Validity.model_validate(exercised(simulation.iterations, simulation.table))
+    return exercised(simulation.iterations, simulation.table)
 
 
 def _errors(
@@ -152,11 +142,7 @@ def _abs_errors(
 def _meta(
     run: ServedRun, engine: EngineSettings, calibration: Calibration, kv_source: str
 ) -> dict[str, Any]:
-    unknown = [
-        name
-        for name, known in zip(NAMES, calibration.identified, strict=True)
-        if not known
-    ]
+    known = dict(zip(NAMES, calibration.identified, strict=True))
     errors_s = {
         f"{name}_standard_error": round(float(error), 15)
         if np.isfinite(error)
@@ -168,8 +154,8 @@ def _meta(
         "errors_are_of": "TPOT (decode, mixed) and TTFT (prefill) of requests",
         "requests": len(run.arrival_s),
         "requests_failed": run.failed,
-        "identified": ", ".join(name for name in NAMES if name not in unknown),
-        "not_identified": ", ".join(unknown),
+        "identified": ", ".join(name for name in NAMES if known[name]),
+        "not_identified": ", ".join(name for name in NAMES if not known[name]),
         **errors_s,
         "max_num_batched_tokens": engine.max_num_batched_tokens,
         "max_num_seqs": engine.max_num_seqs,

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from capplan.latency.profile import Validity, covered
 from capplan.simulator.times import Iterations, RequestTimes, Simulation
 
 
@@ -81,15 +82,11 @@ def decoding(iterations: Iterations, prompt_tokens: np.ndarray) -> np.ndarray:
     return past_prompt & (entries["scheduled"] == 1)
 
 
-def exercised(
-    iterations: Iterations, times: RequestTimes
-) -> dict[str, dict[str, tuple[float, float]]]:
+def exercised(iterations: Iterations, times: RequestTimes) -> Validity:
     """Return the ranges that the iterations of each phase covered.
 
-    The names are those of a profile's ranges: ``decode`` (batch, context),
-    ``prefill`` (new_tokens, prefix; of every iteration with a prompt in it, as the
-    same coefficients hold for all) and ``mixed`` (batch, context, chunk). A phase
-    without an iteration is left out.
+    Those of ``prefill`` are of every iteration with a prompt in it, as the same
+    coefficients hold for all.
     """
     steps, entries = iterations.steps, iterations.entries
     step = step_of_entry(iterations)
@@ -111,11 +108,4 @@ def exercised(
             "chunk": steps["ctx_tokens"][has_decode & has_prompt],
         },
     }
-    return {
-        phase: {
-            name: (float(values.min()), float(values.max()))
-            for name, values in ranges.items()
-        }
-        for phase, ranges in phases.items()
-        if all(len(values) for values in ranges.values())
-    }
+    return covered(phases)

@@ -25,13 +25,7 @@ ENGINE_FIELDS = (
 
 
 def column_values(texts: Iterable[str] | Mapping[str, str]) -> dict[str, str]:
-    """Return COLUMN=VALUE texts as a mapping.
-
-    Raises
-    ------
-    InputError
-        When one has no "=".
-    """
+    """Return COLUMN=VALUE texts as a mapping."""
     if isinstance(texts, Mapping):
         return dict(texts)
     for text in texts:

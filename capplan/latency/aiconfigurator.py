@@ -32,13 +32,7 @@ class Source(NamedTuple):
 
 
 def parse_source(text: str) -> Source:
-    """Return the parts of ``aiconfigurator:h100_sxm/meta-llama/Meta-Llama-3.1-8B``.
-
-    Raises
-    ------
-    InputError
-        When a part is missing.
-    """
+    """Return the parts of ``aiconfigurator:h100_sxm/meta-llama/Meta-Llama-3.1-8B``."""
     system, _, rest = text.removeprefix(PREFIX).partition("/")
     model, _, version = rest.partition("@")
     if not system or not model:
@@ -52,19 +46,8 @@ def parse_source(text: str) -> Source:
 def read_kernels(source: Source, tp: int, kv_tokens: int | None = None) -> Points:
     """Return prefill, decode and mixed iterations as sums of measured kernels.
 
-    Parameters
-    ----------
-    source
-        System, model (a known name or a folder with a config.json) and version.
-    tp
-        Tensor-parallel degree.
-    kv_tokens
-        KV capacity; iterations that need more are left out. [tokens]
-
-    Raises
-    ------
-    InputError
-        When the package cannot predict an iteration.
+    The model is a known name or a folder with a config.json. Iterations that need more
+    than ``kv_tokens`` are left out.
     """
     handle = _engine(source, tp)
     rows: list[tuple[str, float, float, float, float]] = []

@@ -19,17 +19,7 @@ def find_profile(
 ) -> Profile | None:
     """Return the profile of an LLM on a GPU type at a TP degree, or None.
 
-    Parameters
-    ----------
-    llm, gpu, tp
-        Names in the catalogs, and TP degree.
-    folders
-        The user's folders of profiles, searched first, in order.
-
-    Raises
-    ------
-    ProfileError
-        When the file holds another profile than its path says.
+    The user's folders are searched before the shipped profiles, in order.
     """
     for folder in (*folders, shipped("profiles")):
         path = profile_path(Path(folder), gpu, llm, tp)

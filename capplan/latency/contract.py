@@ -35,15 +35,20 @@ class LatencyTables(NamedTuple):
     request_s: float  # front end's time before a request reaches the engine [s]
 
     def check(self, max_batch: int, max_tokens: int) -> "LatencyTables":
-        """Return self when an engine with these limits can be simulated with it.
-
-        Raises
-        ------
-        ProfileError
-            When a table is too short, or a time is negative or not finite.
-        """
+        """Return self when an engine with these limits can be simulated with it."""
         for name in self._fields[:5]:
-            self._check_table(name, max_tokens if name == "fused_s" else max_batch)
+            last = max_tokens if name == "fused_s" else max_batch
+            table = getattr(self, name)
+            if len(table) <= last:
+                raise ProfileError(f"{name} ends at {len(table) - 1}; expected {last}")
+            wrong = ~np.isfinite(table)
+            # fused_s[T + b] already includes the matrix products of the b decoding
+            # requests, so their extra share may be negative; the sum may not.
+            if name != "fused_decode_s":
+                wrong |= table < 0
+            if wrong.any():
+                row = int(np.flatnonzero(wrong)[0])
+                raise ProfileError(f"{name}[{row}] is {table[row]}; expected >= 0")
         for name in ("attention_s", "request_s"):
             if not (np.isfinite(getattr(self, name)) and getattr(self, name) >= 0):
                 raise ProfileError(f"{name} is {getattr(self, name)}; expected >= 0")
@@ -52,19 +57,6 @@ class LatencyTables(NamedTuple):
                 "decode_s holds 0; expected every iteration to take time"
             )
         return self
-
-    def _check_table(self, name: str, last: int) -> None:
-        table = getattr(self, name)
-        if len(table) <= last:
-            raise ProfileError(f"{name} ends at {len(table) - 1}; expected {last}")
-        wrong = ~np.isfinite(table)
-        # fused_s[T + b] already includes the matrix products of the b decoding
-        # requests, so their extra share may be negative; the sum may not.
-        if name != "fused_decode_s":
-            wrong |= table < 0
-        if wrong.any():
-            row = int(np.flatnonzero(wrong)[0])
-            raise ProfileError(f"{name}[{row}] is {table[row]}; expected >= 0")
 
 
 def linear_tables(
@@ -93,11 +85,6 @@ def linear_tables(
         Largest batch and most tokens of an iteration in the tables.
     request_s
         Front end's time per request. [s]
-
-    Raises
-    ------
-    ProfileError
-        When a coefficient is negative or not finite.
 
     Examples
     --------

@@ -13,27 +13,13 @@ from capplan.llm.architecture import Architecture
 
 
 def estimated_profile(
-    llm: Architecture,
-    gpu: Gpu,
-    tp: int,
-    folders: Sequence[Path] = (),
-    *,
-    weight_dtype: str | None = None,
+    llm: Architecture, gpu: Gpu, tp: int, folders: Sequence[Path] = ()
 ) -> Profile:
     """Return an estimated profile, marked as an estimate.
 
     Profiles of two other TP degrees on the same GPU are interpolated. Otherwise the
     nearest profile of the LLM, by TP degree, is scaled by data sheets, one of the same
-    GPU first; without one, the data sheet alone is used.
-
-    Parameters
-    ----------
-    llm, gpu, tp
-        LLM, GPU type and TP degree to estimate.
-    folders
-        The user's folders of profiles.
-    weight_dtype
-        Type of the weights; as published when None.
+    GPU first; without one, the data sheet alone is used. ``folders`` are the user's.
     """
     llm.check_tp(tp)
     known = [
@@ -48,7 +34,7 @@ def estimated_profile(
         return across_tp(list(here.values()), tp, llm, gpu)
     candidates = list(here.values()) or known
     if not candidates:
-        return roofline_profile(llm, gpu, tp, weight_dtype=weight_dtype)
+        return roofline_profile(llm, gpu, tp)
     nearest = min(
         candidates,
         key=lambda profile: (
@@ -56,4 +42,4 @@ def estimated_profile(
             profile.gpu,
         ),
     )
-    return across_gpu(nearest, llm, gpu, tp=tp, weight_dtype=weight_dtype)
+    return across_gpu(nearest, llm, gpu, tp=tp)

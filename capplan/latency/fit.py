@@ -22,7 +22,7 @@ from capplan.latency.forms import (
     tie_rows,
 )
 from capplan.latency.least_squares import relative_nnls
-from capplan.latency.measurements import PHASES, Points
+from capplan.latency.measurements import Points
 from capplan.latency.profile import ErrorRecord
 from capplan.latency.terms import DecodeTerms, FusedTerms
 from capplan.latency.unmeasured import decode_beside_prefill, few_tokens_like_decode
@@ -86,20 +86,12 @@ def fit(
     ----------
     points
         Measured iterations; prefill and decode are required, mixed is optional.
-    form
-        Form to use for both, where both have it; chosen by cross-validation
-        when None.
-    decode_form, fused_form
-        Form to use for one of them.
+    form, decode_form, fused_form
+        Form to use for both, where both have it, or for one of them; chosen by
+        cross-validation when None.
     expert_rate
         Initial saturation rate of a mixture of experts,
         ``-log(1 - experts per token / experts)``.
-
-    Raises
-    ------
-    ProfileError
-        When a form is unknown, a phase is missing or a given form needs more
-        points than there are.
     """
     _check_form(form, {**DECODE_FORMS, **FUSED_FORMS})
     _check_form(decode_form, DECODE_FORMS)
@@ -140,22 +132,20 @@ def _phase_errors(
 ) -> dict[str, ErrorRecord]:
     """Return the relative errors of two predictions of the same points, by phase."""
     errors = {}
-    for code, name in enumerate(PHASES):
-        rows = points.phase == code
-        if rows.any():
-            fitted = fitted_s[rows] / points.seconds[rows] - 1
-            unseen = held_out_s[rows] / points.seconds[rows] - 1
-            unseen = unseen[np.isfinite(unseen)]
-            if not len(unseen):
-                unseen = fitted
-            errors[name] = ErrorRecord(
-                points=int(rows.sum()),
-                mean_abs=float(np.abs(fitted).mean()),
-                max_abs=float(np.abs(fitted).max()),
-                held_out_mean_abs=float(np.abs(unseen).mean()),
-                held_out_max_abs=float(np.abs(unseen).max()),
-                sigma=float(np.sqrt(np.mean(unseen**2))),
-            )
+    for name, rows in points.phases().items():
+        fitted = fitted_s[rows] / points.seconds[rows] - 1
+        unseen = held_out_s[rows] / points.seconds[rows] - 1
+        unseen = unseen[np.isfinite(unseen)]
+        if not len(unseen):
+            unseen = fitted
+        errors[name] = ErrorRecord(
+            points=int(rows.sum()),
+            mean_abs=float(np.abs(fitted).mean()),
+            max_abs=float(np.abs(fitted).max()),
+            held_out_mean_abs=float(np.abs(unseen).mean()),
+            held_out_max_abs=float(np.abs(unseen).max()),
+            sigma=float(np.sqrt(np.mean(unseen**2))),
+        )
     return errors
 
 

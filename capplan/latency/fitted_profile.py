@@ -29,25 +29,12 @@ class Identity(NamedTuple):
 
 
 def profile_of(fitted: Fit, points: Points, identity: Identity) -> Profile:
-    """Return the profile of a fit.
-
-    Raises
-    ------
-    ProfileError
-        When a field of the identity has a value that a profile cannot have.
-    """
+    """Return the profile of a fit."""
     try:
-        return Profile.model_validate(
-            {
-                **identity._asdict(),
-                "decode_form": fitted.decode_form,
-                "fused_form": fitted.fused_form,
-                "decode": fitted.decode,
-                "fused": fitted.fused,
-                "validity": validity_of(points),
-                "errors": fitted.errors,
-            }
-        )
+        content = identity._asdict() | fitted._asdict()
+        del content["scores"]
+        content["validity"] = validity_of(points)
+        return Profile.model_validate(content)
     except ValidationError as error:
         problem = error.errors()[0]
         key = ".".join(str(part) for part in problem["loc"])

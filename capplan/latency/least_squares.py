@@ -15,23 +15,9 @@ def relative_nnls(
     """Return coefficients >= 0 that minimise the squared relative error.
 
     Each row is weighted by 1/prediction, iterated: weights of 1/observation
-    would favour the points that happened to be measured fast.
-
-    Parameters
-    ----------
-    design
-        One column per coefficient, shape (points, coefficients).
-    seconds
-        Measured times, shape (points,). [s]
-    ties
-        Rows with target 0 in units of relative error, shape (ties, coefficients).
-    importance
-        Factor on the relative error of each point, shape (points,) or one for all.
-
-    Returns
-    -------
-    ndarray
-        Coefficients, shape (coefficients,).
+    would favour the points that happened to be measured fast. ``design`` has shape
+    (points, coefficients), ``ties`` rows with target 0 in units of relative error,
+    ``importance`` is a factor on the relative error of each point.
 
     Examples
     --------

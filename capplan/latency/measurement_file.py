@@ -16,13 +16,7 @@ _CONFIGURATION = "system gpu hardware backend version model llm tp tensor_parall
 
 
 def read_text(path: Path, characters: int = -1) -> str:
-    """Return the text of a file (gzip or plain), or its first characters.
-
-    Raises
-    ------
-    InputError
-        When it cannot be read.
-    """
+    """Return the text of a file (gzip or plain), or its first characters."""
     try:
         opened = gzip.open if path.suffix == ".gz" else open
         with opened(path, "rt", encoding="utf-8") as file:
@@ -36,20 +30,7 @@ def table_rows(
 ) -> list[tuple[int, dict[str, str]]]:
     """Return line number and cells of the rows of one configuration in a CSV table.
 
-    Parameters
-    ----------
-    path
-        CSV file with a header.
-    columns
-        Columns it must have.
-    where
-        Column to value: only rows with these values are returned.
-
-    Raises
-    ------
-    InputError
-        When it is not CSV, a column is missing, no row is left, or the rows are of
-        more than one configuration.
+    It must have ``columns``; only rows with the values of ``where`` are returned.
     """
     reader = csv.DictReader(io.StringIO(read_text(path)))
     try:
@@ -87,13 +68,7 @@ def table_rows(
 
 
 def cell_number(path: Path, line: int, name: str, cell: str | None) -> float:
-    """Return the number in a cell.
-
-    Raises
-    ------
-    InputError
-        When the cell is empty or not a finite number.
-    """
+    """Return the number in a cell."""
     if cell is None or cell == "":
         raise InputError(f"{path}:{line}: {name} is empty; expected a number")
     try:
@@ -106,13 +81,7 @@ def cell_number(path: Path, line: int, name: str, cell: str | None) -> float:
 
 
 def parse_json(path: Path, text: str, line: int = 0) -> Any:
-    """Return the value of a JSON text; ``line`` is its line when it is one of many.
-
-    Raises
-    ------
-    InputError
-        When it is not JSON.
-    """
+    """Return the value of a JSON text; ``line`` is its line when it is one of many."""
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:
@@ -130,13 +99,7 @@ def json_lines(path: Path, text: str) -> Iterator[tuple[Path, Any]]:
 
 
 def need(path: Path, content: Any, *names: str) -> list[Any]:
-    """Return the values of names in a JSON object.
-
-    Raises
-    ------
-    InputError
-        When it is not an object or a name is missing.
-    """
+    """Return the values of names in a JSON object."""
     if not isinstance(content, dict):
         raise InputError(
             f"{path}: holds a {type(content).__name__}; expected an object"

@@ -73,6 +73,11 @@ class Points(NamedTuple):
         """Return the rows selected by a mask or an index."""
         return Points(*(column[rows] for column in self))
 
+    def phases(self) -> dict[str, np.ndarray]:
+        """Return the rows of each phase that has any, as masks."""
+        masks = {name: self.phase == code for code, name in enumerate(PHASES)}
+        return {name: rows for name, rows in masks.items() if rows.any()}
+
     def counts(self) -> dict[str, int]:
         """Return the number of rows of each phase."""
         return {
@@ -98,13 +103,8 @@ def points_from_rows(rows: list[tuple[str, float, float, float, float]]) -> Poin
 def read_points(path: Path, where: Mapping[str, str] | None = None) -> Points:
     """Read a CSV (plain or gzip) of measured iterations of one configuration.
 
-    Parameters
-    ----------
-    path
-        File with at least the columns of :data:`COLUMNS`; ``prefix`` is 0
-        where there is no such column.
-    where
-        Column to value: only rows with these values are read.
+    ``prefix`` is 0 where there is no such column; only rows with the values of
+    ``where``, by column, are read.
     """
     phases, numbers = [], []
     for line, row in table_rows(path, COLUMNS, where or {}):

@@ -6,7 +6,7 @@ import numpy as np
 
 from capplan.errors import InputError
 from capplan.files import write_texts
-from capplan.latency.measurements import PHASES, Points
+from capplan.latency.measurements import Points
 from capplan.latency.profile import Profile
 
 _CONTEXTS = (512, 2048, 8192)
@@ -14,22 +14,7 @@ _SIGMAS = 2.0
 
 
 def write_plot(profile: Profile, path: Path, points: Points | None = None) -> None:
-    """Write curves with their interval of two sigmas and, given points, residuals.
-
-    Parameters
-    ----------
-    profile
-        Profile to plot.
-    path
-        HTML file to write.
-    points
-        Measured iterations to compare it with.
-
-    Raises
-    ------
-    InputError
-        When the name of the file is not that of an HTML page.
-    """
+    """Write curves with their interval of two sigmas and, given points, residuals."""
     if path.suffix.lower() not in (".html", ".htm"):
         raise InputError(f"{path}: a plot is an HTML page; expected a name in .html")
     import plotly.graph_objects as go
@@ -48,15 +33,13 @@ def write_plot(profile: Profile, path: Path, points: Points | None = None) -> No
     figure.update_yaxes(title="ms", rangemode="tozero", row=1)
     if points is not None:
         fitted_s = profile.predict(points)
-        for code, name in enumerate(PHASES):
-            rows = points.phase == code
-            if rows.any():
-                x, y = 1e3 * fitted_s[rows], 1e3 * points.seconds[rows]
-                residual = 100 * (points.seconds[rows] / fitted_s[rows] - 1)
-                box = go.Box(y=residual, name=name, showlegend=False)
-                dots = go.Scatter(x=x, y=y, mode="markers", name=name)
-                figure.add_trace(box, row=2, col=1)
-                figure.add_trace(dots, row=2, col=2)
+        for name, rows in points.phases().items():
+            x, y = 1e3 * fitted_s[rows], 1e3 * points.seconds[rows]
+            residual = 100 * (points.seconds[rows] / fitted_s[rows] - 1)
+            box = go.Box(y=residual, name=name, showlegend=False)
+            dots = go.Scatter(x=x, y=y, mode="markers", name=name)
+            figure.add_trace(box, row=2, col=1)
+            figure.add_trace(dots, row=2, col=2)
         figure.update_yaxes(title="measured over fitted − 1 [%]", row=2, col=1)
         figure.update_xaxes(title="fitted [ms]", type="log", row=2, col=2)
         figure.update_yaxes(title="measured [ms]", type="log", row=2, col=2)

@@ -74,60 +74,30 @@ class ErrorRecord(_Strict):
 
 
 class Profile(_Strict):
-    """Latency of one LLM on one GPU type and TP degree.
+    """Latency of one LLM on one GPU type and TP degree."""
 
-    Parameters
-    ----------
-    gpu, llm, tp
-        Names in the catalogs, and TP degree.
-    dtype, quantization, kv_dtype
-        Types of activations, weights (``none``: as dtype) and KV cache.
-    engine, engine_version
-        Engine that was measured.
-    source, licence, date
-        Source of the numbers, and when they were measured.
-    how
-        How they were obtained, one of :data:`HOW`.
-    decode_form, fused_form
-        Forms of :mod:`capplan.latency.forms`.
-    decode, fused
-        Coefficients of iterations without and with prefill. [s]
-    request_s
-        Front end's time before a request reaches the engine. [s]
-    validity
-        Measured range of each phase.
-    errors
-        Relative errors of each phase.
-    kv_tokens
-        KV capacity the engine reported, if any. [tokens]
-    block_size
-        Size of a KV block the engine reported, if any. [tokens]
-    meta
-        Driver, torch, flags and other details of the machine.
-    """
-
-    gpu: str
-    llm: str
+    gpu: str  # as in the catalog
+    llm: str  # as in the catalog
     tp: Annotated[int, Field(ge=1)]
-    dtype: str = "bfloat16"
-    quantization: str = "none"
+    dtype: str = "bfloat16"  # of activations
+    quantization: str = "none"  # type of the weights; none: as dtype
     kv_dtype: str = "bfloat16"
     engine: str
     engine_version: str = ""
     source: str
     licence: str = ""
     how: Literal["measured", "kernel-sum", "published", "estimate"]
-    date: str = ""
-    decode_form: str
+    date: str = ""  # of the measurement
+    decode_form: str  # a form of :mod:`capplan.latency.forms`
     fused_form: str
     decode: DecodeTerms
     fused: FusedTerms
-    request_s: Share = 0.0
+    request_s: Share = 0.0  # front end's time before a request reaches the engine [s]
     validity: Validity = Validity()
-    errors: dict[str, ErrorRecord] = {}
-    kv_tokens: Annotated[int, Field(ge=1)] | None = None
-    block_size: Annotated[int, Field(ge=1)] | None = None
-    meta: dict[str, str | int | float | bool] = {}
+    errors: dict[str, ErrorRecord] = {}  # relative, by phase
+    kv_tokens: Annotated[int, Field(ge=1)] | None = None  # as the engine reported it
+    block_size: Annotated[int, Field(ge=1)] | None = None  # of a KV block [tokens]
+    meta: dict[str, str | int | float | bool] = {}  # driver, flags and other details
 
     @field_validator("errors")
     @classmethod
@@ -151,16 +121,9 @@ class Profile(_Strict):
     def tables(
         self, max_batch: int, max_tokens: int, *, sigma: float = 0.0
     ) -> LatencyTables:
-        """Return the tables the simulator runs on.
+        """Return the tables the simulator runs on, up to a batch and iteration size.
 
-        Parameters
-        ----------
-        max_batch
-            Most requests in an iteration. [requests]
-        max_tokens
-            Most tokens in an iteration. [tokens]
-        sigma
-            Standard deviations of the held-out error added to every time.
+        ``sigma`` standard deviations of the held-out error are added to every time.
         """
         return tables(
             self.decode,
@@ -186,14 +149,8 @@ class Profile(_Strict):
     ) -> list[str]:
         """Return a sentence for each way in which a workload leaves the measured range.
 
-        Parameters
-        ----------
-        max_batch
-            Most requests that will run at once. [requests]
-        max_context
-            Longest context of a request. [tokens]
-        max_chunk
-            Most prompt tokens in an iteration. [tokens]
+        A workload has most requests running at once, a longest context [tokens] and
+        most prompt tokens in an iteration.
         """
         measured = self.validity
         used: list[tuple[str, int, float, str]] = []
@@ -240,13 +197,26 @@ _RANGES = {
 
 def validity_of(points: Points) -> Validity:
     """Return the range of the points in each phase."""
-    ranges: dict[str, dict[str, list[float]]] = {}
-    for phase, names in _RANGES.items():
-        rows = points.of(phase)
-        if len(rows.seconds):
-            columns = {name: getattr(rows, column) for name, column in names.items()}
-            ranges[phase] = {
+    return covered(
+        {
+            phase: {
+                name: getattr(points, column)[points.phase == PHASES.index(phase)]
+                for name, column in names.items()
+            }
+            for phase, names in _RANGES.items()
+        }
+    )
+
+
+def covered(values: dict[str, dict[str, np.ndarray]]) -> Validity:
+    """Return the ranges of values by phase and name, without phases that lack any."""
+    return Validity.model_validate(
+        {
+            phase: {
                 name: [float(column.min()), float(column.max())]
                 for name, column in columns.items()
             }
-    return Validity.model_validate(ranges)
+            for phase, columns in values.items()
+            if all(len(column) for column in columns.values())
+        }
+    )

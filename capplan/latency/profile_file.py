@@ -16,14 +16,7 @@ _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def load_profile(path: Path) -> Profile:
-    """Return the profile of a YAML file.
-
-    Raises
-    ------
-    ProfileError
-        When the file cannot be read, is not YAML, or a key is unknown, missing or
-        has a wrong value.
-    """
+    """Return the profile of a YAML file."""
     try:
         with open(path, "rb") as file:
             content = yaml.load(file, _LOADER)

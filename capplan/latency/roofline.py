@@ -21,20 +21,13 @@ from capplan.llm.architecture import Architecture
 class Efficiency(NamedTuple):
     """Shares of data sheet rates that kernels reach, and fixed times per layer."""
 
-    bandwidth: float
-    """Of the memory bandwidth, reading weights."""
-    arithmetic: float
-    """Of the dense tensor-core rate, multiplying with weights."""
-    kv_bandwidth: float
-    """Of the memory bandwidth, reading KV."""
-    attention: float
-    """Of the dense tensor-core rate, in prefill attention."""
-    link: float
-    """Of the NVLink bandwidth in one direction, in an all-reduce."""
-    layer_s: float
-    """Time of the small kernels of a layer. [s]"""
-    all_reduce_s: float
-    """Latency of one all-reduce. [s]"""
+    bandwidth: float  # of the memory bandwidth, reading weights
+    arithmetic: float  # of the dense tensor-core rate, multiplying with weights
+    kv_bandwidth: float  # of the memory bandwidth, reading KV
+    attention: float  # of the dense tensor-core rate, in prefill attention
+    link: float  # of the NVLink bandwidth in one direction, in an all-reduce
+    layer_s: float  # time of the small kernels of a layer [s]
+    all_reduce_s: float  # latency of one all-reduce [s]
 
 
 KERNELS = Efficiency(0.71, 0.75, 0.79, 0.44, 0.41, 48e-6, 4.6e-6)
@@ -64,20 +57,12 @@ def roofline_terms(
 ) -> tuple[DecodeTerms, FusedTerms]:
     """Return decode and fused terms estimated from data sheets.
 
-    Parameters
-    ----------
-    llm, gpu, tp
-        LLM, GPU type and TP degree.
-    weight_dtype
-        Type of the weights; as published when None.
-    efficiency
-        Shares of data sheet rates that kernels reach.
+    ``weight_dtype`` is as published when None.
     """
     dtype = weight_dtype or llm.weight_dtype
     kv_read_bytes = llm.kv_bytes_per_token_per_gpu(tp, "bf16")
-    per_context_s = kv_read_bytes / (
-        gpu.bandwidth_bytes_per_s * efficiency.kv_bandwidth
-    )
+    kv_bytes_per_s = gpu.bandwidth_bytes_per_s * efficiency.kv_bandwidth
+    per_context_s = kv_read_bytes / kv_bytes_per_s
     pair_flops = (llm.flops_per_token(1.0) - llm.flops_per_token(0.0)) / tp
     decode = DecodeTerms(
         batch=_BATCH,

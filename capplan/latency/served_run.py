@@ -23,10 +23,8 @@ class ServedRun(NamedTuple):
     output_tokens: np.ndarray  # int64 [tokens]
     ttft_s: np.ndarray  # nan where not measured [s]
     e2e_s: np.ndarray  # from sending to the last token [s]
-    source: str
-    """Name of the tool."""
-    failed: int
-    """Requests without output, which are left out."""
+    source: str  # name of the tool
+    failed: int  # requests without output, which are left out
 
     @property
     def tpot_s(self) -> np.ndarray:
@@ -37,19 +35,9 @@ class ServedRun(NamedTuple):
 
 
 def served_run(
-    rows: Sequence[Row],
-    *,
-    source: str,
-    failed: int,
-    path: object,
+    rows: Sequence[Row], *, source: str, failed: int, path: object
 ) -> ServedRun:
-    """Return a run from one row per completed request.
-
-    Raises
-    ------
-    InputError
-        When there is no request or a value is out of range.
-    """
+    """Return a run from one row per completed request."""
     if not rows:
         raise InputError(f"{path}: holds no completed request")
     rows = sorted(rows, key=lambda row: row[0])
@@ -65,11 +53,11 @@ def served_run(
             f"{e2e_s[row]:g} s; expected tokens >= 1 and 0 < TTFT <= latency"
         )
     return ServedRun(
-        arrival_s=arrival_s - arrival_s[0],
-        prompt_tokens=prompt.astype(np.int64),
-        output_tokens=output.astype(np.int64),
-        ttft_s=ttft_s,
-        e2e_s=e2e_s,
-        source=source,
-        failed=failed,
+        arrival_s - arrival_s[0],
+        prompt.astype(np.int64),
+        output.astype(np.int64),
+        ttft_s,
+        e2e_s,
+        source,
+        failed,
     )

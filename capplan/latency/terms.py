@@ -66,13 +66,10 @@ class DecodeTerms(_Terms):
         """Return a(b). [s]"""
         b = np.asarray(batch, np.float64)
         time_s = self.constant_s + self.per_request_s * b
-        time_s = time_s + self.per_request_beyond_s * np.maximum(
-            b - self.beyond_batch, 0
-        )
+        beyond = np.maximum(b - self.beyond_batch, 0)
+        time_s = time_s + self.per_request_beyond_s * beyond
         time_s = time_s - self.saturation_s * np.expm1(-self.saturation_rate * b)
-        if self.batch_s:
-            time_s = time_s + piecewise(b, self.batch, self.batch_s)
-        return time_s
+        return time_s + piecewise(b, self.batch, self.batch_s)
 
     def context_s(self, batch: np.ndarray) -> np.ndarray:
         """Return s(b). [s/token]"""
@@ -117,20 +114,16 @@ class FusedTerms(_Terms):
         """Return F(n). [s]"""
         per_token_s = self.per_token_s + self.per_prompt_token_s
         time_s = self.constant_s + per_token_s * np.asarray(tokens, np.float64)
-        for beyond, slope in zip(
-            self.beyond_tokens, self.per_token_beyond_s, strict=True
-        ):
+        hinges = zip(self.beyond_tokens, self.per_token_beyond_s, strict=True)
+        for beyond, slope in hinges:
             time_s = time_s + slope * np.maximum(tokens - beyond, 0)
-        if self.tokens_s:
-            time_s = time_s + piecewise(tokens, self.tokens, self.tokens_s)
-        return time_s
+        return time_s + piecewise(tokens, self.tokens, self.tokens_s)
 
     def decode_share_s(self, batch: np.ndarray) -> np.ndarray:
         """Return D(b), 0 without decoding requests. [s]"""
         per_request_s = self.per_request_s - self.per_prompt_token_s
         time_s = per_request_s * np.asarray(batch, np.float64)
-        if self.batch_s:
-            time_s = time_s + piecewise(batch, self.batch, self.batch_s)
+        time_s = time_s + piecewise(batch, self.batch, self.batch_s)
         return np.where(batch > 0, time_s, 0.0)
 
     def context_s(self, batch: np.ndarray) -> np.ndarray:
@@ -142,16 +135,19 @@ class FusedTerms(_Terms):
 
 
 def piecewise(x: np.ndarray, at: list[int], values: list[float]) -> np.ndarray:
-    """Return linear interpolation between knots, constant before the first.
+    """Return linear interpolation between knots, 0 without any.
 
-    Past the last knot it continues with the mean slope of the last octave, since the
-    slope between the last two knots alone may be noise; a falling slope counts as 0.
+    It is constant before the first knot. Past the last it continues with the mean slope
+    of the last octave, since the slope between the last two knots alone may be noise; a
+    falling slope counts as 0.
 
     Examples
     --------
     >>> piecewise(np.array([0, 3, 16]), [1, 4, 8], [1.0, 4.0, 6.0]).tolist()
     [1.0, 3.0, 10.0]
     """
+    if not values:
+        return np.zeros(np.shape(x))
     knots = np.asarray(at, np.float64)
     heights = np.asarray(values, np.float64)
     inside = np.interp(x, knots, heights)
@@ -173,19 +169,7 @@ def tables(
     decode_scale: float = 1.0,
     fused_scale: float = 1.0,
 ) -> LatencyTables:
-    """Return the tables of decode and fused terms.
-
-    Parameters
-    ----------
-    decode, fused
-        Coefficients of iterations without and with prefill.
-    max_batch, max_tokens
-        Largest batch and most prompt tokens of an iteration in the tables.
-    request_s
-        Front end's time per request. [s]
-    decode_scale, fused_scale
-        Factor on the times, 1 for the fit itself.
-    """
+    """Return the tables of decode and fused terms, with factors on their times."""
     batch = np.arange(max_batch + 1, dtype=np.float64)
     tokens = np.arange(max_tokens + max_batch + 1, dtype=np.float64)
     return LatencyTables(

@@ -50,21 +50,8 @@ def across_tp(
 ) -> Profile:
     """Return the profile of a TP degree estimated from those of at least two others.
 
-    Parameters
-    ----------
-    profiles
-        Profiles of one LLM on one GPU type at different TP degrees.
-    tp
-        TP degree to estimate.
-    llm, gpu
-        LLM and GPU type of the profiles. With both, the data sheet helps to separate
-        compute that is split from all-reduces that grow.
-
-    Raises
-    ------
-    ProfileError
-        When there are fewer than two degrees, or not all are of the same LLM, GPU
-        and dtypes.
+    They are of one LLM on one GPU type; with ``llm`` and ``gpu``, the data sheet helps
+    to separate compute that is split from all-reduces that grow.
     """
     kinds = {(p.gpu, p.llm, p.dtype, p.quantization, p.kv_dtype) for p in profiles}
     if len(kinds) != 1:
@@ -164,32 +151,13 @@ def _line(
 
 
 def across_gpu(
-    profile: Profile,
-    llm: Architecture,
-    gpu: Gpu,
-    *,
-    tp: int | None = None,
-    weight_dtype: str | None = None,
+    profile: Profile, llm: Architecture, gpu: Gpu, *, tp: int | None = None
 ) -> Profile:
-    """Return a profile scaled to another GPU type or TP degree by rooflines.
-
-    Parameters
-    ----------
-    profile
-        Profile to scale.
-    llm
-        Shapes of its LLM.
-    gpu
-        GPU type to estimate.
-    tp
-        TP degree to estimate; that of the profile when None.
-    weight_dtype
-        Type of the weights; as published when None.
-    """
+    """Return a profile scaled to a GPU type and, if given, TP degree by rooflines."""
     to_tp = tp or profile.tp
     measured = profile.tables(*_LIMITS)
     old, new = (
-        tables(*roofline_terms(llm, on, degree, weight_dtype=weight_dtype), *_LIMITS)
+        tables(*roofline_terms(llm, on, degree), *_LIMITS)
         for on, degree in ((find_gpu(profile.gpu), profile.tp), (gpu, to_tp))
     )
     scaled = {}

@@ -16,13 +16,7 @@ FASTEST, SLOWEST = 1 / 4, 100
 def check_seconds(
     points: Points, llm: Architecture, gpu: Gpu, tp: int, source: str
 ) -> None:
-    """Refuse times that no engine can have with this LLM, GPU type and TP degree.
-
-    Raises
-    ------
-    ProfileError
-        When the median is over 100 times or under a quarter of the roofline.
-    """
+    """Refuse times that no engine can have with this LLM, GPU type and TP degree."""
     estimate_s = iteration_s(*roofline_terms(llm, gpu, tp), points)
     ratio = float(np.median(points.seconds / estimate_s))
     if FASTEST <= ratio <= SLOWEST:

@@ -31,16 +31,7 @@ def decode_beside_prefill(
     """Return fused terms in which decoding requests cost as much as without prefill.
 
     Their context costs the same, and an iteration never takes less than a decode
-    iteration of its decoding requests.
-
-    Parameters
-    ----------
-    fused
-        Terms of iterations of prefill only.
-    decode
-        Terms of iterations without prefill.
-    largest_batch
-        Largest batch that was measured. [requests]
+    iteration of its decoding requests. ``largest_batch`` is the largest measured.
     """
     knots = [batch for batch in _BATCH if batch < largest_batch] + [largest_batch]
     batch = np.array(knots, np.float64)

@@ -26,27 +26,19 @@ class Validation(NamedTuple):
 def validate(profile: Profile, points: Points) -> Validation:
     """Return the relative errors of a profile on points."""
     error = profile.predict(points) / points.seconds - 1
-    mean, largest, bias = {}, {}, {}
-    count: dict[str, int] = {}
+    phases = points.phases()
     region: dict[str, float] = {}
-    for code, name in enumerate(PHASES):
-        rows = points.phase == code
-        if not rows.any():
-            continue
-        mean[name] = float(np.abs(error[rows]).mean())
-        largest[name] = float(np.abs(error[rows]).max())
-        bias[name] = float(error[rows].mean())
-        count[name] = int(rows.sum())
+    for name, rows in phases.items():
         work = points.prefill_tokens if name == "prefill" else points.decoding
         region |= _regions(name, work[rows], np.abs(error[rows]))
     sigma = np.array([profile.sigma(PHASES[code]) for code in points.phase])
     known = sigma > 0
     within = np.abs(error[known]) <= 2 * sigma[known]
     return Validation(
-        mean,
-        largest,
-        bias,
-        count,
+        {name: float(np.abs(error[rows]).mean()) for name, rows in phases.items()},
+        {name: float(np.abs(error[rows]).max()) for name, rows in phases.items()},
+        {name: float(error[rows].mean()) for name, rows in phases.items()},
+        {name: int(rows.sum()) for name, rows in phases.items()},
         region,
         float(within.mean()) if known.any() else None,
     )

@@ -14,7 +14,7 @@ import numpy as np
 from capplan.placement.heuristics.greedy import by_falling_share
 from capplan.placement.integer_units import IntegerUnits
 from capplan.placement.kv_profile import kv_at
-from capplan.placement.problem import PlacementProblem, violations
+from capplan.placement.problem import PlacementProblem, replica_numbers, violations
 
 _MOST_COLUMNS = 768
 _CELLS = 60_000
@@ -41,9 +41,7 @@ class Loads:
         remaining = problem.remaining_tokens
         most = min(max(_CELLS // count, 24), _MOST_COLUMNS)
         self.iterations = watched_iterations(remaining, most)
-        ongoing = problem.ongoing_replicas
-        others = np.setdiff1d(np.arange(count + len(ongoing)), ongoing)
-        self.replicas = np.concatenate([ongoing, others[: count - len(ongoing)]])
+        self.replicas = replica_numbers(problem, count)
         self.weights = self._weights(remaining)
         self.load = np.zeros((count, self.weights.shape[1]))
         # The tightest TPOT for all requests.
@@ -51,7 +49,7 @@ class Loads:
         self.limit = np.maximum(limit, 0.01 * max(float(limit.max()), 1.0))
         self.limit[0] = np.inf
         self.row = np.full(len(problem), -1)
-        for row, replica in enumerate(ongoing):
+        for row, replica in enumerate(problem.ongoing_replicas):
             here = problem.replica == replica
             self.row[here] = row
             self.load[row] = self.weights[here].sum(axis=0)
@@ -128,23 +126,9 @@ def balance(
 ) -> np.ndarray | None:
     """Return a valid assignment on ``count`` replicas, or None if none is found.
 
-    Parameters
-    ----------
-    problem
-        Requests of the heartbeat.
-    units
-        Integer units of the problem.
-    count
-        Replicas to use, those with ongoing requests included.
-    start
-        Assignment to more replicas to start from; those with fewest requests are
-        emptied. Greedy placement of all requests when None.
-    steps
-        Annealing steps.
-    seed
-        Seed of the annealing.
-    deadline
-        Value of ``time.perf_counter`` at which to stop. [s]
+    ``count`` includes replicas with ongoing requests. The start is greedy or an
+    assignment to more replicas, of which those with fewest requests are emptied;
+    ``steps`` of annealing follow, until ``deadline`` on ``time.perf_counter``. [s]
     """
     loads = Loads(problem, units, count)
     if start is not None:
@@ -190,24 +174,9 @@ def _anneal(loads: Loads, steps: int, seed: int, deadline: float) -> bool:
             continue
         load[a], load[b] = after_a[best], after_b[best]
         over[[a, b]] = np.maximum(loads.fullest(load[[a, b]]) - 1, 0)
-        _swap(loads.row, members, a, b, int(out[best]), int(back[best]), nobody)
+        for request, source, target in ((out[best], a, b), (back[best], b, a)):
+            if request != nobody:
+                members[source].remove(request)
+                members[target].append(int(request))
+                loads.row[request] = target
     return False
-
-
-def _swap(
-    row: np.ndarray,
-    members: list[list[int]],
-    a: int,
-    b: int,
-    out: int,
-    back: int,
-    nobody: int,
-) -> None:
-    if out != nobody:
-        members[a].remove(out)
-        members[b].append(out)
-        row[out] = b
-    if back != nobody:
-        members[b].remove(back)
-        members[a].append(back)
-        row[back] = a

@@ -15,42 +15,19 @@ _ROUNDING_SD = math.sqrt(1 / 12)
 
 @dataclass(frozen=True)
 class DemandLaw:
-    """Workers = ⌈k5 · rate + c5⌉ for rates of at least R.
+    """Workers = ⌈k5 · rate + c5⌉ for rates of at least R."""
 
-    Parameters
-    ----------
-    workers_per_rate, workers_fixed
-        k5 [workers·s/request] and c5 [workers].
-    workers_per_rate_interval, workers_fixed_interval
-        Confidence intervals of k5 and c5.
-    linear_from_per_s
-        R: from here on every count is within one worker of the line. [requests/s]
-    linear_from_interval_per_s
-        The highest rate tried that is off the line, 0 without one, and R.
-        [requests/s]
-    residual_workers
-        Largest distance of a count from the line, rounding aside. [workers]
-    confidence
-        Confidence level of the intervals.
-    """
-
-    workers_per_rate: float
-    workers_fixed: float
+    workers_per_rate: float  # k5 [workers·s/request]
+    workers_fixed: float  # c5 [workers]
     workers_per_rate_interval: tuple[float, float]
     workers_fixed_interval: tuple[float, float]
-    linear_from_per_s: float
-    linear_from_interval_per_s: tuple[float, float]
-    residual_workers: float
-    confidence: float = _CONFIDENCE
+    linear_from_per_s: float  # R: all counts from here on are within one worker
+    linear_from_interval_per_s: tuple[float, float]  # highest rate off the line, R
+    residual_workers: float  # largest distance from the line, rounding aside
+    confidence: float = _CONFIDENCE  # level of the intervals
 
     def workers(self, rate_per_s: float) -> int:
-        """Return ⌈k5 · rate + c5⌉, at least 1.
-
-        Raises
-        ------
-        InputError
-            When the rate is below R.
-        """
+        """Return ⌈k5 · rate + c5⌉, at least 1."""
         if rate_per_s < self.linear_from_per_s:
             raise InputError(
                 f"the demand law holds from {self.linear_from_per_s:g} requests/s on; "
@@ -80,19 +57,6 @@ def fit_demand_law(rate_per_s: np.ndarray, workers: np.ndarray) -> DemandLaw:
     Least squares on the counts less a half, since rounding up adds half a worker on
     average. R is the lowest rate from which all counts are within one worker of the
     line fitted to them alone.
-
-    Parameters
-    ----------
-    rate_per_s
-        Arrival rates, shape (n,). [requests/s]
-    workers
-        Workers needed at each rate, shape (n,).
-
-    Raises
-    ------
-    InputError
-        When there are fewer than four different rates, or the highest four are not
-        on a line.
 
     Examples
     --------

@@ -14,8 +14,7 @@ import numpy as np
 
 from capplan.placement.heuristics.greedy import by_falling_share
 from capplan.placement.integer_units import IntegerUnits, integer_units
-from capplan.placement.kv_profile import kv_at
-from capplan.placement.problem import PlacementProblem, kv_total
+from capplan.placement.problem import PlacementProblem, kv_tokens, replica_numbers
 
 FAMILIES = {
     "b": "(b) decode SLO",
@@ -27,46 +26,22 @@ FAMILIES = {
 
 @dataclass
 class Formulation:
-    """Minimize the sum of the ``objective`` variables subject to rows; all binary.
-
-    Parameters
-    ----------
-    rows
-        (variables, coefficients, lowest, highest, name) with integer data.
-    names
-        Name of each variable.
-    objective
-        Variables of the replicas that may stay empty.
-    free
-        Requests to place, largest first.
-    replicas
-        Replica number of each bin; the first ``ongoing`` hold ongoing requests.
-    x
-        Variable of (row in ``free``, bin); -1 where excluded.
-    y
-        Variable of each bin; -1 for a bin with ongoing requests.
-    kv_iterations
-        Iterations in which (e) is stated.
-    """
+    """Minimize the sum of the ``objective`` variables subject to rows; all binary."""
 
     problem: PlacementProblem
     units: IntegerUnits
-    free: np.ndarray
-    replicas: np.ndarray
+    free: np.ndarray  # requests to place, largest first
+    replicas: np.ndarray  # of each bin; the first ``ongoing`` hold ongoing requests
     ongoing: int
-    x: np.ndarray
-    y: np.ndarray
-    names: list[str] = field(default_factory=list)
+    x: np.ndarray  # variable of (row in ``free``, bin); -1 where excluded
+    y: np.ndarray  # variable of each bin; -1 for a bin with ongoing requests
+    names: list[str] = field(default_factory=list)  # of the variables
+    # (variables, coefficients, lowest, highest, name), in integers
     rows: list[tuple[list[int], list[int], int | None, int | None, str]] = field(
         default_factory=list
     )
-    objective: list[int] = field(default_factory=list)
-    kv_iterations: set[int] = field(default_factory=set)
-
-    @property
-    def constant(self) -> int:
-        """Replicas with ongoing requests, in use in every solution."""
-        return self.ongoing
+    objective: list[int] = field(default_factory=list)  # bins that may stay empty
+    kv_iterations: set[int] = field(default_factory=set)  # in which (e) is stated
 
     def variable(self, name: str) -> int:
         """Add a binary variable."""
@@ -101,37 +76,17 @@ def formulate(
 ) -> Formulation:
     """Return the integer program on at most ``bins`` replicas.
 
-    Parameters
-    ----------
-    problem
-        Requests of the heartbeat.
-    bins
-        Most replicas to use, those with ongoing requests included.
-    units
-        Integer units of the problem, if known.
-    kv_iterations
-        Iterations in which (e) is stated; all that can bind when None.
-    families
-        Constraints to state, of ``FAMILIES``.
-    least
-        Known lower bound on the replicas.
+    (e) is stated in ``kv_iterations``, by default in all that can bind; ``families``
+    are the constraints to state, of ``FAMILIES``; ``least`` is a known lower bound.
     """
     units = integer_units(problem) if units is None else units
     order = by_falling_share(problem)
     free = order[problem.replica[order] < 0]
-    ongoing = problem.ongoing_replicas
-    bins = max(bins, len(ongoing), 1)
-    others = np.setdiff1d(np.arange(bins + len(ongoing)), ongoing)
-    replicas = np.concatenate([ongoing, others[: bins - len(ongoing)]])
-    model = Formulation(
-        problem,
-        units,
-        free,
-        replicas,
-        len(ongoing),
-        np.full((len(free), bins), -1),
-        np.full(bins, -1),
-    )
+    ongoing = len(problem.ongoing_replicas)
+    bins = max(bins, ongoing, 1)
+    replicas = replica_numbers(problem, bins)
+    x, y = np.full((len(free), bins), -1), np.full(bins, -1)
+    model = Formulation(problem, units, free, replicas, ongoing, x, y)
     _variables(model)
     _place_each_once(model, least)
     if "b" in families:
@@ -168,9 +123,9 @@ def _place_each_once(model: Formulation, least: int) -> None:
         if i > model.ongoing:
             terms = [(int(model.y[i]), 1), (int(model.y[i - 1]), -1)]
             model.row(terms, None, 0, f"order_{i}")
-    if least > model.constant:
+    if least > model.ongoing:
         terms = [(v, 1) for v in model.objective]
-        model.row(terms, least - model.constant, None, "least")
+        model.row(terms, least - model.ongoing, None, "least")
 
 
 def _ongoing_rows(model: Formulation, bin_: int) -> np.ndarray:
@@ -279,9 +234,8 @@ def line_of(limit: np.ndarray) -> tuple[int, int, int, int] | None:
 def _prefill_rows(model: Formulation) -> None:
     weights = model.units.prefill[model.free]
     for i in range(len(model.replicas)):
-        for level, switch in list(
-            _classes_on(model, i, model.units.prefill_ceiling, "v")
-        ):
+        ceilings = _classes_on(model, i, model.units.prefill_ceiling, "v")
+        for level, switch in list(ceilings):
             if switch >= 0 or int(weights.sum()) > level:
                 _switched_row(model, i, weights, level, switch, f"c_{i}_{level}")
 
@@ -291,14 +245,9 @@ def add_kv_rows(model: Formulation, iterations: np.ndarray) -> None:
     problem = model.problem
     fresh = sorted(set(np.asarray(iterations).tolist()) - model.kv_iterations)
     model.kv_iterations.update(fresh)
-    weights = kv_at(
-        problem.held_tokens[model.free],
-        problem.remaining_tokens[model.free],
-        np.array(fresh),
-        problem.template.block_tokens,
-    )
+    weights = kv_tokens(problem, model.free, np.array(fresh))
     for i in range(len(model.replicas)):
-        held = kv_total(problem, _ongoing_rows(model, i), np.array(fresh))
+        held = kv_tokens(problem, _ongoing_rows(model, i), np.array(fresh)).sum(axis=0)
         reachable = model.x[:, i] >= 0
         for k, iteration in enumerate(fresh):
             room = problem.template.kv_capacity_tokens - int(held[k])

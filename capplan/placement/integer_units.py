@@ -28,35 +28,17 @@ _SLACK = 1e-12  # the rounding that ``violations`` allows
 
 @dataclass(frozen=True, eq=False)
 class IntegerUnits:
-    """Weights and limits as integers.
+    """Weights and limits as integers; columns have shape (n,), int64."""
 
-    Parameters
-    ----------
-    context
-        Weight of each request in (b), shape (n,), int64. [1/1000 token]
-    tpot_class
-        Row of ``limit`` of each request, 0 the tightest, shape (n,), int64.
-    limit
-        Right side of (b) by TPOT and batch size, -1 where the batch is too slow,
-        shape (classes, max batch + 1), int64. [1/1000 token]
-    prefill
-        Weight of each request in (c) and (d), 0 without prefill, shape (n,).
-    prefill_ceiling
-        Largest sum of prefills on the replica of this request, by (c) if it is new
-        and (d) if it decodes, shape (n,), int64.
-    prefill_unit
-        Unit of ``prefill``: "tokens", "ns" or "requests".
-    exact
-        Whether rounding changes nothing.
-    """
-
-    context: np.ndarray
-    tpot_class: np.ndarray
+    context: np.ndarray  # weight in (b) [1/1000 token]
+    tpot_class: np.ndarray  # row of ``limit`` of each request, 0 the tightest
+    # Right side of (b), -1 where the batch is too slow, (classes, max batch + 1).
     limit: np.ndarray
-    prefill: np.ndarray
+    prefill: np.ndarray  # weight in (c) and (d), 0 without prefill
+    # Largest sum of prefills on its replica: (c) if new, (d) if it decodes.
     prefill_ceiling: np.ndarray
-    prefill_unit: str
-    exact: bool
+    prefill_unit: str  # of ``prefill``: "tokens", "ns" or "requests"
+    exact: bool  # whether rounding changes nothing
 
     @property
     def scale_text(self) -> str:

@@ -15,18 +15,7 @@ def kv_at(
     iterations: np.ndarray,
     block_tokens: int = 1,
 ) -> np.ndarray:
-    """Return the KV of each request in some iterations, shape (n, k). [tokens]
-
-    Parameters
-    ----------
-    now_tokens
-        Tokens in the KV of each request now, shape (n,). [tokens]
-    remaining_tokens
-        Tokens each request still generates, shape (n,). [tokens]
-    iterations
-        Iterations, counted from now, shape (k,).
-    block_tokens
-        Size of a KV block. [tokens]
+    """Return the KV of each request in some iterations from now, shape (n, k). [tokens]
 
     Examples
     --------

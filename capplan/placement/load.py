@@ -15,35 +15,18 @@ from capplan.placement.problem import (
 
 @dataclass(frozen=True)
 class ReplicaLoad:
-    """Loads and limits of one replica.
-
-    Parameters
-    ----------
-    replica
-        Number of the replica.
-    requests, new_requests
-        Requests on it, and those without prefill.
-    context_tokens, context_limit_tokens
-        (b): weighted context, and its limit for the tightest TPOT. [tokens]
-    prefill_s, prefill_limit_s
-        (c) and (d): prefill time, and its limit by TTFT and by the time saved by
-        ongoing requests; infinite without new requests. [s]
-    kv_peak_tokens, kv_capacity_tokens
-        (e): most KV in any future iteration, and the capacity. [tokens]
-    kv_peak_iteration
-        Iterations until the peak.
-    """
+    """Loads and limits of one replica."""
 
     replica: int
     requests: int
-    new_requests: int
-    context_tokens: float
-    context_limit_tokens: float
-    prefill_s: float
-    prefill_limit_s: float
-    kv_peak_tokens: int
+    new_requests: int  # those whose prefill is still to come
+    context_tokens: float  # (b), weighted [tokens]
+    context_limit_tokens: float  # for the tightest TPOT [tokens]
+    prefill_s: float  # (c) and (d) [s]
+    prefill_limit_s: float  # infinite without new requests [s]
+    kv_peak_tokens: int  # (e), most in any future iteration [tokens]
     kv_capacity_tokens: int
-    kv_peak_iteration: int
+    kv_peak_iteration: int  # iterations until the peak
 
     @property
     def context_share(self) -> float:

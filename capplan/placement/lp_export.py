@@ -25,13 +25,7 @@ def whole_model(problem: PlacementProblem) -> Formulation:
 
 
 def write_model(problem: PlacementProblem, path: Path) -> None:
-    """Write the whole model as .lp or .mps, by the suffix of the path.
-
-    Raises
-    ------
-    InputError
-        When the suffix is neither.
-    """
+    """Write the whole model as .lp or .mps, by the suffix of the path."""
     if path.suffix not in _WRITERS:
         raise InputError(f"{path}: suffix is {path.suffix!r}; expected .lp or .mps")
     lp = _pulp_problem(whole_model(problem))
@@ -51,7 +45,7 @@ def _pulp_problem(model: Formulation) -> Any:
     lp = pulp.LpProblem("placement", pulp.LpMinimize)
     variable = getattr(lp, "add_variable", pulp.LpVariable)  # 3.3 renamed it
     variables = [variable(name, cat=pulp.LpBinary) for name in model.names]
-    lp += pulp.lpSum(variables[v] for v in model.objective) + model.constant
+    lp += pulp.lpSum(variables[v] for v in model.objective) + model.ongoing
     for index, factors, low, high, name in scaled_rows(model):
         terms = [(variables[v], c) for v, c in zip(index, factors, strict=True)]
         total = pulp.LpAffineExpression(terms)

@@ -8,7 +8,6 @@ infeasible proves as much as the whole one.
 """
 
 import time
-from collections.abc import Sequence
 
 import numpy as np
 
@@ -80,21 +79,7 @@ def solve(
 ) -> Placement:
     """Return a placement with the fewest replicas, its lower bound and status.
 
-    Parameters
-    ----------
-    problem
-        Requests of the heartbeat.
-    solver
-        One of ``SOLVERS``.
-    time_limit_s
-        Time after which the best placement known is returned with its gap. [s]
-    seed
-        Seed of heuristics and solver.
-
-    Raises
-    ------
-    InputError
-        When the solver is unknown or the time limit not positive.
+    After the time limit the best placement known is returned with its gap.
     """
     if solver not in SOLVERS:
         raise InputError(f"no solver {solver!r}; expected one of {', '.join(SOLVERS)}")
@@ -276,20 +261,9 @@ def _conflict(
     kept = list(FAMILIES)
     for letter in FAMILIES:
         fewer = [other for other in kept if other != letter]
-        if not _feasible(problem, bins, fewer, solver, deadline):
+        model = formulate(problem, bins, families="".join(fewer))
+        left_s = max(deadline - time.perf_counter(), 1.0)
+        if solve_formulation(model, solver, left_s).status == "infeasible":
             kept = fewer
     most = f"at most {bins} replicas"
     return (most, *(FAMILIES[letter] for letter in kept))
-
-
-def _feasible(
-    problem: PlacementProblem,
-    bins: int,
-    letters: Sequence[str],
-    solver: str,
-    deadline: float,
-) -> bool:
-    """Return whether the constraints are satisfiable; True when not known."""
-    model = formulate(problem, bins, families="".join(letters))
-    left_s = max(deadline - time.perf_counter(), 1.0)
-    return solve_formulation(model, solver, left_s).status != "infeasible"

@@ -33,18 +33,9 @@ def pattern_bound(
     Give every request a price >= 0 and let v be the highest sum of prices of requests
     that satisfy (b) on one replica. Then N is at least the sum of all prices over v
     (Farley, "A note on bounding a class of linear programming problems", Oper. Res. 38
-    (1990)). Prices are the duals of the covering problem over the patterns so far.
-
-    Parameters
-    ----------
-    problem
-        Requests of the heartbeat.
-    units
-        Integer units of the problem.
-    deadline
-        Value of ``time.perf_counter`` at which to return the best bound so far. [s]
-    enough
-        Bound at which to stop.
+    (1990)). Prices are the duals of the covering problem over the patterns so far. The
+    best bound so far is returned at ``deadline`` on ``time.perf_counter`` [s], or when
+    it is ``enough``.
     """
     if (problem.replica >= 0).any():
         return 0
@@ -84,11 +75,12 @@ class _Pricing:
         self.step = max(int(limit[1:].max()) // _GRID, 1)
         self.limit = limit // self.step
         self.size, self.count = _classes(context, self.step)
+        batch = np.arange(len(limit))
+        fits = [np.flatnonzero(size * batch <= self.limit)[-1] for size in self.size]
+        self.fits = np.minimum(self.count, fits)  # most of a class in a pattern
         # Packs of 1, 2, 4, … requests: any number that fits is a sum of packs.
         packs = []
-        for row, size in enumerate(self.size.tolist()):
-            within = np.flatnonzero(size * np.arange(len(limit)) <= self.limit)
-            left = min(int(self.count[row]), int(within[-1]))
+        for row, left in enumerate(self.fits.tolist()):
             many = 1
             while left > 0:
                 packs.append((row, min(many, left)))
@@ -98,13 +90,7 @@ class _Pricing:
 
     def start(self) -> list[np.ndarray]:
         """Return one pattern for every class, with as many of its requests as fit."""
-        columns = []
-        for row, size in enumerate(self.size.tolist()):
-            within = np.flatnonzero(size * np.arange(len(self.limit)) <= self.limit)
-            column = np.zeros(len(self.size), np.int64)
-            column[row] = min(int(self.count[row]), max(int(within[-1]), 1))
-            columns.append(column)
-        return columns
+        return list(np.diag(np.maximum(self.fits, 1)))
 
     def best(self, price: np.ndarray) -> tuple[float, np.ndarray]:
         """Return the highest price of a pattern, and the pattern."""

@@ -37,59 +37,27 @@ _ROUNDING = 1e-12
 class PlacementProblem:
     """Requests of a heartbeat and the replicas they may run on.
 
-    Parameters
-    ----------
-    template
-        Every replica.
-    prompt_tokens
-        l_in, shape (n,), int64. [tokens]
-    predicted_output_tokens
-        l_pred, more than ``generated_tokens``, shape (n,), int64. [tokens]
-    ttft_slo_s, tpot_slo_s
-        T_pre and T_dec of each request, shape (n,). [s]
-    generated_tokens
-        l_out so far, 0 for new requests, shape (n,), int64. [tokens]
-    decode_elapsed_s
-        t_dec, time since the first token, shape (n,). [s]
-    replica
-        Replica of an ongoing request, -1 for a free one, shape (n,), int64.
-    replica_count
-        Replicas that exist: 0 to ``replica_count - 1`` may hold requests.
-    max_replicas
-        Most replicas to use; None for as many as needed.
-    gamma
-        Share of the output that counts as context in (b), in [0, 1].
-    theta
-        Share of the limits of (b) and (d) to use, in [0, 1].
-    names
-        Name of each request; numbered when empty.
-    source
-        Origin of the problem, for messages.
-    trust_ongoing
-        Accept ongoing requests that already break constraints, as wrong predictions
-        make them; nothing new fits on their replicas.
-
-    Raises
-    ------
-    InputError
-        When a value is impossible, a request fits no replica, or the ongoing
-        requests of a replica already break its constraints.
+    Columns have shape (n,). With ``trust_ongoing``, ongoing requests may already break
+    constraints, as wrong predictions make them; nothing new fits on their replicas.
     """
 
-    template: PlacementReplica
-    prompt_tokens: np.ndarray
-    predicted_output_tokens: np.ndarray
-    ttft_slo_s: np.ndarray
-    tpot_slo_s: np.ndarray
+    template: PlacementReplica  # of every replica
+    prompt_tokens: np.ndarray  # l_in, int64 [tokens]
+    predicted_output_tokens: np.ndarray  # l_pred, int64 [tokens]
+    ttft_slo_s: np.ndarray  # T_pre [s]
+    tpot_slo_s: np.ndarray  # T_dec [s]
+    # l_out so far, 0 for new requests, int64 [tokens]
     generated_tokens: np.ndarray = field(default_factory=lambda: np.empty(0))
+    # t_dec, time since the first token [s]
     decode_elapsed_s: np.ndarray = field(default_factory=lambda: np.empty(0))
+    # of an ongoing request, -1 for a free one, int64
     replica: np.ndarray = field(default_factory=lambda: np.empty(0))
-    replica_count: int = 0
-    max_replicas: int | None = None
-    gamma: float = 0.5
-    theta: float = 0.9
-    names: tuple[str, ...] = ()
-    source: str = "placement problem"
+    replica_count: int = 0  # replicas that exist: 0 to replica_count - 1
+    max_replicas: int | None = None  # None for as many as needed
+    gamma: float = 0.5  # share of the output that counts as context in (b), 0 to 1
+    theta: float = 0.9  # share of the limits of (b) and (d) to use, 0 to 1
+    names: tuple[str, ...] = ()  # of the requests; numbered when empty
+    source: str = "placement problem"  # for messages
     trust_ongoing: bool = False
 
     def __post_init__(self) -> None:
@@ -270,12 +238,10 @@ def decode_limit_tokens(problem: PlacementProblem, tpot_s: float) -> np.ndarray:
 
 def saved_s(problem: PlacementProblem) -> np.ndarray:
     """Return T_dec * l_out - t_dec, the time (d) leaves for a prefill. [s]"""
-    earned_s = np.zeros(len(problem))
-    decoding = problem.generated_tokens > 0
-    earned_s[decoding] = (
-        problem.tpot_slo_s[decoding] * problem.generated_tokens[decoding]
-    )
-    return earned_s - problem.decode_elapsed_s
+    generated = problem.generated_tokens
+    # An infinite SLO times no token would be nan.
+    earned_s = problem.tpot_slo_s * np.maximum(generated, 1)
+    return np.where(generated > 0, earned_s, 0.0) - problem.decode_elapsed_s
 
 
 def prefill_times_s(
@@ -308,31 +274,29 @@ def kv_over_iterations(
     Both have shape (k,); the KV is the sum over the requests. [tokens]
     """
     iterations = np.unique(problem.remaining_tokens[rows])
-    return iterations, kv_total(problem, rows, iterations)
+    return iterations, kv_tokens(problem, rows, iterations).sum(axis=0)
 
 
-def kv_total(
+def kv_tokens(
     problem: PlacementProblem, rows: np.ndarray, iterations: np.ndarray
 ) -> np.ndarray:
-    """Return the sum of some requests' KV in each iteration, shape (k,). [tokens]"""
-    return kv_at(
-        problem.held_tokens[rows],
-        problem.remaining_tokens[rows],
-        iterations,
-        problem.template.block_tokens,
-    ).sum(axis=0)
+    """Return some requests' KV in each iteration, shape (rows, k). [tokens]"""
+    held, remaining = problem.held_tokens[rows], problem.remaining_tokens[rows]
+    return kv_at(held, remaining, iterations, problem.template.block_tokens)
+
+
+def replica_numbers(problem: PlacementProblem, count: int) -> np.ndarray:
+    """Return ``count`` replicas, those with ongoing requests first, shape (count,)."""
+    ongoing = problem.ongoing_replicas
+    others = np.setdiff1d(np.arange(count + len(ongoing)), ongoing)
+    return np.concatenate([ongoing, others[: count - len(ongoing)]])
 
 
 def violations(problem: PlacementProblem, assignment: np.ndarray) -> list[str]:
     """Return the constraints that an assignment breaks, one line each.
 
-    Parameters
-    ----------
-    problem
-        Requests of the heartbeat.
-    assignment
-        Replica of each request, shape (n,); a number from ``replica_count`` on is a
-        newly opened replica.
+    The assignment is the replica of each request, shape (n,); a number from
+    ``replica_count`` on is a newly opened replica.
     """
     assignment = np.asarray(assignment)
     if assignment.shape != (len(problem),):

@@ -25,31 +25,15 @@ Route = Callable[[np.ndarray, int], np.ndarray]
 
 @dataclass(frozen=True, eq=False)
 class Replay:
-    """Latencies and replica counts of a trace under a placement rule.
+    """Latencies and replica counts of a trace under a placement rule."""
 
-    Parameters
-    ----------
-    replicas
-        Replicas with requests in each heartbeat, shape (heartbeats,).
-    ttft_s, tpot_s
-        Of each request; TPOT is NaN for one-token outputs, shape (n,). [s]
-    attained
-        Whether each request meets TTFT and TPOT, shape (n,).
-    kv_overflows
-        Runs of iterations in which a replica held more KV than fits.
-    placing_s
-        Time to place the requests of each heartbeat, shape (heartbeats,). [s]
-    placed
-        Requests placed in each heartbeat, shape (heartbeats,).
-    """
-
-    replicas: np.ndarray
-    ttft_s: np.ndarray
-    tpot_s: np.ndarray
-    attained: np.ndarray
-    kv_overflows: int
-    placing_s: np.ndarray
-    placed: np.ndarray
+    replicas: np.ndarray  # replicas with requests in each heartbeat
+    ttft_s: np.ndarray  # of each request [s]
+    tpot_s: np.ndarray  # of each request, nan for one-token outputs [s]
+    attained: np.ndarray  # whether each request meets TTFT and TPOT
+    kv_overflows: int  # runs of iterations with more KV on a replica than fits
+    placing_s: np.ndarray  # time to place the requests of each heartbeat [s]
+    placed: np.ndarray  # requests placed in each heartbeat
 
     @property
     def peak_replicas(self) -> int:
@@ -120,19 +104,13 @@ def replay(
         Every replica.
     arrival_s, prompt_tokens, output_tokens
         The trace, in order of arrival, shape (n,) each.
-    ttft_slo_s, tpot_slo_s
-        SLO. [s]
     predicted_output_tokens
         Output lengths known to placement; ``output_tokens`` when None.
     heartbeat_s
         Time between placements. [s]
-    gamma, theta
-        Parameters of the constraints.
-    route
-        Router of a fixed fleet, blind to the constraints; needs ``replicas``. Best
-        fit on an elastic fleet when None.
-    replicas
-        Size of the fixed fleet.
+    route, replicas
+        Router of a fixed fleet, blind to the constraints, and its size; best fit on an
+        elastic fleet when None.
     decode_only
         Prefill is done elsewhere: the decode pool of split-phase serving.
     until_s
@@ -145,11 +123,6 @@ def replay(
     tuple
         The replay, and the problem of the heartbeat at ``until_s``, None without
         requests; with ``until_s`` None, the problem of the peak heartbeat of best fit.
-
-    Raises
-    ------
-    InputError
-        When the heartbeat is not positive or a fixed fleet has no size.
     """
     if not heartbeat_s > 0:
         raise InputError(f"heartbeat is {heartbeat_s} s; expected more than 0")

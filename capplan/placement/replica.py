@@ -1,6 +1,7 @@
 """The replica of the placement problem: KV capacity, decode table, prefill time."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -16,49 +17,22 @@ class PlacementReplica:
     decode_context_s[b] * L`` (Eq. 3 when both are affine). A prefill of prompts p takes
     ``prefill_fixed_s + sum(prefill_s_per_token * p + prefill_s_per_token2 * p**2)``
     (Eq. 2, with attention's quadratic term).
-
-    Parameters
-    ----------
-    kv_capacity_tokens
-        KV capacity, M of the paper. [tokens]
-    decode_s
-        Iteration time without context, by batch size from 0, shape (b + 1,). [s]
-    decode_context_s
-        Slope in the total context, by batch size from 0, shape (b + 1,). [s/token]
-    prefill_fixed_s
-        Time of an empty prefill. [s]
-    prefill_s_per_token
-        Prefill slope. [s/token]
-    prefill_s_per_token2
-        Prefill slope in the squared prompt length. [s/token²]
-    block_tokens
-        Size of a KV block. [tokens]
-
-    Raises
-    ------
-    InputError
-        When a value is impossible.
     """
 
-    kv_capacity_tokens: int
-    decode_s: np.ndarray
-    decode_context_s: np.ndarray
-    prefill_fixed_s: float = 0.0
-    prefill_s_per_token: float = 0.0
-    prefill_s_per_token2: float = 0.0
-    block_tokens: int = 1
+    kv_capacity_tokens: int  # M of the paper [tokens]
+    decode_s: np.ndarray  # by batch size from 0 [s]
+    decode_context_s: np.ndarray  # by batch size from 0 [s/token]
+    prefill_fixed_s: float = 0.0  # time of an empty prefill [s]
+    prefill_s_per_token: float = 0.0  # [s/token]
+    prefill_s_per_token2: float = 0.0  # [s/token²]
+    block_tokens: int = 1  # size of a KV block [tokens]
 
     def __post_init__(self) -> None:
         """Check every value."""
-        if self.kv_capacity_tokens < 1:
-            raise InputError(
-                f"replica: kv_capacity_tokens is {self.kv_capacity_tokens}; "
-                "expected >= 1"
-            )
-        if self.block_tokens < 1:
-            raise InputError(
-                f"replica: block_tokens is {self.block_tokens}; expected >= 1"
-            )
+        for name in ("kv_capacity_tokens", "block_tokens"):
+            value = getattr(self, name)
+            if value < 1:
+                raise InputError(f"replica: {name} is {value}; expected >= 1")
         for name in ("decode_s", "decode_context_s"):
             table = np.ascontiguousarray(getattr(self, name), np.float64)
             if table.ndim != 1 or len(table) < 2:
@@ -114,10 +88,7 @@ def affine_replica(
     request_s: float,
     context_s: float,
     max_batch: int,
-    prefill_fixed_s: float = 0.0,
-    prefill_s_per_token: float = 0.0,
-    prefill_s_per_token2: float = 0.0,
-    block_tokens: int = 1,
+    **others: Any,
 ) -> PlacementReplica:
     """Return the replica of Aladdin's Eq. 2 and 3.
 
@@ -125,18 +96,13 @@ def affine_replica(
     ----------
     kv_capacity_tokens
         M. [tokens]
-    fixed_s
-        c3, time of every decode iteration. [s]
-    request_s
-        c2, time per decoding request. [s]
-    context_s
-        k2, time per token of context. [s/token]
+    fixed_s, request_s, context_s
+        c3 of every decode iteration [s], c2 per decoding request [s] and k2 per token
+        of context [s/token].
     max_batch
         Largest batch. [requests]
-    prefill_fixed_s, prefill_s_per_token, prefill_s_per_token2
-        c1 [s], k1 [s/token] and attention's term [s/token²].
-    block_tokens
-        Size of a KV block. [tokens]
+    **others
+        Prefill and block size, as of :class:`PlacementReplica`.
 
     Examples
     --------
@@ -151,10 +117,7 @@ def affine_replica(
         kv_capacity_tokens,
         fixed_s + request_s * batch,
         np.full(max_batch + 1, context_s),
-        prefill_fixed_s,
-        prefill_s_per_token,
-        prefill_s_per_token2,
-        block_tokens,
+        **others,
     )
 
 
@@ -171,25 +134,8 @@ def replica_of_tables(
     The decode table is taken as is. Prefill times must add up, so the prefill table is
     replaced by a line nowhere below it: the edge of its upper hull at
     ``typical_prefill_tokens``, or, if steeper, the line with the time per token of a
-    full iteration, which also covers prefills of several iterations.
-
-    Parameters
-    ----------
-    tables
-        Tables of the profile.
-    kv_capacity_tokens
-        KV capacity. [tokens]
-    block_tokens
-        Size of a KV block. [tokens]
-    max_batch
-        Largest batch, if less than the tables reach. [requests]
-    typical_prefill_tokens
-        Prefill at which the line is closest to the table. [tokens]
-
-    Raises
-    ------
-    ProfileError
-        When a table is empty.
+    full iteration, which also covers prefills of several iterations. ``max_batch``
+    is the largest batch, if less than the tables reach.
     """
     last = len(tables.fused_s) - 1
     if last < 1 or len(tables.decode_s) < 2:
@@ -211,6 +157,17 @@ def replica_of_tables(
 
 def _lowest_line_above(x: np.ndarray, y: np.ndarray, at: float) -> tuple[float, float]:
     """Return (slope, value at 0) of a line above the points and their multiples."""
+    hull = upper_hull(x, y)
+    right = max(int(np.searchsorted(x[hull], at)), 1)
+    right = min(right, len(hull) - 1)
+    a, b = hull[max(right - 1, 0)], hull[right]
+    edge = (y[b] - y[a]) / (x[b] - x[a]) if b != a else 0.0
+    slope = max(float(edge), float(y[-1] / x[-1]), 0.0)
+    return slope, max(float(np.max(y - slope * x)), 0.0)
+
+
+def upper_hull(x: np.ndarray, y: np.ndarray) -> list[int]:
+    """Return the points of the upper convex hull, from left to right."""
     hull: list[int] = []
     for row in range(len(x)):
         while len(hull) >= 2:
@@ -219,9 +176,4 @@ def _lowest_line_above(x: np.ndarray, y: np.ndarray, at: float) -> tuple[float, 
                 break
             hull.pop()
         hull.append(row)
-    right = max(int(np.searchsorted(x[hull], at)), 1)
-    right = min(right, len(hull) - 1)
-    a, b = hull[max(right - 1, 0)], hull[right]
-    edge = (y[b] - y[a]) / (x[b] - x[a]) if b != a else 0.0
-    slope = max(float(edge), float(y[-1] / x[-1]), 0.0)
-    return slope, max(float(np.max(y - slope * x)), 0.0)
+    return hull

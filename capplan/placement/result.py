@@ -19,43 +19,20 @@ class Status(StrEnum):
 class Placement:
     """Placement of one heartbeat.
 
-    Parameters
-    ----------
-    status
-        Optimal when the bound equals the count, feasible with a gap; infeasible when
-        no placement exists within ``max_replicas``; unknown when none was found.
-    assignment
-        Replica of each request, shape (n,); None without a placement.
-    replica_count
-        Replicas used; None without a placement.
-    lower_bound
-        Lower bound on the replicas of any placement.
-    bound_source
-        How the bound was proven.
-    found_by
-        Heuristic or solver that found the placement.
-    solver
-        Solver or heuristic chosen.
-    scale
-        Integer units of the model, and whether they are exact.
-    runtime_s
-        Wall time. [s]
-    conflict
-        When infeasible, the constraints that cannot hold together.
-    heuristic_counts
-        Replicas of each heuristic that ran.
+    It is optimal when the bound equals the count, feasible with a gap; infeasible when
+    no placement exists within ``max_replicas``; unknown when none was found.
     """
 
     status: Status
-    assignment: np.ndarray | None
+    assignment: np.ndarray | None  # replica of each request, shape (n,)
     replica_count: int | None
-    lower_bound: int
-    bound_source: str
-    found_by: str
-    solver: str
-    scale: str
+    lower_bound: int  # on the replicas of any placement
+    bound_source: str  # how the bound was proven
+    found_by: str  # heuristic or solver
+    solver: str  # solver or heuristic chosen
+    scale: str  # integer units of the problem, and whether they are exact
     runtime_s: float
-    conflict: tuple[str, ...] = ()
+    conflict: tuple[str, ...] = ()  # constraints that cannot hold together
     heuristic_counts: dict[str, int] = field(default_factory=dict)
 
     @property

@@ -33,23 +33,10 @@ def read_snapshot(
     slo: RequestSlo | None = None,
     **constraints: Any,
 ) -> PlacementProblem:
-    """Return the placement problem of a snapshot file.
+    """Return the placement problem of a .json or .csv snapshot.
 
-    Parameters
-    ----------
-    path
-        A .json or .csv file.
-    template
-        The replica; overrides that of the file.
-    slo
-        SLO of requests without their own; overrides that of the file.
-    **constraints
-        gamma, theta, max_replicas and replica_count; override those of the file.
-
-    Raises
-    ------
-    InputError
-        When the file cannot be read or the replica is missing.
+    The template, the SLO of requests without their own, and ``gamma``, ``theta``,
+    ``max_replicas`` and ``replica_count`` override those of the file.
     """
     try:
         text = path.read_text(encoding="utf-8-sig")
@@ -228,13 +215,7 @@ def _column(rows: list[Row], name: str, defaults: Mapping[str, Any]) -> np.ndarr
 
 
 def write_snapshot(problem: PlacementProblem, path: Path) -> None:
-    """Write a problem as JSON, all of it, or as CSV, its requests.
-
-    Raises
-    ------
-    InputError
-        When the suffix is neither .json nor .csv.
-    """
+    """Write a problem as JSON, all of it, or as CSV, its requests."""
     rows = [
         {"name": problem.names[row]}
         | {name: getattr(problem, name)[row].item() for name in COLUMNS}
@@ -245,29 +226,23 @@ def write_snapshot(problem: PlacementProblem, path: Path) -> None:
         lines += [
             ",".join(str(row[name]) for name in ("name", *COLUMNS)) for row in rows
         ]
-        _write(path, "\n".join(lines) + "\n")
-        return
-    if path.suffix != ".json":
+        text = "\n".join(lines)
+    elif path.suffix == ".json":
+        template = problem.template
+        content = {
+            "schema": SCHEMA,
+            **{name: getattr(problem, name) for name in _CONSTRAINTS},
+            "replica": {
+                "kv_capacity_tokens": template.kv_capacity_tokens,
+                "block_tokens": template.block_tokens,
+                "decode_s": template.decode_s.tolist(),
+                "decode_context_s": template.decode_context_s.tolist(),
+                **{name: getattr(template, name) for name in _PREFILL},
+            },
+            "requests": rows,
+        }
+        text = json.dumps(content, indent=1)
+    else:
         raise InputError(f"{path}: suffix is {path.suffix!r}; expected .json or .csv")
-    template = problem.template
-    content = {
-        "schema": SCHEMA,
-        "gamma": problem.gamma,
-        "theta": problem.theta,
-        "max_replicas": problem.max_replicas,
-        "replica_count": problem.replica_count,
-        "replica": {
-            "kv_capacity_tokens": template.kv_capacity_tokens,
-            "block_tokens": template.block_tokens,
-            "decode_s": template.decode_s.tolist(),
-            "decode_context_s": template.decode_context_s.tolist(),
-            **{name: getattr(template, name) for name in _PREFILL},
-        },
-        "requests": rows,
-    }
-    _write(path, json.dumps(content, indent=1) + "\n")
-
-
-def _write(path: Path, text: str) -> None:
     with new_file(path) as stream:
-        stream.write(text)
+        stream.write(text + "\n")

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from capplan.errors import InputError, SolverError
+from capplan.errors import SolverError
 from capplan.placement.formulation import Formulation
 
 SOLVERS = ("cp-sat", "scip", "highs")
@@ -34,18 +34,10 @@ def solve_formulation(
     hint: np.ndarray | None = None,
     seed: int = 0,
 ) -> Solution:
-    """Return the solution of the named solver.
-
-    Raises
-    ------
-    InputError
-        When there is no such solver.
-    """
+    """Return the solution of the named solver; only CP-SAT takes a hint."""
     if solver == "cp-sat":
         return _cp_sat(model, time_limit_s, hint, seed)
-    if solver in SOLVERS:
-        return _math_opt(model, solver, time_limit_s, seed)
-    raise InputError(f"no solver {solver!r}; expected one of {', '.join(SOLVERS)}")
+    return _math_opt(model, solver, time_limit_s, seed)
 
 
 def _cp_sat(
@@ -59,17 +51,11 @@ def _cp_sat(
     variables = [cp.new_bool_var(name) for name in model.names]
     for index, factors, low, high, _ in model.rows:
         total = cp_model.LinearExpr.weighted_sum([variables[v] for v in index], factors)
-        if low is not None and low == high:
-            cp.add(total == low)
-        else:
-            if low is not None:
-                cp.add(total >= low)
-            if high is not None:
-                cp.add(total <= high)
-    cp.minimize(
-        cp_model.LinearExpr.sum([variables[v] for v in model.objective])
-        + model.constant
-    )
+        least = cp_model.INT_MIN if low is None else low
+        most = cp_model.INT_MAX if high is None else high
+        cp.add_linear_constraint(total, least, most)
+    used = cp_model.LinearExpr.sum([variables[v] for v in model.objective])
+    cp.minimize(used + model.ongoing)
     if hint is not None:
         for variable, value in zip(variables, hint.tolist(), strict=True):
             if value >= 0:
@@ -125,7 +111,7 @@ def _math_opt(
         )
         for v, c in zip(index, factors, strict=True):
             row.set_coefficient(variables[v], c)
-    engine.minimize(sum(variables[v] for v in model.objective) + model.constant)
+    engine.minimize(sum(variables[v] for v in model.objective) + model.ongoing)
     parameters = mathopt.SolveParameters(
         time_limit=timedelta(seconds=max(time_limit_s, 0.01)),
         relative_gap_tolerance=0.0,
@@ -137,10 +123,8 @@ def _math_opt(
     except (RuntimeError, ValueError) as error:
         raise SolverError(f"{solver} failed: {error}") from error
     reason = mathopt.TerminationReason
-    if result.termination.reason in (
-        reason.INFEASIBLE,
-        reason.INFEASIBLE_OR_UNBOUNDED,
-    ):
+    infeasible = (reason.INFEASIBLE, reason.INFEASIBLE_OR_UNBOUNDED)
+    if result.termination.reason in infeasible:
         return Solution("infeasible", None, float("inf"))
     bound = result.termination.objective_bounds.dual_bound
     if not result.has_primal_feasible_solution():

@@ -12,7 +12,8 @@ from typing import NamedTuple
 import numpy as np
 
 from capplan.placement.integer_units import IntegerUnits, integer_units
-from capplan.placement.problem import PlacementProblem, kv_total
+from capplan.placement.problem import PlacementProblem, kv_tokens
+from capplan.placement.replica import upper_hull
 
 
 class VolumeBound(NamedTuple):
@@ -35,10 +36,12 @@ def volume_bound(
     units = integer_units(problem) if units is None else units
     ongoing = problem.ongoing_replicas
     least = max(len(ongoing), 1)
-    bounds = [VolumeBound(least, "replicas that hold ongoing requests")]
-    bounds.append(VolumeBound(_prefill(problem, units, ongoing), "prefill (c, d)"))
-    bounds.append(VolumeBound(_context(problem, units, ongoing), "decode SLO (b)"))
-    bounds.append(_kv(problem, ongoing))
+    bounds = (
+        VolumeBound(least, "replicas that hold ongoing requests"),
+        VolumeBound(_prefill(problem, units, ongoing), "prefill (c, d)"),
+        VolumeBound(_context(problem, units, ongoing), "decode SLO (b)"),
+        _kv(problem, ongoing),
+    )
     return max(bounds, key=lambda bound: bound.replicas)
 
 
@@ -112,15 +115,7 @@ def _reachable(limit: np.ndarray, context: np.ndarray) -> np.ndarray:
 def _tolls(limit: np.ndarray) -> list[int]:
     """Return tolls per request: the rounded slopes of the limit's upper hull."""
     batch = np.flatnonzero(limit >= 0)
-    hull: list[int] = []
-    for b in batch.tolist():
-        while len(hull) >= 2:
-            p, q = hull[-2], hull[-1]
-            if (limit[q] - limit[p]) * (b - p) > (limit[b] - limit[p]) * (q - p):
-                break
-            hull.pop()
-        hull.append(b)
-    steps = pairwise(hull)
+    steps = pairwise(batch[upper_hull(batch, limit[batch])].tolist())
     slopes = {max(int(limit[p] - limit[q]) // (q - p), 0) for p, q in steps}
     return sorted(slopes | {0})
 
@@ -137,11 +132,11 @@ def _kv(problem: PlacementProblem, ongoing: np.ndarray) -> VolumeBound:
             continue
         need = np.zeros(len(iterations), np.int64)
         for rows in np.array_split(free, max(len(free) // 4096, 1)):
-            need += kv_total(problem, rows, iterations)
+            need += kv_tokens(problem, rows, iterations).sum(axis=0)
         held = np.zeros(len(iterations), np.int64)
         for i in ongoing:
             rows = np.flatnonzero(problem.replica == i)
-            held += capacity - kv_total(problem, rows, iterations)
+            held += capacity - kv_tokens(problem, rows, iterations).sum(axis=0)
         replicas = len(ongoing) + np.maximum(-(-(need - held) // capacity), 0)
         k = int(replicas.argmax())
         if replicas[k] > best.replicas:

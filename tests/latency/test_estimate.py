@@ -7,6 +7,7 @@ from capplan.fleet.catalog import gpu
 from capplan.latency.catalog import find_profile, profile_path
 from capplan.latency.estimate import estimated_profile
 from capplan.latency.profile_file import save_profile
+from capplan.latency.roofline import roofline_profile
 from capplan.llm.catalog import llm
 
 
@@ -54,7 +55,7 @@ def test_fp8_weights_make_the_estimate_faster_than_bf16():
     dense = llm("Mistral-7B-v0.3")
 
     half, whole = (
-        estimated_profile(dense, gpu("H100-SXM"), 1, weight_dtype=dtype)
+        roofline_profile(dense, gpu("H100-SXM"), 1, weight_dtype=dtype)
         for dtype in ("fp8", "bf16")
     )
 

@@ -112,7 +112,7 @@ def test_ongoing_requests_are_constants_that_take_room():
 
     solution = solve_formulation(model, "cp-sat", 10.0)
 
-    assert model.constant == 1
+    assert model.ongoing == 1
     assert model.replicas.tolist() == [5, 0]
     assert round(solution.bound) == 2
     assert model.assignment(solution.values)[:2].tolist() == [5, 0]

@@ -33,21 +33,9 @@ _HEAD_CHARACTERS = 65_536
 def read_measurements(
     path: Path, options: ImportOptions | None = None, importer: str | None = None
 ) -> Points | ServedRun:
-    """Read a file of measurements in any known format.
+    """Read a file of measurements, plain or gzip, in any known format.
 
-    Parameters
-    ----------
-    path
-        File, plain or gzip.
-    options
-        Facts that the file does not hold.
-    importer
-        Name in :data:`IMPORTERS`; chosen by content when None.
-
-    Raises
-    ------
-    InputError
-        When the importer is unknown or the file is not in its format.
+    ``importer`` is a name in :data:`IMPORTERS`; chosen by content when None.
     """
     name = importer or recognise(path)
     if name not in IMPORTERS:
@@ -61,13 +49,7 @@ def read_measurements(
 
 
 def recognise(path: Path) -> str:
-    """Return the name of the format of a file.
-
-    Raises
-    ------
-    InputError
-        When it is in no known format.
-    """
+    """Return the name of the format of a file."""
     head = read_text(path, _HEAD_CHARACTERS)
     for name, file in IMPORTERS.items():
         if import_module(f"{__name__}.{file}").recognises(head):

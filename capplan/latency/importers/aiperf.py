@@ -22,13 +22,7 @@ def recognises(head: str) -> bool:
 
 
 def read(path: Path, options: ImportOptions) -> ServedRun:
-    """Return the completed requests of the run, without those of the warm-up.
-
-    Raises
-    ------
-    InputError
-        When the file is the summary, which has no single requests.
-    """
+    """Return the completed requests of the run, without those of the warm-up."""
     text = read_text(path)
     if '"request_start_ns"' not in text:
         raise InputError(

@@ -17,13 +17,7 @@ def recognises(head: str) -> bool:
 
 
 def read(path: Path, options: ImportOptions) -> ServedRun:
-    """Return the completed requests of the last benchmark, or of ``index=N`` (from 1).
-
-    Raises
-    ------
-    InputError
-        When there is no such benchmark or a request has no start.
-    """
+    """Return the completed requests of the last benchmark, or of ``index=N`` from 1."""
     content = parse_json(path, read_text(path))
     [benchmarks] = need(path, content, "benchmarks")
     index = str(options.where.get("index", len(benchmarks)))

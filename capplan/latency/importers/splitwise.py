@@ -29,11 +29,6 @@ def read(path: Path, options: ImportOptions) -> Points:
 
     ``token_time`` is the mean over the run, so its context is that in the middle of the
     output, prompt + tokens / 2.
-
-    Raises
-    ------
-    InputError
-        When a size or time is not positive.
     """
     where = {_ALIAS.get(name, name): value for name, value in options.where.items()}
     rows: list[PointRow] = []

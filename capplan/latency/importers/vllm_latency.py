@@ -19,11 +19,6 @@ def read(path: Path, options: ImportOptions) -> ServedRun:
     """Return the batch as requests that arrive together, without TTFT.
 
     The file does not hold the batch size and the lengths; they are options.
-
-    Raises
-    ------
-    InputError
-        When they are not given, or a time is not positive.
     """
     [latencies] = need(path, parse_json(path, read_text(path)), "latencies")
     shape = (options.batch, options.input_tokens, options.output_tokens)

@@ -34,13 +34,7 @@ def recognises(head: str) -> bool:
 
 
 def read(path: Path, options: ImportOptions) -> Points:
-    """Return the iterations of the log, those of the same kind averaged.
-
-    Raises
-    ------
-    InputError
-        When there is no usable iteration, or no KV capacity.
-    """
+    """Return the iterations of the log, those of the same kind averaged."""
     text = read_text(path)
     matches = list(_ITERATION.finditer(text))
     if not matches:

@@ -20,14 +20,7 @@ def recognises(head: str) -> bool:
 
 
 def read(path: Path, options: ImportOptions) -> ServedRun:
-    """Return the completed requests of the run.
-
-    Raises
-    ------
-    InputError
-        When the file was saved without ``--save-detailed``, or its lists differ in
-        length.
-    """
+    """Return the completed requests of the run."""
     content = parse_json(path, read_text(path))
     if isinstance(content, dict) and "itls" not in content:
         raise InputError(

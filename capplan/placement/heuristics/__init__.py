@@ -24,13 +24,7 @@ HEURISTICS = {
 
 
 def heuristic(name: str) -> Heuristic:
-    """Return the ``place`` function of the named heuristic.
-
-    Raises
-    ------
-    InputError
-        When there is no such heuristic; the message lists the known ones.
-    """
+    """Return the ``place`` function of the named heuristic."""
     if name not in HEURISTICS:
         known = ", ".join(HEURISTICS)
         raise InputError(f"no placement heuristic {name!r}; expected one of {known}")

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from capplan.errors import InputError
-from capplan.placement.problem import PlacementProblem, violations
+from capplan.placement.problem import PlacementProblem, replica_numbers, violations
 
 Route = Callable[[np.ndarray, int], np.ndarray]
 """``route(waiting per replica, requests) -> row of each request``, in arrival order."""
@@ -17,18 +17,6 @@ def fewest_that_keep_all(problem: PlacementProblem, route: Route) -> np.ndarray:
 
     The count grows in steps of 2 % until the placement is valid. Validity is not
     monotone in the count, so each count of the last step is then tried from below.
-
-    Parameters
-    ----------
-    problem
-        Requests of the heartbeat.
-    route
-        Chooses a replica by the number of requests on each.
-
-    Raises
-    ------
-    InputError
-        When no count works: a replica that can take no request gets new ones.
     """
     problem = replace(problem, max_replicas=None)  # the caller compares the count
     ongoing = problem.ongoing_replicas
@@ -50,9 +38,7 @@ def fewest_that_keep_all(problem: PlacementProblem, route: Route) -> np.ndarray:
 
 
 def _routed(problem: PlacementProblem, route: Route, count: int) -> np.ndarray:
-    ongoing = problem.ongoing_replicas
-    others = np.setdiff1d(np.arange(count), ongoing)[: count - len(ongoing)]
-    replicas = np.concatenate([ongoing, others])
+    replicas = replica_numbers(problem, count)
     waiting = np.array([(problem.replica == replica).sum() for replica in replicas])
     assignment = problem.replica.copy()
     free = np.flatnonzero(assignment < 0)

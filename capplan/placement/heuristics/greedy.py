@@ -13,20 +13,11 @@ Score = Callable[[OpenReplicas], np.ndarray]
 
 
 def place_by_score(
-    problem: PlacementProblem,
-    score: Score,
-    order: np.ndarray | None = None,
+    problem: PlacementProblem, score: Score, order: np.ndarray | None = None
 ) -> np.ndarray:
-    """Return the replica of each request; a replica is opened when none fits.
+    """Return the replica of each request, placed in arrival or the given order.
 
-    Parameters
-    ----------
-    problem
-        Requests of the heartbeat.
-    score
-        Score of the replicas before a request is placed; the highest that fits wins.
-    order
-        Order of placement; arrival order when None.
+    It is the one of the highest score that fits; when none fits, one is opened.
     """
     state = OpenReplicas(problem)
     if order is None:
