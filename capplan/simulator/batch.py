@@ -108,8 +108,8 @@ def preempt(state, r, slot):
             phase = Phase.WAITING
         else:
             held = request.prompt_tokens + request.output_tokens - 1
-            phase = Phase.LATE
-            replica.late_count += 1
+            phase = Phase.PREEMPTED_DRAINING
+            replica.preempted_draining += 1
         # The newest token is not in the cache while its iteration is in flight.
         hashed = held
         if replica.in_flight > 0 and held > request.known_tokens:
@@ -213,7 +213,7 @@ def admit(state, r, budget_tokens):
     if slot == NONE or replica.running_count >= engine.max_num_seqs:
         return 0
     request = state.requests[slot]
-    if request.phase == Phase.LATE:
+    if request.phase == Phase.PREEMPTED_DRAINING:
         return 0
     hits = 0
     hits_free = 0

@@ -8,10 +8,7 @@ from numba import types
 from capplan.simulator.jit import compiled
 from capplan.simulator.kvcache import fill_queue
 from capplan.simulator.replica import advance, enqueue, log_has_room
-from capplan.simulator.state import NONE, ROUTE, SCHEDULE, STATE, Count
-
-NOTHING, COUNTS, ALL = 0, 1, 2
-"""What of the replicas a router looks at: nothing, their counts, everything."""
+from capplan.simulator.state import NONE, ROUTE, SCHEDULE, STATE, Count, Needs
 
 _I = types.Array(types.int64, 1, "C", readonly=True)
 _F = types.Array(types.float64, 1, "C", readonly=True)
@@ -74,7 +71,7 @@ def run(
     first,
     first_row,
     request_s,
-    sight,
+    needs,
     route,
     schedule,
 ):
@@ -92,11 +89,11 @@ def run(
         ):
             return row
         now_s = arrival_s[row] + request_s
-        if sight == COUNTS:
+        if needs == Needs.COUNTS:
             for r in range(replicas.shape[0]):
                 if replicas[r].wake_s < now_s:
                     advance(state, r, now_s, schedule)
-        elif sight == ALL:
+        elif needs == Needs.ALL:
             for r in range(replicas.shape[0]):
                 advance(state, r, now_s, schedule)
         if not log_has_room(state, 0):

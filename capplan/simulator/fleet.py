@@ -30,7 +30,7 @@ BINS = 240
 """Time bins of a simulation's series."""
 _CHUNK = 250_000
 _FIRST_CHUNK = 5_000
-_HEED_S = 0.25
+_PROGRESS_PERIOD_S = 0.25
 _DRAIN_STEPS = 64
 _LEAST_DRAIN_S = 60.0
 _SLOTS = 4096
@@ -57,7 +57,7 @@ class PolicySettings(NamedTuple):
 @dataclass(frozen=True)
 class _Policies:
     route: Callable[..., int]
-    sight: int
+    needs: int
     schedule: Callable[..., int]
 
 
@@ -87,7 +87,7 @@ class Fleet:
             raise InputError(f"replicas is {replica_count}; expected >= 1")
         tables.check(engine.max_num_seqs, engine.max_num_batched_tokens)
         module = find_router(router.partition(":")[0])
-        self.policies = _Policies(module.route, module.SIGHT, find_scheduler(scheduler))
+        self.policies = _Policies(module.route, int(module.NEEDS), find_scheduler(scheduler))
         self.engine = engine
         self.request_s = tables.request_s
         self.generator = np.random.default_rng(seed)
@@ -137,10 +137,10 @@ class Fleet:
         stopped: Stopped | None = None,
     ) -> Iterator[np.ndarray]:
         """Serve a whole trace; yield the finished requests as they come."""
-        yield from self.serve_paced(trace, progress, stopped)
+        yield from self.serve_in_chunks(trace, progress, stopped)
         yield from self.finish(stopped)
 
-    def serve_paced(
+    def serve_in_chunks(
         self,
         trace: Trace,
         progress: Progress | None = None,
@@ -148,7 +148,7 @@ class Fleet:
         first: int = 0,
         end: int | None = None,
     ) -> Iterator[np.ndarray]:
-        """Serve rows of a trace, as many at once as take about ``_HEED_S``.
+        """Serve rows of a trace, as many at once as take about ``_PROGRESS_PERIOD_S``.
 
         Stops after such a part when asked.
         """
@@ -161,7 +161,7 @@ class Fleet:
             if progress is not None:
                 progress(self.served)
             took_s = max(time.perf_counter() - began_s, 1e-6)
-            growth = min(max(_HEED_S / took_s, 0.1), 2.0)
+            growth = min(max(_PROGRESS_PERIOD_S / took_s, 0.1), 2.0)
             self._part = min(max(int(self._part * growth), 100), _CHUNK)
 
     def serve(self, trace: Trace, rows: slice = slice(None)) -> Iterator[np.ndarray]:
@@ -186,7 +186,7 @@ class Fleet:
         prefix_groups = read_only(groups, np.int64)
         prefixes = read_only(trace.prefix_tokens[rows], np.int64)
         if self.engine.prefix_caching:
-            self._share_at_most(int(prefixes.max()) // self.engine.block_size)
+            self._grow_holdings(int(prefixes.max()) // self.engine.block_size)
         classes = read_only(trace.request_class[rows], np.int64)
         n = len(arrival_s)
         self.state = self.state._replace(draws=self.generator.random((n, 2)))
@@ -205,7 +205,7 @@ class Fleet:
                 row,
                 self.served,
                 self.request_s,
-                policies.sight,
+                policies.needs,
                 policies.route,
                 policies.schedule,
             )
@@ -241,13 +241,13 @@ class Fleet:
         return int(self.state.replicas["outstanding"].sum())
 
     @property
-    def settled_s(self) -> float:
+    def all_finished_before_s(self) -> float:
         """Every request that arrived before has finished. [s]"""
         requests = self.state.requests
         held = requests["phase"] != Phase.FREE
         return float(requests["arrival_s"][held].min()) if held.any() else math.inf
 
-    def _share_at_most(self, blocks: int) -> None:
+    def _grow_holdings(self, blocks: int) -> None:
         """Make room for requests that share more blocks than any before."""
         more = (blocks - self._holdings) * len(self.state.requests)
         if more > 0:

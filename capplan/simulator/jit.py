@@ -22,7 +22,8 @@ _HERE = Path(__file__).parent
 
 def _digest() -> str:
     digest = hashlib.sha256(numba.__version__.encode())
-    for source in sorted(_HERE.rglob("*.py")):
+    shared_rules = _HERE.parent / "routing.py"
+    for source in (shared_rules, *sorted(_HERE.rglob("*.py"))):
         digest.update(source.read_bytes())
     return digest.hexdigest()[:12]
 

@@ -53,9 +53,9 @@ def complete(state, r, slot, now_s):
     """Write down a finished request and free its slot."""
     replica = state.replicas[r]
     request = state.requests[slot]
-    if request.phase == Phase.LATE:
+    if request.phase == Phase.PREEMPTED_DRAINING:
         remove_waiting(state, r, slot)
-        replica.late_count -= 1
+        replica.preempted_draining -= 1
     else:
         held = request.prompt_tokens + request.output_tokens - 1
         return_blocks(state, r, slot, held, held, False)
@@ -214,7 +214,7 @@ def run_iterations(state, r, horizon, until_s):
     else:
         replica.newest_end_s = end_s
         replica.in_flight = 2
-    _join(state, r, end_s)
+    start_decoding(state, r, end_s)
     _pop_finishing(state, r)
 
 
@@ -260,7 +260,7 @@ def _finishing(state, r, slot):
 
 
 @inlined()
-def _join(state, r, end_s):
+def start_decoding(state, r, end_s):
     """Let requests whose prompt is complete decode from the next iteration on."""
     replica = state.replicas[r]
     slot = replica.joining

@@ -26,7 +26,15 @@ class Phase(IntEnum):
     PREFILLING = 2  # running, prompt not finished
     DECODING = 3  # running, one token an iteration
     DRAINING = 4  # running, its last token is in flight
-    LATE = 5  # preempted while its last token is in flight
+    PREEMPTED_DRAINING = 5  # preempted while its last token is in flight
+
+
+class Needs(IntEnum):
+    """What a router reads of the replicas, hence how far they are advanced first."""
+
+    NOTHING = 0
+    COUNTS = 1  # the counts of outstanding requests and tokens
+    ALL = 2
 
 
 REQUEST = np.dtype(
@@ -84,7 +92,7 @@ REPLICA = np.dtype(
         ("prefilling", np.int64),  # the running request with an unfinished prompt
         ("decode_count", np.int64),  # requests that decode in the next iteration
         ("context_tokens", np.int64),  # their contexts with the next token
-        ("late_count", np.int64),  # requests in phase LATE
+        ("preempted_draining", np.int64),  # requests in phase PREEMPTED_DRAINING
         ("free_blocks", np.int64),
         ("outstanding", np.int64),  # requests arrived and not finished
         ("outstanding_prompt_tokens", np.int64),  # their prompts

@@ -143,7 +143,7 @@ class _Count:
             self._reach(float(arrival_s[first]))
             end = int(np.searchsorted(arrival_s, self.windows.end_s))
             before = self.fleet.served
-            parts = self.fleet.serve_paced(chunk, progress, stopped, first, end)
+            parts = self.fleet.serve_in_chunks(chunk, progress, stopped, first, end)
             for done in parts:
                 self._finished(done)
             last = first + self.fleet.served - before
@@ -220,8 +220,8 @@ def _summary(count: _Count) -> StreamSummary:
     duration_s = count.last_arrival_s - windows.start_s
     makespan_s = count.last_finish_s - windows.start_s
     if count.interrupted:  # only windows all of whose requests have finished
-        settled_s = min(fleet.settled_s, count.last_arrival_s)
-        used = int(max(0.0, settled_s - windows.start_s) / windows.width_s)
+        all_finished_before_s = min(fleet.all_finished_before_s, count.last_arrival_s)
+        used = int(max(0.0, all_finished_before_s - windows.start_s) / windows.width_s)
         duration_s = makespan_s = used * windows.width_s
     edges_s = windows.start_s + windows.width_s * np.arange(max(used, 1))
     arrived = np.concatenate([[0.0], np.cumsum(columns["arrived"])])[: len(edges_s)]

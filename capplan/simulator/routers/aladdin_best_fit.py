@@ -11,10 +11,13 @@ lower than for prediction error alone: 0.4 to 0.5 on ShareGPT at a TPOT of 30 ms
 
 import math
 
-from capplan.simulator.jit import compiled
-from capplan.simulator.state import NONE, ROUTE, Phase, Setting
+from capplan.routing import squared_capacity_norm
+from capplan.simulator.jit import compiled, inlined
+from capplan.simulator.state import NONE, ROUTE, Needs, Phase, Setting
 
-SIGHT = 2
+NEEDS = Needs.ALL
+
+_squared_norm = inlined()(squared_capacity_norm)
 
 
 @compiled()
@@ -113,7 +116,7 @@ def fits_kv(state, r, slot):
     most = replica.outstanding_prompt_tokens + replica.outstanding_output_tokens
     most += request.prompt_tokens + request.predicted_tokens
     # Requests that outlive their prediction hold more than it says.
-    if most + replica.outstanding <= capacity and replica.late_count == 0:
+    if most + replica.outstanding <= capacity and replica.preempted_draining == 0:
         used = (engine.kv_blocks - replica.free_blocks) * engine.block_size
         if used + request.prompt_tokens + request.predicted_tokens <= most:
             return True
@@ -139,7 +142,7 @@ def route(state, slot, now_s):
         replica = state.replicas[r]
         context = replica.outstanding_prompt_tokens
         load = context + gamma * replica.outstanding_output_tokens
-        state.norms[r] = math.sqrt(load * load + float(replica.outstanding) ** 2)
+        state.norms[r] = math.sqrt(_squared_norm(float(replica.outstanding), load))
         if state.norms[r] < state.norms[emptiest]:
             emptiest = r
     least = state.norms[emptiest]
