@@ -6,7 +6,7 @@ import numpy as np
 from numba import types
 
 from capplan.simulator.jit import compiled
-from capplan.simulator.kvcache import fill_queue
+from capplan.simulator.kvcache import fill_free_blocks
 from capplan.simulator.replica import advance, enqueue, log_has_room
 from capplan.simulator.state import NONE, ROUTE, SCHEDULE, STATE, Count, Needs
 
@@ -18,7 +18,7 @@ _F = types.Array(types.float64, 1, "C", readonly=True)
 def start(state):
     """Fill the KV pools of idle replicas."""
     for r in range(state.replicas.shape[0]):
-        fill_queue(state, r, state.engine[0].kv_blocks)
+        fill_free_blocks(state, r, state.engine[0].kv_blocks)
 
 
 @compiled()

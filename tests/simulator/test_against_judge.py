@@ -4,11 +4,13 @@ import numpy as np
 import pytest
 from cases import EXAMPLES, cases
 from hypothesis import given, settings
+from hypothesis import strategies as st
 from judge import ROUTERS as JUDGED
 from judge import Verdict, judge
 
 from capplan.simulator.routers import ROUTERS
 from capplan.simulator.times import Simulation
+from capplan.workload.slo import RequestSlo, Slo
 
 ROUNDING = 1e-9
 
@@ -20,26 +22,37 @@ def assert_same(simulation: Simulation, verdict: Verdict) -> None:
     close = {"rtol": 0, "atol": ROUNDING * max(1.0, ended_s)}
     gaps_s = [max(np.diff(request.token_s), default=0.0) for request in requests]
     assert times.replica.tolist() == verdict.replica
-    assert times.preemptions.tolist() == [one.preemptions for one in requests]
-    assert times.cached_tokens.tolist() == [one.cached_tokens for one in requests]
+    assert times.preemptions.tolist() == [request.preemptions for request in requests]
+    assert times.cached_tokens.tolist() == [request.cached_tokens for request in requests]
     np.testing.assert_allclose(
-        times.scheduled_s, [one.scheduled_s for one in requests], **close
+        times.scheduled_s, [request.scheduled_s for request in requests], **close
     )
     np.testing.assert_allclose(
-        times.first_token_s, [one.token_s[0] for one in requests], **close
+        times.first_token_s, [request.token_s[0] for request in requests], **close
     )
     np.testing.assert_allclose(
-        times.finish_s, [one.token_s[-1] for one in requests], **close
+        times.finish_s, [request.token_s[-1] for request in requests], **close
     )
     np.testing.assert_allclose(times.longest_gap_s, gaps_s, **close)
 
 
-@pytest.mark.parametrize("router", sorted(set(ROUTERS) & set(JUDGED)))
-@settings(deadline=None, max_examples=2 * EXAMPLES)
-@given(case=cases())
-def test_every_request_gets_the_times_of_the_step_by_step_judge(router, case):
-    simulation = case.simulated(router, seed=5)
+def test_every_router_has_a_judge():
+    assert set(ROUTERS) <= set(JUDGED)
 
-    verdict = judge(*case, router, seed=5)
+
+@pytest.mark.parametrize("router", sorted(ROUTERS))
+@settings(deadline=None, max_examples=2 * EXAMPLES)
+@given(
+    case=cases(replicas=4),
+    ttft_s=st.sampled_from([0.1, 0.5, 2.0]),
+    tpot_s=st.sampled_from([0.02, 0.1, 0.5, np.inf]),
+)
+def test_every_request_gets_the_times_of_the_step_by_step_judge(
+    router, case, ttft_s, tpot_s
+):
+    slo = RequestSlo(ttft_s=ttft_s, tpot_s=tpot_s)
+    simulation = case.simulated(router, seed=5, slo=Slo(slo))
+
+    verdict = judge(*case, router, seed=5, slo=slo)
 
     assert_same(simulation, verdict)
