@@ -87,7 +87,9 @@ class Fleet:
             raise InputError(f"replicas is {replica_count}; expected >= 1")
         tables.check(engine.max_num_seqs, engine.max_num_batched_tokens)
         module = find_router(router.partition(":")[0])
-        self.policies = _Policies(module.route, int(module.NEEDS), find_scheduler(scheduler))
+        self.policies = _Policies(
+            module.route, int(module.NEEDS), find_scheduler(scheduler)
+        )
         self.engine = engine
         self.request_s = tables.request_s
         self.generator = np.random.default_rng(seed)

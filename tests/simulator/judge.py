@@ -34,9 +34,9 @@ class Request:
     arrival_s: float
     prompt_count: int
     output_count: int
-    tokens: list  # prompt, and the answer as far as its tokens were collected
+    tokens: list  # prompt and collected output
     computed: int = 0  # tokens whose KV is there once what is in flight is done
-    placeholders: int = 0  # answer tokens in flight (async only)
+    placeholders: int = 0  # output tokens in flight (async only)
     in_flight: int = 0  # tokens scheduled, result not collected
     stale: int = 0  # of those, the ones scheduled before a preemption
     findable: int = 0  # its blocks entered in the cache
@@ -278,7 +278,7 @@ class Replica:
                 request.stale -= new
             if not gives:
                 continue
-            request.tokens.append(("answer", request.row, len(request.tokens)))
+            request.tokens.append(("output", request.row, len(request.tokens)))
             request.token_s.append(batch.end_s)
             if not stale and self.engine.async_scheduling:
                 request.placeholders -= 1

@@ -1,4 +1,4 @@
-"""Aladdin's best fit for the judge: constraints (b) to (e) checked as the paper has them.
+"""Aladdin's best fit for the judge, with constraints (b) to (e) as in the paper.
 
 Nie et al., arXiv:2405.06856, section 4.2 and Algorithm 1. KV is added up for every
 future iteration; nothing is skipped because it cannot bind.
@@ -13,7 +13,10 @@ THETA = 0.5
 def tokens_in_flight(replica, request):
     """Iterations in flight that give the request a token."""
     return sum(
-        gives for batch in replica.in_flight for r, _, gives in batch.parts if r is request
+        gives
+        for batch in replica.in_flight
+        for r, _, gives in batch.parts
+        if r is request
     )
 
 

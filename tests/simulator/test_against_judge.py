@@ -26,7 +26,9 @@ def assert_same(simulation: Simulation, verdict: Verdict) -> None:
     gaps_s = [max(np.diff(request.token_s), default=0.0) for request in requests]
     assert times.replica.tolist() == verdict.replica
     assert times.preemptions.tolist() == [request.preemptions for request in requests]
-    assert times.cached_tokens.tolist() == [request.cached_tokens for request in requests]
+    assert times.cached_tokens.tolist() == [
+        request.cached_tokens for request in requests
+    ]
     np.testing.assert_allclose(
         times.scheduled_s, [request.scheduled_s for request in requests], **close
     )

@@ -15,7 +15,7 @@ from capplan.simulator.simulate import oversized, simulate
 from capplan.workload.slo import RequestSlo, Slo
 from capplan.workload.trace import Trace
 
-LIMITS = EngineSettings(
+ENGINE = EngineSettings(
     max_num_batched_tokens=64, max_num_seqs=8, block_size=16, kv_blocks=5
 )
 TABLES = linear_tables(1e-2, 1e-4, 0.0, 1e-4, 0.0, max_batch=8, max_tokens=64)
@@ -33,7 +33,7 @@ def trace_of(prompt_tokens, output_tokens, **columns):
 
 
 def test_a_request_that_only_just_fits_is_served():
-    simulation = simulate(trace_of([60], [5]), TABLES, LIMITS, 1)
+    simulation = simulate(trace_of([60], [5]), TABLES, ENGINE, 1)
 
     assert simulation.completed == 1
 
@@ -42,9 +42,9 @@ def test_a_request_one_token_too_long_is_named():
     trace = trace_of([10, 60, 61], [5, 5, 5])
 
     with pytest.raises(InputError, match=r"a\.csv: 1 requests fit no .* row 3 with 61"):
-        simulate(trace, TABLES, LIMITS, 1)
+        simulate(trace, TABLES, ENGINE, 1)
 
-    assert oversized(trace, LIMITS).tolist() == [False, False, True]
+    assert oversized(trace, ENGINE).tolist() == [False, False, True]
 
 
 def test_a_request_longer_than_the_engine_takes_is_named():
@@ -58,12 +58,12 @@ def test_a_request_longer_than_the_engine_takes_is_named():
 
 def test_a_trace_without_times_is_refused():
     with pytest.raises(InputError, match="no arrival times"):
-        simulate(Trace([1], [1]), TABLES, LIMITS, 1)
+        simulate(Trace([1], [1]), TABLES, ENGINE, 1)
 
 
 def test_no_replica_is_refused():
     with pytest.raises(InputError, match="replicas is 0; expected >= 1"):
-        simulate(trace_of([1], [1]), TABLES, LIMITS, 0)
+        simulate(trace_of([1], [1]), TABLES, ENGINE, 0)
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_no_replica_is_refused():
         ("kv_blocks", 1),
     ],
 )
-def test_limits_that_hold_nothing_are_refused(name, value):
+def test_engine_settings_that_hold_nothing_are_refused(name, value):
     with pytest.raises(InputError, match=f"{name} is {value}; expected"):
         EngineSettings(**{name: value})
 
@@ -88,11 +88,11 @@ def test_a_token_budget_below_the_batch_is_refused():
 
 
 @pytest.mark.parametrize("kind", ["router", "scheduler"])
-def test_an_unknown_policy_is_answered_with_those_there_are(kind):
+def test_an_unknown_policy_error_lists_the_known_ones(kind):
     known = {"router": "jsq", "scheduler": "vllm-v1"}[kind]
 
     with pytest.raises(InputError, match=f"'lifo'.*{known}"):
-        simulate(trace_of([1], [1]), TABLES, LIMITS, 1, **{kind: "lifo"})
+        simulate(trace_of([1], [1]), TABLES, ENGINE, 1, **{kind: "lifo"})
 
 
 @pytest.mark.parametrize("name", ["decode_s", "fused_s", "decode_context_s"])
@@ -102,14 +102,14 @@ def test_a_cost_that_is_no_time_is_refused(name, value):
     table[3] = value
 
     with pytest.raises(ProfileError, match=rf"{name}\[3\] is"):
-        simulate(trace_of([1], [1]), TABLES._replace(**{name: table}), LIMITS, 1)
+        simulate(trace_of([1], [1]), TABLES._replace(**{name: table}), ENGINE, 1)
 
 
 @pytest.mark.parametrize("name", ["attention_s", "request_s"])
 @pytest.mark.parametrize("value", [-1e-3, np.nan])
 def test_a_scalar_cost_that_is_no_time_is_refused(name, value):
     with pytest.raises(ProfileError, match=f"{name} is"):
-        simulate(trace_of([1], [1]), TABLES._replace(**{name: value}), LIMITS, 1)
+        simulate(trace_of([1], [1]), TABLES._replace(**{name: value}), ENGINE, 1)
 
 
 def test_coefficients_below_zero_are_refused():
@@ -131,7 +131,7 @@ def test_a_class_without_slo_is_named():
         request_class=np.array([0, 1]),
         class_names=("chat", "batch"),
     )
-    simulation = simulate(trace, TABLES, LIMITS, 1)
+    simulation = simulate(trace, TABLES, ENGINE, 1)
     slo = Slo(None, by_class={"chat": RequestSlo(ttft_s=1.0)})
 
     with pytest.raises(InputError, match="class 'batch' of the trace has no SLO"):

@@ -1,4 +1,4 @@
-"""More replicas serve the same requests no worse."""
+"""Attainment does not fall when replicas are added."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from capplan.simulator.simulate import simulate
 from capplan.workload.slo import RequestSlo, Slo
 from capplan.workload.trace import Trace
 
-LIMITS = EngineSettings(
+ENGINE = EngineSettings(
     max_num_batched_tokens=2048, max_num_seqs=64, block_size=16, kv_blocks=1500
 )
 TABLES = linear_tables(7e-3, 2.5e-5, 6e-11, 2e-5, 4e-9, max_batch=64, max_tokens=2048)
@@ -37,7 +37,7 @@ def test_attainment_does_not_fall_with_more_replicas(router, fewer, more):
         trace = trace_of(seed)
         shares = [
             attainment(
-                simulate(trace, TABLES, LIMITS, count, router=router, slo=SLO),
+                simulate(trace, TABLES, ENGINE, count, router=router, slo=SLO),
                 trace,
                 SLO,
             ).share
