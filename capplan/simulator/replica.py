@@ -14,6 +14,7 @@ import math
 from capplan.simulator.batch import leave_decoding, residue
 from capplan.simulator.gaps import longest_gap_s, note_gap
 from capplan.simulator.jit import compiled, inlined
+from capplan.simulator.jump import SMALLEST_STEP_S, decode_time_s, iterations_before
 from capplan.simulator.kvcache import (
     blocks_in_iterations,
     return_blocks,
@@ -27,9 +28,6 @@ from capplan.simulator.queues import (
     remove_waiting,
 )
 from capplan.simulator.state import NONE, Count, Phase
-
-SMALLEST_STEP_S = 1e-12
-"""Keeps a division by the time of an iteration finite. [s]"""
 
 
 @inlined()
@@ -100,33 +98,6 @@ def collect_oldest(state, r):
     replica.newest_finishing = NONE
     replica.in_flight -= 1
     replica.stalled = 0
-
-
-@inlined()
-def decode_time_s(first_s, slope_s, n):
-    """Return the time of n decode iterations, each ``slope_s`` longer than the last."""
-    return n * first_s + 0.5 * slope_s * n * (n - 1)
-
-
-@inlined()
-def iterations_before(first_s, slope_s, span_s, most):
-    """Return the fewest iterations that take at least ``span_s``, or ``most``.
-
-    The root of the quadratic ``decode_time_s`` is an estimate, which is corrected
-    by the same formula: the rounding of the square root cannot change the count.
-    """
-    if not decode_time_s(first_s, slope_s, most) >= span_s:
-        return most
-    half = 0.5 * slope_s
-    linear = first_s - half
-    root = linear + math.sqrt(linear * linear + 4.0 * half * span_s)
-    n = int(min(2.0 * span_s / max(root, SMALLEST_STEP_S), most - 1.0))
-    n = max(1, n)
-    while n > 1 and decode_time_s(first_s, slope_s, n - 1) >= span_s:
-        n -= 1
-    while n < most and decode_time_s(first_s, slope_s, n) < span_s:
-        n += 1
-    return n
 
 
 @inlined()
