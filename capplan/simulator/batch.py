@@ -1,6 +1,6 @@
-"""What a scheduler does to a replica: admit, continue a prompt, preempt.
+"""Steps of a scheduler: admit a request, continue a prompt, preempt.
 
-A scheduler calls these to put together the next iteration; ``engine.py`` then
+A scheduler calls these to put together the next iteration; ``replica.py`` then
 runs it. Each is one rule of vLLM V1's ``Scheduler.schedule`` (0.32,
 v1/core/sched/scheduler.py).
 """
@@ -29,7 +29,11 @@ from capplan.simulator.state import NONE, Count, Phase
 
 @inlined()
 def residue(state, slot):
-    """Return where a decoding request stands in ``residues``."""
+    """Return the column of ``residues`` that counts a decoding request.
+
+    Its KV length less the iteration number, which stays the same while it
+    decodes: both grow by one.
+    """
     request = state.requests[slot]
     block_size = state.residues.shape[1]
     return (
@@ -39,7 +43,7 @@ def residue(state, slot):
 
 @inlined()
 def computed_tokens(state, slot, step):
-    """Return the KV tokens a decoding request holds before iteration ``step``."""
+    """Return the KV tokens that a decoding request holds before iteration ``step``."""
     request = state.requests[slot]
     last = request.prompt_tokens + request.output_tokens - 1
     return last - (request.end_step - step) - 1
@@ -47,12 +51,11 @@ def computed_tokens(state, slot, step):
 
 @inlined()
 def log_entry(state, row, computed, scheduled):
-    """Write one request of the iteration to the log, where one is kept."""
+    """Log one request of the iteration, if iterations are recorded."""
     if state.engine[0].recording == 0:
         return
-    place = state.counts[Count.ENTRIES]
-    state.counts[Count.ENTRIES] = place + 1
-    entry = state.entries[place]
+    entry = state.entries[state.counts[Count.ENTRIES]]
+    state.counts[Count.ENTRIES] += 1
     entry.row = row
     entry.computed = computed
     entry.scheduled = scheduled
@@ -60,7 +63,7 @@ def log_entry(state, row, computed, scheduled):
 
 @inlined()
 def log_decodes(state, r):
-    """Write all decoding requests of the next iteration to the log, in order."""
+    """Log all decoding requests of the next iteration, in order of admission."""
     if state.engine[0].recording == 0:
         return
     step = state.replicas[r].step + 1
@@ -74,7 +77,7 @@ def log_decodes(state, r):
 
 @inlined()
 def leave_decoding(state, r, slot):
-    """Take a request out of all that counts decoding requests."""
+    """Take a request out of the counts of decoding requests."""
     replica = state.replicas[r]
     state.residues[r, residue(state, slot)] -= 1
     context = computed_tokens(state, slot, replica.step + 1) + 1
@@ -84,15 +87,15 @@ def leave_decoding(state, r, slot):
 
 @compiled()
 def preempt(state, r, slot):
-    """Give up a running request's KV and put it first in the queue.
+    """Free a running request's KV and put it first in the queue.
 
-    It computes its prompt and what it has generated again ("recompute").
+    When readmitted it computes its prompt and generated tokens again
+    (vLLM's "recompute").
     """
     replica = state.replicas[r]
     request = state.requests[slot]
     if request.phase == Phase.PREFILLING:
-        held = request.computed_tokens
-        hashed = held
+        held = hashed = request.computed_tokens
         replica.prefilling = NONE
         replica.prefill_tokens += held
         phase = Phase.WAITING
@@ -108,9 +111,10 @@ def preempt(state, r, slot):
             phase = Phase.WAITING
         else:
             held = request.prompt_tokens + request.output_tokens - 1
-            phase = Phase.LATE
-            replica.late_count += 1
-        # The newest token is not in the cache while its iteration is in flight.
+            phase = Phase.PREEMPTED_DRAINING
+            replica.preempted_draining += 1
+        # The engine hashes a token when it collects it; while the iteration of
+        # the newest is in flight, the block that it fills cannot be found.
         hashed = held
         if replica.in_flight > 0 and held > request.known_tokens:
             hashed -= 1
@@ -128,10 +132,10 @@ def preempt(state, r, slot):
 
 @compiled()
 def make_room_for_decodes(state, r):
-    """Take the decoding requests' blocks one by one, preempting the newest.
+    """Take blocks for decoding requests one by one, preempting the newest request.
 
-    Only called when they do not all fit. Stops when a request had to preempt
-    itself.
+    Called only when they do not all fit. Stops when a request preempts itself:
+    it was the last.
     """
     replica = state.replicas[r]
     block_size = state.engine[0].block_size
@@ -154,13 +158,14 @@ def make_room_for_decodes(state, r):
 
 @inlined()
 def add_chunk(state, r, slot, chunk):
-    """Put ``chunk`` tokens of a prompt into the iteration; KV room is taken."""
+    """Add ``chunk`` tokens of a prompt to the iteration; their blocks are taken."""
     replica = state.replicas[r]
     request = state.requests[slot]
     start = request.computed_tokens
     request.computed_tokens = start + chunk
     replica.prefill_tokens -= chunk
     log_entry(state, request.row, start, chunk)
+    # One new token behind the prompt is computed like a decode, and costs as one.
     if chunk == 1 and start >= request.prompt_tokens:
         replica.batch_extra_count += 1
         replica.batch_extra_tokens += start + 1
@@ -181,7 +186,7 @@ def add_chunk(state, r, slot, chunk):
 def continue_prefill(state, r, budget_tokens):
     """Schedule the next chunk of the unfinished prompt; return its tokens.
 
-    Being the newest request, it preempts itself when its blocks do not fit.
+    It is the newest request, so it preempts itself when its blocks do not fit.
     """
     replica = state.replicas[r]
     slot = replica.prefilling
@@ -205,7 +210,8 @@ def continue_prefill(state, r, budget_tokens):
 def admit(state, r, budget_tokens):
     """Admit the head of the queue if it fits; return the tokens scheduled.
 
-    All it knows must fit the free blocks, though only the first chunk is taken.
+    Its whole prompt, and the tokens generated before a preemption, must fit the
+    free blocks, although only the blocks of its first chunk are taken.
     """
     replica = state.replicas[r]
     engine = state.engine[0]
@@ -213,12 +219,13 @@ def admit(state, r, budget_tokens):
     if slot == NONE or replica.running_count >= engine.max_num_seqs:
         return 0
     request = state.requests[slot]
-    if request.phase == Phase.LATE:
+    if request.phase == Phase.PREEMPTED_DRAINING:
         return 0
     hits = 0
     hits_free = 0
     if engine.prefix_caching != 0:
         hits, hits_free = count_hits(state, r, slot)
+    # Hits that nobody else holds are free blocks too: they cannot serve twice.
     needed = ceil_div(request.known_tokens, engine.block_size) - hits + hits_free
     if needed > replica.free_blocks:
         return 0

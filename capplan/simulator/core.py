@@ -1,27 +1,46 @@
-"""The whole deployment: arrivals in order, each routed, replicas advanced lazily."""
+"""All replicas: route arrivals in order, advance replicas only when needed."""
 
 import math
+from typing import NamedTuple
 
+import numba
 import numpy as np
 from numba import types
 
 from capplan.simulator.jit import compiled
-from capplan.simulator.kvcache import fill_queue
+from capplan.simulator.kvcache import fill_free_blocks
 from capplan.simulator.replica import advance, enqueue, log_has_room
-from capplan.simulator.state import NONE, ROUTE, SCHEDULE, STATE, Count
+from capplan.simulator.state import NONE, ROUTE, SCHEDULE, STATE, Count, Needs
 
-NOTHING, COUNTS, ALL = 0, 1, 2
-"""What of the replicas a router looks at: nothing, their counts, everything."""
 
-_I = types.Array(types.int64, 1, "C", readonly=True)
-_F = types.Array(types.float64, 1, "C", readonly=True)
+class Arrivals(NamedTuple):
+    """Requests of a chunk in order of arrival: read-only columns, shape (n,)."""
+
+    arrival_s: np.ndarray  # float64
+    prompt_tokens: np.ndarray  # int64, as all below
+    output_tokens: np.ndarray
+    predicted_tokens: np.ndarray  # predicted output
+    prefix_group: np.ndarray
+    prefix_tokens: np.ndarray
+    request_class: np.ndarray
+
+
+def read_only(column: np.ndarray, dtype: type) -> np.ndarray:
+    """Return a column as the core takes it: contiguous and read-only."""
+    view: np.ndarray = np.ascontiguousarray(column, dtype).view()
+    view.flags.writeable = False
+    return view
+
+
+_NO_TOKENS = read_only(np.zeros(0), np.int64)
+ARRIVALS = numba.typeof(Arrivals(read_only(np.zeros(0), np.float64), *6 * [_NO_TOKENS]))
 
 
 @compiled(types.void(STATE))
 def start(state):
-    """Fill the KV pools of idle replicas."""
+    """Make all KV blocks of idle replicas free."""
     for r in range(state.replicas.shape[0]):
-        fill_queue(state, r, state.engine[0].kv_blocks)
+        fill_free_blocks(state, r, state.engine[0].kv_blocks)
 
 
 @compiled()
@@ -47,13 +66,7 @@ def _take_slot(state, row, arrival_s):
 @compiled(
     types.int64(
         STATE,
-        _F,
-        _I,
-        _I,
-        _I,
-        _I,
-        _I,
-        _I,
+        ARRIVALS,
         types.int64,
         types.int64,
         types.float64,
@@ -64,57 +77,57 @@ def _take_slot(state, row, arrival_s):
 )
 def run(
     state,
-    arrival_s,
-    prompt_tokens,
-    output_tokens,
-    predicted_tokens,
-    prefix_group,
-    prefix_tokens,
-    request_class,
+    arrivals,
     first,
     first_row,
     request_s,
-    sight,
+    needs,
     route,
     schedule,
 ):
     """Serve the arrivals of a chunk from its row ``first`` on.
 
     Returns the row at which it stopped: the length of the chunk, or less when
-    the slots, the results or the log are full and want to be emptied.
+    the caller must first make room for requests, results or the log.
     """
     replicas = state.replicas
-    for row in range(first, arrival_s.shape[0]):
+    n = arrivals.arrival_s.shape[0]
+    for row in range(first, n):
         if (
             state.counts[Count.FREE_SLOTS] == 0
             or state.counts[Count.RESULTS] + replicas.shape[0]
             > state.results.shape[0] - state.requests.shape[0]
         ):
             return row
-        now_s = arrival_s[row] + request_s
-        if sight == COUNTS:
+        now_s = arrivals.arrival_s[row] + request_s
+        if needs == Needs.COUNTS:
+            # No request can finish before wake_s, so the counts are up to date.
             for r in range(replicas.shape[0]):
                 if replicas[r].wake_s < now_s:
                     advance(state, r, now_s, schedule)
-        elif sight == ALL:
+        elif needs == Needs.ALL:
             for r in range(replicas.shape[0]):
                 advance(state, r, now_s, schedule)
         if not log_has_room(state, 0):
             return row
 
-        slot = _take_slot(state, first_row + row, arrival_s[row])
+        slot = _take_slot(state, first_row + row, arrivals.arrival_s[row])
         request = state.requests[slot]
-        request.prompt_tokens = prompt_tokens[row]
-        request.output_tokens = output_tokens[row]
-        request.predicted_tokens = predicted_tokens[row]
-        request.prefix_group = prefix_group[row]
-        request.prefix_tokens = min(prefix_tokens[row], prompt_tokens[row])
-        request.request_class = request_class[row]
-        request.known_tokens = prompt_tokens[row]
+        request.prompt_tokens = arrivals.prompt_tokens[row]
+        request.output_tokens = arrivals.output_tokens[row]
+        request.predicted_tokens = arrivals.predicted_tokens[row]
+        request.prefix_group = arrivals.prefix_group[row]
+        request.prefix_tokens = min(
+            arrivals.prefix_tokens[row], arrivals.prompt_tokens[row]
+        )
+        request.request_class = arrivals.request_class[row]
+        request.known_tokens = arrivals.prompt_tokens[row]
         state.counts[Count.DRAW] = row
         r = route(state, slot, now_s)
         advance(state, r, now_s, schedule)
         if not log_has_room(state, 0):
+            # The replica may not have reached now_s: give the slot back and
+            # route this arrival again once the log is empty.
             state.free_slots[state.counts[Count.FREE_SLOTS]] = slot
             state.counts[Count.FREE_SLOTS] += 1
             return row
@@ -122,7 +135,7 @@ def run(
         state.counts[Count.ROUTED] += 1
         if state.counts[Count.STUCK] != 0:
             return row
-    return arrival_s.shape[0]
+    return n
 
 
 @compiled(
@@ -135,10 +148,3 @@ def drain(state, until_s, schedule):
         if not log_has_room(state, 0):
             return False
     return True
-
-
-def read_only(column: np.ndarray, dtype: type) -> np.ndarray:
-    """Return a column as the core takes it: contiguous and never written to."""
-    view: np.ndarray = np.ascontiguousarray(column, dtype).view()
-    view.flags.writeable = False
-    return view

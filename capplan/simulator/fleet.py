@@ -1,4 +1,4 @@
-"""Replicas that serve a trace part after part: the arrays of the core, and its pace."""
+"""A fleet of replicas that serves a trace in chunks; owns the arrays of the core."""
 
 import math
 import time
@@ -11,7 +11,7 @@ import numpy as np
 from capplan.deployment import EngineSettings
 from capplan.errors import InputError
 from capplan.latency.contract import LatencyTables
-from capplan.simulator.core import drain, read_only, run, start
+from capplan.simulator.core import Arrivals, drain, read_only, run, start
 from capplan.simulator.routers import router as find_router
 from capplan.simulator.schedulers import scheduler as find_scheduler
 from capplan.simulator.state import (
@@ -28,25 +28,25 @@ from capplan.workload.trace import Trace
 
 BINS = 240
 """Time bins of a simulation's series."""
-_CHUNK = 250_000
+_CHUNK = 250_000  # requests at most between two progress calls
 _FIRST_CHUNK = 5_000
-_HEED_S = 0.25
-_DRAIN_STEPS = 64
+_PROGRESS_PERIOD_S = 0.25
+_DRAIN_STEPS = 64  # after the last arrival, for as long as the arrivals took
 _LEAST_DRAIN_S = 60.0
-_SLOTS = 4096
+_SLOTS = 4096  # requests outstanding at once; doubled when full
 _LOG_ITERATIONS = 20_000
 _LOG_ENTRIES = 2_000_000
 _LARGEST_GROUP = 2**40
 UNBOUNDED_JUMP = 2**62
 
 Progress = Callable[[int], None]
-"""Called now and then with the number of requests that have arrived."""
+"""Called several times a second with the number of requests that have arrived."""
 Stopped = Callable[[], bool]
-"""Asked several times a second whether to stop with what there is."""
+"""Called several times a second; True stops the simulation early."""
 
 
 class PolicySettings(NamedTuple):
-    """What policies are told, in the order of ``Setting``."""
+    """Settings of the policies, in the order of ``Setting``."""
 
     ttft_s: float = math.inf
     tpot_s: float = math.inf
@@ -57,15 +57,15 @@ class PolicySettings(NamedTuple):
 @dataclass(frozen=True)
 class _Policies:
     route: Callable[..., int]
-    sight: int
+    needs: int
     schedule: Callable[..., int]
 
 
 class Fleet:
-    """Replicas that serve chunks of a trace, one after the other.
+    """Replicas that serve a trace chunk by chunk.
 
-    The arrays of the core live here between two chunks, so that a trace of any
-    length is served in memory that does not grow with it.
+    Its arrays persist between chunks, so memory grows with the requests outstanding
+    at once, not with the length of the trace.
     """
 
     def __init__(
@@ -87,7 +87,9 @@ class Fleet:
             raise InputError(f"replicas is {replica_count}; expected >= 1")
         tables.check(engine.max_num_seqs, engine.max_num_batched_tokens)
         module = find_router(router.partition(":")[0])
-        self.policies = _Policies(module.route, module.SIGHT, find_scheduler(scheduler))
+        self.policies = _Policies(
+            module.route, int(module.NEEDS), find_scheduler(scheduler)
+        )
         self.engine = engine
         self.request_s = tables.request_s
         self.generator = np.random.default_rng(seed)
@@ -113,19 +115,19 @@ class Fleet:
                 bins=BINS,
                 draws=1,
             ),
-            # Copies: the core takes arrays that may be written to, Ray's may not.
+            # Copies: the core is compiled for writable arrays, and Ray's are read-only.
             tuple(np.array(table, np.float64, order="C") for table in tables[:5]),
         )
-        own = self.state.engine[0]
-        own.max_num_batched_tokens = engine.max_num_batched_tokens
-        own.max_num_seqs = engine.max_num_seqs
-        own.block_size = engine.block_size
-        own.kv_blocks = engine.kv_blocks - 1
-        own.depth = 2 if engine.async_scheduling else 1
-        own.prefix_caching = int(engine.prefix_caching)
-        own.longest_jump = 1 if record_iterations else longest_jump
-        own.recording = int(record_iterations)
-        own.attention_s = tables.attention_s
+        settings_row = self.state.engine[0]
+        settings_row.max_num_batched_tokens = engine.max_num_batched_tokens
+        settings_row.max_num_seqs = engine.max_num_seqs
+        settings_row.block_size = engine.block_size
+        settings_row.kv_blocks = engine.kv_blocks - 1
+        settings_row.depth = 2 if engine.async_scheduling else 1
+        settings_row.prefix_caching = int(engine.prefix_caching)
+        settings_row.longest_jump = 1 if record_iterations else longest_jump
+        settings_row.recording = int(record_iterations)
+        settings_row.attention_s = tables.attention_s
         self.state.bin_s[:] = bins
         self.state.settings[:] = settings or PolicySettings()
         start(self.state)
@@ -137,10 +139,10 @@ class Fleet:
         stopped: Stopped | None = None,
     ) -> Iterator[np.ndarray]:
         """Serve a whole trace; yield the finished requests as they come."""
-        yield from self.serve_paced(trace, progress, stopped)
+        yield from self.serve_in_chunks(trace, progress, stopped)
         yield from self.finish(stopped)
 
-    def serve_paced(
+    def serve_in_chunks(
         self,
         trace: Trace,
         progress: Progress | None = None,
@@ -148,9 +150,10 @@ class Fleet:
         first: int = 0,
         end: int | None = None,
     ) -> Iterator[np.ndarray]:
-        """Serve rows of a trace, as many at once as take about ``_HEED_S``.
+        """Serve rows ``first`` to ``end`` of a trace; yield the finished requests.
 
-        Stops after such a part when asked.
+        The chunk length adapts so that each takes about ``_PROGRESS_PERIOD_S``;
+        ``progress`` and ``stopped`` are called after each.
         """
         already = self.served - first
         end = len(trace) if end is None else end
@@ -161,11 +164,11 @@ class Fleet:
             if progress is not None:
                 progress(self.served)
             took_s = max(time.perf_counter() - began_s, 1e-6)
-            growth = min(max(_HEED_S / took_s, 0.1), 2.0)
+            growth = min(max(_PROGRESS_PERIOD_S / took_s, 0.1), 2.0)
             self._part = min(max(int(self._part * growth), 100), _CHUNK)
 
     def serve(self, trace: Trace, rows: slice = slice(None)) -> Iterator[np.ndarray]:
-        """Let the requests of a chunk arrive; yield those that finished, RESULT."""
+        """Let the requests of a chunk arrive; yield finished requests (``RESULT``)."""
         assert trace.arrival_s is not None
         groups = trace.prefix_group[rows]
         if int(groups.max()) >= _LARGEST_GROUP:
@@ -175,19 +178,24 @@ class Fleet:
             )
         arrival_s = trace.arrival_s[rows]
         self._span_s = (min(self._span_s[0], float(arrival_s[0])), float(arrival_s[-1]))
-        output_tokens = trace.output_tokens[rows]
         predicted = trace.predicted_output_tokens
-        arrivals = read_only(arrival_s, np.float64)
-        prompts = read_only(trace.prompt_tokens[rows], np.int64)
-        outputs = read_only(output_tokens, np.int64)
-        expected = outputs
-        if predicted is not None:
-            expected = read_only(predicted[rows], np.int64)
-        prefix_groups = read_only(groups, np.int64)
-        prefixes = read_only(trace.prefix_tokens[rows], np.int64)
+        if predicted is None:
+            predicted = trace.output_tokens
+        columns = (
+            trace.prompt_tokens,
+            trace.output_tokens,
+            predicted,
+            trace.prefix_group,
+            trace.prefix_tokens,
+            trace.request_class,
+        )
+        arrivals = Arrivals(
+            read_only(arrival_s, np.float64),
+            *(read_only(column[rows], np.int64) for column in columns),
+        )
         if self.engine.prefix_caching:
-            self._share_at_most(int(prefixes.max()) // self.engine.block_size)
-        classes = read_only(trace.request_class[rows], np.int64)
+            most = int(arrivals.prefix_tokens.max())
+            self._grow_holdings(most // self.engine.block_size)
         n = len(arrival_s)
         self.state = self.state._replace(draws=self.generator.random((n, 2)))
         policies = self.policies
@@ -196,16 +204,10 @@ class Fleet:
             row = run(
                 self.state,
                 arrivals,
-                prompts,
-                outputs,
-                expected,
-                prefix_groups,
-                prefixes,
-                classes,
                 row,
                 self.served,
                 self.request_s,
-                policies.sight,
+                policies.needs,
                 policies.route,
                 policies.schedule,
             )
@@ -216,9 +218,10 @@ class Fleet:
         self.served += n
 
     def finish(self, stopped: Stopped | None = None) -> Iterator[np.ndarray]:
-        """Let all that has arrived finish; yield those requests, RESULT.
+        """Let all requests that have arrived finish; yield them (``RESULT``).
 
-        In steps of a share of the arrivals' span, so that none takes long.
+        Time advances in steps of a share of the arrivals' span, so that ``stopped``
+        is called often.
         """
         first_s, until_s = self._span_s
         step_s = max((until_s - first_s) / _DRAIN_STEPS, _LEAST_DRAIN_S)
@@ -241,14 +244,14 @@ class Fleet:
         return int(self.state.replicas["outstanding"].sum())
 
     @property
-    def settled_s(self) -> float:
-        """Every request that arrived before has finished. [s]"""
+    def all_finished_before_s(self) -> float:
+        """Arrival time of the oldest unfinished request; infinite when none. [s]"""
         requests = self.state.requests
         held = requests["phase"] != Phase.FREE
         return float(requests["arrival_s"][held].min()) if held.any() else math.inf
 
-    def _share_at_most(self, blocks: int) -> None:
-        """Make room for requests that share more blocks than any before."""
+    def _grow_holdings(self, blocks: int) -> None:
+        """Make room for requests that share up to ``blocks`` blocks each."""
         more = (blocks - self._holdings) * len(self.state.requests)
         if more > 0:
             self._holdings = blocks
@@ -272,7 +275,7 @@ class Fleet:
         self.log.append((steps, entries))
 
     def _make_room(self) -> None:
-        """Empty what is full: the log, or else the slots, which are doubled."""
+        """Empty the log; double the slots when none is free."""
         state = self.state
         if state.engine[0].recording:
             self._take_log()
@@ -280,7 +283,7 @@ class Fleet:
             self.state = _with_more_slots(state, self._holdings)
 
     def iterations(self) -> Iterations:
-        """Return the log, its iterations counted through."""
+        """Return all recorded iterations, as one log."""
         before = 0
         for steps, entries in self.log:
             steps["entries_end"] += before
@@ -320,7 +323,7 @@ def _with_more_holdings(state: State, more: int) -> State:
 
 
 def _grown(array: np.ndarray, length: int) -> np.ndarray:
-    """Return a copy with zeros behind it."""
+    """Return a copy of an array, extended by zeros to ``length``."""
     larger = np.zeros(length, array.dtype)
     larger[: len(array)] = array
     return larger

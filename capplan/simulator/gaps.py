@@ -1,9 +1,10 @@
-"""The longest gap between two tokens of a request, without a look at each token.
+"""Longest gap between two tokens of a request, without a look at each token.
 
 A replica keeps (iteration, gap) pairs whose gaps fall with the iteration: a gap
-that is followed by a longer one can never be the answer again. A request that
-got its first token in iteration k asks for the first pair after k. Should the
-pairs not fit, the two oldest neighbours are joined under the longer gap.
+followed by a longer one is never the longest again. For a request whose first
+token came in iteration k, the longest gap is the first pair after k. When the
+ring of pairs is full, its two oldest are merged; the longer gap is kept, so a
+request whose first token came between the two is given a gap from before it.
 """
 
 from capplan.simulator.jit import inlined
@@ -12,7 +13,7 @@ from capplan.simulator.state import GAPS
 
 @inlined()
 def note_gap(state, r, step, gap_s):
-    """Note the time between the results of iterations ``step - 1`` and ``step``."""
+    """Record the time between the results of iterations ``step - 1`` and ``step``."""
     replica = state.replicas[r]
     while replica.gap_count > 0:
         newest = (replica.gap_first + replica.gap_count - 1) % GAPS
@@ -25,15 +26,15 @@ def note_gap(state, r, step, gap_s):
         state.gap_s[r, second] = state.gap_s[r, oldest]
         replica.gap_first = second
         replica.gap_count -= 1
-    place = (replica.gap_first + replica.gap_count) % GAPS
-    state.gap_step[r, place] = step
-    state.gap_s[r, place] = gap_s
+    index = (replica.gap_first + replica.gap_count) % GAPS
+    state.gap_step[r, index] = step
+    state.gap_s[r, index] = gap_s
     replica.gap_count += 1
 
 
 @inlined()
 def longest_gap_s(state, r, step):
-    """Return the longest gap noted after iteration ``step``; 0 when none."""
+    """Return the longest gap recorded after iteration ``step``; 0 when none."""
     replica = state.replicas[r]
     low = 0
     high = replica.gap_count

@@ -1,8 +1,8 @@
-"""Name numba's cache directory by the sources it was compiled from.
+"""Compile options of the core; numba's cache directory, named by a source hash.
 
 numba checks only the file a function lives in: edit a scheduler and a cached
-core compiled against the old one is still served. Hashing every source of this
-package into the directory name makes that impossible.
+core compiled against the old one is still loaded. The directory name is a hash
+of every source that is compiled: this package and the shared ``routing.py``.
 """
 
 import hashlib
@@ -22,7 +22,8 @@ _HERE = Path(__file__).parent
 
 def _digest() -> str:
     digest = hashlib.sha256(numba.__version__.encode())
-    for source in sorted(_HERE.rglob("*.py")):
+    shared_rules = _HERE.parent / "routing.py"
+    for source in (shared_rules, *sorted(_HERE.rglob("*.py"))):
         digest.update(source.read_bytes())
     return digest.hexdigest()[:12]
 
@@ -53,7 +54,7 @@ numba.config.CACHE_DIR = str(CACHE_DIR)  # type: ignore[attr-defined]
 
 
 def is_cold() -> bool:
-    """Return whether the simulator has yet to be compiled, which takes a while."""
+    """Return whether the simulator is not compiled yet, which takes half a minute."""
     return not any(CACHE_DIR.rglob("core.run-*.nbc"))
 
 
@@ -66,4 +67,4 @@ requests/s with numba 0.68).
 """
 
 inlined = partial(compiled, forceinline=True)
-"""``compiled`` into its callers: the state is some 200 words to hand over."""
+"""``compiled`` into its callers: a call passes the state, about 200 words."""

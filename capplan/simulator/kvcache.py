@@ -1,24 +1,25 @@
-"""KV blocks: how many are free, and with prefix caching which of them hold what.
+"""KV blocks: how many are free and, with prefix caching, what each of them holds.
 
 A request whose KV holds c tokens has ceil(c / block_size) blocks. While it
 decodes, c grows by one an iteration, so it needs a block in iteration k when
-c = 0 modulo the block size; ``residues[r, x]`` counts the decoding requests with
-(c - k) = x modulo the block size, and the blocks that n iterations take follow
+c = 0 modulo the block size. ``residues[r, x]`` counts the decoding requests with
+(c - k) = x modulo the block size, which gives the blocks that n iterations take
 without a look at each request.
 
-Without prefix caching only their number matters. With it, blocks are in one
-of three places, as in vLLM 0.32 (kv_cache_manager.py, block_pool.py):
+Without prefix caching only the number of free blocks matters. With it, each
+block is in one of three places, as in vLLM 0.32 (kv_cache_manager.py,
+block_pool.py):
 
-- the queue of free blocks: not referenced, perhaps still with the hash of what
-  they hold; taken from its head. Blocks without a hash return to the head,
-  blocks with one to the tail, a request's last block first: least recently used;
-- shared: full blocks of a prefix group, found by (group, index), counted
-  references, listed per request in ``holdings``;
+- the list of free blocks: no request holds it, but its content may still be
+  found. Blocks are taken from the head. Blocks without a hash return to the
+  head, blocks with one to the tail, a request's last block first (LRU);
+- shared: full blocks of a prefix group, found by (group, index), with a
+  reference count; ``holdings`` lists those of each request;
 - the stash: all others, each held by exactly one request. Which request holds
-  which of them changes nothing that can be seen, so they are only counted.
+  which of them has no effect, so the stash is one pile per replica.
 
-What a request generated or does not share gets its hash entered when it is
-preempted, for that is the only time it can be found again: by itself.
+Blocks that a request generated or does not share are hashed only when it is
+preempted: only the request itself can find them again, when it is readmitted.
 """
 
 from capplan.simulator.jit import compiled, inlined
@@ -42,6 +43,7 @@ def blocks_in_iteration(state, r, step):
 def blocks_in_iterations(state, r, first_step, n):
     """Return the blocks that decoding takes in n iterations from ``first_step``."""
     block_size = state.residues.shape[1]
+    # In block_size iterations, each request takes exactly one block.
     total = (n // block_size) * state.replicas[r].decode_count
     for k in range(first_step, first_step + n % block_size):
         total += state.residues[r, (-k) % block_size]
@@ -69,7 +71,9 @@ def iterations_that_fit(state, r, first_step, n):
     return fit
 
 
-# ---------------------------------------------------------------- hash table
+# Hash table: open addressing with linear probing, at most half full. Blocks with
+# the same (owner, index) form a list, oldest first, of which the table holds the
+# head.
 
 
 @compiled()
@@ -79,39 +83,39 @@ def _hash(owner, index, mask):
 
 
 @compiled()
-def _place(state, r, owner, index):
-    """Return where (owner, index) stands in the table, or would."""
+def _table_row(state, r, owner, index):
+    """Return the row of the table that has (owner, index), or the free one for it."""
     table = state.table[r]
     mask = table.shape[0] - 1
-    place = _hash(owner, index, mask)
-    while table[place] != NONE:
-        block = state.blocks[r, table[place]]
+    row = _hash(owner, index, mask)
+    while table[row] != NONE:
+        block = state.blocks[r, table[row]]
         if block.owner == owner and block.index == index:
             break
-        place = (place + 1) & mask
-    return place
+        row = (row + 1) & mask
+    return row
 
 
 @compiled()
 def _find(state, r, owner, index):
     """Return the oldest block with this hash, or NONE."""
-    return state.table[r, _place(state, r, owner, index)]
+    return state.table[r, _table_row(state, r, owner, index)]
 
 
 @compiled()
-def _enter(state, r, label, owner, index, first):
+def _add_hash(state, r, label, owner, index, first):
     """Give a block its hash; ``first`` puts it before those that have the same."""
     block = state.blocks[r, label]
     block.owner = owner
     block.index = index
     block.next_same = NONE
-    place = _place(state, r, owner, index)
-    oldest = state.table[r, place]
+    row = _table_row(state, r, owner, index)
+    oldest = state.table[r, row]
     if oldest == NONE:
-        state.table[r, place] = label
+        state.table[r, row] = label
     elif first:
         block.next_same = oldest
-        state.table[r, place] = label
+        state.table[r, row] = label
     else:
         while state.blocks[r, oldest].next_same != NONE:
             oldest = state.blocks[r, oldest].next_same
@@ -119,15 +123,15 @@ def _enter(state, r, label, owner, index, first):
 
 
 @compiled()
-def _forget(state, r, label):
+def _remove_hash(state, r, label):
     """Take a block's hash away."""
     block = state.blocks[r, label]
-    place = _place(state, r, block.owner, block.index)
-    other = state.table[r, place]
+    row = _table_row(state, r, block.owner, block.index)
+    other = state.table[r, row]
     if other == label:
-        state.table[r, place] = block.next_same
+        state.table[r, row] = block.next_same
         if block.next_same == NONE:
-            _close_gap(state, r, place)
+            _close_gap(state, r, row)
     elif other != NONE:
         while state.blocks[r, other].next_same != label:
             other = state.blocks[r, other].next_same
@@ -141,18 +145,15 @@ def _close_gap(state, r, hole):
     """Move later entries of the same run up, so that a search still finds them."""
     table = state.table[r]
     mask = table.shape[0] - 1
-    place = (hole + 1) & mask
-    while table[place] != NONE:
-        block = state.blocks[r, table[place]]
+    row = (hole + 1) & mask
+    while table[row] != NONE:
+        block = state.blocks[r, table[row]]
         home = _hash(block.owner, block.index, mask)
-        if ((place - home) & mask) >= ((place - hole) & mask):
-            table[hole] = table[place]
-            table[place] = NONE
-            hole = place
-        place = (place + 1) & mask
-
-
-# -------------------------------------------------------------- free queue
+        if ((row - home) & mask) >= ((row - hole) & mask):
+            table[hole] = table[row]
+            table[row] = NONE
+            hole = row
+        row = (row + 1) & mask
 
 
 @compiled()
@@ -199,30 +200,14 @@ def _prepend(state, r, label):
 
 
 @compiled()
-def fill_queue(state, r, kv_blocks):
-    """Put all blocks of an idle replica into its queue."""
+def fill_free_blocks(state, r, kv_blocks):
+    """Make all blocks of an idle replica free."""
     if state.engine[0].prefix_caching == 0:
         state.replicas[r].free_blocks = kv_blocks
         return
     for label in range(kv_blocks):
         state.blocks[r, label].owner = NONE
         _append(state, r, label)
-
-
-@inlined()
-def take_blocks(state, r, n):
-    """Take n free blocks; what they held is forgotten."""
-    replica = state.replicas[r]
-    if state.engine[0].prefix_caching == 0:
-        replica.free_blocks -= n
-        return
-    for _ in range(n):
-        label = replica.queue_head
-        _unlink(state, r, label)
-        if state.blocks[r, label].owner != NONE:
-            _forget(state, r, label)
-        state.stash[r, replica.stash_count] = label
-        replica.stash_count += 1
 
 
 @compiled()
@@ -232,7 +217,23 @@ def _from_stash(state, r):
     return state.stash[r, replica.stash_count]
 
 
-# ------------------------------------------------------------ prefix caching
+@inlined()
+def take_blocks(state, r, n):
+    """Take n free blocks; what they held cannot be found any more."""
+    replica = state.replicas[r]
+    if state.engine[0].prefix_caching == 0:
+        replica.free_blocks -= n
+        return
+    for _ in range(n):
+        label = replica.queue_head
+        _unlink(state, r, label)
+        if state.blocks[r, label].owner != NONE:
+            _remove_hash(state, r, label)
+        state.stash[r, replica.stash_count] = label
+        replica.stash_count += 1
+
+
+# Prefix caching: hits, shared blocks and their return.
 
 
 @compiled()
@@ -252,7 +253,7 @@ def _owner(state, request, index):
 
 @compiled()
 def count_hits(state, r, slot):
-    """Return how many blocks at the start are found, and how many of them are free.
+    """Return how many blocks at the start are cached, and how many of them are free.
 
     At least one token is left to compute.
     """
@@ -274,12 +275,12 @@ def count_hits(state, r, slot):
 
 @compiled()
 def _hold(state, r, request, label):
-    """List a shared block as the request's next."""
+    """Add a shared block to those that the request holds."""
     state.counts[Count.FREE_HOLDINGS] -= 1
-    place = state.free_holdings[state.counts[Count.FREE_HOLDINGS]]
-    state.holdings[place].block = label
-    state.holdings[place].below = request.shared_tail
-    request.shared_tail = place
+    holding = state.free_holdings[state.counts[Count.FREE_HOLDINGS]]
+    state.holdings[holding].block = label
+    state.holdings[holding].below = request.shared_tail
+    request.shared_tail = holding
     request.shared_blocks += 1
     state.blocks[r, label].references += 1
 
@@ -298,36 +299,37 @@ def adopt_hits(state, r, slot, hits):
         if index < sharable:
             _hold(state, r, request, label)
         else:
-            _forget(state, r, label)
+            _remove_hash(state, r, label)
             state.stash[r, replica.stash_count] = label
             replica.stash_count += 1
 
 
 @compiled()
 def share_full_blocks(state, r, slot, tokens):
-    """Enter the group's blocks that are full once ``tokens`` are computed."""
+    """Hash the group's blocks that are full once ``tokens`` are computed."""
     request = state.requests[slot]
     full = min(tokens // state.engine[0].block_size, _sharable_blocks(state, request))
     while request.shared_blocks < full:
         label = _from_stash(state, r)
-        _enter(state, r, label, request.prefix_group, request.shared_blocks, False)
+        _add_hash(state, r, label, request.prefix_group, request.shared_blocks, False)
         _hold(state, r, request, label)
 
 
 @inlined()
 def return_blocks(state, r, slot, held_tokens, hashed_tokens, keep):
-    """Give back all blocks of a request, its last block first.
+    """Return all blocks of a request, its last block first.
 
     Parameters
     ----------
     state, r, slot
         The request.
     held_tokens
-        Tokens whose KV it holds or has room for.
+        Tokens for which it holds KV or has blocks. [tokens]
     hashed_tokens
-        Of these, the tokens known to the cache: full blocks of them have a hash.
+        Of these, the tokens that the engine has collected; blocks that are full
+        of them have a hash. [tokens]
     keep
-        Whether what is its own can be found again (it was preempted).
+        Whether the request may find its own blocks again (it was preempted).
     """
     replica = state.replicas[r]
     engine = state.engine[0]
@@ -336,27 +338,27 @@ def return_blocks(state, r, slot, held_tokens, hashed_tokens, keep):
         replica.free_blocks += held
         return
     request = state.requests[slot]
+    blocks = state.blocks[r]
     hashed = hashed_tokens // engine.block_size
     own = -2 - request.row
     unhashed = max(0, held - max(hashed, request.shared_blocks))
     for _ in range(unhashed):
-        label = _from_stash(state, r)
-        _prepend(state, r, label)  # without a hash all are alike: order is free
+        # Without a hash all blocks are alike, so any order will do.
+        _prepend(state, r, _from_stash(state, r))
     for index in range(held - unhashed - 1, request.shared_blocks - 1, -1):
         label = _from_stash(state, r)
-        state.blocks[r, label].owner = NONE
+        blocks[label].owner = NONE
         if keep:
-            _enter(state, r, label, own, index, index < request.hit_blocks)
+            _add_hash(state, r, label, own, index, index < request.hit_blocks)
         _append(state, r, label)
     while request.shared_tail != NONE:
-        place = request.shared_tail
-        label = state.holdings[place].block
-        request.shared_tail = state.holdings[place].below
-        state.free_holdings[state.counts[Count.FREE_HOLDINGS]] = place
+        holding = request.shared_tail
+        label = state.holdings[holding].block
+        request.shared_tail = state.holdings[holding].below
+        state.free_holdings[state.counts[Count.FREE_HOLDINGS]] = holding
         state.counts[Count.FREE_HOLDINGS] += 1
-        block = state.blocks[r, label]
-        block.references -= 1
-        if block.references == 0:
+        blocks[label].references -= 1
+        if blocks[label].references == 0:
             _append(state, r, label)
     request.shared_blocks = 0
     request.hit_blocks = 0

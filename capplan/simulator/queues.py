@@ -1,8 +1,9 @@
-"""A replica's waiting and running requests, and the order in which they end.
+"""Linked lists of waiting and running requests, and the order in which they finish.
 
-Waiting and running are doubly linked lists through the request slots, so that a
-request leaves from anywhere without a search. The end order is a binary heap of
-slots by ``end_step`` that knows each slot's place.
+Waiting and running requests are in doubly linked lists through their slots, so
+that a request leaves from anywhere without a search. Decoding requests also stand
+in a binary heap by ``end_step``; each knows its position there, for the same
+reason.
 """
 
 from capplan.simulator.jit import compiled, inlined
@@ -87,28 +88,28 @@ def remove_running(state, r, slot):
 
 
 @inlined()
-def _rise(state, r, place, slot):
+def _rise(state, r, position, slot):
     ends = state.ends[r]
     end_step = state.requests[slot].end_step
-    while place > 0:
-        parent = (place - 1) >> 1
+    while position > 0:
+        parent = (position - 1) >> 1
         above = ends[parent]
         if state.requests[above].end_step <= end_step:
             break
-        ends[place] = above
-        state.requests[above].heap_position = place
-        place = parent
-    ends[place] = slot
-    state.requests[slot].heap_position = place
+        ends[position] = above
+        state.requests[above].heap_position = position
+        position = parent
+    ends[position] = slot
+    state.requests[slot].heap_position = position
 
 
 @inlined()
-def _sink(state, r, place, slot):
+def _sink(state, r, position, slot):
     ends = state.ends[r]
     count = state.replicas[r].heap_count
     end_step = state.requests[slot].end_step
     while True:
-        child = 2 * place + 1
+        child = 2 * position + 1
         if child >= count:
             break
         below = ends[child]
@@ -119,16 +120,16 @@ def _sink(state, r, place, slot):
                 below = other
         if end_step <= state.requests[below].end_step:
             break
-        ends[place] = below
-        state.requests[below].heap_position = place
-        place = child
-    ends[place] = slot
-    state.requests[slot].heap_position = place
+        ends[position] = below
+        state.requests[below].heap_position = position
+        position = child
+    ends[position] = slot
+    state.requests[slot].heap_position = position
 
 
 @inlined()
 def push_end(state, r, slot):
-    """Enter a decoding request by its ``end_step``."""
+    """Add a decoding request to the heap."""
     replica = state.replicas[r]
     replica.heap_count += 1
     _rise(state, r, replica.heap_count - 1, slot)
@@ -136,14 +137,14 @@ def push_end(state, r, slot):
 
 @inlined()
 def remove_end(state, r, slot):
-    """Take a request out of the end order."""
+    """Take a request out of the heap."""
     replica = state.replicas[r]
-    place = state.requests[slot].heap_position
+    position = state.requests[slot].heap_position
     replica.heap_count -= 1
     last = state.ends[r, replica.heap_count]
     if last == slot:
         return
     if state.requests[last].end_step < state.requests[slot].end_step:
-        _rise(state, r, place, last)
+        _rise(state, r, position, last)
     else:
-        _sink(state, r, place, last)
+        _sink(state, r, position, last)

@@ -1,10 +1,11 @@
-"""The engine of one replica: schedule, run an iteration or many, collect results.
+"""One replica's engine: schedule, run one iteration or many, collect results.
 
-Mirrors vLLM V1's ``EngineCore.step`` (one iteration in flight) and
-``step_with_batch_queue`` (two): with two, iteration k + 1 is scheduled while k
-runs, so arrivals, finished requests and their blocks are seen one iteration
-later. When a scheduler says that its answer holds for n iterations, all of them
-run at once: with b requests and contexts that sum to L, n iterations take
+Mirrors vLLM V1's ``EngineCore.step`` (one iteration in flight, depth 1) and
+``step_with_batch_queue`` (depth 2, async scheduling): with depth 2, iteration
+k + 1 is scheduled while k runs, so arrivals, finished requests and their blocks
+are seen one iteration later. When a scheduler's batch stays the same for n
+iterations, all of them run at once (an event jump): with b requests whose
+contexts sum to L, n iterations take
 n * (a[b] + s[b] * L) + s[b] * b * n * (n - 1) / 2.
 """
 
@@ -13,6 +14,7 @@ import math
 from capplan.simulator.batch import leave_decoding, residue
 from capplan.simulator.gaps import longest_gap_s, note_gap
 from capplan.simulator.jit import compiled, inlined
+from capplan.simulator.jump import SMALLEST_STEP_S, decode_time_s, iterations_before
 from capplan.simulator.kvcache import (
     blocks_in_iterations,
     return_blocks,
@@ -27,13 +29,10 @@ from capplan.simulator.queues import (
 )
 from capplan.simulator.state import NONE, Count, Phase
 
-SMALLEST_STEP_S = 1e-12
-"""Guards the square root against a decode step of no length."""
-
 
 @inlined()
 def enqueue(state, r, slot, now_s):
-    """Hand an arrival to a replica that has been advanced to ``now_s``."""
+    """Add an arrival to the queue of a replica that stands at ``now_s``."""
     replica = state.replicas[r]
     request = state.requests[slot]
     request.phase = Phase.WAITING
@@ -50,12 +49,13 @@ def enqueue(state, r, slot, now_s):
 
 @inlined()
 def complete(state, r, slot, now_s):
-    """Write down a finished request and free its slot."""
+    """Write the result of a finished request and free its slot."""
     replica = state.replicas[r]
     request = state.requests[slot]
-    if request.phase == Phase.LATE:
+    if request.phase == Phase.PREEMPTED_DRAINING:
+        # Its blocks are gone already, and it never ran again.
         remove_waiting(state, r, slot)
-        replica.late_count -= 1
+        replica.preempted_draining -= 1
     else:
         held = request.prompt_tokens + request.output_tokens - 1
         return_blocks(state, r, slot, held, held, False)
@@ -101,58 +101,33 @@ def collect_oldest(state, r):
 
 
 @inlined()
-def decode_time_s(fixed_s, slope_s, n):
-    """Return the time of n decode iterations.
-
-    ``fixed_s`` is the first, each later one takes ``slope_s`` longer.
-    """
-    return n * fixed_s + 0.5 * slope_s * n * (n - 1)
-
-
-@inlined()
-def iterations_before(fixed_s, slope_s, span_s, most):
-    """Return the fewest iterations that take at least ``span_s``, or ``most``."""
-    if not decode_time_s(fixed_s, slope_s, most) >= span_s:
-        return most
-    half = 0.5 * slope_s
-    linear = fixed_s - half
-    root = linear + math.sqrt(linear * linear + 4.0 * half * span_s)
-    n = int(min(2.0 * span_s / max(root, SMALLEST_STEP_S), most - 1.0))
-    n = max(1, n)
-    while n > 1 and decode_time_s(fixed_s, slope_s, n - 1) >= span_s:
-        n -= 1
-    while n < most and decode_time_s(fixed_s, slope_s, n) < span_s:
-        n += 1
-    return n
-
-
-@inlined()
 def add_to_bins(state, r, start_s, end_s, batch, waiting, used_blocks):
-    """Spread an interval over the time bins."""
+    """Add the interval of an iteration or jump to the time bins that it overlaps."""
     bins = state.bins
     width_s = state.bin_s[1]
     last = bins.shape[0] - 1
-    place = int((start_s - state.bin_s[0]) / width_s)
-    place = min(max(place, 0), last)
+    index = int((start_s - state.bin_s[0]) / width_s)
+    index = min(max(index, 0), last)
     while True:
-        edge_s = state.bin_s[0] + (place + 1) * width_s
-        span_s = (end_s if place == last else min(end_s, edge_s)) - start_s
-        one = bins[place]
-        one.busy_s += span_s
-        one.batch_s += span_s * batch
-        one.waiting_s += span_s * waiting
-        one.kv_block_s += span_s * used_blocks
-        if place == last or end_s <= edge_s:
+        edge_s = state.bin_s[0] + (index + 1) * width_s
+        span_s = (end_s if index == last else min(end_s, edge_s)) - start_s
+        time_bin = bins[index]
+        time_bin.busy_s += span_s
+        time_bin.batch_s += span_s * batch
+        time_bin.waiting_s += span_s * waiting
+        time_bin.kv_block_s += span_s * used_blocks
+        if index == last or end_s <= edge_s:
             break
         start_s = edge_s
-        place += 1
+        index += 1
 
 
 @inlined()
 def run_iterations(state, r, horizon, until_s):
-    """Run the scheduled iteration, and up to ``horizon`` if nothing arrives before.
+    """Run the scheduled iteration and those after it, up to ``horizon`` in all.
 
-    The last of them is scheduled before ``until_s``.
+    Only as many as are scheduled before ``until_s``: the next arrival may change
+    the batch.
     """
     replica = state.replicas[r]
     engine = state.engine[0]
@@ -179,6 +154,8 @@ def run_iterations(state, r, horizon, until_s):
         first_s = state.decode_s[b] + state.decode_context_s[b] * context
         sched_s = replica.now_s
         if horizon > 1:
+            # With depth 1 an iteration is scheduled when the one before ends, with
+            # depth 2 when it starts: one more is scheduled before until_s.
             if engine.depth == 1:
                 n = iterations_before(first_s, slope_s, until_s - start_s, horizon)
                 if n > 1:
@@ -194,7 +171,7 @@ def run_iterations(state, r, horizon, until_s):
     if n > 1:
         more = blocks_in_iterations(state, r, replica.step + 2, n - 1)
         take_blocks(state, r, more)
-        used += more // 2
+        used += more // 2  # blocks are taken evenly over the jump
     add_to_bins(
         state, r, start_s, end_s, replica.running_count, replica.waiting_count, used
     )
@@ -214,13 +191,17 @@ def run_iterations(state, r, horizon, until_s):
     else:
         replica.newest_end_s = end_s
         replica.in_flight = 2
-    _join(state, r, end_s)
+    start_decoding(state, r, end_s)
     _pop_finishing(state, r)
 
 
 @inlined()
 def _advance_pipeline(state, r, start_s, first_s, slope_s, n):
-    """Leave the last iterations of a jump in flight, and collect those before."""
+    """Collect all iterations of a jump but the last, or with depth 2 the last two.
+
+    Nothing finishes within a jump, so only the iteration in flight before it can
+    hold finishing requests.
+    """
     replica = state.replicas[r]
     if replica.in_flight == 1:
         collect_oldest(state, r)
@@ -233,10 +214,11 @@ def _advance_pipeline(state, r, start_s, first_s, slope_s, n):
 
 
 @inlined()
-def _finishing(state, r, slot):
-    """List a request whose last token is in the newest iteration in flight.
+def _drain_request(state, r, slot):
+    """Let a request wait for its last token, which the newest iteration computes.
 
-    The list is in order of admission, in which results are collected.
+    The iteration's list is in order of admission: the engine hands out results,
+    and frees blocks, in that order.
     """
     replica = state.replicas[r]
     request = state.requests[slot]
@@ -260,8 +242,12 @@ def _finishing(state, r, slot):
 
 
 @inlined()
-def _join(state, r, end_s):
-    """Let requests whose prompt is complete decode from the next iteration on."""
+def start_decoding(state, r, end_s):
+    """Let requests whose prompt this iteration completes decode from the next on.
+
+    From here on the iteration of the last token is known, unless the request is
+    preempted, so no later iteration needs to touch it.
+    """
     replica = state.replicas[r]
     slot = replica.joining
     replica.joining = NONE
@@ -277,7 +263,7 @@ def _join(state, r, end_s):
         request.token_step = replica.step
         request.end_step = replica.step + request.output_tokens - generated
         if request.end_step == replica.step:
-            _finishing(state, r, slot)
+            _drain_request(state, r, slot)
         else:
             request.phase = Phase.DECODING
             push_end(state, r, slot)
@@ -289,7 +275,7 @@ def _join(state, r, end_s):
 
 @inlined()
 def _pop_finishing(state, r):
-    """Let requests whose last token has been scheduled wait for its result."""
+    """Take requests whose last token has been scheduled out of the decoding ones."""
     replica = state.replicas[r]
     while replica.heap_count > 0:
         slot = state.ends[r, 0]
@@ -297,29 +283,29 @@ def _pop_finishing(state, r):
             break
         remove_end(state, r, slot)
         leave_decoding(state, r, slot)
-        _finishing(state, r, slot)
+        _drain_request(state, r, slot)
 
 
 @compiled()
 def _log_iteration(state, r, start_s, end_s, b, context, tokens):
     replica = state.replicas[r]
-    place = state.counts[Count.ITERATIONS]
-    one = state.iterations[place]
-    before = state.iterations[place - 1].entries_end if place > 0 else 0
+    index = state.counts[Count.ITERATIONS]
+    iteration = state.iterations[index]
+    before = state.iterations[index - 1].entries_end if index > 0 else 0
     state.counts[Count.ITERATIONS] += 1
-    one.replica = r
-    one.sched_s = replica.now_s
-    one.start_s = start_s
-    one.end_s = end_s
-    one.ctx_reqs = state.counts[Count.ENTRIES] - before - b
-    one.gen_reqs = b
-    one.gen_ctx = context
-    one.ctx_tokens = tokens
-    one.running = replica.running_count
-    one.waiting = replica.waiting_count
-    one.free_blocks = replica.free_blocks
-    one.preempted = replica.preempted
-    one.entries_end = state.counts[Count.ENTRIES]
+    iteration.replica = r
+    iteration.sched_s = replica.now_s
+    iteration.start_s = start_s
+    iteration.end_s = end_s
+    iteration.ctx_reqs = state.counts[Count.ENTRIES] - before - b
+    iteration.gen_reqs = b
+    iteration.gen_ctx = context
+    iteration.ctx_tokens = tokens
+    iteration.running = replica.running_count
+    iteration.waiting = replica.waiting_count
+    iteration.free_blocks = replica.free_blocks
+    iteration.preempted = replica.preempted
+    iteration.entries_end = state.counts[Count.ENTRIES]
 
 
 @inlined()
@@ -330,12 +316,13 @@ def log_has_room(state, r):
     if state.counts[Count.ITERATIONS] >= state.iterations.shape[0]:
         return False
     room = state.entries.shape[0] - state.counts[Count.ENTRIES]
+    # An iteration may log its requests twice: those preempted while it is put together.
     return room >= 2 * state.engine[0].max_num_seqs
 
 
 @compiled()
 def advance(state, r, until_s, schedule):
-    """Let a replica do all that it does before ``until_s``."""
+    """Simulate a replica up to ``until_s``: all that happens before that time."""
     replica = state.replicas[r]
     depth = state.engine[0].depth
     while True:
@@ -359,6 +346,8 @@ def advance(state, r, until_s, schedule):
                 state, r, min(horizon, state.engine[0].longest_jump), until_s
             )
         elif replica.in_flight > 0:
+            # Nothing to run until a result frees seats or blocks: wait for it even
+            # though another iteration could be in flight.
             replica.stalled = 1
         elif replica.preempted == 0:
             state.counts[Count.STUCK] = 1
@@ -368,10 +357,12 @@ def advance(state, r, until_s, schedule):
 
 @inlined()
 def set_wake(state, r):
-    """Note before when a replica's count of outstanding requests cannot fall.
+    """Set the earliest time at which a request can finish.
 
-    While it only decodes, that is the end of the first request to finish, in
-    closed form; otherwise the next result.
+    Before then the replica's counts of outstanding requests do not change, so a
+    router that reads only counts need not have it advanced. While the replica only
+    decodes, it is the end of the first request to finish, in closed form; otherwise
+    the next result.
     """
     replica = state.replicas[r]
     if replica.outstanding == 0:

@@ -1,7 +1,7 @@
-"""The arrays the simulator core works on, and the shape of a policy.
+"""Arrays of the simulator core, and the signatures of policies.
 
-One row per request slot and per replica, as records, so that what is read
-together lies together. Fields ending in ``_s`` are seconds, in ``_tokens``
+Requests and replicas are records, one row each, so that fields that are read
+together share cache lines. Fields ending in ``_s`` are seconds, in ``_tokens``
 tokens, in ``_blocks`` KV blocks, in ``_step`` iteration numbers of the replica.
 """
 
@@ -26,7 +26,15 @@ class Phase(IntEnum):
     PREFILLING = 2  # running, prompt not finished
     DECODING = 3  # running, one token an iteration
     DRAINING = 4  # running, its last token is in flight
-    LATE = 5  # preempted while its last token is in flight
+    PREEMPTED_DRAINING = 5  # preempted while its last token is in flight
+
+
+class Needs(IntEnum):
+    """What a router reads of the replicas, hence how far they are advanced first."""
+
+    NOTHING = 0
+    COUNTS = 1  # the counts of outstanding requests and tokens
+    ALL = 2
 
 
 REQUEST = np.dtype(
@@ -44,7 +52,7 @@ REQUEST = np.dtype(
         ("prompt_tokens", np.int64),
         ("output_tokens", np.int64),
         ("predicted_tokens", np.int64),  # predicted output
-        ("known_tokens", np.int64),  # prompt and what was generated at admission
+        ("known_tokens", np.int64),  # prompt and tokens generated before admission
         ("computed_tokens", np.int64),  # while prefilling: KV held
         ("prefix_tokens", np.int64),
         ("cached_tokens", np.int64),  # prefix hits at first admission
@@ -68,7 +76,7 @@ REPLICA = np.dtype(
         ("gpu_s", np.float64),  # end of the newest scheduled iteration
         ("oldest_end_s", np.float64),  # end of the oldest iteration in flight
         ("newest_end_s", np.float64),
-        ("wake_s", np.float64),  # nothing visible changes before
+        ("wake_s", np.float64),  # no request can finish before
         ("step", np.int64),  # iterations scheduled so far
         ("in_flight", np.int64),  # iterations scheduled, result not collected
         ("stalled", np.int64),  # 1: nothing to schedule before the next result
@@ -84,12 +92,12 @@ REPLICA = np.dtype(
         ("prefilling", np.int64),  # the running request with an unfinished prompt
         ("decode_count", np.int64),  # requests that decode in the next iteration
         ("context_tokens", np.int64),  # their contexts with the next token
-        ("late_count", np.int64),  # requests in phase LATE
+        ("preempted_draining", np.int64),  # requests in phase PREEMPTED_DRAINING
         ("free_blocks", np.int64),
         ("outstanding", np.int64),  # requests arrived and not finished
         ("outstanding_prompt_tokens", np.int64),  # their prompts
         ("outstanding_output_tokens", np.int64),  # their predicted outputs
-        ("prefill_tokens", np.int64),  # of them still to be prefilled
+        ("prefill_tokens", np.int64),  # tokens still to be prefilled
         ("batch_tokens", np.int64),  # of the next iteration: prefill tokens
         ("batch_attention", np.float64),  # sum of new * (prefix + new / 2)
         ("batch_extra_count", np.int64),  # one-token prefills that cost as decodes
@@ -107,7 +115,7 @@ REPLICA = np.dtype(
     ]
 )
 
-LIMITS = np.dtype(
+ENGINE = np.dtype(
     [
         ("max_num_batched_tokens", np.int64),
         ("max_num_seqs", np.int64),
@@ -183,11 +191,11 @@ HOLDING = np.dtype([("block", np.int64), ("below", np.int64)])
 
 
 class State(NamedTuple):
-    """All a policy may look at; only the core and its primitives write to it."""
+    """All that a policy may read; only the core and its primitives write to it."""
 
     requests: np.recarray  # REQUEST, (slots,)
     replicas: np.recarray  # REPLICA, (replicas,)
-    engine: np.recarray  # LIMITS, (1,)
+    engine: np.recarray  # ENGINE, (1,)
     ends: np.ndarray  # int64, (replicas, max_num_seqs): slots, a heap by end_step
     residues: np.ndarray  # int64, (replicas, block_size): see kvcache.py
     gap_step: np.ndarray  # int64, (replicas, GAPS): see gaps.py
@@ -210,12 +218,12 @@ class State(NamedTuple):
     bins: np.recarray  # BIN
     bin_s: np.ndarray  # float64, (2,): start and width of the bins
     draws: np.ndarray  # float64, (requests of the chunk, 2): uniform, for routers
-    norms: np.ndarray  # float64, (replicas,): room for a router
+    norms: np.ndarray  # float64, (replicas,): scratch space of a router
     settings: np.ndarray  # float64, (SETTINGS,): of the policies, see Setting
 
 
 class _Count(NamedTuple):
-    """Where a counter of the whole simulation stands in ``State.counts``.
+    """Index of each counter of the simulation in ``State.counts``.
 
     No IntEnum: numba 0.65, which the engine pins, cannot index arrays by one.
     """
@@ -234,7 +242,7 @@ Count = _Count()
 
 
 class _Setting(NamedTuple):
-    """Where a setting of the policies stands in ``State.settings``; see _Count."""
+    """Index of each setting of the policies in ``State.settings``; see _Count."""
 
     TTFT_S: int = 0  # the strictest SLO of the trace's classes
     TPOT_S: int = 1
@@ -246,7 +254,7 @@ Setting = _Setting()
 
 
 GAPS = 256
-"""Entries a replica keeps to answer "longest gap since iteration k"."""
+"""Pairs that a replica keeps to find the longest gap since an iteration."""
 
 
 def _records(shape: int | tuple[int, ...], dtype: np.dtype) -> np.recarray:
@@ -254,7 +262,7 @@ def _records(shape: int | tuple[int, ...], dtype: np.dtype) -> np.recarray:
 
 
 class Sizes(NamedTuple):
-    """How much room a simulation needs."""
+    """Lengths of the arrays of a simulation."""
 
     replicas: int
     slots: int
@@ -275,14 +283,14 @@ def empty_state(sizes: Sizes, tables: tuple[np.ndarray, ...]) -> State:
     Parameters
     ----------
     sizes
-        Room for everything.
+        Lengths of the arrays.
     tables
         The five arrays of ``LatencyTables``.
     """
     state = State(
         requests=_records(sizes.slots, REQUEST),
         replicas=_records(sizes.replicas, REPLICA),
-        engine=_records(1, LIMITS),
+        engine=_records(1, ENGINE),
         ends=np.zeros((sizes.replicas, sizes.max_num_seqs), np.int64),
         residues=np.zeros((sizes.replicas, sizes.block_size), np.int64),
         gap_step=np.zeros((sizes.replicas, GAPS), np.int64),

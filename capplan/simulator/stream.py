@@ -142,7 +142,7 @@ class _Count:
             self._reach(float(arrival_s[first]))
             end = int(np.searchsorted(arrival_s, self.windows.end_s))
             before = self.fleet.served
-            parts = self.fleet.serve_paced(chunk, progress, stopped, first, end)
+            parts = self.fleet.serve_in_chunks(chunk, progress, stopped, first, end)
             for done in parts:
                 self._finished(done)
             last = first + self.fleet.served - before
@@ -219,7 +219,7 @@ def _simulation(count: _Count) -> Simulation:
     makespan_s = count.last_finish_s - windows.start_s
     busy_s = float(fleet.state.bins["busy_s"].sum())
     if count.interrupted:  # only windows all of whose requests have finished
-        until_s = min(fleet.settled_s, count.last_arrival_s)
+        until_s = min(fleet.all_finished_before_s, count.last_arrival_s)
         used = int(max(0.0, until_s - windows.start_s) / windows.width_s)
         duration_s = makespan_s = used * windows.width_s
         busy_s = float(fleet.state.bins["busy_s"][:used].sum())

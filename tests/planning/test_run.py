@@ -227,7 +227,7 @@ def test_ctrl_c_before_there_is_an_answer_quits(trace, capsys, monkeypatch):
         signal.raise_signal(signal.SIGINT)
         return iter(())
 
-    monkeypatch.setattr(Fleet, "serve_paced", served)
+    monkeypatch.setattr(Fleet, "serve_in_chunks", served)
 
     code = run(f"simulate --trace {trace} {COST}")
 

@@ -66,15 +66,16 @@ def cases(draw, requests: int = 24, replicas: int = 2, exact: bool | None = None
                     st.integers(0, 2), st.integers(0, 12)
                 ),  # ticks since the arrival before
                 st.integers(1, 24),  # prompt
-                st.one_of(st.just(1), st.integers(1, 16)),  # answer
+                st.one_of(st.just(1), st.integers(1, 16)),  # output
                 st.integers(-1, 1),  # prefix group
                 st.integers(0, 20),  # tokens of it
+                st.integers(0, 6),  # output tokens predicted too many
             ),
             min_size=1,
             max_size=requests,
         )
     )
-    ticks, prompts, outputs, groups, shared = np.array(rows).T
+    ticks, prompts, outputs, groups, shared, excess = np.array(rows).T
     arrival_s = np.cumsum(ticks) * TICK_S
     seed = draw(st.integers(0, 2**20))
     if not exact:
@@ -93,7 +94,12 @@ def cases(draw, requests: int = 24, replicas: int = 2, exact: bool | None = None
         prefix_caching=draw(st.booleans()),
     )
     trace = Trace(
-        prompts, outputs, arrival_s, prefix_group=groups, prefix_tokens=shared
+        prompts,
+        outputs,
+        arrival_s,
+        prefix_group=groups,
+        prefix_tokens=shared,
+        predicted_output_tokens=outputs + excess,
     )
     tables = random_tables(
         seed, engine.max_num_seqs, engine.max_num_batched_tokens, exact

@@ -10,9 +10,11 @@ from collections import deque
 from dataclasses import dataclass, field
 
 import numpy as np
+from judge_best_fit import best_fit
 
 from capplan.deployment import EngineSettings
 from capplan.latency.contract import LatencyTables
+from capplan.workload.slo import RequestSlo
 from capplan.workload.trace import Trace
 
 
@@ -32,9 +34,9 @@ class Request:
     arrival_s: float
     prompt_count: int
     output_count: int
-    tokens: list  # prompt, and the answer as far as its tokens were collected
+    tokens: list  # prompt and collected output
     computed: int = 0  # tokens whose KV is there once what is in flight is done
-    placeholders: int = 0  # answer tokens in flight (async only)
+    placeholders: int = 0  # output tokens in flight (async only)
     in_flight: int = 0  # tokens scheduled, result not collected
     stale: int = 0  # of those, the ones scheduled before a preemption
     findable: int = 0  # its blocks entered in the cache
@@ -42,6 +44,8 @@ class Request:
     scheduled_s: float | None = None
     cached_tokens: int = 0
     preemptions: int = 0
+    predicted_count: int = 0  # predicted output tokens
+    known_at_admission: int = 0  # tokens to prefill when last admitted
     token_s: list[float] = field(default_factory=list)
 
     @property
@@ -209,6 +213,7 @@ class Replica:
             if request.scheduled_s is None:
                 request.scheduled_s = self.now_s
                 request.cached_tokens = start
+            request.known_at_admission = len(request.tokens)
             self.running.append(self.waiting.popleft())
             parts.append((request, start, new))
             budget -= new
@@ -273,7 +278,7 @@ class Replica:
                 request.stale -= new
             if not gives:
                 continue
-            request.tokens.append(("answer", request.row, len(request.tokens)))
+            request.tokens.append(("output", request.row, len(request.tokens)))
             request.token_s.append(batch.end_s)
             if not stale and self.engine.async_scheduling:
                 request.placeholders -= 1
@@ -285,16 +290,16 @@ class Replica:
                 self.pool.take_back(request)
 
 
-def _round_robin(replicas, index, draw):
+def _round_robin(replicas, index, draw, request, now_s, slo):
     return index % len(replicas)
 
 
-def _shortest_queue(replicas, index, draw):
+def _shortest_queue(replicas, index, draw, request, now_s, slo):
     counts = [replica.outstanding for replica in replicas]
     return counts.index(min(counts))
 
 
-def _power_of_two(replicas, index, draw):
+def _power_of_two(replicas, index, draw, request, now_s, slo):
     n = len(replicas)
     first = int(draw[0] * n)
     others = [r for r in range(n) if r != first]
@@ -309,6 +314,7 @@ ROUTERS = {
     "round-robin": _round_robin,
     "jsq": _shortest_queue,
     "power-of-two": _power_of_two,
+    "best-fit": best_fit,
 }
 
 
@@ -328,10 +334,15 @@ def judge(
     replica_count: int,
     router: str,
     seed: int = 0,
+    slo: RequestSlo | None = None,
 ) -> Verdict:
     """Serve a trace step by step."""
     draws = np.random.default_rng(seed).random((len(trace), 2))
+    slo = slo or RequestSlo(ttft_s=np.inf, tpot_s=np.inf)
     replicas = [Replica(tables, engine) for _ in range(replica_count)]
+    predicted = trace.predicted_output_tokens
+    if predicted is None:
+        predicted = trace.output_tokens
     requests, chosen = [], []
     for row in range(len(trace)):
         assert trace.arrival_s is not None
@@ -351,8 +362,9 @@ def judge(
                 ("group", group, k) if k < shared else ("prompt", row, k)
                 for k in range(prompt)
             ],
+            predicted_count=int(predicted[row]),
         )
-        r = ROUTERS[router](replicas, row, draws[row])
+        r = ROUTERS[router](replicas, row, draws[row], request, now_s, slo)
         replicas[r].arrive(request, now_s)
         requests.append(request)
         chosen.append(r)

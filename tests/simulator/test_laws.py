@@ -1,4 +1,4 @@
-"""What holds whatever the policy, the trace and the engine's settings."""
+"""Laws for every policy, trace and engine setting."""
 
 import numpy as np
 import pytest
@@ -22,17 +22,19 @@ every_router = pytest.mark.parametrize("router", sorted(ROUTERS))
 every_scheduler = pytest.mark.parametrize("scheduler", sorted(SCHEDULERS))
 
 
-def assert_same(one: Simulation, other: Simulation) -> None:
+def assert_same(first: Simulation, second: Simulation) -> None:
     for name in COLUMNS:
-        assert getattr(one.times, name).tolist() == getattr(other.times, name).tolist()
+        assert (
+            getattr(first.times, name).tolist() == getattr(second.times, name).tolist()
+        )
     for name in TIMES:
         np.testing.assert_allclose(
-            getattr(one.times, name),
-            getattr(other.times, name),
+            getattr(first.times, name),
+            getattr(second.times, name),
             rtol=0,
-            atol=ROUNDING_S * max(1.0, float(one.times.finish_s.max())),
+            atol=ROUNDING_S * max(1.0, float(first.times.finish_s.max())),
         )
-    assert one.iteration_count == other.iteration_count
+    assert first.iteration_count == second.iteration_count
 
 
 @every_scheduler
@@ -104,7 +106,7 @@ def test_every_token_is_computed_once_unless_its_kv_was_taken(case):
 
 @settings(deadline=None, max_examples=EXAMPLES)
 @given(case=cases())
-def test_a_batch_keeps_the_limits_and_the_kv_its_capacity(case):
+def test_a_batch_stays_within_the_engine_settings_and_kv_within_capacity(case):
     simulation = case.simulated("round-robin", record_iterations=True)
 
     assert simulation.iterations is not None
@@ -130,7 +132,7 @@ def test_a_batch_keeps_the_limits_and_the_kv_its_capacity(case):
 
 @settings(deadline=None, max_examples=EXAMPLES)
 @given(case=cases())
-def test_a_gpu_rests_only_when_its_replica_has_no_request(case):
+def test_a_gpu_idles_only_when_its_replica_has_no_request(case):
     simulation = case.simulated("jsq", record_iterations=True)
 
     assert simulation.iterations is not None

@@ -2,7 +2,7 @@
 
 With ``max_num_seqs = 1``, synchronous scheduling and an iteration time that depends
 on nothing, a replica serves one request at a time, first come first served, and a
-request of k answer tokens takes k iterations: one server whose service times are
+request of k output tokens takes k iterations: one server whose service times are
 k times a constant. Arrivals are Poisson throughout.
 
 Kleinrock: "Queueing Systems", vol. 1: Theory, Wiley 1975.
@@ -118,7 +118,7 @@ def test_one_token_at_a_time_with_exponential_lengths_is_mm1(load):
 
 
 @pytest.mark.parametrize("load", [0.3, 0.6, 0.9])
-def test_answers_of_equal_length_are_md1(load):
+def test_outputs_of_equal_length_are_md1(load):
     # Kleinrock, section 5.5: half the wait of M/M/1
     service_s = 8 * ITERATION_S
 
@@ -128,7 +128,7 @@ def test_answers_of_equal_length_are_md1(load):
 
 
 @pytest.mark.parametrize("load", [0.3, 0.7])
-def test_answers_of_two_lengths_wait_as_pollaczek_and_khinchine_say(load):
+def test_outputs_of_two_lengths_wait_as_pollaczek_and_khinchine_say(load):
     mean_s = (0.9 * 5 + 0.1 * 155) * ITERATION_S
     second_moment = (0.9 * 5**2 + 0.1 * 155**2) * ITERATION_S**2
 
@@ -139,7 +139,7 @@ def test_answers_of_two_lengths_wait_as_pollaczek_and_khinchine_say(load):
 
 
 @pytest.mark.parametrize("load", [0.5, 0.8])
-def test_time_in_system_and_requests_in_system_keep_littles_law(load):
+def test_time_and_requests_in_system_satisfy_littles_law(load):
     # Little, "A proof for the queuing formula L = lambda W", Operations Research
     # 9(3), 1961. Exact on any finite trace between empty and empty.
     rng = np.random.default_rng(4)

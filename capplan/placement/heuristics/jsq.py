@@ -1,22 +1,19 @@
 """Join the shortest queue."""
 
-import heapq
-
 import numpy as np
 
 from capplan.placement.heuristics.blind import fewest_that_keep_all
 from capplan.placement.problem import PlacementProblem
+from capplan.routing import shortest_queue
 
 
 def route(waiting: np.ndarray, requests: int) -> np.ndarray:
     """Send each request to the replica with the fewest, the first among equals."""
-    queue = [(count, row) for row, count in enumerate(waiting.tolist())]
-    heapq.heapify(queue)
+    queue = waiting.tolist()
     rows = np.empty(requests, np.int64)
     for request in range(requests):
-        count, row = queue[0]
-        rows[request] = row
-        heapq.heapreplace(queue, (count + 1, row))
+        rows[request] = row = shortest_queue(queue)
+        queue[row] += 1
     return rows
 
 

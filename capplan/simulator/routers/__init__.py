@@ -1,10 +1,9 @@
 """Which replica an arrival goes to: one file per policy.
 
-A router is ``route(state, slot, now_s) -> replica``; its file also says in
-``SIGHT`` what of the replicas it looks at, so that the core advances no more
-than that to the moment of the arrival: ``NOTHING``, their ``COUNTS`` of
-outstanding requests, or ``ALL``. Random numbers come from ``state.draws``, two
-for each arrival.
+A router is a compiled ``route(state, slot, now_s) -> replica``. ``NEEDS`` in its
+file says what it reads of the replicas, so that the core advances no more than
+that to the moment of the arrival. Random numbers come from ``state.draws``, two
+for each arrival. Rules that placement uses too are in ``capplan/routing.py``.
 """
 
 from importlib import import_module
@@ -21,7 +20,7 @@ ROUTERS = {
 
 
 def router(name: str) -> ModuleType:
-    """Return the module of the named policy, with ``route`` and ``SIGHT``.
+    """Return the module of the named policy, with ``route`` and ``NEEDS``.
 
     Raises
     ------

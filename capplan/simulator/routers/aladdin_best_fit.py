@@ -1,20 +1,24 @@
-"""Aladdin's best fit: the fullest replica on which the request keeps every SLO.
+"""Aladdin's best fit: the fullest replica on which all SLOs are still met.
 
 Nie et al., "Aladdin: Joint Placement and Scaling for SLO-Aware LLM Serving",
 arXiv:2405.06856, Algorithm 1 with the constraints (b) to (e) of section 4.2.
-The paper opens a replica when none fits; here their number is given, and such a
-request goes to the emptiest. The decode limit (b) is read off the latency tables
-at the batch that the request would make. Constraint (b) leaves out that prefill
-shares the iterations with decode, as it does in vLLM V1, so theta wants to be
-lower than for prediction error alone: 0.4 to 0.5 on ShareGPT at a TPOT of 30 ms.
+The paper opens a replica when none fits; here their number is fixed, and such a
+request goes to the emptiest. The decode limit (b) comes from the latency tables
+at the batch size with the request. Constraint (b) ignores that prefill shares
+iterations with decode, as it does in vLLM V1, so theta must be lower than for
+prediction error alone: 0.4 to 0.5 on ShareGPT at a TPOT of 30 ms.
 """
 
 import math
+from collections.abc import Callable
 
-from capplan.simulator.jit import compiled
-from capplan.simulator.state import NONE, ROUTE, Phase, Setting
+from capplan.routing import squared_capacity_norm
+from capplan.simulator.jit import compiled, inlined
+from capplan.simulator.state import NONE, ROUTE, Needs, Phase, Setting
 
-SIGHT = 2
+NEEDS = Needs.ALL
+
+_squared_norm: Callable[..., float] = inlined()(squared_capacity_norm)
 
 
 @compiled()
@@ -29,8 +33,8 @@ def prefill_time_s(state, tokens):
 
 
 @compiled()
-def keeps_decode_slo(state, r, slot):
-    """Constraint (b): the contexts stay below what the TPOT SLO allows."""
+def meets_decode_slo(state, r, slot):
+    """Return whether (b) holds: an iteration with all contexts meets the TPOT SLO."""
     replica = state.replicas[r]
     request = state.requests[slot]
     b = replica.outstanding + 1
@@ -45,8 +49,12 @@ def keeps_decode_slo(state, r, slot):
 
 
 @compiled()
-def keeps_prefill_slos(state, r, slot, now_s):
-    """Constraints (c) and (d): prefill within TTFT and what ongoing requests saved."""
+def meets_prefill_slos(state, r, slot, now_s):
+    """Return whether (c) and (d) hold: prefill delays no request beyond its SLO.
+
+    (c) bounds it by the TTFT SLO, (d) by the time that each decoding request is
+    ahead of its TPOT SLO.
+    """
     replica = state.replicas[r]
     request = state.requests[slot]
     tokens = replica.prefill_tokens + request.prompt_tokens
@@ -56,14 +64,14 @@ def keeps_prefill_slos(state, r, slot, now_s):
     tpot_s = state.settings[Setting.TPOT_S]
     if math.isinf(tpot_s):
         return True
-    allowed_s = state.settings[Setting.THETA]
+    theta = state.settings[Setting.THETA]
     ongoing = replica.running_head
     while ongoing != NONE:
         other = state.requests[ongoing]
         if other.phase == Phase.DECODING:
             generated = other.output_tokens - (other.end_step - replica.step)
             saved_s = tpot_s * generated - (now_s - other.first_token_s)
-            if time_s > allowed_s * saved_s:
+            if time_s > theta * saved_s:
                 return False
         ongoing = other.next
     return True
@@ -84,7 +92,7 @@ def _remaining_tokens(state, r, slot):
 
 @compiled()
 def _peak_at(state, r, slot, iterations):
-    """Return the KV tokens expected after some iterations, the new request in it."""
+    """Return the KV tokens expected after some iterations, with the new request."""
     total = 0
     for head in (state.replicas[r].running_head, state.replicas[r].waiting_head):
         other = head
@@ -101,10 +109,11 @@ def _peak_at(state, r, slot, iterations):
 
 @compiled()
 def fits_kv(state, r, slot):
-    """Constraint (e): KV stays within capacity in every future iteration.
+    """Return whether (e) holds: KV stays within capacity in all future iterations.
 
-    Only iterations just before an expected completion can bind. The sum of all
-    peaks, were they to coincide, is tried first.
+    KV grows until a request completes, so only iterations of expected completions
+    can bind. The sum of all peaks is compared first: it needs no loop. It is no
+    upper bound where running requests outlived their predictions.
     """
     replica = state.replicas[r]
     request = state.requests[slot]
@@ -112,8 +121,8 @@ def fits_kv(state, r, slot):
     capacity = engine.kv_blocks * engine.block_size
     most = replica.outstanding_prompt_tokens + replica.outstanding_output_tokens
     most += request.prompt_tokens + request.predicted_tokens
-    # Requests that outlive their prediction hold more than it says.
-    if most + replica.outstanding <= capacity and replica.late_count == 0:
+    # Requests that outlived their predictions hold more than predicted.
+    if most + replica.outstanding <= capacity and replica.preempted_draining == 0:
         used = (engine.kv_blocks - replica.free_blocks) * engine.block_size
         if used + request.prompt_tokens + request.predicted_tokens <= most:
             return True
@@ -131,7 +140,7 @@ def fits_kv(state, r, slot):
 
 @compiled(ROUTE)
 def route(state, slot, now_s):
-    """Return the replica of the largest capacity norm that keeps (b) to (e)."""
+    """Return the replica of the largest capacity norm that meets (b) to (e)."""
     n = state.replicas.shape[0]
     gamma = state.settings[Setting.GAMMA]
     emptiest = 0
@@ -139,7 +148,7 @@ def route(state, slot, now_s):
         replica = state.replicas[r]
         context = replica.outstanding_prompt_tokens
         load = context + gamma * replica.outstanding_output_tokens
-        state.norms[r] = math.sqrt(load * load + float(replica.outstanding) ** 2)
+        state.norms[r] = math.sqrt(_squared_norm(float(replica.outstanding), load))
         if state.norms[r] < state.norms[emptiest]:
             emptiest = r
     least = state.norms[emptiest]
@@ -151,8 +160,8 @@ def route(state, slot, now_s):
         if state.norms[best] < least:
             break
         if (
-            keeps_decode_slo(state, best, slot)
-            and keeps_prefill_slos(state, best, slot, now_s)
+            meets_decode_slo(state, best, slot)
+            and meets_prefill_slos(state, best, slot, now_s)
             and fits_kv(state, best, slot)
         ):
             return best

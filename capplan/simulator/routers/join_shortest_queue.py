@@ -1,19 +1,15 @@
 """Join the shortest queue: fewest requests arrived and not finished."""
 
-from capplan.simulator.jit import compiled
-from capplan.simulator.state import ROUTE
+from capplan.routing import shortest_queue
+from capplan.simulator.jit import compiled, inlined
+from capplan.simulator.state import ROUTE, Needs
 
-SIGHT = 1
+NEEDS = Needs.COUNTS
+
+_shortest_queue = inlined()(shortest_queue)
 
 
 @compiled(ROUTE)
 def route(state, slot, now_s):
     """Return the replica with the fewest outstanding requests, the first of equals."""
-    best = 0
-    fewest = state.replicas[0].outstanding
-    for r in range(1, state.replicas.shape[0]):
-        outstanding = state.replicas[r].outstanding
-        if outstanding < fewest:
-            fewest = outstanding
-            best = r
-    return best
+    return _shortest_queue(state.replicas.outstanding)

@@ -1,12 +1,15 @@
 """Each replica in turn."""
 
-from capplan.simulator.jit import compiled
-from capplan.simulator.state import ROUTE, Count
+from capplan.routing import round_robin
+from capplan.simulator.jit import compiled, inlined
+from capplan.simulator.state import ROUTE, Count, Needs
 
-SIGHT = 0
+NEEDS = Needs.NOTHING
+
+_round_robin = inlined()(round_robin)
 
 
 @compiled(ROUTE)
 def route(state, slot, now_s):
     """Return the replica after the one that got the arrival before."""
-    return state.counts[Count.ROUTED] % state.replicas.shape[0]
+    return _round_robin(state.counts[Count.ROUTED], state.replicas.shape[0])

@@ -1,9 +1,9 @@
 """Which requests run in the next iteration of a replica: one file per policy.
 
-A scheduler is ``schedule(state, replica) -> horizon``. It puts the replica's next
-iteration together with the functions of ``batch.py`` and returns for how many
-iterations that stays the right answer if nothing arrives: 0 when there is
-nothing to run before a result comes in, 1 is always correct otherwise.
+A scheduler is ``schedule(state, replica) -> horizon``. It puts together the
+replica's next iteration with the functions of ``batch.py`` and returns for how
+many iterations the same batch runs if nothing arrives: 0 when nothing can run
+before a result is collected; otherwise 1 is always correct.
 """
 
 from importlib import import_module
