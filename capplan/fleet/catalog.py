@@ -125,7 +125,7 @@ def parse_price_overrides(texts: Iterable[str]) -> dict[str, float]:
     Raises
     ------
     InputError
-        When a text is malformed or repeats a GPU.
+        When a text is malformed, repeats a GPU or gives it for nothing.
 
     Examples
     --------
@@ -140,7 +140,10 @@ def parse_price_overrides(texts: Iterable[str]) -> dict[str, float]:
         full = gpu(name.strip()).name
         if full in prices:
             raise InputError(f"--price {text!r}: {full} is given twice")
-        prices[full] = parse_usd_per_h(value)
+        usd_per_gpu_h = parse_usd_per_h(value)
+        if usd_per_gpu_h <= 0:
+            raise InputError(f"--price {text!r}: expected more than 0 dollars per hour")
+        prices[full] = usd_per_gpu_h
     return prices
 
 
@@ -151,33 +154,39 @@ def price(
     kind: str = "on-demand",
     provider: str | None = None,
     today: date | None = None,
+    tp: int = 1,
 ) -> Price | None:
     """Return the price of a GPU hour; None when there is no quote.
 
-    Overrides go before the user's file, and that before the catalog. Of several
-    quotes in a file, :func:`middle_quote` chooses.
+    It is that of a node that holds a replica, over the GPUs of the node. Overrides go
+    before the user's file, and that before the catalog. Of several quotes in a file,
+    :func:`middle_quote` chooses.
 
     Parameters
     ----------
     name
         GPU; see :func:`gpu`.
     overrides
-        Price by GPU. [$/h]
+        Price by GPU, for nodes of any size. [$/h]
     prices_file
-        The user's quotes, CSV or YAML.
+        The user's quotes, CSV or YAML; without a node size they are for any.
     kind
         "on-demand", "spot", "reserved", "reserved-1y" or "reserved-3y".
     provider
         Only quotes of this provider.
     today
         Day on which the age of a price is computed (default: the current day).
+    tp
+        TP degree of the replica. A node of the GPU's largest size is enough: a larger
+        replica takes several.
 
     Warns
     -----
     PriceWarning
-        When the price is older than 90 days, undated or a guess.
+        When the price is older than 90 days, undated, a guess or of too small a node.
     """
     full = gpu(name).name
+    tp = min(tp, gpu(name).max_gpus_per_node)
     given = {gpu(key).name: value for key, value in (overrides or {}).items()}
     if full in given:
         return Price(float(given[full]), "given by the user")
@@ -189,22 +198,26 @@ def price(
             if quote.gpu == full and quote.kind == kind
             if provider is None or quote.provider.lower() == provider.lower()
         ]
-        chosen = middle_quote(quotes)
+        chosen = middle_quote(quotes, tp)
         if chosen is None:
             continue
         quote, rule = chosen
-        if path == prices_file and len(quotes) == 1:
+        own = path == prices_file
+        if own and len(quotes) == 1:
             rule = "given in the user's prices file"
         weakness = quote.weakness(today or date.today())
+        gap = "" if own and quote.gpus_per_node is None else quote.node_gap(tp)
+        doubts = [gap] if own and not quote.as_of else [weakness, gap]
         offer = " ".join(x for x in (quote.provider, quote.sku) if x)
-        if weakness and not (path == prices_file and not quote.as_of):
+        if any(doubts):
             warnings.warn(
                 f"the price of {full}, ${quote.usd_per_gpu_h:.2f}/h ({offer}): "
-                f"{weakness}; give your own with --price {full}=DOLLARS",
+                f"{'; '.join(filter(None, doubts))}; "
+                f"give your own with --price {full}=DOLLARS",
                 PriceWarning,
                 stacklevel=2,
             )
-        notes = (rule, quote.note if quote.note != "list" else "", weakness)
+        notes = (rule, quote.note if quote.note != "list" else "", weakness, gap)
         return Price(
             usd_per_gpu_h=quote.usd_per_gpu_h,
             source=f"{offer}: {quote.source}" if offer else quote.source,

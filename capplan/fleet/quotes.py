@@ -33,6 +33,9 @@ class Quote:
         ``YYYY-MM-DD`` or ``YYYY-MM``; empty when undated.
     source, note
         Document, and remarks such as "guess" or "no SLA".
+    gpus_per_node
+        GPUs of the node that the price is for; of several sizes at one price per
+        GPU, the largest. None where it is not known.
     """
 
     gpu: str
@@ -43,11 +46,18 @@ class Quote:
     as_of: str
     source: str
     note: str = ""
+    gpus_per_node: int | None = None
 
     def __post_init__(self) -> None:
-        """Refuse a negative price or a malformed date."""
-        if not (math.isfinite(self.usd_per_gpu_h) and self.usd_per_gpu_h >= 0):
-            raise InputError(f"usd_per_gpu_h is {self.usd_per_gpu_h}; expected >= 0")
+        """Refuse a price that is not positive, an empty node or a malformed date."""
+        if not (math.isfinite(self.usd_per_gpu_h) and self.usd_per_gpu_h > 0):
+            raise InputError(
+                f"usd_per_gpu_h is {self.usd_per_gpu_h}; expected more than 0"
+            )
+        if self.gpus_per_node is not None and self.gpus_per_node < 1:
+            raise InputError(
+                f"gpus_per_node is {self.gpus_per_node}; expected 1 or more, or nothing"
+            )
         if self.as_of:
             self.day()
 
@@ -67,6 +77,21 @@ class Quote:
     def listed(self) -> bool:
         """Whether it is a list price, not a guess or a best-effort offer."""
         return not any(word in self.note.lower() for word in _NOT_LISTED)
+
+    def holds(self, tp: int) -> bool:
+        """Whether its node is known to hold a replica of this TP degree."""
+        return tp == 1 or (self.gpus_per_node or 0) >= tp
+
+    def node_gap(self, tp: int) -> str:
+        """Return why a replica may cost more than this price; empty when it fits."""
+        if self.holds(tp):
+            return ""
+        if self.gpus_per_node is None:
+            return "node size not known"
+        return (
+            f"known only for a {self.gpus_per_node}-GPU node; "
+            f"one with {tp} GPUs may cost more per GPU"
+        )
 
     def weakness(self, today: date) -> str:
         """Return why the price is unreliable; empty when it is not."""
@@ -122,9 +147,13 @@ def _csv_rows(path: Path, text: str) -> list[tuple[str, Mapping[str, Any]]]:
     if missing:
         raise InputError(
             f"{path}:1: no column {', '.join(sorted(missing))}; "
-            "expected gpu, usd_per_gpu_h and maybe as_of, source, kind, provider"
+            "expected gpu, usd_per_gpu_h and maybe as_of, source, kind, provider, "
+            "gpus_per_node"
         )
-    return [(f"{path}:{reader.line_num}", row) for row in reader]
+    try:
+        return [(f"{path}:{reader.line_num}", row) for row in reader]
+    except csv.Error as error:
+        raise InputError(f"{path}:{reader.line_num}: not a CSV: {error}") from None
 
 
 def _yaml_rows(path: Path, text: str) -> list[tuple[str, Mapping[str, Any]]]:
@@ -134,6 +163,8 @@ def _yaml_rows(path: Path, text: str) -> list[tuple[str, Mapping[str, Any]]]:
         loaded = yaml.safe_load(text)
     except yaml.YAMLError as error:
         raise InputError(f"{path}: not YAML: {error}".replace("\n", " ")) from None
+    except RecursionError:
+        raise InputError(f"{path}: nested too deeply; not a list of prices") from None
     if not isinstance(loaded, dict):
         raise InputError(f"{path}: expected a mapping such as H100-SXM: 2.49")
     rows: list[tuple[str, Mapping[str, Any]]] = []
@@ -150,12 +181,18 @@ def _quote(
         value = row.get(column)
         return otherwise if value in (None, "") else str(value).strip()
 
-    price = text("usd_per_gpu_h")
+    price, node = text("usd_per_gpu_h"), text("gpus_per_node")
     try:
         usd_per_gpu_h = float(price)
     except ValueError:
         raise InputError(
             f"usd_per_gpu_h is {price!r}; expected a number of dollars"
+        ) from None
+    try:
+        gpus_per_node = int(node) if node else None
+    except ValueError:
+        raise InputError(
+            f"gpus_per_node is {node!r}; expected a whole number, or nothing"
         ) from None
     return Quote(
         gpu=canonical(text("gpu")),
@@ -166,35 +203,53 @@ def _quote(
         as_of=text("as_of"),
         source=text("source", file_name),
         note=text("note"),
+        gpus_per_node=gpus_per_node,
     )
 
 
-def middle_quote(quotes: list[Quote]) -> tuple[Quote, str] | None:
+def middle_quote(quotes: list[Quote], tp: int = 1) -> tuple[Quote, str] | None:
     """Return the default of quotes for one GPU and kind, and how it was chosen.
 
-    It is the median (the lower of two) over the providers, each with its newest
-    listed quote (the cheapest of one day), and so always an actual price. Undated
-    quotes are used only without dated ones, guesses and best-effort offers only
-    without any others.
+    It is the median (the lower of two) over the providers, and so always an actual
+    price. Only nodes that hold a replica count; without any, those whose size is not
+    known, else the largest. Of these, undated quotes count only without dated ones,
+    guesses and best-effort offers only without any others. Each provider counts with
+    its smallest node, and of that with its newest quote (the cheapest of one day).
+
+    Parameters
+    ----------
+    quotes
+        Quotes of one GPU type and kind.
+    tp
+        TP degree of the replica, in GPUs of one node.
     """
-    for keep in (
-        lambda quote: quote.listed and quote.as_of,
-        lambda quote: quote.listed,
-        lambda quote: True,
-    ):
-        pool = [quote for quote in quotes if keep(quote)]
-        if pool:
-            break
-    else:
+    holding = [quote for quote in quotes if quote.holds(tp)]
+    unknown = [quote for quote in quotes if quote.gpus_per_node is None]
+    most = max((quote.gpus_per_node or 0 for quote in quotes), default=0)
+    able = holding or unknown or [q for q in quotes if q.gpus_per_node == most]
+    listed = [quote for quote in able if quote.listed]
+    pool = [quote for quote in listed if quote.as_of] or listed or able
+    if not pool:
         return None
     by_provider: dict[str, Quote] = {}
-    for quote in sorted(pool, key=lambda q: (q.day() or date.min, -q.usd_per_gpu_h)):
+    for quote in sorted(pool, key=_preference):
         by_provider[quote.provider] = quote
     ranked = sorted(by_provider.values(), key=lambda q: (q.usd_per_gpu_h, q.provider))
     chosen = ranked[(len(ranked) - 1) // 2]
+    nodes = f" for nodes of {tp} GPUs or more" if tp > 1 and holding else ""
     if len(ranked) == 1:
-        return chosen, "the only provider known"
+        return chosen, f"the only provider known{nodes}"
     low, high = ranked[0].usd_per_gpu_h, ranked[-1].usd_per_gpu_h
     return chosen, (
         f"the middle of {len(ranked)} providers that ask ${low:.2f} to ${high:.2f}"
+        f"{nodes}"
+    )
+
+
+def _preference(quote: Quote) -> tuple[int, date, float]:
+    """Sort key that puts a provider's quote to count with last."""
+    return (
+        -(quote.gpus_per_node or 1),
+        quote.day() or date.min,
+        -quote.usd_per_gpu_h,
     )

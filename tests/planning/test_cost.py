@@ -63,7 +63,7 @@ def test_a_doubtful_price_stars_its_lines(note, starred):
 
 @given(
     gpu_count=st.integers(1, 10_000),
-    usd=st.floats(0, 100),
+    usd=st.floats(1e-3, 100),
     rate=st.floats(1e-3, 1e4),
     prompt=st.floats(0, 1e5),
     output=st.floats(1, 1e5),
