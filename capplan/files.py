@@ -46,7 +46,10 @@ def new_file(path: str | Path) -> Iterator[IO[str]]:
     try:
         if path.is_dir():
             raise IsADirectoryError(0, "is a folder")
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        _remove_orphans(path.parent)
+        handle, name = tempfile.mkstemp(
+            prefix=f".{path.name}.", suffix=_suffix(os.getpid()), dir=path.parent
+        )
         temporary = Path(name)
         with open(handle, "wb") as raw, _text(raw, path.suffix) as stream:
             yield stream
@@ -62,6 +65,32 @@ def new_file(path: str | Path) -> Iterator[IO[str]]:
         if temporary is not None:
             with suppress(OSError):
                 temporary.unlink()
+
+
+def _suffix(process: int | str) -> str:
+    """Return the end of a temporary file's name: who writes it, on which machine."""
+    return f".{process}.{os.uname().nodename}.capplan-tmp"
+
+
+def _remove_orphans(folder: Path) -> None:
+    """Remove the temporary files of processes of this machine that were killed."""
+    end = _suffix("")[1:]
+    with suppress(OSError):
+        for path in folder.iterdir():
+            process = path.name.removesuffix(end).rpartition(".")[2]
+            ours = path.name.startswith(".") and path.name.endswith(end)
+            if ours and process.isdecimal() and not _runs(int(process)):
+                path.unlink(missing_ok=True)
+
+
+def _runs(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):  # of another user
+        return True
+    return True
 
 
 @contextmanager

@@ -1,9 +1,17 @@
 """Settings of a command: each field is a flag, a key of a scenario, an argument."""
 
+from collections.abc import Callable
 from difflib import get_close_matches
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    JsonValue,
+    ValidationError,
+)
 
 from capplan.errors import InputError
 
@@ -37,6 +45,20 @@ def setting(
     return Field(default, description=description, json_schema_extra=shown, **checks)
 
 
+def accepted_by(check: Callable[[Any], object]) -> AfterValidator:
+    """Return a validator that refuses a value as ``check`` does, by an InputError."""
+
+    def validate(value: Any) -> Any:
+        try:
+            if value is not None:
+                check(value)
+        except InputError as error:
+            raise ValueError(str(error)) from None
+        return value
+
+    return AfterValidator(validate)
+
+
 class SettingError(InputError):
     """A wrong setting; ``setting`` is its name."""
 
@@ -63,6 +85,7 @@ class Settings(BaseModel):
                 raise SettingError(
                     name, f"{name} has no effect on this command; leave it out"
                 )
+        _refuse_bools(type(self), values)
         try:
             super().__init__(**values)
         except ValidationError as error:
@@ -78,6 +101,37 @@ def nearest_setting(name: str, model: type[Settings]) -> str:
     """Return "; did you mean X?" when a setting is near, else nothing."""
     near = get_close_matches(name, setting_names(model), n=1)
     return f"; did you mean {near[0]}?" if near else ""
+
+
+def _refuse_bools(model: type[Settings], values: dict[str, Any]) -> None:
+    """Refuse True and False, which would count as 1 and 0, where no bool belongs."""
+    for name, value in values.items():
+        field = model.model_fields.get(name)
+        if field is None or {bool, Any} & _parts(field.annotation):
+            continue
+        if any(isinstance(leaf, bool) for leaf in _leaves(value)):
+            raise SettingError(
+                name,
+                f"{name} is {value!r}; expected no True or False (in YAML: yes, no, "
+                "on, off, true and false)",
+            )
+
+
+def _parts(annotation: Any) -> set[Any]:
+    arguments = get_args(annotation)
+    if not arguments:
+        return (
+            {annotation} if isinstance(annotation, type) or annotation is Any else set()
+        )
+    return {part for argument in arguments for part in _parts(argument)}
+
+
+def _leaves(value: Any) -> list[Any]:
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list | tuple):
+        return [leaf for each in value for leaf in _leaves(each)]
+    return [value]
 
 
 def _explain(error: ValidationError, model: type[Settings]) -> SettingError:

@@ -37,6 +37,18 @@ def parse_duration_s(text: str) -> float:
     return _parse(text, _SECONDS, "a duration")
 
 
+def check_duration(text: str) -> None:
+    """Refuse what is no duration, and a negative one.
+
+    Raises
+    ------
+    InputError
+        When it is not a number and a unit, or negative.
+    """
+    if parse_duration_s(text) < 0:
+        raise InputError(f"{text!r} is negative; expected a time >= 0")
+
+
 def parse_usd_per_h(text: str) -> float:
     """Return dollars per hour from ``2.49``, ``$2.49`` or ``$2.49/h``.
 

@@ -2,12 +2,15 @@
 
 import gzip
 import os
+import subprocess
+import sys
 import tempfile
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+import capplan
 from capplan.errors import InputError
 from capplan.files import check_folder, new_file, write_texts
 
@@ -44,10 +47,10 @@ def test_a_folder_in_the_place_of_a_file_leaves_the_others_unwritten(tmp_path):
 def test_a_full_disk_leaves_nothing(tmp_path, monkeypatch):
     real = tempfile.mkstemp
 
-    def full(prefix, dir):
+    def full(prefix, suffix, dir):
         if prefix.startswith(".b.csv"):
             raise OSError(28, os.strerror(28))
-        return real(prefix=prefix, dir=dir)
+        return real(prefix=prefix, suffix=suffix, dir=dir)
 
     monkeypatch.setattr(tempfile, "mkstemp", full)
 
@@ -85,3 +88,34 @@ def test_written_files_can_be_read_by_others(tmp_path):
         os.umask(umask)
 
     assert Path(path).stat().st_mode & 0o777 == 0o644
+
+
+KILLED = """
+import os, signal, sys
+from capplan.files import new_file
+with new_file(sys.argv[1]) as stream:
+    stream.write("half")
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_what_a_killed_process_left_is_removed_by_the_next_that_writes_there(tmp_path):
+    path = tmp_path / "plan.json"
+    command = [sys.executable, "-c", KILLED, str(path)]
+    killed = subprocess.run(command, cwd=Path(capplan.__file__).parents[1])
+    (orphan,) = tmp_path.iterdir()
+    others = [".plan.json.abc", "notes.capplan-tmp", ".x.capplan-tmp"]
+    for name in others:
+        (tmp_path / name).write_text("of the user")
+
+    with new_file(path) as stream:
+        beside = {each.name for each in tmp_path.iterdir()} - set(others)
+        write_texts({"simulation.json": "whole"}, tmp_path)  # keeps that of a live one
+        stream.write("whole")
+
+    assert killed.returncode == -9
+    assert orphan.name not in beside
+    assert len(beside) == 1
+    left = {each.name for each in tmp_path.iterdir()}
+    assert left == {*others, "plan.json", "simulation.json"}
+    assert path.read_text() == "whole"

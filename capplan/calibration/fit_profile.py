@@ -1,12 +1,11 @@
 """Fit a latency profile to measured iterations, summed kernels or served requests."""
 
-import warnings
-from contextlib import suppress
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from capplan.calibration.settings import FitSettings
-from capplan.errors import CapplanWarning, InputError
+from capplan.errors import InputError
 from capplan.fleet.catalog import gpu as find_gpu
 from capplan.latency.aiconfigurator import PREFIX, parse_source, read_kernels
 from capplan.latency.fit import Fit, fit
@@ -53,7 +52,8 @@ def fit_profile(settings: FitSettings) -> "PointsFit | ServedFit":
             )
         return _fit_served_run(measured, path, identity, settings)
     _refuse_engine_settings(settings)
-    rate = _check_seconds(path, measured, identity)
+    llm = settings.llm or identity.llm
+    rate = _check_seconds(path, measured, llm, identity)
     fitted = fit(measured, form=settings.form, expert_rate=rate)
     return PointsFit(profile_of(fitted, measured, identity), fitted, measured)
 
@@ -63,9 +63,12 @@ def _fit_kernels(settings: FitSettings) -> PointsFit:
     source = parse_source(settings.measurements)
     tp = settings.tp or 1
     points = read_kernels(source, tp, settings.kv_tokens)
+    gpu = settings.gpu or GPU_NAMES.get(source.system, source.system)
+    llm = settings.llm or source.model.rstrip("/").rpartition("/")[2]
+    known = _in_catalogs(settings.measurements, {"gpu": gpu, "llm": llm}, settings)
     identity = Identity(
-        gpu=settings.gpu or GPU_NAMES.get(source.system, source.system),
-        llm=settings.llm or source.model.rstrip("/").rpartition("/")[2],
+        gpu=known["gpu"],
+        llm=known["llm"],
         tp=tp,
         engine="vllm",
         engine_version=source.version or "",
@@ -103,34 +106,55 @@ def _refuse_engine_settings(settings: FitSettings) -> None:
 
 def _identity(path: Path, settings: FitSettings) -> Identity:
     """Return what was measured: as given, else as the file says, else as --out says."""
-    known = {"llm": "unknown", "gpu": "unknown", "tp": "1"}
-    known |= {"engine": "vllm", "engine_version": ""}
+    known = {"llm": "", "gpu": "", "tp": "1", "engine": "vllm", "engine_version": ""}
     known |= identity_of_place(settings.out) | identity_in(path, settings.where)
     given = {name: getattr(settings, name) for name in known}
     known |= {name: str(value) for name, value in given.items() if value}
-    missing = [name for name in ("llm", "gpu") if known[name] == "unknown"]
-    if missing:
-        warnings.warn(
-            f"{path} does not say its {' and '.join(missing)}: give "
-            f"{' and '.join('--' + name for name in missing)}, or plans cannot use "
-            "the profile",
-            CapplanWarning,
-            stacklevel=2,
-        )
-    # A name that no catalog has is the user's own, and kept as it is.
-    with suppress(InputError):
-        known["llm"] = find_llm(known["llm"]).name
-    with suppress(InputError):
-        known["gpu"] = find_gpu(known["gpu"]).name
+    known |= _in_catalogs(str(path), known, settings)
     as_given = {"dtype", "quantization", "kv_dtype", "how", "date", "kv_tokens"}
     fields = settings.model_dump(include=as_given) | known | {"tp": int(known["tp"])}
     return Identity(**fields, source=settings.source or path.name)
 
 
-def _check_seconds(path: Path, points: Points, identity: Identity) -> float | None:
+def _in_catalogs(
+    source: str, named: Mapping[str, str], settings: FitSettings
+) -> dict[str, str]:
+    """Return LLM and GPU under the names by which plans find their profile.
+
+    Raises
+    ------
+    InputError
+        When one is not named, or is in no catalog and the facts are missing by which
+        a plan could use it all the same.
+    """
+    missing = [name for name in ("llm", "gpu") if not named[name]]
+    if missing:
+        raise InputError(
+            f"{source} does not say its {' and '.join(missing)}; give "
+            f"{' and '.join('--' + name for name in missing)}"
+        )
+    try:
+        llm = find_llm(named["llm"]).name
+    except InputError as error:
+        raise InputError(f"{source}: {error}, with --llm PATH") from None
+    try:
+        gpu = find_gpu(named["gpu"]).name
+    except InputError as error:
+        if settings.kv_tokens is None and settings.kv_blocks is None:
+            raise InputError(
+                f"{source}: {error}; for a GPU of no catalog give --kv-tokens, the "
+                "KV cache of a replica as its engine logs it"
+            ) from None
+        gpu = named["gpu"]
+    return {"llm": llm, "gpu": gpu}
+
+
+def _check_seconds(
+    path: Path, points: Points, llm_name: str, identity: Identity
+) -> float | None:
     """Refuse times in a wrong unit, where LLM and GPU are known; return expert rate."""
     try:
-        llm, gpu = find_llm(identity.llm), find_gpu(identity.gpu)
+        llm, gpu = find_llm(llm_name), find_gpu(identity.gpu)
     except InputError:
         return None
     check_seconds(points, llm, gpu, identity.tp, str(path))

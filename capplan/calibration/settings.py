@@ -48,7 +48,10 @@ class FitSettings(Settings):
         ..., "", "FILE", "Profile to write (YAML).", flags=("--out", "-o")
     )
     llm: str | None = setting(
-        None, MEASURED, "NAME", "LLM (default: from the file or the --out path)."
+        None,
+        MEASURED,
+        "NAME|FILE",
+        "LLM, or its config.json (default: from the file or the --out path).",
     )
     gpu: str | None = setting(
         None, MEASURED, "NAME", "GPU type (default: from the file or the --out path)."
@@ -82,7 +85,13 @@ class FitSettings(Settings):
     where: Annotated[dict[str, str], BeforeValidator(column_values)] = setting(
         {}, FILE, "COLUMN=VALUE", "Take only these rows of a table.", repeated=True
     )
-    kv_tokens: int | None = setting(None, FILE, "TOKENS", "KV cache of a replica.")
+    kv_tokens: int | None = setting(
+        None,
+        FILE,
+        "TOKENS",
+        "KV cache of a replica as its engine logs it; for a GPU of no catalog.",
+        ge=1,
+    )
     batch: int | None = setting(None, FILE, "N", "Batch of a vllm-latency run.")
     input_len: int | None = setting(
         None, FILE, "TOKENS", "Prompt length of a vllm-latency run."

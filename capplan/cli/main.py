@@ -1,7 +1,10 @@
 """The ``capplan`` command; the module of a subcommand is imported when it runs."""
 
+import errno
 import os
+import signal
 import sys
+import traceback
 import warnings
 from collections.abc import Sequence
 from difflib import get_close_matches
@@ -11,11 +14,15 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from capplan.cli import interruption
+from capplan.cli.interruption import INTERRUPTED
 from capplan.cli.notices import Notices
+from capplan.cli.outputs import close_outputs, open_outputs, say
 from capplan.errors import CapplanError, InputError
 
 WRONG_INPUT = 2
-INTERRUPTED = 130
+UNFORESEEN = 70
+BROKEN_PIPE = 141
 
 COMMANDS = {
     "plan": ("plan", "plan_command", "Find the fewest GPUs that meet the SLOs."),
@@ -107,57 +114,109 @@ def _root(
     version: bool = typer.Option(
         False, "--version", callback=_version, is_eager=True, help="Show the version."
     ),
+    debug: bool = typer.Option(
+        False,
+        "--debug",
+        envvar="CAPPLAN_DEBUG",
+        help="Show the traceback of an unforeseen error.",
+    ),
 ) -> None:
     """Take the options before the command."""
 
 
 def run(args: Sequence[str] | None = None) -> None:
-    """Run the command line and exit with its code: 2 wrong input, 3 infeasible."""
+    """Run the command line and exit with its code, whatever the outputs can take."""
+    open_outputs()
     try:
         code = exit_code(args)
         sys.stdout.flush()
     except BrokenPipeError:  # the reader of a pipe, such as head, has closed it
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = 1
+        code = BROKEN_PIPE
+    except OSError as error:
+        code = _refuse(_os_error(error))
+    close_outputs()
+    if code == INTERRUPTED:
+        os._exit(code)  # other threads may still simulate
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     sys.exit(code)
 
 
 def exit_code(args: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code; each error is one line."""
+    given = list(sys.argv[1:] if args is None else args) or ["--help"]
+    command = typer.main.get_command(app)
+    debug = False
     with warnings.catch_warnings():
         notices = Notices()
         notices.listen()
         try:
-            returned = typer.main.get_command(app).main(
-                args=list(sys.argv[1:] if args is None else args) or ["--help"],
-                prog_name="capplan",
-                standalone_mode=False,
-            )
+            # Not command.main: it would return 130 of Ctrl-C without a word.
+            with command.make_context("capplan", given) as context:
+                debug = bool(context.params["debug"])
+                returned = command.invoke(context)
             return returned if isinstance(returned, int) else 0
-        except CapplanError as error:
-            return _refuse(str(error))
+        except typer.Exit as chosen:
+            return chosen.exit_code
         except (typer.Abort, KeyboardInterrupt):
-            print("capplan: interrupted", file=sys.stderr)
-            return INTERRUPTED
+            return _interrupted()
+        except SystemExit as error:
+            # rich turns a broken pipe into an exit with code 1.
+            if isinstance(error.__context__, BrokenPipeError):
+                raise error.__context__ from None
+            raise
         except BrokenPipeError:
             raise
-        except OSError as error:
-            return _refuse(f"{error.filename or 'file'}: {error.strerror or error}")
         except Exception as error:
-            # Errors of typer's parser format their own message.
-            message = getattr(error, "format_message", None)
-            if message is None:
-                raise
-            text = str(message())
-            if text.startswith("Usage:"):  # a group of commands without a command
-                print(text)
-                return WRONG_INPUT
-            return _refuse(text)
+            return _explain(error, debug)
         finally:
             notices.print_all()
 
 
+def _explain(error: Exception, debug: bool) -> int:
+    """Print an error in one line; return the exit code."""
+    if interruption.pressed.is_set():
+        return _interrupted()
+    if isinstance(error, CapplanError):
+        return _refuse(str(error))
+    if isinstance(error, OSError):
+        return _refuse(_os_error(error))
+    if isinstance(error, MemoryError):
+        reason = str(error) or "no more can be had"
+        return _refuse(f"not enough memory: {reason}; expected fewer requests")
+    # Errors of typer's parser format their own message.
+    message = getattr(error, "format_message", None)
+    if message is None:
+        return _unforeseen(error, debug)
+    text = str(message())
+    if text.startswith("Usage:"):  # a group of commands without a command
+        print(text)
+        return WRONG_INPUT
+    return _refuse(text)
+
+
+def _unforeseen(error: Exception, debug: bool) -> int:
+    if debug:
+        say("".join(traceback.format_exception(error)).rstrip())
+    text = " ".join(f"{type(error).__name__}: {error}".split())
+    say(
+        f"capplan: unforeseen error: {text}; please report it with the command "
+        f"and {'the lines above' if debug else 'what capplan --debug … prints'}"
+    )
+    return UNFORESEEN
+
+
+def _os_error(error: OSError) -> str:
+    full = error.errno == errno.ENOSPC  # files that capplan writes name themselves
+    unnamed = "standard output or a temporary file" if full else "file"
+    where = error.filename or unnamed
+    return f"{where}: {error.strerror or error}"
+
+
+def _interrupted() -> int:
+    say("capplan: interrupted")
+    return INTERRUPTED
+
+
 def _refuse(message: str) -> int:
-    line = " ".join(message.split())
-    print(f"capplan: error: {line}", file=sys.stderr)
+    say(f"capplan: error: {' '.join(message.split())}")
     return WRONG_INPUT

@@ -1,8 +1,8 @@
 """Warnings on standard error: one line each, without Python's file and line."""
 
-import sys
 import warnings
 
+from capplan.cli.outputs import say
 from capplan.errors import CapplanWarning
 
 
@@ -28,7 +28,7 @@ class Notices:
     def print_all(self) -> None:
         """Print each warning once, then forget them."""
         for text in dict.fromkeys(self._texts):
-            print(f"capplan: warning: {text}", file=sys.stderr)
+            say(f"capplan: warning: {text}")
         self._texts.clear()
 
 
@@ -37,9 +37,7 @@ def announce_compilation() -> None:
     from capplan.simulator.jit import is_cold
 
     if is_cold():
-        print(
+        say(
             "capplan: compiling the simulator, about half a minute; only the first run "
-            "after an install or update needs it",
-            file=sys.stderr,
-            flush=True,
+            "after an install or update needs it"
         )

@@ -45,11 +45,10 @@ def list_command(
     from capplan.latency.profile_file import load_profile
     from capplan.report.write_profiles import print_profiles
 
-    profiles = map(load_profile, list_profiles(folder or []))
     print_profiles(
-        profile
-        for profile in profiles
-        if llm in (None, profile.llm) and gpu in (None, profile.gpu)
+        load_profile(listed.path)
+        for listed in list_profiles(folder or [])
+        if llm in (None, listed.llm) and gpu in (None, listed.gpu)
     )
 
 

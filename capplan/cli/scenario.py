@@ -73,15 +73,15 @@ def read_scenario(model: type[Settings], path: Path) -> dict[str, Any]:
         if name not in model.model_fields:
             near = nearest_setting(name, model)
             raise InputError(f"{path}:{lines[name]}: {name} is not a setting{near}")
+    for name in _PATHS:
+        value = settings.get(name)
+        if isinstance(value, str) and (path.parent / value).exists():
+            settings[name] = str(path.parent / value)
     try:
         model(**settings)  # here the line of a wrong setting is known
     except SettingError as error:
         line = lines.get(error.setting, 1)
         raise InputError(f"{path}:{line}: {error}") from None
-    for name in _PATHS:
-        value = settings.get(name)
-        if isinstance(value, str) and (path.parent / value).exists():
-            settings[name] = str(path.parent / value)
     return settings
 
 
@@ -99,6 +99,10 @@ def _load(path: Path) -> tuple[dict[str, int], dict[str, Any]]:
         at = f":{mark.line + 1}" if mark else ""
         problem = getattr(error, "problem", None) or "malformed"
         raise InputError(f"{path}{at}: not YAML: {problem}") from None
+    except RecursionError:
+        raise InputError(
+            f"{path}: nested too deeply; expected settings as in `rate: 20`"
+        ) from None
     if not isinstance(node, yaml.MappingNode):
         raise InputError(f"{path}: expected settings as in `rate: 20`")
     lines: dict[str, int] = {}

@@ -1,16 +1,32 @@
 """Find the profile of an LLM on a GPU type among the user's and the shipped ones."""
 
+import re
 from collections.abc import Sequence
+from functools import lru_cache
+from itertools import pairwise
 from pathlib import Path
+from typing import NamedTuple
 
-from capplan.errors import ProfileError
+from capplan.errors import InputError, ProfileError
 from capplan.latency.profile import Profile
-from capplan.latency.profile_file import load_profile
+from capplan.latency.profile_file import SCHEMA, load_profile
 from capplan.shipped import shipped
+
+_MARK = re.compile(rb"^[\"']?schema[\"']?\s*:\s*[\"']?capplan-profile/", re.MULTILINE)
+_NAME = re.compile(r"tp\d+\.ya?ml")
+
+
+class Listed(NamedTuple):
+    """A profile file, and the configuration that it is of."""
+
+    gpu: str
+    llm: str
+    tp: int
+    path: Path
 
 
 def profile_path(folder: Path, gpu: str, llm: str, tp: int) -> Path:
-    """Return the path of a profile in a folder of profiles."""
+    """Return the path of a profile that capplan writes into a folder of profiles."""
     return folder / gpu / llm / f"tp{tp}.yaml"
 
 
@@ -21,27 +37,67 @@ def find_profile(
 
     The user's folders are searched before the shipped profiles, in order.
     """
-    for folder in (*folders, shipped("profiles")):
-        path = profile_path(Path(folder), gpu, llm, tp)
-        if path.is_file():
-            profile = load_profile(path)
-            if (profile.gpu, profile.llm, profile.tp) != (gpu, llm, tp):
-                raise ProfileError(
-                    f"{path}: is of {profile.name}; expected {llm} on {gpu}, TP {tp}"
-                )
-            return profile
+    for listed in list_profiles(folders):
+        if listed[:3] == (gpu, llm, tp):
+            return load_profile(listed.path)
     return None
 
 
-def list_profiles(folders: Sequence[Path] = ()) -> list[Path]:
-    """Return the files of all profiles, the user's before the shipped ones."""
-    paths: list[Path] = []
-    for folder in (*folders, shipped("profiles")):
-        paths += sorted(
-            Path(folder).glob("*/*/tp*.yaml"),
-            key=lambda path: (
-                path.parts[-3:-1],
-                int(path.stem[2:]) if path.stem[2:].isdigit() else 0,
-            ),
+def list_profiles(folders: Sequence[Path] = ()) -> list[Listed]:
+    """Return all profiles, the user's before the shipped ones.
+
+    A user's profile may lie anywhere in its folder, under any name that ends in
+    ``.yaml`` or ``.yml``; a file in place of a folder is a profile itself.
+
+    Raises
+    ------
+    InputError
+        When a folder is missing or has no profile.
+    ProfileError
+        When a profile is wrong, or two are of the same LLM, GPU type and TP degree.
+    """
+    found = [listed for folder in folders for listed in _own(Path(folder))]
+    return found + sorted(map(_by_path, shipped("profiles").glob("*/*/tp*.yaml")))
+
+
+def _own(folder: Path) -> list[Listed]:
+    """Return the profiles of one of the user's folders, by their content."""
+    if not folder.exists():
+        raise InputError(f"{folder}: no such file or folder")
+    paths = [folder]
+    if folder.is_dir():
+        paths = sorted(path for path in folder.rglob("*.y*ml") if _is_profile(path))
+    if not paths:
+        raise InputError(
+            f"{folder}: no profile in it; expected .yaml files with schema: {SCHEMA}"
         )
-    return paths
+    found = sorted(_by_content(path, path.stat().st_mtime_ns) for path in paths)
+    for one, other in pairwise(found):
+        if one[:3] == other[:3]:
+            raise ProfileError(
+                f"{one.path} and {other.path}: both are of {one.llm} on {one.gpu}, "
+                f"TP {one.tp}; expected one profile of each"
+            )
+    return found
+
+
+def _is_profile(path: Path) -> bool:
+    if path.suffix not in (".yaml", ".yml") or not path.is_file():
+        return False
+    if _NAME.fullmatch(path.name):
+        return True
+    try:
+        return _MARK.search(path.read_bytes()) is not None
+    except OSError as error:
+        raise ProfileError(f"{path}: {error.strerror or error}") from None
+
+
+@lru_cache(maxsize=1024)
+def _by_content(path: Path, changed_ns: int) -> Listed:
+    profile = load_profile(path)
+    return Listed(profile.gpu, profile.llm, profile.tp, path)
+
+
+def _by_path(path: Path) -> Listed:
+    """Return a shipped profile: their tests compare paths with contents."""
+    return Listed(path.parts[-3], path.parts[-2], int(path.stem[2:]), path)

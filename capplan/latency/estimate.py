@@ -23,9 +23,9 @@ def estimated_profile(
     """
     llm.check_tp(tp)
     known = [
-        load_profile(path)
-        for path in list_profiles(folders)
-        if path.parts[-2] == llm.name
+        load_profile(listed.path)
+        for listed in list_profiles(folders)
+        if listed.llm == llm.name
     ]
     same_gpu = [profile for profile in reversed(known) if profile.gpu == gpu.name]
     here = {profile.tp: profile for profile in same_gpu}

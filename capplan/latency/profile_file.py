@@ -13,14 +13,16 @@ from capplan.latency.profile import Profile
 SCHEMA = "capplan-profile/1"
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_MOST_LEVELS = 100
 
 
 def load_profile(path: Path) -> Profile:
     """Return the profile of a YAML file."""
     try:
-        with open(path, "rb") as file:
-            content = yaml.load(file, _LOADER)
-    except (OSError, yaml.YAMLError) as error:
+        text = path.read_bytes()
+        _refuse_nest(path, text)
+        content = yaml.load(text, _LOADER)
+    except (OSError, yaml.YAMLError, ValueError) as error:
         reason = " ".join(str(error).split())
         raise ProfileError(f"{path}: cannot be read as a profile: {reason}") from error
     if not isinstance(content, dict):
@@ -34,6 +36,16 @@ def load_profile(path: Path) -> Profile:
         return Profile.model_validate(content)
     except ValidationError as error:
         raise ProfileError(f"{path}: {_first_problem(error)}") from None
+
+
+def _refuse_nest(path: Path, text: bytes) -> None:
+    """Refuse a nest so deep that libyaml's loader would exhaust the stack."""
+    level = 0
+    for event in yaml.parse(text, _LOADER):
+        level += isinstance(event, yaml.CollectionStartEvent)
+        level -= isinstance(event, yaml.CollectionEndEvent)
+        if level > _MOST_LEVELS:
+            raise ProfileError(f"{path}: nested too deeply; expected a profile")
 
 
 def _first_problem(error: ValidationError) -> str:

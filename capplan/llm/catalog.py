@@ -138,6 +138,8 @@ def _from_file(path: Path) -> Architecture:
         raise InputError(
             f"{path}:{error.lineno}: not JSON: {error.msg}; expected a config.json"
         ) from None
+    except (ValueError, RecursionError) as error:  # a number or nest without end
+        raise InputError(f"{path}: {error}; expected a config.json") from None
     if not isinstance(config, dict):
         raise InputError(f"{path}: expected the object of a config.json")
     return from_config(config, path.resolve().parent.name, str(path))

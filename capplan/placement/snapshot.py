@@ -84,6 +84,8 @@ def _from_json(
         content = json.loads(text)
     except json.JSONDecodeError as error:
         raise InputError(f"{path}:{error.lineno}: not JSON: {error.msg}") from error
+    except (ValueError, RecursionError) as error:  # a number or nest without end
+        raise InputError(f"{path}: {error}; expected {SCHEMA!r}") from None
     if not isinstance(content, dict) or content.get("schema") != SCHEMA:
         schema = content.get("schema") if isinstance(content, dict) else None
         raise InputError(f"{path}: schema is {schema!r}; expected {SCHEMA!r}")

@@ -106,7 +106,8 @@ def graph_batches(max_num_seqs: int) -> tuple[int, ...]:
 def expected_latency(settings: ProfileSettings, tp: int) -> Profile:
     """Return the best estimate of the iteration times."""
     assert settings.gpu is not None
-    folders: list[Path] = [settings.out] if settings.out.is_dir() else []
+    has_profiles = any(settings.out.glob("*/*/tp*.yaml"))
+    folders: list[Path] = [settings.out] if has_profiles else []
     return estimated_profile(
         find_llm(settings.llm), find_gpu(settings.gpu), tp, folders
     )

@@ -15,9 +15,11 @@ from pathlib import Path
 import numba
 from numba import njit
 
-from capplan.errors import CapplanWarning
+from capplan.errors import CapplanWarning, InputError
 
 _HERE = Path(__file__).parent
+_CACHE_BYTES = 32 * 2**20
+"""Room for the compiled simulator."""
 
 
 def _digest() -> str:
@@ -28,23 +30,43 @@ def _digest() -> str:
     return digest.hexdigest()[:12]
 
 
+def _is_cold(folder: Path) -> bool:
+    return not any(folder.rglob("core.run-*.nbc"))
+
+
+def _check_room(folder: Path) -> None:
+    """Raise an OSError when the folder cannot take what will be compiled."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryFile(dir=folder) as file:
+        if _is_cold(folder):
+            file.write(bytes(_CACHE_BYTES))
+            file.flush()
+
+
 def _cache_dir(home: Path, name: str) -> Path:
     """Return a folder that can be written, in ``home`` or else a temporary one."""
     folder = home / "capplan" / name
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            return folder
+        _check_room(folder)
+        return folder
     except OSError as error:
-        fallback = Path(tempfile.gettempdir()) / f"capplan-{os.getuid()}" / name
-        fallback.mkdir(parents=True, exist_ok=True)
-        warnings.warn(
-            f"cannot write the compile cache {folder} ({error.strerror}); "
-            f"using {fallback}, compiled again when it is cleaned",
-            CapplanWarning,
-            stacklevel=2,
-        )
-        return fallback
+        reason = error.strerror
+    fallback = Path(tempfile.gettempdir()) / f"capplan-{os.getuid()}" / name
+    try:
+        _check_room(fallback)
+    except OSError as error:
+        raise InputError(
+            f"cannot write a compile cache, neither {folder} ({reason}) nor {fallback} "
+            f"({error.strerror}); set XDG_CACHE_HOME to a folder with room for "
+            f"{_CACHE_BYTES // 2**20} MiB"
+        ) from None
+    warnings.warn(
+        f"cannot write the compile cache {folder} ({reason}); using {fallback}, "
+        "compiled again when it is cleaned",
+        CapplanWarning,
+        stacklevel=2,
+    )
+    return fallback
 
 
 CACHE_DIR = _cache_dir(
@@ -55,7 +77,7 @@ numba.config.CACHE_DIR = str(CACHE_DIR)  # type: ignore[attr-defined]
 
 def is_cold() -> bool:
     """Return whether the simulator is not compiled yet, which takes half a minute."""
-    return not any(CACHE_DIR.rglob("core.run-*.nbc"))
+    return _is_cold(CACHE_DIR)
 
 
 compiled = partial(njit, cache=True, nogil=True, _nrt=False)

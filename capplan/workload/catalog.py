@@ -102,6 +102,8 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
             line = f":{mark.line + 1}" if mark else ""
             problem = getattr(error, "problem", None) or "cannot be parsed"
             raise InputError(f"{path}{line}: not YAML ({problem})") from None
+        except RecursionError:
+            raise InputError(f"{path}: nested too deeply; not a workload") from None
     if not isinstance(fields, dict):
         raise InputError(f"{path}: no names with values in it; expected a workload")
     return fields

@@ -103,18 +103,29 @@ def _later_arrivals_s(
 def with_shared_prefix(trace: Trace, prefix_tokens: int) -> Trace:
     """Return the trace with the same tokens at the start of every prompt.
 
-    Prompts keep their lengths: one shorter than the prefix lies within it. The
-    trace's own prefix groups are replaced.
+    Prompts keep their lengths. The trace's own prefix groups are replaced.
+
+    Raises
+    ------
+    InputError
+        When a prompt is shorter than the prefix.
     """
     if not 0 <= prefix_tokens <= MAX_TOKENS:
         raise InputError(
             f"--shared-prefix is {prefix_tokens} tokens; expected 0 to {MAX_TOKENS}"
         )
+    shorter = int((trace.prompt_tokens < prefix_tokens).sum())
+    if shorter:
+        raise InputError(
+            f"--shared-prefix is {prefix_tokens:,} tokens, but {shorter:,} of "
+            f"{len(trace):,} prompts are shorter; expected at most the shortest, "
+            f"{trace.prompt_tokens.min():,}"
+        )
     note = f"every prompt begins with the same {prefix_tokens:,} tokens"
     return replace(
         trace,
         prefix_group=np.full(len(trace), 0 if prefix_tokens else -1, np.int64),
-        prefix_tokens=np.minimum(prefix_tokens, trace.prompt_tokens),
+        prefix_tokens=np.full(len(trace), prefix_tokens, np.int64),
         notes=(*trace.notes, note),
     )
 

@@ -1,5 +1,6 @@
 """A fit takes each fact from the flag, else from the file, else from the path."""
 
+import json
 import math
 
 import pytest
@@ -7,7 +8,10 @@ import pytest
 from capplan.calibration.calibrate import NAMES
 from capplan.calibration.fit_profile import PointsFit, fit_profile
 from capplan.calibration.settings import FitSettings, column_values
-from capplan.errors import CapplanWarning, InputError, ProfileError
+from capplan.errors import InputError, ProfileError
+from capplan.latency.profile_file import save_profile
+from capplan.planning.configuration import configurations
+from capplan.planning.settings import PlanSettings
 from capplan.profiling.backend import expert_rate
 from capplan.report import write_fit
 
@@ -48,24 +52,64 @@ def test_the_file_names_what_was_measured(points, tmp_path):
     assert profile.source == "points.csv"
 
 
-def test_names_become_those_of_the_catalogs_or_stay_the_users(points, tmp_path):
-    named = {"gpu": "NVIDIA H100 80GB HBM3", "llm": "my-own-llm"}
+def test_names_become_those_of_the_catalogs(points, tmp_path):
+    named = {"gpu": "NVIDIA H100 80GB HBM3", "llm": "meta-llama/Llama-3.1-8B-Instruct"}
 
     profile = fitted(points(), tmp_path / "p.yaml", **named).profile
 
-    assert (profile.gpu, profile.llm, profile.tp) == ("H100-SXM", "my-own-llm", 1)
+    assert (profile.gpu, profile.llm, profile.tp) == ("H100-SXM", "Llama-3.1-8B", 1)
+
+
+OWN_LLM = {
+    "model_type": "llama",
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "vocab_size": 100,
+    "max_position_embeddings": 512,
+}
+
+
+def test_a_machine_and_llm_of_no_catalog_are_planned_with_their_facts(points, tmp_path):
+    config = tmp_path / "my-own-llm" / "config.json"
+    config.parent.mkdir()
+    config.write_text(json.dumps(OWN_LLM))
+    named = {"gpu": "machine-of-ours", "llm": str(config), "kv_tokens": 8000}
+
+    profile = fitted(points(), tmp_path / "p.yaml", **named).profile
+
+    assert (profile.gpu, profile.llm) == ("machine-of-ours", "my-own-llm")
+    save_profile(profile, tmp_path / "p.yaml")
+    settings = PlanSettings(llm=str(config), profiles=tmp_path / "p.yaml")
+    (planned,) = configurations(settings)
+    assert (planned.gpu, planned.engine.kv_blocks) == ("machine-of-ours", 500)
+
+
+@pytest.mark.parametrize(
+    ("named", "expected"),
+    [
+        ({"gpu": "machine-of-ours"}, "machine-of-ours.* give --kv-tokens, the KV"),
+        ({"llm": "my-own-llm"}, "unknown LLM 'my-own-llm'; .* config.json .* --llm P"),
+    ],
+)
+def test_what_no_plan_could_use_is_refused(points, tmp_path, named, expected):
+    named = {"gpu": "H100-SXM", "llm": "Llama-3.1-8B", **named}
+
+    with pytest.raises(InputError, match=expected):
+        fitted(points(), tmp_path / "p.yaml", **named)
 
 
 @pytest.mark.parametrize(
     ("named", "missing"),
     [
         ({}, "give --llm and --gpu"),
-        ({"llm": "Llama-3.1-8B"}, "give --gpu, or plans"),
-        ({"gpu": "L4"}, "give --llm, or plans"),
+        ({"llm": "Llama-3.1-8B"}, "does not say its gpu; give --gpu"),
+        ({"gpu": "L4"}, "does not say its llm; give --llm"),
     ],
 )
-def test_a_profile_that_no_plan_can_use_is_a_warning(points, tmp_path, named, missing):
-    with pytest.warns(CapplanWarning, match=missing):
+def test_what_is_measured_must_be_named(points, tmp_path, named, missing):
+    with pytest.raises(InputError, match=missing):
         fitted(points(), tmp_path / "p.yaml", **named)
 
 

@@ -34,11 +34,9 @@ def test_a_second_ctrl_c_quits():
             press()
 
 
-def test_ctrl_c_before_the_simulation_asks_quits_and_says_so(capsys):
+def test_ctrl_c_before_the_simulation_asks_quits():
     with pytest.raises(KeyboardInterrupt), interruptible():
         press()
-
-    assert capsys.readouterr().err == "capplan: interrupted before any result\n"
 
 
 @pytest.mark.parametrize("error", [None, ValueError, KeyboardInterrupt])

@@ -62,6 +62,7 @@ def test_simulate_shows_requests_and_their_rate_while_it_runs(run, monkeypatch):
 
     code, screen, shown = run(
         "simulate --workload synthetic:prompt=100,output=4,n=60000 --rate 20 "
+        "--no-extend "
         f"{COST} {SLO} --replicas 2"
     )
 

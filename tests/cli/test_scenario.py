@@ -49,6 +49,14 @@ def test_a_scenario_says_the_same_as_flags(scenario):
     assert from_file == settings_from(PlanSettings, None, flags)
 
 
+@pytest.mark.parametrize("closed", [True, False])
+def test_a_nest_too_deep_is_refused(scenario, closed):
+    path = scenario("slo: " + "[" * 100_000 + "]" * 100_000 * closed)
+
+    with pytest.raises(InputError, match=r"scenario\.yaml: nested too deeply"):
+        settings_from(PlanSettings, path, {})
+
+
 def test_flags_override_the_scenario_and_absent_ones_do_not(scenario):
     path = scenario("rate: 20\nseed: 3\nslo: ttft=1s\n")
 
@@ -89,6 +97,15 @@ def test_paths_are_taken_from_where_the_scenario_lies(scenario, tmp_path):
         ("", "expected settings as in `rate: 20`"),
         ("rate: [1\n", ":2: not YAML"),
         ("llm: !!python/object:os.system x\n", "not YAML: could not determine"),
+        ("llm: x\nrate: yes\n", ":2: rate is True; expected no True or False"),
+        ("tp: [1, on]\n", r":1: tp is \[1, True\]; expected no True"),
+        ("trace: yes\n", ":1: trace is True; expected no True"),
+        ("attainment: {chat: no}\n", ":1: attainment is .*; expected no True"),
+        ("llm: x\nslo: {ttft: 1}\n", ":2: .*ttft: '1' is not a duration"),
+        ("llm: x\nslo: {chat: {tpot: 1}}\n", ":2: .*'chat:tpot=1': tpot: '1' is no"),
+        ("llm: x\nwarm_up: 600\n", ":2: warm_up: '600' is not a duration; expected"),
+        ("tokenizer: no.json\n", ":1: tokenizer: no.json: no such file"),
+        ("reader: parquet\n", ":1: reader: unknown trace format 'parquet'; expected"),
         ("trace: a\nworkload: b\n", ":2: trace and workload are both given"),
     ],
 )

@@ -1,8 +1,10 @@
 """Where profiles are found: the user's folders first, then the shipped ones."""
 
+import os
+
 import pytest
 
-from capplan.errors import ProfileError
+from capplan.errors import InputError, ProfileError
 from capplan.latency.catalog import find_profile, list_profiles, profile_path
 from capplan.latency.profile_file import save_profile
 
@@ -43,23 +45,68 @@ def test_the_first_of_several_folders_wins(tmp_path, shipped):
     ("llm", "gpu", "tp"),
     [("Llama-3.1-8B", "H100-SXM", 7), ("Nothing-1B", "H100-SXM", 1)],
 )
-def test_a_profile_that_is_nowhere_is_none(llm, gpu, tp, tmp_path):
-    assert find_profile(llm, gpu, tp, [tmp_path, tmp_path / "absent"]) is None
+def test_a_profile_that_is_nowhere_is_none(llm, gpu, tp):
+    assert find_profile(llm, gpu, tp) is None
 
 
-def test_a_profile_of_something_else_than_its_path_says_is_refused(tmp_path, shipped):
-    store(shipped, tmp_path, tp=2)
+@pytest.mark.parametrize(
+    "name", ["mine.yaml", "a/b/c/d/mine.yml", "L4/Other-7B/tp8.yaml"]
+)
+def test_a_profile_is_found_by_its_content_wherever_it_lies(tmp_path, shipped, name):
+    own = shipped.model_copy(update={"gpu": "machine-of-ours"})
+    save_profile(own, tmp_path / name)
+    (tmp_path / "scenario.yaml").write_text("rate: 3\n")
+    (tmp_path / "broken.yaml").write_text("[")
 
-    with pytest.raises(ProfileError, match=r"is of Llama-3\.1-8B on H100-SXM, TP 1; e"):
-        find_profile(shipped.llm, shipped.gpu, 2, [tmp_path])
+    assert find_profile(own.llm, "machine-of-ours", 1, [tmp_path]) == own
+
+
+def test_a_file_stands_for_a_folder_with_it_alone(tmp_path, shipped):
+    path = store(shipped.model_copy(update={"source": "mine"}), tmp_path)
+
+    assert find_profile(shipped.llm, shipped.gpu, 1, [path]).source == "mine"
+
+
+def test_a_profile_that_was_changed_is_read_again(tmp_path, shipped):
+    path = store(shipped.model_copy(update={"gpu": "before"}), tmp_path)
+    list_profiles([tmp_path])
+    path.write_text(path.read_text().replace("before", "after"))
+    os.utime(path, ns=(0, 1))
+
+    assert list_profiles([tmp_path])[0].gpu == "after"
+
+
+def test_two_profiles_of_one_configuration_are_refused_by_name(tmp_path, shipped):
+    for name in ("one.yaml", "two.yaml"):
+        save_profile(shipped, tmp_path / name)
+
+    with pytest.raises(ProfileError, match=r"one\.yaml and .*two\.yaml: both are of"):
+        list_profiles([tmp_path])
+
+
+def test_a_folder_without_a_profile_is_refused(tmp_path):
+    (tmp_path / "scenario.yaml").write_text("rate: 3\n")
+
+    with pytest.raises(InputError, match=r"no profile in it; expected \.yaml files"):
+        list_profiles([tmp_path])
+    with pytest.raises(InputError, match=r"absent: no such file or folder"):
+        list_profiles([tmp_path / "absent"])
+
+
+def test_a_file_that_calls_itself_a_profile_must_be_one(tmp_path, shipped):
+    store(shipped, tmp_path)
+    (tmp_path / "mine.yaml").write_text("schema: capplan-profile/1\ngpu: L4\n")
+
+    with pytest.raises(ProfileError, match=r"mine\.yaml: key llm is missing"):
+        list_profiles([tmp_path])
 
 
 def test_a_list_is_sorted_by_degree_and_starts_with_the_users_own(tmp_path, shipped):
     for tp in (8, 16, 2):
         store(shipped.model_copy(update={"tp": tp}), tmp_path)
 
-    own = [path for path in list_profiles([tmp_path]) if tmp_path in path.parents]
+    own = list_profiles([tmp_path])[:3]
 
-    assert [path.name for path in own] == ["tp2.yaml", "tp8.yaml", "tp16.yaml"]
-    assert list_profiles([tmp_path])[:3] == own
+    assert [listed.tp for listed in own] == [2, 8, 16]
+    assert all(tmp_path in listed.path.parents for listed in own)
     assert len(list_profiles([tmp_path])) == 3 + len(list_profiles())

@@ -66,15 +66,15 @@ def test_fit_draws_curves_and_residuals_into_one_file(fitted):
     assert not re.search(r'<script[^>]+src="http', text)
 
 
-def test_fit_without_llm_and_gpu_warns_that_plans_cannot_use_it(tmp_path):
+def test_fit_without_llm_and_gpu_is_refused(tmp_path):
     rows = [line.split(",") for line in POINTS.read_text().splitlines()]
     bare = tmp_path / "bare.csv"
     bare.write_text("\n".join(",".join(row[5:]) for row in rows) + "\n")
 
-    with pytest.warns(CapplanWarning, match="give --llm and --gpu"):
-        result = fit("--from", bare, "--out", tmp_path / "p.yaml", "--form", "aladdin")
+    with pytest.raises(InputError, match="does not say its llm and gpu; give --llm"):
+        fit("--from", bare, "--out", tmp_path / "p.yaml", "--form", "aladdin")
 
-    assert result.exit_code == 0
+    assert not (tmp_path / "p.yaml").exists()
 
 
 def test_fit_refuses_milliseconds_in_a_column_of_seconds(tmp_path):
@@ -174,8 +174,12 @@ def test_limits_not_given_are_those_of_vllm_serve_on_the_gpu():
     [
         ((*IDENTITY, *LIMITS, "--kv-blocks", 50), "do not fit 50 KV blocks of 16"),
         ((*IDENTITY, "--form", "hinge"), "served runs are fitted with one form"),
-        (("--llm", "Llama-3.1-8B", "--gpu", "Mine-9000"), "give --max-num-batched"),
-        (("--llm", "Mine-1B", "--gpu", "L4"), "give --kv-blocks or --kv-tokens"),
+        (("--llm", "Llama-3.1-8B", "--gpu", "Mine-9000"), "give --kv-tokens"),
+        (
+            ("--llm", "Llama-3.1-8B", "--gpu", "Mine-9000", "--kv-blocks", 1000),
+            "give --max-num-batched",
+        ),
+        (("--llm", "Mine-1B", "--gpu", "L4"), "unknown LLM 'Mine-1B'; .* config.json"),
     ],
 )
 def test_what_a_served_run_cannot_be_fitted_with(served, tmp_path, arguments, message):

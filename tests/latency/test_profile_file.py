@@ -12,7 +12,7 @@ from capplan.latency.profile_file import load_profile, profile_text, save_profil
 from capplan.latency.terms import DecodeTerms, FusedTerms
 from capplan.shipped import shipped
 
-SHIPPED = list_profiles()
+SHIPPED = [listed.path for listed in list_profiles()]
 MIXTURES = ("Mixtral-8x7B", "Qwen3-30B-A3B")
 
 
@@ -60,6 +60,8 @@ def test_a_profile_is_read_back_as_written(tmp_path):
         ("how: measured", "how: dreamt", r"how is 'dreamt'"),
         ("schema: capplan-profile/1", "schema: other", r"schema is 'other'; expected"),
         ("tp: 1", "tp: [", r"cannot be read as a profile"),
+        ("tp: 1", "tp: " + 100_000 * "[", r"nested too deeply; expected a profile"),
+        ("tp: 1", "tp: 2026-13-41", r"cannot be read as a profile"),
     ],
 )
 def test_a_profile_edited_into_nonsense_names_file_and_key(tmp_path, old, new, message):

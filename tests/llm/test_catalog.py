@@ -219,7 +219,7 @@ def test_the_text_part_of_a_model_that_sees_is_read_and_said(tmp_path):
         assert llm(tmp_path).vocab == 10
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '"x"'])
+@pytest.mark.parametrize("text", ["{", "[]", '"x"', "[" * 100_000, "9" * 5_000])
 def test_a_file_that_is_no_config_is_refused(tmp_path, text):
     (tmp_path / "config.json").write_text(text)
 

@@ -84,14 +84,12 @@ def test_each_pass_of_draws_has_prefix_groups_of_its_own():
 
 
 def test_a_prefix_of_everybody_stays_one_when_extended():
-    trace = with_shared_prefix(timed(), 25)
+    trace = with_shared_prefix(timed(), 5)
 
     longer = extend(trace, 40, np.random.default_rng(0))
 
     assert set(longer.prefix_group.tolist()) == {0}
-    np.testing.assert_array_equal(
-        longer.prefix_tokens, np.minimum(25, longer.prompt_tokens)
-    )
+    assert set(longer.prefix_tokens.tolist()) == {5}
 
 
 def test_resampling_nothing_is_refused():
@@ -161,11 +159,18 @@ def test_requests_all_at_once_have_no_rate_to_go_on_with():
 
 
 def test_a_shared_prefix_leaves_the_prompts_as_long_as_they_were():
-    trace = with_shared_prefix(Trace([5, 300, 301], [1, 1, 1]), 300)
+    trace = with_shared_prefix(Trace([300, 301], [1, 1]), 300)
 
-    assert trace.prompt_tokens.tolist() == [5, 300, 301]
-    assert trace.prefix_tokens.tolist() == [5, 300, 300]
-    assert trace.prefix_group.tolist() == [0, 0, 0]
+    assert trace.prompt_tokens.tolist() == [300, 301]
+    assert trace.prefix_tokens.tolist() == [300, 300]
+    assert trace.prefix_group.tolist() == [0, 0]
+
+
+def test_a_shared_prefix_longer_than_some_prompts_is_refused_with_their_count():
+    message = "is 300 tokens, but 2 of 3 prompts are shorter; .* the shortest, 5"
+
+    with pytest.raises(InputError, match=message):
+        with_shared_prefix(Trace([5, 299, 301], [1, 1, 1]), 300)
 
 
 def test_a_shared_prefix_of_nothing_is_no_group():

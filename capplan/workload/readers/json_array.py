@@ -9,6 +9,11 @@ import ijson
 from capplan.workload.readers.opening import DECOMPRESSION_ERRORS, opened
 
 _BUFFER_BYTES = 1 << 16
+_MOST_OPENED = 1 << 13
+"""Brackets that a buffer may open without closing them, those in texts included.
+
+ijson keeps the path to each level of a nest, so memory grows with its square.
+"""
 
 
 class BrokenArrayError(Exception):
@@ -46,6 +51,9 @@ class _Counted:
             data = self._file.read(byte_count)
         except DECOMPRESSION_ERRORS:
             data = b""
+        opened_brackets = data.count(b"[") + data.count(b"{")
+        if opened_brackets - data.count(b"]") - data.count(b"}") > _MOST_OPENED:
+            raise BrokenArrayError(f"byte {self.bytes_read:,}: nested too deeply")
         self.last_bytes = len(data)
         self.bytes_read += len(data)
         self.ended = not data

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from reprlib import Repr
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
@@ -14,6 +15,8 @@ from capplan.workload.readers.prefix_paths import prefix_paths
 from capplan.workload.trace import MAX_TOKENS
 
 _FIELDS = {"timestamp", "input_length", "output_length"}
+_SHOWN = Repr()  # of any depth and length
+_SHOWN.maxstring = 60
 
 
 class Line(NamedTuple):
@@ -35,7 +38,7 @@ class Line(NamedTuple):
         value: Any = self.fields.get(name)
         try:
             number = float(value) if type(value) in (int, float, str) else np.nan
-        except ValueError:
+        except (ValueError, OverflowError):
             number = np.nan
         if not np.isfinite(number):
             self.refuse(name, "a finite number")
@@ -52,7 +55,7 @@ class Line(NamedTuple):
 
     def refuse(self, name: str, expected: str) -> NoReturn:
         """Raise an InputError that shows the line and the field."""
-        shown = repr(self.fields[name])[:60] if name in self.fields else "missing"
+        shown = _SHOWN.repr(self.fields[name]) if name in self.fields else "missing"
         raise InputError(
             f"{self.path}:{self.number}: {name} is {shown}; expected {expected}"
         )
@@ -71,7 +74,7 @@ def first_request(head: bytes) -> dict[str, Any]:
     """Return the request on the first line; empty when there is none."""
     try:
         first = json.loads(head.lstrip().splitlines()[0])
-    except (ValueError, IndexError):
+    except (ValueError, IndexError, RecursionError):
         return {}
     return first if isinstance(first, dict) and first.keys() >= _FIELDS else {}
 
@@ -98,6 +101,10 @@ def _lines(path: str | Path) -> Iterator[Line]:
                 fields = json.loads(text)
             except ValueError as error:
                 raise InputError(f"{path}:{number}: not JSON ({error})") from None
+            except RecursionError:
+                raise InputError(
+                    f"{path}:{number}: nested too deeply; expected a request"
+                ) from None
             if not isinstance(fields, dict):
                 raise InputError(f"{path}:{number}: no object; expected a request")
             empty = False

@@ -8,6 +8,16 @@ from capplan.errors import InputError
 SHAREGPT_RULES = ("first", "vllm", "multiturn")
 
 
+def tokenizer_file(path: str | Path) -> Path:
+    """Return a tokenizer.json, given as itself or by its folder."""
+    path = Path(path)
+    if path.is_dir():
+        path /= "tokenizer.json"
+    if not path.is_file():
+        raise InputError(f"{path}: no such file; expected a tokenizer.json")
+    return path
+
+
 @dataclass(frozen=True)
 class ReadOptions:
     """Options of the readers; each format uses those that apply to it."""
@@ -21,6 +31,6 @@ class ReadOptions:
         """Refuse an unknown rule."""
         if self.sharegpt_rule not in SHAREGPT_RULES:
             raise InputError(
-                f"--sharegpt-rule is {self.sharegpt_rule!r}; "
+                f"{self.sharegpt_rule!r} is no rule for ShareGPT; "
                 f"expected one of {', '.join(SHAREGPT_RULES)}"
             )

@@ -34,6 +34,7 @@ NAMES = {
 EPOCH_S = 1e8
 """Arrivals beyond this are stamps since 1970. [s]"""
 
+_MAX_CLASS_CHARACTERS = 200
 _MAX_CLASSES = np.iinfo(np.int16).max
 
 
@@ -131,7 +132,12 @@ def classes(
     if "class" not in names:
         return ("all",), None
     column: pd.Series = table.frame[names["class"]]
-    table.require(column.notna().to_numpy(), names["class"], "the name of a class")
+    long = [
+        name for name in column.cat.categories if len(str(name)) > _MAX_CLASS_CHARACTERS
+    ]
+    named = column.notna() & ~column.isin(long)
+    expected = f"the name of a class, at most {_MAX_CLASS_CHARACTERS} characters"
+    table.require(named.to_numpy(), names["class"], expected)
     class_names = tuple(str(name) for name in column.cat.categories)
     if len(class_names) > _MAX_CLASSES:
         raise InputError(

@@ -108,7 +108,7 @@ def header(path: str | Path) -> list[str]:
     with opened(path) as file:
         first = next(filter(bytes.strip, file), b"")
     text = first.decode("utf-8-sig", errors="replace")
-    names = next(csv.reader([text], skipinitialspace=True), [])
+    names = next(_rows(path, [text]), (0, []))[1]
     twice = {name for name in names if names.count(name) > 1}
     if twice:
         raise InputError(
@@ -175,19 +175,29 @@ def _refusals(path: str | Path, width: int) -> Iterator[None]:
             ) from None
 
 
-def _records(file: IO[bytes]) -> Iterator[tuple[int, list[str]]]:
+def _records(path: str | Path, file: IO[bytes]) -> Iterator[tuple[int, list[str]]]:
     """Yield the number of its last line and the fields of each record not blank."""
-    csv.field_size_limit(_MAX_FIELD_CHARACTERS)
     with io.TextIOWrapper(file, "utf-8-sig", errors="replace", newline="") as text:
-        rows = csv.reader(text, skipinitialspace=True)
+        yield from _rows(path, text)
+
+
+def _rows(path: str | Path, lines: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
+    csv.field_size_limit(_MAX_FIELD_CHARACTERS)
+    rows = csv.reader(lines, skipinitialspace=True)
+    try:
         for fields in rows:
             if fields:
                 yield rows.line_num, fields
+    except csv.Error as error:
+        raise InputError(
+            f"{path}:{rows.line_num}: {error}; expected at most "
+            f"{_MAX_FIELD_CHARACTERS:,} characters, and quotes that are closed"
+        ) from None
 
 
 def _cell(path: str | Path, row: int, column: str) -> tuple[int, str]:
     with opened(path) as file:
-        records = _records(file)
+        records = _records(path, file)
         _, names = next(records)
         line, fields = next(islice(records, row, None))
     index = names.index(column)
@@ -196,7 +206,7 @@ def _cell(path: str | Path, row: int, column: str) -> tuple[int, str]:
 
 def _ragged(path: str | Path, width: int, error: Exception) -> str:
     with opened(path) as file:
-        for line, fields in _records(file):
+        for line, fields in _records(path, file):
             if len(fields) > width:
                 return (
                     f"{path}:{line}: {len(fields)} fields; "

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from capplan.errors import InputError
+from capplan.workload.readers.options import tokenizer_file
 
 CHARACTERS_PER_TOKEN_ASCII = 4.57
 CHARACTERS_PER_TOKEN_OTHER = 1.38
@@ -46,11 +47,7 @@ def tokenizer_counter(tokenizer: str | Path) -> CountTokens:
     """Return a counter that uses a ``tokenizer.json``, without special tokens."""
     from tokenizers import Tokenizer
 
-    path = Path(tokenizer)
-    if path.is_dir():
-        path /= "tokenizer.json"
-    if not path.is_file():
-        raise InputError(f"{path}: no such file; expected a tokenizer.json")
+    path = tokenizer_file(tokenizer)
     try:
         loaded = Tokenizer.from_file(str(path))
     except Exception as error:  # tokenizers raises bare Exception

@@ -336,6 +336,19 @@ def test_a_wrong_value_is_named_with_its_line(write, rows, message):
         (PLAIN + "7,1,1,\n", ":4: class is empty; expected the name of a class"),
         (PLAIN.replace("class", "prompt_tokens"), ":1: column prompt_tokens stands"),
         (PLAIN.replace("class", "input_tokens"), "both prompt_tokens and input_tok"),
+        (PLAIN + "7,1,1," + "x" * 5_000_000, ":4: field larger than field limit"),
+        (PLAIN + "7,1,1," + "x" * 500, ":4: class is xxxxx"),
+        (PLAIN + '7,"1' + "0" * 5_000_000, "field larger than field limit"),
+        ("prompt_tokens,output_tokens," + "x" * 5_000_000, ":1: field larger than"),
+        (MOONCAKE + "[" * 100_000, ":3: nested too deeply; expected a request"),
+        (MOONCAKE.replace("[1, 2]", "[" * 100_000), ':1: \'{"timestamp"'),
+        (MOONCAKE.replace("[1, 2]", "[" * 900 + "]" * 900), ":1: hash_ids is [[[[["),
+        (MOONCAKE.replace(" 9,", f" {10**400},"), ":2: timestamp is 1000"),
+        ('[{"conversations": ' + "[" * 100_000, "byte 0: nested too deeply"),
+        (
+            '[{"conversations": ' + "[" * 5_000 + "]" * 5_000 + "}]",
+            "conversation 1 is not ShareGPT's",
+        ),
         ("a,b\n1,2\n", ":1: 'a,b' begins no trace format that is known"),
         ("", "the file is empty"),
         (b"prompt_tokens,output_tokens,class\n1,1,\xff\n", "is not UTF-8"),
@@ -349,7 +362,7 @@ def test_a_wrong_file_is_refused_in_one_line(write, text, message):
     path = write(text)
 
     with pytest.raises(InputError) as caught:
-        read_trace(path)
+        read_quietly(path)
 
     assert message in str(caught.value)
     assert str(caught.value).startswith(str(path))

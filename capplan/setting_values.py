@@ -1,0 +1,69 @@
+"""Values of settings as users write them: on the command line and in YAML."""
+
+from collections.abc import Mapping
+from datetime import date
+from typing import Any
+
+ALL = "all"
+"""Key of the share that holds for classes without one of their own."""
+
+
+def parts(value: Any) -> Any:
+    """Return the parts of ``A,B``; a number stands for a list of one."""
+    if isinstance(value, str):
+        return tuple(part.strip() for part in value.split(",") if part.strip())
+    return (value,) if isinstance(value, int | float) else value
+
+
+def slo_texts(value: Any) -> Any:
+    """Return the texts of SLOs; in YAML they may be ``{ttft: 1s}`` or by class."""
+    if not isinstance(value, Mapping):
+        return (value,) if isinstance(value, str) else value
+    own = {k: v for k, v in value.items() if not isinstance(v, Mapping)}
+    texts = [_limit_text(own)] if own else []
+    for name, limits in value.items():
+        if isinstance(limits, Mapping):
+            texts.append(f"{name}:{_limit_text(limits)}")
+    return tuple(texts)
+
+
+def _limit_text(limits: Mapping[str, Any]) -> str:
+    return ",".join(f"{metric}={limit}" for metric, limit in limits.items())
+
+
+def prices_by_gpu(value: Any) -> Any:
+    """Return the mapping that ``GPU=PRICE`` texts stand for."""
+    if isinstance(value, Mapping):
+        return {gpu: str(price) for gpu, price in value.items()}
+    if value is None:
+        return {}
+    prices: dict[str, str] = {}
+    for text in [value] if isinstance(value, str) else value:
+        for part in str(text).split(","):
+            gpu, equals, price = part.partition("=")
+            if not (equals and gpu.strip() and price.strip()):
+                raise ValueError(f"{part!r} is not a price; expected GPU=USD_PER_H")
+            prices[gpu.strip()] = price.strip()
+    return prices
+
+
+def targets_by_class(value: Any) -> Any:
+    """Return the shares that ``0.99`` and ``CLASS=0.999`` stand for, by class."""
+    if isinstance(value, Mapping):
+        return {ALL: 0.99, **value}
+    targets: dict[str, Any] = {ALL: 0.99}
+    for part in value if isinstance(value, list | tuple) else [value]:
+        for text in str(part).split(","):
+            name, equals, share = text.rpartition("=")
+            try:
+                targets[name.strip() if equals else ALL] = float(share)
+            except ValueError:
+                raise ValueError(
+                    f"{text!r} is not a share; expected 0.99 or CLASS=0.999"
+                ) from None
+    return targets
+
+
+def day(value: Any) -> Any:
+    """Return a day such as 2026-11-21 as text."""
+    return None if value is None else date.fromisoformat(str(value)).isoformat()
