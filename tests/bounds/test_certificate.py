@@ -6,8 +6,6 @@ from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
-import typer
-from typer.testing import CliRunner
 
 from capplan.bounds.bound_check import check_bound
 from capplan.bounds.certificate import (
@@ -19,7 +17,6 @@ from capplan.bounds.certificate import (
     seal,
 )
 from capplan.bounds.lower_bound import lower_bound
-from capplan.cli import verify
 from capplan.deployment import EngineSettings
 from capplan.latency.contract import LatencyTables, linear_tables
 
@@ -254,30 +251,3 @@ def test_other_requests_tables_or_attainments_are_refused():
 )
 def test_a_plan_without_a_known_certificate_is_refused(document, message):
     assert message in check_document(document)[0]
-
-
-@pytest.fixture
-def command(monkeypatch):
-    app = typer.Typer()
-    app.command()(verify.verify_command)
-    document, reproduce = sealed_plan()
-    monkeypatch.setattr(verify, "reproduction", lambda: reproduce)
-
-    def run(path, *options):
-        return CliRunner().invoke(app, [str(path), *options])
-
-    return run, document
-
-
-def test_verify_accepts_a_plan_and_rejects_it_after_one_digit(command, tmp_path):
-    run, document = command
-    good, bad = tmp_path / "plan.json", tmp_path / "spoiled.json"
-    good.write_text(json.dumps(document), encoding="utf-8")
-    bad.write_text(json.dumps({**document, "gpu_count": 4}), encoding="utf-8")
-
-    accepted, refused = run(good), run(bad)
-
-    assert (accepted.exit_code, refused.exit_code) == (0, 1)
-    assert "simulated again" in accepted.output
-    assert "digest does not match" in refused.output
-    assert "not simulated again" in run(good, "--no-simulate").output

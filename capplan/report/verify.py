@@ -1,0 +1,129 @@
+"""Check a plan.json: its certificate, and every figure by planning again."""
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from capplan.bounds.certificate import check_document
+from capplan.errors import InputError
+from capplan.planning.plan import plan
+from capplan.planning.proof import reproduce
+from capplan.planning.settings import PlanSettings
+from capplan.report.write_json import plan_json
+
+_MOST_REASONS = 10
+_DIGEST = "document_digest"
+
+
+def read_plan(path: Path) -> dict[str, Any]:
+    """Return the JSON object of a plan file.
+
+    Raises
+    ------
+    InputError
+        When the file cannot be read or is not a JSON object of finite numbers.
+    """
+
+    def refuse(constant: str) -> float:
+        raise ValueError(f"{constant} is not a number of JSON")
+
+    try:
+        text = path.read_text(encoding="utf-8")
+        document = json.loads(text, parse_constant=refuse)
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror or error}") from None
+    except RecursionError:
+        raise InputError(f"{path}: nested too deeply to be a plan") from None
+    except ValueError as error:
+        raise InputError(f"{path}: not JSON: {error}") from None
+    if not isinstance(document, dict) or not isinstance(document.get("request"), dict):
+        raise InputError(f"{path}: expected a JSON object, a plan that capplan wrote")
+    return document
+
+
+def verify(path: Path, *, simulate: bool, trace: Path | None = None) -> list[str]:
+    """Return why a plan cannot be accepted; empty when it holds.
+
+    The digest shows a change. The lower bound is checked from the requests by code
+    that found none of it, and N and N - 1 replicas are simulated again. Then the plan
+    is made again from its settings, and the whole document compared: a figure that
+    was changed and sealed again differs.
+
+    Parameters
+    ----------
+    path
+        The plan.json.
+    simulate
+        Whether to plan again; without it only the document itself is checked.
+    trace
+        The trace, where it no longer lies where the plan names it; by default a file
+        of that name beside the plan is taken too.
+    """
+    document = read_plan(path)
+    named = document["request"].get("trace")
+    found = _found(named, path, trace)
+    if found is not None:
+        request = {**document["request"], "trace": str(found)}
+    else:
+        request = document["request"]
+    has_proof = document.get("certificate") is not None
+    reasons = []
+    if has_proof:
+        reasons = check_document(document)
+    elif document.get("best") is not None:
+        reasons = ["the plan has no certificate"]
+    if reasons or not simulate:
+        return reasons
+    if has_proof:
+        rebuilt = {**document, "request": request}
+        reasons = check_document(document, lambda _: reproduce(rebuilt))
+    again = plan_json(plan(PlanSettings(**request)))
+    if found is not None and named is not None:
+        again = again.replace(json.dumps(str(found))[1:-1], json.dumps(named)[1:-1])
+    different = _differences(document, json.loads(again), "")
+    for where, value, expected in different:
+        reasons.append(f"{where} is {_short(value)}; planned again: {_short(expected)}")
+        if len(reasons) >= _MOST_REASONS:
+            break
+    return reasons
+
+
+def _found(named: str | None, path: Path, given: Path | None) -> Path | None:
+    """Return where the trace lies now, if not where the plan names it."""
+    if given is not None:
+        return given
+    if named is None or Path(named).exists():
+        return None
+    beside = path.parent / Path(named).name
+    return beside if beside.exists() else None
+
+
+def _differences(
+    value: Any, expected: Any, where: str
+) -> Iterator[tuple[str, Any, Any]]:
+    """Yield the places at which two documents differ, floats to nine digits."""
+    if isinstance(value, Mapping) and isinstance(expected, Mapping):
+        for key in dict.fromkeys([*expected, *value]):
+            if key != _DIGEST:
+                place = f"{where}.{key}" if where else str(key)
+                if key in value and key in expected:
+                    yield from _differences(value[key], expected[key], place)
+                else:
+                    yield place, value.get(key, "absent"), expected.get(key, "absent")
+    elif isinstance(value, list) and isinstance(expected, list):
+        if len(value) != len(expected):
+            yield f"length of {where}", len(value), len(expected)
+        for index, pair in enumerate(zip(value, expected, strict=False)):
+            yield from _differences(*pair, f"{where}[{index}]")
+    elif isinstance(value, float) and isinstance(expected, float):
+        if not math.isclose(value, expected, rel_tol=1e-9, abs_tol=1e-15):
+            yield where, value, expected
+    elif type(value) is not type(expected) or value != expected:
+        yield where, value, expected
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -1,0 +1,205 @@
+"""A plan is verified as it was written, and no forged copy of it, sealed or not."""
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from capplan.bounds.certificate import seal
+from capplan.cli.main import exit_code
+from capplan.errors import InputError
+from capplan.planning.plan import plan
+from capplan.planning.settings import PlanSettings
+from capplan.report.verify import read_plan, verify
+from capplan.report.write_json import plan_json
+
+COST = {"latency_ms": "9,0.04,0,0.08,0.00005", "kv_blocks": 1500}
+SETTINGS = {
+    "llm": "Llama-3.1-8B",
+    "gpu": "H100-SXM",
+    "tp": 1,
+    "slo": "ttft=400ms,tpot=20ms",
+    "price": "H100-SXM=2.79",
+    **COST,
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A plan of a trace with times of its own, and the trace beside it."""
+    folder = tmp_path_factory.mktemp("plan")
+    rows = [f"{k / 40:.3f},{50 + k % 97},{20 + k % 31}" for k in range(1200)]
+    head = "arrival_s,prompt_tokens,output_tokens"
+    (folder / "own.csv").write_text("\n".join([head, *rows]) + "\n")
+    made = plan(PlanSettings(**SETTINGS, trace=folder / "own.csv"))
+    (folder / "plan.json").write_text(plan_json(made))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def document(folder):
+    return read_plan(folder / "plan.json")
+
+
+def refused(document, folder, sealed=True):
+    """Return the reasons against a document, sealed again if asked."""
+    path = folder / "forged.json"
+    path.write_text(json.dumps(seal(document) if sealed else document))
+    try:
+        return verify(path, simulate=True)
+    except InputError as error:
+        return [str(error)]
+
+
+def changed(document, where, value):
+    """Return a copy in which one value is another."""
+    copy = json.loads(json.dumps(document))
+    inner = copy
+    for key in where[:-1]:
+        inner = inner[key]
+    inner[where[-1]] = value
+    return copy
+
+
+def leaves(value, where=()):
+    """Yield the place of every plain value."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from leaves(inner, (*where, key))
+    elif isinstance(value, list):
+        for index, inner in enumerate(value):
+            yield from leaves(inner, (*where, index))
+    else:
+        yield where
+
+
+def test_a_plan_is_verified_as_it_was_written(folder):
+    assert verify(folder / "plan.json", simulate=True) == []
+
+
+def test_a_plan_is_verified_with_its_trace_beside_it(folder, tmp_path):
+    for name in ("plan.json", "own.csv"):
+        (tmp_path / name).write_bytes((folder / name).read_bytes())
+    document = json.loads((tmp_path / "plan.json").read_text())
+    moved = json.dumps(document).replace(str(folder), "/no/longer/there")
+    (tmp_path / "plan.json").write_text(json.dumps(seal(json.loads(moved))))
+
+    assert verify(tmp_path / "plan.json", simulate=True) == []
+
+
+def test_another_trace_is_refused(folder, tmp_path):
+    other = tmp_path / "other.csv"
+    lines = (folder / "own.csv").read_text().splitlines()
+    lines[100] = lines[100].replace(lines[100].split(",")[1], "399", 1)
+    other.write_text("\n".join(lines) + "\n")
+
+    assert verify(folder / "plan.json", simulate=True, trace=other)
+
+
+FORGERIES = {
+    "more KV and fewer replicas": [
+        (("request", "kv_blocks"), 30_000),
+        (("certificate", "limits", "kv_blocks"), 30_000),
+    ],
+    "a lower target": [(("request", "attainment"), 0.5)],
+    "a price": [(("best", "price", "usd_per_gpu_h"), 0.01)],
+    "a cost": [(("best", "usd_per_h"), 0.02)],
+    "more replicas": [(("best", "replica_count"), 12)],
+    "the SLO that is shown": [(("slo_text",), "ttft ≤ 1 ms")],
+    "the rate that is shown": [(("rate_per_s",), 4000.0)],
+    "no bound": [(("best", "bound"), None)],
+    "a bound without a method": [(("certificate", "bound", "method"), "none")],
+    "infeasible": [
+        (("status",), "infeasible"),
+        (("best",), None),
+        (("certificate",), None),
+    ],
+    "a warning less": [(("warnings",), [])],
+    "a note": [(("best", "profile_note"), "Measured on this machine.")],
+    "a key more": [(("best", "verified"), True)],
+}
+
+
+@pytest.mark.parametrize("forgery", FORGERIES)
+@pytest.mark.parametrize("sealed", [True, False])
+def test_forged_plans_are_refused(document, folder, forgery, sealed):
+    forged = document
+    for where, value in FORGERIES[forgery]:
+        forged = changed(forged, where, value)
+    sealed = sealed and forged["certificate"] is not None
+
+    if forged == document:
+        pytest.skip("the plan has no such figure")
+    assert refused(forged, folder, sealed)
+
+
+@settings(max_examples=10, deadline=None)
+@given(data=st.data())
+def test_every_single_change_is_refused_even_when_sealed_again(data, document, folder):
+    places = [place for place in leaves(document) if place[-1] != "document_digest"]
+    place = data.draw(st.sampled_from(places))
+    value = document
+    for key in place:
+        value = value[key]
+    other = data.draw(
+        st.one_of(
+            st.integers(0, 10**6),
+            st.floats(0.001, 1e6),
+            st.text(max_size=5),
+            st.none(),
+            st.booleans(),
+        ).filter(lambda x: x != value)
+    )
+    if place[0] == "request":  # another spelling may mean the same
+        other = "nonsense"
+
+    assert refused(changed(document, place, other), folder)
+
+
+def test_an_infeasible_plan_is_verified_too(folder, tmp_path):
+    made = plan(
+        PlanSettings(**{**SETTINGS, "slo": "tpot=1ms"}, trace=folder / "own.csv")
+    )
+    path = tmp_path / "plan.json"
+    path.write_text(plan_json(made))
+
+    assert made.best is None
+    assert verify(path, simulate=True) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "not JSON"),
+        ("[1]", "expected a JSON object"),
+        ("{}", "expected a JSON object"),
+        ('{"request": {}, "best": NaN}', "NaN is not a number"),
+        ("[" * 100_000, "nested too deeply"),
+    ],
+)
+def test_what_is_no_plan_is_one_line_and_exit_2(text, message, tmp_path, capsys):
+    path = tmp_path / "plan.json"
+    path.write_text(text)
+
+    code = exit_code(["verify", str(path)])
+
+    error = capsys.readouterr().err
+    assert code == 2
+    assert message in error
+    assert error.count("\n") == 1
+
+
+def test_the_command_prints_what_holds_and_what_is_refused(folder, document, capsys):
+    held = exit_code(["verify", str(folder / "plan.json")])
+    forged = folder / "forged.json"
+    forged.write_text(json.dumps(seal(changed(document, ("seed",), 5))))
+
+    refusal = exit_code(["verify", str(forged)])
+
+    shown = capsys.readouterr()
+    assert (held, refusal) == (0, 1)
+    assert "every figure planned again" in shown.out
+    assert "seed is 5; planned again: 0" in shown.err
+    assert isinstance(folder, Path)
