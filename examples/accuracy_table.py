@@ -140,7 +140,7 @@ def missing(path: Path, what: str) -> bool:
 
 def shipped() -> None:
     """Held-out errors recorded in the shipped profiles of kernel sums."""
-    profiles = [load_profile(path) for path in list_profiles()]
+    profiles = [load_profile(listed.path) for listed in list_profiles()]
     targets = {"prefill": "2.5 / 8 %", "decode": "2 / 6 %", "mixed": "2.5 / 8 %"}
     for mixture in (False, True):
         kind = "mixtures of experts" if mixture else "dense"

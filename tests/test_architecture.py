@@ -48,7 +48,7 @@ def test_floors():
 def test_every_module_is_reached_from_a_command_or_from_the_package():
     modules = sources()
     reached: set[str] = set()
-    waiting = ["capplan", "capplan.cli.main", *STARTED_BY_NAME]
+    waiting = ["capplan", "capplan.__main__", *STARTED_BY_NAME]
     while waiting:
         name = waiting.pop()
         if name in modules and name not in reached:

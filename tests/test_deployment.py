@@ -91,7 +91,7 @@ def test_default_settings_are_those_that_vllm_chooses_for_the_gpu(name, tokens, 
 def test_a_setting_that_the_user_gives_stays_and_one_left_out_does_not():
     engine = default_engine_settings(gpu("H100"), max_num_seqs=7, block_size=None)
 
-    assert engine == EngineSettings(max_num_seqs=7)
+    assert engine == EngineSettings(max_num_seqs=7, prefix_caching=True)
 
 
 def test_a_replica_has_its_kv_blocks_and_its_memory():

@@ -2,13 +2,11 @@
 
 from typing import Any
 
-from capplan.cli.interruption import interruptible
+from capplan.cli.interruption import INTERRUPTED, interruptible
 from capplan.cli.notices import announce_compilation
 from capplan.cli.options import with_settings
 from capplan.cli.scenario import Scenario, settings_from
 from capplan.planning.settings import SimulateSettings
-
-INTERRUPTED = 130
 
 
 @with_settings(SimulateSettings)

@@ -105,7 +105,7 @@ def _engine(settings: PlanSettings) -> Assumption:
     ]
     return Assumption(
         "engine",
-        ", ".join(set_by_user) or "as vllm serve chooses by GPU; no prefix caching",
+        ", ".join(set_by_user) or "as vllm serve chooses by GPU, prefix caching on",
         "schedules as vLLM 0.32's V1 scheduler",
         "given" if set_by_user else "assumed",
     )

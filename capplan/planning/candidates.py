@@ -1,5 +1,6 @@
 """One configuration at a time: bounded, pruned or simulated, and priced."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
@@ -9,10 +10,10 @@ import numpy as np
 from capplan.bounds.lower_bound import Bound
 from capplan.planning.configuration import Configuration
 from capplan.planning.cost import Cost, cost
-from capplan.planning.fewest_replicas import binding_limit, fewest_replicas
+from capplan.planning.fewest_replicas import Fewest, binding_limit, fewest_replicas
 from capplan.planning.inputs import PlanInputs
 from capplan.planning.result import Candidate, Probe
-from capplan.planning.run import Run, judged_run
+from capplan.planning.run import BUDGET_REQUESTS, Run, judged_run
 from capplan.planning.unbatched import too_slow, unbatched
 from capplan.simulator.checks import oversized
 
@@ -28,6 +29,7 @@ class Prospect:
 
     configuration: Configuration
     bound: Bound
+    sample: int = 0  # whose bound it is
 
     def __str__(self) -> str:
         return str(self.configuration)
@@ -64,12 +66,17 @@ def cannot_serve(inputs: PlanInputs, configuration: Configuration) -> str | None
             f"{configuration.engine.kv_capacity_tokens:,} tokens"
         )
     alone = unbatched(inputs.trace, configuration.tables, configuration.engine)
-    return too_slow(inputs.trace, alone, inputs.slo)
+    return too_slow(inputs.trace, alone, inputs.slo, inputs.traffic.counted())
 
 
 def cannot_win(prospect: Prospect, done: list[Candidate]) -> str | None:
     """Return why a configuration can be neither cheapest nor smallest, or None."""
-    feasible = [candidate for candidate in done if candidate.status == "feasible"]
+    feasible = [
+        candidate
+        for candidate in done
+        if candidate.status == "feasible"
+        and (prospect.configuration.is_estimated or not candidate.estimated)
+    ]
     smaller = any(
         candidate.gpu_count is not None and candidate.gpu_count <= prospect.gpu_count
         for candidate in feasible
@@ -95,6 +102,7 @@ def pruned(prospect: Prospect, reason: str) -> Candidate:
     """Return the candidate of a configuration that is not worth simulating."""
     return replace(
         Candidate.of(prospect.configuration, "pruned", bound=prospect.bound),
+        bound_sample=prospect.sample,
         pruned_reason=reason,
     )
 
@@ -110,37 +118,9 @@ def run_of(
         replica_count,
         router=router,
         seed=inputs.settings.seed,
+        metrics=("ttft_s", "tpot_s", "e2e_s"),
+        budget_requests=BUDGET_REQUESTS * (1 if inputs.candidate_count > 2 else 5),
     )
-
-
-class _Variant(NamedTuple):
-    """Engine settings and router that a configuration may run with."""
-
-    configuration: Configuration
-    router: str
-
-
-def _variants(inputs: PlanInputs, configuration: Configuration) -> list[_Variant]:
-    """Return the variants of a configuration, the one with its own settings first.
-
-    A smaller token budget keeps long prompts from stretching the iterations that
-    others decode in. Every schedule that it allows the larger one allows too, so that
-    the lower bound holds for all of them.
-    """
-    variants = [_Variant(configuration, router) for router in inputs.routers]
-    if inputs.settings.tune:
-        engine = configuration.engine
-        for budget in _BUDGETS:
-            if budget < engine.max_num_batched_tokens:
-                tuned = replace(
-                    engine,
-                    max_num_batched_tokens=budget,
-                    max_num_seqs=min(engine.max_num_seqs, budget),
-                )
-                variants.append(
-                    _Variant(replace(configuration, engine=tuned), inputs.routers[0])
-                )
-    return variants
 
 
 def evaluate(
@@ -148,60 +128,119 @@ def evaluate(
 ) -> tuple[Candidate, tuple[str, ...]]:
     """Find the fewest replicas of a configuration; return it with its warnings."""
     at_least = max(1, prospect.bound.replica_count)
-    variants = _variants(inputs, prospect.configuration)
-    chosen = variants[0]
-    passing: Run | None = None
-    runs: list[Run] = []
-    for variant in variants:
-        run_with = partial(run_of, inputs, variant.configuration, variant.router)
-        if passing is None:
-            passing, runs = fewest_replicas(run_with, at_least, MOST_REPLICAS)
-            chosen = variant
+    configuration = prospect.configuration
+    chosen, best = inputs.routers[0], Fewest(None, (), False, ())
+    for router in inputs.routers:
+        run_with = partial(run_of, inputs, configuration, router)
+        if best.run is None:
+            best, chosen = fewest_replicas(run_with, at_least, MOST_REPLICAS), router
             continue
-        # A later variant matters only where it saves replicas: step down with it.
-        while passing.replica_count > 1:
-            fewer = run_with(passing.replica_count - 1)
-            if fewer.judgement.meets:
-                passing, chosen = fewer, variant
-            if chosen is variant:
-                runs = _with_run(runs, fewer)
-            if not fewer.judgement.meets:
-                break
-    probes = tuple(Probe.of(run) for run in runs)
-    if passing is None:
-        return _infeasible(prospect, chosen.router, probes), ()
-    below = [run for run in runs if run.replica_count == passing.replica_count - 1]
+        # A later router matters only where it saves replicas.
+        better = _fewer(run_with, at_least, best.run.replica_count - 1)
+        if better is not None:
+            best, chosen = better, router
+    return _candidate(inputs, prospect, configuration, chosen, best)
+
+
+class Tuning(NamedTuple):
+    """A configuration whose token budget is to be tuned.
+
+    Parameters
+    ----------
+    prospect
+        The configuration with its bound.
+    router
+        Router to tune it with.
+    most
+        Replicas at which it saves GPUs or cost.
+    """
+
+    prospect: Prospect
+    router: str
+    most: int
+
+
+def tune(
+    inputs: PlanInputs, tuning: Tuning
+) -> tuple[Candidate, tuple[str, ...]] | None:
+    """Find fewer replicas with a smaller token budget; None where none saves any.
+
+    A smaller budget keeps long prompts from stretching the iterations that others
+    decode in. Every schedule that it allows the larger one allows too, so that the
+    lower bound holds.
+    """
+    prospect, most = tuning.prospect, tuning.most
+    engine = prospect.configuration.engine
+    found = None
+    for budget in _BUDGETS:
+        if budget >= engine.max_num_batched_tokens:
+            continue
+        seqs = min(engine.max_num_seqs, budget)
+        smaller = replace(engine, max_num_batched_tokens=budget, max_num_seqs=seqs)
+        configuration = replace(prospect.configuration, engine=smaller)
+        run_with = partial(run_of, inputs, configuration, tuning.router)
+        better = _fewer(run_with, max(1, prospect.bound.replica_count), most)
+        if better is not None and better.run is not None:
+            most = better.run.replica_count - 1
+            found = _candidate(inputs, prospect, configuration, tuning.router, better)
+    return found
+
+
+def _fewer(run_with: Callable[[int], Run], at_least: int, most: int) -> Fewest | None:
+    """Return the fewest replicas up to a count; None where the count is not enough."""
+    if most < at_least or run_with(most).judgement.meets is not True:
+        return None
+    fewest = fewest_replicas(run_with, at_least, most)
+    return fewest if fewest.decided else None
+
+
+def _candidate(
+    inputs: PlanInputs,
+    prospect: Prospect,
+    configuration: Configuration,
+    router: str,
+    fewest: Fewest,
+) -> tuple[Candidate, tuple[str, ...]]:
+    probes = tuple(Probe.of(run) for run in fewest.runs)
+    run = fewest.run
+    if run is None:
+        return _infeasible(inputs, prospect, router, probes), ()
+    below = [fewer for fewer in fewest.runs if fewer.replica_count < run.replica_count]
     candidate = replace(
-        Candidate.of(chosen.configuration, "feasible", bound=prospect.bound),
-        run=passing.without_requests(),
-        cost=_cost(passing),
-        binding=binding_limit(below[0] if below else None),
+        Candidate.of(configuration, "feasible", bound=prospect.bound),
+        bound_sample=prospect.sample,
+        run=run.without_requests(),
+        cost=_cost(run),
+        decided=fewest.decided,
+        too_close=fewest.too_close,
+        binding=binding_limit(below[-1] if below else None),
         probes=probes,
     )
     return candidate, (
-        *_interval_warning(inputs, str(prospect), passing),
-        *_extrapolations(passing),
+        *_certainty_warnings(str(prospect), fewest),
+        *_extrapolations(run),
     )
 
 
 def _infeasible(
-    prospect: Prospect, router: str, probes: tuple[Probe, ...]
+    inputs: PlanInputs, prospect: Prospect, router: str, probes: tuple[Probe, ...]
 ) -> Candidate:
     last = probes[-1]
+    missing = ", ".join(last.missing)
+    classes = len(inputs.trace.class_names) > 1 and missing
+    reason = (
+        f"{last.replica_count:,} replicas attain {last.slo_attainment:.2%} "
+        f"with router {router}"
+        + (f", class {missing} misses its target" if classes else "")
+        + ("" if last.stable else ", the wait in the queue grows")
+        + ", and more do not help"
+    )
     return replace(
         Candidate.of(prospect.configuration, "infeasible", bound=prospect.bound),
-        infeasible_reason=(
-            f"{last.replica_count:,} replicas attain {last.slo_attainment:.2%} "
-            f"with router {router}, and more do not help"
-        ),
+        bound_sample=prospect.sample,
+        infeasible_reason=reason,
         probes=probes,
     )
-
-
-def _with_run(runs: list[Run], new: Run) -> list[Run]:
-    """Return the runs in order of their counts, the new one in place of its equal."""
-    kept = [run for run in runs if run.replica_count != new.replica_count]
-    return sorted([*kept, new], key=lambda run: run.replica_count)
 
 
 def _cost(run: Run) -> Cost | None:
@@ -217,18 +256,21 @@ def _cost(run: Run) -> Cost | None:
     )
 
 
-def _interval_warning(inputs: PlanInputs, name: str, run: Run) -> tuple[str, ...]:
-    """Warn when the attainment's interval contains the target."""
-    attainment = run.judgement.attainment
-    assert attainment is not None
-    low = attainment.interval[0]
-    if low >= inputs.slo.attainment:
+def _certainty_warnings(name: str, fewest: Fewest) -> tuple[str, ...]:
+    """Name the counts that the samples do not decide."""
+    run = fewest.run
+    assert run is not None
+    if not fewest.decided:
+        return (
+            f"{name}, {run.replica_count:,} replicas: attainment is at the target, and "
+            f"{run.judgement.sample_count} samples do not decide it",
+        )
+    if not fewest.too_close:
         return ()
-    count = run.replica_count
+    counts = ", ".join(f"{count:,}" for count in fewest.too_close)
     return (
-        f"{name}, {count} replica{'s' if count > 1 else ''}: the 95 % interval of the "
-        f"attainment begins at {low:.2%}, below what is asked; a longer trace or one "
-        "more replica makes sure",
+        f"{name}: {counts} replicas are too close to the target to call; "
+        f"{run.replica_count:,} are decided",
     )
 
 

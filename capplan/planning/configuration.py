@@ -2,7 +2,8 @@
 
 import warnings
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +78,15 @@ class Configuration:
         return replica_count * self.tp * self.price.usd_per_gpu_h
 
     @property
+    def is_estimated(self) -> bool:
+        """Whether its latency is an estimate or its price a guess.
+
+        Such a configuration is shown, but neither prunes nor replaces another.
+        """
+        guessed = self.price is not None and "guess" in self.price.note
+        return guessed or (self.profile is not None and self.profile.how == "estimate")
+
+    @property
     def note(self) -> str:
         """One sentence on the source of the iteration time."""
         if self.profile is None:
@@ -111,15 +121,35 @@ def configurations(settings: PlanSettings) -> Iterator[Configuration | Excluded]
             f"no profile of {llm.name} on any GPU; give --gpu with --latency-ms, "
             "or --profiles DIR with a profile measured by capplan profile"
         )
+    names = {gpu if isinstance(gpu, str) else gpu.name for gpu in gpus}
+    for name in settings.price:
+        priced = _listed(name, profiled)
+        if (priced if isinstance(priced, str) else priced.name) not in names:
+            known = ", ".join(sorted(names))
+            raise InputError(f"--price {name}: no candidate; expected one of {known}")
     for gpu in gpus:
         tps = settings.tp or _profiled_tps(settings, llm, gpu)
         if isinstance(gpu, str):
             for tp in tps:
                 yield _unlisted(settings, llm, gpu, tp)
             continue
-        cost = _price(settings, gpu, profiled)
         for tp in tps or (1, 2, 4, 8):
+            cost = _price(settings, gpu, tp, profiled)
             yield _configuration(settings, llm, gpu, tp, cost)
+
+
+def with_caching_as_used(
+    configuration: Configuration, settings: PlanSettings, shares_prefixes: bool
+) -> Configuration:
+    """Return a configuration without prefix caching where no request shares a prefix.
+
+    Its schedule is then the same but for preempted requests, its bound is higher and
+    its simulation faster. What the user sets is kept.
+    """
+    if settings.prefix_caching is not None or shares_prefixes:
+        return configuration
+    engine = replace(configuration.engine, prefix_caching=False)
+    return replace(configuration, engine=engine)
 
 
 def given_configuration(settings: PlanSettings) -> Configuration | None:
@@ -130,9 +160,8 @@ def given_configuration(settings: PlanSettings) -> Configuration | None:
     if settings.llm is not None or None in (settings.latency_ms, settings.kv_blocks):
         return None
     given = {name: getattr(settings, name) for name in (*_ENGINE_SETTINGS, "kv_blocks")}
-    engine = EngineSettings(
-        **{name: value for name, value in given.items() if value is not None}
-    )
+    known = {name: value for name, value in given.items() if value is not None}
+    engine = EngineSettings(**{"prefix_caching": True, **known})
     tp = settings.tp[0] if settings.tp else 1
     tables = _tables(settings, None, engine)
     return Configuration("", tp, engine, tables, None, None, None)
@@ -141,10 +170,7 @@ def given_configuration(settings: PlanSettings) -> Configuration | None:
 def _folders(settings: PlanSettings) -> list[Path]:
     if not settings.profiles:
         return []
-    folder = Path(settings.profiles)
-    if not folder.exists():
-        raise InputError(f"--profiles {folder}: no such file or folder")
-    return [folder]
+    return [Path(settings.profiles)]
 
 
 def _own_profile(settings: PlanSettings) -> Profile | None:
@@ -159,9 +185,9 @@ def _profiled(settings: PlanSettings, llm: Architecture) -> list[tuple[str, int]
         return [(own.gpu, own.tp)]
     names = (llm.name, *twins(llm))
     return [
-        (path.parts[-3], int(path.stem[2:]))
-        for path in list_profiles(_folders(settings))
-        if path.parts[-2] in names and path.stem[2:].isdigit()
+        (listed.gpu, listed.tp)
+        for listed in list_profiles(_folders(settings))
+        if listed.llm in names
     ]
 
 
@@ -182,15 +208,17 @@ def _profiled_tps(
     return tuple(sorted({tp for at, tp in _profiled(settings, llm) if at == name}))
 
 
-def _price(settings: PlanSettings, gpu: Gpu, profiled: Iterable[str]) -> Price | None:
+def _price(
+    settings: PlanSettings, gpu: Gpu, tp: int, profiled: Iterable[str]
+) -> Price | None:
     overrides = parse_price_overrides(
         f"{name}={text}"
         for name, text in settings.price.items()
         if not isinstance(_listed(name, profiled), str)
     )
-    return price(
-        gpu.name, overrides, Path(settings.prices) if settings.prices else None
-    )
+    prices_file = Path(settings.prices) if settings.prices else None
+    today = date.fromisoformat(settings.as_of) if settings.as_of else None
+    return price(gpu.name, overrides, prices_file, tp=tp, today=today)
 
 
 def _unlisted(
@@ -204,12 +232,13 @@ def _unlisted(
     if profile is None:
         reason = f"{gpu} is in no catalog, and there is no profile of it at TP {tp}"
         return Excluded(gpu, tp, reason)
-    if settings.kv_blocks is None and "kv_blocks" not in profile.meta:
+    engine = EngineSettings(**_engine_settings(settings, profile))
+    blocks = settings.kv_blocks or int(profile.meta.get("kv_blocks", 0))
+    blocks = blocks or (profile.kv_tokens or 0) // engine.block_size
+    if not blocks:
         reason = f"{gpu} is in no catalog, and its profile has no KV blocks"
         return Excluded(gpu, tp, f"{reason}; give --kv-blocks")
-    blocks = settings.kv_blocks or int(profile.meta["kv_blocks"])
-    given = {**_engine_settings(settings, profile), "kv_blocks": blocks}
-    engine = EngineSettings(**given)
+    engine = replace(engine, kv_blocks=blocks)
     cost = None
     if gpu in settings.price:
         cost = Price(parse_usd_per_h(settings.price[gpu]), "given by the user")

@@ -1,6 +1,8 @@
 """The fewest replicas of one configuration that meet the SLO, by simulation."""
 
+import math
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -9,15 +11,42 @@ from capplan.planning.run import Run
 _KV_FULL = 0.97
 _PREEMPTED_SHARE = 0.01
 _GROWTH = 1.5
+_BAND_ABOVE = 0.05
+"""Share of a count above which the larger counts must meet the SLO as well."""
+_BAND_BELOW = 0.1
+"""Share of a count below it in which every count is tried."""
 
 
-def fewest_replicas(
-    run_with: Callable[[int], Run], at_least: int, most: int
-) -> tuple[Run | None, list[Run]]:
-    """Return the run of the first count that meets the SLO, and all runs.
+@dataclass(frozen=True, eq=False)
+class Fewest:
+    """The fewest replicas that meet the SLO, and the counts simulated.
 
-    Brackets from a lower bound upward in growing steps, then bisects. The count
-    below the first that meets it is among the runs, and fails, unless it is 0.
+    Parameters
+    ----------
+    run
+        Of the fewest replicas of which it is decided that they meet the SLO, and
+        that somewhat larger counts do; where none is decided, of the fewest whose
+        attainment is at the target. None where no count helps.
+    runs
+        All runs, by ascending count.
+    decided
+        Whether the samples decided it.
+    too_close
+        Smaller counts that the samples do not tell from the target.
+    """
+
+    run: Run | None
+    runs: tuple[Run, ...]
+    decided: bool
+    too_close: tuple[int, ...]
+
+
+def fewest_replicas(run_with: Callable[[int], Run], at_least: int, most: int) -> Fewest:
+    """Find the fewest replicas of which it is decided that they meet the SLO.
+
+    Brackets from a lower bound upward in growing steps, then bisects. Attainment is
+    not monotone in the count, so that then every count in a band below is tried, and
+    those up to 5 % above must meet the SLO too.
 
     Parameters
     ----------
@@ -29,45 +58,106 @@ def fewest_replicas(
     most
         Count at which the search gives up.
     """
-    runs: dict[int, Run] = {}
-
-    def meets(count: int) -> bool:
-        if count not in runs:
-            runs[count] = run_with(count)
-        return runs[count].judgement.meets
-
-    low, count = at_least - 1, at_least
-    while not meets(count):
-        if count >= most or _changes_nothing(runs.get(low), runs[count]):
-            return None, [runs[key] for key in sorted(runs)]
-        low = count
-        # The first miss says how far off the bound is: go near it, then in strides.
-        growth = 1.25 if len(runs) == 1 else _GROWTH
-        count = min(most, max(count + 1, int(np.ceil(count * growth))))
-    high = count
-    while high - low > 1:
-        middle = (low + high) // 2
-        if meets(middle):
-            high = middle
-        else:
-            low = middle
-    while high > 1 and meets(high - 1):
-        high -= 1
-    return runs[high], [runs[key] for key in sorted(runs)]
+    search = _Search(run_with, most)
+    count = search.first(at_least)
+    if count is None:
+        return search.undecided()
+    count = search.settled_above(count)
+    lowest = max(1, math.floor(count * (1 - _BAND_BELOW)) - 1)
+    for fewer in range(count - 1, lowest - 1, -1):
+        if search.meets(fewer) and search.holds_above(fewer):
+            count = fewer
+    while count > 1 and search.meets(count - 1) and search.holds_above(count - 1):
+        count -= 1
+    return Fewest(search.runs[count], search.ordered(), True, search.close_below(count))
 
 
-def _changes_nothing(fewer: Run | None, more: Run) -> bool:
-    """Return whether added replicas did not change a single iteration."""
-    if fewer is None:
-        return False
-    shares = [
-        run.judgement.attainment and run.judgement.attainment.share
-        for run in (fewer, more)
-    ]
-    return (
-        fewer.simulation.iteration_count == more.simulation.iteration_count
-        and shares[0] == shares[1]
-    )
+class _Search:
+    """Counts simulated so far."""
+
+    def __init__(self, run_with: Callable[[int], Run], most: int) -> None:
+        self.runs: dict[int, Run] = {}
+        self._run_with = run_with
+        self._most = most
+
+    def meets(self, count: int) -> bool:
+        """Return whether it is decided that a count meets the SLO."""
+        if count not in self.runs:
+            self.runs[count] = self._run_with(count)
+        return self.runs[count].judgement.meets is True
+
+    def first(self, at_least: int) -> int | None:
+        """Return a count that meets the SLO, above one that does not; or None."""
+        low, count = at_least - 1, at_least
+        while not self.meets(count):
+            if count >= self._most or self._changes_nothing(low, count):
+                return None
+            low = count
+            # The first miss says how far off the bound is: go near it, then stride.
+            growth = 1.25 if len(self.runs) == 1 else _GROWTH
+            count = min(self._most, max(count + 1, int(np.ceil(count * growth))))
+        high = count
+        while high - low > 1:
+            middle = (low + high) // 2
+            if self.meets(middle):
+                high = middle
+            else:
+                low = middle
+        return high
+
+    def holds_above(self, count: int) -> bool:
+        """Return whether the counts up to 5 % above attain the target too.
+
+        One of them may be too close to call while its attainment is at the target.
+        """
+        reach = min(self._most, count + math.ceil(_BAND_ABOVE * count))
+        return all(
+            self.meets(more)
+            or (
+                self.runs[more].judgement.meets is None
+                and not self.runs[more].judgement.missing
+            )
+            for more in range(count + 1, reach + 1)
+        )
+
+    def settled_above(self, count: int) -> int:
+        """Return the next count that meets the SLO with those above it."""
+        while count < self._most and not (
+            self.meets(count) and self.holds_above(count)
+        ):
+            count += 1
+        return count
+
+    def ordered(self) -> tuple[Run, ...]:
+        """Return all runs by ascending count."""
+        return tuple(self.runs[count] for count in sorted(self.runs))
+
+    def close_below(self, count: int) -> tuple[int, ...]:
+        """Return the counts below that are too close to call, ascending."""
+        return tuple(
+            fewer
+            for fewer in sorted(self.runs)
+            if fewer < count and self.runs[fewer].judgement.meets is None
+        )
+
+    def undecided(self) -> Fewest:
+        """Return the fewest replicas at the target, where none is decided."""
+        close = self.close_below(self._most + 1)
+        for count in close:
+            if not self.runs[count].judgement.missing:
+                below = tuple(fewer for fewer in close if fewer < count)
+                return Fewest(self.runs[count], self.ordered(), False, below)
+        return Fewest(None, self.ordered(), False, close)
+
+    def _changes_nothing(self, fewer: int, more: int) -> bool:
+        """Return whether added replicas did not change a single iteration."""
+        if fewer not in self.runs:
+            return False
+        few, many = self.runs[fewer], self.runs[more]
+        return (
+            few.simulation.iteration_count == many.simulation.iteration_count
+            and few.judgement.attainment == many.judgement.attainment
+        )
 
 
 def binding_limit(failing: Run | None) -> str:

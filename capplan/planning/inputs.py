@@ -6,11 +6,16 @@ import numpy as np
 
 from capplan.errors import InputError
 from capplan.placement.solvers import SOLVERS
-from capplan.planning.configuration import Configuration, Excluded, configurations
+from capplan.planning.configuration import (
+    Configuration,
+    Excluded,
+    configurations,
+    with_caching_as_used,
+)
 from capplan.planning.settings import PlanSettings
 from capplan.planning.traffic import Traffic, judged_traffic
 from capplan.simulator.routers import ROUTERS
-from capplan.workload.slo import Slo, parse_slo
+from capplan.workload.slo import Slo
 from capplan.workload.trace import Trace
 
 DEFAULT_ROUTER = "jsq"
@@ -34,6 +39,8 @@ class PlanInputs:
         Routers to try, the first one first.
     solver
         Solver that places the peak heartbeat exactly; None for none.
+    candidate_count
+        Configurations that may serve: with few of them, each count gets more samples.
     """
 
     settings: PlanSettings
@@ -41,10 +48,11 @@ class PlanInputs:
     slo: Slo
     routers: tuple[str, ...]
     solver: str | None
+    candidate_count: int = 1
 
     @property
     def trace(self) -> Trace:
-        """The requests to serve."""
+        """The requests to serve: the first sample where they are drawn."""
         return self.traffic.trace
 
 
@@ -58,23 +66,26 @@ def plan_inputs(
     InputError
         When there is no SLO, or the LLM runs on none of the GPUs.
     """
-    if not settings.slo:
+    slo = settings.objective()
+    if slo is None:
         raise InputError("no SLO; give --slo such as ttft=1s,tpot=30ms")
-    slo = parse_slo(list(settings.slo), settings.attainment)
     tried = list(configurations(settings))
-    engines = [
-        configuration.engine
-        for configuration in tried
-        if isinstance(configuration, Configuration)
-    ]
-    if not engines:
+    able = [row for row in tried if isinstance(row, Configuration)]
+    if not able:
         raise InputError(
             "; ".join(row.reason for row in tried if isinstance(row, Excluded))
         )
     rng = np.random.default_rng(settings.seed)
-    traffic = judged_traffic(settings, slo, rng, engines)
+    traffic = judged_traffic(settings, slo, rng, able)
+    shares = bool(traffic.base.prefix_tokens.any())
+    tried = [
+        with_caching_as_used(row, settings, shares)
+        if isinstance(row, Configuration)
+        else row
+        for row in tried
+    ]
     routers, solver = _routers_and_solver(settings)
-    return PlanInputs(settings, traffic, slo, routers, solver), tried
+    return PlanInputs(settings, traffic, slo, routers, solver, len(able)), tried
 
 
 def _routers_and_solver(settings: PlanSettings) -> tuple[tuple[str, ...], str | None]:

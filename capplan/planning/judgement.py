@@ -1,13 +1,21 @@
-"""What a simulation says of the SLO: the one judgement that every command reports."""
+"""What simulated samples say of the SLO: the one judgement that every command reports.
 
+Arrivals that are drawn are judged by independent samples (replications), so that the
+interval of the attainment does not rest on one draw; a trace with its own times is
+one sample, judged as it is, its interval by blocks of time.
+"""
+
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
+from scipy import stats
 
-from capplan.simulator.metrics import is_stable, share_interval, windowed_interval
-from capplan.simulator.times import LIMITS, METRICS, Simulation
-from capplan.workload.slo import Slo
+from capplan.simulator.histogram import Histogram
+from capplan.simulator.metrics import CONFIDENCE, share_interval
+from capplan.simulator.sample import Sample
+from capplan.simulator.times import LIMITS
+from capplan.workload.slo import Group, Slo
 
 PERCENTILES = (50.0, 90.0, 95.0, 99.0, 99.9)
 """Percentiles reported of each latency."""
@@ -15,7 +23,14 @@ PERCENTILES = (50.0, 90.0, 95.0, 99.0, 99.9)
 LEVELS = np.concatenate([np.linspace(0, 0.99, 100), [0.995, 0.999, 1.0]])
 """Levels at which the latency distributions are drawn."""
 
+DECISION_CONFIDENCE = 0.99
+"""Confidence at which a count is said to meet the SLO, or to miss it."""
+
 _SHARES = np.array(PERCENTILES) / 100
+_DRIFT_SHARE = 0.005
+"""Growth of the queue's wait, as a share of time, that a fleet with 0.5 % too little
+capacity shows."""
+_DRIFT_CONFIDENCE = 0.999
 
 
 @dataclass(frozen=True)
@@ -27,7 +42,7 @@ class Attainment:
     share
         Share that meets all limits.
     interval
-        Its 95 % interval (low, high), by batch means.
+        Its 95 % interval (low, high): between samples, or between blocks of time.
     by_limit
         Share that meets each limit alone: "ttft", "tpot", "e2e".
     by_class
@@ -45,21 +60,25 @@ class Attainment:
 
 @dataclass(frozen=True, eq=False)
 class Judgement:
-    """What is counted of a simulation, and what it shows.
+    """What is counted of a deployment's samples, and what it shows.
 
     Parameters
     ----------
     warmup_s
-        Requests that arrive in this first part are not counted. [s]
+        Requests that arrive in this first part of a sample are not counted. [s]
     counted_request_count
-        Requests that count.
+        Requests that count, of all samples.
+    sample_count
+        Independent samples; 1 for a trace with its own times.
     stable
-        Whether the backlog does not grow.
+        Whether the wait in the queue does not grow.
     attainment
         Of the SLO; None without an SLO, or where nothing is counted.
     meets
-        Whether the attainment is at or above the target and the backlog does not
-        grow; False without an SLO.
+        Whether the SLO is met: True or False where that is decided, None where the
+        samples are too close to call. False without an SLO.
+    missing
+        Classes whose attainment is below their target.
     percentiles
         By metric of METRICS: mean, then PERCENTILES; NaN where none is known. [s]
     quantiles_s
@@ -68,9 +87,11 @@ class Judgement:
 
     warmup_s: float
     counted_request_count: int
+    sample_count: int
     stable: bool
     attainment: Attainment | None
-    meets: bool
+    meets: bool | None
+    missing: tuple[str, ...]
     percentiles: dict[str, tuple[float, ...]]
     quantiles_s: dict[str, np.ndarray]
 
@@ -79,127 +100,167 @@ class Judgement:
         return self.percentiles[metric][1 + PERCENTILES.index(99.0)]
 
 
-def judge(
-    simulation: Simulation,
-    slo: Slo | None,
-    warmup_s: float = 0.0,
-    metrics: tuple[str, ...] = METRICS,
-) -> Judgement:
-    """Return the judgement of a simulation.
+def verdict(
+    samples: Sequence[Sample], slo: Slo, class_names: tuple[str, ...]
+) -> bool | None:
+    """Return whether the samples meet the SLO; None where they are too close to call.
 
-    Parameters
-    ----------
-    simulation
-        With its table of requests, or with counts by window made for the same SLO
-        and warm-up.
-    slo
-        Limits by class; None to judge latencies and stability only.
-    warmup_s
-        Length of the warm-up, from the first arrival. [s]
-    metrics
-        Latencies to report; fewer take less time.
+    Of one sample, the SLO is met where every group of classes attains its target. Of
+    several, that is decided where the 99 % interval between samples is on one side
+    of the target. Either way the wait in the queue must not grow.
     """
-    measured = (
-        _of_table(simulation, slo, warmup_s, metrics)
-        if simulation.windows is None
-        else _of_windows(simulation, slo, metrics)
-    )
-    share = None if measured.attainment is None else measured.attainment.share
-    stable = is_stable(simulation, measured.start_s + warmup_s)
-    meets = slo is not None and share is not None and share >= slo.attainment
+    verdicts = [
+        _group_verdict(samples, group)
+        for group in slo.groups(class_names)
+        if _counts(samples, group)[0].sum()
+    ]
+    if not verdicts or False in verdicts or not _is_stable(samples):
+        return False
+    return None if None in verdicts else True
+
+
+def judge(
+    samples: Sequence[Sample],
+    slo: Slo | None,
+    class_names: tuple[str, ...],
+    warmup_s: float = 0.0,
+) -> Judgement:
+    """Return the judgement of a deployment's samples."""
+    counted = int(sum(sample.counted.sum() for sample in samples))
+    judged = slo is not None and counted > 0
+    distributions = {
+        name: _distribution(samples, name) for name in samples[0].latencies_s
+    }
     return Judgement(
         warmup_s=warmup_s,
-        counted_request_count=measured.counted_request_count,
-        stable=stable,
-        attainment=measured.attainment,
-        meets=meets and stable,
-        percentiles=measured.percentiles,
-        quantiles_s=measured.quantiles_s,
+        counted_request_count=counted,
+        sample_count=len(samples),
+        stable=_is_stable(samples),
+        attainment=_attainment(samples, class_names) if judged else None,
+        meets=False if slo is None else verdict(samples, slo, class_names),
+        missing=tuple(
+            name
+            for group in (slo.groups(class_names) if slo is not None and judged else ())
+            if _share(samples, group) < group.target
+            for name in group.names
+        ),
+        percentiles={name: values for name, (values, _) in distributions.items()},
+        quantiles_s={name: values for name, (_, values) in distributions.items()},
     )
 
 
-class _Measured(NamedTuple):
-    start_s: float
-    counted_request_count: int
-    attainment: Attainment | None
-    percentiles: dict[str, tuple[float, ...]]
-    quantiles_s: dict[str, np.ndarray]
-
-
-def _of_table(
-    simulation: Simulation, slo: Slo | None, warmup_s: float, metrics: tuple[str, ...]
-) -> _Measured:
-    times = simulation.table
-    start_s = float(times.arrival_s[0])
-    # Arrivals are in order: those that count are the last ones.
-    counted = times.select(
-        slice(int(np.searchsorted(times.arrival_s, start_s + warmup_s)), None)
-    )
-    attainment = None
-    if slo is not None and len(counted):
-        met = counted.met(slo.columns(counted.request_class, simulation.class_names))
-        attained = np.logical_and.reduce(met)
-        attainment = Attainment(
-            share=float(attained.mean()),
-            interval=share_interval(attained),
-            by_limit={
-                name: float(hits.mean()) for name, hits in zip(LIMITS, met, strict=True)
-            },
-            by_class={
-                name: float(attained[rows].mean())
-                for index, name in enumerate(simulation.class_names)
-                if (rows := counted.request_class == index).any()
-            },
-            request_count=int(attained.sum()),
-        )
-    percentiles, quantiles_s = {}, {}
-    for name in metrics:
-        values_s = getattr(counted, name)
-        known_s = values_s[~np.isnan(values_s)]
-        # One call: sorting takes longer than reading the levels off.
-        at_s = (
-            np.quantile(known_s, [*_SHARES, *LEVELS])
-            if known_s.size
-            else np.full(len(_SHARES) + len(LEVELS), np.nan)
-        )
-        mean_s = float(known_s.mean()) if known_s.size else float("nan")
-        percentiles[name] = (mean_s, *at_s[: len(_SHARES)].tolist())
-        quantiles_s[name] = at_s[len(_SHARES) :]
-    return _Measured(start_s, len(counted), attainment, percentiles, quantiles_s)
-
-
-def _of_windows(
-    simulation: Simulation, slo: Slo | None, metrics: tuple[str, ...]
-) -> _Measured:
-    windows = simulation.windows
-    assert windows is not None
-    used = len(simulation.series.start_s)
-    columns = {name: column[:used] for name, column in windows.columns.items()}
-    counted = float(columns["counted"].sum())
-    attainment = None
-    if slo is not None and counted:
-        by_class = windows.by_class[:used].sum(axis=0)
-        attainment = Attainment(
-            share=float(columns["attained"].sum()) / counted,
-            interval=windowed_interval(columns["attained"], columns["counted"]),
-            by_limit={name: float(columns[name].sum()) / counted for name in LIMITS},
-            by_class={
-                name: float(hits / requests)
-                for name, (requests, hits) in zip(
-                    simulation.class_names, by_class, strict=False
-                )
-                if requests
-            },
-            request_count=int(columns["attained"].sum()),
-        )
-    histograms = {name: windows.histogram(name, used) for name in metrics}
-    return _Measured(
-        windows.start_s,
-        int(counted),
-        attainment,
-        {
-            name: (histogram.mean_s, *histogram.quantiles_s(_SHARES).tolist())
-            for name, histogram in histograms.items()
+def _attainment(samples: Sequence[Sample], class_names: tuple[str, ...]) -> Attainment:
+    counted = np.sum([sample.counted for sample in samples], axis=0)
+    attained = np.sum([sample.attained for sample in samples], axis=0)
+    met = np.sum([sample.met for sample in samples], axis=0)
+    everyone = Group(class_names, tuple(range(len(class_names))), 1.0)
+    return Attainment(
+        share=float(attained.sum() / counted.sum()),
+        interval=_interval(samples, everyone, CONFIDENCE),
+        by_limit={
+            name: float(hits / counted.sum())
+            for name, hits in zip(LIMITS, met, strict=True)
         },
-        {name: histogram.quantiles_s(LEVELS) for name, histogram in histograms.items()},
+        by_class={
+            name: float(hits / requests)
+            for name, hits, requests in zip(class_names, attained, counted, strict=True)
+            if requests
+        },
+        request_count=int(attained.sum()),
     )
+
+
+def _counts(samples: Sequence[Sample], group: Group) -> tuple[np.ndarray, np.ndarray]:
+    """Return counted and attained requests of a group by sample."""
+    rows = list(group.indices)
+    return (
+        np.array([sample.counted[rows].sum() for sample in samples], float),
+        np.array([sample.attained[rows].sum() for sample in samples], float),
+    )
+
+
+def _share(samples: Sequence[Sample], group: Group) -> float:
+    counted, attained = _counts(samples, group)
+    return float(attained.sum() / counted.sum()) if counted.sum() else 1.0
+
+
+def _interval(
+    samples: Sequence[Sample], group: Group, confidence: float
+) -> tuple[float, float]:
+    """Return the interval of a group's attainment.
+
+    Between samples where there are several; between blocks of time of one.
+    """
+    if len(samples) == 1:
+        counted, attained = samples[0].block_counted, samples[0].block_attained
+    else:
+        counted, attained = _counts(samples, group)
+    return share_interval(attained, counted, confidence)
+
+
+def _group_verdict(samples: Sequence[Sample], group: Group) -> bool | None:
+    """Return whether a group attains its target; None where it is too close to call.
+
+    A target of 1 lies above every interval: it is met while no request misses.
+    """
+    share = _share(samples, group)
+    if len(samples) == 1:
+        return share >= group.target
+    if group.target >= 1:
+        return share >= 1
+    low, high = _interval(samples, group, DECISION_CONFIDENCE)
+    if low >= group.target:
+        return True
+    return False if high < group.target else None
+
+
+def _is_stable(samples: Sequence[Sample]) -> bool:
+    """Return whether the wait in the queue does not grow.
+
+    A fleet with a share ε of capacity too little lets the wait grow by ε of the time
+    that passes: by 0.45 ε of the arrivals' time from the middle to the last tenth.
+    One sample must show 1 %, and more than a request's own time, since a queue that
+    fills and drains again is no such fleet; several must show that chance does not
+    explain 0.5 %.
+    """
+    growth_s = np.array([sample.wait_s[1] - sample.wait_s[0] for sample in samples])
+    passed_s = 0.45 * np.array([sample.duration_s for sample in samples])
+    if len(samples) == 1:
+        enough_s = max(2 * _DRIFT_SHARE * passed_s[0], samples[0].service_s)
+        return bool(growth_s[0] <= enough_s)
+    growth = growth_s / np.maximum(passed_s, 1e-12)
+    error = growth.std(ddof=1) / np.sqrt(len(growth))
+    t = stats.t.ppf(_DRIFT_CONFIDENCE, len(growth) - 1)
+    return bool(growth.mean() - t * error <= _DRIFT_SHARE)
+
+
+def is_drifting(samples: Sequence[Sample], target: float) -> bool:
+    """Return whether the attainment falls from the first half to the second.
+
+    By more than chance explains, and by half of what the target allows to miss: then
+    the samples are too short to show where it ends.
+    """
+    fall = np.array([s.half_shares[0] - s.half_shares[1] for s in samples])
+    if len(fall) < 3 or fall.mean() <= (1 - target) / 2:
+        return False
+    error = fall.std(ddof=1) / np.sqrt(len(fall))
+    return bool(fall.mean() > stats.t.ppf(DECISION_CONFIDENCE, len(fall) - 1) * error)
+
+
+def _distribution(
+    samples: Sequence[Sample], metric: str
+) -> tuple[tuple[float, ...], np.ndarray]:
+    """Return mean and PERCENTILES, and the values at LEVELS, over all samples. [s]"""
+    first = samples[0].latencies_s[metric]
+    if isinstance(first, Histogram):  # a streamed simulation is one sample
+        at_s = first.quantiles_s(np.concatenate([_SHARES, LEVELS]))
+        mean_s = first.mean_s
+    else:
+        values_s = np.concatenate([sample.latencies_s[metric] for sample in samples])
+        if not values_s.size:
+            nothing = np.full(len(LEVELS), np.nan)
+            return (float("nan"),) * (1 + len(_SHARES)), nothing
+        # One call: sorting takes longer than reading the levels off.
+        at_s = np.quantile(values_s, np.concatenate([_SHARES, LEVELS]))
+        mean_s = float(values_s.mean())
+    return (mean_s, *at_s[: len(_SHARES)].tolist()), at_s[len(_SHARES) :]

@@ -1,9 +1,11 @@
 """From requests, SLOs and GPUs to the fewest replicas, their cost and their proof."""
 
+import math
 import time
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import date
 
 import numpy as np
 
@@ -11,17 +13,24 @@ from capplan.errors import CapplanWarning, collected_warnings
 from capplan.planning.assumptions import assumptions
 from capplan.planning.candidates import (
     Prospect,
+    Tuning,
     cannot_serve,
     cannot_win,
     cheapest_first,
     evaluate,
     pruned,
+    tune,
 )
 from capplan.planning.configuration import Configuration, Excluded
 from capplan.planning.executors import executor
 from capplan.planning.inputs import PlanInputs, configuration_of, plan_inputs
 from capplan.planning.placing import PeakHeartbeat, peak_heartbeat
-from capplan.planning.proof import bound_of, certificate_of
+from capplan.planning.proof import (
+    BOUND_SAMPLES,
+    bound_of,
+    certificate_of,
+    sample_bound,
+)
 from capplan.planning.result import Candidate, Plan
 from capplan.planning.settings import PlanSettings
 from capplan.simulator.checks import check_engine
@@ -41,6 +50,8 @@ Progress = Callable[[str], None]
 def plan(settings: PlanSettings, progress: Progress | None = None) -> Plan:
     """Return the fewest replicas of each configuration, and the best of them."""
     started_s = time.perf_counter()
+    if settings.as_of is None:
+        settings = settings.model_copy(update={"as_of": date.today().isoformat()})
     with collected_warnings() as texts:
         result = _plan(settings, progress or (lambda step: None))
     return replace(
@@ -53,6 +64,7 @@ def _plan(settings: PlanSettings, progress: Progress) -> Plan:
     inputs, tried = plan_inputs(settings)
     candidates, prospects = _bounded(inputs, tried, progress)
     candidates += _simulated(inputs, candidates, prospects, progress)
+    candidates = [_bound_held(inputs, tried, row) for row in candidates]
     result = _result(inputs, candidates, tried)
     best = result.best
     if best is None:
@@ -88,7 +100,7 @@ def _bounded(
             infeasible.append(replace(candidate, infeasible_reason=reason))
             continue
         progress(f"bounding {configuration}")
-        prospects.append(Prospect(configuration, bound_of(inputs, configuration)))
+        prospects.append(Prospect(configuration, *bound_of(inputs, configuration)))
     return infeasible, sorted(prospects, key=cheapest_first)
 
 
@@ -104,15 +116,19 @@ def _simulated(
     """
     settings = inputs.settings
     done: list[Candidate] = []
+    simulated: list[Prospect] = []
+    texts: dict[str, tuple[str, ...]] = {}
     with executor(settings.executor, settings.ray_address) as workers:
         while prospects:
             wave, prospects = prospects[:_WAVE], prospects[_WAVE:]
             names = ", ".join(str(prospect) for prospect in wave)
             progress(f"simulating {names} ({len(prospects)} more)")
-            for candidate, texts in workers(evaluate, inputs, wave):
-                done.append(candidate)
-                for warning in texts:
-                    warnings.warn(warning, CapplanWarning, stacklevel=2)
+            for prospect, result in zip(
+                wave, workers(evaluate, inputs, wave), strict=True
+            ):
+                simulated.append(prospect)
+                done.append(result[0])
+                texts[str(prospect)] = result[1]
             left = []
             for prospect in prospects:
                 reason = cannot_win(prospect, before + done)
@@ -121,7 +137,66 @@ def _simulated(
                 else:
                     done.append(pruned(prospect, reason))
             prospects = left
+        tunings = _tunings(inputs, simulated, done) if settings.tune else []
+        if tunings:
+            progress("trying smaller token budgets")
+        results = workers(tune, inputs, tunings)
+        for tuning, better in zip(tunings, results, strict=True):
+            if better is not None:
+                key = (better[0].gpu, better[0].tp)
+                rows = [(row.gpu, row.tp) for row in done]
+                done[rows.index(key)] = better[0]
+                texts[str(tuning.prospect)] = better[1]
+    for warning in (text for each in texts.values() for text in each):
+        warnings.warn(warning, CapplanWarning, stacklevel=2)
     return done
+
+
+def _tunings(
+    inputs: PlanInputs, simulated: list[Prospect], done: list[Candidate]
+) -> list[Tuning]:
+    """Return the configurations that a smaller token budget may make the best.
+
+    Of each the largest count that beats the best candidate: one replica fewer of the
+    best itself, of the others fewer GPUs or a lower cost than it has.
+    """
+    rows = {(row.gpu, row.tp): row for row in done}
+    feasible = [row for row in done if row.status == "feasible"]
+    best = min(feasible, key=lambda row: (_usd(row), row.gpu_count), default=None)
+    tunings = []
+    for prospect in simulated:
+        configuration = prospect.configuration
+        row = rows[configuration.gpu, configuration.tp]
+        most = 0 if row.replica_count is None else row.replica_count - 1
+        if best is not None and row is not best:
+            assert best.gpu_count is not None
+            beats = (best.gpu_count - 1) // configuration.tp
+            replica_usd = configuration.usd_per_h(1)
+            if replica_usd is not None and best.usd_per_h is not None:
+                beats = max(beats, math.ceil(best.usd_per_h / replica_usd) - 1)
+            most = beats if row.replica_count is None else min(beats, most)
+        if most >= max(1, prospect.bound.replica_count):
+            tunings.append(Tuning(prospect, row.router or inputs.routers[0], most))
+    return tunings
+
+
+def _bound_held(
+    inputs: PlanInputs, tried: list[Configuration | Excluded], candidate: Candidate
+) -> Candidate:
+    """Return a candidate with a bound that its count is not below.
+
+    A count decided by many samples may be below the smallest bound of the first few;
+    then one of the others, on which the SLO is met, has a bound that holds.
+    """
+    run, bound, sample = candidate.run, candidate.bound, candidate.bound_sample
+    if run is None or bound is None:
+        return candidate
+    configuration = configuration_of(tried, candidate.gpu, candidate.tp)
+    index = BOUND_SAMPLES
+    while run.replica_count < bound.replica_count:
+        bound, sample = sample_bound(inputs, configuration, index), index
+        index += 1
+    return replace(candidate, bound=bound, bound_sample=sample)
 
 
 def _placement(
@@ -148,8 +223,12 @@ def _result(
     tried: list[Configuration | Excluded],
 ) -> Plan:
     feasible = [row for row in candidates if row.status == "feasible"]
-    by_gpus = sorted(feasible, key=lambda row: (row.gpu_count, _usd(row), row.tp))
     by_cost = sorted(feasible, key=lambda row: (_usd(row), row.gpu_count, row.tp))
+    estimated = [row for row in by_cost if row.estimated]
+    eligible = [row for row in by_cost if not row.estimated] or estimated
+    by_gpus = sorted(eligible, key=lambda row: (row.gpu_count, _usd(row), row.tp))
+    if eligible:  # the best first, estimates in their place
+        by_cost = [eligible[0], *(row for row in by_cost if row is not eligible[0])]
     others = [row for row in candidates if row.status != "feasible"]
     others.sort(key=lambda row: (row.status != "pruned", row.gpu, row.tp))
     trace, slo, settings = inputs.trace, inputs.slo, inputs.settings
@@ -165,10 +244,11 @@ def _result(
         mean_prompt_tokens=float(trace.prompt_tokens.mean()),
         mean_output_tokens=float(trace.output_tokens.mean()),
         duration_s=trace.duration_s,
-        router=by_cost[0].router if by_cost else inputs.routers[0],
+        router=eligible[0].router if eligible else inputs.routers[0],
         seed=settings.seed,
-        best=by_cost[0] if by_cost else None,
+        best=eligible[0] if eligible else None,
         best_by_gpus=by_gpus[0] if by_gpus else None,
+        best_estimated=estimated[0] if estimated else None,
         infeasible_reason=None if feasible else _why_none(candidates),
         assumptions=assumptions(settings, trace, candidates, tried),
         request=settings.model_dump(

@@ -15,15 +15,20 @@ from capplan.planning.inputs import PlanInputs, configuration_of, plan_inputs
 from capplan.planning.result import Candidate
 from capplan.planning.settings import PlanSettings
 
+BOUND_SAMPLES = 3
+"""Drawn samples whose lower bounds are taken; the smallest one is stated."""
 
-def bound_inputs(inputs: PlanInputs, configuration: Configuration) -> Inputs:
-    """Return the inputs of a configuration's lower bound.
+
+def bound_inputs(
+    inputs: PlanInputs, configuration: Configuration, sample: int = 0
+) -> Inputs:
+    """Return the inputs of a configuration's lower bound on one sample.
 
     Requests of the warm-up are left out, as they are where attainment is counted.
     """
-    trace = inputs.trace
+    trace = inputs.traffic.sample(sample)
     assert trace.arrival_s is not None
-    counted = trace.arrival_s >= trace.arrival_s[0] + inputs.traffic.warmup_s
+    counted = inputs.traffic.counted(sample)
     limits_s = inputs.slo.columns(trace.request_class, trace.class_names)
     cached = trace.prefix_tokens * int(configuration.engine.prefix_caching)
     columns = (
@@ -40,15 +45,36 @@ def bound_inputs(inputs: PlanInputs, configuration: Configuration) -> Inputs:
     )
 
 
-def bound_of(inputs: PlanInputs, configuration: Configuration) -> Bound:
-    """Return the lower bound of a configuration's replicas, for any scheduler."""
-    columns: dict[str, Any] = dict(bound_inputs(inputs, configuration).columns)
+def target_of(inputs: PlanInputs, sample: int) -> float:
+    """Return the share of a sample's counted requests that must meet the SLO."""
+    trace = inputs.traffic.sample(sample)
+    counted = inputs.traffic.counted(sample)
+    return inputs.slo.overall_target(trace.request_class[counted], trace.class_names)
+
+
+def sample_bound(
+    inputs: PlanInputs, configuration: Configuration, sample: int
+) -> Bound:
+    """Return the lower bound of a configuration's replicas on one sample."""
+    columns: dict[str, Any] = dict(bound_inputs(inputs, configuration, sample).columns)
     return lower_bound(
         **columns,
-        attainment=inputs.slo.attainment,
+        attainment=target_of(inputs, sample),
         tables=configuration.tables,
         engine=configuration.engine,
     )
+
+
+def bound_of(inputs: PlanInputs, configuration: Configuration) -> tuple[Bound, int]:
+    """Return the lower bound of a configuration's replicas, and its sample.
+
+    Fewer replicas than the smallest bound of several samples miss the SLO on each of
+    them, whatever the scheduler.
+    """
+    samples = BOUND_SAMPLES if inputs.traffic.is_resampled else 1
+    bounds = [sample_bound(inputs, configuration, k) for k in range(samples)]
+    least = min(range(samples), key=lambda k: bounds[k].replica_count)
+    return bounds[least], least
 
 
 def certificate_of(
@@ -62,8 +88,8 @@ def certificate_of(
     assert best.replica_count is not None
     return certificate(
         asdict(best.bound),
-        bound_inputs(inputs, configuration),
-        inputs.slo.attainment,
+        bound_inputs(inputs, configuration, best.bound_sample),
+        target_of(inputs, best.bound_sample),
         replica_count=best.replica_count,
         passing=shares[best.replica_count],
         failing=shares.get(best.replica_count - 1),
@@ -71,21 +97,18 @@ def certificate_of(
         tp=best.tp,
         router=best.router,
         limits=asdict(best.engine),
+        sample=best.bound_sample,
     )
 
 
 def reproduce(document: Mapping[str, Any]) -> Reproduction:
-    """Return the inputs of a plan, and its replica count simulated again.
-
-    Files that the plan names are read again; the digest of the inputs tells when
-    they, or the profiles, have changed.
-    """
+    """Return the inputs of a plan's bound, and its replica counts simulated again."""
     block = document["certificate"]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CapplanWarning)
         inputs, tried = plan_inputs(PlanSettings(**document["request"]))
         configuration = configuration_of(tried, block["gpu"], block["tp"])
-        bounded = bound_inputs(inputs, configuration)
+        bounded = bound_inputs(inputs, configuration, block["sample"])
     configuration = replace(configuration, engine=EngineSettings(**block["limits"]))
     count = block["replica_count"]
     shares = {}

@@ -33,7 +33,11 @@ class Probe:
     ttft_p99_s, tpot_p99_s, e2e_p99_s
         99th percentiles. [s]
     meets
-        Whether the attainment is at or above the target and the backlog does not grow.
+        Whether the SLO is met; None where the samples are too close to call.
+    missing
+        Classes below their target.
+    sample_count
+        Independent samples simulated.
     stable
         Whether the backlog does not grow over the trace.
     """
@@ -44,8 +48,10 @@ class Probe:
     ttft_p99_s: float
     tpot_p99_s: float
     e2e_p99_s: float
-    meets: bool
+    meets: bool | None
     stable: bool
+    missing: tuple[str, ...] = ()
+    sample_count: int = 1
 
     @classmethod
     def of(cls, run: Run) -> "Probe":
@@ -61,6 +67,8 @@ class Probe:
             e2e_p99_s=judgement.p99_s("e2e_s"),
             meets=judgement.meets,
             stable=judgement.stable,
+            missing=judgement.missing,
+            sample_count=judgement.sample_count,
         )
 
 
@@ -78,6 +86,10 @@ class Candidate:
         The fewest replicas that meet the SLO, simulated; None unless feasible.
     cost
         Cost of its GPUs; None unless feasible and priced.
+    decided
+        Whether the samples decided that the run meets the SLO.
+    too_close
+        Smaller replica counts that the samples do not tell from the target.
     binding
         Limit that keeps it from being smaller: "TTFT", "TPOT", "E2E", "KV" or
         "none"; None unless feasible.
@@ -89,6 +101,8 @@ class Candidate:
         Unit price with its source.
     engine
         Engine settings simulated.
+    estimated
+        Whether its latency is an estimate or its price a guess.
     profile_note
         Source of the latency: measured here, measured elsewhere, estimated.
     latency_error
@@ -97,6 +111,8 @@ class Candidate:
         All replica counts simulated, ascending; the count below the run fails.
     bound
         The lower bound with its witness window; None where none was computed.
+    bound_sample
+        Sample of drawn arrivals whose bound it is: the smallest of several.
     """
 
     gpu: str
@@ -104,15 +120,19 @@ class Candidate:
     status: str
     run: Run | None = None
     cost: Cost | None = None
+    decided: bool = False
+    too_close: tuple[int, ...] = ()
     binding: str | None = None
     infeasible_reason: str | None = None
     pruned_reason: str | None = None
     price: Price | None = None
     engine: EngineSettings | None = None
+    estimated: bool = False
     profile_note: str = ""
     latency_error: dict[str, float] = field(default_factory=dict)
     probes: tuple[Probe, ...] = ()
     bound: Bound | None = None
+    bound_sample: int = 0
 
     @classmethod
     def of(
@@ -127,6 +147,7 @@ class Candidate:
             status,
             price=configuration.price,
             engine=configuration.engine,
+            estimated=configuration.is_estimated,
             profile_note=configuration.note,
             latency_error={
                 str(phase): record.held_out_mean_abs or record.mean_abs or 0.0
@@ -169,6 +190,26 @@ class Candidate:
     def slo_attainment_interval(self) -> tuple[float, float] | None:
         """Its 95 % interval (low, high)."""
         return None if self.attainment is None else self.attainment.interval
+
+    @property
+    def attainment_by_class(self) -> dict[str, float] | None:
+        """Attainment by class of the trace."""
+        return None if self.attainment is None else self.attainment.by_class
+
+    @property
+    def counted_request_count(self) -> int | None:
+        """Requests that count, of all samples."""
+        return None if self.run is None else self.run.judgement.counted_request_count
+
+    @property
+    def sample_count(self) -> int | None:
+        """Independent samples simulated; 1 for a trace with its own times."""
+        return None if self.run is None else self.run.judgement.sample_count
+
+    @property
+    def warmup_s(self) -> float | None:
+        """First part of a sample whose requests do not count. [s]"""
+        return None if self.run is None else self.run.judgement.warmup_s
 
     @property
     def ttft_p99_s(self) -> float | None:
@@ -258,7 +299,10 @@ class Plan:
     llm
         Model served.
     best
-        The cheapest feasible candidate (fewest GPUs where prices are missing).
+        The cheapest feasible candidate (fewest GPUs where prices are missing), of
+        those not estimated where there are any.
+    best_estimated
+        The cheapest feasible candidate of those estimated; None without one.
     best_by_gpus
         The feasible candidate with the fewest GPUs.
     candidates
@@ -300,6 +344,7 @@ class Plan:
     seed: int
     best: Candidate | None = None
     best_by_gpus: Candidate | None = None
+    best_estimated: Candidate | None = None
     infeasible_reason: str | None = None
     runtime_s: float = 0.0
     assumptions: tuple[Assumption, ...] = ()

@@ -1,46 +1,47 @@
 """One deployment, simulated and judged: what every command reports of it."""
 
+import math
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from capplan.deployment import Deployment, EngineSettings
-from capplan.errors import CapplanWarning, InputError, collected_warnings
+from capplan.errors import CapplanWarning, collected_warnings
 from capplan.fleet.price import Price
-from capplan.planning.configuration import Configuration, only_configuration
+from capplan.planning.configuration import (
+    Configuration,
+    only_configuration,
+    with_caching_as_used,
+)
 from capplan.planning.inputs import DEFAULT_ROUTER
-from capplan.planning.judgement import Judgement, judge
+from capplan.planning.judgement import Judgement, is_drifting, judge, verdict
 from capplan.planning.settings import SimulateSettings
-from capplan.planning.traffic import Traffic, judged_traffic
-from capplan.simulator.checks import oversized
+from capplan.planning.traffic import (
+    Traffic,
+    about_how_many,
+    chunks,
+    is_streamed,
+    judged_traffic,
+)
 from capplan.simulator.fleet import Stopped
 from capplan.simulator.histogram import RELATIVE_ERROR
+from capplan.simulator.sample import sample_of
 from capplan.simulator.simulate import finished_part, simulate
 from capplan.simulator.stream import Finished, simulate_stream
-from capplan.simulator.times import Simulation
+from capplan.simulator.times import METRICS, Simulation
+from capplan.units import parse_duration_s
 from capplan.workload.readers import plain_csv
-from capplan.workload.readers.chunks import iterate_trace
-from capplan.workload.readers.opening import read_head
-from capplan.workload.slo import Slo, parse_slo
-from capplan.workload.synthesis import with_shared_prefix
-from capplan.workload.trace import Trace
+from capplan.workload.slo import Slo
 
-STREAMED_BYTES = 256 * 2**20
-"""A plain CSV larger than this is streamed by default."""
-
-_CHUNK_REQUESTS = 200_000
-_HEAD_BYTES = 2**20
-_NEEDS_ALL = {
-    "workload": "a workload is generated whole",
-    "rate": "rescaling needs the rate of the whole trace",
-    "arrivals": "arrivals are drawn for the whole trace",
-    "predictor": "predictions are made for the whole trace",
-    "record_iterations": "every iteration would be kept",
-    "trace_events": "every iteration would be kept",
-}
+_FEWEST_SAMPLES = 3
+_MOST_SAMPLES = 200
+BUDGET_REQUESTS = 240_000
+"""Requests simulated for one replica count of several configurations."""
+_LONGEST = 8
+"""Times that a sample is made longer at most."""
 
 RequestProgress = Callable[[int, int | None], None]
 """Called with the number of requests that have arrived, and of all where known."""
@@ -135,12 +136,12 @@ class Run:
 
     @property
     def goodput_per_s(self) -> float | None:
-        """Counted requests within their SLO per second of arrivals. [requests/s]"""
-        span_s = self.simulation.totals.duration_s - self.judgement.warmup_s
+        """Rate of requests that meet their SLO. [requests/s]"""
         attainment = self.judgement.attainment
-        if attainment is None or not span_s > 0:
+        rate_per_s = self.simulation.totals.rate_per_s
+        if attainment is None or not rate_per_s > 0:
             return None
-        return attainment.request_count / span_s
+        return attainment.share * rate_per_s
 
     def without_requests(self) -> "Run":
         """Return the run without its table of requests."""
@@ -149,33 +150,83 @@ class Run:
 
 def judged_run(
     traffic: Traffic,
-    slo: Slo,
+    slo: Slo | None,
     configuration: Configuration,
     replica_count: int,
     *,
     router: str,
     seed: int,
+    metrics: tuple[str, ...] = METRICS,
+    first: Simulation | None = None,
+    budget_requests: int = 5 * BUDGET_REQUESTS,
 ) -> Run:
-    """Simulate one replica count of a configuration and judge it."""
-    simulation = simulate(
-        traffic.trace,
-        configuration.tables,
-        configuration.engine,
-        replica_count,
-        router=router,
-        slo=slo,
-        seed=seed,
-    )
+    """Simulate one replica count of a configuration and judge it.
+
+    Of drawn arrivals, independent samples are added until the interval of the
+    attainment is on one side of the target, or a stated budget of requests is spent;
+    longer ones are taken where the attainment still falls from their first half to
+    their second. The samples are the same for every replica count.
+
+    Parameters
+    ----------
+    traffic, slo, configuration, replica_count, router, seed
+        What is simulated.
+    metrics
+        Latencies to report; fewer take less time.
+    first
+        Simulation of the first sample, where it was made already.
+    budget_requests
+        Requests simulated before the count is too close to call.
+    """
+
+    def sampled(index: int, length: int = 1) -> Simulation:
+        return simulate(
+            traffic.sample(index, length),
+            configuration.tables,
+            configuration.engine,
+            replica_count,
+            router=router,
+            slo=slo,
+            seed=seed + index,
+        )
+
+    first = first or sampled(0)
+    length = 1
+    samples = [sample_of(first, slo, traffic.warmup_s, metrics)]
+    while slo is not None and traffic.is_resampled:
+        most = max(budget_requests // (traffic.request_count * length), _FEWEST_SAMPLES)
+        met = None
+        if len(samples) >= _FEWEST_SAMPLES:
+            met = verdict(samples, slo, first.class_names)
+            if met is False:
+                break
+            if length < _LONGEST and is_drifting(samples, slo.attainment):
+                length *= 2
+                samples = []
+                continue
+            if met or len(samples) >= min(most, _MOST_SAMPLES):
+                break
+        # The next look does not depend on the budget: a decided count is judged by
+        # the same samples whatever the budget was.
+        samples += [
+            sample_of(sampled(index, length), slo, traffic.warmup_s, metrics)
+            for index in range(len(samples), _more(len(samples)))
+        ]
     return Run(
         configuration,
         replica_count,
         router,
-        traffic.trace.source,
-        traffic.trace.notes,
+        traffic.base.source,
+        traffic.base.notes,
         slo,
-        simulation,
-        judge(simulation, slo, traffic.warmup_s, ("ttft_s", "tpot_s", "e2e_s")),
+        first,
+        judge(samples, slo, first.class_names, traffic.warmup_s),
     )
+
+
+def _more(samples: int) -> int:
+    """Return how many samples come after some: half more, so that few looks decide."""
+    return max(_FEWEST_SAMPLES, math.ceil(1.6 * samples))
 
 
 def simulate_deployment(
@@ -203,9 +254,7 @@ def simulate_deployment(
         When it was stopped before the first request had finished.
     """
     with collected_warnings() as texts:
-        slo = (
-            parse_slo(list(settings.slo), settings.attainment) if settings.slo else None
-        )
+        slo = settings.objective()
         configuration = only_configuration(settings)
         if is_streamed(settings):
             run = _streamed(
@@ -224,7 +273,9 @@ def _kept(
     stopped: Stopped | None,
 ) -> Run:
     rng = np.random.default_rng(settings.seed)
-    traffic = judged_traffic(settings, slo, rng, [configuration.engine])
+    traffic = judged_traffic(settings, slo, rng, [configuration])
+    shares = bool(traffic.base.prefix_tokens.any())
+    configuration = with_caching_as_used(configuration, settings, shares)
     router = settings.router or DEFAULT_ROUTER
     request_count = len(traffic.trace)
     simulation = simulate(
@@ -239,46 +290,17 @@ def _kept(
         progress=None if progress is None else lambda n: progress(n, request_count),
         stopped=stopped,
     )
-    simulation = finished_part(simulation)
-    return Run(
+    if simulation.interrupted:  # then the first sample alone is judged
+        simulation = finished_part(simulation)
+        traffic = replace(traffic, base=traffic.trace, request_count=0)
+    return judged_run(
+        traffic,
+        slo,
         configuration,
         settings.replicas,
-        router,
-        traffic.trace.source,
-        traffic.trace.notes,
-        slo,
-        simulation,
-        judge(simulation, slo, traffic.warmup_s),
-    )
-
-
-def is_streamed(settings: SimulateSettings) -> bool:
-    """Return whether the trace is read in chunks: when set, or for a large CSV.
-
-    Raises
-    ------
-    InputError
-        When streaming is set beside a setting that needs the whole trace.
-    """
-    if settings.stream is False:
-        return False
-    needs = {name: why for name, why in _NEEDS_ALL.items() if getattr(settings, name)}
-    if settings.extend:
-        needs["extend"] = "resampling needs the whole trace"
-    for name, reason in needs.items():
-        if settings.stream:
-            dashed = name.replace("_", "-")
-            raise InputError(f"--stream does not go with --{dashed}: {reason}")
-        return False
-    if settings.stream:
-        if settings.trace is None:
-            raise InputError("--stream needs --trace FILE, a plain CSV")
-        return True
-    path = None if settings.trace is None else Path(settings.trace)
-    if path is None or not path.is_file() or path.stat().st_size <= STREAMED_BYTES:
-        return False
-    return settings.reader in (None, "csv") and plain_csv.sniff(
-        read_head(path, _HEAD_BYTES)
+        router=router,
+        seed=settings.seed,
+        first=simulation,
     )
 
 
@@ -291,7 +313,7 @@ def _streamed(
     on_finished: Finished | None,
 ) -> Run:
     path = str(settings.trace)
-    plain_csv.columns_of(path)
+    columns = plain_csv.columns_of(path)
     if settings.stream is None:
         warnings.warn(
             f"{path}: {Path(path).stat().st_size / 2**20:,.0f} MiB, read in chunks: "
@@ -299,10 +321,13 @@ def _streamed(
             CapplanWarning,
             stacklevel=2,
         )
-    about = _about_how_many(path)
+    about = about_how_many(path)
+    shares = bool(settings.shared_prefix) or "prefix_tokens" in columns
+    configuration = with_caching_as_used(configuration, settings, shares)
+    warmup_s = parse_duration_s(settings.warm_up) if settings.warm_up else 0.0
     router = settings.router or DEFAULT_ROUTER
     simulation = simulate_stream(
-        _chunks(settings, configuration.engine),
+        chunks(settings, configuration.engine),
         configuration.tables,
         configuration.engine,
         settings.replicas,
@@ -312,6 +337,7 @@ def _streamed(
         progress=None if progress is None else lambda n: progress(n, about),
         stopped=stopped,
         on_finished=on_finished,
+        warmup_s=warmup_s,
     )
     if not simulation.totals.request_count:
         raise KeyboardInterrupt
@@ -323,39 +349,5 @@ def _streamed(
         (),
         slo,
         simulation,
-        judge(simulation, slo),
+        judge([sample_of(simulation, slo)], slo, simulation.class_names, warmup_s),
     )
-
-
-def _chunks(settings: SimulateSettings, engine: EngineSettings) -> Iterator[Trace]:
-    """Yield the requests, without the oversized ones where they are to be dropped."""
-    dropped = 0
-    for trace in iterate_trace(str(settings.trace), _CHUNK_REQUESTS):
-        if settings.shared_prefix is not None:
-            trace = with_shared_prefix(trace, settings.shared_prefix)
-        if settings.drop_oversized:
-            too_large = oversized(trace, engine)
-            dropped += int(too_large.sum())
-            if too_large.all():
-                continue
-            trace = trace.select(np.flatnonzero(~too_large))
-        yield trace
-    if dropped:
-        warnings.warn(
-            f"{settings.trace}: {dropped:,} requests fit no replica; dropped",
-            CapplanWarning,
-            stacklevel=2,
-        )
-
-
-def _about_how_many(path: str) -> int | None:
-    """Estimate the requests of a file by the length of its first lines.
-
-    None for a compressed file.
-    """
-    with open(path, "rb") as raw:
-        head = raw.read(_HEAD_BYTES)
-    lines = head.count(b"\n")
-    if head.startswith(b"\x1f\x8b") or not lines:
-        return None
-    return max(1, int(Path(path).stat().st_size / len(head) * lines))

@@ -15,7 +15,6 @@ from capplan.planning.configuration import Configuration, Excluded, configuratio
 from capplan.planning.settings import SearchSettings
 from capplan.planning.traffic import read_traffic
 from capplan.units import format_duration
-from capplan.workload.slo import parse_slo
 
 
 @dataclass(frozen=True, eq=False)
@@ -355,14 +354,14 @@ def search(settings: SearchSettings) -> Search:
 def _search(settings: SearchSettings) -> Search:
     # Any rate does: the comparison is of a steady full batch.
     at_a_rate = settings.model_copy(update={"rate": 1.0})
-    trace = read_traffic(at_a_rate, np.random.default_rng(settings.seed)).trace
+    trace = read_traffic(at_a_rate, np.random.default_rng(settings.seed)).base
     tried = list(configurations(settings))
     able = [row for row in tried if isinstance(row, Configuration)]
-    slo = parse_slo(list(settings.slo)).strictest() if settings.slo else None
+    slo = settings.objective()
     comparison = search_tp(
         [_option(configuration) for configuration in able],
         context_tokens=mean_context_tokens(trace.prompt_tokens, trace.output_tokens),
-        slo_tpot_s=np.inf if slo is None else slo.tpot_s,
+        slo_tpot_s=np.inf if slo is None else slo.strictest().tpot_s,
     )
     return Search(
         llm=str(settings.llm),

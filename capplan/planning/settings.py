@@ -1,11 +1,22 @@
 """Settings of the planning commands: each field is a flag, a YAML key, an argument."""
 
-from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, PositiveFloat
+from pydantic import BeforeValidator, Field, PlainSerializer, PositiveFloat
 
-from capplan.settings import SettingError, Settings, setting
+from capplan.setting_values import (
+    ALL,
+    day,
+    parts,
+    prices_by_gpu,
+    slo_texts,
+    targets_by_class,
+)
+from capplan.settings import SettingError, Settings, accepted_by, setting
+from capplan.units import check_duration
+from capplan.workload.readers import reader as reader_named
+from capplan.workload.readers.options import ReadOptions, tokenizer_file
+from capplan.workload.slo import Slo, parse_slo
 
 WORKLOAD = "Workload"
 OBJECTIVE = "Objective"
@@ -15,44 +26,8 @@ LATENCY = "Latency"
 METHOD = "Method"
 OUTPUT = "Output"
 
-
-def _list(value: Any) -> Any:
-    """Return the parts of ``A,B``; a number stands for a list of one."""
-    if isinstance(value, str):
-        return tuple(part.strip() for part in value.split(",") if part.strip())
-    return (value,) if isinstance(value, int | float) else value
-
-
-def _limits(value: Any) -> Any:
-    """Return the texts of SLOs; in YAML they may be ``{ttft: 1s}`` or by class."""
-    if not isinstance(value, Mapping):
-        return (value,) if isinstance(value, str) else value
-    own = {k: v for k, v in value.items() if not isinstance(v, Mapping)}
-    texts = [_limit_text(own)] if own else []
-    for name, limits in value.items():
-        if isinstance(limits, Mapping):
-            texts.append(f"{name}:{_limit_text(limits)}")
-    return tuple(texts)
-
-
-def _limit_text(limits: Mapping[str, Any]) -> str:
-    return ",".join(f"{metric}={limit}" for metric, limit in limits.items())
-
-
-def _prices(value: Any) -> Any:
-    """Return the mapping that ``GPU=PRICE`` texts stand for."""
-    if isinstance(value, Mapping):
-        return {gpu: str(price) for gpu, price in value.items()}
-    if value is None:
-        return {}
-    prices: dict[str, str] = {}
-    for text in [value] if isinstance(value, str) else value:
-        for part in str(text).split(","):
-            gpu, equals, price = part.partition("=")
-            if not (equals and gpu.strip() and price.strip()):
-                raise ValueError(f"{part!r} is not a price; expected GPU=USD_PER_H")
-            prices[gpu.strip()] = price.strip()
-    return prices
+MOST_REPLICAS = 65_536
+"""Replicas that a simulation has memory for."""
 
 
 def _path(value: Any) -> Any:
@@ -87,16 +62,16 @@ class PlanSettings(Settings):
     arrivals: str | None = setting(
         None, WORKLOAD, "PROCESS", "Arrival process: poisson (default), gamma:cv=2."
     )
-    reader: str | None = setting(
+    reader: Annotated[str | None, accepted_by(reader_named)] = setting(
         None, WORKLOAD, "NAME", "Trace format (default: detected)."
     )
-    sharegpt_rule: str | None = setting(
+    sharegpt_rule: Annotated[str | None, accepted_by(ReadOptions)] = setting(
         None,
         WORKLOAD,
         "RULE",
         "Turns that make a request: first (default), vllm, multiturn.",
     )
-    tokenizer: PathText | None = setting(
+    tokenizer: Annotated[PathText | None, accepted_by(tokenizer_file)] = setting(
         None,
         WORKLOAD,
         "FILE",
@@ -120,37 +95,56 @@ class PlanSettings(Settings):
         "",
         "Resample too few requests to judge (default: those without times).",
     )
-    slo: Annotated[tuple[str, ...], BeforeValidator(_limits)] = setting(
+    slo: Annotated[
+        tuple[str, ...], BeforeValidator(slo_texts), accepted_by(parse_slo)
+    ] = setting(
         (),
         OBJECTIVE,
         "LIMITS",
         "Latency limits: ttft=1s,tpot=30ms,e2e=20s; chat:ttft=1s for a class.",
         repeated=True,
     )
-    attainment: float = setting(
-        0.99,
+    attainment: Annotated[
+        dict[str, Annotated[float, Field(gt=0, le=1)]],
+        BeforeValidator(targets_by_class),
+        PlainSerializer(lambda x: x[ALL] if len(x) == 1 else x),
+    ] = setting(
+        {ALL: 0.99},
         OBJECTIVE,
-        "SHARE",
-        "Share of requests that must meet the SLO.",
-        gt=0,
-        le=1,
+        "SHARE|CLASS=SHARE",
+        "Share that must meet the SLO (default 0.99); vip=0.999 for a class.",
+        repeated=True,
+    )
+    attainment_of: Literal["class", "all"] = setting(
+        "class",
+        OBJECTIVE,
+        "class|all",
+        "Whether each class with limits of its own attains it, or all together.",
+    )
+    warm_up: Annotated[
+        str | None, BeforeValidator(_path), accepted_by(check_duration)
+    ] = setting(
+        None,
+        OBJECTIVE,
+        "TIME",
+        "First part of the requests not to count (default: drawn arrivals only).",
     )
     llm: PathText | None = setting(
         None, CHOICES, "NAME|FILE", "Model: a name of the catalog, or its config.json."
     )
-    gpu: Annotated[tuple[str, ...], BeforeValidator(_list)] = setting(
+    gpu: Annotated[tuple[str, ...], BeforeValidator(parts)] = setting(
         (),
         CHOICES,
         "A,B",
         "GPU types to compare (default: all with a profile of the LLM).",
     )
-    tp: Annotated[tuple[int, ...], BeforeValidator(_list)] = setting(
+    tp: Annotated[tuple[int, ...], BeforeValidator(parts)] = setting(
         (),
         CHOICES,
         "1,2",
         "Tensor-parallel degrees to compare (default: all with a profile).",
     )
-    price: Annotated[dict[str, str], BeforeValidator(_prices)] = setting(
+    price: Annotated[dict[str, str], BeforeValidator(prices_by_gpu)] = setting(
         {},
         CHOICES,
         "GPU=USD",
@@ -159,6 +153,9 @@ class PlanSettings(Settings):
     )
     prices: PathText | None = setting(
         None, CHOICES, "FILE", "CSV of prices, used before the shipped ones."
+    )
+    as_of: Annotated[str | None, BeforeValidator(day)] = setting(
+        None, CHOICES, "DATE", "Day on which prices are judged old (default: today)."
     )
     max_num_batched_tokens: int | None = setting(
         None,
@@ -196,10 +193,10 @@ class PlanSettings(Settings):
         None, ENGINE, "", "Schedule iteration k + 1 while k runs (default: on)."
     )
     prefix_caching: bool | None = setting(
-        None, ENGINE, "", "Keep and share full KV blocks (default: off)."
+        None, ENGINE, "", "Keep and share full KV blocks (default: on)."
     )
     tune: bool = setting(
-        False, ENGINE, "", "Also try smaller max_num_batched_tokens (default: off)."
+        True, ENGINE, "", "Also try smaller max_num_batched_tokens (default: on)."
     )
     api_overhead_ms: float | None = setting(
         None,
@@ -211,14 +208,14 @@ class PlanSettings(Settings):
     profiles: PathText | None = setting(
         None, LATENCY, "DIR|FILE", "Latency profiles, used before the shipped ones."
     )
-    latency_ms: Annotated[tuple[float, ...] | None, BeforeValidator(_list)] = setting(
+    latency_ms: Annotated[tuple[float, ...] | None, BeforeValidator(parts)] = setting(
         None,
         LATENCY,
         "c0,ca,cq,cd,ce",
         "Coefficients of the iteration time, in place of a profile.",
     )
     latency_sigma: float = setting(
-        0.0, LATENCY, "Z", "Slow the profile down by Z of its standard errors."
+        0.0, LATENCY, "Z", "Slow the profile down by Z of its standard errors.", ge=0
     )
     router: str | None = setting(
         None,
@@ -270,13 +267,23 @@ class PlanSettings(Settings):
                 "workload", "trace and workload are both given; expected one of them"
             )
 
+    def objective(self) -> Slo | None:
+        """Return the SLO of the settings; None without one."""
+        if not self.slo:
+            return None
+        targets = {name: x for name, x in self.attainment.items() if name != ALL}
+        each = self.attainment_of == "class"
+        return parse_slo(list(self.slo), self.attainment[ALL], targets, each)
+
 
 class SimulateSettings(PlanSettings):
     """Settings of the simulation of one given deployment."""
 
     unread = frozenset({"solver", "tune", "executor", "ray_address"})
 
-    replicas: int = setting(1, CHOICES, "N", "Replicas of the deployment.", ge=1)
+    replicas: int = setting(
+        1, CHOICES, "N", "Replicas of the deployment.", ge=1, le=MOST_REPLICAS
+    )
     record_iterations: PathText | None = setting(
         None, OUTPUT, "FILE", "Write one row per engine iteration (CSV, .gz too)."
     )
@@ -324,10 +331,10 @@ class DemandSettings(PlanSettings):
 
     unread = frozenset({"rate"})
 
-    rates: Annotated[tuple[PositiveFloat, ...], BeforeValidator(_list)] = setting(
+    rates: Annotated[tuple[PositiveFloat, ...], BeforeValidator(parts)] = setting(
         (), WORKLOAD, "R,R,R,R", "Arrival rates to plan for, requests/s, four or more."
     )
-    at: Annotated[tuple[PositiveFloat, ...], BeforeValidator(_list)] = setting(
+    at: Annotated[tuple[PositiveFloat, ...], BeforeValidator(parts)] = setting(
         (), WORKLOAD, "R,R", "Arrival rates to extrapolate to, requests/s."
     )
 

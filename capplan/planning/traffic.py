@@ -1,48 +1,124 @@
 """The requests to serve: read, given arrival times, long enough, with a warm-up."""
 
 import warnings
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import numpy as np
 
 from capplan.deployment import EngineSettings
 from capplan.errors import CapplanWarning, HorizonWarning, InputError
-from capplan.planning.settings import PlanSettings
+from capplan.planning.configuration import Configuration
+from capplan.planning.settings import PlanSettings, SimulateSettings
+from capplan.planning.unbatched import unbatched
 from capplan.simulator.checks import oversized
 from capplan.simulator.metrics import requests_needed
-from capplan.workload.arrivals import parse_arrivals, rescale, with_arrivals
+from capplan.units import parse_duration_s
+from capplan.workload.arrivals import rescale, with_arrivals
 from capplan.workload.catalog import open_workload
 from capplan.workload.predictors import with_predictions
-from capplan.workload.readers import read_trace
-from capplan.workload.slo import RequestSlo, Slo
-from capplan.workload.synthesis import extend, with_shared_prefix
+from capplan.workload.readers import plain_csv, read_trace
+from capplan.workload.readers.chunks import iterate_trace
+from capplan.workload.readers.opening import read_head
+from capplan.workload.slo import Slo
+from capplan.workload.synthesis import extend, resample, with_shared_prefix
 from capplan.workload.trace import Trace
 
+STREAMED_BYTES = 256 * 2**20
+"""A plain CSV larger than this is streamed by default."""
+_CHUNK_REQUESTS = 200_000
+_HEAD_BYTES = 2**20
+_NEEDS_ALL = {
+    "workload": "a workload is generated whole",
+    "rate": "rescaling needs the rate of the whole trace",
+    "arrivals": "arrivals are drawn for the whole trace",
+    "predictor": "predictions are made for the whole trace",
+    "record_iterations": "every iteration would be kept",
+    "trace_events": "every iteration would be kept",
+}
 _REQUESTS_FOR_ALL = 1000
 """Requests that show that all meet their SLO."""
 _RESIDENCES = 20
-"""Stays of a request that a trace should span, so that drift shows."""
-_MOST_REQUESTS = 1_000_000
+"""Stays of a request that a sample should span, so that drift shows."""
+_MOST_FOR_DRIFT = 200_000
+"""Requests of a sample at most, where its length is for drift to show."""
+_BATCHED = 5.0
+"""Stay of a request in a full batch over its stay alone, where no SLO limits it."""
 
 
 @dataclass(frozen=True, eq=False)
 class Traffic:
-    """Requests with arrival times.
+    """Requests with arrival times: one trace, or a process that samples are drawn of.
 
     Parameters
     ----------
-    trace
-        The requests.
+    base
+        The requests as they were read.
     process
-        Arrival process that the times were drawn by; None where they are the trace's
-        own, which are then one sample of what the user serves and all count.
+        Arrival process of drawn times; None where the times are the trace's own,
+        which are then one sample of what the user serves, and all count.
+    rate_per_s
+        Arrival rate of the process. [requests/s]
+    request_count
+        Requests of a drawn sample; 0 where the base is taken as it is.
     warmup_s
-        Requests that arrive in this first part do not count. [s]
+        Requests that arrive in this first part of a sample do not count. [s]
+    seed
+        Of all samples.
     """
 
-    trace: Trace
+    base: Trace
     process: str | None
+    rate_per_s: float = float("nan")
+    request_count: int = 0
     warmup_s: float = 0.0
+    seed: int = 0
+    _samples: dict[tuple[int, int], Trace] = field(default_factory=dict, repr=False)
+
+    @property
+    def trace(self) -> Trace:
+        """The first sample."""
+        return self.sample(0)
+
+    def counted(self, index: int = 0) -> np.ndarray:
+        """Return which requests of a sample count, shape (n,), bool."""
+        arrival_s = self.sample(index).arrival_s
+        assert arrival_s is not None
+        return np.asarray(arrival_s >= arrival_s[0] + self.warmup_s)
+
+    @property
+    def is_resampled(self) -> bool:
+        """Whether there are more samples than one."""
+        return self.process is not None and self.request_count > 0
+
+    def sample(self, index: int, length: int = 1) -> Trace:
+        """Return a sample, the same for every replica count.
+
+        Lengths are drawn from the base with replacement, arrivals from the process
+        and scaled to its rate: a sample that happens to be slower would need less.
+
+        Parameters
+        ----------
+        index
+            Number of the sample, from 0.
+        length
+            Times ``request_count`` requests.
+        """
+        if not self.is_resampled:
+            return self.base
+        key = (index, length)
+        if key not in self._samples:
+            rng = np.random.default_rng((self.seed, index, length))
+            drawn = resample(self.base, length * self.request_count, rng)
+            assert self.process is not None
+            drawn = with_arrivals(drawn, self.rate_per_s, self.process, rng)
+            if drawn.duration_s > 0:
+                drawn = rescale(drawn, self.rate_per_s)
+            self._samples[key] = replace(
+                drawn, source=self.base.source, notes=self.base.notes
+            )
+        return self._samples[key]
 
 
 def read_traffic(settings: PlanSettings, rng: np.random.Generator) -> Traffic:
@@ -54,7 +130,7 @@ def read_traffic(settings: PlanSettings, rng: np.random.Generator) -> Traffic:
         When no requests are named, or they have no times and no rate is given.
     """
     trace = _named(settings)
-    process = None
+    process, rate_per_s = None, float("nan")
     if settings.arrivals is not None or trace.arrival_s is None:
         rate_per_s = settings.rate or trace.rate_per_s
         if not np.isfinite(rate_per_s):
@@ -64,13 +140,15 @@ def read_traffic(settings: PlanSettings, rng: np.random.Generator) -> Traffic:
             )
         process = settings.arrivals or "poisson"
         trace = with_arrivals(trace, rate_per_s, process, rng)
+        if trace.duration_s > 0:
+            trace = rescale(trace, rate_per_s)
     elif settings.rate is not None:
         trace = rescale(trace, settings.rate)
     if settings.shared_prefix is not None:
         trace = with_shared_prefix(trace, settings.shared_prefix)
     if settings.predictor is not None:
         trace = with_predictions(trace, settings.predictor, None, rng)
-    return Traffic(trace, process)
+    return Traffic(trace, process, rate_per_s, seed=settings.seed)
 
 
 def _named(settings: PlanSettings) -> Trace:
@@ -95,12 +173,12 @@ def judged_traffic(
     settings: PlanSettings,
     slo: Slo | None,
     rng: np.random.Generator,
-    engines: list[EngineSettings],
+    configurations: Sequence[Configuration],
 ) -> Traffic:
     """Return the requests that a fleet is judged by, the same for every command.
 
-    Oversized requests are dropped where the settings say so, drawn arrivals go on
-    until they can show the attainment, and leave out a warm-up.
+    Oversized requests are dropped where the settings say so. Drawn arrivals are
+    resampled, as many requests as can show the attainment, and leave out a warm-up.
 
     Parameters
     ----------
@@ -109,20 +187,24 @@ def judged_traffic(
     slo
         Target of the judgement; without one the requests are taken as they are.
     rng
-        Source of all random draws.
-    engines
-        Settings of the engines that may serve them.
+        Source of the draws of the base.
+    configurations
+        Configurations that may serve them.
     """
     traffic = read_traffic(settings, rng)
-    trace = without_oversized(traffic.trace, engines, drop=settings.drop_oversized)
-    traffic = replace(traffic, trace=trace)
+    engines = [configuration.engine for configuration in configurations]
+    base = without_oversized(traffic.base, engines, drop=settings.drop_oversized)
+    traffic = replace(traffic, base=base)
+    stay_s = _longest_stay_s(base, slo, configurations)
     if slo is not None:
-        for name in trace.class_names:
-            slo.of_class(name)
-        traffic = _long_enough(traffic, slo, rng, settings.extend)
+        slo.columns(base.request_class, base.class_names)
+        slo.groups(base.class_names)
+        traffic = _long_enough(traffic, slo, rng, stay_s, settings.extend)
+    if settings.warm_up is not None:
+        return replace(traffic, warmup_s=parse_duration_s(settings.warm_up))
     if traffic.process is None:
         return traffic
-    return replace(traffic, warmup_s=_warmup_s(traffic.trace, slo))
+    return replace(traffic, warmup_s=_warmup_s(traffic.trace, stay_s))
 
 
 def without_oversized(
@@ -158,74 +240,146 @@ def without_oversized(
 
 
 def _long_enough(
-    traffic: Traffic, slo: Slo, rng: np.random.Generator, may_extend: bool | None
+    traffic: Traffic,
+    slo: Slo,
+    rng: np.random.Generator,
+    stay_s: float,
+    may_extend: bool | None,
 ) -> Traffic:
-    """Return the traffic, extended by resampling where it is too short to judge.
+    """Return the traffic with as many requests as show whether the SLO is met.
 
-    Drawn arrivals go on by their process. A trace with its own times is left as it
-    is unless ``may_extend`` is True: then its own gaps are replayed.
+    Drawn arrivals are drawn in samples of that many. A trace with its own times is
+    left as it is unless ``may_extend`` is True: then its own gaps are repeated.
     """
-    trace = traffic.trace
-    wanted = requests_wanted(trace, slo)
-    if len(trace) >= wanted:
+    base = traffic.base
+    wanted = requests_wanted(base, slo, stay_s)
+    if traffic.process is not None and may_extend is not False:
+        return replace(traffic, request_count=wanted)
+    if len(base) >= wanted:
         return traffic
     short = (
-        f"the trace has {len(trace):,} requests over {trace.duration_s:.0f} s; "
+        f"the trace has {len(base):,} requests over {base.duration_s:.0f} s; "
         f"{slo.attainment:.4g} of them within the SLO takes {wanted:,} to judge"
     )
-    drawn = traffic.process is not None
-    if not (drawn if may_extend is None else may_extend):
+    if not may_extend:
         warnings.warn(
             f"{short}: read the attainment's interval", HorizonWarning, stacklevel=2
         )
         return traffic
-    process = None if traffic.process is None else parse_arrivals(traffic.process)
-    longer = extend(trace, wanted, rng, process)
+    longer = extend(base, wanted, rng, None)
     warnings.warn(f"{short}; extended by resampling", HorizonWarning, stacklevel=2)
-    return replace(traffic, trace=replace(longer, source=trace.source))
+    return replace(traffic, base=replace(longer, source=base.source))
 
 
-def requests_wanted(trace: Trace, slo: Slo) -> int:
+def requests_wanted(trace: Trace, slo: Slo, stay_s: float) -> int:
     """Return how many requests of this traffic show whether the SLO is met.
 
-    Enough that ten miss the SLO at the target attainment, and that the arrivals
-    span twenty times the longest stay within the SLO; a million at most.
+    Enough that ten miss the SLO at the highest target, and that the arrivals span
+    twenty times the longest stay of a request.
     """
-    certain = slo.attainment >= 1
-    for_percentile = _REQUESTS_FOR_ALL if certain else requests_needed(slo.attainment)
-    for_drift = trace.rate_per_s * _RESIDENCES * _longest_stay_s(trace, slo)
-    wanted = max(for_percentile, for_drift if np.isfinite(for_drift) else 0.0)
-    return int(min(np.ceil(wanted), _MOST_REQUESTS))
+    highest = max(group.target for group in slo.groups(trace.class_names))
+    for_percentile = _REQUESTS_FOR_ALL if highest >= 1 else requests_needed(highest)
+    for_drift = trace.rate_per_s * _RESIDENCES * stay_s
+    if not np.isfinite(for_drift):
+        return int(for_percentile)
+    return int(max(for_percentile, min(np.ceil(for_drift), _MOST_FOR_DRIFT)))
 
 
-def _warmup_s(trace: Trace, slo: Slo | None) -> float:
+def _warmup_s(trace: Trace, stay_s: float) -> float:
     """Return the time in which a fleet that begins empty has surely filled. [s]
 
-    Three times the longest stay within the SLO, at most a fifth of the trace. It is
-    fixed before the simulation, so that every replica count and the lower bound
-    are about the same requests.
+    Three times the longest stay, at most a fifth of the trace. It is fixed before the
+    simulation, so that every replica count and the lower bound are about the same
+    requests.
     """
-    longest_s = 0.2 * trace.duration_s
-    stay_s = 0.0 if slo is None else _longest_stay_s(trace, slo)
-    filled_s = 3 * stay_s if stay_s > 0 else 0.5 * longest_s
-    return float(min(filled_s, longest_s))
+    return float(min(3 * stay_s, 0.2 * trace.duration_s))
 
 
-def _longest_stay_s(trace: Trace, slo: Slo) -> float:
-    """Return the longest stay that the SLO allows a request of mean length. [s]
+def _longest_stay_s(
+    trace: Trace, slo: Slo | None, configurations: Sequence[Configuration]
+) -> float:
+    """Return the longest stay that a request of mean length may have. [s]
 
-    Of the classes the longest; 0 for one whose SLO allows any stay.
+    The stay that its SLO allows; where that is any, several times the stay alone on a
+    replica, as in a full batch. Of the classes the longest.
     """
+    alone_s = [
+        float(unbatched(trace, configuration.tables, configuration.engine).e2e_s.mean())
+        for configuration in configurations
+    ]
+    batched_s = _BATCHED * float(np.median(alone_s)) if alone_s else 0.0
+    if slo is None:
+        return batched_s
     stays_s = [0.0]
     for index, name in enumerate(trace.class_names):
         rows = trace.request_class == index
         if rows.any():
+            limit = slo.of_class(name)
             mean_tokens = float(trace.output_tokens[rows].mean())
-            stays_s.append(_stay_s(slo.of_class(name), mean_tokens))
+            stay_s = min(limit.e2e_s, limit.ttft_s + limit.tpot_s * (mean_tokens - 1))
+            stays_s.append(stay_s if np.isfinite(stay_s) else batched_s)
     return max(stays_s)
 
 
-def _stay_s(slo: RequestSlo, mean_tokens: float) -> float:
-    by_token_s = slo.ttft_s + slo.tpot_s * (mean_tokens - 1)
-    stay_s = min(slo.e2e_s, by_token_s)
-    return stay_s if np.isfinite(stay_s) else 0.0
+def is_streamed(settings: SimulateSettings) -> bool:
+    """Return whether the trace is read in chunks: when set, or for a large CSV.
+
+    Raises
+    ------
+    InputError
+        When streaming is set beside a setting that needs the whole trace.
+    """
+    if settings.stream is False:
+        return False
+    needs = {name: why for name, why in _NEEDS_ALL.items() if getattr(settings, name)}
+    if settings.extend:
+        needs["extend"] = "resampling needs the whole trace"
+    for name, reason in needs.items():
+        if settings.stream:
+            dashed = name.replace("_", "-")
+            raise InputError(f"--stream does not go with --{dashed}: {reason}")
+        return False
+    if settings.stream:
+        if settings.trace is None:
+            raise InputError("--stream needs --trace FILE, a plain CSV")
+        return True
+    path = None if settings.trace is None else Path(settings.trace)
+    if path is None or not path.is_file() or path.stat().st_size <= STREAMED_BYTES:
+        return False
+    return settings.reader in (None, "csv") and plain_csv.sniff(
+        read_head(path, _HEAD_BYTES)
+    )
+
+
+def chunks(settings: SimulateSettings, engine: EngineSettings) -> Iterator[Trace]:
+    """Yield the requests, without the oversized ones where they are to be dropped."""
+    dropped = 0
+    for trace in iterate_trace(str(settings.trace), _CHUNK_REQUESTS):
+        if settings.shared_prefix is not None:
+            trace = with_shared_prefix(trace, settings.shared_prefix)
+        if settings.drop_oversized:
+            too_large = oversized(trace, engine)
+            dropped += int(too_large.sum())
+            if too_large.all():
+                continue
+            trace = trace.select(np.flatnonzero(~too_large))
+        yield trace
+    if dropped:
+        warnings.warn(
+            f"{settings.trace}: {dropped:,} requests fit no replica; dropped",
+            CapplanWarning,
+            stacklevel=2,
+        )
+
+
+def about_how_many(path: str) -> int | None:
+    """Estimate the requests of a file by the length of its first lines.
+
+    None for a compressed file.
+    """
+    with open(path, "rb") as raw:
+        head = raw.read(_HEAD_BYTES)
+    lines = head.count(b"\n")
+    if head.startswith(b"\x1f\x8b") or not lines:
+        return None
+    return max(1, int(Path(path).stat().st_size / len(head) * lines))

@@ -7,7 +7,7 @@ import numpy as np
 from capplan.deployment import EngineSettings
 from capplan.latency.contract import LatencyTables
 from capplan.units import format_duration
-from capplan.workload.slo import Slo
+from capplan.workload.slo import Group, Slo
 from capplan.workload.trace import Trace
 
 
@@ -31,14 +31,19 @@ class Unbatched:
 
 
 def unbatched(trace: Trace, tables: LatencyTables, engine: EngineSettings) -> Unbatched:
-    """Return the latency of each request of a trace alone on a replica."""
+    """Return the latency of each request of a trace alone on a replica.
+
+    With prefix caching, a shared prefix is computed by the first request of its group.
+    """
     prompt, output = trace.prompt_tokens, trace.output_tokens
+    hits = _prefix_hits(trace, engine)
     budget = engine.max_num_batched_tokens
-    rest = prompt % budget
+    new = prompt - hits
+    rest = new % budget
     prefill_s = (
-        (prompt // budget) * tables.fused_s[budget]
+        (new // budget) * tables.fused_s[budget]
         + np.where(rest > 0, tables.fused_s[rest], 0.0)
-        + tables.attention_s * prompt.astype(np.float64) ** 2 / 2
+        + tables.attention_s * (prompt.astype(float) ** 2 - hits.astype(float) ** 2) / 2
     )
     ttft_s = prefill_s + tables.request_s
     mean_context = prompt + output / 2
@@ -47,30 +52,65 @@ def unbatched(trace: Trace, tables: LatencyTables, engine: EngineSettings) -> Un
     return Unbatched(ttft_s, tpot_s, ttft_s + tpot_s * (output - 1))
 
 
-def too_slow(trace: Trace, alone: Unbatched, slo: Slo) -> str | None:
+def _prefix_hits(trace: Trace, engine: EngineSettings) -> np.ndarray:
+    """Return the most prompt tokens that each request can find cached. [tokens]"""
+    if not engine.prefix_caching:
+        return np.zeros(len(trace), np.int64)
+    _, first = np.unique(trace.prefix_group, return_index=True)
+    # Whole blocks; the last prompt token is always computed.
+    cached = np.minimum(trace.prefix_tokens, trace.prompt_tokens - 1)
+    hits = cached // engine.block_size * engine.block_size
+    hits[first] = 0
+    return np.where(trace.prefix_group >= 0, hits, 0)
+
+
+def too_slow(
+    trace: Trace, alone: Unbatched, slo: Slo, counted: np.ndarray
+) -> str | None:
     """Return why not even requests served one by one meet the SLO, or None.
 
     Names the limit that most of them miss, by how much, and the limit they need.
+
+    Parameters
+    ----------
+    trace, alone, slo
+        The requests, their latencies alone, and their limits.
+    counted
+        Which requests count, shape (n,), bool.
     """
-    limits_s = dict(
-        zip(
-            ("TTFT", "TPOT", "e2e"),
-            slo.columns(trace.request_class, trace.class_names),
-            strict=True,
-        )
-    )
-    alone_s = {"TTFT": alone.ttft_s, "TPOT": alone.tpot_s, "e2e": alone.e2e_s}
+    for group in slo.groups(trace.class_names):
+        rows = counted & np.isin(trace.request_class, group.indices)
+        if rows.any():
+            reason = _too_slow(trace, alone, slo, group, np.flatnonzero(rows))
+            if reason is not None:
+                return reason
+    return None
+
+
+def _too_slow(
+    trace: Trace, alone: Unbatched, slo: Slo, group: Group, rows: np.ndarray
+) -> str | None:
+    columns = slo.columns(trace.request_class[rows], trace.class_names)
+    limits_s = dict(zip(("TTFT", "TPOT", "e2e"), columns, strict=True))
+    alone_s = {
+        "TTFT": alone.ttft_s[rows],
+        "TPOT": alone.tpot_s[rows],
+        "e2e": alone.e2e_s[rows],
+    }
     met = {name: alone_s[name] <= limits_s[name] for name in limits_s}
     share = float((met["TTFT"] & met["TPOT"] & met["e2e"]).mean())
-    if share >= slo.attainment:
+    if share >= group.target:
         return None
     name = min(met, key=lambda limit: float(met[limit].mean()))
     ratio = alone_s[name] / limits_s[name]
-    slowest = float(np.quantile(ratio, slo.attainment, method="higher"))
+    slowest = float(np.quantile(ratio, group.target, method="higher"))
     row = int(np.argmin(np.abs(ratio - slowest)))
+    whose = "requests"
+    if len(trace.class_names) > 1:
+        whose = f"requests of class {', '.join(group.names)}"
     return (
         f"{name} ≤ {format_duration(limits_s[name][row])} is met by "
-        f"{float(met[name].mean()):.1%} of requests even when each runs alone; "
-        f"{slo.attainment:.4g} of them need {slowest:.3g}× that, "
+        f"{float(met[name].mean()):.1%} of {whose} even when each runs alone; "
+        f"{group.target:.4g} of them need {slowest:.3g}× that, "
         f"{format_duration(slowest * limits_s[name][row])}"
     )

@@ -1,7 +1,7 @@
 """Sentences about a plan or a run, the same on the terminal and in HTML."""
 
 from capplan.planning.judgement import Attainment, Judgement
-from capplan.planning.result import Candidate, Plan
+from capplan.planning.result import Candidate, Plan, Probe
 from capplan.planning.run import Run
 from capplan.report.columns import format_count, format_share
 from capplan.units import format_duration
@@ -22,6 +22,31 @@ def headline(candidate: Candidate) -> str:
     """Return "40 GPUs = 5 replicas × 8 (TP 8)" of a feasible candidate."""
     assert candidate.run is not None
     return str(candidate.run.deployment)
+
+
+def serve_command(plan: Plan, candidate: Candidate) -> str:
+    """Return the ``vllm serve`` line of a replica; empty where nothing is known."""
+    engine = candidate.engine
+    if engine is None:
+        return ""
+    # Caching that no request of the trace uses is on in the engine all the same.
+    caching = plan.request.get("prefix_caching", True)
+    switches = [
+        "" if on else f"--no-{flag}"
+        for flag, on in (
+            ("enable-prefix-caching", caching),
+            ("async-scheduling", engine.async_scheduling),
+        )
+    ]
+    words = [
+        f"vllm serve {plan.llm}",
+        f"--tensor-parallel-size {candidate.tp}",
+        f"--max-num-batched-tokens {engine.max_num_batched_tokens}",
+        f"--max-num-seqs {engine.max_num_seqs}",
+        f"--block-size {engine.block_size}",
+        *switches,
+    ]
+    return " ".join(word for word in words if word)
 
 
 def name(candidate: Candidate) -> str:
@@ -57,21 +82,48 @@ def attained(attainment: Attainment | None, target: float) -> str:
 
 
 def proof(candidate: Candidate) -> str:
-    """Return how the largest simulated count below the candidate's misses the SLO."""
+    """Return how the largest count decided below the candidate's misses the SLO."""
     count = candidate.replica_count or 0
     below = [probe for probe in candidate.probes if probe.replica_count < count]
     if not below:
         return "No smaller count exists." if count == 1 else ""
-    probe = below[-1]  # probes ascend
+    failing = [probe for probe in below if probe.meets is False]
+    texts = [_of_probe(probe) for probe in failing[-1:]]  # probes ascend
+    if candidate.too_close:
+        counts = ", ".join(f"{close:,}" for close in candidate.too_close)
+        texts.append(f"Too close to the target to call: {counts}.")
+    return " ".join(texts)
+
+
+def _of_probe(probe: Probe) -> str:
     backlog = "" if probe.stable else "; the backlog keeps growing"
+    classes = ""
+    if probe.missing and probe.missing != ("all",):
+        classes = f"; below its target: class {', '.join(probe.missing)}"
     return (
         f"{plural(probe.replica_count, 'replica')} simulated: "
-        f"{format_share(probe.slo_attainment)} of requests meet the SLO{backlog}."
+        f"{format_share(probe.slo_attainment)} of requests meet the SLO"
+        f"{classes}{backlog}."
     )
 
 
+def by_class(attainment: Attainment | None) -> str:
+    """Return the attainment of each class; empty where there is one class."""
+    if attainment is None or len(attainment.by_class) < 2:
+        return ""
+    shares = attainment.by_class.items()
+    return ", ".join(f"{name} {format_share(share)}" for name, share in shares)
+
+
 def counted(judgement: Judgement, request_count: int) -> str:
-    """Return how many requests count, and the length of the warm-up."""
+    """Return how many requests count, of how many samples, and the warm-up."""
+    samples = judgement.sample_count
+    if samples > 1:
+        return (
+            f"{samples} independent samples of it, of which "
+            f"{judgement.counted_request_count:,} requests count, after a warm-up of "
+            f"{format_duration(judgement.warmup_s)} each"
+        )
     if not judgement.warmup_s:
         return "all count"
     return (

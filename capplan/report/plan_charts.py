@@ -48,7 +48,7 @@ def attainment_figure(plan: Plan) -> Figure | None:
         low,
         high,
         markers=True,
-        filled=tuple(probe.meets for probe in probes),
+        filled=tuple(probe.meets is True for probe in probes),
     )
     # Few counts get a tick each, many get those of a linear axis.
     ticks = tuple(counts) if len(counts) <= 8 else ()

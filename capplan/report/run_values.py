@@ -46,6 +46,7 @@ def run_values(run: Run) -> dict[str, Any]:
         "price": run.price,
         "warmup_s": judgement.warmup_s,
         "counted_request_count": judgement.counted_request_count,
+        "sample_count": judgement.sample_count,
         "slo_text": run.slo and run.slo.describe(simulation.class_names),
         "limits": run.engine,
         "profile_note": run.profile_note,

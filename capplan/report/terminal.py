@@ -114,8 +114,10 @@ def _print_best(plan: Plan, best: Candidate, out: Console) -> None:
         ("serves", answer.workload(plan)),
         ("within", plan.slo_text),
         ("attained by", answer.attained(best.attainment, plan.attainment)),
+        ("each class", answer.by_class(best.attainment)),
         ("one fewer", answer.proof(best)),
         ("binds", best.binding or ""),
+        ("engine", answer.serve_command(plan, best)),
         ("lower bound", answer.lower_bound(best)),
         ("", best.bound_note),
         ("placement", "" if plan.placement is None else str(plan.placement)),
@@ -126,6 +128,17 @@ def _print_best(plan: Plan, best: Candidate, out: Console) -> None:
         price = "" if usd is None else f", {format_fine_usd(usd)} per hour"
         facts.append(
             ("fewest GPUs", f"{answer.headline(fewest)} of {fewest.gpu}{price}")
+        )
+    estimate = plan.best_estimated
+    if estimate is not None and estimate is not best:
+        usd = estimate.usd_per_h
+        price = "" if usd is None else f", {format_fine_usd(usd)} per hour"
+        facts.append(
+            (
+                "estimated",
+                f"{answer.headline(estimate)} of {estimate.gpu}{price}: its latency is "
+                "an estimate or its price a guess",
+            )
         )
     print_facts(facts, out)
 
@@ -181,10 +194,13 @@ def _print_basis(plan: Plan, out: Console) -> None:
     router = plan.router if best is None else best.router or plan.router
     if best is not None and best.profile_note:
         out.print(Text(f"latency: {best.profile_note}", style="dim"))
+    counted = ""
+    if best is not None and best.run is not None:
+        counted = f"; {answer.counted(best.run.judgement, plan.request_count)}"
     out.print(
         Text(
             f"simulated {plan.request_count:,} requests of {plan.trace_source}, over "
-            f"{format_duration(plan.duration_s)}, router {router}, "
+            f"{format_duration(plan.duration_s)}{counted}; router {router}, "
             f"seed {plan.seed}, in {format_duration(plan.runtime_s)}",
             style="dim",
         )

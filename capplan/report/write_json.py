@@ -13,7 +13,15 @@ from capplan.planning.cost import HOURS_PER_MONTH, HOURS_PER_YEAR, CostLine
 from capplan.planning.result import Candidate, Plan
 from capplan.report.bill import bill
 
-_FIRST = ("schema", "status", "best", "best_by_gpus", "infeasible_reason", "candidates")
+_FIRST = (
+    "schema",
+    "status",
+    "best",
+    "best_by_gpus",
+    "best_estimated",
+    "infeasible_reason",
+    "candidates",
+)
 _QUANTILES = (
     "quantile_levels",
     "ttft_quantiles_s",
@@ -32,7 +40,10 @@ _CANDIDATE = (
     "slo_attainment_interval",
     "attainment_by_class",
     "counted_request_count",
+    "sample_count",
     "warmup_s",
+    "decided",
+    "too_close",
     "ttft_p99_s",
     "tpot_p99_s",
     "usd_per_h",
@@ -46,6 +57,7 @@ _CANDIDATE = (
     "pruned_reason",
     "price",
     "limits",
+    "estimated",
     "profile_note",
     "latency_error",
     "probes",
@@ -98,15 +110,11 @@ def render(value: Any, indent: str = "") -> str:
 
 def candidate_values(candidate: Candidate, brief: bool = False) -> dict[str, Any]:
     """Return a candidate as JSON values, ``brief`` without distributions and series."""
-    judgement = None if candidate.run is None else candidate.run.judgement
     usd_per_h = candidate.usd_per_h
     other = {  # not attributes of a candidate
         "limits": candidate.engine,
         "usd_per_month": None if usd_per_h is None else usd_per_h * HOURS_PER_MONTH,
         "usd_per_year": None if usd_per_h is None else usd_per_h * HOURS_PER_YEAR,
-        "counted_request_count": judgement and judgement.counted_request_count,
-        "warmup_s": judgement and judgement.warmup_s,
-        "attainment_by_class": candidate.attainment and candidate.attainment.by_class,
     }
     return {
         name: plain(other[name] if name in other else getattr(candidate, name))

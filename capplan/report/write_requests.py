@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from capplan.files import new_file
-from capplan.planning.run import is_streamed
 from capplan.planning.settings import SimulateSettings
+from capplan.planning.traffic import is_streamed
 from capplan.report.tables import write_csv_file
 from capplan.simulator.times import RequestTimes
 

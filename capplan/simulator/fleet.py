@@ -82,6 +82,7 @@ class Fleet:
         largest_share_tokens: int = 0,
         record_iterations: bool = False,
         longest_jump: int = UNBOUNDED_JUMP,
+        chunk: int = _CHUNK,
     ) -> None:
         if replica_count < 1:
             raise InputError(f"replicas is {replica_count}; expected >= 1")
@@ -109,7 +110,7 @@ class Fleet:
                 block_size=engine.block_size,
                 cached_blocks=engine.kv_blocks - 1 if engine.prefix_caching else 0,
                 holdings=slots * self._holdings,
-                results=_CHUNK + slots + replica_count,
+                results=min(chunk, _CHUNK) + slots + replica_count,
                 iterations=_LOG_ITERATIONS if record_iterations else 0,
                 entries=_LOG_ENTRIES if record_iterations else 0,
                 bins=BINS,

@@ -86,6 +86,7 @@ def simulate(
         largest_share_tokens=int(trace.prefix_tokens.max()),
         record_iterations=record_iterations,
         longest_jump=longest_jump,
+        chunk=len(trace),
     )
     columns = _Columns.empty(len(trace))
     for done in fleet.serve_all(trace, progress, stopped):

@@ -20,6 +20,27 @@ _COLUMNS += ("completed", "counted", "attained", *LIMITS, *METRICS)
 _COLUMNS += ("prompt_tokens", "output_tokens", "cached_tokens")
 
 
+def window_index(
+    arrival_s: np.ndarray, first_s: float, last_s: float
+) -> tuple[np.ndarray, int]:
+    """Return the window of each arrival, and how many are in use.
+
+    They are those of a simulation whose arrivals go from ``first_s`` to ``last_s``.
+    """
+    width_s = _FIRST_WIDTH_S * _widening(last_s - first_s, _FIRST_WIDTH_S)
+    last = int((last_s - first_s) / width_s)
+    index = np.clip((arrival_s - first_s) / width_s, 0, last).astype(np.int64)
+    return index, last + 1
+
+
+def _widening(span_s: float, width_s: float) -> int:
+    """Return how many windows are joined into one to reach beyond a time."""
+    factor = 1
+    while span_s >= WINDOWS * width_s * factor:
+        factor *= 2
+    return factor
+
+
 def joined(array: np.ndarray, factor: int) -> np.ndarray:
     """Return rows summed by runs of ``factor``, with zeros behind them."""
     sums = np.add.reduceat(array, np.arange(0, len(array), factor), axis=0)
@@ -65,9 +86,7 @@ class Windows:
 
     def reach(self, moment_s: float) -> int:
         """Join windows until they reach beyond a moment; return how many into one."""
-        factor = 1
-        while moment_s >= self.start_s + WINDOWS * self.width_s * factor:
-            factor *= 2
+        factor = _widening(moment_s - self.start_s, self.width_s)
         if factor == 1:
             return 1
         self.width_s *= factor

@@ -1,6 +1,6 @@
 """Service level objectives: latency limits and the share of requests to meet them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -46,19 +46,76 @@ class RequestSlo:
 
 
 @dataclass(frozen=True)
+class Group:
+    """Classes of a trace that attain one target together."""
+
+    names: tuple[str, ...]
+    indices: tuple[int, ...]  # of the classes in the trace
+    target: float  # share of their requests that must meet their limits, in (0, 1]
+
+
+@dataclass(frozen=True)
 class Slo:
     """Limits of every class of a trace and the share of requests to meet them."""
 
     default: RequestSlo | None  # None when every class must have its own
     attainment: float = 0.99  # in (0, 1]
     by_class: Mapping[str, RequestSlo] = field(default_factory=dict)
+    targets: Mapping[str, float] = field(default_factory=dict)  # of classes
+    each_class: bool = True  # a class with limits or a target of its own is a group
 
     def __post_init__(self) -> None:
         """Refuse a share out of range."""
-        if not 0 < self.attainment <= 1:
+        for share in (self.attainment, *self.targets.values()):
+            if not 0 < share <= 1:
+                raise InputError(
+                    f"attainment is {share}; expected more than 0 and at most 1"
+                )
+        if self.targets and not self.each_class:
             raise InputError(
-                f"attainment is {self.attainment}; expected more than 0 and at most 1"
+                "attainment is given by class and of all requests; expected one of them"
             )
+
+    def groups(self, class_names: tuple[str, ...]) -> tuple[Group, ...]:
+        """Return the groups of classes that each attain their target.
+
+        Raises
+        ------
+        InputError
+            When a class that has a target is not in the trace.
+        """
+        for name in self.targets:
+            if name not in class_names:
+                known = ", ".join(class_names)
+                raise InputError(
+                    f"attainment: no class {name!r} in the trace, which has {known}"
+                )
+        own = {*self.by_class, *self.targets} if self.each_class else set()
+        alone = [name for name in class_names if name in own]
+        rest = tuple(name for name in class_names if name not in own)
+        groups = [
+            Group(
+                (name,),
+                (class_names.index(name),),
+                self.targets.get(name, self.attainment),
+            )
+            for name in alone
+        ]
+        if rest:
+            indices = tuple(class_names.index(name) for name in rest)
+            groups.append(Group(rest, indices, self.attainment))
+        return tuple(groups)
+
+    def overall_target(
+        self, request_class: np.ndarray, class_names: tuple[str, ...]
+    ) -> float:
+        """Return the share of all requests that meet the SLO when every group does."""
+        counts = np.bincount(request_class, minlength=len(class_names))
+        wanted = sum(
+            group.target * counts[list(group.indices)].sum()
+            for group in self.groups(class_names)
+        )
+        return float(min(1.0, wanted / counts.sum()))
 
     def of_class(self, class_name: str) -> RequestSlo:
         """Return the limits of one class."""
@@ -118,7 +175,12 @@ class Slo:
         return ttft_s, tpot_s, e2e_s
 
 
-def parse_slo(texts: str | list[str], attainment: float = 0.99) -> Slo:
+def parse_slo(
+    texts: str | Sequence[str],
+    attainment: float = 0.99,
+    targets: Mapping[str, float] | None = None,
+    each_class: bool = True,
+) -> Slo:
     """Return the SLO written as ``ttft=1s,tpot=30ms``, for one class ``chat:ttft=1s``.
 
     Examples
@@ -135,7 +197,7 @@ def parse_slo(texts: str | list[str], attainment: float = 0.99) -> Slo:
             by_class[class_name.strip()] = limits
         else:
             default = limits
-    return Slo(default, attainment, by_class)
+    return Slo(default, attainment, by_class, targets or {}, each_class)
 
 
 def _parse_limits(limits_text: str, text: str) -> RequestSlo:
@@ -145,10 +207,13 @@ def _parse_limits(limits_text: str, text: str) -> RequestSlo:
         name = name.strip()
         if not equals or name not in _LIMITS:
             raise InputError(
-                f"--slo {text!r}: {part!r} is not a limit; "
+                f"{text!r}: {part!r} is not a limit; "
                 f"expected one of {', '.join(_LIMITS)} as in ttft=1s,tpot=30ms"
             )
         if name in limits:
-            raise InputError(f"--slo {text!r}: {name} is given twice")
-        limits[name] = parse_duration_s(value)
+            raise InputError(f"{text!r}: {name} is given twice")
+        try:
+            limits[name] = parse_duration_s(value)
+        except InputError as error:
+            raise InputError(f"{text!r}: {name}: {error}") from None
     return RequestSlo(**{f"{name}_s": value for name, value in limits.items()})

@@ -22,8 +22,10 @@ def test_a_line_rounded_down_is_stated_by_a_line(top, slope, most):
     assume((limit[1:] >= 0).all())
     limit[0] = 0
 
-    scale, toll, right, largest = line_of(limit)
+    line = line_of(limit)
 
+    assume(line is not None)  # else each batch size has a variable of its own
+    scale, toll, right, largest = line
     assert largest == most
     for b in range(1, most + 1):
         allowed = (right - toll * b) // scale

@@ -47,7 +47,12 @@ def prospect(replica_count, **of):
 
 def feasible(gpu, gpu_count, usd_per_h):
     return SimpleNamespace(
-        status="feasible", gpu=gpu, tp=1, gpu_count=gpu_count, usd_per_h=usd_per_h
+        status="feasible",
+        gpu=gpu,
+        tp=1,
+        gpu_count=gpu_count,
+        usd_per_h=usd_per_h,
+        estimated=False,
     )
 
 
@@ -91,6 +96,13 @@ def test_a_prospect_is_pruned_only_where_it_can_be_neither_best(done, prunes):
     assert (reason is not None) is prunes
     if prunes:
         assert reason.startswith("needs at least 4 GPUs and $8.00/h by its lower bound")
+
+
+def test_an_estimate_prunes_nothing_that_was_measured():
+    done = [feasible("A", 3, 5.0)]
+    done[0].estimated = True
+
+    assert cannot_win(prospect(4, usd=2.0), done) is None
 
 
 def test_infeasible_candidates_prune_nothing():

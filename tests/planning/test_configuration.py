@@ -104,7 +104,7 @@ def test_gpu_that_neither_catalog_nor_profile_knows_is_refused(tmp_path):
 
 
 def test_profile_without_kv_blocks_needs_them_given(tmp_path):
-    profile_of(tmp_path, "cpu-of-ours", meta={})
+    profile_of(tmp_path, "cpu-of-ours", meta={}, kv_tokens=None)
     request = PlanSettings(llm="Llama-3.1-8B", gpu="cpu-of-ours", profiles=tmp_path)
 
     (one,) = configurations(request)

@@ -10,72 +10,111 @@ from hypothesis import strategies as st
 from capplan.planning.fewest_replicas import binding_limit, fewest_replicas
 
 
-def run(count, share, target=0.99, iterations=None):
-    """A run of which the search sees its count, its share and its iterations."""
+def run(count, share, target=0.99, iterations=None, close=0.0):
+    """A run of which the search sees its count, its verdict and its iterations."""
+    meets = None if abs(share - target) < close else share >= target
     return SimpleNamespace(
         replica_count=count,
         judgement=SimpleNamespace(
-            meets=share >= target, attainment=SimpleNamespace(share=share)
+            meets=meets,
+            missing=("all",) if share < target else (),
+            attainment=SimpleNamespace(share=share),
         ),
         simulation=SimpleNamespace(iteration_count=iterations or 1000 + count),
     )
 
 
-def search(shares, at_least=1, most=4096):
+def search(shares, at_least=1, most=4096, close=0.0):
     """Search among counts whose share is ``shares(count)``; return what was tried."""
     tried = []
 
     def run_with(count):
         tried.append(count)
-        return run(count, shares(count))
+        return run(count, shares(count), close=close)
 
-    passing, runs = fewest_replicas(run_with, at_least, most)
-    return passing, runs, tried
+    return fewest_replicas(run_with, at_least, most), tried
 
 
 def test_the_bound_itself_may_pass():
-    passing, runs, tried = search(lambda count: 1.0, at_least=1)
+    fewest, tried = search(lambda count: 1.0)
 
-    assert passing.replica_count == 1
-    assert tried == [1]
-    assert len(runs) == 1
+    assert fewest.run.replica_count == 1
+    assert fewest.decided
+    assert tried == [1, 2]
 
 
 def test_the_count_below_is_among_the_runs_and_fails():
-    passing, runs, _ = search(lambda count: count / 20, at_least=3)
+    fewest, _ = search(lambda count: count / 20, at_least=3)
 
-    assert passing.replica_count == 20
-    counts = [each.replica_count for each in runs]
+    assert fewest.run.replica_count == 20
+    counts = [each.replica_count for each in fewest.runs]
     assert counts == sorted(counts)
-    assert 19 in counts
-    assert not runs[counts.index(19)].judgement.meets
+    assert fewest.runs[counts.index(19)].judgement.meets is False
 
 
-def test_a_bound_that_is_too_high_for_the_count_below_is_tried_downward():
-    # The bound may be exact while its count below passes by chance: show it.
-    passing, _, _ = search(lambda count: 1.0 if count >= 4 else 0.0, at_least=6)
+def test_a_count_below_the_bound_that_passes_is_found():
+    fewest, _ = search(lambda count: 1.0 if count >= 4 else 0.0, at_least=6)
 
-    assert passing.replica_count == 4
+    assert fewest.run.replica_count == 4
 
 
 def test_no_count_is_simulated_twice():
-    _, _, tried = search(lambda count: count / 100, at_least=1)
+    _, tried = search(lambda count: count / 100)
 
     assert len(tried) == len(set(tried))
 
 
 def test_the_first_miss_goes_near_the_bound_and_later_ones_stride():
     # 40 fails: 50 next (a quarter more), then 75 (half more), then bisection.
-    _, _, tried = search(lambda count: 1.0 if count >= 60 else 0.5, at_least=40)
+    _, tried = search(lambda count: 1.0 if count >= 60 else 0.5, at_least=40)
 
     assert tried[:3] == [40, 50, 75]
 
 
-def test_the_search_gives_up_at_the_most_replicas():
-    passing, runs, _ = search(lambda count: 0.5, at_least=1, most=64)
+def test_every_count_in_the_band_below_is_tried():
+    # 30 passes, 29 and 28 do not, and 27 and 26 do: attainment is not monotone.
+    passing = {26, 27, *range(30, 100)}
 
-    assert passing is None
-    assert runs[-1].replica_count == 64
+    fewest, _ = search(lambda count: 1.0 if count in passing else 0.5, at_least=28)
+
+    assert fewest.run.replica_count == 30  # 27 has a count just above it that fails
+    assert {26, 27, 28, 29} <= {each.replica_count for each in fewest.runs}
+
+
+def test_counts_just_above_must_pass_too():
+    # 41 to 43 must pass beside 40 (5 %), and 42 does not.
+    passing = {40, 41, *range(43, 200)}
+
+    fewest, _ = search(lambda count: 1.0 if count in passing else 0.5, at_least=40)
+
+    assert fewest.run.replica_count == 43
+
+
+def test_counts_too_close_to_call_are_named_and_not_taken():
+    shares = {3: 0.8, 4: 0.9897, 5: 0.9903, 6: 0.9990, 7: 0.9995, 8: 0.9999}
+
+    fewest, _ = search(lambda count: shares.get(count, 1.0), at_least=3, close=5e-4)
+
+    assert fewest.run.replica_count == 6
+    assert fewest.decided
+    assert fewest.too_close == (4, 5)
+
+
+def test_where_nothing_is_decided_the_fewest_at_the_target_is_taken():
+    # A plateau at the target: no more replicas help, and none is decided.
+    fewest, _ = search(
+        lambda count: 0.5 if count < 4 else 0.9901, at_least=2, most=64, close=5e-4
+    )
+
+    assert not fewest.decided
+    assert not fewest.run.judgement.missing
+
+
+def test_the_search_gives_up_at_the_most_replicas():
+    fewest, _ = search(lambda count: 0.5, most=64)
+
+    assert fewest.run is None
+    assert fewest.runs[-1].replica_count == 64
 
 
 def test_the_search_gives_up_where_more_replicas_change_nothing():
@@ -85,9 +124,9 @@ def test_the_search_gives_up_where_more_replicas_change_nothing():
         tried.append(count)
         return run(count, 0.5, iterations=777)
 
-    passing, _ = fewest_replicas(run_with, 10, 4096)
+    fewest = fewest_replicas(run_with, 10, 4096)
 
-    assert passing is None
+    assert fewest.run is None
     assert tried == [10, 13]
 
 
@@ -95,14 +134,12 @@ def test_the_search_gives_up_where_more_replicas_change_nothing():
 def test_a_rising_attainment_is_found_exactly(first, at_least):
     at_least = min(at_least, first)
 
-    passing, runs, tried = search(
-        lambda count: 1.0 if count >= first else 0.0, at_least
-    )
+    fewest, _ = search(lambda count: 1.0 if count >= first else 0.0, at_least)
 
-    assert passing.replica_count == first
-    assert len(tried) <= 4 + 3 * int(np.ceil(np.log2(first + 1)))
-    if first > 1 and first > at_least:
-        assert first - 1 in [each.replica_count for each in runs]
+    assert fewest.run.replica_count == first
+    assert fewest.too_close == ()
+    if first > 1:
+        assert first - 1 in [each.replica_count for each in fewest.runs]
 
 
 def failing(by_limit, preemptions=(0, 0, 0, 0), kv_share=0.5):

@@ -1,10 +1,14 @@
 """One judgement of a simulation, against cases worked by hand."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from capplan.errors import InputError
-from capplan.planning.judgement import LEVELS, judge
+from capplan.planning.judgement import LEVELS, is_drifting
+from capplan.planning.judgement import judge as judge_samples
+from capplan.simulator.sample import sample_of
 from capplan.simulator.times import RequestTimes, Series, Simulation, totals
 from capplan.workload.slo import RequestSlo, Slo
 
@@ -39,6 +43,12 @@ def simulation_of(
         arrived_count=n,
         completed=n,
     )
+
+
+def judge(simulation, slo, warmup_s=0.0, **metrics):
+    """Judge one simulation, which is one sample."""
+    sample = sample_of(simulation, slo, warmup_s, **metrics)
+    return judge_samples([sample], slo, simulation.class_names, warmup_s)
 
 
 def test_attainment_of_a_case_worked_by_hand():
@@ -137,3 +147,117 @@ def test_only_the_latencies_asked_for_are_reported():
     judgement = judge(simulation, None, metrics=("e2e_s",))
 
     assert set(judgement.percentiles) == set(judgement.quantiles_s) == {"e2e_s"}
+
+
+def served(n, seed, load, duration_s=100.0):
+    """Waits of one server of 1/n-th of the time, as a sample of ``duration_s``."""
+    rng = np.random.default_rng(seed)
+    arrival_s = np.sort(rng.random(n) * duration_s)
+    start_s = np.empty(n)
+    free_s = 0.0
+    for row, moment_s in enumerate(arrival_s):
+        start_s[row] = max(moment_s, free_s)
+        free_s = start_s[row] + load * duration_s / n
+    simulation = simulation_of(
+        arrival_s, start_s + 0.01, start_s + 0.01, np.ones(n, int)
+    )
+    times = replace(simulation.times, scheduled_s=start_s)
+    return replace(simulation, times=times)
+
+
+def samples(load, count=8, slo=None, n=5000):
+    return [sample_of(served(n, seed, load), slo) for seed in range(count)]
+
+
+@pytest.mark.parametrize("load", [0.5, 0.8, 0.95])
+def test_a_server_below_its_capacity_is_stable(load):
+    judgement = judge_samples(samples(load), None, ("all",))
+
+    assert judgement.stable
+
+
+@pytest.mark.parametrize("load", [1.05, 1.3, 2.0])
+def test_a_server_above_its_capacity_is_not_stable(load):
+    judgement = judge_samples(samples(load), None, ("all",))
+
+    assert not judgement.stable
+
+
+def test_a_rate_that_rises_within_capacity_is_no_backlog():
+    # Arrivals rise from nothing to ten a second; each is served at once for 5 s.
+    arrival_s = np.sqrt(np.arange(1, 5001) / 5.0)
+    simulation = simulation_of(arrival_s, arrival_s, arrival_s + 5, np.ones(5000, int))
+
+    assert judge(simulation, None).stable
+
+
+def test_a_queue_that_fills_and_drains_is_stable():
+    # All of a second's work arrives at once, at the start.
+    arrival_s = np.concatenate([np.zeros(100), np.linspace(1, 100, 500)])
+    wait_s = np.concatenate([np.linspace(0, 30, 100), np.zeros(500)])
+    simulation = simulation_of(
+        arrival_s, arrival_s + wait_s, arrival_s + wait_s, np.ones(600, int)
+    )
+    times = replace(simulation.times, scheduled_s=arrival_s + wait_s)
+
+    assert judge(replace(simulation, times=times), None).stable
+
+
+def test_samples_that_agree_decide_and_those_that_do_not_are_too_close():
+    slo = Slo(RequestSlo(ttft_s=1.0), attainment=0.9)
+
+    def sample(missing):
+        first_s = np.where(np.arange(1000) < missing, 2.0, 0.5)
+        return sample_of(
+            simulation_of(np.zeros(1000), first_s, first_s, np.ones(1000, int)), slo
+        )
+
+    verdicts = [
+        judge_samples([sample(missing) for missing in shares], slo, ("all",)).meets
+        for shares in ((10, 12, 11, 9), (300, 310, 290, 305), (60, 140, 90, 115))
+    ]
+
+    assert verdicts == [True, False, None]
+
+
+def test_a_class_that_misses_its_own_target_is_named():
+    simulation = simulation_of(
+        [0.0] * 4, [0.5, 0.5, 0.5, 2.0], [3.0] * 4, [1] * 4, classes=[0, 0, 0, 1]
+    )
+    own = Slo(
+        RequestSlo(ttft_s=1.0),
+        attainment=0.7,
+        by_class={"batch": RequestSlo(ttft_s=1.5)},
+    )
+
+    each = judge(simulation, own)
+    together = judge(simulation, replace(own, each_class=False))
+
+    assert (each.meets, each.missing) == (False, ("batch",))
+    assert (together.meets, together.missing) == (True, ())
+    assert each.attainment == together.attainment
+
+
+def test_a_class_may_have_a_target_of_its_own():
+    simulation = simulation_of(
+        [0.0] * 4, [0.5, 0.5, 2.0, 0.5], [3.0] * 4, [1] * 4, classes=[0, 0, 1, 1]
+    )
+    slo = Slo(RequestSlo(ttft_s=1.0), attainment=0.9)
+
+    assert judge(simulation, replace(slo, targets={"batch": 0.5})).meets
+    assert not judge(simulation, replace(slo, targets={"batch": 0.6})).meets
+
+
+def test_an_attainment_that_falls_through_the_sample_is_seen():
+    slo = Slo(RequestSlo(ttft_s=1.0), attainment=0.9)
+    rng = np.random.default_rng(0)
+
+    def sample(late_share):
+        late = rng.random(2000) < np.where(np.arange(2000) < 1000, 0.05, late_share)
+        first_s = np.where(late, 2.0, 0.5) + np.arange(2000.0)
+        return sample_of(
+            simulation_of(np.arange(2000.0), first_s, first_s, np.ones(2000, int)), slo
+        )
+
+    assert is_drifting([sample(0.2) for _ in range(5)], 0.9)
+    assert not is_drifting([sample(0.05) for _ in range(5)], 0.9)

@@ -5,13 +5,13 @@ import json
 import numpy as np
 import pytest
 
-from capplan.planning.judgement import METRICS
 from capplan.planning.plan import plan
 from capplan.planning.run import simulate_deployment
 from capplan.planning.settings import PlanSettings, SimulateSettings
 from capplan.report.write_json import plan_json
 from capplan.report.write_run import run_json
 from capplan.simulator.histogram import RELATIVE_ERROR
+from capplan.simulator.times import METRICS
 
 H100 = {"llm": "Llama-3.1-8B", "gpu": "H100-SXM", "tp": 1}
 COST = {"latency_ms": "9,0.04,0,0.08,0.00005", "kv_blocks": 3000}
@@ -71,8 +71,15 @@ REPLAYED = {
 def reported(settings, **more):
     """Return what simulate and plan write of the best candidate's fleet."""
     best = plan(PlanSettings(**settings)).best
+    same = {name: x for name, x in settings.items() if not name.startswith("max_num")}
     run = simulate_deployment(
-        SimulateSettings(**settings, replicas=best.replica_count, **more)
+        SimulateSettings(
+            **same,
+            replicas=best.replica_count,
+            max_num_batched_tokens=best.engine.max_num_batched_tokens,
+            max_num_seqs=best.engine.max_num_seqs,
+            **more,
+        )
     )
     return best, run
 
@@ -125,6 +132,7 @@ def test_both_files_use_the_same_names(tmp_path):
     for name in (
         "slo_attainment",
         "slo_attainment_interval",
+        "sample_count",
         "attainment_by_class",
         "counted_request_count",
         "warmup_s",

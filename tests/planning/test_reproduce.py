@@ -37,7 +37,7 @@ def test_plan_holds_when_everything_is_made_again(document):
         (("certificate", "replica_count"), 1),
         (("certificate", "bound", "work_s"), 1.0),
         (("request", "rate"), 121.0),
-        (("candidates", 0, "slo_attainment"), 1.0),
+        (("candidates", 0, "slo_attainment"), 0.5),
     ],
 )
 def test_changed_figure_is_refused(document, where, value):

@@ -10,9 +10,9 @@ import pytest
 
 from capplan.cli.main import INTERRUPTED, exit_code
 from capplan.errors import InputError
-from capplan.planning import run as planning_run
-from capplan.planning.run import is_streamed
+from capplan.planning import traffic as planning_traffic
 from capplan.planning.settings import SimulateSettings
+from capplan.planning.traffic import is_streamed
 from capplan.simulator.fleet import Fleet
 from capplan.simulator.histogram import RELATIVE_ERROR
 
@@ -120,7 +120,7 @@ def test_requests_that_fit_no_replica_are_dropped_when_asked(trace, capsys):
 
 
 def test_a_large_file_is_streamed_and_that_is_said(trace, monkeypatch, capsys):
-    monkeypatch.setattr(planning_run, "STREAMED_BYTES", 1000)
+    monkeypatch.setattr(planning_traffic, "STREAMED_BYTES", 1000)
 
     run(f"simulate --trace {trace} {COST}")
     streamed = " ".join(capsys.readouterr().out.split())
@@ -153,13 +153,13 @@ def test_a_small_file_or_one_that_is_needed_whole_is_read_whole(
     trace, settings, monkeypatch
 ):
     if settings:
-        monkeypatch.setattr(planning_run, "STREAMED_BYTES", 10)
+        monkeypatch.setattr(planning_traffic, "STREAMED_BYTES", 10)
 
     assert not is_streamed(SimulateSettings(trace=str(trace), **settings))
 
 
 def test_another_format_is_never_streamed_unasked(tmp_path, monkeypatch):
-    monkeypatch.setattr(planning_run, "STREAMED_BYTES", 10)
+    monkeypatch.setattr(planning_traffic, "STREAMED_BYTES", 10)
     path = tmp_path / "azure.csv"
     path.write_text(
         "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:17:03.9799600,374,44\n"

@@ -35,12 +35,32 @@ def test_lists_may_be_texts_with_commas():
         ({"rate": float("inf")}, "rate is inf; expected a finite number"),
         ({"kv_blocks": 1}, "kv_blocks is 1; expected greater than or equal to 2"),
         ({"seed": -1}, "seed is -1"),
+        ({"rate": True}, "rate is True; expected no True or False"),
+        ({"slo": "ttft=1"}, "ttft: '1' is not a duration; expected a number and"),
+        ({"slo": "ttfb=1s"}, "slo: 'ttfb=1s': 'ttfb=1s' is not a limit; expected"),
+        ({"warm_up": "-1s"}, "warm_up: '-1s' is negative; expected a time >= 0"),
+        ({"warm_up": 600}, "warm_up: '600' is not a duration; expected"),
+        ({"latency_sigma": -1}, "latency_sigma is -1; expected greater than or equ"),
+        (
+            {"reader": "parquet"},
+            "reader: unknown trace format 'parquet'; expected one of azure",
+        ),
+        (
+            {"sharegpt_rule": "all"},
+            "sharegpt_rule: 'all' is no rule for Share.*one of first",
+        ),
+        ({"tokenizer": "no.json"}, "tokenizer: no.json: no such file; expected a"),
         ({"trace": "a", "workload": "b"}, "both given"),
     ],
 )
 def test_what_cannot_be_asked_is_refused(settings, expected):
     with pytest.raises(InputError, match=expected):
         PlanSettings(**settings)
+
+
+def test_more_replicas_than_fit_into_memory_are_refused():
+    with pytest.raises(InputError, match="replicas is 1000000000; expected less than"):
+        SimulateSettings(replicas=1_000_000_000)
 
 
 def test_a_request_cannot_be_changed():

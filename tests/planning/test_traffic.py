@@ -5,6 +5,8 @@ import pytest
 
 from capplan.deployment import EngineSettings
 from capplan.errors import CapplanWarning, HorizonWarning, InputError
+from capplan.latency.contract import linear_tables
+from capplan.planning.configuration import Configuration
 from capplan.planning.settings import PlanSettings
 from capplan.planning.traffic import (
     judged_traffic,
@@ -16,6 +18,11 @@ from capplan.workload.slo import parse_slo
 from capplan.workload.trace import Trace
 
 ENGINE = EngineSettings(kv_blocks=101, block_size=16)  # holds 1,600 tokens
+
+
+# An iteration takes 10 ms, and 0.1 ms more for each prompt token in it.
+TABLES = linear_tables(10e-3, 1e-4, 0, 0, 0, max_batch=1024, max_tokens=8192)
+CONFIGURATION = Configuration("H100-SXM", 1, ENGINE, TABLES, None, None, None)
 
 
 def rng():
@@ -82,7 +89,9 @@ def test_without_times_and_rate_the_flags_are_named():
 def test_all_requests_of_a_replayed_trace_count(tmp_path):
     slo = parse_slo("ttft=1s,tpot=50ms")
 
-    traffic = judged_traffic(PlanSettings(trace=own(tmp_path)), slo, rng(), [ENGINE])
+    traffic = judged_traffic(
+        PlanSettings(trace=own(tmp_path)), slo, rng(), [CONFIGURATION]
+    )
 
     assert traffic.warmup_s == 0.0
     assert len(traffic.trace) == 2000
@@ -92,7 +101,7 @@ def test_a_short_replayed_trace_is_left_as_it_is_and_said_so(tmp_path):
     settings = PlanSettings(trace=own(tmp_path, rows=50))
 
     with pytest.warns(HorizonWarning, match="read the attainment's interval"):
-        traffic = judged_traffic(settings, parse_slo("ttft=1s"), rng(), [ENGINE])
+        traffic = judged_traffic(settings, parse_slo("ttft=1s"), rng(), [CONFIGURATION])
 
     assert len(traffic.trace) == 50
 
@@ -101,39 +110,72 @@ def test_a_short_replayed_trace_is_extended_when_asked(tmp_path):
     settings = PlanSettings(trace=own(tmp_path, rows=50), extend=True)
 
     with pytest.warns(HorizonWarning, match="extended by resampling"):
-        traffic = judged_traffic(settings, parse_slo("ttft=1s"), rng(), [ENGINE])
+        traffic = judged_traffic(settings, parse_slo("ttft=1s"), rng(), [CONFIGURATION])
 
     assert len(traffic.trace) == 1000
     assert np.diff(traffic.trace.arrival_s).max() == pytest.approx(0.1)
 
 
+DRAWN = PlanSettings(workload="synthetic:prompt=10,output=11,n=200", rate=50.0)
+
+
 def test_drawn_requests_leave_out_three_stays_of_warm_up():
-    # 11 output tokens: a stay of 1 s + 10 × 50 ms = 1.5 s; the trace has 40 s.
-    settings = PlanSettings(workload="synthetic:prompt=10,output=11,n=2000", rate=50.0)
+    # 11 output tokens: a stay of 1 s + 10 × 50 ms = 1.5 s; samples have 30 s.
+    slo = parse_slo("ttft=1s,tpot=50ms")
 
-    traffic = judged_traffic(settings, parse_slo("ttft=1s,tpot=50ms"), rng(), [ENGINE])
+    traffic = judged_traffic(DRAWN, slo, rng(), [CONFIGURATION])
 
+    assert len(traffic.trace) == 1500
     assert traffic.warmup_s == pytest.approx(4.5)
+    assert traffic.counted().sum() == (traffic.trace.arrival_s >= 4.5).sum()
 
 
 def test_the_warm_up_is_at_most_a_fifth_of_the_trace():
-    settings = PlanSettings(workload="synthetic:prompt=10,output=11,n=2000", rate=50.0)
+    settings = DRAWN.model_copy(update={"extend": False})
 
-    with pytest.warns(HorizonWarning):
+    with pytest.warns(HorizonWarning, match="read the attainment's interval"):
         traffic = judged_traffic(
-            settings.model_copy(update={"extend": False}),
-            parse_slo("ttft=30s,tpot=50ms"),
-            rng(),
-            [ENGINE],
+            settings, parse_slo("ttft=30s,tpot=50ms"), rng(), [CONFIGURATION]
         )
 
+    assert len(traffic.trace) == 200
+    assert not traffic.is_resampled
     assert traffic.warmup_s == pytest.approx(traffic.trace.duration_s / 5)
+
+
+def test_a_stay_without_a_limit_is_several_times_the_stay_alone():
+    # Alone: prefill 10 + 1 ms and 10 decode iterations of 10 ms, 0.111 s; batched five
+    # times that, and three of those stays of warm-up.
+    traffic = judged_traffic(DRAWN, parse_slo("ttft=1s"), rng(), [CONFIGURATION])
+
+    assert traffic.warmup_s == pytest.approx(3 * 5 * 0.111)
+
+
+@pytest.mark.parametrize("warm_up", ["10s", "0.5m"])
+def test_a_warm_up_that_is_given_holds(warm_up):
+    settings = DRAWN.model_copy(update={"warm_up": warm_up})
+
+    traffic = judged_traffic(settings, parse_slo("ttft=1s"), rng(), [CONFIGURATION])
+
+    assert traffic.warmup_s == {"10s": 10.0, "0.5m": 30.0}[warm_up]
+
+
+def test_samples_have_the_rate_and_differ_but_come_again():
+    traffic = judged_traffic(DRAWN, parse_slo("ttft=1s"), rng(), [CONFIGURATION])
+
+    first, second = traffic.sample(0), traffic.sample(1)
+
+    assert first.rate_per_s == pytest.approx(50.0, rel=1e-9)
+    assert second.rate_per_s == pytest.approx(50.0, rel=1e-9)
+    assert first.arrival_s.tolist() != second.arrival_s.tolist()
+    assert traffic.sample(1) is second
+    assert len(traffic.sample(0, length=2)) == 2 * len(first)
 
 
 def test_without_an_slo_requests_are_taken_as_they_are():
     settings = PlanSettings(workload="synthetic:prompt=10,output=11,n=20", rate=50.0)
 
-    traffic = judged_traffic(settings, None, rng(), [ENGINE])
+    traffic = judged_traffic(settings, None, rng(), [CONFIGURATION])
 
     assert len(traffic.trace) == 20
 
@@ -146,7 +188,7 @@ def test_a_class_without_an_slo_is_named(tmp_path):
 
     with pytest.raises(InputError, match="class 'code' of the trace has no SLO"):
         judged_traffic(
-            PlanSettings(trace=path), parse_slo("chat:ttft=1s"), rng(), [ENGINE]
+            PlanSettings(trace=path), parse_slo("chat:ttft=1s"), rng(), [CONFIGURATION]
         )
 
 
@@ -154,31 +196,29 @@ def test_a_class_without_an_slo_is_named(tmp_path):
     ("attainment", "wanted"), [(0.99, 1000), (0.999, 10_000), (1.0, 1000), (0.75, 40)]
 )
 def test_ten_requests_must_be_expected_to_miss(attainment, wanted):
-    # A TTFT limit alone allows any stay, so that the percentile decides.
-    assert (
-        requests_wanted(evenly(100, 10.0), parse_slo("ttft=1s", attainment)) == wanted
-    )
+    slo = parse_slo("ttft=1s", attainment)
+
+    assert requests_wanted(evenly(100, 10.0), slo, 0.0) == wanted
 
 
 def test_arrivals_span_twenty_of_the_longest_stays():
-    # 100 requests/s and stays of 2 s + 10 × 0.1 s = 3 s: 60 s of arrivals.
-    slo = parse_slo("ttft=2s,tpot=100ms", 0.9)
-
-    wanted = requests_wanted(evenly(101, 1.0), slo)
+    # 100 requests/s and stays of 3 s: 60 s of arrivals.
+    wanted = requests_wanted(evenly(101, 1.0), parse_slo("ttft=2s", 0.9), 3.0)
 
     assert wanted == 6000
 
 
 def test_an_end_to_end_limit_shortens_the_stay():
+    # 1 s instead of 2 s + 10 × 0.1 s: 20 s of arrivals at 50 requests/s.
     slo = parse_slo("ttft=2s,tpot=100ms,e2e=1s", 0.9)
 
-    assert requests_wanted(evenly(101, 1.0), slo) == 2000
+    traffic = judged_traffic(DRAWN, slo, rng(), [CONFIGURATION])
+
+    assert len(traffic.trace) == 1000
 
 
-def test_no_more_than_a_million_requests_are_wanted():
-    slo = parse_slo("ttft=20s,tpot=1s")
-
-    assert requests_wanted(evenly(100_001, 1.0), slo) == 1_000_000
+def test_drift_wants_no_more_than_200_000_requests():
+    assert requests_wanted(evenly(100_001, 1.0), parse_slo("ttft=20s"), 30.0) == 200_000
 
 
 def with_a_large_one():

@@ -62,6 +62,8 @@ def _run(gpu: str, tp: int, replica_count: int, price: Price | None) -> Run:
     judgement = Judgement(
         warmup_s=12.0,
         counted_request_count=19_000,
+        sample_count=1,
+        missing=(),
         stable=True,
         attainment=attainment,
         meets=True,

@@ -123,29 +123,63 @@ def test_tables_that_end_before_the_limits_are_refused():
         simulate(trace_of([1], [1]), TABLES, engine, 1)
 
 
+CACHE = """
+import sys, tempfile, warnings
+
+full = sys.argv[1:]
+real = tempfile.TemporaryFile
+
+class Full:
+    def __init__(self, dir):
+        self.dir, self.file = str(dir), real(dir=dir)
+    def __enter__(self):
+        return self
+    def __exit__(self, *error):
+        self.file.close()
+    def write(self, data):
+        if any(self.dir.startswith(each) for each in full):
+            raise OSError(28, "No space left on device")
+    def flush(self):
+        pass
+
+tempfile.TemporaryFile = Full
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    from capplan.simulator.jit import CACHE_DIR
+print(CACHE_DIR.is_dir(), *(w.message for w in caught))
+"""
+
+
+def cache(tmp_path, home, *full):
+    return subprocess.run(
+        [sys.executable, "-c", CACHE, *map(str, full)],
+        env={**os.environ, "XDG_CACHE_HOME": str(home), "TMPDIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+    )
+
+
 def test_a_cache_directory_that_cannot_be_written_is_replaced_and_named(tmp_path):
     in_the_way = tmp_path / "file"
     in_the_way.write_text("")
-    script = (
-        "import warnings\n"
-        "with warnings.catch_warnings(record=True) as caught:\n"
-        "    warnings.simplefilter('always')\n"
-        "    from capplan.simulator.jit import CACHE_DIR\n"
-        "print(CACHE_DIR.is_dir(), *(w.message for w in caught))\n"
-    )
-    environment = {
-        **os.environ,
-        "XDG_CACHE_HOME": str(in_the_way),
-        "TMPDIR": str(tmp_path),
-    }
 
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    done = cache(tmp_path, in_the_way)
 
     assert done.stdout.startswith("True cannot write the compile cache")
     assert f"using {tmp_path}" in done.stdout
+
+
+def test_a_cache_on_a_full_disk_is_replaced_and_named(tmp_path):
+    home = tmp_path / "home"
+
+    done = cache(tmp_path, home, home)
+
+    assert done.stdout.startswith("True cannot write the compile cache")
+    assert f"(No space left on device); using {tmp_path}" in done.stdout
+
+
+def test_without_room_for_a_cache_anywhere_the_folder_to_set_is_named(tmp_path):
+    done = cache(tmp_path, tmp_path / "home", tmp_path)
+
+    assert done.stderr.splitlines()[-1].startswith("capplan.errors.InputError: cannot")
+    assert "set XDG_CACHE_HOME to a folder with room for 32 MiB" in done.stderr

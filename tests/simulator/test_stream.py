@@ -11,7 +11,6 @@ from capplan.deployment import EngineSettings
 from capplan.errors import InputError
 from capplan.latency.contract import linear_tables
 from capplan.simulator.histogram import LEAST_S, RELATIVE_ERROR
-from capplan.simulator.metrics import is_stable, share_interval, windowed_interval
 from capplan.simulator.routers import ROUTERS
 from capplan.simulator.simulate import simulate
 from capplan.simulator.stream import simulate_stream
@@ -157,28 +156,6 @@ def test_the_fleet_over_time_holds_the_whole_run():
     assert WINDOWS / 2 <= len(series.start_s) <= WINDOWS
     assert (series.busy_share * widths_s).sum() * 3 == pytest.approx(found.busy_s)
     assert series.preemptions.sum() == found.totals.preemptions
-
-
-def test_a_fleet_that_is_too_small_is_seen_to_be():
-    trace = traffic(4000, rate_per_s=40.0)
-
-    small, large = streamed(trace, 999, replicas=1), streamed(trace, 999, replicas=6)
-
-    assert not is_stable(small, 0.0)
-    assert is_stable(large, 0.0)
-    assert is_stable(simulate(trace, TABLES, LIMITS, 6), 0.0)
-
-
-def test_the_interval_is_about_that_of_batches_of_requests():
-    trace = traffic(8000, rate_per_s=24.0)
-    whole = simulate(trace, TABLES, LIMITS, 2, slo=SLO)
-    met = whole.table.met(SLO.columns(trace.request_class, trace.class_names))
-
-    columns = streamed(trace, 1000, replicas=2, slo=SLO).windows.columns
-
-    low, high = share_interval(np.logical_and.reduce(met))
-    interval = windowed_interval(columns["attained"], columns["counted"])
-    assert interval == pytest.approx((low, high), abs=(high - low) / 2)
 
 
 @pytest.mark.parametrize("after", [1, 3])

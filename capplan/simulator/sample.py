@@ -1,0 +1,147 @@
+"""Counts of one simulated sample: what an attainment and its interval are made of."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from capplan.simulator.histogram import Histogram
+from capplan.simulator.times import LIMITS, METRICS, Simulation
+from capplan.simulator.windows import window_index
+from capplan.workload.slo import Slo
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """Counts of one simulated sample of the traffic; its warm-up is left out.
+
+    Parameters
+    ----------
+    counted, attained
+        Requests, and those that meet all limits, shape (classes,).
+    met
+        Requests that meet each of LIMITS, shape (3,).
+    block_counted, block_attained
+        The same by window of arrival, shape (windows,).
+    latencies_s
+        By metric: values that are known, or a histogram of them. [s]
+    wait_s
+        Mean wait before the first scheduling of the middle and of the last tenth of
+        the arrivals' time. [s]
+    half_shares
+        Attainment of the first and of the second half of the counted requests.
+    service_s
+        Mean time from the first scheduling to the last token. [s]
+    duration_s
+        Time of the arrivals. [s]
+    """
+
+    counted: np.ndarray
+    attained: np.ndarray
+    met: np.ndarray
+    block_counted: np.ndarray
+    block_attained: np.ndarray
+    latencies_s: dict[str, np.ndarray | Histogram]
+    wait_s: tuple[float, float]
+    half_shares: tuple[float, float]
+    service_s: float
+    duration_s: float
+
+
+def sample_of(
+    simulation: Simulation,
+    slo: Slo | None,
+    warmup_s: float = 0.0,
+    metrics: tuple[str, ...] = METRICS,
+) -> Sample:
+    """Return the counts of a simulation.
+
+    Parameters
+    ----------
+    simulation
+        With its table of requests, or with counts by window made for the same SLO
+        and warm-up.
+    slo
+        Limits by class; None to count latencies only.
+    warmup_s
+        Length of the warm-up, from the first arrival. [s]
+    metrics
+        Latencies to keep; fewer take less time.
+    """
+    if simulation.windows is not None:
+        return _sample_of_windows(simulation, metrics)
+    times = simulation.table
+    counted_from_s = float(times.arrival_s[0]) + warmup_s
+    # Arrivals are in order: those that count are the last ones.
+    first = int(np.searchsorted(times.arrival_s, counted_from_s))
+    counted = times.select(slice(first, None))
+    classes, n = len(simulation.class_names), len(counted)
+    met = (np.ones(n, bool),) * len(LIMITS)
+    if slo is not None:
+        met = counted.met(slo.columns(counted.request_class, simulation.class_names))
+    attained = np.logical_and.reduce(met)
+    # Windows as a streamed simulation has them, so that both judge alike.
+    index, windows = window_index(
+        counted.arrival_s, float(times.arrival_s[0]), float(times.arrival_s[-1])
+    )
+    latencies_s: dict[str, np.ndarray | Histogram] = {}
+    for name in metrics:
+        values_s = getattr(counted, name)
+        latencies_s[name] = values_s[~np.isnan(values_s)]
+    return Sample(
+        counted=np.bincount(counted.request_class, minlength=classes),
+        attained=np.bincount(counted.request_class, attained, classes),
+        met=np.array([hits.sum() for hits in met]),
+        block_counted=(block_counted := np.bincount(index, minlength=windows)),
+        block_attained=np.bincount(index, attained, windows),
+        latencies_s=latencies_s,
+        wait_s=_wait_s(block_counted, np.bincount(index, counted.wait_s, windows)),
+        half_shares=(
+            float(attained[: n // 2].mean()) if n > 1 else 1.0,
+            float(attained[n // 2 :].mean()) if n else 1.0,
+        ),
+        service_s=float((counted.e2e_s - counted.wait_s).mean()) if n else 0.0,
+        duration_s=simulation.totals.duration_s,
+    )
+
+
+def _sample_of_windows(simulation: Simulation, metrics: tuple[str, ...]) -> Sample:
+    windows = simulation.windows
+    assert windows is not None
+    used = len(simulation.series.start_s)
+    columns = {name: column[:used] for name, column in windows.columns.items()}
+    by_class = np.zeros((len(simulation.class_names), 2))
+    known = windows.by_class[:used].sum(axis=0)[: len(by_class)]
+    by_class[: len(known)] = known
+    counted = columns["counted"].sum()
+    half = int(np.searchsorted(np.cumsum(columns["counted"]), counted / 2)) + 1
+    halves = [columns["counted"][:half].sum(), columns["counted"][half:].sum()]
+    hits = [columns["attained"][:half].sum(), columns["attained"][half:].sum()]
+    service_s = columns["e2e_s"].sum() - columns["wait_s"].sum()
+    return Sample(
+        counted=by_class[:, 0],
+        attained=by_class[:, 1],
+        met=np.array([columns[name].sum() for name in LIMITS]),
+        block_counted=columns["counted"],
+        block_attained=columns["attained"],
+        latencies_s={name: windows.histogram(name, used) for name in metrics},
+        wait_s=_wait_s(columns["counted"], columns["wait_s"]),
+        half_shares=(
+            float(hits[0] / halves[0]) if halves[0] else 1.0,
+            float(hits[1] / halves[1]) if halves[1] else 1.0,
+        ),
+        service_s=float(service_s / counted) if counted else 0.0,
+        duration_s=simulation.totals.duration_s,
+    )
+
+
+def _wait_s(counted: np.ndarray, wait_s: np.ndarray) -> tuple[float, float]:
+    """Return the mean wait in the middle and in the last tenth of the windows. [s]"""
+    used = len(counted)
+    tenth = max(1, used // 10)
+    middle = used // 2 - tenth // 2
+    parts = (slice(middle, middle + tenth), slice(used - tenth, used))
+    means = [
+        float(wait_s[part].sum() / counted[part].sum()) if counted[part].sum() else 0.0
+        for part in parts
+    ]
+    return means[0], means[1]
