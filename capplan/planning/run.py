@@ -38,7 +38,7 @@ from capplan.workload.slo import Slo
 
 _FEWEST_SAMPLES = 3
 _MOST_SAMPLES = 200
-BUDGET_REQUESTS = 240_000
+BUDGET_REQUESTS = 200_000
 """Requests simulated for one replica count of several configurations."""
 _LONGEST = 8
 """Times that a sample is made longer at most."""
