@@ -143,21 +143,11 @@ def evaluate(
 
 
 class Tuning(NamedTuple):
-    """A configuration whose token budget is to be tuned.
+    """A configuration whose token budget is to be tuned."""
 
-    Parameters
-    ----------
-    prospect
-        The configuration with its bound.
-    router
-        Router to tune it with.
-    most
-        Replicas at which it saves GPUs or cost.
-    """
-
-    prospect: Prospect
-    router: str
-    most: int
+    prospect: Prospect  # with its bound
+    router: str  # to tune it with
+    most: int  # replicas at which it saves GPUs or cost
 
 
 def tune(

@@ -42,31 +42,16 @@ _ENGINE_SETTINGS = (
 
 @dataclass(frozen=True)
 class Configuration:
-    """One GPU type and TP degree that can serve the LLM.
-
-    Parameters
-    ----------
-    gpu, tp
-        GPU type and tensor-parallel degree.
-    engine
-        Engine settings with the KV blocks filled in.
-    tables
-        Iteration time.
-    price
-        Price of one GPU; None where no source names one.
-    profile
-        Source of the iteration time; None where the user gave its coefficients.
-    replica
-        Memory budget; None where the user gave the KV blocks.
-    """
+    """One GPU type and TP degree that can serve the LLM."""
 
     gpu: str
-    tp: int
-    engine: EngineSettings
-    tables: LatencyTables
-    price: Price | None
+    tp: int  # tensor-parallel degree
+    engine: EngineSettings  # with the KV blocks filled in
+    tables: LatencyTables  # iteration time
+    price: Price | None  # of one GPU; None where no source names one
+    # source of the iteration time; None where the user gave its coefficients
     profile: Profile | None
-    replica: Replica | None
+    replica: Replica | None  # memory budget; None where the user gave the KV blocks
 
     def __str__(self) -> str:
         return f"{self.gpu} × TP {self.tp}"
@@ -79,10 +64,7 @@ class Configuration:
 
     @property
     def is_estimated(self) -> bool:
-        """Whether its latency is an estimate or its price a guess.
-
-        Such a configuration is shown, but neither prunes nor replaces another.
-        """
+        """Its latency or price is estimated: it neither prunes nor replaces another."""
         guessed = self.price is not None and "guess" in self.price.note
         return guessed or (self.profile is not None and self.profile.how == "estimate")
 
@@ -104,13 +86,7 @@ class Excluded:
 
 
 def configurations(settings: PlanSettings) -> Iterator[Configuration | Excluded]:
-    """Yield a configuration for every GPU and TP degree of the settings, in order.
-
-    Raises
-    ------
-    InputError
-        When no LLM is named, or no profile of it is known and no GPU is named.
-    """
+    """Yield a configuration for every GPU and TP degree of the settings, in order."""
     if settings.llm is None:
         raise InputError("no LLM; give --llm NAME")
     llm = find_llm(settings.llm)
@@ -367,13 +343,7 @@ def _engine_tables(
 
 
 def only_configuration(settings: PlanSettings) -> Configuration:
-    """Return the only configuration of the settings.
-
-    Raises
-    ------
-    InputError
-        When none can run, or there are several.
-    """
+    """Return the only configuration of the settings."""
     given = given_configuration(settings)
     if given is not None:
         return given

@@ -16,26 +16,13 @@ HOURS_PER_YEAR = 8760
 
 @dataclass(frozen=True)
 class CostLine:
-    """One line of a bill.
+    """One line of a bill."""
 
-    Parameters
-    ----------
-    what
-        Item: "per month".
-    quantity, quantity_unit
-        How much of it: 730, "h".
-    unit_price_usd
-        Dollars for one of them. [$]
-    estimated
-        Whether it rests on an estimate (simulated traffic, a doubtful price);
-        reports star it.
-    """
-
-    what: str
-    quantity: float
-    quantity_unit: str
-    unit_price_usd: float
-    estimated: bool = False
+    what: str  # "per month"
+    quantity: float  # 730
+    quantity_unit: str  # "h"
+    unit_price_usd: float  # of one of them [$]
+    estimated: bool = False  # rests on simulated traffic or a doubtful price; starred
 
     @property
     def amount_usd(self) -> float:
@@ -53,27 +40,15 @@ class CostLine:
 
 @dataclass(frozen=True)
 class Cost:
-    """Cost of GPUs by the hour, the month, the year and the token.
+    """Cost of GPUs by the hour, the month, the year and the token."""
 
-    Parameters
-    ----------
-    usd_per_h, usd_per_month, usd_per_year
-        Price of all GPUs in an hour, in 730 h and in 8,760 h. [$]
-    usd_per_million_output_tokens, usd_per_million_total_tokens
-        At the planned traffic; None without traffic. [$]
-    lines
-        How each is computed.
-    price
-        Unit price with its source.
-    """
-
-    usd_per_h: float
-    usd_per_month: float
-    usd_per_year: float
-    usd_per_million_output_tokens: float | None
-    usd_per_million_total_tokens: float | None
-    lines: tuple[CostLine, ...]
-    price: Price
+    usd_per_h: float  # of all GPUs [$]
+    usd_per_month: float  # 730 h [$]
+    usd_per_year: float  # 8,760 h [$]
+    usd_per_million_output_tokens: float | None  # None without traffic [$]
+    usd_per_million_total_tokens: float | None  # None without traffic [$]
+    lines: tuple[CostLine, ...]  # how each is computed
+    price: Price  # of one GPU for an hour, with its source
 
 
 def cost(
@@ -86,21 +61,8 @@ def cost(
 ) -> Cost:
     """Return the cost of GPUs by the hour, the month, the year and the token.
 
-    Parameters
-    ----------
-    gpu_count
-        GPUs rented.
-    price
-        Price of one of them for an hour.
-    rate_per_s
-        Requests served; NaN when the traffic is not known. [requests/s]
-    mean_prompt_tokens, mean_output_tokens
-        Means over the requests. [tokens]
-
-    Raises
-    ------
-    InputError
-        When there are no GPUs, or the traffic is negative.
+    ``rate_per_s`` is NaN when the traffic is not known [requests/s]; means are over the
+    requests [tokens].
     """
     if gpu_count < 1:
         raise InputError(f"gpu_count is {gpu_count}; expected >= 1")

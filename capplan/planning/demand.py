@@ -19,34 +19,16 @@ FEWEST_RATES = 4
 
 @dataclass(frozen=True)
 class Demand:
-    """How many replicas of one configuration a workload needs as it grows.
+    """How many replicas of one configuration a workload needs as it grows."""
 
-    Parameters
-    ----------
-    gpu, tp
-        The configuration: the cheapest at the highest rate.
-    rates_per_s
-        Rates simulated, ascending. [requests/s]
-    extrapolated_per_s
-        Rates to extrapolate to. [requests/s]
-    candidates
-        Best candidate at each rate simulated.
-    law
-        Aladdin's Eq. 7 through them; None where they are not on a line.
-    no_law
-        Why there is none; empty when there is one.
-    warnings
-        Texts for the reader.
-    """
-
-    gpu: str
+    gpu: str  # of the cheapest configuration at the highest rate
     tp: int
-    rates_per_s: tuple[float, ...]
-    extrapolated_per_s: tuple[float, ...]
-    candidates: tuple[Candidate, ...]
-    law: DemandLaw | None
-    no_law: str
-    warnings: tuple[str, ...]
+    rates_per_s: tuple[float, ...]  # simulated, ascending [requests/s]
+    extrapolated_per_s: tuple[float, ...]  # to extrapolate to [requests/s]
+    candidates: tuple[Candidate, ...]  # the best at each rate simulated
+    law: DemandLaw | None  # Aladdin's Eq. 7; None where they are not on a line
+    no_law: str  # why there is none; empty when there is one
+    warnings: tuple[str, ...]  # for the reader
 
     @property
     def replica_counts(self) -> tuple[int, ...]:
@@ -54,13 +36,7 @@ class Demand:
         return tuple(row.replica_count or 0 for row in self.candidates)
 
     def deployment_at(self, rate_per_s: float) -> Deployment:
-        """Return the deployment that the law extrapolates to a rate.
-
-        Raises
-        ------
-        InputError
-            When there is no law, or the rate is below where it holds.
-        """
+        """Return the deployment that the law extrapolates to a rate."""
         if self.law is None:
             raise InputError(self.no_law)
         return Deployment(self.gpu, self.tp, self.law.workers(rate_per_s))
@@ -74,11 +50,6 @@ def demand(
     Aladdin, section 5.2, Eq. 7: above a rate R the workers needed are
     ⌈k5 · rate + c5⌉. Below it the sample in a heartbeat is too small. The highest
     rate chooses the configuration, which the others keep.
-
-    Raises
-    ------
-    InputError
-        When there are fewer than four rates, or one of them cannot be served.
     """
     rates = tuple(sorted(set(settings.rates)))
     if len(rates) < FEWEST_RATES:

@@ -35,17 +35,8 @@ class Executor(Protocol):
 def executor(name: str = "local", ray_address: str | None = None) -> Iterator[Executor]:
     """Open the named executor for the length of a plan.
 
-    Parameters
-    ----------
-    name
-        One of EXECUTORS.
-    ray_address
-        Address of a running Ray cluster, "auto" for one on this machine.
-
-    Raises
-    ------
-    InputError
-        When there is no such executor.
+    ``name`` is one of EXECUTORS; ``ray_address`` is that of a running Ray cluster,
+    "auto" for one on this machine.
     """
     if name not in EXECUTORS:
         known = ", ".join(sorted(EXECUTORS))

@@ -19,44 +19,24 @@ _BAND_BELOW = 0.1
 
 @dataclass(frozen=True, eq=False)
 class Fewest:
-    """The fewest replicas that meet the SLO, and the counts simulated.
+    """The fewest replicas that meet the SLO, and the counts simulated."""
 
-    Parameters
-    ----------
-    run
-        Of the fewest replicas of which it is decided that they meet the SLO, and
-        that somewhat larger counts do; where none is decided, of the fewest whose
-        attainment is at the target. None where no count helps.
-    runs
-        All runs, by ascending count.
-    decided
-        Whether the samples decided it.
-    too_close
-        Smaller counts that the samples do not tell from the target.
-    """
-
+    # the fewest decided to meet the SLO, as somewhat larger counts do; where none is
+    # decided, the fewest whose attainment is at the target; None where no count helps
     run: Run | None
-    runs: tuple[Run, ...]
-    decided: bool
+    runs: tuple[Run, ...]  # by ascending count
+    decided: bool  # by the samples
+    # smaller counts that the samples do not tell from the target
     too_close: tuple[int, ...]
 
 
 def fewest_replicas(run_with: Callable[[int], Run], at_least: int, most: int) -> Fewest:
     """Find the fewest replicas of which it is decided that they meet the SLO.
 
-    Brackets from a lower bound upward in growing steps, then bisects. Attainment is
-    not monotone in the count, so that then every count in a band below is tried, and
-    those up to 5 % above must meet the SLO too.
-
-    Parameters
-    ----------
-    run_with
-        Simulates and judges a count. Where more replicas change nothing (a router
-        that fills replicas leaves the new ones idle), the search gives up.
-    at_least
-        Lower bound of the count.
-    most
-        Count at which the search gives up.
+    Brackets from a lower bound upward in growing steps, then bisects. Attainment is not
+    monotone in the count, so that then every count in a band below is tried, and those
+    up to 5 % above must meet the SLO too. Gives up at ``most``, or where more replicas
+    change nothing (a router that fills replicas leaves the new ones idle).
     """
     search = _Search(run_with, most)
     count = search.first(at_least)

@@ -25,30 +25,14 @@ _ALL_ROUTERS = ("jsq", "best-fit:theta=0.5", "best-fit:theta=0.4", "power-of-two
 
 @dataclass(frozen=True, eq=False)
 class PlanInputs:
-    """Inputs shared by all candidates of a plan.
+    """Inputs shared by all candidates of a plan."""
 
-    Parameters
-    ----------
-    settings
-        As the user gave them.
-    traffic
-        Requests to serve, and which of them count.
-    slo
-        Limits by class, and the share of requests that must meet them.
-    routers
-        Routers to try, the first one first.
-    solver
-        Solver that places the peak heartbeat exactly; None for none.
-    candidate_count
-        Configurations that may serve: with few of them, each count gets more samples.
-    """
-
-    settings: PlanSettings
-    traffic: Traffic
-    slo: Slo
-    routers: tuple[str, ...]
-    solver: str | None
-    candidate_count: int = 1
+    settings: PlanSettings  # as the user gave them
+    traffic: Traffic  # requests to serve, and which of them count
+    slo: Slo  # limits by class, and the share of requests that must meet them
+    routers: tuple[str, ...]  # to try, the first one first
+    solver: str | None  # places the peak heartbeat exactly; None for none
+    candidate_count: int = 1  # that may serve: with few, each count gets more samples
 
     @property
     def trace(self) -> Trace:
@@ -59,13 +43,7 @@ class PlanInputs:
 def plan_inputs(
     settings: PlanSettings,
 ) -> tuple[PlanInputs, list[Configuration | Excluded]]:
-    """Return the inputs that all candidates share, and the candidates.
-
-    Raises
-    ------
-    InputError
-        When there is no SLO, or the LLM runs on none of the GPUs.
-    """
+    """Return the inputs that all candidates share, and the candidates."""
     slo = settings.objective()
     if slo is None:
         raise InputError("no SLO; give --slo such as ttft=1s,tpot=30ms")
@@ -89,13 +67,7 @@ def plan_inputs(
 
 
 def _routers_and_solver(settings: PlanSettings) -> tuple[tuple[str, ...], str | None]:
-    """Return the routers to simulate, and the solver of the peak heartbeat.
-
-    Raises
-    ------
-    InputError
-        When the solver is unknown.
-    """
+    """Return the routers to simulate, and the solver of the peak heartbeat."""
     router, solver = settings.router, settings.solver
     if solver in (None, "simulated"):
         return _with_margins(router or DEFAULT_ROUTER), None
@@ -124,13 +96,7 @@ def _with_margins(router: str) -> tuple[str, ...]:
 def configuration_of(
     tried: list[Configuration | Excluded], gpu: str, tp: int
 ) -> Configuration:
-    """Return the configuration of a GPU type and TP degree among those tried.
-
-    Raises
-    ------
-    InputError
-        When it cannot be tried.
-    """
+    """Return the configuration of a GPU type and TP degree among those tried."""
     for configuration in tried:
         if (configuration.gpu, configuration.tp) == (gpu, tp) and isinstance(
             configuration, Configuration

@@ -35,64 +35,29 @@ _DRIFT_CONFIDENCE = 0.999
 
 @dataclass(frozen=True)
 class Attainment:
-    """Share of the counted requests that meet their SLO.
+    """Share of the counted requests that meet their SLO."""
 
-    Parameters
-    ----------
-    share
-        Share that meets all limits.
-    interval
-        Its 95 % interval (low, high): between samples, or between blocks of time.
-    by_limit
-        Share that meets each limit alone: "ttft", "tpot", "e2e".
-    by_class
-        Share by class of the trace.
-    request_count
-        Counted requests that meet all limits.
-    """
-
-    share: float
-    interval: tuple[float, float]
-    by_limit: dict[str, float]
-    by_class: dict[str, float]
-    request_count: int
+    share: float  # that meets all limits
+    interval: tuple[float, float]  # 95 % (low, high): between samples or blocks of time
+    by_limit: dict[str, float]  # each alone: "ttft", "tpot", "e2e"
+    by_class: dict[str, float]  # of the trace
+    request_count: int  # counted requests that meet all limits
 
 
 @dataclass(frozen=True, eq=False)
 class Judgement:
-    """What is counted of a deployment's samples, and what it shows.
+    """What is counted of a deployment's samples, and what it shows."""
 
-    Parameters
-    ----------
-    warmup_s
-        Requests that arrive in this first part of a sample are not counted. [s]
-    counted_request_count
-        Requests that count, of all samples.
-    sample_count
-        Independent samples; 1 for a trace with its own times.
-    stable
-        Whether the wait in the queue does not grow.
-    attainment
-        Of the SLO; None without an SLO, or where nothing is counted.
-    meets
-        Whether the SLO is met: True or False where that is decided, None where the
-        samples are too close to call. False without an SLO.
-    missing
-        Classes whose attainment is below their target.
-    percentiles
-        By metric of METRICS: mean, then PERCENTILES; NaN where none is known. [s]
-    quantiles_s
-        By metric of METRICS: the values at LEVELS, shape (levels,). [s]
-    """
-
-    warmup_s: float
-    counted_request_count: int
-    sample_count: int
-    stable: bool
-    attainment: Attainment | None
-    meets: bool | None
-    missing: tuple[str, ...]
+    warmup_s: float  # arrivals in this first part of a sample do not count [s]
+    counted_request_count: int  # of all samples
+    sample_count: int  # independent samples; 1 for a trace with its own times
+    stable: bool  # the wait in the queue does not grow
+    attainment: Attainment | None  # None without an SLO, or where nothing is counted
+    meets: bool | None  # None where too close to call; False without an SLO
+    missing: tuple[str, ...]  # classes below their target
+    # by metric of METRICS: mean, then PERCENTILES; NaN where none is known [s]
     percentiles: dict[str, tuple[float, ...]]
+    # by metric of METRICS: the values at LEVELS, shape (levels,) [s]
     quantiles_s: dict[str, np.ndarray]
 
     def p99_s(self, metric: str) -> float:

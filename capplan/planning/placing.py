@@ -51,13 +51,7 @@ def place(settings: PlaceSettings) -> tuple[PlacementProblem, Placement]:
 
 
 def placement_problem(settings: PlaceSettings) -> PlacementProblem:
-    """Return the requests of the snapshot, or of one heartbeat of the trace.
-
-    Raises
-    ------
-    InputError
-        When the SLO of a trace is missing.
-    """
+    """Return the requests of the snapshot, or of one heartbeat of the trace."""
     slo = parse_slo(list(settings.slo)).default if settings.slo else None
     if settings.snapshot is not None:
         named = settings.llm is not None or settings.latency_ms is not None
@@ -122,14 +116,11 @@ def _template(configuration: Configuration) -> PlacementReplica:
 
 @dataclass(frozen=True, eq=False)
 class _Heartbeat:
-    """A heartbeat of a trace that best fit serves.
-
-    ``best_fit_count`` is the replicas best fit then has in use; 0 where unknown.
-    """
+    """A heartbeat of a trace that best fit serves."""
 
     at_s: float
     problem: PlacementProblem | None
-    best_fit_count: int
+    best_fit_count: int  # replicas best fit then has in use; 0 where unknown
 
 
 def _heartbeat(
@@ -198,44 +189,20 @@ def _place_by_heuristic(problem: PlacementProblem, name: str, seed: int) -> Plac
 
 @dataclass(frozen=True)
 class PeakHeartbeat:
-    """Exact placement of the heartbeat in which best fit uses most replicas.
-
-    Parameters
-    ----------
-    gpu, tp
-        The configuration.
-    at_s
-        Time since the first arrival. [s]
-    heartbeat_s
-        Requests that arrive within it are placed together. [s]
-    new_requests, ongoing_requests
-        Requests to place, and requests that keep their replica.
-    status
-        "optimal", "feasible", "infeasible" or "unknown".
-    replica_count
-        Replicas that the exact placement uses; None without a placement.
-    lower_bound
-        Lower bound on the replicas under the same constraints.
-    best_fit_count
-        Replicas that best fit uses in that heartbeat.
-    solver
-        Name of the solver.
-    left_out
-        Requests left out because they miss the SLO even alone on a replica.
-    """
+    """Exact placement of the heartbeat in which best fit uses most replicas."""
 
     gpu: str
     tp: int
-    at_s: float
-    heartbeat_s: float
-    new_requests: int
-    ongoing_requests: int
-    status: str
-    replica_count: int | None
-    lower_bound: int
-    best_fit_count: int
+    at_s: float  # since the first arrival [s]
+    heartbeat_s: float  # requests that arrive within it are placed together [s]
+    new_requests: int  # to place
+    ongoing_requests: int  # keep their replica
+    status: str  # "optimal", "feasible", "infeasible" or "unknown"
+    replica_count: int | None  # of the exact placement; None without one
+    lower_bound: int  # on the replicas, under the same constraints
+    best_fit_count: int  # replicas that best fit uses
     solver: str
-    left_out: int = 0
+    left_out: int = 0  # requests that miss the SLO even alone on a replica
 
     def __str__(self) -> str:
         """Return one sentence for the report of a plan."""
@@ -263,21 +230,10 @@ def peak_heartbeat(
     """Place the heartbeat in which best fit uses most replicas; None without requests.
 
     Best fit serves the trace and opens a replica when none fits. The heartbeat with
-    most replicas, and among those with most new requests, is then placed exactly;
-    its ongoing requests keep their replica (Aladdin, section 4.2).
-
-    Parameters
-    ----------
-    configuration
-        Configuration of every replica.
-    trace, slo
-        Requests and their SLO; the strictest limits of the classes are used.
-    solver
-        One of ``capplan.placement.solvers.SOLVERS``.
-    gamma, theta
-        Share of the output that counts as context, and margin.
-    seed
-        Seed of the solver.
+    most replicas, and among those with most new requests, is then placed exactly; its
+    ongoing requests keep their replica (Aladdin, section 4.2). ``solver`` is one of
+    ``capplan.placement.solvers.SOLVERS``; the strictest limits of the classes are used.
+    ``gamma`` is the share of the output that counts as context, ``theta`` the margin.
     """
     limits = [slo.of_class(name) for name in trace.class_names]
     strictest = RequestSlo(

@@ -20,38 +20,18 @@ SCHEMA = "capplan.plan/1"
 
 @dataclass(frozen=True)
 class Probe:
-    """One simulated replica count of a candidate.
-
-    Parameters
-    ----------
-    replica_count
-        Replicas simulated.
-    slo_attainment
-        Share of the counted requests that meet their SLO.
-    slo_attainment_interval
-        Its 95 % interval (low, high).
-    ttft_p99_s, tpot_p99_s, e2e_p99_s
-        99th percentiles. [s]
-    meets
-        Whether the SLO is met; None where the samples are too close to call.
-    missing
-        Classes below their target.
-    sample_count
-        Independent samples simulated.
-    stable
-        Whether the backlog does not grow over the trace.
-    """
+    """One simulated replica count of a candidate."""
 
     replica_count: int
-    slo_attainment: float
-    slo_attainment_interval: tuple[float, float]
-    ttft_p99_s: float
-    tpot_p99_s: float
-    e2e_p99_s: float
-    meets: bool | None
-    stable: bool
-    missing: tuple[str, ...] = ()
-    sample_count: int = 1
+    slo_attainment: float  # share of the counted requests
+    slo_attainment_interval: tuple[float, float]  # 95 % (low, high)
+    ttft_p99_s: float  # [s]
+    tpot_p99_s: float  # [s]
+    e2e_p99_s: float  # [s]
+    meets: bool | None  # None where the samples are too close to call
+    stable: bool  # the backlog does not grow over the trace
+    missing: tuple[str, ...] = ()  # classes below their target
+    sample_count: int = 1  # independent samples simulated
 
     @classmethod
     def of(cls, run: Run) -> "Probe":
@@ -74,64 +54,32 @@ class Probe:
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """One GPU type and tensor-parallel degree, and the fewest replicas of it.
-
-    Parameters
-    ----------
-    gpu, tp
-        GPU type and tensor-parallel degree.
-    status
-        "feasible", "infeasible" or "pruned".
-    run
-        The fewest replicas that meet the SLO, simulated; None unless feasible.
-    cost
-        Cost of its GPUs; None unless feasible and priced.
-    decided
-        Whether the samples decided that the run meets the SLO.
-    too_close
-        Smaller replica counts that the samples do not tell from the target.
-    binding
-        Limit that keeps it from being smaller: "TTFT", "TPOT", "E2E", "KV" or
-        "none"; None unless feasible.
-    infeasible_reason
-        The SLO that fails unbatched and by how much, or what does not fit.
-    pruned_reason
-        The bound that shows that it cannot win.
-    price
-        Unit price with its source.
-    engine
-        Engine settings simulated.
-    estimated
-        Whether its latency is an estimate or its price a guess.
-    profile_note
-        Source of the latency: measured here, measured elsewhere, estimated.
-    latency_error
-        Mean relative error of the profile's fit, by phase.
-    probes
-        All replica counts simulated, ascending; the count below the run fails.
-    bound
-        The lower bound with its witness window; None where none was computed.
-    bound_sample
-        Sample of drawn arrivals whose bound it is: the smallest of several.
-    """
+    """One GPU type and tensor-parallel degree, and the fewest replicas of it."""
 
     gpu: str
-    tp: int
-    status: str
-    run: Run | None = None
-    cost: Cost | None = None
-    decided: bool = False
+    tp: int  # tensor-parallel degree
+    status: str  # "feasible", "infeasible" or "pruned"
+    run: Run | None = None  # the fewest that meet the SLO; None unless feasible
+    cost: Cost | None = None  # None unless feasible and priced
+    decided: bool = False  # whether the samples show that the run meets the SLO
+    # smaller counts that the samples do not tell from the target
     too_close: tuple[int, ...] = ()
+    # keeps it from being smaller: "TTFT", "TPOT", "E2E", "KV" or "none"; None unless
+    # feasible
     binding: str | None = None
+    # SLO that fails unbatched and by how much, or what does not fit
     infeasible_reason: str | None = None
-    pruned_reason: str | None = None
-    price: Price | None = None
-    engine: EngineSettings | None = None
-    estimated: bool = False
-    profile_note: str = ""
+    pruned_reason: str | None = None  # the bound that shows that it cannot win
+    price: Price | None = None  # of one GPU for an hour, with its source
+    engine: EngineSettings | None = None  # as simulated
+    estimated: bool = False  # latency an estimate or price a guess
+    profile_note: str = ""  # latency: measured here or elsewhere, or estimated
+    # mean relative error of the profile's fit, by phase
     latency_error: dict[str, float] = field(default_factory=dict)
+    # all counts simulated, ascending; the one below the run fails
     probes: tuple[Probe, ...] = ()
-    bound: Bound | None = None
+    bound: Bound | None = None  # with its witness window; None where none was computed
+    # sample of drawn arrivals whose bound it is: the smallest of several
     bound_sample: int = 0
 
     @classmethod
@@ -272,85 +220,46 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Assumption:
-    """An assumption of the plan.
+    """An assumption of the plan."""
 
-    Parameters
-    ----------
-    what, value, source
-        The quantity, its value as text, and its source.
-    how
-        "measured", "fitted", "published", "assumed" or "given".
-    """
-
-    what: str
-    value: str
+    what: str  # the quantity
+    value: str  # as text
     source: str
-    how: str
+    how: str  # "measured", "fitted", "published", "assumed" or "given"
 
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """How many GPUs, in what configuration, at what cost.
+    """How many GPUs, in what configuration, at what cost."""
 
-    Parameters
-    ----------
-    status
-        "feasible" or "infeasible".
-    llm
-        Model served.
-    best
-        The cheapest feasible candidate (fewest GPUs where prices are missing), of
-        those not estimated where there are any.
-    best_estimated
-        The cheapest feasible candidate of those estimated; None without one.
-    best_by_gpus
-        The feasible candidate with the fewest GPUs.
-    candidates
-        All of them, best first.
-    infeasible_reason
-        Why none is feasible and what would be; None when feasible.
-    slo_text, attainment
-        The objective.
-    trace_source, request_count, rate_per_s, mean_prompt_tokens,
-    mean_output_tokens, duration_s
-        The workload the figures hold for.
-    router, seed, runtime_s
-        Router of the best candidate, seed of all draws, time of the plan.
-    placement
-        Exact placement of the peak heartbeat; None unless a solver was named.
-    assumptions, warnings
-        Sources of the figures, and texts for the reader.
-    request
-        The settings, enough to plan again.
-    certificate
-        Proof of the best candidate; None when there is none.
-    slo_limits_s
-        Limits that hold for all requests alike, under "ttft", "tpot" and "e2e";
-        a metric without one, or with one per class, is left out. [s]
-    """
-
-    status: str
+    status: str  # "feasible" or "infeasible"
     llm: str
-    candidates: tuple[Candidate, ...]
-    slo_text: str
-    attainment: float
-    trace_source: str
+    candidates: tuple[Candidate, ...]  # all, best first
+    slo_text: str  # the objective
+    attainment: float  # share of requests that must meet it
+    trace_source: str  # of the workload the figures hold for, as the next five
     request_count: int
-    rate_per_s: float
-    mean_prompt_tokens: float
-    mean_output_tokens: float
-    duration_s: float
-    router: str
-    seed: int
+    rate_per_s: float  # [requests/s]
+    mean_prompt_tokens: float  # [tokens]
+    mean_output_tokens: float  # [tokens]
+    duration_s: float  # [s]
+    router: str  # of the best candidate
+    seed: int  # of all draws
+    # the cheapest feasible (fewest GPUs where prices are missing), of those not
+    # estimated where there are any
     best: Candidate | None = None
-    best_by_gpus: Candidate | None = None
-    best_estimated: Candidate | None = None
-    infeasible_reason: str | None = None
-    runtime_s: float = 0.0
-    assumptions: tuple[Assumption, ...] = ()
-    warnings: tuple[str, ...] = ()
+    best_by_gpus: Candidate | None = None  # feasible, with the fewest GPUs
+    best_estimated: Candidate | None = None  # the cheapest feasible of those estimated
+    infeasible_reason: str | None = None  # why none is feasible and what would be
+    runtime_s: float = 0.0  # of the plan [s]
+    assumptions: tuple[Assumption, ...] = ()  # sources of the figures
+    warnings: tuple[str, ...] = ()  # for the reader
+    # that hold for all requests alike [s], by "ttft", "tpot", "e2e"; a metric without
+    # one, or with one per class, is left out
     slo_limits_s: dict[str, float] = field(default_factory=dict)
+    # of the peak heartbeat; None without a solver
     placement: PeakHeartbeat | None = None
+    # the settings, enough to plan again
     request: dict[str, Any] = field(default_factory=dict)
-    certificate: dict[str, Any] | None = None
+    certificate: dict[str, Any] | None = None  # proof of the best candidate
     schema: str = SCHEMA

@@ -49,37 +49,17 @@ RequestProgress = Callable[[int, int | None], None]
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """One deployment, simulated and judged.
-
-    Parameters
-    ----------
-    configuration
-        GPU type, TP degree, engine settings, iteration time and price.
-    replica_count
-        Replicas, all alike.
-    router
-        Router with its settings.
-    trace_source, trace_notes
-        Source of the requests, and what the reader says of them.
-    slo
-        The objective; None when none was given.
-    simulation
-        Its table of requests may be absent.
-    judgement
-        What counts of it, and what it shows.
-    warnings
-        Texts for the reader.
-    """
+    """One deployment, simulated and judged."""
 
     configuration: Configuration
-    replica_count: int
-    router: str
+    replica_count: int  # all alike
+    router: str  # with its settings
     trace_source: str
-    trace_notes: tuple[str, ...]
-    slo: Slo | None
-    simulation: Simulation
-    judgement: Judgement
-    warnings: tuple[str, ...] = ()
+    trace_notes: tuple[str, ...]  # what the reader says of the requests
+    slo: Slo | None  # None when none was given
+    simulation: Simulation  # its table of requests may be absent
+    judgement: Judgement  # what counts of it, and what it shows
+    warnings: tuple[str, ...] = ()  # for the reader
 
     @property
     def deployment(self) -> Deployment:
@@ -165,18 +145,9 @@ def judged_run(
     Of drawn arrivals, independent samples are added until the interval of the
     attainment is on one side of the target, or a stated budget of requests is spent;
     longer ones are taken where the attainment still falls from their first half to
-    their second. The samples are the same for every replica count.
-
-    Parameters
-    ----------
-    traffic, slo, configuration, replica_count, router, seed
-        What is simulated.
-    metrics
-        Latencies to report; fewer take less time.
-    first
-        Simulation of the first sample, where it was made already.
-    budget_requests
-        Requests simulated before the count is too close to call.
+    their second. The samples are the same for every replica count. ``first`` is the
+    first sample where it was simulated already; after ``budget_requests`` simulated
+    requests the count is too close to call.
     """
 
     def sampled(index: int, length: int = 1) -> Simulation:
@@ -237,21 +208,10 @@ def simulate_deployment(
 ) -> Run:
     """Simulate one deployment and judge it; a large CSV is streamed.
 
-    Parameters
-    ----------
-    settings
-        They name the deployment and the requests.
-    progress
-        Called with the requests that have arrived, and all there are where known.
-    stopped
-        Asked whether to stop; the run is then that of the first requests.
-    on_finished
-        Called with the finished requests of a streamed run, which keeps no table.
-
-    Raises
-    ------
-    KeyboardInterrupt
-        When it was stopped before the first request had finished.
+    ``progress`` gets the requests that have arrived, and all there are where known.
+    When ``stopped`` says so, the run is that of the first requests; before any has
+    finished, KeyboardInterrupt is raised. ``on_finished`` gets the requests of a
+    streamed run, which keeps no table.
     """
     with collected_warnings() as texts:
         slo = settings.objective()

@@ -19,28 +19,14 @@ from capplan.units import format_duration
 
 @dataclass(frozen=True, eq=False)
 class TpOption:
-    """One GPU type and TP degree that could serve.
-
-    Parameters
-    ----------
-    gpu, tp
-        GPU type, and GPUs of a replica.
-    tables
-        Iteration times of a replica; they reach to the largest batch allowed.
-    kv_capacity_tokens
-        Tokens whose KV fits on the replica. [tokens]
-    max_num_seqs
-        Largest batch the engine runs; the end of the tables otherwise. [requests]
-    usd_per_gpu_h
-        Price of one GPU; None when not known. [$/h]
-    """
+    """One GPU type and TP degree that could serve."""
 
     gpu: str
-    tp: int
-    tables: LatencyTables
-    kv_capacity_tokens: int
-    max_num_seqs: int | None = None
-    usd_per_gpu_h: float | None = None
+    tp: int  # GPUs of a replica
+    tables: LatencyTables  # of a replica; they reach to the largest batch allowed
+    kv_capacity_tokens: int  # of a replica [tokens]
+    max_num_seqs: int | None = None  # largest batch; None: end of the tables [requests]
+    usd_per_gpu_h: float | None = None  # None when not known [$/h]
 
     def __post_init__(self) -> None:
         """Refuse impossible degrees and capacities."""
@@ -66,75 +52,34 @@ class TpOption:
 
 @dataclass(frozen=True)
 class TpRow:
-    """Throughput of one option.
-
-    Parameters
-    ----------
-    gpu, tp
-        GPU type, and GPUs of a replica.
-    kv_batch
-        Requests whose KV fits at their mean context, M / m_r. [requests]
-    kv_tokens_per_s_per_gpu
-        Throughput with the KV cache full, left side of Eq. 6. [tokens/s]
-    tpot_batch
-        Largest batch whose iteration keeps the TPOT SLO, B. [requests]
-    tpot_tokens_per_s_per_gpu
-        Throughput there, right side of Eq. 6. [tokens/s]
-    tokens_per_s_per_gpu
-        The smaller of them; 0 when it cannot serve. [tokens/s]
-    batch
-        Batch at which it is reached. [requests]
-    iteration_s
-        Time of a decode iteration of that batch; NaN when it cannot serve. [s]
-    binding
-        "KV", "TPOT" or "max_num_seqs"; empty when it cannot serve.
-    usd_per_million_output_tokens
-        At that throughput; None without a price. [$]
-    infeasible_reason
-        Why it cannot serve; None when it can.
-    """
+    """Throughput of one option."""
 
     gpu: str
-    tp: int
-    kv_batch: int
-    kv_tokens_per_s_per_gpu: float
-    tpot_batch: int
-    tpot_tokens_per_s_per_gpu: float
-    tokens_per_s_per_gpu: float
-    batch: int
-    iteration_s: float
-    binding: str
-    usd_per_million_output_tokens: float | None = None
-    infeasible_reason: str | None = None
+    tp: int  # GPUs of a replica
+    kv_batch: int  # requests whose KV fits at their mean context, M / m_r
+    kv_tokens_per_s_per_gpu: float  # KV cache full, left side of Eq. 6 [tokens/s]
+    tpot_batch: int  # largest whose iteration keeps the TPOT SLO, B [requests]
+    tpot_tokens_per_s_per_gpu: float  # there, right side of Eq. 6 [tokens/s]
+    tokens_per_s_per_gpu: float  # the smaller; 0 when it cannot serve [tokens/s]
+    batch: int  # at which it is reached [requests]
+    iteration_s: float  # decode iteration of that batch; NaN when it cannot serve [s]
+    binding: str  # "KV", "TPOT" or "max_num_seqs"; empty when it cannot serve
+    usd_per_million_output_tokens: float | None = None  # None without a price [$]
+    infeasible_reason: str | None = None  # None when it can serve
 
 
 @dataclass(frozen=True)
 class TpSearch:
-    """The options compared and the choice.
+    """The options compared and the choice."""
 
-    Parameters
-    ----------
-    rows
-        One per option, in the order given.
-    best
-        Most throughput per GPU; None when none can serve.
-    best_by_usd
-        Cheapest output token; None when none that can serve has a price.
-    best_by_gpu
-        The best row of each GPU type.
-    reason
-        Why it is the best.
-    context_tokens, slo_tpot_s
-        Mean context and TPOT SLO compared at. [tokens], [s]
-    """
-
-    rows: tuple[TpRow, ...]
-    best: TpRow | None
+    rows: tuple[TpRow, ...]  # one per option, in the order given
+    best: TpRow | None  # most throughput per GPU; None when none can serve
+    # cheapest output token; None when none that can serve has a price
     best_by_usd: TpRow | None
-    best_by_gpu: dict[str, TpRow]
-    reason: str
-    context_tokens: float
-    slo_tpot_s: float
+    best_by_gpu: dict[str, TpRow]  # of each GPU type
+    reason: str  # why it is the best
+    context_tokens: float  # mean, compared at [tokens]
+    slo_tpot_s: float  # compared at [s]
 
 
 def mean_context_tokens(prompt_tokens: ArrayLike, output_tokens: ArrayLike) -> float:
@@ -162,25 +107,12 @@ def search_tp(
     """Return the throughput per GPU of each option, and the best (Aladdin, Eq. 6).
 
     ``T_max = min{M / (N_g m_r t_d), B / (N_g T_dec)}``, with N_g ``tp``, M
-    ``kv_capacity_tokens``, m_r ``context_tokens``, t_d the decode iteration at batch
-    M / m_r, T_dec ``slo_tpot_s`` and B the largest batch that keeps it. Where we
-    differ: batches are whole; an engine runs at most ``max_num_seqs`` requests,
-    which is a third bound; and what binds is told by the smaller batch, so a step
-    in the iteration time cannot choose a batch that breaks the SLO.
-
-    Parameters
-    ----------
-    options
-        GPU types and TP degrees to compare.
-    context_tokens
-        Mean context of a running request, as :func:`mean_context_tokens`. [tokens]
-    slo_tpot_s
-        SLO on the time per output token; may be infinite. [s]
-
-    Raises
-    ------
-    InputError
-        When there are no options, or an argument is not positive.
+    ``kv_capacity_tokens``, m_r ``context_tokens``, t_d the decode iteration at batch M
+    / m_r, T_dec ``slo_tpot_s`` and B the largest batch that keeps it. Where we differ:
+    batches are whole; an engine runs at most ``max_num_seqs`` requests, which is a
+    third bound; and what binds is told by the smaller batch, so a step in the iteration
+    time cannot choose a batch that breaks the SLO. ``context_tokens`` is as of
+    :func:`mean_context_tokens`; ``slo_tpot_s`` may be infinite [s].
 
     References
     ----------
@@ -314,30 +246,14 @@ def _reason(rows: tuple[TpRow, ...], best: TpRow | None) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Search:
-    """GPU types and TP degrees compared.
-
-    Parameters
-    ----------
-    llm
-        Model served.
-    trace_source
-        Source of the lengths.
-    found
-        The comparison (Aladdin, Eq. 5 and 6).
-    excluded
-        GPU types and TP degrees that could not be tried, and why.
-    profile_notes
-        One sentence on each iteration time used, by "GPU TP k".
-    warnings
-        Texts for the reader.
-    """
+    """GPU types and TP degrees compared."""
 
     llm: str
-    trace_source: str
-    found: TpSearch
-    excluded: tuple[Excluded, ...]
-    profile_notes: dict[str, str]
-    warnings: tuple[str, ...] = ()
+    trace_source: str  # of the lengths
+    found: TpSearch  # Aladdin, Eq. 5 and 6
+    excluded: tuple[Excluded, ...]  # could not be tried, and why
+    profile_notes: dict[str, str]  # on each iteration time used, by "GPU TP k"
+    warnings: tuple[str, ...] = ()  # for the reader
 
 
 def search(settings: SearchSettings) -> Search:

@@ -49,31 +49,16 @@ _BATCHED = 5.0
 
 @dataclass(frozen=True, eq=False)
 class Traffic:
-    """Requests with arrival times: one trace, or a process that samples are drawn of.
+    """Requests with arrival times: one trace, or a process to draw samples of."""
 
-    Parameters
-    ----------
-    base
-        The requests as they were read.
-    process
-        Arrival process of drawn times; None where the times are the trace's own,
-        which are then one sample of what the user serves, and all count.
-    rate_per_s
-        Arrival rate of the process. [requests/s]
-    request_count
-        Requests of a drawn sample; 0 where the base is taken as it is.
-    warmup_s
-        Requests that arrive in this first part of a sample do not count. [s]
-    seed
-        Of all samples.
-    """
-
-    base: Trace
+    base: Trace  # as read
+    # of drawn times; None where they are the trace's own, which are then one sample of
+    # what the user serves, and all count
     process: str | None
-    rate_per_s: float = float("nan")
-    request_count: int = 0
-    warmup_s: float = 0.0
-    seed: int = 0
+    rate_per_s: float = float("nan")  # of the process [requests/s]
+    request_count: int = 0  # of a drawn sample; 0 where the base is taken as it is
+    warmup_s: float = 0.0  # arrivals in this first part of a sample do not count [s]
+    seed: int = 0  # of all samples
     _samples: dict[tuple[int, int], Trace] = field(default_factory=dict, repr=False)
 
     @property
@@ -95,15 +80,9 @@ class Traffic:
     def sample(self, index: int, length: int = 1) -> Trace:
         """Return a sample, the same for every replica count.
 
-        Lengths are drawn from the base with replacement, arrivals from the process
-        and scaled to its rate: a sample that happens to be slower would need less.
-
-        Parameters
-        ----------
-        index
-            Number of the sample, from 0.
-        length
-            Times ``request_count`` requests.
+        Lengths are drawn from the base with replacement, arrivals from the process and
+        scaled to its rate: a sample that happens to be slower would need less. It has
+        ``length`` times ``request_count`` requests.
         """
         if not self.is_resampled:
             return self.base
@@ -122,13 +101,7 @@ class Traffic:
 
 
 def read_traffic(settings: PlanSettings, rng: np.random.Generator) -> Traffic:
-    """Return the requests that the settings name, as they are.
-
-    Raises
-    ------
-    InputError
-        When no requests are named, or they have no times and no rate is given.
-    """
+    """Return the requests that the settings name, as they are."""
     trace = _named(settings)
     process, rate_per_s = None, float("nan")
     if settings.arrivals is not None or trace.arrival_s is None:
@@ -179,17 +152,7 @@ def judged_traffic(
 
     Oversized requests are dropped where the settings say so. Drawn arrivals are
     resampled, as many requests as can show the attainment, and leave out a warm-up.
-
-    Parameters
-    ----------
-    settings
-        They name the requests.
-    slo
-        Target of the judgement; without one the requests are taken as they are.
-    rng
-        Source of the draws of the base.
-    configurations
-        Configurations that may serve them.
+    Without an SLO the requests are taken as they are.
     """
     traffic = read_traffic(settings, rng)
     engines = [configuration.engine for configuration in configurations]
@@ -210,13 +173,7 @@ def judged_traffic(
 def without_oversized(
     trace: Trace, engines: list[EngineSettings], *, drop: bool
 ) -> Trace:
-    """Return the trace without the requests that fit none of the engines.
-
-    Raises
-    ------
-    InputError
-        When there are some and they are not to be dropped, or none is left.
-    """
+    """Return the trace without the requests that fit none of the engines."""
     if not engines:
         return trace
     too_large = np.logical_and.reduce([oversized(trace, engine) for engine in engines])
@@ -322,13 +279,7 @@ def _longest_stay_s(
 
 
 def is_streamed(settings: SimulateSettings) -> bool:
-    """Return whether the trace is read in chunks: when set, or for a large CSV.
-
-    Raises
-    ------
-    InputError
-        When streaming is set beside a setting that needs the whole trace.
-    """
+    """Return whether the trace is read in chunks: when set, or for a large CSV."""
     if settings.stream is False:
         return False
     needs = {name: why for name, why in _NEEDS_ALL.items() if getattr(settings, name)}

@@ -13,21 +13,11 @@ from capplan.workload.trace import Trace
 
 @dataclass(frozen=True, eq=False)
 class Unbatched:
-    """Latency of each request alone, shape (n,) each.
+    """Latency of each request alone, shape (n,) each."""
 
-    Parameters
-    ----------
-    ttft_s
-        API server and prefill, in chunks of the token budget. [s]
-    tpot_s
-        Mean of its decode iterations at batch 1; 0 for one token. [s]
-    e2e_s
-        Arrival to last token. [s]
-    """
-
-    ttft_s: np.ndarray
-    tpot_s: np.ndarray
-    e2e_s: np.ndarray
+    ttft_s: np.ndarray  # API server and prefill, in chunks of the token budget [s]
+    tpot_s: np.ndarray  # mean of decode iterations at batch 1; 0 for one token [s]
+    e2e_s: np.ndarray  # arrival to last token [s]
 
 
 def unbatched(trace: Trace, tables: LatencyTables, engine: EngineSettings) -> Unbatched:
@@ -70,13 +60,7 @@ def too_slow(
     """Return why not even requests served one by one meet the SLO, or None.
 
     Names the limit that most of them miss, by how much, and the limit they need.
-
-    Parameters
-    ----------
-    trace, alone, slo
-        The requests, their latencies alone, and their limits.
-    counted
-        Which requests count, shape (n,), bool.
+    ``counted`` says which requests count, shape (n,), bool.
     """
     for group in slo.groups(trace.class_names):
         rows = counted & np.isin(trace.request_class, group.indices)
