@@ -18,12 +18,9 @@ __all__ = ["demand", "plan", "search", "simulate"]
 def plan(**settings: Any) -> "Plan":
     """Return the fewest GPUs that serve a workload within its SLOs.
 
-    Parameters
-    ----------
-    settings
-        The settings of ``capplan plan``: ``trace`` or ``workload``, ``rate``,
-        ``llm``, ``gpu``, ``tp``, ``slo``, ``attainment`` and so on. With ``out``,
-        ``plan.json``, ``plan.csv`` and ``report.html`` are written there.
+    Settings are those of ``capplan plan``: ``trace`` or ``workload``, ``rate``,
+    ``llm``, ``gpu``, ``tp``, ``slo``, ``attainment`` and so on. With ``out``,
+    ``plan.json``, ``plan.csv`` and ``report.html`` are written there.
     """
     from capplan.planning.settings import PlanSettings
     from capplan.report import to_files
@@ -34,12 +31,9 @@ def plan(**settings: Any) -> "Plan":
 def simulate(**settings: Any) -> "Run":
     """Return one given deployment, simulated and judged.
 
-    Parameters
-    ----------
-    settings
-        The settings of ``capplan simulate``: those of :func:`plan` that apply, and
-        ``replicas``, ``stream``, ``record_iterations``, ``per_request``,
-        ``trace_events``; files that they name are written.
+    Settings are those of :func:`plan` that apply, and ``replicas``, ``stream``,
+    ``record_iterations``, ``per_request``, ``trace_events``; files that they name are
+    written.
     """
     from capplan.planning.settings import SimulateSettings
     from capplan.report import to_files
@@ -48,13 +42,7 @@ def simulate(**settings: Any) -> "Run":
 
 
 def search(**settings: Any) -> "Search":
-    """Return the throughput per GPU of each GPU type and TP degree.
-
-    Parameters
-    ----------
-    settings
-        The settings of ``capplan search``.
-    """
+    """Return the throughput per GPU of each GPU type and TP degree."""
     from capplan.planning.settings import SearchSettings
     from capplan.report import to_files
 
@@ -64,11 +52,8 @@ def search(**settings: Any) -> "Search":
 def demand(**settings: Any) -> "Demand":
     """Return the replicas that several arrival rates need, and the line through them.
 
-    Parameters
-    ----------
-    settings
-        The settings of :func:`plan` without ``rate``; ``rates`` to plan for, and
-        rates ``at`` which to extrapolate.
+    Settings are those of :func:`plan` without ``rate``; ``rates`` to plan for, and
+    rates ``at`` which to extrapolate.
     """
     from capplan.planning.settings import DemandSettings
     from capplan.report import to_files

@@ -13,13 +13,7 @@ from capplan.errors import InputError
 
 
 def check_folder(folder: str | Path) -> None:
-    """Refuse a folder that cannot be written, before the work is done.
-
-    Raises
-    ------
-    InputError
-        When it is a file, or may not be written.
-    """
+    """Refuse a folder that cannot be written, before the work is done."""
     folder = Path(folder)
     parent = folder
     while not parent.exists() and parent != parent.parent:
@@ -35,11 +29,6 @@ def new_file(path: str | Path) -> Iterator[IO[str]]:
     """Open a text file that takes its name when the block ends without an error.
 
     A path that ends in ``.gz`` is compressed, the same bytes for the same text.
-
-    Raises
-    ------
-    InputError
-        When the file cannot be written; the error names the path.
     """
     path = Path(path)
     temporary: Path | None = None
@@ -107,13 +96,7 @@ def _text(raw: io.BufferedWriter, suffix: str) -> Iterator[IO[str]]:
 
 
 def write_texts(texts: Mapping[str, str], folder: str | Path) -> tuple[Path, ...]:
-    """Write every text under its name in a folder, or none of them; return where.
-
-    Raises
-    ------
-    InputError
-        When the folder or a file in it cannot be written.
-    """
+    """Write every text under its name in a folder, or none of them; return where."""
     folder = Path(folder)
     check_folder(folder)
     existed = folder.exists()

@@ -36,15 +36,9 @@ def shorter_of_two(
     """Return the replica with fewer requests of two distinct ones drawn at random.
 
     Mitzenmacher, "The power of two choices in randomized load balancing", IEEE
-    TPDS 12(10), 2001.
-
-    Parameters
-    ----------
-    outstanding
-        Requests on each replica, shape (replicas,).
-    first_draw, second_draw
-        Uniform on [0, 1); the second chooses among the other replicas. The first
-        choice wins a tie.
+    TPDS 12(10), 2001. ``outstanding`` are the requests on each replica, shape
+    (replicas,). The draws are uniform on [0, 1); the second chooses among the other
+    replicas. The first choice wins a tie.
     """
     n = len(outstanding)
     first = min(int(first_draw * n), n - 1)

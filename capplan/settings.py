@@ -28,17 +28,10 @@ def setting(
 ) -> Any:
     """Return a field with its flag's help text, panel and metavar.
 
-    Parameters
-    ----------
-    default
-        Value when it is not given; ``...`` makes it required.
-    flags
-        Names on the command line, such as ``("--out", "-o")``; by default the
-        field's name with dashes, for a bool with its ``--no-`` form.
-    repeated
-        Whether the flag may be given several times; the field gets a list.
-    **checks
-        Constraints of the field, as of ``pydantic.Field``.
+    A default of ``...`` makes it required. ``flags`` are its names on the command
+    line, such as ``("--out", "-o")``; by default the field's name with dashes, for a
+    bool with its ``--no-`` form. A ``repeated`` flag may be given several times; the
+    field gets a list. ``checks`` are constraints as of ``pydantic.Field``.
     """
     shown: dict[str, JsonValue] = {"panel": panel, "metavar": metavar}
     shown |= {"flags": list(flags), "repeated": repeated}

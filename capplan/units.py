@@ -38,24 +38,13 @@ def parse_duration_s(text: str) -> float:
 
 
 def check_duration(text: str) -> None:
-    """Refuse what is no duration, and a negative one.
-
-    Raises
-    ------
-    InputError
-        When it is not a number and a unit, or negative.
-    """
+    """Refuse what is no duration, and a negative one."""
     if parse_duration_s(text) < 0:
         raise InputError(f"{text!r} is negative; expected a time >= 0")
 
 
 def parse_usd_per_h(text: str) -> float:
     """Return dollars per hour from ``2.49``, ``$2.49`` or ``$2.49/h``.
-
-    Raises
-    ------
-    InputError
-        When the price is negative.
 
     Examples
     --------

@@ -33,19 +33,8 @@ def settings_from(
 ) -> SettingsOf:
     """Return the scenario's settings, overridden by the flags.
 
-    Parameters
-    ----------
-    model
-        Class of the settings.
-    scenario
-        YAML file, or None.
-    flags
-        Settings by name; None or an empty list where the flag was not given.
-
-    Raises
-    ------
-    InputError
-        When a setting is unknown or wrong; names the flag, or file and line.
+    A flag that is None or an empty list was not given. An error names the flag, or
+    file and line.
     """
     given = {name: value for name, value in flags.items() if value not in (None, [])}
     settings = {} if scenario is None else read_scenario(model, scenario)
@@ -61,13 +50,7 @@ def settings_from(
 
 
 def read_scenario(model: type[Settings], path: Path) -> dict[str, Any]:
-    """Return the settings of a scenario; its paths are relative to its folder.
-
-    Raises
-    ------
-    InputError
-        When the file cannot be read or is not a mapping, or a setting is wrong.
-    """
+    """Return the settings of a scenario; its paths are relative to its folder."""
     lines, settings = _load(path)
     for name in settings:
         if name not in model.model_fields:

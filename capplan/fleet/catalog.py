@@ -18,39 +18,22 @@ from capplan.units import parse_usd_per_h
 _DATA = Path(__file__).parent / "data"
 
 _ALIASES = {
-    "a100": "A100-80GB-SXM",
-    "a100sxm": "A100-80GB-SXM",
-    "a100sxm4": "A100-80GB-SXM",
-    "a10080g": "A100-80GB-SXM",
-    "a10080gb": "A100-80GB-SXM",
-    "a100sxm480gb": "A100-80GB-SXM",
-    "a100pcie": "A100-80GB-PCIe",
-    "a10080gbpcie": "A100-80GB-PCIe",
-    "a10040g": "A100-40GB-SXM",
-    "a10040gb": "A100-40GB-SXM",
-    "a100sxm440gb": "A100-40GB-SXM",
-    "h100": "H100-SXM",
-    "h100sxm5": "H100-SXM",
-    "h10080gb": "H100-SXM",
-    "h10080gbhbm3": "H100-SXM",
-    "h200": "H200-SXM",
-    "h200sxm5": "H200-SXM",
-    "b200": "B200-SXM",
-    "v100": "V100-32GB-SXM2",
-    "v100sxm": "V100-32GB-SXM2",
-    "v100sxm2": "V100-32GB-SXM2",
-    "v10032g": "V100-32GB-SXM2",
-    "v10032gb": "V100-32GB-SXM2",
-    "v100sxm232gb": "V100-32GB-SXM2",
-    "v10016g": "V100-16GB-SXM2",
-    "v10016gb": "V100-16GB-SXM2",
-    "v100sxm216gb": "V100-16GB-SXM2",
-    "4090": "RTX4090",
-    "geforcertx4090": "RTX4090",
-    "a6000": "RTX-A6000",
-    "rtxpro6000blackwell": "RTX-PRO-6000",
-    "rtxpro6000blackwellserveredition": "RTX-PRO-6000",
-    "rtxpro6000blackwellworkstationedition": "RTX-PRO-6000",
+    squeezed: name
+    for name, aliases in {
+        "A100-80GB-SXM": "a100 a100sxm a100sxm4 a10080g a10080gb a100sxm480gb",
+        "A100-80GB-PCIe": "a100pcie a10080gbpcie",
+        "A100-40GB-SXM": "a10040g a10040gb a100sxm440gb",
+        "H100-SXM": "h100 h100sxm5 h10080gb h10080gbhbm3",
+        "H200-SXM": "h200 h200sxm5",
+        "B200-SXM": "b200",
+        "V100-32GB-SXM2": "v100 v100sxm v100sxm2 v10032g v10032gb v100sxm232gb",
+        "V100-16GB-SXM2": "v10016g v10016gb v100sxm216gb",
+        "RTX4090": "4090 geforcertx4090",
+        "RTX-A6000": "a6000",
+        "RTX-PRO-6000": "rtxpro6000blackwell rtxpro6000blackwellserveredition "
+        "rtxpro6000blackwellworkstationedition",
+    }.items()
+    for squeezed in aliases.split()
 }
 """Squeezed names; a bare chip means its usual data-center form."""
 
@@ -95,15 +78,7 @@ def gpu_names() -> tuple[str, ...]:
 def gpu(name: str) -> Gpu:
     """Return a GPU of the catalog; case and punctuation are ignored.
 
-    Parameters
-    ----------
-    name
-        ``H100-SXM``, ``h100_sxm``, ``H100`` or the name that nvidia-smi prints.
-
-    Raises
-    ------
-    InputError
-        When it is unknown; the message lists the nearest names.
+    The name may be ``H100-SXM``, ``h100_sxm``, ``H100`` or what nvidia-smi prints.
 
     Examples
     --------
@@ -121,11 +96,6 @@ def gpu(name: str) -> Gpu:
 
 def parse_price_overrides(texts: Iterable[str]) -> dict[str, float]:
     """Return dollars per GPU hour by GPU from texts such as ``H100-SXM=2.49``.
-
-    Raises
-    ------
-    InputError
-        When a text is malformed, repeats a GPU or gives it for nothing.
 
     Examples
     --------
@@ -158,32 +128,13 @@ def price(
 ) -> Price | None:
     """Return the price of a GPU hour; None when there is no quote.
 
-    It is that of a node that holds a replica, over the GPUs of the node. Overrides go
-    before the user's file, and that before the catalog. Of several quotes in a file,
-    :func:`middle_quote` chooses.
-
-    Parameters
-    ----------
-    name
-        GPU; see :func:`gpu`.
-    overrides
-        Price by GPU, for nodes of any size. [$/h]
-    prices_file
-        The user's quotes, CSV or YAML; without a node size they are for any.
-    kind
-        "on-demand", "spot", "reserved", "reserved-1y" or "reserved-3y".
-    provider
-        Only quotes of this provider.
-    today
-        Day on which the age of a price is computed (default: the current day).
-    tp
-        TP degree of the replica. A node of the GPU's largest size is enough: a larger
-        replica takes several.
-
-    Warns
-    -----
-    PriceWarning
-        When the price is older than 90 days, undated, a guess or of too small a node.
+    It is that of a node that holds a replica, over the GPUs of the node. ``overrides``
+    [$/h], for nodes of any size, go before the user's file (CSV or YAML; without a
+    node size its quotes are for any), and that before the catalog. Of several quotes
+    of the ``kind`` (see :class:`Quote`) and the ``provider``, :func:`middle_quote`
+    chooses. A node of the GPU's largest size is enough for any ``tp``: a larger
+    replica takes several. A :class:`PriceWarning` tells when, ``today``, the price is
+    older than 90 days, undated, a guess or of too small a node.
     """
     full = gpu(name).name
     tp = min(tp, gpu(name).max_gpus_per_node)

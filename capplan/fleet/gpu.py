@@ -6,58 +6,31 @@ from capplan.errors import InputError
 
 CONFIDENCES = ("high", "medium", "low")
 
-_POSITIVE = (
-    "memory_bytes",
-    "bandwidth_bytes_per_s",
-    "fp16_flops",
-    "bf16_flops",
-    "fp8_flops",
-    "tdp_w",
-)
+_POSITIVE: tuple[str, ...] = ("memory_bytes", "bandwidth_bytes_per_s", "fp16_flops")
+_POSITIVE += ("bf16_flops", "fp8_flops", "tdp_w")
 
 
 @dataclass(frozen=True)
 class Gpu:
     """One type of GPU.
 
-    Parameters
-    ----------
-    name
-        Chip, memory where it differs, and form factor: ``A100-80GB-SXM``.
-    memory_bytes
-        Memory that the driver reports, below the nominal size. [bytes]
-    bandwidth_bytes_per_s
-        Memory bandwidth. [bytes/s]
-    fp16_flops, bf16_flops, fp8_flops
-        Dense tensor-core rate (half of the advertised rate with sparsity); None
-        where the hardware or the source has none. [FLOP/s]
-    nvlink_bytes_per_s_per_direction
-        NVLink of one GPU in one direction (half of the advertised sum); 0 for GPUs
-        connected by PCIe only. [bytes/s]
-    max_gpus_per_node
-        GPUs of the largest node, hence the largest TP degree.
-    tdp_w
-        Rated power. [W]
-    source
-        Source of the values.
-    confidence
-        "high", "medium" or "low".
-    note
-        What the sources disagree on; may be empty.
+    Rates are dense tensor-core rates, half of the advertised ones with sparsity; None
+    where the hardware or the source has none.
     """
 
-    name: str
-    memory_bytes: int
-    bandwidth_bytes_per_s: float
-    fp16_flops: float | None
-    bf16_flops: float | None
-    fp8_flops: float | None
+    name: str  # chip, memory where it differs, and form factor: A100-80GB-SXM
+    memory_bytes: int  # that the driver reports, below the nominal size
+    bandwidth_bytes_per_s: float  # of the memory
+    fp16_flops: float | None  # [FLOP/s]
+    bf16_flops: float | None  # [FLOP/s]
+    fp8_flops: float | None  # [FLOP/s]
+    # of one GPU, half of the advertised sum; 0 for GPUs connected by PCIe only
     nvlink_bytes_per_s_per_direction: float
-    max_gpus_per_node: int
-    tdp_w: float
-    source: str
-    confidence: str
-    note: str = ""
+    max_gpus_per_node: int  # of the largest node, hence the largest TP degree
+    tdp_w: float  # rated power
+    source: str  # of the values
+    confidence: str  # "high", "medium" or "low"
+    note: str = ""  # what the sources disagree on
 
     def __post_init__(self) -> None:
         """Refuse values that no hardware has."""

@@ -8,25 +8,12 @@ from capplan.errors import InputError
 
 @dataclass(frozen=True)
 class Price:
-    """The price of a GPU hour and its source.
+    """The price of a GPU hour and its source."""
 
-    Parameters
-    ----------
-    usd_per_gpu_h
-        Price of one GPU: of a node, over its GPUs. [$/h]
-    source
-        Provider and document, or "given by the user".
-    as_of
-        Date of the price as the source states it; empty when undated.
-    note
-        How it was chosen, and whether it is old, a guess or of too small a node;
-        may be empty.
-    """
-
-    usd_per_gpu_h: float
-    source: str
-    as_of: str = ""
-    note: str = ""
+    usd_per_gpu_h: float  # of one GPU: of a node, over its GPUs [$/h]
+    source: str  # provider and document, or "given by the user"
+    as_of: str = ""  # date as the source states it; empty when undated
+    note: str = ""  # how it was chosen; whether it is old, a guess, of too small a node
 
     def __post_init__(self) -> None:
         """Refuse a price that is not positive."""

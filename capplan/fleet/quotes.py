@@ -19,33 +19,18 @@ _NOT_LISTED = ("no sla", "superseded", "guess", "stale", "starting-at")
 
 @dataclass(frozen=True)
 class Quote:
-    """The price of one GPU at one provider.
-
-    Parameters
-    ----------
-    gpu, provider, sku
-        GPU type, provider, and the provider's name of the offer.
-    kind
-        "on-demand", "spot", "reserved", "reserved-1y" or "reserved-3y".
-    usd_per_gpu_h
-        Price of one GPU. [$/h]
-    as_of
-        ``YYYY-MM-DD`` or ``YYYY-MM``; empty when undated.
-    source, note
-        Document, and remarks such as "guess" or "no SLA".
-    gpus_per_node
-        GPUs of the node that the price is for; of several sizes at one price per
-        GPU, the largest. None where it is not known.
-    """
+    """The price of one GPU at one provider."""
 
     gpu: str
     provider: str
-    sku: str
-    kind: str
-    usd_per_gpu_h: float
-    as_of: str
-    source: str
-    note: str = ""
+    sku: str  # the provider's name of the offer
+    kind: str  # "on-demand", "spot", "reserved", "reserved-1y" or "reserved-3y"
+    usd_per_gpu_h: float  # of one GPU [$/h]
+    as_of: str  # YYYY-MM-DD or YYYY-MM; empty when undated
+    source: str  # document
+    note: str = ""  # remarks such as "guess" or "no SLA"
+    # of the node that the price is for, the largest of several at one price per GPU;
+    # None where it is not known
     gpus_per_node: int | None = None
 
     def __post_init__(self) -> None:
@@ -111,18 +96,7 @@ def read_quotes(path: Path, canonical: Callable[[str], str]) -> list[Quote]:
 
     A CSV has the columns ``gpu``, ``usd_per_gpu_h`` and optionally the others of
     :class:`Quote`. A YAML maps a GPU to its price, or to a mapping of those names.
-
-    Parameters
-    ----------
-    path
-        ``.csv``, ``.yaml`` or ``.yml``.
-    canonical
-        Returns the catalog's name of a GPU.
-
-    Raises
-    ------
-    InputError
-        When the file cannot be read or a row is malformed; the message names it.
+    ``canonical`` returns the catalog's name of a GPU.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -211,17 +185,11 @@ def middle_quote(quotes: list[Quote], tp: int = 1) -> tuple[Quote, str] | None:
     """Return the default of quotes for one GPU and kind, and how it was chosen.
 
     It is the median (the lower of two) over the providers, and so always an actual
-    price. Only nodes that hold a replica count; without any, those whose size is not
-    known, else the largest. Of these, undated quotes count only without dated ones,
-    guesses and best-effort offers only without any others. Each provider counts with
-    its smallest node, and of that with its newest quote (the cheapest of one day).
-
-    Parameters
-    ----------
-    quotes
-        Quotes of one GPU type and kind.
-    tp
-        TP degree of the replica, in GPUs of one node.
+    price. Only nodes that hold a replica of ``tp`` GPUs count; without any, those
+    whose size is not known, else the largest. Of these, undated quotes count only
+    without dated ones, guesses and best-effort offers only without any others. Each
+    provider counts with its smallest node, and of that with its newest quote (the
+    cheapest of one day).
     """
     holding = [quote for quote in quotes if quote.holds(tp)]
     unknown = [quote for quote in quotes if quote.gpus_per_node is None]
@@ -248,8 +216,4 @@ def middle_quote(quotes: list[Quote], tp: int = 1) -> tuple[Quote, str] | None:
 
 def _preference(quote: Quote) -> tuple[int, date, float]:
     """Sort key that puts a provider's quote to count with last."""
-    return (
-        -(quote.gpus_per_node or 1),
-        quote.day() or date.min,
-        -quote.usd_per_gpu_h,
-    )
+    return (-(quote.gpus_per_node or 1), quote.day() or date.min, -quote.usd_per_gpu_h)

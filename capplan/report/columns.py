@@ -55,16 +55,12 @@ def format_fine_usd(amount: float) -> str:
 
 
 class Column(NamedTuple):
-    """One column of a table of results.
+    """One column of a table of results."""
 
-    CSV has ``name`` and the ``value`` of a row, which may be None; the terminal and
-    HTML have ``heading`` (empty: not shown) and the value formatted by ``show``.
-    """
-
-    name: str
-    value: Callable[[Any], Any]
-    heading: str = ""
-    show: Callable[[Any], str] = str
+    name: str  # in CSV
+    value: Callable[[Any], Any]  # of a row; may be None
+    heading: str = ""  # on the terminal and in HTML; empty: not shown there
+    show: Callable[[Any], str] = str  # formats the value there
     justify: JustifyMethod = "right"
 
     def text(self, row: Any) -> str:

@@ -18,19 +18,15 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 58, 14, 12, 44
 
 @dataclass(frozen=True, eq=False)
 class Line:
-    """One line of a chart, through the finite points; all arrays of shape (n,).
-
-    ``low`` and ``high`` are the ends of error bars; ``markers`` draws circles at the
-    points, hollow where ``filled`` is False.
-    """
+    """One line of a chart, through the finite points; all arrays of shape (n,)."""
 
     label: str
     x: np.ndarray
     y: np.ndarray
-    low: np.ndarray | None = None
+    low: np.ndarray | None = None  # ends of error bars
     high: np.ndarray | None = None
-    markers: bool = False
-    filled: Sequence[bool] = ()
+    markers: bool = False  # circles at the points
+    filled: Sequence[bool] = ()  # hollow circles where False
 
 
 @dataclass(frozen=True)

@@ -82,13 +82,7 @@ def simulate(
     progress: RequestProgress | None = None,
     stopped: Stopped | None = None,
 ) -> tuple[Run, Written]:
-    """Simulate; write the tables, and ``simulation.json``, ``.csv``, ``report.html``.
-
-    Raises
-    ------
-    InputError
-        When the folder of a file is missing, or the file is a folder.
-    """
+    """Simulate; write the tables, ``simulation.json`` and ``.csv``, ``report.html``."""
     # A simulation may take minutes: find out before it that a file cannot be written.
     for path in (
         settings.record_iterations,

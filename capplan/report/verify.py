@@ -18,13 +18,7 @@ _DIGEST = "document_digest"
 
 
 def read_plan(path: Path) -> dict[str, Any]:
-    """Return the JSON object of a plan file.
-
-    Raises
-    ------
-    InputError
-        When the file cannot be read or is not a JSON object of finite numbers.
-    """
+    """Return the JSON object of a plan file."""
 
     def refuse(constant: str) -> float:
         raise ValueError(f"{constant} is not a number of JSON")
@@ -49,17 +43,9 @@ def verify(path: Path, *, simulate: bool, trace: Path | None = None) -> list[str
     The digest shows a change. The lower bound is checked from the requests by code
     that found none of it, and N and N - 1 replicas are simulated again. Then the plan
     is made again from its settings, and the whole document compared: a figure that
-    was changed and sealed again differs.
-
-    Parameters
-    ----------
-    path
-        The plan.json.
-    simulate
-        Whether to plan again; without it only the document itself is checked.
-    trace
-        The trace, where it no longer lies where the plan names it; by default a file
-        of that name beside the plan is taken too.
+    was changed and sealed again differs. Without ``simulate``, only the document itself
+    is checked. ``trace`` is the trace where it no longer lies where the plan names it;
+    by default a file of that name beside the plan is taken too.
     """
     document = read_plan(path)
     named = document["request"].get("trace")

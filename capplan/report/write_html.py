@@ -33,9 +33,7 @@ def plan_html(plan: Plan) -> str:
     )
 
 
-def grouped(
-    assumptions: tuple[Assumption, ...],
-) -> list[tuple[str, list[Assumption]]]:
+def grouped(assumptions: tuple[Assumption, ...]) -> list[tuple[str, list[Assumption]]]:
     """Return the assumptions by how each was obtained, most certain first."""
     # Kinds without a heading of ours come last, under their own name.
     kinds = [*HOW, *sorted({row.how for row in assumptions} - set(HOW))]

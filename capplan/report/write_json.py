@@ -13,59 +13,20 @@ from capplan.planning.cost import HOURS_PER_MONTH, HOURS_PER_YEAR, CostLine
 from capplan.planning.result import Candidate, Plan
 from capplan.report.bill import bill
 
-_FIRST = (
-    "schema",
-    "status",
-    "best",
-    "best_by_gpus",
-    "best_estimated",
-    "infeasible_reason",
-    "candidates",
-)
-_QUANTILES = (
-    "quantile_levels",
-    "ttft_quantiles_s",
-    "tpot_quantiles_s",
-    "e2e_quantiles_s",
-)
+_FIRST: tuple[str, ...] = ("schema", "status", "best", "best_by_gpus", "best_estimated")
+_FIRST += ("infeasible_reason", "candidates")
+_QUANTILES: tuple[str, ...] = ("quantile_levels", "ttft_quantiles_s")
+_QUANTILES += ("tpot_quantiles_s", "e2e_quantiles_s")
 
-_CANDIDATE = (
-    "gpu",
-    "tp",
-    "status",
-    "replica_count",
-    "gpu_count",
-    "lower_bound_gpu_count",
-    "slo_attainment",
-    "slo_attainment_interval",
-    "attainment_by_class",
-    "counted_request_count",
-    "sample_count",
-    "warmup_s",
-    "decided",
-    "too_close",
-    "ttft_p99_s",
-    "tpot_p99_s",
-    "usd_per_h",
-    "usd_per_month",
-    "usd_per_year",
-    "usd_per_million_output_tokens",
-    "usd_per_million_total_tokens",
-    "binding",
-    "router",
-    "infeasible_reason",
-    "pruned_reason",
-    "price",
-    "limits",
-    "estimated",
-    "profile_note",
-    "latency_error",
-    "probes",
-    *_QUANTILES,
-    "series",
-    "bound",
-    "bound_note",
-)
+_CANDIDATE: tuple[str, ...] = ("gpu", "tp", "status", "replica_count", "gpu_count")
+_CANDIDATE += ("lower_bound_gpu_count", "slo_attainment", "slo_attainment_interval")
+_CANDIDATE += ("attainment_by_class", "counted_request_count", "sample_count")
+_CANDIDATE += ("warmup_s", "decided", "too_close", "ttft_p99_s", "tpot_p99_s")
+_CANDIDATE += ("usd_per_h", "usd_per_month", "usd_per_year")
+_CANDIDATE += ("usd_per_million_output_tokens", "usd_per_million_total_tokens")
+_CANDIDATE += ("binding", "router", "infeasible_reason", "pruned_reason", "price")
+_CANDIDATE += ("limits", "estimated", "profile_note", "latency_error", "probes")
+_CANDIDATE += (*_QUANTILES, "series", "bound", "bound_note")
 """Keys of a candidate, in order."""
 
 

@@ -128,13 +128,7 @@ def print_placement(
 
 
 def check_placement_files(settings: PlaceSettings) -> None:
-    """Refuse files that cannot be written, before the work is done.
-
-    Raises
-    ------
-    InputError
-        When the folder of a file is missing.
-    """
+    """Refuse files that cannot be written, before the work is done."""
     if settings.out is not None:
         check_folder(settings.out)
     if settings.export is not None and not Path(settings.export).parent.is_dir():
@@ -213,13 +207,8 @@ def _requests(problem: PlacementProblem, placement: Placement) -> list[dict[str,
 def placement_csv(problem: PlacementProblem, placement: Placement) -> str:
     """Return the replica of each request as CSV."""
     text = io.StringIO()
-    names = (
-        "name",
-        "replica",
-        "prompt_tokens",
-        "predicted_output_tokens",
-        "generated_tokens",
-    )
+    names: tuple[str, ...] = ("name", "replica", "prompt_tokens")
+    names += ("predicted_output_tokens", "generated_tokens")
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(names)
     for row in _requests(problem, placement):

@@ -75,10 +75,7 @@ def run_facts(run: Run) -> list[tuple[str, str]]:
         ("throughput", _throughput(run)),
         ("busy", f"{format_share(run.simulation.busy_share)} of the time"),
         ("preemptions", format_count(run.simulation.totals.preemptions)),
-        (
-            "backlog",
-            "" if run.judgement.stable else "keeps growing: too few replicas",
-        ),
+        ("backlog", "" if run.judgement.stable else "keeps growing: too few replicas"),
         ("costs", _cost(run)),
         ("latency", run.profile_note),
         ("simulated", _requests(run)),

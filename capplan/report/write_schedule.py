@@ -11,21 +11,9 @@ from capplan.files import new_file
 from capplan.report.tables import write_csv_file
 from capplan.simulator.times import Iterations, RequestTimes
 
-ITERATION_COLUMNS = (
-    "it",
-    "sched_s",
-    "start_s",
-    "end_s",
-    "ctx_reqs",
-    "ctx_tokens",
-    "gen_reqs",
-    "gen_ctx",
-    "running",
-    "waiting",
-    "free_blocks",
-    "preempted",
-    "sched",
-)
+ITERATION_COLUMNS: tuple[str, ...] = ("it", "sched_s", "start_s", "end_s", "ctx_reqs")
+ITERATION_COLUMNS += ("ctx_tokens", "gen_reqs", "gen_ctx", "running", "waiting")
+ITERATION_COLUMNS += ("free_blocks", "preempted", "sched")
 """Columns of a recorded vLLM schedule; several replicas add a ``replica`` column."""
 
 
