@@ -57,20 +57,9 @@ def certificate(
 ) -> dict[str, Any]:
     """Return the certificate of one configuration as plain values.
 
-    Parameters
-    ----------
-    bound
-        Fields of :class:`capplan.bounds.lower_bound.Bound`.
-    inputs
-        Inputs of the bound.
-    attainment
-        Share of the requests that must meet their SLO.
-    replica_count
-        N, the replicas planned.
-    passing, failing
-        Simulated attainment of N and N - 1 replicas; None when N is 1.
-    about
-        Further keys of the configuration (gpu, tp).
+    ``bound`` has the fields of :class:`capplan.bounds.lower_bound.Bound`; ``passing``
+    and ``failing`` are the simulated attainment of N and N - 1 replicas, None when N is
+    1; ``about`` has further keys of the configuration (gpu, tp).
     """
     return {
         "schema": SCHEMA,
@@ -108,15 +97,10 @@ def document_digest(document: Mapping[str, Any]) -> str:
 def check_document(
     document: Mapping[str, Any], reproduce: Reproduce | None = None
 ) -> list[str]:
-    """Return why a plan's document cannot be accepted; empty when it can.
+    """Return why a plan's sealed document cannot be accepted; empty when it can.
 
-    Parameters
-    ----------
-    document
-        The plan as read from JSON, sealed.
-    reproduce
-        Rebuilds the inputs and simulations; without it only the figures inside the
-        document are checked.
+    ``reproduce`` rebuilds the inputs and simulations; without it only the figures
+    inside the document are checked.
     """
     block = document.get("certificate")
     if not isinstance(block, Mapping):

@@ -68,47 +68,25 @@ class _Pricing(NamedTuple):
 class Bound:
     """A lower bound on replicas, with what proves it.
 
-    Parameters
-    ----------
-    replica_count
-        No scheduler meets the SLO with fewer replicas; at least 1.
-    window_start_s, window_end_s
-        Window of the trace that proves it: requests released and due inside do all
-        their work in it. [s]
-    work_s
-        Replica seconds of work in the window, without the costliest requests that may
-        miss their SLO; ``replica_count`` is ``work_s`` over its length, rounded up. [s]
-    requests_in_window
-        Requests released and due inside it.
-    method
-        "busiest window"; "busiest window, all served" when requests that miss their
-        SLO are also finished by the end of the window; "none" when no request has a
-        deadline; "unreachable" when too many requests miss their SLO even alone on a
-        replica, so that no number of replicas is enough.
-    note
-        How the figures combine, for the reader.
-    prices
-        Proven :class:`capplan.bounds.prices.IterationPrices`.
-    mix
-        Shares of an iteration's fixed time that are spread by TPOT, by the largest
-        batch and by KV (x, y, z of :mod:`capplan.bounds.work`).
-    context_cap
-        Context of a request above which it spreads no fixed time. [tokens]
-    droppable
-        Requests that may miss their SLO and were left out. [requests]
+    ``replica_count`` is ``work_s`` over the length of the window, rounded up.
+    ``method`` is "busiest window"; "busiest window, all served" when requests that miss
+    their SLO are also finished by its end; "none" when no request has a deadline;
+    "unreachable" when too many miss their SLO even alone on a replica, so that no
+    number of replicas is enough.
     """
 
-    replica_count: int
-    window_start_s: float
-    window_end_s: float
-    work_s: float
-    requests_in_window: int
+    replica_count: int  # no scheduler meets the SLO with fewer; at least 1
+    window_start_s: float  # [s]
+    window_end_s: float  # [s]
+    work_s: float  # in the window, without the costliest that may miss [s]
+    requests_in_window: int  # released and due inside it, all their work in it
     method: str
-    note: str
-    prices: tuple[float, ...] = ()
+    note: str  # how the figures combine, for the reader
+    prices: tuple[float, ...] = ()  # proven, :class:`IterationPrices`
+    # shares of fixed time spread by TPOT, largest batch and KV: x, y, z of work.py
     mix: tuple[float, float, float] = (1.0, 0.0, 0.0)
-    context_cap: float = 0.0
-    droppable: int = 0
+    context_cap: float = 0.0  # context above which no fixed time is spread [tokens]
+    droppable: int = 0  # may miss their SLO and were left out [requests]
 
     @property
     def reachable(self) -> bool:
@@ -136,30 +114,11 @@ def lower_bound(
     With fewer than ``replica_count`` replicas, less than ``attainment`` of the requests
     meet their limits, whatever the routing, batching, chunking and preemption.
 
-    Parameters
-    ----------
-    arrival_s, prompt_tokens, output_tokens
-        Requests that count for the attainment, shape (n,) each. Leave out a warm-up:
-        it can only add work.
-    ttft_s, tpot_s, e2e_s
-        Their limits, shape (n,) each, infinite where there is none. [s]
-    attainment
-        Share of these requests that must meet them.
-    tables, engine
-        The replica.
-    cached_tokens
-        Most tokens of each prompt that a prefix cache could save; default none.
-    all_by_s
-        Time by which every request is finished, also those that miss their SLO.
-        Default: those may be turned away, and the costliest are. [s]
-    thorough
-        Whether to try more prices: about 2 % closer, ten times slower.
-
-    Raises
-    ------
-    InputError
-        When columns differ in length, are empty or hold NaN, or the attainment is not
-        in (0, 1].
+    Columns have shape (n,), limits infinite where there is none. Leave out a warm-up:
+    it can only add work. ``cached_tokens`` are the most of each prompt that a prefix
+    cache could save (default none). By ``all_by_s`` [s] also requests that miss their
+    SLO are finished; by default the costliest of them are turned away. ``thorough``
+    tries more prices: about 2 % closer, ten times slower.
     """
     if cached_tokens is None:
         cached_tokens = np.zeros(len(prompt_tokens))

@@ -62,16 +62,8 @@ def fit_prices(
     """Return prices below all iteration times, highest at one decode batch.
 
     Every iteration takes at least ``fixed_s + decode_s*b + context_s*L + prefill_s*T +
-    attention_s*Q``.
-
-    Parameters
-    ----------
-    tables, limits
-        The replica.
-    batch, context_per_request
-        Decode iteration at which the prices are maximised. [requests], [tokens]
-    prefill_s
-        Largest price of a prompt token; the result's may be lower. [s/token]
+    attention_s*Q``. The decode batch has ``batch`` requests of ``context_per_request``
+    tokens; the price of a prompt token is at most ``prefill_s``. [s/token]
     """
     from scipy.optimize import linprog
 
@@ -192,23 +184,12 @@ def prove_prefill_price(
         P + tpot_share * fixed_s * (1 - V / (D + P)) >= prefill_s * T:
 
     prefill lengthens the iteration of the requests that decode in it and so spends
-    their TPOT (``docs/bounds.md``).
+    their TPOT (``docs/bounds.md``); ``tpot_share`` is x of :mod:`capplan.bounds.work`.
 
-    Parameters
-    ----------
-    tables, limits
-        The replica.
-    prices
-        Prices below all iteration times.
-    tpot_share
-        Share x of the fixed time that the TPOT spreads.
-    context_cap
-        Context of a request above which it spreads no fixed time. [tokens]
-    token_step, pieces
-        Every batch size is evaluated; numbers of tokens in blocks that grow by
-        ``token_step`` and contexts in ``pieces`` ranges, each with its least left side
-        and largest T. The result may be low by about a step and is never too high.
-        ``token_step`` None evaluates a sample only: an estimate without proof.
+    Every batch size is evaluated; numbers of tokens in blocks that grow by
+    ``token_step`` and contexts in ``pieces`` ranges, each with its least left side and
+    largest T. The result may be low by about a step and is never too high.
+    ``token_step`` None evaluates a sample only: an estimate without proof.
     """
     if np.isinf(limits.context):
         return prices

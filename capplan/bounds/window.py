@@ -42,16 +42,8 @@ def busiest_window(
     """Return the window with the most work per second; None when none holds any.
 
     A grid of windows is summed at once for several levels t; from the best of them the
-    exact best start and end are found in turn, each in O(n log n).
-
-    Parameters
-    ----------
-    release_s, deadline_s, work_s
-        Of each request, shape (n,). [s]
-    droppable
-        How many of them may leave out their ``work_s``. [requests]
-    base_s
-        Work that each request does besides, shape (n,); default none. [s]
+    exact best start and end are found in turn, each in O(n log n). Columns have shape
+    (n,) [s]; ``droppable`` requests may leave out ``work_s`` but not ``base_s``.
     """
     if base_s is None:
         base_s = np.zeros(len(work_s))

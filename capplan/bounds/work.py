@@ -54,20 +54,10 @@ def request_work(
     mix: tuple[float, float, float],
     context_cap: float,
 ) -> Work:
-    """Return the work of each request.
+    """Return the work of each request, with shares ``mix`` of the fixed time.
 
-    Parameters
-    ----------
-    requests
-        Requests and their limits.
-    prices
-        Prices proven for ``mix[0]`` and ``context_cap``.
-    engine
-        The replica.
-    mix
-        Shares x, y and z of the fixed time.
-    context_cap
-        Context above which a request spreads no fixed time. [tokens]
+    ``prices`` are proven for ``mix[0]`` and ``context_cap``, the context above which a
+    request spreads no fixed time. [tokens]
     """
     prompt = requests.prompt_tokens
     cached = requests.cached_tokens * engine.prefix_caching

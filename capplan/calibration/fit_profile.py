@@ -119,14 +119,7 @@ def _identity(path: Path, settings: FitSettings) -> Identity:
 def _in_catalogs(
     source: str, named: Mapping[str, str], settings: FitSettings
 ) -> dict[str, str]:
-    """Return LLM and GPU under the names by which plans find their profile.
-
-    Raises
-    ------
-    InputError
-        When one is not named, or is in no catalog and the facts are missing by which
-        a plan could use it all the same.
-    """
+    """Return LLM and GPU under the names by which plans find their profile."""
     missing = [name for name in ("llm", "gpu") if not named[name]]
     if missing:
         raise InputError(

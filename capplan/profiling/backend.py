@@ -102,10 +102,7 @@ class Backend(Protocol):
 
 
 def backend_class(name: str) -> type:
-    """Return the class of the named backend, importing its engine.
-
-    A name of the form ``module:Class`` is imported from there.
-    """
+    """Return the class of a backend, by name or ``module:Class``; import its engine."""
     if name not in BACKENDS and ":" not in name:
         known = ", ".join(BACKENDS)
         raise InputError(f"--backend is {name!r}; expected one of {known}")

@@ -51,10 +51,7 @@ class PointFile:
         self._file.close()
 
     def append(self, *rows: Row) -> None:
-        """Add points measured together; they are on disk when this returns.
-
-        One write for all, so that a kill leaves all of them or none.
-        """
+        """Add points measured together in one write: a kill leaves all or none."""
         for row in rows:
             if row.point in self.points:
                 raise ValueError(f"{row.point} is in {self.path} already")

@@ -41,10 +41,7 @@ _OPTIONS = {
 
 
 class TorchBackend:
-    """A transformer with the shapes of a model and random weights.
-
-    Options have vLLM's names.
-    """
+    """A model's shapes with random weights; options have vLLM's names."""
 
     def __init__(self, request: EngineRequest) -> None:
         self.request = request

@@ -21,20 +21,7 @@ def oversized(trace: Trace, engine: EngineSettings) -> np.ndarray:
 
 
 def refuse_oversized(trace: Trace, engine: EngineSettings, first_row: int = 0) -> None:
-    """Refuse requests that no replica can ever hold.
-
-    Parameters
-    ----------
-    trace, engine
-        The requests and the engine.
-    first_row
-        Requests before this trace, when it is a chunk.
-
-    Raises
-    ------
-    InputError
-        When there are some.
-    """
+    """Refuse requests that no replica can hold; ``first_row`` is that of the chunk."""
     too_large = oversized(trace, engine)
     if too_large.any():
         row = int(np.flatnonzero(too_large)[0])
@@ -47,13 +34,7 @@ def refuse_oversized(trace: Trace, engine: EngineSettings, first_row: int = 0) -
 
 
 def check_engine(engine: EngineSettings) -> None:
-    """Refuse settings that vLLM refuses.
-
-    Raises
-    ------
-    InputError
-        When a full batch could not decode within the token budget.
-    """
+    """Refuse settings that vLLM refuses: a full batch must decode within the budget."""
     if engine.max_num_batched_tokens < engine.max_num_seqs:
         raise InputError(
             f"max_num_batched_tokens is {engine.max_num_batched_tokens}; expected "
@@ -66,19 +47,7 @@ def policy_settings(
 ) -> PolicySettings:
     """Return the settings of ``NAME`` or ``NAME:theta=0.5,gamma=0.5``.
 
-    Parameters
-    ----------
-    router
-        Name and settings.
-    slo
-        Policies meet the strictest limit of the classes.
-    class_names
-        Classes of the trace; None for all that the SLO knows.
-
-    Raises
-    ------
-    InputError
-        When a setting is unknown or out of range.
+    Policies meet the strictest limit of the classes, by default all the SLO knows.
     """
     settings = PolicySettings()
     if slo is not None:

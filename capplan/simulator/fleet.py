@@ -64,8 +64,7 @@ class _Policies:
 class Fleet:
     """Replicas that serve a trace chunk by chunk.
 
-    Its arrays persist between chunks, so memory grows with the requests outstanding
-    at once, not with the length of the trace.
+    Memory grows with the requests outstanding at once, not with the trace.
     """
 
     def __init__(
@@ -153,8 +152,8 @@ class Fleet:
     ) -> Iterator[np.ndarray]:
         """Serve rows ``first`` to ``end`` of a trace; yield the finished requests.
 
-        The chunk length adapts so that each takes about ``_PROGRESS_PERIOD_S``;
-        ``progress`` and ``stopped`` are called after each.
+        Each chunk takes about ``_PROGRESS_PERIOD_S``; then ``progress`` and ``stopped``
+        are called.
         """
         already = self.served - first
         end = len(trace) if end is None else end
@@ -221,8 +220,7 @@ class Fleet:
     def finish(self, stopped: Stopped | None = None) -> Iterator[np.ndarray]:
         """Let all requests that have arrived finish; yield them (``RESULT``).
 
-        Time advances in steps of a share of the arrivals' span, so that ``stopped``
-        is called often.
+        In steps of a share of the arrivals' span, so that ``stopped`` is called often.
         """
         first_s, until_s = self._span_s
         step_s = max((until_s - first_s) / _DRAIN_STEPS, _LEAST_DRAIN_S)

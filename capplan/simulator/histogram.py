@@ -1,8 +1,7 @@
 """Distributions of times in memory that does not grow: histograms by the float.
 
 The leading bits of a float64 number its bins: the exponent, then 7 bits of the
-mantissa, so that 128 bins share each doubling and no logarithm is taken. (The
-layout of Tene's HdrHistogram, 2012, for which the same bound holds.)
+mantissa, so 128 bins share each doubling (as in Tene's HdrHistogram, 2012).
 """
 
 from dataclasses import dataclass
@@ -37,18 +36,10 @@ def bin_middles_s() -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class Histogram:
-    """A distribution of times, its mean exact and its percentiles nearly so.
+    """A distribution of times, its mean exact and its percentiles nearly so."""
 
-    Parameters
-    ----------
-    counts
-        Values in each bin, shape (BINS,).
-    total_s
-        Their exact sum. [s]
-    """
-
-    counts: np.ndarray
-    total_s: float
+    counts: np.ndarray  # values in each bin, shape (BINS,)
+    total_s: float  # their exact sum [s]
 
     @property
     def count(self) -> int:

@@ -14,18 +14,11 @@ def share_interval(
 ) -> tuple[float, float]:
     """Return the interval of a share from hits and counts by block or by sample.
 
-    Requests of a block share their fate, so the variance is that between blocks:
-    of a ratio, for which blocks need not be alike (Cochran, "Sampling Techniques",
-    section 2.11), after neighbours were joined into at most 30 (Law & Kelton,
-    "Simulation Modeling and Analysis", section 9.5.3). It is never taken smaller
-    than that of independent requests, for which the interval is Wilson's.
-
-    Parameters
-    ----------
-    hits, counts
-        Requests that meet the SLO, and all, by block in order of time. [requests]
-    confidence
-        Confidence of the interval.
+    Requests of a block share their fate, so the variance is that between blocks, in
+    order of time: of a ratio, for which blocks need not be alike (Cochran, "Sampling
+    Techniques", section 2.11), after neighbours were joined into at most 30 (Law &
+    Kelton, "Simulation Modeling and Analysis", section 9.5.3). It is never taken
+    smaller than that of independent requests, for which the interval is Wilson's.
     """
     n = float(counts.sum())
     share = float(hits.sum() / n)
@@ -54,8 +47,7 @@ def share_interval(
 def requests_needed(attainment_target: float) -> int:
     """Return how many requests show a share as high as the target.
 
-    With fewer than about 10 requests expected to miss, one unlucky moment
-    decides.
+    With fewer than about 10 expected to miss, one unlucky moment decides.
     """
     if attainment_target >= 1:
         return 1

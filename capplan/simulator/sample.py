@@ -12,39 +12,19 @@ from capplan.workload.slo import Slo
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """Counts of one simulated sample of the traffic; its warm-up is left out.
+    """Counts of one simulated sample of the traffic; its warm-up is left out."""
 
-    Parameters
-    ----------
-    counted, attained
-        Requests, and those that meet all limits, shape (classes,).
-    met
-        Requests that meet each of LIMITS, shape (3,).
-    block_counted, block_attained
-        The same by window of arrival, shape (windows,).
-    latencies_s
-        By metric: values that are known, or a histogram of them. [s]
-    wait_s
-        Mean wait before the first scheduling of the middle and of the last tenth of
-        the arrivals' time. [s]
-    half_shares
-        Attainment of the first and of the second half of the counted requests.
-    service_s
-        Mean time from the first scheduling to the last token. [s]
-    duration_s
-        Time of the arrivals. [s]
-    """
-
-    counted: np.ndarray
-    attained: np.ndarray
-    met: np.ndarray
-    block_counted: np.ndarray
-    block_attained: np.ndarray
-    latencies_s: dict[str, np.ndarray | Histogram]
+    counted: np.ndarray  # requests, shape (classes,)
+    attained: np.ndarray  # those that meet all limits, shape (classes,)
+    met: np.ndarray  # those that meet each of LIMITS, shape (3,)
+    block_counted: np.ndarray  # by window of arrival, shape (windows,)
+    block_attained: np.ndarray  # by window of arrival, shape (windows,)
+    latencies_s: dict[str, np.ndarray | Histogram]  # by metric [s]
+    # mean until first scheduled, in the middle and last tenth of the arrivals' time [s]
     wait_s: tuple[float, float]
-    half_shares: tuple[float, float]
-    service_s: float
-    duration_s: float
+    half_shares: tuple[float, float]  # attainment of the first and the second half
+    service_s: float  # mean time from first scheduling to last token [s]
+    duration_s: float  # of the arrivals [s]
 
 
 def sample_of(
@@ -53,19 +33,10 @@ def sample_of(
     warmup_s: float = 0.0,
     metrics: tuple[str, ...] = METRICS,
 ) -> Sample:
-    """Return the counts of a simulation.
+    """Return the counts of a simulation; without an SLO of latencies only.
 
-    Parameters
-    ----------
-    simulation
-        With its table of requests, or with counts by window made for the same SLO
-        and warm-up.
-    slo
-        Limits by class; None to count latencies only.
-    warmup_s
-        Length of the warm-up, from the first arrival. [s]
-    metrics
-        Latencies to keep; fewer take less time.
+    Where requests were not kept, its windows were made for the same SLO and warm-up.
+    The warm-up begins at the first arrival; fewer metrics take less time.
     """
     if simulation.windows is not None:
         return _sample_of_windows(simulation, metrics)

@@ -9,19 +9,10 @@ from capplan.simulator.times import Series
 def fleet_series(
     fleet: Fleet, start_s: np.ndarray, preemptions: np.ndarray, end_s: float | None
 ) -> Series:
-    """Return the series of a fleet.
+    """Return the series of a fleet after it served, in bins that begin at ``start_s``.
 
-    Parameters
-    ----------
-    fleet
-        The replicas after they served.
-    start_s
-        Starts of the bins to return, the first ones of the fleet's. [s]
-    preemptions
-        Preemptions by bin, all of the fleet's.
-    end_s
-        End of the last token: the last bin takes what comes after it begins. None
-        where the simulation was stopped and later bins are left out. [s]
+    The last bin takes what comes after it begins, up to ``end_s``, the last token; None
+    where it was stopped: later bins are left out. ``preemptions`` are of all bins. [s]
     """
     used = len(start_s)
     bins, width_s = fleet.state.bins, fleet.state.bin_s[1]

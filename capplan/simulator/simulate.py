@@ -36,36 +36,13 @@ def simulate(
 ) -> Simulation:
     """Return the simulation of a deployment that serves a trace.
 
-    Parameters
-    ----------
-    trace
-        The requests, with arrival times.
-    tables
-        Iteration time of a replica.
-    engine
-        Settings of each engine.
-    replica_count
-        Replicas, all alike.
-    router, scheduler
-        Names of the policies; ``best-fit:theta=0.5,gamma=0.5`` sets its margin for
-        prediction error and the share of the output that counts as context.
-    slo
-        Policies that look at SLOs meet the strictest limits of the classes.
-    seed
-        Seeds the random choices of the router.
-    record_iterations
-        Whether to return every iteration; they are then run one by one.
-    longest_jump
-        Most decode iterations run at once. The result does not depend on it.
-    progress
-        Called with the number of requests that have arrived.
-    stopped
-        Asked whether to stop; requests not finished by then have NaN times.
-
-    Raises
-    ------
-    InputError
-        When the trace has no arrival times.
+    ``router`` may have settings: ``best-fit:theta=0.5,gamma=0.5`` sets its margin for
+    prediction error and the share of the output that counts as context. Policies that
+    look at SLOs meet the strictest limits of the classes; ``seed`` is of the router's
+    random choices. With ``record_iterations`` every iteration is returned, each run by
+    itself; else at most ``longest_jump`` decode iterations run at once, on which the
+    result does not depend. ``progress`` is called with the number of requests that have
+    arrived; when ``stopped`` says so, requests not finished have NaN times.
     """
     if trace.arrival_s is None:
         raise InputError(
@@ -129,13 +106,8 @@ def finished_part(simulation: Simulation) -> Simulation:
     """Return the simulation of the requests before the first that did not finish.
 
     Their times are those of the whole simulation. Later requests that had finished
-    are left out, since those still running would be missing beside them. A
-    simulation that ran to its end is returned as it is.
-
-    Raises
-    ------
-    KeyboardInterrupt
-        When the first request had not finished: there is no result.
+    are left out, since those still running would be missing beside them. Raises
+    KeyboardInterrupt when there are none; one that ran to its end is returned as is.
     """
     unfinished = np.isnan(simulation.table.finish_s)
     if not unfinished.any():

@@ -1,9 +1,8 @@
 """Simulate a deployment that serves a trace of any length, chunk by chunk.
 
-Requests are counted as they finish, by window of arrival and by bin of each
-time, in memory that does not grow. The figures are those of ``simulate`` on the
-same requests, percentiles within ``histogram.RELATIVE_ERROR``, and do not depend on
-the chunks.
+Requests are counted as they finish, by window of arrival and by bin of each time, in
+memory that does not grow. The figures are those of ``simulate``, percentiles within
+``histogram.RELATIVE_ERROR``, and do not depend on the chunks.
 """
 
 from collections.abc import Callable, Iterable
@@ -45,27 +44,9 @@ def simulate_stream(
 ) -> Simulation:
     """Return the simulation of a deployment that serves a trace in chunks.
 
-    Parameters
-    ----------
-    chunks
-        The requests in order of arrival; class indices mean the same in all.
-    tables, engine, replica_count, router, scheduler, seed
-        As ``simulate`` takes them.
-    slo
-        Limits by class; a policy that looks at SLOs keeps the strictest of them.
-    progress
-        Called with the number of requests that have arrived.
-    stopped
-        Asked whether to stop with what there is.
-    on_finished
-        Called with the requests that have finished, in order of completion.
-    warmup_s
-        Attainment and latencies leave out requests of this first part. [s]
-
-    Raises
-    ------
-    InputError
-        When there are no requests.
+    Chunks are in order of arrival, with the same class indices; the rest is as in
+    ``simulate``. ``on_finished`` is called with the requests that have finished, in
+    order of completion; attainment and latencies leave out the first ``warmup_s``.
     """
     check_engine(engine)
     fleet = Fleet(

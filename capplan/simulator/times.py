@@ -26,36 +26,20 @@ LIMITS = ("ttft", "tpot", "e2e")
 class RequestTimes:
     """One row per request of the trace, in its order, all shape (n,).
 
-    Parameters
-    ----------
-    arrival_s, scheduled_s, first_token_s, finish_s
-        When it arrived, was first in a batch, got its first and its last token;
-        NaN for a request that did not get so far. [s]
-    longest_gap_s
-        Longest time between two of its tokens; 0 for one token. [s]
-    prompt_tokens, output_tokens
-        Its lengths. [tokens]
-    replica
-        Where it was served.
-    preemptions
-        How often it lost its KV.
-    cached_tokens
-        Prompt tokens found in the prefix cache at its first admission. [tokens]
-    request_class
-        Index of its class.
+    Times are NaN for a request that did not get so far.
     """
 
-    arrival_s: np.ndarray
-    scheduled_s: np.ndarray
-    first_token_s: np.ndarray
-    finish_s: np.ndarray
-    longest_gap_s: np.ndarray
-    prompt_tokens: np.ndarray
-    output_tokens: np.ndarray
-    replica: np.ndarray
-    preemptions: np.ndarray
-    cached_tokens: np.ndarray
-    request_class: np.ndarray
+    arrival_s: np.ndarray  # [s]
+    scheduled_s: np.ndarray  # when first in a batch [s]
+    first_token_s: np.ndarray  # [s]
+    finish_s: np.ndarray  # last token [s]
+    longest_gap_s: np.ndarray  # between two of its tokens; 0 for one token [s]
+    prompt_tokens: np.ndarray  # [tokens]
+    output_tokens: np.ndarray  # [tokens]
+    replica: np.ndarray  # where it was served
+    preemptions: np.ndarray  # how often it lost its KV
+    cached_tokens: np.ndarray  # in the prefix cache at first admission [tokens]
+    request_class: np.ndarray  # index of its class
 
     def __len__(self) -> int:
         """Return the number of requests."""
@@ -69,10 +53,7 @@ class RequestTimes:
     def met(self, limits_s: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...]:
         """Return which requests meet each of LIMITS, shape (n,) each, bool.
 
-        Parameters
-        ----------
-        limits_s
-            Limit of each request, shape (n,) each; infinite where there is none. [s]
+        ``limits_s`` has shape (n,) each, infinite where there is no limit. [s]
         """
         # A one-token output has no time between tokens, and so meets any TPOT.
         measured_s = (self.ttft_s, np.nan_to_num(self.tpot_s), self.e2e_s)
@@ -116,30 +97,14 @@ class RequestTimes:
 
 @dataclass(frozen=True, eq=False)
 class Series:
-    """The fleet over time, one row per bin, all shape (bins,).
+    """The fleet over time, one row per bin, all shape (bins,)."""
 
-    Parameters
-    ----------
-    start_s
-        Start of each bin. [s]
-    busy_share
-        Share of replica time in which an iteration ran.
-    batch_requests
-        Mean running requests per replica, while an iteration ran. [requests]
-    waiting_requests
-        Mean waiting requests per replica, while an iteration ran. [requests]
-    kv_share
-        Mean share of KV blocks in use, over all the time.
-    preemptions
-        Preemptions of the requests that finished in the bin.
-    """
-
-    start_s: np.ndarray
-    busy_share: np.ndarray
-    batch_requests: np.ndarray
-    waiting_requests: np.ndarray
-    kv_share: np.ndarray
-    preemptions: np.ndarray
+    start_s: np.ndarray  # of each bin [s]
+    busy_share: np.ndarray  # share of replica time in which an iteration ran
+    batch_requests: np.ndarray  # mean running per replica, while one ran [requests]
+    waiting_requests: np.ndarray  # mean waiting per replica, while one ran [requests]
+    kv_share: np.ndarray  # mean share of KV blocks in use, over all the time
+    preemptions: np.ndarray  # of the requests that finished in the bin
 
     def until(self, moment_s: float) -> "Series":
         """Return the bins that end before a moment, at least the first."""
@@ -153,45 +118,25 @@ class Series:
 class Iterations:
     """Every iteration of every replica, in the order in which they were run.
 
-    Parameters
-    ----------
-    steps
-        One record per iteration, the columns of a recorded engine schedule.
-    entries
-        One record per request and iteration: its row in the trace, the tokens
-        computed before and those scheduled; those of iteration k stop at
-        ``steps["entries_end"][k]``.
+    An entry is a request in an iteration: its row in the trace, the tokens computed
+    before and those scheduled; those of iteration k end at ``steps["entries_end"][k]``.
     """
 
-    steps: np.ndarray
-    entries: np.ndarray
+    steps: np.ndarray  # one record each, the columns of a recorded engine schedule
+    entries: np.ndarray  # one record per request and iteration
 
 
 @dataclass(frozen=True)
 class Totals:
-    """Sums over the requests of a simulation.
+    """Sums over the requests of a simulation."""
 
-    Parameters
-    ----------
-    request_count
-        Requests that the figures are about: all, unless the simulation was stopped.
-    duration_s
-        From their first to their last arrival. [s]
-    makespan_s
-        From their first arrival to their last token. [s]
-    prompt_tokens, output_tokens, cached_tokens
-        Sums over these requests. [tokens]
-    preemptions
-        Times that one of them lost its KV.
-    """
-
-    request_count: int
-    duration_s: float
-    makespan_s: float
-    prompt_tokens: int
-    output_tokens: int
-    cached_tokens: int
-    preemptions: int
+    request_count: int  # that the figures are about: all, unless stopped
+    duration_s: float  # first to last arrival [s]
+    makespan_s: float  # first arrival to last token [s]
+    prompt_tokens: int  # [tokens]
+    output_tokens: int  # [tokens]
+    cached_tokens: int  # [tokens]
+    preemptions: int  # times that a request lost its KV
 
     @property
     def rate_per_s(self) -> float:
@@ -218,45 +163,19 @@ def totals(times: RequestTimes) -> Totals:
 
 @dataclass(frozen=True, eq=False)
 class Simulation:
-    """What a deployment does with a trace.
+    """What a deployment does with a trace."""
 
-    Parameters
-    ----------
-    times
-        One row per request; None where they were counted and not kept.
-    windows
-        Counts by window of time where requests were not kept; else None.
-    totals
-        Sums over the requests.
-    series
-        The fleet over time.
-    class_names
-        Names of the classes of the trace.
-    replica_count
-        Replicas simulated.
-    iteration_count
-        Iterations of all replicas.
-    busy_s
-        Replica seconds in which an iteration ran. [s]
-    arrived_count
-        Requests of the trace; where they were not kept, those that had arrived.
-    completed
-        Requests that finished: all, unless the simulation was stopped.
-    iterations
-        Every iteration, where recorded.
-    """
-
-    times: RequestTimes | None
+    times: RequestTimes | None  # None where requests were counted and not kept
     totals: Totals
     series: Series
-    class_names: tuple[str, ...]
-    replica_count: int
-    iteration_count: int
-    busy_s: float
-    arrived_count: int
-    completed: int
-    windows: "Windows | None" = None
-    iterations: Iterations | None = None
+    class_names: tuple[str, ...]  # of the trace
+    replica_count: int  # replicas simulated
+    iteration_count: int  # of all replicas
+    busy_s: float  # replica seconds in which an iteration ran [s]
+    arrived_count: int  # all of the trace; where not kept, those that had arrived
+    completed: int  # requests that finished: all, unless it was stopped
+    windows: "Windows | None" = None  # counts where requests were not kept
+    iterations: Iterations | None = None  # where recorded
 
     @property
     def interrupted(self) -> bool:

@@ -1,9 +1,8 @@
 """Counts by window of time of a simulation that keeps no table of requests.
 
-Windows are as wide as a power of two of seconds and begin with the first
-arrival; when the trace outgrows them, neighbours are joined. The counts
-therefore do not depend on the chunks in which the requests came, and memory does
-not grow.
+Windows are as wide as a power of two of seconds and begin with the first arrival; when
+the trace outgrows them, neighbours are joined. So the counts do not depend on the
+chunks in which the requests came, and memory does not grow.
 """
 
 import numpy as np
@@ -25,7 +24,7 @@ def window_index(
 ) -> tuple[np.ndarray, int]:
     """Return the window of each arrival, and how many are in use.
 
-    They are those of a simulation whose arrivals go from ``first_s`` to ``last_s``.
+    Those of a simulation whose arrivals go from ``first_s`` to ``last_s``.
     """
     width_s = _FIRST_WIDTH_S * _widening(last_s - first_s, _FIRST_WIDTH_S)
     last = int((last_s - first_s) / width_s)
@@ -52,12 +51,8 @@ def joined(array: np.ndarray, factor: int) -> np.ndarray:
 class Windows:
     """Counts and sums by window of arrival; ``finished`` by window of the last token.
 
-    Parameters
-    ----------
-    start_s
-        First arrival. [s]
-    counted_from_s
-        Attainment and latencies leave out requests that arrive before. [s]
+    Windows begin at ``start_s``, the first arrival; attainment and latencies leave out
+    requests that arrive before ``counted_from_s``.
     """
 
     def __init__(self, start_s: float, counted_from_s: float = -np.inf) -> None:
@@ -104,15 +99,7 @@ class Windows:
         self._add("arrived", self.index(arrival_s))
 
     def finish(self, times: RequestTimes, limits_s: tuple[np.ndarray, ...]) -> None:
-        """Count finished requests.
-
-        Parameters
-        ----------
-        times
-            Their times.
-        limits_s
-            TTFT, TPOT and e2e limit of each; infinite where there is none. [s]
-        """
+        """Count finished requests; limits of TTFT, TPOT and e2e, (n,) each. [s]"""
         at_finish = self.index(times.finish_s)
         self._add("finished", at_finish)
         self._add("preemptions", at_finish, times.preemptions)

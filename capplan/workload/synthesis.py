@@ -104,11 +104,6 @@ def with_shared_prefix(trace: Trace, prefix_tokens: int) -> Trace:
     """Return the trace with the same tokens at the start of every prompt.
 
     Prompts keep their lengths. The trace's own prefix groups are replaced.
-
-    Raises
-    ------
-    InputError
-        When a prompt is shorter than the prefix.
     """
     if not 0 <= prefix_tokens <= MAX_TOKENS:
         raise InputError(

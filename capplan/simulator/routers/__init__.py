@@ -20,13 +20,7 @@ ROUTERS = {
 
 
 def router(name: str) -> ModuleType:
-    """Return the module of the named policy, with ``route`` and ``NEEDS``.
-
-    Raises
-    ------
-    InputError
-        When there is no such policy; the message lists those there are.
-    """
+    """Return the module of the named policy, with ``route`` and ``NEEDS``."""
     if name not in ROUTERS:
         known = ", ".join(sorted(ROUTERS))
         raise InputError(f"router {name!r} is not known; expected one of {known}")

@@ -16,13 +16,7 @@ SCHEDULERS = {
 
 
 def scheduler(name: str):
-    """Return the compiled ``schedule`` function of the named policy.
-
-    Raises
-    ------
-    InputError
-        When there is no such policy; the message lists those there are.
-    """
+    """Return the compiled ``schedule`` function of the named policy."""
     if name not in SCHEDULERS:
         known = ", ".join(sorted(SCHEDULERS))
         raise InputError(f"scheduler {name!r} is not known; expected one of {known}")
