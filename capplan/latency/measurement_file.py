@@ -14,6 +14,9 @@ from capplan.errors import InputError
 _CONFIGURATION = "system gpu hardware backend version model llm tp tensor_parallel"
 """Columns that tell one configuration of a table from another."""
 
+_MAX_FIELD_CHARACTERS = 2**17
+"""Set at each reading: the limit is the process's, and traces raise it."""
+
 
 def read_text(path: Path, characters: int = -1) -> str:
     """Return the text of a file (gzip or plain), or its first characters."""
@@ -32,6 +35,7 @@ def table_rows(
 
     It must have ``columns``; only rows with the values of ``where`` are returned.
     """
+    csv.field_size_limit(_MAX_FIELD_CHARACTERS)
     reader = csv.DictReader(io.StringIO(read_text(path)))
     try:
         names = list(reader.fieldnames or ())
@@ -76,7 +80,7 @@ def cell_number(path: Path, line: int, name: str, cell: str | None) -> float:
     except ValueError:
         value = math.nan
     if not math.isfinite(value):
-        raise InputError(f"{path}:{line}: {name} is {cell!r}; expected a number")
+        raise InputError(f"{path}:{line}: {name} is {cell[:40]!r}; expected a number")
     return value
 
 

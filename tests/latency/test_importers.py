@@ -254,6 +254,7 @@ def test_the_smallest_file_of_a_format_is_read(tmp_path, text):
         (RUNS + "512,1,128,0,45\n", "2: sizes and times must be > 0"),
         (RUNS + "512,1,128,nan,45\n", "2: prompt_time is 'nan'"),
         (RUNS + f'512,1,128,90,"{"4" * 140_000}"\n', "cannot be read as CSV"),
+        (RUNS + f"512,1,128,90,{'x' * 99}\n", f"2: token_time is '{'x' * 40}'; "),
     ],
 )
 def test_a_broken_file_is_one_clear_line(tmp_path, text, message):
