@@ -16,6 +16,7 @@ from capplan.deployment import EngineSettings
 from capplan.latency.catalog import find_profile
 from capplan.simulator.simulate import simulate
 from capplan.simulator.stream import simulate_stream
+from capplan.simulator.windows import WINDOWS
 from capplan.workload.catalog import shipped_workload
 from capplan.workload.slo import RequestSlo, Slo
 from capplan.workload.trace import Trace
@@ -55,13 +56,14 @@ def main(n: int) -> None:
     processor_s, wall_s = time.process_time(), time.perf_counter()
     found = simulate_stream(chunks(n, rate_per_s), tables, LIMITS, REPLICAS, slo=SLO)
     processor_s = time.process_time() - processor_s
+    tpot = found.windows.histogram("tpot_s", WINDOWS)
     measured = {
-        "requests": found.request_count,
-        "output_tokens": found.output_tokens,
+        "requests": found.totals.request_count,
+        "output_tokens": found.totals.output_tokens,
         "processor_s": processor_s,
         "wall_s": time.perf_counter() - wall_s,
         "peak_gib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
-        "tpot_p99_s": float(found.histograms["tpot_s"].quantiles_s(np.array(0.99))),
+        "tpot_p99_s": float(tpot.quantiles_s(np.array(0.99))),
     }
     print(json.dumps(measured))
 
