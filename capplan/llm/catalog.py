@@ -83,6 +83,7 @@ def llm(name_or_path: str | Path) -> Architecture:
     return replace(architecture, name=f"{full}-{dtype.upper()}", weight_dtype=dtype)
 
 
+@cache
 def twins(architecture: Architecture) -> tuple[str, ...]:
     """Return the other LLMs of the catalog with the same shapes and weight dtype.
 
