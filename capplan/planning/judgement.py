@@ -14,8 +14,7 @@ from scipy import stats
 from capplan.simulator.histogram import Histogram
 from capplan.simulator.metrics import CONFIDENCE, share_interval
 from capplan.simulator.sample import Sample
-from capplan.simulator.times import LIMITS
-from capplan.workload.slo import Group, Slo
+from capplan.workload.slo import LIMITS, Group, Slo
 
 PERCENTILES = (50.0, 90.0, 95.0, 99.0, 99.9)
 """Percentiles reported of each latency."""

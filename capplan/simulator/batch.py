@@ -126,7 +126,6 @@ def preempt(state, r, slot):
     request.preemptions += 1
     request.computed_tokens = 0
     replica.preempted += 1
-    replica.preemptions += 1
     push_waiting_front(state, r, slot)
 
 

@@ -108,7 +108,7 @@ def run(
         elif needs == Needs.ALL:
             for r in range(replicas.shape[0]):
                 advance(state, r, now_s, schedule)
-        if not log_has_room(state, 0):
+        if not log_has_room(state):
             return row
 
         slot = _take_slot(state, first_row + row, arrivals.arrival_s[row])
@@ -125,7 +125,7 @@ def run(
         state.counts[Count.DRAW] = row
         r = route(state, slot, now_s)
         advance(state, r, now_s, schedule)
-        if not log_has_room(state, 0):
+        if not log_has_room(state):
             # The replica may not have reached now_s: give the slot back and
             # route this arrival again once the log is empty.
             state.free_slots[state.counts[Count.FREE_SLOTS]] = slot
@@ -145,6 +145,6 @@ def drain(state, until_s, schedule):
     """Advance every replica to ``until_s``; return whether the log had room."""
     for r in range(state.replicas.shape[0]):
         advance(state, r, until_s, schedule)
-        if not log_has_room(state, 0):
+        if not log_has_room(state):
             return False
     return True

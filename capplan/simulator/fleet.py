@@ -54,6 +54,9 @@ class PolicySettings(NamedTuple):
     theta: float = 0.5
 
 
+_UNLIMITED = PolicySettings()
+
+
 @dataclass(frozen=True)
 class _Policies:
     route: Callable[..., int]
@@ -76,9 +79,8 @@ class Fleet:
         router: str,
         scheduler: str,
         seed: int,
-        settings: PolicySettings | None = None,
+        settings: PolicySettings = _UNLIMITED,
         bins: tuple[float, float],
-        largest_share_tokens: int = 0,
         record_iterations: bool = False,
         longest_jump: int = UNBOUNDED_JUMP,
         chunk: int = _CHUNK,
@@ -97,19 +99,15 @@ class Fleet:
         self._part = _FIRST_CHUNK
         self._span_s = (math.inf, -math.inf)
         self.log: list[tuple[np.ndarray, np.ndarray]] = []
-        self._holdings = (
-            largest_share_tokens // engine.block_size if engine.prefix_caching else 0
-        )
-        slots = _SLOTS
+        self._holdings = 0  # of each slot
         self.state = empty_state(
             Sizes(
                 replicas=replica_count,
-                slots=slots,
+                slots=_SLOTS,
                 max_num_seqs=engine.max_num_seqs,
                 block_size=engine.block_size,
                 cached_blocks=engine.kv_blocks - 1 if engine.prefix_caching else 0,
-                holdings=slots * self._holdings,
-                results=min(chunk, _CHUNK) + slots + replica_count,
+                results=min(chunk, _CHUNK) + _SLOTS + replica_count,
                 iterations=_LOG_ITERATIONS if record_iterations else 0,
                 entries=_LOG_ENTRIES if record_iterations else 0,
                 bins=BINS,
@@ -129,7 +127,7 @@ class Fleet:
         settings_row.recording = int(record_iterations)
         settings_row.attention_s = tables.attention_s
         self.state.bin_s[:] = bins
-        self.state.settings[:] = settings or PolicySettings()
+        self.state.settings[:] = settings
         start(self.state)
 
     def serve_all(

@@ -63,7 +63,6 @@ def complete(state, r, slot, now_s):
     replica.outstanding -= 1
     replica.outstanding_prompt_tokens -= request.prompt_tokens
     replica.outstanding_output_tokens -= request.predicted_tokens
-    replica.completed += 1
     result = state.results[state.counts[Count.RESULTS]]
     state.counts[Count.RESULTS] += 1
     result.row = request.row
@@ -101,7 +100,7 @@ def collect_oldest(state, r):
 
 
 @inlined()
-def add_to_bins(state, r, start_s, end_s, batch, waiting, used_blocks):
+def add_to_bins(state, start_s, end_s, batch, waiting, used_blocks):
     """Add the interval of an iteration or jump to the time bins that it overlaps."""
     bins = state.bins
     width_s = state.bin_s[1]
@@ -173,7 +172,7 @@ def run_iterations(state, r, horizon, until_s):
         take_blocks(state, r, more)
         used += more // 2  # blocks are taken evenly over the jump
     add_to_bins(
-        state, r, start_s, end_s, replica.running_count, replica.waiting_count, used
+        state, start_s, end_s, replica.running_count, replica.waiting_count, used
     )
     if engine.recording != 0:
         _log_iteration(state, r, start_s, end_s, b, context, tokens)
@@ -309,7 +308,7 @@ def _log_iteration(state, r, start_s, end_s, b, context, tokens):
 
 
 @inlined()
-def log_has_room(state, r):
+def log_has_room(state):
     """Return whether the log can take one more iteration."""
     if state.engine[0].recording == 0:
         return True
@@ -333,7 +332,7 @@ def advance(state, r, until_s, schedule):
             continue
         if replica.outstanding == 0 or replica.now_s >= until_s:
             break
-        if not log_has_room(state, r):
+        if not log_has_room(state):
             break
         replica.batch_tokens = 0
         replica.batch_attention = 0.0

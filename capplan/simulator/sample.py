@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from capplan.simulator.histogram import Histogram
-from capplan.simulator.times import LIMITS, METRICS, Simulation
+from capplan.simulator.times import METRICS, Simulation
 from capplan.simulator.windows import window_index
-from capplan.workload.slo import Slo
+from capplan.workload.slo import LIMITS, Slo
 
 
 @dataclass(frozen=True, eq=False)

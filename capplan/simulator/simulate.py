@@ -60,7 +60,6 @@ def simulate(
         settings=policy_settings(router, slo, trace.class_names),
         seed=seed,
         bins=(float(trace.arrival_s[0]), span_s / BINS * 1.02),
-        largest_share_tokens=int(trace.prefix_tokens.max()),
         record_iterations=record_iterations,
         longest_jump=longest_jump,
         chunk=len(trace),
@@ -159,5 +158,5 @@ def _simulation(trace: Trace, columns: _Columns, fleet: Fleet) -> Simulation:
         busy_s=float(fleet.state.bins["busy_s"].sum()),
         arrived_count=len(trace),
         completed=int(np.isfinite(columns.finish_s).sum()),
-        iterations=fleet.iterations() if fleet.log[-1][0].size else None,
+        iterations=fleet.iterations() if fleet.state.engine[0].recording else None,
     )

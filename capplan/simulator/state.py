@@ -104,8 +104,6 @@ REPLICA = np.dtype(
         ("batch_extra_tokens", np.int64),  # and their contexts
         ("admissions", np.int64),
         ("preempted", np.int64),  # in this scheduling
-        ("preemptions", np.int64),  # in all
-        ("completed", np.int64),
         ("heap_count", np.int64),
         ("gap_first", np.int64),
         ("gap_count", np.int64),
@@ -172,7 +170,6 @@ BIN = np.dtype(
         ("batch_s", np.float64),  # request seconds running
         ("waiting_s", np.float64),  # request seconds waiting
         ("kv_block_s", np.float64),  # block seconds in use
-        ("preemptions", np.float64),
     ]
 )
 
@@ -269,7 +266,6 @@ class Sizes(NamedTuple):
     max_num_seqs: int
     block_size: int
     cached_blocks: int  # 0 without prefix caching
-    holdings: int
     results: int
     iterations: int
     entries: int
@@ -303,9 +299,9 @@ def empty_state(sizes: Sizes, tables: tuple[np.ndarray, ...]) -> State:
         blocks=_records((sizes.replicas, sizes.cached_blocks), BLOCK),
         stash=np.zeros((sizes.replicas, sizes.cached_blocks), np.int64),
         table=np.full((sizes.replicas, _table_size(sizes.cached_blocks)), NONE),
-        holdings=_records(sizes.holdings, HOLDING),
+        holdings=_records(0, HOLDING),
         free_slots=np.arange(sizes.slots)[::-1].copy(),
-        free_holdings=np.arange(sizes.holdings)[::-1].copy(),
+        free_holdings=np.zeros(0, np.int64),
         counts=np.zeros(len(Count), np.int64),
         results=_records(sizes.results, RESULT),
         iterations=_records(sizes.iterations, ITERATION),
@@ -314,10 +310,9 @@ def empty_state(sizes: Sizes, tables: tuple[np.ndarray, ...]) -> State:
         bin_s=np.ones(2),
         draws=np.zeros((sizes.draws, 2)),
         norms=np.zeros(sizes.replicas),
-        settings=np.array([np.inf, np.inf, 0.5, 0.5]),
+        settings=np.zeros(len(Setting)),
     )
     state.counts[Count.FREE_SLOTS] = sizes.slots
-    state.counts[Count.FREE_HOLDINGS] = sizes.holdings
     for name in (
         "oldest_finishing",
         "newest_finishing",
@@ -344,7 +339,7 @@ def _table_size(cached_blocks: int) -> int:
 
 def _smallest_state() -> State:
     return empty_state(
-        Sizes(1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1), tuple(np.ones(2) for _ in range(5))
+        Sizes(1, 1, 1, 1, 1, 1, 1, 1, 1, 1), tuple(np.ones(2) for _ in range(5))
     )
 
 

@@ -16,9 +16,9 @@ from capplan.simulator.checks import check_engine, policy_settings, refuse_overs
 from capplan.simulator.fleet import Fleet, Progress, Stopped
 from capplan.simulator.series import fleet_series
 from capplan.simulator.state import RESULT
-from capplan.simulator.times import LIMITS, RequestTimes, Simulation, Totals
+from capplan.simulator.times import RequestTimes, Simulation, Totals
 from capplan.simulator.windows import Windows, joined
-from capplan.workload.slo import Slo
+from capplan.workload.slo import LIMITS, Slo
 from capplan.workload.trace import Trace
 
 _BLOCK = 65_536
@@ -128,7 +128,6 @@ class _Count:
                 self._finished(done)
             last = first + self.fleet.served - before
             if last > first:
-                self.windows.arrive(arrival_s[first:last])
                 self.last_arrival_s = float(arrival_s[last - 1])
             first = last
 

@@ -18,9 +18,6 @@ METRICS = (
 )
 """Times of a request whose distribution a judgement reports."""
 
-LIMITS = ("ttft", "tpot", "e2e")
-"""Times of a request that an SLO may limit."""
-
 
 @dataclass(frozen=True, eq=False)
 class RequestTimes:
@@ -51,7 +48,7 @@ class RequestTimes:
         return cls(**{field.name: records[field.name] for field in fields(cls)})
 
     def met(self, limits_s: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...]:
-        """Return which requests meet each of LIMITS, shape (n,) each, bool.
+        """Return which requests meet each of an SLO's LIMITS, shape (n,) each, bool.
 
         ``limits_s`` has shape (n,) each, infinite where there is no limit. [s]
         """

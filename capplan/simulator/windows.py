@@ -8,14 +8,15 @@ chunks in which the requests came, and memory does not grow.
 import numpy as np
 
 from capplan.simulator.histogram import BINS, Histogram, bin_of
-from capplan.simulator.times import LIMITS, METRICS, RequestTimes
+from capplan.simulator.times import METRICS, RequestTimes
+from capplan.workload.slo import LIMITS
 
 WINDOWS = 240
 """Windows at most; at least half of them are in use in a long run."""
 
 _FIRST_WIDTH_S = 2.0**-6
-_COLUMNS: tuple[str, ...] = ("arrived", "finished", "preemptions")
-_COLUMNS += ("completed", "counted", "attained", *LIMITS, *METRICS)
+_COLUMNS: tuple[str, ...] = ("preemptions", "completed", "counted", "attained")
+_COLUMNS += (*LIMITS, *METRICS)
 _COLUMNS += ("prompt_tokens", "output_tokens", "cached_tokens")
 
 
@@ -49,7 +50,7 @@ def joined(array: np.ndarray, factor: int) -> np.ndarray:
 
 
 class Windows:
-    """Counts and sums by window of arrival; ``finished`` by window of the last token.
+    """Counts and sums by window of arrival; ``preemptions`` by that of the last token.
 
     Windows begin at ``start_s``, the first arrival; attainment and latencies leave out
     requests that arrive before ``counted_from_s``.
@@ -94,15 +95,9 @@ class Windows:
             used[:] = joined(used, factor)
         return factor
 
-    def arrive(self, arrival_s: np.ndarray) -> None:
-        """Count arrivals."""
-        self._add("arrived", self.index(arrival_s))
-
     def finish(self, times: RequestTimes, limits_s: tuple[np.ndarray, ...]) -> None:
         """Count finished requests; limits of TTFT, TPOT and e2e, (n,) each. [s]"""
-        at_finish = self.index(times.finish_s)
-        self._add("finished", at_finish)
-        self._add("preemptions", at_finish, times.preemptions)
+        self._add("preemptions", self.index(times.finish_s), times.preemptions)
         index = self.index(times.arrival_s)
         self._add("completed", index)
         for name in ("prompt_tokens", "output_tokens", "cached_tokens"):

@@ -8,7 +8,8 @@ import numpy as np
 from capplan.errors import InputError
 from capplan.units import format_duration, parse_duration_s
 
-_LIMITS = ("ttft", "tpot", "e2e")
+LIMITS = ("ttft", "tpot", "e2e")
+"""Times of a request that an SLO may limit."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,7 @@ class RequestSlo:
 
     def __post_init__(self) -> None:
         """Refuse limits that no request can meet."""
-        for name in _LIMITS:
+        for name in LIMITS:
             if not self.limit_s(name) > 0:
                 raise InputError(
                     f"SLO {name} is {self.limit_s(name)} s; expected more than 0"
@@ -39,7 +40,7 @@ class RequestSlo:
         """Return ``ttft ≤ 1 s, tpot ≤ 30 ms``."""
         shown = [
             f"{name} ≤ {format_duration(self.limit_s(name))}"
-            for name in _LIMITS
+            for name in LIMITS
             if np.isfinite(self.limit_s(name))
         ]
         return ", ".join(shown) or "no limits"
@@ -136,7 +137,7 @@ class Slo:
         return RequestSlo(
             *(
                 min((slo.limit_s(name) for slo in slos), default=np.inf)
-                for name in _LIMITS
+                for name in LIMITS
             )
         )
 
@@ -146,7 +147,7 @@ class Slo:
         slos = [self.of_class(name) for name in class_names]
         return {
             name: limit_s
-            for name in _LIMITS
+            for name in LIMITS
             if np.isfinite(limit_s := strictest.limit_s(name))
             and all(slo.limit_s(name) == limit_s for slo in slos)
         }
@@ -170,7 +171,7 @@ class Slo:
         slos = [self.of_class(name) for name in class_names]
         ttft_s, tpot_s, e2e_s = (
             np.array([slo.limit_s(name) for slo in slos])[request_class]
-            for name in _LIMITS
+            for name in LIMITS
         )
         return ttft_s, tpot_s, e2e_s
 
@@ -205,10 +206,10 @@ def _parse_limits(limits_text: str, text: str) -> RequestSlo:
     for part in limits_text.split(","):
         name, equals, value = part.partition("=")
         name = name.strip()
-        if not equals or name not in _LIMITS:
+        if not equals or name not in LIMITS:
             raise InputError(
                 f"{text!r}: {part!r} is not a limit; "
-                f"expected one of {', '.join(_LIMITS)} as in ttft=1s,tpot=30ms"
+                f"expected one of {', '.join(LIMITS)} as in ttft=1s,tpot=30ms"
             )
         if name in limits:
             raise InputError(f"{text!r}: {name} is given twice")

@@ -23,7 +23,6 @@ def results(case: Case, router: str, cuts: list[int]) -> np.ndarray:
         scheduler="vllm-v1",
         seed=1,
         bins=(0.0, 1.0),
-        largest_share_tokens=int(case.trace.prefix_tokens.max()),
     )
     n = len(case.trace)
     ends = sorted({min(cut, n) for cut in cuts} | {n})

@@ -14,9 +14,9 @@ from capplan.simulator.histogram import LEAST_S, RELATIVE_ERROR
 from capplan.simulator.routers import ROUTERS
 from capplan.simulator.simulate import simulate
 from capplan.simulator.stream import simulate_stream
-from capplan.simulator.times import LIMITS as LIMIT_NAMES
 from capplan.simulator.times import METRICS
 from capplan.simulator.windows import WINDOWS, Windows
+from capplan.workload.slo import LIMITS as LIMIT_NAMES
 from capplan.workload.slo import parse_slo
 from capplan.workload.trace import Trace
 
@@ -258,12 +258,12 @@ def test_a_class_without_an_slo_is_refused():
 def test_windows_that_are_joined_keep_their_sums():
     windows = Windows(10.0)
     arrival_s = 10.0 + np.arange(WINDOWS) * windows.width_s
-    windows.arrive(arrival_s)
+    windows.columns["completed"] += 1
 
     factor = windows.reach(10.0 + 5 * WINDOWS * windows.width_s)
 
     assert factor == 8
-    assert windows.columns["arrived"].tolist() == [8.0] * 30 + [0.0] * 210
+    assert windows.columns["completed"].tolist() == [8.0] * 30 + [0.0] * 210
     assert windows.index(arrival_s)[[0, 7, 8, -1]].tolist() == [0, 0, 1, 29]
 
 
