@@ -18,7 +18,7 @@ from capplan.errors import InputError
 from capplan.latency.contract import LatencyTables, linear_tables
 from capplan.latency.served_run import ServedRun
 from capplan.simulator.simulate import simulate
-from capplan.simulator.times import RequestTimes
+from capplan.simulator.times import RequestTimes, Simulation
 from capplan.workload.trace import Trace
 
 NAMES = ("fixed_s", "prefill_s", "attention_s", "decode_s", "context_s")
@@ -45,7 +45,12 @@ class Calibration(NamedTuple):
     ttft_error: float  # root mean square over the requests fitted, of their e2e time
     tpot_error: float  # root mean square over the requests fitted, of their TPOT
     fitted_rows: np.ndarray  # int64: which requests of the run were fitted
-    times: RequestTimes  # all requests of the run, as simulated
+    simulation: Simulation  # of all requests of the run, iterations recorded
+
+    @property
+    def times(self) -> RequestTimes:
+        """All requests of the run, as simulated."""
+        return self.simulation.table
 
     @property
     def identified(self) -> np.ndarray:
@@ -87,13 +92,12 @@ def calibrate(
     # are about 1, so one step size suits all.
     scale_s = _first_guess(run)
 
-    def times(relative: np.ndarray) -> RequestTimes:
-        return simulate(trace, _tables(relative * scale_s, engine), engine, 1).table
-
     def residuals(relative: np.ndarray) -> np.ndarray:
-        return np.concatenate(_errors(run, times(relative), chosen))
+        tables = _tables(relative * scale_s, engine)
+        times = simulate(trace, tables, engine, 1).table
+        return np.concatenate(_errors(run, times, chosen))
 
-    def linear(relative: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def linear(relative: np.ndarray) -> tuple[np.ndarray, np.ndarray, Simulation]:
         tables = _tables(relative * scale_s, engine)
         simulation = simulate(trace, tables, engine, 1, record_iterations=True)
         work = served_work(simulation)
@@ -102,13 +106,13 @@ def calibrate(
             work.tpot[chosen] / run.tpot_s[chosen, None],
         )
         errors = _errors(run, simulation.table, chosen)
-        return np.concatenate(rows_of_work) * scale_s, np.concatenate(errors)
+        work_s = np.concatenate(rows_of_work) * scale_s
+        return work_s, np.concatenate(errors), simulation
 
-    best = _refine(residuals, _solve_in_rounds(linear))
-    work, left = linear(best)
+    best = _refine(residuals, _solve_in_rounds(lambda relative: linear(relative)[:2]))
+    work, left, simulation = linear(best)
     errors, singular = _uncertainty(work, left)
-    simulated = times(best)
-    ttft, tpot = _errors(run, simulated, chosen)
+    ttft, tpot = np.split(left, 2)
     return Calibration(
         coefficients_s=best * scale_s,
         standard_errors_s=errors * scale_s,
@@ -116,7 +120,7 @@ def calibrate(
         ttft_error=float(np.sqrt((ttft**2).mean())),
         tpot_error=float(np.sqrt((tpot**2).mean())),
         fitted_rows=chosen,
-        times=simulated,
+        simulation=simulation,
     )
 
 

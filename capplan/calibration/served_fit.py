@@ -15,11 +15,10 @@ from capplan.calibration.served_work import exercised
 from capplan.deployment import EngineSettings
 from capplan.errors import InputError
 from capplan.latency.fitted_profile import Identity
-from capplan.latency.profile import ErrorRecord, Profile, Validity
+from capplan.latency.profile import ErrorRecord, Profile
 from capplan.latency.served_run import ServedRun
 from capplan.latency.terms import DecodeTerms, FusedTerms
 from capplan.simulator.checks import oversized
-from capplan.simulator.simulate import simulate
 
 DECODE_FORM = "aladdin"
 FUSED_FORM = "prompt-apart"
@@ -72,7 +71,7 @@ def fit_served(
             per_prompt_token_s=prefill_s + 0.5 * attention_s,
             attention_s=attention_s,
         ),
-        validity=_validity(run, engine, calibration),
+        validity=exercised(calibration.simulation),
         errors=_errors(run, engine, calibration),
         meta=_meta(run, engine, calibration, kv_source),
     )
@@ -92,17 +91,6 @@ def _refuse_too_large(run: ServedRun, engine: EngineSettings) -> None:
         f"{row + 1} by arrival, has {run.prompt_tokens[row]:,} prompt and "
         f"{run.output_tokens[row]:,} output tokens; expected kv_blocks >= {needed:,}"
     )
-
-
-def _validity(
-    run: ServedRun, engine: EngineSettings, calibration: Calibration
-) -> Validity:
-    """Return the ranges that the iterations of the simulated run covered."""
-    simulation = simulate(
-        trace_of(run), calibration.tables(engine), engine, 1, record_iterations=True
-    )
-    assert simulation.iterations is not None
-    return exercised(simulation.iterations, simulation.table)
 
 
 def _errors(

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from capplan.latency.profile import Validity, covered
-from capplan.simulator.times import Iterations, RequestTimes, Simulation
+from capplan.simulator.times import Iterations, Simulation
 
 
 class ServedWork(NamedTuple):
@@ -82,12 +82,14 @@ def decoding(iterations: Iterations, prompt_tokens: np.ndarray) -> np.ndarray:
     return past_prompt & (entries["scheduled"] == 1)
 
 
-def exercised(iterations: Iterations, times: RequestTimes) -> Validity:
+def exercised(simulation: Simulation) -> Validity:
     """Return the ranges that the iterations of each phase covered.
 
     Those of ``prefill`` are of every iteration with a prompt in it, as the same
     coefficients hold for all.
     """
+    assert simulation.iterations is not None
+    iterations, times = simulation.iterations, simulation.table
     steps, entries = iterations.steps, iterations.entries
     step = step_of_entry(iterations)
     is_decode = decoding(iterations, times.prompt_tokens)
