@@ -12,7 +12,7 @@ from pathlib import Path
 from capplan.errors import InputError, PriceWarning
 from capplan.fleet.gpu import Gpu
 from capplan.fleet.price import Price
-from capplan.fleet.quotes import middle_quote, read_quotes
+from capplan.fleet.quotes import Quote, middle_quote, read_quotes
 from capplan.units import parse_usd_per_h
 
 _DATA = Path(__file__).parent / "data"
@@ -70,6 +70,12 @@ def _squeeze(name: str) -> str:
     return re.sub(r"^(nvidia|tesla|amd|instinct)+", "", squeezed)
 
 
+@cache
+def _known() -> dict[str, str]:
+    """Return the names of the catalog by what identifies them."""
+    return {_squeeze(full): full for full in _gpus()} | _ALIASES
+
+
 def gpu_names() -> tuple[str, ...]:
     """Return the names of the GPUs in the catalog."""
     return tuple(_gpus())
@@ -85,7 +91,7 @@ def gpu(name: str) -> Gpu:
     >>> gpu("h100_sxm").name, gpu("NVIDIA A100-SXM4-80GB").name
     ('H100-SXM', 'A100-80GB-SXM')
     """
-    known = {_squeeze(full): full for full in _gpus()} | _ALIASES
+    known = _known()
     key = _squeeze(name)
     if key not in known:
         near = difflib.get_close_matches(key, known, n=8, cutoff=0.5)
@@ -117,6 +123,15 @@ def parse_price_overrides(texts: Iterable[str]) -> dict[str, float]:
     return prices
 
 
+def _quotes(path: Path) -> list[Quote]:
+    return read_quotes(path, lambda text: gpu(text).name)
+
+
+@cache
+def _catalog_quotes() -> list[Quote]:
+    return _quotes(_DATA / "prices.csv")
+
+
 def price(
     name: str,
     overrides: Mapping[str, float] | None = None,
@@ -141,11 +156,11 @@ def price(
     given = {gpu(key).name: value for key, value in (overrides or {}).items()}
     if full in given:
         return Price(float(given[full]), "given by the user")
-    files = ([prices_file] if prices_file else []) + [_DATA / "prices.csv"]
-    for path in files:
+    own_quotes = [_quotes(Path(prices_file))] if prices_file else []
+    for known in (*own_quotes, _catalog_quotes()):
         quotes = [
             quote
-            for quote in read_quotes(Path(path), lambda text: gpu(text).name)
+            for quote in known
             if quote.gpu == full and quote.kind == kind
             if provider is None or quote.provider.lower() == provider.lower()
         ]
@@ -153,7 +168,7 @@ def price(
         if chosen is None:
             continue
         quote, rule = chosen
-        own = path == prices_file
+        own = known is not _catalog_quotes()
         if own and len(quotes) == 1:
             rule = "given in the user's prices file"
         weakness = quote.weakness(today or date.today())

@@ -39,7 +39,7 @@ def find_profile(
     """
     for listed in list_profiles(folders):
         if listed[:3] == (gpu, llm, tp):
-            return load_profile(listed.path)
+            return load_listed(listed.path)
     return None
 
 
@@ -71,7 +71,7 @@ def _own(folder: Path) -> list[Listed]:
         raise InputError(
             f"{folder}: no profile in it; expected .yaml files with schema: {SCHEMA}"
         )
-    found = sorted(_by_content(path, path.stat().st_mtime_ns) for path in paths)
+    found = sorted(map(_by_content, paths))
     for one, other in pairwise(found):
         if one[:3] == other[:3]:
             raise ProfileError(
@@ -92,9 +92,21 @@ def _is_profile(path: Path) -> bool:
         raise ProfileError(f"{path}: {error.strerror or error}") from None
 
 
+def load_listed(path: Path) -> Profile:
+    """Return the profile of a file, read once until it changes."""
+    try:
+        return _loaded(path, path.stat().st_mtime_ns)
+    except OSError as error:
+        raise ProfileError(f"{path}: {error.strerror or error}") from None
+
+
 @lru_cache(maxsize=1024)
-def _by_content(path: Path, changed_ns: int) -> Listed:
-    profile = load_profile(path)
+def _loaded(path: Path, changed_ns: int) -> Profile:
+    return load_profile(path)
+
+
+def _by_content(path: Path) -> Listed:
+    profile = load_listed(path)
     return Listed(profile.gpu, profile.llm, profile.tp, path)
 
 

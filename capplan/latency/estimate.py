@@ -4,9 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from capplan.fleet.gpu import Gpu
-from capplan.latency.catalog import list_profiles
+from capplan.latency.catalog import list_profiles, load_listed
 from capplan.latency.profile import Profile
-from capplan.latency.profile_file import load_profile
 from capplan.latency.roofline import roofline_profile
 from capplan.latency.transfer import across_gpu, across_tp
 from capplan.llm.architecture import Architecture
@@ -23,7 +22,7 @@ def estimated_profile(
     """
     llm.check_tp(tp)
     known = [
-        load_profile(listed.path)
+        load_listed(listed.path)
         for listed in list_profiles(folders)
         if listed.llm == llm.name
     ]

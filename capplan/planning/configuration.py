@@ -19,11 +19,10 @@ from capplan.fleet.catalog import gpu as find_gpu
 from capplan.fleet.catalog import parse_price_overrides, price
 from capplan.fleet.gpu import Gpu
 from capplan.fleet.price import Price
-from capplan.latency.catalog import find_profile, list_profiles
+from capplan.latency.catalog import find_profile, list_profiles, load_listed
 from capplan.latency.contract import LatencyTables, linear_tables
 from capplan.latency.estimate import estimated_profile
 from capplan.latency.profile import Profile
-from capplan.latency.profile_file import load_profile
 from capplan.llm.architecture import Architecture
 from capplan.llm.catalog import llm as find_llm
 from capplan.llm.catalog import twins
@@ -90,7 +89,8 @@ def configurations(settings: PlanSettings) -> Iterator[Configuration | Excluded]
     if settings.llm is None:
         raise InputError("no LLM; give --llm NAME")
     llm = find_llm(settings.llm)
-    profiled = dict.fromkeys(name for name, _ in _profiled(settings, llm))
+    pairs = _profiled(settings, llm)
+    profiled = dict.fromkeys(name for name, _ in pairs)
     gpus = [_listed(name, profiled) for name in settings.gpu or profiled]
     if not gpus:
         raise InputError(
@@ -103,14 +103,20 @@ def configurations(settings: PlanSettings) -> Iterator[Configuration | Excluded]
         if (priced if isinstance(priced, str) else priced.name) not in names:
             known = ", ".join(sorted(names))
             raise InputError(f"--price {name}: no candidate; expected one of {known}")
+    overrides = parse_price_overrides(
+        f"{name}={text}"
+        for name, text in settings.price.items()
+        if not isinstance(_listed(name, profiled), str)
+    )
     for gpu in gpus:
-        tps = settings.tp or _profiled_tps(settings, llm, gpu)
+        name = gpu if isinstance(gpu, str) else gpu.name
+        tps = settings.tp or tuple(sorted({tp for at, tp in pairs if at == name}))
         if isinstance(gpu, str):
             for tp in tps:
                 yield _unlisted(settings, llm, gpu, tp)
             continue
         for tp in tps or (1, 2, 4, 8):
-            cost = _price(settings, gpu, tp, profiled)
+            cost = _price(settings, gpu, tp, overrides)
             yield _configuration(settings, llm, gpu, tp, cost)
 
 
@@ -133,11 +139,12 @@ def given_configuration(settings: PlanSettings) -> Configuration | None:
 
     They give the coefficients of the iteration time and the KV blocks instead.
     """
-    if settings.llm is not None or None in (settings.latency_ms, settings.kv_blocks):
+    if settings.llm is not None or settings.latency_ms is None:
         return None
-    given = {name: getattr(settings, name) for name in (*_ENGINE_SETTINGS, "kv_blocks")}
-    known = {name: value for name, value in given.items() if value is not None}
-    engine = EngineSettings(**{"prefix_caching": True, **known})
+    if settings.kv_blocks is None:
+        return None
+    given = {"prefix_caching": True, **_engine_settings(settings, None)}
+    engine = EngineSettings(**given, kv_blocks=settings.kv_blocks)
     tp = settings.tp[0] if settings.tp else 1
     tables = _tables(settings, None, engine)
     return Configuration("", tp, engine, tables, None, None, None)
@@ -151,7 +158,7 @@ def _folders(settings: PlanSettings) -> list[Path]:
 
 def _own_profile(settings: PlanSettings) -> Profile | None:
     if settings.profiles and Path(settings.profiles).is_file():
-        return load_profile(Path(settings.profiles))
+        return load_listed(Path(settings.profiles))
     return None
 
 
@@ -177,21 +184,9 @@ def _listed(name: str, profiled: Iterable[str]) -> Gpu | str:
         raise
 
 
-def _profiled_tps(
-    settings: PlanSettings, llm: Architecture, gpu: Gpu | str
-) -> tuple[int, ...]:
-    name = gpu if isinstance(gpu, str) else gpu.name
-    return tuple(sorted({tp for at, tp in _profiled(settings, llm) if at == name}))
-
-
 def _price(
-    settings: PlanSettings, gpu: Gpu, tp: int, profiled: Iterable[str]
+    settings: PlanSettings, gpu: Gpu, tp: int, overrides: dict[str, float]
 ) -> Price | None:
-    overrides = parse_price_overrides(
-        f"{name}={text}"
-        for name, text in settings.price.items()
-        if not isinstance(_listed(name, profiled), str)
-    )
     prices_file = Path(settings.prices) if settings.prices else None
     today = date.fromisoformat(settings.as_of) if settings.as_of else None
     return price(gpu.name, overrides, prices_file, tp=tp, today=today)
@@ -230,8 +225,8 @@ def _engine_settings(settings: PlanSettings, profile: Profile | None) -> dict[st
     measured = profile.meta if profile and profile.how == "measured" else {}
     names = (*_ENGINE_SETTINGS, "max_model_len")
     known = {name: measured[name] for name in names if name in measured}
-    given = {name: getattr(settings, name) for name in _ENGINE_SETTINGS}
-    return {**known, **{name: v for name, v in given.items() if v is not None}}
+    given = settings.model_dump(include=set(_ENGINE_SETTINGS), exclude_none=True)
+    return known | given
 
 
 def _configuration(
@@ -342,17 +337,22 @@ def _engine_tables(
     )
 
 
-def only_configuration(settings: PlanSettings) -> Configuration:
-    """Return the only configuration of the settings."""
-    given = given_configuration(settings)
-    if given is not None:
-        return given
-    tried = list(configurations(settings))
+def able_among(tried: list[Configuration | Excluded]) -> list[Configuration]:
+    """Return the configurations that can run; refuse when there is none."""
     able = [row for row in tried if isinstance(row, Configuration)]
     if not able:
         raise InputError(
             "; ".join(row.reason for row in tried if isinstance(row, Excluded))
         )
+    return able
+
+
+def only_configuration(settings: PlanSettings) -> Configuration:
+    """Return the only configuration of the settings."""
+    given = given_configuration(settings)
+    if given is not None:
+        return given
+    able = able_among(list(configurations(settings)))
     if len(able) > 1:
         names = ", ".join(str(configuration) for configuration in able)
         raise InputError(

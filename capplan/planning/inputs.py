@@ -9,6 +9,7 @@ from capplan.placement.solvers import SOLVERS
 from capplan.planning.configuration import (
     Configuration,
     Excluded,
+    able_among,
     configurations,
     with_caching_as_used,
 )
@@ -48,11 +49,7 @@ def plan_inputs(
     if slo is None:
         raise InputError("no SLO; give --slo such as ttft=1s,tpot=30ms")
     tried = list(configurations(settings))
-    able = [row for row in tried if isinstance(row, Configuration)]
-    if not able:
-        raise InputError(
-            "; ".join(row.reason for row in tried if isinstance(row, Excluded))
-        )
+    able = able_among(tried)
     rng = np.random.default_rng(settings.seed)
     traffic = judged_traffic(settings, slo, rng, able)
     shares = bool(traffic.base.prefix_tokens.any())
