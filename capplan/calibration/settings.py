@@ -125,5 +125,4 @@ class FitSettings(Settings):
 
     def engine_settings(self) -> dict[str, int | bool]:
         """Return the engine's settings that were given."""
-        named = {name: getattr(self, name) for name in ENGINE_FIELDS}
-        return {name: value for name, value in named.items() if value is not None}
+        return self.model_dump(include=set(ENGINE_FIELDS), exclude_none=True)

@@ -6,10 +6,9 @@ from typing import Annotated, Any
 import typer
 
 from capplan.cli.options import with_settings
+from capplan.cli.plan import INFEASIBLE
 from capplan.cli.scenario import settings_from
 from capplan.planning.place_settings import PlaceSettings
-
-INFEASIBLE = 3
 
 
 @with_settings(PlaceSettings)
@@ -30,7 +29,7 @@ def place_command(
     """
     settings = settings_from(PlaceSettings, None, {**flags, "snapshot": snapshot})
     from capplan.planning.placing import place
-    from capplan.report.terminal import console
+    from capplan.report.terminal import console, print_written
     from capplan.report.write_placement import (
         check_placement_files,
         print_placement,
@@ -42,6 +41,5 @@ def place_command(
     written = write_placement_files(problem, placement, settings)
     shown = console()
     print_placement(problem, placement, shown)
-    if written:
-        shown.print(f"written: {', '.join(map(str, written))}", soft_wrap=True)
+    print_written(written, shown)
     return 0 if placement.assignment is not None else INFEASIBLE

@@ -200,7 +200,7 @@ def validity_of(points: Points) -> Validity:
     return covered(
         {
             phase: {
-                name: getattr(points, column)[points.phase == PHASES.index(phase)]
+                name: getattr(points.of(phase), column)
                 for name, column in names.items()
             }
             for phase, names in _RANGES.items()

@@ -29,6 +29,9 @@ COLUMNS = {
 }
 """Columns of the requests: dtype, lowest and highest value."""
 
+DEFAULTS = {"generated_tokens": 0, "decode_elapsed_s": 0.0, "replica": -1}
+"""Columns of a request that is new."""
+
 _ROUNDING = 1e-12
 """Relative rounding error of sums in doubles that is no violation."""
 
@@ -65,8 +68,7 @@ class PlacementProblem:
         n = len(self)
         if n == 0:
             raise InputError(f"{self.source}: no requests; expected at least one")
-        empty = {"generated_tokens": 0, "decode_elapsed_s": 0.0, "replica": -1}
-        for name, value in empty.items():
+        for name, value in DEFAULTS.items():
             if len(getattr(self, name)) == 0:
                 object.__setattr__(self, name, np.full(n, value))
         if not self.names:

@@ -15,13 +15,12 @@ import numpy as np
 
 from capplan.errors import InputError
 from capplan.files import new_file
-from capplan.placement.problem import COLUMNS, PlacementProblem
+from capplan.placement.problem import COLUMNS, DEFAULTS, PlacementProblem
 from capplan.placement.replica import PlacementReplica, affine_replica
 from capplan.workload.slo import RequestSlo
 
 SCHEMA = "capplan.snapshot/1"
 
-_DEFAULTS = {"generated_tokens": 0, "decode_elapsed_s": 0.0, "replica": -1}
 _AFFINE = ("fixed_s", "request_s", "context_s", "max_batch")
 _PREFILL = ("prefill_fixed_s", "prefill_s_per_token", "prefill_s_per_token2")
 _CONSTRAINTS = ("gamma", "theta", "max_replicas", "replica_count")
@@ -180,7 +179,7 @@ def _problem(
         if name in seen:
             raise InputError(f"{where}: the name {name!r} is also that of {seen[name]}")
         seen[name] = where
-    defaults = dict(_DEFAULTS)
+    defaults = dict(DEFAULTS)
     if slo is not None:
         defaults |= {"ttft_slo_s": slo.ttft_s, "tpot_slo_s": slo.tpot_s}
     columns: dict[str, Any] = {name: _column(rows, name, defaults) for name in COLUMNS}

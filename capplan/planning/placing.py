@@ -56,7 +56,7 @@ def placement_problem(settings: PlaceSettings) -> PlacementProblem:
     if settings.snapshot is not None:
         named = settings.llm is not None or settings.latency_ms is not None
         template = _template(_only_configuration(settings)) if named else None
-        constraints = _given(settings, "gamma", "theta", "max_replicas")
+        constraints = settings.model_dump(include={"gamma", "theta", "max_replicas"})
         return read_snapshot(Path(settings.snapshot), template, slo, **constraints)
     if slo is None:
         raise InputError("no SLO; give --slo ttft=1s,tpot=30ms")
@@ -68,7 +68,7 @@ def placement_problem(settings: PlaceSettings) -> PlacementProblem:
         slo,
         settings.heartbeat_s,
         settings.at_s,
-        **_given(settings, "gamma", "theta"),
+        **settings.model_dump(include={"gamma", "theta"}, exclude_none=True),
     )
     _warn_while_filling(trace, slo, heartbeat.at_s)
     if heartbeat.problem is None:
@@ -80,11 +80,6 @@ def placement_problem(settings: PlaceSettings) -> PlacementProblem:
         max_replicas=settings.max_replicas,
         source=f"{trace.source} at {heartbeat.at_s:g} s",
     )
-
-
-def _given(settings: PlaceSettings, *names: str) -> dict[str, Any]:
-    values = {name: getattr(settings, name) for name in names}
-    return {name: value for name, value in values.items() if value is not None}
 
 
 def _only_configuration(settings: PlaceSettings) -> Configuration:
@@ -235,11 +230,7 @@ def peak_heartbeat(
     ``capplan.placement.solvers.SOLVERS``; the strictest limits of the classes are used.
     ``gamma`` is the share of the output that counts as context, ``theta`` the margin.
     """
-    limits = [slo.of_class(name) for name in trace.class_names]
-    strictest = RequestSlo(
-        ttft_s=min(limit.ttft_s for limit in limits),
-        tpot_s=min(limit.tpot_s for limit in limits),
-    )
+    strictest = slo.strictest(trace.class_names)
     first = trace.select(np.arange(min(len(trace), MOST_REQUESTS)))
     rows = _fit_alone(configuration, first, strictest, gamma, theta)
     if not len(rows):

@@ -91,9 +91,7 @@ class Traffic:
             rng = np.random.default_rng((self.seed, index, length))
             drawn = resample(self.base, length * self.request_count, rng)
             assert self.process is not None
-            drawn = with_arrivals(drawn, self.rate_per_s, self.process, rng)
-            if drawn.duration_s > 0:
-                drawn = rescale(drawn, self.rate_per_s)
+            drawn = _timed(drawn, self.process, self.rate_per_s, rng)
             self._samples[key] = replace(
                 drawn, source=self.base.source, notes=self.base.notes
             )
@@ -112,9 +110,7 @@ def read_traffic(settings: PlanSettings, rng: np.random.Generator) -> Traffic:
                 "--arrivals PROCESS where they are not Poisson"
             )
         process = settings.arrivals or "poisson"
-        trace = with_arrivals(trace, rate_per_s, process, rng)
-        if trace.duration_s > 0:
-            trace = rescale(trace, rate_per_s)
+        trace = _timed(trace, process, rate_per_s, rng)
     elif settings.rate is not None:
         trace = rescale(trace, settings.rate)
     if settings.shared_prefix is not None:
@@ -122,6 +118,14 @@ def read_traffic(settings: PlanSettings, rng: np.random.Generator) -> Traffic:
     if settings.predictor is not None:
         trace = with_predictions(trace, settings.predictor, None, rng)
     return Traffic(trace, process, rate_per_s, seed=settings.seed)
+
+
+def _timed(
+    trace: Trace, process: str, rate_per_s: float, rng: np.random.Generator
+) -> Trace:
+    """Return the trace with drawn arrivals, scaled to their exact rate."""
+    timed = with_arrivals(trace, rate_per_s, process, rng)
+    return rescale(timed, rate_per_s) if timed.duration_s > 0 else timed
 
 
 def _named(settings: PlanSettings) -> Trace:
@@ -223,7 +227,7 @@ def _long_enough(
             f"{short}: read the attainment's interval", HorizonWarning, stacklevel=2
         )
         return traffic
-    longer = extend(base, wanted, rng, None)
+    longer = extend(base, wanted, rng)
     warnings.warn(f"{short}; extended by resampling", HorizonWarning, stacklevel=2)
     return replace(traffic, base=replace(longer, source=base.source))
 

@@ -105,15 +105,14 @@ class Ladder:
         The decode iterations of a rung measure the point of their middle context.
         """
         measured: dict[int, Point] = {}
-        chunk_starts = self.chunk_starts()
         for start, rung in self.rung_starts().items():
             first = start + SETTLE_ITERATIONS
             middle = self.context + first + self.repeats // 2
             point = Point("decode", rung.batch, rung.batch, middle)
             measured |= dict.fromkeys(range(first, first + self.repeats), point)
             at = first + self.repeats + 1
-            for _ in rung.chunks:
-                tokens = rung.batch + chunk_starts[at]
+            for chunk in rung.chunks:
+                tokens = rung.batch + chunk
                 measured[at] = Point("mixed", rung.batch, tokens, self.context + at)
                 at += CHUNK_ITERATIONS
         return measured

@@ -111,8 +111,12 @@ def by_class(attainment: Attainment | None) -> str:
     """Return the attainment of each class; empty where there is one class."""
     if attainment is None or len(attainment.by_class) < 2:
         return ""
-    shares = attainment.by_class.items()
-    return ", ".join(f"{name} {format_share(share)}" for name, share in shares)
+    return shares(attainment.by_class)
+
+
+def shares(named: dict[str, float]) -> str:
+    """Return names with their share of requests."""
+    return ", ".join(f"{name} {format_share(share)}" for name, share in named.items())
 
 
 def counted(judgement: Judgement, request_count: int) -> str:

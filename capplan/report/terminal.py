@@ -124,23 +124,18 @@ def _print_best(plan: Plan, best: Candidate, out: Console) -> None:
     ]
     fewest = plan.best_by_gpus
     if fewest is not None and fewest.gpu_count != best.gpu_count:
-        usd = fewest.usd_per_h
-        price = "" if usd is None else f", {format_fine_usd(usd)} per hour"
-        facts.append(
-            ("fewest GPUs", f"{answer.headline(fewest)} of {fewest.gpu}{price}")
-        )
+        facts.append(("fewest GPUs", _priced(fewest)))
     estimate = plan.best_estimated
     if estimate is not None and estimate is not best:
-        usd = estimate.usd_per_h
-        price = "" if usd is None else f", {format_fine_usd(usd)} per hour"
-        facts.append(
-            (
-                "estimated",
-                f"{answer.headline(estimate)} of {estimate.gpu}{price}: its latency is "
-                "an estimate or its price a guess",
-            )
-        )
+        doubt = "its latency is an estimate or its price a guess"
+        facts.append(("estimated", f"{_priced(estimate)}: {doubt}"))
     print_facts(facts, out)
+
+
+def _priced(candidate: Candidate) -> str:
+    usd = candidate.usd_per_h
+    price = "" if usd is None else f", {format_fine_usd(usd)} per hour"
+    return f"{answer.headline(candidate)} of {candidate.gpu}{price}"
 
 
 def _print_infeasible(plan: Plan, out: Console) -> None:

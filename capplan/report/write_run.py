@@ -96,17 +96,12 @@ def _objective_facts(run: Run) -> list[tuple[str, str]]:
     attainment = run.judgement.attainment
     if attainment is None or run.slo is None:
         return []
-    several = len(attainment.by_class) > 1
     return [
         ("within", run.slo.describe(run.simulation.class_names)),
         ("attained by", answer.attained(attainment, run.slo.attainment)),
-        ("each limit", _shares(attainment.by_limit)),
-        ("each class", _shares(attainment.by_class) if several else ""),
+        ("each limit", answer.shares(attainment.by_limit)),
+        ("each class", answer.by_class(attainment)),
     ]
-
-
-def _shares(shares: dict[str, float]) -> str:
-    return ", ".join(f"{name} {format_share(share)}" for name, share in shares.items())
 
 
 def _throughput(run: Run) -> str:
