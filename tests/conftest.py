@@ -1,6 +1,24 @@
 """For all tests: hypothesis judges what code does, never how long it takes."""
 
+import json
+
+import pytest
 from hypothesis import settings
 
 settings.register_profile("capplan", deadline=None)
 settings.load_profile("capplan")
+
+
+@pytest.fixture(scope="session", name="changed")
+def changed_document():
+    """Return a function that copies a JSON document and changes one value."""
+
+    def changed(document, where, value):
+        copy = json.loads(json.dumps(document))
+        inner = copy
+        for key in where[:-1]:
+            inner = inner[key]
+        inner[where[-1]] = value
+        return copy
+
+    return changed

@@ -67,7 +67,6 @@ def test_kv_binds_in_the_iteration_before_the_short_requests_end():
 
 def ongoing(prompt, new, **changes):
     """Return one ongoing request of 10 more tokens on replica 0, and new ones."""
-    n = 1 + len(new)
     return problem(
         [prompt, *new],
         [20] + [10] * len(new),
@@ -77,13 +76,13 @@ def ongoing(prompt, new, **changes):
         context_s=0,
         prefill_s_per_token=0,
         **changes,
-    ), n
+    )
 
 
 def test_what_an_ongoing_request_leaves_is_used_first():
     # 60 + 20 tokens at its end leave 20 of 100; new ones take 4 * 30 = 120.
-    busy, _ = ongoing(60, [20] * 4, kv_capacity_tokens=100)
-    light, _ = ongoing(50, [20] * 1, kv_capacity_tokens=100)
+    busy = ongoing(60, [20] * 4, kv_capacity_tokens=100)
+    light = ongoing(50, [20] * 1, kv_capacity_tokens=100)
 
     assert volume_bound(busy).replicas == 2
     assert volume_bound(light).replicas == 1

@@ -11,11 +11,13 @@ from capplan.fleet.price import Price
 from capplan.latency.contract import linear_tables
 from capplan.planning.candidates import (
     Prospect,
+    Tuning,
     cannot_serve,
     cannot_win,
     cheapest_first,
     evaluate,
     pruned,
+    tune,
 )
 from capplan.planning.configuration import Configuration
 from capplan.planning.inputs import PlanInputs
@@ -161,22 +163,26 @@ def test_a_candidate_without_a_price_has_no_cost():
     assert candidate.usd_per_million_output_tokens is None
 
 
-def test_tuning_takes_a_smaller_budget_only_where_it_saves_replicas():
-    # Prompts of 1,500 tokens stretch iterations to 160 ms; in chunks of 512 or less,
-    # to 61 ms, so that a mean TPOT of 60 ms is met with fewer replicas.
-    traffic = inputs(gap_s=0.15, n=1200, slo="ttft=5s,tpot=60ms", prompt=1500)
-    tuned = replace(
-        traffic, settings=traffic.settings.model_copy(update={"tune": True})
-    )
+def test_a_smaller_token_budget_is_taken_where_it_saves_replicas():
+    # The one gap of two tokens is an iteration: 160 ms when a whole prompt of 1,500
+    # tokens is in it, more than the TPOT of 70 ms; the rest of a split one takes less.
+    prompt = np.where(np.arange(1500) % 5 == 0, 1500, 10)
+    trace = Trace(prompt, np.full(1500, 2), np.arange(1500) * 0.02)
+    given = replace(inputs(slo="ttft=5s,tpot=70ms"), traffic=Traffic(trace, None))
 
-    plain, _ = evaluate(traffic, prospect(1))
-    better, _ = evaluate(tuned, prospect(1))
+    plain, _ = evaluate(given, prospect(1))
+    found = tune(given, Tuning(prospect(1), "jsq", plain.replica_count - 1))
 
     assert plain.engine.max_num_batched_tokens == 2048
-    assert better.replica_count <= plain.replica_count
-    if better.replica_count < plain.replica_count:
-        assert better.engine.max_num_batched_tokens < 2048
+    assert found is not None
+    better, _ = found
+    assert better.replica_count < plain.replica_count
+    assert better.engine.max_num_batched_tokens < 2048
     assert better.engine == better.run.engine
+
+
+def test_without_a_replica_to_save_the_token_budget_stays():
+    assert tune(inputs(), Tuning(prospect(1), "jsq", 0)) is None
 
 
 def test_a_fleet_that_no_count_saves_is_infeasible_with_the_last_share():
@@ -194,7 +200,5 @@ def test_a_fleet_that_no_count_saves_is_infeasible_with_the_last_share():
     candidate, _ = evaluate(crowd, prospect(1))
 
     assert isinstance(candidate, Candidate)
-    if candidate.status == "infeasible":
-        assert "more do not help" in candidate.infeasible_reason
-    else:
-        assert candidate.attainment.share == 1.0
+    assert candidate.status == "infeasible"
+    assert "more do not help" in candidate.infeasible_reason

@@ -68,11 +68,16 @@ REPLAYED = {
 }
 
 
-def reported(settings, **more):
-    """Return what simulate and plan write of the best candidate's fleet."""
+def reported(settings):
+    """Return what plan and simulate find of the best candidate's fleet."""
     best = plan(PlanSettings(**settings)).best
+    return best, run_of(best, settings)
+
+
+def run_of(best, settings, **more):
+    """Return the run of a candidate's fleet."""
     same = {name: x for name, x in settings.items() if not name.startswith("max_num")}
-    run = simulate_deployment(
+    return simulate_deployment(
         SimulateSettings(
             **same,
             replicas=best.replica_count,
@@ -81,7 +86,6 @@ def reported(settings, **more):
             **more,
         )
     )
-    return best, run
 
 
 @pytest.mark.parametrize("scenario", DRAWN, ids=lambda name: name.replace(" ", "-"))
@@ -106,7 +110,7 @@ def test_replayed_requests_are_judged_alike_streamed_and_not(scenario, tmp_path)
     settings = {"trace": path, "slo": slo, "attainment": 0.9, **H100, **COST}
 
     best, run = reported(settings)
-    _, streamed = reported(settings, stream=True)
+    streamed = run_of(best, settings, stream=True)
 
     planned = best.run.judgement
     for judgement in (run.judgement, streamed.judgement):

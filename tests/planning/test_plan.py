@@ -1,6 +1,7 @@
 """A plan is the fewest replicas, with the count below failing and a bound beside."""
 
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -56,9 +57,11 @@ def test_no_answer_is_below_its_bound(found):
             assert one.lower_bound_gpu_count % one.tp == 0
 
 
-def test_pruned_candidates_could_win_neither_by_cost_nor_by_gpus(found):
+def test_pruned_candidates_could_win_neither_by_cost_nor_by_gpus():
+    found = plan(PlanSettings(**{**SETTINGS, "rate": 5.0, "tp": (1, 2, 4, 8)}))
     pruned = [one for one in found.candidates if one.status == "pruned"]
 
+    assert pruned
     for one in pruned:
         least_usd = one.lower_bound_gpu_count * one.price.usd_per_gpu_h
         assert found.best.usd_per_h <= least_usd
@@ -244,17 +247,14 @@ def test_series_and_quantiles_belong_to_the_answer(found):
     assert best.series.busy_share.max() <= 1
 
 
+@cache
+def solved(solver):
+    return plan(PlanSettings(**{**SETTINGS, **ALONE, "rate": 150.0}, solver=solver))
+
+
 @pytest.mark.parametrize("solver", ["mip", "highs", "simulated"])
 def test_every_solver_plans_within_the_same_bound(solver):
-    settings = {
-        **SETTINGS,
-        "gpu": ("H100-SXM",),
-        "tp": (1,),
-        "price": {"H100-SXM": "2.5"},
-        "rate": 150.0,
-    }
-
-    result = plan(PlanSettings(**settings, solver=solver))
+    result = solved(solver)
 
     assert result.best.gpu_count >= result.best.lower_bound_gpu_count
     assert result.router == result.best.router != ""
@@ -262,16 +262,8 @@ def test_every_solver_plans_within_the_same_bound(solver):
 
 
 def test_mip_tries_every_heuristic_and_is_no_worse_than_one():
-    asked = {
-        **SETTINGS,
-        "gpu": ("H100-SXM",),
-        "tp": (1,),
-        "price": {"H100-SXM": "2.5"},
-        "rate": 150.0,
-    }
-
-    exact = plan(PlanSettings(**asked, solver="mip"))
-    jsq = plan(PlanSettings(**asked, router="jsq"))
+    exact = solved("mip")
+    jsq = plan(PlanSettings(**{**SETTINGS, **ALONE, "rate": 150.0}, router="jsq"))
 
     assert exact.best.gpu_count <= jsq.best.gpu_count
     assert exact.placement.status == "optimal"
@@ -282,9 +274,7 @@ def test_mip_tries_every_heuristic_and_is_no_worse_than_one():
 def test_router_that_leaves_new_replicas_idle_gives_up_and_says_so():
     asked = {
         **SETTINGS,
-        "gpu": ("H100-SXM",),
-        "tp": (1,),
-        "price": {"H100-SXM": "2.5"},
+        **ALONE,
         "rate": 300.0,
     }
 
@@ -307,9 +297,7 @@ def test_a_router_as_solver_is_told_where_it_belongs():
 def test_predicted_answers_are_what_routers_see_but_not_what_is_served():
     asked = {
         **SETTINGS,
-        "gpu": ("H100-SXM",),
-        "tp": (1,),
-        "price": {"H100-SXM": "2.5"},
+        **ALONE,
         "router": "best-fit",
     }
 
@@ -330,9 +318,7 @@ def test_tuned_engine_is_proven_with_its_own_settings():
 
     asked = {
         **SETTINGS,
-        "gpu": ("H100-SXM",),
-        "tp": (1,),
-        "price": {"H100-SXM": "2.5"},
+        **ALONE,
         "rate": 400.0,
     }
     asked["workload"] = "sharegpt"

@@ -40,12 +40,8 @@ def test_plan_holds_when_everything_is_made_again(document):
         (("candidates", 0, "slo_attainment"), 0.5),
     ],
 )
-def test_changed_figure_is_refused(document, where, value):
-    spoiled = json.loads(json.dumps(document))
-    inner = spoiled
-    for key in where[:-1]:
-        inner = inner[key]
-    inner[where[-1]] = value
+def test_changed_figure_is_refused(document, where, value, changed):
+    spoiled = changed(document, where, value)
 
     assert "digest" in check_document(spoiled)[0]
 
@@ -61,12 +57,8 @@ def test_changed_figure_is_refused(document, where, value):
         (("status",), "infeasible"),
     ],
 )
-def test_answer_that_is_not_what_is_proven_is_refused(document, where, value):
-    spoiled = json.loads(json.dumps(document))
-    inner = spoiled
-    for key in where[:-1]:
-        inner = inner[key]
-    inner[where[-1]] = value
+def test_answer_that_is_not_what_is_proven_is_refused(document, where, value, changed):
+    spoiled = changed(document, where, value)
 
     (reason,) = check_document(seal(spoiled))
 

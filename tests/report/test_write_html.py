@@ -135,6 +135,8 @@ def test_charts_have_no_coordinate_that_is_not_a_number(plan, best):
 
     page = plan_html(replace(plan, best=spoiled, candidates=(spoiled,)))
 
-    for coordinates in re.findall(r' d="([^"]*)"', page):
+    drawn = re.findall(r' d="([^"]*)"', page)
+    assert drawn
+    for coordinates in drawn:
         assert "nan" not in coordinates
         assert "inf" not in coordinates

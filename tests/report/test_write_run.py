@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -35,7 +36,9 @@ def test_the_page_escapes_where_the_requests_are_from(run):
 
     assert "<script" not in page
     assert "&lt;script&gt;" in page
-    assert "nan" not in "".join(page.split('d="')[1:]).split('"')[0]
+    coordinates = re.findall(r' d="([^"]*)"', page)
+    assert coordinates
+    assert not any("nan" in each or "inf" in each for each in coordinates)
 
 
 def test_the_same_run_gives_the_same_bytes(run):
