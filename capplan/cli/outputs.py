@@ -17,6 +17,7 @@ def open_outputs() -> None:
         if stream is None:  # closed by the shell: ``>&-``
             null = os.open(os.devnull, os.O_WRONLY)
             os.dup2(null, number)
+            # It is the process's output from now on: nobody closes it (SIM115).
             stream = open(number, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
             setattr(sys, name, stream)
         stream.reconfigure(errors=_ERRORS)
