@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from capplan.cli.interruption import INTERRUPTED, interruptible
 from capplan.cli.notices import announce_compilation
 from capplan.cli.options import with_settings
 from capplan.cli.scenario import Scenario, settings_from
@@ -14,16 +15,19 @@ INFEASIBLE = 3
 def plan_command(scenario: Scenario = None, **flags: Any) -> int:
     """Find the fewest GPUs, and the cheapest, that serve a trace within its SLOs.
 
-    Exit code 0: a feasible plan; 2: wrong input; 3: no configuration meets the SLO.
+    Exit code 0: a feasible plan; 2: wrong input; 3: no configuration meets the SLO;
+    130: Ctrl-C, which answers with what is known so far.
     """
     settings = settings_from(PlanSettings, scenario, flags)
     announce_compilation()
     from capplan.report.terminal import console, print_plan, print_written, progress
     from capplan.report.to_files import plan
 
-    with progress() as show:
-        result, written = plan(settings, show)
+    with progress() as show, interruptible() as stopped:
+        result, written = plan(settings, show, stopped)
     out = console()
     print_plan(result, out)
     print_written(written, out)
+    if result.interrupted:
+        return INTERRUPTED
     return 0 if result.best is not None else INFEASIBLE

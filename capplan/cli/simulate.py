@@ -27,4 +27,4 @@ def simulate_command(scenario: Scenario = None, **flags: Any) -> int:
     out = console()
     print_run(run, out)
     print_written(written, out)
-    return 0 if run.interrupted_of is None else INTERRUPTED
+    return INTERRUPTED if stopped() else 0

@@ -13,7 +13,7 @@ from capplan.planning.cost import Cost, cost
 from capplan.planning.fewest_replicas import Fewest, binding_limit, fewest_replicas
 from capplan.planning.inputs import PlanInputs
 from capplan.planning.result import Candidate, Probe
-from capplan.planning.run import BUDGET_REQUESTS, Run, judged_run
+from capplan.planning.run import BUDGET_REQUESTS, Interrupted, Run, judged_run
 from capplan.planning.unbatched import too_slow, unbatched
 from capplan.simulator.checks import oversized
 
@@ -110,8 +110,13 @@ def pruned(prospect: Prospect, reason: str) -> Candidate:
 def run_of(
     inputs: PlanInputs, configuration: Configuration, router: str, replica_count: int
 ) -> Run:
-    """Simulate one replica count of a configuration and judge it."""
-    return judged_run(
+    """Simulate one replica count of a configuration and judge it.
+
+    Raises Interrupted when the plan is to stop.
+    """
+    if inputs.is_stopped():
+        raise Interrupted
+    run = judged_run(
         inputs.traffic,
         inputs.slo,
         configuration,
@@ -120,7 +125,11 @@ def run_of(
         seed=inputs.settings.seed,
         metrics=("ttft_s", "tpot_s", "e2e_s"),
         budget_requests=BUDGET_REQUESTS * (1 if inputs.candidate_count > 2 else 5),
+        stopped=inputs.stopped,
     )
+    if inputs.is_stopped():
+        raise Interrupted
+    return run
 
 
 def evaluate(
@@ -134,6 +143,8 @@ def evaluate(
         run_with = partial(run_of, inputs, configuration, router)
         if best.run is None:
             best, chosen = fewest_replicas(run_with, at_least, MOST_REPLICAS), router
+            if best.interrupted:
+                break
             continue
         # A later router matters only where it saves replicas.
         better = _fewer(run_with, at_least, best.run.replica_count - 1)
@@ -178,7 +189,10 @@ def tune(
 
 def _fewer(run_with: Callable[[int], Run], at_least: int, most: int) -> Fewest | None:
     """Return the fewest replicas up to a count; None where the count is not enough."""
-    if most < at_least or run_with(most).judgement.meets is not True:
+    try:
+        if most < at_least or run_with(most).judgement.meets is not True:
+            return None
+    except Interrupted:
         return None
     fewest = fewest_replicas(run_with, at_least, most)
     return fewest if fewest.decided else None
@@ -193,6 +207,8 @@ def _candidate(
 ) -> tuple[Candidate, tuple[str, ...]]:
     probes = tuple(Probe.of(run) for run in fewest.runs)
     run = fewest.run
+    if run is None and fewest.interrupted:
+        return _interrupted(prospect, probes), ()
     if run is None:
         return _infeasible(inputs, prospect, router, probes), ()
     below = [fewer for fewer in fewest.runs if fewer.replica_count < run.replica_count]
@@ -209,6 +225,20 @@ def _candidate(
     return candidate, (
         *_certainty_warnings(str(prospect), fewest),
         *_extrapolations(run),
+    )
+
+
+def _interrupted(prospect: Prospect, probes: tuple[Probe, ...]) -> Candidate:
+    counts = ", ".join(f"{probe.replica_count:,}" for probe in probes)
+    return replace(
+        Candidate.of(prospect.configuration, "interrupted", bound=prospect.bound),
+        bound_sample=prospect.sample,
+        pruned_reason=(
+            f"of {counts} replicas none was shown to meet the SLO before Ctrl-C"
+            if counts
+            else "not simulated before Ctrl-C"
+        ),
+        probes=probes,
     )
 
 
@@ -250,6 +280,11 @@ def _certainty_warnings(name: str, fewest: Fewest) -> tuple[str, ...]:
     """Name the counts that the samples do not decide."""
     run = fewest.run
     assert run is not None
+    if fewest.interrupted:
+        return (
+            f"{name}: interrupted; {run.replica_count:,} replicas meet the SLO, and "
+            "fewer may",
+        )
     if not fewest.decided:
         return (
             f"{name}, {run.replica_count:,} replicas: attainment is at the target, and "

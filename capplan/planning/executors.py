@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import cache
 from os import cpu_count, environ
 from socket import create_connection
 from typing import Any, Protocol, TypeVar
@@ -14,6 +15,17 @@ Result = TypeVar("Result")
 
 _REACH_S = 5.0
 """Time in which a Ray cluster must accept a connection. [s]"""
+
+
+@cache
+def _threads() -> ThreadPoolExecutor:
+    """Return threads for the samples of all candidates, one per processor."""
+    return ThreadPoolExecutor(cpu_count() or 1)
+
+
+def side_by_side(work: Callable[[Task], Result], tasks: Sequence[Task]) -> list[Result]:
+    """Return the result of each task, worked on by threads; none may call it again."""
+    return list(_threads().map(work, tasks))
 
 
 class Executor(Protocol):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from capplan.planning.run import Run
+from capplan.planning.run import Interrupted, Run
 
 _KV_FULL = 0.97
 _PREEMPTED_SHARE = 0.01
@@ -28,6 +28,7 @@ class Fewest:
     decided: bool  # by the samples
     # smaller counts that the samples do not tell from the target
     too_close: tuple[int, ...]
+    interrupted: bool = False  # then the run is the fewest decided until then
 
 
 def fewest_replicas(run_with: Callable[[int], Run], at_least: int, most: int) -> Fewest:
@@ -39,6 +40,13 @@ def fewest_replicas(run_with: Callable[[int], Run], at_least: int, most: int) ->
     change nothing (a router that fills replicas leaves the new ones idle).
     """
     search = _Search(run_with, most)
+    try:
+        return _fewest(search, at_least)
+    except Interrupted:
+        return search.interrupted()
+
+
+def _fewest(search: "_Search", at_least: int) -> Fewest:
     count = search.first(at_least)
     if count is None:
         return search.undecided()
@@ -119,6 +127,12 @@ class _Search:
             for fewer in sorted(self.runs)
             if fewer < count and self.runs[fewer].judgement.meets is None
         )
+
+    def interrupted(self) -> Fewest:
+        """Return the fewest replicas decided to meet the SLO until now."""
+        passing = [run for run in self.ordered() if run.judgement.meets]
+        first = passing[0] if passing else None
+        return Fewest(first, self.ordered(), False, (), interrupted=True)
 
     def undecided(self) -> Fewest:
         """Return the fewest replicas at the target, where none is decided."""

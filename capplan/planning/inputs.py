@@ -15,6 +15,7 @@ from capplan.planning.configuration import (
 )
 from capplan.planning.settings import PlanSettings
 from capplan.planning.traffic import Traffic, judged_traffic
+from capplan.simulator.fleet import Stopped
 from capplan.simulator.routers import ROUTERS
 from capplan.workload.slo import Slo
 from capplan.workload.trace import Trace
@@ -34,6 +35,11 @@ class PlanInputs:
     routers: tuple[str, ...]  # to try, the first one first
     solver: str | None  # places the peak heartbeat exactly; None for none
     candidate_count: int = 1  # that may serve: with few, each count gets more samples
+    stopped: Stopped | None = None  # says when to answer with what is known
+
+    def is_stopped(self) -> bool:
+        """Return whether to answer with what is known."""
+        return self.stopped is not None and self.stopped()
 
     @property
     def trace(self) -> Trace:

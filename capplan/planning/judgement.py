@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
+from scipy.special import chdtri, stdtrit
 
 from capplan.simulator.histogram import Histogram
 from capplan.simulator.metrics import CONFIDENCE, share_interval
@@ -30,6 +30,7 @@ _DRIFT_SHARE = 0.005
 """Growth of the queue's wait, as a share of time, that a fleet with 0.5 % too little
 capacity shows."""
 _DRIFT_CONFIDENCE = 0.999
+_SCATTER_CONFIDENCE = 0.8
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,7 @@ class Judgement:
     warmup_s: float  # arrivals in this first part of a sample do not count [s]
     counted_request_count: int  # of all samples
     sample_count: int  # independent samples; 1 for a trace with its own times
+    sample_length: int  # times that they are as long as the first one
     stable: bool  # the wait in the queue does not grow
     attainment: Attainment | None  # None without an SLO, or where nothing is counted
     meets: bool | None  # None where too close to call; False without an SLO
@@ -88,6 +90,7 @@ def judge(
     slo: Slo | None,
     class_names: tuple[str, ...],
     warmup_s: float = 0.0,
+    sample_length: int = 1,
 ) -> Judgement:
     """Return the judgement of a deployment's samples."""
     counted = int(sum(sample.counted.sum() for sample in samples))
@@ -99,6 +102,7 @@ def judge(
         warmup_s=warmup_s,
         counted_request_count=counted,
         sample_count=len(samples),
+        sample_length=sample_length,
         stable=_is_stable(samples),
         attainment=_attainment(samples, class_names) if judged else None,
         meets=False if slo is None else verdict(samples, slo, class_names),
@@ -194,7 +198,7 @@ def _is_stable(samples: Sequence[Sample]) -> bool:
         return bool(growth_s[0] <= enough_s)
     growth = growth_s / np.maximum(passed_s, 1e-12)
     error = growth.std(ddof=1) / np.sqrt(len(growth))
-    t = stats.t.ppf(_DRIFT_CONFIDENCE, len(growth) - 1)
+    t = stdtrit(len(growth) - 1, _DRIFT_CONFIDENCE)
     return bool(growth.mean() - t * error <= _DRIFT_SHARE)
 
 
@@ -208,7 +212,18 @@ def is_drifting(samples: Sequence[Sample], target: float) -> bool:
     if len(fall) < 3 or fall.mean() <= (1 - target) / 2:
         return False
     error = fall.std(ddof=1) / np.sqrt(len(fall))
-    return bool(fall.mean() > stats.t.ppf(DECISION_CONFIDENCE, len(fall) - 1) * error)
+    return bool(fall.mean() > stdtrit(len(fall) - 1, DECISION_CONFIDENCE) * error)
+
+
+def largest_scatter(samples: Sequence[Sample]) -> float:
+    """Return how much the misses differ between samples at most, over their mean.
+
+    The upper limit of their standard deviation, at 80 % confidence.
+    """
+    missed = np.array([s.counted.sum() - s.attained.sum() for s in samples], float)
+    freedom = len(missed) - 1
+    most = np.sqrt(freedom / chdtri(freedom, _SCATTER_CONFIDENCE))
+    return float(most * missed.std(ddof=1) / max(missed.mean(), 1e-12))
 
 
 def _distribution(
@@ -224,7 +239,7 @@ def _distribution(
         if not values_s.size:
             nothing = np.full(len(LEVELS), np.nan)
             return (float("nan"),) * (1 + len(_SHARES)), nothing
-        # One call: sorting takes longer than reading the levels off.
+        values_s.sort()  # many levels are read off sorted values several times faster
         at_s = np.quantile(values_s, np.concatenate([_SHARES, LEVELS]))
         mean_s = float(values_s.mean())
     return (mean_s, *at_s[: len(_SHARES)].tolist()), at_s[len(_SHARES) :]

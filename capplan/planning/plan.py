@@ -22,7 +22,7 @@ from capplan.planning.candidates import (
     tune,
 )
 from capplan.planning.configuration import Configuration, Excluded
-from capplan.planning.executors import executor
+from capplan.planning.executors import executor, side_by_side
 from capplan.planning.inputs import PlanInputs, configuration_of, plan_inputs
 from capplan.planning.placing import PeakHeartbeat, peak_heartbeat
 from capplan.planning.proof import (
@@ -34,7 +34,7 @@ from capplan.planning.proof import (
 from capplan.planning.result import Candidate, Plan
 from capplan.planning.settings import PlanSettings
 from capplan.simulator.checks import check_engine
-from capplan.simulator.fleet import PolicySettings
+from capplan.simulator.fleet import PolicySettings, Stopped
 
 PAPER_THETA = 0.9
 """Aladdin's margin where prefill and decode do not share iterations."""
@@ -47,21 +47,30 @@ Progress = Callable[[str], None]
 """Called with the step that begins."""
 
 
-def plan(settings: PlanSettings, progress: Progress | None = None) -> Plan:
-    """Return the fewest replicas of each configuration, and the best of them."""
+def plan(
+    settings: PlanSettings,
+    progress: Progress | None = None,
+    stopped: Stopped | None = None,
+) -> Plan:
+    """Return the fewest replicas of each configuration, and the best of them.
+
+    When ``stopped`` says so, the plan is that of what was simulated by then.
+    """
     started_s = time.perf_counter()
     if settings.as_of is None:
         settings = settings.model_copy(update={"as_of": date.today().isoformat()})
     with collected_warnings() as texts:
-        result = _plan(settings, progress or (lambda step: None))
+        result = _plan(settings, progress or (lambda step: None), stopped)
     return replace(
         result, warnings=tuple(texts), runtime_s=time.perf_counter() - started_s
     )
 
 
-def _plan(settings: PlanSettings, progress: Progress) -> Plan:
+def _plan(settings: PlanSettings, progress: Progress, stopped: Stopped | None) -> Plan:
     progress("reading the requests")
     inputs, tried = plan_inputs(settings)
+    if settings.executor == "local":  # elsewhere Ctrl-C cannot be seen
+        inputs = replace(inputs, stopped=stopped)
     candidates, prospects = _bounded(inputs, tried, progress)
     candidates += _simulated(inputs, candidates, prospects, progress)
     candidates = [_bound_held(inputs, tried, row) for row in candidates]
@@ -70,7 +79,7 @@ def _plan(settings: PlanSettings, progress: Progress) -> Plan:
     if best is None:
         return result
     result = replace(result, certificate=certificate_of(inputs, best, tried))
-    if inputs.solver is None:
+    if inputs.solver is None or result.interrupted:
         return result
     progress(f"placing the peak heartbeat ({inputs.solver})")
     return replace(result, placement=_placement(inputs, best, tried, inputs.solver))
@@ -81,7 +90,7 @@ def _bounded(
 ) -> tuple[list[Candidate], list[Prospect]]:
     """Return the configurations that cannot serve, and the others with their bounds."""
     infeasible: list[Candidate] = []
-    prospects: list[Prospect] = []
+    able: list[Configuration] = []
     for configuration in tried:
         if isinstance(configuration, Excluded):
             infeasible.append(
@@ -99,8 +108,13 @@ def _bounded(
             candidate = Candidate.of(configuration, "infeasible")
             infeasible.append(replace(candidate, infeasible_reason=reason))
             continue
-        progress(f"bounding {configuration}")
-        prospects.append(Prospect(configuration, *bound_of(inputs, configuration)))
+        able.append(configuration)
+    progress(f"bounding {', '.join(str(configuration) for configuration in able)}")
+    bounds = side_by_side(lambda configuration: bound_of(inputs, configuration), able)
+    prospects = [
+        Prospect(configuration, *bound)
+        for configuration, bound in zip(able, bounds, strict=True)
+    ]
     return infeasible, sorted(prospects, key=cheapest_first)
 
 
@@ -232,8 +246,17 @@ def _result(
     others = [row for row in candidates if row.status != "feasible"]
     others.sort(key=lambda row: (row.status != "pruned", row.gpu, row.tp))
     trace, slo, settings = inputs.trace, inputs.slo, inputs.settings
+    interrupted = inputs.is_stopped()
+    if interrupted:
+        warnings.warn(
+            "interrupted: a configuration or a count that was not simulated may do "
+            "with fewer GPUs or less money",
+            CapplanWarning,
+            stacklevel=2,
+        )
+    none = "interrupted" if interrupted else "infeasible"
     return Plan(
-        status="feasible" if feasible else "infeasible",
+        status="feasible" if feasible else none,
         llm=str(settings.llm),
         candidates=tuple(by_cost + others),
         slo_text=slo.describe(trace.class_names),
@@ -255,6 +278,7 @@ def _result(
             mode="json", exclude_defaults=True, exclude=_NOT_IN_THE_RESULT
         ),
         slo_limits_s=slo.shared_limits_s(trace.class_names),
+        interrupted=interrupted,
     )
 
 
@@ -264,6 +288,7 @@ def _usd(candidate: Candidate) -> float:
 
 def _why_none(candidates: list[Candidate]) -> str:
     return " | ".join(
-        f"{candidate.gpu} × TP {candidate.tp}: {candidate.infeasible_reason}"
+        f"{candidate.gpu} × TP {candidate.tp}: "
+        f"{candidate.infeasible_reason or candidate.pruned_reason}"
         for candidate in candidates
     )

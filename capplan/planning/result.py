@@ -58,7 +58,7 @@ class Candidate:
 
     gpu: str
     tp: int  # tensor-parallel degree
-    status: str  # "feasible", "infeasible" or "pruned"
+    status: str  # "feasible", "infeasible", "pruned" or "interrupted"
     run: Run | None = None  # the fewest that meet the SLO; None unless feasible
     cost: Cost | None = None  # None unless feasible and priced
     decided: bool = False  # whether the samples show that the run meets the SLO
@@ -69,7 +69,8 @@ class Candidate:
     binding: str | None = None
     # SLO that fails unbatched and by how much, or what does not fit
     infeasible_reason: str | None = None
-    pruned_reason: str | None = None  # the bound that shows that it cannot win
+    # the bound that shows that it cannot win, or how far it came
+    pruned_reason: str | None = None
     price: Price | None = None  # of one GPU for an hour, with its source
     engine: EngineSettings | None = None  # as simulated
     estimated: bool = False  # latency an estimate or price a guess
@@ -232,7 +233,7 @@ class Assumption:
 class Plan:
     """How many GPUs, in what configuration, at what cost."""
 
-    status: str  # "feasible" or "infeasible"
+    status: str  # "feasible", "infeasible" or, with no answer yet, "interrupted"
     llm: str
     candidates: tuple[Candidate, ...]  # all, best first
     slo_text: str  # the objective
@@ -262,4 +263,5 @@ class Plan:
     # the settings, enough to plan again
     request: dict[str, Any] = field(default_factory=dict)
     certificate: dict[str, Any] | None = None  # proof of the best candidate
+    interrupted: bool = False  # then not all configurations were simulated
     schema: str = SCHEMA

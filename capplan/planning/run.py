@@ -2,8 +2,9 @@
 
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -16,8 +17,15 @@ from capplan.planning.configuration import (
     only_configuration,
     with_caching_as_used,
 )
+from capplan.planning.executors import side_by_side
 from capplan.planning.inputs import DEFAULT_ROUTER
-from capplan.planning.judgement import Judgement, is_drifting, judge, verdict
+from capplan.planning.judgement import (
+    Judgement,
+    is_drifting,
+    judge,
+    largest_scatter,
+    verdict,
+)
 from capplan.planning.settings import SimulateSettings
 from capplan.planning.traffic import (
     Traffic,
@@ -28,7 +36,7 @@ from capplan.planning.traffic import (
 )
 from capplan.simulator.fleet import Stopped
 from capplan.simulator.histogram import RELATIVE_ERROR
-from capplan.simulator.sample import sample_of
+from capplan.simulator.sample import Sample, sample_of
 from capplan.simulator.simulate import finished_part, simulate
 from capplan.simulator.stream import Finished, simulate_stream
 from capplan.simulator.times import METRICS, Simulation
@@ -37,14 +45,25 @@ from capplan.workload.readers import plain_csv
 from capplan.workload.slo import Slo
 
 _FEWEST_SAMPLES = 3
+_ENOUGH_SAMPLES = 8
 _MOST_SAMPLES = 200
 BUDGET_REQUESTS = 200_000
 """Requests simulated for one replica count of several configurations."""
 _LONGEST = 8
-"""Times that a sample is made longer at most."""
+"""Times that a sample is made longer at most, because it drifts."""
+_LONGER = 4
+"""Times that a sample is made longer where its misses scatter."""
+_SCATTER = 0.5
+"""Standard deviation of a sample's misses, over their mean, of one long enough."""
+_MOST_REQUESTS = 1_000_000
+"""Requests at most of the samples made longer for it."""
 
 RequestProgress = Callable[[int, int | None], None]
 """Called with the number of requests that have arrived, and of all where known."""
+
+
+class Interrupted(Exception):
+    """A simulation was stopped before anything was known."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,18 +158,21 @@ def judged_run(
     metrics: tuple[str, ...] = METRICS,
     first: Simulation | None = None,
     budget_requests: int = 5 * BUDGET_REQUESTS,
+    stopped: Stopped | None = None,
 ) -> Run:
     """Simulate one replica count of a configuration and judge it.
 
     Of drawn arrivals, independent samples are added until the interval of the
     attainment is on one side of the target, or a stated budget of requests is spent;
-    longer ones are taken where the attainment still falls from their first half to
-    their second. The samples are the same for every replica count. ``first`` is the
-    first sample where it was simulated already; after ``budget_requests`` simulated
-    requests the count is too close to call.
+    longer ones are taken where several do not decide, or where the attainment still
+    falls from their first half to their second. The samples are the same for every
+    replica count. ``first`` is the first sample where it was simulated already; after
+    ``budget_requests`` simulated requests the count is too close to call. When
+    ``stopped`` says so, the samples simulated by then are judged; before there is one,
+    Interrupted is raised.
     """
 
-    def sampled(index: int, length: int = 1) -> Simulation:
+    def simulated(index: int, length: int) -> Simulation:
         return simulate(
             traffic.sample(index, length),
             configuration.tables,
@@ -159,30 +181,40 @@ def judged_run(
             router=router,
             slo=slo,
             seed=seed + index,
+            stopped=stopped,
         )
 
-    first = first or sampled(0)
-    length = 1
+    def sampled(index: int, length: int) -> Sample:
+        simulation = simulated(index, length)
+        return sample_of(simulation, slo, traffic.warmup_of(length), metrics)
+
+    if first is None:
+        first = simulated(0, 1)
+        if first.interrupted:
+            raise Interrupted
+    length, spent = 1, traffic.request_count
     samples = [sample_of(first, slo, traffic.warmup_s, metrics)]
     while slo is not None and traffic.is_resampled:
-        most = max(budget_requests // (traffic.request_count * length), _FEWEST_SAMPLES)
-        met = None
+        kept, longer = samples, length
         if len(samples) >= _FEWEST_SAMPLES:
             met = verdict(samples, slo, first.class_names)
-            if met is False:
+            drifting = length < _LONGEST and is_drifting(samples, slo.attainment)
+            if met is False or (met and not drifting):
                 break
-            if length < _LONGEST and is_drifting(samples, slo.attainment):
-                length *= 2
-                samples = []
-                continue
-            if met or len(samples) >= min(most, _MOST_SAMPLES):
+            if drifting or (length < _LONGER and _too_short(samples, traffic)):
+                kept, longer = [], 2 * length if drifting else _LONGER
+            elif len(samples) >= _ENOUGH_SAMPLES and (
+                spent >= budget_requests or len(samples) >= _MOST_SAMPLES
+            ):
                 break
         # The next look does not depend on the budget: a decided count is judged by
         # the same samples whatever the budget was.
-        samples += [
-            sample_of(sampled(index, length), slo, traffic.warmup_s, metrics)
-            for index in range(len(samples), _more(len(samples)))
-        ]
+        more = range(len(kept), _more(len(kept), longer))
+        spent += len(more) * longer * traffic.request_count
+        drawn = side_by_side(partial(sampled, length=longer), more)
+        if stopped is not None and stopped():
+            break
+        samples, length = kept + drawn, longer
     return Run(
         configuration,
         replica_count,
@@ -191,13 +223,29 @@ def judged_run(
         traffic.base.notes,
         slo,
         first,
-        judge(samples, slo, first.class_names, traffic.warmup_s),
+        judge(samples, slo, first.class_names, traffic.warmup_of(length), length),
     )
 
 
-def _more(samples: int) -> int:
+def _more(samples: int, length: int) -> int:
     """Return how many samples come after some: half more, so that few looks decide."""
-    return max(_FEWEST_SAMPLES, math.ceil(1.6 * samples))
+    fewest = _FEWEST_SAMPLES if length == 1 else _ENOUGH_SAMPLES
+    return max(fewest, math.ceil(1.6 * samples))
+
+
+def _too_short(samples: Sequence[Sample], traffic: Traffic) -> bool:
+    """Return whether longer samples tell more than further ones.
+
+    Where few moments decide how many requests of a sample miss, that number differs
+    much from one to the next, is skewed, and is smaller than in the long run, since a
+    sample begins with an empty fleet.
+    """
+    request_count = _LONGER * _ENOUGH_SAMPLES * traffic.request_count
+    return (
+        len(samples) > _FEWEST_SAMPLES
+        and request_count <= _MOST_REQUESTS
+        and largest_scatter(samples) > _SCATTER
+    )
 
 
 def simulate_deployment(
@@ -261,6 +309,7 @@ def _kept(
         router=router,
         seed=settings.seed,
         first=simulation,
+        stopped=stopped,
     )
 
 

@@ -58,6 +58,7 @@ class Traffic:
     rate_per_s: float = float("nan")  # of the process [requests/s]
     request_count: int = 0  # of a drawn sample; 0 where the base is taken as it is
     warmup_s: float = 0.0  # arrivals in this first part of a sample do not count [s]
+    has_given_warmup: bool = False  # the user's own, the same however long a sample
     seed: int = 0  # of all samples
     _samples: dict[tuple[int, int], Trace] = field(default_factory=dict, repr=False)
 
@@ -71,6 +72,10 @@ class Traffic:
         arrival_s = self.sample(index).arrival_s
         assert arrival_s is not None
         return np.asarray(arrival_s >= arrival_s[0] + self.warmup_s)
+
+    def warmup_of(self, length: int) -> float:
+        """Return the warm-up of a sample ``length`` times as long. [s]"""
+        return self.warmup_s * (1 if self.has_given_warmup else length)
 
     @property
     def is_resampled(self) -> bool:
@@ -168,7 +173,8 @@ def judged_traffic(
         slo.groups(base.class_names)
         traffic = _long_enough(traffic, slo, rng, stay_s, settings.extend)
     if settings.warm_up is not None:
-        return replace(traffic, warmup_s=parse_duration_s(settings.warm_up))
+        given_s = parse_duration_s(settings.warm_up)
+        return replace(traffic, warmup_s=given_s, has_given_warmup=True)
     if traffic.process is None:
         return traffic
     return replace(traffic, warmup_s=_warmup_s(traffic.trace, stay_s))

@@ -123,8 +123,10 @@ def counted(judgement: Judgement, request_count: int) -> str:
     """Return how many requests count, of how many samples, and the warm-up."""
     samples = judgement.sample_count
     if samples > 1:
+        length = judgement.sample_length
+        longer = f", each {length} times as long" if length > 1 else ""
         return (
-            f"{samples} independent samples of it, of which "
+            f"{samples} independent samples of it{longer}, of which "
             f"{judgement.counted_request_count:,} requests count, after a warm-up of "
             f"{format_duration(judgement.warmup_s)} each"
         )

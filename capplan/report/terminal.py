@@ -139,7 +139,8 @@ def _priced(candidate: Candidate) -> str:
 
 
 def _print_infeasible(plan: Plan, out: Console) -> None:
-    out.print(Text("Infeasible", style="bold red") + Text(f"   {plan.llm}"))
+    headline = plan.status.capitalize()
+    out.print(Text(headline, style="bold red") + Text(f"   {plan.llm}"))
     out.print(Text(plan.infeasible_reason or "No candidate meets the objective."))
     objective = f"{plan.slo_text} for {format_share(plan.attainment)}"
     print_facts([("asked", answer.workload(plan)), ("within", objective)], out)

@@ -58,10 +58,14 @@ def _computed(
 
 
 def plan(
-    settings: PlanSettings, progress: Progress | None = None
+    settings: PlanSettings,
+    progress: Progress | None = None,
+    stopped: Stopped | None = None,
 ) -> tuple[Plan, Written]:
     """Plan; write ``plan.json``, ``plan.csv`` and ``report.html``."""
-    return _computed(lambda: compute_plan(settings, progress), _PLAN, settings.out)
+    return _computed(
+        lambda: compute_plan(settings, progress, stopped), _PLAN, settings.out
+    )
 
 
 def search(settings: SearchSettings) -> tuple[Search, Written]:

@@ -54,6 +54,8 @@ def verify(path: Path, *, simulate: bool, trace: Path | None = None) -> list[str
         request = {**document["request"], "trace": str(found)}
     else:
         request = document["request"]
+    if document.get("interrupted"):
+        return ["the plan was interrupted; plan again to have all of it verified"]
     has_proof = document.get("certificate") is not None
     reasons = []
     if has_proof:

@@ -1,7 +1,7 @@
 """Intervals of a simulated share, and how many requests show one."""
 
 import numpy as np
-from scipy import stats
+from scipy.special import ndtri, stdtrit
 
 CONFIDENCE = 0.95
 """Confidence of the intervals that are reported."""
@@ -28,11 +28,11 @@ def share_interval(
     excess = np.bincount(batch, hits, _BATCHES) - share * size
     used = int((size > 0).sum())
     independent = max(share * (1 - share) / n, 1e-300)
-    z = stats.norm.ppf(0.5 + confidence / 2)
+    z = ndtri(0.5 + confidence / 2)
     inflation = 1.0
     if used > 1:
         variance = used / (used - 1) * float((excess**2).sum()) / n**2
-        t = stats.t.ppf(0.5 + confidence / 2, used - 1)
+        t = stdtrit(used - 1, 0.5 + confidence / 2)
         inflation = max(1.0, variance * t * t / (independent * z * z))
     effective = n / inflation if share * (1 - share) > 0 else n
     center = (share + z * z / (2 * effective)) / (1 + z * z / effective)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from capplan.errors import InputError
-from capplan.planning.judgement import LEVELS, is_drifting
+from capplan.planning.judgement import LEVELS, is_drifting, largest_scatter
 from capplan.planning.judgement import judge as judge_samples
 from capplan.simulator.sample import sample_of
 from capplan.simulator.times import RequestTimes, Series, Simulation, totals
@@ -261,3 +261,22 @@ def test_an_attainment_that_falls_through_the_sample_is_seen():
 
     assert is_drifting([sample(0.2) for _ in range(5)], 0.9)
     assert not is_drifting([sample(0.05) for _ in range(5)], 0.9)
+
+
+def test_misses_that_come_in_few_bursts_scatter_between_samples():
+    slo = Slo(RequestSlo(ttft_s=1.0), attainment=0.9)
+    arrival_s = np.arange(2000.0)
+
+    def sample(late):
+        first_s = arrival_s + np.where(late, 2.0, 0.5)
+        return sample_of(
+            simulation_of(arrival_s, first_s, first_s, np.ones(2000, int)), slo
+        )
+
+    spread = [sample(np.arange(2000) % 10 == offset) for offset in range(8)]
+    bursts = [sample(arrival_s < length) for length in (0, 0, 100, 0, 500, 0, 0, 1000)]
+
+    assert largest_scatter(spread) == 0
+    assert largest_scatter(bursts) > 1
+    # Fewer samples leave more room for what they did not show.
+    assert largest_scatter(bursts[2:5]) > largest_scatter(bursts[2:5] * 2)

@@ -359,3 +359,35 @@ def test_requests_too_slow_alone_are_left_out_of_the_exact_placement(tmp_path):
     assert answer.status == "feasible"
     assert answer.placement.left_out == 1
     assert "1 too slow alone left out" in str(answer.placement)
+
+
+@pytest.mark.parametrize("calls", [1, 3, 10, 30, 100, 10_000])
+def test_an_interrupted_plan_is_what_was_decided_by_then(found, calls):
+    left = [calls]
+
+    def stopped():
+        left[0] -= 1
+        return left[0] < 0
+
+    partial = plan(PlanSettings(**SETTINGS), stopped=stopped)
+
+    whole = {(row.gpu, row.tp): row for row in found.candidates}
+    for row in partial.candidates:
+        complete = whole[row.gpu, row.tp]
+        if row.status == "feasible":
+            assert row.decided or row.replica_count >= complete.replica_count
+            assert row.probes[-1].meets
+        elif row.status == "interrupted":
+            assert partial.interrupted
+            assert "Ctrl-C" in row.pruned_reason
+        else:
+            assert row.status == complete.status
+    assert partial.interrupted == (left[0] < 0)
+    assert partial.interrupted == any(
+        "interrupted" in text for text in partial.warnings
+    )
+    if not partial.interrupted:
+        assert plan_json(partial) == plan_json(found)
+    if partial.best is None:
+        assert partial.status == "interrupted"
+        assert "Ctrl-C" in partial.infeasible_reason

@@ -63,6 +63,7 @@ def _run(gpu: str, tp: int, replica_count: int, price: Price | None) -> Run:
         warmup_s=12.0,
         counted_request_count=19_000,
         sample_count=1,
+        sample_length=1,
         missing=(),
         stable=True,
         attainment=attainment,

@@ -1,0 +1,66 @@
+"""The 95 % interval of an attainment holds the long-run attainment, as it says."""
+
+import numpy as np
+import pytest
+
+from capplan.planning.candidates import run_of
+from capplan.planning.inputs import plan_inputs
+from capplan.planning.settings import PlanSettings
+from capplan.simulator.sample import sample_of
+from capplan.simulator.simulate import simulate
+
+SEEDS = 200
+SHARED = {
+    "workload": "sharegpt",
+    "rate": 68.0,
+    "llm": "Llama-3.1-70B",
+    "gpu": ("H100-SXM",),
+    "tp": (4,),
+    "slo": ("ttft=1.5s,tpot=50ms",),
+}
+SCENARIOS = {
+    "the shipped answer": (4, {"attainment": 0.99}),
+    "near saturation": (3, {"attainment": 0.9}),
+    "light load": (1, {"rate": 5.0, "slo": ("ttft=300ms,tpot=24ms",)}),
+    "bursty arrivals": (4, {"attainment": 0.9, "arrivals": "gamma:cv=4"}),
+}
+LONG = 40
+"""Times that the samples for the long-run attainment are as long."""
+
+
+def long_run_attainment(settings, replica_count):
+    """Return the attainment of samples so long that their beginning does not matter."""
+    inputs, (configuration,) = plan_inputs(settings)
+    traffic = inputs.traffic
+    shares = []
+    for index in range(24):
+        simulation = simulate(
+            traffic.sample(index, LONG),
+            configuration.tables,
+            configuration.engine,
+            replica_count,
+            router="jsq",
+            slo=inputs.slo,
+            seed=index,
+        )
+        sample = sample_of(simulation, inputs.slo, traffic.warmup_of(LONG), ())
+        shares.append(sample.attained.sum() / sample.counted.sum())
+        traffic._samples.clear()  # a sample of 800,000 requests takes 50 MB
+    return np.mean(shares)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_the_interval_covers_the_long_run_attainment(name):
+    replica_count, own = SCENARIOS[name]
+    settings = SHARED | own
+    truth = long_run_attainment(PlanSettings(**settings, seed=10_000), replica_count)
+
+    covered = 0
+    for seed in range(SEEDS):
+        inputs, (configuration,) = plan_inputs(PlanSettings(**settings, seed=seed))
+        run = run_of(inputs, configuration, "jsq", replica_count)
+        low, high = run.judgement.attainment.interval
+        covered += low <= truth <= high
+
+    assert 0.90 <= covered / SEEDS <= 0.99
