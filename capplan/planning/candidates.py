@@ -116,6 +116,8 @@ def run_of(
     """
     if inputs.is_stopped():
         raise Interrupted
+    # Few counts are tuned, and one that is decided may replace the best.
+    few = configuration.tuned or inputs.candidate_count <= 2
     run = judged_run(
         inputs.traffic,
         inputs.slo,
@@ -124,7 +126,7 @@ def run_of(
         router=router,
         seed=inputs.settings.seed,
         metrics=("ttft_s", "tpot_s", "e2e_s"),
-        budget_requests=BUDGET_REQUESTS * (1 if inputs.candidate_count > 2 else 5),
+        budget_requests=BUDGET_REQUESTS * (5 if few else 1),
         stopped=inputs.stopped,
     )
     if inputs.is_stopped():
@@ -147,8 +149,11 @@ def evaluate(
                 break
             continue
         # A later router matters only where it saves replicas.
-        better = _fewer(run_with, at_least, best.run.replica_count - 1)
-        if better is not None:
+        most = best.run.replica_count - 1
+        if most < at_least:
+            continue
+        better = _up_to(run_with, at_least, most)
+        if better.run is not None:
             best, chosen = better, router
     return _candidate(inputs, prospect, configuration, chosen, best)
 
@@ -161,10 +166,16 @@ class Tuning(NamedTuple):
     most: int  # replicas at which it saves GPUs or cost
 
 
-def tune(
-    inputs: PlanInputs, tuning: Tuning
-) -> tuple[Candidate, tuple[str, ...]] | None:
-    """Find fewer replicas with a smaller token budget; None where none saves any.
+class Tuned(NamedTuple):
+    """What smaller token budgets save."""
+
+    candidate: Candidate | None  # None where none is decided to save replicas
+    warnings: tuple[str, ...]
+    too_close: int | None = None  # replicas of which no budget decides that they do
+
+
+def tune(inputs: PlanInputs, tuning: Tuning) -> Tuned:
+    """Find fewer replicas with a smaller token budget.
 
     A smaller budget keeps long prompts from stretching the iterations that others
     decode in. Every schedule that it allows the larger one allows too, so that the
@@ -172,30 +183,42 @@ def tune(
     """
     prospect, most = tuning.prospect, tuning.most
     engine = prospect.configuration.engine
-    found = None
+    at_least = max(1, prospect.bound.replica_count)
+    found = Tuned(None, ())
     for budget in _BUDGETS:
-        if budget >= engine.max_num_batched_tokens:
+        if budget >= engine.max_num_batched_tokens or most < at_least:
             continue
         seqs = min(engine.max_num_seqs, budget)
         smaller = replace(engine, max_num_batched_tokens=budget, max_num_seqs=seqs)
-        configuration = replace(prospect.configuration, engine=smaller)
+        configuration = replace(prospect.configuration, engine=smaller, tuned=True)
         run_with = partial(run_of, inputs, configuration, tuning.router)
-        better = _fewer(run_with, max(1, prospect.bound.replica_count), most)
-        if better is not None and better.run is not None:
+        better = _up_to(run_with, at_least, most)
+        if better.run is not None:
             most = better.run.replica_count - 1
-            found = _candidate(inputs, prospect, configuration, tuning.router, better)
+            found = Tuned(
+                *_candidate(inputs, prospect, configuration, tuning.router, better)
+            )
+        elif better.too_close and found.candidate is None:
+            text = (
+                f"{prospect}: {most:,} replicas with --max-num-batched-tokens {budget} "
+                "are too close to the target to call"
+            )
+            found = Tuned(None, (*found.warnings, text), most)
     return found
 
 
-def _fewer(run_with: Callable[[int], Run], at_least: int, most: int) -> Fewest | None:
-    """Return the fewest replicas up to a count; None where the count is not enough."""
+def _up_to(run_with: Callable[[int], Run], at_least: int, most: int) -> Fewest:
+    """Return the fewest replicas up to a count; no run where it is not decided."""
     try:
-        if most < at_least or run_with(most).judgement.meets is not True:
-            return None
+        run = run_with(most)
     except Interrupted:
-        return None
-    fewest = fewest_replicas(run_with, at_least, most)
-    return fewest if fewest.decided else None
+        return Fewest(None, (), False, (), interrupted=True)
+    meets = run.judgement.meets
+    if meets:
+        fewest = fewest_replicas(run_with, at_least, most)
+        if fewest.decided:
+            return fewest
+    return Fewest(None, (run,), False, () if meets is False else (most,))
 
 
 def _candidate(

@@ -155,15 +155,22 @@ def _simulated(
         if tunings:
             progress("trying smaller token budgets")
         results = workers(tune, inputs, tunings)
-        for tuning, better in zip(tunings, results, strict=True):
-            if better is not None:
-                key = (better[0].gpu, better[0].tp)
-                rows = [(row.gpu, row.tp) for row in done]
-                done[rows.index(key)] = better[0]
-                texts[str(tuning.prospect)] = better[1]
+        for tuning, tuned in zip(tunings, results, strict=True):
+            tried = tuning.prospect.configuration
+            index = [(row.gpu, row.tp) for row in done].index((tried.gpu, tried.tp))
+            before_texts = () if tuned.candidate is not None else texts[str(tried)]
+            texts[str(tried)] = (*before_texts, *tuned.warnings)
+            done[index] = tuned.candidate or _with_close(done[index], tuned.too_close)
     for warning in (text for each in texts.values() for text in each):
         warnings.warn(warning, CapplanWarning, stacklevel=2)
     return done
+
+
+def _with_close(candidate: Candidate, count: int | None) -> Candidate:
+    """Return a candidate of which one more count is too close to call."""
+    if count is None or candidate.status != "feasible":
+        return candidate
+    return replace(candidate, too_close=tuple(sorted({*candidate.too_close, count})))
 
 
 def _tunings(

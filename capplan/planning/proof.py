@@ -109,7 +109,9 @@ def reproduce(document: Mapping[str, Any]) -> Reproduction:
         inputs, tried = plan_inputs(PlanSettings(**document["request"]))
         configuration = configuration_of(tried, block["gpu"], block["tp"])
         bounded = bound_inputs(inputs, configuration, block["sample"])
-    configuration = replace(configuration, engine=EngineSettings(**block["limits"]))
+    engine = EngineSettings(**block["limits"])
+    tuned = engine != configuration.engine
+    configuration = replace(configuration, engine=engine, tuned=tuned)
     count = block["replica_count"]
     shares = {}
     for replicas in (count, count - 1):

@@ -171,18 +171,33 @@ def test_a_smaller_token_budget_is_taken_where_it_saves_replicas():
     given = replace(inputs(slo="ttft=5s,tpot=70ms"), traffic=Traffic(trace, None))
 
     plain, _ = evaluate(given, prospect(1))
-    found = tune(given, Tuning(prospect(1), "jsq", plain.replica_count - 1))
+    better = tune(given, Tuning(prospect(1), "jsq", plain.replica_count - 1)).candidate
 
     assert plain.engine.max_num_batched_tokens == 2048
-    assert found is not None
-    better, _ = found
+    assert better is not None
     assert better.replica_count < plain.replica_count
     assert better.engine.max_num_batched_tokens < 2048
     assert better.engine == better.run.engine
 
 
 def test_without_a_replica_to_save_the_token_budget_stays():
-    assert tune(inputs(), Tuning(prospect(1), "jsq", 0)) is None
+    assert tune(inputs(), Tuning(prospect(1), "jsq", 0)) == (None, (), None)
+
+
+def test_a_token_budget_too_close_to_call_is_named(monkeypatch):
+    def run_of(inputs, configuration, router, count):
+        budget = configuration.engine.max_num_batched_tokens
+        judgement = SimpleNamespace(meets=None if budget == 1024 else False)
+        return SimpleNamespace(replica_count=count, judgement=judgement)
+
+    monkeypatch.setattr("capplan.planning.candidates.run_of", run_of)
+
+    found = tune(inputs(), Tuning(prospect(1), "jsq", 3))
+
+    assert found.candidate is None
+    assert found.too_close == 3
+    assert len(found.warnings) == 1
+    assert "3 replicas with --max-num-batched-tokens 1024" in found.warnings[0]
 
 
 def test_a_fleet_that_no_count_saves_is_infeasible_with_the_last_share():

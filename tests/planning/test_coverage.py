@@ -1,10 +1,11 @@
-"""The 95 % interval of an attainment holds the long-run attainment, as it says."""
+"""Samples say what the long run says: intervals hold it, seeds do not disagree."""
 
 import numpy as np
 import pytest
 
 from capplan.planning.candidates import run_of
 from capplan.planning.inputs import plan_inputs
+from capplan.planning.plan import plan
 from capplan.planning.settings import PlanSettings
 from capplan.simulator.sample import sample_of
 from capplan.simulator.simulate import simulate
@@ -64,3 +65,18 @@ def test_the_interval_covers_the_long_run_attainment(name):
         covered += low <= truth <= high
 
     assert 0.90 <= covered / SEEDS <= 0.99
+
+
+@pytest.mark.slow
+def test_no_seed_decides_against_another():
+    """What is decided of a count of the shipped example, in 20 seeds, is one thing."""
+    verdicts = {}
+    for seed in range(20):
+        both = {"gpu": ("H100-SXM", "A100-80GB-SXM"), "tp": (1, 2, 4, 8)}
+        for row in plan(PlanSettings(**SHARED | both, seed=seed)).candidates:
+            budget = row.engine and row.engine.max_num_batched_tokens
+            for probe in row.probes:
+                count = (row.gpu, row.tp, budget, probe.replica_count)
+                verdicts.setdefault(count, set()).add(probe.meets)
+
+    assert [count for count, said in verdicts.items() if {True, False} <= said] == []

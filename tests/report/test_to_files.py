@@ -11,7 +11,9 @@ from capplan.report.to_files import simulate
 @pytest.fixture
 def write_plan(plan, monkeypatch):
     """Write the plan of the fixture into a folder; return the paths."""
-    monkeypatch.setattr(to_files, "compute_plan", lambda settings, progress, stopped: plan)
+    monkeypatch.setattr(
+        to_files, "compute_plan", lambda settings, progress, stopped: plan
+    )
 
     return lambda folder: to_files.plan(PlanSettings(out=folder))[1]
 
