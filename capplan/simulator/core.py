@@ -10,7 +10,7 @@ from numba import types
 from capplan.simulator.jit import compiled
 from capplan.simulator.kvcache import fill_free_blocks
 from capplan.simulator.replica import advance, enqueue, log_has_room
-from capplan.simulator.state import NONE, ROUTE, SCHEDULE, STATE, Count, Needs
+from capplan.simulator.state import ROUTE, SCHEDULE, STATE, Count, Needs
 
 
 class Arrivals(NamedTuple):
@@ -58,7 +58,6 @@ def _take_slot(state, row, arrival_s):
     request.cached_tokens = 0
     request.hit_blocks = 0
     request.shared_blocks = 0
-    request.shared_tail = NONE
     request.preemptions = 0
     return slot
 

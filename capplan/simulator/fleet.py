@@ -99,7 +99,6 @@ class Fleet:
         self._part = _FIRST_CHUNK
         self._span_s = (math.inf, -math.inf)
         self.log: list[tuple[np.ndarray, np.ndarray]] = []
-        self._holdings = 0  # of each slot
         self.state = empty_state(
             Sizes(
                 replicas=replica_count,
@@ -249,10 +248,11 @@ class Fleet:
 
     def _grow_holdings(self, blocks: int) -> None:
         """Make room for requests that share up to ``blocks`` blocks each."""
-        more = (blocks - self._holdings) * len(self.state.requests)
-        if more > 0:
-            self._holdings = blocks
-            self.state = _with_more_holdings(self.state, more)
+        slots, before = self.state.holdings.shape
+        if blocks > before:
+            holdings = np.zeros((slots, blocks), np.int64)
+            holdings[:, :before] = self.state.holdings
+            self.state = self.state._replace(holdings=holdings)
 
     def _check_stuck(self) -> None:
         if self.state.counts[Count.STUCK]:
@@ -277,7 +277,7 @@ class Fleet:
         if state.engine[0].recording:
             self._take_log()
         if state.counts[Count.FREE_SLOTS] == 0:
-            self.state = _with_more_slots(state, self._holdings)
+            self.state = _with_more_slots(state)
 
     def iterations(self) -> Iterations:
         """Return all recorded iterations, as one log."""
@@ -291,36 +291,23 @@ class Fleet:
         )
 
 
-def _with_more_slots(state: State, holdings_per_slot: int) -> State:
+def _with_more_slots(state: State) -> State:
     """Return the state with twice the room for outstanding requests."""
     old = len(state.requests)
     new = 2 * old
     free_slots = _grown(state.free_slots, new)
     free_slots[:old] = np.arange(old, new)[::-1]
     state.counts[Count.FREE_SLOTS] = old
-    state = state._replace(
+    return state._replace(
         requests=_grown(state.requests, new).view(np.recarray),
         results=_grown(state.results, len(state.results) + old).view(np.recarray),
+        holdings=_grown(state.holdings, new),
         free_slots=free_slots,
-    )
-    return _with_more_holdings(state, old * holdings_per_slot)
-
-
-def _with_more_holdings(state: State, more: int) -> State:
-    """Return the state with room for more blocks held through the prefix cache."""
-    old = len(state.holdings)
-    free_holdings = _grown(state.free_holdings, old + more)
-    free = int(state.counts[Count.FREE_HOLDINGS])
-    free_holdings[free : free + more] = np.arange(old, old + more)[::-1]
-    state.counts[Count.FREE_HOLDINGS] = free + more
-    return state._replace(
-        holdings=_grown(state.holdings, old + more).view(np.recarray),
-        free_holdings=free_holdings,
     )
 
 
 def _grown(array: np.ndarray, length: int) -> np.ndarray:
     """Return a copy of an array, extended by zeros to ``length``."""
-    larger = np.zeros(length, array.dtype)
+    larger = np.zeros((length, *array.shape[1:]), array.dtype)
     larger[: len(array)] = array
     return larger

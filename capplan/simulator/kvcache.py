@@ -6,24 +6,28 @@ c = 0 modulo the block size. ``residues[r, x]`` counts the decoding requests wit
 (c - k) = x modulo the block size, which gives the blocks that n iterations take
 without a look at each request.
 
-Without prefix caching only the number of free blocks matters. With it, each
-block is in one of three places, as in vLLM 0.32 (kv_cache_manager.py,
-block_pool.py):
+Without prefix caching only the number of free blocks matters. With it, blocks
+stand in the queue of free blocks or are held by requests, as in vLLM 0.32
+(kv_cache_manager.py, block_pool.py):
 
-- the list of free blocks: no request holds it, but its content may still be
-  found. Blocks are taken from the head. Blocks without a hash return to the
-  head, blocks with one to the tail, a request's last block first (LRU);
+- free: no request holds it, but its content may still be found. Blocks are taken
+  from the head. Blocks without a hash return to the head, blocks with one to the
+  tail, a request's last block first (LRU);
 - shared: full blocks of a prefix group, found by (group, index), with a
   reference count; ``holdings`` lists those of each request;
-- the stash: all others, each held by exactly one request. Which request holds
-  which of them has no effect, so the stash is one pile per replica.
+- all others are held by exactly one request each.
 
 Blocks that a request generated or does not share are hashed only when it is
 preempted: only the request itself can find them again, when it is readmitted.
+
+Only a block that can be found has a record of its own. Which one another block is
+has no effect, so that those held are only counted by their requests, and neighbours
+in the queue are one record with their ``count``: a run. There are never more records
+than blocks, since each run has one at least.
 """
 
 from capplan.simulator.jit import compiled, inlined
-from capplan.simulator.state import NONE, Count
+from capplan.simulator.state import NONE
 
 
 @inlined()
@@ -78,8 +82,9 @@ def iterations_that_fit(state, r, first_step, n):
 
 @compiled()
 def _hash(owner, index, mask):
-    mixed = owner * 1_000_003 + index * 40_503
-    return (mixed ^ (mixed >> 15)) & mask
+    """Return the home of a block; sixteen neighbours of an owner stand side by side."""
+    mixed = owner * 1_000_003 + (index >> 4) * 40_503
+    return (((mixed ^ (mixed >> 15)) << 4) + (index & 15)) & mask
 
 
 @compiled()
@@ -168,7 +173,7 @@ def _unlink(state, r, label):
         replica.queue_tail = block.previous
     else:
         state.blocks[r, block.next].previous = block.previous
-    replica.free_blocks -= 1
+    replica.free_blocks -= block.count
 
 
 @compiled()
@@ -182,7 +187,7 @@ def _append(state, r, label):
     else:
         state.blocks[r, replica.queue_tail].next = label
     replica.queue_tail = label
-    replica.free_blocks += 1
+    replica.free_blocks += block.count
 
 
 @compiled()
@@ -196,25 +201,65 @@ def _prepend(state, r, label):
     else:
         state.blocks[r, replica.queue_head].previous = label
     replica.queue_head = label
-    replica.free_blocks += 1
+    replica.free_blocks += block.count
+
+
+@compiled()
+def _take_record(state, r, owner):
+    """Return an unused record for a block that can be found, or for a run."""
+    replica = state.replicas[r]
+    replica.spare_count -= 1
+    label = state.spare[r, replica.spare_count]
+    block = state.blocks[r, label]
+    block.owner = owner
+    block.count = 1
+    block.references = 0
+    return label
+
+
+@compiled()
+def _leave_record(state, r, label):
+    replica = state.replicas[r]
+    state.spare[r, replica.spare_count] = label
+    replica.spare_count += 1
 
 
 @compiled()
 def fill_free_blocks(state, r, kv_blocks):
     """Make all blocks of an idle replica free."""
+    replica = state.replicas[r]
+    replica.free_blocks = kv_blocks
     if state.engine[0].prefix_caching == 0:
-        state.replicas[r].free_blocks = kv_blocks
         return
     for label in range(kv_blocks):
-        state.blocks[r, label].owner = NONE
-        _append(state, r, label)
+        state.spare[r, label] = label
+    replica.spare_count = kv_blocks
+    replica.free_blocks = 0
+    _append_run(state, r, kv_blocks)
 
 
 @compiled()
-def _from_stash(state, r):
-    replica = state.replicas[r]
-    replica.stash_count -= 1
-    return state.stash[r, replica.stash_count]
+def _append_run(state, r, count):
+    """Put blocks that cannot be found last in the queue."""
+    tail = state.replicas[r].queue_tail
+    if tail == NONE or state.blocks[r, tail].owner != NONE:
+        tail = _take_record(state, r, NONE)
+        state.blocks[r, tail].count = 0
+        _append(state, r, tail)
+    state.blocks[r, tail].count += count
+    state.replicas[r].free_blocks += count
+
+
+@compiled()
+def _prepend_run(state, r, count):
+    """Put blocks that cannot be found first in the queue."""
+    head = state.replicas[r].queue_head
+    if head == NONE or state.blocks[r, head].owner != NONE:
+        head = _take_record(state, r, NONE)
+        state.blocks[r, head].count = 0
+        _prepend(state, r, head)
+    state.blocks[r, head].count += count
+    state.replicas[r].free_blocks += count
 
 
 @inlined()
@@ -224,13 +269,19 @@ def take_blocks(state, r, n):
     if state.engine[0].prefix_caching == 0:
         replica.free_blocks -= n
         return
-    for _ in range(n):
+    while n > 0:
         label = replica.queue_head
+        block = state.blocks[r, label]
+        taken = min(n, block.count)
+        n -= taken
+        if taken < block.count:
+            block.count -= taken
+            replica.free_blocks -= taken
+            break
         _unlink(state, r, label)
-        if state.blocks[r, label].owner != NONE:
+        if block.owner != NONE:
             _remove_hash(state, r, label)
-        state.stash[r, replica.stash_count] = label
-        replica.stash_count += 1
+        _leave_record(state, r, label)
 
 
 # Prefix caching: hits, shared blocks and their return.
@@ -255,8 +306,10 @@ def _owner(state, request, index):
 def count_hits(state, r, slot):
     """Return how many blocks at the start are cached, and how many of them are free.
 
-    At least one token is left to compute.
+    At least one token is left to compute. Notes the blocks for ``adopt_hits`` above the
+    unused records, where there is room for as many as are in use.
     """
+    spare_count = state.replicas[r].spare_count
     request = state.requests[slot]
     most = (request.known_tokens - 1) // state.engine[0].block_size
     if request.preemptions == 0:
@@ -269,39 +322,37 @@ def count_hits(state, r, slot):
             break
         if state.blocks[r, label].references == 0:
             free += 1
+        state.spare[r, spare_count + hits] = label
         hits += 1
     return hits, free
 
 
-@compiled()
-def _hold(state, r, request, label):
+@inlined()
+def _hold(state, r, slot, label):
     """Add a shared block to those that the request holds."""
-    state.counts[Count.FREE_HOLDINGS] -= 1
-    holding = state.free_holdings[state.counts[Count.FREE_HOLDINGS]]
-    state.holdings[holding].block = label
-    state.holdings[holding].below = request.shared_tail
-    request.shared_tail = holding
+    request = state.requests[slot]
+    state.holdings[slot, request.shared_blocks] = label
     request.shared_blocks += 1
     state.blocks[r, label].references += 1
 
 
 @compiled()
 def adopt_hits(state, r, slot, hits):
-    """Reference the first ``hits`` blocks of a request, found in the cache."""
-    replica = state.replicas[r]
+    """Reference the ``hits`` blocks of a request that ``count_hits`` has just found."""
+    noted = state.replicas[r].spare_count
     request = state.requests[slot]
     request.hit_blocks = hits
     sharable = _sharable_blocks(state, request)
     for index in range(hits):
-        label = _find(state, r, _owner(state, request, index), index)
+        # A record that is left goes where a block before this one was noted.
+        label = state.spare[r, noted + index]
         if state.blocks[r, label].references == 0:
             _unlink(state, r, label)
         if index < sharable:
-            _hold(state, r, request, label)
+            _hold(state, r, slot, label)
         else:
             _remove_hash(state, r, label)
-            state.stash[r, replica.stash_count] = label
-            replica.stash_count += 1
+            _leave_record(state, r, label)
 
 
 @compiled()
@@ -310,9 +361,9 @@ def share_full_blocks(state, r, slot, tokens):
     request = state.requests[slot]
     full = min(tokens // state.engine[0].block_size, _sharable_blocks(state, request))
     while request.shared_blocks < full:
-        label = _from_stash(state, r)
+        label = _take_record(state, r, request.prefix_group)
         _add_hash(state, r, label, request.prefix_group, request.shared_blocks, False)
-        _hold(state, r, request, label)
+        _hold(state, r, slot, label)
 
 
 @inlined()
@@ -342,21 +393,18 @@ def return_blocks(state, r, slot, held_tokens, hashed_tokens, keep):
     hashed = hashed_tokens // engine.block_size
     own = -2 - request.row
     unhashed = max(0, held - max(hashed, request.shared_blocks))
-    for _ in range(unhashed):
-        # Without a hash all blocks are alike, so any order will do.
-        _prepend(state, r, _from_stash(state, r))
-    for index in range(held - unhashed - 1, request.shared_blocks - 1, -1):
-        label = _from_stash(state, r)
-        blocks[label].owner = NONE
-        if keep:
+    if unhashed > 0:
+        _prepend_run(state, r, unhashed)
+    own_hashed = held - unhashed - request.shared_blocks
+    if not keep and own_hashed > 0:
+        _append_run(state, r, own_hashed)
+    if keep:
+        for index in range(held - unhashed - 1, request.shared_blocks - 1, -1):
+            label = _take_record(state, r, own)
             _add_hash(state, r, label, own, index, index < request.hit_blocks)
-        _append(state, r, label)
-    while request.shared_tail != NONE:
-        holding = request.shared_tail
-        label = state.holdings[holding].block
-        request.shared_tail = state.holdings[holding].below
-        state.free_holdings[state.counts[Count.FREE_HOLDINGS]] = holding
-        state.counts[Count.FREE_HOLDINGS] += 1
+            _append(state, r, label)
+    for index in range(request.shared_blocks - 1, -1, -1):
+        label = state.holdings[slot, index]
         blocks[label].references -= 1
         if blocks[label].references == 0:
             _append(state, r, label)

@@ -58,7 +58,6 @@ REQUEST = np.dtype(
         ("cached_tokens", np.int64),  # prefix hits at first admission
         ("hit_blocks", np.int64),  # prefix hits at last admission
         ("shared_blocks", np.int64),  # blocks held through the prefix cache
-        ("shared_tail", np.int64),  # the last of them, in the list of holdings
         ("preemptions", np.int64),
         ("heap_position", np.int64),
         ("admission", np.int64),  # running requests stand in this order
@@ -109,7 +108,7 @@ REPLICA = np.dtype(
         ("gap_count", np.int64),
         ("queue_head", np.int64),  # of free KV blocks, least recently used first
         ("queue_tail", np.int64),
-        ("stash_count", np.int64),  # KV blocks held by one request each
+        ("spare_count", np.int64),  # unused records of KV blocks
     ]
 )
 
@@ -179,12 +178,11 @@ BLOCK = np.dtype(
         ("previous", np.int64),
         ("owner", np.int64),  # prefix group, or -2 - row of the request; NONE: no hash
         ("index", np.int64),  # which block of the owner's tokens
+        ("count", np.int64),  # of a run without a hash; 1 with one
         ("references", np.int64),
         ("next_same", np.int64),  # next block with the same hash, younger
     ]
 )
-
-HOLDING = np.dtype([("block", np.int64), ("below", np.int64)])
 
 
 class State(NamedTuple):
@@ -203,11 +201,10 @@ class State(NamedTuple):
     fused_decode_s: np.ndarray
     fused_context_s: np.ndarray
     blocks: np.recarray  # BLOCK, (replicas, kv_blocks) with prefix caching
-    stash: np.ndarray  # int64, (replicas, kv_blocks)
-    table: np.ndarray  # int64, (replicas, 2**k): hash table of full blocks
-    holdings: np.recarray  # HOLDING, (holdings,)
+    spare: np.ndarray  # int64, (replicas, kv_blocks): unused records of these
+    table: np.ndarray  # int32, (replicas, 2**k): hash table of full blocks
+    holdings: np.ndarray  # int64, (slots, most): blocks held through the cache
     free_slots: np.ndarray  # int64, a stack
-    free_holdings: np.ndarray  # int64, a stack
     counts: np.ndarray  # int64, (COUNTS,): see Count
     results: np.recarray  # RESULT, requests in order of completion
     iterations: np.recarray  # ITERATION
@@ -226,13 +223,12 @@ class _Count(NamedTuple):
     """
 
     FREE_SLOTS: int = 0
-    FREE_HOLDINGS: int = 1
-    RESULTS: int = 2
-    ITERATIONS: int = 3
-    ENTRIES: int = 4
-    DRAW: int = 5  # row of ``draws`` for the request being routed
-    STUCK: int = 6  # 1: a request can never be scheduled
-    ROUTED: int = 7  # requests routed so far
+    RESULTS: int = 1
+    ITERATIONS: int = 2
+    ENTRIES: int = 3
+    DRAW: int = 4  # row of ``draws`` for the request being routed
+    STUCK: int = 5  # 1: a request can never be scheduled
+    ROUTED: int = 6  # requests routed so far
 
 
 Count = _Count()
@@ -297,11 +293,12 @@ def empty_state(sizes: Sizes, tables: tuple[np.ndarray, ...]) -> State:
         fused_decode_s=tables[3],
         fused_context_s=tables[4],
         blocks=_records((sizes.replicas, sizes.cached_blocks), BLOCK),
-        stash=np.zeros((sizes.replicas, sizes.cached_blocks), np.int64),
-        table=np.full((sizes.replicas, _table_size(sizes.cached_blocks)), NONE),
-        holdings=_records(0, HOLDING),
+        spare=np.zeros((sizes.replicas, sizes.cached_blocks), np.int64),
+        table=np.full(
+            (sizes.replicas, _table_size(sizes.cached_blocks)), NONE, np.int32
+        ),
+        holdings=np.zeros((sizes.slots, 0), np.int64),
         free_slots=np.arange(sizes.slots)[::-1].copy(),
-        free_holdings=np.zeros(0, np.int64),
         counts=np.zeros(len(Count), np.int64),
         results=_records(sizes.results, RESULT),
         iterations=_records(sizes.iterations, ITERATION),
