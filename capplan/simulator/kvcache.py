@@ -26,6 +26,7 @@ in the queue are one record with their ``count``: a run. There are never more re
 than blocks, since each run has one at least.
 """
 
+from capplan.simulator.block_table import add_hash, find, remove_hash
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.state import NONE
 
@@ -73,92 +74,6 @@ def iterations_that_fit(state, r, first_step, n):
             break
         fit += 1
     return fit
-
-
-# Hash table: open addressing with linear probing, at most half full. Blocks with
-# the same (owner, index) form a list, oldest first, of which the table holds the
-# head.
-
-
-@compiled()
-def _hash(owner, index, mask):
-    """Return the home of a block; sixteen neighbours of an owner stand side by side."""
-    mixed = owner * 1_000_003 + (index >> 4) * 40_503
-    return (((mixed ^ (mixed >> 15)) << 4) + (index & 15)) & mask
-
-
-@compiled()
-def _table_row(state, r, owner, index):
-    """Return the row of the table that has (owner, index), or the free one for it."""
-    table = state.table[r]
-    mask = table.shape[0] - 1
-    row = _hash(owner, index, mask)
-    while table[row] != NONE:
-        block = state.blocks[r, table[row]]
-        if block.owner == owner and block.index == index:
-            break
-        row = (row + 1) & mask
-    return row
-
-
-@compiled()
-def _find(state, r, owner, index):
-    """Return the oldest block with this hash, or NONE."""
-    return state.table[r, _table_row(state, r, owner, index)]
-
-
-@compiled()
-def _add_hash(state, r, label, owner, index, first):
-    """Give a block its hash; ``first`` puts it before those that have the same."""
-    block = state.blocks[r, label]
-    block.owner = owner
-    block.index = index
-    block.next_same = NONE
-    row = _table_row(state, r, owner, index)
-    oldest = state.table[r, row]
-    if oldest == NONE:
-        state.table[r, row] = label
-    elif first:
-        block.next_same = oldest
-        state.table[r, row] = label
-    else:
-        while state.blocks[r, oldest].next_same != NONE:
-            oldest = state.blocks[r, oldest].next_same
-        state.blocks[r, oldest].next_same = label
-
-
-@compiled()
-def _remove_hash(state, r, label):
-    """Take a block's hash away."""
-    block = state.blocks[r, label]
-    row = _table_row(state, r, block.owner, block.index)
-    other = state.table[r, row]
-    if other == label:
-        state.table[r, row] = block.next_same
-        if block.next_same == NONE:
-            _close_gap(state, r, row)
-    elif other != NONE:
-        while state.blocks[r, other].next_same != label:
-            other = state.blocks[r, other].next_same
-        state.blocks[r, other].next_same = block.next_same
-    block.owner = NONE
-    block.next_same = NONE
-
-
-@compiled()
-def _close_gap(state, r, hole):
-    """Move later entries of the same run up, so that a search still finds them."""
-    table = state.table[r]
-    mask = table.shape[0] - 1
-    row = (hole + 1) & mask
-    while table[row] != NONE:
-        block = state.blocks[r, table[row]]
-        home = _hash(block.owner, block.index, mask)
-        if ((row - home) & mask) >= ((row - hole) & mask):
-            table[hole] = table[row]
-            table[row] = NONE
-            hole = row
-        row = (row + 1) & mask
 
 
 @compiled()
@@ -280,7 +195,7 @@ def take_blocks(state, r, n):
             break
         _unlink(state, r, label)
         if block.owner != NONE:
-            _remove_hash(state, r, label)
+            remove_hash(state, r, label)
         _leave_record(state, r, label)
 
 
@@ -317,7 +232,7 @@ def count_hits(state, r, slot):
     hits = 0
     free = 0
     while hits < most:
-        label = _find(state, r, _owner(state, request, hits), hits)
+        label = find(state, r, _owner(state, request, hits), hits)
         if label == NONE:
             break
         if state.blocks[r, label].references == 0:
@@ -351,7 +266,7 @@ def adopt_hits(state, r, slot, hits):
         if index < sharable:
             _hold(state, r, slot, label)
         else:
-            _remove_hash(state, r, label)
+            remove_hash(state, r, label)
             _leave_record(state, r, label)
 
 
@@ -362,7 +277,7 @@ def share_full_blocks(state, r, slot, tokens):
     full = min(tokens // state.engine[0].block_size, _sharable_blocks(state, request))
     while request.shared_blocks < full:
         label = _take_record(state, r, request.prefix_group)
-        _add_hash(state, r, label, request.prefix_group, request.shared_blocks, False)
+        add_hash(state, r, label, request.prefix_group, request.shared_blocks, False)
         _hold(state, r, slot, label)
 
 
@@ -401,7 +316,7 @@ def return_blocks(state, r, slot, held_tokens, hashed_tokens, keep):
     if keep:
         for index in range(held - unhashed - 1, request.shared_blocks - 1, -1):
             label = _take_record(state, r, own)
-            _add_hash(state, r, label, own, index, index < request.hit_blocks)
+            add_hash(state, r, label, own, index, index < request.hit_blocks)
             _append(state, r, label)
     for index in range(request.shared_blocks - 1, -1, -1):
         label = state.holdings[slot, index]
