@@ -207,6 +207,27 @@ def tune(inputs: PlanInputs, tuning: Tuning) -> Tuned:
     return found
 
 
+def gpus_without_caching(inputs: PlanInputs, prospect: Prospect) -> int | None:
+    """Return the GPUs that a configuration needs with prefix caching off.
+
+    None where it is off, where no prefix is shared, or where no count serves. The bound
+    with caching holds without it.
+    """
+    engine = prospect.configuration.engine
+    if not engine.prefix_caching or not inputs.trace.prefix_tokens.any():
+        return None
+    without = replace(engine, prefix_caching=False)
+    configuration = replace(prospect.configuration, engine=without)
+    if cannot_serve(inputs, configuration) is not None:
+        return None
+    prospect = replace(prospect, configuration=configuration)
+    candidate, _ = evaluate(inputs, prospect)
+    if candidate.replica_count is not None and inputs.settings.tune:
+        tuning = Tuning(prospect, candidate.router, candidate.replica_count - 1)
+        candidate = tune(inputs, tuning).candidate or candidate
+    return candidate.gpu_count
+
+
 def _up_to(run_with: Callable[[int], Run], at_least: int, most: int) -> Fewest:
     """Return the fewest replicas up to a count; no run where it is not decided."""
     try:

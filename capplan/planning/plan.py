@@ -18,6 +18,7 @@ from capplan.planning.candidates import (
     cannot_win,
     cheapest_first,
     evaluate,
+    gpus_without_caching,
     pruned,
     tune,
 )
@@ -78,7 +79,14 @@ def _plan(settings: PlanSettings, progress: Progress, stopped: Stopped | None) -
     best = result.best
     if best is None:
         return result
-    result = replace(result, certificate=certificate_of(inputs, best, tried))
+    assert best.bound is not None
+    progress("pricing the best without prefix caching")
+    prospect = Prospect(configuration_of(tried, best.gpu, best.tp), best.bound)
+    result = replace(
+        result,
+        certificate=certificate_of(inputs, best, tried),
+        gpu_count_without_prefix_caching=gpus_without_caching(inputs, prospect),
+    )
     if inputs.solver is None or result.interrupted:
         return result
     progress(f"placing the peak heartbeat ({inputs.solver})")

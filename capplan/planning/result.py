@@ -161,6 +161,14 @@ class Candidate:
         return None if self.run is None else self.run.judgement.warmup_s
 
     @property
+    def cached_share(self) -> float | None:
+        """Share of the prompt tokens found in the prefix cache."""
+        if self.run is None:
+            return None
+        totals = self.run.simulation.totals
+        return totals.cached_tokens / totals.prompt_tokens
+
+    @property
     def ttft_p99_s(self) -> float | None:
         """99th percentile of the TTFT. [s]"""
         return None if self.run is None else self.run.judgement.p99_s("ttft_s")
@@ -263,5 +271,8 @@ class Plan:
     # the settings, enough to plan again
     request: dict[str, Any] = field(default_factory=dict)
     certificate: dict[str, Any] | None = None  # proof of the best candidate
+    # GPUs that the best candidate would need with prefix caching off; None where the
+    # requests share no prefix, caching is off, or no count serves
+    gpu_count_without_prefix_caching: int | None = None
     interrupted: bool = False  # then not all configurations were simulated
     schema: str = SCHEMA

@@ -81,6 +81,16 @@ def attained(attainment: Attainment | None, target: float) -> str:
     )
 
 
+def caching(plan: Plan) -> str:
+    """Return what prefix caching is worth; empty where no prefix is found."""
+    share = None if plan.best is None else plan.best.cached_share
+    if not share:
+        return ""
+    count = plan.gpu_count_without_prefix_caching
+    without = "no count was found" if count is None else plural(count, "GPU")
+    return f"{format_share(share)} of prompt tokens are found; without it: {without}"
+
+
 def proof(candidate: Candidate) -> str:
     """Return how the largest count decided below the candidate's misses the SLO."""
     count = candidate.replica_count or 0

@@ -117,6 +117,7 @@ def _print_best(plan: Plan, best: Candidate, out: Console) -> None:
         ("each class", answer.by_class(best.attainment)),
         ("one fewer", answer.proof(best)),
         ("binds", best.binding or ""),
+        ("prefix cache", answer.caching(plan)),
         ("engine", answer.serve_command(plan, best)),
         ("lower bound", answer.lower_bound(best)),
         ("", best.bound_note),

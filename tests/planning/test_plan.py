@@ -391,3 +391,21 @@ def test_an_interrupted_plan_is_what_was_decided_by_then(found, calls):
     if partial.best is None:
         assert partial.status == "interrupted"
         assert "Ctrl-C" in partial.infeasible_reason
+
+
+def test_what_prefix_caching_is_worth_is_told_where_prefixes_are_shared(found):
+    shared = {
+        "workload": "synthetic:prompt=2000,output=20,n=1000",
+        "slo": ("ttft=300ms,tpot=30ms",),
+        "rate": 80.0,
+    }
+    with_prefix = SETTINGS | ALONE | shared | {"shared_prefix": 1600}
+
+    result = plan(PlanSettings(**with_prefix))
+    without = plan(PlanSettings(**with_prefix, prefix_caching=False))
+
+    assert result.best.cached_share == pytest.approx(0.8, abs=0.01)
+    assert result.gpu_count_without_prefix_caching == without.best.gpu_count
+    assert result.best.gpu_count < without.best.gpu_count
+    assert without.gpu_count_without_prefix_caching is None
+    assert found.gpu_count_without_prefix_caching is None
