@@ -32,6 +32,7 @@ COLUMNS = (
     "ttft_s",
     "tpot_s",
     "e2e_s",
+    "group",
 )
 
 
@@ -63,10 +64,16 @@ def check_bound(block: Mapping[str, Any], inputs: Inputs) -> list[str]:
     bound = block["bound"]
     if bound["method"] not in (BUSIEST, ALL_SERVED):
         return []
-    n = len(inputs.columns["arrival_s"])
-    may_miss = n - math.ceil(block["attainment"] * n * (1 - 1e-12))
-    if bound["droppable"] < may_miss:
-        return [f"{may_miss} requests may miss their SLO; {bound['droppable']} do"]
+    group = np.asarray(inputs.columns["group"], np.int64)
+    may_miss = [
+        n - math.ceil(target * n * (1 - 1e-12))
+        for index, target in enumerate(block["group_targets"])
+        for n in [int((group == index).sum())]
+    ]
+    if group.max() >= len(may_miss):
+        return ["a request belongs to no group that has a target"]
+    if bound["droppable"] < sum(may_miss):
+        return [f"{sum(may_miss)} requests may miss their SLO; {bound['droppable']} do"]
     mix = np.array(bound["mix"])
     if (mix < 0).any() or mix.sum() > 1 + 1e-9 or min(bound["prices"]) < 0:
         return ["prices or shares of the fixed time are negative or more than all"]
@@ -75,10 +82,12 @@ def check_bound(block: Mapping[str, Any], inputs: Inputs) -> list[str]:
     inside = release_s >= bound["window_start_s"] - 1e-9
     if bound["method"] == BUSIEST:
         inside &= due_s <= bound["window_end_s"] + 1e-9
-        base_s, extra_s = np.zeros(n), base_s + extra_s
+        base_s, extra_s = np.zeros(len(group)), base_s + extra_s
     in_window = int(inside.sum())
-    keep = max(in_window - may_miss, 0)
-    kept_s = base_s[inside].sum() + np.sort(extra_s[inside])[:keep].sum()
+    kept_s = base_s[inside].sum()
+    for index, missing in enumerate(may_miss):
+        members_s = np.sort(extra_s[inside & (group == index)])
+        kept_s += members_s[: max(len(members_s) - missing, 0)].sum()
     if not math.isclose(kept_s, bound["work_s"], rel_tol=_RELATIVE):
         reasons.append(
             f"the window holds {kept_s:.9g} s of work; {bound['work_s']:.9g} is claimed"
@@ -160,7 +169,7 @@ def _request_work(
     """Return release, deadline, work without the SLO and what the SLO adds. [s]"""
     fixed_s, decode_s, context_s, prefill_s, attention_s = bound["prices"]
     x, y, z = bound["mix"]
-    arrival_s, prompt, output, cached, ttft_s, tpot_s, e2e_s = (
+    arrival_s, prompt, output, cached, ttft_s, tpot_s, e2e_s, _ = (
         np.asarray(inputs.columns[name], np.float64) for name in COLUMNS
     )
     front_s = float(inputs.tables["request_s"])

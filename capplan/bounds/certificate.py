@@ -8,7 +8,7 @@ of the whole document. ``docs/bounds.md`` lists the checks.
 import hashlib
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from capplan.bounds.bound_check import (
@@ -49,6 +49,7 @@ def certificate(
     bound: Mapping[str, Any],
     inputs: Inputs,
     attainment: float,
+    group_targets: Sequence[float],
     *,
     replica_count: int,
     passing: float,
@@ -59,13 +60,16 @@ def certificate(
 
     ``bound`` has the fields of :class:`capplan.bounds.lower_bound.Bound`; ``passing``
     and ``failing`` are the simulated attainment of N and N - 1 replicas, None when N is
-    1; ``about`` has further keys of the configuration (gpu, tp).
+    1; ``attainment`` is the share of all requests that must meet the SLO when each
+    group of them attains its target, ``group_targets``; ``about`` has further keys of
+    the configuration (gpu, tp).
     """
     return {
         "schema": SCHEMA,
         **about,
         "replica_count": replica_count,
         "attainment": attainment,
+        "group_targets": list(group_targets),
         "request_count": len(inputs.columns["arrival_s"]),
         "bound": {
             name: list(value) if isinstance(value, tuple) else value

@@ -4,6 +4,7 @@
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -101,18 +102,21 @@ def lower_bound(
     ttft_s: np.ndarray,
     tpot_s: np.ndarray,
     e2e_s: np.ndarray,
-    attainment: float,
+    attainment: float | Sequence[float],
     tables: LatencyTables,
     engine: EngineSettings,
     *,
     cached_tokens: np.ndarray | None = None,
+    group: np.ndarray | None = None,
     all_by_s: float | None = None,
     thorough: bool = False,
 ) -> Bound:
     """Return a lower bound on the replicas that any scheduler needs.
 
     With fewer than ``replica_count`` replicas, less than ``attainment`` of the requests
-    meet their limits, whatever the routing, batching, chunking and preemption.
+    meet their limits, whatever the routing, batching, chunking and preemption; where
+    ``group`` says to which group each request belongs, less of at least one group than
+    that group's.
 
     Columns have shape (n,), limits infinite where there is none. Leave out a warm-up:
     it can only add work. ``cached_tokens`` are the most of each prompt that a prefix
@@ -126,10 +130,15 @@ def lower_bound(
         (arrival_s, prompt_tokens, output_tokens, cached_tokens, ttft_s, tpot_s, e2e_s),
         tables.request_s,
     )
-    if not 0 < attainment <= 1:
+    targets = np.atleast_1d(np.asarray(attainment, np.float64))
+    if not ((targets > 0) & (targets <= 1)).all():
         raise InputError(f"attainment is {attainment}; expected more than 0, at most 1")
     tables.check(engine.max_num_seqs, engine.max_num_batched_tokens)
-    droppable = droppable_requests(len(requests.release_s), attainment)
+    if group is None:
+        group = np.zeros(len(requests.release_s), np.int64)
+    group = np.asarray(group, np.int64)
+    counts = np.bincount(group, minlength=len(targets))
+    droppable = np.array([*map(droppable_requests, counts.tolist(), targets.tolist())])
     effort = _THOROUGH if thorough else _QUICK
     limits = engine_bounds(engine)
     best: tuple[Window, _Pricing, str] | None = None
@@ -145,11 +154,16 @@ def lower_bound(
         )
         pricing = pricing._replace(prices=prices)
         work = pricing.work(requests, engine)
-        if int((~work.possible).sum()) > droppable:
-            return _unreachable(work, droppable)
+        impossible = np.bincount(group[~work.possible], minlength=len(targets))
+        if (impossible > droppable).any():
+            return _unreachable(impossible, droppable)
         windows = {
             BUSIEST: busiest_window(
-                requests.release_s, work.deadline_s, work.work_s, droppable
+                requests.release_s,
+                work.deadline_s,
+                work.work_s,
+                droppable,
+                group=group,
             )
         }
         if all_by_s is not None:
@@ -159,13 +173,14 @@ def lower_bound(
                 work.work_s - work.base_s,
                 droppable,
                 work.base_s,
+                group,
             )
         for method, window in windows.items():
             if window and (best is None or window.replicas > best[0].replicas):
                 best = window, pricing, method
     if best is None:
         return Bound(1, 0.0, 0.0, 0.0, 0, "none", "no request has a deadline")
-    return _bound(*best, droppable)
+    return _bound(*best, int(droppable.sum()))
 
 
 def droppable_requests(request_count: int, attainment: float) -> int:
@@ -266,16 +281,16 @@ def _bound(window: Window, pricing: _Pricing, method: str, droppable: int) -> Bo
     )
 
 
-def _unreachable(work: Work, droppable: int) -> Bound:
-    impossible = int((~work.possible).sum())
+def _unreachable(impossible: np.ndarray, droppable: np.ndarray) -> Bound:
+    worst = int(np.argmax(impossible - droppable))
     return Bound(
         1,
         0.0,
         0.0,
         0.0,
-        impossible,
+        int(impossible[worst]),
         "unreachable",
-        f"{impossible} requests miss their SLO even alone on a replica; "
-        f"{droppable} may",
-        droppable=droppable,
+        f"{impossible[worst]} requests miss their SLO even alone on a replica; "
+        f"{droppable[worst]} may",
+        droppable=int(droppable[worst]),
     )

@@ -4,7 +4,8 @@ A request released at or after s and due by e does all its work inside [s, e]. O
 requests of a window the ``droppable`` costliest may miss their SLO: the sum of the
 ``droppable`` largest w is the minimum over t of ``droppable * t + sum(max(w - t, 0))``,
 so the rest is the maximum over t of ``sum(min(w, t)) - droppable * t``, and any t gives
-a valid bound.
+a valid bound. Where groups of requests each have a target of their own, each has its
+own ``droppable`` and t.
 """
 
 from typing import NamedTuple
@@ -24,7 +25,7 @@ class Window(NamedTuple):
     end_s: float
     work_s: float  # without the costliest that may miss their SLO [s]
     requests: int  # requests inside, including those
-    level_s: float  # t: work above it per request is left out [s]
+    level_s: np.ndarray  # t: work above it is left out, shape (groups,) [s]
 
     @property
     def replicas(self) -> float:
@@ -36,32 +37,38 @@ def busiest_window(
     release_s: np.ndarray,
     deadline_s: np.ndarray,
     work_s: np.ndarray,
-    droppable: int,
+    droppable: int | np.ndarray,
     base_s: np.ndarray | None = None,
+    group: np.ndarray | None = None,
 ) -> Window | None:
     """Return the window with the most work per second; None when none holds any.
 
     A grid of windows is summed at once for several levels t; from the best of them the
     exact best start and end are found in turn, each in O(n log n). Columns have shape
-    (n,) [s]; ``droppable`` requests may leave out ``work_s`` but not ``base_s``.
+    (n,) [s]; of each ``group`` (default: all are one), ``droppable`` requests, shape
+    (groups,), may leave out ``work_s`` but not ``base_s``.
     """
     if base_s is None:
         base_s = np.zeros(len(work_s))
+    if group is None:
+        group = np.zeros(len(work_s), np.int64)
+    droppable = np.atleast_1d(np.asarray(droppable, np.int64))
     due = np.isfinite(deadline_s)
     if not due.any():
         return None
-    requests = _Requests(release_s[due], deadline_s[due], work_s[due], base_s[due])
+    columns = (release_s, deadline_s, work_s, base_s, group)
+    requests = _Requests(*(column[due] for column in columns))
     starts = _quantiles(requests.release_s)
     ends = _quantiles(requests.deadline_s)
     row = np.searchsorted(starts, requests.release_s, side="right") - 1
     column = np.searchsorted(ends, requests.deadline_s, side="left")
     length_s = ends[None, :] - starts[:, None]
     candidates: list[tuple[float, float, float]] = []
-    for level_s in _levels(requests.work_s, droppable):
+    for level_s in _levels(requests, droppable):
         kept_s = _work_inside(
             row, column, requests.capped_s(level_s), (len(starts), len(ends))
         )
-        kept_s -= droppable * level_s
+        kept_s -= droppable @ level_s
         rate = np.where(length_s > 0, kept_s / np.where(length_s > 0, length_s, 1), 0.0)
         for index in np.argsort(rate, axis=None)[-_STARTS:]:
             i, j = np.unravel_index(index, rate.shape)
@@ -79,10 +86,11 @@ class _Requests(NamedTuple):
     deadline_s: np.ndarray
     work_s: np.ndarray
     base_s: np.ndarray
+    group: np.ndarray
 
-    def capped_s(self, level_s: float) -> np.ndarray:
-        """Return the work of each request with ``work_s`` at most the level. [s]"""
-        return self.base_s + np.minimum(self.work_s, level_s)
+    def capped_s(self, level_s: np.ndarray) -> np.ndarray:
+        """Return the work of each with ``work_s`` at most its group's level. [s]"""
+        return self.base_s + np.minimum(self.work_s, level_s[self.group])
 
 
 def _level(work_s: np.ndarray, droppable: int) -> float:
@@ -93,11 +101,15 @@ def _level(work_s: np.ndarray, droppable: int) -> float:
     return float(np.partition(work_s, rank)[rank])
 
 
-def _levels(work_s: np.ndarray, droppable: int) -> list[float]:
+def _levels(requests: _Requests, droppable: np.ndarray) -> list[np.ndarray]:
     """Return levels for windows of all, a half, a quarter … of the requests. [s]"""
-    descending = np.sort(work_s)[::-1]
-    ranks = [min(droppable << k, len(descending) - 1) for k in range(_LEVELS)]
-    return sorted({float(descending[rank]) for rank in ranks})
+    levels = np.zeros((_LEVELS, len(droppable)))
+    for group, most in enumerate(droppable):
+        descending = np.sort(requests.work_s[requests.group == group])[::-1]
+        if len(descending):
+            ranks = np.minimum(most << np.arange(_LEVELS), len(descending) - 1)
+            levels[:, group] = descending[ranks]
+    return list(np.unique(levels, axis=0))
 
 
 def _quantiles(times_s: np.ndarray) -> np.ndarray:
@@ -119,7 +131,7 @@ def _work_inside(
 
 
 def _refine(
-    requests: _Requests, droppable: int, start_s: float, end_s: float
+    requests: _Requests, droppable: np.ndarray, start_s: float, end_s: float
 ) -> Window | None:
     """Find the exact best end and start in turn until neither moves."""
     best = _window_at(requests, droppable, start_s, end_s)
@@ -138,23 +150,25 @@ def _refine(
 
 
 def _window_at(
-    requests: _Requests, droppable: int, start_s: float, end_s: float
+    requests: _Requests, droppable: np.ndarray, start_s: float, end_s: float
 ) -> Window:
     """Return one window with the work that must be done in it."""
     inside = (requests.release_s >= start_s) & (requests.deadline_s <= end_s)
-    work_s = requests.work_s[inside]
-    level_s = _level(work_s, droppable)
-    kept_s = float(np.minimum(work_s, level_s).sum()) - droppable * level_s
-    total_s = float(requests.base_s[inside].sum()) + max(kept_s, 0.0)
+    work_s, group = requests.work_s[inside], requests.group[inside]
+    level_s = np.array(
+        [_level(work_s[group == index], int(n)) for index, n in enumerate(droppable)]
+    )
+    kept_s = np.minimum(work_s, level_s[group]).sum() - droppable @ level_s
+    total_s = float(requests.base_s[inside].sum()) + max(float(kept_s), 0.0)
     return Window(start_s, end_s, total_s, len(work_s), level_s)
 
 
 def _best_end(
-    requests: _Requests, droppable: int, level_s: float, start_s: float
+    requests: _Requests, droppable: np.ndarray, level_s: np.ndarray, start_s: float
 ) -> float:
     """Return the end with the most work per second for one start and level. [s]"""
     inside = requests.release_s >= start_s
     order = np.argsort(requests.deadline_s[inside], kind="stable")
     ends = requests.deadline_s[inside][order]
-    kept_s = np.cumsum(requests.capped_s(level_s)[inside][order]) - droppable * level_s
+    kept_s = np.cumsum(requests.capped_s(level_s)[inside][order]) - droppable @ level_s
     return float(ends[int(np.argmax(kept_s / np.maximum(ends - start_s, 1e-12)))])

@@ -37,6 +37,7 @@ def bound_inputs(
         trace.output_tokens,
         cached,
         *limits_s,
+        inputs.slo.group_of(trace.request_class, trace.class_names),
     )
     return Inputs(
         {name: column[counted] for name, column in zip(COLUMNS, columns, strict=True)},
@@ -52,6 +53,12 @@ def target_of(inputs: PlanInputs, sample: int) -> float:
     return inputs.slo.overall_target(trace.request_class[counted], trace.class_names)
 
 
+def group_targets(inputs: PlanInputs) -> tuple[float, ...]:
+    """Return the share of each group's requests that must meet the SLO."""
+    groups = inputs.slo.groups(inputs.trace.class_names)
+    return tuple(group.target for group in groups)
+
+
 def sample_bound(
     inputs: PlanInputs, configuration: Configuration, sample: int
 ) -> Bound:
@@ -59,7 +66,7 @@ def sample_bound(
     columns: dict[str, Any] = dict(bound_inputs(inputs, configuration, sample).columns)
     return lower_bound(
         **columns,
-        attainment=target_of(inputs, sample),
+        attainment=group_targets(inputs),
         tables=configuration.tables,
         engine=configuration.engine,
     )
@@ -90,6 +97,7 @@ def certificate_of(
         asdict(best.bound),
         bound_inputs(inputs, configuration, best.bound_sample),
         target_of(inputs, best.bound_sample),
+        group_targets(inputs),
         replica_count=best.replica_count,
         passing=shares[best.replica_count],
         failing=shares.get(best.replica_count - 1),

@@ -107,6 +107,15 @@ class Slo:
             groups.append(Group(rest, indices, self.attainment))
         return tuple(groups)
 
+    def group_of(
+        self, request_class: np.ndarray, class_names: tuple[str, ...]
+    ) -> np.ndarray:
+        """Return the index in ``groups`` of the group of each request, shape (n,)."""
+        of_class = np.zeros(len(class_names), np.int64)
+        for index, group in enumerate(self.groups(class_names)):
+            of_class[list(group.indices)] = index
+        return of_class[request_class]
+
     def overall_target(
         self, request_class: np.ndarray, class_names: tuple[str, ...]
     ) -> float:

@@ -67,11 +67,12 @@ def check_bound_and_certificate(seed):
     """Check that the bound is 1 and that the certificate's theorem agrees."""
     generator = np.random.default_rng(seed)
     case, requests, busy_s = random_witness(generator)
-    columns = dict(zip(COLUMNS, requests, strict=True))
+    group = generator.integers(0, 2, len(requests.release_s))
+    columns = dict(zip(COLUMNS, (*requests, group), strict=True))
 
     bound = lower_bound(
         **columns,
-        attainment=1.0,
+        attainment=[1.0, 1.0],
         tables=case.tables,
         engine=case.engine,
         all_by_s=busy_s if generator.random() < 0.3 else None,
@@ -79,7 +80,7 @@ def check_bound_and_certificate(seed):
 
     inputs = Inputs(columns, case.tables._asdict(), asdict(case.engine))
     block = {
-        "attainment": 1.0,
+        "group_targets": [1.0, 1.0],
         "bound": asdict(bound),
         "inputs_digest": inputs_digest(inputs),
     }

@@ -47,23 +47,21 @@ def sealed_plan(
                 np.full(n, 0.3),
                 np.full(n, 0.015),
                 np.full(n, np.inf),
+                (np.arange(n) % 10 == 0).astype(np.int64),
             ),
             strict=True,
         )
     )
     tables = tables or kinked_tables()
     bound = lower_bound(
-        *(columns[name] for name in COLUMNS if name != "cached_tokens"),
-        0.99,
-        tables,
-        engine,
-        **options,
+        **columns, attainment=[0.995, 0.95], tables=tables, engine=engine, **options
     )
     inputs = Inputs(columns, tables._asdict(), asdict(engine))
     block = certificate(
         asdict(bound),
         inputs,
         0.99,
+        [0.995, 0.95],
         replica_count=max(3, bound.replica_count),
         passing=0.995,
         failing=0.4,
@@ -171,7 +169,7 @@ def test_a_fixed_time_charged_to_prompts_and_to_steps_is_refused():
     # instead of decoding (3 ms). 0.5 ms is charged as fixed time of each step, and in
     # the price of prompt tokens prefilled alone.
     columns = dict.fromkeys(COLUMNS, np.full(10, np.inf))
-    columns |= dict.fromkeys(("arrival_s", "cached_tokens"), np.zeros(10))
+    columns |= dict.fromkeys(("arrival_s", "cached_tokens", "group"), np.zeros(10))
     columns |= {"prompt_tokens": np.ones(10), "output_tokens": np.full(10, 2)}
     columns |= {"e2e_s": np.full(10, 0.03)}
     engine = EngineSettings(max_num_batched_tokens=8, max_num_seqs=1)
@@ -190,7 +188,9 @@ def test_a_fixed_time_charged_to_prompts_and_to_steps_is_refused():
         "droppable": 0,
     }
 
-    block = certificate(bound, inputs, 1.0, replica_count=2, passing=1, failing=0)
+    block = certificate(
+        bound, inputs, 1.0, [1.0], replica_count=2, passing=1, failing=0
+    )
     reasons = check_bound(block, inputs)
 
     assert "0 decoding requests beside 1 prompt tokens are below" in reasons[0]
@@ -199,7 +199,7 @@ def test_a_fixed_time_charged_to_prompts_and_to_steps_is_refused():
 @pytest.mark.parametrize(
     ("bound", "message"),
     [
-        ({"droppable": 0}, "4 requests may miss"),
+        ({"droppable": 0}, "3 requests may miss"),
         ({"mix": [1.0, 0.5, 0.0]}, "more than all"),
         ({"requests_in_window": 7}, "7 is claimed"),
         ({"window_start_s": 0.5}, "s of work"),

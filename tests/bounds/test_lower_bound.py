@@ -30,6 +30,7 @@ def bound(arrival_s, prompt, output, tables, *, engine=LIMITS, **options):
     slo = {"ttft_s": 1.0, "tpot_s": np.inf, "e2e_s": np.inf} | options
     attainment = slo.pop("attainment", 1.0)
     all_by_s = slo.pop("all_by_s", None)
+    group = slo.pop("group", None)
     return lower_bound(
         np.asarray(arrival_s, float),
         np.broadcast_to(prompt, n),
@@ -39,6 +40,7 @@ def bound(arrival_s, prompt, output, tables, *, engine=LIMITS, **options):
         tables,
         engine,
         all_by_s=all_by_s,
+        group=group,
     )
 
 
@@ -61,6 +63,38 @@ def test_the_costliest_may_miss_their_slo():
     assert result.droppable == 3
     assert result.work_s == pytest.approx(297 * 100 * 1e-4, rel=0.05)
     assert result.work_s <= 297 * 100 * 1e-4
+
+
+def test_each_class_may_miss_only_its_own_share():
+    # 100 long prompts of one class, 900 of one token: 1 % of all are ten long ones.
+    prompt = np.where(np.arange(1000) < 100, 100, 1)
+    each = (np.arange(1000) >= 100).astype(int)
+
+    together = bound(np.zeros(1000), prompt, 1, tables(fixed_s=0.0), attainment=0.99)
+    by_class = bound(
+        np.zeros(1000),
+        prompt,
+        1,
+        tables(fixed_s=0.0),
+        attainment=[0.99, 0.99],
+        group=each,
+    )
+
+    assert together.droppable == by_class.droppable == 10
+    assert together.work_s <= (90 * 100 + 900) * 1e-4
+    assert by_class.work_s <= (99 * 100 + 891) * 1e-4
+    assert by_class.work_s == pytest.approx((99 * 100 + 891) * 1e-4, rel=0.05)
+
+
+def test_a_class_that_misses_even_alone_is_out_of_reach():
+    # Two of ten long prompts may not miss 20 ms though they are 0.2 % of all.
+    prompt = np.where(np.arange(1000) < 10, 1000, 1)
+    group = (np.arange(1000) >= 10).astype(int)
+    limits = {"ttft_s": 0.02, "attainment": [0.9, 0.99], "group": group}
+
+    assert not bound(
+        np.arange(1000.0), prompt, 1, tables(fixed_s=0.0), **limits
+    ).reachable
 
 
 def test_a_decode_step_carries_its_share_of_the_fixed_time_at_the_tpot():

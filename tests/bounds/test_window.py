@@ -61,6 +61,22 @@ def test_the_costliest_requests_of_the_window_are_left_out(seed, n, droppable):
     assert 0.25 * most <= window.replicas <= most * (1 + 1e-9)
 
 
+@settings(max_examples=40)
+@given(seed=st.integers(0, 2**32 - 1), n=st.integers(4, 9))
+def test_each_group_leaves_out_no_more_than_its_own(seed, n):
+    release_s, deadline_s, work_s, base_s = random_requests(seed, n)
+    group = np.random.default_rng(seed).integers(0, 2, n)
+
+    window = busiest_window(
+        release_s, deadline_s, work_s, np.array([1, 0]), base_s, group
+    )
+
+    inside = (release_s >= window.start_s) & (deadline_s <= window.end_s)
+    first = work_s[inside & (group == 0)]
+    kept_s = work_s[inside].sum() + base_s[inside].sum() - max(first, default=0.0)
+    assert window.work_s == pytest.approx(kept_s)
+
+
 def test_a_window_worked_by_hand():
     # [0, 1] holds 1 s of work; [0, 2] holds 1 + 4 s, 2.5 s a second.
     window = busiest_window(
