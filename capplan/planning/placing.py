@@ -26,7 +26,6 @@ from capplan.planning.configuration import (
 )
 from capplan.planning.place_settings import PlaceSettings
 from capplan.planning.traffic import read_traffic
-from capplan.planning.unbatched import unbatched
 from capplan.simulator.checks import oversized
 from capplan.workload.slo import RequestSlo, Slo, parse_slo
 from capplan.workload.trace import Trace
@@ -232,12 +231,13 @@ def peak_heartbeat(
     """
     strictest = slo.strictest(trace.class_names)
     first = trace.select(np.arange(min(len(trace), MOST_REQUESTS)))
-    rows = _fit_alone(configuration, first, strictest, gamma, theta)
+    template = _template(configuration)
+    rows = _fit_alone(configuration, template, first, strictest, gamma, theta)
     if not len(rows):
         return None
     able = first.select(rows)
     heartbeat = _heartbeat(
-        _template(configuration),
+        template,
         replace(able, predicted_output_tokens=None),
         strictest,
         HEARTBEAT_S,
@@ -266,6 +266,7 @@ def peak_heartbeat(
 
 def _fit_alone(
     configuration: Configuration,
+    template: PlacementReplica,
     trace: Trace,
     slo: RequestSlo,
     gamma: float,
@@ -273,11 +274,11 @@ def _fit_alone(
 ) -> np.ndarray:
     """Return the rows that satisfy Aladdin's constraints alone on a replica."""
     tables = configuration.tables
-    alone = unbatched(trace, tables, configuration.engine)
+    prefill_s = template.prefill_fixed_s + template.prefill_work_s(trace.prompt_tokens)
     context = trace.prompt_tokens + gamma * trace.output_tokens
     spare_s = theta * (slo.tpot_s - tables.decode_s[1])
     return np.flatnonzero(
-        (alone.ttft_s - tables.request_s <= slo.ttft_s)
+        (prefill_s <= slo.ttft_s)
         & (tables.decode_context_s[1] * context <= spare_s)
         & ~oversized(trace, configuration.engine)
     )

@@ -361,6 +361,23 @@ def test_requests_too_slow_alone_are_left_out_of_the_exact_placement(tmp_path):
     assert "1 too slow alone left out" in str(answer.placement)
 
 
+def test_the_exact_placement_leaves_out_what_its_own_line_of_prefill_does(tmp_path):
+    # Which prompts keep the TTFT differs between the table of times and the line through it.
+    path = tmp_path / "trace.csv"
+    prompts = [*range(1, 401), 299, 301, 303]
+    rows = [f"{k / 60},{prompt},10" for k, prompt in enumerate(prompts)]
+    path.write_text("arrival_s,prompt_tokens,output_tokens\n" + "\n".join(rows) + "\n")
+    own = {"latency_ms": (8.0, 0.1, 0.0, 0.1, 0.0), "kv_blocks": 40}
+    own |= {"max_num_seqs": 4, "max_num_batched_tokens": 64, "attainment": 0.6}
+
+    for limit_ms in range(40, 60):
+        slo = (f"ttft={limit_ms}ms",)
+        asked = SETTINGS | ALONE | own | {"workload": None, "rate": None, "slo": slo}
+        answer = plan(PlanSettings(**asked, trace=path, solver="mip", extend=False))
+
+        assert answer.best is None or answer.placement is not None
+
+
 @pytest.mark.parametrize("calls", [1, 3, 10, 30, 100, 10_000])
 def test_an_interrupted_plan_is_what_was_decided_by_then(found, calls):
     left = [calls]
