@@ -1,5 +1,6 @@
 """Assumptions of a plan: value, source, how obtained."""
 
+from capplan.fleet.price import Price
 from capplan.planning.configuration import Configuration, Excluded
 from capplan.planning.result import Assumption, Candidate
 from capplan.planning.settings import PlanSettings
@@ -75,18 +76,23 @@ def _memory(configuration: Configuration) -> list[Assumption]:
 
 
 def _prices(tried: list[Configuration | Excluded]) -> list[Assumption]:
-    by_gpu = {}
+    """Return a row for each price; that of a node may depend on the TP degree."""
+    tps: dict[tuple[str, Price], list[int]] = {}
     for configuration in tried:
         if isinstance(configuration, Configuration) and configuration.price is not None:
-            price = configuration.price
-            given = price.source == "given by the user"
-            by_gpu[configuration.gpu] = Assumption(
-                f"price, {configuration.gpu}",
-                f"${price.usd_per_gpu_h:.2f} per GPU and hour",
-                ", ".join(x for x in (price.source, price.as_of, price.note) if x),
-                "given" if given else "published",
-            )
-    return list(by_gpu.values())
+            key = configuration.gpu, configuration.price
+            tps.setdefault(key, []).append(configuration.tp)
+    several = {gpu for gpu, _ in tps if sum(gpu == other for other, _ in tps) > 1}
+    return [
+        Assumption(
+            f"price, {gpu}"
+            + (f", TP {', '.join(map(str, degrees))}" if gpu in several else ""),
+            f"${price.usd_per_gpu_h:.2f} per GPU and hour",
+            ", ".join(x for x in (price.source, price.as_of, price.note) if x),
+            "given" if price.source == "given by the user" else "published",
+        )
+        for (gpu, price), degrees in tps.items()
+    ]
 
 
 def _engine(settings: PlanSettings) -> Assumption:

