@@ -30,20 +30,24 @@ def assumptions(
             "given",
         )
     ]
+    if settings.latency_ms is not None:
+        coefficients = ", ".join(f"{value:g}" for value in settings.latency_ms)
+        value = f"c0, ca, cq, cd, ce = {coefficients} ms"
+        rows.append(Assumption("iteration time", value, "--latency-ms", "given"))
     used = {(row.gpu, row.tp) for row in candidates if row.status == "feasible"}
     for configuration in tried:
         if (configuration.gpu, configuration.tp) in used:
             assert isinstance(configuration, Configuration)
-            rows += [_latency(configuration), *_memory(configuration)]
+            rows += [*_latency(configuration), *_memory(configuration)]
     rows += _prices(tried)
     rows.append(_engine(settings))
     return tuple(rows)
 
 
-def _latency(configuration: Configuration) -> Assumption:
+def _latency(configuration: Configuration) -> list[Assumption]:
     what, profile = f"iteration time, {configuration}", configuration.profile
     if profile is None:
-        return Assumption(what, configuration.note, "--latency-ms", "given")
+        return []
     errors = ", ".join(
         f"{phase} {record.held_out_mean_abs:.1%}"
         for phase, record in profile.errors.items()
@@ -52,7 +56,7 @@ def _latency(configuration: Configuration) -> Assumption:
     value = f"{profile.decode_form} decode, {profile.fused_form} prefill"
     if errors:
         value += f"; held-out mean error: {errors}"
-    return Assumption(what, value, configuration.note, _HOW[profile.how])
+    return [Assumption(what, value, configuration.note, _HOW[profile.how])]
 
 
 def _memory(configuration: Configuration) -> list[Assumption]:
