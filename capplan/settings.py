@@ -137,5 +137,7 @@ def _explain(error: ValidationError, model: type[Settings]) -> SettingError:
         )
     if first["type"] == "value_error":
         return SettingError(name, f"{name}: {message}")
-    expected = message.replace("Input should be", "expected").partition(",")[0]
+    expected = message.replace("Input should be", "expected")
+    if first["type"] != "literal_error":  # after the comma: why it cannot be parsed
+        expected = expected.partition(",")[0]
     return SettingError(name, f"{name} is {first['input']!r}; {expected}")

@@ -71,7 +71,8 @@ def _memory(configuration: Configuration) -> list[Assumption]:
     return [
         Assumption(
             f"KV capacity, {configuration}",
-            f"{engine.kv_blocks:,} blocks of {engine.block_size} tokens; "
+            f"{engine.kv_blocks:,} blocks of {engine.block_size} tokens in "
+            f"{configuration.replica.kv_dtype}; "
             f"weights {format_bytes(budget.weight_bytes)} a GPU",
             "reported by the engine" if reported else computed,
             "measured" if reported else "assumed",
@@ -113,6 +114,8 @@ def _engine(settings: PlanSettings) -> Assumption:
         )
         if getattr(settings, name) is not None
     ]
+    if settings.kv_cache_dtype != "auto":
+        set_by_user.append(f"kv_cache_dtype={settings.kv_cache_dtype}")
     return Assumption(
         "engine",
         ", ".join(set_by_user) or "as vllm serve chooses by GPU, prefix caching on",

@@ -204,6 +204,11 @@ def _unlisted(
     if profile is None:
         reason = f"{gpu} is in no catalog, and there is no profile of it at TP {tp}"
         return Excluded(gpu, tp, reason)
+    if settings.kv_cache_dtype not in ("auto", profile.kv_element):
+        reason = (
+            f"{gpu} is in no catalog, and its KV blocks are of {profile.kv_element}"
+        )
+        return Excluded(gpu, tp, f"{reason}; give --kv-blocks")
     engine = EngineSettings(**_engine_settings(settings, profile))
     blocks = settings.kv_blocks or int(profile.meta.get("kv_blocks", 0))
     blocks = blocks or (profile.kv_tokens or 0) // engine.block_size
@@ -295,6 +300,18 @@ def _replica(
     profile: Profile | None,
 ) -> Replica:
     utilization = settings.gpu_memory_utilization
+    measured = profile.kv_element if profile else "bf16"
+    kv_dtype = (
+        measured if settings.kv_cache_dtype == "auto" else settings.kv_cache_dtype
+    )
+    if profile is not None and kv_dtype != measured:
+        warnings.warn(
+            f"{profile.name}: its latency is that of {measured} KV; with "
+            f"--kv-cache-dtype {kv_dtype} only the capacity changes",
+            ExtrapolationWarning,
+            stacklevel=2,
+        )
+    reported = profile.kv_tokens if profile and kv_dtype == measured else None
     return replica(
         llm,
         gpu,
@@ -303,9 +320,9 @@ def _replica(
         gpu_memory_utilization=(
             DEFAULT_UTILIZATION if utilization is None else utilization
         ),
-        kv_dtype=profile.kv_element if profile else "bf16",
+        kv_dtype=kv_dtype,
         reported_kv_blocks=settings.kv_blocks,
-        reported_kv_tokens=profile.kv_tokens if profile else None,
+        reported_kv_tokens=reported,
     )
 
 

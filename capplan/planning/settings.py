@@ -181,6 +181,12 @@ class PlanSettings(Settings):
         "KV blocks of a replica (default: computed from memory).",
         ge=2,
     )
+    kv_cache_dtype: Literal["auto", "bf16", "fp8"] = setting(
+        "auto",
+        ENGINE,
+        "auto|bf16|fp8",
+        "Numbers in the KV cache (default auto: those of the latency profile).",
+    )
     gpu_memory_utilization: float | None = setting(
         None,
         ENGINE,
@@ -261,6 +267,11 @@ class PlanSettings(Settings):
                 "latency_ms",
                 f"latency_ms has {len(self.latency_ms)} numbers; "
                 "expected c0,ca,cq,cd,ce",
+            )
+        if self.kv_blocks is not None and self.kv_cache_dtype != "auto":
+            raise SettingError(
+                "kv_cache_dtype",
+                "kv_blocks and kv_cache_dtype are both given; expected one of them",
             )
         if self.trace and self.workload:
             raise SettingError(

@@ -24,6 +24,13 @@ def headline(candidate: Candidate) -> str:
     return str(candidate.run.deployment)
 
 
+_KV_CACHE = {
+    "bf16": ("--kv-cache-dtype bfloat16",),
+    "fp8": ("--kv-cache-dtype fp8",),
+}
+"""Flags of vLLM by ``kv_cache_dtype``."""
+
+
 def serve_command(plan: Plan, candidate: Candidate) -> str:
     """Return the ``vllm serve`` line of a replica; empty where nothing is known."""
     engine = candidate.engine
@@ -44,6 +51,7 @@ def serve_command(plan: Plan, candidate: Candidate) -> str:
         f"--max-num-batched-tokens {engine.max_num_batched_tokens}",
         f"--max-num-seqs {engine.max_num_seqs}",
         f"--block-size {engine.block_size}",
+        *_KV_CACHE.get(plan.request.get("kv_cache_dtype", "auto"), ()),
         *switches,
     ]
     return " ".join(word for word in words if word)

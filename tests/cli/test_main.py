@@ -59,6 +59,14 @@ def test_help_imports_nothing_heavy():
         (["plan", "--tp", "1,x"], "--tp: tp is 'x'; expected a valid integer"),
         (["plan", "--price", "H100"], "--price: price: 'H100' is not a price"),
         (["plan", "--latency-ms", "1,2"], "--latency-ms: latency_ms has 2 numbers"),
+        (
+            ["plan", "--kv-cache-dtype", "fp4"],
+            "kv_cache_dtype is 'fp4'; expected 'auto', 'bf16' or 'fp8'",
+        ),
+        (
+            ["plan", "--kv-cache-dtype", "fp8", "--kv-blocks", "80"],
+            "kv_blocks and kv_cache_dtype are both given",
+        ),
         (["plan", "no.yaml"], "no.yaml: No such file or directory"),
     ],
 )

@@ -3,7 +3,7 @@
 import pytest
 import yaml
 
-from capplan.errors import InputError
+from capplan.errors import ExtrapolationWarning, InputError
 from capplan.latency.catalog import profile_path
 from capplan.planning.configuration import Configuration, configurations
 from capplan.planning.settings import PlanSettings
@@ -110,3 +110,29 @@ def test_profile_without_kv_blocks_needs_them_given(tmp_path):
     (one,) = configurations(request)
 
     assert "--kv-blocks" in one.reason
+
+
+def test_an_fp8_cache_holds_twice_the_tokens_and_says_what_the_latency_is_of():
+    with pytest.warns(ExtrapolationWarning, match="latency is that of bf16 KV"):
+        small = only(gpu="H100-SXM", tp="1", kv_cache_dtype="fp8")
+    usual = only(gpu="H100-SXM", tp="1")
+
+    assert usual.replica.kv_dtype == "bf16"
+    assert small.engine.kv_blocks == pytest.approx(2 * usual.engine.kv_blocks, abs=1)
+    same = only(gpu="H100-SXM", tp="1", kv_cache_dtype="bf16")
+    assert same.replica == usual.replica
+
+
+def test_a_measured_capacity_holds_for_the_kv_it_was_measured_with(tmp_path):
+    profile_of(tmp_path, "H100-SXM")
+    profile_of(tmp_path, "cpu-of-ours")
+
+    with pytest.warns(ExtrapolationWarning, match="latency is that of bf16 KV"):
+        known = only(profiles=tmp_path, gpu="H100", tp="1", kv_cache_dtype="fp8")
+    settings = PlanSettings(
+        llm="Llama-3.1-8B", profiles=tmp_path, gpu="cpu-of-ours", kv_cache_dtype="fp8"
+    )
+    (unknown,) = configurations(settings)
+
+    assert known.replica.kv_source == "estimated"
+    assert "its KV blocks are of bf16; give --kv-blocks" in unknown.reason

@@ -115,3 +115,32 @@ def test_reasons_are_those_of_pruned_and_infeasible_candidates(plan):
         ("H100-SXM", "needs at least 44 GPUs, $109.56 per hour"),
         ("L40S", "weights of 141 GB do not fit in 48 GB"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "flag"),
+    [("fp8", "--kv-cache-dtype fp8"), ("bf16", "--kv-cache-dtype bfloat16")],
+)
+def test_the_serve_line_has_the_dtype_of_the_kv_cache_where_it_was_given(
+    plan, best, dtype, flag
+):
+    given = replace(plan, request={**plan.request, "kv_cache_dtype": dtype})
+
+    assert answer.serve_command(given, best).endswith(flag)
+    assert "--kv-cache-dtype" not in answer.serve_command(plan, best)
+
+
+def test_what_prefix_caching_is_worth_is_said_where_prefixes_are_found(plan, best):
+    totals = replace(best.run.simulation.totals, cached_tokens=0)
+    found = replace(totals, cached_tokens=totals.prompt_tokens // 4)
+
+    def planned(totals, count):
+        simulation = replace(best.run.simulation, totals=totals)
+        row = replace(best, run=replace(best.run, simulation=simulation))
+        return replace(plan, best=row, gpu_count_without_prefix_caching=count)
+
+    assert answer.caching(planned(totals, None)) == ""
+    assert answer.caching(planned(found, 48)) == (
+        "25 % of prompt tokens are found; without it: 48 GPUs"
+    )
+    assert answer.caching(planned(found, None)).endswith("no count was found")
