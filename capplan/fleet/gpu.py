@@ -1,5 +1,6 @@
 """GPU types: memory, bandwidth, arithmetic and links."""
 
+import math
 from dataclasses import dataclass
 
 from capplan.errors import InputError
@@ -47,3 +48,16 @@ class Gpu:
                 f"GPU {self.name}: confidence is {self.confidence!r}; "
                 f"expected one of {', '.join(CONFIDENCES)}"
             )
+
+    def distance(self, other: "Gpu") -> float:
+        """Return how far two data sheets are apart: 0 where they are alike.
+
+        The sum of the logarithms of the ratios of bandwidth and of arithmetic; one
+        with FP8 and one without are of generations that differ as by a factor of 2.
+        """
+        apart = abs(math.log(self.bandwidth_bytes_per_s / other.bandwidth_bytes_per_s))
+        if self.fp16_flops and other.fp16_flops:
+            apart += abs(math.log(self.fp16_flops / other.fp16_flops))
+        if (self.fp8_flops is None) != (other.fp8_flops is None):
+            apart += math.log(2)
+        return apart

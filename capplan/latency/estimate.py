@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from capplan.fleet.catalog import gpu as find_gpu
+from capplan.fleet.catalog import gpu_names
 from capplan.fleet.gpu import Gpu
 from capplan.latency.catalog import list_profiles, load_listed
 from capplan.latency.profile import Profile
@@ -17,8 +19,9 @@ def estimated_profile(
     """Return an estimated profile, marked as an estimate.
 
     Profiles of two other TP degrees on the same GPU are interpolated. Otherwise the
-    nearest profile of the LLM, by TP degree, is scaled by data sheets, one of the same
-    GPU first; without one, the data sheet alone is used. ``folders`` are the user's.
+    nearest profile of the LLM, by TP degree and then by the GPU's data sheet, is scaled
+    by data sheets, one of the same GPU first; without one, the data sheet alone is
+    used. ``folders`` are the user's.
     """
     llm.check_tp(tp)
     known = [
@@ -31,14 +34,17 @@ def estimated_profile(
     here.pop(tp, None)
     if len(here) >= 2:
         return across_tp(list(here.values()), tp, llm, gpu)
-    candidates = list(here.values()) or known
+    candidates = list(here.values()) or _of_known_gpus(known)
     if not candidates:
         return roofline_profile(llm, gpu, tp)
-    nearest = min(
-        candidates,
-        key=lambda profile: (
-            abs(profile.tp.bit_length() - tp.bit_length()),
-            profile.gpu,
-        ),
-    )
-    return across_gpu(nearest, llm, gpu, tp=tp)
+
+    def distance(profile: Profile) -> tuple[int, float, str]:
+        doublings = abs(profile.tp.bit_length() - tp.bit_length())
+        return doublings, gpu.distance(find_gpu(profile.gpu)), profile.gpu
+
+    return across_gpu(min(candidates, key=distance), llm, gpu, tp=tp)
+
+
+def _of_known_gpus(profiles: Sequence[Profile]) -> list[Profile]:
+    """Return the profiles of GPUs that have a data sheet."""
+    return [profile for profile in profiles if profile.gpu in gpu_names()]

@@ -98,3 +98,11 @@ def test_a_name_like_no_other_is_refused_with_all_names():
 def test_what_no_hardware_is_is_refused(field, value):
     with pytest.raises(InputError, match="H100"):
         replace(gpu("H100"), **{field: value})
+
+
+@pytest.mark.parametrize("name", gpu_names())
+def test_the_distance_of_data_sheets_is_symmetric_and_none_from_itself(name):
+    for other in gpu_names():
+        assert gpu(name).distance(gpu(other)) == gpu(other).distance(gpu(name))
+
+    assert gpu(name).distance(gpu(name)) == 0

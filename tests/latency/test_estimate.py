@@ -1,13 +1,20 @@
 """Which estimate is used where nothing was measured."""
 
+import numpy as np
 import pytest
 
 from capplan.errors import InputError
 from capplan.fleet.catalog import gpu
-from capplan.latency.catalog import find_profile, profile_path
+from capplan.latency.catalog import (
+    find_profile,
+    list_profiles,
+    load_listed,
+    profile_path,
+)
 from capplan.latency.estimate import estimated_profile
 from capplan.latency.profile_file import save_profile
 from capplan.latency.roofline import roofline_profile
+from capplan.latency.transfer import across_gpu
 from capplan.llm.catalog import llm
 
 
@@ -49,6 +56,50 @@ def test_another_gpu_is_scaled_from_the_same_tp_degree():
     estimate = estimated_profile(llm("Llama-3.1-8B"), gpu("L40S"), 4)
 
     assert estimate.source.startswith("Llama-3.1-8B on A100-80GB-SXM, TP 4 scaled")
+
+
+@pytest.mark.parametrize(
+    ("on", "source"),
+    [
+        ("B200-SXM", "H200-SXM"),
+        ("MI300X", "H200-SXM"),
+        ("H100-PCIe", "H100-SXM"),
+        ("A100-40GB-SXM", "A100-80GB-SXM"),
+        ("L40S", "A100-80GB-SXM"),
+    ],
+)
+def test_another_gpu_is_scaled_from_the_one_with_the_nearest_data_sheet(on, source):
+    estimate = estimated_profile(llm("Llama-3.1-70B"), gpu(on), 4)
+
+    assert estimate.source.startswith(f"Llama-3.1-70B on {source}, TP 4 scaled")
+
+
+def test_the_nearest_data_sheet_predicts_a_measured_gpu_best():
+    known = [p for p in list_profiles([]) if (p.llm, p.tp) == ("Llama-3.1-70B", 4)]
+    measured = {listed.gpu: load_listed(listed.path) for listed in known}
+    batch = np.array([1, 16, 64, 256])
+
+    for target, truth in measured.items():
+        errors = {}
+        for name, profile in measured.items():
+            if name != target:
+                estimate = across_gpu(profile, llm("Llama-3.1-70B"), gpu(target))
+                times_s = estimate.tables(256, 2048).decode_s[batch]
+                known_s = truth.tables(256, 2048).decode_s[batch]
+                errors[name] = np.abs(times_s / known_s - 1).mean()
+        nearest = min(errors, key=lambda name: gpu(target).distance(gpu(name)))
+        assert errors[nearest] <= min(errors.values()) * 1.25
+
+
+def test_a_profile_of_a_gpu_without_a_data_sheet_is_not_scaled(tmp_path):
+    own = find_profile("Llama-3.1-8B", "H100-SXM", 1).model_copy(
+        update={"gpu": "cpu-of-ours", "llm": "Mistral-7B-v0.3"}
+    )
+    save_profile(own, profile_path(tmp_path, "cpu-of-ours", "Mistral-7B-v0.3", 1))
+
+    estimate = estimated_profile(llm("Mistral-7B-v0.3"), gpu("L4"), 1, [tmp_path])
+
+    assert "data sheet of L4" in estimate.source
 
 
 def test_fp8_weights_make_the_estimate_faster_than_bf16():
