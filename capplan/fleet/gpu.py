@@ -55,9 +55,10 @@ class Gpu:
         The sum of the logarithms of the ratios of bandwidth and of arithmetic; one
         with FP8 and one without are of generations that differ as by a factor of 2.
         """
-        apart = abs(math.log(self.bandwidth_bytes_per_s / other.bandwidth_bytes_per_s))
+        rates = [(self.bandwidth_bytes_per_s, other.bandwidth_bytes_per_s)]
         if self.fp16_flops and other.fp16_flops:
-            apart += abs(math.log(self.fp16_flops / other.fp16_flops))
+            rates.append((self.fp16_flops, other.fp16_flops))
+        apart = sum(abs(math.log(own) - math.log(its)) for own, its in rates)
         if (self.fp8_flops is None) != (other.fp8_flops is None):
             apart += math.log(2)
         return apart
