@@ -11,6 +11,22 @@ _PLAIN = ("llama", "mistral", "qwen2", "qwen3", "phi3", "gemma")
 _KNOWN = frozenset(_PLAIN) | {"gemma2", "gemma3_text", "mixtral", "qwen3_moe"}
 _KNOWN |= {"gpt_oss", "opt", "deepseek_v2", "deepseek_v3"}
 
+_LAYERS = ("full_attention", "sliding_attention")
+"""Kinds of layers whose KV is modelled."""
+_OTHER_ATTENTION = {
+    "mamba": "state-space layers",
+    "ssm": "state-space layers",
+    "state_size": "state-space layers",
+    "hybrid_override_pattern": "state-space layers",
+    "linear_num_": "linear attention",
+    "linear_attn": "linear attention",
+    "full_attention_interval": "linear attention",
+    "attn_type_list": "linear attention",
+    "rwkv": "linear attention",
+    "index_topk": "sparse attention with an index",
+}
+"""What fields that begin so say of the attention."""
+
 _DTYPES = {"bfloat16": "bf16", "float16": "fp16", "float32": "bf16"}
 
 
@@ -38,6 +54,7 @@ def from_config(config: Mapping[str, Any], name: str, source: str) -> Architectu
             CapplanWarning,
             stacklevel=2,
         )
+    _check_attention(config, source)
     fields = _Fields(config, source)
     shapes = _opt(fields) if kind == "opt" else _llama_like(fields)
     shapes |= _biases_and_norms(kind, fields)
@@ -49,6 +66,25 @@ def from_config(config: Mapping[str, Any], name: str, source: str) -> Architectu
     return Architecture(
         name=name, source=source, weight_dtype=_weight_dtype(fields), **shapes
     )
+
+
+def _check_attention(config: Mapping[str, Any], source: str) -> None:
+    """Refuse attention whose KV is not that of a token in each layer."""
+    kinds = dict.fromkeys(str(kind) for kind in config.get("layer_types") or ())
+    unknown = [f"{kind} layers" for kind in kinds if kind not in _LAYERS]
+    unknown += [
+        f"{what} ({name})"
+        for name, value in config.items()
+        for start, what in _OTHER_ATTENTION.items()
+        if name.startswith(start) and value is not None
+    ]
+    if config.get("is_encoder_decoder"):
+        unknown.append("cross-attention (is_encoder_decoder)")
+    if unknown:
+        raise InputError(
+            f"{source}: has {unknown[0]}; capplan knows the KV of "
+            f"{' and '.join(_LAYERS)} layers only"
+        )
 
 
 class _Fields:

@@ -1,4 +1,5 @@
 import json
+import re
 
 import pytest
 
@@ -259,3 +260,35 @@ def test_sliding_windows_are_noted(name, window, layers):
 )
 def test_llms_of_the_same_shapes_are_twins(name, others):
     assert twins(llm(name)) == others
+
+
+@pytest.mark.parametrize(
+    ("fields", "complaint"),
+    [
+        (
+            {"layer_types": ["linear_attention", "full_attention"]},
+            "linear_attention layers",
+        ),
+        ({"full_attention_interval": 4}, "linear attention (full_attention_interval)"),
+        ({"linear_num_value_heads": 32}, "linear attention (linear_num_value_heads)"),
+        ({"mamba_d_state": 128}, "state-space layers (mamba_d_state)"),
+        ({"ssm_state_size": 128}, "state-space layers (ssm_state_size)"),
+        ({"hybrid_override_pattern": "M-M*"}, "state-space layers"),
+        ({"index_topk": 2048}, "sparse attention with an index (index_topk)"),
+        ({"is_encoder_decoder": True}, "cross-attention"),
+    ],
+)
+def test_attention_whose_kv_is_not_modelled_is_refused_by_its_name(
+    tmp_path, fields, complaint
+):
+    path = write(tmp_path, config(**fields))
+
+    with pytest.raises(InputError, match=re.escape(f"json: has {complaint}")):
+        llm(path)
+
+
+def test_layers_of_known_kinds_are_read(tmp_path):
+    kinds = ["sliding_attention", "full_attention"] * 2
+    path = write(tmp_path, config(layer_types=kinds, sliding_window=128))
+
+    assert llm(path).sliding_layers == 2
