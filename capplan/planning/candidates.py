@@ -329,6 +329,11 @@ def _certainty_warnings(name: str, fewest: Fewest) -> tuple[str, ...]:
             f"{name}: interrupted; {run.replica_count:,} replicas meet the SLO, and "
             "fewer may",
         )
+    if not fewest.decided and run.judgement.meets:
+        return (
+            f"{name}: {run.replica_count:,} replicas meet the SLO, and larger counts "
+            f"miss it with router {run.router}",
+        )
     if not fewest.decided:
         return (
             f"{name}, {run.replica_count:,} replicas: attainment is at the target, and "

@@ -13,6 +13,8 @@ _PREEMPTED_SHARE = 0.01
 _GROWTH = 1.5
 _BAND_ABOVE = 0.05
 """Share of a count above which the larger counts must meet the SLO as well."""
+_LOOKED_ABOVE = 8
+"""Counts looked at above twice the first that meets the SLO."""
 _BAND_BELOW = 0.1
 """Share of a count below it in which every count is tried."""
 
@@ -22,10 +24,11 @@ class Fewest:
     """The fewest replicas that meet the SLO, and the counts simulated."""
 
     # the fewest decided to meet the SLO, as somewhat larger counts do; where none is
-    # decided, the fewest whose attainment is at the target; None where no count helps
+    # decided, the fewest that meets it alone or whose attainment is at the target; None
+    # where no count helps
     run: Run | None
     runs: tuple[Run, ...]  # by ascending count
-    decided: bool  # by the samples
+    decided: bool  # by the samples, and by somewhat larger counts
     # smaller counts that the samples do not tell from the target
     too_close: tuple[int, ...]
     interrupted: bool = False  # then the run is the fewest decided until then
@@ -48,9 +51,9 @@ def fewest_replicas(run_with: Callable[[int], Run], at_least: int, most: int) ->
 
 def _fewest(search: "_Search", at_least: int) -> Fewest:
     count = search.first(at_least)
+    count = None if count is None else search.settled_above(count)
     if count is None:
         return search.undecided()
-    count = search.settled_above(count)
     lowest = max(1, math.floor(count * (1 - _BAND_BELOW)) - 1)
     for fewer in range(count - 1, lowest - 1, -1):
         if search.meets(fewer) and search.holds_above(fewer):
@@ -108,13 +111,17 @@ class _Search:
             for more in range(count + 1, reach + 1)
         )
 
-    def settled_above(self, count: int) -> int:
-        """Return the next count that meets the SLO with those above it."""
-        while count < self._most and not (
-            self.meets(count) and self.holds_above(count)
-        ):
-            count += 1
-        return count
+    def settled_above(self, first: int) -> int | None:
+        """Return the next count that meets the SLO with those above it, or None.
+
+        None also where more replicas change nothing, or twice as many are not enough.
+        """
+        for count in range(first, min(self._most, 2 * first + _LOOKED_ABOVE) + 1):
+            if self.meets(count) and self.holds_above(count):
+                return count
+            if self._changes_nothing(count - 1, count):
+                break
+        return None
 
     def ordered(self) -> tuple[Run, ...]:
         """Return all runs by ascending count."""
@@ -135,8 +142,14 @@ class _Search:
         return Fewest(first, self.ordered(), False, (), interrupted=True)
 
     def undecided(self) -> Fewest:
-        """Return the fewest replicas at the target, where none is decided."""
+        """Return the fewest replicas at the target, where none is decided.
+
+        Those that meet the SLO alone, while larger counts miss it, come first.
+        """
         close = self.close_below(self._most + 1)
+        for run in self.ordered():
+            if run.judgement.meets:
+                return Fewest(run, self.ordered(), False, close)
         for count in close:
             if not self.runs[count].judgement.missing:
                 below = tuple(fewer for fewer in close if fewer < count)

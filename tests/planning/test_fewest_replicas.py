@@ -166,3 +166,25 @@ def failing(by_limit, preemptions=(0, 0, 0, 0), kv_share=0.5):
 )
 def test_what_binds_is_read_off_the_count_that_fails(run, binding):
     assert binding_limit(run) == binding
+
+
+def test_a_count_that_meets_the_slo_alone_is_an_answer_that_is_not_decided():
+    fewest, tried = search(lambda count: 1.0 if count % 2 == 0 else 0.9)
+
+    assert (fewest.run.replica_count, fewest.decided) == (2, False)
+    assert max(tried) < 20
+
+
+def test_replicas_that_stay_idle_end_the_look_above():
+    # From the fifth on they get no requests, and the SLO is missed.
+    tried = []
+
+    def run_with(count):
+        tried.append(count)
+        share = 1.0 if count == 4 else 0.9
+        return run(count, share, iterations=1000 + min(count, 5))
+
+    fewest = fewest_replicas(run_with, 3, 4096)
+
+    assert (fewest.run.replica_count, fewest.decided) == (4, False)
+    assert max(tried) <= 7
