@@ -24,7 +24,8 @@ def simulate_command(scenario: Scenario = None, **flags: Any) -> int:
 
     with request_progress() as progress, interruptible() as stopped:
         run, written = simulate(settings, progress, stopped)
+        interrupted = stopped()
     out = console()
     print_run(run, out)
     print_written(written, out)
-    return INTERRUPTED if stopped() else 0
+    return INTERRUPTED if interrupted else 0
