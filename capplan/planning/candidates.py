@@ -116,8 +116,6 @@ def run_of(
     """
     if inputs.is_stopped():
         raise Interrupted
-    # Few counts are tuned, and one that is decided may replace the best.
-    few = configuration.tuned or inputs.candidate_count <= 2
     run = judged_run(
         inputs.traffic,
         inputs.slo,
@@ -126,7 +124,7 @@ def run_of(
         router=router,
         seed=inputs.settings.seed,
         metrics=("ttft_s", "tpot_s", "e2e_s"),
-        budget_requests=BUDGET_REQUESTS * (5 if few else 1),
+        budget_requests=BUDGET_REQUESTS * (1 if inputs.candidate_count > 2 else 5),
         stopped=inputs.stopped,
     )
     if inputs.is_stopped():
@@ -190,7 +188,7 @@ def tune(inputs: PlanInputs, tuning: Tuning) -> Tuned:
             continue
         seqs = min(engine.max_num_seqs, budget)
         smaller = replace(engine, max_num_batched_tokens=budget, max_num_seqs=seqs)
-        configuration = replace(prospect.configuration, engine=smaller, tuned=True)
+        configuration = replace(prospect.configuration, engine=smaller)
         run_with = partial(run_of, inputs, configuration, tuning.router)
         better = _up_to(run_with, at_least, most)
         if better.run is not None:

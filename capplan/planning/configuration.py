@@ -51,7 +51,6 @@ class Configuration:
     # source of the iteration time; None where the user gave its coefficients
     profile: Profile | None
     replica: Replica | None  # memory budget; None where the user gave the KV blocks
-    tuned: bool = False  # with a smaller token budget than the user or vLLM sets
 
     def __str__(self) -> str:
         return f"{self.gpu} × TP {self.tp}"

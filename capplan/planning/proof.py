@@ -117,9 +117,7 @@ def reproduce(document: Mapping[str, Any]) -> Reproduction:
         inputs, tried = plan_inputs(PlanSettings(**document["request"]))
         configuration = configuration_of(tried, block["gpu"], block["tp"])
         bounded = bound_inputs(inputs, configuration, block["sample"])
-    engine = EngineSettings(**block["limits"])
-    tuned = engine != configuration.engine
-    configuration = replace(configuration, engine=engine, tuned=tuned)
+    configuration = replace(configuration, engine=EngineSettings(**block["limits"]))
     count = block["replica_count"]
     shares = {}
     for replicas in (count, count - 1):

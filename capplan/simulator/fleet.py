@@ -135,7 +135,10 @@ class Fleet:
         progress: Progress | None = None,
         stopped: Stopped | None = None,
     ) -> Iterator[np.ndarray]:
-        """Serve a whole trace; yield the finished requests as they come."""
+        """Serve a whole trace; yield the finished requests as they come.
+
+        What is yielded, here and below, holds until the next is asked for.
+        """
         yield from self.serve_in_chunks(trace, progress, stopped)
         yield from self.finish(stopped)
 
@@ -259,9 +262,10 @@ class Fleet:
             raise InputError("a request fits no replica and blocks its queue")
 
     def _take_results(self) -> np.ndarray:
+        """Return the finished requests; their room is used again by the next step."""
         count = int(self.state.counts[Count.RESULTS])
         self.state.counts[Count.RESULTS] = 0
-        return np.asarray(self.state.results[:count]).copy()
+        return np.asarray(self.state.results[:count])
 
     def _take_log(self) -> None:
         counts = self.state.counts
