@@ -65,13 +65,14 @@ def check_bound(block: Mapping[str, Any], inputs: Inputs) -> list[str]:
     if bound["method"] not in (BUSIEST, ALL_SERVED):
         return []
     group = np.asarray(inputs.columns["group"], np.int64)
+    targets = block["group_targets"]
+    counts = np.bincount(group, minlength=len(targets)).tolist()
+    if len(counts) > len(targets):
+        return ["a request belongs to no group that has a target"]
     may_miss = [
         n - math.ceil(target * n * (1 - 1e-12))
-        for index, target in enumerate(block["group_targets"])
-        for n in [int((group == index).sum())]
+        for target, n in zip(targets, counts, strict=True)
     ]
-    if group.max() >= len(may_miss):
-        return ["a request belongs to no group that has a target"]
     if bound["droppable"] < sum(may_miss):
         return [f"{sum(may_miss)} requests may miss their SLO; {bound['droppable']} do"]
     mix = np.array(bound["mix"])

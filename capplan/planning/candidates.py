@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -228,6 +228,7 @@ def gpus_without_caching(inputs: PlanInputs, prospect: Prospect) -> int | None:
 
 def _up_to(run_with: Callable[[int], Run], at_least: int, most: int) -> Fewest:
     """Return the fewest replicas up to a count; no run where it is not decided."""
+    run_with = cache(run_with)  # the search may come to this count again
     try:
         run = run_with(most)
     except Interrupted:

@@ -164,7 +164,7 @@ def judged_run(
 
     Of drawn arrivals, independent samples are added until the interval of the
     attainment is on one side of the target, or a stated budget of requests is spent;
-    longer ones are taken where several do not decide, or where the attainment still
+    longer ones are taken where their misses scatter, or where the attainment still
     falls from their first half to their second. The samples are the same for every
     replica count. ``first`` is the first sample where it was simulated already; after
     ``budget_requests`` simulated requests the count is too close to call. When

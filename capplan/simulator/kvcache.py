@@ -120,14 +120,14 @@ def _prepend(state, r, label):
 
 
 @compiled()
-def _take_record(state, r, owner):
+def _take_record(state, r, owner, count):
     """Return an unused record for a block that can be found, or for a run."""
     replica = state.replicas[r]
     replica.spare_count -= 1
     label = state.spare[r, replica.spare_count]
     block = state.blocks[r, label]
     block.owner = owner
-    block.count = 1
+    block.count = count
     block.references = 0
     return label
 
@@ -143,38 +143,23 @@ def _leave_record(state, r, label):
 def fill_free_blocks(state, r, kv_blocks):
     """Make all blocks of an idle replica free."""
     replica = state.replicas[r]
-    replica.free_blocks = kv_blocks
     if state.engine[0].prefix_caching == 0:
+        replica.free_blocks = kv_blocks
         return
     for label in range(kv_blocks):
         state.spare[r, label] = label
     replica.spare_count = kv_blocks
-    replica.free_blocks = 0
-    _append_run(state, r, kv_blocks)
+    _append(state, r, _take_record(state, r, NONE, kv_blocks))
 
 
 @compiled()
-def _append_run(state, r, count):
-    """Put blocks that cannot be found last in the queue."""
-    tail = state.replicas[r].queue_tail
-    if tail == NONE or state.blocks[r, tail].owner != NONE:
-        tail = _take_record(state, r, NONE)
-        state.blocks[r, tail].count = 0
-        _append(state, r, tail)
-    state.blocks[r, tail].count += count
+def _extends_run(state, r, label, count):
+    """Add blocks that cannot be found to a run; return False if the record is none."""
+    if label == NONE or state.blocks[r, label].owner != NONE:
+        return False
+    state.blocks[r, label].count += count
     state.replicas[r].free_blocks += count
-
-
-@compiled()
-def _prepend_run(state, r, count):
-    """Put blocks that cannot be found first in the queue."""
-    head = state.replicas[r].queue_head
-    if head == NONE or state.blocks[r, head].owner != NONE:
-        head = _take_record(state, r, NONE)
-        state.blocks[r, head].count = 0
-        _prepend(state, r, head)
-    state.blocks[r, head].count += count
-    state.replicas[r].free_blocks += count
+    return True
 
 
 @inlined()
@@ -276,7 +261,7 @@ def share_full_blocks(state, r, slot, tokens):
     request = state.requests[slot]
     full = min(tokens // state.engine[0].block_size, _sharable_blocks(state, request))
     while request.shared_blocks < full:
-        label = _take_record(state, r, request.prefix_group)
+        label = _take_record(state, r, request.prefix_group, 1)
         add_hash(state, r, label, request.prefix_group, request.shared_blocks, False)
         _hold(state, r, slot, label)
 
@@ -308,16 +293,16 @@ def return_blocks(state, r, slot, held_tokens, hashed_tokens, keep):
     hashed = hashed_tokens // engine.block_size
     own = -2 - request.row
     unhashed = max(0, held - max(hashed, request.shared_blocks))
-    if unhashed > 0:
-        _prepend_run(state, r, unhashed)
+    if unhashed > 0 and not _extends_run(state, r, replica.queue_head, unhashed):
+        _prepend(state, r, _take_record(state, r, NONE, unhashed))
     own_hashed = held - unhashed - request.shared_blocks
-    if not keep and own_hashed > 0:
-        _append_run(state, r, own_hashed)
     if keep:
         for index in range(held - unhashed - 1, request.shared_blocks - 1, -1):
-            label = _take_record(state, r, own)
+            label = _take_record(state, r, own, 1)
             add_hash(state, r, label, own, index, index < request.hit_blocks)
             _append(state, r, label)
+    elif own_hashed > 0 and not _extends_run(state, r, replica.queue_tail, own_hashed):
+        _append(state, r, _take_record(state, r, NONE, own_hashed))
     for index in range(request.shared_blocks - 1, -1, -1):
         label = state.holdings[slot, index]
         blocks[label].references -= 1

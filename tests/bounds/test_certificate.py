@@ -251,3 +251,12 @@ def test_other_requests_tables_or_attainments_are_refused():
 )
 def test_a_plan_without_a_known_certificate_is_refused(document, message):
     assert message in check_document(document)[0]
+
+
+def test_a_group_without_a_target_is_refused():
+    document, reproduce = sealed_plan()
+    block = {**document["certificate"], "group_targets": [0.995]}
+
+    reasons = check_bound(block, reproduce(document).inputs)
+
+    assert reasons == ["a request belongs to no group that has a target"]
