@@ -58,6 +58,17 @@ class LatencyTables(NamedTuple):
             )
         return self
 
+    def scaled(self, factor: float) -> "LatencyTables":
+        """Return the tables with a factor on the time of every iteration."""
+        return self._replace(
+            decode_s=factor * self.decode_s,
+            decode_context_s=factor * self.decode_context_s,
+            fused_s=factor * self.fused_s,
+            fused_decode_s=factor * self.fused_decode_s,
+            fused_context_s=factor * self.fused_context_s,
+            attention_s=factor * self.attention_s,
+        )
+
 
 def linear_tables(
     fixed_s: float,

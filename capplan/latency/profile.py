@@ -3,20 +3,22 @@
 It is stored as one YAML file, ``profiles/<gpu>/<llm>/tp<k>.yaml``.
 """
 
-from typing import Annotated, Literal
+from statistics import NormalDist
+from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from capplan.latency.contract import LatencyTables
+from capplan.latency.engine_time import Basis, EngineTime
 from capplan.latency.forms import iteration_s
 from capplan.latency.measurements import PHASES, Points
 from capplan.latency.terms import DecodeTerms, FusedTerms, tables
 
 HOW = {
     "measured": "measured on the engine itself",
-    "kernel-sum": "a sum of measured kernel times, without CPU, launch or scheduler "
-    "time",
+    "calibrated": "kernel sums or data sheets, calibrated to sweeps of real engines",
+    "kernel-sum": "a sum of measured kernel times",
     "published": "published coefficients, measured by others",
     "estimate": "an estimate, not a measurement",
 }
@@ -86,12 +88,15 @@ class Profile(_Strict):
     engine_version: str = ""
     source: str
     licence: str = ""
-    how: Literal["measured", "kernel-sum", "published", "estimate"]
+    how: Literal["measured", "calibrated", "kernel-sum", "published", "estimate"]
     date: str = ""  # of the measurement
     decode_form: str  # a form of :mod:`capplan.latency.forms`
     fused_form: str
     decode: DecodeTerms
     fused: FusedTerms
+    # what the terms are the kernels of; None where they hold the engine's time too
+    kernels_from: Basis | None = None
+    engine_time: EngineTime | None = None  # on top of the terms
     request_s: Share = 0.0  # front end's time before a request reaches the engine [s]
     validity: Validity = Validity()
     errors: dict[str, ErrorRecord] = {}  # relative, by phase
@@ -108,6 +113,14 @@ class Profile(_Strict):
                 raise ValueError(f"{name} is no phase; expected {', '.join(PHASES)}")
         return errors
 
+    @model_validator(mode="before")
+    @classmethod
+    def _sums_are_kernels(cls, content: Any) -> Any:
+        """Take a sum of kernels as such; it holds none of the engine's time."""
+        if isinstance(content, dict) and content.get("how") == "kernel-sum":
+            return {"kernels_from": "kernel-sum", **content}
+        return content
+
     @property
     def name(self) -> str:
         """Name in outputs, such as ``Llama-3.1-8B on H100-SXM, TP 1``."""
@@ -119,21 +132,35 @@ class Profile(_Strict):
         return "fp8" if self.kv_dtype.startswith("fp8") else "bf16"
 
     def tables(
-        self, max_batch: int, max_tokens: int, *, sigma: float = 0.0
+        self, max_batch: int, max_tokens: int, *, quantile: float = 0.5
     ) -> LatencyTables:
         """Return the tables the simulator runs on, up to a batch and iteration size.
 
-        ``sigma`` standard deviations of the held-out error are added to every time.
+        They hold the engine's own time, and times that a share ``quantile`` of the
+        engines stay within: by the sweeps of such engines where there are any, else by
+        the sigma of the fit.
         """
-        return tables(
+        served = None if self.engine_time is None else self.engine_time.served
+        slower = [1.0, 1.0]
+        if served is None:
+            z = NormalDist().inv_cdf(quantile)
+            sigmas = (
+                self.sigma("decode"),
+                max(self.sigma("prefill"), self.sigma("mixed")),
+            )
+            slower = [max(1 + z * sigma, 0.1) for sigma in sigmas]
+        made = tables(
             self.decode,
             self.fused,
             max_batch,
             max_tokens,
             request_s=self.request_s,
-            decode_scale=1 + sigma * self.sigma("decode"),
-            fused_scale=1 + sigma * max(self.sigma("prefill"), self.sigma("mixed")),
+            decode_scale=slower[0],
+            fused_scale=slower[1],
         )
+        if self.engine_time is not None:
+            made = self.engine_time.applied(made)
+        return made if served is None else made.scaled(served.slowdown(quantile))
 
     def sigma(self, phase: str) -> float:
         """Return the relative standard deviation of a phase; 0 when unknown."""

@@ -9,59 +9,21 @@ from pydantic import ValidationError
 from capplan.errors import ProfileError
 from capplan.files import write_texts
 from capplan.latency.profile import Profile
+from capplan.latency.yaml_file import first_problem, read_yaml
 
 SCHEMA = "capplan-profile/1"
-
-_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-_MOST_LEVELS = 100
 
 
 def load_profile(path: Path) -> Profile:
     """Return the profile of a YAML file."""
-    try:
-        text = path.read_bytes()
-        _refuse_nest(path, text)
-        content = yaml.load(text, _LOADER)
-    except (OSError, yaml.YAMLError, ValueError) as error:
-        reason = " ".join(str(error).split())
-        raise ProfileError(f"{path}: cannot be read as a profile: {reason}") from error
-    if not isinstance(content, dict):
-        raise ProfileError(
-            f"{path}: is a {type(content).__name__}; expected the keys of a profile"
-        )
+    content = read_yaml(path, "a profile")
     schema = content.pop("schema", None)
     if schema != SCHEMA:
         raise ProfileError(f"{path}: schema is {schema!r}; expected {SCHEMA!r}")
     try:
         return Profile.model_validate(content)
     except ValidationError as error:
-        raise ProfileError(f"{path}: {_first_problem(error)}") from None
-
-
-def _refuse_nest(path: Path, text: bytes) -> None:
-    """Refuse a nest so deep that libyaml's loader would exhaust the stack."""
-    level = 0
-    for event in yaml.parse(text, _LOADER):
-        level += isinstance(event, yaml.CollectionStartEvent)
-        level -= isinstance(event, yaml.CollectionEndEvent)
-        if level > _MOST_LEVELS:
-            raise ProfileError(f"{path}: nested too deeply; expected a profile")
-
-
-def _first_problem(error: ValidationError) -> str:
-    """Return the first problem, with its key."""
-    problem = error.errors()[0]
-    key = ".".join(str(part) for part in problem["loc"]) or "profile"
-    kind, given = problem["type"], problem.get("input")
-    if kind == "extra_forbidden":
-        return f"unknown key {key}"
-    if kind == "missing":
-        return f"key {key} is missing"
-    if kind == "greater_than_equal":
-        return f"{key} is {given}; expected >= {problem['ctx']['ge']}"
-    message = problem["msg"].removeprefix("Value error, ")
-    shown = f" is {given!r}" if isinstance(given, int | float | str) else ""
-    return f"{key}{shown}: {message[0].lower()}{message[1:]}"
+        raise ProfileError(f"{path}: {first_problem(error, 'profile')}") from None
 
 
 class _Dumper(yaml.SafeDumper):

@@ -146,6 +146,7 @@ def roofline_profile(
         engine="roofline",
         source=f"data sheet of {gpu.name} ({gpu.source}) and shapes of {llm.name}",
         how="estimate",
+        kernels_from="roofline",
         decode_form="knots",
         fused_form="knots",
         decode=decode,

@@ -15,6 +15,7 @@ from capplan.errors import ProfileError
 from capplan.fleet.catalog import gpu as find_gpu
 from capplan.fleet.gpu import Gpu
 from capplan.latency.contract import LatencyTables
+from capplan.latency.engine_time import Basis, EngineTime
 from capplan.latency.least_squares import relative_nnls
 from capplan.latency.profile import ErrorRecord, Profile
 from capplan.latency.roofline import KERNELS, TOKENS, roofline_terms
@@ -65,7 +66,7 @@ def across_tp(
             f"TP {tp} needs profiles of two other degrees; there is only "
             f"{profiles[0].name}"
         )
-    measured = [profile.tables(*_LIMITS) for profile in profiles]
+    measured = [_kernels(profile) for profile in profiles]
     compute_s = _compute_of_one_gpu(llm, gpu, profiles[0]) if llm and gpu else {}
     entries = {
         name: _line(
@@ -82,9 +83,15 @@ def across_tp(
         entries,
         profiles[0],
         SIGMA_ACROSS_TP,
+        "other-tp",
         tp=tp,
         source=f"k/N + c + d N through {source} of: {profiles[0].source}",
     )
+
+
+def _kernels(profile: Profile) -> LatencyTables:
+    """Return the tables of a profile without its engine's own time."""
+    return tables(profile.decode, profile.fused, *_LIMITS, request_s=profile.request_s)
 
 
 def _compute_of_one_gpu(
@@ -155,7 +162,7 @@ def across_gpu(
 ) -> Profile:
     """Return a profile scaled to a GPU type and, if given, TP degree by rooflines."""
     to_tp = tp or profile.tp
-    measured = profile.tables(*_LIMITS)
+    measured = _kernels(profile)
     old, new = (
         tables(*roofline_terms(llm, on, degree), *_LIMITS)
         for on, degree in ((find_gpu(profile.gpu), profile.tp), (gpu, to_tp))
@@ -169,14 +176,24 @@ def across_gpu(
         scaled,
         profile,
         SIGMA_ACROSS_GPU,
+        "other-tp" if gpu.name == profile.gpu else "other-gpu",
         gpu=gpu.name,
         tp=to_tp,
         source=f"{profile.name} scaled by data sheets; measured: {profile.source}",
     )
 
 
+def _unproven(time: EngineTime | None) -> EngineTime | None:
+    """Return an engine's time without the error that it had on its own profile."""
+    return None if time is None else time.model_copy(update={"served": None})
+
+
 def _profile_of(
-    entries: dict[str, np.ndarray], like: Profile, sigma: float, **changes: object
+    entries: dict[str, np.ndarray],
+    like: Profile,
+    sigma: float,
+    basis: Basis,
+    **changes: object,
 ) -> Profile:
     """Return a profile with knots at the entries, marked as an estimate."""
 
@@ -204,6 +221,8 @@ def _profile_of(
     return like.model_copy(
         update={
             "how": "estimate",
+            "kernels_from": basis if like.kernels_from else None,
+            "engine_time": _unproven(like.engine_time),
             "decode_form": "knots",
             "fused_form": "knots",
             "decode": decode,

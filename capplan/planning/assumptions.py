@@ -9,6 +9,7 @@ from capplan.workload.trace import Trace
 
 _HOW = {
     "measured": "measured",
+    "calibrated": "fitted",
     "kernel-sum": "fitted",
     "published": "published",
     "estimate": "assumed",
@@ -56,7 +57,26 @@ def _latency(configuration: Configuration) -> list[Assumption]:
     value = f"{profile.decode_form} decode, {profile.fused_form} prefill"
     if errors:
         value += f"; held-out mean error: {errors}"
-    return [Assumption(what, value, configuration.note, _HOW[profile.how])]
+    rows = [Assumption(what, value, configuration.note, _HOW[profile.how])]
+    if profile.kernels_from is None:
+        return rows
+    what, time = f"engine's own time, {configuration}", profile.engine_time
+    if time is None:
+        return [*rows, Assumption(what, "none", "--engine-overhead", "given")]
+    rows.append(Assumption(what, str(time), time.source, "fitted"))
+    if time.served is not None:
+        low, _, high = time.served.tpot
+        rows.append(
+            Assumption(
+                f"TPOT of real engines, {configuration}",
+                f"{low:.2f} to {high:.2f} times the predicted in 80 % of "
+                f"{time.served.sweeps} sweeps left out; planned with quantile "
+                f"{configuration.quantile:g}",
+                time.source,
+                "measured",
+            )
+        )
+    return rows
 
 
 def _memory(configuration: Configuration) -> list[Assumption]:

@@ -19,14 +19,23 @@ from capplan.fleet.catalog import gpu as find_gpu
 from capplan.fleet.catalog import parse_price_overrides, price
 from capplan.fleet.gpu import Gpu
 from capplan.fleet.price import Price
-from capplan.latency.catalog import find_profile, list_profiles, load_listed
-from capplan.latency.contract import LatencyTables, linear_tables
-from capplan.latency.estimate import estimated_profile
+from capplan.latency.capacity import carried
+from capplan.latency.catalog import list_profiles
+from capplan.latency.contract import LatencyTables
 from capplan.latency.profile import Profile
 from capplan.llm.architecture import Architecture
 from capplan.llm.catalog import llm as find_llm
 from capplan.llm.catalog import twins
 from capplan.llm.memory import DEFAULT_UTILIZATION
+from capplan.planning.iteration_time import (
+    estimate_of,
+    folders,
+    own_profile,
+    profile_of,
+    quantile_of,
+    tables_of,
+    with_engine_time,
+)
 from capplan.planning.settings import PlanSettings
 from capplan.units import parse_usd_per_h
 
@@ -51,6 +60,8 @@ class Configuration:
     # source of the iteration time; None where the user gave its coefficients
     profile: Profile | None
     replica: Replica | None  # memory budget; None where the user gave the KV blocks
+    # of the engines' times, that the tables hold; None where the user gave the times
+    quantile: float | None = None
 
     def __str__(self) -> str:
         return f"{self.gpu} × TP {self.tp}"
@@ -66,6 +77,24 @@ class Configuration:
         """Its latency or price is estimated: it neither prunes nor replaces another."""
         guessed = self.price is not None and "guess" in self.price.note
         return guessed or (self.profile is not None and self.profile.how == "estimate")
+
+    @property
+    def latency_source(self) -> str:
+        """How the iteration time was obtained: as ``Profile.how``, or given."""
+        return "given" if self.profile is None else self.profile.how
+
+    @property
+    def carried(self) -> tuple[float, float] | None:
+        """What 80 % of such engines carry of what is assumed; None where unknown."""
+        if self.profile is None or self.quantile is None:
+            return None
+        return carried(self.profile, self.quantile)
+
+    @property
+    def sweeps(self) -> int:
+        """Sweeps of real engines that ``carried`` was counted in."""
+        time = None if self.profile is None else self.profile.engine_time
+        return 0 if time is None or time.served is None else time.served.sweeps
 
     @property
     def note(self) -> str:
@@ -146,30 +175,18 @@ def given_configuration(settings: PlanSettings) -> Configuration | None:
     given = {"prefix_caching": True, **_engine_settings(settings, None)}
     engine = EngineSettings(**given, kv_blocks=settings.kv_blocks)
     tp = settings.tp[0] if settings.tp else 1
-    tables = _tables(settings, None, engine)
+    tables = tables_of(settings, None, engine)
     return Configuration("", tp, engine, tables, None, None, None)
 
 
-def _folders(settings: PlanSettings) -> list[Path]:
-    if not settings.profiles:
-        return []
-    return [Path(settings.profiles)]
-
-
-def _own_profile(settings: PlanSettings) -> Profile | None:
-    if settings.profiles and Path(settings.profiles).is_file():
-        return load_listed(Path(settings.profiles))
-    return None
-
-
 def _profiled(settings: PlanSettings, llm: Architecture) -> list[tuple[str, int]]:
-    own = _own_profile(settings)
+    own = own_profile(settings)
     if own is not None:
         return [(own.gpu, own.tp)]
     names = (llm.name, *twins(llm))
     return [
         (listed.gpu, listed.tp)
-        for listed in list_profiles(_folders(settings))
+        for listed in list_profiles(folders(settings))
         if listed.llm in names
     ]
 
@@ -199,7 +216,9 @@ def _unlisted(
 
     Engine settings and KV blocks are those it was measured with.
     """
-    profile = _profile(settings, llm, gpu, tp)
+    profile = with_engine_time(
+        settings, profile_of(settings, llm, gpu, tp), llm.experts > 0
+    )
     if profile is None:
         reason = f"{gpu} is in no catalog, and there is no profile of it at TP {tp}"
         return Excluded(gpu, tp, reason)
@@ -218,8 +237,9 @@ def _unlisted(
     cost = None
     if gpu in settings.price:
         cost = Price(parse_usd_per_h(settings.price[gpu]), "given by the user")
-    tables = _tables(settings, profile, engine)
-    return Configuration(gpu, tp, engine, tables, cost, profile, None)
+    tables = tables_of(settings, profile, engine)
+    quantile = quantile_of(settings, profile)
+    return Configuration(gpu, tp, engine, tables, cost, profile, None, quantile)
 
 
 def _engine_settings(settings: PlanSettings, profile: Profile | None) -> dict[str, Any]:
@@ -237,7 +257,7 @@ def _engine_settings(settings: PlanSettings, profile: Profile | None) -> dict[st
 def _configuration(
     settings: PlanSettings, llm: Architecture, gpu: Gpu, tp: int, cost: Price | None
 ) -> Configuration | Excluded:
-    profile = _profile(settings, llm, gpu.name, tp)
+    profile = profile_of(settings, llm, gpu.name, tp)
     engine = default_engine_settings(gpu, **_engine_settings(settings, profile))
     try:
         fitted = _replica(settings, llm, gpu, tp, engine, profile)
@@ -245,7 +265,7 @@ def _configuration(
         return Excluded(gpu.name, tp, error.reason)
     if profile is None and settings.latency_ms is None:
         try:
-            profile = estimated_profile(llm, gpu, tp, _folders(settings))
+            profile = estimate_of(settings, llm, gpu, tp)
         except ProfileError as error:
             return Excluded(
                 gpu.name,
@@ -253,41 +273,17 @@ def _configuration(
                 f"no profile of {llm.name} on {gpu.name} at TP {tp}, and no estimate "
                 f"({error}); measure one with capplan profile, or give --latency-ms",
             )
-        warnings.warn(
-            f"{llm.name} on {gpu.name}, TP {tp}: no profile was measured; planned "
-            f"with an estimate ({profile.source})",
-            ExtrapolationWarning,
-            stacklevel=2,
-        )
+    profile = with_engine_time(settings, profile, llm.experts > 0)
     return Configuration(
         gpu=gpu.name,
         tp=tp,
         engine=fitted.engine,
-        tables=_tables(settings, profile, fitted.engine),
+        tables=tables_of(settings, profile, fitted.engine, fitted.kv_dtype),
         price=cost,
         profile=profile,
+        quantile=None if profile is None else quantile_of(settings, profile),
         replica=fitted,
     )
-
-
-def _profile(
-    settings: PlanSettings, llm: Architecture, gpu: str, tp: int
-) -> Profile | None:
-    if settings.latency_ms is not None:
-        return None
-    own = _own_profile(settings)
-    if own is None:
-        for name in (llm.name, *twins(llm)):
-            profile = find_profile(name, gpu, tp, _folders(settings))
-            if profile is not None:
-                return profile
-        return None
-    if (own.llm, own.gpu, own.tp) != (llm.name, gpu, tp):
-        raise ProfileError(
-            f"{settings.profiles}: is of {own.name}; "
-            f"expected {llm.name} on {gpu}, TP {tp}"
-        )
-    return own
 
 
 def _replica(
@@ -305,8 +301,8 @@ def _replica(
     )
     if profile is not None and kv_dtype != measured:
         warnings.warn(
-            f"{profile.name}: its latency is that of {measured} KV; with "
-            f"--kv-cache-dtype {kv_dtype} only the capacity changes",
+            f"{profile.name}: its latency is that of {measured} KV; reading {kv_dtype} "
+            "is taken to cost as many times more as it has bytes",
             ExtrapolationWarning,
             stacklevel=2,
         )
@@ -322,35 +318,6 @@ def _replica(
         kv_dtype=kv_dtype,
         reported_kv_blocks=settings.kv_blocks,
         reported_kv_tokens=reported,
-    )
-
-
-def _tables(
-    settings: PlanSettings, profile: Profile | None, engine: EngineSettings
-) -> LatencyTables:
-    tables = _engine_tables(settings, profile, engine)
-    if settings.api_overhead_ms is None:
-        return tables
-    return tables._replace(request_s=settings.api_overhead_ms / 1e3)
-
-
-def _engine_tables(
-    settings: PlanSettings, profile: Profile | None, engine: EngineSettings
-) -> LatencyTables:
-    if settings.latency_ms is not None:
-        c0, ca, cq, cd, ce = (value / 1e3 for value in settings.latency_ms)
-        return linear_tables(
-            c0,
-            ca,
-            cq,
-            cd,
-            ce,
-            max_batch=engine.max_num_seqs,
-            max_tokens=engine.max_num_batched_tokens,
-        )
-    assert profile is not None
-    return profile.tables(
-        engine.max_num_seqs, engine.max_num_batched_tokens, sigma=settings.latency_sigma
     )
 
 

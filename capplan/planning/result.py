@@ -1,5 +1,6 @@
 """The result of a plan, frozen; the writers in ``report`` only format it."""
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -75,6 +76,10 @@ class Candidate:
     engine: EngineSettings | None = None  # as simulated
     estimated: bool = False  # latency an estimate or price a guess
     profile_note: str = ""  # latency: measured here or elsewhere, or estimated
+    latency_source: str = ""  # "measured", "calibrated", "kernel-sum", "estimate", ...
+    # what 80 % of such engines carry of what is assumed, (low, high); None: unknown
+    carried: tuple[float, float] | None = None
+    sweeps: int = 0  # of real engines that this was counted in; 0: by the fit's error
     # mean relative error of the profile's fit, by phase
     latency_error: dict[str, float] = field(default_factory=dict)
     # all counts simulated, ascending; the one below the run fails
@@ -98,6 +103,9 @@ class Candidate:
             engine=configuration.engine,
             estimated=configuration.is_estimated,
             profile_note=configuration.note,
+            latency_source=configuration.latency_source,
+            carried=configuration.carried,
+            sweeps=configuration.sweeps,
             latency_error={
                 str(phase): record.held_out_mean_abs or record.mean_abs or 0.0
                 for phase, record in errors.items()
@@ -109,6 +117,19 @@ class Candidate:
     def replica_count(self) -> int | None:
         """Fewest replicas that meet the SLO; None unless feasible."""
         return None if self.run is None else self.run.replica_count
+
+    @property
+    def replica_count_range(self) -> tuple[int, int] | None:
+        """Replicas that 80 % of such engines need, (low, high); None where unknown."""
+        if self.replica_count is None or self.carried is None:
+            return None
+        low, high = self.carried
+        # A hair below: 4 / 0.8 is 5 replicas and not 6.
+        fewest, most = (
+            max(1, math.ceil(self.replica_count / share - 1e-9))
+            for share in (high, low)
+        )
+        return fewest, most
 
     @property
     def gpu_count(self) -> int | None:

@@ -208,7 +208,7 @@ class PlanSettings(Settings):
         None,
         ENGINE,
         "MS",
-        "Time of the API server before a request reaches the engine.",
+        "Time of the API server per request (default: as measured, for kernel sums).",
         ge=0,
     )
     profiles: PathText | None = setting(
@@ -220,8 +220,19 @@ class PlanSettings(Settings):
         "c0,ca,cq,cd,ce",
         "Coefficients of the iteration time, in place of a profile.",
     )
-    latency_sigma: float = setting(
-        0.0, LATENCY, "Z", "Slow the profile down by Z of its standard errors.", ge=0
+    engine_overhead: PathText | None = setting(
+        None,
+        LATENCY,
+        "none|FILE",
+        "Engine's time beside its kernels: none, or a file (default: shipped).",
+    )
+    latency_quantile: float | None = setting(
+        None,
+        LATENCY,
+        "Q",
+        "Share of engines as fast as planned (default 0.5; 0.9 for estimates).",
+        ge=0.01,
+        le=0.99,
     )
     router: str | None = setting(
         None,
@@ -262,6 +273,12 @@ class PlanSettings(Settings):
     def __init__(self, **values: Any) -> None:
         """Refuse settings that contradict each other."""
         super().__init__(**values)
+        if self.latency_ms is not None:
+            for name in ("engine_overhead", "latency_quantile"):
+                if getattr(self, name) is not None:
+                    raise SettingError(
+                        name, f"{name} is of a profile; latency_ms takes its place"
+                    )
         if self.latency_ms is not None and len(self.latency_ms) != 5:
             raise SettingError(
                 "latency_ms",

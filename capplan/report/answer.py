@@ -89,6 +89,24 @@ def attained(attainment: Attainment | None, target: float) -> str:
     )
 
 
+def engines(candidate: Candidate) -> str:
+    """Return how many replicas real engines need; empty where it is not known."""
+    counts = candidate.replica_count_range
+    if counts is None or candidate.carried is None:
+        return ""
+    low, high = candidate.carried
+    least, most = counts
+    needed = (
+        plural(least, "replica") if least == most else f"{least:,} to {most:,} replicas"
+    )
+    if not candidate.sweeps:
+        return f"by the error of the profile's fit: {needed}"
+    return (
+        f"measured engines of this kind carried {low:.2f} to {high:.2f} of what is "
+        f"assumed here ({plural(candidate.sweeps, 'sweep')}): {needed}"
+    )
+
+
 def caching(plan: Plan) -> str:
     """Return what prefix caching is worth; empty where no prefix is found."""
     share = None if plan.best is None else plan.best.cached_share

@@ -100,6 +100,8 @@ COLUMNS = (
     field_column("tp", "TP"),
     field_column("status"),
     field_column("replica_count", "replicas", format_count),
+    field_column("replica_count_range"),
+    field_column("latency_source"),
     field_column("gpu_count", "GPUs", format_count),
     field_column("lower_bound_gpu_count", "at least", format_count),
     field_column("slo_attainment", "attainment", format_share),

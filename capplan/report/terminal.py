@@ -116,6 +116,7 @@ def _print_best(plan: Plan, best: Candidate, out: Console) -> None:
         ("attained by", answer.attained(best.attainment, plan.attainment)),
         ("each class", answer.by_class(best.attainment)),
         ("one fewer", answer.proof(best)),
+        ("real engines", answer.engines(best)),
         ("binds", best.binding or ""),
         ("prefix cache", answer.caching(plan)),
         ("engine", answer.serve_command(plan, best)),

@@ -9,7 +9,8 @@ NAMES = (
     "trace workload rate llm gpu tp slo attainment out max_num_batched_tokens "
     "max_num_seqs block_size kv_blocks async_scheduling prefix_caching "
     "shared_prefix latency_ms arrivals price prices sharegpt_rule salvage "
-    "drop_oversized router solver reader tokenizer seed latency_sigma"
+    "drop_oversized router solver reader tokenizer seed latency_quantile "
+    "engine_overhead kv_cache_dtype"
 )
 
 
@@ -40,7 +41,7 @@ def test_lists_may_be_texts_with_commas():
         ({"slo": "ttfb=1s"}, "slo: 'ttfb=1s': 'ttfb=1s' is not a limit; expected"),
         ({"warm_up": "-1s"}, "warm_up: '-1s' is negative; expected a time >= 0"),
         ({"warm_up": 600}, "warm_up: '600' is not a duration; expected"),
-        ({"latency_sigma": -1}, "latency_sigma is -1; expected greater than or equ"),
+        ({"latency_quantile": 1}, "latency_quantile is 1; expected less than or equ"),
         (
             {"reader": "parquet"},
             "reader: unknown trace format 'parquet'; expected one of azure",

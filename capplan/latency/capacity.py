@@ -1,0 +1,69 @@
+"""Errors of a profile as users of a replica, since users buy GPUs and not milliseconds.
+
+TPOT is flat in the batch: an error of 10 % of it may be 40 % of the requests that a
+replica serves within a limit.
+"""
+
+import numpy as np
+
+from capplan.latency.profile import Profile
+
+LEVELS = (1.25, 1.5, 2.0)
+"""TPOT limits, as multiples of the TPOT of a request alone."""
+
+CONTEXT = 1536
+"""Of each request: a prompt of 1,024 tokens and half of an output of as many."""
+
+_MOST_USERS = 1024
+_LOW, _HIGH = 0.1, 0.9
+
+
+def users(profile: Profile, limit_s: float, quantile: float = 0.5) -> float:
+    """Return the requests that decode together within a TPOT limit.
+
+    0 where none does, and at most 1,024; fractions count.
+    """
+    tables = profile.tables(_MOST_USERS, 1, quantile=quantile)
+    batch = np.arange(1, _MOST_USERS + 1)
+    tpot_s = tables.decode_s[1:] + tables.decode_context_s[1:] * batch * CONTEXT
+    tpot_s = np.maximum.accumulate(tpot_s)
+    above = int(np.searchsorted(tpot_s, limit_s, side="right"))
+    if above == 0 or above == _MOST_USERS:
+        return float(above)
+    step_s = tpot_s[above] - tpot_s[above - 1]
+    return above + float((limit_s - tpot_s[above - 1]) / step_s)
+
+
+def alone_s(profile: Profile) -> float:
+    """Return the TPOT of a request alone, as half of the engines have it. [s]"""
+    tables = profile.tables(1, 1)
+    return float(tables.decode_s[1] + tables.decode_context_s[1] * CONTEXT)
+
+
+def capacity_range(profile: Profile, level: float) -> tuple[float, float]:
+    """Return what 80 % of such engines carry at a TPOT limit, as shares of the median.
+
+    ``level`` is the limit over the TPOT of a request alone. By the profile's own curve
+    and the spread of the engines' times.
+    """
+    limit_s = level * alone_s(profile)
+    middle = max(users(profile, limit_s), 1.0)
+    low, high = (users(profile, limit_s, quantile) for quantile in (_HIGH, _LOW))
+    return low / middle, high / middle
+
+
+def carried(profile: Profile, quantile: float) -> tuple[float, float] | None:
+    """Return what 80 % of such engines carry of a plan made at a quantile of times.
+
+    Counted in sweeps where there are any, else by the curve at the lowest level; None
+    where no error is known.
+    """
+    time = profile.engine_time
+    if time is not None and time.served is not None:
+        return time.served.carried(quantile)
+    if profile.kernels_from is not None or not profile.sigma("decode"):
+        return None
+    limit_s = LEVELS[0] * alone_s(profile)
+    planned = max(users(profile, limit_s, quantile), 1.0)
+    low, high = (users(profile, limit_s, share) for share in (_HIGH, _LOW))
+    return low / planned, high / planned

@@ -1,0 +1,54 @@
+"""Read YAML files of capplan's own schemas, with one line for what is wrong."""
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from capplan.errors import ProfileError
+
+LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_MOST_LEVELS = 100
+
+
+def read_yaml(path: Path, what: str) -> dict[str, Any]:
+    """Return the mapping of a file; ``what`` it should hold, such as a profile."""
+    try:
+        text = path.read_bytes()
+        _refuse_nest(path, text, what)
+        content = yaml.load(text, LOADER)
+    except (OSError, yaml.YAMLError, ValueError) as error:
+        reason = " ".join(str(error).split())
+        raise ProfileError(f"{path}: cannot be read as {what}: {reason}") from error
+    if not isinstance(content, dict):
+        raise ProfileError(
+            f"{path}: is a {type(content).__name__}; expected the keys of {what}"
+        )
+    return content
+
+
+def _refuse_nest(path: Path, text: bytes, what: str) -> None:
+    """Refuse a nest so deep that libyaml's loader would exhaust the stack."""
+    level = 0
+    for event in yaml.parse(text, LOADER):
+        level += isinstance(event, yaml.CollectionStartEvent)
+        level -= isinstance(event, yaml.CollectionEndEvent)
+        if level > _MOST_LEVELS:
+            raise ProfileError(f"{path}: nested too deeply; expected {what}")
+
+
+def first_problem(error: ValidationError, what: str) -> str:
+    """Return the first problem, with its key."""
+    problem = error.errors()[0]
+    key = ".".join(str(part) for part in problem["loc"]) or what
+    kind, given = problem["type"], problem.get("input")
+    if kind == "extra_forbidden":
+        return f"unknown key {key}"
+    if kind == "missing":
+        return f"key {key} is missing"
+    if kind == "greater_than_equal":
+        return f"{key} is {given}; expected >= {problem['ctx']['ge']}"
+    message = problem["msg"].removeprefix("Value error, ")
+    shown = f" is {given!r}" if isinstance(given, int | float | str) else ""
+    return f"{key}{shown}: {message[0].lower()}{message[1:]}"

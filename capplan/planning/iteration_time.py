@@ -1,0 +1,131 @@
+"""Iteration times of a configuration: its profile, the engine's own time, tables."""
+
+import warnings
+from pathlib import Path
+
+from capplan.deployment import EngineSettings
+from capplan.errors import ExtrapolationWarning, ProfileError
+from capplan.fleet.gpu import Gpu
+from capplan.latency.catalog import find_profile, load_listed
+from capplan.latency.contract import LatencyTables, linear_tables
+from capplan.latency.engine_time import engine_time
+from capplan.latency.estimate import estimated_profile
+from capplan.latency.profile import Profile
+from capplan.llm.architecture import Architecture
+from capplan.llm.catalog import twins
+from capplan.llm.dtypes import KV_BYTES
+from capplan.planning.settings import PlanSettings
+
+MEDIAN, CAUTIOUS = 0.5, 0.9
+"""Quantiles of the iteration time that a plan takes by default: of a profile, and of
+an estimate."""
+
+
+def folders(settings: PlanSettings) -> list[Path]:
+    """Return the user's folders of profiles."""
+    if not settings.profiles:
+        return []
+    return [Path(settings.profiles)]
+
+
+def own_profile(settings: PlanSettings) -> Profile | None:
+    """Return the user's profile where a file of one was given."""
+    if settings.profiles and Path(settings.profiles).is_file():
+        return load_listed(Path(settings.profiles))
+    return None
+
+
+def profile_of(
+    settings: PlanSettings, llm: Architecture, gpu: str, tp: int
+) -> Profile | None:
+    """Return the profile of the LLM on a GPU type at a TP degree, or None."""
+    if settings.latency_ms is not None:
+        return None
+    own = own_profile(settings)
+    if own is None:
+        for name in (llm.name, *twins(llm)):
+            profile = find_profile(name, gpu, tp, folders(settings))
+            if profile is not None:
+                return profile
+        return None
+    if (own.llm, own.gpu, own.tp) != (llm.name, gpu, tp):
+        raise ProfileError(
+            f"{settings.profiles}: is of {own.name}; "
+            f"expected {llm.name} on {gpu}, TP {tp}"
+        )
+    return own
+
+
+def estimate_of(
+    settings: PlanSettings, llm: Architecture, gpu: Gpu, tp: int
+) -> Profile:
+    """Return an estimate where there is no profile, with a warning."""
+    profile = estimated_profile(llm, gpu, tp, folders(settings))
+    warnings.warn(
+        f"{llm.name} on {gpu.name}, TP {tp}: no profile was measured; planned "
+        f"with an estimate ({profile.source})",
+        ExtrapolationWarning,
+        stacklevel=2,
+    )
+    return profile
+
+
+def with_engine_time(
+    settings: PlanSettings, profile: Profile | None, experts: bool
+) -> Profile | None:
+    """Return a profile of kernels with the engine's time that the settings ask for."""
+    asked = settings.engine_overhead
+    if profile is None or profile.kernels_from is None:
+        return profile
+    if asked == "none":
+        return profile.model_copy(update={"engine_time": None})
+    path = None if asked is None else Path(asked)
+    time = engine_time(profile.kernels_from, profile.gpu, experts, path)
+    if time is None and path is not None:
+        kind = "of experts" if experts else "dense"
+        raise ProfileError(
+            f"{path}: no row is of {profile.kernels_from}, {profile.gpu}, {kind}, "
+            f"as {profile.name} is"
+        )
+    if profile.engine_time is not None and path is None:
+        # Its own is nearer, but how far an estimate is off its kind tells.
+        served = profile.engine_time.served or (time.served if time else None)
+        time = profile.engine_time.model_copy(update={"served": served})
+    return profile.model_copy(update={"engine_time": time})
+
+
+def quantile_of(settings: PlanSettings, profile: Profile) -> float:
+    """Return the quantile of the engines' times that the plan takes."""
+    if settings.latency_quantile is not None:
+        return settings.latency_quantile
+    return CAUTIOUS if profile.how == "estimate" else MEDIAN
+
+
+def tables_of(
+    settings: PlanSettings,
+    profile: Profile | None,
+    engine: EngineSettings,
+    kv_dtype: str | None = None,
+) -> LatencyTables:
+    """Return the iteration times of an engine.
+
+    ``kv_dtype`` is that of its KV cache (default: the profile's); attention reads KV of
+    another in proportion to its bytes.
+    """
+    seqs, tokens = engine.max_num_seqs, engine.max_num_batched_tokens
+    if settings.latency_ms is not None:
+        c0, ca, cq, cd, ce = (value / 1e3 for value in settings.latency_ms)
+        made = linear_tables(c0, ca, cq, cd, ce, max_batch=seqs, max_tokens=tokens)
+    else:
+        assert profile is not None
+        quantile = quantile_of(settings, profile)
+        made = profile.tables(seqs, tokens, quantile=quantile)
+        if kv_dtype is not None:
+            times = KV_BYTES[kv_dtype] / KV_BYTES[profile.kv_element]
+            made = made._replace(
+                decode_context_s=times * made.decode_context_s,
+                fused_context_s=times * made.fused_context_s,
+            )
+    if settings.api_overhead_ms is None:
+        return made
+    return made._replace(request_s=settings.api_overhead_ms / 1e3)
