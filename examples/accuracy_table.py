@@ -50,7 +50,7 @@ EXPERT_RATES = {
 KERNEL_SOURCE = {
     "none": "aiconfigurator-core 0.12.0, measured kernels summed per iteration",
     "fp8": "aiconfigurator-core 0.13 development release, measured kernels summed "
-    "per iteration (block FP8)",
+    "per iteration (per-tensor FP8)",
 }
 
 
@@ -152,7 +152,7 @@ def shipped() -> None:
                 profile.errors[phase].held_out_mean_abs or 0.0
                 for profile in profiles
                 if profile.how == "kernel-sum"
-                and (profile.llm in EXPERT_RATES) == mixture
+                and (find_llm(profile.llm).experts > 0) == mixture
             ]
             row(f"shipped profiles, {kind}, {phase}", errors, target)
 
