@@ -4,8 +4,10 @@ It is optional: ``pip install "aiconfigurator-core==0.12.*"``. It sums kernels t
 measured one by one; the time of the CPU, of launches and of the scheduler is not
 included, so these profiles are marked ``kernel-sum``. Its table of block-FP8 matrix
 products is wrong in 0.12 (no less than 60 µs on Hopper and 170 µs on Blackwell,
-however small the matrix, which is the host's time), so such models are refused; that
-of per-tensor FP8 follows the data sheets.
+however small the matrix, which is the host's time); that of per-tensor FP8 follows the
+data sheets and stands in for it beside experts, whose own table is right. Block-FP8
+models without experts are refused. DeepSeek's attention is taken as measured whole: the
+sum of its parts is up to eight times as long at long contexts.
 """
 
 from itertools import product
@@ -31,6 +33,8 @@ change their kernel with the tokens. Below it the smaller one was measured cold.
 _MEMORY_SHARE = 0.95  # of the GPU's memory that an engine may take
 _DTYPES = {"bfloat16": "none", "w4a16_mxfp4": "mxfp4", "int4_wo": "int4"}
 """Names of weight types in a profile, where the package calls them otherwise."""
+
+_STAND_INS = {"fp8": "per-tensor FP8", "bfloat16": "bf16"}
 
 PREFIX = "aiconfigurator:"
 
@@ -93,9 +97,11 @@ def _cold(points: Points) -> np.ndarray:
 
 def kernel_identity(source: Source, tp: int, gpu: str, llm: str) -> Identity:
     """Return what the kernels are of: weight and KV types as the package takes them."""
-    dtypes = _dtypes(source.model, tp)
-    # Of the experts; of all matrices where there are none.
-    weights = dtypes.moe_quant_mode.name
+    weights, kv, changed = _dtypes(source.model, tp)
+    kernels = "measured kernels summed per iteration"
+    if changed:
+        stand_in = _STAND_INS[changed["gemm_quant_mode"]]
+        kernels += f"; matrix products outside the experts as {stand_in}"
     return Identity(
         gpu=gpu,
         llm=llm,
@@ -103,8 +109,8 @@ def kernel_identity(source: Source, tp: int, gpu: str, llm: str) -> Identity:
         engine="vllm",
         engine_version=source.version or "",
         quantization=_DTYPES.get(weights, weights),
-        kv_dtype=dtypes.kvcache_quant_mode.name,
-        source="aiconfigurator-core 0.12.0, measured kernels summed per iteration",
+        kv_dtype=kv,
+        source=f"aiconfigurator-core 0.12.0, {kernels}",
         licence="Apache-2.0",
         how="kernel-sum",
     )
@@ -114,6 +120,7 @@ def kernel_kv_tokens(source: Source, tp: int) -> int:
     """Return how many tokens of KV fit beside the weights; 0 when these do not fit."""
     from aiconfigurator_core.sdk import estimate_kv_cache
 
+    changed: dict[str, Any] = _dtypes(source.model, tp)[2]
     try:
         estimate = estimate_kv_cache(
             source.model,
@@ -126,6 +133,7 @@ def kernel_kv_tokens(source: Source, tp: int) -> int:
             memory_fraction_value=_MEMORY_SHARE,
             tp_size=tp,
             moe_tp_size=tp,
+            **changed,
         )
     except ValueError:
         return 0
@@ -133,10 +141,17 @@ def kernel_kv_tokens(source: Source, tp: int) -> int:
 
 
 def _mixed_ms(handle: Any, chunk: int, batch: int, context: int) -> float:
-    """Return shared matrix products, the chunk's attention and that of decode. [ms]"""
+    """Return shared matrix products, the chunk's attention and that of decode. [ms]
+
+    Attention measured together with its matrix products is counted among these, without
+    that of decode: the time by which a decode grows with the context takes its place.
+    """
     _, shared_ms, chunk_ms, _ = handle.mixed_step_breakdown(chunk, batch, chunk, 1)
     *_, decode_ms = handle.mixed_step_breakdown(chunk, batch, context - 1, 2)
-    return shared_ms + chunk_ms + decode_ms
+    if decode_ms == 0:
+        least_ms = handle.predict_decode_latency(batch, 1, 2)
+        decode_ms = handle.predict_decode_latency(batch, context - 1, 2) - least_ms
+    return shared_ms + chunk_ms + max(decode_ms, 0.0)
 
 
 def _engine(source: Source, tp: int) -> Any:
@@ -155,11 +170,6 @@ def _engine(source: Source, tp: int) -> Any:
             f"aiconfigurator-core is {installed}; expected 0.12, the supported version"
         )
     try:
-        if _dtypes(source.model, tp).gemm_quant_mode.name == "fp8_block":
-            raise InputError(
-                f"{source.model} is quantized to block-FP8, whose table in "
-                "aiconfigurator-core 0.12 is wrong; measure it with capplan profile"
-            )
         return EngineHandle.compile(
             source.model,
             source.system,
@@ -167,6 +177,7 @@ def _engine(source: Source, tp: int) -> Any:
             backend_version=source.version,
             tp_size=tp,
             moe_tp_size=tp,
+            **_dtypes(source.model, tp)[2],
         )
     except InputError:
         raise
@@ -178,10 +189,34 @@ def _engine(source: Source, tp: int) -> Any:
         ) from error
 
 
-def _dtypes(model: str, tp: int) -> Any:
-    """Return the package's settings of a model, with types of weights and KV cache."""
-    from aiconfigurator_core.sdk.config import ModelConfig
-    from aiconfigurator_core.sdk.models import get_model
+def _dtypes(model: str, tp: int) -> tuple[str, str, dict[str, str]]:
+    """Return types of weights and KV, and what of the package's choice is changed.
 
-    config = ModelConfig(tp_size=tp, moe_tp_size=tp, moe_ep_size=1)
-    return get_model(model, config, "vllm").config
+    Where the matrix products outside the experts cannot be read, others stand in: for
+    DeepSeek those in 16 bits, which were measured together with its attention.
+    Checkpoints in block-FP8 name no type of KV; vLLM then keeps it in 16 bits.
+    """
+    from aiconfigurator_core.sdk.config import ModelConfig
+    from aiconfigurator_core.sdk.models import (
+        check_is_moe,
+        get_model,
+        get_model_family,
+    )
+
+    settings = ModelConfig(tp_size=tp, moe_tp_size=tp, moe_ep_size=1)
+    config: Any = get_model(model, settings, "vllm").config
+    products = config.gemm_quant_mode.name
+    # Type of the experts; of all matrices where there are none.
+    weights, kv = config.moe_quant_mode.name, config.kvcache_quant_mode.name
+    if products == "fp8_block":
+        if not check_is_moe(model):
+            raise InputError(
+                f"{model} is quantized to block-FP8, whose table in "
+                "aiconfigurator-core 0.12 is wrong; measure it with capplan profile"
+            )
+        products, kv = "fp8", "bfloat16"
+    if get_model_family(model) == "DEEPSEEK":
+        products = "bfloat16"
+    if products == config.gemm_quant_mode.name:
+        return weights, kv, {}
+    return weights, kv, {"gemm_quant_mode": products, "kvcache_quant_mode": kv}

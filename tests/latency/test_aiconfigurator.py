@@ -44,6 +44,8 @@ DTYPES = {
     "a/model-FP8": ("fp8_block", "fp8_block", "fp8"),
     "nvidia/model-FP8": ("fp8_static", "fp8", "fp8"),
     "openai/experts": ("bfloat16", "w4a16_mxfp4", "bfloat16"),
+    "an/experts-FP8": ("fp8_block", "fp8_block", "fp8"),
+    "a/DeepSeek": ("nvfp4", "nvfp4", "fp8"),
     "unknown": ("bfloat16", "bfloat16", "bfloat16"),
 }
 """Types of matrices, experts and KV that the package takes a model to have."""
@@ -65,7 +67,11 @@ def estimate_kv_cache(model, system, backend, version, **options):
 
 @pytest.fixture
 def package(monkeypatch):
-    models = SimpleNamespace(get_model=get_model)
+    models = SimpleNamespace(
+        get_model=get_model,
+        check_is_moe=lambda model: "experts" in model or "DeepSeek" in model,
+        get_model_family=lambda model: "DEEPSEEK" if "DeepSeek" in model else "MOE",
+    )
     config = SimpleNamespace(ModelConfig=SimpleNamespace)
     sdk = SimpleNamespace(
         EngineHandle=Handle,
@@ -117,6 +123,43 @@ def test_types_of_weights_and_kv_are_those_the_package_takes(package):
     assert types("some/model") == ("none", "bfloat16")
     assert types("nvidia/model-FP8") == ("fp8", "fp8")
     assert types("openai/experts") == ("mxfp4", "bfloat16")
+
+
+def test_experts_in_block_fp8_are_read_beside_per_tensor_products(package):
+    source = Source("h100_sxm", "an/experts-FP8", None)
+
+    read_kernels(source, 1)
+    identity = kernel_identity(source, 1, "H100-SXM", "experts-FP8")
+
+    assert Handle.compiled["gemm_quant_mode"] == "fp8"
+    assert Handle.compiled["kvcache_quant_mode"] == "bfloat16"
+    assert (identity.quantization, identity.kv_dtype) == ("fp8_block", "bfloat16")
+    assert "outside the experts as per-tensor FP8" in identity.source
+
+
+def test_deepseek_is_read_with_its_attention_measured_whole(package):
+    source = Source("b200_sxm", "a/DeepSeek", None)
+
+    read_kernels(source, 1)
+    identity = kernel_identity(source, 1, "B200-SXM", "DeepSeek-R1-NVFP4")
+
+    assert Handle.compiled["gemm_quant_mode"] == "bfloat16"
+    assert (identity.quantization, identity.kv_dtype) == ("nvfp4", "fp8")
+    assert "outside the experts as bf16" in identity.source
+
+
+def test_decode_attention_that_is_not_apart_is_what_the_context_adds(
+    package, monkeypatch
+):
+    def whole(self, chunk, batch, length, output):
+        return 0.0, 3.0, 0.0, 0.0
+
+    monkeypatch.setattr(Handle, "mixed_step_breakdown", whole)
+
+    mixed = read_kernels(Source("h100_sxm", "some/model", None), 1).of("mixed")
+
+    row = (mixed.batch == 8) & (mixed.new_tokens == 520) & (mixed.context == 512)
+    assert mixed.seconds[row][0] == pytest.approx((3 + 510 * 8 / 1e5) / 1e3)
 
 
 def test_kv_tokens_are_0_where_the_weights_do_not_fit(package):

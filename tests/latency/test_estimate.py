@@ -22,7 +22,7 @@ from capplan.llm.catalog import llm
     ("name", "on", "tp", "source"),
     [
         ("Llama-2-7B", "H100-SXM", 16, "k/N + c + d N through TP 8"),
-        ("Llama-3.1-8B", "L40S", 2, "scaled by data sheets"),
+        ("Llama-3.1-8B", "L4", 2, "scaled by data sheets"),
         ("Mistral-7B-v0.3", "H100-SXM", 1, "data sheet of H100-SXM"),
     ],
 )
@@ -43,17 +43,17 @@ def test_the_measured_profile_itself_is_not_used_for_its_own_estimate():
 
 def test_one_other_degree_on_the_same_gpu_comes_before_another_gpu(tmp_path):
     own = find_profile("Llama-3.1-8B", "H100-SXM", 1).model_copy(
-        update={"gpu": "L40S", "tp": 4}
+        update={"gpu": "L4", "tp": 4}
     )
-    save_profile(own, profile_path(tmp_path, "L40S", "Llama-3.1-8B", 4))
+    save_profile(own, profile_path(tmp_path, "L4", "Llama-3.1-8B", 4))
 
-    estimate = estimated_profile(llm("Llama-3.1-8B"), gpu("L40S"), 2, [tmp_path])
+    estimate = estimated_profile(llm("Llama-3.1-8B"), gpu("L4"), 2, [tmp_path])
 
-    assert estimate.source.startswith("Llama-3.1-8B on L40S, TP 4 scaled")
+    assert estimate.source.startswith("Llama-3.1-8B on L4, TP 4 scaled")
 
 
 def test_another_gpu_is_scaled_from_the_same_tp_degree():
-    estimate = estimated_profile(llm("Llama-3.1-8B"), gpu("L40S"), 4)
+    estimate = estimated_profile(llm("Llama-3.1-8B"), gpu("A100-40GB-SXM"), 4)
 
     assert estimate.source.startswith("Llama-3.1-8B on A100-80GB-SXM, TP 4 scaled")
 
@@ -64,7 +64,6 @@ def test_another_gpu_is_scaled_from_the_same_tp_degree():
         ("MI300X", "H200-SXM"),
         ("H100-PCIe", "H100-SXM"),
         ("A100-40GB-SXM", "A100-80GB-SXM"),
-        ("L40S", "A100-80GB-SXM"),
     ],
 )
 def test_another_gpu_is_scaled_from_the_one_with_the_nearest_data_sheet(on, source):
