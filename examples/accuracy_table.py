@@ -24,7 +24,7 @@ from typing import NamedTuple
 import numpy as np
 
 from capplan.deployment import EngineSettings, kv_blocks
-from capplan.errors import CapplanWarning
+from capplan.errors import CapplanWarning, InputError
 from capplan.fleet.catalog import gpu as find_gpu
 from capplan.latency.catalog import list_profiles, profile_path
 from capplan.latency.fit import Fit, fit
@@ -50,7 +50,7 @@ EXPERT_RATES = {
 KERNEL_SOURCE = {
     "none": "aiconfigurator-core 0.12.0, measured kernels summed per iteration",
     "fp8": "aiconfigurator-core 0.13 development release, measured kernels summed "
-    "per iteration (block FP8)",
+    "per iteration (per-tensor FP8)",
 }
 
 
@@ -141,6 +141,7 @@ def missing(path: Path, what: str) -> bool:
 def shipped() -> None:
     """Held-out errors recorded in the shipped profiles of kernel sums."""
     profiles = [load_profile(listed.path) for listed in list_profiles()]
+    experts = {name: experts_of(name) for name in {p.llm for p in profiles}}
     targets = {"prefill": "2.5 / 8 %", "decode": "2 / 6 %", "mixed": "2.5 / 8 %"}
     for mixture in (False, True):
         kind = "mixtures of experts" if mixture else "dense"
@@ -152,9 +153,18 @@ def shipped() -> None:
                 profile.errors[phase].held_out_mean_abs or 0.0
                 for profile in profiles
                 if profile.how == "kernel-sum"
-                and (profile.llm in EXPERT_RATES) == mixture
+                and experts[profile.llm] is not None
+                and (experts[profile.llm] > 0) == mixture
             ]
             row(f"shipped profiles, {kind}, {phase}", errors, target)
+
+
+def experts_of(name: str) -> int | None:
+    """Return the experts of a layer; None for an LLM of no catalog."""
+    try:
+        return find_llm(name).experts
+    except InputError:
+        return None
 
 
 def kernel_sums(folder: Path, out: Path | None) -> None:

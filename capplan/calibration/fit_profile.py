@@ -7,7 +7,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from capplan.calibration.settings import FitSettings
 from capplan.errors import InputError
 from capplan.fleet.catalog import gpu as find_gpu
-from capplan.latency.aiconfigurator import PREFIX, parse_source, read_kernels
+from capplan.latency.aiconfigurator import (
+    PREFIX,
+    kernel_identity,
+    parse_source,
+    read_kernels,
+)
 from capplan.latency.fit import Fit, fit
 from capplan.latency.fitted_profile import Identity, profile_of
 from capplan.latency.importers import read_measurements
@@ -66,16 +71,7 @@ def _fit_kernels(settings: FitSettings) -> PointsFit:
     gpu = settings.gpu or GPU_NAMES.get(source.system, source.system)
     llm = settings.llm or source.model.rstrip("/").rpartition("/")[2]
     known = _in_catalogs(settings.measurements, {"gpu": gpu, "llm": llm}, settings)
-    identity = Identity(
-        gpu=known["gpu"],
-        llm=known["llm"],
-        tp=tp,
-        engine="vllm",
-        engine_version=source.version or "",
-        source="aiconfigurator-core 0.12, measured kernels summed per iteration",
-        licence="Apache-2.0",
-        how="kernel-sum",
-    )
+    identity = kernel_identity(source, tp, known["gpu"], known["llm"])
     fitted = fit(points, form=settings.form)
     return PointsFit(profile_of(fitted, points, identity), fitted, points)
 

@@ -3,14 +3,20 @@
 It is optional: ``pip install "aiconfigurator-core==0.12.*"``. It sums kernels that were
 measured one by one; the time of the CPU, of launches and of the scheduler is not
 included, so these profiles are marked ``kernel-sum``. Its table of block-FP8 matrix
-products is wrong in 0.12 (times fall where tokens grow), so such models are refused.
+products is wrong in 0.12 (no less than 60 µs on Hopper and 170 µs on Blackwell,
+however small the matrix, which is the host's time); that of per-tensor FP8 follows the
+data sheets and stands in for it beside experts, whose own table is right. Block-FP8
+models without experts are refused. DeepSeek's attention is taken as measured whole: the
+sum of its parts is up to eight times as long at long contexts.
 """
 
 from itertools import product
-from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from capplan.errors import InputError
+from capplan.latency.fitted_profile import Identity
 from capplan.latency.measurements import Points, points_from_rows
 
 _BATCHES = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
@@ -19,6 +25,16 @@ _TOKENS = (128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 4096, 8192, 16384)
 _PREFIXES = (0, 2048, 8192)
 _CHUNKS = (128, 512, 2048, 8192)
 _BESIDE = (1, 8, 32, 128, 512)
+
+_UNDERCUT = 0.8
+"""A larger iteration may take this share of the time of a smaller one: matrix products
+change their kernel with the tokens. Below it the smaller one was measured cold."""
+
+_MEMORY_SHARE = 0.95  # of the GPU's memory that an engine may take
+_DTYPES = {"bfloat16": "none", "w4a16_mxfp4": "mxfp4", "int4_wo": "int4"}
+"""Names of weight types in a profile, where the package calls them otherwise."""
+
+_STAND_INS = {"fp8": "per-tensor FP8", "bfloat16": "bf16"}
 
 PREFIX = "aiconfigurator:"
 
@@ -47,7 +63,7 @@ def read_kernels(source: Source, tp: int, kv_tokens: int | None = None) -> Point
     """Return prefill, decode and mixed iterations as sums of measured kernels.
 
     The model is a known name or a folder with a config.json. Iterations that need more
-    than ``kv_tokens`` are left out.
+    than ``kv_tokens`` are left out, and those that were measured cold.
     """
     handle = _engine(source, tp)
     rows: list[tuple[str, float, float, float, float]] = []
@@ -62,17 +78,80 @@ def read_kernels(source: Source, tp: int, kv_tokens: int | None = None) -> Point
         for chunk, batch, context in product(_CHUNKS, _BESIDE, _CONTEXTS):
             time_ms = _mixed_ms(handle, chunk, batch, context)
             rows.append(("mixed", batch, chunk + batch, context, time_ms / 1e3))
-    except ValueError as error:
+    except (RuntimeError, ValueError) as error:
         raise InputError(f"aiconfigurator-core: {error}") from error
     points = points_from_rows(rows)
+    points = points.where(~_cold(points))
     return points.where(points.kv_tokens <= kv_tokens) if kv_tokens else points
 
 
+def _cold(points: Points) -> np.ndarray:
+    """Return a mask of the points that a larger iteration undercuts."""
+    chunk = np.where(points.phase == 2, points.prefill_tokens, 0.0)
+    key = np.column_stack([points.phase, points.context, chunk])
+    alike = (key[:, None] == key).all(axis=2)
+    larger = points.new_tokens[:, None] < points.new_tokens
+    shorter = points.seconds < _UNDERCUT * points.seconds[:, None]
+    return (alike & larger & shorter).any(axis=1)
+
+
+def kernel_identity(source: Source, tp: int, gpu: str, llm: str) -> Identity:
+    """Return what the kernels are of: weight and KV types as the package takes them."""
+    weights, kv, changed = _dtypes(source.model, tp)
+    kernels = "measured kernels summed per iteration"
+    if changed:
+        stand_in = _STAND_INS[changed["gemm_quant_mode"]]
+        kernels += f"; matrix products outside the experts as {stand_in}"
+    return Identity(
+        gpu=gpu,
+        llm=llm,
+        tp=tp,
+        engine="vllm",
+        engine_version=source.version or "",
+        quantization=_DTYPES.get(weights, weights),
+        kv_dtype=kv,
+        source=f"aiconfigurator-core 0.12.0, {kernels}",
+        licence="Apache-2.0",
+        how="kernel-sum",
+    )
+
+
+def kernel_kv_tokens(source: Source, tp: int) -> int:
+    """Return how many tokens of KV fit beside the weights; 0 when these do not fit."""
+    from aiconfigurator_core.sdk import estimate_kv_cache
+
+    changed: dict[str, Any] = _dtypes(source.model, tp)[2]
+    try:
+        estimate = estimate_kv_cache(
+            source.model,
+            source.system,
+            "vllm",
+            source.version,
+            max_num_tokens=8192,
+            max_batch_size=256,
+            memory_fraction_kind="of_total",
+            memory_fraction_value=_MEMORY_SHARE,
+            tp_size=tp,
+            moe_tp_size=tp,
+            **changed,
+        )
+    except ValueError:
+        return 0
+    return int(estimate["total_kv_size_tokens"])
+
+
 def _mixed_ms(handle: Any, chunk: int, batch: int, context: int) -> float:
-    """Return shared matrix products, the chunk's attention and that of decode. [ms]"""
+    """Return shared matrix products, the chunk's attention and that of decode. [ms]
+
+    Attention measured together with its matrix products is counted among these, without
+    that of decode: the time by which a decode grows with the context takes its place.
+    """
     _, shared_ms, chunk_ms, _ = handle.mixed_step_breakdown(chunk, batch, chunk, 1)
     *_, decode_ms = handle.mixed_step_breakdown(chunk, batch, context - 1, 2)
-    return shared_ms + chunk_ms + decode_ms
+    if decode_ms == 0:
+        least_ms = handle.predict_decode_latency(batch, 1, 2)
+        decode_ms = handle.predict_decode_latency(batch, context - 1, 2) - least_ms
+    return shared_ms + chunk_ms + max(decode_ms, 0.0)
 
 
 def _engine(source: Source, tp: int) -> Any:
@@ -90,7 +169,6 @@ def _engine(source: Source, tp: int) -> Any:
         raise InputError(
             f"aiconfigurator-core is {installed}; expected 0.12, the supported version"
         )
-    _refuse_block_fp8(source.model)
     try:
         return EngineHandle.compile(
             source.model,
@@ -99,7 +177,10 @@ def _engine(source: Source, tp: int) -> Any:
             backend_version=source.version,
             tp_size=tp,
             moe_tp_size=tp,
+            **_dtypes(source.model, tp)[2],
         )
+    except InputError:
+        raise
     except Exception as error:  # a different type for each kind of unknown name
         reason = " ".join(str(error).split())[:300]
         raise InputError(
@@ -108,12 +189,34 @@ def _engine(source: Source, tp: int) -> Any:
         ) from error
 
 
-def _refuse_block_fp8(model: str) -> None:
-    """Refuse a model whose name or config.json says block-FP8."""
-    config = Path(model) / "config.json"
-    settings = config.read_text(encoding="utf-8") if config.is_file() else ""
-    if "weight_block_size" in settings or model.rstrip("/").upper().endswith("-FP8"):
-        raise InputError(
-            f"{model} is quantized to block-FP8, whose table in aiconfigurator-core "
-            "0.12 is wrong; measure it with capplan profile"
-        )
+def _dtypes(model: str, tp: int) -> tuple[str, str, dict[str, str]]:
+    """Return types of weights and KV, and what of the package's choice is changed.
+
+    Where the matrix products outside the experts cannot be read, others stand in: for
+    DeepSeek those in 16 bits, which were measured together with its attention.
+    Checkpoints in block-FP8 name no type of KV; vLLM then keeps it in 16 bits.
+    """
+    from aiconfigurator_core.sdk.config import ModelConfig
+    from aiconfigurator_core.sdk.models import (
+        check_is_moe,
+        get_model,
+        get_model_family,
+    )
+
+    settings = ModelConfig(tp_size=tp, moe_tp_size=tp, moe_ep_size=1)
+    config: Any = get_model(model, settings, "vllm").config
+    products = config.gemm_quant_mode.name
+    # Type of the experts; of all matrices where there are none.
+    weights, kv = config.moe_quant_mode.name, config.kvcache_quant_mode.name
+    if products == "fp8_block":
+        if not check_is_moe(model):
+            raise InputError(
+                f"{model} is quantized to block-FP8, whose table in "
+                "aiconfigurator-core 0.12 is wrong; measure it with capplan profile"
+            )
+        products, kv = "fp8", "bfloat16"
+    if get_model_family(model) == "DEEPSEEK":
+        products = "bfloat16"
+    if products == config.gemm_quant_mode.name:
+        return weights, kv, {}
+    return weights, kv, {"gemm_quant_mode": products, "kvcache_quant_mode": kv}

@@ -37,7 +37,7 @@ SIGMA = {"prefill": 0.17, "decode": 0.16, "mixed": 0.17}
 """Root mean square of the relative error on the profiles fitted to."""
 
 SIGMA_FP8 = {"prefill": 0.14, "decode": 0.21, "mixed": 0.30}
-"""The same for block-FP8 weights, which were not in the fit."""
+"""The same for FP8 weights, which were not in the fit."""
 
 PCIE_BYTES_PER_S = 25e9
 """For a GPU without NVLink: achieved rate of PCIe 4.0 x16 in one direction."""

@@ -8,7 +8,13 @@ from typing import ClassVar
 import pytest
 
 from capplan.errors import InputError
-from capplan.latency.aiconfigurator import Source, parse_source, read_kernels
+from capplan.latency.aiconfigurator import (
+    Source,
+    kernel_identity,
+    kernel_kv_tokens,
+    parse_source,
+    read_kernels,
+)
 
 
 class Handle:
@@ -33,11 +39,50 @@ class Handle:
         return 0.0, 1.0, 2.0, batch * length / 1e4
 
 
+DTYPES = {
+    "some/model": ("bfloat16", "bfloat16", "bfloat16"),
+    "a/model-FP8": ("fp8_block", "fp8_block", "fp8"),
+    "nvidia/model-FP8": ("fp8_static", "fp8", "fp8"),
+    "openai/experts": ("bfloat16", "w4a16_mxfp4", "bfloat16"),
+    "an/experts-FP8": ("fp8_block", "fp8_block", "fp8"),
+    "a/DeepSeek": ("nvfp4", "nvfp4", "fp8"),
+    "unknown": ("bfloat16", "bfloat16", "bfloat16"),
+}
+"""Types of matrices, experts and KV that the package takes a model to have."""
+
+
+def get_model(model, config, backend):
+    names = ("gemm_quant_mode", "moe_quant_mode", "kvcache_quant_mode")
+    values = [SimpleNamespace(name=name) for name in DTYPES[model]]
+    return SimpleNamespace(
+        config=SimpleNamespace(**dict(zip(names, values, strict=True)))
+    )
+
+
+def estimate_kv_cache(model, system, backend, version, **options):
+    if options["tp_size"] == 1:
+        raise ValueError("no KV budget")
+    return {"total_kv_size_tokens": 1000 * options["tp_size"]}
+
+
 @pytest.fixture
 def package(monkeypatch):
-    sdk = SimpleNamespace(EngineHandle=Handle)
+    models = SimpleNamespace(
+        get_model=get_model,
+        check_is_moe=lambda model: "experts" in model or "DeepSeek" in model,
+        get_model_family=lambda model: "DEEPSEEK" if "DeepSeek" in model else "MOE",
+    )
+    config = SimpleNamespace(ModelConfig=SimpleNamespace)
+    sdk = SimpleNamespace(
+        EngineHandle=Handle,
+        estimate_kv_cache=estimate_kv_cache,
+        models=models,
+        config=config,
+    )
     monkeypatch.setitem(sys.modules, "aiconfigurator_core", SimpleNamespace(sdk=sdk))
     monkeypatch.setitem(sys.modules, "aiconfigurator_core.sdk", sdk)
+    monkeypatch.setitem(sys.modules, "aiconfigurator_core.sdk.models", models)
+    monkeypatch.setitem(sys.modules, "aiconfigurator_core.sdk.config", config)
     monkeypatch.setattr(metadata, "version", lambda name: "0.12.0")
 
 
@@ -63,14 +108,78 @@ def test_iterations_that_do_not_fit_are_left_out(package):
     assert points.kv_tokens.max() <= 10_000
 
 
-def test_block_fp8_is_refused(package, tmp_path):
-    (tmp_path / "config.json").write_text(
-        '{"quantization_config": {"weight_block_size": [128, 128]}}'
-    )
+def test_block_fp8_is_refused_and_per_tensor_fp8_is_not(package):
+    with pytest.raises(InputError, match="block-FP8"):
+        read_kernels(Source("h100_sxm", "a/model-FP8", None), 1)
 
-    for model in ("Qwen/Qwen3-32B-FP8", str(tmp_path)):
-        with pytest.raises(InputError, match="block-FP8"):
-            read_kernels(Source("h100_sxm", model, None), 1)
+    assert len(read_kernels(Source("h100_sxm", "nvidia/model-FP8", None), 1).seconds)
+
+
+def test_types_of_weights_and_kv_are_those_the_package_takes(package):
+    def types(model):
+        found = kernel_identity(Source("h100_sxm", model, "0.24.0"), 1, "H100", "m")
+        return found.quantization, found.kv_dtype
+
+    assert types("some/model") == ("none", "bfloat16")
+    assert types("nvidia/model-FP8") == ("fp8", "fp8")
+    assert types("openai/experts") == ("mxfp4", "bfloat16")
+
+
+def test_experts_in_block_fp8_are_read_beside_per_tensor_products(package):
+    source = Source("h100_sxm", "an/experts-FP8", None)
+
+    read_kernels(source, 1)
+    identity = kernel_identity(source, 1, "H100-SXM", "experts-FP8")
+
+    assert Handle.compiled["gemm_quant_mode"] == "fp8"
+    assert Handle.compiled["kvcache_quant_mode"] == "bfloat16"
+    assert (identity.quantization, identity.kv_dtype) == ("fp8_block", "bfloat16")
+    assert "outside the experts as per-tensor FP8" in identity.source
+
+
+def test_deepseek_is_read_with_its_attention_measured_whole(package):
+    source = Source("b200_sxm", "a/DeepSeek", None)
+
+    read_kernels(source, 1)
+    identity = kernel_identity(source, 1, "B200-SXM", "DeepSeek-R1-NVFP4")
+
+    assert Handle.compiled["gemm_quant_mode"] == "bfloat16"
+    assert (identity.quantization, identity.kv_dtype) == ("nvfp4", "fp8")
+    assert "outside the experts as bf16" in identity.source
+
+
+def test_decode_attention_that_is_not_apart_is_what_the_context_adds(
+    package, monkeypatch
+):
+    def whole(self, chunk, batch, length, output):
+        return 0.0, 3.0, 0.0, 0.0
+
+    monkeypatch.setattr(Handle, "mixed_step_breakdown", whole)
+
+    mixed = read_kernels(Source("h100_sxm", "some/model", None), 1).of("mixed")
+
+    row = (mixed.batch == 8) & (mixed.new_tokens == 520) & (mixed.context == 512)
+    assert mixed.seconds[row][0] == pytest.approx((3 + 510 * 8 / 1e5) / 1e3)
+
+
+def test_kv_tokens_are_0_where_the_weights_do_not_fit(package):
+    source = Source("h100_sxm", "some/model", None)
+
+    assert kernel_kv_tokens(source, 1) == 0
+    assert kernel_kv_tokens(source, 4) == 4000
+
+
+def test_a_point_that_a_larger_iteration_undercuts_by_a_fifth_is_left_out(
+    package, monkeypatch
+):
+    def cold_at_one(self, batch, context, output):
+        return 9.0 if batch == 1 else 6.0 if batch == 2 else 5.0
+
+    monkeypatch.setattr(Handle, "predict_decode_latency", cold_at_one)
+
+    decode = read_kernels(Source("h100_sxm", "some/model", None), 1).of("decode")
+
+    assert decode.batch.min() == 2
 
 
 def test_what_the_package_does_not_know_is_one_line(package):

@@ -10,6 +10,9 @@ from capplan.latency.measurement_file import read_text
 GPU_NAMES = {
     "h100_sxm": "H100-SXM",
     "h200_sxm": "H200-SXM",
+    "b200_sxm": "B200-SXM",
+    "gb200": "GB200",
+    "l40s": "L40S",
     "a100_sxm": "A100-80GB-SXM",
     "h100-80gb": "H100-SXM",
     "a100-80gb": "A100-80GB-SXM",
