@@ -14,7 +14,7 @@ from capplan.llm.hf_config import from_config
 
 _DATA = Path(__file__).parent / "data" / "llms.yaml"
 
-_TUNINGS = r"(instruct|chat|hf|it|base|thinking|2507|4kinstruct|metallama)"
+_TUNINGS = r"(instruct|chat|hf|it|base|thinking|original|terminus|\d{4}|4kinstruct)"
 _QUANTIZED = {
     "fp8dynamic": "fp8",
     "fp8": "fp8",
@@ -32,6 +32,11 @@ _ALIASES = {
     "mistral7bv0.2": "Mistral-7B-v0.3",
     "phi3mini4k": "Phi-3-mini",
     "phi3medium4k": "Phi-3-medium",
+    "llama4scout": "Llama-4-Scout-17B-16E",
+    "llama4maverick": "Llama-4-Maverick-17B-128E",
+    "mistralsmall24b": "Mistral-Small-3.2-24B",
+    "deepseekr1distillllama8b": "Llama-3.1-8B",
+    "deepseekr1distillllama70b": "Llama-3.3-70B",
 }
 
 
@@ -69,7 +74,8 @@ def llm(name_or_path: str | Path) -> Architecture:
         raise InputError(f"{name}: there is no config.json to read")
     key, dtype = _split_dtype(_squeeze(name))
     known = {_squeeze(full): full for full in llm_names()} | _ALIASES
-    full = known.get(key) or known.get(_without_tuning(key))
+    dated = re.sub(r"(instruct|thinking)(?=\d{4}$)", "", key)
+    full = known.get(key) or known.get(dated) or known.get(_without_tuning(key))
     if full is None:
         near = difflib.get_close_matches(key, known, n=5, cutoff=0.5)
         names = list(dict.fromkeys(known[match] for match in near)) or llm_names()

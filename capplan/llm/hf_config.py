@@ -9,9 +9,11 @@ from capplan.llm.architecture import Architecture
 
 _PLAIN = ("llama", "mistral", "qwen2", "qwen3", "phi3", "gemma")
 _KNOWN = frozenset(_PLAIN) | {"gemma2", "gemma3_text", "mixtral", "qwen3_moe"}
-_KNOWN |= {"gpt_oss", "opt", "deepseek_v2", "deepseek_v3"}
+_KNOWN |= {"gpt_oss", "opt", "deepseek_v2", "deepseek_v3", "kimi_k2", "glm4_moe"}
+_KNOWN |= {"llama4_text"}
 
-_LAYERS = ("full_attention", "sliding_attention")
+_WINDOWED = ("sliding_attention", "chunked_attention")
+_LAYERS = ("full_attention", *_WINDOWED)
 """Kinds of layers whose KV is modelled."""
 _OTHER_ATTENTION = {
     "mamba": "state-space layers",
@@ -56,7 +58,12 @@ def from_config(config: Mapping[str, Any], name: str, source: str) -> Architectu
         )
     _check_attention(config, source)
     fields = _Fields(config, source)
-    shapes = _opt(fields) if kind == "opt" else _llama_like(fields)
+    if kind == "opt":
+        shapes = _opt(fields)
+    elif kind == "llama4_text":
+        shapes = _llama_like(fields, ffn="intermediate_size_mlp")
+    else:
+        shapes = _llama_like(fields)
     shapes |= _biases_and_norms(kind, fields)
     if fields.first("num_local_experts", "num_experts", "n_routed_experts"):
         shapes |= _experts(kind, fields)
@@ -83,7 +90,7 @@ def _check_attention(config: Mapping[str, Any], source: str) -> None:
     if unknown:
         raise InputError(
             f"{source}: has {unknown[0]}; capplan knows the KV of "
-            f"{' and '.join(_LAYERS)} layers only"
+            f"{', '.join(_LAYERS)} layers only"
         )
 
 
@@ -149,8 +156,9 @@ def _biases_and_norms(kind: str, fields: _Fields) -> dict[str, Any]:
     attention_bias = fields.flag("attention_bias", kind in ("opt", "gpt_oss"))
     shapes: dict[str, Any] = {
         "qkv_bias": attention_bias or kind == "qwen2",
-        "out_bias": attention_bias,
-        "head_norm": kind in ("qwen3", "qwen3_moe", "gemma3_text"),
+        "out_bias": attention_bias and kind != "glm4_moe",
+        "head_norm": kind in ("qwen3", "qwen3_moe", "gemma3_text")
+        or (kind == "glm4_moe" and fields.flag("use_qk_norm", False)),
         "norms_per_layer": 4 if kind in ("gemma2", "gemma3_text") else 2,
         "sinks": kind == "gpt_oss",
     }
@@ -165,19 +173,20 @@ def _experts(kind: str, fields: _Fields) -> dict[str, Any]:
     expert_ffn = fields.whole("moe_intermediate_size", 0)
     expert_ffn = expert_ffn or fields.whole("intermediate_size")
     dense_layers = fields.whole("first_k_dense_replace", 0)
-    step = fields.whole("decoder_sparse_step", 1) or 1
+    step = fields.first("decoder_sparse_step", "interleave_moe_layer_step") or 1
     only_dense = fields.get("mlp_only_layers") or ()
     dense_layers += sum(
         1 for i in range(layers) if i in only_dense or (i + 1) % step != 0
     )
+    shared = fields.whole("n_shared_experts", 1 if kind == "llama4_text" else 0)
     return {
         "experts": experts,
         "experts_per_token": fields.first("num_experts_per_tok", "experts_per_token"),
         "expert_ffn": expert_ffn,
-        "shared_ffn": fields.whole("n_shared_experts", 0) * expert_ffn,
+        "shared_ffn": shared * expert_ffn,
         "dense_layers": dense_layers,
         "expert_bias": kind == "gpt_oss",
-        "router_bias": kind in ("gpt_oss", "deepseek_v3"),
+        "router_bias": kind in ("gpt_oss", "deepseek_v3", "kimi_k2", "glm4_moe"),
     }
 
 
@@ -194,18 +203,20 @@ def _latent_attention(fields: _Fields) -> dict[str, Any]:
 
 
 def _sliding(kind: str, fields: _Fields, layers: int) -> dict[str, int]:
-    window = fields.whole("sliding_window", 0)
+    window = fields.first("sliding_window", "attention_chunk_size")
     if kind.startswith("qwen") and not fields.flag("use_sliding_window", False):
         window = 0
     if not window or window >= fields.whole("max_position_embeddings", 4096):
         return {}
     kinds = fields.get("layer_types")
     if kinds:
-        sliding = sum(1 for layer in kinds if layer == "sliding_attention")
+        sliding = sum(1 for layer in kinds if layer in _WINDOWED)
     elif kind in ("gemma2", "gpt_oss"):
         sliding = (layers + 1) // 2
     elif kind == "gemma3_text":
         sliding = layers - layers // fields.whole("sliding_window_pattern", 6)
+    elif kind == "llama4_text":
+        sliding = layers - layers // 4
     else:
         sliding = layers
     return {"sliding_window": window, "sliding_layers": sliding}
