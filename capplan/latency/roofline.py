@@ -122,7 +122,7 @@ def _fixed_s(
 def _rate(gpu: Gpu, weight_dtype: str) -> float:
     """Return the dense tensor-core rate for weights of a dtype. [FLOP/s]"""
     half = gpu.bf16_flops or gpu.fp16_flops
-    rate = (gpu.fp8_flops or half) if weight_dtype == "fp8" else half
+    rate = (gpu.fp8_flops or half) if weight_dtype.startswith("fp8") else half
     if rate is None:
         raise ProfileError(
             f"{gpu.name}: no rate for 16-bit arithmetic is known; it is needed where "
@@ -136,7 +136,7 @@ def roofline_profile(
 ) -> Profile:
     """Return a profile estimated from data sheets, with its error band as sigma."""
     dtype = weight_dtype or llm.weight_dtype
-    sigma = SIGMA_FP8 if dtype == "fp8" else SIGMA
+    sigma = SIGMA_FP8 if dtype.startswith("fp8") else SIGMA
     decode, fused = roofline_terms(llm, gpu, tp, weight_dtype=weight_dtype)
     return Profile(
         gpu=gpu.name,

@@ -18,9 +18,10 @@ _COUNTS = ("layers", "hidden", "heads", "kv_heads", "head_dim", "vocab")
 class _Part(NamedTuple):
     """Parameters on one GPU by how they are quantized."""
 
-    matrix: float  # quantized, but not by mxfp4
-    expert: float  # quantized
-    plain: float  # always 16 bits
+    attention: float  # its matrices
+    matrix: float  # other matrices, but of routed experts
+    expert: float
+    plain: float  # never quantized
 
 
 @dataclass(frozen=True)
@@ -135,12 +136,12 @@ class Architecture:
                 query = hidden * heads * query_dim
             up = self.kv_lora_rank * heads * (self.head_dim + self.value_head_dim)
             out = heads * self.value_head_dim * hidden
-            return _Part(down + query + up + out, 0, norm)
+            return _Part(down + query + up + out, 0, 0, norm)
         kv_heads = self.kv_heads_per_gpu(tp)
         width = (heads + 2 * kv_heads) * self.head_dim
         plain = self.qkv_bias * width + self.out_bias * hidden
         plain += self.head_norm * 2 * self.head_dim + self.sinks * heads
-        return _Part(hidden * width + heads * self.head_dim * hidden, 0, plain)
+        return _Part(hidden * width + heads * self.head_dim * hidden, 0, 0, plain)
 
     def _ffn(self, inner: int, biased: bool) -> tuple[float, float]:
         """Return matrix and bias parameters of one feed-forward."""
@@ -158,12 +159,16 @@ class Architecture:
         expert, expert_bias = self._ffn(self.expert_ffn, self.expert_bias)
         shared, _ = self._ffn(self.shared_ffn, False)
         router = (self.hidden + self.router_bias) * self.experts
-        matrix = self.layers * attention.matrix
-        matrix += dense_layers * dense / tp + expert_layers * shared / tp
+        matrix = dense_layers * dense / tp + expert_layers * shared / tp
         plain = self.layers * (attention.plain + norms)
         plain += dense_layers * dense_bias / tp
         plain += expert_layers * (router + experts * expert_bias / tp)
-        return _Part(matrix, expert_layers * experts * expert / tp, plain)
+        return _Part(
+            self.layers * attention.attention,
+            matrix,
+            expert_layers * experts * expert / tp,
+            plain,
+        )
 
     def _per_gpu(self, tp: int) -> _Part:
         layers = self._layers(tp, self.experts)
@@ -196,11 +201,13 @@ class Architecture:
         """
         self.check_tp(tp)
         dtype = check_weight_dtype(dtype or self.weight_dtype)
-        part = self._per_gpu(tp)
-        matrix_dtype = "bf16" if dtype == "mxfp4" else dtype
+        part, element_bytes = self._per_gpu(tp), QUANTIZED_BYTES[dtype]
+        matrix_bytes = UNQUANTIZED_BYTES if dtype == "mxfp4" else element_bytes
+        keeps_attention = dtype == "nvfp4" and self.is_mla
         return round(
-            part.matrix * QUANTIZED_BYTES[matrix_dtype]
-            + part.expert * QUANTIZED_BYTES[dtype]
+            part.attention * (UNQUANTIZED_BYTES if keeps_attention else matrix_bytes)
+            + part.matrix * matrix_bytes
+            + part.expert * element_bytes
             + part.plain * UNQUANTIZED_BYTES
         )
 

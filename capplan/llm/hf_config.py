@@ -229,19 +229,32 @@ def _weight_dtype(fields: _Fields) -> str:
             str(fields.get("torch_dtype") or fields.get("dtype")), "bf16"
         )
     method = str(quantized.get("quant_method", ""))
-    if method in ("fp8", "fbgemm_fp8", "mxfp4"):
-        return "mxfp4" if method == "mxfp4" else "fp8"
+    if method == "mxfp4":
+        return method
+    if method in ("fp8", "fbgemm_fp8"):
+        return "fp8_block" if quantized.get("weight_block_size") else "fp8"
+    algorithm = str(quantized.get("quant_algo"))
+    if method == "modelopt" and algorithm in ("FP8", "NVFP4"):
+        return algorithm.lower()
     bits = quantized.get("bits")
     if method in ("awq", "gptq") and bits in (4, 8):
         return f"int{bits}"
     groups = quantized.get("config_groups")
     if method == "compressed-tensors" and isinstance(groups, Mapping) and groups:
         weights = next(iter(groups.values())).get("weights") or {}
-        numbers = (weights.get("type"), weights.get("num_bits"))
+        numbers = (
+            weights.get("type"),
+            weights.get("num_bits"),
+            weights.get("strategy"),
+        )
+        if numbers == ("float", 4, "tensor_group"):
+            return "nvfp4"
+        if numbers == ("float", 8, "block"):
+            return "fp8_block"
         dtypes = {("float", 8): "fp8", ("int", 8): "int8", ("int", 4): "int4"}
-        if numbers in dtypes:
-            return dtypes[numbers]
+        if numbers[:2] in dtypes:
+            return dtypes[numbers[:2]]
     raise InputError(
         f"{fields.source}: quantization {method!r} is not known; expected fp8, awq, "
-        "gptq, mxfp4 or compressed-tensors with 8 or 4 bits"
+        "gptq, mxfp4, modelopt (FP8, NVFP4) or compressed-tensors with 8 or 4 bits"
     )

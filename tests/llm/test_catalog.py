@@ -148,18 +148,23 @@ def test_every_name_of_the_catalog_finds_itself_in_any_case(name):
         ("deepseek-ai/DeepSeek-R1-Distill-Llama-70B", "Llama-3.3-70B", "bf16"),
         ("nvidia/Llama-3.3-70B-Instruct-FP8", "Llama-3.3-70B-FP8", "fp8"),
         ("zai-org/GLM-4.6-FP8", "GLM-4.6-FP8", "fp8"),
+        ("Qwen/Qwen3-32B-FP8", "Qwen3-32B-FP8", "fp8_block"),
+        ("RedHatAI/Qwen3-32B-FP8-dynamic", "Qwen3-32B-FP8-dynamic", "fp8"),
+        ("RedHatAI/Llama-3.3-70B-FP8-block", "Llama-3.3-70B-FP8-block", "fp8_block"),
+        ("nvidia/DeepSeek-R1-FP4", "DeepSeek-R1-NVFP4", "nvfp4"),
+        ("nvidia/Llama-3.3-70B-Instruct-NVFP4", "Llama-3.3-70B-NVFP4", "nvfp4"),
         ("facebook/opt-1.3b", "OPT-1.3B", "fp16"),
         ("facebook/opt-13b", "OPT-13B", "fp16"),
         ("Llama-3.1-70B-FP8", "Llama-3.1-70B-FP8", "fp8"),
         ("Llama-3.1-70B-Instruct-FP8-dynamic", "Llama-3.1-70B-FP8", "fp8"),
         ("Qwen2.5-32B-Instruct-AWQ", "Qwen2.5-32B-INT4", "int4"),
         ("Meta-Llama-3.1-8B-Instruct-quantized.w8a8", "Llama-3.1-8B-INT8", "int8"),
-        ("DeepSeek-R1", "DeepSeek-R1", "fp8"),
-        ("deepseek-ai/DeepSeek-R1-0528", "DeepSeek-R1", "fp8"),
-        ("deepseek-ai/DeepSeek-V3-0324", "DeepSeek-V3", "fp8"),
-        ("deepseek-ai/DeepSeek-V3.1-Terminus", "DeepSeek-V3.1", "fp8"),
-        ("moonshotai/Kimi-K2-Instruct", "Kimi-K2", "fp8"),
-        ("moonshotai/Kimi-K2-Instruct-0905", "Kimi-K2-0905", "fp8"),
+        ("DeepSeek-R1", "DeepSeek-R1", "fp8_block"),
+        ("deepseek-ai/DeepSeek-R1-0528", "DeepSeek-R1", "fp8_block"),
+        ("deepseek-ai/DeepSeek-V3-0324", "DeepSeek-V3", "fp8_block"),
+        ("deepseek-ai/DeepSeek-V3.1-Terminus", "DeepSeek-V3.1", "fp8_block"),
+        ("moonshotai/Kimi-K2-Instruct", "Kimi-K2", "fp8_block"),
+        ("moonshotai/Kimi-K2-Instruct-0905", "Kimi-K2-0905", "fp8_block"),
         ("openai/gpt-oss-20b", "gpt-oss-20b", "mxfp4"),
     ],
 )
@@ -221,28 +226,38 @@ def test_a_config_without_the_shapes_is_refused(tmp_path, fields, complaint):
         llm(write(tmp_path, config(**fields)))
 
 
+def _compressed(**weights):
+    groups = {"group_0": {"weights": weights}}
+    return {"quant_method": "compressed-tensors", "config_groups": groups}
+
+
 @pytest.mark.parametrize(
     ("quantization", "dtype"),
     [
         ({"quant_method": "fp8"}, "fp8"),
+        ({"quant_method": "fp8", "weight_block_size": [128, 128]}, "fp8_block"),
+        ({"quant_method": "modelopt", "quant_algo": "FP8"}, "fp8"),
+        ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, "nvfp4"),
         ({"quant_method": "awq", "bits": 4}, "int4"),
         ({"quant_method": "gptq", "bits": 8}, "int8"),
         ({"quant_method": "mxfp4"}, "mxfp4"),
-        (
-            {
-                "quant_method": "compressed-tensors",
-                "config_groups": {
-                    "group_0": {"weights": {"type": "float", "num_bits": 8}}
-                },
-            },
-            "fp8",
-        ),
+        (_compressed(type="float", num_bits=8, strategy="channel"), "fp8"),
+        (_compressed(type="float", num_bits=8, strategy="block"), "fp8_block"),
+        (_compressed(type="float", num_bits=4, strategy="tensor_group"), "nvfp4"),
     ],
 )
 def test_the_checkpoints_quantization_is_read(tmp_path, quantization, dtype):
     found = llm(write(tmp_path, config(quantization_config=quantization)))
 
     assert found.weight_dtype == dtype
+
+
+def test_the_quantization_that_modelopt_writes_beside_the_config_is_read(tmp_path):
+    path = write(tmp_path, config())
+    quantized = {"quantization": {"quant_algo": "NVFP4", "group_size": 16}}
+    (tmp_path / "hf_quant_config.json").write_text(json.dumps(quantized))
+
+    assert llm(path).weight_dtype == "nvfp4"
 
 
 def test_an_unknown_type_is_read_like_llama_and_says_so(tmp_path):
@@ -297,6 +312,8 @@ def test_sliding_windows_are_noted(name, window, layers):
         ("DeepSeek-R1", ("DeepSeek-V3", "DeepSeek-V3.1")),
         ("GLM-4.6", ("GLM-4.5", "GLM-4.7")),
         ("Llama-3.3-70B-FP8", ("Llama-3-70B-FP8", "Llama-3.1-70B-FP8")),
+        ("DeepSeek-R1-NVFP4", ("DeepSeek-V3-NVFP4", "DeepSeek-V3.1-NVFP4")),
+        ("Qwen3-32B-FP8", ()),
         ("Qwen3-8B", ()),
     ],
 )
