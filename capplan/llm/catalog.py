@@ -14,7 +14,7 @@ from capplan.llm.hf_config import from_config
 
 _DATA = Path(__file__).parent / "data" / "llms.yaml"
 
-_TUNINGS = r"(instruct|chat|hf|it|base|thinking|original|terminus|\d{4}|4kinstruct)"
+_TUNINGS = r"(instruct|chat|hf|it|base|thinking|original|terminus|\d{4}|4kinstruct|8k)"
 _QUANTIZED = {
     "fp8dynamic": "fp8",
     "fp8block": "fp8_block",
@@ -37,6 +37,7 @@ _ALIASES = {
     "mistral7bv0.2": "Mistral-7B-v0.3",
     "phi3mini4k": "Phi-3-mini",
     "phi3medium4k": "Phi-3-medium",
+    "nemotron3nano30ba3b": "NVIDIA-Nemotron-3-Nano-30B-A3B",
     "llama4scout": "Llama-4-Scout-17B-16E",
     "llama4maverick": "Llama-4-Maverick-17B-128E",
     "mistralsmall24b": "Mistral-Small-3.2-24B",

@@ -22,7 +22,8 @@ QUANTIZED_BYTES = {
 }
 """Bytes of one number in a quantized matrix. [bytes]
 
-In mxfp4 only experts are quantized; in nvfp4 latent attention is not.
+In mxfp4 only experts are quantized; in nvfp4 latent attention, and attention beside
+layers with a state, is not.
 """
 
 _ENGINE_NAMES = {
