@@ -3,10 +3,13 @@
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from capplan.errors import InputError
 from capplan.fleet.gpu import Gpu
 from capplan.llm.architecture import Architecture
 from capplan.llm.dtypes import check_kv_dtype, check_weight_dtype
+from capplan.llm.kv_groups import KvGroups, kv_groups
 from capplan.llm.memory import DEFAULT_UTILIZATION, MemoryBudget, memory_budget
 from capplan.units import format_bytes
 
@@ -22,6 +25,8 @@ class EngineSettings:
     async_scheduling: bool = True  # iteration k + 1 is scheduled while k runs
     prefix_caching: bool = False  # full blocks are kept and shared
     max_model_len: int = 2**31 - 1  # longest prompt plus output [tokens]
+    bounded_groups: int = 0  # groups of layers whose KV a window or a state bounds
+    bounded_blocks: int = 0  # most KV blocks that a request holds in each of them
 
     def __post_init__(self) -> None:
         """Refuse settings with which no request can run."""
@@ -32,11 +37,33 @@ class EngineSettings:
             raise InputError(
                 f"kv_blocks is {self.kv_blocks}; expected >= 2 (one is the null block)"
             )
+        for name in ("bounded_groups", "bounded_blocks"):
+            if getattr(self, name) < 0:
+                raise InputError(f"{name} is {getattr(self, name)}; expected >= 0")
 
     @property
     def kv_capacity_tokens(self) -> int:
-        """Tokens whose KV fits on the replica. [tokens]"""
+        """Tokens whose KV fits on the replica, bounded groups left out. [tokens]"""
         return (self.kv_blocks - 1) * self.block_size
+
+    def capacity_at(self, context_tokens: float) -> int:
+        """Return the tokens that fit in requests of this context. [tokens]"""
+        bounded = min(context_tokens, self.bounded_blocks * self.block_size)
+        share = context_tokens / (context_tokens + self.bounded_groups * bounded)
+        return int(self.kv_capacity_tokens * share)
+
+    @property
+    def longest_request_tokens(self) -> int:
+        """Tokens of the longest request that fits on the replica alone. [tokens]"""
+        all_blocks = self.kv_blocks - 1
+        within = min(all_blocks // (1 + self.bounded_groups), self.bounded_blocks)
+        beyond = all_blocks - self.bounded_groups * self.bounded_blocks
+        return max(within, beyond) * self.block_size
+
+    def request_blocks(self, tokens: np.ndarray) -> np.ndarray:
+        """Return the KV blocks of requests with so many tokens, shape (n,). [blocks]"""
+        blocks = -(-tokens // self.block_size)
+        return blocks + self.bounded_groups * np.minimum(blocks, self.bounded_blocks)
 
 
 _GIB = 2**30
@@ -84,22 +111,20 @@ def kv_blocks(
     of a block there; every GPU of a replica holds its part of each block.
     """
     engine = engine or default_engine_settings(gpu)
-    share = gpu_memory_utilization
-    _, blocks = _estimate(llm, gpu, tp, engine, share, weight_dtype, kv_dtype)
-    return max(0, blocks)
+    budget = _budget(llm, gpu, tp, engine, gpu_memory_utilization, weight_dtype)
+    groups = _groups(llm, tp, engine, kv_dtype)
+    return max(0, groups.blocks(budget.kv_bytes, engine.max_num_batched_tokens))
 
 
-def _estimate(
+def _budget(
     llm: Architecture,
     gpu: Gpu,
     tp: int,
     engine: EngineSettings,
     share: float,
     weight_dtype: str | None,
-    kv_dtype: str,
-) -> tuple[MemoryBudget, int]:
-    """Return the memory of a GPU by use, and the KV blocks that fit in the rest."""
-    budget = memory_budget(
+) -> MemoryBudget:
+    return memory_budget(
         llm,
         gpu.memory_bytes,
         tp,
@@ -107,8 +132,20 @@ def _estimate(
         gpu_memory_utilization=share,
         weight_dtype=weight_dtype,
     )
-    block_bytes = llm.kv_bytes_per_token_per_gpu(tp, kv_dtype) * engine.block_size
-    return budget, budget.kv_bytes // block_bytes
+
+
+def _groups(
+    llm: Architecture, tp: int, engine: EngineSettings, kv_dtype: str
+) -> KvGroups:
+    longest = min(engine.max_model_len, llm.max_positions)
+    return kv_groups(
+        llm,
+        tp,
+        kv_dtype,
+        engine.block_size,
+        longest,
+        prefix_caching=engine.prefix_caching,
+    )
 
 
 class DoesNotFitError(InputError):
@@ -156,7 +193,9 @@ def replica(
     llm, gpu, tp
         LLM, GPU type and number of GPUs.
     engine
-        Engine settings (default: those of the GPU); ``kv_blocks`` is replaced.
+        Engine settings (default: those of the GPU); ``kv_blocks`` and the bounded
+        groups are replaced, with recurrent states ``block_size`` is raised, as vLLM
+        does, and prefix caching is off, since its hits are not modelled.
     gpu_memory_utilization
         Share of memory that the engine may use, in (0, 1].
     weight_dtype, kv_dtype
@@ -183,19 +222,29 @@ def replica(
     engine = engine or default_engine_settings(gpu)
     dtype = check_weight_dtype(weight_dtype or llm.weight_dtype)
     kv_dtype = check_kv_dtype(kv_dtype)
-    share = gpu_memory_utilization
-    budget, blocks = _estimate(llm, gpu, tp, engine, share, dtype, kv_dtype)
+    budget = _budget(llm, gpu, tp, engine, gpu_memory_utilization, dtype)
+    groups = _groups(llm, tp, engine, kv_dtype)
+    engine = replace(
+        engine,
+        block_size=groups.block_size,
+        bounded_groups=groups.bounded_groups,
+        bounded_blocks=groups.bounded_blocks,
+        prefix_caching=engine.prefix_caching and not llm.state_layers,
+    )
+    blocks = groups.blocks(budget.kv_bytes, engine.max_num_batched_tokens)
     source = "estimated"
     if reported_kv_blocks is not None:
         blocks, source = reported_kv_blocks, "reported by the engine"
     elif reported_kv_tokens is not None:
         blocks = reported_kv_tokens // engine.block_size
         source = "reported by the engine"
-    if blocks < 2:
+    if blocks < 2 + groups.bounded_groups:
         raise DoesNotFitError(_too_small(llm, gpu, tp, dtype, budget), budget)
-    capacity_tokens = (blocks - 1) * engine.block_size
-    longest = min(engine.max_model_len, llm.max_positions, capacity_tokens)
-    engine = replace(engine, kv_blocks=blocks, max_model_len=longest)
+    engine = replace(engine, kv_blocks=blocks)
+    longest = min(
+        engine.max_model_len, llm.max_positions, engine.longest_request_tokens
+    )
+    engine = replace(engine, max_model_len=longest)
     return Replica(llm, gpu, tp, dtype, kv_dtype, engine, budget, source)
 
 

@@ -2,6 +2,7 @@ import csv
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from capplan.deployment import (
@@ -56,6 +57,52 @@ def test_kv_capacity_is_near_what_an_engine_reported():
     )
 
     assert estimated == pytest.approx(2588, rel=0.03)
+
+
+def test_windows_and_states_leave_room_for_longer_contexts():
+    on, engine = gpu("H100"), EngineSettings(prefix_caching=True)
+
+    windowed = replica(llm("gpt-oss-120b"), on, 2, engine).engine
+    stateful = replica(llm("Qwen3-Next-80B-A3B-FP8"), on, 2, engine).engine
+
+    assert (windowed.bounded_groups, windowed.bounded_blocks) == (1, 9)
+    assert windowed.block_size == 16
+    assert windowed.prefix_caching
+    assert (stateful.bounded_groups, stateful.bounded_blocks) == (3, 2)
+    assert stateful.block_size == 544
+    assert not stateful.prefix_caching
+
+
+@pytest.mark.parametrize(
+    ("tokens", "blocks"),
+    [(1, 1 + 2), (16, 1 + 2), (17, 2 + 4), (48, 3 + 6), (49, 4 + 6), (800, 50 + 6)],
+)
+def test_a_request_holds_blocks_of_its_tokens_and_of_bounded_groups(tokens, blocks):
+    engine = EngineSettings(block_size=16, bounded_groups=2, bounded_blocks=3)
+
+    assert engine.request_blocks(np.array([tokens])).tolist() == [blocks]
+
+
+@pytest.mark.parametrize("kv_blocks", range(2, 30))
+def test_the_longest_request_fits_and_one_token_more_does_not(kv_blocks):
+    engine = EngineSettings(
+        block_size=4, kv_blocks=kv_blocks, bounded_groups=2, bounded_blocks=3
+    )
+    longest = engine.longest_request_tokens
+
+    held = engine.request_blocks(np.array([longest, longest + 1]))
+
+    assert held[0] <= kv_blocks - 1 < held[1]
+
+
+def test_capacity_shrinks_by_what_bounded_groups_hold():
+    engine = EngineSettings(
+        block_size=10, kv_blocks=101, bounded_groups=2, bounded_blocks=3
+    )
+
+    # Requests of 20 tokens hold 3 · 20, of 100 tokens 100 + 2 · 30.
+    assert engine.capacity_at(20) == 333
+    assert engine.capacity_at(100) == 625
 
 
 def test_kv_blocks_by_hand():

@@ -42,6 +42,9 @@ SIGMA_FP8 = {"prefill": 0.14, "decode": 0.21, "mixed": 0.30}
 PCIE_BYTES_PER_S = 25e9
 """For a GPU without NVLink: achieved rate of PCIe 4.0 x16 in one direction."""
 
+_LONG_WINDOW = 2048
+"""Beyond it, most contexts are taken to lie within the window. [tokens]"""
+
 _BATCH = [1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024]
 TOKENS = [1, 2, 4, 8, 16, 32, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536]
 TOKENS += [2048, 3072, 4096, 6144, 8192, 12288, 16384]
@@ -60,22 +63,58 @@ def roofline_terms(
     ``weight_dtype`` is as published when None.
     """
     dtype = weight_dtype or llm.weight_dtype
-    kv_read_bytes = llm.kv_bytes_per_token_per_gpu(tp, "bf16")
     kv_bytes_per_s = gpu.bandwidth_bytes_per_s * efficiency.kv_bandwidth
-    per_context_s = kv_read_bytes / kv_bytes_per_s
-    pair_flops = (llm.flops_per_token(1.0) - llm.flops_per_token(0.0)) / tp
+    context_bytes, request_bytes = _read_bytes(llm, tp)
+    context_s, request_s = (
+        context_bytes / kv_bytes_per_s,
+        request_bytes / kv_bytes_per_s,
+    )
+    # Beyond the window, only layers with full attention work on a longer context.
+    window = 0 if _grows(llm) else llm.sliding_window
+    at_window = llm.flops_per_token(window)
+    pair_flops = llm.flops_per_token(window + 1) - at_window
+    token_flops = at_window - llm.flops_per_token(0) - window * pair_flops
+    attention_flops_per_s = tp * _rate(gpu, "bf16") * efficiency.attention
     decode = DecodeTerms(
+        per_request_s=request_s,
         batch=_BATCH,
         batch_s=_linear_s(llm, gpu, tp, _BATCH, dtype, efficiency).tolist(),
-        per_context_s=per_context_s,
+        per_context_s=context_s,
     )
     fused = FusedTerms(
+        per_token_s=token_flops / attention_flops_per_s,
+        per_request_s=request_s,
         tokens=TOKENS,
         tokens_s=_linear_s(llm, gpu, tp, TOKENS, dtype, efficiency).tolist(),
-        per_context_s=per_context_s,
-        attention_s=pair_flops / (_rate(gpu, "bf16") * efficiency.attention),
+        per_context_s=context_s,
+        attention_s=pair_flops / attention_flops_per_s,
     )
     return decode, fused
+
+
+def _grows(llm: Architecture) -> bool:
+    """Return whether layers with a window read as if they had none.
+
+    So they do in a context within the window, and where it is long, most contexts are.
+    """
+    return (
+        llm.sliding_window > _LONG_WINDOW or llm.sliding_layers == llm.attention_layers
+    )
+
+
+def _read_bytes(llm: Architecture, tp: int) -> tuple[float, float]:
+    """Return the KV that a decode reads on each GPU. [bytes]
+
+    Per token of context; and per request: windows, and states read and written.
+    """
+    layer_bytes = llm.kv_bytes_per_token_per_gpu(tp, "bf16") / llm.growing_layers
+    if _grows(llm):
+        return llm.attention_layers * layer_bytes, 0.0
+    request_bytes = llm.sliding_layers * llm.sliding_window * layer_bytes
+    if llm.state is not None:
+        state_bytes = llm.state.state_bytes_per_gpu(tp)
+        request_bytes += 2 * llm.state_layers * state_bytes
+    return llm.growing_layers * layer_bytes, request_bytes
 
 
 def _linear_s(
@@ -91,8 +130,8 @@ def _linear_s(
     all_bytes = float(llm.weight_bytes_per_gpu(tp, dtype))
     read = np.full(n.shape, all_bytes)
     if llm.experts:
-        one_expert = 3 * llm.hidden * llm.expert_ffn
-        parameters = (llm.layers - llm.dense_layers) * llm.experts * one_expert
+        one_expert = (3 if llm.gated else 2) * llm.hidden * llm.expert_ffn
+        parameters = llm.expert_layers * llm.experts * one_expert
         expert_bytes = all_bytes * min(parameters / llm.parameter_count, 1.0)
         # Share of the experts that n tokens touch, each choosing at random.
         touched = -np.expm1(n * np.log1p(-llm.experts_per_token / llm.experts))
@@ -122,7 +161,7 @@ def _fixed_s(
 def _rate(gpu: Gpu, weight_dtype: str) -> float:
     """Return the dense tensor-core rate for weights of a dtype. [FLOP/s]"""
     half = gpu.bf16_flops or gpu.fp16_flops
-    rate = (gpu.fp8_flops or half) if weight_dtype == "fp8" else half
+    rate = (gpu.fp8_flops or half) if weight_dtype.startswith("fp8") else half
     if rate is None:
         raise ProfileError(
             f"{gpu.name}: no rate for 16-bit arithmetic is known; it is needed where "
@@ -136,7 +175,7 @@ def roofline_profile(
 ) -> Profile:
     """Return a profile estimated from data sheets, with its error band as sigma."""
     dtype = weight_dtype or llm.weight_dtype
-    sigma = SIGMA_FP8 if dtype == "fp8" else SIGMA
+    sigma = SIGMA_FP8 if dtype.startswith("fp8") else SIGMA
     decode, fused = roofline_terms(llm, gpu, tp, weight_dtype=weight_dtype)
     return Profile(
         gpu=gpu.name,

@@ -98,7 +98,7 @@ def _compute_of_one_gpu(
     llm: Architecture, gpu: Gpu, profile: Profile
 ) -> dict[str, np.ndarray]:
     """Return the data sheet's k of each entry: compute as on one GPU. [s]"""
-    weight_dtype = "fp8" if profile.quantization == "fp8" else None
+    weight_dtype = "fp8" if profile.quantization.startswith("fp8") else None
     compute_only = KERNELS._replace(layer_s=0.0, all_reduce_s=0.0, link=np.inf)
     tp = profile.tp
     terms = roofline_terms(

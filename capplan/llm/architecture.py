@@ -11,6 +11,7 @@ from capplan.llm.dtypes import (
     check_kv_dtype,
     check_weight_dtype,
 )
+from capplan.llm.state_layer import StateLayer
 
 _COUNTS = ("layers", "hidden", "heads", "kv_heads", "head_dim", "vocab")
 
@@ -18,14 +19,15 @@ _COUNTS = ("layers", "hidden", "heads", "kv_heads", "head_dim", "vocab")
 class _Part(NamedTuple):
     """Parameters on one GPU by how they are quantized."""
 
-    matrix: float  # quantized, but not by mxfp4
-    expert: float  # quantized
-    plain: float  # always 16 bits
+    mixer: float  # matrices of attention and of layers with a state
+    matrix: float  # other matrices, but of routed experts
+    expert: float
+    plain: float  # never quantized
 
 
 @dataclass(frozen=True)
 class Architecture:
-    """Shapes of a decoder-only transformer.
+    """Shapes of a decoder-only transformer, some of whose layers may hold a state.
 
     Sharding follows vLLM's layers: matrices are split over the GPUs of a replica;
     norms, routers and down-projections of latent attention are replicated, and so
@@ -63,8 +65,14 @@ class Architecture:
     norms_per_layer: int = 2
     norm_width_factor: int = 1  # 2 for norms with a bias
     sinks: bool = False  # each head has a learned sink
-    sliding_window: int = 0  # KV of such layers is counted in full [tokens]
+    attention_gate: bool = False  # queries are twice as wide, half of it a gate
+    shared_gate: bool = False  # the shared experts have a gate
+    sliding_window: int = 0  # or chunk, beyond which such layers do not look [tokens]
     sliding_layers: int = 0
+    state: StateLayer | None = None  # of the layers with a recurrent state
+    state_layers: int = 0
+    ffn_only_layers: int = 0  # layers without attention and state
+    mixer_only_layers: int = 0  # layers without a feed-forward
     weight_dtype: str = "bf16"  # of the published checkpoint
     source: str = ""  # of the shapes
 
@@ -89,7 +97,30 @@ class Architecture:
             raise InputError(f"{self.name}: expert_ffn is missing; expected >= 1")
         if self.dense_ffn < 1 and self.experts == 0:
             raise InputError(f"{self.name}: dense_ffn is missing; expected >= 1")
+        if self.state_layers and (self.state is None or self.sliding_layers):
+            raise InputError(
+                f"{self.name}: has {self.state_layers} layers with a state; expected "
+                "its shapes, and no layers with a window beside them"
+            )
+        if self.growing_layers < 1:
+            raise InputError(f"{self.name}: no layer has attention; expected >= 1")
         check_weight_dtype(self.weight_dtype)
+
+    @property
+    def attention_layers(self) -> int:
+        """Layers with attention, windowed or not."""
+        return self.layers - self.state_layers - self.ffn_only_layers
+
+    @property
+    def growing_layers(self) -> int:
+        """Layers whose KV grows with the context; all, where all have a window."""
+        return self.attention_layers - self.sliding_layers or self.sliding_layers
+
+    @property
+    def expert_layers(self) -> int:
+        """Layers with routed experts."""
+        with_ffn = self.layers - self.mixer_only_layers
+        return with_ffn - self.dense_layers if self.experts else 0
 
     @property
     def is_mla(self) -> bool:
@@ -116,6 +147,11 @@ class Architecture:
                 f"{self.name} has {self.kv_heads} KV heads; TP {tp} neither divides "
                 "them nor is a multiple"
             )
+        if self.state is not None and self.state.heads % tp:
+            raise InputError(
+                f"{self.name} has {self.state.heads} heads in its layers with a state; "
+                f"TP {tp} does not divide them"
+            )
 
     def kv_heads_per_gpu(self, tp: int) -> int:
         """Return KV heads on each GPU; replicated when there are fewer than GPUs."""
@@ -135,12 +171,12 @@ class Architecture:
                 query = hidden * heads * query_dim
             up = self.kv_lora_rank * heads * (self.head_dim + self.value_head_dim)
             out = heads * self.value_head_dim * hidden
-            return _Part(down + query + up + out, 0, norm)
+            return _Part(down + query + up + out, 0, 0, norm)
         kv_heads = self.kv_heads_per_gpu(tp)
-        width = (heads + 2 * kv_heads) * self.head_dim
+        width = (heads * (1 + self.attention_gate) + 2 * kv_heads) * self.head_dim
         plain = self.qkv_bias * width + self.out_bias * hidden
         plain += self.head_norm * 2 * self.head_dim + self.sinks * heads
-        return _Part(hidden * width + heads * self.head_dim * hidden, 0, plain)
+        return _Part(hidden * width + heads * self.head_dim * hidden, 0, 0, plain)
 
     def _ffn(self, inner: int, biased: bool) -> tuple[float, float]:
         """Return matrix and bias parameters of one feed-forward."""
@@ -152,18 +188,22 @@ class Architecture:
         """Return the parameters of all layers with this number of routed experts."""
         attention = self._attention(tp)
         norms = self.norms_per_layer * self.hidden * self.norm_width_factor
-        dense_layers = self.dense_layers if self.experts else self.layers
-        expert_layers = self.layers - dense_layers
+        expert_layers = self.expert_layers
+        dense_layers = self.layers - self.mixer_only_layers - expert_layers
         dense, dense_bias = self._ffn(self.dense_ffn, self.ffn_bias)
         expert, expert_bias = self._ffn(self.expert_ffn, self.expert_bias)
         shared, _ = self._ffn(self.shared_ffn, False)
         router = (self.hidden + self.router_bias) * self.experts
-        matrix = self.layers * attention.matrix
-        matrix += dense_layers * dense / tp + expert_layers * shared / tp
-        plain = self.layers * (attention.plain + norms)
+        router += self.shared_gate * self.hidden
+        mixers = self.attention_layers * attention.mixer
+        matrix = dense_layers * dense / tp + expert_layers * shared / tp
+        plain = self.attention_layers * attention.plain + self.layers * norms
         plain += dense_layers * dense_bias / tp
         plain += expert_layers * (router + experts * expert_bias / tp)
-        return _Part(matrix, expert_layers * experts * expert / tp, plain)
+        if self.state is not None:
+            mixers += self.state_layers * self.state.matrix_parameters(self.hidden) / tp
+            plain += self.state_layers * self.state.plain_parameters / tp
+        return _Part(mixers, matrix, expert_layers * experts * expert / tp, plain)
 
     def _per_gpu(self, tp: int) -> _Part:
         layers = self._layers(tp, self.experts)
@@ -196,11 +236,13 @@ class Architecture:
         """
         self.check_tp(tp)
         dtype = check_weight_dtype(dtype or self.weight_dtype)
-        part = self._per_gpu(tp)
-        matrix_dtype = "bf16" if dtype == "mxfp4" else dtype
+        part, element_bytes = self._per_gpu(tp), QUANTIZED_BYTES[dtype]
+        matrix_bytes = UNQUANTIZED_BYTES if dtype == "mxfp4" else element_bytes
+        keeps_mixers = dtype == "nvfp4" and (self.is_mla or self.state_layers > 0)
         return round(
-            part.matrix * QUANTIZED_BYTES[matrix_dtype]
-            + part.expert * QUANTIZED_BYTES[dtype]
+            part.mixer * (UNQUANTIZED_BYTES if keeps_mixers else matrix_bytes)
+            + part.matrix * matrix_bytes
+            + part.expert * element_bytes
             + part.plain * UNQUANTIZED_BYTES
         )
 
@@ -211,7 +253,8 @@ class Architecture:
     def kv_bytes_per_token_per_gpu(self, tp: int = 1, kv_dtype: str = "bf16") -> int:
         """Return the KV of one token of context on each GPU. [bytes]
 
-        Sliding-window layers count in full; compressed KV (MLA) is replicated.
+        Only of the layers whose KV grows with the context, see :mod:`.kv_groups` for
+        the others. Compressed KV (MLA) is replicated.
         """
         self.check_tp(tp)
         element_bytes = KV_BYTES[check_kv_dtype(kv_dtype)]
@@ -219,7 +262,7 @@ class Architecture:
             width = self.kv_lora_rank + self.rope_head_dim
         else:
             width = 2 * self.kv_heads_per_gpu(tp) * self.head_dim
-        return self.layers * width * element_bytes
+        return self.growing_layers * width * element_bytes
 
     def kv_bytes_per_token(self, kv_dtype: str = "bf16") -> int:
         """Return the KV of one token of context without replication. [bytes]"""
@@ -228,10 +271,11 @@ class Architecture:
     def flops_per_token(self, context_tokens: float = 0.0) -> float:
         """Return the arithmetic of one token with this context. [FLOP]
 
-        Two per active parameter, and for each token of context one product with its
-        key and one with its value.
+        Two per active parameter, and for each token of context that a layer looks at
+        one product with its key and one with its value.
         """
         key = self.head_dim + (self.rope_head_dim if self.is_mla else 0)
         value = self.value_head_dim if self.is_mla else self.head_dim
-        attention = 2 * self.layers * self.heads * (key + value) * context_tokens
-        return 2.0 * self.active_parameter_count + attention
+        seen = (self.attention_layers - self.sliding_layers) * context_tokens
+        seen += self.sliding_layers * min(context_tokens, self.sliding_window)
+        return 2.0 * self.active_parameter_count + 2 * self.heads * (key + value) * seen

@@ -14,10 +14,15 @@ from capplan.llm.hf_config import from_config
 
 _DATA = Path(__file__).parent / "data" / "llms.yaml"
 
-_TUNINGS = r"(instruct|chat|hf|it|base|thinking|2507|4kinstruct|metallama)"
+_TUNINGS = r"(instruct|chat|hf|it|base|thinking|original|terminus|\d{4}|4kinstruct|8k)"
 _QUANTIZED = {
     "fp8dynamic": "fp8",
-    "fp8": "fp8",
+    "fp8block": "fp8_block",
+    "fp8kv": "fp8",
+    "fp8": "",  # as the entry says
+    "nvfp4": "nvfp4",
+    "mxfp4": "mxfp4",
+    "fp4": "nvfp4",
     "awqint4": "int4",
     "awq": "int4",
     "gptqint4": "int4",
@@ -32,6 +37,12 @@ _ALIASES = {
     "mistral7bv0.2": "Mistral-7B-v0.3",
     "phi3mini4k": "Phi-3-mini",
     "phi3medium4k": "Phi-3-medium",
+    "nemotron3nano30ba3b": "NVIDIA-Nemotron-3-Nano-30B-A3B",
+    "llama4scout": "Llama-4-Scout-17B-16E",
+    "llama4maverick": "Llama-4-Maverick-17B-128E",
+    "mistralsmall24b": "Mistral-Small-3.2-24B",
+    "deepseekr1distillllama8b": "Llama-3.1-8B",
+    "deepseekr1distillllama70b": "Llama-3.3-70B",
 }
 
 
@@ -54,7 +65,10 @@ def llm(name_or_path: str | Path) -> Architecture:
 
     The name is ``Llama-3.1-8B`` or a Hugging Face name such as
     ``meta-llama/Llama-3.1-8B-Instruct``, either with a suffix such as ``-FP8``,
-    ``-INT8`` or ``-AWQ``; the path that of a ``config.json`` or of its folder.
+    ``-NVFP4``, ``-INT8`` or ``-AWQ``; the path that of a ``config.json`` or of its
+    folder. ``-FP8`` is FP8 with a scale per tensor or channel, or per block where the
+    publisher's checkpoint of that name has it; ``-FP8-dynamic`` and ``-FP8-block`` say
+    which.
 
     Examples
     --------
@@ -69,7 +83,8 @@ def llm(name_or_path: str | Path) -> Architecture:
         raise InputError(f"{name}: there is no config.json to read")
     key, dtype = _split_dtype(_squeeze(name))
     known = {_squeeze(full): full for full in llm_names()} | _ALIASES
-    full = known.get(key) or known.get(_without_tuning(key))
+    dated = re.sub(r"(instruct|thinking)(?=\d{4}$)", "", key)
+    full = known.get(key) or known.get(dated) or known.get(_without_tuning(key))
     if full is None:
         near = difflib.get_close_matches(key, known, n=5, cutoff=0.5)
         names = list(dict.fromkeys(known[match] for match in near)) or llm_names()
@@ -77,10 +92,25 @@ def llm(name_or_path: str | Path) -> Architecture:
             f"unknown LLM {name!r}; did you mean {', '.join(names)}? "
             "The path of a config.json does as well"
         )
-    architecture = from_config(_configs()[full], full, f"catalog entry {full}")
+    return _listed(full, _fp8(full) if dtype == "" else dtype)
+
+
+def _fp8(name: str) -> str:
+    """Return the FP8 dtype of an entry's published checkpoint of that name."""
+    return str(_configs()[name].get("fp8_checkpoint", "fp8"))
+
+
+def _listed(name: str, dtype: str | None = None) -> Architecture:
+    """Return an entry of the catalog with this weight dtype (default: its own)."""
+    architecture = from_config(_configs()[name], name, f"catalog entry {name}")
     if dtype is None or dtype == architecture.weight_dtype:
         return architecture
-    return replace(architecture, name=f"{full}-{dtype.upper()}", weight_dtype=dtype)
+    suffix = dtype.upper()
+    if dtype == _fp8(name):
+        suffix = "FP8"
+    elif dtype in ("fp8", "fp8_block"):
+        suffix = "FP8-dynamic" if dtype == "fp8" else "FP8-block"
+    return replace(architecture, name=f"{name}-{suffix}", weight_dtype=dtype)
 
 
 @cache
@@ -96,20 +126,15 @@ def twins(architecture: Architecture) -> tuple[str, ...]:
     ('Llama-3-70B', 'Llama-3.1-70B')
     """
     shapes = _shapes(architecture)
-    names = [name for name in llm_names() if _shapes(llm(name)) == shapes]
-    if architecture.weight_dtype not in ("bf16", "fp16"):
-        base = replace(architecture, weight_dtype="bf16")
-        suffix = architecture.weight_dtype.upper()
-        names += [
-            f"{name}-{suffix}"
-            for name in llm_names()
-            if _shapes(llm(name)) == _shapes(base)
-        ]
+    same = [name for name in llm_names() if _shapes(_listed(name)) == shapes]
+    names = [_listed(name, architecture.weight_dtype).name for name in same]
     return tuple(name for name in names if name != architecture.name)
 
 
 def _shapes(architecture: Architecture) -> Architecture:
-    return replace(architecture, name="", source="", max_positions=0)
+    return replace(
+        architecture, name="", source="", max_positions=0, weight_dtype="bf16"
+    )
 
 
 def _squeeze(name: str) -> str:
@@ -131,6 +156,15 @@ def _without_tuning(key: str) -> str:
 
 
 def _from_file(path: Path) -> Architecture:
+    config = _read(path)
+    beside = path.parent / "hf_quant_config.json"  # written by NVIDIA's ModelOpt
+    if not config.get("quantization_config") and beside.is_file():
+        quantized = _read(beside).get("quantization") or {}
+        config["quantization_config"] = {"quant_method": "modelopt", **quantized}
+    return from_config(config, path.resolve().parent.name, str(path))
+
+
+def _read(path: Path) -> dict[str, Any]:
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
@@ -143,4 +177,4 @@ def _from_file(path: Path) -> Architecture:
         raise InputError(f"{path}: {error}; expected a config.json") from None
     if not isinstance(config, dict):
         raise InputError(f"{path}: expected the object of a config.json")
-    return from_config(config, path.resolve().parent.name, str(path))
+    return config

@@ -10,14 +10,21 @@ KV_BYTES = {"bf16": 2, "fp16": 2, "fp8": 1}
 QUANTIZED_BYTES = {
     "bf16": 2.0,
     "fp16": 2.0,
-    "fp8": 1.0,
+    "fp8": 1.0,  # a scale per tensor or per channel
+    "fp8_block": 1 + 4 / 128**2,  # a 32-bit scale per 128 × 128 block
     "int8": 1.0,
     # A 16-bit scale and a 4-bit zero for each group of 128, as AWQ and GPTQ.
     "int4": (4 + (16 + 4) / 128) / 8,
     # An 8-bit scale for each block of 32 (OCP Microscaling, section 5.3).
     "mxfp4": (4 + 8 / 32) / 8,
+    # An 8-bit scale for each 16, and one per tensor.
+    "nvfp4": (4 + 8 / 16) / 8,
 }
-"""Bytes of one number in a quantized matrix; mxfp4 has only experts. [bytes]"""
+"""Bytes of one number in a quantized matrix. [bytes]
+
+In mxfp4 only experts are quantized; in nvfp4 latent attention, and attention beside
+layers with a state, is not.
+"""
 
 _ENGINE_NAMES = {
     "bfloat16": "bf16",

@@ -6,12 +6,16 @@ from typing import Any
 
 from capplan.errors import CapplanWarning, InputError
 from capplan.llm.architecture import Architecture
+from capplan.llm.state_layer import StateLayer
 
 _PLAIN = ("llama", "mistral", "qwen2", "qwen3", "phi3", "gemma")
 _KNOWN = frozenset(_PLAIN) | {"gemma2", "gemma3_text", "mixtral", "qwen3_moe"}
-_KNOWN |= {"gpt_oss", "opt", "deepseek_v2", "deepseek_v3"}
+_KNOWN |= {"gpt_oss", "opt", "deepseek_v2", "deepseek_v3", "kimi_k2", "glm4_moe"}
+_STATEFUL = frozenset({"qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "nemotron_h"})
+_KNOWN |= _STATEFUL | {"llama4_text"}
 
-_LAYERS = ("full_attention", "sliding_attention")
+_WINDOWED = ("sliding_attention", "chunked_attention")
+_LAYERS = ("full_attention", *_WINDOWED)
 """Kinds of layers whose KV is modelled."""
 _OTHER_ATTENTION = {
     "mamba": "state-space layers",
@@ -56,13 +60,20 @@ def from_config(config: Mapping[str, Any], name: str, source: str) -> Architectu
         )
     _check_attention(config, source)
     fields = _Fields(config, source)
-    shapes = _opt(fields) if kind == "opt" else _llama_like(fields)
+    if kind == "opt":
+        shapes = _opt(fields)
+    elif kind == "llama4_text":
+        shapes = _llama_like(fields, ffn="intermediate_size_mlp")
+    else:
+        shapes = _llama_like(fields)
     shapes |= _biases_and_norms(kind, fields)
     if fields.first("num_local_experts", "num_experts", "n_routed_experts"):
         shapes |= _experts(kind, fields)
     if fields.whole("kv_lora_rank", 0):
         shapes |= _latent_attention(fields)
     shapes |= _sliding(kind, fields, shapes["layers"])
+    if kind in _STATEFUL:
+        shapes |= _mixers(kind, fields)
     return Architecture(
         name=name, source=source, weight_dtype=_weight_dtype(fields), **shapes
     )
@@ -71,19 +82,24 @@ def from_config(config: Mapping[str, Any], name: str, source: str) -> Architectu
 def _check_attention(config: Mapping[str, Any], source: str) -> None:
     """Refuse attention whose KV is not that of a token in each layer."""
     kinds = dict.fromkeys(str(kind) for kind in config.get("layer_types") or ())
-    unknown = [f"{kind} layers" for kind in kinds if kind not in _LAYERS]
+    stateful = config.get("model_type") in _STATEFUL
+    known = (*_LAYERS, "linear_attention") if stateful else _LAYERS
+    unknown = [f"{kind} layers" for kind in kinds if kind not in known]
     unknown += [
         f"{what} ({name})"
         for name, value in config.items()
         for start, what in _OTHER_ATTENTION.items()
-        if name.startswith(start) and value is not None
+        if name.startswith(start) and value is not None and not stateful
     ]
+    if config.get("moe_latent_size"):
+        unknown.append("experts of a latent width (moe_latent_size)")
     if config.get("is_encoder_decoder"):
         unknown.append("cross-attention (is_encoder_decoder)")
     if unknown:
         raise InputError(
             f"{source}: has {unknown[0]}; capplan knows the KV of "
-            f"{' and '.join(_LAYERS)} layers only"
+            f"{', '.join(_LAYERS)} layers, and of linear attention in "
+            f"{', '.join(sorted(_STATEFUL))}"
         )
 
 
@@ -127,9 +143,11 @@ def _llama_like(
         "hidden": hidden,
         "heads": heads,
         "kv_heads": fields.whole("num_key_value_heads", heads),
-        "head_dim": fields.whole("head_dim", 0) or hidden // max(heads, 1),
+        "head_dim": fields.first("head_dim", "attention_head_dim")
+        or hidden // max(heads, 1),
         "vocab": fields.whole("vocab_size"),
-        "dense_ffn": fields.whole(ffn),
+        # A config of experts alone may leave it out; Architecture checks the others.
+        "dense_ffn": fields.whole(ffn, 0 if "moe" in kind else None),
         "tied_embeddings": fields.flag("tie_word_embeddings", tied_by_default),
         "max_positions": fields.whole("max_position_embeddings", positions),
     }
@@ -149,8 +167,10 @@ def _biases_and_norms(kind: str, fields: _Fields) -> dict[str, Any]:
     attention_bias = fields.flag("attention_bias", kind in ("opt", "gpt_oss"))
     shapes: dict[str, Any] = {
         "qkv_bias": attention_bias or kind == "qwen2",
-        "out_bias": attention_bias,
-        "head_norm": kind in ("qwen3", "qwen3_moe", "gemma3_text"),
+        "out_bias": attention_bias and kind != "glm4_moe",
+        "head_norm": kind.startswith("qwen3")
+        or kind == "gemma3_text"
+        or (kind == "glm4_moe" and fields.flag("use_qk_norm", False)),
         "norms_per_layer": 4 if kind in ("gemma2", "gemma3_text") else 2,
         "sinks": kind == "gpt_oss",
     }
@@ -165,19 +185,25 @@ def _experts(kind: str, fields: _Fields) -> dict[str, Any]:
     expert_ffn = fields.whole("moe_intermediate_size", 0)
     expert_ffn = expert_ffn or fields.whole("intermediate_size")
     dense_layers = fields.whole("first_k_dense_replace", 0)
-    step = fields.whole("decoder_sparse_step", 1) or 1
+    step = fields.first("decoder_sparse_step", "interleave_moe_layer_step") or 1
     only_dense = fields.get("mlp_only_layers") or ()
     dense_layers += sum(
         1 for i in range(layers) if i in only_dense or (i + 1) % step != 0
+    )
+    shared = fields.whole("n_shared_experts", 1 if kind == "llama4_text" else 0)
+    shared_ffn = fields.first(
+        "shared_expert_intermediate_size", "moe_shared_expert_intermediate_size"
     )
     return {
         "experts": experts,
         "experts_per_token": fields.first("num_experts_per_tok", "experts_per_token"),
         "expert_ffn": expert_ffn,
-        "shared_ffn": fields.whole("n_shared_experts", 0) * expert_ffn,
+        "shared_ffn": max(shared, 1) * shared_ffn or shared * expert_ffn,
+        "shared_gate": shared_ffn > 0 and kind.startswith("qwen3"),
         "dense_layers": dense_layers,
         "expert_bias": kind == "gpt_oss",
-        "router_bias": kind in ("gpt_oss", "deepseek_v3"),
+        "router_bias": kind
+        in ("gpt_oss", "deepseek_v3", "kimi_k2", "glm4_moe", "nemotron_h"),
     }
 
 
@@ -194,21 +220,72 @@ def _latent_attention(fields: _Fields) -> dict[str, Any]:
 
 
 def _sliding(kind: str, fields: _Fields, layers: int) -> dict[str, int]:
-    window = fields.whole("sliding_window", 0)
+    window = fields.first("sliding_window", "attention_chunk_size")
     if kind.startswith("qwen") and not fields.flag("use_sliding_window", False):
         window = 0
     if not window or window >= fields.whole("max_position_embeddings", 4096):
         return {}
     kinds = fields.get("layer_types")
     if kinds:
-        sliding = sum(1 for layer in kinds if layer == "sliding_attention")
+        sliding = sum(1 for layer in kinds if layer in _WINDOWED)
     elif kind in ("gemma2", "gpt_oss"):
         sliding = (layers + 1) // 2
     elif kind == "gemma3_text":
         sliding = layers - layers // fields.whole("sliding_window_pattern", 6)
+    elif kind == "llama4_text":
+        sliding = layers - layers // 4
     else:
         sliding = layers
     return {"sliding_window": window, "sliding_layers": sliding}
+
+
+def _mixers(kind: str, fields: _Fields) -> dict[str, Any]:
+    """Return the layers with a recurrent state, and those with one part only."""
+    single = "float32" in (
+        fields.get("mamba_ssm_cache_dtype"),
+        fields.get("mamba_ssm_dtype"),
+    )
+    element_bytes = 4 if single else 2
+    layers = fields.whole("num_hidden_layers")
+    if kind != "nemotron_h":
+        kinds = fields.get("layer_types")
+        full = layers // fields.whole("full_attention_interval", 4)
+        return {
+            "attention_gate": fields.flag("attn_output_gate", True),
+            "state_layers": kinds.count("linear_attention") if kinds else layers - full,
+            "state": StateLayer(
+                heads=fields.whole("linear_num_value_heads"),
+                head_dim=fields.whole("linear_value_head_dim"),
+                groups=fields.whole("linear_num_key_heads"),
+                state_dim=fields.whole("linear_key_head_dim"),
+                kernel=fields.whole("linear_conv_kernel_dim"),
+                element_bytes=element_bytes,
+                gated_delta=True,
+            ),
+        }
+    # One letter a layer: M for Mamba-2, * for attention, - and E for feed-forwards.
+    pattern = str(fields.get("hybrid_override_pattern") or "")
+    if len(pattern) != layers or set(pattern) - set("M*-E"):
+        raise InputError(
+            f"{fields.source}: hybrid_override_pattern is {pattern!r}; expected "
+            f"{layers} of the letters M, *, - and E"
+        )
+    return {
+        "gated": False,
+        "norms_per_layer": 1,
+        "dense_layers": pattern.count("-"),
+        "state_layers": pattern.count("M"),
+        "ffn_only_layers": pattern.count("-") + pattern.count("E"),
+        "mixer_only_layers": pattern.count("M") + pattern.count("*"),
+        "state": StateLayer(
+            heads=fields.whole("mamba_num_heads"),
+            head_dim=fields.whole("mamba_head_dim"),
+            groups=fields.whole("n_groups"),
+            state_dim=fields.whole("ssm_state_size"),
+            kernel=fields.whole("conv_kernel"),
+            element_bytes=element_bytes,
+        ),
+    }
 
 
 def _weight_dtype(fields: _Fields) -> str:
@@ -218,19 +295,30 @@ def _weight_dtype(fields: _Fields) -> str:
             str(fields.get("torch_dtype") or fields.get("dtype")), "bf16"
         )
     method = str(quantized.get("quant_method", ""))
-    if method in ("fp8", "fbgemm_fp8", "mxfp4"):
-        return "mxfp4" if method == "mxfp4" else "fp8"
+    if method == "mxfp4":
+        return method
+    if method in ("fp8", "fbgemm_fp8"):
+        return "fp8_block" if quantized.get("weight_block_size") else "fp8"
+    algorithm = str(quantized.get("quant_algo"))
+    if method == "modelopt" and algorithm in ("FP8", "NVFP4"):
+        return algorithm.lower()
     bits = quantized.get("bits")
     if method in ("awq", "gptq") and bits in (4, 8):
         return f"int{bits}"
     groups = quantized.get("config_groups")
     if method == "compressed-tensors" and isinstance(groups, Mapping) and groups:
         weights = next(iter(groups.values())).get("weights") or {}
-        numbers = (weights.get("type"), weights.get("num_bits"))
-        dtypes = {("float", 8): "fp8", ("int", 8): "int8", ("int", 4): "int4"}
-        if numbers in dtypes:
-            return dtypes[numbers]
+        numbers = f"{weights.get('type')} {weights.get('num_bits')}"
+        by_strategy = {
+            ("float 8", "block"): "fp8_block",
+            ("float 4", "tensor_group"): "nvfp4",
+        }
+        dtypes = {"float 8": "fp8", "int 8": "int8", "int 4": "int4"}
+        dtype = by_strategy.get((numbers, str(weights.get("strategy"))))
+        dtype = dtype or dtypes.get(numbers)
+        if dtype:
+            return dtype
     raise InputError(
         f"{fields.source}: quantization {method!r} is not known; expected fp8, awq, "
-        "gptq, mxfp4 or compressed-tensors with 8 or 4 bits"
+        "gptq, mxfp4, modelopt (FP8, NVFP4) or compressed-tensors with 8 or 4 bits"
     )

@@ -83,6 +83,8 @@ def _memory(configuration: Configuration) -> list[Assumption]:
     if configuration.replica is None:
         return []
     engine, budget = configuration.engine, configuration.replica.budget
+    each = engine.bounded_groups * engine.bounded_blocks
+    beside = f"; windows and states take up to {each:,} a request" if each else ""
     reported = configuration.replica.kv_source != "estimated"
     computed = (
         f"{budget.utilization:.0%} of {format_bytes(budget.memory_bytes)} "
@@ -92,7 +94,7 @@ def _memory(configuration: Configuration) -> list[Assumption]:
         Assumption(
             f"KV capacity, {configuration}",
             f"{engine.kv_blocks:,} blocks of {engine.block_size} tokens in "
-            f"{configuration.replica.kv_dtype}; "
+            f"{configuration.replica.kv_dtype}{beside}; "
             f"weights {format_bytes(budget.weight_bytes)} a GPU",
             "reported by the engine" if reported else computed,
             "measured" if reported else "assumed",

@@ -149,20 +149,6 @@ def configurations(settings: PlanSettings) -> Iterator[Configuration | Excluded]
             yield _configuration(settings, llm, gpu, tp, cost)
 
 
-def with_caching_as_used(
-    configuration: Configuration, settings: PlanSettings, shares_prefixes: bool
-) -> Configuration:
-    """Return a configuration without prefix caching where no request shares a prefix.
-
-    Its schedule is then the same but for preempted requests, its bound is higher and
-    its simulation faster. What the user sets is kept.
-    """
-    if settings.prefix_caching is not None or shares_prefixes:
-        return configuration
-    engine = replace(configuration.engine, prefix_caching=False)
-    return replace(configuration, engine=engine)
-
-
 def given_configuration(settings: PlanSettings) -> Configuration | None:
     """Return the configuration of settings without LLM and GPU, or None.
 

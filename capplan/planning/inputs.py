@@ -11,8 +11,8 @@ from capplan.planning.configuration import (
     Excluded,
     able_among,
     configurations,
-    with_caching_as_used,
 )
+from capplan.planning.prefix_caching import with_caching_as_used
 from capplan.planning.settings import PlanSettings
 from capplan.planning.traffic import Traffic, judged_traffic
 from capplan.simulator.fleet import Stopped

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from capplan.errors import HorizonWarning, InputError
+from capplan.errors import CapplanWarning, HorizonWarning, InputError
 from capplan.placement.heuristics import HEURISTICS, heuristic
 from capplan.placement.integer_units import integer_units
 from capplan.placement.mip import solve
@@ -100,6 +100,13 @@ def _only_configuration(settings: PlaceSettings) -> Configuration:
 
 def _template(configuration: Configuration) -> PlacementReplica:
     engine = configuration.engine
+    if engine.bounded_groups:
+        warnings.warn(
+            "the placement counts the KV of layers with full attention; that of "
+            "windows and states comes on top",
+            CapplanWarning,
+            stacklevel=2,
+        )
     return replica_of_tables(
         configuration.tables,
         engine.kv_capacity_tokens,

@@ -15,7 +15,6 @@ from capplan.fleet.price import Price
 from capplan.planning.configuration import (
     Configuration,
     only_configuration,
-    with_caching_as_used,
 )
 from capplan.planning.executors import side_by_side
 from capplan.planning.inputs import DEFAULT_ROUTER
@@ -26,6 +25,7 @@ from capplan.planning.judgement import (
     largest_scatter,
     verdict,
 )
+from capplan.planning.prefix_caching import with_caching_as_used
 from capplan.planning.settings import SimulateSettings
 from capplan.planning.traffic import (
     Traffic,

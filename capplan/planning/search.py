@@ -274,9 +274,10 @@ def _search(settings: SearchSettings) -> Search:
     tried = list(configurations(settings))
     able = [row for row in tried if isinstance(row, Configuration)]
     slo = settings.objective()
+    context_tokens = mean_context_tokens(trace.prompt_tokens, trace.output_tokens)
     comparison = search_tp(
-        [_option(configuration) for configuration in able],
-        context_tokens=mean_context_tokens(trace.prompt_tokens, trace.output_tokens),
+        [_option(configuration, context_tokens) for configuration in able],
+        context_tokens=context_tokens,
         slo_tpot_s=np.inf if slo is None else slo.strictest().tpot_s,
     )
     return Search(
@@ -288,12 +289,12 @@ def _search(settings: SearchSettings) -> Search:
     )
 
 
-def _option(configuration: Configuration) -> TpOption:
+def _option(configuration: Configuration, context_tokens: float) -> TpOption:
     return TpOption(
         configuration.gpu,
         configuration.tp,
         configuration.tables,
-        configuration.engine.kv_capacity_tokens,
+        configuration.engine.capacity_at(context_tokens),
         configuration.engine.max_num_seqs,
         None if configuration.price is None else configuration.price.usd_per_gpu_h,
     )

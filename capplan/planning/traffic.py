@@ -188,7 +188,7 @@ def without_oversized(
     if not too_large.any():
         return trace
     row = int(np.flatnonzero(too_large)[0])
-    largest = max(engine.kv_capacity_tokens for engine in engines)
+    largest = max(engine.longest_request_tokens for engine in engines)
     longest = max(engine.max_model_len for engine in engines)
     problem = (
         f"{trace.source}: {int(too_large.sum()):,} of {len(trace):,} requests fit no "

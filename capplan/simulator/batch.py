@@ -210,7 +210,8 @@ def admit(state, r, budget_tokens):
     """Admit the head of the queue if it fits; return the tokens scheduled.
 
     Its whole prompt, and the tokens generated before a preemption, must fit the
-    free blocks, although only the blocks of its first chunk are taken.
+    free blocks, although only the blocks of its first chunk are taken, and those of
+    bounded groups.
     """
     replica = state.replicas[r]
     engine = state.engine[0]
@@ -226,7 +227,7 @@ def admit(state, r, budget_tokens):
         hits, hits_free = count_hits(state, r, slot)
     # Hits that nobody else holds are free blocks too: they cannot serve twice.
     needed = ceil_div(request.known_tokens, engine.block_size) - hits + hits_free
-    if needed > replica.free_blocks:
+    if needed + request.bounded_blocks > replica.free_blocks:
         return 0
     remove_waiting(state, r, slot)
     push_running(state, r, slot)
@@ -234,7 +235,8 @@ def admit(state, r, budget_tokens):
     chunk = min(request.known_tokens - start, budget_tokens)
     if engine.prefix_caching != 0:
         adopt_hits(state, r, slot, hits)
-    take_blocks(state, r, ceil_div(start + chunk, engine.block_size) - hits)
+    blocks = ceil_div(start + chunk, engine.block_size) - hits
+    take_blocks(state, r, blocks + request.bounded_blocks)
     if math.isnan(request.scheduled_s):
         request.scheduled_s = replica.now_s
         request.cached_tokens = start

@@ -17,7 +17,8 @@ def oversized(trace: Trace, engine: EngineSettings) -> np.ndarray:
     The last token's KV is never written, so prompt + output - 1 tokens must fit.
     """
     tokens = trace.prompt_tokens + trace.output_tokens
-    return (tokens - 1 > engine.kv_capacity_tokens) | (tokens > engine.max_model_len)
+    held = engine.request_blocks(tokens - 1)
+    return (held > engine.kv_blocks - 1) | (tokens > engine.max_model_len)
 
 
 def refuse_oversized(trace: Trace, engine: EngineSettings, first_row: int = 0) -> None:
@@ -29,7 +30,7 @@ def refuse_oversized(trace: Trace, engine: EngineSettings, first_row: int = 0) -
             f"{trace.source}: {int(too_large.sum())} requests fit no replica; the "
             f"first is row {first_row + row + 1} with {trace.prompt_tokens[row]} "
             f"prompt and {trace.output_tokens[row]} output tokens; a replica holds "
-            f"{engine.kv_capacity_tokens} and takes {engine.max_model_len}"
+            f"{engine.longest_request_tokens} and takes {engine.max_model_len}"
         )
 
 

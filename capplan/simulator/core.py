@@ -8,7 +8,7 @@ import numpy as np
 from numba import types
 
 from capplan.simulator.jit import compiled
-from capplan.simulator.kvcache import fill_free_blocks
+from capplan.simulator.kvcache import bounded_blocks, fill_free_blocks
 from capplan.simulator.replica import advance, enqueue, log_has_room
 from capplan.simulator.state import ROUTE, SCHEDULE, STATE, Count, Needs
 
@@ -121,6 +121,7 @@ def run(
         )
         request.request_class = arrivals.request_class[row]
         request.known_tokens = arrivals.prompt_tokens[row]
+        request.bounded_blocks = bounded_blocks(state, request)
         state.counts[Count.DRAW] = row
         r = route(state, slot, now_s)
         advance(state, r, now_s, schedule)

@@ -120,6 +120,8 @@ class Fleet:
         settings_row.max_num_seqs = engine.max_num_seqs
         settings_row.block_size = engine.block_size
         settings_row.kv_blocks = engine.kv_blocks - 1
+        settings_row.bounded_groups = engine.bounded_groups
+        settings_row.bounded_blocks = engine.bounded_blocks
         settings_row.depth = 2 if engine.async_scheduling else 1
         settings_row.prefix_caching = int(engine.prefix_caching)
         settings_row.longest_jump = 1 if record_iterations else longest_jump

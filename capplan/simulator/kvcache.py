@@ -17,6 +17,9 @@ stand in the queue of free blocks or are held by requests, as in vLLM 0.32
   reference count; ``holdings`` lists those of each request;
 - all others are held by exactly one request each.
 
+A window or a state bounds the KV of some layers. They hold blocks of the same pool,
+which a request takes when it is admitted, as many as it will need: ``bounded_blocks``.
+
 Blocks that a request generated or does not share are hashed only when it is
 preempted: only the request itself can find them again, when it is readmitted.
 
@@ -35,6 +38,17 @@ from capplan.simulator.state import NONE
 def ceil_div(numerator, denominator):
     """Return the quotient rounded up."""
     return -((-numerator) // denominator)
+
+
+@inlined()
+def bounded_blocks(state, request):
+    """Return the blocks that a request holds beside those of its tokens."""
+    engine = state.engine[0]
+    if engine.bounded_groups == 0:
+        return 0
+    tokens = request.prompt_tokens + request.output_tokens - 1
+    blocks = ceil_div(tokens, engine.block_size)
+    return engine.bounded_groups * min(blocks, engine.bounded_blocks)
 
 
 @inlined()
@@ -284,14 +298,15 @@ def return_blocks(state, r, slot, held_tokens, hashed_tokens, keep):
     """
     replica = state.replicas[r]
     engine = state.engine[0]
+    request = state.requests[slot]
     held = ceil_div(held_tokens, engine.block_size)
     if engine.prefix_caching == 0:
-        replica.free_blocks += held
+        replica.free_blocks += held + request.bounded_blocks
         return
-    request = state.requests[slot]
     blocks = state.blocks[r]
     hashed = hashed_tokens // engine.block_size
     own = -2 - request.row
+    held += request.bounded_blocks
     unhashed = max(0, held - max(hashed, request.shared_blocks))
     if unhashed > 0 and not _extends_run(state, r, replica.queue_head, unhashed):
         _prepend(state, r, _take_record(state, r, NONE, unhashed))

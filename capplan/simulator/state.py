@@ -58,6 +58,7 @@ REQUEST = np.dtype(
         ("cached_tokens", np.int64),  # prefix hits at first admission
         ("hit_blocks", np.int64),  # prefix hits at last admission
         ("shared_blocks", np.int64),  # blocks held through the prefix cache
+        ("bounded_blocks", np.int64),  # held while running, beside those of its tokens
         ("preemptions", np.int64),
         ("heap_position", np.int64),
         ("admission", np.int64),  # running requests stand in this order
@@ -118,6 +119,8 @@ ENGINE = np.dtype(
         ("max_num_seqs", np.int64),
         ("block_size", np.int64),
         ("kv_blocks", np.int64),  # without the null block
+        ("bounded_groups", np.int64),
+        ("bounded_blocks", np.int64),  # most blocks of a request in each of them
         ("depth", np.int64),  # iterations in flight: 1 sync, 2 async
         ("prefix_caching", np.int64),
         ("longest_jump", np.int64),  # iterations; any value gives the same result

@@ -55,6 +55,8 @@ def random_case(seed):
         block_size=4,
         kv_blocks=int(generator.integers(30, 400)),
         async_scheduling=bool(generator.random() < 0.5),
+        bounded_groups=seed % 3,
+        bounded_blocks=2,
     )
     trace = Trace(
         prompt_tokens=generator.integers(1, 60, n),

@@ -138,3 +138,37 @@ def test_times_in_another_unit_are_suspected(factor, hint):
 
     with pytest.raises(ProfileError, match=f"mine.csv: .*{hint}"):
         check_seconds(wrong, LLAMA, H100, 1, "mine.csv")
+
+
+def test_beyond_a_short_window_only_full_attention_reads_and_works():
+    found = llm("gpt-oss-120b")
+    decode, fused = terms("gpt-oss-120b")
+
+    layer_bytes = 2 * 8 * 64 * 2  # keys and values of 8 heads in 16 bits
+    assert decode.per_context_s == pytest.approx(18 * layer_bytes / 3.35e12)
+    window_s = 18 * 128 * layer_bytes / 3.35e12
+    assert decode.per_request_s == fused.per_request_s == pytest.approx(window_s)
+    pair_flops = 4 * 64 * 64
+    assert fused.attention_s == pytest.approx(18 * pair_flops / H100.bf16_flops)
+    window_flops = 18 * 128 * pair_flops
+    assert fused.per_token_s == pytest.approx(window_flops / H100.bf16_flops)
+    assert found.flops_per_token(1128) - found.flops_per_token(128) == (
+        18 * 1000 * pair_flops
+    )
+
+
+def test_a_long_window_reads_like_full_attention():
+    decode, fused = terms("Llama-4-Scout-17B-16E", tp=4)
+
+    assert decode.per_context_s == pytest.approx(48 * 2 * 2 * 128 * 2 / 3.35e12)
+    assert decode.per_request_s == fused.per_token_s == 0
+
+
+def test_a_state_is_read_and_written_for_each_request():
+    found = llm("Qwen3-Next-80B-A3B")
+
+    decode, _ = terms("Qwen3-Next-80B-A3B")
+
+    assert decode.per_context_s == pytest.approx(24_576 / 3.35e12)
+    state_bytes = 2 * 36 * found.state.state_bytes_per_gpu(1)
+    assert decode.per_request_s == pytest.approx(state_bytes / 3.35e12)

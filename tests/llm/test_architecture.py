@@ -85,6 +85,29 @@ def test_gpt_oss_weighs_what_its_model_card_says():
     assert llm("gpt-oss-20b").weight_bytes() / 2**30 == pytest.approx(12.8, rel=0.01)
 
 
+def test_block_fp8_weighs_what_the_checkpoint_does():
+    # DeepSeek-V3's page: 671 B parameters of the main model in FP8, embeddings in BF16.
+    v3 = llm("DeepSeek-V3")
+    embeddings = 2 * 129_280 * 7168
+
+    assert v3.weight_bytes() == pytest.approx(671.03e9 + embeddings, rel=1e-3)
+    assert v3.weight_bytes() > v3.weight_bytes(dtype="fp8")
+
+
+def test_nvfp4_quantizes_all_matrices_but_those_of_latent_attention():
+    # 4 bits and an 8-bit scale for each 16; NVIDIA's DeepSeek checkpoints exclude
+    # self_attn (hf_quant_config.json).
+    llama, v3 = llm("Llama-3.3-70B"), llm("DeepSeek-V3")
+    embeddings = 2 * 128_256 * 8192
+    attention = 61 * 187_107_328  # 7168·2112 + 1536·24576 + 512·32768 + 16384·7168
+
+    dense = (llama.parameter_count - embeddings) * 4.5 / 8 + 2 * embeddings
+    assert llama.weight_bytes(dtype="nvfp4") == pytest.approx(dense, rel=1e-3)
+    experts = (v3.parameter_count - attention - 2 * 129_280 * 7168) * 4.5 / 8
+    rest = 2 * (attention + 2 * 129_280 * 7168)
+    assert v3.weight_bytes(dtype="nvfp4") == pytest.approx(experts + rest, rel=1e-3)
+
+
 @pytest.mark.parametrize("row", memory_rows() or [None])
 def test_weights_and_kv_are_those_of_the_published_estimator(row):
     if row is None:

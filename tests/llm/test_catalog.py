@@ -18,8 +18,13 @@ PARAMETERS = {
     "Llama-3.2-1B": 1_235_814_400,
     "Llama-3.2-3B": 3_212_749_824,
     "Llama-3.3-70B": 70_553_706_496,
+    "Llama-4-Scout-17B-16E": 107_769_861_120,
+    "Llama-4-Maverick-17B-128E": 400_711_848_960,
     "Mistral-7B-v0.1": 7_241_732_096,
     "Mistral-7B-v0.3": 7_248_023_552,
+    "Mistral-Small-24B-2501": 23_572_403_200,
+    "Mistral-Small-3.1-24B": 23_572_403_200,
+    "Mistral-Small-3.2-24B": 23_572_403_200,
     "Mixtral-8x7B": 46_702_792_704,
     "Mixtral-8x22B": 140_630_071_296,
     "Qwen2.5-0.5B": 494_032_768,
@@ -32,23 +37,45 @@ PARAMETERS = {
     "Qwen3-0.6B": 596_049_920,
     "Qwen3-1.7B": 1_720_574_976,
     "Qwen3-4B": 4_022_468_096,
+    "Qwen3-4B-2507": 4_022_468_096,
     "Qwen3-8B": 8_190_735_360,
     "Qwen3-14B": 14_768_307_200,
     "Qwen3-32B": 32_762_123_264,
     "Qwen3-30B-A3B": 30_532_122_624,
+    "Qwen3-30B-A3B-2507": 30_532_122_624,
     "Qwen3-235B-A22B": 235_093_634_560,
+    "Qwen3-235B-A22B-2507": 235_093_634_560,
+    "Qwen3-Coder-480B-A35B": 480_154_875_392,
+    "Qwen3-Next-80B-A3B": 79_674_391_296,
+    "Qwen3-Coder-Next": 79_674_391_296,
+    "Qwen3.5-27B": 26_895_998_464,
+    "Qwen3.5-35B-A3B": 34_660_610_688,
+    "Qwen3.5-122B-A10B": 122_111_526_912,
+    "Qwen3.5-397B-A17B": 396_346_350_336,
     "Gemma-2-2B": 2_614_341_888,
     "Gemma-2-9B": 9_241_705_984,
     "Gemma-2-27B": 27_227_128_320,
     "Gemma-3-1B": 999_885_952,
+    "Gemma-3-4B": 3_880_263_168,
+    "Gemma-3-12B": 11_766_034_176,
+    "Gemma-3-27B": 27_009_346_304,
     "Phi-3-mini": 3_821_079_552,
     "Phi-3-medium": 13_960_238_080,
     "Phi-4": 14_659_507_200,
     "DeepSeek-V2-Lite": 15_706_484_224,
     "DeepSeek-V3": 671_026_419_200,
     "DeepSeek-R1": 671_026_419_200,
+    "DeepSeek-V3.1": 671_026_419_200,
+    "Kimi-K2": 1_026_408_232_448,
+    "Kimi-K2-0905": 1_026_408_232_448,
+    "GLM-4.5": 352_797_829_024,
+    "GLM-4.5-Air": 106_852_251_264,
+    "GLM-4.6": 352_797_829_024,
+    "GLM-4.7": 352_797_829_024,
     "gpt-oss-20b": 20_914_757_184,
     "gpt-oss-120b": 116_829_156_672,
+    "NVIDIA-Nemotron-3-Nano-30B-A3B": 31_577_940_288,
+    "Nemotron-H-56B": 56_324_350_464,
     "OPT-1.3B": 1_315_758_080,
     "OPT-6.7B": 6_658_473_984,
     "OPT-13B": 12_853_473_280,
@@ -56,7 +83,8 @@ PARAMETERS = {
     "OPT-66B": 65_719_701_504,
     "OPT-175B": 174_604_468_224,
 }
-"""Parameters of the model that transformers 5.19 builds from the same config."""
+"""Parameters of the model that transformers 5.19 (since Llama 4: 5.23) builds from the
+same config, with the score corrections of the routers, which it keeps apart."""
 
 PUBLISHED = {
     "Llama-2-70B": 68_976_648_192,
@@ -87,14 +115,24 @@ def test_parameters_are_those_published(name):
     ("name", "billions"),
     [
         # Model cards: Qwen3-30B-A3B 3.3 B activated, of them 3.0 B without the
-        # input embedding; Qwen3-235B-A22B 22; DeepSeek-V3 37; Mixtral 8x7B
-        # 12.9; gpt-oss-20b 3.6 and gpt-oss-120b 5.1.
+        # input embedding; Qwen3-235B-A22B 22; Qwen3-Coder 35; DeepSeek-V3 37; Mixtral
+        # 8x7B 12.9; gpt-oss-20b 3.6 and gpt-oss-120b 5.1; GLM-4.5 32; Kimi-K2 32;
+        # Llama 4 17, of them 1.03 of the input embedding.
         ("Qwen3-30B-A3B", 3.0),
         ("Qwen3-235B-A22B", 22),
         ("DeepSeek-V3", 37),
         ("Mixtral-8x7B", 12.9),
         ("gpt-oss-20b", 3.6),
         ("gpt-oss-120b", 5.1),
+        ("Qwen3-Coder-480B-A35B", 35),
+        # Of the input embedding: 1.02 of 17 in Qwen3.5-397B-A17B, 0.35 of 3.6 in
+        # Nemotron 3 Nano.
+        ("Qwen3.5-397B-A17B", 17 - 1.02),
+        ("NVIDIA-Nemotron-3-Nano-30B-A3B", 3.6 - 0.35),
+        ("GLM-4.5", 32),
+        ("Kimi-K2", 32),
+        ("Llama-4-Scout-17B-16E", 17 - 1.03),
+        ("Llama-4-Maverick-17B-128E", 17 - 1.03),
     ],
 )
 def test_active_parameters_are_those_of_the_model_card(name, billions):
@@ -113,14 +151,39 @@ def test_every_name_of_the_catalog_finds_itself_in_any_case(name):
         ("meta-llama/Meta-Llama-3-8B", "Llama-3-8B", "bf16"),
         ("meta-llama/Llama-2-70b-chat-hf", "Llama-2-70B", "bf16"),
         ("mistralai/Mixtral-8x7B-Instruct-v0.1", "Mixtral-8x7B", "bf16"),
-        ("Qwen/Qwen3-30B-A3B-Instruct-2507", "Qwen3-30B-A3B", "bf16"),
+        ("Qwen/Qwen3-30B-A3B-Instruct-2507", "Qwen3-30B-A3B-2507", "bf16"),
+        ("Qwen/Qwen3-235B-A22B-Thinking-2507", "Qwen3-235B-A22B-2507", "bf16"),
+        ("meta-llama/Llama-4-Scout-17B-16E-Instruct", "Llama-4-Scout-17B-16E", "bf16"),
+        ("Mistral-Small-24B-Instruct-2501", "Mistral-Small-24B-2501", "bf16"),
+        ("Mistral-Small-3.2-24B-Instruct-2506", "Mistral-Small-3.2-24B", "bf16"),
+        ("Qwen/Qwen3-Next-80B-A3B-Instruct", "Qwen3-Next-80B-A3B", "bf16"),
+        (
+            "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16",
+            "NVIDIA-Nemotron-3-Nano-30B-A3B",
+            "bf16",
+        ),
+        ("nvidia/Nemotron-H-56B-Base-8K", "Nemotron-H-56B", "bf16"),
+        ("google/gemma-3-27b-it", "Gemma-3-27B", "bf16"),
+        ("deepseek-ai/DeepSeek-R1-Distill-Llama-70B", "Llama-3.3-70B", "bf16"),
+        ("nvidia/Llama-3.3-70B-Instruct-FP8", "Llama-3.3-70B-FP8", "fp8"),
+        ("zai-org/GLM-4.6-FP8", "GLM-4.6-FP8", "fp8"),
+        ("Qwen/Qwen3-32B-FP8", "Qwen3-32B-FP8", "fp8_block"),
+        ("RedHatAI/Qwen3-32B-FP8-dynamic", "Qwen3-32B-FP8-dynamic", "fp8"),
+        ("RedHatAI/Llama-3.3-70B-FP8-block", "Llama-3.3-70B-FP8-block", "fp8_block"),
+        ("nvidia/DeepSeek-R1-FP4", "DeepSeek-R1-NVFP4", "nvfp4"),
+        ("nvidia/Llama-3.3-70B-Instruct-NVFP4", "Llama-3.3-70B-NVFP4", "nvfp4"),
         ("facebook/opt-1.3b", "OPT-1.3B", "fp16"),
         ("facebook/opt-13b", "OPT-13B", "fp16"),
         ("Llama-3.1-70B-FP8", "Llama-3.1-70B-FP8", "fp8"),
         ("Llama-3.1-70B-Instruct-FP8-dynamic", "Llama-3.1-70B-FP8", "fp8"),
         ("Qwen2.5-32B-Instruct-AWQ", "Qwen2.5-32B-INT4", "int4"),
         ("Meta-Llama-3.1-8B-Instruct-quantized.w8a8", "Llama-3.1-8B-INT8", "int8"),
-        ("DeepSeek-R1", "DeepSeek-R1", "fp8"),
+        ("DeepSeek-R1", "DeepSeek-R1", "fp8_block"),
+        ("deepseek-ai/DeepSeek-R1-0528", "DeepSeek-R1", "fp8_block"),
+        ("deepseek-ai/DeepSeek-V3-0324", "DeepSeek-V3", "fp8_block"),
+        ("deepseek-ai/DeepSeek-V3.1-Terminus", "DeepSeek-V3.1", "fp8_block"),
+        ("moonshotai/Kimi-K2-Instruct", "Kimi-K2", "fp8_block"),
+        ("moonshotai/Kimi-K2-Instruct-0905", "Kimi-K2-0905", "fp8_block"),
         ("openai/gpt-oss-20b", "gpt-oss-20b", "mxfp4"),
     ],
 )
@@ -182,28 +245,38 @@ def test_a_config_without_the_shapes_is_refused(tmp_path, fields, complaint):
         llm(write(tmp_path, config(**fields)))
 
 
+def _compressed(**weights):
+    groups = {"group_0": {"weights": weights}}
+    return {"quant_method": "compressed-tensors", "config_groups": groups}
+
+
 @pytest.mark.parametrize(
     ("quantization", "dtype"),
     [
         ({"quant_method": "fp8"}, "fp8"),
+        ({"quant_method": "fp8", "weight_block_size": [128, 128]}, "fp8_block"),
+        ({"quant_method": "modelopt", "quant_algo": "FP8"}, "fp8"),
+        ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, "nvfp4"),
         ({"quant_method": "awq", "bits": 4}, "int4"),
         ({"quant_method": "gptq", "bits": 8}, "int8"),
         ({"quant_method": "mxfp4"}, "mxfp4"),
-        (
-            {
-                "quant_method": "compressed-tensors",
-                "config_groups": {
-                    "group_0": {"weights": {"type": "float", "num_bits": 8}}
-                },
-            },
-            "fp8",
-        ),
+        (_compressed(type="float", num_bits=8, strategy="channel"), "fp8"),
+        (_compressed(type="float", num_bits=8, strategy="block"), "fp8_block"),
+        (_compressed(type="float", num_bits=4, strategy="tensor_group"), "nvfp4"),
     ],
 )
 def test_the_checkpoints_quantization_is_read(tmp_path, quantization, dtype):
     found = llm(write(tmp_path, config(quantization_config=quantization)))
 
     assert found.weight_dtype == dtype
+
+
+def test_the_quantization_that_modelopt_writes_beside_the_config_is_read(tmp_path):
+    path = write(tmp_path, config())
+    quantized = {"quantization": {"quant_algo": "NVFP4", "group_size": 16}}
+    (tmp_path / "hf_quant_config.json").write_text(json.dumps(quantized))
+
+    assert llm(path).weight_dtype == "nvfp4"
 
 
 def test_an_unknown_type_is_read_like_llama_and_says_so(tmp_path):
@@ -239,7 +312,9 @@ def test_a_folder_without_a_config_is_refused(tmp_path):
         ("Mistral-7B-v0.1", 4096, 32),
         ("Gemma-2-9B", 4096, 21),
         ("Gemma-3-1B", 512, 22),
+        ("Gemma-3-27B", 1024, 52),
         ("gpt-oss-20b", 128, 12),
+        ("Llama-4-Scout-17B-16E", 8192, 36),
         ("Llama-3.1-8B", 0, 0),
     ],
 )
@@ -253,8 +328,11 @@ def test_sliding_windows_are_noted(name, window, layers):
     ("name", "others"),
     [
         ("Llama-3.1-8B", ("Llama-3-8B",)),
-        ("DeepSeek-R1", ("DeepSeek-V3",)),
+        ("DeepSeek-R1", ("DeepSeek-V3", "DeepSeek-V3.1")),
+        ("GLM-4.6", ("GLM-4.5", "GLM-4.7")),
         ("Llama-3.3-70B-FP8", ("Llama-3-70B-FP8", "Llama-3.1-70B-FP8")),
+        ("DeepSeek-R1-NVFP4", ("DeepSeek-V3-NVFP4", "DeepSeek-V3.1-NVFP4")),
+        ("Qwen3-32B-FP8", ()),
         ("Qwen3-8B", ()),
     ],
 )

@@ -82,7 +82,12 @@ def cases(draw, requests: int = 24, replicas: int = 2, exact: bool | None = None
         noise_s = np.random.default_rng(seed).exponential(TICK_S / 4, len(rows))
         arrival_s = arrival_s + np.cumsum(noise_s * (ticks > 0))
     block_size = draw(st.integers(1, 7))
-    largest = int(np.max(-(-(prompts + outputs - 1) // block_size)))
+    bounded = {
+        "bounded_groups": draw(st.integers(0, 2)),
+        "bounded_blocks": draw(st.integers(0, 3)),
+    }
+    given = EngineSettings(block_size=block_size, **bounded)
+    largest = int(np.max(given.request_blocks(prompts + outputs - 1)))
     max_num_seqs = draw(st.integers(1, 6))
     tight, roomy = st.integers(0, largest // 2), st.integers(0, 3 * largest)
     engine = EngineSettings(
@@ -92,6 +97,7 @@ def cases(draw, requests: int = 24, replicas: int = 2, exact: bool | None = None
         kv_blocks=largest + 1 + draw(tight | roomy),
         async_scheduling=draw(st.booleans()),
         prefix_caching=draw(st.booleans()),
+        **bounded,
     )
     trace = Trace(
         prompts,

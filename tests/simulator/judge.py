@@ -41,6 +41,7 @@ class Request:
     stale: int = 0  # of those, the ones scheduled before a preemption
     findable: int = 0  # its blocks entered in the cache
     blocks: list[Block] = field(default_factory=list)
+    bounded: list[Block] = field(default_factory=list)  # of windows and states
     scheduled_s: float | None = None
     cached_tokens: int = 0
     preemptions: int = 0
@@ -59,11 +60,23 @@ class Pool:
     def __init__(self, engine: EngineSettings) -> None:
         self.block_size = engine.block_size
         self.caching = engine.prefix_caching
+        self.bounded_groups = engine.bounded_groups
+        self.bounded_blocks = engine.bounded_blocks
         self.free = [Block() for _ in range(engine.kv_blocks - 1)]
         self.found: dict[tuple, list[Block]] = {}
 
     def blocks_for(self, tokens: int) -> int:
         return -(-tokens // self.block_size)
+
+    def bounded_tokens(self, request: Request) -> int:
+        """Tokens of the blocks of windows and states that the request needs."""
+        tokens = request.prompt_count + request.output_count - 1
+        most = min(self.blocks_for(tokens), self.bounded_blocks)
+        return self.bounded_groups * most * self.block_size
+
+    def bounded(self, request: Request) -> int:
+        """Return how many of these blocks the request does not hold yet."""
+        return self.bounded_tokens(request) // self.block_size - len(request.bounded)
 
     def hits(self, request: Request) -> list[Block]:
         """Blocks that hold the request's first tokens; one token is left over."""
@@ -83,7 +96,7 @@ class Pool:
         """Free blocks it takes so that ``tokens`` of the request have room."""
         held = len(request.blocks) + len(hits)
         unused = sum(block.references == 0 for block in hits)
-        return max(0, self.blocks_for(tokens) - held) + unused
+        return max(0, self.blocks_for(tokens) - held) + unused + self.bounded(request)
 
     def give(self, request: Request, tokens: int, hits: list[Block]) -> None:
         """Let a request hold ``hits`` and what else ``tokens`` need."""
@@ -93,13 +106,14 @@ class Pool:
             block.references += 1
         request.blocks += hits
         request.findable += len(hits)
-        for _ in range(self.missing(request, tokens, [])):
+        bounded = self.bounded(request)
+        for taken in range(self.missing(request, tokens, [])):
             block = self.free.pop(0)
             if block.content is not None:
                 self.found[block.content].remove(block)
                 block.content = None
             block.references = 1
-            request.blocks.append(block)
+            (request.bounded if taken < bounded else request.blocks).append(block)
 
     def enter(self, request: Request, tokens: int) -> None:
         """Make the request's full blocks among its first ``tokens`` findable."""
@@ -114,12 +128,13 @@ class Pool:
     def take_back(self, request: Request) -> None:
         """Free the request's blocks, the last first; findable ones are kept longest."""
         first, last = [], []
-        for block in reversed(request.blocks):
+        for block in [*reversed(request.blocks), *request.bounded]:
             block.references -= 1
             if block.references == 0:
                 (first if block.content is None else last).append(block)
         self.free = first + self.free + last
         request.blocks = []
+        request.bounded = []
         request.findable = 0
 
 

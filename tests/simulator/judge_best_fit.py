@@ -97,11 +97,13 @@ def meets_c_and_d(replica, new, now_s, slo):
 
 def meets_e(replica, new):
     """KV fits in every future iteration."""
-    held_and_left = [(new.prompt_count, new.predicted_count)]
+    bounded = replica.pool.bounded_tokens
+    held_and_left = [(new.prompt_count + bounded(new), new.predicted_count)]
     for other in outstanding(replica):
         held = known(replica, other)
         generated = held - other.prompt_count
-        held_and_left.append((held, max(1, other.predicted_count - generated)))
+        left = max(1, other.predicted_count - generated)
+        held_and_left.append((held + bounded(other), left))
     capacity = replica.engine.kv_capacity_tokens
     return all(
         sum(held + t for held, left in held_and_left if left >= t) <= capacity

@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
-from cases import EXAMPLES, cases
+from cases import EXAMPLES, cases, random_tables
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from capplan.deployment import EngineSettings
 from capplan.simulator.routers import ROUTERS
 from capplan.simulator.schedulers import SCHEDULERS
 from capplan.simulator.simulate import simulate
@@ -118,7 +119,10 @@ def test_a_batch_stays_within_the_engine_settings_and_kv_within_capacity(case):
     assert (steps["running"] <= engine.max_num_seqs).all()
     for first, step in zip([0, *steps["entries_end"]], steps, strict=False):
         batch = entries[first : step["entries_end"]]
+        final = (case.trace.prompt_tokens + case.trace.output_tokens - 1)[batch["row"]]
+        bounded = engine.request_blocks(final) - -(-final // engine.block_size)
         held = -(-(batch["computed"] + batch["scheduled"]) // engine.block_size)
+        held += bounded
         used = capacity - step["free_blocks"]
         assert len(np.unique(batch["row"])) == len(batch) <= step["running"]
         assert 0 < batch["scheduled"].sum() <= engine.max_num_batched_tokens
@@ -174,3 +178,27 @@ def test_a_trace_shifted_in_time_is_served_alike(case):
 
     assert now.e2e_s.tolist() == shifted.e2e_s.tolist()
     assert now.preemptions.tolist() == shifted.preemptions.tolist()
+
+
+def test_windows_take_their_blocks_at_admission_and_give_them_back():
+    # Two requests of 3 + 2 tokens hold 2 blocks of tokens and 2 of bounded groups each.
+    engine = EngineSettings(
+        max_num_batched_tokens=8,
+        max_num_seqs=4,
+        block_size=2,
+        kv_blocks=1 + 7,
+        async_scheduling=False,
+        bounded_groups=1,
+        bounded_blocks=3,
+    )
+    trace = Trace(np.array([3, 3]), np.array([2, 2]), np.zeros(2))
+    tables = random_tables(0, 4, 8, exact=True)
+
+    simulation = simulate(trace, tables, engine, 1, record_iterations=True)
+
+    assert simulation.iterations is not None
+    # 2 blocks of a prompt and 2 more; the second request waits: 4 are not free.
+    steps = simulation.iterations.steps
+    assert steps["free_blocks"].tolist() == [3, 3, 3, 3]
+    assert steps["running"].tolist() == [1, 1, 1, 1]
+    assert simulation.times.preemptions.tolist() == [0, 0]

@@ -94,16 +94,19 @@ def _remaining_tokens(state, r, slot):
 def _peak_at(state, r, slot, iterations):
     """Return the KV tokens expected after some iterations, with the new request."""
     total = 0
+    block_size = state.engine[0].block_size
     for head in (state.replicas[r].running_head, state.replicas[r].waiting_head):
         other = head
         while other != NONE:
             held, left = _remaining_tokens(state, r, other)
             if left >= iterations:
                 total += held + iterations
+                total += state.requests[other].bounded_blocks * block_size
             other = state.requests[other].next
     request = state.requests[slot]
     if request.predicted_tokens >= iterations:
         total += request.prompt_tokens + iterations
+        total += request.bounded_blocks * block_size
     return total
 
 
@@ -121,6 +124,8 @@ def fits_kv(state, r, slot):
     capacity = engine.kv_blocks * engine.block_size
     most = replica.outstanding_prompt_tokens + replica.outstanding_output_tokens
     most += request.prompt_tokens + request.predicted_tokens
+    if engine.bounded_groups > 0:
+        most = capacity
     # Requests that outlived their predictions hold more than predicted.
     if most + replica.outstanding <= capacity and replica.preempted_draining == 0:
         used = (engine.kv_blocks - replica.free_blocks) * engine.block_size

@@ -1,0 +1,63 @@
+"""Layers with a recurrent state instead of KV: Mamba-2 and gated delta networks."""
+
+from dataclasses import dataclass
+
+from capplan.errors import InputError
+
+_CONV_BYTES = 2
+"""The state of the convolution is in the model's 16 bits. [bytes]"""
+
+
+@dataclass(frozen=True)
+class StateLayer:
+    """Shapes of a layer whose state does not grow with the context.
+
+    Its input passes a short convolution, then updates a matrix per head. Shapes of the
+    state are those of vLLM's ``MambaStateShapeCalculator``.
+    """
+
+    heads: int  # value heads
+    head_dim: int
+    groups: int  # key heads, or groups that share keys
+    state_dim: int  # width of a key
+    kernel: int  # width of the convolution [tokens]
+    element_bytes: int = 2  # of the recurrent state [bytes]
+    gated_delta: bool = False  # else Mamba-2
+
+    def __post_init__(self) -> None:
+        """Refuse shapes that hold no state."""
+        for name in ("heads", "head_dim", "groups", "state_dim", "kernel"):
+            if getattr(self, name) < 1:
+                raise InputError(f"{name} of a state-space layer is missing")
+
+    @property
+    def inner(self) -> int:
+        """Width of the values of all heads."""
+        return self.heads * self.head_dim
+
+    @property
+    def _conv_dim(self) -> int:
+        return self.inner + 2 * self.groups * self.state_dim
+
+    def matrix_parameters(self, hidden: int) -> int:
+        """Return the parameters of the projections in and out."""
+        gates = (2 if self.gated_delta else 1) * self.heads
+        return hidden * (self._conv_dim + self.inner + gates + self.inner)
+
+    @property
+    def plain_parameters(self) -> int:
+        """Parameters of the convolution, the scalars of each head and the norm."""
+        if self.gated_delta:  # no bias of the convolution; one norm for all heads
+            return self._conv_dim * self.kernel + 2 * self.heads + self.head_dim
+        return self._conv_dim * (self.kernel + 1) + 3 * self.heads + self.inner
+
+    def state_bytes_per_gpu(self, tp: int) -> int:
+        """Return the state of one request in one layer on each GPU. [bytes]
+
+        Groups are copied where TP does not divide them.
+        """
+        copied = (tp - self.groups) if self.groups % tp else 0
+        conv_dim = self._conv_dim + 2 * max(copied, 0) * self.state_dim
+        recurrent = self.inner * self.state_dim * self.element_bytes
+        conv = (self.kernel - 1) * conv_dim * _CONV_BYTES
+        return -(-(conv + recurrent) // tp)

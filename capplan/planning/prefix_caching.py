@@ -1,0 +1,42 @@
+"""Prefix caching of a configuration: on where requests share prefixes."""
+
+import warnings
+from dataclasses import replace
+
+from capplan.errors import CapplanWarning
+from capplan.planning.configuration import Configuration
+from capplan.planning.settings import PlanSettings
+
+
+def with_caching_as_used(
+    configuration: Configuration, settings: PlanSettings, shares_prefixes: bool
+) -> Configuration:
+    """Return a configuration without prefix caching where no request shares a prefix.
+
+    Its schedule is then the same but for preempted requests, its bound is higher and
+    its simulation faster. What the user sets is kept. Warn where requests share
+    prefixes and the engine finds less of them than is simulated, or nothing.
+    """
+    if shares_prefixes and configuration.engine.bounded_groups:
+        _warn_of_prefixes(configuration, settings)
+    if settings.prefix_caching is not None or shares_prefixes:
+        return configuration
+    engine = replace(configuration.engine, prefix_caching=False)
+    return replace(configuration, engine=engine)
+
+
+def _warn_of_prefixes(configuration: Configuration, settings: PlanSettings) -> None:
+    if configuration.engine.prefix_caching:
+        text = (
+            f"{settings.llm}: some layers have a sliding window; prefix hits are those "
+            "of the layers with full attention, and the engine has fewer where it "
+            "evicted the blocks of a window"
+        )
+    elif settings.prefix_caching is not False:
+        text = (
+            f"{settings.llm}: some layers have a recurrent state; prefix hits are then "
+            "not modelled, and every request computes its whole prompt"
+        )
+    else:
+        return
+    warnings.warn(text, CapplanWarning, stacklevel=3)
