@@ -11,6 +11,7 @@ from capplan.latency.profile import Profile
 from capplan.latency.roofline import roofline_profile
 from capplan.latency.transfer import across_gpu, across_tp
 from capplan.llm.architecture import Architecture
+from capplan.llm.catalog import twins
 
 
 def estimated_profile(
@@ -23,12 +24,20 @@ def estimated_profile(
     by data sheets, one of the same GPU first; without one, the data sheet alone is
     used. ``folders`` are the user's.
     """
-    llm.check_tp(tp)
+    names = (llm.name, *twins(llm))
     known = [
         load_listed(listed.path)
         for listed in list_profiles(folders)
-        if listed.llm == llm.name
+        if listed.llm in names
     ]
+    return estimate_from(known, llm, gpu, tp)
+
+
+def estimate_from(
+    known: Sequence[Profile], llm: Architecture, gpu: Gpu, tp: int
+) -> Profile:
+    """Return a profile estimated from those known of the LLM, if any."""
+    llm.check_tp(tp)
     same_gpu = [profile for profile in reversed(known) if profile.gpu == gpu.name]
     here = {profile.tp: profile for profile in same_gpu}
     here.pop(tp, None)

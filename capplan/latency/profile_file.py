@@ -41,6 +41,8 @@ _Dumper.add_representer(
 def profile_text(profile: Profile) -> str:
     """Return the YAML of a profile, keys in the order of :class:`Profile`."""
     content = {"schema": SCHEMA, **profile.model_dump(exclude_none=True)}
+    if profile.how == "kernel-sum":
+        del content["kernels_from"]  # it says so
     content = {
         key: value
         for key, value in content.items()
@@ -52,6 +54,11 @@ def profile_text(profile: Profile) -> str:
             for key, value in content[part].items()
             if not (value == [] or value == 0)
         }
+    return yaml_text(content)
+
+
+def yaml_text(content: dict[str, Any]) -> str:
+    """Return YAML with short lists on one line and numbers of six digits."""
     return yaml.dump(
         _rounded(content), Dumper=_Dumper, sort_keys=False, width=88, allow_unicode=True
     )

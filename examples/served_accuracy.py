@@ -1,0 +1,361 @@
+"""Fit the engine's own time to sweeps of real engines, and score it on others.
+
+    python examples/served_accuracy.py [--data FOLDER] [--docs FILE] [--out PROFILES]
+
+``FOLDER`` (default ``../shared/data``) holds ``served/sweeps.csv`` and
+``iteration_times/silicon_end_to_end.csv``. Every figure of a sweep comes from a fit to
+the other sweeps. ``--docs`` writes the tables of ``docs/accuracy.md``; ``--out`` writes
+``engine_times.yaml`` and the calibrated profiles into a folder of profiles. Data that
+is absent is named.
+"""
+
+import argparse
+import warnings
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from served_sweeps import DATA, FAMILIES, Sweep, read_sweeps
+
+from capplan.calibration.sweep_fit import Served, SweepFit, fit_engine_time
+from capplan.calibration.sweep_score import SweepScore, score, served_error
+from capplan.deployment import replica
+from capplan.errors import CapplanError, CapplanWarning
+from capplan.files import write_texts
+from capplan.fleet.catalog import gpu as find_gpu
+from capplan.latency.capacity import LEVELS
+from capplan.latency.catalog import (
+    find_profile,
+    list_profiles,
+    load_listed,
+    profile_path,
+)
+from capplan.latency.engine_time import SCHEMA, SHIPPED, EngineTime
+from capplan.latency.estimate import estimate_from
+from capplan.latency.profile import Profile
+from capplan.latency.profile_file import save_profile, yaml_text
+from capplan.latency.roofline import roofline_profile
+from capplan.llm.catalog import twins
+
+CALIBRATED = ("gpt-oss-120b", "DeepSeek-R1")
+"""LLMs whose profiles are calibrated on every GPU with sweeps; others on CDNA only."""
+
+PRIOR = EngineTime(source="", iteration_s=7e-4, per_request_s=4e-5)
+
+REQUEST_S = 0.02
+"""Of the API server: TTFT measured less simulated, median of the vLLM runs of prompts
+of 1,024 tokens at up to 8 users (see docs/accuracy.md)."""
+
+
+def kernels_of(sweep: Sweep) -> Profile | None:
+    """Return the shipped profile of kernels of a sweep, or None."""
+    for name in (sweep.llm.name, *twins(sweep.llm)):
+        profile = find_profile(name, sweep.gpu, sweep.tp)
+        if profile is not None and profile.kernels_from == "kernel-sum":
+            return profile
+    return None
+
+
+def left_out(
+    sweeps: Sequence[Sweep],
+    profiles: Sequence[Profile],
+    groups: Sequence[object],
+    **fit: bool,
+) -> list[SweepScore]:
+    """Return the score of each sweep by the fit to the other groups' sweeps."""
+    tests = [sweep.served(at) for sweep, at in zip(sweeps, profiles, strict=True)]
+    scores: dict[int, SweepScore] = {}
+    for group in dict.fromkeys(groups):
+        others = [
+            test
+            for tests_of, its in zip(tests, groups, strict=True)
+            if its != group
+            for test in tests_of
+        ]
+        time = fit_engine_time(others, PRIOR, **fit).time if others else PRIOR
+        for at, its in enumerate(groups):
+            if its == group:
+                scores[at] = scored(sweeps[at], tests[at], time)
+    return [scores[at] for at in range(len(sweeps))]
+
+
+def scored(sweep: Sweep, tests: Sequence[Served], time: EngineTime) -> SweepScore:
+    """Return the score of a sweep by an engine's time."""
+    return score(
+        [point.concurrency for point in sweep.points],
+        [point.tpot_s or 0.0 for point in sweep.points],
+        [test.simulated(time).tpot_s for test in tests],
+    )
+
+
+class Result(NamedTuple):
+    """An engine's time, what it is for, and the sweeps it was left out of."""
+
+    name: str
+    time: EngineTime
+    sweeps: tuple[Sweep, ...]
+    scores: tuple[SweepScore, ...]
+    keys: dict[str, object]  # of its row in the file of engine times
+
+
+def result(
+    name: str,
+    sweeps: Sequence[Sweep],
+    profiles: Sequence[Profile],
+    groups: Sequence[object],
+    keys: dict[str, object],
+    **fit: bool,
+) -> Result:
+    """Fit an engine's time to sweeps, and score each by a fit without its group."""
+    scores = left_out(sweeps, profiles, groups, **fit)
+    tests = [
+        test
+        for sweep, profile in zip(sweeps, profiles, strict=True)
+        for test in sweep.served(profile)
+    ]
+    fitted = fit_engine_time(tests, PRIOR, **fit)
+    kinds = sorted({f"{sweep.llm.name} on {sweep.gpu}" for sweep in sweeps})
+    time = fitted.time.model_copy(
+        update={
+            "request_s": REQUEST_S,
+            "engine": " and ".join(sorted({sweep.engine for sweep in sweeps})),
+            "engine_version": "–".join(
+                dict.fromkeys(sorted({s.version for s in sweeps if s.version}))
+            ),
+            "source": f"{len(sweeps)} sweeps of {', '.join(kinds)} "
+            f"({'; '.join(sorted({sweep.source for sweep in sweeps}))})",
+            "served": served_error(scores, groups),
+        }
+    )
+    return Result(name, rounded(time, fitted), tuple(sweeps), tuple(scores), keys)
+
+
+def rounded(time: EngineTime, fitted: SweepFit) -> EngineTime:
+    """Return the time to three digits, which is more than the sweeps determine."""
+    names = ("factor", "iteration_s", "per_request_s")
+    return time.model_copy(
+        update={name: float(f"{getattr(fitted.time, name):.3g}") for name in names}
+    )
+
+
+def kernel_sums(sweeps: Sequence[Sweep]) -> Iterator[Result]:
+    """Yield the engine's time over sums of kernels, by family of GPUs and kind of LLM.
+
+    Of the oldest engines that the sweeps have; gpt-oss stands for mixtures of experts.
+    """
+    found = [
+        (sweep, profile)
+        for sweep in sweeps
+        if sweep.engine == "vllm" and (profile := kernels_of(sweep)) is not None
+    ]
+    for family, gpus in FAMILIES.items():
+        for kind in ("dense", "experts"):
+            pairs = [p for p in found if (p[0].family, p[0].kind) == (family, kind)]
+            if len(pairs) < 3:
+                continue
+            its, profiles = zip(*pairs, strict=True)
+            yield result(
+                f"kernel sums, {kind}, {family}",
+                its,
+                profiles,
+                range(len(its)),
+                {"of": "kernel-sum", "gpus": list(gpus), "experts": kind == "experts"},
+                fixed_factor=True,
+            )
+
+
+def rooflines(sweeps: Sequence[Sweep]) -> Iterator[Result]:
+    """Yield the time over data sheets alone; an LLM on a GPU type is left out whole."""
+    for family, gpus in FAMILIES.items():
+        for kind in ("dense", "experts"):
+            its = [s for s in sweeps if (s.family, s.kind) == (family, kind)]
+            groups = [(sweep.gpu, sweep.llm.name) for sweep in its]
+            if len(set(groups)) < 2:
+                groups = list(range(len(its)))
+            yield result(
+                f"data sheets, {kind}, {family}",
+                its,
+                [roofline_profile(s.llm, find_gpu(s.gpu), s.tp) for s in its],
+                groups,
+                {"of": "roofline", "gpus": list(gpus), "experts": kind == "experts"},
+            )
+
+
+def estimates(sums: Sequence[Result]) -> Iterator[Result]:
+    """Yield the errors of estimates from other TP degrees and other GPU types.
+
+    Each sweep is predicted with the engine's time of its kind, which was fitted to it
+    among others: what is left out here is the profile.
+    """
+    shipped = [load_listed(listed.path) for listed in list_profiles()]
+    for of in ("other-tp", "other-gpu"):
+        its: list[Sweep] = []
+        scores: list[SweepScore] = []
+        for sums_of in sums:
+            for sweep in sums_of.sweeps:
+                known = _others(sweep, shipped, of)
+                if known:
+                    at = find_gpu(sweep.gpu)
+                    made = estimate_from(known, sweep.llm, at, sweep.tp)
+                    its.append(sweep)
+                    scores.append(scored(sweep, sweep.served(made), sums_of.time))
+        error = served_error(scores, [(s.gpu, s.llm.name) for s in its])
+        for sums_of in sums:
+            yield Result(
+                f"estimates from another {of.removeprefix('other-').upper()}",
+                sums_of.time.model_copy(update={"served": error}),
+                tuple(its),
+                tuple(scores),
+                {**sums_of.keys, "of": of},
+            )
+
+
+def _others(sweep: Sweep, shipped: Sequence[Profile], of: str) -> list[Profile]:
+    """Return the kernel sums of the sweep's LLM at other degrees or on other GPUs."""
+    names = (sweep.llm.name, *twins(sweep.llm))
+    kernels = [p for p in shipped if p.llm in names and p.kernels_from == "kernel-sum"]
+    if of == "other-tp":
+        return [p for p in kernels if p.gpu == sweep.gpu and p.tp != sweep.tp]
+    return [p for p in kernels if p.gpu != sweep.gpu]
+
+
+def calibrated(sweeps: Sequence[Sweep]) -> Iterator[Result]:
+    """Yield the time of each LLM and GPU type whose profiles are calibrated."""
+    by_pair: dict[tuple[str, str], list[Sweep]] = defaultdict(list)
+    for sweep in sweeps:
+        if sweep.llm.name in CALIBRATED or sweep.family == "CDNA":
+            by_pair[sweep.gpu, sweep.llm.name].append(sweep)
+    for (gpu, llm), its in by_pair.items():
+        bases = [
+            kernels_of(s) or roofline_profile(s.llm, find_gpu(gpu), s.tp) for s in its
+        ]
+        name = f"{llm} on {gpu}"
+        yield result(name, its, bases, range(len(its)), {"gpu": gpu, "llm": llm})
+
+
+def rows_of(results: Iterable[Result]) -> str:
+    """Return the file of engine times: the row of each kind, then those for all."""
+    rows = []
+    for one in results:
+        time = one.time.model_dump(exclude_none=True, exclude={"served"})
+        served = one.time.served
+        rows.append({**one.keys, **time, "served": served and served.model_dump()})
+    # A GPU or kind of LLM that no sweep is of gets the nearest: Hopper's dense.
+    for of in ("kernel-sum", "other-tp", "other-gpu", "roofline"):
+        for experts in (False, True):
+            its = [r for r in rows if r["of"] == of and r["experts"] == experts]
+            widest = max(its, key=lambda row: row["served"]["tpot"][2])
+            slowest = {**its[0], "served": widest["served"]}
+            rows.append({k: v for k, v in slowest.items() if k != "gpus"})
+    return yaml_text({"schema": SCHEMA, "times": rows})
+
+
+def calibrate(one: Result, folder: Path) -> None:
+    """Write the calibrated profiles of an LLM on a GPU type, at every degree."""
+    gpu, llm = find_gpu(str(one.keys["gpu"])), one.sweeps[0].llm
+    for tp in (1, 2, 4, 8):
+        sweep = one.sweeps[0]._replace(tp=tp)
+        try:
+            base = kernels_of(sweep) or roofline_profile(llm, gpu, tp)
+            replica(llm, gpu, tp)
+        except CapplanError:
+            continue  # the LLM cannot be split so, or does not fit
+        profile = base.model_copy(
+            update={
+                "llm": llm.name,
+                "how": "calibrated",
+                "engine": one.time.engine,
+                "engine_version": one.time.engine_version,
+                "source": f"{base.source}; calibrated to {one.time.source}",
+                "engine_time": one.time,
+            }
+        )
+        save_profile(profile, profile_path(folder, gpu.name, llm.name, tp))
+
+
+def table(results: Sequence[Result]) -> Iterator[str]:
+    """Yield a row for each result, and one for each of its sweeps, worst first."""
+    heads = ("TPOT", "error", *(f"users at {level:g}×" for level in LEVELS))
+    yield (
+        "| predicted ÷ measured | sweeps | " + " | ".join(heads) + " | 80 % |"
+    )
+    yield "|---|---|" + "---|" * (len(heads) + 1)
+    for one in results:
+        tpot, error = (
+            np.median([getattr(s, name) for s in one.scores])
+            for name in ("tpot", "tpot_error")
+        )
+        carried = np.array([s.capacity for s in one.scores])
+        low, high = np.quantile(carried[:, 0], [0.1, 0.9])
+        users = " | ".join(f"{value:.2f}" for value in np.median(carried, axis=0))
+        yield (
+            f"| {one.name} | {len(one.sweeps)} | {tpot:.3f} | {error:.1%} | {users} | "
+            f"{low:.2f} to {high:.2f} |"
+        )
+
+
+def worst(results: Sequence[Result]) -> Iterator[str]:
+    """Yield every sweep that a plan's own profile predicts, the worst first."""
+    yield (
+        "| GPU | LLM | TP | in/out | engine | by | points | TPOT | error | "
+        + " | ".join(f"users at {level:g}×" for level in LEVELS)
+        + " |"
+    )
+    yield "|---|---|---|---|---|---|---|---|---|" + "---|" * len(LEVELS)
+    rows = {}
+    for one in results:
+        for sweep, found in zip(one.sweeps, one.scores, strict=True):
+            rows[sweep[:-1]] = (one, sweep, found)  # calibrated before kernel sums
+    for one, sweep, found in sorted(
+        rows.values(), key=lambda row: -abs(np.log(row[2].capacity[0]))
+    ):
+        users = " | ".join(f"{value:.2f}" for value in found.capacity)
+        yield (
+            f"| {sweep.gpu} | {sweep.llm.name} | {sweep.tp} | "
+            f"{sweep.isl}/{sweep.osl} | "
+            f"{sweep.engine} {sweep.version} | "
+            f"{'kernel sum' if 'of' in one.keys else 'calibrated'} | {found.points} | "
+            f"{found.tpot:.2f} | {found.tpot_error:.1%} | {users} |"
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", type=Path, default=DATA, help="folder of the tables")
+    parser.add_argument("--docs", type=Path, help="file to write the tables into")
+    parser.add_argument("--out", type=Path, help="folder to write profiles into")
+    arguments = parser.parse_args()
+    warnings.simplefilter("ignore", CapplanWarning)
+    sweeps = read_sweeps(arguments.data)
+    if not sweeps:
+        print("No sweeps: nothing to fit or to score.")
+        return
+    sums, pairs = list(kernel_sums(sweeps)), list(calibrated(sweeps))
+    others, sheets = list(estimates(sums)), list(rooflines(sweeps))
+    seen = [*sums, *pairs, *dict((r.name, r) for r in others).values(), *sheets]
+    lines = [*table(seen), "", *worst([*sums, *pairs])]
+    print("\n".join(lines))
+    if arguments.docs:
+        between(arguments.docs, lines)
+    if arguments.out:
+        for one in pairs:
+            calibrate(one, arguments.out)
+        times = rows_of([*sums, *others, *sheets])
+        write_texts({SHIPPED: times}, arguments.out)
+
+
+MARKS = ("<!-- tables -->", "<!-- end of tables -->")
+
+
+def between(path: Path, lines: Sequence[str]) -> None:
+    """Write the tables between the two marks of a document."""
+    before, _, rest = path.read_text(encoding="utf-8").partition(MARKS[0])
+    after = rest.partition(MARKS[1])[2]
+    parts = (before + MARKS[0], "", *lines, "", MARKS[1] + after)
+    write_texts({path.name: "\n".join(parts)}, path.parent)
+
+
+if __name__ == "__main__":
+    main()
