@@ -4,6 +4,7 @@ import csv
 import difflib
 import re
 import warnings
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from datetime import date
 from functools import cache
@@ -40,12 +41,16 @@ _ALIASES = {
 
 @cache
 def _gpus() -> dict[str, Gpu]:
+    rates: dict[str, list[tuple[int, float]]] = defaultdict(list)
+    with (_DATA / "all_reduce.csv").open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            rates[row["gpu"]].append((int(row["tp"]), float(row["bytes_per_s"])))
     with (_DATA / "gpus.csv").open(encoding="utf-8", newline="") as file:
-        gpus = [_gpu(row) for row in csv.DictReader(file)]
+        gpus = [_gpu(row, rates[row["name"]]) for row in csv.DictReader(file)]
     return {gpu.name: gpu for gpu in gpus}
 
 
-def _gpu(row: dict[str, str]) -> Gpu:
+def _gpu(row: dict[str, str], all_reduces: list[tuple[int, float]]) -> Gpu:
     def rate(column: str) -> float | None:
         return float(row[column]) if row[column] else None
 
@@ -62,6 +67,7 @@ def _gpu(row: dict[str, str]) -> Gpu:
         source=row["source"],
         confidence=row["confidence"],
         note=row["note"],
+        all_reduce_bytes_per_s=tuple(all_reduces),
     )
 
 
