@@ -278,9 +278,7 @@ def calibrate(one: Result, folder: Path) -> None:
 def table(results: Sequence[Result]) -> Iterator[str]:
     """Yield a row for each result, and one for each of its sweeps, worst first."""
     heads = ("TPOT", "error", *(f"users at {level:g}×" for level in LEVELS))
-    yield (
-        "| predicted ÷ measured | sweeps | " + " | ".join(heads) + " | 80 % |"
-    )
+    yield ("| predicted ÷ measured | sweeps | " + " | ".join(heads) + " | 80 % |")
     yield "|---|---|" + "---|" * (len(heads) + 1)
     for one in results:
         tpot, error = (

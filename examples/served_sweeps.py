@@ -58,6 +58,7 @@ FAMILIES = {
 }
 """GPUs on which an engine's own time is alike, by the beginning of their names."""
 
+
 class Sweep(NamedTuple):
     """One engine at several concurrencies."""
 

@@ -4,6 +4,7 @@ import csv
 import difflib
 import re
 import warnings
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from datetime import date
 from functools import cache
@@ -25,7 +26,9 @@ _ALIASES = {
         "A100-40GB-SXM": "a10040g a10040gb a100sxm440gb",
         "H100-SXM": "h100 h100sxm5 h10080gb h10080gbhbm3",
         "H200-SXM": "h200 h200sxm5",
+        "H100-NVL": "h100nvl94 h100nvl94gb",
         "B200-SXM": "b200",
+        "B300-SXM": "b300 b300sxm6",
         "V100-32GB-SXM2": "v100 v100sxm v100sxm2 v10032g v10032gb v100sxm232gb",
         "V100-16GB-SXM2": "v10016g v10016gb v100sxm216gb",
         "RTX4090": "4090 geforcertx4090",
@@ -40,12 +43,16 @@ _ALIASES = {
 
 @cache
 def _gpus() -> dict[str, Gpu]:
+    rates: dict[str, list[tuple[int, float]]] = defaultdict(list)
+    with (_DATA / "all_reduce.csv").open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            rates[row["gpu"]].append((int(row["tp"]), float(row["bytes_per_s"])))
     with (_DATA / "gpus.csv").open(encoding="utf-8", newline="") as file:
-        gpus = [_gpu(row) for row in csv.DictReader(file)]
+        gpus = [_gpu(row, rates[row["name"]]) for row in csv.DictReader(file)]
     return {gpu.name: gpu for gpu in gpus}
 
 
-def _gpu(row: dict[str, str]) -> Gpu:
+def _gpu(row: dict[str, str], all_reduces: list[tuple[int, float]]) -> Gpu:
     def rate(column: str) -> float | None:
         return float(row[column]) if row[column] else None
 
@@ -62,6 +69,7 @@ def _gpu(row: dict[str, str]) -> Gpu:
         source=row["source"],
         confidence=row["confidence"],
         note=row["note"],
+        all_reduce_bytes_per_s=tuple(all_reduces),
     )
 
 

@@ -5,6 +5,9 @@ from dataclasses import dataclass
 
 from capplan.errors import InputError
 
+PCIE_4 = ((2, 19e9), (4, 3.7e9), (8, 2e9))
+"""Rates of all-reduces where none were measured: those of L40S. (degree, [bytes/s])"""
+
 CONFIDENCES = ("high", "medium", "low")
 
 _POSITIVE: tuple[str, ...] = ("memory_bytes", "bandwidth_bytes_per_s", "fp16_flops")
@@ -32,6 +35,9 @@ class Gpu:
     source: str  # of the values
     confidence: str  # "high", "medium" or "low"
     note: str = ""  # what the sources disagree on
+    # (TP degree, rate) that an all-reduce over PCIe reaches: bytes of the ring in one
+    # direction, 2 (N - 1) / N of the message, over its time
+    all_reduce_bytes_per_s: tuple[tuple[int, float], ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse values that no hardware has."""
@@ -48,6 +54,11 @@ class Gpu:
                 f"GPU {self.name}: confidence is {self.confidence!r}; "
                 f"expected one of {', '.join(CONFIDENCES)}"
             )
+
+    def pcie_bytes_per_s(self, tp: int) -> float:
+        """Return the rate of an all-reduce over PCIe: of as many GPUs or more."""
+        rates = dict(self.all_reduce_bytes_per_s or PCIE_4)
+        return rates[min((n for n in rates if n >= tp), default=max(rates))]
 
     def distance(self, other: "Gpu") -> float:
         """Return how far two data sheets are apart: 0 where they are alike.

@@ -39,9 +39,6 @@ SIGMA = {"prefill": 0.17, "decode": 0.16, "mixed": 0.17}
 SIGMA_FP8 = {"prefill": 0.14, "decode": 0.21, "mixed": 0.30}
 """The same for FP8 weights, which were not in the fit."""
 
-PCIE_BYTES_PER_S = 25e9
-"""For a GPU without NVLink: achieved rate of PCIe 4.0 x16 in one direction."""
-
 _LONG_WINDOW = 2048
 """Beyond it, most contexts are taken to lie within the window. [tokens]"""
 
@@ -147,12 +144,15 @@ def _fixed_s(
 ) -> np.ndarray:
     """Return the time of small kernels and all-reduces. [s]
 
-    The bytes all-reduced grow as (N − 1)/N (Aladdin, section 4.1).
+    The bytes all-reduced grow as (N − 1)/N (Aladdin, section 4.1). An infinite link
+    leaves them out.
     """
     fixed_s = np.full(tokens.shape, llm.layers * efficiency.layer_s)
     if tp == 1:
         return fixed_s
-    link = gpu.nvlink_bytes_per_s_per_direction * efficiency.link or PCIE_BYTES_PER_S
+    link = gpu.nvlink_bytes_per_s_per_direction * efficiency.link
+    if gpu.nvlink_bytes_per_s_per_direction == 0:
+        link = np.inf if np.isinf(efficiency.link) else gpu.pcie_bytes_per_s(tp)
     reduced_bytes = tokens * llm.hidden * 2
     all_reduce_s = efficiency.all_reduce_s + 2 * (tp - 1) / tp * reduced_bytes / link
     return fixed_s + 2 * llm.layers * all_reduce_s

@@ -145,6 +145,9 @@ def configurations(settings: PlanSettings) -> Iterator[Configuration | Excluded]
                 yield _unlisted(settings, llm, gpu, tp)
             continue
         for tp in tps or (1, 2, 4, 8):
+            if slow := _slow_link(settings, gpu, tp):
+                yield Excluded(gpu.name, tp, slow)
+                continue
             cost = _price(settings, gpu, tp, overrides)
             yield _configuration(settings, llm, gpu, tp, cost)
 
@@ -185,6 +188,17 @@ def _listed(name: str, profiled: Iterable[str]) -> Gpu | str:
         if name in profiled:
             return name
         raise
+
+
+def _slow_link(settings: PlanSettings, gpu: Gpu, tp: int) -> str:
+    """Return why a degree that nobody asked for is not looked at; empty if it is."""
+    asked = settings.tp or settings.profiles
+    if asked or tp <= 2 or gpu.nvlink_bytes_per_s_per_direction:
+        return ""
+    return (
+        f"no NVLink: all-reduces of {tp} GPUs reach "
+        f"{gpu.pcie_bytes_per_s(tp) / 1e9:g} GB/s over PCIe; --tp {tp} looks at it"
+    )
 
 
 def _price(

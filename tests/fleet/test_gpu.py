@@ -42,6 +42,25 @@ def test_flops_are_dense_and_nvlink_is_one_direction():
     assert h100.nvlink_bytes_per_s_per_direction == 450e9
 
 
+def test_an_all_reduce_over_pcie_takes_the_rate_of_as_many_gpus_or_more():
+    l40s, l4 = gpu("L40S"), gpu("L4")
+
+    assert [l40s.pcie_bytes_per_s(tp) for tp in (2, 3, 8, 16)] == [
+        19e9,
+        3.7e9,
+        2e9,
+        2e9,
+    ]
+    assert l4.pcie_bytes_per_s(4) == l40s.pcie_bytes_per_s(4)
+
+
+def test_every_measured_all_reduce_is_of_a_gpu_without_nvlink():
+    measured = [gpu(name) for name in gpu_names() if gpu(name).all_reduce_bytes_per_s]
+
+    assert measured
+    assert not any(found.nvlink_bytes_per_s_per_direction for found in measured)
+
+
 def test_a_gpu_has_no_rate_for_a_dtype_its_hardware_lacks():
     v100, a100 = gpu("V100"), gpu("A100")
 

@@ -142,6 +142,7 @@ def test_nodes_with_more_gpus_change_no_price_of_a_single_gpu():
         "A100-80GB-PCIe": 3.673,
         "H100-SXM": 4.29,
         "H100-PCIe": 2.89,
+        "H100-NVL": 6.98,
         "H200-SXM": 4.59,
         "B200-SXM": 6.69,
         "GB200": 10.5,
@@ -149,9 +150,11 @@ def test_nodes_with_more_gpus_change_no_price_of_a_single_gpu():
         "L40S": 1.861,
         "A10G": 1.006,
         "V100-16GB-SXM2": 0.79,
-        "MI300X": 2.0,
+        "MI300X": 1.5,
+        "MI325X": 1.95,
         "RTX4090": 0.29,
         "RTX-A6000": 0.82,
+        "RTX-PRO-6000": 0.66,
     }
 
 
@@ -295,9 +298,13 @@ def test_an_undated_price_is_warned_of():
         price("V100-16GB", today=TODAY)
 
 
-def test_a_guess_is_warned_of():
-    with pytest.warns(PriceWarning, match="MI300X.*guess"):
-        found = price("MI300X", today=TODAY)
+def test_a_guess_is_warned_of(tmp_path):
+    path = tmp_path / "prices.csv"
+    header = SHIPPED.read_text().splitlines()[0]
+    path.write_text(f"{header}\nMI355X,,,,on-demand,2.50,2026-11-01,a note,guess\n")
+
+    with pytest.warns(PriceWarning, match="MI355X.*guess"):
+        found = price("MI355X", prices_file=path, today=TODAY)
 
     assert "guess" in found.note
 
@@ -438,7 +445,7 @@ def test_the_collected_prices_are_all_shipped():
         pytest.skip("the collected prices are not here")
     with source.open(newline="") as file:
         theirs = Counter(float(row["usd_per_gpu_hour"]) for row in csv.DictReader(file))
-    theirs -= Counter([6.98])  # H100 NVL: no specification, not in the catalog
+    theirs -= Counter([2.0])  # MI300X: a guess that quotes have replaced
 
     ours = Counter(quote.usd_per_gpu_h for quote in read_quotes(SHIPPED, name_of))
 
@@ -447,10 +454,10 @@ def test_the_collected_prices_are_all_shipped():
 
 def test_the_price_of_the_contributing_guide_is_a_row_of_the_catalog(tmp_path):
     guide = Path(__file__).parents[2] / "CONTRIBUTING.md"
-    *_, row = re.findall(r"^H100-NVL,.*$", guide.read_text("utf-8"), re.MULTILINE)
+    *_, row = re.findall(r"^GB300,.*$", guide.read_text("utf-8"), re.MULTILINE)
     path = tmp_path / "prices.csv"
     path.write_text(f"{SHIPPED.read_text().splitlines()[0]}\n{row}\n")
 
     (found,) = read_quotes(path, str)
 
-    assert (found.gpus_per_node, found.usd_per_gpu_h) == (2, 8.82)
+    assert (found.gpus_per_node, found.usd_per_gpu_h) == (4, 12.0)

@@ -10,7 +10,6 @@ from capplan.fleet.catalog import gpu
 from capplan.latency.catalog import find_profile
 from capplan.latency.measurements import points_from_rows
 from capplan.latency.roofline import (
-    PCIE_BYTES_PER_S,
     Efficiency,
     roofline_profile,
     roofline_terms,
@@ -90,16 +89,17 @@ def test_all_reduces_move_two_of_two_n_minus_one_nths_of_the_bytes_per_layer():
     assert with_link - without == pytest.approx(expected_s)
 
 
-def test_a_gpu_without_nvlink_all_reduces_over_pcie():
-    l4 = gpu("L4")
-    assert l4.nvlink_bytes_per_s_per_direction == 0
+@pytest.mark.parametrize(("tp", "bytes_per_s"), [(2, 19e9), (4, 3.7e9), (8, 2e9)])
+def test_a_gpu_without_nvlink_all_reduces_at_the_rate_of_its_degree(tp, bytes_per_s):
+    l40s = gpu("L40S")
+    assert l40s.nvlink_bytes_per_s_per_direction == 0
 
-    decode, _ = terms(tp=2, on=l4)
+    decode, _ = terms(tp=tp, on=l40s)
 
-    read_s = LLAMA.weight_bytes_per_gpu(2) / l4.bandwidth_bytes_per_s
-    # 2 all-reduces × 32 layers × 2·(1/2) of 4096 elements of 2 bytes
-    moved_bytes = 2 * 32 * 4096 * 2
-    expected_s = read_s + moved_bytes / PCIE_BYTES_PER_S
+    read_s = LLAMA.weight_bytes_per_gpu(tp) / l40s.bandwidth_bytes_per_s
+    # 2 all-reduces × 32 layers × 2·(N - 1)/N of 4096 elements of 2 bytes
+    moved_bytes = 2 * 32 * 2 * (tp - 1) / tp * 4096 * 2
+    expected_s = read_s + moved_bytes / bytes_per_s
     assert decode.batch_s[0] == pytest.approx(expected_s, rel=1e-9)
 
 

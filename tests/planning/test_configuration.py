@@ -85,6 +85,24 @@ def test_shipped_kernel_sums_leave_the_settings_to_vllms_defaults():
     assert one.engine.max_num_seqs == 1024
 
 
+def test_above_tp_2_a_gpu_without_nvlink_is_looked_at_only_when_asked():
+    price = {"L40S": "1.5"}
+    request = PlanSettings(llm="Llama-3.1-8B", gpu="L40S", price=price)
+    every = list(configurations(request))
+    asked = only(gpu="L40S", tp="4", price=price)
+
+    assert [(one.tp, isinstance(one, Configuration)) for one in every] == [
+        (1, True),
+        (2, True),
+        (4, False),
+        (8, False),
+    ]
+    assert every[2].reason == (
+        "no NVLink: all-reduces of 4 GPUs reach 3.7 GB/s over PCIe; --tp 4 looks at it"
+    )
+    assert asked.tp == 4
+
+
 def test_profile_found_from_a_served_run_says_so_and_what_it_does_not_know(tmp_path):
     meta = {**LIMITS, "found_by": "simulation of a served run"}
     profile_of(tmp_path, "cpu-of-ours", meta={**meta, "not_identified": "decode_s"})
