@@ -237,7 +237,8 @@ class Architecture:
         self.check_tp(tp)
         dtype = check_weight_dtype(dtype or self.weight_dtype)
         part, element_bytes = self._per_gpu(tp), QUANTIZED_BYTES[dtype]
-        matrix_bytes = UNQUANTIZED_BYTES if dtype == "mxfp4" else element_bytes
+        only_experts = self.experts > 0 and dtype in ("mxfp4", "int4_g32")
+        matrix_bytes = UNQUANTIZED_BYTES if only_experts else element_bytes
         keeps_mixers = dtype == "nvfp4" and (self.is_mla or self.state_layers > 0)
         return round(
             part.mixer * (UNQUANTIZED_BYTES if keeps_mixers else matrix_bytes)

@@ -17,13 +17,15 @@ QUANTIZED_BYTES = {
     "int4": (4 + (16 + 4) / 128) / 8,
     # An 8-bit scale for each block of 32 (OCP Microscaling, section 5.3).
     "mxfp4": (4 + 8 / 32) / 8,
+    # A 16-bit scale for each group of 32, as Kimi-K2-Thinking.
+    "int4_g32": (4 + 16 / 32) / 8,
     # An 8-bit scale for each 16, and one per tensor.
     "nvfp4": (4 + 8 / 16) / 8,
 }
 """Bytes of one number in a quantized matrix. [bytes]
 
-In mxfp4 only experts are quantized; in nvfp4 latent attention, and attention beside
-layers with a state, is not.
+In mxfp4 and int4_g32 only experts are quantized, where there are any; in nvfp4 latent
+attention, and attention beside layers with a state, is not.
 """
 
 _ENGINE_NAMES = {

@@ -12,7 +12,7 @@ _PLAIN = ("llama", "mistral", "qwen2", "qwen3", "phi3", "gemma")
 _KNOWN = frozenset(_PLAIN) | {"gemma2", "gemma3_text", "mixtral", "qwen3_moe"}
 _KNOWN |= {"gpt_oss", "opt", "deepseek_v2", "deepseek_v3", "kimi_k2", "glm4_moe"}
 _STATEFUL = frozenset({"qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "nemotron_h"})
-_KNOWN |= _STATEFUL | {"llama4_text"}
+_KNOWN |= _STATEFUL | {"llama4_text", "qwen3_vl_text", "qwen3_vl_moe_text"}
 
 _WINDOWED = ("sliding_attention", "chunked_attention")
 _LAYERS = ("full_attention", *_WINDOWED)
@@ -28,8 +28,13 @@ _OTHER_ATTENTION = {
     "attn_type_list": "linear attention",
     "rwkv": "linear attention",
     "index_topk": "sparse attention with an index",
+    "global_head_dim": "attention of two widths",
+    "swa_num_key_value_heads": "attention of two widths",
+    "block_configs": "layers of different widths",
+    "moe_latent_size": "experts of a latent width",
 }
-"""What fields that begin so say of the attention."""
+"""What fields that begin so say of the layers."""
+_STATES = ("state-space layers", "linear attention")
 
 _DTYPES = {"bfloat16": "bf16", "float16": "fp16", "float32": "bf16"}
 
@@ -89,10 +94,11 @@ def _check_attention(config: Mapping[str, Any], source: str) -> None:
         f"{what} ({name})"
         for name, value in config.items()
         for start, what in _OTHER_ATTENTION.items()
-        if name.startswith(start) and value is not None and not stateful
+        if name.startswith(start)
+        and value is not None
+        and not (stateful and what in _STATES)
+        and not (name == "attn_type_list" and set(value) == {1})  # all full attention
     ]
-    if config.get("moe_latent_size"):
-        unknown.append("experts of a latent width (moe_latent_size)")
     if config.get("is_encoder_decoder"):
         unknown.append("cross-attention (is_encoder_decoder)")
     if unknown:
@@ -313,6 +319,8 @@ def _weight_dtype(fields: _Fields) -> str:
             ("float 8", "block"): "fp8_block",
             ("float 4", "tensor_group"): "nvfp4",
         }
+        if numbers == "int 4" and weights.get("group_size") == 32:
+            return "int4_g32"
         dtypes = {"float 8": "fp8", "int 8": "int8", "int 4": "int4"}
         dtype = by_strategy.get((numbers, str(weights.get("strategy"))))
         dtype = dtype or dtypes.get(numbers)

@@ -10,6 +10,8 @@ DEFAULT_UTILIZATION = 0.92
 """Share of GPU memory that vLLM takes (``gpu_memory_utilization``)."""
 
 _GIB = 2**30
+_SMALL_BYTES = 40 * _GIB
+"""Smallest GPU with the whole runtime reserve. [bytes]"""
 
 
 @dataclass(frozen=True)
@@ -18,9 +20,9 @@ class MemoryBudget:
 
     The last three are estimated as aiconfigurator-core 0.12 (Apache-2.0) does for
     vLLM: activations 2·tokens·width·max(5, 2 + 9/TP) bytes, twice that with experts;
-    runtime 3.5 GiB; all-reduce 342 MiB (TP 2) or 392 MiB. Below 80 GiB the runtime
-    is proportional to memory: on an RTX 4090 the three sum to 1.29 GB; vLLM 0.19
-    used 1.24 GB (Llama-3.1-8B, 2,048 tokens; LLMServingSim's bench).
+    runtime 3.5 GiB; all-reduce 342 MiB (TP 2) or 392 MiB. On GPUs of less than 40 GiB
+    the runtime is 3.5/80 of the memory: on an RTX 4090 the three then sum to 1.29 GB;
+    vLLM 0.19 used 1.24 GB (Llama-3.1-8B, 2,048 tokens; LLMServingSim's bench).
     """
 
     memory_bytes: int  # of the GPU
@@ -61,11 +63,12 @@ def memory_budget(
     llm.check_tp(tp)
     width = max(llm.hidden, llm.attention_width)
     per_token_bytes = 2 * width * max(5.0, 2 + 9 / tp) * (2 if llm.experts else 1)
+    share = 1.0 if memory_bytes >= _SMALL_BYTES else memory_bytes / (80 * _GIB)
     return MemoryBudget(
         memory_bytes=memory_bytes,
         utilization=gpu_memory_utilization,
         weight_bytes=llm.weight_bytes_per_gpu(tp, weight_dtype),
         activation_bytes=round(max_num_batched_tokens * per_token_bytes),
-        runtime_bytes=round(3.5 * _GIB * min(1.0, memory_bytes / (80 * _GIB))),
+        runtime_bytes=round(3.5 * _GIB * share),
         comm_bytes={1: 0, 2: 342 * 2**20}.get(tp, 392 * 2**20),
     )

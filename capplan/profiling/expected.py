@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from capplan.deployment import default_engine_settings, kv_blocks
+from capplan.deployment import DoesNotFitError, default_engine_settings, replica
 from capplan.errors import InputError
 from capplan.fleet.catalog import gpu as find_gpu
 from capplan.latency.estimate import estimated_profile
@@ -63,12 +63,12 @@ def expected_facts(settings: ProfileSettings, tp: int) -> EngineFacts:
     )
     share = options.get("gpu_memory_utilization")
     sharing = {} if share is None else {"gpu_memory_utilization": share}
-    blocks = kv_blocks(llm, gpu, tp, engine, **sharing)
-    if blocks < 2:
+    try:
+        engine = replica(llm, gpu, tp, engine, **sharing).engine
+    except DoesNotFitError as error:
         raise InputError(
-            f"{llm.name} leaves no room for KV on {gpu.name} at TP {tp}; use a higher "
-            "TP degree or a GPU with more memory"
-        )
+            f"{error.reason}; use a higher TP degree or a GPU with more memory"
+        ) from None
     return EngineFacts(
         device=gpu.name,
         backend=settings.backend,
@@ -82,7 +82,7 @@ def expected_facts(settings: ProfileSettings, tp: int) -> EngineFacts:
         max_num_batched_tokens=engine.max_num_batched_tokens,
         max_num_seqs=engine.max_num_seqs,
         block_size=engine.block_size,
-        kv_blocks=blocks,
+        kv_blocks=engine.kv_blocks,
         kv_bytes_per_token=llm.kv_bytes_per_token_per_gpu(tp),
         async_scheduling=True,
         layers=llm.layers,

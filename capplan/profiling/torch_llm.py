@@ -166,8 +166,13 @@ class TorchLlm:
 def check_llm(llm: Architecture, tp: int) -> None:
     """Refuse an LLM that ``TorchLlm`` cannot build, with a ``ProfileError``."""
     llm.check_tp(tp)
-    if llm.experts or llm.is_mla:
-        kind = "experts" if llm.experts else "latent attention"
+    kinds = {
+        "experts": llm.experts,
+        "latent attention": llm.is_mla,
+        "layers with a recurrent state": llm.state_layers,
+    }
+    kind = next((name for name, has in kinds.items() if has), None)
+    if kind:
         raise ProfileError(
             f"{llm.name} has {kind}; the torch backend builds dense models with "
             "ordinary attention"

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from capplan.deployment import DoesNotFitError, replica
 from capplan.errors import InputError
 from capplan.fleet.catalog import gpu
 from capplan.latency.catalog import (
@@ -15,7 +16,7 @@ from capplan.latency.estimate import estimated_profile
 from capplan.latency.profile_file import save_profile
 from capplan.latency.roofline import roofline_profile
 from capplan.latency.transfer import across_gpu
-from capplan.llm.catalog import llm
+from capplan.llm.catalog import llm, llm_names
 
 
 @pytest.mark.parametrize(
@@ -33,6 +34,28 @@ def test_the_nearest_measurement_there_is_is_used(name, on, tp, source):
     assert (estimate.llm, estimate.gpu, estimate.tp) == (name, on, tp)
     assert estimate.how == "estimate"
     estimate.tables(1024, 16_384).check(1024, 16_384)
+
+
+@pytest.mark.parametrize("name", llm_names())
+def test_every_llm_can_be_estimated_or_has_a_reason_why_not(name):
+    found, estimates, reasons = llm(name), 0, []
+    for on in (gpu("H200-SXM"), gpu("B200-SXM"), gpu("L40S")):
+        for tp in (1, 2, 4, 8):
+            try:
+                engine = replica(found, on, tp).engine
+            except DoesNotFitError as error:
+                reasons.append(error.reason)
+                continue
+            table = roofline_profile(found, on, tp).tables(
+                engine.max_num_seqs, engine.max_num_batched_tokens
+            )
+            assert (np.diff(table.decode_s[1:]) >= 0).all()
+            assert table.decode_s[1] > found.weight_bytes_per_gpu(tp) * (
+                0.05 / on.bandwidth_bytes_per_s
+            )
+            estimates += 1
+    assert estimates
+    assert all(found.name in reason for reason in reasons)
 
 
 def test_the_measured_profile_itself_is_not_used_for_its_own_estimate():

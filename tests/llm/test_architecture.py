@@ -108,6 +108,18 @@ def test_nvfp4_quantizes_all_matrices_but_those_of_latent_attention():
     assert v3.weight_bytes(dtype="nvfp4") == pytest.approx(experts + rest, rel=1e-3)
 
 
+def test_kimi_k2_thinking_weighs_what_its_checkpoint_does():
+    # The page of the checkpoint: 594 GB. Experts have 4 bits in groups of 32, the rest 16.
+    assert llm("Kimi-K2-Thinking").weight_bytes() == pytest.approx(594e9, rel=0.01)
+
+
+@pytest.mark.parametrize("dtype", ["mxfp4", "int4_g32"])
+def test_without_experts_all_matrices_are_quantized(dtype):
+    dense = llm("Llama-3.1-8B")
+
+    assert dense.weight_bytes(dtype=dtype) < 0.5 * dense.weight_bytes()
+
+
 @pytest.mark.parametrize("row", memory_rows() or [None])
 def test_weights_and_kv_are_those_of_the_published_estimator(row):
     if row is None:

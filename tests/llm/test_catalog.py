@@ -68,6 +68,8 @@ PARAMETERS = {
     "DeepSeek-V3.1": 671_026_419_200,
     "Kimi-K2": 1_026_408_232_448,
     "Kimi-K2-0905": 1_026_408_232_448,
+    "Kimi-K2-Thinking": 1_026_408_232_448,
+    "Kimi-K2.5": 1_026_408_232_448,
     "GLM-4.5": 352_797_829_024,
     "GLM-4.5-Air": 106_852_251_264,
     "GLM-4.6": 352_797_829_024,
@@ -184,6 +186,8 @@ def test_every_name_of_the_catalog_finds_itself_in_any_case(name):
         ("deepseek-ai/DeepSeek-V3.1-Terminus", "DeepSeek-V3.1", "fp8_block"),
         ("moonshotai/Kimi-K2-Instruct", "Kimi-K2", "fp8_block"),
         ("moonshotai/Kimi-K2-Instruct-0905", "Kimi-K2-0905", "fp8_block"),
+        ("moonshotai/Kimi-K2-Thinking", "Kimi-K2-Thinking", "int4_g32"),
+        ("nvidia/Kimi-K2.5-NVFP4", "Kimi-K2.5-NVFP4", "nvfp4"),
         ("openai/gpt-oss-20b", "gpt-oss-20b", "mxfp4"),
     ],
 )
@@ -262,6 +266,7 @@ def _compressed(**weights):
         ({"quant_method": "mxfp4"}, "mxfp4"),
         (_compressed(type="float", num_bits=8, strategy="channel"), "fp8"),
         (_compressed(type="float", num_bits=8, strategy="block"), "fp8_block"),
+        (_compressed(type="int", num_bits=4, group_size=32), "int4_g32"),
         (_compressed(type="float", num_bits=4, strategy="tensor_group"), "nvfp4"),
     ],
 )
@@ -354,6 +359,10 @@ def test_llms_of_the_same_shapes_are_twins(name, others):
         ({"hybrid_override_pattern": "M-M*"}, "state-space layers"),
         ({"index_topk": 2048}, "sparse attention with an index (index_topk)"),
         ({"is_encoder_decoder": True}, "cross-attention"),
+        ({"global_head_dim": 512}, "attention of two widths (global_head_dim)"),
+        ({"block_configs": [{}]}, "layers of different widths (block_configs)"),
+        ({"moe_latent_size": 1024}, "experts of a latent width (moe_latent_size)"),
+        ({"attn_type_list": [1, 0]}, "linear attention (attn_type_list)"),
     ],
 )
 def test_attention_whose_kv_is_not_modelled_is_refused_by_its_name(

@@ -102,7 +102,7 @@ def test_a_dry_run_without_a_gpu_asks_for_one(tmp_path):
 def test_a_model_that_does_not_fit_is_said(tmp_path):
     request = settings(tmp_path, llm="Llama-3.1-70B", gpu="L4")
 
-    with pytest.raises(InputError, match="leaves no room for KV on L4 at TP 1"):
+    with pytest.raises(InputError, match="does not fit on L4 at TP 1"):
         expected_facts(request, 1)
 
 
