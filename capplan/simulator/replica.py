@@ -167,9 +167,9 @@ def run_iterations(state, r, horizon, until_s):
         last_s = first_s + (n - 1) * slope_s
 
     used = engine.kv_blocks - replica.free_blocks
+    more = 0
     if n > 1:
         more = blocks_in_iterations(state, r, replica.step + 2, n - 1)
-        take_blocks(state, r, more)
         used += more // 2  # blocks are taken evenly over the jump
     add_to_bins(
         state, start_s, end_s, replica.running_count, replica.waiting_count, used
@@ -183,6 +183,7 @@ def run_iterations(state, r, horizon, until_s):
     replica.context_tokens += n * replica.decode_count
     if n > 1:
         _advance_pipeline(state, r, start_s, first_s, slope_s, n)
+        take_blocks(state, r, more)  # behind what the result in flight has freed
         replica.now_s = sched_s
     elif replica.in_flight == 0:
         replica.oldest_end_s = end_s

@@ -3,6 +3,9 @@
 A recording is three files: ``req_TAG.csv`` (one row per request), ``iter_TAG.csv.gz``
 (one per iteration; ``sched`` is ``id:computed+scheduled;...``) and ``meta_TAG.json``
 (the engine's limits and the coefficients of the iteration time).
+
+Where requests are turns of conversations, ``turn_before`` is the number in the id of
+the turn before (-1: none), and ``think_s`` the time from its last token to the arrival.
 """
 
 import csv
@@ -51,6 +54,12 @@ class Recording:
     requests: Rows
     iterations: Rows
 
+    @property
+    def finds_answers(self) -> bool:
+        """Whether later turns find answers in the cache; the simulator has no turns."""
+        turns = any(int(row.get("turn_before", -1)) >= 0 for row in self.requests)
+        return turns and self.engine.prefix_caching
+
 
 def tags(folder: Path) -> list[str]:
     """Return the names of the recordings in a folder."""
@@ -98,14 +107,17 @@ def read(folder: Path, tag: str) -> Recording:
     return Recording(trace, engine, tables, requests, iterations)
 
 
-def simulated(recording: Recording) -> Simulation:
-    """Return the simulator's account of the same requests."""
+def simulated(recording: Recording, record_iterations: bool) -> Simulation:
+    """Return the simulator's account of the same requests.
+
+    With ``record_iterations`` it steps through them, without it jumps.
+    """
     return simulate(
         recording.trace,
         recording.tables,
         recording.engine,
         1,
-        record_iterations=True,
+        record_iterations=record_iterations,
     )
 
 
@@ -126,7 +138,7 @@ def schedules(recording: Recording, simulation: Simulation) -> list[str]:
 
 def first_difference(recording: Recording) -> str:
     """Return where the simulator first departs from the engine; "" when nowhere."""
-    simulation = simulated(recording)
+    simulation = simulated(recording, record_iterations=True)
     assert simulation.iterations is not None
     steps = simulation.iterations.steps
     for k, (engine, ours) in enumerate(
@@ -148,6 +160,12 @@ def first_difference(recording: Recording) -> str:
                 )
     if len(recording.iterations) != len(steps):
         return f"engine ran {len(recording.iterations)} iterations, not {len(steps)}"
+    jumping = simulated(recording, record_iterations=False)
+    return _first_request(recording, simulation) or _first_request(recording, jumping)
+
+
+def _first_request(recording: Recording, simulation: Simulation) -> str:
+    """Return the first request that the simulator serves differently; "" if none."""
     for row, engine in enumerate(recording.requests):
         for name, ours in REQUEST_TIMES.items():
             found = getattr(simulation.times, ours)[row]

@@ -102,10 +102,6 @@ def test_best_fit_meets_the_judge_where_its_constraints_bind(seed):
     assert_same(simulation, judge(*case, "best-fit", slo=slo))
 
 
-@pytest.mark.xfail(
-    reason="core and judge keep different blocks in a full prefix cache; which one the "
-    "engine evicts has to be recorded from it"
-)
 def test_a_full_prefix_cache_evicts_the_same_block():
     # Request 10 may find the block of request 7, if request 9 did not take it.
     trace = Trace(
