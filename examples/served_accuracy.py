@@ -27,7 +27,7 @@ from capplan.files import write_texts
 from capplan.fleet.catalog import gpu as find_gpu
 from capplan.latency.capacity import LEVELS
 from capplan.latency.catalog import (
-    find_profile,
+    known_profile,
     list_profiles,
     load_listed,
     profile_path,
@@ -51,10 +51,9 @@ of 1,024 tokens at up to 8 users (see docs/accuracy.md)."""
 
 def kernels_of(sweep: Sweep) -> Profile | None:
     """Return the shipped profile of kernels of a sweep, or None."""
-    for name in (sweep.llm.name, *twins(sweep.llm)):
-        profile = find_profile(name, sweep.gpu, sweep.tp)
-        if profile is not None and profile.kernels_from == "kernel-sum":
-            return profile
+    profile = known_profile(sweep.llm, sweep.gpu, sweep.tp)
+    if profile is not None and profile.kernels_from == "kernel-sum":
+        return profile
     return None
 
 
@@ -171,7 +170,7 @@ def rooflines(sweeps: Sequence[Sweep]) -> Iterator[Result]:
     for family, gpus in FAMILIES.items():
         for kind in ("dense", "experts"):
             its = [s for s in sweeps if (s.family, s.kind) == (family, kind)]
-            groups = [(sweep.gpu, sweep.llm.name) for sweep in its]
+            groups: list[object] = [(sweep.gpu, sweep.llm.name) for sweep in its]
             if len(set(groups)) < 2:
                 groups = list(range(len(its)))
             yield result(

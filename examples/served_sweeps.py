@@ -129,7 +129,7 @@ def read_sweeps(data: Path) -> list[Sweep]:
     for key, point in (*_dashboard(data), *_silicon(data)):
         points[key][point.concurrency] = point
     return [
-        Sweep(*key, tuple(at[users] for users in sorted(at)))
+        Sweep._make((*key, tuple(at[users] for users in sorted(at))))
         for key, at in sorted(points.items(), key=lambda item: str(item[0]))
         if len(at) >= 3
     ]

@@ -38,14 +38,6 @@ class SweepPoint(NamedTuple):
         """Mean output. [tokens]"""
         return self.osl * (1 + self.least_share) / 2
 
-    @property
-    def seen_tpot_s(self) -> float | None:
-        """TPOT as stated, else by Little's law from throughput and TTFT. [s]"""
-        if self.tpot_s is not None or self.output_tokens_per_s is None:
-            return self.tpot_s
-        e2e_s = self.concurrency * self.mean_osl / self.output_tokens_per_s
-        return (e2e_s - (self.ttft_s or 0.0)) / max(self.mean_osl - 1, 1)
-
 
 class ClosedLoop(NamedTuple):
     """What the users of a closed loop see."""
@@ -53,7 +45,19 @@ class ClosedLoop(NamedTuple):
     ttft_s: float
     tpot_s: float
     output_tokens_per_s: float
-    running: float  # requests that hold a seat and KV on average
+    running: float  # requests that decode on average
+
+    def slower(self, point: SweepPoint) -> float:
+        """Return the simulated time over the measured one.
+
+        Of TPOT where the point has one, else of a token by throughput, else of TTFT.
+        """
+        if point.tpot_s is not None:
+            return self.tpot_s / point.tpot_s
+        if point.output_tokens_per_s is not None:
+            return point.output_tokens_per_s / self.output_tokens_per_s
+        assert point.ttft_s is not None
+        return self.ttft_s / point.ttft_s
 
 
 def closed_loop(

@@ -1,11 +1,12 @@
 """Fit a latency profile to measured iterations, summed kernels or served requests."""
 
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from capplan.calibration.settings import FitSettings
-from capplan.errors import InputError
+from capplan.errors import CapplanWarning, InputError
 from capplan.fleet.catalog import gpu as find_gpu
 from capplan.latency.aiconfigurator import (
     PREFIX,
@@ -13,6 +14,8 @@ from capplan.latency.aiconfigurator import (
     parse_source,
     read_kernels,
 )
+from capplan.latency.catalog import known_profile, parse_which
+from capplan.latency.estimate import estimated_profile
 from capplan.latency.fit import Fit, fit
 from capplan.latency.fitted_profile import Identity, profile_of
 from capplan.latency.importers import read_measurements
@@ -23,10 +26,12 @@ from capplan.latency.profile import Profile
 from capplan.latency.served_run import ServedRun
 from capplan.latency.units_check import check_seconds
 from capplan.llm.catalog import llm as find_llm
+from capplan.llm.dtypes import KV_BYTES, check_kv_dtype
 from capplan.profiling.backend import expert_rate
 
 if TYPE_CHECKING:
     from capplan.calibration.served_fit import ServedFit
+    from capplan.calibration.sweep_profile import SweepProfile
 
 
 class PointsFit(NamedTuple):
@@ -37,12 +42,14 @@ class PointsFit(NamedTuple):
     points: Points
 
 
-def fit_profile(settings: FitSettings) -> "PointsFit | ServedFit":
+def fit_profile(settings: FitSettings) -> "PointsFit | ServedFit | SweepProfile":
     """Return the profile that fits the measurements best, with its errors."""
     if settings.measurements.startswith(PREFIX):
         _refuse_engine_settings(settings)
         return _fit_kernels(settings)
     path = Path(settings.measurements)
+    if settings.onto is not None:
+        return _fit_sweep(path, settings, settings.onto)
     lengths = (settings.input_len, settings.output_len)
     options = ImportOptions(
         settings.where, settings.batch, *lengths, settings.kv_tokens
@@ -74,6 +81,54 @@ def _fit_kernels(settings: FitSettings) -> PointsFit:
     identity = kernel_identity(source, tp, known["gpu"], known["llm"])
     fitted = fit(points, form=settings.form)
     return PointsFit(profile_of(fitted, points, identity), fitted, points)
+
+
+def _fit_sweep(path: Path, settings: FitSettings, onto: str) -> "SweepProfile":
+    """Calibrate a profile, or an estimate where there is none, with load tests."""
+    # The simulator takes a second to import; other fits do not need it.
+    from capplan.calibration.served_engine import served_engine
+    from capplan.calibration.sweep_file import read_sweep
+    from capplan.calibration.sweep_profile import fit_sweep
+
+    for name in ("llm", "gpu", "tp", "form", "batch", "input_len", "output_len"):
+        if getattr(settings, name) is not None:
+            raise InputError(
+                f"--{name.replace('_', '-')} is said by --onto {onto}; leave it out"
+            )
+    gpu, llm, tp = parse_which(onto)
+    at, model = find_gpu(gpu), find_llm(llm)
+    base = known_profile(model, at, tp) or estimated_profile(model, at, tp)
+    points = read_sweep(path, tp, settings.where)
+    given = settings.engine_settings()
+    kv = settings.kv_dtype if "kv_dtype" in settings.model_fields_set else base.kv_dtype
+    identity = Identity(
+        gpu=at.name,
+        llm=model.name,
+        tp=tp,
+        engine=settings.engine or base.engine,
+        source=settings.source or str(path),
+        how="calibrated",
+        engine_version=settings.engine_version or "",
+        quantization=base.quantization,
+        kv_dtype=kv,
+        kv_tokens=settings.kv_tokens,
+    )
+    with warnings.catch_warnings():
+        # The estimate of the KV cache matters only where it holds fewer than the users.
+        warnings.simplefilter("ignore", CapplanWarning)
+        engine, _ = served_engine(identity, {**given, "prefix_caching": False})
+    times = KV_BYTES[check_kv_dtype(kv)] / KV_BYTES[base.kv_element]
+    fitted = fit_sweep(
+        points, base, engine, model.experts > 0, source=identity.source, kv_times=times
+    )
+    changes = {
+        "llm": model.name,
+        "engine": identity.engine,
+        "engine_version": identity.engine_version,
+        "kv_dtype": kv,
+        "date": settings.date,
+    }
+    return fitted._replace(profile=fitted.profile.model_copy(update=changes))
 
 
 def _fit_served_run(

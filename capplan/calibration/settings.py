@@ -47,6 +47,12 @@ class FitSettings(Settings):
     out: Path = setting(
         ..., "", "FILE", "Profile to write (YAML).", flags=("--out", "-o")
     )
+    onto: str | None = setting(
+        None,
+        "",
+        "GPU/LLM/tpN",
+        "Profile to calibrate with load tests that state means per concurrency.",
+    )
     llm: str | None = setting(
         None,
         MEASURED,

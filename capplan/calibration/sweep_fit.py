@@ -41,7 +41,7 @@ class SweepFit(NamedTuple):
     time: EngineTime
     standard_errors: np.ndarray  # (3,), in the order of NAMES
     determined: np.ndarray  # (3,) bool: by the points more than by the prior
-    tpot_ratio: np.ndarray  # (points,): predicted ÷ measured
+    ratio: np.ndarray  # (points,): simulated ÷ measured time
 
 
 def fit_engine_time(
@@ -49,12 +49,12 @@ def fit_engine_time(
 ) -> SweepFit:
     """Return the engine's time that explains load tests best.
 
-    Minimises the relative errors of TPOT, with a loss that outliers weigh little in.
+    Minimises the relative errors of the times that the tests state, with a loss in
+    which outliers weigh little.
     ``prior`` holds what the points do not determine: a factor is drawn to it as by an
     error of 15 %, an iteration's time of 0.5 ms and a request's of 30 µs.
     """
     start = np.array([prior.factor, prior.iteration_s, prior.per_request_s])
-    measured_s = np.array([test.point.seen_tpot_s for test in served])
     free = np.array([not fixed_factor, True, True])
 
     def time_of(values: np.ndarray) -> EngineTime:
@@ -65,7 +65,7 @@ def fit_engine_time(
 
     def ratios(values: np.ndarray) -> np.ndarray:
         time = time_of(values)
-        return np.array([test.simulated(time).tpot_s for test in served]) / measured_s
+        return np.array([test.simulated(time).slower(test.point) for test in served])
 
     def residuals(values: np.ndarray) -> np.ndarray:
         drawn = (values * _UNITS[free] - start[free]) / _PRIOR_SPREAD[free]

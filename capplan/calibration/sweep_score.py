@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from capplan.latency.capacity import LEVELS
 from capplan.latency.engine_time import ServedError
@@ -19,7 +20,7 @@ class SweepScore(NamedTuple):
 
 
 def score(
-    users: Sequence[int], measured_s: Sequence[float], predicted_s: Sequence[float]
+    users: ArrayLike, measured_s: ArrayLike, predicted_s: ArrayLike
 ) -> SweepScore:
     """Return the score of a sweep, all of shape (points,)."""
     order = np.argsort(users, kind="stable")
@@ -69,7 +70,7 @@ def served_error(
 
     Each of the ``groups`` that the sweeps belong to counts alike.
     """
-    names = list(range(len(scores))) if groups is None else list(groups)
+    names: list[object] = list(range(len(scores)) if groups is None else groups)
     weights = np.array([1 / names.count(name) for name in names])
 
     def quantiles(ratios: Sequence[float]) -> list[float]:

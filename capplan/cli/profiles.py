@@ -119,18 +119,15 @@ def _plot(
 
 def _named(which: str, folders: list[Path] | None) -> "Profile":
     """Return the profile of a file or of GPU/LLM/TP."""
-    from capplan.latency.catalog import find_profile
+    from capplan.latency.catalog import find_profile, parse_which
     from capplan.latency.profile_file import load_profile
 
     if Path(which).is_file():
         return load_profile(Path(which))
-    gpu, _, rest = which.partition("/")
-    llm, _, tp = rest.rpartition("/")
-    degree = tp.lower().removeprefix("tp").removesuffix(".yaml").strip()
-    if gpu and llm and degree.isdigit():
-        profile = find_profile(llm, gpu, int(degree), folders or [])
-        if profile is not None:
-            return profile
+    gpu, llm, tp = parse_which(which)
+    profile = find_profile(llm, gpu, tp, folders or [])
+    if profile is not None:
+        return profile
     raise InputError(
         f"{which!r} is no profile; expected a file or GPU/LLM/TP such as "
         "H100-SXM/Llama-3.1-8B/1 (capplan profiles list names them)"

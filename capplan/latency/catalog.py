@@ -8,8 +8,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from capplan.errors import InputError, ProfileError
+from capplan.fleet.gpu import Gpu
 from capplan.latency.profile import Profile
 from capplan.latency.profile_file import SCHEMA, load_profile
+from capplan.llm.architecture import Architecture
+from capplan.llm.catalog import twins
 from capplan.shipped import shipped
 
 _MARK = re.compile(rb"^[\"']?schema[\"']?\s*:\s*[\"']?capplan-profile/", re.MULTILINE)
@@ -41,6 +44,37 @@ def find_profile(
         if listed[:3] == (gpu, llm, tp):
             return load_listed(listed.path)
     return None
+
+
+def known_profile(
+    llm: Architecture, gpu: Gpu | str, tp: int, folders: Sequence[Path] = ()
+) -> Profile | None:
+    """Return the profile of an LLM, or of another with the same shapes, or None."""
+    at = gpu if isinstance(gpu, str) else gpu.name
+    for name in (llm.name, *twins(llm)):
+        profile = find_profile(name, at, tp, folders)
+        if profile is not None:
+            return profile
+    return None
+
+
+def parse_which(text: str) -> tuple[str, str, int]:
+    """Return GPU, LLM and TP degree of ``GPU/LLM/tpN``.
+
+    Examples
+    --------
+    >>> parse_which("H100-SXM/Llama-3.1-8B/tp1")
+    ('H100-SXM', 'Llama-3.1-8B', 1)
+    """
+    gpu, _, rest = text.partition("/")
+    llm, _, tp = rest.rpartition("/")
+    degree = tp.lower().removeprefix("tp").removesuffix(".yaml").strip()
+    if not (gpu and llm and degree.isdigit() and int(degree)):
+        raise InputError(
+            f"{text!r} names no profile; expected GPU/LLM/TP such as "
+            "H100-SXM/Llama-3.1-8B/1"
+        )
+    return gpu, llm, int(degree)
 
 
 def list_profiles(folders: Sequence[Path] = ()) -> list[Listed]:

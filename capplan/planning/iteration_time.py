@@ -6,13 +6,12 @@ from pathlib import Path
 from capplan.deployment import EngineSettings
 from capplan.errors import ExtrapolationWarning, ProfileError
 from capplan.fleet.gpu import Gpu
-from capplan.latency.catalog import find_profile, load_listed
+from capplan.latency.catalog import known_profile, load_listed
 from capplan.latency.contract import LatencyTables, linear_tables
 from capplan.latency.engine_time import engine_time
 from capplan.latency.estimate import estimated_profile
 from capplan.latency.profile import Profile
 from capplan.llm.architecture import Architecture
-from capplan.llm.catalog import twins
 from capplan.llm.dtypes import KV_BYTES
 from capplan.planning.settings import PlanSettings
 
@@ -43,11 +42,7 @@ def profile_of(
         return None
     own = own_profile(settings)
     if own is None:
-        for name in (llm.name, *twins(llm)):
-            profile = find_profile(name, gpu, tp, folders(settings))
-            if profile is not None:
-                return profile
-        return None
+        return known_profile(llm, gpu, tp, folders(settings))
     if (own.llm, own.gpu, own.tp) != (llm.name, gpu, tp):
         raise ProfileError(
             f"{settings.profiles}: is of {own.name}; "

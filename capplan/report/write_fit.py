@@ -1,8 +1,9 @@
 """Write a fitted profile and print its errors against the measurements."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
+import numpy as np
 from rich.console import Console
 from rich.table import Table
 
@@ -11,7 +12,9 @@ from capplan.latency.fit import Fit
 from capplan.latency.profile_file import save_profile
 
 if TYPE_CHECKING:
+    from capplan.calibration.closed_loop import SweepPoint
     from capplan.calibration.served_fit import ServedFit
+    from capplan.calibration.sweep_profile import SweepProfile
 
 _MEANINGS = {
     "fixed_s": "each iteration",
@@ -22,14 +25,18 @@ _MEANINGS = {
 }
 
 
-def write_fit(fitted: "PointsFit | ServedFit", out: Path, plot: Path | None) -> None:
+def write_fit(
+    fitted: "PointsFit | ServedFit | SweepProfile", out: Path, plot: Path | None
+) -> None:
     """Write the profile and its plot, and print the fit."""
     save_profile(fitted.profile, out)
     console = Console(highlight=False)
     if isinstance(fitted, PointsFit):
         _print_points_fit(fitted.fit, console)
+    elif fitted.profile.how == "calibrated":
+        _print_sweep_fit(cast("SweepProfile", fitted), console)
     else:
-        _print_served_fit(fitted, console)
+        _print_served_fit(cast("ServedFit", fitted), console)
     console.print(f"{fitted.profile.name} → {out}", markup=False, soft_wrap=True)
     if plot:
         from capplan.latency.plots import write_plot
@@ -60,6 +67,53 @@ def _print_points_fit(fitted: Fit, console: Console) -> None:
             f"{error.held_out_mean_abs:.2%}",
         )
     console.print(forms, errors)
+
+
+_TIMES = {
+    "factor": ("on the kernels", 1.0, ""),
+    "iteration_s": ("each iteration", 1e3, " ms"),
+    "per_request_s": ("each running request in it", 1e6, " µs"),
+}
+
+
+def _print_sweep_fit(fitted: "SweepProfile", console: Console) -> None:
+    tests = Table("isl/osl", "users", "measured", "calibrated", "left out, predicted")
+    for point, ratio, unseen in zip(
+        fitted.points, fitted.fit.ratio, fitted.held_out, strict=True
+    ):
+        tests.add_row(
+            f"{point.isl:,}/{point.osl:,}",
+            f"{point.concurrency:,}",
+            _seen(point),
+            f"{ratio - 1:+.1%}",
+            f"{unseen - 1:+.1%}",
+        )
+    values = Table("value", "of", "fitted", "± standard error", "")
+    for name, error, known in zip(
+        _TIMES, fitted.fit.standard_errors, fitted.fit.determined, strict=True
+    ):
+        of, unit, text = _TIMES[name]
+        values.add_row(
+            name,
+            of,
+            f"{getattr(fitted.fit.time, name) * unit:.3g}{text}",
+            f"{error * unit:.2g}{text}",
+            "" if known else "not determined by these tests: near the shipped value",
+        )
+    off = abs(fitted.held_out - 1)
+    console.print(tests, values)
+    console.print(
+        f"Concurrencies left out are predicted within {np.median(off):.1%} in the "
+        f"median and {off.max():.1%} at worst."
+    )
+
+
+def _seen(point: "SweepPoint") -> str:
+    if point.tpot_s is not None:
+        return f"TPOT {point.tpot_s * 1e3:.4g} ms"
+    if point.output_tokens_per_s is not None:
+        return f"{point.output_tokens_per_s:,.0f} tokens/s"
+    return f"TTFT {(point.ttft_s or 0.0) * 1e3:.4g} ms"
 
 
 def _print_served_fit(fitted: "ServedFit", console: Console) -> None:

@@ -1,0 +1,224 @@
+"""Read load tests that state means per concurrency, from a file or a folder of files.
+
+CSV with the columns ``isl,osl,concurrency`` and any of ``tpot_ms``, ``ttft_ms`` and
+``output_tokens_per_s``; or the JSON that a load generator writes of each test: vLLM's
+``bench serve --save-result``, InferenceMAX and InferenceX, GuideLLM's benchmarks.json,
+AIPerf's and genai-perf's summaries.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from capplan.calibration.closed_loop import SweepPoint
+from capplan.errors import InputError
+from capplan.latency.measurement_file import (
+    cell_number,
+    need,
+    parse_json,
+    read_text,
+    table_rows,
+)
+
+SHAPE = ("isl", "osl", "concurrency")
+SEEN = ("tpot_ms", "ttft_ms", "output_tokens_per_s")
+"""Columns of a sweep; at least one of ``SEEN`` must be there."""
+
+Row = dict[str, float | None]
+
+
+def read_sweep(path: Path, tp: int, where: dict[str, str]) -> list[SweepPoint]:
+    """Return the load tests of a file or folder, by lengths and concurrency.
+
+    Throughput that a format states per GPU is taken times ``tp``; ``where`` chooses
+    rows of a CSV.
+    """
+    files = sorted(path.glob("*.json")) if path.is_dir() else [path]
+    if not files:
+        raise InputError(f"{path}: holds no .json file; expected one of each load test")
+    points = [
+        _point(place, row) for file in files for place, row in _rows(file, tp, where)
+    ]
+    by_key = {(p.isl, p.osl, p.concurrency): p for p in points}
+    if len(by_key) < len(points):
+        raise InputError(
+            f"{path}: two load tests have the same isl, osl and concurrency; expected "
+            "one of each"
+        )
+    if len({p.concurrency for p in points}) < 2:
+        raise InputError(
+            f"{path}: holds one concurrency; expected at least 2, since one tells a "
+            "factor from an iteration's own time in no way"
+        )
+    return [by_key[key] for key in sorted(by_key)]
+
+
+def _rows(path: Path, tp: int, where: dict[str, str]) -> Iterator[tuple[str, Row]]:
+    text = read_text(path)
+    if not text.lstrip().startswith(("{", "[")):
+        yield from _csv(path, where)
+        return
+    content = parse_json(path, text)
+    for number, test in enumerate(_tests(content)):
+        place = f"{path}" if number == 0 else f"{path}: test {number + 1}"
+        for recognised, read in _FORMATS:
+            if isinstance(test, dict) and recognised in test:
+                yield place, read(Path(place), test, tp)
+                break
+        else:
+            raise InputError(
+                f"{place}: is no load test of a known format; expected the JSON of "
+                "vLLM's bench serve, InferenceMAX, GuideLLM, AIPerf or genai-perf"
+            )
+
+
+def _tests(content: Any) -> list[Any]:
+    """Return the tests of a file: those of GuideLLM, of a list, or the one it is."""
+    if isinstance(content, dict) and "benchmarks" in content:
+        content = content["benchmarks"]
+    return content if isinstance(content, list) else [content]
+
+
+def _csv(path: Path, where: dict[str, str]) -> Iterator[tuple[str, Row]]:
+    for line, cells in table_rows(path, SHAPE, where):
+        seen = [name for name in SEEN if cells.get(name) not in (None, "")]
+        extra = [name for name in ("range_ratio",) if cells.get(name)]
+        yield (
+            f"{path}:{line}",
+            {
+                name: cell_number(path, line, name, cells[name])
+                for name in (*SHAPE, *seen, *extra)
+            },
+        )
+
+
+def _vllm(path: Path, test: dict[str, Any], tp: int) -> Row:
+    users, done, prompt, output = need(
+        path,
+        test,
+        "max_concurrency",
+        "completed",
+        "total_input_tokens",
+        "total_output_tokens",
+    )
+    if not users:
+        raise InputError(
+            f"{path}: has no max_concurrency; a closed loop needs --max-concurrency"
+        )
+    return {
+        "isl": prompt / done,
+        "osl": output / done,
+        "concurrency": users,
+        "tpot_ms": test.get("mean_tpot_ms"),
+        "ttft_ms": test.get("mean_ttft_ms"),
+        "output_tokens_per_s": test.get("output_throughput"),
+    }
+
+
+def _inferencemax(path: Path, test: dict[str, Any], tp: int) -> Row:
+    """Times in seconds and throughput per GPU; lengths from 80 % of the longest."""
+    isl, osl, users = need(path, test, "isl", "osl", "conc")
+    per_gpu = test.get("output_tput_per_gpu")
+    return {
+        "isl": isl,
+        "osl": osl,
+        "concurrency": users,
+        "tpot_ms": _times(test.get("mean_tpot"), 1e3),
+        "ttft_ms": _times(test.get("mean_ttft"), 1e3),
+        "output_tokens_per_s": _times(per_gpu, int(test.get("tp") or tp)),
+        "range_ratio": 0.8,
+    }
+
+
+def _guidellm(path: Path, test: dict[str, Any], tp: int) -> Row:
+    metrics = test["metrics"]
+
+    def mean(name: str) -> float | None:
+        found = metrics.get(name) or {}
+        return (found.get("successful") or {}).get("mean")
+
+    return {
+        "isl": mean("prompt_token_count"),
+        "osl": mean("output_token_count"),
+        "concurrency": _within(test, "streams") or mean("request_concurrency"),
+        "tpot_ms": mean("inter_token_latency_ms"),
+        "ttft_ms": mean("time_to_first_token_ms"),
+        "output_tokens_per_s": mean("output_tokens_per_second"),
+    }
+
+
+def _perf(path: Path, test: dict[str, Any], tp: int) -> Row:
+    """AIPerf's profile_export_aiperf.json and genai-perf's summary."""
+
+    def average(name: str) -> float | None:
+        return (test.get(name) or {}).get("avg")
+
+    return {
+        "isl": average("input_sequence_length"),
+        "osl": average("output_sequence_length"),
+        "concurrency": _within(test["input_config"], "concurrency"),
+        "tpot_ms": average("inter_token_latency"),
+        "ttft_ms": average("time_to_first_token"),
+        "output_tokens_per_s": average("output_token_throughput"),
+    }
+
+
+_FORMATS: tuple[tuple[str, Callable[[Path, dict[str, Any], int], Row]], ...] = (
+    ("metrics", _guidellm),
+    ("input_config", _perf),
+    ("conc", _inferencemax),
+    ("total_input_tokens", _vllm),
+)
+"""A key that only this format has, and what reads it."""
+
+
+def _times(value: float | None, factor: float) -> float | None:
+    return None if value is None else value * factor
+
+
+def _within(content: Any, name: str) -> float | None:
+    """Return the first number of a name anywhere in nested objects, or None."""
+    if not isinstance(content, dict):
+        return None
+    value = content.get(name)
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return value
+    found = (_within(part, name) for part in content.values())
+    return next((value for value in found if value is not None), None)
+
+
+def _point(place: str, row: Row) -> SweepPoint:
+    def number(name: str) -> float | None:
+        value = row.get(name)
+        if value is None:
+            return None
+        if not isinstance(value, int | float) or not math.isfinite(value):
+            raise InputError(f"{place}: {name} is {value!r}; expected a number")
+        if value <= 0:
+            raise InputError(f"{place}: {name} is {value:g}; expected more than 0")
+        return float(value)
+
+    def needed(name: str) -> int:
+        value = number(name)
+        if value is None:
+            raise InputError(f"{place}: {name} is missing")
+        if value < 1:
+            raise InputError(f"{place}: {name} is {value:g}; expected at least 1")
+        return round(value)
+
+    tpot_ms, ttft_ms, per_s = (number(name) for name in SEEN)
+    if tpot_ms is None and ttft_ms is None and per_s is None:
+        raise InputError(f"{place}: none of {', '.join(SEEN)} is there")
+    share = number("range_ratio") or 1.0
+    if share > 1:
+        raise InputError(f"{place}: range_ratio is {share:g}; expected at most 1")
+    return SweepPoint(
+        isl=needed("isl"),
+        osl=needed("osl"),
+        concurrency=needed("concurrency"),
+        tpot_s=_times(tpot_ms, 1e-3),
+        ttft_s=_times(ttft_ms, 1e-3),
+        output_tokens_per_s=per_s,
+        least_share=share,
+    )

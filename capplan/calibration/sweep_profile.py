@@ -1,0 +1,149 @@
+"""Calibrate a profile with load tests that state means per concurrency."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from capplan.calibration.closed_loop import ClosedLoop, SweepPoint
+from capplan.calibration.sweep_fit import Served, SweepFit, fit_engine_time
+from capplan.calibration.sweep_score import score, served_error
+from capplan.deployment import EngineSettings
+from capplan.errors import InputError
+from capplan.latency.engine_time import EngineTime, ServedError, engine_time
+from capplan.latency.profile import Profile
+from capplan.latency.terms import tables
+
+_LITTLE = (0.7, 1.25)
+"""Requests in the system by Little's law over the users, that are taken as the same."""
+
+_FARTHEST = 8.0
+"""Measured over predicted TPOT beyond which the unit must be wrong."""
+
+
+class SweepProfile(NamedTuple):
+    """The calibrated profile of a sweep, and the fit it is made of."""
+
+    profile: Profile
+    points: list[SweepPoint]
+    fit: SweepFit
+    loops: list[ClosedLoop]  # of each point, as calibrated
+    held_out: np.ndarray  # (points,): simulated ÷ measured, its concurrency left out
+
+
+def fit_sweep(
+    points: list[SweepPoint],
+    base: Profile,
+    engine: EngineSettings,
+    experts: bool,
+    *,
+    source: str,
+    kv_times: float = 1.0,
+) -> SweepProfile:
+    """Return the profile on which the simulated users wait as long as the real ones.
+
+    A factor on the base's kernels, the time of an iteration and that of a running
+    request are fitted; each concurrency is also predicted from the others. ``kv_times``
+    is the KV that attention reads over the base's. [bytes/byte]
+    """
+    for point in points:
+        _check_little(point, base.tp, source)
+    most = max(point.concurrency for point in points)
+    kernels = tables(base.decode, base.fused, most, engine.max_num_batched_tokens)
+    kernels = kernels._replace(
+        decode_context_s=kv_times * kernels.decode_context_s,
+        fused_context_s=kv_times * kernels.fused_context_s,
+    )
+    engine = replace(engine, prefix_caching=False)
+    served = [Served(point, kernels, engine) for point in points]
+    prior = base.engine_time or _usual(base, experts)
+    _check_units(served, prior, base, source)
+    fit = fit_engine_time(served, prior)
+    held_out = _left_out(served, prior)
+    time = fit.time.model_copy(
+        update={"source": source, "served": _error(points, held_out)}
+    )
+    profile = base.model_copy(
+        update={
+            "how": "calibrated",
+            "source": f"{base.source}; calibrated to {source}",
+            "engine_time": time,
+        }
+    )
+    loops = [test.simulated(time) for test in served]
+    return SweepProfile(profile, points, fit, loops, held_out)
+
+
+def _usual(base: Profile, experts: bool) -> EngineTime:
+    """Return the time shipped for such a profile, else none."""
+    if base.kernels_from is not None:
+        known = engine_time(base.kernels_from, base.gpu, experts)
+        if known is not None:
+            return known
+    return EngineTime(source="none")
+
+
+def _check_little(point: SweepPoint, tp: int, source: str) -> None:
+    """Refuse a throughput that users who wait so long cannot reach."""
+    if point.output_tokens_per_s is None or point.tpot_s is None:
+        return
+    e2e_s = (point.ttft_s or 0.0) + point.tpot_s * max(point.mean_osl - 1, 1)
+    users = point.output_tokens_per_s / point.mean_osl * e2e_s
+    share = users / point.concurrency
+    low, high = _LITTLE
+    if low <= share <= high:
+        return
+    hint = ""
+    if low <= share * tp <= high:
+        hint = f"; is it per GPU? times TP {tp} it fits"
+    raise InputError(
+        f"{source}: {point.output_tokens_per_s:g} output tokens/s at a TPOT of "
+        f"{point.tpot_s * 1e3:.4g} ms are {users:.3g} requests at once by Little's "
+        f"law; expected the concurrency, {point.concurrency}{hint}"
+    )
+
+
+def _check_units(
+    served: Sequence[Served], prior: EngineTime, base: Profile, source: str
+) -> None:
+    """Refuse times that no engine can have with this profile."""
+    slower = float(
+        np.median([test.simulated(prior).slower(test.point) for test in served])
+    )
+    if 1 / _FARTHEST <= slower <= _FARTHEST:
+        return
+    hint = "is this another LLM, GPU or TP degree?"
+    if 1 / _FARTHEST <= slower / 1e3 <= _FARTHEST:
+        hint = "are these seconds? expected milliseconds"
+    elif 1 / _FARTHEST <= slower * 1e3 <= _FARTHEST:
+        hint = "are these microseconds? expected milliseconds"
+    raise InputError(
+        f"{source}: times are {1 / slower:.3g} times what {base.name} predicts; {hint}"
+    )
+
+
+def _left_out(served: Sequence[Served], prior: EngineTime) -> np.ndarray:
+    """Return simulated ÷ measured of each test by the fit to other concurrencies."""
+    users = np.array([test.point.concurrency for test in served])
+    ratio = np.full(len(served), np.nan)
+    for one in np.unique(users):
+        others = [test for test in served if test.point.concurrency != one]
+        time = fit_engine_time(others, prior).time
+        for row in np.flatnonzero(users == one).tolist():
+            ratio[row] = served[row].simulated(time).slower(served[row].point)
+    return ratio
+
+
+def _error(points: list[SweepPoint], held_out: np.ndarray) -> ServedError | None:
+    """Return the error on concurrencies left out; None where too few are known."""
+    scores = []
+    for shape in sorted({(point.isl, point.osl) for point in points}):
+        rows = [at for at, p in enumerate(points) if (p.isl, p.osl) == shape]
+        seen_s = [points[at].tpot_s for at in rows]
+        if len(rows) < 3 or any(value is None for value in seen_s):
+            continue
+        measured_s = np.array(seen_s, np.float64)
+        users = [points[at].concurrency for at in rows]
+        scores.append(score(users, measured_s, measured_s * held_out[rows]))
+    return served_error(scores) if scores else None

@@ -1,0 +1,95 @@
+"""A load test at a fixed concurrency, simulated."""
+
+import numpy as np
+import pytest
+
+from capplan.calibration.closed_loop import SweepPoint, closed_loop
+from capplan.deployment import EngineSettings
+from capplan.errors import InputError
+from capplan.latency.contract import linear_tables
+from capplan.simulator.simulate import simulate
+from capplan.workload.trace import Trace
+
+ENGINE = EngineSettings(max_num_batched_tokens=512, async_scheduling=False)
+
+
+def tables_of(fixed_s=5e-3, prefill_s=2e-5, decode_s=1e-4, context_s=1e-8):
+    return linear_tables(
+        fixed_s, prefill_s, 0.0, decode_s, context_s, max_batch=64, max_tokens=512
+    )
+
+
+def test_one_user_waits_for_one_prompt_and_then_for_single_iterations():
+    tables = tables_of(context_s=0.0)
+
+    loop = closed_loop(tables, ENGINE, SweepPoint(100, 11, 1))
+
+    assert loop.ttft_s == pytest.approx(5e-3 + 100 * 2e-5)
+    assert loop.tpot_s == pytest.approx(5e-3 + 1e-4)
+    e2e_s = loop.ttft_s + 10 * loop.tpot_s
+    assert loop.output_tokens_per_s == pytest.approx(11 / e2e_s)
+
+
+def test_the_front_end_adds_to_the_ttft_alone():
+    point = SweepPoint(100, 11, 4)
+    plain = closed_loop(tables_of(), ENGINE, point)
+
+    later = closed_loop(tables_of()._replace(request_s=0.02), ENGINE, point)
+
+    assert later.ttft_s == pytest.approx(plain.ttft_s + 0.02)
+    assert later.tpot_s == plain.tpot_s
+
+
+@pytest.mark.parametrize("users", [1, 3, 8])
+def test_it_is_the_loop_in_which_each_user_asks_when_answered(users):
+    """The slow judge: users' questions arrive at the finish that freed their seat."""
+    draw = np.random.default_rng(users)
+    prompt, output = draw.integers(20, 200, 60), draw.integers(2, 40, 60)
+    tables = tables_of()
+    engine = EngineSettings(
+        max_num_batched_tokens=512, max_num_seqs=users, async_scheduling=False
+    )
+    all_at_once = simulate(
+        Trace(prompt, output, np.zeros(60), source=""), tables, engine, 1
+    ).table
+    arrival_s = np.zeros(60)
+    for _ in range(60):  # each round fixes the arrivals of one more round of answers
+        finish_s = np.sort(
+            simulate(
+                Trace(prompt, output, arrival_s, source=""), tables, engine, 1
+            ).table.finish_s
+        )
+        arrival_s = np.concatenate([np.zeros(users), finish_s])[:60]
+
+    judged = simulate(Trace(prompt, output, arrival_s, source=""), tables, engine, 1)
+
+    assert np.allclose(judged.table.finish_s, all_at_once.finish_s)
+    freed_s = np.concatenate([np.zeros(users), np.sort(all_at_once.finish_s)])[:60]
+    ttft_s = np.sort(all_at_once.first_token_s) - freed_s
+    assert judged.table.ttft_s.mean() == pytest.approx(ttft_s.mean())
+
+
+def test_littles_law_holds():
+    point = SweepPoint(200, 400, 16, least_share=0.8)
+
+    loop = closed_loop(tables_of(), ENGINE, point)
+
+    e2e_s = loop.ttft_s + loop.tpot_s * (point.mean_osl - 1)
+    inside = loop.output_tokens_per_s / point.mean_osl * e2e_s
+    assert inside == pytest.approx(16, rel=0.1)  # the end of a test is not full
+
+
+def test_more_users_wait_longer_for_each_token():
+    tpots = [
+        closed_loop(tables_of(), ENGINE, SweepPoint(200, 100, users)).tpot_s
+        for users in (1, 2, 4, 8, 16)
+    ]
+
+    assert tpots == sorted(tpots)
+
+
+def test_a_request_beyond_the_kv_cache_is_refused():
+    engine = EngineSettings(max_num_batched_tokens=512, kv_blocks=10)
+
+    with pytest.raises(InputError, match="200 \\+ 100 tokens do not fit the KV cache"):
+        closed_loop(tables_of(), engine, SweepPoint(200, 100, 2))
