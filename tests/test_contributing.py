@@ -74,7 +74,7 @@ def test_the_gpu_of_the_worked_example_is_a_row_of_the_catalog():
     row = next(line for line in CONTRIBUTING.splitlines() if line.startswith("GB300,"))
     header = (ROOT / "capplan/fleet/data/gpus.csv").read_text().splitlines()[0]
     cells = dict(zip(header.split(","), row.split(","), strict=True))
-    texts = ("name", "source", "confidence", "note")
+    texts = ("name", "architecture", "source", "confidence", "note")
 
     gpu = Gpu(
         **{k: v if k in texts else (float(v) if v else None) for k, v in cells.items()}

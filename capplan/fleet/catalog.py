@@ -58,6 +58,7 @@ def _gpu(row: dict[str, str], all_reduces: list[tuple[int, float]]) -> Gpu:
 
     return Gpu(
         name=row["name"],
+        architecture=row["architecture"],
         memory_bytes=int(row["memory_bytes"]),
         bandwidth_bytes_per_s=float(row["bandwidth_bytes_per_s"]),
         fp16_flops=rate("fp16_flops"),

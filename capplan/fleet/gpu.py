@@ -23,6 +23,7 @@ class Gpu:
     """
 
     name: str  # chip, memory where it differs, and form factor: A100-80GB-SXM
+    architecture: str  # generation, such as Hopper
     memory_bytes: int  # that the driver reports, below the nominal size
     bandwidth_bytes_per_s: float  # of the memory
     fp16_flops: float | None  # [FLOP/s]
@@ -60,16 +61,16 @@ class Gpu:
         rates = dict(self.all_reduce_bytes_per_s or PCIE_4)
         return rates[min((n for n in rates if n >= tp), default=max(rates))]
 
-    def distance(self, other: "Gpu") -> float:
-        """Return how far two data sheets are apart: 0 where they are alike.
+    def distance(self, other: "Gpu") -> tuple[int, float]:
+        """Return how far two GPU types are apart: (0, 0.0) where they are alike.
 
-        The sum of the logarithms of the ratios of bandwidth and of arithmetic; one
-        with FP8 and one without are of generations that differ as by a factor of 2.
+        0 for one architecture, 1 for two that both have FP8 or both lack it, else 2;
+        and the sum of the logarithms of the ratios of bandwidth and of arithmetic.
         """
         rates = [(self.bandwidth_bytes_per_s, other.bandwidth_bytes_per_s)]
         if self.fp16_flops and other.fp16_flops:
             rates.append((self.fp16_flops, other.fp16_flops))
         apart = sum(abs(math.log(own) - math.log(its)) for own, its in rates)
-        if (self.fp8_flops is None) != (other.fp8_flops is None):
-            apart += math.log(2)
-        return apart
+        if self.architecture == other.architecture:
+            return 0, apart
+        return 1 + ((self.fp8_flops is None) != (other.fp8_flops is None)), apart

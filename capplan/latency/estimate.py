@@ -19,39 +19,48 @@ def estimated_profile(
 ) -> Profile:
     """Return an estimated profile, marked as an estimate.
 
-    Profiles of two other TP degrees on the same GPU are interpolated. Otherwise the
-    nearest profile of the LLM, by TP degree and then by the GPU's data sheet, is scaled
-    by data sheets, one of the same GPU first; without one, the data sheet alone is
-    used. ``folders`` are the user's.
+    Profiles of the LLM are used, or else of one with the same shapes. ``folders`` are
+    the user's.
     """
-    names = (llm.name, *twins(llm))
-    known = [
-        load_listed(listed.path)
-        for listed in list_profiles(folders)
-        if listed.llm in names
-    ]
-    return estimate_from(known, llm, gpu, tp)
+    for name in (llm.name, *twins(llm)):
+        listed = [found for found in list_profiles(folders) if found.llm == name]
+        if listed:
+            known = [load_listed(found.path) for found in listed]
+            return estimate_from(known, llm, gpu, tp)
+    return estimate_from([], llm, gpu, tp)
 
 
 def estimate_from(
     known: Sequence[Profile], llm: Architecture, gpu: Gpu, tp: int
 ) -> Profile:
-    """Return a profile estimated from those known of the LLM, if any."""
+    """Return the estimate from known profiles of an LLM, the user's first.
+
+    Between two other TP degrees on the same GPU it is interpolated, where NVLink joins
+    its GPUs: over PCIe the time of an all-reduce has no simple law. Otherwise the
+    profile of the nearest degree on the same GPU is scaled by data sheets, or that of
+    the nearest GPU; without one, the data sheet alone is used.
+    """
     llm.check_tp(tp)
     same_gpu = [profile for profile in reversed(known) if profile.gpu == gpu.name]
     here = {profile.tp: profile for profile in same_gpu}
     here.pop(tp, None)
-    if len(here) >= 2:
+    if here and min(here) < tp < max(here) and gpu.nvlink_bytes_per_s_per_direction:
         return across_tp(list(here.values()), tp, llm, gpu)
-    candidates = list(here.values()) or _of_known_gpus(known)
-    if not candidates:
+    source = nearest(list(here.values()) or _of_known_gpus(known), gpu, tp)
+    if source is None:
         return roofline_profile(llm, gpu, tp)
+    return across_gpu(source, llm, gpu, tp=tp)
 
-    def distance(profile: Profile) -> tuple[int, float, str]:
+
+def nearest(profiles: Sequence[Profile], gpu: Gpu, tp: int) -> Profile | None:
+    """Return the profile nearest by architecture, TP degree and then data sheet."""
+
+    def distance(profile: Profile) -> tuple[int, int, float, str]:
         doublings = abs(profile.tp.bit_length() - tp.bit_length())
-        return doublings, gpu.distance(find_gpu(profile.gpu)), profile.gpu
+        generations, apart = gpu.distance(find_gpu(profile.gpu))
+        return generations, doublings, apart, profile.gpu
 
-    return across_gpu(min(candidates, key=distance), llm, gpu, tp=tp)
+    return min(profiles, key=distance, default=None)
 
 
 def _of_known_gpus(profiles: Sequence[Profile]) -> list[Profile]:

@@ -172,10 +172,11 @@ def across_gpu(
         # The share of decoding requests is attention; the roofline's share is 0.
         like = _ENTRIES["decode_context"] if name == "share" else entry
         scaled[name] = entry(measured) * like(new) / like(old)
+    sigma = SIGMA_ACROSS_TP if gpu.name == profile.gpu else SIGMA_ACROSS_GPU
     return _profile_of(
         scaled,
         profile,
-        SIGMA_ACROSS_GPU,
+        sigma,
         "other-tp" if gpu.name == profile.gpu else "other-gpu",
         gpu=gpu.name,
         tp=to_tp,

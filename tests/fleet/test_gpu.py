@@ -124,4 +124,13 @@ def test_the_distance_of_data_sheets_is_symmetric_and_none_from_itself(name):
     for other in gpu_names():
         assert gpu(name).distance(gpu(other)) == gpu(other).distance(gpu(name))
 
-    assert gpu(name).distance(gpu(name)) == 0
+    assert gpu(name).distance(gpu(name)) == (0, 0.0)
+
+
+def test_architecture_goes_before_bandwidth_and_arithmetic():
+    def nearest(name, *others):
+        return min(others, key=lambda other: gpu(name).distance(gpu(other)))
+
+    assert nearest("L4", "L40S", "A10G") == "L40S"
+    assert nearest("B200", "H200", "GB200") == "GB200"
+    assert nearest("L40S", "A100", "H100") == "H100"
