@@ -14,18 +14,29 @@ import warnings
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
-import numpy as np
-from served_sweeps import DATA, FAMILIES, Sweep, read_sweeps
+from served_sweeps import DATA, FAMILIES, Sweep, quiet_tests, read_sweeps
+from served_tables import (
+    Result,
+    TtftScore,
+    between,
+    choice_of_tp,
+    request_s,
+    table,
+    ttft_table,
+    worst,
+)
 
 from capplan.calibration.sweep_fit import Served, SweepFit, fit_engine_time
-from capplan.calibration.sweep_score import SweepScore, score, served_error
+from capplan.calibration.sweep_score import (
+    SweepScore,
+    score,
+    served_error,
+)
 from capplan.deployment import replica
 from capplan.errors import CapplanError, CapplanWarning
 from capplan.files import write_texts
 from capplan.fleet.catalog import gpu as find_gpu
-from capplan.latency.capacity import LEVELS
 from capplan.latency.catalog import (
     known_profile,
     list_profiles,
@@ -43,10 +54,6 @@ CALIBRATED = ("gpt-oss-120b", "DeepSeek-R1")
 """LLMs whose profiles are calibrated on every GPU with sweeps; others on CDNA only."""
 
 PRIOR = EngineTime(source="", iteration_s=7e-4, per_request_s=4e-5)
-
-REQUEST_S = 0.02
-"""Of the API server: TTFT measured less simulated, median of the vLLM runs of prompts
-of 1,024 tokens at up to 8 users (see docs/accuracy.md)."""
 
 
 def kernels_of(sweep: Sweep) -> Profile | None:
@@ -89,16 +96,6 @@ def scored(sweep: Sweep, tests: Sequence[Served], time: EngineTime) -> SweepScor
     )
 
 
-class Result(NamedTuple):
-    """An engine's time, what it is for, and the sweeps it was left out of."""
-
-    name: str
-    time: EngineTime
-    sweeps: tuple[Sweep, ...]
-    scores: tuple[SweepScore, ...]
-    keys: dict[str, object]  # of its row in the file of engine times
-
-
 def result(
     name: str,
     sweeps: Sequence[Sweep],
@@ -118,7 +115,6 @@ def result(
     kinds = sorted({f"{sweep.llm.name} on {sweep.gpu}" for sweep in sweeps})
     time = fitted.time.model_copy(
         update={
-            "request_s": REQUEST_S,
             "engine": " and ".join(sorted({sweep.engine for sweep in sweeps})),
             "engine_version": "–".join(
                 dict.fromkeys(sorted({s.version for s in sweeps if s.version}))
@@ -134,8 +130,10 @@ def result(
 def rounded(time: EngineTime, fitted: SweepFit) -> EngineTime:
     """Return the time to three digits, which is more than the sweeps determine."""
     names = ("factor", "iteration_s", "per_request_s")
+    values = {name: float(f"{getattr(fitted.time, name):.3g}") for name in names}
+    least = 1e-7  # of a second: nothing
     return time.model_copy(
-        update={name: float(f"{getattr(fitted.time, name):.3g}") for name in names}
+        update={name: value if value > least else 0.0 for name, value in values.items()}
     )
 
 
@@ -234,11 +232,29 @@ def calibrated(sweeps: Sequence[Sweep]) -> Iterator[Result]:
         yield result(name, its, bases, range(len(its)), {"gpu": gpu, "llm": llm})
 
 
-def rows_of(results: Iterable[Result]) -> str:
+def front_end(tests: Sequence[Sweep], sums: Sequence[Result]) -> list[TtftScore]:
+    """Return simulated and measured TTFT where no queue forms."""
+    times = {(one.sweeps[0].family, one.sweeps[0].kind): one.time for one in sums}
+    scores = []
+    for sweep in tests:
+        profile = kernels_of(sweep)
+        if profile is not None:
+            [test] = sweep.served(profile)
+            found = test.simulated(times[sweep.family, sweep.kind])
+            scores.append(
+                TtftScore(
+                    sweep.llm.name, sweep.isl, found.ttft_s, test.point.ttft_s or 0.0
+                )
+            )
+    return scores
+
+
+def rows_of(results: Iterable[Result], added_s: float) -> str:
     """Return the file of engine times: the row of each kind, then those for all."""
     rows = []
     for one in results:
         time = one.time.model_dump(exclude_none=True, exclude={"served"})
+        time["request_s"] = added_s
         served = one.time.served
         rows.append({**one.keys, **time, "served": served and served.model_dump()})
     # A GPU or kind of LLM that no sweep is of gets the nearest: Hopper's dense.
@@ -251,7 +267,7 @@ def rows_of(results: Iterable[Result]) -> str:
     return yaml_text({"schema": SCHEMA, "times": rows})
 
 
-def calibrate(one: Result, folder: Path) -> None:
+def calibrate(one: Result, added_s: float, folder: Path) -> None:
     """Write the calibrated profiles of an LLM on a GPU type, at every degree."""
     gpu, llm = find_gpu(str(one.keys["gpu"])), one.sweeps[0].llm
     for tp in (1, 2, 4, 8):
@@ -268,54 +284,10 @@ def calibrate(one: Result, folder: Path) -> None:
                 "engine": one.time.engine,
                 "engine_version": one.time.engine_version,
                 "source": f"{base.source}; calibrated to {one.time.source}",
-                "engine_time": one.time,
+                "engine_time": one.time.model_copy(update={"request_s": added_s}),
             }
         )
         save_profile(profile, profile_path(folder, gpu.name, llm.name, tp))
-
-
-def table(results: Sequence[Result]) -> Iterator[str]:
-    """Yield a row for each result, and one for each of its sweeps, worst first."""
-    heads = ("TPOT", "error", *(f"users at {level:g}×" for level in LEVELS))
-    yield ("| predicted ÷ measured | sweeps | " + " | ".join(heads) + " | 80 % |")
-    yield "|---|---|" + "---|" * (len(heads) + 1)
-    for one in results:
-        tpot, error = (
-            np.median([getattr(s, name) for s in one.scores])
-            for name in ("tpot", "tpot_error")
-        )
-        carried = np.array([s.capacity for s in one.scores])
-        low, high = np.quantile(carried[:, 0], [0.1, 0.9])
-        users = " | ".join(f"{value:.2f}" for value in np.median(carried, axis=0))
-        yield (
-            f"| {one.name} | {len(one.sweeps)} | {tpot:.3f} | {error:.1%} | {users} | "
-            f"{low:.2f} to {high:.2f} |"
-        )
-
-
-def worst(results: Sequence[Result]) -> Iterator[str]:
-    """Yield every sweep that a plan's own profile predicts, the worst first."""
-    yield (
-        "| GPU | LLM | TP | in/out | engine | by | points | TPOT | error | "
-        + " | ".join(f"users at {level:g}×" for level in LEVELS)
-        + " |"
-    )
-    yield "|---|---|---|---|---|---|---|---|---|" + "---|" * len(LEVELS)
-    rows = {}
-    for one in results:
-        for sweep, found in zip(one.sweeps, one.scores, strict=True):
-            rows[sweep[:-1]] = (one, sweep, found)  # calibrated before kernel sums
-    for one, sweep, found in sorted(
-        rows.values(), key=lambda row: -abs(np.log(row[2].capacity[0]))
-    ):
-        users = " | ".join(f"{value:.2f}" for value in found.capacity)
-        yield (
-            f"| {sweep.gpu} | {sweep.llm.name} | {sweep.tp} | "
-            f"{sweep.isl}/{sweep.osl} | "
-            f"{sweep.engine} {sweep.version} | "
-            f"{'kernel sum' if 'of' in one.keys else 'calibrated'} | {found.points} | "
-            f"{found.tpot:.2f} | {found.tpot_error:.1%} | {users} |"
-        )
 
 
 def main() -> None:
@@ -331,27 +303,21 @@ def main() -> None:
         return
     sums, pairs = list(kernel_sums(sweeps)), list(calibrated(sweeps))
     others, sheets = list(estimates(sums)), list(rooflines(sweeps))
+    quiet = front_end(quiet_tests(arguments.data), sums)
+    added_s = request_s(quiet)
     seen = [*sums, *pairs, *dict((r.name, r) for r in others).values(), *sheets]
-    lines = [*table(seen), "", *worst([*sums, *pairs])]
+    used = [*sums, *pairs]
+    parts = (table(seen), ttft_table(quiet, added_s), choice_of_tp(used), worst(used))
+    lines = [line for part in parts for line in (*part, "")]
+    lines.append(f"The API server's time is {added_s * 1e3:g} ms a request.")
     print("\n".join(lines))
     if arguments.docs:
         between(arguments.docs, lines)
     if arguments.out:
         for one in pairs:
-            calibrate(one, arguments.out)
-        times = rows_of([*sums, *others, *sheets])
+            calibrate(one, added_s, arguments.out)
+        times = rows_of([*sums, *others, *sheets], added_s)
         write_texts({SHIPPED: times}, arguments.out)
-
-
-MARKS = ("<!-- tables -->", "<!-- end of tables -->")
-
-
-def between(path: Path, lines: Sequence[str]) -> None:
-    """Write the tables between the two marks of a document."""
-    before, _, rest = path.read_text(encoding="utf-8").partition(MARKS[0])
-    after = rest.partition(MARKS[1])[2]
-    parts = (before + MARKS[0], "", *lines, "", MARKS[1] + after)
-    write_texts({path.name: "\n".join(parts)}, path.parent)
 
 
 if __name__ == "__main__":

@@ -30,14 +30,25 @@ DATA = Path(__file__).parents[2] / "shared" / "data"
 DASHBOARD = "InferenceMAX v1 dashboard of 2025-10-24"
 SILICON = "end-to-end runs kept with aiconfigurator-core 0.12"
 
+FP4_LLM = "Llama-3.3-70B-NVFP4"
+
 LLMS = {
     ("Llama 3.3 70B Instruct", "fp8"): ("Llama-3.3-70B-FP8", "0.10.2"),
-    ("Llama 3.3 70B Instruct", "fp4"): ("Llama-3.3-70B-NVFP4", "0.10.2"),
+    ("Llama 3.3 70B Instruct", "fp4"): (FP4_LLM, "0.10.2"),
     ("gpt-oss 120B", "fp4"): ("gpt-oss-120b", "0.10.2"),
     ("DeepSeek R1 0528", "fp8"): ("DeepSeek-R1", ""),
-    ("Qwen/Qwen3-32B", ""): ("Qwen3-32B", "0.12.0"),
 }
-"""Name in the catalog and version of the engine, by model and precision of the data."""
+"""Name in the catalog and version of vLLM, by model and precision of the dashboard."""
+
+SILICON_LLMS = {
+    ("Qwen/Qwen3-32B", ""): "Qwen3-32B",
+    ("meta-llama/Llama-3.1-70B", "fp8"): "Llama-3.3-70B-FP8",
+    ("openai/gpt-oss-120b", "fp4"): "gpt-oss-120b",
+}
+"""The same of the end-to-end runs, which state their version."""
+
+FITTED_SILICON = "Qwen3-32B"
+"""The LLM of those runs that is fitted: the others are the dashboard's, run again."""
 
 GPUS = {
     "h100": "H100-SXM",
@@ -126,7 +137,8 @@ def kv_of(sweep: Sweep, profile: Profile) -> str:
 def read_sweeps(data: Path) -> list[Sweep]:
     """Return the sweeps of vLLM and SGLang with at least three concurrencies."""
     points: dict[tuple, dict[int, SweepPoint]] = defaultdict(dict)
-    for key, point in (*_dashboard(data), *_silicon(data)):
+    again = [(k, p) for k, p in _silicon(data) if k[2].name == FITTED_SILICON]
+    for key, point in (*_dashboard(data), *again):
         points[key][point.concurrency] = point
     return [
         Sweep._make((*key, tuple(at[users] for users in sorted(at))))
@@ -151,6 +163,8 @@ def _dashboard(data: Path) -> Iterator[tuple[tuple, SweepPoint]]:
         isl, osl = int(row["isl"]), int(row["osl"])
         if known is None or gpu is None or engine == "trtllm":
             continue
+        if (row["hw"], row["precision"]) == ("mi355x", "fp4") and known[0] == FP4_LLM:
+            continue  # it runs MXFP4 in place of NVFP4
         # These two ran fewer requests at once than users (see kv_of).
         if (row["hw"], tp, users) == ("h100", 2, 64) and max(isl, osl) == 8192:
             continue
@@ -168,21 +182,28 @@ def _dashboard(data: Path) -> Iterator[tuple[tuple, SweepPoint]]:
 
 
 def _silicon(data: Path) -> Iterator[tuple[tuple, SweepPoint]]:
-    path = data / "iteration_times" / "silicon_end_to_end.csv"
-    for row in _rows(path):
-        known = LLMS.get((row["model"], row["precision"]))
+    for row in _rows(data / "iteration_times" / "silicon_end_to_end.csv"):
+        name = SILICON_LLMS.get((row["model"], row["precision"]))
         gpu, users = GPUS.get(row["system"]), int(row["batch"])
-        if known is None or gpu is None or row["backend"] != "vllm":
+        if name is None or gpu is None or row["backend"] != "vllm":
             continue
         if float(row["ttft_ms"]) > 5000:
             continue  # a queue before the engine: not all users were served at once
-        name, version = known
         isl, osl = int(row["isl"]), int(row["osl"])
-        point = SweepPoint(
-            isl, osl, users, float(row["tpot_ms"]) / 1e3, least_share=0.8
-        )
+        tpot_s, ttft_s = (float(row[name]) / 1e3 for name in ("tpot_ms", "ttft_ms"))
+        point = SweepPoint(isl, osl, users, tpot_s, ttft_s, least_share=0.8)
+        version = row["measured_version"]
         key = (SILICON, gpu, find_llm(name), int(row["tp"]), isl, osl, "vllm", version)
         yield key, point
+
+
+def quiet_tests(data: Path) -> list[Sweep]:
+    """Return the load tests with a TTFT at up to eight users, where no queue forms."""
+    return [
+        Sweep._make((*key, (point,)))
+        for key, point in _silicon(data)
+        if point.concurrency <= 8
+    ]
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ class SweepScore(NamedTuple):
     tpot: float  # median over the concurrencies
     tpot_error: float  # median of the absolute relative error
     capacity: tuple[float, ...]  # at each of LEVELS times the lowest measured TPOT
-    points: int
+    ratios: tuple[float, ...]  # of each point, by users
 
 
 def score(
@@ -36,7 +36,7 @@ def score(
             / users_within(at, measured, level * lowest_s)
             for level in LEVELS
         ),
-        points=len(at),
+        ratios=tuple(ratio.tolist()),
     )
 
 

@@ -19,15 +19,17 @@ def estimated_profile(
 ) -> Profile:
     """Return an estimated profile, marked as an estimate.
 
-    Profiles of the LLM are used, or else of one with the same shapes. ``folders`` are
-    the user's.
+    Profiles of the LLM are used, and those of LLMs with the same shapes. ``folders``
+    are the user's.
     """
-    for name in (llm.name, *twins(llm)):
-        listed = [found for found in list_profiles(folders) if found.llm == name]
-        if listed:
-            known = [load_listed(found.path) for found in listed]
-            return estimate_from(known, llm, gpu, tp)
-    return estimate_from([], llm, gpu, tp)
+    listed = list_profiles(folders)
+    known = [
+        load_listed(found.path)
+        for name in (llm.name, *twins(llm))
+        for found in listed
+        if found.llm == name
+    ]
+    return estimate_from(known, llm, gpu, tp)
 
 
 def estimate_from(

@@ -27,13 +27,15 @@ def load_profile(path: Path) -> Profile:
 
 
 class _Dumper(yaml.SafeDumper):
-    """A YAML dumper that writes lists on one line."""
+    """A YAML dumper that writes lists of plain values on one line."""
 
 
 _Dumper.add_representer(
     list,
     lambda dumper, data: dumper.represent_sequence(
-        "tag:yaml.org,2002:seq", data, flow_style=True
+        "tag:yaml.org,2002:seq",
+        data,
+        flow_style=not any(isinstance(item, dict) for item in data),
     ),
 )
 
@@ -58,7 +60,7 @@ def profile_text(profile: Profile) -> str:
 
 
 def yaml_text(content: dict[str, Any]) -> str:
-    """Return YAML with short lists on one line and numbers of six digits."""
+    """Return YAML with numbers of six digits."""
     return yaml.dump(
         _rounded(content), Dumper=_Dumper, sort_keys=False, width=88, allow_unicode=True
     )

@@ -123,5 +123,5 @@ def test_wrong_files_are_refused_in_one_line(text, message, tmp_path):
 
 
 def test_an_empty_folder_is_refused(tmp_path):
-    with pytest.raises(InputError, match="holds no .json file"):
+    with pytest.raises(InputError, match=r"holds no \.json file"):
         read_sweep(tmp_path, 1, {})

@@ -87,7 +87,9 @@ def test_a_tpot_that_is_short_by_a_tenth_promises_far_more_users():
     found = score(users, tpot_s, 0.9 * tpot_s)
 
     # The limit is 12.5 ms, at 16 users; 0.9 times the curve passes it at 24.9.
-    assert found.capacity[0] == pytest.approx((16 + 16 * (12.5 / 0.9 - 12.5) / 2.5) / 16)
+    assert found.capacity[0] == pytest.approx(
+        (16 + 16 * (12.5 / 0.9 - 12.5) / 2.5) / 16
+    )
     assert found.tpot == pytest.approx(0.9)
 
 

@@ -85,10 +85,10 @@ def test_yaml_that_would_run_code_is_refused(tmp_path):
         load_profile(path)
 
 
-def test_the_pessimistic_edge_is_one_sigma_slower():
+def test_the_quantile_of_one_sigma_is_one_sigma_slower():
     plain = profile().tables(64, 256)
 
-    edge = profile().tables(64, 256, sigma=1)
+    edge = profile().tables(64, 256, quantile=statistics.NormalDist().cdf(1))
 
     assert edge.decode_s[1:] == pytest.approx(1.02 * plain.decode_s[1:])
     assert edge.fused_s == pytest.approx(plain.fused_s)  # no error of prefill is known

@@ -79,7 +79,8 @@ def test_a_rate_that_rises_is_no_backlog(
 ):
     path = trace(tmp_path, rising(first_per_s, last_per_s, duration_s), 300, outputs)
 
-    assert count(trace=path, slo="ttft=1s,tpot=30ms") == 4
+    slo = "ttft=1s,tpot=30ms"
+    assert count(trace=path, slo=slo, engine_overhead="none") == 4
 
 
 def test_prefix_hits_count_where_each_request_runs_alone():

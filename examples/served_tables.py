@@ -1,0 +1,159 @@
+"""Tables of how predictions meet sweeps of real engines, for docs/accuracy.md.
+
+``served_accuracy.py`` fills them; run alone it prints what they hold.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from served_sweeps import Sweep
+
+from capplan.calibration.sweep_score import SweepScore, users_within
+from capplan.files import write_texts
+from capplan.latency.capacity import LEVELS
+from capplan.latency.engine_time import EngineTime
+
+SHORT = 1024
+"""Longest prompt from which the front end's time is taken: longer ones take longer than
+their kernels too. [tokens]"""
+
+
+class TtftScore(NamedTuple):
+    """TTFT of a load test where no queue forms."""
+
+    llm: str
+    isl: int
+    simulated_s: float  # without the front end
+    measured_s: float
+
+
+class Result(NamedTuple):
+    """An engine's time, what it is for, and the sweeps it was left out of."""
+
+    name: str
+    time: EngineTime
+    sweeps: tuple[Sweep, ...]
+    scores: tuple[SweepScore, ...]
+    keys: dict[str, object]  # of its row in the file of engine times
+
+
+def request_s(scores: Sequence[TtftScore]) -> float:
+    """Return the front end's time: what short prompts wait beyond their iterations."""
+    short = [one for one in scores if one.isl <= SHORT]
+    if not short:
+        return 0.0
+    by_llm = {
+        llm: np.median([s.measured_s - s.simulated_s for s in short if s.llm == llm])
+        for llm in {one.llm for one in short}
+    }
+    return round(float(np.mean(list(by_llm.values()))), 3)
+
+
+def ttft_table(scores: Sequence[TtftScore], added_s: float) -> Iterator[str]:
+    """Yield TTFT with the front end's time, as found without the LLM at hand."""
+    yield "| TTFT at up to 8 users | prompt | runs | without | with, LLM left out |"
+    yield "|---|---|---|---|---|"
+    for llm in sorted({one.llm for one in scores}):
+        others_s = request_s([one for one in scores if one.llm != llm]) or added_s
+        for isl in sorted({one.isl for one in scores if one.llm == llm}):
+            its = [one for one in scores if (one.llm, one.isl) == (llm, isl)]
+            ratios = [
+                np.median([(one.simulated_s + more_s) / one.measured_s for one in its])
+                for more_s in (0.0, others_s)
+            ]
+            yield (
+                f"| {llm} | {isl:,} | {len(its)} | {ratios[0]:.2f} | {ratios[1]:.2f} |"
+            )
+
+
+def choice_of_tp(results: Sequence[Result]) -> Iterator[str]:
+    """Yield whether the degree that serves most users per GPU is predicted."""
+    yield "| GPU | LLM | in/out | limit | best measured | best predicted |"
+    yield "|---|---|---|---|---|---|"
+    groups: dict[tuple, dict[int, tuple[np.ndarray, ...]]] = defaultdict(dict)
+    for one in results:
+        for sweep, found in zip(one.sweeps, one.scores, strict=True):
+            key = (sweep.source, sweep.gpu, sweep.llm.name, sweep.isl, sweep.osl)
+            users = np.array([p.concurrency for p in sweep.points], np.float64)
+            measured_s = np.array([p.tpot_s for p in sweep.points])
+            groups[key][sweep.tp] = (users, measured_s, measured_s * found.ratios)
+    for (_, gpu, llm, isl, osl), by_tp in groups.items():
+        if len(by_tp) < 2:
+            continue
+        limit_s = 1.25 * max(measured_s.min() for _, measured_s, _ in by_tp.values())
+        measured, predicted = (_best(by_tp, at, limit_s) for at in (1, 2))
+        yield (
+            f"| {gpu} | {llm} | {isl}/{osl} | {limit_s * 1e3:.3g} ms | TP {measured} | "
+            f"TP {predicted} |"
+        )
+
+
+def _best(by_tp: dict[int, tuple[np.ndarray, ...]], column: int, limit_s: float) -> int:
+    """Return the degree with the most users per GPU within a TPOT."""
+    return max(
+        by_tp,
+        key=lambda tp: users_within(by_tp[tp][0], by_tp[tp][column], limit_s) / tp,
+    )
+
+
+def table(results: Sequence[Result]) -> Iterator[str]:
+    """Yield a row for each result, and one for each of its sweeps, worst first."""
+    heads = ("TPOT", "error", *(f"users at {level:g}×" for level in LEVELS))
+    yield ("| predicted ÷ measured | sweeps | " + " | ".join(heads) + " | 80 % |")
+    yield "|---|---|" + "---|" * (len(heads) + 1)
+    for one in results:
+        tpot, error = (
+            np.median([getattr(s, name) for s in one.scores])
+            for name in ("tpot", "tpot_error")
+        )
+        carried = np.array([s.capacity for s in one.scores])
+        low, high = np.quantile(carried[:, 0], [0.1, 0.9])
+        users = " | ".join(f"{value:.2f}" for value in np.median(carried, axis=0))
+        yield (
+            f"| {one.name} | {len(one.sweeps)} | {tpot:.3f} | {error:.1%} | {users} | "
+            f"{low:.2f} to {high:.2f} |"
+        )
+
+
+def worst(results: Sequence[Result]) -> Iterator[str]:
+    """Yield every sweep that a plan's own profile predicts, the worst first."""
+    yield (
+        "| GPU | LLM | TP | in/out | engine | by | points | TPOT | error | "
+        + " | ".join(f"users at {level:g}×" for level in LEVELS)
+        + " |"
+    )
+    yield "|---|---|---|---|---|---|---|---|---|" + "---|" * len(LEVELS)
+    rows = {}
+    for one in results:
+        for sweep, found in zip(one.sweeps, one.scores, strict=True):
+            rows[sweep[:-1]] = (one, sweep, found)  # calibrated before kernel sums
+    for one, sweep, found in sorted(
+        rows.values(), key=lambda row: -abs(np.log(row[2].capacity[0]))
+    ):
+        users = " | ".join(f"{value:.2f}" for value in found.capacity)
+        yield (
+            f"| {sweep.gpu} | {sweep.llm.name} | {sweep.tp} | "
+            f"{sweep.isl}/{sweep.osl} | "
+            f"{sweep.engine} {sweep.version} | "
+            f"{'kernel sum' if 'of' in one.keys else 'calibrated'} | "
+            f"{len(found.ratios)} | "
+            f"{found.tpot:.2f} | {found.tpot_error:.1%} | {users} |"
+        )
+
+
+MARKS = ("<!-- tables -->", "<!-- end of tables -->")
+
+
+def between(path: Path, lines: Sequence[str]) -> None:
+    """Write the tables between the two marks of a document."""
+    before, _, rest = path.read_text(encoding="utf-8").partition(MARKS[0])
+    after = rest.partition(MARKS[1])[2]
+    parts = (before + MARKS[0], "", *lines, "", MARKS[1] + after)
+    write_texts({path.name: "\n".join(parts)}, path.parent)
+
+
+if __name__ == "__main__":
+    print(__doc__)

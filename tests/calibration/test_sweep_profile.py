@@ -1,0 +1,151 @@
+"""``capplan fit --from SWEEP --onto PROFILE``: means per concurrency."""
+
+import pytest
+
+from capplan.calibration.closed_loop import SweepPoint, closed_loop
+from capplan.cli.main import exit_code
+from capplan.deployment import EngineSettings
+from capplan.latency.catalog import find_profile
+from capplan.latency.engine_time import EngineTime
+from capplan.latency.profile_file import load_profile
+from capplan.latency.terms import tables
+
+TRUE = EngineTime(factor=1.15, iteration_s=1.5e-3, per_request_s=6e-5, source="")
+USERS = (4, 8, 16, 32, 64)
+
+
+def served(users=USERS, isl=1024, osl=128):
+    """Return load tests of an engine that is slower than its kernels."""
+    base = find_profile("Llama-3.1-8B", "H100-SXM", 1)
+    kernels = TRUE.applied(tables(base.decode, base.fused, max(users), 8192))
+    return [
+        (point := SweepPoint(isl, osl, count), closed_loop(kernels, ENGINE, point))
+        for count in users
+    ]
+
+
+ENGINE = EngineSettings()
+
+
+@pytest.fixture
+def sweep(tmp_path):
+    return write(tmp_path / "sweep.csv", served())
+
+
+def write(path, tests, *, milliseconds=1e3, times=1.0):
+    lines = ["isl,osl,concurrency,tpot_ms,ttft_ms,output_tokens_per_s"]
+    for point, loop in tests:
+        cells = (loop.tpot_s * milliseconds, loop.ttft_s * milliseconds)
+        shape = f"{point.isl},{point.osl},{point.concurrency}"
+        lines.append(
+            f"{shape},{cells[0]},{cells[1]},{loop.output_tokens_per_s * times}"
+        )
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def fit(sweep, out, *arguments, onto="H100-SXM/Llama-3.1-8B/tp1"):
+    given = ["fit", "--from", sweep, "--onto", onto, "--out", out, *arguments]
+    return exit_code([str(part) for part in given])
+
+
+def test_half_of_a_sweep_predicts_the_other_half(tmp_path, capsys):
+    half = write(tmp_path / "half.csv", served((4, 16, 64)))
+
+    code = fit(half, tmp_path / "mine.yaml")
+
+    assert code == 0, capsys.readouterr().err
+    profile = load_profile(tmp_path / "mine.yaml")
+    assert profile.how == "calibrated"
+    kernels = tables(profile.decode, profile.fused, 64, 8192)
+    for point, seen in served((8, 32)):
+        loop = closed_loop(profile.engine_time.applied(kernels), ENGINE, point)
+        assert loop.tpot_s == pytest.approx(seen.tpot_s, rel=0.02)
+        assert loop.output_tokens_per_s == pytest.approx(
+            seen.output_tokens_per_s, rel=0.02
+        )
+
+
+def test_the_command_says_what_the_tests_determine(sweep, tmp_path, capsys):
+    code = fit(sweep, tmp_path / "mine.yaml")
+
+    shown = capsys.readouterr().out
+    assert code == 0
+    assert "per_request_s" in shown
+    assert "Concurrencies left out are predicted within" in shown
+    served_error = load_profile(tmp_path / "mine.yaml").engine_time.served
+    assert served_error.sweeps == 1
+    assert 0.9 < served_error.tpot[1] < 1.1
+
+
+def test_a_plan_takes_the_calibrated_profile(sweep, tmp_path, capsys):
+    fit(sweep, tmp_path / "mine.yaml")
+    asked = ["--workload", "synthetic:prompt=1024,output=128,n=300", "--rate", "8"]
+    asked += ["--llm", "Llama-3.1-8B", "--slo", "ttft=2s,tpot=60ms"]
+
+    code = exit_code(["plan", *asked, "--profiles", str(tmp_path / "mine.yaml")])
+
+    assert code == 0
+    assert "calibrated" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("column", ["tpot_ms", "ttft_ms", "output_tokens_per_s"])
+def test_any_one_column_is_enough(column, sweep, tmp_path, capsys):
+    names, *rows = [line.split(",") for line in sweep.read_text().splitlines()]
+    kept = [names.index(name) for name in ("isl", "osl", "concurrency", column)]
+    lines = [",".join(row[at] for at in kept) for row in (names, *rows)]
+    alone = tmp_path / "alone.csv"
+    alone.write_text("\n".join(lines) + "\n")
+
+    assert fit(alone, tmp_path / "mine.yaml") == 0, capsys.readouterr().err
+
+
+def test_an_llm_without_a_profile_is_calibrated_from_its_data_sheet(
+    sweep, tmp_path, capsys
+):
+    code = fit(sweep, tmp_path / "mine.yaml", onto="MI300X/Qwen3-8B/tp1")
+
+    assert code == 0, capsys.readouterr().err
+    assert load_profile(tmp_path / "mine.yaml").kernels_from is not None
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"milliseconds": 1.0}, "are these seconds? expected milliseconds"),
+        ({"times": 0.5}, "requests at once by Little's law; expected the concurrency"),
+    ],
+)
+def test_wrong_units_are_refused_with_the_figure(change, message, tmp_path, capsys):
+    tests = served()
+    if "milliseconds" in change:  # Little's law would speak first
+        tests = [(p, loop._replace(output_tokens_per_s=1.0)) for p, loop in tests]
+    path = write(tmp_path / "sweep.csv", tests, **change)
+    if "milliseconds" in change:
+        rows = [line.rpartition(",")[0] for line in path.read_text().splitlines()]
+        path.write_text("\n".join(rows) + "\n")
+
+    code = fit(path, tmp_path / "mine.yaml")
+
+    assert code == 2
+    assert message in capsys.readouterr().err.replace("\n", " ")
+    assert not (tmp_path / "mine.yaml").exists()
+
+
+@pytest.mark.parametrize(
+    ("onto", "message"),
+    [
+        ("H100-SXM", "names no profile; expected GPU/LLM/TP"),
+        ("H100-SXM/Llama-9/tp1", "unknown LLM 'Llama-9'"),
+        ("H900/Llama-3.1-8B/tp1", "H900"),
+        ("H100-SXM/Llama-3.1-8B/tp3", "TP 3"),
+    ],
+)
+def test_a_profile_that_cannot_be_is_refused(onto, message, sweep, tmp_path, capsys):
+    assert fit(sweep, tmp_path / "mine.yaml", onto=onto) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_flag_that_onto_says_is_refused(sweep, tmp_path, capsys):
+    assert fit(sweep, tmp_path / "mine.yaml", "--tp", "2") == 2
+    assert "--tp is said by --onto" in capsys.readouterr().err

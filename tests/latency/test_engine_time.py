@@ -1,0 +1,188 @@
+"""The engine's time beside its kernels."""
+
+import numpy as np
+import pytest
+
+from capplan.errors import ProfileError
+from capplan.latency.capacity import LEVELS, alone_s, capacity_range, carried, users
+from capplan.latency.contract import linear_tables
+from capplan.latency.engine_time import EngineTime, ServedError, engine_time
+from capplan.latency.profile import ErrorRecord, Profile
+from capplan.latency.profile_file import load_profile, save_profile
+from capplan.latency.terms import DecodeTerms, FusedTerms
+
+SERVED = ServedError(sweeps=7, tpot=[0.9, 1.0, 1.2], capacity=[0.7, 1.0, 1.3])
+
+HEAD = "schema: capplan-engine-times/1\ntimes:\n"
+ROW = "- {of: kernel-sum, iteration_s: 0.001, per_request_s: 4.0e-5, source: mine}\n"
+
+
+def kernels(**changes):
+    terms = {"constant_s": 0.01, "per_request_s": 1e-4, "per_context_s": 1e-8}
+    return Profile(
+        gpu="H100-SXM",
+        llm="Llama-3.1-8B",
+        tp=1,
+        engine="vllm",
+        source="test",
+        how="kernel-sum",
+        decode_form="aladdin",
+        fused_form="aladdin",
+        decode=DecodeTerms(**terms),
+        fused=FusedTerms(**terms, per_token_s=1e-5),
+        errors={"decode": ErrorRecord(sigma=0.05)},
+    ).model_copy(update=changes)
+
+
+def test_every_iteration_takes_the_engines_time_too():
+    tables = linear_tables(6e-3, 2e-5, 1e-10, 5e-5, 2e-8, max_batch=4, max_tokens=64)
+    time = EngineTime(
+        factor=1.5, iteration_s=1e-3, per_request_s=2e-4, request_s=0.01, source=""
+    )
+
+    made = time.applied(tables)
+
+    # Three requests with a context of 50 in all decode; a prompt of 20 may be beside.
+    alone_s = tables.decode_s[3] + 50 * tables.decode_context_s[3]
+    beside_s = (
+        tables.fused_s[23]
+        + tables.fused_decode_s[3]
+        + 50 * tables.fused_context_s[3]
+        + 200 * tables.attention_s
+    )
+    assert made.decode_s[3] + 50 * made.decode_context_s[3] == pytest.approx(
+        1.5 * alone_s + 1e-3 + 3 * 2e-4
+    )
+    assert (
+        made.fused_s[23]
+        + made.fused_decode_s[3]
+        + 50 * made.fused_context_s[3]
+        + 200 * made.attention_s
+    ) == pytest.approx(1.5 * beside_s + 1e-3 + 3 * 2e-4)
+    assert made.request_s == 0.01
+
+
+@pytest.mark.parametrize(("share", "factor"), [(0.1, 0.9), (0.5, 1.0), (0.9, 1.2)])
+def test_the_three_quantiles_are_met(share, factor):
+    assert SERVED.slowdown(share) == pytest.approx(factor)
+
+
+def test_times_rise_with_the_share_of_engines_that_stay_within():
+    factors = [SERVED.slowdown(share) for share in np.linspace(0.01, 0.99, 50)]
+
+    assert factors == sorted(factors)
+    assert factors[0] > 0
+
+
+def test_a_cautious_plan_is_what_most_engines_carry():
+    assert SERVED.carried(0.5) == pytest.approx((0.7, 1.3))
+    # Planned as if each replica carried 0.7: the slowest tenth carries just that.
+    assert SERVED.carried(0.9) == pytest.approx((1.0, 1.3 / 0.7))
+
+
+def test_tables_hold_the_engines_time_at_the_quantile():
+    time = EngineTime(iteration_s=1e-3, source="", served=SERVED)
+    profile = kernels(engine_time=time)
+
+    plain, cautious = (
+        profile.tables(8, 64, quantile=quantile).decode_s[1] for quantile in (0.5, 0.9)
+    )
+
+    assert plain == pytest.approx(0.01 + 1e-4 + 1e-3)
+    assert cautious == pytest.approx(1.2 * plain)
+
+
+def test_a_profile_without_sweeps_slows_by_its_own_sigma():
+    plain, cautious = (
+        kernels().tables(8, 64, quantile=quantile).decode_s[1]
+        for quantile in (0.5, 0.841345)
+    )
+
+    assert cautious == pytest.approx(1.05 * plain)
+
+
+def test_a_kernel_sum_is_of_kernels_and_is_saved_so(tmp_path):
+    save_profile(kernels(), tmp_path / "tp1.yaml")
+
+    loaded = load_profile(tmp_path / "tp1.yaml")
+
+    assert loaded.kernels_from == "kernel-sum"
+    assert "kernels_from" not in (tmp_path / "tp1.yaml").read_text()
+
+
+def test_the_first_row_that_fits_is_taken(tmp_path):
+    path = tmp_path / "times.yaml"
+    path.write_text(
+        HEAD
+        + "- {of: roofline, iteration_s: 0.003, source: a}\n"
+        + "- {of: kernel-sum, gpus: [B200], iteration_s: 0.002, source: b}\n"
+        + "- {of: kernel-sum, experts: true, iteration_s: 0.004, source: c}\n"
+        + ROW
+    )
+
+    assert engine_time("kernel-sum", "B200-SXM", False, path).source == "b"
+    assert engine_time("kernel-sum", "H100-SXM", True, path).source == "c"
+    assert engine_time("kernel-sum", "H100-SXM", False, path).source == "mine"
+    assert engine_time("roofline", "H100-SXM", False, path).iteration_s == 0.003
+    assert engine_time("other-tp", "H100-SXM", False, path) is None
+
+
+@pytest.mark.parametrize("of", ["kernel-sum", "other-tp", "other-gpu", "roofline"])
+@pytest.mark.parametrize("experts", [False, True])
+@pytest.mark.parametrize("gpu", ["H100-SXM", "B200-SXM", "MI300X", "L40S", "V100"])
+def test_a_time_with_its_error_is_shipped_for_every_kind(of, experts, gpu):
+    time = engine_time(of, gpu, experts)
+
+    assert time is not None
+    assert time.served is not None
+    assert time.served.sweeps >= 3
+    assert time.request_s > 0
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("times: []\n", "schema is None; expected 'capplan-engine-times/1'"),
+        (HEAD.replace("times:\n", "times: []\n"), "times"),
+        (HEAD + ROW.replace("0.001", "-0.001"), "iteration_s is -0.001; expected >= 0"),
+        (HEAD + ROW.replace("source", "by"), "unknown key|source is missing"),
+        (HEAD + ROW.replace("kernel-sum", "kernels"), "times.0.of is 'kernels'"),
+        ("- 1\n", "is a list; expected the keys of a file of engine times"),
+    ],
+)
+def test_wrong_files_are_refused_in_one_line(text, message, tmp_path):
+    path = tmp_path / "times.yaml"
+    path.write_text(text)
+
+    with pytest.raises(ProfileError, match=message) as error:
+        engine_time("kernel-sum", "H100-SXM", False, path)
+
+    assert str(error.value).startswith(str(path))
+    assert "\n" not in str(error.value)
+
+
+def test_users_within_a_limit_by_hand():
+    profile = kernels()
+    # 10 ms + b · (0.1 ms + 1,536 · 10 ns): 115.36 µs a request.
+    assert alone_s(profile) == pytest.approx(0.01011536)
+    assert users(profile, 0.011) == pytest.approx(1e-3 / 115.36e-6, rel=1e-6)
+    assert users(profile, 0.009) == 0
+    assert users(profile, 1.0) == 1024
+
+
+def test_a_tenth_of_tpot_is_far_more_of_the_capacity():
+    low, high = capacity_range(
+        kernels(engine_time=EngineTime(source="", served=SERVED)), LEVELS[0]
+    )
+
+    assert low < 0.3 < 1.3 < high
+
+
+def test_what_engines_carry_is_counted_in_sweeps_or_comes_from_the_fits_error():
+    counted = kernels(engine_time=EngineTime(source="", served=SERVED))
+    measured = kernels(how="measured", kernels_from=None)
+
+    assert carried(counted, 0.5) == pytest.approx((0.7, 1.3))
+    low, high = carried(measured, 0.5)
+    assert low < 1 < high
+    assert carried(kernels(), 0.5) is None

@@ -1,0 +1,123 @@
+"""What real engines carry of what a plan assumes."""
+
+import json
+
+import pytest
+
+from capplan.errors import CapplanError, InputError
+from capplan.planning.configuration import only_configuration
+from capplan.planning.plan import plan
+from capplan.planning.settings import PlanSettings
+from capplan.report import answer
+from capplan.report.write_json import plan_json
+
+SETTINGS = {
+    "workload": "synthetic:prompt=300,output=lognormal(median=80,sigma=0.6),n=2000",
+    "rate": 120.0,
+    "llm": "Llama-3.1-8B",
+    "gpu": "H100-SXM",
+    "tp": 1,
+    "slo": "ttft=500ms,tpot=12ms",
+    "tune": False,
+}
+
+
+def best(**changes):
+    return plan(PlanSettings(**{**SETTINGS, **changes})).best
+
+
+@pytest.fixture(scope="module")
+def usual():
+    return best()
+
+
+def test_the_count_says_how_many_replicas_engines_need(usual):
+    low, high = usual.replica_count_range
+
+    assert usual.latency_source == "kernel-sum"
+    assert low <= usual.replica_count <= high
+    assert low < high
+    assert f"{low} to {high} replicas" in answer.engines(usual)
+    assert f"({usual.sweeps} sweeps)" in answer.engines(usual)
+
+
+def test_kernels_alone_promise_more(usual):
+    alone = best(engine_overhead="none")
+
+    assert alone.replica_count <= usual.replica_count
+    assert alone.bound.replica_count <= usual.bound.replica_count
+    assert alone.replica_count_range is None
+    assert answer.engines(alone) == ""
+
+
+def test_a_higher_share_of_engines_needs_more(usual):
+    cautious = best(latency_quantile=0.9)
+
+    assert cautious.replica_count >= usual.replica_count
+    assert cautious.replica_count_range[1] <= cautious.replica_count
+
+
+def test_an_estimate_is_cautious_unless_told_otherwise():
+    asked = {"gpu": "H100-NVL", "llm": "Qwen2.5-14B", "slo": "ttft=1s,tpot=40ms"}
+
+    estimate, median = best(**asked), best(**asked, latency_quantile=0.5)
+
+    assert estimate.latency_source == "estimate"
+    assert estimate.estimated
+    assert estimate.tpot_p99_s > median.tpot_p99_s
+    assert estimate.replica_count_range[1] <= estimate.replica_count
+
+
+def test_the_users_own_time_is_taken(tmp_path, usual):
+    path = tmp_path / "times.yaml"
+    path.write_text(
+        "schema: capplan-engine-times/1\n"
+        "times:\n"
+        "- {of: kernel-sum, iteration_s: 0.003, source: my engine}\n"
+    )
+
+    slower = plan(PlanSettings(**SETTINGS, engine_overhead=str(path)))
+
+    assert slower.best.replica_count > usual.replica_count
+    rows = {row.what: row for row in slower.assumptions}
+    row = rows["engine's own time, H100-SXM × TP 1"]
+    assert row.value.startswith("3.00 ms an iteration + 0 µs a running request")
+    assert row.source == "my engine"
+
+
+def test_a_file_without_a_row_for_the_profile_is_refused(tmp_path):
+    path = tmp_path / "times.yaml"
+    path.write_text(
+        "schema: capplan-engine-times/1\n"
+        "times:\n"
+        "- {of: kernel-sum, gpus: [B200], iteration_s: 0.003, source: mine}\n"
+    )
+
+    with pytest.raises(CapplanError, match="no row is of kernel-sum, H100-SXM, dense"):
+        best(engine_overhead=str(path))
+
+
+def test_times_given_outright_take_no_engine():
+    with pytest.raises(InputError, match="engine_overhead is of a profile"):
+        PlanSettings(**SETTINGS, latency_ms="7,0.02,0,0.1,0", engine_overhead="none")
+
+
+@pytest.mark.filterwarnings("ignore::capplan.errors.ExtrapolationWarning")
+def test_attention_reads_kv_of_another_type_by_its_bytes():
+    asked = {**SETTINGS, "llm": "Llama-3.3-70B-FP8", "gpu": "H200-SXM", "tp": 2}
+
+    narrow, wide = (
+        only_configuration(PlanSettings(**asked, kv_cache_dtype=dtype))
+        for dtype in ("fp8", "bf16")
+    )
+
+    assert wide.tables.decode_context_s[8] == 2 * narrow.tables.decode_context_s[8]
+    assert wide.tables.decode_s[8] == narrow.tables.decode_s[8]
+    assert wide.engine.kv_blocks < 0.6 * narrow.engine.kv_blocks
+
+
+def test_json_has_the_range_and_the_source():
+    found = json.loads(plan_json(plan(PlanSettings(**SETTINGS))))["best"]
+
+    assert found["latency_source"] == "kernel-sum"
+    assert len(found["replica_count_range"]) == 2
