@@ -33,6 +33,13 @@ class Efficiency(NamedTuple):
 KERNELS = Efficiency(0.71, 0.75, 0.79, 0.44, 0.41, 48e-6, 4.6e-6)
 """Fitted to kernel sums of eight LLMs on A100, H100 and H200 at TP 1 to 8."""
 
+_NEWER = {
+    "Ada": KERNELS._replace(bandwidth=0.82, arithmetic=0.6, layer_s=34e-6),
+    "Hopper": KERNELS._replace(bandwidth=0.82, arithmetic=0.75, layer_s=34e-6),
+    "Blackwell": KERNELS._replace(bandwidth=0.82, arithmetic=0.55, layer_s=40e-6),
+}
+"""Fitted to kernel sums of dense LLMs on L40S; H100, H200; B200, GB200."""
+
 SIGMA = {"prefill": 0.17, "decode": 0.16, "mixed": 0.17}
 """Root mean square of the relative error on the profiles fitted to."""
 
@@ -47,18 +54,25 @@ TOKENS = [1, 2, 4, 8, 16, 32, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536]
 TOKENS += [2048, 3072, 4096, 6144, 8192, 12288, 16384]
 
 
+def efficiency_of(gpu: Gpu) -> Efficiency:
+    """Return what kernels reach on a GPU's architecture, or on most."""
+    return _NEWER.get(gpu.architecture, KERNELS)
+
+
 def roofline_terms(
     llm: Architecture,
     gpu: Gpu,
     tp: int,
     *,
     weight_dtype: str | None = None,
-    efficiency: Efficiency = KERNELS,
+    efficiency: Efficiency | None = None,
 ) -> tuple[DecodeTerms, FusedTerms]:
     """Return decode and fused terms estimated from data sheets.
 
-    ``weight_dtype`` is as published when None.
+    ``weight_dtype`` is as published when None, ``efficiency`` that of the GPU's
+    architecture.
     """
+    efficiency = efficiency or efficiency_of(gpu)
     dtype = weight_dtype or llm.weight_dtype
     kv_bytes_per_s = gpu.bandwidth_bytes_per_s * efficiency.kv_bandwidth
     context_bytes, request_bytes = _read_bytes(llm, tp)

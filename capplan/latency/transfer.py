@@ -18,7 +18,7 @@ from capplan.latency.contract import LatencyTables
 from capplan.latency.engine_time import Basis, EngineTime
 from capplan.latency.least_squares import relative_nnls
 from capplan.latency.profile import ErrorRecord, Profile
-from capplan.latency.roofline import KERNELS, TOKENS, roofline_terms
+from capplan.latency.roofline import TOKENS, efficiency_of, roofline_terms
 from capplan.latency.terms import DecodeTerms, FusedTerms, tables
 from capplan.llm.architecture import Architecture
 
@@ -99,7 +99,9 @@ def _compute_of_one_gpu(
 ) -> dict[str, np.ndarray]:
     """Return the data sheet's k of each entry: compute as on one GPU. [s]"""
     weight_dtype = "fp8" if profile.quantization.startswith("fp8") else None
-    compute_only = KERNELS._replace(layer_s=0.0, all_reduce_s=0.0, link=np.inf)
+    compute_only = efficiency_of(gpu)._replace(
+        layer_s=0.0, all_reduce_s=0.0, link=np.inf
+    )
     tp = profile.tp
     terms = roofline_terms(
         llm, gpu, tp, weight_dtype=weight_dtype, efficiency=compute_only
