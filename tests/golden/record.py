@@ -4,10 +4,15 @@ Run it with a Python that has vLLM (CPU is enough; no model is loaded)::
 
     python record.py OUT CASE.json [CASE.json ...]
 
+Only the scheduler runs, so that it may be that of a CUDA wheel, unpacked into a folder
+that ``PYTHONPATH`` names, on a machine without a GPU.
+
 A case holds the engine's limits and the coefficients of the iteration time under
 the names of ``meta_TAG.json``, and ``requests``: rows of arrival [s], prompt,
-output, prefix group and prefix tokens. Three files per case are written to OUT,
-named by the case's ``tag``; ``recorded.py`` says what they hold. Each request's
+output, prefix group, prefix tokens and the row of the turn before (-1: none). The
+prompt of a later turn begins with that turn's prompt and answer, and arrives
+``arrival`` after its last token. Three files per case are written to OUT,
+named by the case's ``tag``; ``recorded.py`` says what they hold. All other
 tokens are drawn anew from ``seed``, except that those of one prefix group begin
 alike.
 
@@ -18,6 +23,7 @@ and decoding contexts l takes
 
 import csv
 import gzip
+import heapq
 import json
 import os
 import sys
@@ -32,6 +38,13 @@ os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
 
 import numpy as np
 import torch
+import vllm.platforms
+from vllm.platforms.cpu import CpuPlatform
+
+# A CUDA build finds no platform without a GPU, and vLLM's modules ask for it on import.
+vllm.platforms._current_platform = CpuPlatform()
+
+# ruff: noqa: E402
 from vllm.config import CacheConfig, ModelConfig, SchedulerConfig, VllmConfig
 from vllm.sampling_params import SamplingParams
 from vllm.utils.hashing import sha256
@@ -128,28 +141,40 @@ class Recorder:
     rng: np.random.Generator = field(init=False)
     now_s: float = 0.0
     gpu_s: float = 0.0
-    arrived: int = 0
-    rows: list[dict[str, Any]] = field(default_factory=list)
+    due: list[tuple[float, int]] = field(default_factory=list)
+    rows: dict[str, dict[str, Any]] = field(default_factory=dict)
+    texts: dict[str, list[int]] = field(default_factory=dict)
     iterations: list[dict[str, Any]] = field(default_factory=list)
     prefixes: dict[int, list[int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.rng = np.random.default_rng(self.case["seed"])
+        self.due = [
+            (request[0], index)
+            for index, request in enumerate(self.case["requests"])
+            if request[5] < 0
+        ]
+        heapq.heapify(self.due)
 
     def tokens(self, count: int) -> list[int]:
         return self.rng.integers(LOWEST_TOKEN, HIGHEST_TOKEN, count).tolist()
 
     def arrive(self) -> None:
         """Hand the scheduler what has arrived by now."""
-        given = self.case["requests"]
-        while self.arrived < len(given) and given[self.arrived][0] <= self.now_s:
-            arrival_s, prompt, output, group, shared = given[self.arrived]
-            prefix: list[int] = []
+        while self.due and self.due[0][0] <= self.now_s:
+            arrival_s, index = heapq.heappop(self.due)
+            request = self.case["requests"][index]
+            given_s, prompt, output, group, shared, before = request
+            head: list[int] = []
             if group >= 0:
                 prefix = self.prefixes.setdefault(group, [])
                 prefix += self.tokens(max(0, shared - len(prefix)))
-            prompt_tokens = (prefix[:shared] + self.tokens(prompt))[:prompt]
-            name = f"r{self.arrived}"
+                head = prefix[:shared]
+            elif before >= 0:
+                head = self.texts[f"r{before}"]
+            prompt_tokens = (head + self.tokens(prompt))[:prompt]
+            name = f"r{index}"
+            self.texts[name] = list(prompt_tokens)
             self.scheduler.add_request(
                 Request(
                     name,
@@ -165,22 +190,21 @@ class Recorder:
                     block_hasher=self.hasher,
                 )
             )
-            self.rows.append(
-                {
-                    "id": name,
-                    "arrival_s": arrival_s,
-                    "prompt_len": prompt,
-                    "output_len": output,
-                    "prefix_group": group,
-                    "prefix_tokens": shared,
-                    "first_sched_s": None,
-                    "first_token_s": None,
-                    "finish_s": None,
-                    "preemptions": 0,
-                    "cached_tokens": 0,
-                }
-            )
-            self.arrived += 1
+            self.rows[name] = {
+                "id": name,
+                "arrival_s": arrival_s,
+                "prompt_len": prompt,
+                "output_len": output,
+                "prefix_group": group,
+                "prefix_tokens": shared,
+                "turn_before": before,
+                "think_s": given_s if before >= 0 else 0.0,
+                "first_sched_s": None,
+                "first_token_s": None,
+                "finish_s": None,
+                "preemptions": 0,
+                "cached_tokens": 0,
+            }
 
     def schedule(self) -> Batch:
         """Let the scheduler choose an iteration, and note it."""
@@ -190,7 +214,7 @@ class Recorder:
         preempted = 0
         for name, one in live.items():
             times = one.num_preemptions - earlier[name]
-            self.rows[int(name[1:])]["preemptions"] += times
+            self.rows[name]["preemptions"] += times
             preempted += times
         parts = []
         for name, new in output.num_scheduled_tokens.items():
@@ -222,7 +246,7 @@ class Recorder:
             + ce * sum(contexts)
         )
         for name, before, _, _ in parts:
-            row = self.rows[int(name[1:])]
+            row = self.rows[name]
             if row["first_sched_s"] is None:
                 row["first_sched_s"] = self.now_s
                 row["cached_tokens"] = before
@@ -258,11 +282,19 @@ class Recorder:
         )
         for client in self.scheduler.update_from_output(batch.output, given).values():
             for one in client.outputs:
-                row = self.rows[int(one.request_id[1:])]
+                row = self.rows[one.request_id]
+                self.texts[one.request_id] += one.new_token_ids
                 if one.new_token_ids and row["first_token_s"] is None:
                     row["first_token_s"] = self.now_s
                 if one.finish_reason is not None:
                     row["finish_s"] = self.now_s
+                    self.follow(int(one.request_id[1:]))
+
+    def follow(self, finished: int) -> None:
+        """Let the next turns of a finished request arrive after their think time."""
+        for index, request in enumerate(self.case["requests"]):
+            if request[5] == finished:
+                heapq.heappush(self.due, (self.now_s + request[0], index))
 
     def run(self) -> None:
         """Serve all requests.
@@ -273,16 +305,18 @@ class Recorder:
         """
         depth = 2 if self.case["async_sched"] else 1
         in_flight: deque[Batch] = deque()
-        given = self.case["requests"]
         while True:
             busy = self.scheduler.has_requests()
             if not busy and not in_flight:
-                if self.arrived == len(given):
+                if not self.due:
                     return
-                self.now_s = max(self.now_s, given[self.arrived][0])
+                self.now_s = max(self.now_s, self.due[0][0])
             self.arrive()
             if self.scheduler.has_requests():
                 batch = self.schedule()
+                stuck = self.scheduler.has_unfinished_requests()
+                if stuck and not (batch.ends_prompt or in_flight or self.due):
+                    raise ValueError(f"{self.case['tag']}: a request never fits")
                 in_flight.append(batch)
                 ran = bool(batch.ends_prompt) or self.scheduler.has_requests()
                 if len(in_flight) < depth and ran:
@@ -293,11 +327,11 @@ class Recorder:
 
 def write(recorder: Recorder, out: Path) -> None:
     """Write the three files of a recording."""
-    case = recorder.case
+    case, rows = recorder.case, list(recorder.rows.values())
     with (out / f"req_{case['tag']}.csv").open("w", newline="") as file:
-        writer = csv.DictWriter(file, list(recorder.rows[0]), lineterminator="\n")
+        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
         writer.writeheader()
-        writer.writerows(recorder.rows)
+        writer.writerows(rows)
     path = out / f"iter_{case['tag']}.csv.gz"
     with gzip.open(path, "wt", newline="") as text:
         writer = csv.DictWriter(text, list(recorder.iterations[0]), lineterminator="\n")
@@ -305,7 +339,7 @@ def write(recorder: Recorder, out: Path) -> None:
         writer.writerows(recorder.iterations)
     meta = {name: value for name, value in case.items() if name != "requests"}
     (out / f"meta_{case['tag']}.json").write_text(
-        json.dumps({"args": meta, "iterations": len(recorder.iterations)}, indent=1)
+        json.dumps({"vllm": vllm.__version__, "args": meta}, indent=1)
     )
 
 
