@@ -62,12 +62,10 @@ def record(
     for tag in names:
         paths.append(out / f"{tag}.json")
         paths[-1].write_text(json.dumps(case(tag)))
-    environment = {**os.environ, "VLLM_LOGGING_LEVEL": "ERROR"}
-    if release is not None:
-        environment["PYTHONPATH"] = str(release)
+    path = {} if release is None else {"PYTHONPATH": str(release)}
     done = subprocess.run(
         [python, HERE / "record.py", out, *paths],
-        env=environment,
+        env={**os.environ, **path},
         capture_output=True,
         text=True,
     )

@@ -45,3 +45,12 @@ def test_the_engine_finds_earlier_turns_that_the_simulator_computes_again(tag):
     engine = sum(int(row["cached_tokens"]) for row in recording.requests)
     assert engine == 2640
     assert found.sum() == 0
+
+
+def test_before_0_24_a_full_cache_evicted_another_block():
+    old, new = (read(folder, "full_cache_a1") for folder in (OWN / "vllm-0.23.0", OWN))
+
+    difference = first_difference(old)
+
+    assert difference == "iteration 26: engine ran r3:16+24, simulator r3:32+8"
+    assert new.iterations[26]["sched"] == "r3:32+8"
