@@ -45,11 +45,8 @@ def request_s(scores: Sequence[TtftScore]) -> float:
     short = [one for one in scores if one.isl <= SHORT]
     if not short:
         return 0.0
-    by_llm = {
-        llm: np.median([s.measured_s - s.simulated_s for s in short if s.llm == llm])
-        for llm in {one.llm for one in short}
-    }
-    return round(float(np.mean(list(by_llm.values()))), 3)
+    waits_s = [one.measured_s - one.simulated_s for one in short]
+    return round(float(np.median(waits_s)), 3)
 
 
 def ttft_table(scores: Sequence[TtftScore], added_s: float) -> Iterator[str]:

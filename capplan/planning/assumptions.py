@@ -141,6 +141,6 @@ def _engine(settings: PlanSettings) -> Assumption:
     return Assumption(
         "engine",
         ", ".join(set_by_user) or "as vllm serve chooses by GPU, prefix caching on",
-        "schedules as vLLM 0.32's V1 scheduler",
+        "schedules as the V1 scheduler of vLLM 0.24 to 0.33",
         "given" if set_by_user else "assumed",
     )
