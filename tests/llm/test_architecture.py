@@ -109,7 +109,7 @@ def test_nvfp4_quantizes_all_matrices_but_those_of_latent_attention():
 
 
 def test_kimi_k2_thinking_weighs_what_its_checkpoint_does():
-    # The page of the checkpoint: 594 GB. Experts have 4 bits in groups of 32, the rest 16.
+    # Its page: 594 GB. Experts have 4 bits in groups of 32, the rest has 16.
     assert llm("Kimi-K2-Thinking").weight_bytes() == pytest.approx(594e9, rel=0.01)
 
 
