@@ -38,8 +38,8 @@ _ALIASES = {
     "phi3mini4k": "Phi-3-mini",
     "phi3medium4k": "Phi-3-medium",
     "nemotron3nano30ba3b": "NVIDIA-Nemotron-3-Nano-30B-A3B",
-    "llama4scout": "Llama-4-Scout-17B-16E",
-    "llama4maverick": "Llama-4-Maverick-17B-128E",
+    "llama4scout17b16e": "Llama-4-Scout",
+    "llama4maverick17b128e": "Llama-4-Maverick",
     "mistralsmall24b": "Mistral-Small-3.2-24B",
     "deepseekr1distillllama8b": "Llama-3.1-8B",
     "deepseekr1distillllama70b": "Llama-3.3-70B",
@@ -67,8 +67,8 @@ def llm(name_or_path: str | Path) -> Architecture:
     ``meta-llama/Llama-3.1-8B-Instruct``, either with a suffix such as ``-FP8``,
     ``-NVFP4``, ``-INT8`` or ``-AWQ``; the path that of a ``config.json`` or of its
     folder. ``-FP8`` is FP8 with a scale per tensor or channel, or per block where the
-    publisher's checkpoint of that name has it; ``-FP8-dynamic`` and ``-FP8-block`` say
-    which.
+    publisher's checkpoint of that name has it, and then named ``-FP8_BLOCK``;
+    ``-FP8-dynamic`` and ``-FP8-block`` say which.
 
     Examples
     --------
@@ -105,12 +105,7 @@ def _listed(name: str, dtype: str | None = None) -> Architecture:
     architecture = from_config(_configs()[name], name, f"catalog entry {name}")
     if dtype is None or dtype == architecture.weight_dtype:
         return architecture
-    suffix = dtype.upper()
-    if dtype == _fp8(name):
-        suffix = "FP8"
-    elif dtype in ("fp8", "fp8_block"):
-        suffix = "FP8-dynamic" if dtype == "fp8" else "FP8-block"
-    return replace(architecture, name=f"{name}-{suffix}", weight_dtype=dtype)
+    return replace(architecture, name=f"{name}-{dtype.upper()}", weight_dtype=dtype)
 
 
 @cache
