@@ -85,13 +85,15 @@ def test_the_gpu_of_the_worked_example_is_a_row_of_the_catalog():
 
 
 def test_every_flag_that_the_readme_shows_is_one():
+    from capplan.calibration.settings import FitSettings
     from capplan.planning.settings import SimulateSettings
 
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     shown = set(re.findall(r"--(?:\[no-\])?([a-z][a-z-]+)", text))
-    others = {"help", "resume"}
+    others = {"help", "resume", "from"}
 
-    known = {name.replace("_", "-") for name in SimulateSettings.model_fields}
+    names = {*SimulateSettings.model_fields, *FitSettings.model_fields}
+    known = {name.replace("_", "-") for name in names}
 
     assert shown - others - known == set()
 

@@ -1,5 +1,6 @@
 """``capplan profiles``: list, show, compare and validate latency profiles."""
 
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -124,10 +125,11 @@ def _named(which: str, folders: list[Path] | None) -> "Profile":
 
     if Path(which).is_file():
         return load_profile(Path(which))
-    gpu, llm, tp = parse_which(which)
-    profile = find_profile(llm, gpu, tp, folders or [])
-    if profile is not None:
-        return profile
+    with suppress(InputError):
+        gpu, llm, tp = parse_which(which)
+        profile = find_profile(llm, gpu, tp, folders or [])
+        if profile is not None:
+            return profile
     raise InputError(
         f"{which!r} is no profile; expected a file or GPU/LLM/TP such as "
         "H100-SXM/Llama-3.1-8B/1 (capplan profiles list names them)"
