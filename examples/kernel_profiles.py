@@ -103,10 +103,10 @@ def listed(only_llm: str | None, only_gpu: str | None) -> Iterator[tuple]:
 
 def written(source: Source, tp: int, gpu: str, llm: str, out: Path) -> str:
     """Write one profile if it is sound; return its errors, or why it is not."""
-    kv_tokens = kernel_kv_tokens(source, tp)
-    if kv_tokens < LEAST_KV_TOKENS:
-        return f"left out: room for {kv_tokens:,} tokens beside the weights"
     try:
+        kv_tokens = kernel_kv_tokens(source, tp)
+        if kv_tokens < LEAST_KV_TOKENS:
+            return f"left out: room for {kv_tokens:,} tokens beside the weights"
         points = read_kernels(source, tp, kv_tokens)
     except InputError as error:
         return f"left out: {error}"

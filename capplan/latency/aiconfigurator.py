@@ -204,7 +204,10 @@ def _dtypes(model: str, tp: int) -> tuple[str, str, dict[str, str]]:
     )
 
     settings = ModelConfig(tp_size=tp, moe_tp_size=tp, moe_ep_size=1)
-    config: Any = get_model(model, settings, "vllm").config
+    try:
+        config: Any = get_model(model, settings, "vllm").config
+    except ValueError as error:
+        raise InputError(f"{model} at TP {tp}: {error}") from error
     products = config.gemm_quant_mode.name
     # Type of the experts; of all matrices where there are none.
     weights, kv = config.moe_quant_mode.name, config.kvcache_quant_mode.name

@@ -52,6 +52,8 @@ DTYPES = {
 
 
 def get_model(model, config, backend):
+    if config.tp_size == 16:
+        raise ValueError("cannot be split")
     names = ("gemm_quant_mode", "moe_quant_mode", "kvcache_quant_mode")
     values = [SimpleNamespace(name=name) for name in DTYPES[model]]
     return SimpleNamespace(
@@ -167,6 +169,11 @@ def test_kv_tokens_are_0_where_the_weights_do_not_fit(package):
 
     assert kernel_kv_tokens(source, 1) == 0
     assert kernel_kv_tokens(source, 4) == 4000
+
+
+def test_a_degree_that_does_not_split_the_model_is_refused(package):
+    with pytest.raises(InputError, match="some/model at TP 16: cannot be split"):
+        kernel_kv_tokens(Source("h100_sxm", "some/model", None), 16)
 
 
 def test_a_point_that_a_larger_iteration_undercuts_by_a_fifth_is_left_out(
