@@ -53,6 +53,9 @@ from capplan.llm.catalog import twins
 CALIBRATED = ("gpt-oss-120b", "DeepSeek-R1")
 """LLMs whose profiles are calibrated on every GPU with sweeps; others on CDNA only."""
 
+ENOUGH = 4
+"""Sweeps of an LLM on a GPU type from which their own spread is taken."""
+
 PRIOR = EngineTime(source="", iteration_s=7e-4, per_request_s=4e-5)
 
 
@@ -218,18 +221,39 @@ def _others(sweep: Sweep, shipped: Sequence[Profile], of: str) -> list[Profile]:
     return [p for p in kernels if p.gpu != sweep.gpu]
 
 
-def calibrated(sweeps: Sequence[Sweep]) -> Iterator[Result]:
-    """Yield the time of each LLM and GPU type whose profiles are calibrated."""
+def calibrated(sweeps: Sequence[Sweep]) -> list[Result]:
+    """Return the time of each LLM and GPU type whose profiles are calibrated.
+
+    Few sweeps say little of their own spread: those take that of all calibrated on the
+    same family of GPUs.
+    """
     by_pair: dict[tuple[str, str], list[Sweep]] = defaultdict(list)
     for sweep in sweeps:
         if sweep.llm.name in CALIBRATED or sweep.family == "CDNA":
             by_pair[sweep.gpu, sweep.llm.name].append(sweep)
+    results = []
     for (gpu, llm), its in by_pair.items():
         bases = [
             kernels_of(s) or roofline_profile(s.llm, find_gpu(gpu), s.tp) for s in its
         ]
         name = f"{llm} on {gpu}"
-        yield result(name, its, bases, range(len(its)), {"gpu": gpu, "llm": llm})
+        keys: dict[str, object] = {"gpu": gpu, "llm": llm}
+        results.append(result(name, its, bases, range(len(its)), keys))
+    return [_with_spread(one, results) for one in results]
+
+
+def _with_spread(one: Result, results: Sequence[Result]) -> Result:
+    """Return a result of few sweeps with the errors of its family's."""
+    if len(one.sweeps) >= ENOUGH:
+        return one
+    alike = [
+        other
+        for other in results
+        if other.sweeps[0].family == one.sweeps[0].family and len(other.sweeps) > 1
+    ]
+    scores = [found for other in alike for found in other.scores]
+    error = served_error(scores, [other.name for other in alike for _ in other.scores])
+    return one._replace(time=one.time.model_copy(update={"served": error}))
 
 
 def front_end(tests: Sequence[Sweep], sums: Sequence[Result]) -> list[TtftScore]:
@@ -301,12 +325,13 @@ def main() -> None:
     if not sweeps:
         print("No sweeps: nothing to fit or to score.")
         return
-    sums, pairs = list(kernel_sums(sweeps)), list(calibrated(sweeps))
+    sums, pairs = list(kernel_sums(sweeps)), calibrated(sweeps)
     others, sheets = list(estimates(sums)), list(rooflines(sweeps))
     quiet = front_end(quiet_tests(arguments.data), sums)
     added_s = request_s(quiet)
-    seen = [*sums, *pairs, *dict((r.name, r) for r in others).values(), *sheets]
-    used = [*sums, *pairs]
+    told = [one for one in pairs if len(one.sweeps) > 1]  # one has no other to tell it
+    seen = [*sums, *told, *dict((r.name, r) for r in others).values(), *sheets]
+    used = [*sums, *told]
     parts = (table(seen), ttft_table(quiet, added_s), choice_of_tp(used), worst(used))
     lines = [line for part in parts for line in (*part, "")]
     lines.append(f"The API server's time is {added_s * 1e3:g} ms a request.")
