@@ -16,6 +16,9 @@ from capplan.files import write_texts
 from capplan.latency.capacity import LEVELS
 from capplan.latency.engine_time import EngineTime
 
+CAUTIOUS = 0.9
+"""Quantile of the engines' times that estimates are planned with."""
+
 SHORT = 1024
 """Longest prompt from which the front end's time is taken: longer ones take longer than
 their kernels too. [tokens]"""
@@ -97,21 +100,27 @@ def _best(by_tp: dict[int, tuple[np.ndarray, ...]], column: int, limit_s: float)
 
 
 def table(results: Sequence[Result]) -> Iterator[str]:
-    """Yield a row for each result, and one for each of its sweeps, worst first."""
+    """Yield a row for each result."""
     heads = ("TPOT", "error", *(f"users at {level:g}×" for level in LEVELS))
-    yield ("| predicted ÷ measured | sweeps | " + " | ".join(heads) + " | 80 % |")
-    yield "|---|---|" + "---|" * (len(heads) + 1)
+    yield (
+        "| predicted ÷ measured | sweeps | "
+        + " | ".join(heads)
+        + " | 80 % | cautious |"
+    )
+    yield "|---|---|" + "---|" * (len(heads) + 2)
     for one in results:
-        tpot, error = (
-            np.median([getattr(s, name) for s in one.scores])
-            for name in ("tpot", "tpot_error")
-        )
+        tpots = np.array([found.tpot for found in one.scores])
+        error = np.median([found.tpot_error for found in one.scores])
         carried = np.array([s.capacity for s in one.scores])
         low, high = np.quantile(carried[:, 0], [0.1, 0.9])
         users = " | ".join(f"{value:.2f}" for value in np.median(carried, axis=0))
+        served = one.time.served
+        # Tokens per second at the same users, planned with the cautious quantile.
+        promised = 1 / (tpots * (served.slowdown(CAUTIOUS) if served else 1.0))
+        least, most = np.quantile(promised, [0.1, 0.9])
         yield (
-            f"| {one.name} | {len(one.sweeps)} | {tpot:.3f} | {error:.1%} | {users} | "
-            f"{low:.2f} to {high:.2f} |"
+            f"| {one.name} | {len(one.sweeps)} | {np.median(tpots):.3f} | {error:.1%} | "
+            f"{users} | {low:.2f} to {high:.2f} | {least:.2f} to {most:.2f} |"
         )
 
 

@@ -57,9 +57,12 @@ def list_command(
 def show_command(which: Which, folder: Folder = None, plot: Plot = None) -> None:
     """Show a profile's coefficients, errors, range and source."""
     from capplan.latency.profile_file import profile_text
+    from capplan.report.write_profiles import capacity_lines
 
     profile = _named(which, folder)
     typer.echo(profile.note())
+    for line in capacity_lines(profile):
+        typer.echo(line)
     typer.echo(profile_text(profile), nl=False)
     _plot(profile, plot)
 

@@ -61,6 +61,11 @@ class Gpu:
         rates = dict(self.all_reduce_bytes_per_s or PCIE_4)
         return rates[min((n for n in rates if n >= tp), default=max(rates))]
 
+    @property
+    def vendor(self) -> str:
+        """Maker of the chip."""
+        return "AMD" if self.architecture.startswith("CDNA") else "NVIDIA"
+
     def distance(self, other: "Gpu") -> tuple[int, float]:
         """Return how far two GPU types are apart: (0, 0.0) where they are alike.
 

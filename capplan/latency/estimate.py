@@ -40,7 +40,8 @@ def estimate_from(
     Between two other TP degrees on the same GPU it is interpolated, where NVLink joins
     its GPUs: over PCIe the time of an all-reduce has no simple law. Otherwise the
     profile of the nearest degree on the same GPU is scaled by data sheets, or that of
-    the nearest GPU; without one, the data sheet alone is used.
+    the nearest GPU of its vendor, since kernels of another reach other shares of their
+    rates; without one, the data sheet alone is used.
     """
     llm.check_tp(tp)
     same_gpu = [profile for profile in reversed(known) if profile.gpu == gpu.name]
@@ -48,7 +49,7 @@ def estimate_from(
     here.pop(tp, None)
     if here and min(here) < tp < max(here) and gpu.nvlink_bytes_per_s_per_direction:
         return across_tp(list(here.values()), tp, llm, gpu)
-    source = nearest(list(here.values()) or _of_known_gpus(known), gpu, tp)
+    source = nearest(list(here.values()) or _of_vendor(known, gpu), gpu, tp)
     if source is None:
         return roofline_profile(llm, gpu, tp)
     return across_gpu(source, llm, gpu, tp=tp)
@@ -65,6 +66,10 @@ def nearest(profiles: Sequence[Profile], gpu: Gpu, tp: int) -> Profile | None:
     return min(profiles, key=distance, default=None)
 
 
-def _of_known_gpus(profiles: Sequence[Profile]) -> list[Profile]:
-    """Return the profiles of GPUs that have a data sheet."""
-    return [profile for profile in profiles if profile.gpu in gpu_names()]
+def _of_vendor(profiles: Sequence[Profile], gpu: Gpu) -> list[Profile]:
+    """Return the profiles of GPUs that have a data sheet and are of the same vendor."""
+    return [
+        profile
+        for profile in profiles
+        if profile.gpu in gpu_names() and find_gpu(profile.gpu).vendor == gpu.vendor
+    ]

@@ -23,6 +23,7 @@ from capplan.latency.capacity import carried
 from capplan.latency.catalog import list_profiles
 from capplan.latency.contract import LatencyTables
 from capplan.latency.profile import Profile
+from capplan.latency.with_engine import with_engine_time
 from capplan.llm.architecture import Architecture
 from capplan.llm.catalog import llm as find_llm
 from capplan.llm.catalog import twins
@@ -34,7 +35,6 @@ from capplan.planning.iteration_time import (
     profile_of,
     quantile_of,
     tables_of,
-    with_engine_time,
 )
 from capplan.planning.settings import PlanSettings
 from capplan.units import parse_usd_per_h
@@ -216,12 +216,11 @@ def _unlisted(
 
     Engine settings and KV blocks are those it was measured with.
     """
-    profile = with_engine_time(
-        settings, profile_of(settings, llm, gpu, tp), llm.experts > 0
-    )
+    profile = profile_of(settings, llm, gpu, tp)
     if profile is None:
         reason = f"{gpu} is in no catalog, and there is no profile of it at TP {tp}"
         return Excluded(gpu, tp, reason)
+    profile = with_engine_time(profile, llm.experts > 0, settings.engine_overhead)
     if settings.kv_cache_dtype not in ("auto", profile.kv_element):
         reason = (
             f"{gpu} is in no catalog, and its KV blocks are of {profile.kv_element}"
@@ -273,7 +272,9 @@ def _configuration(
                 f"no profile of {llm.name} on {gpu.name} at TP {tp}, and no estimate "
                 f"({error}); measure one with capplan profile, or give --latency-ms",
             )
-    profile = with_engine_time(settings, profile, llm.experts > 0)
+    if profile is not None:
+        overhead = settings.engine_overhead
+        profile = with_engine_time(profile, llm.experts > 0, overhead)
     return Configuration(
         gpu=gpu.name,
         tp=tp,

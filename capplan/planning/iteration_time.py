@@ -8,7 +8,6 @@ from capplan.errors import ExtrapolationWarning, ProfileError
 from capplan.fleet.gpu import Gpu
 from capplan.latency.catalog import known_profile, load_listed
 from capplan.latency.contract import LatencyTables, linear_tables
-from capplan.latency.engine_time import engine_time
 from capplan.latency.estimate import estimated_profile
 from capplan.latency.profile import Profile
 from capplan.llm.architecture import Architecture
@@ -63,30 +62,6 @@ def estimate_of(
         stacklevel=2,
     )
     return profile
-
-
-def with_engine_time(
-    settings: PlanSettings, profile: Profile | None, experts: bool
-) -> Profile | None:
-    """Return a profile of kernels with the engine's time that the settings ask for."""
-    asked = settings.engine_overhead
-    if profile is None or profile.kernels_from is None:
-        return profile
-    if asked == "none":
-        return profile.model_copy(update={"engine_time": None})
-    path = None if asked is None else Path(asked)
-    time = engine_time(profile.kernels_from, profile.gpu, experts, path)
-    if time is None and path is not None:
-        kind = "of experts" if experts else "dense"
-        raise ProfileError(
-            f"{path}: no row is of {profile.kernels_from}, {profile.gpu}, {kind}, "
-            f"as {profile.name} is"
-        )
-    if profile.engine_time is not None and path is None:
-        # Its own is nearer, but how far an estimate is off its kind tells.
-        served = profile.engine_time.served or (time.served if time else None)
-        time = profile.engine_time.model_copy(update={"served": served})
-    return profile.model_copy(update={"engine_time": time})
 
 
 def quantile_of(settings: PlanSettings, profile: Profile) -> float:

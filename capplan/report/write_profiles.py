@@ -6,15 +6,21 @@ from collections.abc import Iterable
 from rich.console import Console
 from rich.table import Table
 
+from capplan.errors import InputError
+from capplan.latency.capacity import LEVELS, capacity_range, carried
 from capplan.latency.profile import Profile
 from capplan.latency.validate import Validation
+from capplan.latency.with_engine import with_engine_time
+from capplan.llm.catalog import llm
 from capplan.profiling.compare import Comparison
 from capplan.profiling.scenes import Point
 
+_PHASES = ("prefill", "decode", "mixed")
+
 
 def print_profiles(profiles: Iterable[Profile]) -> None:
-    """Print a row per profile, with the errors of each phase."""
-    table = Table("GPU", "LLM", "TP", "how", "engine", "prefill", "decode", "mixed")
+    """Print a row per profile, with the errors of each phase and in users."""
+    table = Table("GPU", "LLM", "TP", "how", "engine", *_PHASES, "users")
     for profile in profiles:
         table.add_row(
             profile.gpu,
@@ -22,11 +28,45 @@ def print_profiles(profiles: Iterable[Profile]) -> None:
             str(profile.tp),
             profile.how,
             f"{profile.engine} {profile.engine_version}".strip(),
-            *(_error(profile, phase) for phase in ("prefill", "decode", "mixed")),
+            *(_error(profile, phase) for phase in _PHASES),
+            _users(profile),
         )
     console = Console(highlight=False)
     console.print(table)
-    console.print("Errors are means over points not fitted to.")
+    console.print(
+        "Errors are means over points not fitted to. Users: what 80 % of such engines "
+        "carry within 1.25 times the lowest TPOT, as shares of the predicted."
+    )
+
+
+def _users(profile: Profile) -> str:
+    found = carried(_as_planned(profile), 0.5)
+    return "–" if found is None else "{:.2f}–{:.2f}".format(*found)
+
+
+def _as_planned(profile: Profile) -> Profile:
+    """Return a profile with the engine's time that a plan adds."""
+    try:
+        experts = llm(profile.llm).experts > 0
+    except InputError:  # an LLM of no catalog
+        experts = False
+    return with_engine_time(profile, experts)
+
+
+def capacity_lines(profile: Profile) -> list[str]:
+    """Return the engine's time, and the error in users at the usual TPOT limits."""
+    planned = _as_planned(profile)
+    lines = []
+    if planned.engine_time is not None:
+        lines.append(f"engine's own time: {planned.engine_time}")
+    for level in LEVELS:
+        low, high = capacity_range(planned, level)
+        if low < high:
+            lines.append(
+                f"users within {level:g} times the TPOT of one alone: {low:.2f} to "
+                f"{high:.2f} of the predicted, in 80 % of such engines"
+            )
+    return lines
 
 
 def _error(profile: Profile, phase: str) -> str:
