@@ -119,8 +119,9 @@ def table(results: Sequence[Result]) -> Iterator[str]:
         promised = 1 / (tpots * (served.slowdown(CAUTIOUS) if served else 1.0))
         least, most = np.quantile(promised, [0.1, 0.9])
         yield (
-            f"| {one.name} | {len(one.sweeps)} | {np.median(tpots):.3f} | {error:.1%} | "
-            f"{users} | {low:.2f} to {high:.2f} | {least:.2f} to {most:.2f} |"
+            f"| {one.name} | {len(one.sweeps)} | {np.median(tpots):.3f} | "
+            f"{error:.1%} | {users} | {low:.2f} to {high:.2f} | "
+            f"{least:.2f} to {most:.2f} |"
         )
 
 

@@ -62,7 +62,7 @@ def show_command(which: Which, folder: Folder = None, plot: Plot = None) -> None
     profile = _named(which, folder)
     typer.echo(profile.note())
     for line in capacity_lines(profile):
-        typer.echo(line)
+        typer.echo(f"# {line}")
     typer.echo(profile_text(profile), nl=False)
     _plot(profile, plot)
 

@@ -14,6 +14,7 @@ from capplan.latency.with_engine import with_engine_time
 from capplan.llm.catalog import llm
 from capplan.profiling.compare import Comparison
 from capplan.profiling.scenes import Point
+from capplan.report.terminal import console
 
 _PHASES = ("prefill", "decode", "mixed")
 
@@ -31,12 +32,13 @@ def print_profiles(profiles: Iterable[Profile]) -> None:
             *(_error(profile, phase) for phase in _PHASES),
             _users(profile),
         )
-    console = Console(highlight=False)
-    console.print(table)
-    console.print(
-        "Errors are means over points not fitted to. Users: what 80 % of such engines "
-        "carry within 1.25 times the lowest TPOT, as shares of the predicted."
+    out = console()
+    out.print(table)
+    out.print(
+        "Users: what 80 % of such engines carry within 1.25 times the lowest TPOT, as "
+        "shares of the predicted."
     )
+    out.print("Errors are means over points not fitted to.")
 
 
 def _users(profile: Profile) -> str:

@@ -86,7 +86,7 @@ def test_another_gpu_is_scaled_from_the_same_tp_degree():
 @pytest.mark.parametrize(
     ("on", "source"),
     [
-        ("MI300X", "H200-SXM"),
+        ("H100-NVL", "H100-SXM"),
         ("H100-PCIe", "H100-SXM"),
         ("A100-40GB-SXM", "A100-80GB-SXM"),
     ],
@@ -95,6 +95,14 @@ def test_another_gpu_is_scaled_from_the_one_with_the_nearest_data_sheet(on, sour
     estimate = estimated_profile(llm("Llama-3.1-70B"), gpu(on), 4)
 
     assert estimate.source.startswith(f"Llama-3.1-70B on {source}, TP 4 scaled")
+
+
+def test_no_gpu_is_scaled_from_one_of_another_vendor():
+    estimate = estimated_profile(llm("Llama-3.1-70B"), gpu("MI300X"), 4)
+    other = estimated_profile(llm("Llama-3.3-70B-FP8"), gpu("A100-80GB-SXM"), 4)
+
+    assert "data sheet of MI300X" in estimate.source
+    assert "MI3" not in other.source
 
 
 def test_the_nearest_gpu_predicts_the_decode_of_a_measured_one():
