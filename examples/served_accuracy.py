@@ -267,18 +267,23 @@ def front_end(tests: Sequence[Sweep], sums: Sequence[Result]) -> list[TtftScore]
             found = test.simulated(times[sweep.family, sweep.kind])
             scores.append(
                 TtftScore(
-                    sweep.llm.name, sweep.isl, found.ttft_s, test.point.ttft_s or 0.0
+                    sweep.llm.name,
+                    sweep.gpu,
+                    sweep.kind,
+                    sweep.isl,
+                    found.ttft_s,
+                    test.point.ttft_s or 0.0,
                 )
             )
     return scores
 
 
-def rows_of(results: Iterable[Result], added_s: float) -> str:
+def rows_of(results: Iterable[Result], added_s: dict[str, float]) -> str:
     """Return the file of engine times: the row of each kind, then those for all."""
     rows = []
     for one in results:
         time = one.time.model_dump(exclude_none=True, exclude={"served"})
-        time["request_s"] = added_s
+        time["request_s"] = added_s["experts" if one.keys["experts"] else "dense"]
         served = one.time.served
         rows.append({**one.keys, **time, "served": served and served.model_dump()})
     # A GPU or kind of LLM that no sweep is of gets the nearest: Hopper's dense.
@@ -291,7 +296,7 @@ def rows_of(results: Iterable[Result], added_s: float) -> str:
     return yaml_text({"schema": SCHEMA, "times": rows})
 
 
-def calibrate(one: Result, added_s: float, folder: Path) -> None:
+def calibrate(one: Result, added_s: dict[str, float], folder: Path) -> None:
     """Write the calibrated profiles of an LLM on a GPU type, at every degree."""
     gpu, llm = find_gpu(str(one.keys["gpu"])), one.sweeps[0].llm
     for tp in (1, 2, 4, 8):
@@ -308,7 +313,9 @@ def calibrate(one: Result, added_s: float, folder: Path) -> None:
                 "engine": one.time.engine,
                 "engine_version": one.time.engine_version,
                 "source": f"{base.source}; calibrated to {one.time.source}",
-                "engine_time": one.time.model_copy(update={"request_s": added_s}),
+                "engine_time": one.time.model_copy(
+                    update={"request_s": added_s[one.sweeps[0].kind]}
+                ),
             }
         )
         save_profile(profile, profile_path(folder, gpu.name, llm.name, tp))
@@ -328,13 +335,20 @@ def main() -> None:
     sums, pairs = list(kernel_sums(sweeps)), calibrated(sweeps)
     others, sheets = list(estimates(sums)), list(rooflines(sweeps))
     quiet = front_end(quiet_tests(arguments.data), sums)
-    added_s = request_s(quiet)
+    added_s = {
+        kind: request_s([one for one in quiet if one.kind == kind])
+        for kind in ("dense", "experts")
+    }
     told = [one for one in pairs if len(one.sweeps) > 1]  # one has no other to tell it
     seen = [*sums, *told, *dict((r.name, r) for r in others).values(), *sheets]
     used = [*sums, *told]
-    parts = (table(seen), ttft_table(quiet, added_s), choice_of_tp(used), worst(used))
+    parts = (table(seen), ttft_table(quiet), choice_of_tp(used), worst(used))
     lines = [line for part in parts for line in (*part, "")]
-    lines.append(f"The API server's time is {added_s * 1e3:g} ms a request.")
+    lines.append(
+        "The API server's time is "
+        + " and ".join(f"{s * 1e3:g} ms ({kind})" for kind, s in added_s.items())
+        + " a request."
+    )
     print("\n".join(lines))
     if arguments.docs:
         between(arguments.docs, lines)

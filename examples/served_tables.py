@@ -28,6 +28,8 @@ class TtftScore(NamedTuple):
     """TTFT of a load test where no queue forms."""
 
     llm: str
+    gpu: str
+    kind: str  # dense or a mixture of experts
     isl: int
     simulated_s: float  # without the front end
     measured_s: float
@@ -52,21 +54,34 @@ def request_s(scores: Sequence[TtftScore]) -> float:
     return round(float(np.median(waits_s)), 3)
 
 
-def ttft_table(scores: Sequence[TtftScore], added_s: float) -> Iterator[str]:
-    """Yield TTFT with the front end's time, as found without the LLM at hand."""
-    yield "| TTFT at up to 8 users | prompt | runs | without | with, LLM left out |"
+def ttft_table(scores: Sequence[TtftScore]) -> Iterator[str]:
+    """Yield TTFT with the front end's time found on other LLMs or GPUs of the kind."""
+    yield "| TTFT at up to 8 users | prompt | runs | without | with, left out |"
     yield "|---|---|---|---|---|"
     for llm in sorted({one.llm for one in scores}):
-        others_s = request_s([one for one in scores if one.llm != llm]) or added_s
         for isl in sorted({one.isl for one in scores if one.llm == llm}):
             its = [one for one in scores if (one.llm, one.isl) == (llm, isl)]
-            ratios = [
-                np.median([(one.simulated_s + more_s) / one.measured_s for one in its])
-                for more_s in (0.0, others_s)
-            ]
-            yield (
-                f"| {llm} | {isl:,} | {len(its)} | {ratios[0]:.2f} | {ratios[1]:.2f} |"
+            without, added = (
+                np.median(
+                    [
+                        (s.simulated_s + more * _others_s(s, scores)) / s.measured_s
+                        for s in its
+                    ]
+                )
+                for more in (0, 1)
             )
+            yield f"| {llm} | {isl:,} | {len(its)} | {without:.2f} | {added:.2f} |"
+
+
+def _others_s(one: TtftScore, scores: Sequence[TtftScore]) -> float:
+    """Return the front end's time without the LLM on that GPU."""
+    return request_s(
+        [
+            s
+            for s in scores
+            if s.kind == one.kind and (s.llm, s.gpu) != (one.llm, one.gpu)
+        ]
+    )
 
 
 def choice_of_tp(results: Sequence[Result]) -> Iterator[str]:

@@ -22,6 +22,9 @@ SCHEMA = "capplan-engine-times/1"
 SHIPPED = "engine_times.yaml"
 """In the folder of shipped profiles."""
 
+LEAST_USERS = 4
+"""Fewest requests at once in the sweeps that the shipped times were fitted to."""
+
 Basis = Literal["kernel-sum", "other-tp", "other-gpu", "roofline"]
 """What the time is added to: kernels, or an estimate from another TP degree, from
 another GPU type, or from data sheets alone."""

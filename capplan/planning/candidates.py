@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from capplan.bounds.lower_bound import Bound
+from capplan.latency.engine_time import LEAST_USERS
 from capplan.planning.configuration import Configuration
 from capplan.planning.cost import Cost, cost
 from capplan.planning.fewest_replicas import Fewest, binding_limit, fewest_replicas
@@ -356,4 +357,14 @@ def _extrapolations(run: Run) -> tuple[str, ...]:
     batch = int(np.ceil(run.simulation.series.batch_requests.max()))
     context = int((times.prompt_tokens + times.output_tokens).max())
     chunk = int(min(times.prompt_tokens.max(), run.engine.max_num_batched_tokens))
-    return tuple(profile.beyond_range(batch, context, chunk))
+    sentences = profile.beyond_range(batch, context, chunk)
+    replica, batches = run.configuration.replica, run.simulation.series.batch_requests
+    if profile.kernels_from and replica is not None and replica.llm.experts:
+        running = float(batches[batches > 0].mean())
+        if running < LEAST_USERS:
+            sentences.append(
+                f"{profile.name}: {running:.1f} requests run at once on average, and "
+                f"engines were measured from {LEAST_USERS} on; with fewer, launches "
+                "bind a mixture of experts, which may take up to half as long again"
+            )
+    return tuple(sentences)

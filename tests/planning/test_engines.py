@@ -121,3 +121,13 @@ def test_json_has_the_range_and_the_source():
 
     assert found["latency_source"] == "kernel-sum"
     assert len(found["replica_count_range"]) == 2
+
+
+def test_a_mixture_that_runs_nearly_alone_is_named():
+    alone = {"llm": "Qwen3-30B-A3B", "rate": 0.2, "slo": "ttft=2s,tpot=60ms"}
+
+    found = plan(PlanSettings(**{**SETTINGS, **alone}))
+
+    assert any("engines were measured from 4 on" in text for text in found.warnings)
+    busy = plan(PlanSettings(**{**SETTINGS, **alone, "rate": 60.0}))
+    assert not any("engines were measured" in text for text in busy.warnings)
