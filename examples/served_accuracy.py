@@ -21,6 +21,8 @@ from served_tables import (
     TtftScore,
     between,
     choice_of_tp,
+    choices,
+    goals,
     request_s,
     table,
     ttft_table,
@@ -171,6 +173,8 @@ def rooflines(sweeps: Sequence[Sweep]) -> Iterator[Result]:
     for family, gpus in FAMILIES.items():
         for kind in ("dense", "experts"):
             its = [s for s in sweeps if (s.family, s.kind) == (family, kind)]
+            if not its:
+                continue
             groups: list[object] = [(sweep.gpu, sweep.llm.name) for sweep in its]
             if len(set(groups)) < 2:
                 groups = list(range(len(its)))
@@ -201,6 +205,8 @@ def estimates(sums: Sequence[Result]) -> Iterator[Result]:
                     made = estimate_from(known, sweep.llm, at, sweep.tp)
                     its.append(sweep)
                     scores.append(scored(sweep, sweep.served(made), sums_of.time))
+        if not scores:
+            continue
         error = served_error(scores, [(s.gpu, s.llm.name) for s in its])
         for sums_of in sums:
             yield Result(
@@ -278,6 +284,20 @@ def front_end(tests: Sequence[Sweep], sums: Sequence[Result]) -> list[TtftScore]
     return scores
 
 
+def halves(sweeps: Sequence[Sweep]) -> list[float]:
+    """Return the errors of TPOT at every other concurrency, fitted to the rest."""
+    errors = []
+    for sweep in sweeps:
+        if len(sweep.points) < 5:
+            continue
+        base = kernels_of(sweep)
+        base = base or roofline_profile(sweep.llm, find_gpu(sweep.gpu), sweep.tp)
+        tests = sweep.served(base)
+        time = fit_engine_time(tests[::2], PRIOR).time
+        errors += [abs(t.simulated(time).slower(t.point) - 1) for t in tests[1::2]]
+    return errors
+
+
 def rows_of(results: Iterable[Result], added_s: dict[str, float]) -> str:
     """Return the file of engine times: the row of each kind, then those for all."""
     rows = []
@@ -286,13 +306,15 @@ def rows_of(results: Iterable[Result], added_s: dict[str, float]) -> str:
         time["request_s"] = added_s["experts" if one.keys["experts"] else "dense"]
         served = one.time.served
         rows.append({**one.keys, **time, "served": served and served.model_dump()})
-    # A GPU or kind of LLM that no sweep is of gets the nearest: Hopper's dense.
+    # A GPU that no sweep is of gets the first family's time and the widest error.
     for of in ("kernel-sum", "other-tp", "other-gpu", "roofline"):
         for experts in (False, True):
             its = [r for r in rows if r["of"] == of and r["experts"] == experts]
-            widest = max(its, key=lambda row: row["served"]["tpot"][2])
-            slowest = {**its[0], "served": widest["served"]}
-            rows.append({k: v for k, v in slowest.items() if k != "gpus"})
+            if its:
+                widest = max(its, key=lambda row: row["served"]["tpot"][2])
+                source = f"no sweep of this GPU type; {its[0]['source']}"
+                row = {**its[0], "source": source, "served": widest["served"]}
+                rows.append({k: v for k, v in row.items() if k != "gpus"})
     return yaml_text({"schema": SCHEMA, "times": rows})
 
 
@@ -342,7 +364,13 @@ def main() -> None:
     told = [one for one in pairs if len(one.sweeps) > 1]  # one has no other to tell it
     seen = [*sums, *told, *dict((r.name, r) for r in others).values(), *sheets]
     used = [*sums, *told]
-    parts = (table(seen), ttft_table(quiet), choice_of_tp(used), worst(used))
+    parts = (
+        goals(used, seen[len(used) :], quiet, halves(sweeps)),
+        table(seen),
+        ttft_table(quiet),
+        choice_of_tp(choices(used)),
+        worst(used),
+    )
     lines = [line for part in parts for line in (*part, "")]
     lines.append(
         "The API server's time is "

@@ -84,10 +84,19 @@ def _others_s(one: TtftScore, scores: Sequence[TtftScore]) -> float:
     )
 
 
-def choice_of_tp(results: Sequence[Result]) -> Iterator[str]:
-    """Yield whether the degree that serves most users per GPU is predicted."""
-    yield "| GPU | LLM | in/out | limit | best measured | best predicted |"
-    yield "|---|---|---|---|---|---|"
+class Choice(NamedTuple):
+    """TP degrees of an LLM on a GPU type compared within one TPOT."""
+
+    gpu: str
+    llm: str
+    lengths: str
+    limit_s: float
+    measured: int  # degree with the most users per GPU
+    predicted: int
+
+
+def choices(results: Sequence[Result]) -> list[Choice]:
+    """Return the best degrees of all groups of sweeps that differ in it."""
     groups: dict[tuple, dict[int, tuple[np.ndarray, ...]]] = defaultdict(dict)
     for one in results:
         for sweep, found in zip(one.sweeps, one.scores, strict=True):
@@ -95,15 +104,105 @@ def choice_of_tp(results: Sequence[Result]) -> Iterator[str]:
             users = np.array([p.concurrency for p in sweep.points], np.float64)
             measured_s = np.array([p.tpot_s for p in sweep.points])
             groups[key][sweep.tp] = (users, measured_s, measured_s * found.ratios)
+    rows = []
     for (_, gpu, llm, isl, osl), by_tp in groups.items():
-        if len(by_tp) < 2:
-            continue
-        limit_s = 1.25 * max(measured_s.min() for _, measured_s, _ in by_tp.values())
-        measured, predicted = (_best(by_tp, at, limit_s) for at in (1, 2))
+        if len(by_tp) > 1:
+            limit_s = 1.25 * max(measured.min() for _, measured, _ in by_tp.values())
+            best = (_best(by_tp, at, limit_s) for at in (1, 2))
+            rows.append(Choice(gpu, llm, f"{isl}/{osl}", limit_s, *best))
+    return rows
+
+
+def choice_of_tp(rows: Sequence[Choice]) -> Iterator[str]:
+    """Yield whether the degree that serves most users per GPU is predicted."""
+    yield "| GPU | LLM | in/out | limit | best measured | best predicted |"
+    yield "|---|---|---|---|---|---|"
+    for row in rows:
         yield (
-            f"| {gpu} | {llm} | {isl}/{osl} | {limit_s * 1e3:.3g} ms | TP {measured} | "
-            f"TP {predicted} |"
+            f"| {row.gpu} | {row.llm} | {row.lengths} | {row.limit_s * 1e3:.3g} ms | "
+            f"TP {row.measured} | TP {row.predicted} |"
         )
+
+
+def goals(
+    used: Sequence[Result],
+    guessed: Sequence[Result],
+    quiet: Sequence[TtftScore],
+    halves: Sequence[float],
+) -> Iterator[str]:
+    """Yield the goals of the predictions, and what was found."""
+    yield "| | goal | found, left out |"
+    yield "|---|---|---|"
+    for family, kind, goal in (
+        ("Hopper", "dense", "median 0.95 to 1.05, 80 % within 0.85 to 1.15"),
+        ("Blackwell", "dense", "0.9 to 1.1"),
+    ):
+        users = np.array(
+            [
+                found.capacity[0]
+                for one in used
+                for sweep, found in zip(one.sweeps, one.scores, strict=True)
+                if (sweep.family, sweep.kind) == (family, kind)
+            ]
+        )
+        if len(users):
+            near = np.mean(np.abs(users - 1) <= 0.15)
+            yield (
+                f"| users at 1.25×, {kind}, {family} ({len(users)} sweeps) | {goal} | "
+                f"{np.median(users):.2f}, {near:.0%} within |"
+            )
+    yield from _tpot_goals(used)
+    short, long = (
+        [
+            (one.simulated_s + _others_s(one, quiet)) / one.measured_s - 1
+            for one in quiet
+            if (one.isl <= SHORT) is is_short
+        ]
+        for is_short in (True, False)
+    )
+    for name, errors in (("up to 1,024", short), ("longer", long)):
+        if errors:
+            yield (
+                f"| TTFT where no queue forms, prompts {name} | ≤ 10 % | "
+                f"{np.median(errors):+.0%} in the median |"
+            )
+    for one in guessed:
+        slower = one.time.served.slowdown(CAUTIOUS) if one.time.served else 1.0
+        promised = np.array([1 / (found.tpot * slower) for found in one.scores])
+        yield (
+            f"| {one.name}: tokens/s promised ÷ measured | ≤ 1 in nine of ten, ≥ 0.6 | "
+            f"{np.mean(promised <= 1.005):.0%} and {np.mean(promised >= 0.6):.0%} |"
+        )
+    if len(halves):
+        yield (
+            "| half of a sweep predicts the other users | ≤ 3 % in the median, ≤ 8 % | "
+            f"{np.median(halves):.1%}, {np.quantile(halves, 0.9):.1%} in nine of ten, "
+            f"{max(halves):.0%} at worst |"
+        )
+    rows = choices(used)
+    right = sum(row.measured == row.predicted for row in rows)
+    yield f"| choice of TP | 8 of 10 groups | {right} of {len(rows)} |"
+
+
+def _tpot_goals(used: Sequence[Result]) -> Iterator[str]:
+    for name, families in (
+        ("all", ("Hopper", "Blackwell", "CDNA")),
+        ("NVIDIA", ("Hopper", "Blackwell")),
+        ("AMD", ("CDNA",)),
+    ):
+        found = {
+            sweep[:-1]: score
+            for one in used
+            for sweep, score in zip(one.sweeps, one.scores, strict=True)
+            if sweep.engine == "vllm" and sweep.family in families
+        }
+        if found:
+            error = np.median([score.tpot_error for score in found.values()])
+            bias = np.mean([score.tpot for score in found.values()]) - 1
+            yield (
+                f"| TPOT of vLLM, {name} ({len(found)} sweeps) | ≤ 5 % in the median, "
+                f"bias within 2 % | {error:.1%}, bias {bias:+.1%} |"
+            )
 
 
 def _best(by_tp: dict[int, tuple[np.ndarray, ...]], column: int, limit_s: float) -> int:

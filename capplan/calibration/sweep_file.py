@@ -25,6 +25,8 @@ SHAPE = ("isl", "osl", "concurrency")
 SEEN = ("tpot_ms", "ttft_ms", "output_tokens_per_s")
 """Columns of a sweep; at least one of ``SEEN`` must be there."""
 
+_MOST = {"isl": 10_000_000, "osl": 10_000_000, "concurrency": 65_536}
+
 Row = dict[str, float | None]
 
 
@@ -203,8 +205,10 @@ def _point(place: str, row: Row) -> SweepPoint:
         value = number(name)
         if value is None:
             raise InputError(f"{place}: {name} is missing")
-        if value < 1:
-            raise InputError(f"{place}: {name} is {value:g}; expected at least 1")
+        if not 1 <= value <= _MOST[name]:
+            raise InputError(
+                f"{place}: {name} is {value:g}; expected 1 to {_MOST[name]:,}"
+            )
         return round(value)
 
     tpot_ms, ttft_ms, per_s = (number(name) for name in SEEN)
