@@ -328,13 +328,14 @@ def calibrate(one: Result, added_s: dict[str, float], folder: Path) -> None:
             replica(llm, gpu, tp)
         except CapplanError:
             continue  # the LLM cannot be split so, or does not fit
+        kernels = base.source.partition("; calibrated to ")[0]  # it may be calibrated
         profile = base.model_copy(
             update={
                 "llm": llm.name,
                 "how": "calibrated",
                 "engine": one.time.engine,
                 "engine_version": one.time.engine_version,
-                "source": f"{base.source}; calibrated to {one.time.source}",
+                "source": f"{kernels}; calibrated to {one.time.source}",
                 "engine_time": one.time.model_copy(
                     update={"request_s": added_s[one.sweeps[0].kind]}
                 ),

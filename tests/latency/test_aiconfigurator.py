@@ -203,6 +203,7 @@ def test_another_version_is_refused(package, monkeypatch):
 
 def test_without_the_package_it_says_how_to_install_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "aiconfigurator_core", None)
+    monkeypatch.setitem(sys.modules, "aiconfigurator_core.sdk", None)
 
     with pytest.raises(InputError, match="pip install"):
         read_kernels(Source("h100_sxm", "some/model", None), 1)
