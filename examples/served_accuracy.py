@@ -30,6 +30,7 @@ from served_tables import (
 )
 
 from capplan.calibration.sweep_fit import Served, SweepFit, fit_engine_time
+from capplan.calibration.sweep_profile import calibrated as with_time
 from capplan.calibration.sweep_score import (
     SweepScore,
     score,
@@ -328,17 +329,12 @@ def calibrate(one: Result, added_s: dict[str, float], folder: Path) -> None:
             replica(llm, gpu, tp)
         except CapplanError:
             continue  # the LLM cannot be split so, or does not fit
-        kernels = base.source.partition("; calibrated to ")[0]  # it may be calibrated
-        profile = base.model_copy(
+        time = one.time.model_copy(update={"request_s": added_s[one.sweeps[0].kind]})
+        profile = with_time(base, time).model_copy(
             update={
                 "llm": llm.name,
-                "how": "calibrated",
-                "engine": one.time.engine,
-                "engine_version": one.time.engine_version,
-                "source": f"{kernels}; calibrated to {one.time.source}",
-                "engine_time": one.time.model_copy(
-                    update={"request_s": added_s[one.sweeps[0].kind]}
-                ),
+                "engine": time.engine,
+                "engine_version": time.engine_version,
             }
         )
         save_profile(profile, profile_path(folder, gpu.name, llm.name, tp))

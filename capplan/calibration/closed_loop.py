@@ -45,7 +45,6 @@ class ClosedLoop(NamedTuple):
     ttft_s: float
     tpot_s: float
     output_tokens_per_s: float
-    running: float  # requests that decode on average
 
     def slower(self, point: SweepPoint) -> float:
         """Return the simulated time over the measured one.
@@ -95,5 +94,4 @@ def closed_loop(
         ttft_s=float(middle(ttft_s)),
         tpot_s=float(middle(tpot_s)) if len(tpot_s) else 0.0,
         output_tokens_per_s=float(output.sum() / freed_s[-1]),
-        running=float(stays_s.sum() / freed_s[-1]),
     )

@@ -83,6 +83,15 @@ def _fit_kernels(settings: FitSettings) -> PointsFit:
     return PointsFit(profile_of(fitted, points, identity), fitted, points)
 
 
+_OF_ONTO = {"llm", "gpu", "tp", "form", "how", "quantization", "dtype", "importer"} | {
+    "batch",
+    "input_len",
+    "output_len",
+    "prefix_caching",
+}
+"""Settings of other fits, which a calibration takes from its profile."""
+
+
 def _fit_sweep(path: Path, settings: FitSettings, onto: str) -> "SweepProfile":
     """Calibrate a profile, or an estimate where there is none, with load tests."""
     # The simulator takes a second to import; other fits do not need it.
@@ -90,11 +99,11 @@ def _fit_sweep(path: Path, settings: FitSettings, onto: str) -> "SweepProfile":
     from capplan.calibration.sweep_file import read_sweep
     from capplan.calibration.sweep_profile import fit_sweep
 
-    for name in ("llm", "gpu", "tp", "form", "batch", "input_len", "output_len"):
-        if getattr(settings, name) is not None:
-            raise InputError(
-                f"--{name.replace('_', '-')} is said by --onto {onto}; leave it out"
-            )
+    for name in sorted(_OF_ONTO & settings.model_fields_set):
+        raise InputError(
+            f"--{name.replace('_', '-')} is of another fit; --onto {onto} names what "
+            "is calibrated, so leave it out"
+        )
     gpu, llm, tp = parse_which(onto)
     at, model = find_gpu(gpu), find_llm(llm)
     base = known_profile(model, at, tp) or estimated_profile(model, at, tp)
@@ -125,8 +134,14 @@ def _fit_sweep(path: Path, settings: FitSettings, onto: str) -> "SweepProfile":
         "llm": model.name,
         "engine": identity.engine,
         "engine_version": identity.engine_version,
-        "kv_dtype": kv,
         "date": settings.date,
+        "kv_tokens": settings.kv_tokens or base.kv_tokens,
+        "engine_time": fitted.fit.time.model_copy(
+            update={
+                "engine": identity.engine,
+                "engine_version": identity.engine_version,
+            }
+        ),
     }
     return fitted._replace(profile=fitted.profile.model_copy(update=changes))
 

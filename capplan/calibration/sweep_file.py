@@ -50,8 +50,8 @@ def read_sweep(path: Path, tp: int, where: dict[str, str]) -> list[SweepPoint]:
         )
     if len({p.concurrency for p in points}) < 2:
         raise InputError(
-            f"{path}: holds one concurrency; expected at least 2, since one tells a "
-            "factor from an iteration's own time in no way"
+            f"{path}: holds one concurrency; expected at least 2, since one does not "
+            "separate a factor from an iteration's own time"
         )
     return [by_key[key] for key in sorted(by_key)]
 
@@ -66,13 +66,26 @@ def _rows(path: Path, tp: int, where: dict[str, str]) -> Iterator[tuple[str, Row
         place = f"{path}" if number == 0 else f"{path}: test {number + 1}"
         for recognised, read in _FORMATS:
             if isinstance(test, dict) and recognised in test:
-                yield place, read(Path(place), test, tp)
+                yield place, _as_written(place, read, test, tp)
                 break
         else:
             raise InputError(
                 f"{place}: is no load test of a known format; expected the JSON of "
                 "vLLM's bench serve, InferenceMAX, GuideLLM, AIPerf or genai-perf"
             )
+
+
+def _as_written(
+    place: str,
+    read: Callable[[Path, dict[str, Any], int], Row],
+    test: dict[str, Any],
+    tp: int,
+) -> Row:
+    try:
+        return read(Path(place), test, tp)
+    except (TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise InputError(f"{place}: is not as its tool writes it: {reason}") from error
 
 
 def _tests(content: Any) -> list[Any]:
@@ -104,9 +117,10 @@ def _vllm(path: Path, test: dict[str, Any], tp: int) -> Row:
         "total_input_tokens",
         "total_output_tokens",
     )
-    if not users:
+    if not users or test.get("request_rate") not in (None, "inf", math.inf):
         raise InputError(
-            f"{path}: has no max_concurrency; a closed loop needs --max-concurrency"
+            f"{path}: has no max_concurrency or a rate; a closed loop needs "
+            "--max-concurrency and no --request-rate"
         )
     return {
         "isl": prompt / done,
@@ -134,7 +148,11 @@ def _inferencemax(path: Path, test: dict[str, Any], tp: int) -> Row:
 
 
 def _guidellm(path: Path, test: dict[str, Any], tp: int) -> Row:
-    metrics = test["metrics"]
+    metrics, users = test["metrics"], _within(test, "streams")
+    if users is None:
+        raise InputError(
+            f"{path}: names no streams; a closed loop is of the concurrent strategy"
+        )
 
     def mean(name: str) -> float | None:
         found = metrics.get(name) or {}
@@ -143,7 +161,7 @@ def _guidellm(path: Path, test: dict[str, Any], tp: int) -> Row:
     return {
         "isl": mean("prompt_token_count"),
         "osl": mean("output_token_count"),
-        "concurrency": _within(test, "streams") or mean("request_concurrency"),
+        "concurrency": users,
         "tpot_ms": mean("inter_token_latency_ms"),
         "ttft_ms": mean("time_to_first_token_ms"),
         "output_tokens_per_s": mean("output_tokens_per_second"),
@@ -214,6 +232,8 @@ def _point(place: str, row: Row) -> SweepPoint:
     tpot_ms, ttft_ms, per_s = (number(name) for name in SEEN)
     if tpot_ms is None and ttft_ms is None and per_s is None:
         raise InputError(f"{place}: none of {', '.join(SEEN)} is there")
+    if tpot_ms is not None and needed("osl") == 1:
+        raise InputError(f"{place}: osl is 1, which has no TPOT; expected more")
     share = number("range_ratio") or 1.0
     if share > 1:
         raise InputError(f"{place}: range_ratio is {share:g}; expected at most 1")

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from capplan.calibration.closed_loop import ClosedLoop, SweepPoint
+from capplan.calibration.closed_loop import SweepPoint
 from capplan.calibration.sweep_fit import Served, SweepFit, fit_engine_time
 from capplan.calibration.sweep_score import score, served_error
 from capplan.deployment import EngineSettings
@@ -18,6 +18,11 @@ from capplan.latency.terms import tables
 _LITTLE = (0.7, 1.25)
 """Requests in the system by Little's law over the users, that are taken as the same."""
 
+_CALIBRATED = "; calibrated to "
+
+_FEWEST_SHAPES = 3
+"""Pairs of lengths from which a spread is taken; below it the kind's is nearer."""
+
 _FARTHEST = 8.0
 """Measured over predicted TPOT beyond which the unit must be wrong."""
 
@@ -28,7 +33,6 @@ class SweepProfile(NamedTuple):
     profile: Profile
     points: list[SweepPoint]
     fit: SweepFit
-    loops: list[ClosedLoop]  # of each point, as calibrated
     held_out: np.ndarray  # (points,): simulated ÷ measured, its concurrency left out
 
 
@@ -50,7 +54,8 @@ def fit_sweep(
     for point in points:
         _check_little(point, base.tp, source)
     most = max(point.concurrency for point in points)
-    kernels = tables(base.decode, base.fused, most, engine.max_num_batched_tokens)
+    tokens, front_s = engine.max_num_batched_tokens, base.request_s
+    kernels = tables(base.decode, base.fused, most, tokens, request_s=front_s)
     kernels = kernels._replace(
         decode_context_s=kv_times * kernels.decode_context_s,
         fused_context_s=kv_times * kernels.fused_context_s,
@@ -64,15 +69,17 @@ def fit_sweep(
     time = fit.time.model_copy(
         update={"source": source, "served": _error(points, held_out)}
     )
-    profile = base.model_copy(
-        update={
-            "how": "calibrated",
-            "source": f"{base.source}; calibrated to {source}",
-            "engine_time": time,
-        }
+    fit = fit._replace(time=time)
+    return SweepProfile(calibrated(base, time), points, fit, held_out)
+
+
+def calibrated(base: Profile, time: EngineTime) -> Profile:
+    """Return a profile with an engine's time of its own in place of any it had."""
+    kernels = base.source.partition(_CALIBRATED)[0]
+    source = f"{kernels}{_CALIBRATED}{time.source}"
+    return base.model_copy(
+        update={"how": "calibrated", "source": source, "engine_time": time}
     )
-    loops = [test.simulated(time) for test in served]
-    return SweepProfile(profile, points, fit, loops, held_out)
 
 
 def _usual(base: Profile, experts: bool) -> EngineTime:
@@ -136,7 +143,7 @@ def _left_out(served: Sequence[Served], prior: EngineTime) -> np.ndarray:
 
 
 def _error(points: list[SweepPoint], held_out: np.ndarray) -> ServedError | None:
-    """Return the error on concurrencies left out; None where too few are known."""
+    """Return the error on concurrencies left out; None of fewer than three shapes."""
     scores = []
     for shape in sorted({(point.isl, point.osl) for point in points}):
         rows = [at for at, p in enumerate(points) if (p.isl, p.osl) == shape]
@@ -146,4 +153,4 @@ def _error(points: list[SweepPoint], held_out: np.ndarray) -> ServedError | None
         measured_s = np.array(seen_s, np.float64)
         users = [points[at].concurrency for at in rows]
         scores.append(score(users, measured_s, measured_s * held_out[rows]))
-    return served_error(scores) if scores else None
+    return served_error(scores) if len(scores) >= _FEWEST_SHAPES else None

@@ -15,7 +15,9 @@ def fit_command(**flags: Any) -> int:
     new_tokens, context, seconds); and aiconfigurator:SYSTEM/MODEL for sums of kernels
     that aiconfigurator-core measured. Formats of served runs, whose iteration time is
     fitted by simulating the engine: vllm-serve, vllm-latency, guidellm, aiperf and
-    llmservingsim.
+    llmservingsim. With --onto, load tests that state means per concurrency: a CSV of
+    isl, osl, concurrency and any of tpot_ms, ttft_ms, output_tokens_per_s, or the JSON
+    of vllm bench serve, InferenceMAX, GuideLLM, AIPerf or genai-perf, one or a folder.
     """
     settings = settings_from(FitSettings, None, flags)
     from capplan.calibration.fit_profile import fit_profile

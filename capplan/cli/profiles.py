@@ -70,10 +70,11 @@ def show_command(which: Which, folder: Folder = None, plot: Plot = None) -> None
 @profiles_app.command("compare")
 def compare_command(first: Which, second: Which, folder: Folder = None) -> None:
     """Compare two profiles: time of the same iterations."""
+    from capplan.latency.with_engine import as_planned
     from capplan.profiling.compare import compare
     from capplan.report.write_profiles import print_comparison
 
-    left, right = _named(first, folder), _named(second, folder)
+    left, right = (as_planned(_named(which, folder)) for which in (first, second))
     print_comparison(left, right, compare(left, right))
 
 
@@ -101,9 +102,10 @@ def validate_command(
     from capplan.latency.importers.options import ImportOptions
     from capplan.latency.served_run import ServedRun
     from capplan.latency.validate import validate
+    from capplan.latency.with_engine import as_planned
     from capplan.report.write_profiles import print_validation
 
-    profile = _named(which, folder)
+    profile = as_planned(_named(which, folder))
     points = read_measurements(against, ImportOptions(column_values(where or [])))
     if isinstance(points, ServedRun):
         raise InputError(f"{against}: holds served requests; expected points")

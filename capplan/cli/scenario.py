@@ -9,7 +9,8 @@ import yaml
 from capplan.errors import InputError
 from capplan.settings import SettingError, Settings, nearest_setting
 
-_PATHS = ("trace", "workload", "tokenizer", "llm", "prices", "profiles")
+_PATHS: tuple[str, ...] = ("trace", "workload", "tokenizer", "llm", "prices")
+_PATHS += ("profiles", "engine_overhead")
 """Settings that may be paths, relative to the folder of the scenario."""
 
 _ONE_OF = ("trace", "workload")

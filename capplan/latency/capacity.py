@@ -60,7 +60,14 @@ def carried(profile: Profile, quantile: float) -> tuple[float, float] | None:
     """
     time = profile.engine_time
     if time is not None and time.served is not None:
-        return time.served.carried(quantile)
+        # The sweeps were held against times as fitted; the plan's are slower or faster.
+        fitted = profile.model_copy(
+            update={"engine_time": time.model_copy(update={"served": None})}
+        )
+        limit_s = LEVELS[0] * alone_s(fitted)
+        planned = max(users(profile, limit_s, quantile), 1.0)
+        share = planned / max(users(fitted, limit_s), 1.0)
+        return time.served.capacity[0] / share, time.served.capacity[2] / share
     if profile.kernels_from is not None or not profile.sigma("decode"):
         return None
     limit_s = LEVELS[0] * alone_s(profile)

@@ -11,11 +11,11 @@ from statistics import NormalDist
 from typing import Annotated, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, Field, ValidationError
 
 from capplan.errors import ProfileError
 from capplan.latency.contract import LatencyTables
-from capplan.latency.yaml_file import first_problem, read_yaml
+from capplan.latency.yaml_file import Strict, first_problem, read_yaml
 from capplan.shipped import shipped
 
 SCHEMA = "capplan-engine-times/1"
@@ -31,16 +31,22 @@ another GPU type, or from data sheets alone."""
 
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Ratio = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-Quantiles = Annotated[list[Ratio], Field(min_length=3, max_length=3)]
+
+
+def _ascending(values: list[float]) -> list[float]:
+    if values != sorted(values):
+        raise ValueError("expected the quantiles 10, 50 and 90 %, ascending")
+    return values
+
+
+Quantiles = Annotated[
+    list[Ratio], Field(min_length=3, max_length=3), AfterValidator(_ascending)
+]
 
 _OUTER = NormalDist().inv_cdf(0.9)
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class ServedError(_Strict):
+class ServedError(Strict):
     """How real engines differed from a prediction, over sweeps that it did not see.
 
     A sweep is one engine at several concurrencies. Each list has the quantiles 10, 50
@@ -56,14 +62,6 @@ class ServedError(_Strict):
         """Return the factor on times that a share of the engines stay within."""
         return _at(self.tpot, quantile)
 
-    def carried(self, quantile: float) -> tuple[float, float]:
-        """Return what 80 % of the engines carry of a plan made at a quantile of times.
-
-        As shares of the users that the plan gives a replica.
-        """
-        planned = _at(self.capacity, 1 - quantile)
-        return self.capacity[0] / planned, self.capacity[2] / planned
-
 
 def _at(quantiles: list[float], share: float) -> float:
     """Return a quantile, the logarithm linear in the normal quantile between three."""
@@ -73,7 +71,7 @@ def _at(quantiles: list[float], share: float) -> float:
     return float(np.exp(middle + step * z))
 
 
-class EngineTime(_Strict):
+class EngineTime(Strict):
     """Time that an engine adds to its kernels, and a factor on these."""
 
     factor: Ratio = 1.0  # on the time of kernels
@@ -110,7 +108,9 @@ class _Row(EngineTime):
     """An engine's time, and the profiles that it is added to."""
 
     of: Basis = "kernel-sum"
-    gpus: list[str] = []  # beginnings of GPU names; all when empty
+    gpus: list[str] = Field(
+        default_factory=list
+    )  # beginnings of GPU names; all when empty
     experts: bool | None = None  # mixtures of experts, dense LLMs or both
 
     def fits(self, of: Basis, gpu: str, experts: bool) -> bool:
@@ -122,7 +122,7 @@ class _Row(EngineTime):
         )
 
 
-class _Table(_Strict):
+class _Table(Strict):
     times: Annotated[list[_Row], Field(min_length=1)]
 
 
@@ -133,7 +133,12 @@ def engine_time(
 
     ``path`` is the user's file; the shipped one when None.
     """
-    for row in _read(path or shipped("profiles") / SHIPPED):
+    path = path or shipped("profiles") / SHIPPED
+    try:
+        changed_ns = path.stat().st_mtime_ns
+    except OSError as error:
+        raise ProfileError(f"{path}: {error.strerror or error}") from None
+    for row in _read(path, changed_ns):
         if row.fits(of, gpu, experts):
             names = set(EngineTime.model_fields)
             return EngineTime.model_validate(row.model_dump(include=names))
@@ -141,7 +146,7 @@ def engine_time(
 
 
 @lru_cache(maxsize=8)
-def _read(path: Path) -> tuple[_Row, ...]:
+def _read(path: Path, changed_ns: int) -> tuple[_Row, ...]:
     content = read_yaml(path, "a file of engine times")
     if (schema := content.pop("schema", None)) != SCHEMA:
         raise ProfileError(f"{path}: schema is {schema!r}; expected {SCHEMA!r}")

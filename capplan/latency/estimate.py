@@ -47,12 +47,20 @@ def estimate_from(
     same_gpu = [profile for profile in reversed(known) if profile.gpu == gpu.name]
     here = {profile.tp: profile for profile in same_gpu}
     here.pop(tp, None)
-    if here and min(here) < tp < max(here) and gpu.nvlink_bytes_per_s_per_direction:
-        return across_tp(list(here.values()), tp, llm, gpu)
     source = nearest(list(here.values()) or _of_vendor(known, gpu), gpu, tp)
     if source is None:
         return roofline_profile(llm, gpu, tp)
+    alike = {degree: one for degree, one in here.items() if _kind(one) == _kind(source)}
+    if alike and min(alike) < tp < max(alike) and gpu.nvlink_bytes_per_s_per_direction:
+        twins_too = [p.model_copy(update={"llm": llm.name}) for p in alike.values()]
+        return across_tp(twins_too, tp, llm, gpu)
     return across_gpu(source, llm, gpu, tp=tp)
+
+
+def _kind(profile: Profile) -> tuple[object, ...]:
+    """Return what profiles share that one line through TP degrees may join."""
+    types = (profile.dtype, profile.quantization, profile.kv_dtype)
+    return (*types, profile.kernels_from, profile.engine_time)
 
 
 def nearest(profiles: Sequence[Profile], gpu: Gpu, tp: int) -> Profile | None:

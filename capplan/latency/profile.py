@@ -7,13 +7,14 @@ from statistics import NormalDist
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from capplan.latency.contract import LatencyTables
 from capplan.latency.engine_time import Basis, EngineTime
 from capplan.latency.forms import iteration_s
 from capplan.latency.measurements import PHASES, Points
 from capplan.latency.terms import DecodeTerms, FusedTerms, tables
+from capplan.latency.yaml_file import Strict
 
 HOW = {
     "measured": "measured on the engine itself",
@@ -30,25 +31,21 @@ Range = Annotated[
 ]
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class DecodeRange(_Strict):
+class DecodeRange(Strict):
     """Measured range of decode iterations, each as [least, most]."""
 
     batch: Range
     context: Range
 
 
-class PrefillRange(_Strict):
+class PrefillRange(Strict):
     """Measured range of prefill iterations."""
 
     new_tokens: Range
     prefix: Range
 
 
-class MixedRange(_Strict):
+class MixedRange(Strict):
     """Measured range of mixed iterations."""
 
     batch: Range
@@ -56,7 +53,7 @@ class MixedRange(_Strict):
     chunk: Range
 
 
-class Validity(_Strict):
+class Validity(Strict):
     """Measured range of each phase; None when a phase was not measured."""
 
     decode: DecodeRange | None = None
@@ -64,7 +61,7 @@ class Validity(_Strict):
     mixed: MixedRange | None = None
 
 
-class ErrorRecord(_Strict):
+class ErrorRecord(Strict):
     """Relative errors of a fit in one phase; sigma is the held-out residual's RMS."""
 
     points: int | None = None
@@ -75,7 +72,7 @@ class ErrorRecord(_Strict):
     sigma: Share | None = None
 
 
-class Profile(_Strict):
+class Profile(Strict):
     """Latency of one LLM on one GPU type and TP degree."""
 
     gpu: str  # as in the catalog
@@ -99,10 +96,11 @@ class Profile(_Strict):
     engine_time: EngineTime | None = None  # on top of the terms
     request_s: Share = 0.0  # front end's time before a request reaches the engine [s]
     validity: Validity = Validity()
-    errors: dict[str, ErrorRecord] = {}  # relative, by phase
+    errors: dict[str, ErrorRecord] = Field(default_factory=dict)  # relative, by phase
     kv_tokens: Annotated[int, Field(ge=1)] | None = None  # as the engine reported it
     block_size: Annotated[int, Field(ge=1)] | None = None  # of a KV block [tokens]
-    meta: dict[str, str | int | float | bool] = {}  # driver, flags and other details
+    # driver, flags and other details
+    meta: dict[str, str | int | float | bool] = Field(default_factory=dict)
 
     @field_validator("errors")
     @classmethod
@@ -118,7 +116,7 @@ class Profile(_Strict):
     def _sums_are_kernels(cls, content: Any) -> Any:
         """Take a sum of kernels as such; it holds none of the engine's time."""
         if isinstance(content, dict) and content.get("how") == "kernel-sum":
-            return {"kernels_from": "kernel-sum", **content}
+            return {**content, "kernels_from": "kernel-sum"}
         return content
 
     @property
@@ -162,14 +160,28 @@ class Profile(_Strict):
             made = self.engine_time.applied(made)
         return made if served is None else made.scaled(served.slowdown(quantile))
 
+    @property
+    def has_spread(self) -> bool:
+        """Whether any error of the times is known: of sweeps, or of the fit."""
+        served = None if self.engine_time is None else self.engine_time.served
+        return served is not None or self.sigma("decode") > 0
+
     def sigma(self, phase: str) -> float:
         """Return the relative standard deviation of a phase; 0 when unknown."""
         record = self.errors.get(phase)
         return (record.sigma if record else None) or 0.0
 
     def predict(self, points: Points) -> np.ndarray:
-        """Return the time of each point, shape (points,). [s]"""
-        return iteration_s(self.decode, self.fused, points)
+        """Return the time of each point, shape (points,). [s]
+
+        With the engine's own time where the profile has one.
+        """
+        time_s = iteration_s(self.decode, self.fused, points)
+        time = self.engine_time
+        if time is None:
+            return time_s
+        own_s = time.iteration_s + time.per_request_s * points.decoding
+        return time.factor * time_s + own_s
 
     def beyond_range(
         self, max_batch: int, max_context: int, max_chunk: int

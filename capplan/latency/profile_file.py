@@ -44,7 +44,7 @@ def profile_text(profile: Profile) -> str:
     """Return the YAML of a profile, keys in the order of :class:`Profile`."""
     content = {"schema": SCHEMA, **profile.model_dump(exclude_none=True)}
     if profile.how == "kernel-sum":
-        del content["kernels_from"]  # it says so
+        content.pop("kernels_from", None)  # it says so
     content = {
         key: value
         for key, value in content.items()

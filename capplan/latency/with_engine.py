@@ -1,10 +1,12 @@
 """A profile of kernels with the engine's own time on top."""
 
+import warnings
 from pathlib import Path
 
-from capplan.errors import ProfileError
+from capplan.errors import CapplanWarning, InputError, ProfileError
 from capplan.latency.engine_time import engine_time
 from capplan.latency.profile import Profile
+from capplan.llm.catalog import llm
 
 
 def with_engine_time(
@@ -12,15 +14,27 @@ def with_engine_time(
 ) -> Profile:
     """Return a profile of kernels with the engine's time; others as they are.
 
-    ``overhead`` is ``none``, a file, or None for the shipped times. A calibrated
-    profile keeps its own, but for a file.
+    ``overhead`` is ``none``, a file, or None for the shipped times, beside which a
+    calibrated profile keeps its own.
     """
-    if profile.kernels_from is None:
+    path = None if overhead in (None, "none") else Path(str(overhead))
+    of = profile.kernels_from
+    if of is None and profile.engine_time is None:
+        if path is not None:
+            engine_time("kernel-sum", profile.gpu, experts, path)  # is it sound?
+        if overhead is not None:
+            warnings.warn(
+                f"{profile.name}: holds the engine's time already; --engine-overhead "
+                "changes nothing",
+                CapplanWarning,
+                stacklevel=2,
+            )
         return profile
     if overhead == "none":
         return profile.model_copy(update={"engine_time": None})
-    path = None if overhead is None else Path(overhead)
-    time = engine_time(profile.kernels_from, profile.gpu, experts, path)
+    time = engine_time(of or "kernel-sum", profile.gpu, experts, path)
+    if of is None and path is None:
+        return profile
     if time is None and path is not None:
         kind = "of experts" if experts else "dense"
         raise ProfileError(
@@ -32,3 +46,12 @@ def with_engine_time(
         served = profile.engine_time.served or (time.served if time else None)
         time = profile.engine_time.model_copy(update={"served": served})
     return profile.model_copy(update={"engine_time": time})
+
+
+def as_planned(profile: Profile) -> Profile:
+    """Return a profile with the engine's time that a plan adds by default."""
+    try:
+        experts = llm(profile.llm).experts > 0
+    except InputError:  # an LLM of no catalog
+        experts = False
+    return with_engine_time(profile, experts)

@@ -4,12 +4,18 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from capplan.errors import ProfileError
 
 LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _MOST_LEVELS = 100
+
+
+class Strict(BaseModel):
+    """Content of a file: no unknown key, and frozen."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 def read_yaml(path: Path, what: str) -> dict[str, Any]:

@@ -39,13 +39,13 @@ def assumptions(
     for configuration in tried:
         if (configuration.gpu, configuration.tp) in used:
             assert isinstance(configuration, Configuration)
-            rows += [*_latency(configuration), *_memory(configuration)]
+            rows += [*_latency(settings, configuration), *_memory(configuration)]
     rows += _prices(tried)
     rows.append(_engine(settings))
     return tuple(rows)
 
 
-def _latency(configuration: Configuration) -> list[Assumption]:
+def _latency(settings: PlanSettings, configuration: Configuration) -> list[Assumption]:
     what, profile = f"iteration time, {configuration}", configuration.profile
     if profile is None:
         return []
@@ -63,7 +63,9 @@ def _latency(configuration: Configuration) -> list[Assumption]:
     what, time = f"engine's own time, {configuration}", profile.engine_time
     if time is None:
         return [*rows, Assumption(what, "none", "--engine-overhead", "given")]
-    rows.append(Assumption(what, str(time), time.source, "fitted"))
+    given = settings.engine_overhead is not None
+    how = "given" if given else "fitted"
+    rows.append(Assumption(what, str(time), time.source, how))
     if time.served is not None:
         low, _, high = time.served.tpot
         rows.append(

@@ -14,14 +14,15 @@ from capplan.deployment import (
     default_engine_settings,
     replica,
 )
-from capplan.errors import ExtrapolationWarning, InputError, ProfileError
+from capplan.errors import ExtrapolationWarning, InputError
 from capplan.fleet.catalog import gpu as find_gpu
 from capplan.fleet.catalog import parse_price_overrides, price
 from capplan.fleet.gpu import Gpu
 from capplan.fleet.price import Price
 from capplan.latency.capacity import carried
-from capplan.latency.catalog import list_profiles
+from capplan.latency.catalog import Listed, list_profiles
 from capplan.latency.contract import LatencyTables
+from capplan.latency.estimate import estimated_profile
 from capplan.latency.profile import Profile
 from capplan.latency.with_engine import with_engine_time
 from capplan.llm.architecture import Architecture
@@ -29,7 +30,6 @@ from capplan.llm.catalog import llm as find_llm
 from capplan.llm.catalog import twins
 from capplan.llm.memory import DEFAULT_UTILIZATION
 from capplan.planning.iteration_time import (
-    estimate_of,
     folders,
     own_profile,
     profile_of,
@@ -77,6 +77,11 @@ class Configuration:
         """Its latency or price is estimated: it neither prunes nor replaces another."""
         guessed = self.price is not None and "guess" in self.price.note
         return guessed or (self.profile is not None and self.profile.how == "estimate")
+
+    @property
+    def kv_dtype(self) -> str:
+        """Type of the KV cache; empty where the user gave the KV blocks alone."""
+        return "" if self.replica is None else self.replica.kv_dtype
 
     @property
     def latency_source(self) -> str:
@@ -190,10 +195,16 @@ def _listed(name: str, profiled: Iterable[str]) -> Gpu | str:
         raise
 
 
+def _owned(settings: PlanSettings) -> list[Listed]:
+    """Return the user's own profiles."""
+    shipped_count = len(list_profiles())
+    return list_profiles(folders(settings))[:-shipped_count]
+
+
 def _slow_link(settings: PlanSettings, gpu: Gpu, tp: int) -> str:
     """Return why a degree that nobody asked for is not looked at; empty if it is."""
-    asked = settings.tp or settings.profiles
-    if asked or tp <= 2 or gpu.nvlink_bytes_per_s_per_direction:
+    own = (listed.gpu == gpu.name and listed.tp == tp for listed in _owned(settings))
+    if settings.tp or any(own) or tp <= 2 or gpu.nvlink_bytes_per_s_per_direction:
         return ""
     return (
         f"no NVLink: all-reduces of {tp} GPUs reach "
@@ -256,22 +267,32 @@ def _engine_settings(settings: PlanSettings, profile: Profile | None) -> dict[st
 def _configuration(
     settings: PlanSettings, llm: Architecture, gpu: Gpu, tp: int, cost: Price | None
 ) -> Configuration | Excluded:
-    profile = profile_of(settings, llm, gpu.name, tp)
+    profile, missing = profile_of(settings, llm, gpu.name, tp), ""
+    estimated = profile is None and settings.latency_ms is None
+    if estimated:
+        try:
+            profile = estimated_profile(llm, gpu, tp, folders(settings))
+        except InputError as error:
+            missing = str(error)
     engine = default_engine_settings(gpu, **_engine_settings(settings, profile))
     try:
         fitted = _replica(settings, llm, gpu, tp, engine, profile)
     except DoesNotFitError as error:
         return Excluded(gpu.name, tp, error.reason)
-    if profile is None and settings.latency_ms is None:
-        try:
-            profile = estimate_of(settings, llm, gpu, tp)
-        except ProfileError as error:
-            return Excluded(
-                gpu.name,
-                tp,
-                f"no profile of {llm.name} on {gpu.name} at TP {tp}, and no estimate "
-                f"({error}); measure one with capplan profile, or give --latency-ms",
-            )
+    if missing:
+        return Excluded(
+            gpu.name,
+            tp,
+            f"no profile of {llm.name} on {gpu.name} at TP {tp}, and no estimate "
+            f"({missing}); measure one with capplan profile, or give --latency-ms",
+        )
+    if estimated and profile is not None:
+        warnings.warn(
+            f"{llm.name} on {gpu.name}, TP {tp}: no profile was measured; planned "
+            f"with an estimate ({profile.source})",
+            ExtrapolationWarning,
+            stacklevel=2,
+        )
     if profile is not None:
         overhead = settings.engine_overhead
         profile = with_engine_time(profile, llm.experts > 0, overhead)

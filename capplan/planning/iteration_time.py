@@ -4,19 +4,20 @@ import warnings
 from pathlib import Path
 
 from capplan.deployment import EngineSettings
-from capplan.errors import ExtrapolationWarning, ProfileError
-from capplan.fleet.gpu import Gpu
+from capplan.errors import CapplanWarning, ProfileError
 from capplan.latency.catalog import known_profile, load_listed
 from capplan.latency.contract import LatencyTables, linear_tables
-from capplan.latency.estimate import estimated_profile
 from capplan.latency.profile import Profile
 from capplan.llm.architecture import Architecture
+from capplan.llm.catalog import twins
 from capplan.llm.dtypes import KV_BYTES
 from capplan.planning.settings import PlanSettings
 
-MEDIAN, CAUTIOUS = 0.5, 0.9
-"""Quantiles of the iteration time that a plan takes by default: of a profile, and of
-an estimate."""
+MEDIAN = 0.5
+"""Quantile of the engines' times that a plan takes by default with a profile."""
+
+CAUTIOUS = 0.9
+"""The same where the times are an estimate."""
 
 
 def folders(settings: PlanSettings) -> list[Path]:
@@ -42,7 +43,8 @@ def profile_of(
     own = own_profile(settings)
     if own is None:
         return known_profile(llm, gpu, tp, folders(settings))
-    if (own.llm, own.gpu, own.tp) != (llm.name, gpu, tp):
+    names = (llm.name, *twins(llm))
+    if own.llm not in names or (own.gpu, own.tp) != (gpu, tp):
         raise ProfileError(
             f"{settings.profiles}: is of {own.name}; "
             f"expected {llm.name} on {gpu}, TP {tp}"
@@ -50,23 +52,16 @@ def profile_of(
     return own
 
 
-def estimate_of(
-    settings: PlanSettings, llm: Architecture, gpu: Gpu, tp: int
-) -> Profile:
-    """Return an estimate where there is no profile, with a warning."""
-    profile = estimated_profile(llm, gpu, tp, folders(settings))
-    warnings.warn(
-        f"{llm.name} on {gpu.name}, TP {tp}: no profile was measured; planned "
-        f"with an estimate ({profile.source})",
-        ExtrapolationWarning,
-        stacklevel=2,
-    )
-    return profile
-
-
 def quantile_of(settings: PlanSettings, profile: Profile) -> float:
     """Return the quantile of the engines' times that the plan takes."""
     if settings.latency_quantile is not None:
+        if not profile.has_spread:
+            warnings.warn(
+                f"{profile.name}: no error of its times is known; --latency-quantile "
+                "changes nothing",
+                CapplanWarning,
+                stacklevel=2,
+            )
         return settings.latency_quantile
     return CAUTIOUS if profile.how == "estimate" else MEDIAN
 

@@ -74,6 +74,7 @@ class Candidate:
     pruned_reason: str | None = None
     price: Price | None = None  # of one GPU for an hour, with its source
     engine: EngineSettings | None = None  # as simulated
+    kv_dtype: str = ""  # of its KV cache; empty where the user gave the KV blocks alone
     estimated: bool = False  # latency an estimate or price a guess
     profile_note: str = ""  # latency: measured here or elsewhere, or estimated
     latency_source: str = ""  # "measured", "calibrated", "kernel-sum", "estimate", ...
@@ -101,6 +102,9 @@ class Candidate:
             status,
             price=configuration.price,
             engine=configuration.engine,
+            kv_dtype=""
+            if configuration.replica is None
+            else configuration.replica.kv_dtype,
             estimated=configuration.is_estimated,
             profile_note=configuration.note,
             latency_source=configuration.latency_source,

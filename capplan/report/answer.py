@@ -24,10 +24,7 @@ def headline(candidate: Candidate) -> str:
     return str(candidate.run.deployment)
 
 
-_KV_CACHE = {
-    "bf16": ("--kv-cache-dtype bfloat16",),
-    "fp8": ("--kv-cache-dtype fp8",),
-}
+_KV_CACHE = {"bf16": "--kv-cache-dtype bfloat16", "fp8": "--kv-cache-dtype fp8"}
 """Flags of vLLM by ``kv_cache_dtype``."""
 
 
@@ -51,10 +48,18 @@ def serve_command(plan: Plan, candidate: Candidate) -> str:
         f"--max-num-batched-tokens {engine.max_num_batched_tokens}",
         f"--max-num-seqs {engine.max_num_seqs}",
         f"--block-size {engine.block_size}",
-        *_KV_CACHE.get(plan.request.get("kv_cache_dtype", "auto"), ()),
+        _kv_cache_flag(plan, candidate),
         *switches,
     ]
     return " ".join(word for word in words if word)
+
+
+def _kv_cache_flag(plan: Plan, candidate: Candidate) -> str:
+    """Return the flag of the KV cache's type: as asked, or where the plan has FP8."""
+    asked = plan.request.get("kv_cache_dtype", "auto")
+    if asked == "auto" and candidate.kv_dtype != "fp8":
+        return ""
+    return _KV_CACHE.get(candidate.kv_dtype if asked == "auto" else asked, "")
 
 
 def name(candidate: Candidate) -> str:

@@ -20,6 +20,7 @@ _QUANTILES += ("tpot_quantiles_s", "e2e_quantiles_s")
 
 _CANDIDATE: tuple[str, ...] = ("gpu", "tp", "status", "replica_count")
 _CANDIDATE += ("replica_count_range", "gpu_count", "latency_source")
+_CANDIDATE += ("carried", "sweeps", "kv_dtype")
 _CANDIDATE += ("lower_bound_gpu_count", "slo_attainment", "slo_attainment_interval")
 _CANDIDATE += ("attainment_by_class", "counted_request_count", "sample_count")
 _CANDIDATE += ("warmup_s", "decided", "too_close", "ttft_p99_s", "tpot_p99_s")

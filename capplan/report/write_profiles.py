@@ -6,12 +6,10 @@ from collections.abc import Iterable
 from rich.console import Console
 from rich.table import Table
 
-from capplan.errors import InputError
 from capplan.latency.capacity import LEVELS, capacity_range, carried
 from capplan.latency.profile import Profile
 from capplan.latency.validate import Validation
-from capplan.latency.with_engine import with_engine_time
-from capplan.llm.catalog import llm
+from capplan.latency.with_engine import as_planned
 from capplan.profiling.compare import Comparison
 from capplan.profiling.scenes import Point
 from capplan.report.terminal import console
@@ -42,22 +40,13 @@ def print_profiles(profiles: Iterable[Profile]) -> None:
 
 
 def _users(profile: Profile) -> str:
-    found = carried(_as_planned(profile), 0.5)
+    found = carried(as_planned(profile), 0.5)
     return "–" if found is None else "{:.2f}–{:.2f}".format(*found)
-
-
-def _as_planned(profile: Profile) -> Profile:
-    """Return a profile with the engine's time that a plan adds."""
-    try:
-        experts = llm(profile.llm).experts > 0
-    except InputError:  # an LLM of no catalog
-        experts = False
-    return with_engine_time(profile, experts)
 
 
 def capacity_lines(profile: Profile) -> list[str]:
     """Return the engine's time, and the error in users at the usual TPOT limits."""
-    planned = _as_planned(profile)
+    planned = as_planned(profile)
     lines = []
     if planned.engine_time is not None:
         lines.append(f"engine's own time: {planned.engine_time}")

@@ -73,9 +73,31 @@ def test_the_command_says_what_the_tests_determine(sweep, tmp_path, capsys):
     assert code == 0
     assert "per_request_s" in shown
     assert "Concurrencies left out are predicted within" in shown
-    served_error = load_profile(tmp_path / "mine.yaml").engine_time.served
-    assert served_error.sweeps == 1
-    assert 0.9 < served_error.tpot[1] < 1.1
+    # One shape says nothing of a spread: a plan takes that of its kind.
+    assert load_profile(tmp_path / "mine.yaml").engine_time.served is None
+
+
+def test_three_shapes_say_how_far_other_concurrencies_are_off(tmp_path, capsys):
+    tests = [test for isl in (256, 1024, 4096) for test in served(isl=isl)]
+    sweep = write(tmp_path / "sweep.csv", tests)
+
+    assert fit(sweep, tmp_path / "mine.yaml", "--engine-version", "0.33.0") == 0
+
+    time = load_profile(tmp_path / "mine.yaml").engine_time
+    assert time.served.sweeps == 3
+    assert time.served.tpot == pytest.approx([1, 1, 1], abs=0.02)
+    assert time.engine_version == "0.33.0"
+
+
+def test_kv_of_the_test_is_read_by_its_bytes_and_the_profile_stays_its_own(
+    sweep, tmp_path
+):
+    out = tmp_path / "mine.yaml"
+
+    assert fit(sweep, out, "--kv-dtype", "fp8", "--kv-tokens", "500000") == 0
+
+    assert load_profile(out).kv_element == "bf16"
+    assert load_profile(out).kv_tokens == 500_000
 
 
 def test_a_plan_takes_the_calibrated_profile(sweep, tmp_path, capsys):
@@ -146,6 +168,10 @@ def test_a_profile_that_cannot_be_is_refused(onto, message, sweep, tmp_path, cap
     assert message in capsys.readouterr().err
 
 
-def test_a_flag_that_onto_says_is_refused(sweep, tmp_path, capsys):
-    assert fit(sweep, tmp_path / "mine.yaml", "--tp", "2") == 2
-    assert "--tp is said by --onto" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    "flags",
+    [("--tp", "2"), ("--how", "published"), ("--dtype", "float16"), ("--form", "x")],
+)
+def test_a_flag_of_another_fit_is_refused(flags, sweep, tmp_path, capsys):
+    assert fit(sweep, tmp_path / "mine.yaml", *flags) == 2
+    assert f"{flags[0]} is of another fit" in capsys.readouterr().err

@@ -8,6 +8,7 @@ from capplan.cli.main import exit_code
 from capplan.latency.catalog import find_profile
 from capplan.latency.measurements import points_from_rows
 from capplan.latency.profile_file import save_profile
+from capplan.latency.with_engine import as_planned
 
 H100 = "H100-SXM/Llama-3.1-8B/1"
 H200 = "H200-SXM/Llama-3.1-8B/1"
@@ -35,7 +36,7 @@ def profiles(capsys):
 @pytest.fixture
 def slower(tmp_path):
     """Return a file of points that take a quarter longer than the H100's profile."""
-    profile = find_profile("Llama-3.1-8B", "H100-SXM", 1)
+    profile = as_planned(find_profile("Llama-3.1-8B", "H100-SXM", 1))
     seconds = 1.25 * profile.predict(points_from_rows([(*row, 1.0) for row in ROWS]))
     path = tmp_path / "slower.csv"
     lines = [

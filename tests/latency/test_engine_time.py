@@ -74,10 +74,13 @@ def test_times_rise_with_the_share_of_engines_that_stay_within():
     assert factors[0] > 0
 
 
-def test_a_cautious_plan_is_what_most_engines_carry():
-    assert SERVED.carried(0.5) == pytest.approx((0.7, 1.3))
-    # Planned as if each replica carried 0.7: the slowest tenth carries just that.
-    assert SERVED.carried(0.9) == pytest.approx((1.0, 1.3 / 0.7))
+def test_a_cautious_plan_gives_a_replica_fewer_users_than_most_engines_carry():
+    profile = kernels(engine_time=EngineTime(source="", served=SERVED))
+    limit_s = LEVELS[0] * alone_s(profile)
+    share = users(profile, limit_s, 0.9) / users(profile, limit_s)
+
+    assert share < 1
+    assert carried(profile, 0.9) == pytest.approx((0.7 / share, 1.3 / share))
 
 
 def test_tables_hold_the_engines_time_at_the_quantile():
@@ -147,6 +150,11 @@ def test_a_time_with_its_error_is_shipped_for_every_kind(of, experts, gpu):
         (HEAD + ROW.replace("0.001", "-0.001"), "iteration_s is -0.001; expected >= 0"),
         (HEAD + ROW.replace("source", "by"), "unknown key|source is missing"),
         (HEAD + ROW.replace("kernel-sum", "kernels"), "times.0.of is 'kernels'"),
+        (
+            HEAD + ROW[:-2] + ", served: {sweeps: 1, tpot: [2, 1, 1], capacity: "
+            "[1, 1, 1]}}\n",
+            "expected the quantiles 10, 50 and 90 %, ascending",
+        ),
         ("- 1\n", "is a list; expected the keys of a file of engine times"),
     ],
 )
