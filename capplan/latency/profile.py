@@ -158,7 +158,14 @@ class Profile(Strict):
         )
         if self.engine_time is not None:
             made = self.engine_time.applied(made)
-        return made if served is None else made.scaled(served.slowdown(quantile))
+        if served is None:
+            return made
+        slowdown = served.slowdown(quantile)
+        if self.how != "estimate":
+            # Fitted to engines of its kind, it is right in the middle: what is left
+            # there is noise.
+            slowdown /= served.slowdown(0.5)
+        return made.scaled(slowdown)
 
     @property
     def has_spread(self) -> bool:
