@@ -1,0 +1,72 @@
+"""What runs in the next iteration, step by step: one plain function per scheduler.
+
+Each takes a replica of ``judge.py`` and the scheduler's settings, and returns the
+parts of the next iteration, (request, tokens computed before, new tokens), and
+whether it preempted. They follow the sources that the schedulers' files name.
+"""
+
+
+def vllm_v1(replica, settings):
+    """Running requests first, then the queue; blocks are taken as KV grows."""
+    pool, engine = replica.pool, replica.engine
+    budget = engine.max_num_batched_tokens
+    parts, preempted = [], False
+    for request in list(replica.running):
+        last_in_flight = request.placeholders and (
+            request.computed + 2 - request.placeholders
+            >= request.prompt_count + request.output_count
+        )
+        wanted = len(request.tokens) + request.placeholders - request.computed
+        new = min(wanted, budget)
+        if request not in replica.running or last_in_flight or new == 0:
+            continue
+        tokens = request.computed + new
+        while pool.missing(request, tokens, []) > len(pool.free):
+            preempted = True
+            replica.preempt(replica.running.pop())
+            if request not in replica.running:
+                break
+        if request not in replica.running:
+            break
+        pool.give(request, tokens, [])
+        pool.enter(request, min(tokens, len(request.tokens)))
+        parts.append((request, request.computed, new))
+        budget -= new
+
+    set_aside = []
+    while replica.waiting and budget and not preempted:
+        if len(replica.running) == engine.max_num_seqs:
+            break
+        request = replica.waiting[0]
+        if request.stale:
+            set_aside.append(replica.waiting.popleft())
+            continue
+        hits = pool.hits(request)
+        everything = pool.missing(request, len(request.tokens), hits)
+        if everything > len(pool.free):
+            break
+        start = len(hits) * engine.block_size
+        new = min(len(request.tokens) - start, budget)
+        pool.give(request, start + new, hits)
+        pool.enter(request, start + new)
+        if request.scheduled_s is None:
+            request.cached_tokens = start
+        admit(replica)
+        parts.append((request, start, new))
+        budget -= new
+    replica.waiting.extendleft(reversed(set_aside))
+    return parts, preempted
+
+
+def admit(replica):
+    """Let the head of the queue run."""
+    request = replica.waiting.popleft()
+    if request.scheduled_s is None:
+        request.scheduled_s = replica.now_s
+    request.known_at_admission = len(request.tokens)
+    replica.running.append(request)
+
+
+SCHEDULERS = {
+    "vllm-v1": vllm_v1,
+}
