@@ -58,6 +58,12 @@ def vllm_v1(replica, settings):
     return parts, preempted
 
 
+def orca(replica, settings):
+    """All decode; whole prompts join while there is a seat and room for max_len."""
+    parts = decodes(replica.running)
+    return parts + whole_prompts(replica, settings), False
+
+
 def admit(replica):
     """Let the head of the queue run."""
     request = replica.waiting.popleft()
@@ -67,6 +73,28 @@ def admit(replica):
     replica.running.append(request)
 
 
+def whole_prompts(replica, settings):
+    """Admit whole prompts, each with blocks for ``max_len`` tokens."""
+    pool, parts = replica.pool, []
+    while replica.waiting and len(replica.running) < seats(replica, settings):
+        request = replica.waiting[0]
+        if pool.missing(request, settings["max_len"], []) > len(pool.free):
+            break
+        pool.give(request, settings["max_len"], [])
+        admit(replica)
+        parts.append((request, 0, len(request.tokens)))
+    return parts
+
+
+def decodes(requests):
+    return [(request, request.computed, 1) for request in requests]
+
+
+def seats(replica, settings):
+    return min(settings["batch"], replica.engine.max_num_seqs)
+
+
 SCHEDULERS = {
     "vllm-v1": vllm_v1,
+    "orca": orca,
 }

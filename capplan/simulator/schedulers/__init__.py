@@ -21,6 +21,7 @@ from capplan.errors import InputError
 
 SCHEDULERS = {
     "vllm-v1": "vllm_v1",
+    "orca": "orca",
 }
 DEFAULT_SCHEDULER = "vllm-v1"
 
@@ -53,7 +54,13 @@ def scheduler(name: str) -> ModuleType:
 
 
 def parse_scheduler(given: str) -> tuple[str, dict[str, float]]:
-    """Return name and all settings of ``NAME`` or ``NAME:setting=number,...``."""
+    """Return name and all settings of ``NAME`` or ``NAME:setting=number,...``.
+
+    Examples
+    --------
+    >>> parse_scheduler("orca:max_len=4096")
+    ('orca', {'max_len': 4096, 'batch': 128})
+    """
     name, colon, rest = given.partition(":")
     knobs = scheduler(name).RULES.settings
     settings = {key: knob.default for key, knob in knobs.items()}
