@@ -64,6 +64,13 @@ def orca(replica, settings):
     return parts + whole_prompts(replica, settings), False
 
 
+def static(replica, settings):
+    """A new batch is admitted when no request of the last one is left."""
+    if replica.running:
+        return decodes(replica.running), False
+    return whole_prompts(replica, settings), False
+
+
 def admit(replica):
     """Let the head of the queue run."""
     request = replica.waiting.popleft()
@@ -97,4 +104,5 @@ def seats(replica, settings):
 SCHEDULERS = {
     "vllm-v1": vllm_v1,
     "orca": orca,
+    "static": static,
 }

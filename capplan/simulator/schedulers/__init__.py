@@ -22,6 +22,7 @@ from capplan.errors import InputError
 SCHEDULERS = {
     "vllm-v1": "vllm_v1",
     "orca": "orca",
+    "static": "static",
 }
 DEFAULT_SCHEDULER = "vllm-v1"
 

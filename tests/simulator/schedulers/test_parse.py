@@ -85,3 +85,8 @@ def test_iterations_longer_than_the_tables_are_said_to_be_continued():
 def test_a_request_longer_than_its_room_is_refused():
     with pytest.raises(InputError, match="cannot serve 1 requests; the first is row 2"):
         served("orca:max_len=16", [(0, 4, 3), (5, 12, 5)])
+
+
+def test_room_that_no_replica_has_is_refused():
+    with pytest.raises(InputError, match=r"max_len=16 tokens.*holds 12"):
+        served("static:max_len=16", [(0, 4, 3)], blocks=3)
