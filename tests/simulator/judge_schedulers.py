@@ -71,6 +71,32 @@ def static(replica, settings):
     return whole_prompts(replica, settings), False
 
 
+def sarathi(replica, settings):
+    """Decodes, the rest of the unfinished prompt, then new ones, up to a chunk."""
+    pool = replica.pool
+    kept, preempted = decodes_with_a_free_block(replica)
+    parts = decodes(request for request in kept if prefilled(request))
+    left = min(settings["chunk"], replica.engine.max_num_batched_tokens) - len(parts)
+    for request in kept:
+        rest = len(request.tokens) - request.computed
+        if not prefilled(request) and min(rest, left) > 0:
+            parts.append((request, request.computed, min(rest, left)))
+            left -= min(rest, left)
+    while replica.waiting and not preempted and left > 0:
+        request = replica.waiting[0]
+        known = len(request.tokens)
+        after = len(pool.free) - pool.missing(request, known, [])
+        if after < watermark(replica) or len(replica.running) >= seats(
+            replica, settings
+        ):
+            break
+        pool.give(request, known, [])
+        admit(replica)
+        parts.append((request, 0, min(known, left)))
+        left -= min(known, left)
+    return parts, preempted
+
+
 def admit(replica):
     """Let the head of the queue run."""
     request = replica.waiting.popleft()
@@ -93,6 +119,38 @@ def whole_prompts(replica, settings):
     return parts
 
 
+def decodes_with_a_free_block(replica):
+    """Give each decode its block where one is free at its turn, needed or not.
+
+    Returns the requests that still run. The latest arrival is preempted for others.
+    """
+    pool = replica.pool
+    unseen = sorted(replica.running, key=lambda request: request.row)
+    kept, preempted = [], False
+    while unseen:
+        request = unseen.pop(0)
+        if prefilled(request):
+            while not pool.free and unseen:
+                _preempt(replica, unseen.pop())
+                preempted = True
+            if not pool.free:
+                _preempt(replica, request)
+                preempted = True
+                continue
+            pool.give(request, request.computed + 1, [])
+        kept.append(request)
+    return kept, preempted
+
+
+def _preempt(replica, request):
+    replica.running.remove(request)
+    replica.preempt(request)
+
+
+def prefilled(request):
+    return request.computed >= request.known_at_admission
+
+
 def decodes(requests):
     return [(request, request.computed, 1) for request in requests]
 
@@ -101,8 +159,13 @@ def seats(replica, settings):
     return min(settings["batch"], replica.engine.max_num_seqs)
 
 
+def watermark(replica):
+    return int(0.01 * (replica.engine.kv_blocks - 1))
+
+
 SCHEDULERS = {
     "vllm-v1": vllm_v1,
     "orca": orca,
     "static": static,
+    "sarathi": sarathi,
 }

@@ -23,6 +23,7 @@ SCHEDULERS = {
     "vllm-v1": "vllm_v1",
     "orca": "orca",
     "static": "static",
+    "sarathi": "sarathi",
 }
 DEFAULT_SCHEDULER = "vllm-v1"
 

@@ -21,3 +21,14 @@ def beyond_room(
         f"of which a replica holds {engine.kv_capacity_tokens}"
     )
     return (tokens > max_len) | (taken > engine.kv_blocks - 1), reason
+
+
+def above_watermark(trace: Trace, engine: EngineSettings) -> tuple[np.ndarray, str]:
+    """Return the requests that leave less than 1 % of the blocks free, and why."""
+    blocks = engine.kv_blocks - 1
+    held = engine.request_blocks(trace.prompt_tokens + trace.output_tokens - 1)
+    spare = blocks // 100
+    reason = (
+        f"an admission, also after a preemption, leaves {spare} of {blocks} blocks free"
+    )
+    return held > blocks - spare, reason
