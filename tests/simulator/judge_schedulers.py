@@ -97,6 +97,30 @@ def sarathi(replica, settings):
     return parts, preempted
 
 
+def vllm_v0(replica, settings):
+    """The prompts that fit, whole, without the decodes; or else the decodes."""
+    pool = replica.pool
+    parts, tokens = [], 0
+    while replica.waiting:
+        request = replica.waiting[0]
+        known = len(request.tokens)
+        after = len(pool.free) - pool.missing(request, known, [])
+        if after < watermark(replica):
+            break
+        if tokens + known > replica.engine.max_num_batched_tokens:
+            break
+        if len(replica.running) + 1 > seats(replica, settings):
+            break
+        pool.give(request, known, [])
+        admit(replica)
+        parts.append((request, 0, known))
+        tokens += known
+    if parts:
+        return parts, False
+    kept, preempted = decodes_with_a_free_block(replica)
+    return decodes(kept), preempted
+
+
 def admit(replica):
     """Let the head of the queue run."""
     request = replica.waiting.popleft()
@@ -168,4 +192,5 @@ SCHEDULERS = {
     "orca": orca,
     "static": static,
     "sarathi": sarathi,
+    "vllm-v0": vllm_v0,
 }

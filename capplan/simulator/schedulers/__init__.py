@@ -24,6 +24,7 @@ SCHEDULERS = {
     "orca": "orca",
     "static": "static",
     "sarathi": "sarathi",
+    "vllm-v0": "vllm_v0",
 }
 DEFAULT_SCHEDULER = "vllm-v1"
 

@@ -90,3 +90,22 @@ def test_a_request_longer_than_its_room_is_refused():
 def test_room_that_no_replica_has_is_refused():
     with pytest.raises(InputError, match=r"max_len=16 tokens.*holds 12"):
         served("static:max_len=16", [(0, 4, 3)], blocks=3)
+
+
+def test_a_prompt_above_the_budget_is_refused_where_prompts_are_not_cut():
+    with pytest.raises(InputError, match=r"row 1 with 64 prompt and 2 output.*budget"):
+        served("vllm-v0", [(0, 64, 2)])
+
+    served("sarathi", [(0, 64, 2)])
+
+
+@pytest.mark.parametrize("name", ["sarathi", "vllm-v0"])
+def test_the_watermark_is_kept_free_at_an_admission(name):
+    fits = 4 * 198
+    trace = Trace([1], [fits], [0.0])
+    given = engine(200, max_num_batched_tokens=1000)
+    tables = TABLES.reaching(1000)
+    simulate(trace, tables, given, 1, scheduler=name)
+
+    with pytest.raises(InputError, match="leaves 2 of 200 blocks"):
+        simulate(Trace([1], [fits + 1], [0.0]), tables, given, 1, scheduler=name)
