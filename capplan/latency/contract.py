@@ -58,6 +58,19 @@ class LatencyTables(NamedTuple):
             )
         return self
 
+    def reaching(self, max_tokens: int) -> "LatencyTables":
+        """Return tables for iterations of up to so many tokens.
+
+        ``fused_s`` is continued with the mean slope of its second half.
+        """
+        last = len(self.fused_s) - 1
+        if max_tokens <= last:
+            return self
+        middle = last // 2
+        slope_s = (self.fused_s[last] - self.fused_s[middle]) / max(1, last - middle)
+        more_s = self.fused_s[last] + slope_s * np.arange(1, max_tokens - last + 1)
+        return self._replace(fused_s=np.concatenate([self.fused_s, more_s]))
+
     def scaled(self, factor: float) -> "LatencyTables":
         """Return the tables with a factor on the time of every iteration."""
         return self._replace(

@@ -1,1 +1,1 @@
-"""What happens when: vLLM's scheduler, event by event, under numba."""
+"""What happens when: a scheduler, event by event, under numba."""

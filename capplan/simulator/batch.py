@@ -1,8 +1,9 @@
 """Steps of a scheduler: admit a request, continue a prompt, preempt.
 
 A scheduler calls these to put together the next iteration; ``replica.py`` then
-runs it. Each is one rule of vLLM V1's ``Scheduler.schedule`` (0.32,
-v1/core/sched/scheduler.py).
+runs it. ``admit`` and ``continue_prefill`` are rules of vLLM V1's
+``Scheduler.schedule`` (0.32, v1/core/sched/scheduler.py), which takes blocks as KV
+grows; ``admit_with_room`` is for schedulers that take them in advance.
 """
 
 import math
@@ -11,12 +12,15 @@ from capplan.simulator.gaps import longest_gap_s
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.kvcache import (
     adopt_hits,
+    blocks_in_iteration,
     ceil_div,
     count_hits,
+    iterations_that_fit,
     return_blocks,
     share_full_blocks,
     take_blocks,
 )
+from capplan.simulator.log import log_entry
 from capplan.simulator.queues import (
     push_running,
     push_waiting_front,
@@ -47,18 +51,6 @@ def computed_tokens(state, slot, step):
     request = state.requests[slot]
     last = request.prompt_tokens + request.output_tokens - 1
     return last - (request.end_step - step) - 1
-
-
-@inlined()
-def log_entry(state, row, computed, scheduled):
-    """Log one request of the iteration, if iterations are recorded."""
-    if state.engine[0].recording == 0:
-        return
-    entry = state.entries[state.counts[Count.ENTRIES]]
-    state.counts[Count.ENTRIES] += 1
-    entry.row = row
-    entry.computed = computed
-    entry.scheduled = scheduled
 
 
 @inlined()
@@ -119,7 +111,10 @@ def preempt(state, r, slot):
         if replica.in_flight > 0 and held > request.known_tokens:
             hashed -= 1
         request.known_tokens = held + 1
-        request.last_token_s = replica.gpu_s
+        if replica.resuming > 0:
+            replica.resuming -= 1  # the newest, and so one of these
+        else:
+            request.last_token_s = replica.decoded_s
     return_blocks(state, r, slot, held, hashed, True)
     remove_running(state, r, slot)
     request.phase = phase
@@ -129,8 +124,23 @@ def preempt(state, r, slot):
     push_waiting_front(state, r, slot)
 
 
+@inlined()
+def take_decode_blocks(state, r, spare_blocks):
+    """Take the blocks that decoding needs, preempting the newest requests for them.
+
+    ``spare_blocks`` is 1 where each request wants a block to be free at its turn
+    even if it needs none, else 0.
+    """
+    replica = state.replicas[r]
+    needed = blocks_in_iteration(state, r, replica.step + 1)
+    if needed + spare_blocks <= replica.free_blocks:
+        take_blocks(state, r, needed)
+    else:
+        _make_room_for_decodes(state, r, spare_blocks)
+
+
 @compiled()
-def make_room_for_decodes(state, r):
+def _make_room_for_decodes(state, r, spare_blocks):
     """Take blocks for decoding requests one by one, preempting the newest request.
 
     Called only when they do not all fit. Stops when a request preempts itself:
@@ -142,17 +152,35 @@ def make_room_for_decodes(state, r):
     slot = replica.running_head
     while slot != NONE:
         request = state.requests[slot]
-        if (
-            request.phase == Phase.DECODING
-            and computed_tokens(state, slot, step) % block_size == 0
-        ):
+        needed = 0
+        if request.phase == Phase.DECODING:
+            needed = int(computed_tokens(state, slot, step) % block_size == 0)
+        if request.phase == Phase.DECODING and needed + spare_blocks > 0:
             while replica.free_blocks == 0:
                 victim = replica.running_tail
                 preempt(state, r, victim)
                 if victim == slot:
                     return
-            take_blocks(state, r, 1)
+            take_blocks(state, r, needed)
         slot = request.next
+
+
+@inlined()
+def iterations_to_completion(state, r):
+    """Return in how many iterations the first decoding request gets its last token."""
+    return state.requests[state.ends[r, 0]].end_step - state.replicas[r].step
+
+
+@inlined()
+def decode_horizon(state, r, spare_blocks):
+    """Return for how many iterations all decode, the next one's blocks being taken.
+
+    Until the first has its last token, or fewer than ``spare_blocks`` are free.
+    """
+    replica = state.replicas[r]
+    more = iterations_to_completion(state, r) - 1
+    free = replica.free_blocks - spare_blocks
+    return 1 + iterations_that_fit(state, r, replica.step + 2, more, free)
 
 
 @inlined()
@@ -191,12 +219,14 @@ def continue_prefill(state, r, budget_tokens):
     slot = replica.prefilling
     request = state.requests[slot]
     chunk = min(request.known_tokens - request.computed_tokens, budget_tokens)
-    if chunk == 0:
+    if chunk <= 0:
         return 0
     block_size = state.engine[0].block_size
-    blocks = ceil_div(request.computed_tokens + chunk, block_size) - ceil_div(
-        request.computed_tokens, block_size
-    )
+    after = request.computed_tokens + chunk
+    blocks = 0
+    if after > request.room_tokens:
+        blocks = ceil_div(after, block_size)
+        blocks -= ceil_div(request.computed_tokens, block_size)
     if blocks > replica.free_blocks:
         preempt(state, r, slot)
         return 0
@@ -229,14 +259,53 @@ def admit(state, r, budget_tokens):
     needed = ceil_div(request.known_tokens, engine.block_size) - hits + hits_free
     if needed + request.bounded_blocks > replica.free_blocks:
         return 0
-    remove_waiting(state, r, slot)
-    push_running(state, r, slot)
     start = hits * engine.block_size
     chunk = min(request.known_tokens - start, budget_tokens)
     if engine.prefix_caching != 0:
         adopt_hits(state, r, slot, hits)
     blocks = ceil_div(start + chunk, engine.block_size) - hits
     take_blocks(state, r, blocks + request.bounded_blocks)
+    _start_prefill(state, r, slot, start, chunk)
+    return chunk
+
+
+@inlined()
+def admit_with_room(state, r, seats, budget_tokens, room_tokens, spare_blocks):
+    """Admit the head of the queue if it fits; return the tokens scheduled.
+
+    It takes the blocks of ``room_tokens`` at once, and leaves ``spare_blocks`` free.
+    """
+    replica = state.replicas[r]
+    engine = state.engine[0]
+    slot = replica.waiting_head
+    if slot == NONE or replica.running_count >= min(seats, engine.max_num_seqs):
+        return 0
+    request = state.requests[slot]
+    chunk = min(request.known_tokens, budget_tokens)
+    blocks = ceil_div(room_tokens, engine.block_size) + request.bounded_blocks
+    if chunk <= 0 or replica.free_blocks - blocks < spare_blocks:
+        return 0
+    take_blocks(state, r, blocks)
+    request.room_tokens = room_tokens
+    _start_prefill(state, r, slot, 0, chunk)
+    tokens = replica.batch_tokens + replica.decode_count
+    state.counts[Count.MOST_TOKENS] = max(state.counts[Count.MOST_TOKENS], tokens)
+    return chunk
+
+
+@inlined()
+def watermark_blocks(state):
+    """Return the blocks to stay free at an admission, 1 % as in vLLM V0. [blocks]"""
+    return state.engine[0].kv_blocks // 100
+
+
+@inlined()
+def _start_prefill(state, r, slot, start, chunk):
+    """Let the head of the queue run: ``start`` tokens are cached, a chunk follows."""
+    replica = state.replicas[r]
+    request = state.requests[slot]
+    remove_waiting(state, r, slot)
+    push_running(state, r, slot)
     if math.isnan(request.scheduled_s):
         request.scheduled_s = replica.now_s
         request.cached_tokens = start
@@ -246,4 +315,3 @@ def admit(state, r, budget_tokens):
     request.admission = replica.admissions
     replica.admissions += 1
     add_chunk(state, r, slot, chunk)
-    return chunk

@@ -1,12 +1,20 @@
 """Check requests, engine settings and policy settings before a simulation."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
 from capplan.deployment import EngineSettings
 from capplan.errors import InputError
 from capplan.simulator.fleet import PolicySettings
+from capplan.simulator.schedulers import (
+    DEFAULT_SCHEDULER,
+    parse_scheduler,
+)
+from capplan.simulator.schedulers import (
+    scheduler as find_scheduler,
+)
 from capplan.workload.slo import Slo
 from capplan.workload.trace import Trace
 
@@ -21,8 +29,16 @@ def oversized(trace: Trace, engine: EngineSettings) -> np.ndarray:
     return (held > engine.kv_blocks - 1) | (tokens > engine.max_model_len)
 
 
-def refuse_oversized(trace: Trace, engine: EngineSettings, first_row: int = 0) -> None:
-    """Refuse requests that no replica can hold; ``first_row`` is that of the chunk."""
+def refuse_oversized(
+    trace: Trace,
+    engine: EngineSettings,
+    scheduler: str = DEFAULT_SCHEDULER,
+    first_row: int = 0,
+) -> None:
+    """Refuse requests that no replica can hold, or that the scheduler cannot finish.
+
+    ``first_row`` is that of the chunk.
+    """
     too_large = oversized(trace, engine)
     if too_large.any():
         row = int(np.flatnonzero(too_large)[0])
@@ -32,6 +48,37 @@ def refuse_oversized(trace: Trace, engine: EngineSettings, first_row: int = 0) -
             f"prompt and {trace.output_tokens[row]} output tokens; a replica holds "
             f"{engine.longest_request_tokens} and takes {engine.max_model_len}"
         )
+    name, settings = parse_scheduler(scheduler)
+    refused, reason = find_scheduler(name).refused(trace, engine, settings)
+    if refused.any():
+        row = int(np.flatnonzero(refused)[0])
+        raise InputError(
+            f"{trace.source}: scheduler {scheduler} cannot serve {int(refused.sum())} "
+            f"requests; the first is row {first_row + row + 1} with "
+            f"{trace.prompt_tokens[row]} prompt and {trace.output_tokens[row]} output "
+            f"tokens: {reason}"
+        )
+
+
+def check_scheduler(scheduler: str, engine: EngineSettings) -> None:
+    """Refuse engine settings that the scheduler does not have."""
+    name, _ = parse_scheduler(scheduler)
+    rules = find_scheduler(name).RULES
+    for setting in ("async_scheduling", "prefix_caching"):
+        if getattr(engine, setting) and not getattr(rules, setting):
+            raise InputError(
+                f"{setting} is True; scheduler {name} has none, expected False"
+            )
+
+
+def suited(scheduler: str, engine: EngineSettings) -> EngineSettings:
+    """Return the engine without async scheduling and caching that it cannot have."""
+    rules = find_scheduler(parse_scheduler(scheduler)[0]).RULES
+    return replace(
+        engine,
+        async_scheduling=engine.async_scheduling and rules.async_scheduling,
+        prefix_caching=engine.prefix_caching and rules.prefix_caching,
+    )
 
 
 def check_engine(engine: EngineSettings) -> None:

@@ -9,7 +9,8 @@ from numba import types
 
 from capplan.simulator.jit import compiled
 from capplan.simulator.kvcache import bounded_blocks, fill_free_blocks
-from capplan.simulator.replica import advance, enqueue, log_has_room
+from capplan.simulator.log import log_has_room
+from capplan.simulator.replica import advance, enqueue
 from capplan.simulator.state import ROUTE, SCHEDULE, STATE, Count, Needs
 
 

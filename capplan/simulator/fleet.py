@@ -2,6 +2,7 @@
 
 import math
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -9,10 +10,11 @@ from typing import NamedTuple
 import numpy as np
 
 from capplan.deployment import EngineSettings
-from capplan.errors import InputError
+from capplan.errors import CapplanWarning, InputError
 from capplan.latency.contract import LatencyTables
 from capplan.simulator.core import Arrivals, drain, read_only, run, start
 from capplan.simulator.routers import router as find_router
+from capplan.simulator.schedulers import parse_scheduler
 from capplan.simulator.schedulers import scheduler as find_scheduler
 from capplan.simulator.state import (
     ENTRY,
@@ -46,7 +48,7 @@ Stopped = Callable[[], bool]
 
 
 class PolicySettings(NamedTuple):
-    """Settings of the policies, in the order of ``Setting``."""
+    """Settings of routers, in the order of ``Setting``."""
 
     ttft_s: float = math.inf
     tpot_s: float = math.inf
@@ -88,10 +90,16 @@ class Fleet:
         if replica_count < 1:
             raise InputError(f"replicas is {replica_count}; expected >= 1")
         tables.check(engine.max_num_seqs, engine.max_num_batched_tokens)
-        module = find_router(router.partition(":")[0])
+        router_file = find_router(router.partition(":")[0])
+        name, own_settings = parse_scheduler(scheduler)
+        scheduler_file = find_scheduler(name)
         self.policies = _Policies(
-            module.route, int(module.NEEDS), find_scheduler(scheduler)
+            router_file.route, int(router_file.NEEDS), scheduler_file.schedule
         )
+        reserves = scheduler_file.RULES.reserves
+        self._measured_tokens = len(tables.fused_s) - 1
+        if reserves:  # no token budget: the KV bounds the prompts of an iteration
+            tables = tables.reaching(engine.kv_capacity_tokens + engine.max_num_seqs)
         self.engine = engine
         self.request_s = tables.request_s
         self.generator = np.random.default_rng(seed)
@@ -128,7 +136,9 @@ class Fleet:
         settings_row.recording = int(record_iterations)
         settings_row.attention_s = tables.attention_s
         self.state.bin_s[:] = bins
-        self.state.settings[:] = settings
+        settings_row.reserves = int(reserves)
+        values = (*settings, *own_settings.values())
+        self.state.settings[: len(values)] = values
         start(self.state)
 
     def serve_all(
@@ -238,6 +248,13 @@ class Fleet:
             self._check_stuck()
             yield self._take_results()
         self._take_log()
+        self._warn_of_long_iterations()
+
+    @property
+    def iteration_count(self) -> int:
+        """Iterations of all replicas."""
+        replicas = self.state.replicas
+        return int((replicas["step"] + replicas["prompt_steps"]).sum())
 
     @property
     def outstanding(self) -> int:
@@ -262,6 +279,16 @@ class Fleet:
     def _check_stuck(self) -> None:
         if self.state.counts[Count.STUCK]:
             raise InputError("a request fits no replica and blocks its queue")
+
+    def _warn_of_long_iterations(self) -> None:
+        most = int(self.state.counts[Count.MOST_TOKENS])
+        if most > self._measured_tokens:
+            warnings.warn(
+                f"an iteration had {most} tokens; the latency is given up to "
+                f"{self._measured_tokens} and was continued in a straight line",
+                CapplanWarning,
+                stacklevel=2,
+            )
 
     def _take_results(self) -> np.ndarray:
         """Return the finished requests; their room is used again by the next step."""

@@ -33,6 +33,29 @@ def note_gap(state, r, step, gap_s):
 
 
 @inlined()
+def note_gaps(state, r, first_end_s, last_s, n):
+    """Record the gaps before the results of the next n iterations with decoding.
+
+    The first ends at ``first_end_s``, the last takes longest, ``last_s``. Requests
+    whose last token came while the others sat out have a first gap of their own.
+    """
+    replica = state.replicas[r]
+    gap_s = first_end_s - replica.decoded_s
+    if replica.resuming > 0:
+        slot = replica.running_tail
+        while replica.resuming > 0:
+            request = state.requests[slot]
+            own_s = first_end_s - request.last_token_s
+            request.longest_gap_s = max(request.longest_gap_s, own_s)
+            request.token_step = replica.step + 1
+            replica.resuming -= 1
+            slot = request.previous
+        note_gap(state, r, replica.step + 1, gap_s)
+        gap_s = 0.0
+    note_gap(state, r, replica.step + n, max(last_s, gap_s))
+
+
+@inlined()
 def longest_gap_s(state, r, step):
     """Return the longest gap recorded after iteration ``step``; 0 when none."""
     replica = state.replicas[r]

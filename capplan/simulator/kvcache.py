@@ -61,6 +61,8 @@ def blocks_in_iteration(state, r, step):
 @inlined()
 def blocks_in_iterations(state, r, first_step, n):
     """Return the blocks that decoding takes in n iterations from ``first_step``."""
+    if state.engine[0].reserves != 0:
+        return 0
     block_size = state.residues.shape[1]
     # In block_size iterations, each request takes exactly one block.
     total = (n // block_size) * state.replicas[r].decode_count
@@ -70,11 +72,12 @@ def blocks_in_iterations(state, r, first_step, n):
 
 
 @inlined()
-def iterations_that_fit(state, r, first_step, n):
-    """Return how many of n iterations from ``first_step`` the free blocks allow."""
+def iterations_that_fit(state, r, first_step, n, free):
+    """Return how many of n iterations from ``first_step`` so many free blocks allow."""
+    if free < 0:
+        return 0
     block_size = state.residues.shape[1]
     replica = state.replicas[r]
-    free = replica.free_blocks
     if (n // block_size + 1) * replica.decode_count <= free:
         return n
     fit = 0
@@ -289,7 +292,7 @@ def return_blocks(state, r, slot, held_tokens, hashed_tokens, keep):
     state, r, slot
         The request.
     held_tokens
-        Tokens for which it holds KV or has blocks. [tokens]
+        Tokens for which it holds KV; it has blocks of its room at least. [tokens]
     hashed_tokens
         Of these, the tokens that the engine has collected; blocks that are full
         of them have a hash. [tokens]
@@ -299,7 +302,7 @@ def return_blocks(state, r, slot, held_tokens, hashed_tokens, keep):
     replica = state.replicas[r]
     engine = state.engine[0]
     request = state.requests[slot]
-    held = ceil_div(held_tokens, engine.block_size)
+    held = ceil_div(max(held_tokens, request.room_tokens), engine.block_size)
     if engine.prefix_caching == 0:
         replica.free_blocks += held + request.bounded_blocks
         return

@@ -12,7 +12,7 @@ n * (a[b] + s[b] * L) + s[b] * b * n * (n - 1) / 2.
 import math
 
 from capplan.simulator.batch import leave_decoding, residue
-from capplan.simulator.gaps import longest_gap_s, note_gap
+from capplan.simulator.gaps import longest_gap_s, note_gaps
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.jump import SMALLEST_STEP_S, decode_time_s, iterations_before
 from capplan.simulator.kvcache import (
@@ -20,6 +20,7 @@ from capplan.simulator.kvcache import (
     return_blocks,
     take_blocks,
 )
+from capplan.simulator.log import log_has_room, log_iteration
 from capplan.simulator.queues import (
     push_end,
     push_waiting_back,
@@ -131,8 +132,11 @@ def run_iterations(state, r, horizon, until_s):
     replica = state.replicas[r]
     engine = state.engine[0]
     extra = replica.batch_extra_count
-    b = replica.decode_count + extra
-    context = replica.context_tokens + replica.batch_extra_tokens
+    b = extra
+    context = replica.batch_extra_tokens
+    if replica.prompts_only == 0:
+        b += replica.decode_count
+        context += replica.context_tokens
     tokens = replica.batch_tokens
     start_s = max(replica.now_s, replica.gpu_s)
     n = 1
@@ -175,12 +179,16 @@ def run_iterations(state, r, horizon, until_s):
         state, start_s, end_s, replica.running_count, replica.waiting_count, used
     )
     if engine.recording != 0:
-        _log_iteration(state, r, start_s, end_s, b, context, tokens)
+        log_iteration(state, r, start_s, end_s, b, context, tokens)
 
-    note_gap(state, r, replica.step + n, max(last_s, start_s + first_s - replica.gpu_s))
     replica.gpu_s = end_s
-    replica.step += n
-    replica.context_tokens += n * replica.decode_count
+    if replica.prompts_only == 0:
+        note_gaps(state, r, start_s + first_s, last_s, n)
+        replica.decoded_s = end_s
+        replica.step += n
+        replica.context_tokens += n * replica.decode_count
+    else:
+        replica.prompt_steps += 1
     if n > 1:
         _advance_pipeline(state, r, start_s, first_s, slope_s, n)
         take_blocks(state, r, more)  # behind what the result in flight has freed
@@ -269,6 +277,9 @@ def start_decoding(state, r, end_s):
             push_end(state, r, slot)
             replica.decode_count += 1
             replica.context_tokens += request.known_tokens + 1
+            if replica.prompts_only != 0:
+                request.last_token_s = end_s
+                replica.resuming += 1
             state.residues[r, residue(state, slot)] += 1
         slot = following
 
@@ -284,40 +295,6 @@ def _pop_finishing(state, r):
         remove_end(state, r, slot)
         leave_decoding(state, r, slot)
         _drain_request(state, r, slot)
-
-
-@compiled()
-def _log_iteration(state, r, start_s, end_s, b, context, tokens):
-    replica = state.replicas[r]
-    index = state.counts[Count.ITERATIONS]
-    iteration = state.iterations[index]
-    before = state.iterations[index - 1].entries_end if index > 0 else 0
-    state.counts[Count.ITERATIONS] += 1
-    iteration.replica = r
-    iteration.sched_s = replica.now_s
-    iteration.start_s = start_s
-    iteration.end_s = end_s
-    iteration.ctx_reqs = state.counts[Count.ENTRIES] - before - b
-    iteration.gen_reqs = b
-    iteration.gen_ctx = context
-    iteration.ctx_tokens = tokens
-    iteration.running = replica.running_count
-    iteration.waiting = replica.waiting_count
-    iteration.free_blocks = replica.free_blocks
-    iteration.preempted = replica.preempted
-    iteration.entries_end = state.counts[Count.ENTRIES]
-
-
-@inlined()
-def log_has_room(state):
-    """Return whether the log can take one more iteration."""
-    if state.engine[0].recording == 0:
-        return True
-    if state.counts[Count.ITERATIONS] >= state.iterations.shape[0]:
-        return False
-    room = state.entries.shape[0] - state.counts[Count.ENTRIES]
-    # An iteration may log its requests twice: those preempted while it is put together.
-    return room >= 2 * state.engine[0].max_num_seqs
 
 
 @compiled()
@@ -340,6 +317,7 @@ def advance(state, r, until_s, schedule):
         replica.batch_extra_count = 0
         replica.batch_extra_tokens = 0
         replica.preempted = 0
+        replica.prompts_only = 0
         horizon = schedule(state, r)
         if horizon > 0:
             run_iterations(

@@ -11,8 +11,14 @@ import numpy as np
 from capplan.deployment import EngineSettings
 from capplan.errors import InputError
 from capplan.latency.contract import LatencyTables
-from capplan.simulator.checks import check_engine, policy_settings, refuse_oversized
+from capplan.simulator.checks import (
+    check_engine,
+    check_scheduler,
+    policy_settings,
+    refuse_oversized,
+)
 from capplan.simulator.fleet import BINS, UNBOUNDED_JUMP, Fleet, Progress, Stopped
+from capplan.simulator.schedulers import DEFAULT_SCHEDULER
 from capplan.simulator.series import fleet_series
 from capplan.simulator.times import RequestTimes, Simulation, totals
 from capplan.workload.slo import Slo
@@ -26,7 +32,7 @@ def simulate(
     replica_count: int,
     *,
     router: str = "jsq",
-    scheduler: str = "vllm-v1",
+    scheduler: str = DEFAULT_SCHEDULER,
     slo: Slo | None = None,
     seed: int = 0,
     record_iterations: bool = False,
@@ -36,7 +42,8 @@ def simulate(
 ) -> Simulation:
     """Return the simulation of a deployment that serves a trace.
 
-    ``router`` may have settings: ``best-fit:theta=0.5,gamma=0.5`` sets its margin for
+    ``scheduler`` may have settings, as in ``orca:max_len=4096``; see ``schedulers``.
+    ``router`` too: ``best-fit:theta=0.5,gamma=0.5`` sets its margin for
     prediction error and the share of the output that counts as context. Policies that
     look at SLOs meet the strictest limits of the classes; ``seed`` is of the router's
     random choices. With ``record_iterations`` every iteration is returned, each run by
@@ -49,7 +56,8 @@ def simulate(
             f"{trace.source}: no arrival times; give a rate or an arrival process"
         )
     check_engine(engine)
-    refuse_oversized(trace, engine)
+    check_scheduler(scheduler, engine)
+    refuse_oversized(trace, engine, scheduler)
     span_s = max(float(trace.arrival_s[-1] - trace.arrival_s[0]), 1e-9)
     fleet = Fleet(
         tables,
@@ -154,7 +162,7 @@ def _simulation(trace: Trace, columns: _Columns, fleet: Fleet) -> Simulation:
         ),
         class_names=trace.class_names,
         replica_count=len(replicas),
-        iteration_count=int(replicas["step"].sum()),
+        iteration_count=fleet.iteration_count,
         busy_s=float(fleet.state.bins["busy_s"].sum()),
         arrived_count=len(trace),
         completed=int(np.isfinite(columns.finish_s).sum()),

@@ -54,6 +54,7 @@ REQUEST = np.dtype(
         ("predicted_tokens", np.int64),  # predicted output
         ("known_tokens", np.int64),  # prompt and tokens generated before admission
         ("computed_tokens", np.int64),  # while prefilling: KV held
+        ("room_tokens", np.int64),  # whose blocks it took when admitted; 0: none
         ("prefix_tokens", np.int64),
         ("cached_tokens", np.int64),  # prefix hits at first admission
         ("hit_blocks", np.int64),  # prefix hits at last admission
@@ -76,8 +77,18 @@ REPLICA = np.dtype(
         ("gpu_s", np.float64),  # end of the newest scheduled iteration
         ("oldest_end_s", np.float64),  # end of the oldest iteration in flight
         ("newest_end_s", np.float64),
+        ("decoded_s", np.float64),  # end of the newest one in which requests decode
         ("wake_s", np.float64),  # no request can finish before
-        ("step", np.int64),  # iterations scheduled so far
+        (
+            "step",
+            np.int64,
+        ),  # iterations scheduled so far in which requests may decode
+        (
+            "prompt_steps",
+            np.int64,
+        ),  # of prompts alone, which decoding ones sit out
+        ("prompts_only", np.int64),  # 1: the next iteration is of prompts alone
+        ("resuming", np.int64),  # newest running ones, their last token from such a one
         ("in_flight", np.int64),  # iterations scheduled, result not collected
         ("stalled", np.int64),  # 1: nothing to schedule before the next result
         ("oldest_finishing", np.int64),  # requests whose last token is in it
@@ -126,6 +137,7 @@ ENGINE = np.dtype(
         ("longest_jump", np.int64),  # iterations; any value gives the same result
         ("recording", np.int64),  # 1: iterations are written to the log
         ("attention_s", np.float64),
+        ("reserves", np.int64),  # 1: requests take all their blocks when admitted
     ]
 )
 
@@ -216,7 +228,7 @@ class State(NamedTuple):
     bin_s: np.ndarray  # float64, (2,): start and width of the bins
     draws: np.ndarray  # float64, (requests of the chunk, 2): uniform, for routers
     norms: np.ndarray  # float64, (replicas,): scratch space of a router
-    settings: np.ndarray  # float64, (SETTINGS,): of the policies, see Setting
+    settings: np.ndarray  # float64, (OWN + OWN_SETTINGS,): of the policies, see Setting
 
 
 class _Count(NamedTuple):
@@ -232,6 +244,7 @@ class _Count(NamedTuple):
     DRAW: int = 4  # row of ``draws`` for the request being routed
     STUCK: int = 5  # 1: a request can never be scheduled
     ROUTED: int = 6  # requests routed so far
+    MOST_TOKENS: int = 7  # of an iteration, where prompts have no budget
 
 
 Count = _Count()
@@ -244,11 +257,16 @@ class _Setting(NamedTuple):
     TPOT_S: int = 1
     GAMMA: int = 2  # Aladdin's share of the predicted output that counts as context
     THETA: int = 3  # Aladdin's margin for prediction error
+    OWN: int = 4  # the first of the scheduler's own, in the order of its RULES
 
 
 Setting = _Setting()
 
 
+UNLIMITED = 2**62
+"""A budget of tokens that binds nothing."""
+OWN_SETTINGS = 8
+"""Settings of its own that a scheduler may have."""
 GAPS = 256
 """Pairs that a replica keeps to find the longest gap since an iteration."""
 
@@ -310,7 +328,7 @@ def empty_state(sizes: Sizes, tables: tuple[np.ndarray, ...]) -> State:
         bin_s=np.ones(2),
         draws=np.zeros((sizes.draws, 2)),
         norms=np.zeros(sizes.replicas),
-        settings=np.zeros(len(Setting)),
+        settings=np.zeros(Setting.OWN + OWN_SETTINGS),
     )
     state.counts[Count.FREE_SLOTS] = sizes.slots
     for name in (

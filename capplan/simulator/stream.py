@@ -12,8 +12,14 @@ import numpy as np
 from capplan.deployment import EngineSettings
 from capplan.errors import InputError
 from capplan.latency.contract import LatencyTables
-from capplan.simulator.checks import check_engine, policy_settings, refuse_oversized
+from capplan.simulator.checks import (
+    check_engine,
+    check_scheduler,
+    policy_settings,
+    refuse_oversized,
+)
 from capplan.simulator.fleet import Fleet, Progress, Stopped
+from capplan.simulator.schedulers import DEFAULT_SCHEDULER
 from capplan.simulator.series import fleet_series
 from capplan.simulator.state import RESULT
 from capplan.simulator.times import RequestTimes, Simulation, Totals
@@ -34,7 +40,7 @@ def simulate_stream(
     replica_count: int,
     *,
     router: str = "jsq",
-    scheduler: str = "vllm-v1",
+    scheduler: str = DEFAULT_SCHEDULER,
     slo: Slo | None = None,
     seed: int = 0,
     progress: Progress | None = None,
@@ -49,6 +55,7 @@ def simulate_stream(
     order of completion; attainment and latencies leave out the first ``warmup_s``.
     """
     check_engine(engine)
+    check_scheduler(scheduler, engine)
     fleet = Fleet(
         tables,
         engine,
@@ -59,7 +66,7 @@ def simulate_stream(
         seed=seed,
         bins=(0.0, 1.0),
     )
-    count = _Count(fleet, slo, on_finished, warmup_s)
+    count = _Count(fleet, scheduler, slo, on_finished, warmup_s)
     for chunk in chunks:
         count.serve(chunk, engine, progress, stopped)
         if stopped is not None and stopped():
@@ -76,11 +83,13 @@ class _Count:
     def __init__(
         self,
         fleet: Fleet,
+        scheduler: str,
         slo: Slo | None,
         on_finished: Finished | None,
         warmup_s: float,
     ) -> None:
         self.fleet = fleet
+        self.scheduler = scheduler
         self.slo = slo
         self.windows: Windows | None = None
         self.class_names: tuple[str, ...] = ()
@@ -112,7 +121,7 @@ class _Count:
                 f"{chunk.source}: a request arrives at {arrival_s[0]} s, after one at "
                 f"{self.last_arrival_s} s; sort the trace to stream it"
             )
-        refuse_oversized(chunk, engine, first_row=self.fleet.served)
+        refuse_oversized(chunk, engine, self.scheduler, self.fleet.served)
         self._learn_classes(chunk.class_names)
         if self.windows is None:
             start_s = float(arrival_s[0])
@@ -227,7 +236,7 @@ def _simulation(count: _Count) -> Simulation:
         ),
         class_names=count.class_names,
         replica_count=len(fleet.state.replicas),
-        iteration_count=int(fleet.state.replicas["step"].sum()),
+        iteration_count=fleet.iteration_count,
         busy_s=busy_s,
         arrived_count=fleet.served,
         completed=total("completed"),

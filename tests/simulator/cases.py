@@ -1,5 +1,6 @@
 """Small random cases for the laws, drawn so that rare things happen often."""
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -8,6 +9,8 @@ from numba import config
 
 from capplan.deployment import EngineSettings
 from capplan.latency.contract import LatencyTables
+from capplan.simulator.checks import suited
+from capplan.simulator.schedulers import parse_scheduler, scheduler
 from capplan.simulator.simulate import simulate
 from capplan.simulator.times import Simulation
 from capplan.workload.trace import Trace
@@ -107,7 +110,44 @@ def cases(draw, requests: int = 24, replicas: int = 2, exact: bool | None = None
         prefix_tokens=shared,
         predicted_output_tokens=outputs + excess,
     )
+    most_tokens = max_num_seqs * (24 + 1)  # of an iteration without a budget
     tables = random_tables(
-        seed, engine.max_num_seqs, engine.max_num_batched_tokens, exact
+        seed,
+        max_num_seqs,
+        max(most_tokens, engine.max_num_batched_tokens, 24 + 16),
+        exact,
     )
     return Case(trace, tables, engine, draw(st.integers(1, replicas)))
+
+
+def for_scheduler(name: str, case: Case, seed: int) -> tuple[str, Case]:
+    """Return a scheduler with settings, and the case with an engine that suits it.
+
+    Its KV is as small as the case's, but large enough for every request.
+    """
+    if name == "vllm-v1":
+        return name, case
+    rng = np.random.default_rng(seed)
+    longest = int((case.trace.prompt_tokens + case.trace.output_tokens).max())
+    engine = suited(name, case.engine)
+    engine = replace(
+        engine, max_num_batched_tokens=max(engine.max_num_batched_tokens, longest)
+    )
+    drawn = {
+        "max_len": longest + int(rng.integers(0, 8)),
+        "batch": int(rng.integers(1, 7)),
+        "chunk": int(rng.integers(1, 24)),
+    }
+    has = scheduler(name).RULES.settings
+    given = ",".join(f"{key}={drawn[key]}" for key in has)
+    if "max_len" in has:
+        room = -(-drawn["max_len"] // engine.block_size)
+        more = int(rng.integers(0, 4 * room))
+        engine = replace(engine, kv_blocks=engine.kv_blocks + more)
+    elif rng.random() < 0.3:  # a watermark of one block or more
+        kv_blocks = 101 + int(rng.integers(0, 140))
+        engine = replace(engine, block_size=1, kv_blocks=kv_blocks)
+    settings = parse_scheduler(f"{name}:{given}")[1]
+    while scheduler(name).refused(case.trace, engine, settings)[0].any():
+        engine = replace(engine, kv_blocks=engine.kv_blocks + 1)
+    return f"{name}:{given}", case._replace(engine=engine)

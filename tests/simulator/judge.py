@@ -2,8 +2,9 @@
 
 Plain lists and dicts, one iteration at a time, one object per KV block and one
 value per token, so that each rule of the engine can be read off. It follows
-vLLM 0.32: ``EngineCore.step`` and ``step_with_batch_queue``, ``Scheduler.schedule``
-and the block pool. At one instant, arrivals come before all else.
+vLLM 0.32: ``EngineCore.step`` and ``step_with_batch_queue`` and the block pool;
+``judge_schedulers.py`` holds the schedulers. At one instant, arrivals come before
+all else.
 """
 
 from collections import deque
@@ -11,9 +12,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from judge_best_fit import best_fit
+from judge_schedulers import SCHEDULERS
 
 from capplan.deployment import EngineSettings
 from capplan.latency.contract import LatencyTables
+from capplan.simulator.schedulers import parse_scheduler
 from capplan.workload.slo import RequestSlo
 from capplan.workload.trace import Trace
 
@@ -149,7 +152,10 @@ class Batch:
 class Replica:
     """One engine."""
 
-    def __init__(self, tables: LatencyTables, engine: EngineSettings) -> None:
+    def __init__(
+        self, tables: LatencyTables, engine: EngineSettings, scheduler: str
+    ) -> None:
+        self.scheduler, self.settings = parse_scheduler(scheduler)
         self.tables = tables
         self.engine = engine
         self.depth = 2 if engine.async_scheduling else 1
@@ -184,56 +190,7 @@ class Replica:
 
     def schedule(self) -> Batch:
         """Choose the next iteration and give it to the GPU."""
-        budget = self.engine.max_num_batched_tokens
-        parts: list[tuple[Request, int, int]] = []  # request, computed before, new
-        preempted = False
-        for request in list(self.running):
-            last_in_flight = request.placeholders and (
-                request.computed + 2 - request.placeholders
-                >= request.prompt_count + request.output_count
-            )
-            wanted = len(request.tokens) + request.placeholders - request.computed
-            new = min(wanted, budget)
-            if request not in self.running or last_in_flight or new == 0:
-                continue
-            tokens = request.computed + new
-            while self.pool.missing(request, tokens, []) > len(self.pool.free):
-                preempted = True
-                self.preempt(self.running.pop())
-                if request not in self.running:
-                    break
-            if request not in self.running:
-                break
-            self.pool.give(request, tokens, [])
-            self.pool.enter(request, min(tokens, len(request.tokens)))
-            parts.append((request, request.computed, new))
-            budget -= new
-
-        set_aside = []
-        while self.waiting and budget and not preempted:
-            if len(self.running) == self.engine.max_num_seqs:
-                break
-            request = self.waiting[0]
-            if request.stale:
-                set_aside.append(self.waiting.popleft())
-                continue
-            hits = self.pool.hits(request)
-            everything = self.pool.missing(request, len(request.tokens), hits)
-            if everything > len(self.pool.free):
-                break
-            start = len(hits) * self.engine.block_size
-            new = min(len(request.tokens) - start, budget)
-            self.pool.give(request, start + new, hits)
-            self.pool.enter(request, start + new)
-            if request.scheduled_s is None:
-                request.scheduled_s = self.now_s
-                request.cached_tokens = start
-            request.known_at_admission = len(request.tokens)
-            self.running.append(self.waiting.popleft())
-            parts.append((request, start, new))
-            budget -= new
-        self.waiting.extendleft(reversed(set_aside))
-
+        parts, preempted = SCHEDULERS[self.scheduler](self, self.settings)
         self.fewest_free = min(self.fewest_free, len(self.pool.free))
         if not parts:
             if not preempted and not self.in_flight and self.outstanding:
@@ -350,11 +307,12 @@ def judge(
     router: str,
     seed: int = 0,
     slo: RequestSlo | None = None,
+    scheduler: str = "vllm-v1",
 ) -> Verdict:
     """Serve a trace step by step."""
     draws = np.random.default_rng(seed).random((len(trace), 2))
     slo = slo or RequestSlo(ttft_s=np.inf, tpot_s=np.inf)
-    replicas = [Replica(tables, engine) for _ in range(replica_count)]
+    replicas = [Replica(tables, engine, scheduler) for _ in range(replica_count)]
     predicted = trace.predicted_output_tokens
     if predicted is None:
         predicted = trace.output_tokens

@@ -2,15 +2,17 @@
 
 import numpy as np
 import pytest
-from cases import EXAMPLES, Case, cases
+from cases import EXAMPLES, Case, cases, for_scheduler
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from judge import ROUTERS as JUDGED
 from judge import Verdict, judge
+from judge_schedulers import SCHEDULERS as JUDGED_SCHEDULERS
 
 from capplan.deployment import EngineSettings
 from capplan.latency.contract import LatencyTables, linear_tables
 from capplan.simulator.routers import ROUTERS
+from capplan.simulator.schedulers import SCHEDULERS
 from capplan.simulator.simulate import simulate
 from capplan.simulator.times import Simulation
 from capplan.workload.slo import RequestSlo, Slo
@@ -46,6 +48,10 @@ def test_every_router_has_a_judge():
     assert set(ROUTERS) <= set(JUDGED)
 
 
+def test_every_scheduler_has_a_judge():
+    assert set(SCHEDULERS) <= set(JUDGED_SCHEDULERS)
+
+
 @pytest.mark.parametrize("router", sorted(ROUTERS))
 @settings(deadline=None, max_examples=2 * EXAMPLES)
 @given(
@@ -62,6 +68,21 @@ def test_every_request_gets_the_times_of_the_step_by_step_judge(
     verdict = judge(*case, router, seed=5, slo=slo)
 
     assert_same(simulation, verdict)
+
+
+@pytest.mark.parametrize("scheduler", sorted(set(SCHEDULERS) - {"vllm-v1"}))
+@settings(deadline=None, max_examples=4 * EXAMPLES)
+@given(
+    case=cases(replicas=3),
+    seed=st.integers(0, 2**20),
+    router=st.sampled_from(["round-robin", "jsq", "power-of-two"]),
+)
+def test_every_scheduler_meets_its_judge(scheduler, case, seed, router):
+    scheduler, case = for_scheduler(scheduler, case, seed)
+
+    simulation = case.simulated(router, scheduler=scheduler)
+
+    assert_same(simulation, judge(*case, router, scheduler=scheduler))
 
 
 @pytest.mark.parametrize("seed", range(EXAMPLES))

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from cases import EXAMPLES, cases, random_tables
+from cases import EXAMPLES, cases, for_scheduler, random_tables
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -43,6 +43,7 @@ def assert_same(first: Simulation, second: Simulation) -> None:
 @settings(deadline=None, max_examples=EXAMPLES)
 @given(case=cases(), longest_jump=st.integers(1, 9))
 def test_the_length_of_a_jump_changes_nothing(router, scheduler, case, longest_jump):
+    scheduler, case = for_scheduler(scheduler, case, longest_jump)
     policies = {"router": router, "scheduler": scheduler, "slo": SLO}
     unbounded = simulate(*case, **policies)
 
@@ -51,13 +52,17 @@ def test_the_length_of_a_jump_changes_nothing(router, scheduler, case, longest_j
     assert_same(unbounded, shorter)
 
 
+@every_scheduler
 @every_router
 @settings(deadline=None, max_examples=EXAMPLES)
 @given(case=cases())
-def test_recording_iterations_changes_nothing(router, case):
-    silent = case.simulated(router, slo=SLO)
+def test_recording_iterations_changes_nothing(router, scheduler, case):
+    scheduler, case = for_scheduler(scheduler, case, len(case.trace))
+    silent = case.simulated(router, scheduler=scheduler, slo=SLO)
 
-    recorded = case.simulated(router, slo=SLO, record_iterations=True)
+    recorded = case.simulated(
+        router, scheduler=scheduler, slo=SLO, record_iterations=True
+    )
 
     assert_same(silent, recorded)
 

@@ -4,30 +4,32 @@ vLLM 0.32, v1/core/sched/scheduler.py, ``Scheduler.schedule``, without
 speculative decoding, LoRA, encoders and KV connectors.
 """
 
+import numpy as np
+
 from capplan.simulator.batch import (
     admit,
     continue_prefill,
+    decode_horizon,
     log_decodes,
-    make_room_for_decodes,
+    take_decode_blocks,
 )
 from capplan.simulator.jit import compiled
-from capplan.simulator.kvcache import (
-    blocks_in_iteration,
-    iterations_that_fit,
-    take_blocks,
-)
+from capplan.simulator.schedulers import Rules
 from capplan.simulator.state import NONE, SCHEDULE
+
+RULES = Rules(async_scheduling=True, prefix_caching=True)
+
+
+def refused(trace, engine, settings):
+    """Return that all requests are served which a replica can hold."""
+    return np.zeros(len(trace), bool), ""
 
 
 @compiled(SCHEDULE)
 def schedule(state, r):
     """Give each running request its tokens, then admit while budget is left."""
     replica = state.replicas[r]
-    needed = blocks_in_iteration(state, r, replica.step + 1)
-    if needed <= replica.free_blocks:
-        take_blocks(state, r, needed)
-    else:
-        make_room_for_decodes(state, r)
+    take_decode_blocks(state, r, 0)
     log_decodes(state, r)
 
     budget = state.engine[0].max_num_batched_tokens - replica.decode_count
@@ -51,7 +53,6 @@ def schedule(state, r):
         return 1
     # Only decoding, and the queue's head waits for a request to finish: the
     # same batch runs until then, or until the KV blocks are used up.
-    horizon = state.requests[state.ends[r, 0]].end_step - replica.step
     if replica.waiting_count > 0 and replica.oldest_finishing != NONE:
         return 1
-    return 1 + iterations_that_fit(state, r, replica.step + 2, horizon - 1)
+    return decode_horizon(state, r, 0)

@@ -1,0 +1,34 @@
+"""Requests that a scheduler would never finish, for ``refused`` of its file."""
+
+import numpy as np
+
+from capplan.deployment import EngineSettings
+from capplan.workload.trace import Trace
+
+
+def beyond_room(
+    trace: Trace, engine: EngineSettings, max_len: int
+) -> tuple[np.ndarray, str]:
+    """Return the requests longer than the room that each reserves, and why.
+
+    All of them where the replica has fewer blocks than one takes.
+    """
+    tokens = trace.prompt_tokens + trace.output_tokens
+    bounded = engine.request_blocks(tokens - 1) + (1 - tokens) // engine.block_size
+    taken = -(-max_len // engine.block_size) + bounded
+    reason = (
+        f"each reserves KV for max_len={max_len} tokens, which it must not exceed and "
+        f"of which a replica holds {engine.kv_capacity_tokens}"
+    )
+    return (tokens > max_len) | (taken > engine.kv_blocks - 1), reason
+
+
+def above_watermark(trace: Trace, engine: EngineSettings) -> tuple[np.ndarray, str]:
+    """Return the requests that leave less than 1 % of the blocks free, and why."""
+    blocks = engine.kv_blocks - 1
+    held = engine.request_blocks(trace.prompt_tokens + trace.output_tokens - 1)
+    spare = blocks // 100
+    reason = (
+        f"an admission, also after a preemption, leaves {spare} of {blocks} blocks free"
+    )
+    return held > blocks - spare, reason

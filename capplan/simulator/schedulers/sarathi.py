@@ -1,0 +1,60 @@
+"""Sarathi-Serve: decoding requests first, the rest of a chunk filled with prompts.
+
+Agrawal et al., "Taming Throughput-Latency Tradeoff in LLM Inference with
+Sarathi-Serve", OSDI 2024, Algorithm 3; as in its sarathi_scheduler.py and
+base_block_space_manager.py. A prompt takes all its blocks when it is admitted.
+Every decoding request wants a free block at its turn even if it needs none, else
+the newest request is preempted, and nobody is admitted in that iteration. There a
+preempted unfinished prompt may go on with a wrong chunk; here it starts again.
+
+Settings: ``chunk``, tokens of an iteration, within the engine's
+``max_num_batched_tokens``; ``batch``, most requests running, within ``max_num_seqs``.
+"""
+
+from capplan.simulator.batch import (
+    admit_with_room,
+    continue_prefill,
+    decode_horizon,
+    log_decodes,
+    take_decode_blocks,
+    watermark_blocks,
+)
+from capplan.simulator.jit import compiled
+from capplan.simulator.schedulers import Knob, Rules
+from capplan.simulator.schedulers.refusals import above_watermark
+from capplan.simulator.state import NONE, SCHEDULE, Setting
+
+RULES = Rules({"chunk": Knob(512), "batch": Knob(128)})
+
+
+def refused(trace, engine, settings):
+    """Return the requests above the watermark, shape (n,), and the reason."""
+    return above_watermark(trace, engine)
+
+
+@compiled(SCHEDULE)
+def schedule(state, r):
+    """Let all decode, continue the unfinished prompt, then admit."""
+    replica = state.replicas[r]
+    chunk_tokens = int(state.settings[Setting.OWN])
+    seats = int(state.settings[Setting.OWN + 1])
+    take_decode_blocks(state, r, 1)
+    log_decodes(state, r)
+    budget = min(chunk_tokens, state.engine[0].max_num_batched_tokens)
+    budget -= replica.decode_count
+    if replica.prefilling != NONE:
+        budget -= continue_prefill(state, r, budget)
+    while replica.preempted == 0 and replica.waiting_head != NONE:
+        known_tokens = state.requests[replica.waiting_head].known_tokens
+        spare_blocks = watermark_blocks(state)
+        chunk = admit_with_room(state, r, seats, budget, known_tokens, spare_blocks)
+        if chunk == 0:
+            break
+        budget -= chunk
+    if replica.batch_tokens + replica.batch_extra_count > 0:
+        return 1
+    if replica.decode_count == 0:
+        return 0
+    if replica.preempted > 0 or replica.prefilling != NONE:
+        return 1
+    return decode_horizon(state, r, 1)

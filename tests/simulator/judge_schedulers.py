@@ -1,0 +1,196 @@
+"""What runs in the next iteration, step by step: one plain function per scheduler.
+
+Each takes a replica of ``judge.py`` and the scheduler's settings, and returns the
+parts of the next iteration, (request, tokens computed before, new tokens), and
+whether it preempted. They follow the sources that the schedulers' files name.
+"""
+
+
+def vllm_v1(replica, settings):
+    """Running requests first, then the queue; blocks are taken as KV grows."""
+    pool, engine = replica.pool, replica.engine
+    budget = engine.max_num_batched_tokens
+    parts, preempted = [], False
+    for request in list(replica.running):
+        last_in_flight = request.placeholders and (
+            request.computed + 2 - request.placeholders
+            >= request.prompt_count + request.output_count
+        )
+        wanted = len(request.tokens) + request.placeholders - request.computed
+        new = min(wanted, budget)
+        if request not in replica.running or last_in_flight or new == 0:
+            continue
+        tokens = request.computed + new
+        while pool.missing(request, tokens, []) > len(pool.free):
+            preempted = True
+            replica.preempt(replica.running.pop())
+            if request not in replica.running:
+                break
+        if request not in replica.running:
+            break
+        pool.give(request, tokens, [])
+        pool.enter(request, min(tokens, len(request.tokens)))
+        parts.append((request, request.computed, new))
+        budget -= new
+
+    set_aside = []
+    while replica.waiting and budget and not preempted:
+        if len(replica.running) == engine.max_num_seqs:
+            break
+        request = replica.waiting[0]
+        if request.stale:
+            set_aside.append(replica.waiting.popleft())
+            continue
+        hits = pool.hits(request)
+        everything = pool.missing(request, len(request.tokens), hits)
+        if everything > len(pool.free):
+            break
+        start = len(hits) * engine.block_size
+        new = min(len(request.tokens) - start, budget)
+        pool.give(request, start + new, hits)
+        pool.enter(request, start + new)
+        if request.scheduled_s is None:
+            request.cached_tokens = start
+        admit(replica)
+        parts.append((request, start, new))
+        budget -= new
+    replica.waiting.extendleft(reversed(set_aside))
+    return parts, preempted
+
+
+def orca(replica, settings):
+    """All decode; whole prompts join while there is a seat and room for max_len."""
+    parts = decodes(replica.running)
+    return parts + whole_prompts(replica, settings), False
+
+
+def static(replica, settings):
+    """A new batch is admitted when no request of the last one is left."""
+    if replica.running:
+        return decodes(replica.running), False
+    return whole_prompts(replica, settings), False
+
+
+def sarathi(replica, settings):
+    """Decodes, the rest of the unfinished prompt, then new ones, up to a chunk."""
+    pool = replica.pool
+    kept, preempted = decodes_with_a_free_block(replica)
+    parts = decodes(request for request in kept if prefilled(request))
+    left = min(settings["chunk"], replica.engine.max_num_batched_tokens) - len(parts)
+    for request in kept:
+        rest = len(request.tokens) - request.computed
+        if not prefilled(request) and min(rest, left) > 0:
+            parts.append((request, request.computed, min(rest, left)))
+            left -= min(rest, left)
+    while replica.waiting and not preempted and left > 0:
+        request = replica.waiting[0]
+        known = len(request.tokens)
+        after = len(pool.free) - pool.missing(request, known, [])
+        if after < watermark(replica) or len(replica.running) >= seats(
+            replica, settings
+        ):
+            break
+        pool.give(request, known, [])
+        admit(replica)
+        parts.append((request, 0, min(known, left)))
+        left -= min(known, left)
+    return parts, preempted
+
+
+def vllm_v0(replica, settings):
+    """The prompts that fit, whole, without the decodes; or else the decodes."""
+    pool = replica.pool
+    parts, tokens = [], 0
+    while replica.waiting:
+        request = replica.waiting[0]
+        known = len(request.tokens)
+        after = len(pool.free) - pool.missing(request, known, [])
+        if after < watermark(replica):
+            break
+        if tokens + known > replica.engine.max_num_batched_tokens:
+            break
+        if len(replica.running) + 1 > seats(replica, settings):
+            break
+        pool.give(request, known, [])
+        admit(replica)
+        parts.append((request, 0, known))
+        tokens += known
+    if parts:
+        return parts, False
+    kept, preempted = decodes_with_a_free_block(replica)
+    return decodes(kept), preempted
+
+
+def admit(replica):
+    """Let the head of the queue run."""
+    request = replica.waiting.popleft()
+    if request.scheduled_s is None:
+        request.scheduled_s = replica.now_s
+    request.known_at_admission = len(request.tokens)
+    replica.running.append(request)
+
+
+def whole_prompts(replica, settings):
+    """Admit whole prompts, each with blocks for ``max_len`` tokens."""
+    pool, parts = replica.pool, []
+    while replica.waiting and len(replica.running) < seats(replica, settings):
+        request = replica.waiting[0]
+        if pool.missing(request, settings["max_len"], []) > len(pool.free):
+            break
+        pool.give(request, settings["max_len"], [])
+        admit(replica)
+        parts.append((request, 0, len(request.tokens)))
+    return parts
+
+
+def decodes_with_a_free_block(replica):
+    """Give each decode its block where one is free at its turn, needed or not.
+
+    Returns the requests that still run. The latest arrival is preempted for others.
+    """
+    pool = replica.pool
+    unseen = sorted(replica.running, key=lambda request: request.row)
+    kept, preempted = [], False
+    while unseen:
+        request = unseen.pop(0)
+        if prefilled(request):
+            while not pool.free and unseen:
+                _preempt(replica, unseen.pop())
+                preempted = True
+            if not pool.free:
+                _preempt(replica, request)
+                preempted = True
+                continue
+            pool.give(request, request.computed + 1, [])
+        kept.append(request)
+    return kept, preempted
+
+
+def _preempt(replica, request):
+    replica.running.remove(request)
+    replica.preempt(request)
+
+
+def prefilled(request):
+    return request.computed >= request.known_at_admission
+
+
+def decodes(requests):
+    return [(request, request.computed, 1) for request in requests]
+
+
+def seats(replica, settings):
+    return min(settings["batch"], replica.engine.max_num_seqs)
+
+
+def watermark(replica):
+    return int(0.01 * (replica.engine.kv_blocks - 1))
+
+
+SCHEDULERS = {
+    "vllm-v1": vllm_v1,
+    "orca": orca,
+    "static": static,
+    "sarathi": sarathi,
+    "vllm-v0": vllm_v0,
+}

@@ -1,0 +1,41 @@
+"""Cases worked by hand: T prompt tokens and b decodes take 10 + T + b ms together."""
+
+import numpy as np
+import pytest
+
+from capplan.deployment import EngineSettings
+from capplan.latency.contract import linear_tables
+from capplan.simulator.simulate import simulate
+from capplan.simulator.times import RequestTimes
+from capplan.workload.trace import Trace
+
+TABLES = linear_tables(10e-3, 1e-3, 0, 1e-3, 0, max_batch=8, max_tokens=64)
+
+
+def engine(blocks: int = 64, **settings) -> EngineSettings:
+    """Return an engine with so many KV blocks of 4 tokens, beside the null block."""
+    return EngineSettings(
+        max_num_batched_tokens=settings.pop("max_num_batched_tokens", 64),
+        max_num_seqs=8,
+        block_size=4,
+        kv_blocks=blocks + 1,
+        **{"async_scheduling": False, **settings},
+    )
+
+
+def served(
+    scheduler: str, requests: list[tuple[float, int, int]], blocks: int = 64
+) -> RequestTimes:
+    """Serve requests: arrival [ms], prompt and output [tokens]."""
+    arrival_ms, prompts, outputs = np.array(requests).T
+    trace = Trace(prompts.astype(int), outputs.astype(int), arrival_ms / 1e3)
+    return simulate(trace, TABLES, engine(blocks), 1, scheduler=scheduler).table
+
+
+def ms(times_s: np.ndarray):
+    """Return times in milliseconds, equal to others to the microsecond. [ms]"""
+    return pytest.approx(times_s * 1e3, abs=1e-3)
+
+
+THREE = [(0, 4, 3), (5, 6, 2), (30, 2, 4)]
+"""Requests A, B and C."""
