@@ -137,6 +137,7 @@ def for_scheduler(name: str, case: Case, seed: int) -> tuple[str, Case]:
         "max_len": longest + int(rng.integers(0, 8)),
         "batch": int(rng.integers(1, 7)),
         "chunk": int(rng.integers(1, 24)),
+        "padded": int(rng.integers(0, 2)),
     }
     has = scheduler(name).RULES.settings
     given = ",".join(f"{key}={drawn[key]}" for key in has)
