@@ -41,7 +41,7 @@ def residue(state, slot):
     request = state.requests[slot]
     block_size = state.residues.shape[1]
     return (
-        request.prompt_tokens + request.output_tokens - request.end_step - 2
+        request.prompt_tokens + request.run_tokens - request.end_step - 2
     ) % block_size
 
 
@@ -49,7 +49,7 @@ def residue(state, slot):
 def computed_tokens(state, slot, step):
     """Return the KV tokens that a decoding request holds before iteration ``step``."""
     request = state.requests[slot]
-    last = request.prompt_tokens + request.output_tokens - 1
+    last = request.prompt_tokens + request.run_tokens - 1
     return last - (request.end_step - step) - 1
 
 

@@ -115,6 +115,7 @@ def run(
         request = state.requests[slot]
         request.prompt_tokens = arrivals.prompt_tokens[row]
         request.output_tokens = arrivals.output_tokens[row]
+        request.run_tokens = arrivals.output_tokens[row]
         request.predicted_tokens = arrivals.predicted_tokens[row]
         request.prefix_group = arrivals.prefix_group[row]
         request.prefix_tokens = min(

@@ -18,8 +18,8 @@ from numba import njit
 from capplan.errors import CapplanWarning, InputError
 
 _HERE = Path(__file__).parent
-_CACHE_BYTES = 32 * 2**20
-"""Room for the compiled simulator."""
+_CACHE_BYTES = 48 * 2**20
+"""Room for the compiled simulator and every policy."""
 
 
 def _digest() -> str:

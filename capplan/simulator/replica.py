@@ -269,7 +269,7 @@ def start_decoding(state, r, end_s):
             request.longest_gap_s = max(request.longest_gap_s, gap_s)
         generated = request.known_tokens - request.prompt_tokens + 1
         request.token_step = replica.step
-        request.end_step = replica.step + request.output_tokens - generated
+        request.end_step = replica.step + request.run_tokens - generated
         if request.end_step == replica.step:
             _drain_request(state, r, slot)
         else:

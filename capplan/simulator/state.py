@@ -51,6 +51,7 @@ REQUEST = np.dtype(
         ("prefix_group", np.int64),
         ("prompt_tokens", np.int64),
         ("output_tokens", np.int64),
+        ("run_tokens", np.int64),  # output computed for it; padding goes beyond its own
         ("predicted_tokens", np.int64),  # predicted output
         ("known_tokens", np.int64),  # prompt and tokens generated before admission
         ("computed_tokens", np.int64),  # while prefilling: KV held

@@ -22,6 +22,8 @@ from judge import judge
 
 from capplan.deployment import EngineSettings
 from capplan.latency.catalog import find_profile
+from capplan.simulator.checks import suited
+from capplan.simulator.schedulers import SCHEDULERS, parse_scheduler
 from capplan.simulator.simulate import simulate
 from capplan.workload.catalog import shipped_workload
 from capplan.workload.slo import RequestSlo, Slo
@@ -185,6 +187,24 @@ def test_two_threads(capacity):
     two_s = wall_s(both)
     note = f"{2 * one_s / two_s:.2f} × one, by the clock on the wall"
     report("the same twice, two threads", 800_000, two_s, note)
+
+
+def test_speed_of_each_scheduler(capacity):
+    given = sharegpt(200_000, 0.5 * capacity * 8)
+    fits = given.prompt_tokens + given.output_tokens <= 4096
+    trace = Trace(
+        given.prompt_tokens[fits], given.output_tokens[fits], given.arrival_s[fits]
+    )
+    # Without a token budget iterations are longer than the tables.
+    latency = TABLES.reaching(LIMITS.kv_capacity_tokens)
+    for name in SCHEDULERS:
+        room = ":max_len=4096" if "max_len" in parse_scheduler(name)[1] else ""
+        took_s = seconds(
+            lambda asked=name + room: simulate(
+                trace, latency, suited(asked, LIMITS), 8, scheduler=asked
+            )
+        )
+        report(f"{name}{room}, 8 replicas, 50 % load", len(trace), took_s)
 
 
 def test_event_jumps_against_single_steps(capacity):

@@ -137,16 +137,25 @@ def for_scheduler(name: str, case: Case, seed: int) -> tuple[str, Case]:
         "max_len": longest + int(rng.integers(0, 8)),
         "batch": int(rng.integers(1, 7)),
         "chunk": int(rng.integers(1, 24)),
+        "padded": int(rng.integers(0, 2)),
     }
+    watermark = rng.random() < 0.3
+    if watermark:
+        drawn["batch"] = 6
     has = scheduler(name).RULES.settings
     given = ",".join(f"{key}={drawn[key]}" for key in has)
     if "max_len" in has:
         room = -(-drawn["max_len"] // engine.block_size)
         more = int(rng.integers(0, 4 * room))
         engine = replace(engine, kv_blocks=engine.kv_blocks + more)
-    elif rng.random() < 0.3:  # a watermark of one block or more
-        kv_blocks = 101 + int(rng.integers(0, 140))
-        engine = replace(engine, block_size=1, kv_blocks=kv_blocks)
+    elif watermark:  # above 100 blocks, one of them stays free at an admission
+        engine = replace(
+            engine,
+            block_size=1,
+            kv_blocks=101 + int(rng.integers(0, 60)),
+            bounded_groups=2,  # so that few requests fill it
+            bounded_blocks=8 + int(rng.integers(0, 10)),
+        )
     settings = parse_scheduler(f"{name}:{given}")[1]
     while scheduler(name).refused(case.trace, engine, settings)[0].any():
         engine = replace(engine, kv_blocks=engine.kv_blocks + 1)

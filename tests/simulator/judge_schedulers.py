@@ -65,10 +65,18 @@ def orca(replica, settings):
 
 
 def static(replica, settings):
-    """A new batch is admitted when no request of the last one is left."""
+    """A new batch is admitted when no request of the last one is left.
+
+    With padding each runs for as long as the longest of its batch.
+    """
     if replica.running:
         return decodes(replica.running), False
-    return whole_prompts(replica, settings), False
+    parts = whole_prompts(replica, settings)
+    if settings["padded"]:
+        longest = max(request.output_count for request, _, _ in parts)
+        for request in replica.running:
+            request.output_count = longest
+    return parts, False
 
 
 def sarathi(replica, settings):

@@ -75,7 +75,7 @@ def test_every_request_gets_the_times_of_the_step_by_step_judge(
 @given(
     case=cases(replicas=3),
     seed=st.integers(0, 2**20),
-    router=st.sampled_from(["round-robin", "jsq", "power-of-two"]),
+    router=st.sampled_from(sorted(ROUTERS)),
 )
 def test_every_scheduler_meets_its_judge(scheduler, case, seed, router):
     scheduler, case = for_scheduler(scheduler, case, seed)

@@ -69,7 +69,7 @@ def meets_prefill_slos(state, r, slot, now_s):
     while ongoing != NONE:
         other = state.requests[ongoing]
         if other.phase == Phase.DECODING:
-            generated = other.output_tokens - (other.end_step - replica.step)
+            generated = other.run_tokens - (other.end_step - replica.step)
             saved_s = tpot_s * generated - (now_s - other.first_token_s)
             if time_s > theta * saved_s:
                 return False
@@ -85,7 +85,7 @@ def _remaining_tokens(state, r, slot):
     generated = held - request.prompt_tokens
     if request.phase == Phase.DECODING or request.phase == Phase.DRAINING:
         left = max(0, request.end_step - state.replicas[r].step)
-        generated = request.output_tokens - left
+        generated = request.run_tokens - left
         held = request.prompt_tokens + generated
     return held, max(1, request.predicted_tokens - generated)
 

@@ -1,11 +1,13 @@
 """Request-level scheduling: a batch runs to its end before the next is admitted.
 
 As FasterTransformer is modelled in Sarathi-Serve, faster_transformer_scheduler.py.
-Requests that are done leave the batch at once; Yu et al. (OSDI 2022, section 3)
-let them wait for the longest. The room of ``max_len`` tokens is rounded up to blocks.
+Requests that are done leave the batch at once. With ``padded=1`` they are computed
+on until the longest is done, and all finish then, as Yu et al. describe it ("Orca",
+OSDI 2022, section 3). The room of ``max_len`` tokens is rounded up to blocks.
 
 Settings: ``max_len``, longest prompt plus output [tokens]; ``batch``, most requests
-running, within the engine's ``max_num_seqs``. There is no token budget.
+running, within the engine's ``max_num_seqs``; ``padded``, 0 or 1. There is no token
+budget.
 """
 
 from capplan.simulator.batch import (
@@ -16,14 +18,30 @@ from capplan.simulator.batch import (
 from capplan.simulator.jit import compiled
 from capplan.simulator.schedulers import Knob, Rules
 from capplan.simulator.schedulers.refusals import beyond_room
-from capplan.simulator.state import SCHEDULE, UNLIMITED, Setting
+from capplan.simulator.state import NONE, SCHEDULE, UNLIMITED, Setting
 
-RULES = Rules({"max_len": Knob(2048), "batch": Knob(128)}, reserves=True)
+RULES = Rules(
+    {"max_len": Knob(2048), "batch": Knob(128), "padded": Knob(0, 0, 1)}, reserves=True
+)
 
 
 def refused(trace, engine, settings):
     """Return the requests longer than ``max_len``, shape (n,), and the reason."""
     return beyond_room(trace, engine, settings["max_len"])
+
+
+@compiled()
+def _pad(state, r):
+    """Let all requests of a new batch run for as long as the longest."""
+    longest = 0
+    slot = state.replicas[r].running_head
+    while slot != NONE:
+        longest = max(longest, state.requests[slot].output_tokens)
+        slot = state.requests[slot].next
+    slot = state.replicas[r].running_head
+    while slot != NONE:
+        state.requests[slot].run_tokens = longest
+        slot = state.requests[slot].next
 
 
 @compiled(SCHEDULE)
@@ -36,4 +54,6 @@ def schedule(state, r):
     seats = int(state.settings[Setting.OWN + 1])
     while admit_with_room(state, r, seats, UNLIMITED, room_tokens, 0) > 0:
         pass
+    if state.settings[Setting.OWN + 2] != 0:
+        _pad(state, r)
     return int(state.replicas[r].batch_tokens > 0)
