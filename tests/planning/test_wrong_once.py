@@ -89,6 +89,7 @@ def test_prefix_hits_count_where_each_request_runs_alone():
         "rate": 10,
         "slo": "ttft=50ms,tpot=30ms",
         "shared_prefix": 4000,
+        "engine_overhead": "none",
     }
 
     assert count(**settings, prefix_caching=True) == 1
