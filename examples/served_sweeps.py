@@ -19,6 +19,7 @@ from capplan.calibration.sweep_fit import Served
 from capplan.deployment import EngineSettings, replica
 from capplan.errors import CapplanError
 from capplan.fleet.catalog import gpu as find_gpu
+from capplan.latency.importers.identity import GPU_NAMES
 from capplan.latency.profile import Profile
 from capplan.latency.terms import tables
 from capplan.llm.architecture import Architecture
@@ -57,9 +58,7 @@ GPUS = {
     "mi300x": "MI300X",
     "mi325x": "MI325X",
     "mi355x": "MI355X",
-    "h100_sxm": "H100-SXM",
-    "h200_sxm": "H200-SXM",
-    "b200_sxm": "B200-SXM",
+    **GPU_NAMES,
 }
 
 FAMILIES = {
@@ -115,10 +114,7 @@ class Sweep(NamedTuple):
         most = max(point.concurrency for point in self.points)
         made = tables(profile.decode, profile.fused, most, 8192)
         bytes_as = KV_BYTES[kv_dtype] / KV_BYTES[profile.kv_element]
-        made = made._replace(
-            decode_context_s=bytes_as * made.decode_context_s,
-            fused_context_s=bytes_as * made.fused_context_s,
-        )
+        made = made.reading(bytes_as)
         return [Served(point, made, engine) for point in self.points]
 
 

@@ -11,9 +11,10 @@ from capplan.calibration.sweep_fit import Served, SweepFit, fit_engine_time
 from capplan.calibration.sweep_score import score, served_error
 from capplan.deployment import EngineSettings
 from capplan.errors import InputError
-from capplan.latency.engine_time import EngineTime, ServedError, engine_time
+from capplan.latency.engine_time import EngineTime, ServedError
 from capplan.latency.profile import Profile
 from capplan.latency.terms import tables
+from capplan.latency.with_engine import with_engine_time
 
 _LITTLE = (0.7, 1.25)
 """Requests in the system by Little's law over the users, that are taken as the same."""
@@ -56,13 +57,10 @@ def fit_sweep(
     most = max(point.concurrency for point in points)
     tokens, front_s = engine.max_num_batched_tokens, base.request_s
     kernels = tables(base.decode, base.fused, most, tokens, request_s=front_s)
-    kernels = kernels._replace(
-        decode_context_s=kv_times * kernels.decode_context_s,
-        fused_context_s=kv_times * kernels.fused_context_s,
-    )
+    kernels = kernels.reading(kv_times)
     engine = replace(engine, prefix_caching=False)
     served = [Served(point, kernels, engine) for point in points]
-    prior = base.engine_time or _usual(base, experts)
+    prior = with_engine_time(base, experts).engine_time or EngineTime(source="none")
     _check_units(served, prior, base, source)
     fit = fit_engine_time(served, prior)
     held_out = _left_out(served, prior)
@@ -80,15 +78,6 @@ def calibrated(base: Profile, time: EngineTime) -> Profile:
     return base.model_copy(
         update={"how": "calibrated", "source": source, "engine_time": time}
     )
-
-
-def _usual(base: Profile, experts: bool) -> EngineTime:
-    """Return the time shipped for such a profile, else none."""
-    if base.kernels_from is not None:
-        known = engine_time(base.kernels_from, base.gpu, experts)
-        if known is not None:
-            return known
-    return EngineTime(source="none")
 
 
 def _check_little(point: SweepPoint, tp: int, source: str) -> None:

@@ -90,8 +90,14 @@ def list_profiles(folders: Sequence[Path] = ()) -> list[Listed]:
     ProfileError
         When a profile is wrong, or two are of the same LLM, GPU type and TP degree.
     """
-    found = [listed for folder in folders for listed in _own(Path(folder))]
-    return found + sorted(map(_by_path, shipped("profiles").glob("*/*/tp*.yaml")))
+    return own_profiles(folders) + sorted(
+        map(_by_path, shipped("profiles").glob("*/*/tp*.yaml"))
+    )
+
+
+def own_profiles(folders: Sequence[Path]) -> list[Listed]:
+    """Return the user's profiles alone, by folder."""
+    return [listed for folder in folders for listed in _own(Path(folder))]
 
 
 def _own(folder: Path) -> list[Listed]:

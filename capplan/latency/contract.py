@@ -71,6 +71,13 @@ class LatencyTables(NamedTuple):
         more_s = self.fused_s[last] + slope_s * np.arange(1, max_tokens - last + 1)
         return self._replace(fused_s=np.concatenate([self.fused_s, more_s]))
 
+    def reading(self, times: float) -> "LatencyTables":
+        """Return the tables where decoding reads ``times`` as many bytes of KV."""
+        return self._replace(
+            decode_context_s=times * self.decode_context_s,
+            fused_context_s=times * self.fused_context_s,
+        )
+
     def scaled(self, factor: float) -> "LatencyTables":
         """Return the tables with a factor on the time of every iteration."""
         return self._replace(

@@ -20,7 +20,7 @@ from capplan.fleet.catalog import parse_price_overrides, price
 from capplan.fleet.gpu import Gpu
 from capplan.fleet.price import Price
 from capplan.latency.capacity import carried
-from capplan.latency.catalog import Listed, list_profiles
+from capplan.latency.catalog import list_profiles, own_profiles
 from capplan.latency.contract import LatencyTables
 from capplan.latency.estimate import estimated_profile
 from capplan.latency.profile import Profile
@@ -195,16 +195,12 @@ def _listed(name: str, profiled: Iterable[str]) -> Gpu | str:
         raise
 
 
-def _owned(settings: PlanSettings) -> list[Listed]:
-    """Return the user's own profiles."""
-    shipped_count = len(list_profiles())
-    return list_profiles(folders(settings))[:-shipped_count]
-
-
 def _slow_link(settings: PlanSettings, gpu: Gpu, tp: int) -> str:
     """Return why a degree that nobody asked for is not looked at; empty if it is."""
-    own = (listed.gpu == gpu.name and listed.tp == tp for listed in _owned(settings))
-    if settings.tp or any(own) or tp <= 2 or gpu.nvlink_bytes_per_s_per_direction:
+    if settings.tp or tp <= 2 or gpu.nvlink_bytes_per_s_per_direction:
+        return ""
+    own = own_profiles(folders(settings))
+    if any((listed.gpu, listed.tp) == (gpu.name, tp) for listed in own):
         return ""
     return (
         f"no NVLink: all-reduces of {tp} GPUs reach "

@@ -87,10 +87,7 @@ def tables_of(
         made = profile.tables(seqs, tokens, quantile=quantile)
         if kv_dtype is not None:
             times = KV_BYTES[kv_dtype] / KV_BYTES[profile.kv_element]
-            made = made._replace(
-                decode_context_s=times * made.decode_context_s,
-                fused_context_s=times * made.fused_context_s,
-            )
+            made = made.reading(times)
     if settings.api_overhead_ms is None:
         return made
     return made._replace(request_s=settings.api_overhead_ms / 1e3)
