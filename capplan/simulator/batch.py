@@ -8,7 +8,7 @@ grows; ``admit_with_room`` is for schedulers that take them in advance.
 
 import math
 
-from capplan.simulator.gaps import longest_gap_s
+from capplan.simulator.gaps import leaves_resuming, longest_gap_s
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.kvcache import (
     adopt_hits,
@@ -77,6 +77,22 @@ def leave_decoding(state, r, slot):
     replica.decode_count -= 1
 
 
+@inlined()
+def stop_decoding(state, r, slot):
+    """Take a request out of the decoding ones; return the KV tokens it holds."""
+    replica = state.replicas[r]
+    request = state.requests[slot]
+    held = computed_tokens(state, slot, replica.step + 1)
+    remove_end(state, r, slot)
+    leave_decoding(state, r, slot)
+    gap_s = longest_gap_s(state, r, request.token_step)
+    request.longest_gap_s = max(request.longest_gap_s, gap_s)
+    request.known_tokens = held + 1
+    if not leaves_resuming(state, r, slot):
+        request.last_token_s = replica.decoded_s
+    return held
+
+
 @compiled()
 def preempt(state, r, slot):
     """Free a running request's KV and put it first in the queue.
@@ -92,29 +108,21 @@ def preempt(state, r, slot):
         replica.prefill_tokens += held
         phase = Phase.WAITING
     else:
-        step = replica.step + 1
-        held = computed_tokens(state, slot, step)
+        admitted_tokens = request.known_tokens
         if request.phase == Phase.DECODING:
-            remove_end(state, r, slot)
-            leave_decoding(state, r, slot)
-            gap_s = longest_gap_s(state, r, request.token_step)
-            request.longest_gap_s = max(request.longest_gap_s, gap_s)
+            held = stop_decoding(state, r, slot)
             replica.prefill_tokens += held + 1
             phase = Phase.WAITING
         else:
             held = request.prompt_tokens + request.output_tokens - 1
+            request.known_tokens = held + 1
             phase = Phase.PREEMPTED_DRAINING
             replica.preempted_draining += 1
         # The engine hashes a token when it collects it; while the iteration of
         # the newest is in flight, the block that it fills cannot be found.
         hashed = held
-        if replica.in_flight > 0 and held > request.known_tokens:
+        if replica.in_flight > 0 and held > admitted_tokens:
             hashed -= 1
-        request.known_tokens = held + 1
-        if replica.resuming > 0:
-            replica.resuming -= 1  # the newest, and so one of these
-        else:
-            request.last_token_s = replica.decoded_s
     return_blocks(state, r, slot, held, hashed, True)
     remove_running(state, r, slot)
     request.phase = phase
@@ -204,7 +212,8 @@ def add_chunk(state, r, slot, chunk):
     if request.computed_tokens == request.known_tokens:
         request.next_joining = replica.joining
         replica.joining = slot
-        replica.prefilling = NONE
+        if replica.prefilling == slot:
+            replica.prefilling = NONE
     else:
         replica.prefilling = slot
 
@@ -270,7 +279,7 @@ def admit(state, r, budget_tokens):
 
 
 @inlined()
-def admit_with_room(state, r, seats, budget_tokens, room_tokens, spare_blocks):
+def admit_with_room(state, r, budget_tokens, room_tokens, spare_blocks):
     """Admit the head of the queue if it fits; return the tokens scheduled.
 
     It takes the blocks of ``room_tokens`` at once, and leaves ``spare_blocks`` free.
@@ -278,7 +287,7 @@ def admit_with_room(state, r, seats, budget_tokens, room_tokens, spare_blocks):
     replica = state.replicas[r]
     engine = state.engine[0]
     slot = replica.waiting_head
-    if slot == NONE or replica.running_count >= min(seats, engine.max_num_seqs):
+    if slot == NONE or replica.running_count >= engine.max_num_seqs:
         return 0
     request = state.requests[slot]
     chunk = min(request.known_tokens, budget_tokens)
@@ -304,14 +313,23 @@ def _start_prefill(state, r, slot, start, chunk):
     """Let the head of the queue run: ``start`` tokens are cached, a chunk follows."""
     replica = state.replicas[r]
     request = state.requests[slot]
+    request.computed_tokens = start
+    replica.prefill_tokens -= start
     remove_waiting(state, r, slot)
+    if math.isnan(request.scheduled_s):
+        request.cached_tokens = start
+    join(state, r, slot, chunk)
+
+
+@inlined()
+def join(state, r, slot, chunk):
+    """Let a request run that stands in no list; a chunk of its prompt follows."""
+    replica = state.replicas[r]
+    request = state.requests[slot]
     push_running(state, r, slot)
     if math.isnan(request.scheduled_s):
         request.scheduled_s = replica.now_s
-        request.cached_tokens = start
     request.phase = Phase.PREFILLING
-    request.computed_tokens = start
-    replica.prefill_tokens -= start
     request.admission = replica.admissions
     replica.admissions += 1
     add_chunk(state, r, slot, chunk)

@@ -60,6 +60,14 @@ def _take_slot(state, row, arrival_s):
     request.hit_blocks = 0
     request.shared_blocks = 0
     request.preemptions = 0
+    if state.plans.shape[0] > 0:
+        request.room_tokens = 0
+        plan = state.plans[slot]
+        plan.ordered = 0
+        plan.host_blocks = 0
+        plan.swaps = 0
+        plan.paused_at_s = math.nan
+        plan.paused_s = 0.0
     return slot
 
 

@@ -13,18 +13,11 @@ from capplan.deployment import EngineSettings
 from capplan.errors import CapplanWarning, InputError
 from capplan.latency.contract import LatencyTables
 from capplan.simulator.core import Arrivals, drain, read_only, run, start
+from capplan.simulator.records import ENTRY, ITERATION
 from capplan.simulator.routers import router as find_router
 from capplan.simulator.schedulers import parse_scheduler
 from capplan.simulator.schedulers import scheduler as find_scheduler
-from capplan.simulator.state import (
-    ENTRY,
-    ITERATION,
-    Count,
-    Phase,
-    Sizes,
-    State,
-    empty_state,
-)
+from capplan.simulator.state import Count, Phase, Sizes, State, empty_state
 from capplan.simulator.times import Iterations
 from capplan.workload.trace import Trace
 
@@ -119,6 +112,7 @@ class Fleet:
                 entries=_LOG_ENTRIES if record_iterations else 0,
                 bins=BINS,
                 draws=1,
+                plans=_SLOTS if scheduler_file.RULES.plans else 0,
             ),
             # Copies: the core is compiled for writable arrays, and Ray's are read-only.
             tuple(np.array(table, np.float64, order="C") for table in tables[:5]),
@@ -334,6 +328,7 @@ def _with_more_slots(state: State) -> State:
     return state._replace(
         requests=_grown(state.requests, new).view(np.recarray),
         results=_grown(state.results, len(state.results) + old).view(np.recarray),
+        plans=_grown(state.plans, 2 * len(state.plans)).view(np.recarray),
         holdings=_grown(state.holdings, new),
         free_slots=free_slots,
     )

@@ -42,17 +42,35 @@ def note_gaps(state, r, first_end_s, last_s, n):
     replica = state.replicas[r]
     gap_s = first_end_s - replica.decoded_s
     if replica.resuming > 0:
-        slot = replica.running_tail
         while replica.resuming > 0:
-            request = state.requests[slot]
+            replica.resuming -= 1
+            request = state.requests[state.resuming[r, replica.resuming]]
             own_s = first_end_s - request.last_token_s
             request.longest_gap_s = max(request.longest_gap_s, own_s)
             request.token_step = replica.step + 1
-            replica.resuming -= 1
-            slot = request.previous
         note_gap(state, r, replica.step + 1, gap_s)
         gap_s = 0.0
     note_gap(state, r, replica.step + n, max(last_s, gap_s))
+
+
+@inlined()
+def enter_resuming(state, r, slot):
+    """Note a decoding request whose last token is not from the last decode step."""
+    replica = state.replicas[r]
+    state.resuming[r, replica.resuming] = slot
+    replica.resuming += 1
+
+
+@inlined()
+def leaves_resuming(state, r, slot):
+    """Return whether a request was noted so; it is no longer."""
+    replica = state.replicas[r]
+    for k in range(replica.resuming - 1, -1, -1):
+        if state.resuming[r, k] == slot:
+            replica.resuming -= 1
+            state.resuming[r, k] = state.resuming[r, replica.resuming]
+            return True
+    return False
 
 
 @inlined()

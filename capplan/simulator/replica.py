@@ -12,7 +12,7 @@ n * (a[b] + s[b] * L) + s[b] * b * n * (n - 1) / 2.
 import math
 
 from capplan.simulator.batch import leave_decoding, residue
-from capplan.simulator.gaps import longest_gap_s, note_gaps
+from capplan.simulator.gaps import enter_resuming, longest_gap_s, note_gaps
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.jump import SMALLEST_STEP_S, decode_time_s, iterations_before
 from capplan.simulator.kvcache import (
@@ -21,6 +21,7 @@ from capplan.simulator.kvcache import (
     take_blocks,
 )
 from capplan.simulator.log import log_has_room, log_iteration
+from capplan.simulator.ordered import remove_ordered
 from capplan.simulator.queues import (
     push_end,
     push_waiting_back,
@@ -78,9 +79,21 @@ def complete(state, r, slot, now_s):
     result.first_token_s = request.first_token_s
     result.finish_s = now_s
     result.longest_gap_s = request.longest_gap_s
+    if state.plans.shape[0] > 0:
+        close_plan(state, r, slot, result)
     request.phase = Phase.FREE
     state.free_slots[state.counts[Count.FREE_SLOTS]] = slot
     state.counts[Count.FREE_SLOTS] += 1
+
+
+@compiled()
+def close_plan(state, r, slot, result):
+    """Take a finished request out of its scheduler's order; write what it waited."""
+    plan = state.plans[slot]
+    if plan.ordered != 0:
+        remove_ordered(state, r, slot)
+    result.swaps = plan.swaps
+    result.paused_s = plan.paused_s
 
 
 @inlined()
@@ -279,7 +292,7 @@ def start_decoding(state, r, end_s):
             replica.context_tokens += request.known_tokens + 1
             if replica.prompts_only != 0:
                 request.last_token_s = end_s
-                replica.resuming += 1
+                enter_resuming(state, r, slot)
             state.residues[r, residue(state, slot)] += 1
         slot = following
 
@@ -327,6 +340,8 @@ def advance(state, r, until_s, schedule):
             # Nothing to run until a result frees seats or blocks: wait for it even
             # though another iteration could be in flight.
             replica.stalled = 1
+        elif state.desks[r].retry_s > replica.now_s:
+            replica.now_s = min(state.desks[r].retry_s, until_s)
         elif replica.preempted == 0:
             state.counts[Count.STUCK] = 1
             break

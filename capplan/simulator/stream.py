@@ -19,9 +19,9 @@ from capplan.simulator.checks import (
     refuse_oversized,
 )
 from capplan.simulator.fleet import Fleet, Progress, Stopped
+from capplan.simulator.records import RESULT
 from capplan.simulator.schedulers import DEFAULT_SCHEDULER
 from capplan.simulator.series import fleet_series
-from capplan.simulator.state import RESULT
 from capplan.simulator.times import RequestTimes, Simulation, Totals
 from capplan.simulator.windows import Windows, joined
 from capplan.workload.slo import LIMITS, Slo

@@ -14,7 +14,7 @@ from capplan.report.write_requests import (
     appending,
     write_requests,
 )
-from capplan.simulator.state import RESULT
+from capplan.simulator.records import RESULT
 from capplan.simulator.times import RequestTimes
 
 

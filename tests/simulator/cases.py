@@ -18,6 +18,7 @@ from capplan.workload.trace import Trace
 EXAMPLES = 6 if config.DISABLE_JIT else 25
 """Cases per law; few where nothing is compiled."""
 
+MOST_SEQS = 6
 TICK_S = 2.0**-6
 """All times of an exact case are whole ticks: sums of them have no rounding, so
 that arrivals and ends of iterations fall on the same instant, and stay there."""
@@ -91,7 +92,7 @@ def cases(draw, requests: int = 24, replicas: int = 2, exact: bool | None = None
     }
     given = EngineSettings(block_size=block_size, **bounded)
     largest = int(np.max(given.request_blocks(prompts + outputs - 1)))
-    max_num_seqs = draw(st.integers(1, 6))
+    max_num_seqs = draw(st.integers(1, MOST_SEQS))
     tight, roomy = st.integers(0, largest // 2), st.integers(0, 3 * largest)
     engine = EngineSettings(
         max_num_batched_tokens=max_num_seqs + draw(st.integers(0, 24)),
@@ -110,10 +111,10 @@ def cases(draw, requests: int = 24, replicas: int = 2, exact: bool | None = None
         prefix_tokens=shared,
         predicted_output_tokens=outputs + excess,
     )
-    most_tokens = max_num_seqs * (24 + 1)  # of an iteration without a budget
+    most_tokens = MOST_SEQS * (24 + 1)  # of an iteration without a budget
     tables = random_tables(
         seed,
-        max_num_seqs,
+        MOST_SEQS,
         max(most_tokens, engine.max_num_batched_tokens, 24 + 16),
         exact,
     )
@@ -131,17 +132,16 @@ def for_scheduler(name: str, case: Case, seed: int) -> tuple[str, Case]:
     longest = int((case.trace.prompt_tokens + case.trace.output_tokens).max())
     engine = suited(name, case.engine)
     engine = replace(
-        engine, max_num_batched_tokens=max(engine.max_num_batched_tokens, longest)
+        engine,
+        max_num_batched_tokens=max(engine.max_num_batched_tokens, longest, MOST_SEQS),
     )
     drawn = {
         "max_len": longest + int(rng.integers(0, 8)),
-        "batch": int(rng.integers(1, 7)),
-        "chunk": int(rng.integers(1, 24)),
         "padded": int(rng.integers(0, 2)),
     }
     watermark = rng.random() < 0.3
     if watermark:
-        drawn["batch"] = 6
+        engine = replace(engine, max_num_seqs=MOST_SEQS)
     has = scheduler(name).RULES.settings
     given = ",".join(f"{key}={drawn[key]}" for key in has)
     if "max_len" in has:
@@ -156,7 +156,8 @@ def for_scheduler(name: str, case: Case, seed: int) -> tuple[str, Case]:
             bounded_groups=2,  # so that few requests fill it
             bounded_blocks=8 + int(rng.integers(0, 10)),
         )
-    settings = parse_scheduler(f"{name}:{given}")[1]
+    policy = f"{name}:{given}" if given else name
+    settings = parse_scheduler(policy)[1]
     while scheduler(name).refused(case.trace, engine, settings)[0].any():
         engine = replace(engine, kv_blocks=engine.kv_blocks + 1)
-    return f"{name}:{given}", case._replace(engine=engine)
+    return policy, case._replace(engine=engine)

@@ -49,6 +49,7 @@ class Request:
     cached_tokens: int = 0
     preemptions: int = 0
     predicted_count: int = 0  # predicted output tokens
+    prompt_left: bool = True  # FastGen: it still counts as a prompt
     known_at_admission: int = 0  # tokens to prefill when last admitted
     token_s: list[float] = field(default_factory=list)
 
@@ -162,6 +163,7 @@ class Replica:
         self.pool = Pool(engine)
         self.waiting: deque[Request] = deque()
         self.running: list[Request] = []
+        self.buffer: list[Request] = []  # all, where a scheduler has its own order
         self.in_flight: deque[Batch] = deque()
         self.now_s = 0.0
         self.gpu_s = 0.0

@@ -5,6 +5,8 @@ parts of the next iteration, (request, tokens computed before, new tokens), and
 whether it preempted. They follow the sources that the schedulers' files name.
 """
 
+from judge_fastgen import fastgen
+
 
 def vllm_v1(replica, settings):
     """Running requests first, then the queue; blocks are taken as KV grows."""
@@ -84,7 +86,7 @@ def sarathi(replica, settings):
     pool = replica.pool
     kept, preempted = decodes_with_a_free_block(replica)
     parts = decodes(request for request in kept if prefilled(request))
-    left = min(settings["chunk"], replica.engine.max_num_batched_tokens) - len(parts)
+    left = replica.engine.max_num_batched_tokens - len(parts)
     for request in kept:
         rest = len(request.tokens) - request.computed
         if not prefilled(request) and min(rest, left) > 0:
@@ -94,9 +96,7 @@ def sarathi(replica, settings):
         request = replica.waiting[0]
         known = len(request.tokens)
         after = len(pool.free) - pool.missing(request, known, [])
-        if after < watermark(replica) or len(replica.running) >= seats(
-            replica, settings
-        ):
+        if after < watermark(replica) or len(replica.running) >= seats(replica):
             break
         pool.give(request, known, [])
         admit(replica)
@@ -117,7 +117,7 @@ def vllm_v0(replica, settings):
             break
         if tokens + known > replica.engine.max_num_batched_tokens:
             break
-        if len(replica.running) + 1 > seats(replica, settings):
+        if len(replica.running) + 1 > seats(replica):
             break
         pool.give(request, known, [])
         admit(replica)
@@ -141,7 +141,7 @@ def admit(replica):
 def whole_prompts(replica, settings):
     """Admit whole prompts, each with blocks for ``max_len`` tokens."""
     pool, parts = replica.pool, []
-    while replica.waiting and len(replica.running) < seats(replica, settings):
+    while replica.waiting and len(replica.running) < seats(replica):
         request = replica.waiting[0]
         if pool.missing(request, settings["max_len"], []) > len(pool.free):
             break
@@ -187,8 +187,8 @@ def decodes(requests):
     return [(request, request.computed, 1) for request in requests]
 
 
-def seats(replica, settings):
-    return min(settings["batch"], replica.engine.max_num_seqs)
+def seats(replica):
+    return replica.engine.max_num_seqs
 
 
 def watermark(replica):
@@ -201,4 +201,5 @@ SCHEDULERS = {
     "static": static,
     "sarathi": sarathi,
     "vllm-v0": vllm_v0,
+    "fastgen": fastgen,
 }

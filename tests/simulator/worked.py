@@ -15,21 +15,28 @@ TABLES = linear_tables(10e-3, 1e-3, 0, 1e-3, 0, max_batch=8, max_tokens=64)
 def engine(blocks: int = 64, **settings) -> EngineSettings:
     """Return an engine with so many KV blocks of 4 tokens, beside the null block."""
     return EngineSettings(
-        max_num_batched_tokens=settings.pop("max_num_batched_tokens", 64),
-        max_num_seqs=8,
-        block_size=4,
-        kv_blocks=blocks + 1,
-        **{"async_scheduling": False, **settings},
+        **{
+            "max_num_batched_tokens": 64,
+            "max_num_seqs": 8,
+            "block_size": 4,
+            "kv_blocks": blocks + 1,
+            "async_scheduling": False,
+            **settings,
+        }
     )
 
 
 def served(
-    scheduler: str, requests: list[tuple[float, int, int]], blocks: int = 64
+    scheduler: str,
+    requests: list[tuple[float, int, int]],
+    blocks: int = 64,
+    **settings,
 ) -> RequestTimes:
     """Serve requests: arrival [ms], prompt and output [tokens]."""
     arrival_ms, prompts, outputs = np.array(requests).T
     trace = Trace(prompts.astype(int), outputs.astype(int), arrival_ms / 1e3)
-    return simulate(trace, TABLES, engine(blocks), 1, scheduler=scheduler).table
+    given = engine(blocks, **settings)
+    return simulate(trace, TABLES, given, 1, scheduler=scheduler).table
 
 
 def ms(times_s: np.ndarray):

@@ -25,6 +25,7 @@ SCHEDULERS = {
     "static": "static",
     "sarathi": "sarathi",
     "vllm-v0": "vllm_v0",
+    "fastgen": "fastgen",
 }
 DEFAULT_SCHEDULER = "vllm-v1"
 
@@ -44,6 +45,7 @@ class Rules(NamedTuple):
     async_scheduling: bool = False
     prefix_caching: bool = False
     reserves: bool = False  # requests take their blocks when admitted, prompts whole
+    plans: bool = False  # it keeps a plan of each request, in an order of its own
 
 
 def scheduler(name: str) -> ModuleType:
@@ -62,7 +64,7 @@ def parse_scheduler(given: str) -> tuple[str, dict[str, float]]:
     Examples
     --------
     >>> parse_scheduler("orca:max_len=4096")
-    ('orca', {'max_len': 4096, 'batch': 128})
+    ('orca', {'max_len': 4096})
     """
     name, colon, rest = given.partition(":")
     knobs = scheduler(name).RULES.settings

@@ -5,8 +5,7 @@ Models", OSDI 2022, Algorithm 1; as in Sarathi-Serve, orca_scheduler.py and
 orca_block_space_manager.py, with paged KV: a request takes the blocks of
 ``max_len`` tokens when it is admitted, so nothing is ever preempted.
 
-Settings: ``max_len``, longest prompt plus output [tokens]; ``batch``, most requests
-running, within the engine's ``max_num_seqs``. There is no token budget.
+Setting: ``max_len``, longest prompt plus output [tokens]. There is no token budget.
 """
 
 from capplan.simulator.batch import (
@@ -19,7 +18,7 @@ from capplan.simulator.schedulers import Knob, Rules
 from capplan.simulator.schedulers.refusals import beyond_room
 from capplan.simulator.state import SCHEDULE, UNLIMITED, Setting
 
-RULES = Rules({"max_len": Knob(2048), "batch": Knob(128)}, reserves=True)
+RULES = Rules({"max_len": Knob(2048)}, reserves=True)
 
 
 def refused(trace, engine, settings):
@@ -31,9 +30,8 @@ def refused(trace, engine, settings):
 def schedule(state, r):
     """Let all running requests decode and the head of the queue join them."""
     room_tokens = int(state.settings[Setting.OWN])
-    seats = int(state.settings[Setting.OWN + 1])
     log_decodes(state, r)
-    while admit_with_room(state, r, seats, UNLIMITED, room_tokens, 0) > 0:
+    while admit_with_room(state, r, UNLIMITED, room_tokens, 0) > 0:
         pass
     if state.replicas[r].batch_tokens > 0:
         return 1

@@ -6,9 +6,7 @@ base_block_space_manager.py. A prompt takes all its blocks when it is admitted.
 Every decoding request wants a free block at its turn even if it needs none, else
 the newest request is preempted, and nobody is admitted in that iteration. There a
 preempted unfinished prompt may go on with a wrong chunk; here it starts again.
-
-Settings: ``chunk``, tokens of an iteration, within the engine's
-``max_num_batched_tokens``; ``batch``, most requests running, within ``max_num_seqs``.
+The engine's ``max_num_batched_tokens`` is the chunk.
 """
 
 from capplan.simulator.batch import (
@@ -20,11 +18,11 @@ from capplan.simulator.batch import (
     watermark_blocks,
 )
 from capplan.simulator.jit import compiled
-from capplan.simulator.schedulers import Knob, Rules
+from capplan.simulator.schedulers import Rules
 from capplan.simulator.schedulers.refusals import above_watermark
-from capplan.simulator.state import NONE, SCHEDULE, Setting
+from capplan.simulator.state import NONE, SCHEDULE
 
-RULES = Rules({"chunk": Knob(512), "batch": Knob(128)})
+RULES = Rules()
 
 
 def refused(trace, engine, settings):
@@ -36,18 +34,15 @@ def refused(trace, engine, settings):
 def schedule(state, r):
     """Let all decode, continue the unfinished prompt, then admit."""
     replica = state.replicas[r]
-    chunk_tokens = int(state.settings[Setting.OWN])
-    seats = int(state.settings[Setting.OWN + 1])
     take_decode_blocks(state, r, 1)
     log_decodes(state, r)
-    budget = min(chunk_tokens, state.engine[0].max_num_batched_tokens)
-    budget -= replica.decode_count
+    budget = state.engine[0].max_num_batched_tokens - replica.decode_count
     if replica.prefilling != NONE:
         budget -= continue_prefill(state, r, budget)
     while replica.preempted == 0 and replica.waiting_head != NONE:
         known_tokens = state.requests[replica.waiting_head].known_tokens
         spare_blocks = watermark_blocks(state)
-        chunk = admit_with_room(state, r, seats, budget, known_tokens, spare_blocks)
+        chunk = admit_with_room(state, r, budget, known_tokens, spare_blocks)
         if chunk == 0:
             break
         budget -= chunk

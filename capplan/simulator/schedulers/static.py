@@ -5,9 +5,8 @@ Requests that are done leave the batch at once. With ``padded=1`` they are compu
 on until the longest is done, and all finish then, as Yu et al. describe it ("Orca",
 OSDI 2022, section 3). The room of ``max_len`` tokens is rounded up to blocks.
 
-Settings: ``max_len``, longest prompt plus output [tokens]; ``batch``, most requests
-running, within the engine's ``max_num_seqs``; ``padded``, 0 or 1. There is no token
-budget.
+Settings: ``max_len``, longest prompt plus output [tokens]; ``padded``, 0 or 1. There
+is no token budget.
 """
 
 from capplan.simulator.batch import (
@@ -20,9 +19,7 @@ from capplan.simulator.schedulers import Knob, Rules
 from capplan.simulator.schedulers.refusals import beyond_room
 from capplan.simulator.state import NONE, SCHEDULE, UNLIMITED, Setting
 
-RULES = Rules(
-    {"max_len": Knob(2048), "batch": Knob(128), "padded": Knob(0, 0, 1)}, reserves=True
-)
+RULES = Rules({"max_len": Knob(2048), "padded": Knob(0, 0, 1)}, reserves=True)
 
 
 def refused(trace, engine, settings):
@@ -51,9 +48,8 @@ def schedule(state, r):
         log_decodes(state, r)
         return iterations_to_completion(state, r)
     room_tokens = int(state.settings[Setting.OWN])
-    seats = int(state.settings[Setting.OWN + 1])
-    while admit_with_room(state, r, seats, UNLIMITED, room_tokens, 0) > 0:
+    while admit_with_room(state, r, UNLIMITED, room_tokens, 0) > 0:
         pass
-    if state.settings[Setting.OWN + 2] != 0:
+    if state.settings[Setting.OWN + 1] != 0:
         _pad(state, r)
     return int(state.replicas[r].batch_tokens > 0)

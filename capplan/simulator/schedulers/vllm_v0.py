@@ -9,8 +9,6 @@ the newest request is preempted; it may be back in the next iteration.
 
 A request that the token budget could not hold when computed again would be
 dropped there; here it is refused before the simulation.
-
-Settings: ``batch``, most requests running, within the engine's ``max_num_seqs``.
 """
 
 import numpy as np
@@ -23,11 +21,11 @@ from capplan.simulator.batch import (
     watermark_blocks,
 )
 from capplan.simulator.jit import compiled
-from capplan.simulator.schedulers import Knob, Rules
+from capplan.simulator.schedulers import Rules
 from capplan.simulator.schedulers.refusals import above_watermark
-from capplan.simulator.state import NONE, SCHEDULE, Setting
+from capplan.simulator.state import NONE, SCHEDULE
 
-RULES = Rules({"batch": Knob(256)})
+RULES = Rules()
 
 
 def refused(trace, engine, settings):
@@ -45,14 +43,13 @@ def refused(trace, engine, settings):
 def schedule(state, r):
     """Run the prompts that fit alone; where none does, let all decode."""
     replica = state.replicas[r]
-    seats = int(state.settings[Setting.OWN])
     spare_blocks = watermark_blocks(state)
     budget = state.engine[0].max_num_batched_tokens
     while replica.waiting_head != NONE:
         known_tokens = state.requests[replica.waiting_head].known_tokens
         if known_tokens > budget:
             break
-        chunk = admit_with_room(state, r, seats, budget, known_tokens, spare_blocks)
+        chunk = admit_with_room(state, r, budget, known_tokens, spare_blocks)
         if chunk == 0:
             break
         budget -= chunk

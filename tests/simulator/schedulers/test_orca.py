@@ -5,7 +5,7 @@ from worked import THREE, ms, served
 
 def test_a_prompt_joins_the_decodes_when_there_is_a_seat():
     # 0-14 A:4 | 14-31 A B:6 | 31-43 A B, both end | 43-55 C:2 | 66 | 77 | 88
-    times = served("orca:max_len=16,batch=2", THREE)
+    times = served("orca:max_len=16", THREE, max_num_seqs=2)
 
     assert ms(times.first_token_s) == [14, 31, 55]
     assert ms(times.finish_s) == [43, 43, 88]

@@ -41,8 +41,8 @@ def test_an_unknown_setting_offers_the_nearest():
 
 @pytest.mark.parametrize("text", ["0", "-1", "2.5", "many", ""])
 def test_a_setting_that_is_no_whole_number_is_refused(text):
-    with pytest.raises(InputError, match=r"batch is .*expected a number from 1"):
-        parse_scheduler(f"orca:batch={text}")
+    with pytest.raises(InputError, match=r"max_len is .*expected a number from 1"):
+        parse_scheduler(f"orca:max_len={text}")
 
 
 @pytest.mark.parametrize("setting", ["async_scheduling", "prefix_caching"])
@@ -75,9 +75,7 @@ def test_iterations_longer_than_the_tables_are_said_to_be_continued():
     trace = Trace(np.full(8, 10), np.ones(8, int), np.zeros(8))
 
     with pytest.warns(UserWarning, match="80 tokens; the latency is given up to 64"):
-        times = simulate(
-            trace, TABLES, engine(), 1, scheduler="orca:max_len=16,batch=8"
-        ).table
+        times = simulate(trace, TABLES, engine(), 1, scheduler="orca:max_len=16").table
 
     assert times.finish_s == pytest.approx(np.full(8, 0.090))
 

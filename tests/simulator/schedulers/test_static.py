@@ -5,7 +5,7 @@ from worked import THREE, ms, served
 
 def test_a_batch_ends_before_the_next_begins():
     # 0-14 A:4 | 25 A | 36 A ends | 36-54 B:6 C:2 | 54-66 B C, B ends | 77 | 88
-    times = served("static:max_len=16,batch=2", THREE)
+    times = served("static:max_len=16", THREE, max_num_seqs=2)
 
     assert ms(times.first_token_s) == [14, 54, 54]
     assert ms(times.finish_s) == [36, 66, 88]
@@ -20,7 +20,7 @@ def test_room_of_one_that_is_done_is_not_used_before_the_batch_ends():
 
 def test_padded_requests_finish_with_the_longest_of_their_batch():
     # 0-14 A:4 | 25 | 36 A ends | 36-54 B:6 C:2 | 66 | 78 | 90, B computed throughout
-    times = served("static:max_len=16,batch=2,padded=1", THREE)
+    times = served("static:max_len=16,padded=1", THREE, max_num_seqs=2)
 
     assert ms(times.finish_s) == [36, 90, 90]
     assert ms(times.first_token_s) == [14, 54, 54]

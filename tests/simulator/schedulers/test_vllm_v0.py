@@ -14,7 +14,7 @@ def test_prompts_run_without_the_decodes():
 
 def test_a_prompt_waits_for_a_seat_while_others_decode():
     # 0-14 A:4 | 14-30 B:6 | 42 A B, B ends | 42-54 C:2 | 66 A C, A ends | 77 | 88
-    times = served("vllm-v0:batch=2", THREE)
+    times = served("vllm-v0", THREE, max_num_seqs=2)
 
     assert ms(times.finish_s) == [66, 42, 88]
     assert ms(times.first_token_s) == [14, 30, 54]

@@ -1,0 +1,188 @@
+"""DeepSpeed-FastGen: decodes first, prompts split and fused (Dynamic SplitFuse).
+
+Holmes et al., "DeepSpeed-FastGen", arXiv 2401.08671, section 3; as in DeepSpeed-MII,
+mii/batching/ragged_batching.py, ``_schedule_token_gen`` and ``_schedule_prompts``. A
+decode that needs a block when none is free is skipped and keeps its KV; those that
+ran go behind those that did not. A prompt joins only if all that is left of it fits
+the free blocks. When nothing can run, the last request that holds KV is flushed: it
+computes its prompt and its answer so far again, behind all others. The blocks of a
+finished request are free at once; in the source that is a race.
+
+The engine's ``max_num_batched_tokens`` is the budget (768 there).
+"""
+
+import numpy as np
+
+from capplan.simulator.batch import computed_tokens, decode_horizon, log_decodes
+from capplan.simulator.jit import compiled, inlined
+from capplan.simulator.kvcache import blocks_in_iteration, take_blocks
+from capplan.simulator.ordered import (
+    first_at,
+    first_ordered,
+    insert_ordered,
+    next_ordered,
+    remove_ordered,
+)
+from capplan.simulator.pausing import (
+    evict,
+    first_arrival,
+    left_tokens,
+    missing_blocks,
+    pause,
+    resume,
+    run_chunk,
+    take_arrival,
+)
+from capplan.simulator.schedulers import Rules
+from capplan.simulator.state import NONE, SCHEDULE, Phase
+
+RULES = Rules(plans=True)
+
+_DECODE = 0.0
+_PROMPT = 1.0
+
+
+def refused(trace, engine, settings):
+    """Return that all requests are served which a replica can hold."""
+    return np.zeros(len(trace), bool), ""
+
+
+@compiled()
+def _put_last(state, r, slot, key):
+    """Put a request behind all others of its kind."""
+    plan = state.plans[slot]
+    if plan.ordered != 0:
+        remove_ordered(state, r, slot)
+    plan.key = key
+    state.desks[r].turns += 1
+    plan.turn = state.desks[r].turns
+    insert_ordered(state, r, slot)
+
+
+@compiled()
+def _file(state, r):
+    """Put new decodes and arrivals in order, and the unfinished prompt first."""
+    new = NONE
+    slot = state.replicas[r].running_tail
+    while slot != NONE and state.plans[slot].key == _PROMPT:
+        new = slot
+        slot = state.requests[slot].previous
+    while new != NONE:
+        following = state.requests[new].next
+        if state.requests[new].phase == Phase.DECODING:
+            _put_last(state, r, new, _DECODE)
+        else:
+            pause(state, r, new)
+            remove_ordered(state, r, new)
+            state.plans[new].turn = -1
+            insert_ordered(state, r, new)
+        new = following
+    slot = first_arrival(state, r)
+    while slot != NONE:
+        following = take_arrival(state, r, slot)
+        _put_last(state, r, slot, _PROMPT)
+        slot = following
+
+
+@inlined()
+def _first_decode_waits(state, r):
+    """Return whether a decode was skipped: such ones stand first."""
+    slot = first_ordered(state, r)
+    if slot == NONE or state.plans[slot].key != _DECODE:
+        return False
+    return state.requests[slot].phase == Phase.QUEUED
+
+
+@compiled()
+def _run_decodes_that_fit(state, r):
+    """Let each decode run whose KV has room or gets a block; return if one does not.
+
+    Those that run go behind those that do not.
+    """
+    replica = state.replicas[r]
+    block_size = state.engine[0].block_size
+    skipped = False
+    last = state.desks[r].turns
+    slot = first_ordered(state, r)
+    while slot != NONE and state.plans[slot].key == _DECODE:
+        if state.plans[slot].turn > last:  # ran already
+            break
+        following = next_ordered(state, slot)
+        request = state.requests[slot]
+        held = request.computed_tokens
+        if request.phase == Phase.DECODING:
+            held = computed_tokens(state, slot, replica.step + 1)
+        needed = int(held % block_size == 0)
+        if needed <= replica.free_blocks:
+            take_blocks(state, r, needed)
+            if request.phase == Phase.QUEUED:
+                resume(state, r, slot)
+            _put_last(state, r, slot, _DECODE)
+        else:
+            skipped = True
+            if request.phase == Phase.DECODING:
+                pause(state, r, slot)
+        slot = following
+    return skipped
+
+
+@compiled()
+def _run_prompts(state, r):
+    """Let prompts run, in order, each up to the budget."""
+    replica = state.replicas[r]
+    engine = state.engine[0]
+    budget = engine.max_num_batched_tokens - replica.decode_count
+    slot = first_at(state, r, _PROMPT)
+    while (
+        slot != NONE
+        and budget > 0
+        and replica.free_blocks > 0
+        and replica.running_count < engine.max_num_seqs
+    ):
+        request = state.requests[slot]
+        left = left_tokens(state, slot)
+        if missing_blocks(state, slot, request.known_tokens) > replica.free_blocks:
+            break
+        following = next_ordered(state, slot)
+        chunk = min(left, budget)
+        run_chunk(state, r, slot, chunk, request.computed_tokens + chunk)
+        budget -= chunk
+        slot = following
+
+
+@inlined()
+def _last_with_kv(state, r):
+    """Return the last decode, or else the unfinished prompt, or NONE."""
+    slot = first_at(state, r, _PROMPT)
+    if slot != NONE and state.requests[slot].computed_tokens == 0:
+        slot = NONE
+    other = first_ordered(state, r)
+    while other != NONE and state.plans[other].key == _DECODE:
+        slot = other
+        other = next_ordered(state, other)
+    return slot
+
+
+@compiled(SCHEDULE)
+def schedule(state, r):
+    """Let decodes run, then prompts up to the budget; flush when nothing can."""
+    replica = state.replicas[r]
+    _file(state, r)
+    while True:
+        skipped = False
+        needed = blocks_in_iteration(state, r, replica.step + 1)
+        if not _first_decode_waits(state, r) and needed <= replica.free_blocks:
+            take_blocks(state, r, needed)
+        else:
+            skipped = _run_decodes_that_fit(state, r)
+        log_decodes(state, r)
+        _run_prompts(state, r)
+        if replica.batch_tokens + replica.batch_extra_count > 0:
+            return 1
+        if replica.decode_count > 0:
+            return 1 if skipped else decode_horizon(state, r, 0)
+        slot = _last_with_kv(state, r)
+        if slot == NONE:
+            return 0
+        evict(state, r, slot)
+        _put_last(state, r, slot, _PROMPT)
