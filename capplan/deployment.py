@@ -13,6 +13,8 @@ from capplan.llm.kv_groups import KvGroups, kv_groups
 from capplan.llm.memory import DEFAULT_UTILIZATION, MemoryBudget, memory_budget
 from capplan.units import format_bytes
 
+_GIB = 2**30
+
 
 @dataclass(frozen=True)
 class EngineSettings:
@@ -27,6 +29,9 @@ class EngineSettings:
     max_model_len: int = 2**31 - 1  # longest prompt plus output [tokens]
     bounded_groups: int = 0  # groups of layers whose KV a window or a state bounds
     bounded_blocks: int = 0  # most KV blocks that a request holds in each of them
+    kv_block_bytes: int = 0  # of a KV block on each GPU; 0 where unknown [bytes]
+    link_gb_per_s: float = 24.0  # GPU to host, each way, as PCIe 4.0 x16 carries [GB/s]
+    host_kv_gib: float = 4.0  # host memory for KV, for each GPU (swap_space) [GiB]
 
     def __post_init__(self) -> None:
         """Refuse settings with which no request can run."""
@@ -37,9 +42,16 @@ class EngineSettings:
             raise InputError(
                 f"kv_blocks is {self.kv_blocks}; expected >= 2 (one is the null block)"
             )
-        for name in ("bounded_groups", "bounded_blocks"):
-            if getattr(self, name) < 0:
+        for name in (
+            "bounded_groups",
+            "bounded_blocks",
+            "kv_block_bytes",
+            "host_kv_gib",
+        ):
+            if not getattr(self, name) >= 0:
                 raise InputError(f"{name} is {getattr(self, name)}; expected >= 0")
+        if not self.link_gb_per_s > 0:
+            raise InputError(f"link_gb_per_s is {self.link_gb_per_s}; expected > 0")
 
     @property
     def kv_capacity_tokens(self) -> int:
@@ -65,8 +77,23 @@ class EngineSettings:
         blocks = -(-tokens // self.block_size)
         return blocks + self.bounded_groups * np.minimum(blocks, self.bounded_blocks)
 
+    @property
+    def block_link_s(self) -> float:
+        """Time to move a KV block between GPUs and host, each GPU its part. [s]"""
+        return self._known_block_bytes() / (self.link_gb_per_s * 1e9)
 
-_GIB = 2**30
+    @property
+    def host_kv_blocks(self) -> int:
+        """KV blocks of the replica that fit in its host memory. [blocks]"""
+        return int(self.host_kv_gib * _GIB) // self._known_block_bytes()
+
+    def _known_block_bytes(self) -> int:
+        if not self.kv_block_bytes:
+            raise InputError(
+                "the bytes of a KV block are not known, which swapping needs; "
+                "name the LLM and the GPU"
+            )
+        return self.kv_block_bytes
 
 
 def default_engine_settings(gpu: Gpu, **settings: Any) -> EngineSettings:
@@ -193,9 +220,9 @@ def replica(
     llm, gpu, tp
         LLM, GPU type and number of GPUs.
     engine
-        Engine settings (default: those of the GPU); ``kv_blocks`` and the bounded
-        groups are replaced, with recurrent states ``block_size`` is raised, as vLLM
-        does, and prefix caching is off, since its hits are not modelled.
+        Engine settings (default: those of the GPU); KV blocks, their bytes and the
+        bounded groups are replaced, with recurrent states ``block_size`` is raised, as
+        vLLM does, and prefix caching is off, since its hits are not modelled.
     gpu_memory_utilization
         Share of memory that the engine may use, in (0, 1].
     weight_dtype, kv_dtype
@@ -229,6 +256,7 @@ def replica(
         block_size=groups.block_size,
         bounded_groups=groups.bounded_groups,
         bounded_blocks=groups.bounded_blocks,
+        kv_block_bytes=groups.block_bytes,
         prefix_caching=engine.prefix_caching and not llm.state_layers,
     )
     blocks = groups.blocks(budget.kv_bytes, engine.max_num_batched_tokens)

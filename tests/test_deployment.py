@@ -131,6 +131,31 @@ def test_capacity_shrinks_by_what_bounded_groups_hold():
     assert engine.capacity_at(100) == 625
 
 
+def test_a_block_crosses_the_links_of_all_gpus_side_by_side():
+    engine = EngineSettings(
+        kv_block_bytes=12_000_000, link_gb_per_s=24.0, host_kv_gib=3.0
+    )
+
+    # 12 MB at 24 GB/s; 3 GiB are 3,221,225,472 bytes, 268.4 blocks.
+    assert engine.block_link_s == pytest.approx(0.5e-3)
+    assert engine.host_kv_blocks == 268
+
+
+def test_a_replica_knows_the_bytes_of_its_blocks_on_each_gpu():
+    blocks = [
+        replica(llm("Llama-3.1-8B"), gpu("H100"), tp).engine.kv_block_bytes
+        for tp in (1, 2)
+    ]
+
+    # 32 layers of 8 KV heads of 128, K and V in 2 bytes, 16 tokens.
+    assert blocks == [16 * 32 * 8 * 128 * 2 * 2, 16 * 32 * 4 * 128 * 2 * 2]
+
+
+def test_swapping_without_the_bytes_of_a_block_is_refused():
+    with pytest.raises(InputError, match="name the LLM and the GPU"):
+        EngineSettings().host_kv_blocks  # noqa: B018
+
+
 def test_kv_blocks_by_hand():
     # 0.92 of 80 GiB, less 8,030,261,248 weights of 2 bytes, activations
     # 8,192 · 2 · 4,096 · 11 and 3.5 GiB, over blocks of 16 · 131,072 bytes.
@@ -298,6 +323,9 @@ def test_a_deployment_without_gpus_is_refused(field, value):
         ("max_num_batched_tokens", 0),
         ("block_size", 0),
         ("kv_blocks", 1),
+        ("kv_block_bytes", -1),
+        ("link_gb_per_s", 0.0),
+        ("host_kv_gib", float("nan")),
     ],
 )
 def test_settings_with_which_no_request_can_run_are_refused(field, value):

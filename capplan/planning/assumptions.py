@@ -135,6 +135,8 @@ def _engine(settings: PlanSettings) -> Assumption:
             "gpu_memory_utilization",
             "async_scheduling",
             "prefix_caching",
+            "link_gb_per_s",
+            "host_kv_gib",
         )
         if getattr(settings, name) is not None
     ]

@@ -45,6 +45,8 @@ _ENGINE_SETTINGS = (
     "block_size",
     "async_scheduling",
     "prefix_caching",
+    "link_gb_per_s",
+    "host_kv_gib",
 )
 
 
@@ -239,7 +241,10 @@ def _unlisted(
     if not blocks:
         reason = f"{gpu} is in no catalog, and its profile has no KV blocks"
         return Excluded(gpu, tp, f"{reason}; give --kv-blocks")
-    engine = replace(engine, kv_blocks=blocks)
+    block_bytes = engine.block_size * llm.kv_bytes_per_token_per_gpu(
+        tp, profile.kv_element
+    )
+    engine = replace(engine, kv_blocks=blocks, kv_block_bytes=block_bytes)
     cost = None
     if gpu in settings.price:
         cost = Price(parse_usd_per_h(settings.price[gpu]), "given by the user")

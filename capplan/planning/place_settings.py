@@ -48,6 +48,8 @@ class PlaceSettings(PlanSettings):
             "router",
             "async_scheduling",
             "prefix_caching",
+            "link_gb_per_s",
+            "host_kv_gib",
             "tune",
             "api_overhead_ms",
             "executor",

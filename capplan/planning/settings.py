@@ -201,6 +201,20 @@ class PlanSettings(Settings):
     prefix_caching: bool | None = setting(
         None, ENGINE, "", "Keep and share full KV blocks (default: on)."
     )
+    link_gb_per_s: float | None = setting(
+        None,
+        ENGINE,
+        "GB/S",
+        "Bandwidth of each GPU's link to the host, for swaps (default 24).",
+        gt=0,
+    )
+    host_kv_gib: float | None = setting(
+        None,
+        ENGINE,
+        "GIB",
+        "Host memory for swapped KV, for each GPU (default 4).",
+        ge=0,
+    )
     tune: bool = setting(
         True, ENGINE, "", "Also try smaller max_num_batched_tokens (default: on)."
     )
@@ -343,6 +357,8 @@ class SearchSettings(PlanSettings):
             "drop_oversized",
             "async_scheduling",
             "prefix_caching",
+            "link_gb_per_s",
+            "host_kv_gib",
             "tune",
             "api_overhead_ms",
             "router",
