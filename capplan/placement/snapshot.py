@@ -181,7 +181,7 @@ def _problem(
         seen[name] = where
     defaults = dict(DEFAULTS)
     if slo is not None:
-        defaults |= {"ttft_slo_s": slo.ttft_s, "tpot_slo_s": slo.tpot_s}
+        defaults |= {"ttft_slo_s": slo.ttft_s, "tpot_slo_s": slo.mean_gap_s}
     columns: dict[str, Any] = {name: _column(rows, name, defaults) for name in COLUMNS}
     held = int(columns["replica"].max()) + 1
     if constraints.get("replica_count") is None:

@@ -14,7 +14,7 @@ from scipy.special import chdtri, stdtrit
 from capplan.simulator.histogram import Histogram
 from capplan.simulator.metrics import CONFIDENCE, share_interval
 from capplan.simulator.sample import Sample
-from capplan.workload.slo import LIMITS, Group, Slo
+from capplan.workload.slo import LIMITS, Group, Slo, base_classes
 
 PERCENTILES = (50.0, 90.0, 95.0, 99.0, 99.9)
 """Percentiles reported of each latency."""
@@ -39,8 +39,8 @@ class Attainment:
 
     share: float  # that meets all limits
     interval: tuple[float, float]  # 95 % (low, high): between samples or blocks of time
-    by_limit: dict[str, float]  # each alone: "ttft", "tpot", "e2e"
-    by_class: dict[str, float]  # of the trace
+    by_limit: dict[str, float]  # each of LIMITS alone
+    by_class: dict[str, float]  # of the trace, whatever requests' own limits
     request_count: int  # counted requests that meet all limits
 
 
@@ -121,6 +121,10 @@ def _attainment(samples: Sequence[Sample], class_names: tuple[str, ...]) -> Atta
     counted = np.sum([sample.counted for sample in samples], axis=0)
     attained = np.sum([sample.attained for sample in samples], axis=0)
     met = np.sum([sample.met for sample in samples], axis=0)
+    names, base = base_classes(class_names)
+    by_name = zip(
+        names, np.bincount(base, attained), np.bincount(base, counted), strict=True
+    )
     everyone = Group(class_names, tuple(range(len(class_names))), 1.0)
     return Attainment(
         share=float(attained.sum() / counted.sum()),
@@ -130,9 +134,7 @@ def _attainment(samples: Sequence[Sample], class_names: tuple[str, ...]) -> Atta
             for name, hits in zip(LIMITS, met, strict=True)
         },
         by_class={
-            name: float(hits / requests)
-            for name, hits, requests in zip(class_names, attained, counted, strict=True)
-            if requests
+            name: float(hits / requests) for name, hits, requests in by_name if requests
         },
         request_count=int(attained.sum()),
     )

@@ -51,25 +51,27 @@ def place(settings: PlaceSettings) -> tuple[PlacementProblem, Placement]:
 
 def placement_problem(settings: PlaceSettings) -> PlacementProblem:
     """Return the requests of the snapshot, or of one heartbeat of the trace."""
-    slo = parse_slo(list(settings.slo)).default if settings.slo else None
+    slo = parse_slo(list(settings.slo)) if settings.slo else None
     if settings.snapshot is not None:
         named = settings.llm is not None or settings.latency_ms is not None
         template = _template(_only_configuration(settings)) if named else None
         constraints = settings.model_dump(include={"gamma", "theta", "max_replicas"})
-        return read_snapshot(Path(settings.snapshot), template, slo, **constraints)
+        limits = None if slo is None else slo.default
+        return read_snapshot(Path(settings.snapshot), template, limits, **constraints)
     if slo is None:
         raise InputError("no SLO; give --slo ttft=1s,tpot=30ms")
     template = _template(_only_configuration(settings))
     trace = read_traffic(settings, np.random.default_rng(settings.seed)).trace
+    strictest = slo.strictest(trace.class_names)
     heartbeat = _heartbeat(
         template,
         trace,
-        slo,
+        strictest,
         settings.heartbeat_s,
         settings.at_s,
         **settings.model_dump(include={"gamma", "theta"}, exclude_none=True),
     )
-    _warn_while_filling(trace, slo, heartbeat.at_s)
+    _warn_while_filling(trace, strictest, heartbeat.at_s)
     if heartbeat.problem is None:
         raise InputError(
             f"{trace.source}: no requests {heartbeat.at_s:g} s after the first"
@@ -141,7 +143,7 @@ def _heartbeat(
         output_tokens=trace.output_tokens,
         predicted_output_tokens=trace.predicted_output_tokens,
         ttft_slo_s=slo.ttft_s,
-        tpot_slo_s=slo.tpot_s,
+        tpot_slo_s=slo.mean_gap_s,
         heartbeat_s=heartbeat_s,
         until_s=at_s,
         **constraints,
@@ -153,7 +155,7 @@ def _heartbeat(
 
 
 def _warn_while_filling(trace: Trace, slo: RequestSlo, at_s: float) -> None:
-    stay_s = slo.ttft_s + slo.tpot_s * float(trace.output_tokens.mean())
+    stay_s = slo.ttft_s + slo.mean_gap_s * float(trace.output_tokens.mean())
     if at_s < _FILLED * min(stay_s, slo.e2e_s) < np.inf:
         warnings.warn(
             f"{at_s:g} s after the first request the fleet is still filling: "
@@ -283,7 +285,7 @@ def _fit_alone(
     tables = configuration.tables
     prefill_s = template.prefill_fixed_s + template.prefill_work_s(trace.prompt_tokens)
     context = trace.prompt_tokens + gamma * trace.output_tokens
-    spare_s = theta * (slo.tpot_s - tables.decode_s[1])
+    spare_s = theta * (slo.mean_gap_s - tables.decode_s[1])
     return np.flatnonzero(
         (prefill_s <= slo.ttft_s)
         & (tables.decode_context_s[1] * context <= spare_s)

@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
+import numpy as np
+
 from capplan.bounds.certificate import COLUMNS, Inputs, Reproduction, certificate
 from capplan.bounds.lower_bound import Bound, lower_bound
 from capplan.deployment import EngineSettings
@@ -29,14 +31,18 @@ def bound_inputs(
     trace = inputs.traffic.sample(sample)
     assert trace.arrival_s is not None
     counted = inputs.traffic.counted(sample)
-    limits_s = inputs.slo.columns(trace.request_class, trace.class_names)
+    ttft_s, tpot_s, tbt_s, e2e_s = inputs.slo.columns(
+        trace.request_class, trace.class_names
+    )
     cached = trace.prefix_tokens * int(configuration.engine.prefix_caching)
     columns = (
         trace.arrival_s,
         trace.prompt_tokens,
         trace.output_tokens,
         cached,
-        *limits_s,
+        ttft_s,
+        np.minimum(tpot_s, tbt_s),  # the mean gap is at most the longest
+        e2e_s,
         inputs.slo.group_of(trace.request_class, trace.class_names),
     )
     return Inputs(

@@ -288,7 +288,7 @@ class Plan:
     runtime_s: float = 0.0  # of the plan [s]
     assumptions: tuple[Assumption, ...] = ()  # sources of the figures
     warnings: tuple[str, ...] = ()  # for the reader
-    # that hold for all requests alike [s], by "ttft", "tpot", "e2e"; a metric without
+    # that hold for all requests alike [s], by LIMITS; a metric without
     # one, or with one per class, is left out
     slo_limits_s: dict[str, float] = field(default_factory=dict)
     # of the peak heartbeat; None without a solver

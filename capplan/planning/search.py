@@ -278,7 +278,7 @@ def _search(settings: SearchSettings) -> Search:
     comparison = search_tp(
         [_option(configuration, context_tokens) for configuration in able],
         context_tokens=context_tokens,
-        slo_tpot_s=np.inf if slo is None else slo.strictest().tpot_s,
+        slo_tpot_s=np.inf if slo is None else slo.strictest().mean_gap_s,
     )
     return Search(
         llm=str(settings.llm),

@@ -101,7 +101,7 @@ class PlanSettings(Settings):
         (),
         OBJECTIVE,
         "LIMITS",
-        "Latency limits: ttft=1s,tpot=30ms,e2e=20s; chat:ttft=1s for a class.",
+        "Limits: ttft=1s,tpot=30ms,tbt=0.2s,e2e=20s; chat:ttft=1s; trace: its own.",
         repeated=True,
     )
     attainment: Annotated[

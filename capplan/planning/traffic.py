@@ -22,7 +22,7 @@ from capplan.workload.predictors import with_predictions
 from capplan.workload.readers import plain_csv, read_trace
 from capplan.workload.readers.chunks import iterate_trace
 from capplan.workload.readers.opening import read_head
-from capplan.workload.slo import Slo
+from capplan.workload.slo import Slo, base_classes
 from capplan.workload.synthesis import extend, resample, with_shared_prefix
 from capplan.workload.trace import Trace
 
@@ -170,6 +170,13 @@ def judged_traffic(
         slo.columns(base.request_class, base.class_names)
         slo.groups(base.class_names)
         traffic = _long_enough(traffic, slo, rng, stay_s, settings.extend)
+    elif base_classes(base.class_names)[0] != base.class_names:
+        warnings.warn(
+            f"{base.source}: the requests' own limits are not judged without an SLO; "
+            "give --slo trace, or with limits for the others --slo ttft=1s",
+            CapplanWarning,
+            stacklevel=2,
+        )
     if settings.warm_up is not None:
         given_s = parse_duration_s(settings.warm_up)
         return replace(traffic, warmup_s=given_s, has_given_warmup=True)
@@ -275,15 +282,13 @@ def _longest_stay_s(
     batched_s = _BATCHED * float(np.median(alone_s)) if alone_s else 0.0
     if slo is None:
         return batched_s
-    stays_s = [0.0]
-    for index, name in enumerate(trace.class_names):
-        rows = trace.request_class == index
-        if rows.any():
-            limit = slo.of_class(name)
-            mean_tokens = float(trace.output_tokens[rows].mean())
-            stay_s = min(limit.e2e_s, limit.ttft_s + limit.tpot_s * (mean_tokens - 1))
-            stays_s.append(stay_s if np.isfinite(stay_s) else batched_s)
-    return max(stays_s)
+    classes, of_request = np.unique(trace.request_class, return_inverse=True)
+    limits_s = slo.table(tuple(trace.class_names[k] for k in classes))
+    ttft_s, tpot_s, tbt_s, e2e_s = limits_s.T
+    steps = np.bincount(of_request, trace.output_tokens - 1) / np.bincount(of_request)
+    gap_s = np.where(steps > 0, np.minimum(tpot_s, tbt_s), 0.0)
+    stay_s = np.minimum(e2e_s, ttft_s + gap_s * steps)
+    return float(np.where(np.isfinite(stay_s), stay_s, batched_s).max())
 
 
 def is_streamed(settings: SimulateSettings) -> bool:
@@ -305,8 +310,10 @@ def is_streamed(settings: SimulateSettings) -> bool:
     path = None if settings.trace is None else Path(settings.trace)
     if path is None or not path.is_file() or path.stat().st_size <= STREAMED_BYTES:
         return False
-    return settings.reader in (None, "csv") and plain_csv.sniff(
-        read_head(path, _HEAD_BYTES)
+    return (
+        settings.reader in (None, "csv")
+        and plain_csv.sniff(read_head(path, _HEAD_BYTES))
+        and not plain_csv.limit_columns(plain_csv.columns_of(path))
     )
 
 

@@ -100,7 +100,9 @@ def policy_settings(
     settings = PolicySettings()
     if slo is not None:
         strictest = slo.strictest(class_names)
-        settings = settings._replace(ttft_s=strictest.ttft_s, tpot_s=strictest.tpot_s)
+        settings = settings._replace(
+            ttft_s=strictest.ttft_s, tpot_s=strictest.mean_gap_s
+        )
     _, colon, given = router.partition(":")
     for part in given.split(",") if colon else ():
         name, _, number = part.partition("=")

@@ -16,7 +16,7 @@ class Sample:
 
     counted: np.ndarray  # requests, shape (classes,)
     attained: np.ndarray  # those that meet all limits, shape (classes,)
-    met: np.ndarray  # those that meet each of LIMITS, shape (3,)
+    met: np.ndarray  # those that meet each of LIMITS, shape (4,)
     block_counted: np.ndarray  # by window of arrival, shape (windows,)
     block_attained: np.ndarray  # by window of arrival, shape (windows,)
     latencies_s: dict[str, np.ndarray | Histogram]  # by metric [s]

@@ -53,7 +53,8 @@ class RequestTimes:
         ``limits_s`` has shape (n,) each, infinite where there is no limit. [s]
         """
         # A one-token output has no time between tokens, and so meets any TPOT.
-        measured_s = (self.ttft_s, np.nan_to_num(self.tpot_s), self.e2e_s)
+        tpot_s = np.nan_to_num(self.tpot_s)
+        measured_s = (self.ttft_s, tpot_s, self.longest_gap_s, self.e2e_s)
         return tuple(
             value_s <= limit_s
             for value_s, limit_s in zip(measured_s, limits_s, strict=True)

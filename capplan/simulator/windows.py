@@ -96,7 +96,7 @@ class Windows:
         return factor
 
     def finish(self, times: RequestTimes, limits_s: tuple[np.ndarray, ...]) -> None:
-        """Count finished requests; limits of TTFT, TPOT and e2e, (n,) each. [s]"""
+        """Count finished requests; an SLO's LIMITS, (n,) each. [s]"""
         self._add("preemptions", self.index(times.finish_s), times.preemptions)
         index = self.index(times.arrival_s)
         self._add("completed", index)

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from capplan.workload.slo import base_classes
 from capplan.workload.trace import Trace
 
 _SHARES = (0.1, 0.5, 0.9, 0.99)
@@ -50,7 +51,8 @@ def describe_trace(trace: Trace) -> TraceSummary:
     >>> summary.rate_per_s, summary.prompt_tokens.mean, summary.output_tokens.total
     (0.25, 20.0, 4)
     """
-    by_class = np.bincount(trace.request_class, minlength=len(trace.class_names))
+    names, base = base_classes(trace.class_names)
+    by_class = np.bincount(base[trace.request_class], minlength=len(names))
     prefix = trace.prefix_tokens[trace.prefix_group >= 0].sum()
     return TraceSummary(
         source=trace.source,
@@ -62,7 +64,7 @@ def describe_trace(trace: Trace) -> TraceSummary:
         output_tokens=_summary(trace.output_tokens),
         burstiness_1s=burstiness(trace, 1.0),
         burstiness_60s=burstiness(trace, 60.0),
-        class_counts=dict(zip(trace.class_names, by_class.tolist(), strict=True)),
+        class_counts=dict(zip(names, by_class.tolist(), strict=True)),
         shared_prefix_share=float(prefix / trace.prompt_tokens.sum()),
         notes=trace.notes,
     )

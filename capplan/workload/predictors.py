@@ -13,6 +13,7 @@ import numpy as np
 
 from capplan.errors import InputError
 from capplan.workload.conditional_mean import ConditionalMean
+from capplan.workload.slo import base_classes
 from capplan.workload.trace import MAX_TOKENS, Trace
 
 
@@ -73,13 +74,19 @@ def quantile(
 
 
 def _outputs_by_class(trace: Trace, past: Trace) -> list[np.ndarray]:
-    """Return past outputs of each class; all of them for a class without any."""
+    """Return past outputs of each class; all of them for a class without any.
+
+    Limits in the names of classes do not count.
+    """
+    names, base = base_classes(trace.class_names)
+    past_names, past_base = base_classes(past.class_names)
+    past_class = past_base[past.request_class]
     outputs = []
-    for name in trace.class_names:
-        index = past.class_names.index(name) if name in past.class_names else -1
-        of_class = past.output_tokens[past.request_class == index]
+    for name in names:
+        index = past_names.index(name) if name in past_names else -1
+        of_class = past.output_tokens[past_class == index]
         outputs.append(of_class if len(of_class) else past.output_tokens)
-    return outputs
+    return [outputs[index] for index in base]
 
 
 PREDICTORS = {

@@ -1,15 +1,24 @@
 """Service level objectives: latency limits and the share of requests to meet them."""
 
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 import numpy as np
 
 from capplan.errors import InputError
 from capplan.units import format_duration, parse_duration_s
 
-LIMITS = ("ttft", "tpot", "e2e")
+LIMITS = ("ttft", "tpot", "tbt", "e2e")
 """Times of a request that an SLO may limit."""
+
+SAME = {"jct": "e2e"}
+"""Other names of LIMITS: job completion time."""
+
+_OWN = re.compile(
+    r"(.+)/((?:(?:{0})=[^,/]+s)(?:,(?:{0})=[^,/]+s)*)".format("|".join(LIMITS))
+)
 
 
 @dataclass(frozen=True)
@@ -17,11 +26,13 @@ class RequestSlo:
     """Limits on one request; infinite where there is none.
 
     A request meets its SLO when TTFT, TPOT (mean over the request: ATGT of Aladdin,
-    section 2.2; a one-token output has none) and end-to-end time are within limits.
+    section 2.2), every gap between two of its tokens (TBT) and end-to-end time are
+    within limits. A one-token output has neither TPOT nor TBT.
     """
 
     ttft_s: float = float("inf")
     tpot_s: float = float("inf")
+    tbt_s: float = float("inf")
     e2e_s: float = float("inf")  # arrival to last token
 
     def __post_init__(self) -> None:
@@ -32,18 +43,18 @@ class RequestSlo:
                     f"SLO {name} is {self.limit_s(name)} s; expected more than 0"
                 )
 
+    @property
+    def mean_gap_s(self) -> float:
+        """Limit of the mean gap between tokens, which is at most the longest. [s]"""
+        return min(self.tpot_s, self.tbt_s)
+
     def limit_s(self, name: str) -> float:
-        """Return the limit called ttft, tpot or e2e. [s]"""
+        """Return one of LIMITS. [s]"""
         return float(getattr(self, f"{name}_s"))
 
     def __str__(self) -> str:
         """Return ``ttft ≤ 1 s, tpot ≤ 30 ms``."""
-        shown = [
-            f"{name} ≤ {format_duration(self.limit_s(name))}"
-            for name in LIMITS
-            if np.isfinite(self.limit_s(name))
-        ]
-        return ", ".join(shown) or "no limits"
+        return _ranges([self])
 
 
 @dataclass(frozen=True)
@@ -57,7 +68,11 @@ class Group:
 
 @dataclass(frozen=True)
 class Slo:
-    """Limits of every class of a trace and the share of requests to meet them."""
+    """Limits of every class of a trace and the share of requests to meet them.
+
+    A class called ``chat/ttft=0.5s`` has the limits of ``chat`` but for those in its
+    name: so requests have limits of their own.
+    """
 
     default: RequestSlo | None  # None when every class must have its own
     attainment: float = 0.99  # in (0, 1]
@@ -85,27 +100,26 @@ class Slo:
         InputError
             When a class that has a target is not in the trace.
         """
+        names, base = base_classes(class_names)
         for name in self.targets:
-            if name not in class_names:
-                known = ", ".join(class_names)
+            if name not in names:
+                known = ", ".join(names)
                 raise InputError(
                     f"attainment: no class {name!r} in the trace, which has {known}"
                 )
         own = {*self.by_class, *self.targets} if self.each_class else set()
-        alone = [name for name in class_names if name in own]
-        rest = tuple(name for name in class_names if name not in own)
-        groups = [
+        alone = [(name,) for name in names if name in own]
+        rest = tuple(name for name in names if name not in own)
+        return tuple(
             Group(
-                (name,),
-                (class_names.index(name),),
-                self.targets.get(name, self.attainment),
+                of,
+                tuple(
+                    np.flatnonzero(np.isin(base, list(map(names.index, of)))).tolist()
+                ),
+                self.targets.get(of[0], self.attainment),
             )
-            for name in alone
-        ]
-        if rest:
-            indices = tuple(class_names.index(name) for name in rest)
-            groups.append(Group(rest, indices, self.attainment))
-        return tuple(groups)
+            for of in (*alone, *([rest] if rest else []))
+        )
 
     def group_of(
         self, request_class: np.ndarray, class_names: tuple[str, ...]
@@ -129,13 +143,18 @@ class Slo:
 
     def of_class(self, class_name: str) -> RequestSlo:
         """Return the limits of one class."""
-        limits = self.by_class.get(class_name, self.default)
-        if limits is None:
-            known = ", ".join(sorted(self.by_class)) or "none"
-            raise InputError(
-                f"class {class_name!r} of the trace has no SLO; given: {known}"
-            )
-        return limits
+        if class_name in self.by_class:
+            return self.by_class[class_name]
+        name, own = own_limits(class_name)
+        limits = self.by_class.get(name, self.default)
+        if limits is not None:
+            return replace(limits, **own)
+        if own:
+            return RequestSlo(**own)
+        known = ", ".join(sorted(self.by_class)) or "none"
+        raise InputError(
+            f"class {class_name!r} of the trace has no SLO; given: {known}"
+        )
 
     def strictest(self, class_names: tuple[str, ...] | None = None) -> RequestSlo:
         """Return the smallest limit of each kind over the classes, or over all."""
@@ -152,13 +171,11 @@ class Slo:
 
     def shared_limits_s(self, class_names: tuple[str, ...]) -> dict[str, float]:
         """Return the finite limits that are equal in all classes. [s]"""
-        strictest = self.strictest(class_names)
-        slos = [self.of_class(name) for name in class_names]
+        table_s = self.table(class_names)
         return {
-            name: limit_s
-            for name in LIMITS
-            if np.isfinite(limit_s := strictest.limit_s(name))
-            and all(slo.limit_s(name) == limit_s for slo in slos)
+            name: float(limit_s[0])
+            for name, limit_s in zip(LIMITS, table_s.T, strict=True)
+            if np.isfinite(limit_s[0]) and (limit_s == limit_s[0]).all()
         }
 
     def describe(self, class_names: tuple[str, ...]) -> str:
@@ -169,20 +186,91 @@ class Slo:
         >>> parse_slo(["ttft=1s", "chat:tpot=30ms"]).describe(("chat", "code"))
         'chat: tpot ≤ 30 ms; code: ttft ≤ 1 s'
         """
-        if len(class_names) == 1:
-            return str(self.of_class(class_names[0]))
-        return "; ".join(f"{name}: {self.of_class(name)}" for name in class_names)
+        names, base = base_classes(class_names)
+        texts = [
+            _ranges(
+                [self.of_class(class_names[row]) for row in np.flatnonzero(base == k)]
+            )
+            for k in range(len(names))
+        ]
+        if len(names) == 1:
+            return texts[0]
+        return "; ".join(
+            f"{name}: {text}" for name, text in zip(names, texts, strict=True)
+        )
+
+    def table(self, class_names: tuple[str, ...]) -> np.ndarray:
+        """Return LIMITS of each class, infinite where none, shape (classes, 4). [s]"""
+        slos = [self.of_class(name) for name in class_names]
+        return np.array([[slo.limit_s(name) for name in LIMITS] for slo in slos])
 
     def columns(
         self, request_class: np.ndarray, class_names: tuple[str, ...]
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return TTFT, TPOT and e2e limits, shape (n,) each. [s]"""
-        slos = [self.of_class(name) for name in class_names]
-        ttft_s, tpot_s, e2e_s = (
-            np.array([slo.limit_s(name) for slo in slos])[request_class]
-            for name in LIMITS
-        )
-        return ttft_s, tpot_s, e2e_s
+    ) -> tuple[np.ndarray, ...]:
+        """Return LIMITS of each request, infinite where none, shape (n,) each. [s]"""
+        return tuple(column[request_class] for column in self.table(class_names).T)
+
+
+def require(
+    slo: Slo | None, class_names: tuple[str, ...], kinds: Sequence[str], who: str
+) -> None:
+    """Refuse classes without a limit that a policy needs.
+
+    ``kinds`` are some of LIMITS, ``who`` names the policy: ``scheduler accelgen``.
+
+    Raises
+    ------
+    InputError
+        With the first such class and kind.
+    """
+    for name in class_names:
+        for kind in kinds:
+            if slo is None or np.isinf(slo.of_class(name).limit_s(kind)):
+                raise InputError(
+                    f"{who} needs a limit on {kind} for each class; class {name!r} has "
+                    f"none, expected one such as --slo {own_limits(name)[0]}:{kind}=1s"
+                )
+
+
+@lru_cache(2**16)
+def own_limits(class_name: str) -> tuple[str, dict[str, float]]:
+    """Return a class without the limits in its name, and these limits. [s]
+
+    Examples
+    --------
+    >>> own_limits("chat/ttft=0.5s"), own_limits("a/b")
+    (('chat', {'ttft_s': 0.5}), ('a/b', {}))
+    """
+    found = _OWN.fullmatch(class_name)
+    if found is None:
+        return class_name, {}
+    return found[1], _parse_limits(found[2], class_name)
+
+
+def base_classes(class_names: tuple[str, ...]) -> tuple[tuple[str, ...], np.ndarray]:
+    """Return the classes without limits in their names, and which of them each is.
+
+    Examples
+    --------
+    >>> base_classes(("chat/ttft=1s", "chat/ttft=2s", "code"))
+    (('chat', 'code'), array([0, 0, 1]))
+    """
+    index: dict[str, int] = {}
+    base = [index.setdefault(own_limits(name)[0], len(index)) for name in class_names]
+    return tuple(index), np.array(base)
+
+
+def _ranges(slos: Sequence[RequestSlo]) -> str:
+    """Return the limits of one class as text, from least to most."""
+    texts = []
+    for name in LIMITS:
+        limits_s = np.unique([slo.limit_s(name) for slo in slos])
+        finite_s = limits_s[np.isfinite(limits_s)]
+        if finite_s.size:
+            ends = dict.fromkeys(map(format_duration, (finite_s[0], finite_s[-1])))
+            none = " or none" if finite_s.size < limits_s.size else ""
+            texts.append(f"{name} ≤ {' to '.join(ends)}{none}")
+    return ", ".join(texts) or "no limits"
 
 
 def parse_slo(
@@ -193,16 +281,20 @@ def parse_slo(
 ) -> Slo:
     """Return the SLO written as ``ttft=1s,tpot=30ms``, for one class ``chat:ttft=1s``.
 
+    ``trace`` stands for the requests' own limits, and none besides.
+
     Examples
     --------
     >>> parse_slo("ttft=1s,tpot=30ms").default
-    RequestSlo(ttft_s=1.0, tpot_s=0.03, e2e_s=inf)
+    RequestSlo(ttft_s=1.0, tpot_s=0.03, tbt_s=inf, e2e_s=inf)
     """
     default: RequestSlo | None = None
     by_class: dict[str, RequestSlo] = {}
     for text in [texts] if isinstance(texts, str) else texts:
+        if text.strip() == "trace":
+            continue
         class_name, colon, limits_text = text.rpartition(":")
-        limits = _parse_limits(limits_text, text)
+        limits = RequestSlo(**_parse_limits(limits_text, text))
         if colon:
             by_class[class_name.strip()] = limits
         else:
@@ -210,20 +302,23 @@ def parse_slo(
     return Slo(default, attainment, by_class, targets or {}, each_class)
 
 
-def _parse_limits(limits_text: str, text: str) -> RequestSlo:
+def _parse_limits(limits_text: str, text: str) -> dict[str, float]:
+    """Return limits by the names of RequestSlo's fields. [s]"""
     limits: dict[str, float] = {}
     for part in limits_text.split(","):
-        name, equals, value = part.partition("=")
-        name = name.strip()
+        given, equals, value = part.partition("=")
+        given = given.strip()
+        name = SAME.get(given, given)
         if not equals or name not in LIMITS:
             raise InputError(
-                f"{text!r}: {part!r} is not a limit; "
-                f"expected one of {', '.join(LIMITS)} as in ttft=1s,tpot=30ms"
+                f"{text!r}: {part!r} is not a limit; expected one of "
+                f"{', '.join((*LIMITS, *SAME))} as in ttft=1s,tpot=30ms"
             )
-        if name in limits:
-            raise InputError(f"{text!r}: {name} is given twice")
+        if f"{name}_s" in limits:
+            alike = next((f" ({k} is {v})" for k, v in SAME.items() if v == name), "")
+            raise InputError(f"{text!r}: {name} is given twice{alike}")
         try:
-            limits[name] = parse_duration_s(value)
+            limits[f"{name}_s"] = parse_duration_s(value)
         except InputError as error:
-            raise InputError(f"{text!r}: {name}: {error}") from None
-    return RequestSlo(**{f"{name}_s": value for name, value in limits.items()})
+            raise InputError(f"{text!r}: {given}: {error}") from None
+    return limits

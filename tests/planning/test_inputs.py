@@ -5,6 +5,7 @@ import pytest
 from capplan.errors import InputError
 from capplan.planning.configuration import Configuration, Excluded
 from capplan.planning.inputs import configuration_of, plan_inputs
+from capplan.planning.proof import bound_inputs
 from capplan.planning.settings import PlanSettings
 
 SETTINGS = {
@@ -79,3 +80,15 @@ def test_a_configuration_is_found_by_gpu_and_degree():
     assert isinstance(configuration_of(tried, "H100-SXM", 4), Configuration)
     with pytest.raises(InputError, match="H100-SXM × TP 1 is not among"):
         configuration_of(tried, "H100-SXM", 1)
+
+
+@pytest.mark.parametrize(
+    ("slo", "tpot_s"),
+    [("ttft=1s,tpot=50ms,tbt=1s", 0.05), ("ttft=1s,tpot=50ms,tbt=30ms", 0.03)],
+)
+def test_the_bound_holds_the_mean_gap_to_the_limit_of_the_longest(slo, tpot_s):
+    inputs, configurations = inputs_of(slo=slo)
+
+    columns = bound_inputs(inputs, configurations[0]).columns
+
+    assert set(columns["tpot_s"]) == {tpot_s}

@@ -66,7 +66,7 @@ def test_attainment_of_a_case_worked_by_hand():
     attainment = judgement.attainment
     assert attainment.share == 0.5
     assert attainment.request_count == 2
-    assert attainment.by_limit == {"ttft": 0.75, "tpot": 0.75, "e2e": 1.0}
+    assert attainment.by_limit == {"ttft": 0.75, "tpot": 0.75, "tbt": 1.0, "e2e": 1.0}
     assert attainment.by_class == {"chat": 0.5, "batch": 0.5}
     assert judgement.counted_request_count == 4
     assert not judgement.meets
@@ -79,6 +79,27 @@ def test_each_class_is_held_to_its_own_limits():
     judgement = judge(simulation, slo)
 
     assert judgement.attainment.by_class == {"chat": 0.0, "batch": 1.0}
+
+
+def test_every_gap_must_be_within_the_tbt():
+    simulation = simulation_of([0, 0, 0], [1, 1, 1], [2, 2, 1], [11, 11, 1])
+    times = replace(simulation.times, longest_gap_s=np.array([0.5, 0.2, 0.0]))
+
+    judgement = judge(replace(simulation, times=times), Slo(RequestSlo(tbt_s=0.2)))
+
+    assert judgement.attainment.by_limit["tbt"] == pytest.approx(2 / 3)
+    assert judgement.attainment.share == pytest.approx(2 / 3)
+
+
+def test_limits_of_requests_are_judged_and_reported_by_class():
+    simulation = simulation_of([0] * 4, [2] * 4, [2] * 4, [1] * 4, classes=[0, 1, 2, 2])
+    names = ("chat/ttft=1.0s", "chat", "code/ttft=3.0s")
+    slo = Slo(RequestSlo(ttft_s=2.0), by_class={"chat": RequestSlo(ttft_s=2.5)})
+
+    judgement = judge(replace(simulation, class_names=names), slo)
+
+    assert judgement.attainment.by_class == {"chat": 0.5, "code": 1.0}
+    assert judgement.missing == ("chat",)
 
 
 def test_a_class_without_an_slo_is_named():

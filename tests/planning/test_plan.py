@@ -110,12 +110,13 @@ def test_one_h100_serves_16_but_not_23_requests_per_s(rate, one_is_enough):
     assert (alone.tpot_p99_s < 0.030) is one_is_enough
 
 
-def test_slo_below_the_unbatched_latency_is_an_answer():
-    answer = plan(PlanSettings(**{**SETTINGS, "slo": ("ttft=500ms,tpot=2ms",)}))
+@pytest.mark.parametrize("limit", ["tpot", "tbt"])
+def test_slo_below_the_unbatched_latency_is_an_answer(limit):
+    answer = plan(PlanSettings(**{**SETTINGS, "slo": (f"ttft=500ms,{limit}=2ms",)}))
 
     assert answer.status == "infeasible"
     assert answer.best is None
-    assert "TPOT ≤ 2 ms" in answer.infeasible_reason
+    assert f"{limit.upper()} ≤ 2 ms" in answer.infeasible_reason
     assert "even when each runs alone" in answer.infeasible_reason
 
 

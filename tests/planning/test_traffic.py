@@ -266,3 +266,42 @@ def test_how_to_read_a_file_is_refused_where_none_is_read(workload, option, flag
 
     with pytest.raises(InputError, match=f"{flag} is for trace files"):
         read_traffic(settings, np.random.default_rng(0))
+
+
+def limited(tmp_path):
+    path = tmp_path / "limited.csv"
+    rows = [f"{k * 0.1:.1f},100,20,{1 + k % 2},0.2" for k in range(1200)]
+    header = "arrival_s,prompt_tokens,output_tokens,slo_ttft_s,slo_tbt_s"
+    path.write_text("\n".join([header, *rows]) + "\n")
+    return path
+
+
+def test_limits_of_requests_are_an_slo(tmp_path):
+    settings = PlanSettings(trace=limited(tmp_path), slo="trace")
+
+    traffic = judged_traffic(settings, settings.objective(), rng(), [CONFIGURATION])
+
+    assert traffic.trace.class_names == (
+        "all/ttft=1.0s,tbt=0.2s",
+        "all/ttft=2.0s,tbt=0.2s",
+    )
+
+
+def test_limits_of_requests_that_are_not_judged_are_warned_of(tmp_path):
+    settings = PlanSettings(trace=limited(tmp_path))
+
+    with pytest.warns(CapplanWarning, match="own limits are not judged"):
+        judged_traffic(settings, None, rng(), [CONFIGURATION])
+
+
+def test_a_limit_on_every_gap_limits_the_stay():
+    # 1 s + 10 gaps of at most 50 ms: three stays of 1.5 s do not count.
+    settings = PlanSettings(
+        workload="synthetic:prompt=100,output=11,n=2000",
+        rate=10.0,
+        slo="ttft=1s,tbt=50ms",
+    )
+
+    traffic = judged_traffic(settings, settings.objective(), rng(), [CONFIGURATION])
+
+    assert traffic.warmup_s == pytest.approx(4.5)

@@ -65,7 +65,7 @@ def test_facts_are_those_that_apply(run):
         "20 requests/s, on average 53 prompt and 1 output tokens"
     )
     assert facts["within"] == "ttft ≤ 1 s"
-    assert facts["each limit"] == "ttft 100 %, tpot 100 %, e2e 100 %"
+    assert facts["each limit"] == "ttft 100 %, tpot 100 %, tbt 100 %, e2e 100 %"
     assert facts["preemptions"] == "0"
     assert not {"interrupted", "costs", "backlog", "each class"} & set(facts)
 

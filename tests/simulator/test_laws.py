@@ -3,15 +3,16 @@
 import numpy as np
 import pytest
 from cases import EXAMPLES, cases, for_scheduler, random_tables
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from capplan.deployment import EngineSettings
+from capplan.latency.contract import linear_tables
 from capplan.simulator.routers import ROUTERS
 from capplan.simulator.schedulers import SCHEDULERS
 from capplan.simulator.simulate import simulate
 from capplan.simulator.times import Simulation
-from capplan.workload.slo import RequestSlo, Slo
+from capplan.workload.slo import LIMITS, RequestSlo, Slo
 from capplan.workload.trace import Trace
 
 SLO = Slo(RequestSlo(ttft_s=0.5, tpot_s=0.1))
@@ -207,3 +208,62 @@ def test_windows_take_their_blocks_at_admission_and_give_them_back():
     assert steps["free_blocks"].tolist() == [3, 3, 3, 3]
     assert steps["running"].tolist() == [1, 1, 1, 1]
     assert simulation.times.preemptions.tolist() == [0, 0]
+
+
+def met(simulation: Simulation, **limits_s: float) -> list[np.ndarray]:
+    slo = Slo(RequestSlo(**limits_s))
+    times = simulation.times
+    return times.met(slo.columns(times.request_class, simulation.class_names))
+
+
+@every_scheduler
+@settings(deadline=None, max_examples=EXAMPLES)
+@given(
+    case=cases(),
+    seed=st.integers(0, 9),
+    limit_s=st.floats(1e-4, 10.0),
+    looser=st.floats(1.0, 5.0),
+)
+def test_a_looser_limit_is_met_by_all_that_met_it_and_none_by_all(
+    scheduler, case, seed, limit_s, looser
+):
+    scheduler, case = for_scheduler(scheduler, case, seed)
+    simulation = simulate(*case, scheduler=scheduler)
+
+    for index, name in enumerate(LIMITS):
+        strict = met(simulation, **{f"{name}_s": limit_s})
+        loose = met(simulation, **{f"{name}_s": limit_s * looser})
+
+        assert (strict[index] <= loose[index]).all()
+        assert all(strict[other].all() for other in range(4) if other != index)
+    assert all(hits.all() for hits in met(simulation))
+
+
+@every_scheduler
+@settings(deadline=None, max_examples=EXAMPLES)
+@given(case=cases(), seed=st.integers(0, 9))
+def test_the_mean_gap_between_tokens_is_at_most_the_longest(scheduler, case, seed):
+    scheduler, case = for_scheduler(scheduler, case, seed)
+    assume("padded=1" not in scheduler)  # its requests end with their batch
+
+    times = simulate(*case, scheduler=scheduler).times
+
+    longest_s = times.longest_gap_s * (1 + ROUNDING_S) + ROUNDING_S
+    assert (np.nan_to_num(times.tpot_s) <= longest_s).all()
+
+
+def test_a_prompt_beside_decodes_breaks_the_tbt_and_not_the_tpot():
+    # An iteration takes 10 ms, and 0.1 ms more for each prompt token in it. The first
+    # request has tokens at 10.1 ms, 30.1 ms (beside 100 prompt tokens) and 40.1 ms.
+    tables = linear_tables(10e-3, 1e-4, 0, 0, 0, max_batch=8, max_tokens=512)
+    engine = EngineSettings(
+        max_num_batched_tokens=512, max_num_seqs=8, async_scheduling=False
+    )
+    trace = Trace([1, 100], [3, 1], [0.0, 0.005])
+
+    simulation = simulate(trace, tables, engine, 1)
+
+    assert simulation.times.longest_gap_s.tolist() == pytest.approx([0.02, 0.0])
+    assert met(simulation, tpot_s=0.018)[1].tolist() == [True, True]
+    assert met(simulation, tbt_s=0.018)[2].tolist() == [False, True]
+    assert met(simulation, tbt_s=0.0201)[2].tolist() == [True, True]

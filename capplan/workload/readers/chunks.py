@@ -22,6 +22,11 @@ def iterate_trace(path: str | Path, chunk_requests: int = 1_000_000) -> Iterator
     if chunk_requests < 1:
         raise ValueError(f"chunk_requests is {chunk_requests}; expected at least 1")
     names = plain_csv.columns_of(path)
+    for column in plain_csv.limit_columns(names).values():
+        raise InputError(
+            f"{path}:1: {column} cannot be read in chunks, since it makes classes of "
+            "all requests together; expected no such column, or --no-stream"
+        )
     class_names: list[str] = []
     last_s = -np.inf
     epoch_s: float | None = None

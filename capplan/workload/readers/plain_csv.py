@@ -14,6 +14,8 @@ from capplan.errors import InputError
 from capplan.workload.readers.options import ReadOptions
 from capplan.workload.readers.ordering import Notes, ordered_trace
 from capplan.workload.readers.table import Table, header, read_table
+from capplan.workload.request_limits import limited_classes
+from capplan.workload.slo import LIMITS, SAME
 from capplan.workload.trace import Trace
 
 NAMES = {
@@ -28,6 +30,13 @@ NAMES = {
     "class": ("class", "request_class"),
     "prefix_group": ("prefix_group",),
     "prefix_tokens": ("prefix_tokens",),
+    **{
+        f"slo_{name}_s": (
+            f"slo_{name}_s",
+            *(f"slo_{alias}_s" for alias, same in SAME.items() if same == name),
+        )
+        for name in LIMITS
+    },
 }
 """Names of each column in files."""
 
@@ -57,6 +66,10 @@ def read(path: str | Path, options: ReadOptions) -> Trace:
         notes.add("arrivals are stamps since 1970: the first is now 0 s", warn=False)
         arrival_s = arrival_s - arrival_s.min()
     class_names, request_class = classes(table, names)
+    if limited := limit_columns(names):
+        class_names, request_class = limited_classes(
+            str(path), class_names, request_class, _limits(table, limited)
+        )
     return ordered_trace(
         notes,
         arrival_s,
@@ -78,6 +91,11 @@ def columns_of(path: str | Path) -> dict[str, str]:
             )
         if present:
             names[column] = present[0]
+    known = set(names.values())
+    for name in header_names:
+        if name.startswith("slo_") and name not in known:
+            limits = ", ".join(filter(lambda column: column[:4] == "slo_", NAMES))
+            raise InputError(f"{path}:1: no limit is called {name}; expected {limits}")
     for column in ("prompt_tokens", "output_tokens"):
         if column not in names:
             raise InputError(
@@ -123,6 +141,22 @@ def counts(table: Table, names: dict[str, str]) -> dict[str, np.ndarray]:
         table.require(right, names["prefix_group"], expected)
         columns["prefix_group"] = group.astype(np.int64)
     return columns
+
+
+def limit_columns(names: dict[str, str]) -> dict[str, str]:
+    """Return the kinds of requests' own limits in a file, and their columns."""
+    return {kind: names[key] for kind in LIMITS if (key := f"slo_{kind}_s") in names}
+
+
+def _limits(table: Table, columns: dict[str, str]) -> dict[str, np.ndarray]:
+    """Return requests' own limits by kind, NaN where none, shape (n,) each. [s]"""
+    limits_s = {}
+    for kind, column in columns.items():
+        values = pd.to_numeric(table.frame[column], errors="coerce").to_numpy(float)
+        right = table.frame[column].isna().to_numpy() | (values > 0) & (values < np.inf)
+        table.require(right, column, "seconds above 0, or nothing")
+        limits_s[kind] = values
+    return limits_s
 
 
 def classes(
