@@ -19,6 +19,7 @@ from capplan.simulator.schedulers import parse_scheduler
 from capplan.simulator.schedulers import scheduler as find_scheduler
 from capplan.simulator.state import Count, Phase, Sizes, State, empty_state
 from capplan.simulator.times import Iterations
+from capplan.workload.slo import Slo
 from capplan.workload.trace import Trace
 
 BINS = 240
@@ -75,6 +76,7 @@ class Fleet:
         scheduler: str,
         seed: int,
         settings: PolicySettings = _UNLIMITED,
+        slo: Slo | None = None,
         bins: tuple[float, float],
         record_iterations: bool = False,
         longest_jump: int = UNBOUNDED_JUMP,
@@ -89,10 +91,13 @@ class Fleet:
         self.policies = _Policies(
             router_file.route, int(router_file.NEEDS), scheduler_file.schedule
         )
-        reserves = scheduler_file.RULES.reserves
+        rules = scheduler_file.RULES
         self._measured_tokens = len(tables.fused_s) - 1
-        if reserves:  # no token budget: the KV bounds the prompts of an iteration
+        if rules.reserves:  # no token budget: the KV bounds the prompts of an iteration
             tables = tables.reaching(engine.kv_capacity_tokens + engine.max_num_seqs)
+        tables = _with_overheads(tables, own_settings)
+        self._slo = slo
+        self._class_names: tuple[str, ...] = ()
         self.engine = engine
         self.request_s = tables.request_s
         self.generator = np.random.default_rng(seed)
@@ -112,7 +117,7 @@ class Fleet:
                 entries=_LOG_ENTRIES if record_iterations else 0,
                 bins=BINS,
                 draws=1,
-                plans=_SLOTS if scheduler_file.RULES.plans else 0,
+                plans=_SLOTS if rules.plans else 0,
             ),
             # Copies: the core is compiled for writable arrays, and Ray's are read-only.
             tuple(np.array(table, np.float64, order="C") for table in tables[:5]),
@@ -130,7 +135,11 @@ class Fleet:
         settings_row.recording = int(record_iterations)
         settings_row.attention_s = tables.attention_s
         self.state.bin_s[:] = bins
-        settings_row.reserves = int(reserves)
+        settings_row.reserves = int(rules.reserves)
+        if rules.swaps:
+            settings_row.block_link_s = engine.block_link_s
+            settings_row.host_blocks = engine.host_kv_blocks
+            self.state.desks["host_free_blocks"] = engine.host_kv_blocks
         values = (*settings, *own_settings.values())
         self.state.settings[: len(values)] = values
         start(self.state)
@@ -199,6 +208,10 @@ class Fleet:
             read_only(arrival_s, np.float64),
             *(read_only(column[rows], np.int64) for column in columns),
         )
+        if self._slo is not None and self._class_names != trace.class_names:
+            self._class_names = trace.class_names
+            slos = self._slo.table(trace.class_names)
+            self.state = self.state._replace(slos=np.ascontiguousarray(slos))
         if self.engine.prefix_caching:
             most = int(arrivals.prefix_tokens.max())
             self._grow_holdings(most // self.engine.block_size)
@@ -271,6 +284,12 @@ class Fleet:
             self.state = self.state._replace(holdings=holdings)
 
     def _check_stuck(self) -> None:
+        if self.state.counts[Count.HOST_FULL]:
+            gib = self.engine.host_kv_gib
+            raise InputError(
+                f"the host memory for swapped KV is full: host_kv_gib is {gib} for "
+                "each GPU; give more, or a scheduler that computes KV again"
+            )
         if self.state.counts[Count.STUCK]:
             raise InputError("a request fits no replica and blocks its queue")
 
@@ -316,6 +335,16 @@ class Fleet:
             np.concatenate([np.zeros(0, ITERATION), *(log[0] for log in self.log)]),
             np.concatenate([np.zeros(0, ENTRY), *(log[1] for log in self.log)]),
         )
+
+
+def _with_overheads(tables: LatencyTables, settings: dict[str, float]) -> LatencyTables:
+    """Return times with what a scheduler takes per iteration and per prediction."""
+    overhead_s = settings.get("overhead_s", 0.0)
+    return tables._replace(
+        decode_s=tables.decode_s + overhead_s,
+        fused_s=tables.fused_s + overhead_s,
+        request_s=tables.request_s + settings.get("predict_s", 0.0),
+    )
 
 
 def _with_more_slots(state: State) -> State:

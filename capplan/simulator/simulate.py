@@ -66,6 +66,7 @@ def simulate(
         router=router,
         scheduler=scheduler,
         settings=policy_settings(router, slo, trace.class_names),
+        slo=slo,
         seed=seed,
         bins=(float(trace.arrival_s[0]), span_s / BINS * 1.02),
         record_iterations=record_iterations,
@@ -88,6 +89,8 @@ class _Columns(NamedTuple):
     replica: np.ndarray
     preemptions: np.ndarray
     cached_tokens: np.ndarray
+    swaps: np.ndarray
+    paused_s: np.ndarray
 
     @classmethod
     def empty(cls, n: int) -> "_Columns":
@@ -100,6 +103,8 @@ class _Columns(NamedTuple):
             replica=np.zeros(n, np.int64),
             preemptions=np.zeros(n, np.int64),
             cached_tokens=np.zeros(n, np.int64),
+            swaps=np.zeros(n, np.int64),
+            paused_s=np.zeros(n),
         )
 
     def put(self, done: np.ndarray) -> None:

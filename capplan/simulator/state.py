@@ -94,6 +94,7 @@ class _Count(NamedTuple):
     STUCK: int = 5  # 1: a request can never be scheduled
     ROUTED: int = 6  # requests routed so far
     MOST_TOKENS: int = 7  # of an iteration, where prompts have no budget
+    HOST_FULL: int = 8  # 1: KV was to be swapped out, and the host has no room
 
 
 Count = _Count()

@@ -63,6 +63,7 @@ def simulate_stream(
         router=router,
         scheduler=scheduler,
         settings=policy_settings(router, slo),
+        slo=slo,
         seed=seed,
         bins=(0.0, 1.0),
     )

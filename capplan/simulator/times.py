@@ -37,6 +37,8 @@ class RequestTimes:
     preemptions: np.ndarray  # how often it lost its KV
     cached_tokens: np.ndarray  # in the prefix cache at first admission [tokens]
     request_class: np.ndarray  # index of its class
+    swaps: np.ndarray  # how often its KV went to the host
+    paused_s: np.ndarray  # time that it held KV, there or on the GPU, and sat out [s]
 
     def __len__(self) -> int:
         """Return the number of requests."""

@@ -30,6 +30,8 @@ def simulation_of(
         preemptions=np.zeros(n, np.int64),
         cached_tokens=np.zeros(n, np.int64),
         request_class=np.array(classes or [0] * n),
+        swaps=np.zeros(n, np.int64),
+        paused_s=none,
     )
     series = Series(*(np.zeros(1) for _ in range(6)))
     return Simulation(

@@ -48,6 +48,8 @@ class Request:
     scheduled_s: float | None = None
     cached_tokens: int = 0
     preemptions: int = 0
+    swaps: int = 0
+    host_blocks: int = 0  # its KV on the host
     predicted_count: int = 0  # predicted output tokens
     prompt_left: bool = True  # FastGen: it still counts as a prompt
     known_at_admission: int = 0  # tokens to prefill when last admitted

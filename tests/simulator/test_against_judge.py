@@ -30,6 +30,7 @@ def assert_same(simulation: Simulation, verdict: Verdict) -> None:
     gaps_s = [max(np.diff(request.token_s), default=0.0) for request in requests]
     assert times.replica.tolist() == verdict.replica
     assert times.preemptions.tolist() == [request.preemptions for request in requests]
+    assert times.swaps.tolist() == [request.swaps for request in requests]
     assert times.cached_tokens.tolist() == [
         request.cached_tokens for request in requests
     ]

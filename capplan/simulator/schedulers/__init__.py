@@ -46,6 +46,7 @@ class Rules(NamedTuple):
     prefix_caching: bool = False
     reserves: bool = False  # requests take their blocks when admitted, prompts whole
     plans: bool = False  # it keeps a plan of each request, in an order of its own
+    swaps: bool = False  # it moves KV to the host
 
 
 def scheduler(name: str) -> ModuleType:
