@@ -279,14 +279,13 @@ def admit(state, r, budget_tokens):
 
 
 @inlined()
-def admit_with_room(state, r, budget_tokens, room_tokens, spare_blocks):
-    """Admit the head of the queue if it fits; return the tokens scheduled.
+def admit_with_room(state, r, slot, budget_tokens, room_tokens, spare_blocks):
+    """Admit a waiting request, or NONE, if it fits; return the tokens scheduled.
 
     It takes the blocks of ``room_tokens`` at once, and leaves ``spare_blocks`` free.
     """
     replica = state.replicas[r]
     engine = state.engine[0]
-    slot = replica.waiting_head
     if slot == NONE or replica.running_count >= engine.max_num_seqs:
         return 0
     request = state.requests[slot]
@@ -300,6 +299,13 @@ def admit_with_room(state, r, budget_tokens, room_tokens, spare_blocks):
     tokens = replica.batch_tokens + replica.decode_count
     state.counts[Count.MOST_TOKENS] = max(state.counts[Count.MOST_TOKENS], tokens)
     return chunk
+
+
+@inlined()
+def admit_head_with_room(state, r, budget_tokens, room_tokens, spare_blocks):
+    """Do the same with the head of the queue."""
+    slot = state.replicas[r].waiting_head
+    return admit_with_room(state, r, slot, budget_tokens, room_tokens, spare_blocks)
 
 
 @inlined()

@@ -117,7 +117,7 @@ class Fleet:
                 entries=_LOG_ENTRIES if record_iterations else 0,
                 bins=BINS,
                 draws=1,
-                plans=_SLOTS if rules.plans else 0,
+                plans=_SLOTS if own_settings.get(rules.plans, rules.plans) else 0,
             ),
             # Copies: the core is compiled for writable arrays, and Ray's are read-only.
             tuple(np.array(table, np.float64, order="C") for table in tables[:5]),
@@ -136,7 +136,7 @@ class Fleet:
         settings_row.attention_s = tables.attention_s
         self.state.bin_s[:] = bins
         settings_row.reserves = int(rules.reserves)
-        if rules.swaps:
+        if own_settings.get(rules.swaps, rules.swaps):
             settings_row.block_link_s = engine.block_link_s
             settings_row.host_blocks = engine.host_kv_blocks
             self.state.desks["host_free_blocks"] = engine.host_kv_blocks

@@ -172,9 +172,9 @@ def swap_out(state, r, slot):
     blocks = held_blocks(state, slot)
     held = request.computed_tokens
     return_blocks(state, r, slot, held, held, True)
-    request.room_tokens = 0
     plan.host_blocks = blocks
     plan.swaps += 1
+    state.replicas[r].preempted += 1
     state.desks[r].host_free_blocks -= blocks
     return blocks
 

@@ -87,6 +87,29 @@ def remove_running(state, r, slot):
     replica.running_count -= 1
 
 
+@compiled()
+def move_by_arrival(state, r, slot):
+    """Put the newest running request before those that arrived after it."""
+    row = state.requests[slot].row
+    following = NONE
+    before = state.requests[slot].previous
+    while before != NONE and state.requests[before].row > row:
+        following = before
+        before = state.requests[before].previous
+    if following == NONE:
+        return
+    remove_running(state, r, slot)
+    state.replicas[r].running_count += 1
+    request = state.requests[slot]
+    request.previous = before
+    request.next = following
+    state.requests[following].previous = slot
+    if before == NONE:
+        state.replicas[r].running_head = slot
+    else:
+        state.requests[before].next = slot
+
+
 @inlined()
 def _rise(state, r, position, slot):
     ends = state.ends[r]

@@ -17,6 +17,7 @@ from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.jump import SMALLEST_STEP_S, decode_time_s, iterations_before
 from capplan.simulator.kvcache import (
     blocks_in_iterations,
+    iterations_that_fit,
     return_blocks,
     take_blocks,
 )
@@ -354,8 +355,8 @@ def set_wake(state, r):
 
     Before then the replica's counts of outstanding requests do not change, so a
     router that reads only counts need not have it advanced. While the replica only
-    decodes, it is the end of the first request to finish, in closed form; otherwise
-    the next result.
+    decodes, it is the end of the first request to finish, in closed form, or of the
+    iterations before one may be preempted; otherwise the next result.
     """
     replica = state.replicas[r]
     if replica.outstanding == 0:
@@ -368,10 +369,14 @@ def set_wake(state, r):
         or replica.waiting_count > 0
         or replica.prefilling != NONE
         or replica.heap_count == 0
+        or state.plans.shape[0] > 0
     ):
         return
     b = replica.decode_count
     n = state.requests[state.ends[r, 0]].end_step - replica.step
+    if state.engine[0].reserves == 0:
+        # A preemption makes the iterations after it shorter.
+        n = iterations_that_fit(state, r, replica.step + 1, n, replica.free_blocks - 1)
     first_s = state.decode_s[b] + state.decode_context_s[b] * replica.context_tokens
     slope_s = state.decode_context_s[b] * b
     # A little short of the very end, so that rounding cannot make it late.

@@ -137,8 +137,13 @@ def for_scheduler(name: str, case: Case, seed: int) -> tuple[str, Case]:
     )
     drawn = {
         "max_len": longest + int(rng.integers(0, 8)),
-        "padded": int(rng.integers(0, 2)),
+        **{key: int(rng.integers(0, 2)) for key in ("padded", "swap", "chunked")},
+        "padded_budget": int(rng.integers(0, 2)),
     }
+    copy_s = TICK_S * int(rng.integers(0, 3)) / 2
+    engine = replace(
+        engine, kv_block_bytes=1000, link_gb_per_s=1e-6 / max(copy_s, 1e-9)
+    )
     watermark = rng.random() < 0.3
     if watermark:
         engine = replace(engine, max_num_seqs=MOST_SEQS)

@@ -171,9 +171,46 @@ class Replica:
         self.gpu_s = 0.0
         self.fewest_free = engine.kv_blocks - 1
 
+        self.host_free = engine.host_kv_blocks if engine.kv_block_bytes else 0
+
     @property
     def outstanding(self) -> int:
-        return len(self.waiting) + len(self.running)
+        return len({*self.waiting, *self.running, *self.buffer})
+
+    @property
+    def seats_left(self) -> int:
+        return self.engine.max_num_seqs - len(self.running)
+
+    def admit(self) -> None:
+        """Let the head of the queue run."""
+        request = self.waiting.popleft()
+        if request.scheduled_s is None:
+            request.scheduled_s = self.now_s
+        request.known_at_admission = len(request.tokens)
+        self.running.append(request)
+
+    def swap_out(self, request: Request) -> None:
+        """Copy a request's KV to the host; the next iteration waits for it."""
+        request.host_blocks = len(request.blocks) + len(request.bounded)
+        self.pool.take_back(request)
+        self.host_free -= request.host_blocks
+        assert self.host_free >= 0
+        request.swaps += 1
+        self.copy(request.host_blocks)
+
+    def swap_in(self, request: Request) -> None:
+        """Copy it back."""
+        bounded = self.pool.bounded(request)
+        tokens = (request.host_blocks - bounded) * self.engine.block_size
+        self.pool.give(request, tokens, [])
+        self.host_free += request.host_blocks
+        self.copy(request.host_blocks)
+        request.host_blocks = 0
+
+    def copy(self, blocks: int) -> None:
+        """Make the next iteration wait for blocks that are copied."""
+        start_s = max(self.now_s, self.gpu_s)
+        self.gpu_s = start_s + blocks * self.engine.block_link_s
 
     def arrive(self, request: Request, now_s: float) -> None:
         if self.outstanding == 0:

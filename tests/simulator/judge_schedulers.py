@@ -6,6 +6,7 @@ whether it preempted. They follow the sources that the schedulers' files name.
 """
 
 from judge_fastgen import fastgen
+from judge_vllm_v0 import vllm_v0
 
 
 def vllm_v1(replica, settings):
@@ -53,7 +54,7 @@ def vllm_v1(replica, settings):
         pool.enter(request, start + new)
         if request.scheduled_s is None:
             request.cached_tokens = start
-        admit(replica)
+        replica.admit()
         parts.append((request, start, new))
         budget -= new
     replica.waiting.extendleft(reversed(set_aside))
@@ -99,43 +100,10 @@ def sarathi(replica, settings):
         if after < watermark(replica) or len(replica.running) >= seats(replica):
             break
         pool.give(request, known, [])
-        admit(replica)
+        replica.admit()
         parts.append((request, 0, min(known, left)))
         left -= min(known, left)
     return parts, preempted
-
-
-def vllm_v0(replica, settings):
-    """The prompts that fit, whole, without the decodes; or else the decodes."""
-    pool = replica.pool
-    parts, tokens = [], 0
-    while replica.waiting:
-        request = replica.waiting[0]
-        known = len(request.tokens)
-        after = len(pool.free) - pool.missing(request, known, [])
-        if after < watermark(replica):
-            break
-        if tokens + known > replica.engine.max_num_batched_tokens:
-            break
-        if len(replica.running) + 1 > seats(replica):
-            break
-        pool.give(request, known, [])
-        admit(replica)
-        parts.append((request, 0, known))
-        tokens += known
-    if parts:
-        return parts, False
-    kept, preempted = decodes_with_a_free_block(replica)
-    return decodes(kept), preempted
-
-
-def admit(replica):
-    """Let the head of the queue run."""
-    request = replica.waiting.popleft()
-    if request.scheduled_s is None:
-        request.scheduled_s = replica.now_s
-    request.known_at_admission = len(request.tokens)
-    replica.running.append(request)
 
 
 def whole_prompts(replica, settings):
@@ -146,7 +114,7 @@ def whole_prompts(replica, settings):
         if pool.missing(request, settings["max_len"], []) > len(pool.free):
             break
         pool.give(request, settings["max_len"], [])
-        admit(replica)
+        replica.admit()
         parts.append((request, 0, len(request.tokens)))
     return parts
 

@@ -127,6 +127,27 @@ def test_best_fit_meets_the_judge_where_its_constraints_bind(seed):
     assert_same(simulation, judge(*case, "best-fit", slo=slo))
 
 
+def test_a_preemption_that_lets_another_finish_early_is_seen_by_the_router():
+    # Requests 0 and 2 share a replica. 2 is preempted in its third iteration, so that 0
+    # is done at 138 ms instead of 168, and request 4 finds one request on each.
+    trace = Trace([4, 4, 4, 1, 1], [6, 9, 6, 1, 1], [0.0, 0.0, 0.0, 0.02, 0.15])
+    tables = linear_tables(10e-3, 1e-3, 0, 1e-2, 0, max_batch=2, max_tokens=16)
+    engine = EngineSettings(
+        max_num_batched_tokens=16,
+        max_num_seqs=2,
+        block_size=1,
+        kv_blocks=13,
+        async_scheduling=False,
+    )
+    case = Case(trace, tables, engine, 2)
+
+    simulation = case.simulated("jsq")
+
+    assert simulation.times.preemptions.tolist() == [0, 0, 1, 0, 0]
+    assert simulation.times.replica.tolist() == [0, 1, 0, 1, 0]
+    assert_same(simulation, judge(*case, "jsq"))
+
+
 def test_a_full_prefix_cache_evicts_the_same_block():
     # Request 10 may find the block of request 7, if request 9 did not take it.
     trace = Trace(

@@ -45,8 +45,8 @@ class Rules(NamedTuple):
     async_scheduling: bool = False
     prefix_caching: bool = False
     reserves: bool = False  # requests take their blocks when admitted, prompts whole
-    plans: bool = False  # it keeps a plan of each request, in an order of its own
-    swaps: bool = False  # it moves KV to the host
+    plans: bool | str = False  # it keeps a plan of each request, in its own order
+    swaps: bool | str = False  # it moves KV to the host; or the setting that asks so
 
 
 def scheduler(name: str) -> ModuleType:

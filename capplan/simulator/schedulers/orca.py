@@ -9,7 +9,7 @@ Setting: ``max_len``, longest prompt plus output [tokens]. There is no token bud
 """
 
 from capplan.simulator.batch import (
-    admit_with_room,
+    admit_head_with_room,
     iterations_to_completion,
     log_decodes,
 )
@@ -31,7 +31,7 @@ def schedule(state, r):
     """Let all running requests decode and the head of the queue join them."""
     room_tokens = int(state.settings[Setting.OWN])
     log_decodes(state, r)
-    while admit_with_room(state, r, UNLIMITED, room_tokens, 0) > 0:
+    while admit_head_with_room(state, r, UNLIMITED, room_tokens, 0) > 0:
         pass
     if state.replicas[r].batch_tokens > 0:
         return 1

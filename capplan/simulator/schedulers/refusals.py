@@ -23,11 +23,16 @@ def beyond_room(
     return (tokens > max_len) | (taken > engine.kv_blocks - 1), reason
 
 
-def above_watermark(trace: Trace, engine: EngineSettings) -> tuple[np.ndarray, str]:
-    """Return the requests that leave less than 1 % of the blocks free, and why."""
+def above_watermark(
+    trace: Trace, engine: EngineSettings, more: int = 0
+) -> tuple[np.ndarray, str]:
+    """Return the requests that leave less than 1 % of the blocks free, and why.
+
+    ``more`` is 1 where one must be free beside those of the request. [blocks]
+    """
     blocks = engine.kv_blocks - 1
     held = engine.request_blocks(trace.prompt_tokens + trace.output_tokens - 1)
-    spare = blocks // 100
+    spare = blocks // 100 + more
     reason = (
         f"an admission, also after a preemption, leaves {spare} of {blocks} blocks free"
     )

@@ -10,7 +10,7 @@ The engine's ``max_num_batched_tokens`` is the chunk.
 """
 
 from capplan.simulator.batch import (
-    admit_with_room,
+    admit_head_with_room,
     continue_prefill,
     decode_horizon,
     log_decodes,
@@ -42,7 +42,7 @@ def schedule(state, r):
     while replica.preempted == 0 and replica.waiting_head != NONE:
         known_tokens = state.requests[replica.waiting_head].known_tokens
         spare_blocks = watermark_blocks(state)
-        chunk = admit_with_room(state, r, budget, known_tokens, spare_blocks)
+        chunk = admit_head_with_room(state, r, budget, known_tokens, spare_blocks)
         if chunk == 0:
             break
         budget -= chunk

@@ -10,7 +10,7 @@ is no token budget.
 """
 
 from capplan.simulator.batch import (
-    admit_with_room,
+    admit_head_with_room,
     iterations_to_completion,
     log_decodes,
 )
@@ -48,7 +48,7 @@ def schedule(state, r):
         log_decodes(state, r)
         return iterations_to_completion(state, r)
     room_tokens = int(state.settings[Setting.OWN])
-    while admit_with_room(state, r, UNLIMITED, room_tokens, 0) > 0:
+    while admit_head_with_room(state, r, UNLIMITED, room_tokens, 0) > 0:
         pass
     if state.settings[Setting.OWN + 1] != 0:
         _pad(state, r)

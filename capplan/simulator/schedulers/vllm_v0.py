@@ -1,11 +1,20 @@
 """vLLM V0: prompts first, in iterations of their own; then all decode.
 
 Kwon et al., "Efficient Memory Management for Large Language Model Serving with
-PagedAttention", SOSP 2023; as in vLLM 0.4, core/scheduler.py,
-``_schedule_default``, with preemption by recomputation. Prompts are not cut;
-while some run, decoding requests wait. Every decoding request wants a free block
-at its turn even if it needs none (block_manager_v1.py, ``can_append_slots``), else
-the newest request is preempted; it may be back in the next iteration.
+PagedAttention", SOSP 2023; as in vLLM 0.4, core/scheduler.py. Prompts are not cut;
+while some run, decoding requests wait. Every running request wants a free block at
+its turn even if it needs none (block_manager_v1.py, ``can_append_slots``), else the
+latest arrival is preempted; it may be back in the next iteration.
+
+Settings, each 0 or 1:
+
+- ``swap``: preempted requests keep their KV on the host (``--preemption-mode swap``).
+  The copy is made before the iteration, which waits for it. While some are there, no
+  prompt is admitted, unless prompts are cut;
+- ``chunked``: decodes first, prompts cut to what is left of the budget
+  (``_schedule_chunked_prefill``);
+- ``padded_budget``: prompts of an iteration count as the longest of them (0.3 and
+  before).
 
 A request that the token budget could not hold when computed again would be
 dropped there; here it is refused before the simulation.
@@ -15,51 +24,224 @@ import numpy as np
 
 from capplan.simulator.batch import (
     admit_with_room,
+    computed_tokens,
+    continue_prefill,
     decode_horizon,
     log_decodes,
-    take_decode_blocks,
+    preempt,
     watermark_blocks,
 )
-from capplan.simulator.jit import compiled
-from capplan.simulator.schedulers import Rules
+from capplan.simulator.jit import compiled, inlined
+from capplan.simulator.kvcache import blocks_in_iteration, take_blocks
+from capplan.simulator.ordered import first_ordered, insert_ordered, remove_ordered
+from capplan.simulator.pausing import (
+    decodes_next,
+    held_blocks,
+    left_tokens,
+    pause,
+    resume,
+    run_chunk,
+    swap_in,
+    swap_out,
+)
+from capplan.simulator.queues import move_by_arrival
+from capplan.simulator.schedulers import Knob, Rules
 from capplan.simulator.schedulers.refusals import above_watermark
-from capplan.simulator.state import NONE, SCHEDULE
+from capplan.simulator.state import NONE, SCHEDULE, Count, Phase, Setting
 
-RULES = Rules()
+RULES = Rules(
+    {"swap": Knob(0, 0, 1), "chunked": Knob(0, 0, 1), "padded_budget": Knob(0, 0, 1)},
+    plans="swap",
+    swaps="swap",
+)
+
+_SWAP = Setting.OWN
+_CHUNKED = Setting.OWN + 1
+_PADDED = Setting.OWN + 2
 
 
 def refused(trace, engine, settings):
     """Return the requests beyond budget or watermark, shape (n,), and the reason."""
-    above, reason = above_watermark(trace, engine)
+    above, reason = above_watermark(trace, engine, more=int(settings["swap"]))
     budget = engine.max_num_batched_tokens
     beyond = trace.prompt_tokens + trace.output_tokens - 1 > budget
-    if np.any(beyond):
+    if np.any(beyond) and not settings["chunked"]:
         reason = f"its prompts are not cut, and a budget is {budget} tokens"
         return beyond, reason
     return above, reason
+
+
+@inlined()
+def _first_waiting(state, r):
+    """Return the first that is not on the host: those stand before it."""
+    slot = state.replicas[r].waiting_head
+    while slot != NONE and state.requests[slot].phase == Phase.QUEUED:
+        slot = state.requests[slot].next
+    return slot
+
+
+@inlined()
+def _admit_whole(state, r):
+    """Admit whole prompts while the budget and the KV last."""
+    budget = state.engine[0].max_num_batched_tokens
+    count = 0
+    tokens = 0
+    longest = 0
+    while True:
+        slot = state.replicas[r].waiting_head
+        if slot == NONE:
+            break
+        known_tokens = state.requests[slot].known_tokens
+        longest = max(longest, known_tokens)
+        count += 1
+        tokens += known_tokens
+        if state.settings[_PADDED] != 0:
+            tokens = count * longest
+        if tokens > budget:
+            break
+        spare_blocks = watermark_blocks(state)
+        if (
+            admit_with_room(state, r, slot, known_tokens, known_tokens, spare_blocks)
+            == 0
+        ):
+            break
+
+
+@inlined()
+def _take_blocks(state, r):
+    """Take the blocks of decodes; the latest arrivals go where none is free."""
+    replica = state.replicas[r]
+    needed = blocks_in_iteration(state, r, replica.step + 1)
+    if needed < replica.free_blocks:
+        take_blocks(state, r, needed)
+    else:
+        _make_room(state, r)
+
+
+@compiled()
+def _make_room(state, r):
+    """Take blocks one by one, in order of arrival, preempting the latest."""
+    replica = state.replicas[r]
+    block_size = state.engine[0].block_size
+    slot = replica.running_head
+    while slot != NONE:
+        request = state.requests[slot]
+        while replica.free_blocks == 0:
+            victim = replica.running_tail
+            if state.settings[_SWAP] == 0:
+                preempt(state, r, victim)
+            elif not _swap_out(state, r, victim):
+                return
+            if victim == slot:
+                return
+        if request.phase == Phase.DECODING:
+            held = computed_tokens(state, slot, replica.step + 1)
+            take_blocks(state, r, int(held % block_size == 0))
+        slot = request.next
+
+
+@compiled()
+def _swap_out(state, r, slot):
+    """Swap a running request out; return whether the host had room."""
+    pause(state, r, slot)
+    if held_blocks(state, slot) > state.desks[r].host_free_blocks:
+        state.counts[Count.HOST_FULL] = 1
+        return False
+    _wait_for(state, r, swap_out(state, r, slot))
+    state.plans[slot].key = 0.0
+    state.plans[slot].turn = state.requests[slot].row
+    insert_ordered(state, r, slot)
+    return True
+
+
+@compiled()
+def _swap_in(state, r, budget_tokens):
+    """Swap requests in, in order of arrival, while they fit; return their tokens."""
+    replica = state.replicas[r]
+    engine = state.engine[0]
+    used = 0
+    while True:
+        slot = first_ordered(state, r)
+        if (
+            slot == NONE
+            or used >= budget_tokens
+            or replica.running_count >= engine.max_num_seqs
+        ):
+            return used
+        after = replica.free_blocks - (state.plans[slot].host_blocks + 1)
+        if after < watermark_blocks(state):
+            return used
+        remove_ordered(state, r, slot)
+        _wait_for(state, r, swap_in(state, r, slot))
+        request = state.requests[slot]
+        if decodes_next(state, slot):
+            take_blocks(state, r, int(request.computed_tokens % engine.block_size == 0))
+            resume(state, r, slot)
+            used += 1
+        else:
+            chunk = min(left_tokens(state, slot), budget_tokens - used)
+            run_chunk(state, r, slot, chunk, request.known_tokens)
+            used += chunk
+        move_by_arrival(state, r, slot)
+
+
+@inlined()
+def _wait_for(state, r, blocks):
+    """Let the next iteration begin once so many blocks are copied."""
+    replica = state.replicas[r]
+    copy_s = blocks * state.engine[0].block_link_s
+    replica.gpu_s = max(replica.gpu_s, replica.now_s) + copy_s
+
+
+@compiled()
+def _schedule_chunks(state, r):
+    """Let all decode and fill what is left of the budget with prompts."""
+    replica = state.replicas[r]
+    _take_blocks(state, r)
+    budget = state.engine[0].max_num_batched_tokens - replica.decode_count
+    if replica.prefilling != NONE:
+        budget -= continue_prefill(state, r, budget)
+    moved = replica.preempted
+    if moved == 0:
+        moved = _swap_in(state, r, budget)
+        budget -= moved
+    log_decodes(state, r)
+    while budget > 0:
+        slot = _first_waiting(state, r)
+        if slot == NONE:
+            break
+        room_tokens = state.requests[slot].known_tokens
+        chunk = admit_with_room(
+            state, r, slot, budget, room_tokens, watermark_blocks(state)
+        )
+        if chunk == 0:
+            break
+        budget -= chunk
+    if replica.batch_tokens + replica.batch_extra_count > 0:
+        return 1
+    if replica.decode_count == 0:
+        return 0
+    return 1 if moved > 0 else decode_horizon(state, r, 1)
 
 
 @compiled(SCHEDULE)
 def schedule(state, r):
     """Run the prompts that fit alone; where none does, let all decode."""
     replica = state.replicas[r]
-    spare_blocks = watermark_blocks(state)
-    budget = state.engine[0].max_num_batched_tokens
-    while replica.waiting_head != NONE:
-        known_tokens = state.requests[replica.waiting_head].known_tokens
-        if known_tokens > budget:
-            break
-        chunk = admit_with_room(state, r, budget, known_tokens, spare_blocks)
-        if chunk == 0:
-            break
-        budget -= chunk
+    if state.counts[Count.HOST_FULL] != 0:
+        return 0
+    if state.settings[_CHUNKED] != 0:
+        return _schedule_chunks(state, r)
+    if state.desks[r].root == NONE:
+        _admit_whole(state, r)
     if replica.batch_tokens > 0:
         replica.prompts_only = 1
         return 1
-    take_decode_blocks(state, r, 1)
+    _take_blocks(state, r)
+    moved = replica.preempted
+    if moved == 0:
+        moved = _swap_in(state, r, state.engine[0].max_num_batched_tokens)
     log_decodes(state, r)
     if replica.decode_count == 0:
         return 0
-    if replica.preempted > 0:
-        return 1
-    return decode_horizon(state, r, 1)
+    return 1 if moved > 0 else decode_horizon(state, r, 1)
