@@ -102,6 +102,31 @@ def first_ordered(state, r):
 
 
 @inlined()
+def last_ordered(state, r):
+    """Return the request that stands last, or NONE."""
+    slot = state.desks[r].root
+    if slot != NONE:
+        while state.plans[slot].right != NONE:
+            slot = state.plans[slot].right
+    return slot
+
+
+@inlined()
+def previous_ordered(state, slot):
+    """Return the request before, or NONE."""
+    at = state.plans[slot].left
+    if at != NONE:
+        while state.plans[at].right != NONE:
+            at = state.plans[at].right
+        return at
+    at = state.plans[slot].up
+    while at != NONE and state.plans[at].left == slot:
+        slot = at
+        at = state.plans[at].up
+    return at
+
+
+@inlined()
 def first_at(state, r, key):
     """Return the first request whose key is at least ``key``, or NONE."""
     found = NONE

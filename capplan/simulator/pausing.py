@@ -76,6 +76,7 @@ def pause(state, r, slot):
     push_waiting_front(state, r, slot)
     request.phase = Phase.QUEUED
     state.plans[slot].paused_at_s = replica.now_s
+    state.desks[r].paused += 1
 
 
 @inlined()
@@ -84,6 +85,7 @@ def _end_pause(state, r, slot):
     if not math.isnan(plan.paused_at_s):
         plan.paused_s += state.replicas[r].now_s - plan.paused_at_s
         plan.paused_at_s = math.nan
+        state.desks[r].paused -= 1
 
 
 @inlined()

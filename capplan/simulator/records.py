@@ -140,6 +140,7 @@ DESK = np.dtype(
     [
         ("root", np.int64),  # of the tree of the queue
         ("turns", np.int64),  # given out so far
+        ("paused", np.int64),  # QUEUED requests with KV, here or on the host
         ("retry_s", np.float64),  # where nothing runs: when to look again
         ("in_link_s", np.float64),  # until when blocks are copied from the host
         ("out_link_s", np.float64),  # and to it

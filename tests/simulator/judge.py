@@ -52,6 +52,7 @@ class Request:
     host_blocks: int = 0  # its KV on the host
     predicted_count: int = 0  # predicted output tokens
     prompt_left: bool = True  # FastGen: it still counts as a prompt
+    decodes: bool = False  # oracle: its prompt is done
     known_at_admission: int = 0  # tokens to prefill when last admitted
     token_s: list[float] = field(default_factory=list)
 
@@ -175,7 +176,8 @@ class Replica:
 
     @property
     def outstanding(self) -> int:
-        return len({*self.waiting, *self.running, *self.buffer})
+        everyone = {*self.waiting, *self.running, *self.buffer}
+        return sum(not request.done for request in everyone)
 
     @property
     def seats_left(self) -> int:
