@@ -258,8 +258,8 @@ class PlanSettings(Settings):
         None,
         METHOD,
         "NAME",
-        "Output lengths as routers predict them: oracle (default), aladdin, "
-        "relative-error:error=0.1.",
+        "Output lengths as policies predict them: oracle (default), aladdin, "
+        "retrieval:k=16, relative-error:error=0.1.",
     )
     solver: str | None = setting(
         None,

@@ -18,7 +18,7 @@ from capplan.simulator.metrics import requests_needed
 from capplan.units import parse_duration_s
 from capplan.workload.arrivals import rescale, with_arrivals
 from capplan.workload.catalog import open_workload
-from capplan.workload.predictors import with_predictions
+from capplan.workload.predictors import with_error, with_predictions
 from capplan.workload.readers import plain_csv, read_trace
 from capplan.workload.readers.chunks import iterate_trace
 from capplan.workload.readers.opening import read_head
@@ -121,7 +121,14 @@ def read_traffic(settings: PlanSettings, rng: np.random.Generator) -> Traffic:
         trace = rescale(trace, settings.rate)
     if settings.shared_prefix is not None:
         trace = with_shared_prefix(trace, settings.shared_prefix)
-    if settings.predictor is not None:
+    if trace.predicted_output_tokens is not None:
+        if settings.predictor is not None:
+            raise InputError(
+                f"{trace.source}: has predicted_output_tokens; "
+                "expected no --predictor beside them"
+            )
+        trace = with_error(trace, "the trace")
+    elif settings.predictor is not None:
         trace = with_predictions(trace, settings.predictor, None, rng)
     return Traffic(trace, process, rate_per_s, seed=settings.seed)
 

@@ -79,6 +79,7 @@ def run_facts(run: Run) -> list[tuple[str, str]]:
         ("costs", _cost(run)),
         ("latency", run.profile_note),
         ("simulated", _requests(run)),
+        ("noted", "; ".join(run.trace_notes)),
     ]
     return [(label, text) for label, text in facts if text]
 

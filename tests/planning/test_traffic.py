@@ -7,7 +7,7 @@ from capplan.deployment import EngineSettings
 from capplan.errors import CapplanWarning, HorizonWarning, InputError
 from capplan.latency.contract import linear_tables
 from capplan.planning.configuration import Configuration
-from capplan.planning.settings import PlanSettings
+from capplan.planning.settings import DemandSettings, PlanSettings, SimulateSettings
 from capplan.planning.traffic import (
     judged_traffic,
     read_traffic,
@@ -305,3 +305,27 @@ def test_a_limit_on_every_gap_limits_the_stay():
     traffic = judged_traffic(settings, settings.objective(), rng(), [CONFIGURATION])
 
     assert traffic.warmup_s == pytest.approx(4.5)
+
+
+def test_predictions_of_the_trace_are_kept_with_their_error(tmp_path):
+    path = tmp_path / "own.csv"
+    header = "arrival_s,prompt_tokens,output_tokens,predicted_output_tokens"
+    path.write_text(f"{header}\n0,5,10,15\n1,5,20,20\n")
+
+    trace = read_traffic(PlanSettings(trace=path), rng()).trace
+
+    assert trace.predicted_output_tokens.tolist() == [15, 20]
+    assert trace.notes[-1].startswith(
+        "answer lengths predicted by the trace: off by 25"
+    )
+    with pytest.raises(InputError, match="expected no --predictor"):
+        read_traffic(PlanSettings(trace=path, predictor="aladdin"), rng())
+
+
+@pytest.mark.parametrize("settings", [PlanSettings, SimulateSettings, DemandSettings])
+def test_every_command_that_simulates_reads_the_predictor(settings):
+    traffic = read_traffic(
+        settings(workload="azure-conv-like", predictor="retrieval:k=8"), rng()
+    )
+
+    assert "predicted by retrieval:k=8: off by" in traffic.trace.notes[-1]

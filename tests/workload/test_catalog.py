@@ -2,6 +2,7 @@
 
 import hashlib
 import sys
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -75,10 +76,11 @@ def test_sharegpt_ships_with_the_lengths_of_its_source():
     assert (trace.prompt_tokens[0], trace.output_tokens[0]) == (62, 398)
 
 
-def drawn_from(recipe, rng):
+def drawn_from(recipe, rng, draws=None):
     """Return prompt and output tokens drawn from a mixture of bivariate lognormals."""
     weights = [part["weight"] for part in recipe["components"]]
-    counts = rng.multinomial(recipe["request_count"], np.array(weights) / sum(weights))
+    draws = draws or recipe["request_count"]
+    counts = rng.multinomial(draws, np.array(weights) / sum(weights))
     logs = []
     for part, count in zip(recipe["components"], counts, strict=True):
         prompt_variance, covariance, output_variance = part["covariance_log"]
@@ -130,6 +132,73 @@ def test_the_synthetic_workload_is_as_near_its_original_as_its_yaml_says():
         said = stated[f"burstiness_{window_s}s"]
         assert burstiness(trace, window_s) == pytest.approx(said["rows"], rel=0.01)
         assert burstiness(real, window_s) == pytest.approx(said["first_half"], rel=0.01)
+
+
+@pytest.fixture
+def mixed_parts():
+    """Prompt and output tokens of the parts of the mixed workload, shape (2, n) each.
+
+    Short chat is what ShareGPT's workload has too.
+    """
+    trace, chat = shipped_workload("mixed"), shipped_workload("sharegpt")
+    lengths = np.stack([trace.prompt_tokens, trace.output_tokens])
+    code = trace.request_class == trace.class_names.index("code")
+    rest = Counter(map(tuple, lengths[:, ~code].T.tolist()))
+    rest -= Counter(zip(chat.prompt_tokens, chat.output_tokens, strict=True))
+    return {"code": lengths[:, code], "long_chat": np.array([*rest.elements()]).T}
+
+
+def test_the_mixed_workload_has_short_and_long_chat_and_code(mixed_parts):
+    recipe = read_yaml(shipped("workloads") / "mixed.yaml")["recipe"]
+    trace = shipped_workload("mixed")
+
+    counts = Counter(np.array(trace.class_names)[trace.request_class])
+
+    assert counts == {"chat": 2400, "code": 1200}
+    for part in ("code", "long_chat"):
+        assert mixed_parts[part].shape == (2, recipe[part]["request_count"])
+    assert (trace.prompt_tokens > 4096).mean() == pytest.approx(0.14, abs=0.005)
+    assert 15_000 < trace.prompt_tokens.max() <= 16_384
+
+
+@pytest.mark.parametrize("part", ["code", "long_chat"])
+def test_parts_of_the_mixed_workload_follow_their_distribution(part, mixed_parts):
+    recipe = read_yaml(shipped("workloads") / "mixed.yaml")["recipe"][part]
+    rows = mixed_parts[part]
+
+    drawn = np.stack(drawn_from(recipe, np.random.default_rng(1), draws=50_000))
+    if part == "long_chat":  # those at the upper bound are drawn again
+        drawn = drawn[:, drawn[0] < recipe["prompt_bounds_tokens"][1]]
+
+    limit = 1.95 * np.sqrt(1 / rows.shape[1] + 1 / drawn.shape[1])
+    for one, other in zip(rows, drawn, strict=True):
+        assert ks_distance(one, other) < limit
+    assert ks_distance(rows.sum(axis=0), drawn.sum(axis=0)) < limit
+
+
+@pytest.mark.parametrize(
+    ("part", "file"),
+    [("code", "azure2023_code.csv.gz"), ("long_chat", "mooncake_conversation.csv.gz")],
+)
+def test_parts_of_the_mixed_workload_are_as_near_as_its_yaml_says(
+    part, file, mixed_parts
+):
+    original = LENGTHS / file
+    if not original.is_file():
+        pytest.skip("the original trace is not beside this checkout")
+    mixed = read_yaml(shipped("workloads") / "mixed.yaml")
+    stated, real = mixed["quality"]["rows_ks_first_half"][part], open_workload(original)
+    lengths = np.stack([real.prompt_tokens, real.output_tokens])
+    if part == "long_chat":
+        longest = mixed["recipe"][part]["prompt_bounds_tokens"][1]
+        lengths = lengths[:, lengths[0] <= longest]
+    rows = mixed_parts[part]
+
+    pairs = [*zip(rows, lengths, strict=True), (rows.sum(axis=0), lengths.sum(axis=0))]
+
+    assert [ks_distance(*pair) for pair in pairs] == pytest.approx(
+        [stated[what] for what in ("prompt", "output", "prompt_plus_output")], abs=6e-4
+    )
 
 
 def test_a_workload_opens_by_its_yaml_its_csv_or_its_name(workload):
@@ -203,7 +272,7 @@ def test_a_package_that_is_not_installed_says_how_to_get_it(monkeypatch):
 
 
 def test_an_unknown_name_names_the_known_ones():
-    with pytest.raises(InputError, match="azure-conv-like, sharegpt"):
+    with pytest.raises(InputError, match="azure-conv-like, mixed, sharegpt"):
         open_workload("sharegtp")
-    with pytest.raises(InputError, match="azure-conv-like, sharegpt"):
+    with pytest.raises(InputError, match="azure-conv-like, mixed, sharegpt"):
         shipped_workload("sharegtp")

@@ -1,6 +1,8 @@
 """Predictors of answer lengths: unbiased where they claim it, never looking ahead."""
 
 import re
+from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,7 +15,15 @@ from capplan.workload.conditional_mean import (
     ConditionalMean,
     conditional_mean_given_longer,
 )
-from capplan.workload.predictors import PREDICTORS, predict, with_predictions
+from capplan.workload.predictors import (
+    PREDICTORS,
+    PredictionError,
+    predict,
+    prediction_error,
+    with_predictions,
+)
+from capplan.workload.readers import read_trace
+from capplan.workload.retrieval import neighbour_outputs
 from capplan.workload.trace import Trace
 
 UNBIASED = ["oracle", "aladdin", "sa-gaussian", "relative-error"]
@@ -69,7 +79,7 @@ def test_predictions_from_the_past_are_unbiased(name):
     assert_mean(errors, 0.0)
 
 
-@pytest.mark.parametrize("name", ["aladdin", "sa-gaussian", "quantile"])
+@pytest.mark.parametrize("name", ["aladdin", "sa-gaussian", "quantile", "retrieval"])
 def test_a_predictor_from_the_past_never_looks_at_the_answer(name):
     now, past = requests(1), requests(2)
     turned = Trace(
@@ -195,13 +205,141 @@ def test_the_mean_given_longer_is_unbiased():
     assert_mean(errors, 0.0)
 
 
+def test_the_nearest_prompts_of_the_class_are_neighbours_by_hand():
+    past = Trace(
+        [10, 20, 40, 41, 1000],
+        [1, 2, 3, 400, 5],
+        request_class=[0, 0, 0, 1, 0],
+        class_names=("chat", "code"),
+    )
+    # By ratio 40 is nearer to 60 than 20 is to 40; 20 is as near to 40 as 10 to 20.
+    now = Trace([60, 21, 7], [9, 9, 9], class_names=("chat",))
+
+    one, three = (
+        predict(f"retrieval:k={k}", now, past, np.random.default_rng(0)) for k in (1, 3)
+    )
+
+    assert one.tolist() == [3, 2, 1]
+    assert three.tolist() == [2, 2, 2]  # medians of 1, 2 and 3
+
+
+def test_a_request_is_not_its_own_neighbour():
+    trace = Trace([10, 11, 500], [100, 200, 900])
+
+    predicted = predict("retrieval:k=1", trace, None, np.random.default_rng(0))
+
+    assert predicted.tolist() == [200, 100, 200]
+
+
+def test_those_before_in_a_session_come_first_by_hand():
+    # Rows 0, 2 and 4 are a session.
+    trace = Trace(
+        [10, 100, 20, 101, 99],
+        [1000, 7, 2000, 9, 3000],
+        prefix_group=[5, -1, 5, -1, 5],
+    )
+
+    one, three = (
+        predict(f"retrieval:k={k}", trace, None, np.random.default_rng(0))
+        for k in (1, 3)
+    )
+
+    assert one[[2, 4]].tolist() == [1000, 2000]
+    # The first has the others' 7 and 9, and then the next of its session, 2000.
+    assert three[[0, 2, 4]].tolist() == [9, 9, 1000]
+
+
+def test_later_requests_of_a_session_are_not_known():
+    trace = Trace([10, 10, 90, 95], [1, 500, 3, 5], prefix_group=[0, 0, -1, -1])
+
+    predicted = predict("retrieval:k=2", trace, None, np.random.default_rng(0))
+
+    assert predicted[:2].tolist() == [4, 2]
+
+
+def test_a_prefix_that_all_share_hardly_changes_the_error():
+    plain = requests(1)
+    shared = replace(plain, prefix_group=np.zeros(600, np.int64))
+
+    own, other = (
+        predict("retrieval", trace, None, np.random.default_rng(0))
+        for trace in (plain, shared)
+    )
+
+    error = [np.abs(x - plain.output_tokens).mean() for x in (own, other)]
+    assert error[1] < 1.2 * error[0]
+
+
+@settings(deadline=None, max_examples=50)
+@given(
+    tokens=st.lists(
+        st.tuples(st.integers(1, 9), st.integers(1, 9), st.integers(0, 1)),
+        min_size=2,
+        max_size=40,
+    ),
+    k=st.integers(1, 5),
+    seed=st.integers(0, 9),
+)
+def test_neighbours_are_the_nearest_of_the_class(tokens, k, seed):
+    prompt, output, request_class = np.array(tokens).T
+    trace = Trace(prompt, output, None, request_class, ("a", "b"))
+
+    found = neighbour_outputs(trace, trace, k)
+
+    for row in range(len(trace)):
+        others = np.arange(len(trace)) != row
+        alike = others & (request_class == request_class[row])
+        rows = np.flatnonzero(alike if alike.any() else others)
+        distance = np.sort(np.abs(np.log(prompt[rows] / prompt[row])))[:k]
+        outputs = found[row][~np.isnan(found[row])]
+        assert len(outputs) == len(distance)
+        within = np.abs(np.log(prompt[rows] / prompt[row])) <= distance[-1] + 1e-12
+        assert not Counter(outputs.tolist()) - Counter(output[rows[within]].tolist())
+
+
+def test_limits_of_requests_make_no_difference_to_predictions():
+    plain, limits = requests(1), ("chat/ttft=1s", "code", "chat")
+    split = np.where((plain.request_class == 0) & (np.arange(600) % 2 == 0), 2, 0)
+    index = np.where(plain.request_class == 1, 1, split)
+    limited = replace(plain, request_class=index, class_names=limits)
+
+    for name in PREDICTORS:
+        np.testing.assert_array_equal(
+            predict(name, plain, None, np.random.default_rng(0)),
+            predict(name, limited, None, np.random.default_rng(0)),
+        )
+
+
+def test_the_error_of_a_prediction_by_hand():
+    trace = Trace([5] * 4, [10, 20, 40, 100], predicted_output_tokens=[15, 20, 30, 80])
+
+    found = prediction_error(trace)
+
+    # Shares 0.5, 0, 0.25 and 0.2; 145 tokens predicted of 170.
+    assert found == PredictionError(*map(pytest.approx, (0.2375, 0.225, -25 / 170)))
+
+
+def test_a_prediction_of_no_tokens_is_refused_with_its_row_and_value(tmp_path):
+    with pytest.raises(InputError, match="row 2: predicted_output_tokens is 0; exp"):
+        Trace([5, 5], [1, 1], predicted_output_tokens=[1, 0])
+    path = tmp_path / "trace.csv"
+    path.write_text(
+        "prompt_tokens,output_tokens,predicted_output_tokens\n5,6,7\n5,6,0\n"
+    )
+    with pytest.raises(InputError, match=":3: predicted_output_tokens is 0; expected"):
+        read_trace(path)
+
+
 def test_predictions_become_a_column_with_a_note():
     trace = with_predictions(
         Trace([5, 5], [10, 20]), "aladdin", None, np.random.default_rng(0)
     )
 
     assert trace.predicted_output_tokens.tolist() == [15, 15]
-    assert trace.notes[-1] == "answer lengths predicted by aladdin"
+    assert trace.notes[-1] == (
+        "answer lengths predicted by aladdin: off by 37.5 % in the median, "
+        "37.5 % on average, +0 % in total"
+    )
     assert trace.select(slice(1, 2)).predicted_output_tokens.tolist() == [15]
 
 
@@ -212,6 +350,8 @@ def test_predictions_become_a_column_with_a_note():
         ("oracle:q=1", "oracle takes nothing"),
         ("quantile:q=1", "quantile takes q= a number between 0 and 1"),
         ("quantile:error=0.5", "quantile takes q= a number"),
+        ("retrieval:k=0", "retrieval takes k= a whole number from 1 to 1000"),
+        ("retrieval:k=2.5", "retrieval takes k= a whole number"),
         ("relative-error:error=much", "relative-error takes error= a number"),
     ],
 )

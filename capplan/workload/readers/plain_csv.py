@@ -30,6 +30,7 @@ NAMES = {
     "class": ("class", "request_class"),
     "prefix_group": ("prefix_group",),
     "prefix_tokens": ("prefix_tokens",),
+    "predicted_output_tokens": ("predicted_output_tokens",),
     **{
         f"slo_{name}_s": (
             f"slo_{name}_s",
@@ -121,10 +122,11 @@ def arrivals(table: Table, names: dict[str, str]) -> np.ndarray | None:
 
 
 def counts(table: Table, names: dict[str, str]) -> dict[str, np.ndarray]:
-    """Return the token columns, and those of a shared prefix where present."""
-    columns = {
+    """Return the token columns; predictions and a shared prefix where present."""
+    columns: dict[str, np.ndarray] = {
         column: table.tokens(names[column])
-        for column in ("prompt_tokens", "output_tokens")
+        for column in ("prompt_tokens", "output_tokens", "predicted_output_tokens")
+        if column in names
     }
     if "prefix_tokens" in names:
         prefix = table.tokens(names["prefix_tokens"], least=0)
