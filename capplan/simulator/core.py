@@ -64,6 +64,7 @@ def _take_slot(state, row, arrival_s):
         request.room_tokens = 0
         plan = state.plans[slot]
         plan.ordered = 0
+        plan.level = 0
         plan.host_blocks = 0
         plan.swaps = 0
         plan.paused_at_s = math.nan

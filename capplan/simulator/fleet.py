@@ -134,6 +134,7 @@ class Fleet:
         settings_row.longest_jump = 1 if record_iterations else longest_jump
         settings_row.recording = int(record_iterations)
         settings_row.attention_s = tables.attention_s
+        settings_row.seed = seed
         self.state.bin_s[:] = bins
         settings_row.reserves = int(rules.reserves)
         if own_settings.get(rules.swaps, rules.swaps):

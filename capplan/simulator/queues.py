@@ -40,6 +40,24 @@ def push_waiting_front(state, r, slot):
     replica.waiting_count += 1
 
 
+@compiled()
+def insert_waiting_before(state, r, slot, following):
+    """Put a request before another that waits, or last where that is NONE."""
+    if following == NONE:
+        push_waiting_back(state, r, slot)
+        return
+    request = state.requests[slot]
+    before = state.requests[following].previous
+    request.previous = before
+    request.next = following
+    state.requests[following].previous = slot
+    if before == NONE:
+        state.replicas[r].waiting_head = slot
+    else:
+        state.requests[before].next = slot
+    state.replicas[r].waiting_count += 1
+
+
 @inlined()
 def remove_waiting(state, r, slot):
     """Take a request out of the queue."""

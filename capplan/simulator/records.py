@@ -108,6 +108,7 @@ ENGINE = np.dtype(
         ("longest_jump", np.int64),  # iterations; any value gives the same result
         ("recording", np.int64),  # 1: iterations are written to the log
         ("attention_s", np.float64),
+        ("seed", np.int64),
         ("reserves", np.int64),  # 1: requests take all their blocks when admitted
         ("block_link_s", np.float64),  # copy of a block to or from the host
         ("host_blocks", np.int64),  # of a replica

@@ -76,6 +76,8 @@ class State(NamedTuple):
     bin_s: np.ndarray  # float64, (2,): start and width of the bins
     draws: np.ndarray  # float64, (requests of the chunk, 2): uniform, for routers
     norms: np.ndarray  # float64, (replicas,): scratch space of a router
+    scratch: np.ndarray  # int64, (7, PLANNED): see annealing.py
+    works: np.ndarray  # float64, (6, PLANNED)
     settings: np.ndarray  # float64, (OWN + OWN_SETTINGS,): of the policies, see Setting
     slos: np.ndarray  # float64, (classes, 4): TTFT, TPOT, TBT, e2e; inf where none
 
@@ -117,6 +119,8 @@ UNLIMITED = 2**62
 """A budget of tokens that binds nothing."""
 OWN_SETTINGS = 16
 """Settings of its own that a scheduler may have."""
+PLANNED = 256
+"""Most requests that a scheduler orders at once."""
 GAPS = 256
 """Pairs that a replica keeps to find the longest gap since an iteration."""
 
@@ -183,6 +187,8 @@ def empty_state(sizes: Sizes, tables: tuple[np.ndarray, ...]) -> State:
         bin_s=np.ones(2),
         draws=np.zeros((sizes.draws, 2)),
         norms=np.zeros(sizes.replicas),
+        scratch=np.zeros((7, PLANNED if sizes.plans else 0), np.int64),
+        works=np.zeros((6, PLANNED if sizes.plans else 0)),
         settings=np.zeros(Setting.OWN + OWN_SETTINGS),
         slos=np.full((sizes.classes, 4), np.inf),
     )

@@ -139,6 +139,16 @@ def for_scheduler(name: str, case: Case, seed: int) -> tuple[str, Case]:
         "max_len": longest + int(rng.integers(0, 8)),
         **{key: int(rng.integers(0, 2)) for key in ("padded", "swap", "chunked")},
         "padded_budget": int(rng.integers(0, 2)),
+        "accept": str(rng.choice(["metropolis", "printed"])),
+        "batches": str(rng.choice(["continuous", "static"])),
+        "early_return": int(rng.integers(0, 2)),
+        "window": int(rng.integers(2, 8)),
+        "hottest": float(rng.choice([1e-3, 1.0, 25.0])),
+        "coldest": float(rng.choice([1e-4, 20.0])),
+        "decay": 0.5,
+        "moves": int(rng.integers(1, 20)),
+        "plan_fixed_s": TICK_S * int(rng.integers(0, 2)),
+        "plan_request_s": TICK_S * int(rng.integers(0, 2)),
     }
     copy_s = TICK_S * int(rng.integers(0, 3)) / 2
     engine = replace(

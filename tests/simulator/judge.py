@@ -53,6 +53,7 @@ class Request:
     predicted_count: int = 0  # predicted output tokens
     prompt_left: bool = True  # FastGen: it still counts as a prompt
     decodes: bool = False  # oracle: its prompt is done
+    batch: int = 0  # SA: of the plan; 0: not planned
     known_at_admission: int = 0  # tokens to prefill when last admitted
     token_s: list[float] = field(default_factory=list)
 
@@ -157,8 +158,18 @@ class Replica:
     """One engine."""
 
     def __init__(
-        self, tables: LatencyTables, engine: EngineSettings, scheduler: str
+        self,
+        tables: LatencyTables,
+        engine: EngineSettings,
+        scheduler: str,
+        index: int = 0,
+        seed: int = 0,
+        slo: RequestSlo | None = None,
     ) -> None:
+        self.index = index
+        self.seed = seed
+        self.slo = slo
+        self.plans = 0
         self.scheduler, self.settings = parse_scheduler(scheduler)
         self.tables = tables
         self.engine = engine
@@ -355,7 +366,10 @@ def judge(
     """Serve a trace step by step."""
     draws = np.random.default_rng(seed).random((len(trace), 2))
     slo = slo or RequestSlo(ttft_s=np.inf, tpot_s=np.inf)
-    replicas = [Replica(tables, engine, scheduler) for _ in range(replica_count)]
+    replicas = [
+        Replica(tables, engine, scheduler, index, seed, slo)
+        for index in range(replica_count)
+    ]
     predicted = trace.predicted_output_tokens
     if predicted is None:
         predicted = trace.output_tokens

@@ -7,11 +7,15 @@ whether it preempted. They follow the sources that the schedulers' files name.
 
 from judge_fastgen import fastgen
 from judge_oracle import oracle
+from judge_sa import sa
 from judge_vllm_v0 import vllm_v0
 
 
-def vllm_v1(replica, settings):
-    """Running requests first, then the queue; blocks are taken as KV grows."""
+def vllm_v1(replica, settings, plan=lambda budget: None, may=lambda request: True):
+    """Running requests first, then the queue; blocks are taken as KV grows.
+
+    ``plan`` may change the queue's order, ``may`` keep a request from being admitted.
+    """
     pool, engine = replica.pool, replica.engine
     budget = engine.max_num_batched_tokens
     parts, preempted = [], False
@@ -38,6 +42,8 @@ def vllm_v1(replica, settings):
         budget -= new
 
     set_aside = []
+    if not preempted:
+        plan(budget)
     while replica.waiting and budget and not preempted:
         if len(replica.running) == engine.max_num_seqs:
             break
@@ -45,6 +51,8 @@ def vllm_v1(replica, settings):
         if request.stale:
             set_aside.append(replica.waiting.popleft())
             continue
+        if not may(request):
+            break
         hits = pool.hits(request)
         everything = pool.missing(request, len(request.tokens), hits)
         if everything > len(pool.free):
@@ -172,4 +180,5 @@ SCHEDULERS = {
     "vllm-v0": vllm_v0,
     "fastgen": fastgen,
     "oracle": oracle,
+    "sa": sa,
 }

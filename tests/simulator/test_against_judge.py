@@ -20,6 +20,11 @@ from capplan.workload.slo import RequestSlo, Slo
 from capplan.workload.trace import Trace
 
 ROUNDING = 1e-9
+LIMITS = [
+    RequestSlo(ttft_s=0.2, tbt_s=0.05),
+    RequestSlo(ttft_s=0.5, tpot_s=0.1, tbt_s=0.2),
+    RequestSlo(e2e_s=0.8),
+]
 
 
 def assert_same(simulation: Simulation, verdict: Verdict) -> None:
@@ -78,15 +83,17 @@ def test_every_request_gets_the_times_of_the_step_by_step_judge(
     case=cases(replicas=3),
     seed=st.integers(0, 2**20),
     router=st.sampled_from(sorted(ROUTERS)),
+    slo=st.sampled_from(LIMITS),
 )
-def test_every_scheduler_meets_its_judge(scheduler, case, seed, router):
+def test_every_scheduler_meets_its_judge(scheduler, case, seed, router, slo):
     if router == "best-fit" and find_scheduler(scheduler).RULES.plans:
         router = "jsq"  # best fit reads the queue in its order of arrival
     scheduler, case = for_scheduler(scheduler, case, seed)
 
-    simulation = case.simulated(router, scheduler=scheduler)
+    simulation = case.simulated(router, scheduler=scheduler, slo=Slo(slo), seed=seed)
 
-    assert_same(simulation, judge(*case, router, scheduler=scheduler))
+    verdict = judge(*case, router, seed, slo, scheduler=scheduler)
+    assert_same(simulation, verdict)
 
 
 @pytest.mark.parametrize("seed", range(EXAMPLES))

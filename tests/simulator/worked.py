@@ -7,6 +7,7 @@ from capplan.deployment import EngineSettings
 from capplan.latency.contract import linear_tables
 from capplan.simulator.simulate import simulate
 from capplan.simulator.times import RequestTimes
+from capplan.workload.slo import Slo
 from capplan.workload.trace import Trace
 
 TABLES = linear_tables(10e-3, 1e-3, 0, 1e-3, 0, max_batch=8, max_tokens=64)
@@ -30,13 +31,14 @@ def served(
     scheduler: str,
     requests: list[tuple[float, int, int]],
     blocks: int = 64,
+    slo: Slo | None = None,
     **settings,
 ) -> RequestTimes:
     """Serve requests: arrival [ms], prompt and output [tokens]."""
     arrival_ms, prompts, outputs = np.array(requests).T
     trace = Trace(prompts.astype(int), outputs.astype(int), arrival_ms / 1e3)
     given = engine(blocks, **settings)
-    return simulate(trace, TABLES, given, 1, scheduler=scheduler).table
+    return simulate(trace, TABLES, given, 1, scheduler=scheduler, slo=slo).table
 
 
 def ms(times_s: np.ndarray):

@@ -27,16 +27,42 @@ SCHEDULERS = {
     "vllm-v0": "vllm_v0",
     "fastgen": "fastgen",
     "oracle": "oracle",
+    "sa": "sa",
 }
 DEFAULT_SCHEDULER = "vllm-v1"
 
 
 class Knob(NamedTuple):
-    """A setting of a scheduler; whole numbers only where its default is one."""
+    """A setting of a scheduler; whole numbers only where its default is one.
+
+    With ``choices``, a word is given and its place among them is the value.
+    """
 
     default: float
     least: float = 1
     most: float = 2**31 - 1
+    choices: tuple[str, ...] = ()
+
+    def parsed(self, text: str) -> float:
+        """Return the value of a text, or NaN."""
+        if self.choices:
+            return self.choices.index(text) if text in self.choices else math.nan
+        try:
+            value = type(self.default)(text)
+        except ValueError:
+            return math.nan
+        return value if self.least <= value <= self.most else math.nan
+
+    @property
+    def expected(self) -> str:
+        """What may be given."""
+        if self.choices:
+            return f"one of {', '.join(self.choices)}"
+        return f"a number from {self.least} to {self.most}"
+
+    def written(self, value: float) -> str:
+        """Return a value as it is given."""
+        return self.choices[int(value)] if self.choices else f"{value}"
 
 
 class Rules(NamedTuple):
@@ -80,14 +106,12 @@ def parse_scheduler(given: str) -> tuple[str, dict[str, float]]:
                 f"{_nearest(key, knobs)}; it has {known}"
             )
         knob = knobs[key]
-        try:
-            value = type(knob.default)(text)
-        except ValueError:
-            value = math.nan
-        if not knob.least <= value <= knob.most:
+        value = knob.parsed(text)
+        if math.isnan(value):
+            example = f"{name}:{key}={knob.written(knob.default)}"
             raise InputError(
-                f"scheduler {given!r}: {key} is {text!r}; expected a number from "
-                f"{knob.least} to {knob.most}, as in {name}:{key}={knob.default}"
+                f"scheduler {given!r}: {key} is {text!r}; expected {knob.expected}, as "
+                f"in {example}"
             )
         settings[key] = value
     return name, settings

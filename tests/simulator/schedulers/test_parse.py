@@ -6,7 +6,7 @@ from worked import TABLES, engine, served
 
 from capplan.errors import InputError
 from capplan.simulator.checks import suited
-from capplan.simulator.schedulers import SCHEDULERS, parse_scheduler
+from capplan.simulator.schedulers import SCHEDULERS, parse_scheduler, scheduler
 from capplan.simulator.simulate import simulate
 from capplan.simulator.stream import simulate_stream
 from capplan.workload.trace import Trace
@@ -19,7 +19,10 @@ OTHERS = sorted(set(SCHEDULERS) - {"vllm-v1"})
 def test_a_name_alone_has_every_setting_by_default(name):
     parsed, settings = parse_scheduler(name)
 
-    again = ",".join(f"{key}={value}" for key, value in settings.items())
+    knobs = scheduler(name).RULES.settings
+    again = ",".join(
+        f"{key}={knobs[key].written(value)}" for key, value in settings.items()
+    )
     assert parsed == name
     assert parse_scheduler(f"{name}:{again}" if again else name) == (name, settings)
 

@@ -1,0 +1,270 @@
+"""SA scheduling: an order of waiting requests, and its batches, by annealing.
+
+Huang et al., "SLO-Aware Scheduling for Large Language Model Inferences", arXiv
+2504.14966, Algorithm 1. A plan is an order of N requests cut into batches. A request
+starts when the longest of the batch before has ended, and takes the time of its prompt
+and of each of its tokens in a batch of its own size, eqs. 14 to 16, here from the
+latency tables. The objective is the number of requests that keep their SLO over the
+sum of their end-to-end times.
+
+As printed, the acceptance never takes a worse plan; ``metropolis`` does. The best plan
+is kept (section 4.3), and the inner loop starts again at every temperature.
+
+``state.scratch`` holds, a row each: slots, the current order and batch sizes, the
+candidate's, the best one's. ``state.works`` holds what evaluating needs of each
+request: prompt and predicted output [tokens], time since its arrival, its limits of
+TTFT, TPOT and e2e [s].
+"""
+
+import math
+from typing import NamedTuple
+
+from capplan.simulator.jit import compiled, inlined
+
+SLOTS, ORDER, SIZES, NEW_ORDER, NEW_SIZES, BEST_ORDER, BEST_SIZES = range(7)
+PROMPT, OUTPUT, WAITED, TTFT, TPOT, E2E = range(6)
+
+_ROUNDING = 1.0 + 1e-9
+"""Objectives and times nearer than this are equal, whatever the rounding."""
+_MODULUS = 2147483647
+_MULTIPLIER = 48271  # Park and Miller's minimal standard generator, as revised
+
+
+class Cooling(NamedTuple):
+    """Settings of the search."""
+
+    hottest: float
+    coldest: float
+    decay: float
+    moves: int  # at each temperature
+    metropolis: bool
+    early_return: bool
+
+
+@inlined()
+def _copy_plan(scratch, n, order_from, sizes_from, order_to, sizes_to):
+    for k in range(n):
+        scratch[order_to, k] = scratch[order_from, k]
+        scratch[sizes_to, k] = scratch[sizes_from, k]
+
+
+@inlined()
+def prefill_s(state, tokens):
+    """Return the time of a prefill in iterations of at most the token budget. [s]"""
+    most = min(state.engine[0].max_num_batched_tokens, state.fused_s.shape[0] - 1)
+    whole = tokens // most
+    return (
+        whole * state.fused_s[most]
+        + (tokens > whole * most) * (state.fused_s[tokens - whole * most])
+    )
+
+
+@inlined()
+def first_and_rest_s(state, index, b):
+    """Return the times of a request's prompt and of its tokens in a batch of b. [s]"""
+    prompt = state.works[PROMPT, index]
+    output = state.works[OUTPUT, index]
+    b = min(b, state.decode_s.shape[0] - 1)
+    attention_s = state.engine[0].attention_s * 0.5 * prompt * prompt * b
+    first_s = prefill_s(state, int(b * prompt)) + attention_s
+    context = b * (prompt + 0.5 * (output + 1))
+    rest_s = output * (state.decode_s[b] + state.decode_context_s[b] * context)
+    return first_s, rest_s
+
+
+@compiled()
+def goodput(state, n, order, sizes, delay_s):
+    """Return kept SLOs per second of latency of a plan, and how many are kept.
+
+    ``order`` and ``sizes`` are rows of ``scratch``; the first batch starts after
+    ``delay_s``.
+    """
+    scratch = state.scratch
+    kept = 0
+    total_s = 0.0
+    begins_s = delay_s
+    position = 0
+    batch = 0
+    while position < n:
+        b = scratch[sizes, batch]
+        longest_s = 0.0
+        for k in range(position, position + b):
+            index = scratch[order, k]
+            output = state.works[OUTPUT, index]
+            first_s, rest_s = first_and_rest_s(state, index, b)
+            longest_s = max(longest_s, first_s + rest_s)
+            ttft_s = state.works[WAITED, index] + begins_s + first_s
+            e2e_s = ttft_s + rest_s
+            total_s += e2e_s
+            if (
+                ttft_s <= state.works[TTFT, index] * _ROUNDING
+                and rest_s <= state.works[TPOT, index] * output * _ROUNDING
+                and e2e_s <= state.works[E2E, index] * _ROUNDING
+            ):
+                kept += 1
+        begins_s += longest_s
+        position += b
+        batch += 1
+    return kept / max(total_s, 1e-12), kept
+
+
+@inlined()
+def _batch_of(scratch, position):
+    """Return the candidate's batch at a position, and where the batch begins."""
+    batch = 0
+    begins = 0
+    while position >= begins + scratch[NEW_SIZES, batch]:
+        begins += scratch[NEW_SIZES, batch]
+        batch += 1
+    return batch, begins
+
+
+@inlined()
+def _drop_empty(scratch, n, batch):
+    """Take a batch that is empty out of the candidate."""
+    if scratch[NEW_SIZES, batch] == 0:
+        for k in range(batch, n - 1):
+            scratch[NEW_SIZES, k] = scratch[NEW_SIZES, k + 1]
+        scratch[NEW_SIZES, n - 1] = 0
+
+
+@compiled()
+def _squeeze(scratch, n, position, largest):
+    """Move a request to the end of the batch before; return whether it did."""
+    batch, begins = _batch_of(scratch, position)
+    if batch == 0 or scratch[NEW_SIZES, batch - 1] >= largest:
+        return False
+    moved = scratch[NEW_ORDER, position]
+    for k in range(position, begins, -1):
+        scratch[NEW_ORDER, k] = scratch[NEW_ORDER, k - 1]
+    scratch[NEW_ORDER, begins] = moved
+    scratch[NEW_SIZES, batch - 1] += 1
+    scratch[NEW_SIZES, batch] -= 1
+    _drop_empty(scratch, n, batch)
+    return True
+
+
+@compiled()
+def _delay(scratch, n, position, largest):
+    """Move a request to the front of the batch after; return whether it did."""
+    batch, begins = _batch_of(scratch, position)
+    size = scratch[NEW_SIZES, batch]
+    ends = begins + size
+    if ends == n:
+        if size < 2:
+            return False
+    elif scratch[NEW_SIZES, batch + 1] >= largest:
+        return False
+    moved = scratch[NEW_ORDER, position]
+    for k in range(position, ends - 1):
+        scratch[NEW_ORDER, k] = scratch[NEW_ORDER, k + 1]
+    scratch[NEW_ORDER, ends - 1] = moved
+    scratch[NEW_SIZES, batch + 1] += 1
+    scratch[NEW_SIZES, batch] -= 1
+    _drop_empty(scratch, n, batch)
+    return True
+
+
+@inlined()
+def _next_draw(draw):
+    return (draw * _MULTIPLIER) % _MODULUS
+
+
+@inlined()
+def _start(scratch, n, largest):
+    """Cut the current order into batches of ``largest``, the last one shorter."""
+    for k in range(n):
+        scratch[SIZES, k] = max(0, min(largest, n - k * largest))
+
+
+@compiled()
+def _sort_by_time(state, n, largest):
+    """Put the current order by time in a batch of ``largest``, the oldest first."""
+    scratch = state.scratch
+    for k in range(1, n):
+        index = scratch[ORDER, k]
+        first_s, rest_s = first_and_rest_s(state, index, largest)
+        position = k
+        while position > 0:
+            other = scratch[ORDER, position - 1]
+            other_first_s, other_rest_s = first_and_rest_s(state, other, largest)
+            if other_first_s + other_rest_s <= (first_s + rest_s) * _ROUNDING:
+                break
+            scratch[ORDER, position] = other
+            position -= 1
+        scratch[ORDER, position] = index
+
+
+@compiled()
+def anneal(state, n, largest, delay_s, seed, cooling):
+    """Leave the best plan of n requests in ``scratch``; return its objective.
+
+    Parameters
+    ----------
+    state
+        With the requests in arrival order in ``works``.
+    n, largest
+        Requests, and the most of a batch.
+    delay_s
+        Time until the first batch can start. [s]
+    seed
+        Of the draws, 1 to 2**31 - 2.
+    cooling
+        Settings, see Cooling.
+    """
+    scratch = state.scratch
+    for k in range(n):
+        scratch[ORDER, k] = k
+    _start(scratch, n, largest)
+    in_order, _ = goodput(state, n, ORDER, SIZES, delay_s)
+    _copy_plan(scratch, n, ORDER, SIZES, BEST_ORDER, BEST_SIZES)
+    _sort_by_time(state, n, largest)
+    now, kept = goodput(state, n, ORDER, SIZES, delay_s)
+    best = now
+    if (kept == n and cooling.early_return) or now * _ROUNDING >= in_order:
+        _copy_plan(scratch, n, ORDER, SIZES, BEST_ORDER, BEST_SIZES)
+        if kept == n and cooling.early_return:
+            return best
+    else:
+        best = in_order
+        now = in_order
+        _copy_plan(scratch, n, BEST_ORDER, BEST_SIZES, ORDER, SIZES)
+    if n == 1:
+        return best
+    draw = seed
+    temperature = cooling.hottest
+    _copy_plan(scratch, n, ORDER, SIZES, NEW_ORDER, NEW_SIZES)
+    while temperature >= cooling.coldest:
+        for _ in range(cooling.moves):
+            draw = _next_draw(draw)
+            move = draw % 3
+            draw = _next_draw(draw)
+            position = draw % n
+            moved = True
+            if move == 0:
+                moved = _squeeze(scratch, n, position, largest)
+            elif move == 1:
+                moved = _delay(scratch, n, position, largest)
+            else:
+                draw = _next_draw(draw)
+                other = draw % n
+                held = scratch[NEW_ORDER, position]
+                scratch[NEW_ORDER, position] = scratch[NEW_ORDER, other]
+                scratch[NEW_ORDER, other] = held
+            if not moved:
+                continue
+            found, _ = goodput(state, n, NEW_ORDER, NEW_SIZES, delay_s)
+            accepted = found > now * _ROUNDING
+            if not accepted and cooling.metropolis:
+                draw = _next_draw(draw)
+                accepted = draw / _MODULUS < math.exp((found - now) / temperature)
+            if accepted:
+                now = found
+                _copy_plan(scratch, n, NEW_ORDER, NEW_SIZES, ORDER, SIZES)
+                if now > best * _ROUNDING:
+                    best = now
+                    _copy_plan(scratch, n, ORDER, SIZES, BEST_ORDER, BEST_SIZES)
+            else:
+                _copy_plan(scratch, n, ORDER, SIZES, NEW_ORDER, NEW_SIZES)
+        temperature *= cooling.decay
+    return best

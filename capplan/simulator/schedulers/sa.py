@@ -1,0 +1,196 @@
+"""SA scheduling: the queue in the order that anneals the most SLOs kept.
+
+Huang et al., "SLO-Aware Scheduling for Large Language Model Inferences", arXiv
+2504.14966; see ``annealing.py``. Everything else is vLLM V1's rule with one iteration
+in flight: in the paper, requests are submitted to vLLM in the planned order. It plans
+the oldest ``window`` requests of the queue, preempted ones first as they are. The paper
+plans once, for requests that are all there at the start; with arrivals we plan when a
+seat is free and a request has come since the last plan.
+
+Settings:
+
+- ``accept``: ``metropolis``, or ``printed``, which never takes a worse plan;
+- ``batches``: ``continuous``, only the order is kept, as in the paper's experiments;
+  ``static``, the next batch is planned and starts when the one before has ended;
+- ``hottest``, ``coldest``, ``decay``, ``moves``: of the annealing, section 4.3;
+- ``early_return``: 1 takes the shortest first where that keeps all SLOs;
+- ``window``: most requests planned at once, the oldest;
+- ``plan_fixed_s``, ``plan_request_s``: time of a plan, by which the next iteration is
+  late: a line through the paper's Table 1.
+"""
+
+import numpy as np
+
+from capplan.simulator.annealing import (
+    BEST_ORDER,
+    BEST_SIZES,
+    E2E,
+    OUTPUT,
+    PROMPT,
+    SLOTS,
+    TPOT,
+    TTFT,
+    WAITED,
+    Cooling,
+    anneal,
+)
+from capplan.simulator.batch import (
+    admit,
+    continue_prefill,
+    decode_horizon,
+    log_decodes,
+    take_decode_blocks,
+)
+from capplan.simulator.jit import compiled, inlined
+from capplan.simulator.queues import insert_waiting_before, remove_waiting
+from capplan.simulator.schedulers import Knob, Rules
+from capplan.simulator.state import NONE, PLANNED, SCHEDULE, Phase, Setting
+
+RULES = Rules(
+    {
+        "accept": Knob(0, choices=("metropolis", "printed")),
+        "batches": Knob(0, choices=("continuous", "static")),
+        "hottest": Knob(500.0, 1e-9),
+        "coldest": Knob(20.0, 1e-9),
+        "decay": Knob(0.95, 0.01, 0.99),
+        "moves": Knob(100, 1, 10_000),
+        "early_return": Knob(1, 0, 1),
+        "window": Knob(64, 2, PLANNED),
+        "plan_fixed_s": Knob(64e-6, 0.0, 1.0),
+        "plan_request_s": Knob(43e-6, 0.0, 1.0),
+    },
+    plans=True,
+)
+
+_LATER = 2**40
+"""Batch of a request that the newest plan left out."""
+_ACCEPT = Setting.OWN
+_BATCHES = Setting.OWN + 1
+_HOTTEST = Setting.OWN + 2
+_COLDEST = Setting.OWN + 3
+_DECAY = Setting.OWN + 4
+_MOVES = Setting.OWN + 5
+_EARLY = Setting.OWN + 6
+_WINDOW = Setting.OWN + 7
+_FIXED_S = Setting.OWN + 8
+_REQUEST_S = Setting.OWN + 9
+
+
+def refused(trace, engine, settings):
+    """Return that all requests are served which a replica can hold."""
+    return np.zeros(len(trace), bool), ""
+
+
+@compiled()
+def _rest_of_batch_s(state, r):
+    """Return the time until the running requests end, as predicted. [s]"""
+    replica = state.replicas[r]
+    most = 0
+    slot = replica.running_head
+    while slot != NONE:
+        request = state.requests[slot]
+        generated = request.known_tokens - request.prompt_tokens
+        if request.phase == Phase.DECODING:
+            left = request.end_step - replica.step
+            generated = request.output_tokens - left
+        most = max(most, request.predicted_tokens - generated, 1)
+        slot = request.next
+    b = replica.running_count
+    context = replica.context_tokens
+    return most * (state.decode_s[b] + state.decode_context_s[b] * context)
+
+
+@compiled()
+def _plan(state, r):
+    """Put the oldest requests of the queue in the best order found."""
+    replica = state.replicas[r]
+    settings = state.settings
+    n = 0
+    first = replica.waiting_head
+    while first != NONE and state.requests[first].preemptions > 0:
+        state.plans[first].level = 1
+        first = state.requests[first].next
+    slot = first
+    while slot != NONE and n < int(settings[_WINDOW]):
+        request = state.requests[slot]
+        limits_s = state.slos[request.request_class]
+        state.scratch[SLOTS, n] = slot
+        state.works[PROMPT, n] = request.prompt_tokens
+        state.works[OUTPUT, n] = request.predicted_tokens
+        state.works[WAITED, n] = replica.now_s - request.arrival_s
+        state.works[TTFT, n] = limits_s[0]
+        state.works[TPOT, n] = limits_s[1]
+        state.works[E2E, n] = limits_s[3]
+        slot = request.next
+        n += 1
+    if n == 0:
+        return
+    desk = state.desks[r]
+    desk.turns += 1
+    seed = (state.engine[0].seed * 1_000_003 + r * 8_191 + desk.turns) % 2147483646 + 1
+    delay_s = _rest_of_batch_s(state, r) if replica.running_count > 0 else 0.0
+    cooling = Cooling(
+        settings[_HOTTEST],
+        settings[_COLDEST],
+        settings[_DECAY],
+        int(settings[_MOVES]),
+        settings[_ACCEPT] == 0,
+        settings[_EARLY] != 0,
+    )
+    anneal(state, n, state.engine[0].max_num_seqs, delay_s, seed, cooling)
+    plan_s = settings[_FIXED_S] + settings[_REQUEST_S] * n
+    replica.gpu_s = max(replica.gpu_s, replica.now_s) + plan_s
+    _relink(state, r, n, slot)
+    if slot != NONE:  # behind the window, in order of arrival
+        state.plans[replica.waiting_tail].level = _LATER
+
+
+@inlined()
+def _relink(state, r, n, rest):
+    """Let the planned requests wait in order, before ``rest`` and those behind it."""
+    for k in range(n):
+        remove_waiting(state, r, state.scratch[SLOTS, k])
+    batch = 0
+    left = state.scratch[BEST_SIZES, 0]
+    for k in range(n):
+        if left == 0:
+            batch += 1
+            left = state.scratch[BEST_SIZES, batch]
+        left -= 1
+        slot = state.scratch[SLOTS, state.scratch[BEST_ORDER, k]]
+        state.plans[slot].level = batch + 1
+        insert_waiting_before(state, r, slot, rest)
+
+
+@compiled(SCHEDULE)
+def schedule(state, r):
+    """Serve as vLLM V1 does, from a queue that is planned."""
+    replica = state.replicas[r]
+    static = state.settings[_BATCHES] != 0
+    take_decode_blocks(state, r, 0)
+    log_decodes(state, r)
+    budget = state.engine[0].max_num_batched_tokens - replica.decode_count
+    if replica.prefilling != NONE:
+        budget -= continue_prefill(state, r, budget)
+    if replica.preempted == 0 and replica.waiting_count > 0:
+        tail = replica.waiting_tail
+        stale = replica.running_count < state.engine[0].max_num_seqs
+        stale = stale and budget > 0 and state.plans[tail].level == 0
+        if static:
+            stale = replica.running_count == 0
+        if stale:
+            _plan(state, r)
+        while budget > 0 and replica.waiting_count > 0:
+            if static and state.plans[replica.waiting_head].level != 1:
+                break
+            chunk = admit(state, r, budget)
+            if chunk == 0:
+                break
+            budget -= chunk
+    if replica.batch_tokens + replica.batch_extra_count > 0:
+        return 1
+    if replica.decode_count == 0:
+        return 0
+    if replica.preempted > 0:
+        return 1
+    return decode_horizon(state, r, 0)

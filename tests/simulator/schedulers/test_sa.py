@@ -1,0 +1,247 @@
+"""SA scheduling: the paper's worked figures, its search, and what it leads to."""
+
+import itertools
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from judge_sa import best_of_all
+from worked import ms, served
+
+from capplan.latency.contract import LatencyTables, linear_tables
+from capplan.simulator.annealing import (
+    BEST_ORDER,
+    BEST_SIZES,
+    E2E,
+    NEW_ORDER,
+    NEW_SIZES,
+    ORDER,
+    OUTPUT,
+    PROMPT,
+    SIZES,
+    TPOT,
+    TTFT,
+    Cooling,
+    anneal,
+    first_and_rest_s,
+    goodput,
+)
+from capplan.simulator.state import PLANNED, Sizes, empty_state
+from capplan.workload.slo import RequestSlo, parse_slo
+
+MILLISECOND = linear_tables(0, 0, 0, 0, 0, max_batch=8, max_tokens=8)
+MILLISECOND = MILLISECOND._replace(decode_s=np.full(9, 1e-3))
+"""Each output token takes 1 ms, whatever the batch."""
+PUBLISHED = Cooling(500.0, 20.0, 0.95, 100, True, True)
+
+
+def planning(tables: LatencyTables, prompts, outputs, e2e_s, ttft_s=None, tpot_s=None):
+    """Return a state with requests that have just arrived."""
+    sizes = Sizes(1, 8, 8, 4, 0, 1, 1, 1, 1, 1, plans=8)
+    state = empty_state(sizes, tuple(np.array(table) for table in tables[:5]))
+    state.engine[0].max_num_batched_tokens = 2048
+    n = len(prompts)
+    for row, values in (
+        (PROMPT, prompts),
+        (OUTPUT, outputs),
+        (TTFT, np.inf if ttft_s is None else ttft_s),
+        (TPOT, np.inf if tpot_s is None else tpot_s),
+        (E2E, e2e_s),
+    ):
+        state.works[row, :n] = values
+    return state
+
+
+def worth(state, batches) -> tuple[float, int, float]:
+    """Return G [requests/s], requests that keep their SLO, sum of latencies [ms]."""
+    rows = list(itertools.chain(*batches))
+    state.scratch[ORDER, : len(rows)] = rows
+    state.scratch[SIZES, : len(batches)] = [len(batch) for batch in batches]
+    objective, kept = goodput(state, len(rows), ORDER, SIZES, 0.0)
+    return objective, kept, 1e3 * kept / objective
+
+
+def test_figure_3_shortest_of_the_urgent_first():
+    state = planning(MILLISECOND, [1, 1, 1], [300, 500, 800], [0.8, 0.5, 1.8])
+
+    assert worth(state, [[0], [1], [2]]) == pytest.approx((0.7407, 2, 2700), rel=1e-3)
+    assert worth(state, [[1], [0], [2]]) == pytest.approx((1.0345, 3, 2900), rel=1e-3)
+
+
+def test_figure_4_a_smaller_first_batch():
+    # A batch of 1, 2, 3 takes 300, 500, 800 ms. The caption's .0004 and .00167 are per
+    # millisecond.
+    tables = MILLISECOND._replace(decode_s=np.array([0, 0.3, 0.5, 0.8, *[9.0] * 5]))
+    state = planning(tables, [1, 1, 1], [1, 1, 1], [0.5, 0.5, 0.8])
+
+    assert worth(state, [[0, 1, 2]]) == pytest.approx((0.41667, 1, 2400), rel=1e-3)
+    assert worth(state, [[0, 1], [2]]) == pytest.approx((1.6667, 3, 1800), rel=1e-3)
+
+
+def test_figure_5_one_that_is_late_anyway_goes_later():
+    # The caption's 0.74 for the second order is 2 / 2900 ms = 0.690.
+    state = planning(MILLISECOND, [1, 1, 1], [300, 500, 800], [0.2, 0.5, 1.8])
+
+    assert worth(state, [[0], [1], [2]]) == pytest.approx((0.3704, 1, 2700), rel=1e-3)
+    assert worth(state, [[1], [0], [2]]) == pytest.approx((0.6897, 2, 2900), rel=1e-3)
+
+
+def test_times_are_those_of_equations_14_to_16():
+    # b 2, l 100, o 4: t_p = .1*2*100 + 5.7*2 + .01*100 + 43.67 = 76.07 ms,
+    # t_d = 4 (.275*2 + 15.85) + (.0002*2 + .00088) (4*100 + 10) = 66.1248 ms
+    fused_s = np.full(201, 76.07e-3)
+    b = np.arange(1, 10)
+    tables = LatencyTables(
+        decode_s=np.array([0, *(0.275e-3 * b + 15.85e-3)]),
+        decode_context_s=np.array([0, *(0.0002e-3 + 0.00088e-3 / b)]),
+        fused_s=fused_s,
+        fused_decode_s=np.zeros(10),
+        fused_context_s=np.zeros(10),
+        attention_s=0.0,
+        request_s=0.0,
+    )
+    state = planning(tables, [100], [4], [np.inf])
+
+    first_s, rest_s = first_and_rest_s(state, 0, 2)
+
+    assert 1e3 * first_s == pytest.approx(76.07)
+    assert 1e3 * rest_s == pytest.approx(66.1248)
+
+
+def test_the_early_return_may_be_worse_than_smaller_batches():
+    # A batch of b takes b seconds: {1, 2} ends at 2 and 2, {1}, {2} at 1 and 2.
+    tables = MILLISECOND._replace(decode_s=np.arange(9.0))
+    state = planning(tables, [1, 1], [1, 1], [10.0, 10.0])
+
+    early = anneal(state, 2, 2, 0.0, 1, PUBLISHED)
+    sizes = state.scratch[BEST_SIZES, :2].tolist()
+    searched = anneal(state, 2, 2, 0.0, 1, PUBLISHED._replace(early_return=False))
+
+    assert early == pytest.approx(2 / 4)
+    assert sizes == [2, 0]
+    assert searched == pytest.approx(2 / 3)
+    assert state.scratch[BEST_SIZES, :2].tolist() == [1, 1]
+
+
+@pytest.mark.parametrize(("hottest", "levels"), [(500.0, 63), (200.0, 45), (100.0, 32)])
+def test_the_cooling_has_so_many_levels(hottest, levels):
+    temperature, count = hottest, 0
+    while temperature >= PUBLISHED.coldest:
+        count += 1
+        temperature *= PUBLISHED.decay
+
+    assert count == levels
+
+
+def random_plan(seed: int, n: int):
+    """Return n requests, chat with TTFT and TPOT, code with e2e, as a state."""
+    rng = np.random.default_rng(seed)
+    chat = rng.random(n) < 0.5
+    outputs = rng.integers(20, 400, n)
+    b = np.arange(9)
+    tables = linear_tables(0, 0, 0, 0, 0, max_batch=8, max_tokens=2048)._replace(
+        decode_s=0.275e-3 * b + 15.85e-3,
+        decode_context_s=np.full(9, 1e-6),
+        fused_s=0.11e-3 * np.arange(2049) + 49.37e-3,
+    )
+    prompts = rng.integers(10, 200, n)
+    return planning(
+        tables,
+        prompts,
+        outputs,
+        np.where(chat, np.inf, 9.0),
+        np.where(chat, 3.0, np.inf),
+        np.where(chat, 0.05, np.inf),
+    )
+
+
+def exhaustive(state, n: int, largest: int) -> float:
+    """Return the best objective of all plans, by the slow judge."""
+    works = state.works
+    requests = [
+        SimpleNamespace(
+            prompt_count=int(works[PROMPT, k]),
+            predicted_count=int(works[OUTPUT, k]),
+            arrival_s=0.0,
+            slo=RequestSlo(works[TTFT, k], works[TPOT, k], e2e_s=works[E2E, k]),
+        )
+        for k in range(n)
+    ]
+    tables = LatencyTables(
+        state.decode_s,
+        state.decode_context_s,
+        state.fused_s,
+        state.fused_decode_s,
+        state.fused_context_s,
+        0.0,
+        0.0,
+    )
+    engine = SimpleNamespace(max_num_batched_tokens=2048)
+    replica = SimpleNamespace(tables=tables, engine=engine, now_s=0.0, slo=None)
+    return best_of_all(requests, largest, 0.0, replica)
+
+
+@pytest.mark.parametrize(("largest", "n"), [(1, 4), (1, 6), (2, 4), (2, 5), (4, 5)])
+def test_the_best_plan_kept_is_near_the_best_of_all(largest, n):
+    search = PUBLISHED._replace(early_return=False)
+    shares = []
+    for seed in range(6):
+        state = random_plan(seed, n)
+        best = exhaustive(state, n, largest)
+        shares.append(anneal(state, n, largest, 0.0, seed + 1, search) / best)
+
+    assert max(shares) <= 1 + 1e-6
+    assert np.mean(shares) >= 0.97
+
+
+def test_the_printed_acceptance_only_climbs():
+    climbing = PUBLISHED._replace(metropolis=False, early_return=False)
+    worse = 0
+    for seed in range(20):
+        state = random_plan(seed, 8)
+        climbed = anneal(state, 8, 2, 0.0, seed + 1, climbing)
+        ended_at, _ = goodput(state, 8, ORDER, SIZES, 0.0)
+        assert ended_at == climbed  # it never left the best plan
+        annealed = anneal(
+            state, 8, 2, 0.0, seed + 1, climbing._replace(metropolis=True)
+        )
+        ended_at, _ = goodput(state, 8, ORDER, SIZES, 0.0)
+        worse += ended_at < 0.9 * annealed
+
+    assert worse > 10  # hot, it takes any plan: without the best kept, a random walk
+
+
+def test_a_plan_holds_every_request_once():
+    for seed in range(20):
+        state = random_plan(seed, 12)
+        anneal(state, 12, 3, 0.0, seed + 1, PUBLISHED)
+        for order, sizes in ((BEST_ORDER, BEST_SIZES), (NEW_ORDER, NEW_SIZES)):
+            assert sorted(state.scratch[order, :12]) == list(range(12))
+            given = state.scratch[sizes, :12]
+            assert given.sum() == 12
+            assert given.max() <= 3
+            assert (np.diff((given != 0).astype(int)) <= 0).all()
+
+
+def test_a_window_fits_the_room_for_plans():
+    assert random_plan(0, 2).scratch.shape == (7, PLANNED)
+
+
+def test_the_queue_is_served_in_planned_order():
+    # One seat. A 0-14, 25, 36 ends. Of B and C one can have its first token in 50 ms,
+    # and C is shorter: C 36-48 ends, B 48-66, 110. In order: B 36-98, C 98-110.
+    requests = [(0, 4, 3), (1, 8, 5), (2, 2, 1)]
+    slo = parse_slo("ttft=50ms")
+    plan = "plan_fixed_s=0,plan_request_s=0"
+
+    planned = served(f"sa:{plan}", requests, max_num_seqs=1, slo=slo)
+    in_order = served("vllm-v1", requests, max_num_seqs=1)
+
+    assert ms(planned.finish_s) == [36, 110, 48]
+    assert ms(in_order.finish_s) == [36, 98, 110]
+
+
+def test_the_time_of_a_plan_is_waited_for():
+    late = served("sa", [(0, 4, 1)], slo=parse_slo("ttft=50ms"))
+
+    assert ms(late.finish_s) == [14.107]
