@@ -75,7 +75,7 @@ class State(NamedTuple):
     bins: np.recarray  # BIN
     bin_s: np.ndarray  # float64, (2,): start and width of the bins
     draws: np.ndarray  # float64, (requests of the chunk, 2): uniform, for routers
-    norms: np.ndarray  # float64, (replicas,): scratch space of a router
+    norms: np.ndarray  # float64, (replicas,): what a router notes of each
     scratch: np.ndarray  # int64, (7, PLANNED): see annealing.py
     works: np.ndarray  # float64, (6, PLANNED)
     settings: np.ndarray  # float64, (OWN + OWN_SETTINGS,): of the policies, see Setting

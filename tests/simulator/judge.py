@@ -170,6 +170,7 @@ class Replica:
         self.seed = seed
         self.slo = slo
         self.plans = 0
+        self.charged = 0.0  # InstAssign: tokens
         self.scheduler, self.settings = parse_scheduler(scheduler)
         self.tables = tables
         self.engine = engine
@@ -336,11 +337,27 @@ def _power_of_two(replicas, index, draw, request, now_s, slo):
     return second if shorter else first
 
 
+def _inst_assign(replicas, index, draw, request, now_s, slo):
+    """Most memory left by its own book, which is opened anew when it is used up."""
+    engine = replicas[0].engine
+    room = (engine.kv_blocks - 1) * engine.block_size
+    tokens = request.prompt_count + request.predicted_count
+    left = [room - replica.charged for replica in replicas]
+    best = left.index(max(left))
+    if left[best] * 0.9 < tokens:
+        for replica in replicas:
+            replica.charged = 0.0
+        best = 0
+    replicas[best].charged += tokens / 0.9
+    return best
+
+
 ROUTERS = {
     "round-robin": _round_robin,
     "jsq": _shortest_queue,
     "power-of-two": _power_of_two,
     "best-fit": best_fit,
+    "inst-assign": _inst_assign,
 }
 
 

@@ -16,6 +16,7 @@ ROUTERS = {
     "jsq": "join_shortest_queue",
     "power-of-two": "power_of_two",
     "best-fit": "aladdin_best_fit",
+    "inst-assign": "inst_assign",
 }
 
 
