@@ -21,6 +21,8 @@ _RELATIVE = 1e-6
 _PIECES = 6
 """Ranges of context; a multiple of those that the bound is found with."""
 _ROWS = 64
+_STRAIGHT_S = 1e-12
+"""Distance from a straight line that iteration times on it may have. [s]"""
 _ENDLESS_CONTEXT = 1e12
 """Stands for an unlimited context where infinity cannot be multiplied by 0. [tokens]"""
 
@@ -45,7 +47,10 @@ class Inputs(NamedTuple):
 
 
 def inputs_digest(inputs: Inputs) -> str:
-    """Return the SHA-256 of the requests, the tables and the engine settings."""
+    """Return the SHA-256 of the requests, the tables and the engine settings.
+
+    Numbers count as float64, texts as UTF-8.
+    """
     digest = hashlib.sha256()
     for name in COLUMNS:
         digest.update(name.encode())
@@ -53,7 +58,11 @@ def inputs_digest(inputs: Inputs) -> str:
     for fields in (inputs.tables, inputs.engine):
         for name in sorted(fields):
             digest.update(name.encode())
-            digest.update(np.ascontiguousarray(fields[name], np.float64).tobytes())
+            value = fields[name]
+            if isinstance(value, str):
+                digest.update(value.encode())
+            else:
+                digest.update(np.ascontiguousarray(value, np.float64).tobytes())
     return digest.hexdigest()
 
 
@@ -117,8 +126,7 @@ def _kv_tokens(engine: Mapping[str, Any]) -> int:
 
 def _check_prices(bound: Mapping[str, Any], inputs: Inputs) -> list[str]:
     """Return the first iteration of the tables that takes less than its price."""
-    fixed_s, decode_s, context_s, prefill_s, attention_s = bound["prices"]
-    share, cap = bound["mix"][0], bound["context_cap"]
+    fixed_s, decode_s, context_s, _, attention_s = bound["prices"]
     most_batch, most_context, most_tokens = _largest_iteration(inputs.engine)
     tables = {name: np.asarray(value) for name, value in inputs.tables.items()}
     if attention_s > float(tables["attention_s"]):
@@ -129,39 +137,78 @@ def _check_prices(bound: Mapping[str, Any], inputs: Inputs) -> list[str]:
     over_s = tables["decode_s"][b] - fixed_s - decode_s * b + np.minimum(*ends_s)
     if over_s.min() < -1e-9 * fixed_s - 1e-12:
         return [f"decoding {int(b[over_s.argmin()])} requests is below its price"]
+    every = np.arange(1, most_tokens + 1)[None, :]
+    straight = _straight_from(tables["fused_s"][: most_tokens + 1])
     for first in range(0, min(most_batch, most_tokens - 1) + 1, _ROWS):
         b = np.arange(first, min(first + _ROWS, most_batch + 1, most_tokens))[:, None]
-        new = np.arange(1, most_tokens + 1)[None, :]
-        possible = new + b <= most_tokens
-        base_s = tables["fused_s"][np.minimum(new + b, most_tokens)]
-        base_s = base_s + tables["fused_decode_s"][b] - fixed_s - decode_s * b
-        slope_s = tables["fused_context_s"][b] - context_s
-        low = 2.0 * b
-        high = np.where(b > 0, np.minimum(most_context, _ENDLESS_CONTEXT), 0.0)
-        high = np.maximum(high, low)
-        middle = np.clip(cap * b, low, high)
-        for start, end in ((low, middle), (middle, high)):
-            ratio = np.where(b > 0, end / np.maximum(start, 1e-300), 1.0)
-            for piece in range(_PIECES):
-                near = start * ratio ** (piece / _PIECES)
-                far = start * ratio ** ((piece + 1) / _PIECES)
-                over_s = base_s + np.minimum(slope_s * near, slope_s * far)
-                spread_s = decode_s * b + context_s * np.minimum(far, cap * b)
-                # 1 - V / (D + P) falls with D below the cap and rises above it.
-                alone_s = decode_s * b + context_s * (near if start is middle else far)
-                total_s = np.maximum(alone_s + over_s, 1e-300)
-                left = share * np.maximum(1 - spread_s / total_s, 0)
-                if math.isinf(most_context):
-                    left = np.zeros_like(over_s)
-                paid_s = over_s + left * fixed_s - prefill_s * new * (1 - 1e-9)
-                below = possible & ((over_s < -1e-11) | (paid_s < -1e-11))
-                if below.any():
-                    row, column = np.argwhere(below)[0]
-                    return [
-                        f"{int(b[row, 0])} decoding requests beside "
-                        f"{int(new[0, column])} prompt tokens are below their price"
-                    ]
+        if straight < most_tokens:
+            # Without its floor, what is paid above the price is concave in new tokens
+            # where the times are straight: the ends decide.
+            ends = np.hstack(
+                [np.repeat(every[:, :straight], len(b), 0), most_tokens - b]
+            )
+            if not _below(bound, inputs.engine, tables, b, ends, floor=-np.inf).any():
+                continue
+        below = _below(bound, inputs.engine, tables, b, every, floor=0.0)
+        if below.any():
+            row, column = np.argwhere(below)[0]
+            return [
+                f"{int(b[row, 0])} decoding requests beside {int(every[0, column])} "
+                "prompt tokens are below their price"
+            ]
     return []
+
+
+def _straight_from(times_s: np.ndarray) -> int:
+    """Return the tokens from which on the times are a straight line. [tokens]"""
+    slopes_s = np.diff(times_s)
+    bent = np.flatnonzero(np.abs(slopes_s - slopes_s[-1]) > _STRAIGHT_S)
+    start = int(bent[-1]) + 1 if bent.size else 1
+    line_s = np.linspace(times_s[start], times_s[-1], len(times_s) - start)
+    is_line = np.abs(times_s[start:] - line_s).max() <= _STRAIGHT_S
+    return start if is_line else len(times_s) - 1
+
+
+def _below(
+    bound: Mapping[str, Any],
+    engine: Mapping[str, Any],
+    tables: Mapping[str, np.ndarray],
+    b: np.ndarray,
+    new: np.ndarray,
+    floor: float,
+) -> np.ndarray:
+    """Return which iterations with prefill take less than their price, bool.
+
+    ``b`` are decoding requests, shape (rows, 1), ``new`` prompt tokens. ``floor`` is
+    the least share of the fixed time that is left to prefill.
+    """
+    fixed_s, decode_s, context_s, prefill_s, _ = bound["prices"]
+    share, cap = bound["mix"][0], bound["context_cap"]
+    _, most_context, most_tokens = _largest_iteration(engine)
+    base_s = tables["fused_s"][np.minimum(new + b, most_tokens)]
+    base_s = base_s + tables["fused_decode_s"][b] - fixed_s - decode_s * b
+    slope_s = tables["fused_context_s"][b] - context_s
+    low = 2.0 * b
+    high = np.where(b > 0, np.minimum(most_context, _ENDLESS_CONTEXT), 0.0)
+    high = np.maximum(high, low)
+    middle = np.clip(cap * b, low, high)
+    below = np.zeros(base_s.shape, bool)
+    for start, end in ((low, middle), (middle, high)):
+        ratio = np.where(b > 0, end / np.maximum(start, 1e-300), 1.0)
+        for piece in range(_PIECES):
+            near = start * ratio ** (piece / _PIECES)
+            far = start * ratio ** ((piece + 1) / _PIECES)
+            over_s = base_s + np.minimum(slope_s * near, slope_s * far)
+            spread_s = decode_s * b + context_s * np.minimum(far, cap * b)
+            # 1 - V / (D + P) falls with D below the cap and rises above it.
+            alone_s = decode_s * b + context_s * (near if start is middle else far)
+            total_s = np.maximum(alone_s + over_s, 1e-300)
+            left = share * np.maximum(1 - spread_s / total_s, floor)
+            if math.isinf(most_context):
+                left = np.zeros_like(over_s)
+            paid_s = over_s + left * fixed_s - prefill_s * new * (1 - 1e-9)
+            below |= (over_s < -1e-11) | (paid_s < -1e-11)
+    return below & (new + b <= most_tokens)
 
 
 def _request_work(

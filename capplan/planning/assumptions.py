@@ -1,8 +1,10 @@
 """Assumptions of a plan: value, source, how obtained."""
 
+from capplan.deployment import EngineSettings
 from capplan.fleet.price import Price
 from capplan.planning.configuration import Configuration, Excluded
 from capplan.planning.result import Assumption, Candidate
+from capplan.planning.scheduling import scheduling
 from capplan.planning.settings import PlanSettings
 from capplan.units import format_bytes
 from capplan.workload.trace import Trace
@@ -41,7 +43,8 @@ def assumptions(
             assert isinstance(configuration, Configuration)
             rows += [*_latency(settings, configuration), *_memory(configuration)]
     rows += _prices(tried)
-    rows.append(_engine(settings))
+    engines = [row.engine for row in tried if isinstance(row, Configuration)]
+    rows.append(_engine(settings, engines[0]))
     return tuple(rows)
 
 
@@ -124,7 +127,7 @@ def _prices(tried: list[Configuration | Excluded]) -> list[Assumption]:
     ]
 
 
-def _engine(settings: PlanSettings) -> Assumption:
+def _engine(settings: PlanSettings, engine: EngineSettings) -> Assumption:
     set_by_user = [
         f"{name}={getattr(settings, name)}"
         for name in (
@@ -135,6 +138,7 @@ def _engine(settings: PlanSettings) -> Assumption:
             "gpu_memory_utilization",
             "async_scheduling",
             "prefix_caching",
+            "scheduler",
             "link_gb_per_s",
             "host_kv_gib",
         )
@@ -145,6 +149,6 @@ def _engine(settings: PlanSettings) -> Assumption:
     return Assumption(
         "engine",
         ", ".join(set_by_user) or "as vllm serve chooses by GPU, prefix caching on",
-        "schedules as the V1 scheduler of vLLM 0.24 to 0.33",
+        scheduling(engine),
         "given" if set_by_user else "assumed",
     )

@@ -15,8 +15,9 @@ from capplan.planning.fewest_replicas import Fewest, binding_limit, fewest_repli
 from capplan.planning.inputs import PlanInputs
 from capplan.planning.result import Candidate, Probe
 from capplan.planning.run import BUDGET_REQUESTS, Interrupted, Run, judged_run
+from capplan.planning.scheduling import is_vllm, without_budget
 from capplan.planning.unbatched import too_slow, unbatched
-from capplan.simulator.checks import oversized
+from capplan.simulator.checks import oversized, refusal
 
 MOST_REPLICAS = 4096
 """Replica count at which the search gives up."""
@@ -60,13 +61,17 @@ def cheapest_first(prospect: Prospect) -> tuple[float, int, str, int]:
 
 def cannot_serve(inputs: PlanInputs, configuration: Configuration) -> str | None:
     """Return why no number of replicas serves the requests, or None."""
-    too_large = oversized(inputs.trace, configuration.engine)
+    requests, engine = inputs.traffic.base, configuration.engine
+    too_large = oversized(requests, engine)
     if too_large.any():
         return (
             f"{int(too_large.sum()):,} requests do not fit a replica, which holds "
-            f"{configuration.engine.kv_capacity_tokens:,} tokens"
+            f"{engine.kv_capacity_tokens:,} tokens"
         )
-    alone = unbatched(inputs.trace, configuration.tables, configuration.engine)
+    if refused := refusal(requests, engine, engine.scheduler):
+        return refused
+    engine, tables = without_budget(engine, configuration.tables)
+    alone = unbatched(inputs.trace, tables, engine)
     return too_slow(inputs.trace, alone, inputs.slo, inputs.traffic.counted())
 
 
@@ -173,6 +178,14 @@ class Tuned(NamedTuple):
     too_close: int | None = None  # replicas of which no budget decides that they do
 
 
+def is_tuned(inputs: PlanInputs, configuration: Configuration) -> bool:
+    """Return whether smaller token budgets are tried.
+
+    Not for schedulers compared with vLLM's: the budget is part of what they are.
+    """
+    return inputs.settings.tune and is_vllm(configuration.engine)
+
+
 def tune(inputs: PlanInputs, tuning: Tuning) -> Tuned:
     """Find fewer replicas with a smaller token budget.
 
@@ -221,7 +234,7 @@ def gpus_without_caching(inputs: PlanInputs, prospect: Prospect) -> int | None:
         return None
     prospect = replace(prospect, configuration=configuration)
     candidate, _ = evaluate(inputs, prospect)
-    if candidate.replica_count is not None and inputs.settings.tune:
+    if candidate.replica_count is not None and is_tuned(inputs, configuration):
         tuning = Tuning(prospect, candidate.router, candidate.replica_count - 1)
         candidate = tune(inputs, tuning).candidate or candidate
     return candidate.gpu_count

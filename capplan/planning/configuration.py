@@ -36,6 +36,7 @@ from capplan.planning.iteration_time import (
     quantile_of,
     tables_of,
 )
+from capplan.planning.scheduling import scheduled
 from capplan.planning.settings import PlanSettings
 from capplan.units import parse_usd_per_h
 
@@ -170,6 +171,7 @@ def given_configuration(settings: PlanSettings) -> Configuration | None:
         return None
     given = {"prefix_caching": True, **_engine_settings(settings, None)}
     engine = EngineSettings(**given, kv_blocks=settings.kv_blocks)
+    engine = scheduled(engine, settings)
     tp = settings.tp[0] if settings.tp else 1
     tables = tables_of(settings, None, engine)
     return Configuration("", tp, engine, tables, None, None, None)
@@ -236,6 +238,7 @@ def _unlisted(
         )
         return Excluded(gpu, tp, f"{reason}; give --kv-blocks")
     engine = EngineSettings(**_engine_settings(settings, profile))
+    engine = scheduled(engine, settings)
     blocks = settings.kv_blocks or int(profile.meta.get("kv_blocks", 0))
     blocks = blocks or (profile.kv_tokens or 0) // engine.block_size
     if not blocks:
@@ -276,6 +279,7 @@ def _configuration(
         except InputError as error:
             missing = str(error)
     engine = default_engine_settings(gpu, **_engine_settings(settings, profile))
+    engine = scheduled(engine, settings)
     try:
         fitted = _replica(settings, llm, gpu, tp, engine, profile)
     except DoesNotFitError as error:

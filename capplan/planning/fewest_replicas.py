@@ -17,6 +17,8 @@ _LOOKED_ABOVE = 8
 """Counts looked at above twice the first that meets the SLO."""
 _BAND_BELOW = 0.1
 """Share of a count below it in which every count is tried."""
+_ENOUGH = 5
+"""Counts in a row below that miss the SLO, and counts in the band above, that do."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,8 +40,9 @@ def fewest_replicas(run_with: Callable[[int], Run], at_least: int, most: int) ->
     """Find the fewest replicas of which it is decided that they meet the SLO.
 
     Brackets from a lower bound upward in growing steps, then bisects. Attainment is not
-    monotone in the count, so that then every count in a band below is tried, and those
-    up to 5 % above must meet the SLO too. Gives up at ``most``, or where more replicas
+    monotone in the count, so that then every count in a band below is tried, until
+    five in a row miss, and those up to 5 % above must meet the SLO too; of more than
+    five, some between. Gives up at ``most``, or where more replicas
     change nothing (a router that fills replicas leaves the new ones idle).
     """
     search = _Search(run_with, most)
@@ -55,9 +58,13 @@ def _fewest(search: "_Search", at_least: int) -> Fewest:
     if count is None:
         return search.undecided()
     lowest = max(1, math.floor(count * (1 - _BAND_BELOW)) - 1)
+    missed = 0  # in a row
     for fewer in range(count - 1, lowest - 1, -1):
         if search.meets(fewer) and search.holds_above(fewer):
             count = fewer
+        missed = missed + 1 if search.misses(fewer) else 0
+        if missed == _ENOUGH:
+            break
     while count > 1 and search.meets(count - 1) and search.holds_above(count - 1):
         count -= 1
     return Fewest(search.runs[count], search.ordered(), True, search.close_below(count))
@@ -76,6 +83,10 @@ class _Search:
         if count not in self.runs:
             self.runs[count] = self._run_with(count)
         return self.runs[count].judgement.meets is True
+
+    def misses(self, count: int) -> bool:
+        """Return whether it is decided that a simulated count misses the SLO."""
+        return self.runs[count].judgement.meets is False
 
     def first(self, at_least: int) -> int | None:
         """Return a count that meets the SLO, above one that does not; or None."""
@@ -99,9 +110,11 @@ class _Search:
     def holds_above(self, count: int) -> bool:
         """Return whether the counts up to 5 % above attain the target too.
 
-        One of them may be too close to call while its attainment is at the target.
+        One of them may be too close to call while its attainment is at the target. Of
+        many, those simulated already are asked, and others at equal distances.
         """
         reach = min(self._most, count + math.ceil(_BAND_ABOVE * count))
+        stride = math.ceil((reach - count) / _ENOUGH)
         return all(
             self.meets(more)
             or (
@@ -109,6 +122,7 @@ class _Search:
                 and not self.runs[more].judgement.missing
             )
             for more in range(count + 1, reach + 1)
+            if more % stride == 0 or more in self.runs
         )
 
     def settled_above(self, first: int) -> int | None:

@@ -31,6 +31,8 @@ _DRIFT_SHARE = 0.005
 capacity shows."""
 _DRIFT_CONFIDENCE = 0.999
 _SCATTER_CONFIDENCE = 0.8
+_HOPELESS = 0.5
+"""Share of its target below which a group's attainment takes no further sample."""
 
 
 @dataclass(frozen=True)
@@ -202,6 +204,17 @@ def _is_stable(samples: Sequence[Sample]) -> bool:
     error = growth.std(ddof=1) / np.sqrt(len(growth))
     t = stdtrit(len(growth) - 1, _DRIFT_CONFIDENCE)
     return bool(growth.mean() - t * error <= _DRIFT_SHARE)
+
+
+def is_hopeless(sample: Sample, slo: Slo, class_names: tuple[str, ...]) -> bool:
+    """Return whether a group attains less than half of its target in one sample.
+
+    Further samples do not bring it to the target.
+    """
+    return any(
+        _share([sample], group) < _HOPELESS * group.target
+        for group in slo.groups(class_names)
+    )
 
 
 def is_drifting(samples: Sequence[Sample], target: float) -> bool:

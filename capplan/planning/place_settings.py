@@ -47,6 +47,7 @@ class PlaceSettings(PlanSettings):
             "prices",
             "router",
             "async_scheduling",
+            "scheduler",
             "prefix_caching",
             "link_gb_per_s",
             "host_kv_gib",

@@ -19,6 +19,7 @@ from capplan.planning.candidates import (
     cheapest_first,
     evaluate,
     gpus_without_caching,
+    is_tuned,
     pruned,
     tune,
 )
@@ -159,7 +160,8 @@ def _simulated(
                 else:
                     done.append(pruned(prospect, reason))
             prospects = left
-        tunings = _tunings(inputs, simulated, done) if settings.tune else []
+        tunable = [row for row in simulated if is_tuned(inputs, row.configuration)]
+        tunings = _tunings(inputs, tunable, done)
         if tunings:
             progress("trying smaller token budgets")
         results = workers(tune, inputs, tunings)

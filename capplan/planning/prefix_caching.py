@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from capplan.errors import CapplanWarning
 from capplan.planning.configuration import Configuration
+from capplan.planning.scheduling import is_vllm
 from capplan.planning.settings import PlanSettings
 
 
@@ -32,7 +33,7 @@ def _warn_of_prefixes(configuration: Configuration, settings: PlanSettings) -> N
             "of the layers with full attention, and the engine has fewer where it "
             "evicted the blocks of a window"
         )
-    elif settings.prefix_caching is not False:
+    elif settings.prefix_caching is not False and is_vllm(configuration.engine):
         text = (
             f"{settings.llm}: some layers have a recurrent state; prefix hits are then "
             "not modelled, and every request computes its whole prompt"

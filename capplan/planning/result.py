@@ -209,6 +209,11 @@ class Candidate:
         return "" if self.run is None else self.run.router
 
     @property
+    def scheduler(self) -> str:
+        """Scheduler with its settings; empty where no engine was simulated."""
+        return "" if self.engine is None else self.engine.scheduler
+
+    @property
     def usd_per_h(self) -> float | None:
         """Price of all GPUs; None without a price. [$/h]"""
         return None if self.cost is None else self.cost.usd_per_h

@@ -21,6 +21,7 @@ from capplan.planning.inputs import DEFAULT_ROUTER
 from capplan.planning.judgement import (
     Judgement,
     is_drifting,
+    is_hopeless,
     judge,
     largest_scatter,
     verdict,
@@ -165,7 +166,8 @@ def judged_run(
     Of drawn arrivals, independent samples are added until the interval of the
     attainment is on one side of the target, or a stated budget of requests is spent;
     longer ones are taken where their misses scatter, or where the attainment still
-    falls from their first half to their second. The samples are the same for every
+    falls from their first half to their second; none where the first attains less than
+    half of the target. The samples are the same for every
     replica count. ``first`` is the first sample where it was simulated already; after
     ``budget_requests`` simulated requests the count is too close to call. When
     ``stopped`` says so, the samples simulated by then are judged; before there is one,
@@ -194,7 +196,8 @@ def judged_run(
             raise Interrupted
     length, spent = 1, traffic.request_count
     samples = [sample_of(first, slo, traffic.warmup_s, metrics)]
-    while slo is not None and traffic.is_resampled:
+    hopeless = slo is not None and is_hopeless(samples[0], slo, first.class_names)
+    while slo is not None and traffic.is_resampled and not hopeless:
         kept, longer = samples, length
         if len(samples) >= _FEWEST_SAMPLES:
             met = verdict(samples, slo, first.class_names)

@@ -13,6 +13,7 @@ from capplan.setting_values import (
     targets_by_class,
 )
 from capplan.settings import SettingError, Settings, accepted_by, setting
+from capplan.simulator.schedulers import SCHEDULERS, check_name
 from capplan.units import check_duration
 from capplan.workload.readers import reader as reader_named
 from capplan.workload.readers.options import ReadOptions, tokenizer_file
@@ -84,7 +85,7 @@ class PlanSettings(Settings):
         False,
         WORKLOAD,
         "",
-        "Leave out requests that no replica can hold (default: refuse).",
+        "Leave out requests that no replica can serve (default: refuse).",
     )
     shared_prefix: int | None = setting(
         None, WORKLOAD, "TOKENS", "Give all prompts the same first TOKENS.", ge=0
@@ -254,6 +255,12 @@ class PlanSettings(Settings):
         "NAME",
         "Router: jsq (default), round-robin, power-of-two, best-fit.",
     )
+    scheduler: Annotated[str | None, accepted_by(check_name)] = setting(
+        None,
+        METHOD,
+        "NAME",
+        f"Scheduler: {', '.join(SCHEDULERS)} (default vllm-v1); orca:max_len=4096.",
+    )
     predictor: str | None = setting(
         None,
         METHOD,
@@ -356,6 +363,7 @@ class SearchSettings(PlanSettings):
             "extend",
             "drop_oversized",
             "async_scheduling",
+            "scheduler",
             "prefix_caching",
             "link_gb_per_s",
             "host_kv_gib",

@@ -13,7 +13,7 @@ from capplan.errors import CapplanWarning, HorizonWarning, InputError
 from capplan.planning.configuration import Configuration
 from capplan.planning.settings import PlanSettings, SimulateSettings
 from capplan.planning.unbatched import unbatched
-from capplan.simulator.checks import oversized
+from capplan.simulator.checks import oversized, refusal, unserved
 from capplan.simulator.metrics import requests_needed
 from capplan.units import parse_duration_s
 from capplan.workload.arrivals import rescale, with_arrivals
@@ -195,27 +195,37 @@ def judged_traffic(
 def without_oversized(
     trace: Trace, engines: list[EngineSettings], *, drop: bool
 ) -> Trace:
-    """Return the trace without the requests that fit none of the engines."""
+    """Return the trace without the requests that none of the engines serves."""
     if not engines:
         return trace
-    too_large = np.logical_and.reduce([oversized(trace, engine) for engine in engines])
-    if not too_large.any():
+    no_one = np.logical_and.reduce([unserved(trace, engine) for engine in engines])
+    if not no_one.any():
         return trace
+    problem = f"{trace.source}: {_why_unserved(trace, engines)}"
+    if not drop:
+        raise InputError(f"{problem}; drop them with --drop-oversized")
+    if no_one.all():
+        raise InputError(f"{problem}; none is left")
+    warnings.warn(f"{problem}; dropped", CapplanWarning, stacklevel=2)
+    return trace.select(np.flatnonzero(~no_one))
+
+
+def _why_unserved(trace: Trace, engines: list[EngineSettings]) -> str:
+    """Return which requests fit no replica, and which their scheduler refuses."""
+    too_large = np.logical_and.reduce([oversized(trace, engine) for engine in engines])
+    texts = [refusal(trace, engine, engine.scheduler) for engine in engines]
+    refused = next(filter(None, texts), "")
+    if not too_large.any():
+        return refused
     row = int(np.flatnonzero(too_large)[0])
     largest = max(engine.longest_request_tokens for engine in engines)
     longest = max(engine.max_model_len for engine in engines)
-    problem = (
-        f"{trace.source}: {int(too_large.sum()):,} of {len(trace):,} requests fit no "
+    return (
+        f"{int(too_large.sum()):,} of {len(trace):,} requests fit no "
         f"replica; the first is row {row + 1} with {trace.prompt_tokens[row]:,} prompt "
         f"and {trace.output_tokens[row]:,} output tokens, where the largest replica "
-        f"holds {largest:,} and takes {longest:,}"
+        f"holds {largest:,} and takes {longest:,}" + (f"; {refused}" if refused else "")
     )
-    if not drop:
-        raise InputError(f"{problem}; drop them with --drop-oversized")
-    if too_large.all():
-        raise InputError(f"{problem}; none is left")
-    warnings.warn(f"{problem}; dropped", CapplanWarning, stacklevel=2)
-    return trace.select(np.flatnonzero(~too_large))
 
 
 def _long_enough(
@@ -331,7 +341,7 @@ def chunks(settings: SimulateSettings, engine: EngineSettings) -> Iterator[Trace
         if settings.shared_prefix is not None:
             trace = with_shared_prefix(trace, settings.shared_prefix)
         if settings.drop_oversized:
-            too_large = oversized(trace, engine)
+            too_large = unserved(trace, engine)
             dropped += int(too_large.sum())
             if too_large.all():
                 continue

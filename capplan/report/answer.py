@@ -3,6 +3,7 @@
 from capplan.planning.judgement import Attainment, Judgement
 from capplan.planning.result import Candidate, Plan, Probe
 from capplan.planning.run import Run
+from capplan.planning.scheduling import is_vllm, scheduling
 from capplan.report.columns import format_count, format_share
 from capplan.units import format_duration
 
@@ -29,10 +30,15 @@ _KV_CACHE = {"bf16": "--kv-cache-dtype bfloat16", "fp8": "--kv-cache-dtype fp8"}
 
 
 def serve_command(plan: Plan, candidate: Candidate) -> str:
-    """Return the ``vllm serve`` line of a replica; empty where nothing is known."""
+    """Return the ``vllm serve`` line of a replica, or why there is none.
+
+    Empty where nothing is known.
+    """
     engine = candidate.engine
     if engine is None:
         return ""
+    if not is_vllm(engine):
+        return f"{scheduling(engine)}; no release of vllm serve does"
     # Caching that no request of the trace uses is on in the engine all the same.
     caching = plan.request.get("prefix_caching", True)
     switches = [

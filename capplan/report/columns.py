@@ -129,6 +129,7 @@ COLUMNS = (
     field_column("usd_per_million_total_tokens"),
     field_column("binding", "binds", justify="left"),
     field_column("router"),
+    field_column("scheduler"),
     field_column("infeasible_reason"),
     field_column("pruned_reason"),
     _price("price_source", "source"),

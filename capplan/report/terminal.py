@@ -192,13 +192,16 @@ def _print_basis(plan: Plan, out: Console) -> None:
     router = plan.router if best is None else best.router or plan.router
     if best is not None and best.profile_note:
         out.print(Text(f"latency: {best.profile_note}", style="dim"))
+    scheduler = ""
+    if best is not None and best.engine is not None:
+        scheduler = f"scheduler {best.engine.scheduler}, "
     counted = ""
     if best is not None and best.run is not None:
         counted = f"; {answer.counted(best.run.judgement, plan.request_count)}"
     out.print(
         Text(
             f"simulated {plan.request_count:,} requests of {plan.trace_source}, over "
-            f"{format_duration(plan.duration_s)}{counted}; router {router}, "
+            f"{format_duration(plan.duration_s)}{counted}; {scheduler}router {router}, "
             f"seed {plan.seed}, in {format_duration(plan.runtime_s)}",
             style="dim",
         )

@@ -19,7 +19,9 @@ _FAR = 2.0
 
 def print_demand(demand: Demand, out: Console) -> None:
     """Print the simulated counts, the line through them and its extrapolations."""
-    out.print(Text(f"{demand.gpu} × TP {demand.tp}", style="bold"))
+    scheduler = demand.candidates[0].scheduler
+    headline = f"{demand.gpu} × TP {demand.tp}, scheduler {scheduler}"
+    out.print(Text(headline, style="bold"))
     shown = [column for column in COLUMNS if column.name in _POINT]
     headings = ("requests/s", *(column.heading for column in shown))
     table = plain_table((heading, "right") for heading in headings)
@@ -64,6 +66,7 @@ def demand_json(demand: Demand) -> str:
         "schema": SCHEMA,
         "gpu": demand.gpu,
         "tp": demand.tp,
+        "scheduler": demand.candidates[0].scheduler,
         "points": [
             {"rate_per_s": rate} | {name: getattr(candidate, name) for name in _POINT}
             for rate, candidate in zip(

@@ -5,6 +5,7 @@ from rich.text import Text
 
 from capplan.planning.judgement import LEVELS
 from capplan.planning.run import Run
+from capplan.planning.scheduling import scheduling
 from capplan.report import answer
 from capplan.report.columns import format_count, format_fine_usd, format_share
 from capplan.report.fleet_charts import Curve, fleet_figures, latency_figures
@@ -77,6 +78,7 @@ def run_facts(run: Run) -> list[tuple[str, str]]:
         ("preemptions", format_count(run.simulation.totals.preemptions)),
         ("backlog", "" if run.judgement.stable else "keeps growing: too few replicas"),
         ("costs", _cost(run)),
+        ("engine", scheduling(run.engine)),
         ("latency", run.profile_note),
         ("simulated", _requests(run)),
         ("noted", "; ".join(run.trace_notes)),

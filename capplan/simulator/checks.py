@@ -8,10 +8,7 @@ import numpy as np
 from capplan.deployment import EngineSettings
 from capplan.errors import InputError
 from capplan.simulator.fleet import PolicySettings
-from capplan.simulator.schedulers import (
-    DEFAULT_SCHEDULER,
-    parse_scheduler,
-)
+from capplan.simulator.schedulers import parse_scheduler
 from capplan.simulator.schedulers import (
     scheduler as find_scheduler,
 )
@@ -29,11 +26,40 @@ def oversized(trace: Trace, engine: EngineSettings) -> np.ndarray:
     return (held > engine.kv_blocks - 1) | (tokens > engine.max_model_len)
 
 
+def unserved(trace: Trace, engine: EngineSettings) -> np.ndarray:
+    """Return which requests the engine can never serve, shape (n,), bool.
+
+    Those that no replica can hold, and those that its scheduler cannot finish.
+    """
+    return oversized(trace, engine) | _refused(trace, engine, engine.scheduler)[0]
+
+
+def _refused(
+    trace: Trace, engine: EngineSettings, scheduler: str
+) -> tuple[np.ndarray, str]:
+    """Return which requests a scheduler cannot finish, shape (n,), bool, and why."""
+    name, settings = parse_scheduler(scheduler)
+    rows, reason = find_scheduler(name).refused(trace, engine, settings)
+    return np.asarray(rows), str(reason)
+
+
+def refusal(
+    trace: Trace, engine: EngineSettings, scheduler: str, first_row: int = 0
+) -> str:
+    """Return which requests a scheduler cannot finish, and why; empty for none."""
+    rows, reason = _refused(trace, engine, scheduler)
+    if not rows.any():
+        return ""
+    row = int(np.flatnonzero(rows)[0])
+    return (
+        f"scheduler {scheduler} cannot serve {int(rows.sum()):,} requests; the first "
+        f"is row {first_row + row + 1} with {trace.prompt_tokens[row]} prompt and "
+        f"{trace.output_tokens[row]} output tokens: {reason}"
+    )
+
+
 def refuse_oversized(
-    trace: Trace,
-    engine: EngineSettings,
-    scheduler: str = DEFAULT_SCHEDULER,
-    first_row: int = 0,
+    trace: Trace, engine: EngineSettings, scheduler: str, first_row: int = 0
 ) -> None:
     """Refuse requests that no replica can hold, or that the scheduler cannot finish.
 
@@ -48,16 +74,8 @@ def refuse_oversized(
             f"prompt and {trace.output_tokens[row]} output tokens; a replica holds "
             f"{engine.longest_request_tokens} and takes {engine.max_model_len}"
         )
-    name, settings = parse_scheduler(scheduler)
-    refused, reason = find_scheduler(name).refused(trace, engine, settings)
-    if refused.any():
-        row = int(np.flatnonzero(refused)[0])
-        raise InputError(
-            f"{trace.source}: scheduler {scheduler} cannot serve {int(refused.sum())} "
-            f"requests; the first is row {first_row + row + 1} with "
-            f"{trace.prompt_tokens[row]} prompt and {trace.output_tokens[row]} output "
-            f"tokens: {reason}"
-        )
+    if text := refusal(trace, engine, scheduler, first_row):
+        raise InputError(f"{trace.source}: {text}")
 
 
 def check_scheduler(scheduler: str, engine: EngineSettings) -> None:

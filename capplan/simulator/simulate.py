@@ -18,7 +18,6 @@ from capplan.simulator.checks import (
     refuse_oversized,
 )
 from capplan.simulator.fleet import BINS, UNBOUNDED_JUMP, Fleet, Progress, Stopped
-from capplan.simulator.schedulers import DEFAULT_SCHEDULER
 from capplan.simulator.series import fleet_series
 from capplan.simulator.times import RequestTimes, Simulation, totals
 from capplan.workload.slo import Slo
@@ -32,7 +31,7 @@ def simulate(
     replica_count: int,
     *,
     router: str = "jsq",
-    scheduler: str = DEFAULT_SCHEDULER,
+    scheduler: str | None = None,
     slo: Slo | None = None,
     seed: int = 0,
     record_iterations: bool = False,
@@ -42,7 +41,8 @@ def simulate(
 ) -> Simulation:
     """Return the simulation of a deployment that serves a trace.
 
-    ``scheduler`` may have settings, as in ``orca:max_len=4096``; see ``schedulers``.
+    ``scheduler`` is by default the engine's; it may have settings, as in
+    ``orca:max_len=4096``.
     ``router`` too: ``best-fit:theta=0.5,gamma=0.5`` sets its margin for
     prediction error and the share of the output that counts as context. Policies that
     look at SLOs meet the strictest limits of the classes; ``seed`` is of the router's
@@ -55,6 +55,7 @@ def simulate(
         raise InputError(
             f"{trace.source}: no arrival times; give a rate or an arrival process"
         )
+    scheduler = scheduler or engine.scheduler
     check_engine(engine)
     check_scheduler(scheduler, engine)
     refuse_oversized(trace, engine, scheduler)

@@ -20,7 +20,6 @@ from capplan.simulator.checks import (
 )
 from capplan.simulator.fleet import Fleet, Progress, Stopped
 from capplan.simulator.records import RESULT
-from capplan.simulator.schedulers import DEFAULT_SCHEDULER
 from capplan.simulator.series import fleet_series
 from capplan.simulator.times import RequestTimes, Simulation, Totals
 from capplan.simulator.windows import Windows, joined
@@ -40,7 +39,7 @@ def simulate_stream(
     replica_count: int,
     *,
     router: str = "jsq",
-    scheduler: str = DEFAULT_SCHEDULER,
+    scheduler: str | None = None,
     slo: Slo | None = None,
     seed: int = 0,
     progress: Progress | None = None,
@@ -54,6 +53,7 @@ def simulate_stream(
     ``simulate``. ``on_finished`` is called with the requests that have finished, in
     order of completion; attainment and latencies leave out the first ``warmup_s``.
     """
+    scheduler = scheduler or engine.scheduler
     check_engine(engine)
     check_scheduler(scheduler, engine)
     fleet = Fleet(

@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 import numpy as np
 import pytest
 
-from capplan.bounds.bound_check import check_bound
+from capplan.bounds.bound_check import check_bound, inputs_digest
 from capplan.bounds.certificate import (
     COLUMNS,
     Inputs,
@@ -21,6 +21,11 @@ from capplan.deployment import EngineSettings
 from capplan.latency.contract import LatencyTables, linear_tables
 
 LIMITS = EngineSettings(max_num_batched_tokens=128, max_num_seqs=32, kv_blocks=300)
+
+
+def straight_tables():
+    """Return tables without a kink, which are checked at their ends."""
+    return linear_tables(5e-3, 5e-5, 1e-8, 3e-4, 1e-6, max_batch=32, max_tokens=128)
 
 
 def kinked_tables():
@@ -107,6 +112,27 @@ def test_a_certificate_is_accepted_where_some_requests_cost_nothing():
     assert check_document(document, reproduce) == []
 
 
+def test_a_certificate_is_accepted_where_times_are_straight():
+    document, reproduce = sealed_plan(straight_tables())
+
+    assert check_document(document, reproduce) == []
+
+
+@pytest.mark.parametrize("tokens", [1, 60, 61, 127, 128])
+def test_a_single_time_below_its_price_is_found(tokens):
+    tables = straight_tables().reaching(300)
+    engine = replace(LIMITS, max_num_batched_tokens=300)
+    document, reproduce = sealed_plan(tables, engine)
+    inputs = reproduce(document).inputs
+    fused_s = tables.fused_s.copy()
+    fused_s[tokens] *= 0.5
+
+    dented = inputs._replace(tables={**inputs.tables, "fused_s": fused_s})
+    block = {**document["certificate"], "inputs_digest": inputs_digest(dented)}
+
+    assert "beside" in check_bound(block, dented)[0]
+
+
 def test_a_certificate_is_accepted_when_all_requests_finish():
     document, reproduce = sealed_plan(all_by_s=2.05)
     method = document["certificate"]["bound"]["method"]
@@ -149,12 +175,13 @@ def test_more_work_than_the_window_holds_is_refused():
     assert "s of work" in reasons[0]
 
 
+@pytest.mark.parametrize("tables", [kinked_tables, straight_tables])
 @pytest.mark.parametrize(
     ("price", "message"),
     [(0, "below"), (1, "below"), (3, "beside"), (4, "attention")],
 )
-def test_prices_above_an_iteration_time_are_refused(price, message):
-    document, reproduce = sealed_plan()
+def test_prices_above_an_iteration_time_are_refused(price, message, tables):
+    document, reproduce = sealed_plan(tables())
     prices = list(document["certificate"]["bound"]["prices"])
     prices[price] *= 2
 

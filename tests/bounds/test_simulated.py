@@ -14,7 +14,9 @@ from capplan.bounds.prices import (
 )
 from capplan.deployment import EngineSettings
 from capplan.latency.contract import LatencyTables
-from capplan.simulator.checks import oversized
+from capplan.planning.scheduling import without_budget
+from capplan.simulator.checks import oversized, suited, unserved
+from capplan.simulator.schedulers import SCHEDULERS, parse_scheduler, scheduler
 from capplan.simulator.simulate import simulate
 from capplan.workload.trace import Trace
 
@@ -70,6 +72,27 @@ def random_case(seed):
     return trace, random_tables(generator), engine, slo, attainment
 
 
+OTHERS = sorted(set(SCHEDULERS) - {"vllm-v1"})
+
+
+def random_case_of(name, seed):
+    """Return a case of which the scheduler serves all requests."""
+    trace, tables, engine, slo, _ = random_case(seed)
+    generator = np.random.default_rng(seed)
+    given = [
+        f"{knob}={generator.integers(0, 2)}"
+        for knob, limits in scheduler(name).RULES.settings.items()
+        if (limits.least, limits.most) == (0, 1)
+    ]
+    given += ["max_len=112"] if "max_len" in parse_scheduler(name)[1] else []
+    asked = f"{name}:{','.join(given)}" if given else name
+    engine = replace(suited(asked, engine), scheduler=asked, kv_block_bytes=1000)
+    if engine.kv_blocks < 100:
+        engine = replace(engine, kv_blocks=100)
+    trace = trace.select(np.flatnonzero(~unserved(trace, engine)))
+    return trace, tables, engine, slo
+
+
 def attained(trace, tables, engine, replicas, slo):
     times = simulate(trace, tables, engine, replicas).times
     met = (times.ttft_s <= slo[0]) & ~(times.tpot_s > slo[1]) & (times.e2e_s <= slo[2])
@@ -110,11 +133,30 @@ def test_many_simulated_schedules_have_no_fewer_replicas_than_the_bound(seed):
     check_bound_of_simulated(seed)
 
 
+@pytest.mark.parametrize("seed", range(300, 303))
+@pytest.mark.parametrize("name", OTHERS)
+def test_no_scheduler_has_fewer_replicas_than_the_bound(name, seed):
+    check_bound_of(*random_case_of(name, seed))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(2000, 2060))
+@pytest.mark.parametrize("name", OTHERS)
+def test_many_schedules_of_others_have_no_fewer_replicas_than_the_bound(name, seed):
+    check_bound_of(*random_case_of(name, seed))
+
+
 def check_bound_of_simulated(seed):
     trace, tables, engine, slo, _ = random_case(seed)
     if oversized(trace, engine).any():
         engine = replace(engine, kv_blocks=400)
+    check_bound_of(trace, tables, engine, slo)
+
+
+def check_bound_of(trace, tables, engine, slo):
     n = len(trace)
+    # The simulator continues the tables in the same way.
+    unlimited, tables = without_budget(engine, tables)
 
     for replicas in (1, 2, 4):
         share, end_s = attained(trace, tables, engine, replicas, slo)
@@ -126,7 +168,7 @@ def check_bound_of_simulated(seed):
                 *(np.full(n, limit) for limit in slo),
                 share,
                 tables,
-                engine,
+                unlimited,
                 all_by_s=all_by_s,
             )
             assert bound.reachable

@@ -90,6 +90,28 @@ def test_counts_just_above_must_pass_too():
     assert fewest.run.replica_count == 43
 
 
+def test_a_large_fleet_looks_at_few_counts_of_its_bands():
+    # 10 % below and 5 % above 1,000 replicas are 150 counts.
+    fewest, tried = search(lambda count: 1.0 if count >= 1000 else 0.5, at_least=990)
+
+    near = [count for count in tried if 900 <= count <= 1050]
+    assert fewest.run.replica_count == 1000
+    assert set(range(995, 1000)) <= set(near)
+    assert len(near) < 25
+
+
+def test_a_count_above_that_misses_is_not_forgotten_in_a_large_fleet():
+    # 1,003 is no multiple of the distance at which counts above are looked at, but was
+    # simulated before.
+    missing = {1003}
+
+    fewest, _ = search(
+        lambda count: 0.5 if count < 1000 or count in missing else 1.0, at_least=1003
+    )
+
+    assert fewest.run.replica_count > 1003
+
+
 def test_counts_too_close_to_call_are_named_and_not_taken():
     shares = {3: 0.8, 4: 0.9897, 5: 0.9903, 6: 0.9990, 7: 0.9995, 8: 0.9999}
 

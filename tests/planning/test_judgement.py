@@ -6,7 +6,12 @@ import numpy as np
 import pytest
 
 from capplan.errors import InputError
-from capplan.planning.judgement import LEVELS, is_drifting, largest_scatter
+from capplan.planning.judgement import (
+    LEVELS,
+    is_drifting,
+    is_hopeless,
+    largest_scatter,
+)
 from capplan.planning.judgement import judge as judge_samples
 from capplan.simulator.sample import sample_of
 from capplan.simulator.times import RequestTimes, Series, Simulation, totals
@@ -269,6 +274,15 @@ def test_a_class_may_have_a_target_of_its_own():
 
     assert judge(simulation, replace(slo, targets={"batch": 0.5})).meets
     assert not judge(simulation, replace(slo, targets={"batch": 0.6})).meets
+
+
+@pytest.mark.parametrize(("met", "hopeless"), [(4, True), (5, False)])
+def test_less_than_half_of_the_target_is_hopeless(met, hopeless):
+    finish_s = np.arange(10.0) + np.where(np.arange(10) < met, 1.0, 3.0)
+    served = simulation_of(np.arange(10.0), finish_s, finish_s, [1] * 10)
+    slo = Slo(RequestSlo(e2e_s=2.0), attainment=1.0)
+
+    assert is_hopeless(sample_of(served, slo), slo, ("all",)) is hopeless
 
 
 def test_an_attainment_that_falls_through_the_sample_is_seen():

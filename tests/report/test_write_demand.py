@@ -48,7 +48,7 @@ def printed(demand):
 def test_every_rate_is_a_row_with_replicas_gpus_bound_and_attainment(demand):
     lines = printed(demand)
 
-    assert lines[0] == "H100-SXM × TP 8"
+    assert lines[0] == "H100-SXM × TP 8, scheduler vllm-v1"
     assert lines[1].split() == ["requests/s", "replicas", "GPUs", *ENDS]
     assert lines[2].split() == ["10", "3", "24", "16", "99.29", "%"]
     assert lines[5].split() == ["80", "17", "136", "128", "99.29", "%"]

@@ -29,7 +29,6 @@ SCHEDULERS = {
     "oracle": "oracle",
     "sa": "sa",
 }
-DEFAULT_SCHEDULER = "vllm-v1"
 
 
 class Knob(NamedTuple):
@@ -76,13 +75,22 @@ class Rules(NamedTuple):
     swaps: bool | str = False  # it moves KV to the host; or the setting that asks so
 
 
-def scheduler(name: str) -> ModuleType:
-    """Return the module of the named policy, with ``schedule`` and ``RULES``."""
+def check_name(given: str) -> None:
+    """Refuse ``NAME`` or ``NAME:setting=number,...`` of which no policy has the name.
+
+    Nothing is imported; ``parse_scheduler`` checks the settings.
+    """
+    name = given.partition(":")[0]
     if name not in SCHEDULERS:
         raise InputError(
             f"scheduler {name!r} is not known{_nearest(name, SCHEDULERS)}; expected "
             f"one of {', '.join(sorted(SCHEDULERS))}"
         )
+
+
+def scheduler(name: str) -> ModuleType:
+    """Return the module of the named policy, with ``schedule`` and ``RULES``."""
+    check_name(name)
     return import_module(f"{__name__}.{SCHEDULERS[name]}")
 
 
@@ -115,6 +123,19 @@ def parse_scheduler(given: str) -> tuple[str, dict[str, float]]:
             )
         settings[key] = value
     return name, settings
+
+
+def described(given: str) -> str:
+    """Return a scheduler by its name and all its settings.
+
+    Examples
+    --------
+    >>> described("static:padded=1"), described("vllm-v1")
+    ('static:max_len=2048,padded=1', 'vllm-v1')
+    """
+    name, settings = parse_scheduler(given)
+    texts = [f"{key}={value}" for key, value in settings.items()]
+    return f"{name}:{','.join(texts)}" if texts else name
 
 
 def _nearest(word: str, known: Iterable[str]) -> str:

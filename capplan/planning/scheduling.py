@@ -1,0 +1,70 @@
+"""The scheduler of a plan's engines, and what it makes of their settings."""
+
+from dataclasses import replace
+
+from capplan.deployment import EngineSettings
+from capplan.errors import InputError
+from capplan.latency.contract import LatencyTables
+from capplan.planning.settings import PlanSettings
+from capplan.simulator.checks import check_scheduler, suited
+from capplan.simulator.schedulers import described, parse_scheduler, scheduler
+
+VLLM = EngineSettings().scheduler
+"""The scheduler that ``vllm serve`` runs."""
+_OWN = ("async_scheduling", "prefix_caching")
+
+
+def scheduled(engine: EngineSettings, settings: PlanSettings) -> EngineSettings:
+    """Return an engine with the scheduler of the settings.
+
+    Async scheduling and prefix caching that it does not have are refused where the
+    settings ask for them, and else turned off.
+    """
+    given = settings.scheduler or engine.scheduler
+    asked = replace(
+        engine,
+        async_scheduling=settings.async_scheduling is True,
+        prefix_caching=settings.prefix_caching is True,
+    )
+    check_scheduler(given, asked)
+    name, own = parse_scheduler(given)
+    swaps = scheduler(name).RULES.swaps
+    for field in ("link_gb_per_s", "host_kv_gib"):
+        if getattr(settings, field) is not None and not own.get(swaps, swaps):
+            raise InputError(
+                f"{field} is given; scheduler {given} swaps nothing, leave it out"
+            )
+    return replace(suited(given, engine), scheduler=described(given))
+
+
+def is_vllm(engine: EngineSettings) -> bool:
+    """Return whether ``vllm serve`` schedules so: it can be started and tuned."""
+    return engine.scheduler == VLLM
+
+
+def scheduling(engine: EngineSettings) -> str:
+    """Return how an engine schedules, and what its scheduler does not have."""
+    if is_vllm(engine):
+        return "schedules as the V1 scheduler of vLLM 0.24 to 0.33"
+    rules = scheduler(parse_scheduler(engine.scheduler)[0]).RULES
+    missing = [name.replace("_", " ") for name in _OWN if not getattr(rules, name)]
+    if rules.reserves:
+        missing.append("token budget")
+    without = f", without {', '.join(missing)}" if missing else ""
+    return f"schedules as {engine.scheduler}{without}"
+
+
+def without_budget(
+    engine: EngineSettings, tables: LatencyTables
+) -> tuple[EngineSettings, LatencyTables]:
+    """Return settings and tables that bound the iterations of the engine's scheduler.
+
+    Where it reserves KV, prompts are not cut and an iteration has no token budget: its
+    prompts and contexts together are what the KV holds. The simulator continues the
+    tables in the same way.
+    """
+    if not scheduler(parse_scheduler(engine.scheduler)[0]).RULES.reserves:
+        return engine, tables
+    tokens = max(engine.kv_capacity_tokens, engine.max_num_batched_tokens)
+    unlimited = replace(engine, max_num_batched_tokens=tokens)
+    return unlimited, tables.reaching(tokens)

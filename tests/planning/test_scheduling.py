@@ -1,0 +1,170 @@
+"""The scheduler of a plan: its engine, its proof, and what is refused."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from capplan.bounds.certificate import check_document
+from capplan.cli.main import exit_code
+from capplan.deployment import EngineSettings
+from capplan.errors import InputError
+from capplan.latency.contract import linear_tables
+from capplan.planning.plan import plan
+from capplan.planning.proof import reproduce
+from capplan.planning.scheduling import scheduled, scheduling, without_budget
+from capplan.planning.settings import PlanSettings
+from capplan.report.answer import serve_command
+from capplan.report.write_json import plan_json
+from capplan.simulator.schedulers import SCHEDULERS, described, parse_scheduler
+
+LENGTHS = "synthetic:prompt=300,output=lognormal(median=80,sigma=0.6),n=3000"
+ASKED = {
+    "workload": LENGTHS,
+    "rate": 60,
+    "llm": "Llama-3.1-8B",
+    "gpu": "H100-SXM",
+    "tp": 1,
+    "slo": "ttft=500ms,tpot=20ms",
+    "price": "H100-SXM=2.5",
+    "drop_oversized": True,
+}
+DEFAULT = EngineSettings(prefix_caching=True)
+
+
+@pytest.mark.parametrize("name", sorted(SCHEDULERS))
+def test_what_nobody_asked_for_and_a_scheduler_has_not_is_turned_off(name):
+    engine = scheduled(DEFAULT, PlanSettings(scheduler=name))
+
+    assert engine.scheduler == described(name)
+    assert engine.prefix_caching == (name == "vllm-v1")
+    assert engine.async_scheduling == (name == "vllm-v1")
+
+
+@pytest.mark.parametrize("asked", ["prefix_caching", "async_scheduling"])
+def test_what_is_asked_for_and_a_scheduler_has_not_is_refused(asked):
+    settings = PlanSettings(scheduler="sarathi", **{asked: True})
+
+    with pytest.raises(InputError, match=f"{asked} is True; scheduler sarathi has"):
+        scheduled(DEFAULT, settings)
+
+
+@pytest.mark.parametrize("asked", ["link_gb_per_s", "host_kv_gib"])
+def test_a_link_for_a_scheduler_that_swaps_nothing_is_refused(asked):
+    with pytest.raises(InputError, match="scheduler vllm-v1 swaps nothing"):
+        scheduled(DEFAULT, PlanSettings(**{asked: 2.0}))
+
+
+def test_a_link_is_of_a_scheduler_whose_settings_swap():
+    settings = PlanSettings(scheduler="vllm-v0:swap=1", link_gb_per_s=12.0)
+
+    assert scheduled(DEFAULT, settings).scheduler.startswith("vllm-v0:swap=1")
+    with pytest.raises(InputError, match="swaps nothing"):
+        scheduled(DEFAULT, settings.model_copy(update={"scheduler": "vllm-v0"}))
+
+
+def test_an_iteration_without_a_budget_holds_what_the_kv_holds():
+    tables = linear_tables(1e-3, 1e-5, 0, 0, 0, max_batch=8, max_tokens=64)
+    engine = EngineSettings(64, 8, 16, kv_blocks=101, scheduler="orca")
+
+    unlimited, reaching = without_budget(engine, tables)
+
+    assert unlimited.max_num_batched_tokens == 100 * 16
+    assert reaching.fused_s[1600] == pytest.approx(1e-3 + 1600 * 1e-5)
+    given = replace(engine, scheduler="sarathi")
+    assert without_budget(given, tables) == (given, tables)
+
+
+def test_a_scheduler_says_what_it_does_not_have():
+    assert scheduling(replace(DEFAULT, scheduler="orca:max_len=4096")) == (
+        "schedules as orca:max_len=4096, without async scheduling, prefix caching, "
+        "token budget"
+    )
+
+
+@pytest.mark.filterwarnings("ignore:.*continued in a straight line")
+@pytest.mark.parametrize("name", sorted(set(SCHEDULERS) - {"vllm-v1"}))
+def test_a_plan_with_another_scheduler_names_it_and_is_verified(name):
+    result = plan(PlanSettings(**ASKED, scheduler=name))
+
+    document = json.loads(plan_json(result))
+    text = described(name)
+    assert document["best"]["scheduler"] == text
+    assert document["best"]["limits"]["scheduler"] == text
+    assert document["certificate"]["limits"]["scheduler"] == text
+    assert f"schedules as {text}" in result.assumptions[-1].source
+    assert result.best is not None
+    assert result.best.gpu_count >= result.best.bound.replica_count
+    assert "no release of vllm serve does" in serve_command(result, result.best)
+    assert check_document(document, reproduce) == []
+
+
+def test_a_certificate_of_another_scheduler_is_refused():
+    document = json.loads(plan_json(plan(PlanSettings(**ASKED, scheduler="sarathi"))))
+    spoiled = {**document, "request": {**document["request"], "scheduler": "vllm-v0"}}
+
+    again = reproduce(spoiled)
+
+    assert again.inputs.engine["scheduler"] == described("vllm-v0")
+    assert any(
+        "not those of the plan" in reason
+        for reason in check_document(document, lambda _: again)
+    )
+
+
+def test_a_candidate_whose_scheduler_refuses_requests_is_infeasible():
+    # 2,048 tokens on an A100 and 8,192 on an H100, where prompts are not cut.
+    asked = {**ASKED, "workload": LENGTHS.replace("=300,", "=3000,"), "slo": "e2e=60s"}
+    asked |= {"gpu": "H100-SXM,A100-80GB-SXM", "price": "A100-80GB-SXM=1.5"}
+
+    result = plan(PlanSettings(**asked, scheduler="vllm-v0"))
+
+    rows = {row.gpu: row for row in result.candidates}
+    assert rows["H100-SXM"].status == "feasible"
+    assert rows["A100-80GB-SXM"].status == "infeasible"
+    assert rows["A100-80GB-SXM"].infeasible_reason.startswith(
+        f"scheduler {described('vllm-v0')} cannot serve 3,000 requests; the first is "
+        "row 1 with 3000 prompt"
+    )
+
+
+PLAN = (
+    "plan --workload synthetic:prompt=5000,output=20,n=300 --rate 1 --slo e2e=60s "
+    "--llm Llama-3.1-8B --gpu H100-SXM --tp 1 "
+)
+
+
+@pytest.mark.parametrize(
+    ("asked", "complaint"),
+    [
+        ("--scheduler sarathy", "did you mean sarathi"),
+        ("--scheduler orca:maxlen=3", "did you mean max_len"),
+        ("--scheduler orca:max_len=x", "max_len is 'x'; expected a number"),
+        ("--scheduler orca --prefix-caching", "prefix_caching is True; scheduler orca"),
+        ("--scheduler orca", "cannot serve 300 requests; the first is row 1"),
+        ("--link-gb-per-s 12", "scheduler vllm-v1 swaps nothing"),
+        ("--link-gb-per-s 0", "link_gb_per_s is 0"),
+    ],
+)
+def test_what_cannot_be_scheduled_is_one_line_and_exit_2(asked, complaint, capsys):
+    assert exit_code((PLAN + asked).split()) == 2
+
+    error = capsys.readouterr().err
+    assert complaint in error
+    assert len(error.splitlines()) == 1
+
+
+def test_a_scenario_names_the_line_of_an_unknown_scheduler(tmp_path, capsys):
+    scenario = tmp_path / "plan.yaml"
+    scenario.write_text("rate: 3\nscheduler: vlm-v1\n")
+
+    assert exit_code(["plan", str(scenario)]) == 2
+
+    assert "plan.yaml:2: scheduler: scheduler 'vlm-v1' is not known; did you mean" in (
+        capsys.readouterr().err
+    )
+
+
+@pytest.mark.parametrize("name", sorted(SCHEDULERS))
+def test_a_scheduler_is_described_with_all_its_settings(name):
+    assert parse_scheduler(described(name)) == parse_scheduler(name)
