@@ -71,7 +71,7 @@ def meets_b(replica, new, slo):
     b = len(requests)
     if b > replica.engine.max_num_seqs:
         return False
-    spare_s = slo.tpot_s - replica.tables.decode_s[b]
+    spare_s = slo.mean_gap_s - replica.tables.decode_s[b]
     used_s = replica.tables.decode_context_s[b] * context_tokens(requests)
     return used_s <= THETA * spare_s
 
@@ -87,10 +87,10 @@ def meets_c_and_d(replica, new, now_s, slo):
     if prefill_s > slo.ttft_s:
         return False
     for other in outstanding(replica):
-        if is_decoding(replica, other) and not math.isinf(slo.tpot_s):
+        if is_decoding(replica, other) and not math.isinf(slo.mean_gap_s):
             generated = known(replica, other) - other.prompt_count
             elapsed_s = now_s - first_token_s(replica, other)
-            if prefill_s > THETA * (slo.tpot_s * generated - elapsed_s):
+            if prefill_s > THETA * (slo.mean_gap_s * generated - elapsed_s):
                 return False
     return True
 

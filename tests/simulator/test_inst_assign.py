@@ -8,8 +8,8 @@ from capplan.workload.trace import Trace
 
 
 def test_the_replica_with_most_memory_left_until_none_has_enough():
-    # 40 tokens each, charged 20, 10, 10 to replicas 0, 1, 1; then both have 20 left and 0
-    # is charged 10. 1 has 20 * .9 = 18 left for 18 tokens; nobody has 10: all anew.
+    # 40 tokens each. 0, 1, 1 are charged 20, 10, 10; both have 20 left, 0 is
+    # charged 10. 1 has 20 * .9 = 18 left for 18 tokens; nobody has 10: all anew.
     trace = Trace([9, 4, 4, 4, 9, 8], [9, 5, 5, 5, 9, 2], np.arange(6) / 10)
 
     simulation = simulate(trace, TABLES, engine(10), 2, router="inst-assign")
