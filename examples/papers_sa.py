@@ -129,7 +129,7 @@ def planning_state(trace: Trace, given: LatencyTables, outputs: np.ndarray):
         (TPOT, limits_s[:, 1]),
         (E2E, limits_s[:, 3]),
     ):
-        state.works[row, :n] = values
+        state.scratch[row, :n] = values
     return state
 
 
@@ -145,7 +145,7 @@ def planned_worth(seed: int, n: int, seats: int, cooling: Cooling, error: float 
     state = planning_state(trace, guessed, trace.output_tokens)
     anneal(state, n, seats, 0.0, seed + 1, cooling)
     true = planning_state(trace, tables(), trace.output_tokens)
-    true.scratch[:] = state.scratch
+    true.scratch[:PROMPT] = state.scratch[:PROMPT]
     return goodput(true, n, BEST_ORDER, BEST_SIZES, 0.0)[0]
 
 

@@ -12,6 +12,12 @@ from capplan.simulator.state import GAPS
 
 
 @inlined()
+def _place(state, k):
+    """Return the column of ``ends`` of the k-th request that is resuming."""
+    return (state.ends.shape[1] >> 1) + k
+
+
+@inlined()
 def note_gap(state, r, step, gap_s):
     """Record the time between the results of iterations ``step - 1`` and ``step``."""
     replica = state.replicas[r]
@@ -44,7 +50,7 @@ def note_gaps(state, r, first_end_s, last_s, n):
     if replica.resuming > 0:
         while replica.resuming > 0:
             replica.resuming -= 1
-            request = state.requests[state.resuming[r, replica.resuming]]
+            request = state.requests[state.ends[r, _place(state, replica.resuming)]]
             own_s = first_end_s - request.last_token_s
             request.longest_gap_s = max(request.longest_gap_s, own_s)
             request.token_step = replica.step + 1
@@ -57,7 +63,7 @@ def note_gaps(state, r, first_end_s, last_s, n):
 def enter_resuming(state, r, slot):
     """Note a decoding request whose last token is not from the last decode step."""
     replica = state.replicas[r]
-    state.resuming[r, replica.resuming] = slot
+    state.ends[r, _place(state, replica.resuming)] = slot
     replica.resuming += 1
 
 
@@ -65,10 +71,11 @@ def enter_resuming(state, r, slot):
 def leaves_resuming(state, r, slot):
     """Return whether a request was noted so; it is no longer."""
     replica = state.replicas[r]
+    ends = state.ends[r]
     for k in range(replica.resuming - 1, -1, -1):
-        if state.resuming[r, k] == slot:
+        if ends[_place(state, k)] == slot:
             replica.resuming -= 1
-            state.resuming[r, k] = state.resuming[r, replica.resuming]
+            ends[_place(state, k)] = ends[_place(state, replica.resuming)]
             return True
     return False
 

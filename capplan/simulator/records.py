@@ -59,7 +59,7 @@ REPLICA = np.dtype(
             np.int64,
         ),  # of prompts alone, which decoding ones sit out
         ("prompts_only", np.int64),  # 1: the next iteration is of prompts alone
-        ("resuming", np.int64),  # of ``resuming``: last token not from the last step
+        ("resuming", np.int64),  # requests whose last token is not from the last step
         ("in_flight", np.int64),  # iterations scheduled, result not collected
         ("stalled", np.int64),  # 1: nothing to schedule before the next result
         ("oldest_finishing", np.int64),  # requests whose last token is in it
