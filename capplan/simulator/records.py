@@ -146,6 +146,8 @@ DESK = np.dtype(
         ("out_link_s", np.float64),  # and to it
         ("host_free_blocks", np.int64),
         ("long_prompts", np.int64),  # long prompts with KV, unfinished
+        ("long_ending", np.int64),  # of these, ended by the newest iteration
+        ("paused_decodes", np.int64),  # that sit out the newest iteration
     ]
 )
 """What it keeps of a replica, beside REPLICA."""

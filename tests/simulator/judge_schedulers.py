@@ -5,6 +5,7 @@ parts of the next iteration, (request, tokens computed before, new tokens), and
 whether it preempted. They follow the sources that the schedulers' files name.
 """
 
+from judge_accelgen import accelgen
 from judge_fastgen import fastgen
 from judge_oracle import oracle
 from judge_vllm_v0 import vllm_v0
@@ -172,4 +173,5 @@ SCHEDULERS = {
     "vllm-v0": vllm_v0,
     "fastgen": fastgen,
     "oracle": oracle,
+    "accelgen": accelgen,
 }

@@ -84,7 +84,7 @@ def test_every_scheduler_meets_its_judge(scheduler, case, seed, router):
         router = "jsq"  # best fit reads the queue in its order of arrival
     scheduler, case = for_scheduler(scheduler, case, seed)
 
-    simulation = case.simulated(router, scheduler=scheduler)
+    simulation = case.simulated(router, scheduler=scheduler, slo=Slo(RequestSlo()))
 
     assert_same(simulation, judge(*case, router, scheduler=scheduler))
 

@@ -27,6 +27,7 @@ SCHEDULERS = {
     "vllm-v0": "vllm_v0",
     "fastgen": "fastgen",
     "oracle": "oracle",
+    "accelgen": "accelgen",
 }
 DEFAULT_SCHEDULER = "vllm-v1"
 
@@ -48,6 +49,7 @@ class Rules(NamedTuple):
     reserves: bool = False  # requests take their blocks when admitted, prompts whole
     plans: bool | str = False  # it keeps a plan of each request, in its own order
     swaps: bool | str = False  # it moves KV to the host; or the setting that asks so
+    slos: tuple[str, ...] = ()  # limits that each class needs, or else one on e2e
 
 
 def scheduler(name: str) -> ModuleType:
