@@ -17,7 +17,7 @@ from capplan.simulator.records import ENTRY, ITERATION
 from capplan.simulator.routers import router as find_router
 from capplan.simulator.schedulers import parse_scheduler
 from capplan.simulator.schedulers import scheduler as find_scheduler
-from capplan.simulator.state import Count, Phase, Sizes, State, empty_state
+from capplan.simulator.state import Count, Limit, Phase, Sizes, State, empty_state
 from capplan.simulator.times import Iterations
 from capplan.workload.slo import Slo, require
 from capplan.workload.trace import Trace
@@ -214,8 +214,12 @@ class Fleet:
             kinds, who = self._slos_needed
             require(self._slo, trace.class_names, kinds, who, instead="e2e")
             if self._slo is not None:
-                slos = self._slo.table(trace.class_names)
-                self.state = self.state._replace(slos=np.ascontiguousarray(slos))
+                slos = np.ascontiguousarray(self._slo.table(trace.class_names))
+                self.state = self.state._replace(slos=slos)
+                if np.isfinite(slos[:, Limit.TBT]).any():
+                    late = np.zeros((len(self.state.late), len(slos)), np.int64)
+                    late[:, : self.state.late.shape[1]] = self.state.late
+                    self.state = self.state._replace(late=late)
         if self.engine.prefix_caching:
             most = int(arrivals.prefix_tokens.max())
             self._grow_holdings(most // self.engine.block_size)

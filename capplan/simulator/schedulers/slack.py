@@ -12,7 +12,7 @@ import math
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.kvcache import ceil_div
 from capplan.simulator.schedulers import Knob
-from capplan.simulator.state import Phase, Setting
+from capplan.simulator.state import Limit, Phase, Setting
 
 SETTINGS = {
     "s_pf": Knob(768),
@@ -36,10 +36,6 @@ CHUNKING = Setting.OWN + 5
 ORDERING = Setting.OWN + 6
 BATCHING = Setting.OWN + 7
 ERA = Setting.OWN + 8
-
-_TTFT = 0  # columns of ``state.slos``
-_TBT = 2
-_E2E = 3
 
 
 @inlined()
@@ -79,7 +75,8 @@ def _has_gaps(state, request_class):
     """Return whether TTFT and TBT are the SLOs of a class, not its JCT."""
     slos = state.slos
     return (
-        slos[request_class, _TTFT] < math.inf and slos[request_class, _TBT] < math.inf
+        slos[request_class, Limit.TTFT] < math.inf
+        and slos[request_class, Limit.TBT] < math.inf
     )
 
 
@@ -88,7 +85,7 @@ def _share_s(state, slot):
     """Return each iteration's share of the JCT. [s]"""
     request = state.requests[slot]
     count = chunks(state, request.prompt_tokens) + request.predicted_tokens
-    return state.slos[request.request_class, _E2E] / count
+    return state.slos[request.request_class, Limit.E2E] / count
 
 
 @compiled()
@@ -97,7 +94,7 @@ def limit_s(state, slot, generated):
     request_class = state.requests[slot].request_class
     if not _has_gaps(state, request_class):
         return _share_s(state, slot)
-    return state.slos[request_class, _TBT if generated > 0 else _TTFT]
+    return state.slos[request_class, Limit.TBT if generated > 0 else Limit.TTFT]
 
 
 @compiled()
@@ -118,7 +115,7 @@ def latest_start_s(state, r, slot):
     if not _has_gaps(state, request.request_class):
         ends = chunks(state, request.prompt_tokens) + generated + 1 - count
         return request.arrival_s + ends * _share_s(state, slot) - longest_s(state)
-    deadline_s = request.arrival_s + state.slos[request.request_class, _TTFT]
+    deadline_s = request.arrival_s + state.slos[request.request_class, Limit.TTFT]
     if generated > 0:
-        deadline_s = last_token_s + state.slos[request.request_class, _TBT]
+        deadline_s = last_token_s + state.slos[request.request_class, Limit.TBT]
     return deadline_s - count * longest_s(state)
