@@ -87,6 +87,7 @@ class _Columns(NamedTuple):
     first_token_s: np.ndarray
     finish_s: np.ndarray
     longest_gap_s: np.ndarray
+    late_gaps: np.ndarray
     replica: np.ndarray
     preemptions: np.ndarray
     cached_tokens: np.ndarray
@@ -101,6 +102,7 @@ class _Columns(NamedTuple):
             first_token_s=np.full(n, np.nan),
             finish_s=np.full(n, np.nan),
             longest_gap_s=np.zeros(n),
+            late_gaps=np.zeros(n, np.int64),
             replica=np.zeros(n, np.int64),
             preemptions=np.zeros(n, np.int64),
             cached_tokens=np.zeros(n, np.int64),

@@ -58,6 +58,7 @@ class State(NamedTuple):
     residues: np.ndarray  # int64, (replicas, block_size): see kvcache.py
     gap_step: np.ndarray  # int64, (replicas, GAPS): see gaps.py
     gap_s: np.ndarray  # float64, (replicas, GAPS)
+    late: np.ndarray  # int64, (replicas, classes): gaps above the TBT of each; or (, 0)
     decode_s: np.ndarray  # the latency tables, see latency/contract.py
     decode_context_s: np.ndarray
     fused_s: np.ndarray
@@ -113,6 +114,18 @@ class _Setting(NamedTuple):
 Setting = _Setting()
 
 
+class _Limit(NamedTuple):
+    """Index of each limit in ``State.slos``, those of ``workload.slo.LIMITS``."""
+
+    TTFT: int = 0
+    TPOT: int = 1
+    TBT: int = 2
+    E2E: int = 3
+
+
+Limit = _Limit()
+
+
 UNLIMITED = 2**62
 """A budget of tokens that binds nothing."""
 OWN_SETTINGS = 16
@@ -164,6 +177,7 @@ def empty_state(sizes: Sizes, tables: tuple[np.ndarray, ...]) -> State:
         residues=np.zeros((sizes.replicas, sizes.block_size), np.int64),
         gap_step=np.zeros((sizes.replicas, GAPS), np.int64),
         gap_s=np.zeros((sizes.replicas, GAPS)),
+        late=np.zeros((sizes.replicas, 0), np.int64),
         decode_s=tables[0],
         decode_context_s=tables[1],
         fused_s=tables[2],
