@@ -136,7 +136,8 @@ def described(given: str) -> str:
     ('static:max_len=2048,padded=1', 'vllm-v1')
     """
     name, settings = parse_scheduler(given)
-    texts = [f"{key}={value}" for key, value in settings.items()]
+    knobs = scheduler(name).RULES.settings
+    texts = [f"{key}={knobs[key].written(value)}" for key, value in settings.items()]
     return f"{name}:{','.join(texts)}" if texts else name
 
 
