@@ -16,7 +16,7 @@ from capplan.simulator.times import RequestTimes
 REQUEST_COLUMNS: tuple[str, ...] = ("arrival_s", "scheduled_s", "first_token_s")
 REQUEST_COLUMNS += ("finish_s", "longest_gap_s", "ttft_s", "tpot_s", "e2e_s", "wait_s")
 REQUEST_COLUMNS += ("prompt_tokens", "output_tokens", "replica", "preemptions")
-REQUEST_COLUMNS += ("cached_tokens", "swaps", "paused_s")
+REQUEST_COLUMNS += ("cached_tokens", "swaps", "paused_s", "late_gaps")
 APPENDED_COLUMNS = ("row", *REQUEST_COLUMNS)
 """Requests of a streamed run, as they finish: ``row`` is the index in the trace."""
 

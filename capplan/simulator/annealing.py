@@ -11,9 +11,8 @@ As printed, the acceptance never takes a worse plan; ``metropolis`` does. The be
 is kept (section 4.3), and the inner loop starts again at every temperature.
 
 ``state.scratch`` holds, a row each: slots, the current order and batch sizes, the
-candidate's, the best one's. ``state.works`` holds what evaluating needs of each
-request: prompt and predicted output [tokens], time since its arrival, its limits of
-TTFT, TPOT and e2e [s].
+candidate's, the best one's; then what evaluating needs of each request: prompt and
+predicted output [tokens], time since its arrival, its limits of TTFT, TPOT, e2e [s].
 """
 
 import math
@@ -21,8 +20,8 @@ from typing import NamedTuple
 
 from capplan.simulator.jit import compiled, inlined
 
-SLOTS, ORDER, SIZES, NEW_ORDER, NEW_SIZES, BEST_ORDER, BEST_SIZES = range(7)
-PROMPT, OUTPUT, WAITED, TTFT, TPOT, E2E = range(6)
+SLOTS, ORDER, SIZES, NEW_ORDER, NEW_SIZES, BEST_ORDER, BEST_SIZES = range(1, 8)
+PROMPT, OUTPUT, WAITED, TTFT, TPOT, E2E = range(8, 14)
 
 _ROUNDING = 1.0 + 1e-9
 """Objectives and times nearer than this are equal, whatever the rounding."""
@@ -62,8 +61,8 @@ def prefill_s(state, tokens):
 @inlined()
 def first_and_rest_s(state, index, b):
     """Return the times of a request's prompt and of its tokens in a batch of b. [s]"""
-    prompt = state.works[PROMPT, index]
-    output = state.works[OUTPUT, index]
+    prompt = state.scratch[PROMPT, index]
+    output = state.scratch[OUTPUT, index]
     b = min(b, state.decode_s.shape[0] - 1)
     attention_s = state.engine[0].attention_s * 0.5 * prompt * prompt * b
     first_s = prefill_s(state, int(b * prompt)) + attention_s
@@ -86,20 +85,20 @@ def goodput(state, n, order, sizes, delay_s):
     position = 0
     batch = 0
     while position < n:
-        b = scratch[sizes, batch]
+        b = int(scratch[sizes, batch])
         longest_s = 0.0
         for k in range(position, position + b):
-            index = scratch[order, k]
-            output = state.works[OUTPUT, index]
+            index = int(scratch[order, k])
+            output = state.scratch[OUTPUT, index]
             first_s, rest_s = first_and_rest_s(state, index, b)
             longest_s = max(longest_s, first_s + rest_s)
-            ttft_s = state.works[WAITED, index] + begins_s + first_s
+            ttft_s = state.scratch[WAITED, index] + begins_s + first_s
             e2e_s = ttft_s + rest_s
             total_s += e2e_s
             if (
-                ttft_s <= state.works[TTFT, index] * _ROUNDING
-                and rest_s <= state.works[TPOT, index] * output * _ROUNDING
-                and e2e_s <= state.works[E2E, index] * _ROUNDING
+                ttft_s <= state.scratch[TTFT, index] * _ROUNDING
+                and rest_s <= state.scratch[TPOT, index] * output * _ROUNDING
+                and e2e_s <= state.scratch[E2E, index] * _ROUNDING
             ):
                 kept += 1
         begins_s += longest_s
@@ -114,7 +113,7 @@ def _batch_of(scratch, position):
     batch = 0
     begins = 0
     while position >= begins + scratch[NEW_SIZES, batch]:
-        begins += scratch[NEW_SIZES, batch]
+        begins += int(scratch[NEW_SIZES, batch])
         batch += 1
     return batch, begins
 
@@ -148,7 +147,7 @@ def _squeeze(scratch, n, position, largest):
 def _delay(scratch, n, position, largest):
     """Move a request to the front of the batch after; return whether it did."""
     batch, begins = _batch_of(scratch, position)
-    size = scratch[NEW_SIZES, batch]
+    size = int(scratch[NEW_SIZES, batch])
     ends = begins + size
     if ends == n:
         if size < 2:
@@ -182,11 +181,11 @@ def _sort_by_time(state, n, largest):
     """Put the current order by time in a batch of ``largest``, the oldest first."""
     scratch = state.scratch
     for k in range(1, n):
-        index = scratch[ORDER, k]
+        index = int(scratch[ORDER, k])
         first_s, rest_s = first_and_rest_s(state, index, largest)
         position = k
         while position > 0:
-            other = scratch[ORDER, position - 1]
+            other = int(scratch[ORDER, position - 1])
             other_first_s, other_rest_s = first_and_rest_s(state, other, largest)
             if other_first_s + other_rest_s <= (first_s + rest_s) * _ROUNDING:
                 break

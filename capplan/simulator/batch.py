@@ -8,7 +8,7 @@ grows; ``admit_with_room`` is for schedulers that take them in advance.
 
 import math
 
-from capplan.simulator.gaps import leaves_resuming, longest_gap_s
+from capplan.simulator.gaps import end_gaps, leaves_resuming
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.kvcache import (
     adopt_hits,
@@ -85,8 +85,7 @@ def stop_decoding(state, r, slot):
     held = computed_tokens(state, slot, replica.step + 1)
     remove_end(state, r, slot)
     leave_decoding(state, r, slot)
-    gap_s = longest_gap_s(state, r, request.token_step)
-    request.longest_gap_s = max(request.longest_gap_s, gap_s)
+    end_gaps(state, r, slot)
     request.known_tokens = held + 1
     if not leaves_resuming(state, r, slot):
         request.last_token_s = replica.decoded_s

@@ -55,6 +55,7 @@ def _take_slot(state, row, arrival_s):
     request.first_token_s = math.nan
     request.last_token_s = math.nan
     request.longest_gap_s = 0.0
+    request.late_gaps = 0
     request.computed_tokens = 0
     request.cached_tokens = 0
     request.hit_blocks = 0

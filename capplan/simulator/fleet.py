@@ -17,9 +17,9 @@ from capplan.simulator.records import ENTRY, ITERATION
 from capplan.simulator.routers import router as find_router
 from capplan.simulator.schedulers import parse_scheduler
 from capplan.simulator.schedulers import scheduler as find_scheduler
-from capplan.simulator.state import Count, Phase, Sizes, State, empty_state
+from capplan.simulator.state import Count, Limit, Phase, Sizes, State, empty_state
 from capplan.simulator.times import Iterations
-from capplan.workload.slo import Slo
+from capplan.workload.slo import Slo, require
 from capplan.workload.trace import Trace
 
 BINS = 240
@@ -97,6 +97,7 @@ class Fleet:
             tables = tables.reaching(engine.kv_capacity_tokens + engine.max_num_seqs)
         tables = _with_overheads(tables, own_settings)
         self._slo = slo
+        self._slos_needed = (rules.slos, f"scheduler {name}")
         self._class_names: tuple[str, ...] = ()
         self.engine = engine
         self.request_s = tables.request_s
@@ -209,10 +210,17 @@ class Fleet:
             read_only(arrival_s, np.float64),
             *(read_only(column[rows], np.int64) for column in columns),
         )
-        if self._slo is not None and self._class_names != trace.class_names:
+        if self._class_names != trace.class_names:
             self._class_names = trace.class_names
-            slos = self._slo.table(trace.class_names)
-            self.state = self.state._replace(slos=np.ascontiguousarray(slos))
+            kinds, who = self._slos_needed
+            require(self._slo, trace.class_names, kinds, who, instead="e2e")
+            if self._slo is not None:
+                slos = np.ascontiguousarray(self._slo.table(trace.class_names))
+                self.state = self.state._replace(slos=slos)
+                if np.isfinite(slos[:, Limit.TBT]).any():
+                    late = np.zeros((len(self.state.late), len(slos)), np.int64)
+                    late[:, : self.state.late.shape[1]] = self.state.late
+                    self.state = self.state._replace(late=late)
         if self.engine.prefix_caching:
             most = int(arrivals.prefix_tokens.max())
             self._grow_holdings(most // self.engine.block_size)

@@ -5,10 +5,21 @@ followed by a longer one is never the longest again. For a request whose first
 token came in iteration k, the longest gap is the first pair after k. When the
 ring of pairs is full, its two oldest are merged; the longer gap is kept, so a
 request whose first token came between the two is given a gap from before it.
+
+Where a class has a limit on each gap (TBT), ``late`` counts the gaps of a replica above
+it. A request has had as many as were counted since its first token.
 """
 
-from capplan.simulator.jit import inlined
-from capplan.simulator.state import GAPS
+import math
+
+from capplan.simulator.jit import compiled, inlined
+from capplan.simulator.state import GAPS, Limit
+
+
+@inlined()
+def _place(state, k):
+    """Return the column of ``ends`` of the k-th request that is resuming."""
+    return (state.ends.shape[1] >> 1) + k
 
 
 @inlined()
@@ -33,31 +44,94 @@ def note_gap(state, r, step, gap_s):
 
 
 @inlined()
-def note_gaps(state, r, first_end_s, last_s, n):
+def _counts_late(state):
+    return state.late.shape[1] > 0
+
+
+@compiled()
+def _count_late(state, r, last_s, slope_s, n):
+    """Count n gaps, each ``slope_s`` longer than the one before, up to ``last_s``."""
+    for c in range(state.late.shape[1]):
+        tbt_s = state.slos[c, Limit.TBT]
+        if not last_s > tbt_s:
+            continue
+        count = n
+        if last_s - (n - 1) * slope_s <= tbt_s:
+            # The quotient is an estimate; its rounding must not matter.
+            count = min(n, math.ceil((last_s - tbt_s) / slope_s))
+            while last_s - (count - 1) * slope_s <= tbt_s:
+                count -= 1
+            while last_s - count * slope_s > tbt_s:
+                count += 1
+        state.late[r, c] += count
+
+
+@inlined()
+def add_gap(state, slot, gap_s):
+    """Record a gap that only this request has."""
+    request = state.requests[slot]
+    request.longest_gap_s = max(request.longest_gap_s, gap_s)
+    request.late_gaps += _late(state, slot, gap_s)
+
+
+@inlined()
+def _late(state, slot, gap_s):
+    if not _counts_late(state):
+        return 0
+    return int(gap_s > state.slos[state.requests[slot].request_class, Limit.TBT])
+
+
+@inlined()
+def start_gaps(state, r, slot):
+    """Let a request have the gaps recorded from here on."""
+    request = state.requests[slot]
+    request.token_step = state.replicas[r].step
+    if _counts_late(state):
+        request.late_gaps -= state.late[r, request.request_class]
+
+
+@inlined()
+def end_gaps(state, r, slot):
+    """Give a request the gaps recorded since ``start_gaps``."""
+    request = state.requests[slot]
+    gap_s = longest_gap_s(state, r, request.token_step)
+    request.longest_gap_s = max(request.longest_gap_s, gap_s)
+    if _counts_late(state):
+        request.late_gaps += state.late[r, request.request_class]
+
+
+@inlined()
+def note_gaps(state, r, first_end_s, last_s, slope_s, n):
     """Record the gaps before the results of the next n iterations with decoding.
 
-    The first ends at ``first_end_s``, the last takes longest, ``last_s``. Requests
-    whose last token came while the others sat out have a first gap of their own.
+    The first ends at ``first_end_s``; each takes ``slope_s`` longer than the one
+    before, the last ``last_s``. Requests whose last token came while the others sat out
+    have a first gap of their own.
     """
     replica = state.replicas[r]
     gap_s = first_end_s - replica.decoded_s
+    for c in range(state.late.shape[1]):
+        state.late[r, c] += int(gap_s > state.slos[c, Limit.TBT])
     if replica.resuming > 0:
         while replica.resuming > 0:
             replica.resuming -= 1
-            request = state.requests[state.resuming[r, replica.resuming]]
-            own_s = first_end_s - request.last_token_s
-            request.longest_gap_s = max(request.longest_gap_s, own_s)
+            slot = state.ends[r, _place(state, replica.resuming)]
+            request = state.requests[slot]
+            add_gap(state, slot, first_end_s - request.last_token_s)
+            request.late_gaps -= _late(state, slot, gap_s)
             request.token_step = replica.step + 1
         note_gap(state, r, replica.step + 1, gap_s)
         gap_s = 0.0
     note_gap(state, r, replica.step + n, max(last_s, gap_s))
+    if n > 1 and _counts_late(state):
+        _count_late(state, r, last_s, slope_s, n - 1)
 
 
 @inlined()
 def enter_resuming(state, r, slot):
     """Note a decoding request whose last token is not from the last decode step."""
     replica = state.replicas[r]
-    state.resuming[r, replica.resuming] = slot
+    state.ends[r, _place(state, replica.resuming)] = slot
     replica.resuming += 1
 
 
@@ -65,10 +139,11 @@ def enter_resuming(state, r, slot):
 def leaves_resuming(state, r, slot):
     """Return whether a request was noted so; it is no longer."""
     replica = state.replicas[r]
+    ends = state.ends[r]
     for k in range(replica.resuming - 1, -1, -1):
-        if state.resuming[r, k] == slot:
+        if ends[_place(state, k)] == slot:
             replica.resuming -= 1
-            state.resuming[r, k] = state.resuming[r, replica.resuming]
+            ends[_place(state, k)] = ends[_place(state, replica.resuming)]
             return True
     return False
 

@@ -8,7 +8,7 @@ or on the host; ``computed_tokens`` is how many tokens of it.
 import math
 
 from capplan.simulator.batch import join, residue, stop_decoding
-from capplan.simulator.gaps import enter_resuming
+from capplan.simulator.gaps import enter_resuming, start_gaps
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.kvcache import ceil_div, return_blocks, take_blocks
 from capplan.simulator.queues import (
@@ -106,7 +106,7 @@ def resume(state, r, slot):
     request.phase = Phase.DECODING
     request.admission = replica.admissions
     replica.admissions += 1
-    request.token_step = replica.step
+    start_gaps(state, r, slot)
     request.end_step = replica.step + request.run_tokens - generated
     push_end(state, r, slot)
     replica.decode_count += 1

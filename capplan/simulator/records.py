@@ -32,6 +32,7 @@ REQUEST = np.dtype(
         ("shared_blocks", np.int64),  # blocks held through the prefix cache
         ("bounded_blocks", np.int64),  # held while running, beside those of its tokens
         ("preemptions", np.int64),
+        ("late_gaps", np.int64),  # above its TBT; less ``late`` since ``token_step``
         ("heap_position", np.int64),
         ("admission", np.int64),  # running requests stand in this order
         ("next", np.int64),  # in its replica's waiting or running list
@@ -59,7 +60,7 @@ REPLICA = np.dtype(
             np.int64,
         ),  # of prompts alone, which decoding ones sit out
         ("prompts_only", np.int64),  # 1: the next iteration is of prompts alone
-        ("resuming", np.int64),  # of ``resuming``: last token not from the last step
+        ("resuming", np.int64),  # requests whose last token is not from the last step
         ("in_flight", np.int64),  # iterations scheduled, result not collected
         ("stalled", np.int64),  # 1: nothing to schedule before the next result
         ("oldest_finishing", np.int64),  # requests whose last token is in it
@@ -147,6 +148,8 @@ DESK = np.dtype(
         ("out_link_s", np.float64),  # and to it
         ("host_free_blocks", np.int64),
         ("long_prompts", np.int64),  # long prompts with KV, unfinished
+        ("long_ending", np.int64),  # of these, ended by the newest iteration
+        ("paused_decodes", np.int64),  # that sit out the newest iteration
     ]
 )
 """What it keeps of a replica, beside REPLICA."""
@@ -165,6 +168,7 @@ RESULT = np.dtype(
         ("first_token_s", np.float64),
         ("finish_s", np.float64),
         ("longest_gap_s", np.float64),
+        ("late_gaps", np.int64),
         ("swaps", np.int64),
         ("paused_s", np.float64),
     ]

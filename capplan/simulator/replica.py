@@ -12,7 +12,13 @@ n * (a[b] + s[b] * L) + s[b] * b * n * (n - 1) / 2.
 import math
 
 from capplan.simulator.batch import leave_decoding, residue
-from capplan.simulator.gaps import enter_resuming, longest_gap_s, note_gaps
+from capplan.simulator.gaps import (
+    add_gap,
+    end_gaps,
+    enter_resuming,
+    note_gaps,
+    start_gaps,
+)
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.jump import SMALLEST_STEP_S, decode_time_s, iterations_before
 from capplan.simulator.kvcache import (
@@ -80,6 +86,7 @@ def complete(state, r, slot, now_s):
     result.first_token_s = request.first_token_s
     result.finish_s = now_s
     result.longest_gap_s = request.longest_gap_s
+    result.late_gaps = request.late_gaps
     if state.plans.shape[0] > 0:
         close_plan(state, r, slot, result)
     request.phase = Phase.FREE
@@ -197,7 +204,7 @@ def run_iterations(state, r, horizon, until_s):
 
     replica.gpu_s = end_s
     if replica.prompts_only == 0:
-        note_gaps(state, r, start_s + first_s, last_s, n)
+        note_gaps(state, r, start_s + first_s, last_s, slope_s, n)
         replica.decoded_s = end_s
         replica.step += n
         replica.context_tokens += n * replica.decode_count
@@ -245,8 +252,7 @@ def _drain_request(state, r, slot):
     replica = state.replicas[r]
     request = state.requests[slot]
     request.phase = Phase.DRAINING
-    gap_s = longest_gap_s(state, r, request.token_step)
-    request.longest_gap_s = max(request.longest_gap_s, gap_s)
+    end_gaps(state, r, slot)
     before = NONE
     after = (
         replica.oldest_finishing if replica.in_flight == 1 else replica.newest_finishing
@@ -279,10 +285,9 @@ def start_decoding(state, r, end_s):
         if math.isnan(request.first_token_s):
             request.first_token_s = end_s
         else:
-            gap_s = end_s - request.last_token_s
-            request.longest_gap_s = max(request.longest_gap_s, gap_s)
+            add_gap(state, slot, end_s - request.last_token_s)
         generated = request.known_tokens - request.prompt_tokens + 1
-        request.token_step = replica.step
+        start_gaps(state, r, slot)
         request.end_step = replica.step + request.run_tokens - generated
         if request.end_step == replica.step:
             _drain_request(state, r, slot)

@@ -76,7 +76,7 @@ def simulate(
     )
     columns = _Columns.empty(len(trace))
     for done in fleet.serve_all(trace, progress, stopped):
-        columns.put(done)
+        columns.put(done, len(fleet.state.plans) > 0)
     return _simulation(trace, columns, fleet)
 
 
@@ -87,6 +87,7 @@ class _Columns(NamedTuple):
     first_token_s: np.ndarray
     finish_s: np.ndarray
     longest_gap_s: np.ndarray
+    late_gaps: np.ndarray
     replica: np.ndarray
     preemptions: np.ndarray
     cached_tokens: np.ndarray
@@ -101,6 +102,7 @@ class _Columns(NamedTuple):
             first_token_s=np.full(n, np.nan),
             finish_s=np.full(n, np.nan),
             longest_gap_s=np.zeros(n),
+            late_gaps=np.zeros(n, np.int64),
             replica=np.zeros(n, np.int64),
             preemptions=np.zeros(n, np.int64),
             cached_tokens=np.zeros(n, np.int64),
@@ -108,11 +110,15 @@ class _Columns(NamedTuple):
             paused_s=np.zeros(n),
         )
 
-    def put(self, done: np.ndarray) -> None:
-        """Write finished requests to their rows, while they are in the cache."""
+    def put(self, done: np.ndarray, paused: bool) -> None:
+        """Write finished requests to their rows, while they are in the cache.
+
+        Unless the scheduler may have ``paused`` them, two columns stay zero.
+        """
         rows = done["row"]
         for name, column in self._asdict().items():
-            column[rows] = done[name]
+            if paused or name not in ("swaps", "paused_s"):
+                column[rows] = done[name]
 
 
 def finished_part(simulation: Simulation) -> Simulation:

@@ -53,11 +53,12 @@ class State(NamedTuple):
     plans: np.recarray  # PLAN, (slots,); (0,) where the scheduler keeps none
     desks: np.recarray  # DESK, (replicas,)
     engine: np.recarray  # ENGINE, (1,)
-    ends: np.ndarray  # int64, (replicas, max_num_seqs): slots, a heap by end_step
-    resuming: np.ndarray  # int64, (replicas, max_num_seqs): slots
+    ends: np.ndarray  # int64, (replicas, 2 * max_num_seqs): slots, a heap by end_step,
+    # and those ``resuming``, see gaps.py
     residues: np.ndarray  # int64, (replicas, block_size): see kvcache.py
     gap_step: np.ndarray  # int64, (replicas, GAPS): see gaps.py
     gap_s: np.ndarray  # float64, (replicas, GAPS)
+    late: np.ndarray  # int64, (replicas, classes): gaps above the TBT of each; or (, 0)
     decode_s: np.ndarray  # the latency tables, see latency/contract.py
     decode_context_s: np.ndarray
     fused_s: np.ndarray
@@ -75,9 +76,7 @@ class State(NamedTuple):
     bins: np.recarray  # BIN
     bin_s: np.ndarray  # float64, (2,): start and width of the bins
     draws: np.ndarray  # float64, (requests of the chunk, 2): uniform, for routers
-    norms: np.ndarray  # float64, (replicas,): what a router notes of each
-    scratch: np.ndarray  # int64, (7, PLANNED): see annealing.py
-    works: np.ndarray  # float64, (6, PLANNED)
+    scratch: np.ndarray  # float64: row 0 is the router's, the others of annealing.py
     settings: np.ndarray  # float64, (OWN + OWN_SETTINGS,): of the policies, see Setting
     slos: np.ndarray  # float64, (classes, 4): TTFT, TPOT, TBT, e2e; inf where none
 
@@ -113,6 +112,18 @@ class _Setting(NamedTuple):
 
 
 Setting = _Setting()
+
+
+class _Limit(NamedTuple):
+    """Index of each limit in ``State.slos``, those of ``workload.slo.LIMITS``."""
+
+    TTFT: int = 0
+    TPOT: int = 1
+    TBT: int = 2
+    E2E: int = 3
+
+
+Limit = _Limit()
 
 
 UNLIMITED = 2**62
@@ -162,11 +173,11 @@ def empty_state(sizes: Sizes, tables: tuple[np.ndarray, ...]) -> State:
         plans=_records(sizes.plans, PLAN),
         desks=_records(sizes.replicas, DESK),
         engine=_records(1, ENGINE),
-        ends=np.zeros((sizes.replicas, sizes.max_num_seqs), np.int64),
-        resuming=np.zeros((sizes.replicas, sizes.max_num_seqs), np.int64),
+        ends=np.zeros((sizes.replicas, 2 * sizes.max_num_seqs), np.int64),
         residues=np.zeros((sizes.replicas, sizes.block_size), np.int64),
         gap_step=np.zeros((sizes.replicas, GAPS), np.int64),
         gap_s=np.zeros((sizes.replicas, GAPS)),
+        late=np.zeros((sizes.replicas, 0), np.int64),
         decode_s=tables[0],
         decode_context_s=tables[1],
         fused_s=tables[2],
@@ -186,9 +197,7 @@ def empty_state(sizes: Sizes, tables: tuple[np.ndarray, ...]) -> State:
         bins=_records(sizes.bins, BIN),
         bin_s=np.ones(2),
         draws=np.zeros((sizes.draws, 2)),
-        norms=np.zeros(sizes.replicas),
-        scratch=np.zeros((7, PLANNED if sizes.plans else 0), np.int64),
-        works=np.zeros((6, PLANNED if sizes.plans else 0)),
+        scratch=_scratch(sizes),
         settings=np.zeros(Setting.OWN + OWN_SETTINGS),
         slos=np.full((sizes.classes, 4), np.inf),
     )
@@ -211,6 +220,13 @@ def empty_state(sizes: Sizes, tables: tuple[np.ndarray, ...]) -> State:
     state.blocks["owner"] = NONE
     state.blocks["next_same"] = NONE
     return state
+
+
+def _scratch(sizes: Sizes) -> np.ndarray:
+    """Return a row for the router and, where plans are kept, those of annealing."""
+    if not sizes.plans:
+        return np.zeros((1, sizes.replicas))
+    return np.zeros((14, max(sizes.replicas, PLANNED)))
 
 
 def _table_size(cached_blocks: int) -> int:

@@ -31,6 +31,7 @@ class RequestTimes:
     first_token_s: np.ndarray  # [s]
     finish_s: np.ndarray  # last token [s]
     longest_gap_s: np.ndarray  # between two of its tokens; 0 for one token [s]
+    late_gaps: np.ndarray  # of these, above the TBT limit of its class
     prompt_tokens: np.ndarray  # [tokens]
     output_tokens: np.ndarray  # [tokens]
     replica: np.ndarray  # where it was served

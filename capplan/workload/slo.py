@@ -212,23 +212,36 @@ class Slo:
 
 
 def require(
-    slo: Slo | None, class_names: tuple[str, ...], kinds: Sequence[str], who: str
+    slo: Slo | None,
+    class_names: tuple[str, ...],
+    kinds: Sequence[str],
+    who: str,
+    instead: str = "",
 ) -> None:
     """Refuse classes without a limit that a policy needs.
 
-    ``kinds`` are some of LIMITS, ``who`` names the policy: ``scheduler accelgen``.
+    ``kinds`` are some of LIMITS, ``who`` names the policy: ``scheduler accelgen``. A
+    class with the limit ``instead`` needs none of them.
 
     Raises
     ------
     InputError
         With the first such class and kind.
     """
-    for name in class_names:
+
+    def has(name: str, kind: str) -> bool:
+        return slo is not None and np.isfinite(slo.of_class(name).limit_s(kind))
+
+    for name in class_names if kinds else ():
+        if instead and has(name, instead):
+            continue
         for kind in kinds:
-            if slo is None or np.isinf(slo.of_class(name).limit_s(kind)):
+            if not has(name, kind):
+                other = f", or on {instead}," if instead else ""
                 raise InputError(
-                    f"{who} needs a limit on {kind} for each class; class {name!r} has "
-                    f"none, expected one such as --slo {own_limits(name)[0]}:{kind}=1s"
+                    f"{who} needs a limit on {kind}{other} for each class; class "
+                    f"{name!r} has none, expected one such as "
+                    f"--slo {own_limits(name)[0]}:{kind}=1s"
                 )
 
 

@@ -41,7 +41,7 @@ CACHING = EngineSettings(
     kv_blocks=27_000,
     prefix_caching=True,
 )
-SLO = Slo(RequestSlo(ttft_s=1.0, tpot_s=0.03))
+SLO = Slo(RequestSlo(ttft_s=1.0, tpot_s=0.03, tbt_s=0.05))
 
 
 def tables():
@@ -201,7 +201,7 @@ def test_speed_of_each_scheduler(capacity):
         room = ":max_len=4096" if "max_len" in parse_scheduler(name)[1] else ""
         took_s = seconds(
             lambda asked=name + room: simulate(
-                trace, latency, suited(asked, LIMITS), 8, scheduler=asked
+                trace, latency, suited(asked, LIMITS), 8, scheduler=asked, slo=SLO
             )
         )
         report(f"{name}{room}, 8 replicas, 50 % load", len(trace), took_s)

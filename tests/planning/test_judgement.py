@@ -29,6 +29,7 @@ def simulation_of(
         first_token_s=np.array(first_token_s, float),
         finish_s=np.array(finish_s, float),
         longest_gap_s=none,
+        late_gaps=np.zeros(n, np.int64),
         prompt_tokens=np.ones(n, np.int64),
         output_tokens=np.array(output_tokens),
         replica=np.zeros(n, np.int64),

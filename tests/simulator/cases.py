@@ -121,6 +121,47 @@ def cases(draw, requests: int = 24, replicas: int = 2, exact: bool | None = None
     return Case(trace, tables, engine, draw(st.integers(1, replicas)))
 
 
+def with_slos(case: Case, rng: np.random.Generator) -> Case:
+    """Return the case with random classes, limits in their names, all whole ticks."""
+    gaps = [
+        f"gaps/ttft={rng.integers(4, 80) * TICK_S}s,tbt={rng.integers(2, 40) * TICK_S}s"
+        for _ in range(rng.integers(1, 3))
+    ]
+    names = [*gaps, f"jct/e2e={rng.integers(20, 200) * TICK_S}s"]
+    rng.shuffle(names)
+    return case._replace(
+        trace=replace(
+            case.trace,
+            request_class=rng.integers(0, rng.integers(1, 4), len(case.trace))
+            % len(names),
+            class_names=tuple(names),
+        )
+    )
+
+
+def accelgen(
+    case: Case, engine: EngineSettings, rng: np.random.Generator
+) -> dict[str, float]:
+    """Return settings of AccelGen: all on, or one part switched off, or any."""
+    exact = case.tables.attention_s == 0
+    switches = dict.fromkeys(("chunking", "ordering", "batching", "era"), 1)
+    kind = rng.integers(0, 8)
+    if kind < 4:
+        switches[list(switches)[kind]] = 0
+    elif kind == 4:
+        switches = {name: int(rng.integers(0, 2)) for name in switches}
+    t_pf_s = rng.integers(0, 12) * TICK_S * (1.0 if exact else rng.random())
+    return {
+        "s_pf": int(rng.integers(1, min(24, engine.max_num_batched_tokens) + 1)),
+        "t_pf_s": float(t_pf_s),
+        "gamma_s": float(rng.integers(0, 50) * TICK_S),
+        "long_tokens": int(rng.integers(2, 24)),
+        "affine": int(rng.integers(0, 2)),
+        **switches,
+        "overhead_s": float(rng.integers(0, 2) * TICK_S),
+    }
+
+
 def for_scheduler(name: str, case: Case, seed: int) -> tuple[str, Case]:
     """Return a scheduler with settings, and the case with an engine that suits it.
 
@@ -158,6 +199,9 @@ def for_scheduler(name: str, case: Case, seed: int) -> tuple[str, Case]:
     if watermark:
         engine = replace(engine, max_num_seqs=MOST_SEQS)
     has = scheduler(name).RULES.settings
+    if scheduler(name).RULES.slos:
+        case = with_slos(case, rng)
+        drawn |= accelgen(case, engine, rng)
     given = ",".join(f"{key}={drawn[key]}" for key in has)
     if "max_len" in has:
         room = -(-drawn["max_len"] // engine.block_size)
@@ -172,6 +216,9 @@ def for_scheduler(name: str, case: Case, seed: int) -> tuple[str, Case]:
             bounded_blocks=8 + int(rng.integers(0, 10)),
         )
     policy = f"{name}:{given}" if given else name
+    if "chunking=0" in policy:
+        most = engine.max_num_batched_tokens + engine.max_num_seqs
+        engine = replace(engine, max_num_batched_tokens=most)
     settings = parse_scheduler(policy)[1]
     while scheduler(name).refused(case.trace, engine, settings)[0].any():
         engine = replace(engine, kv_blocks=engine.kv_blocks + 1)

@@ -17,7 +17,7 @@ from judge_schedulers import SCHEDULERS
 from capplan.deployment import EngineSettings
 from capplan.latency.contract import LatencyTables
 from capplan.simulator.schedulers import parse_scheduler
-from capplan.workload.slo import RequestSlo
+from capplan.workload.slo import RequestSlo, Slo
 from capplan.workload.trace import Trace
 
 
@@ -51,6 +51,7 @@ class Request:
     swaps: int = 0
     host_blocks: int = 0  # its KV on the host
     predicted_count: int = 0  # predicted output tokens
+    slo: RequestSlo | None = None  # of its class
     prompt_left: bool = True  # FastGen: it still counts as a prompt
     decodes: bool = False  # oracle: its prompt is done
     batch: int = 0  # SA: of the plan; 0: not planned
@@ -172,7 +173,10 @@ class Replica:
         self.plans = 0
         self.charged = 0.0  # InstAssign: tokens
         self.scheduler, self.settings = parse_scheduler(scheduler)
-        self.tables = tables
+        overhead_s = self.settings.get("overhead_s", 0.0)
+        self.tables = tables._replace(
+            decode_s=tables.decode_s + overhead_s, fused_s=tables.fused_s + overhead_s
+        )
         self.engine = engine
         self.depth = 2 if engine.async_scheduling else 1
         self.pool = Pool(engine)
@@ -182,6 +186,8 @@ class Replica:
         self.in_flight: deque[Batch] = deque()
         self.now_s = 0.0
         self.gpu_s = 0.0
+        self.retry_s = 0.0  # when a scheduler that has nothing to run looks again
+        self.pauses = 0  # decodes that sat out an iteration
         self.fewest_free = engine.kv_blocks - 1
 
         self.host_free = engine.host_kv_blocks if engine.kv_block_bytes else 0
@@ -239,7 +245,11 @@ class Replica:
                     return
                 self.collect(self.in_flight.popleft())
             elif self.outstanding and self.now_s < until_s:
-                self.in_flight.append(self.schedule())
+                batch = self.schedule()
+                if not batch.parts and self.retry_s > self.now_s:
+                    self.now_s = min(self.retry_s, until_s)
+                else:
+                    self.in_flight.append(batch)
             else:
                 return
 
@@ -248,7 +258,8 @@ class Replica:
         parts, preempted = SCHEDULERS[self.scheduler](self, self.settings)
         self.fewest_free = min(self.fewest_free, len(self.pool.free))
         if not parts:
-            if not preempted and not self.in_flight and self.outstanding:
+            waits = self.in_flight or self.retry_s > self.now_s
+            if not preempted and not waits and self.outstanding:
                 raise RuntimeError("nothing can ever be scheduled")
             return Batch([], self.now_s)
         return Batch(self.started(parts), self.run(parts))
@@ -410,6 +421,7 @@ def judge(
                 for k in range(prompt)
             ],
             predicted_count=int(predicted[row]),
+            slo=Slo(slo).of_class(trace.class_names[trace.request_class[row]]),
         )
         r = ROUTERS[router](replicas, row, draws[row], request, now_s, slo)
         replicas[r].arrive(request, now_s)

@@ -100,7 +100,7 @@ def objective(batches, delay_s, replica):
                 waited_s + begins_s + first_s,
                 waited_s + begins_s + first_s + rest_s,
             )
-            slo = replica.slo or request.slo
+            slo = request.slo
             kept += (
                 ttft_s <= slo.ttft_s * ROUNDING
                 and rest_s <= slo.tpot_s * request.predicted_count * ROUNDING

@@ -5,6 +5,7 @@ parts of the next iteration, (request, tokens computed before, new tokens), and
 whether it preempted. They follow the sources that the schedulers' files name.
 """
 
+from judge_accelgen import accelgen
 from judge_fastgen import fastgen
 from judge_oracle import oracle
 from judge_sa import sa
@@ -181,4 +182,5 @@ SCHEDULERS = {
     "fastgen": fastgen,
     "oracle": oracle,
     "sa": sa,
+    "accelgen": accelgen,
 }

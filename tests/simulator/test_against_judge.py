@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from cases import EXAMPLES, Case, cases, for_scheduler
+from cases import EXAMPLES, TICK_S, Case, cases, for_scheduler
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from judge import ROUTERS as JUDGED
@@ -49,6 +49,10 @@ def assert_same(simulation: Simulation, verdict: Verdict) -> None:
         times.finish_s, [request.token_s[-1] for request in requests], **close
     )
     np.testing.assert_allclose(times.longest_gap_s, gaps_s, **close)
+    assert times.late_gaps.tolist() == [
+        int((np.diff(request.token_s) > request.slo.tbt_s).sum())
+        for request in requests
+    ]
 
 
 def test_every_router_has_a_judge():
@@ -65,11 +69,12 @@ def test_every_scheduler_has_a_judge():
     case=cases(replicas=4),
     ttft_s=st.sampled_from([0.5, 2.0]),
     tpot_s=st.sampled_from([0.1, 0.5, np.inf]),
+    tbt=st.integers(1, 40),
 )
 def test_every_request_gets_the_times_of_the_step_by_step_judge(
-    router, case, ttft_s, tpot_s
+    router, case, ttft_s, tpot_s, tbt
 ):
-    slo = RequestSlo(ttft_s=ttft_s, tpot_s=tpot_s)
+    slo = RequestSlo(ttft_s=ttft_s, tpot_s=tpot_s, tbt_s=tbt * TICK_S)
     simulation = case.simulated(router, seed=5, slo=Slo(slo))
 
     verdict = judge(*case, router, seed=5, slo=slo)

@@ -150,6 +150,15 @@ def test_a_policy_takes_classes_that_all_have_its_limits():
     require(slo, ("chat", "code/ttft=2s"), ("tbt",), "scheduler accelgen")
 
 
+def test_a_policy_may_take_another_limit_instead():
+    slo = parse_slo(["chat:jct=1s", "code:ttft=1s"])
+    kinds = ("ttft", "tbt")
+    require(slo, ("chat",), kinds, "scheduler accelgen", instead="e2e")
+
+    with pytest.raises(InputError, match=r"tbt, or on e2e, .* 'code'"):
+        require(slo, ("chat", "code"), kinds, "scheduler accelgen", instead="e2e")
+
+
 @pytest.mark.parametrize(
     ("texts", "class_names", "description"),
     [

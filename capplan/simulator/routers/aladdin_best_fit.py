@@ -153,16 +153,16 @@ def route(state, slot, now_s):
         replica = state.replicas[r]
         context = replica.outstanding_prompt_tokens
         load = context + gamma * replica.outstanding_output_tokens
-        state.norms[r] = math.sqrt(_squared_norm(float(replica.outstanding), load))
-        if state.norms[r] < state.norms[emptiest]:
+        state.scratch[0, r] = math.sqrt(_squared_norm(float(replica.outstanding), load))
+        if state.scratch[0, r] < state.scratch[0, emptiest]:
             emptiest = r
-    least = state.norms[emptiest]
+    least = state.scratch[0, emptiest]
     for _ in range(n):
         best = 0
         for r in range(1, n):
-            if state.norms[r] > state.norms[best]:
+            if state.scratch[0, r] > state.scratch[0, best]:
                 best = r
-        if state.norms[best] < least:
+        if state.scratch[0, best] < least:
             break
         if (
             meets_decode_slo(state, best, slot)
@@ -170,5 +170,5 @@ def route(state, slot, now_s):
             and fits_kv(state, best, slot)
         ):
             return best
-        state.norms[best] = -1.0
+        state.scratch[0, best] = -1.0
     return emptiest

@@ -20,11 +20,11 @@ MEMORY_SHARE = 0.9
 def route(state, slot, now_s):
     """Return the replica with most memory left; charge it for the request."""
     request = state.requests[slot]
-    charged = state.norms  # tokens, of each replica
+    charged = state.scratch[0]  # tokens, of each replica
     tokens = request.prompt_tokens + request.predicted_tokens
     capacity = state.engine[0].kv_blocks * state.engine[0].block_size
     best = 0
-    for r in range(1, charged.shape[0]):
+    for r in range(1, state.replicas.shape[0]):
         if charged[r] < charged[best]:
             best = r
     if (capacity - charged[best]) * MEMORY_SHARE < tokens:

@@ -28,6 +28,7 @@ SCHEDULERS = {
     "fastgen": "fastgen",
     "oracle": "oracle",
     "sa": "sa",
+    "accelgen": "accelgen",
 }
 
 
@@ -73,6 +74,7 @@ class Rules(NamedTuple):
     reserves: bool = False  # requests take their blocks when admitted, prompts whole
     plans: bool | str = False  # it keeps a plan of each request, in its own order
     swaps: bool | str = False  # it moves KV to the host; or the setting that asks so
+    slos: tuple[str, ...] = ()  # limits that each class needs, or else one on e2e
 
 
 def check_name(given: str) -> None:
@@ -134,7 +136,8 @@ def described(given: str) -> str:
     ('static:max_len=2048,padded=1', 'vllm-v1')
     """
     name, settings = parse_scheduler(given)
-    texts = [f"{key}={value}" for key, value in settings.items()]
+    knobs = scheduler(name).RULES.settings
+    texts = [f"{key}={knobs[key].written(value)}" for key, value in settings.items()]
     return f"{name}:{','.join(texts)}" if texts else name
 
 

@@ -115,12 +115,12 @@ def _plan(state, r):
         request = state.requests[slot]
         limits_s = state.slos[request.request_class]
         state.scratch[SLOTS, n] = slot
-        state.works[PROMPT, n] = request.prompt_tokens
-        state.works[OUTPUT, n] = request.predicted_tokens
-        state.works[WAITED, n] = replica.now_s - request.arrival_s
-        state.works[TTFT, n] = limits_s[0]
-        state.works[TPOT, n] = limits_s[1]
-        state.works[E2E, n] = limits_s[3]
+        state.scratch[PROMPT, n] = request.prompt_tokens
+        state.scratch[OUTPUT, n] = request.predicted_tokens
+        state.scratch[WAITED, n] = replica.now_s - request.arrival_s
+        state.scratch[TTFT, n] = limits_s[0]
+        state.scratch[TPOT, n] = limits_s[1]
+        state.scratch[E2E, n] = limits_s[3]
         slot = request.next
         n += 1
     if n == 0:
@@ -149,7 +149,7 @@ def _plan(state, r):
 def _relink(state, r, n, rest):
     """Let the planned requests wait in order, before ``rest`` and those behind it."""
     for k in range(n):
-        remove_waiting(state, r, state.scratch[SLOTS, k])
+        remove_waiting(state, r, int(state.scratch[SLOTS, k]))
     batch = 0
     left = state.scratch[BEST_SIZES, 0]
     for k in range(n):
@@ -157,7 +157,7 @@ def _relink(state, r, n, rest):
             batch += 1
             left = state.scratch[BEST_SIZES, batch]
         left -= 1
-        slot = state.scratch[SLOTS, state.scratch[BEST_ORDER, k]]
+        slot = int(state.scratch[SLOTS, int(state.scratch[BEST_ORDER, k])])
         state.plans[slot].level = batch + 1
         insert_waiting_before(state, r, slot, rest)
 

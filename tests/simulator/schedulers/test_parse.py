@@ -9,6 +9,7 @@ from capplan.simulator.checks import suited
 from capplan.simulator.schedulers import SCHEDULERS, parse_scheduler, scheduler
 from capplan.simulator.simulate import simulate
 from capplan.simulator.stream import simulate_stream
+from capplan.workload.slo import parse_slo
 from capplan.workload.trace import Trace
 
 TRACE = Trace([4], [3], [0.0])
@@ -62,12 +63,13 @@ def test_what_a_scheduler_does_not_have_is_refused_by_name(name, setting):
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_a_stream_is_served_by_the_same_scheduler(name):
-    if "max_len" in parse_scheduler(name)[1]:
-        name += ":max_len=16"
+    for setting in {"max_len", "s_pf"} & set(parse_scheduler(name)[1]):
+        name += f":{setting}=16"
     trace = Trace([4, 6, 2], [3, 2, 4], [0.0, 0.005, 0.03])
-    whole = simulate(trace, TABLES, engine(12), 1, scheduler=name)
+    asked = {"scheduler": name, "slo": parse_slo("ttft=1s,tbt=1s")}
+    whole = simulate(trace, TABLES, engine(12), 1, **asked)
 
-    found = simulate_stream([trace], TABLES, engine(12), 1, scheduler=name)
+    found = simulate_stream([trace], TABLES, engine(12), 1, **asked)
 
     assert found.iteration_count == whole.iteration_count
     assert found.totals == whole.totals

@@ -48,7 +48,7 @@ def planning(tables: LatencyTables, prompts, outputs, e2e_s, ttft_s=None, tpot_s
         (TPOT, np.inf if tpot_s is None else tpot_s),
         (E2E, e2e_s),
     ):
-        state.works[row, :n] = values
+        state.scratch[row, :n] = values
     return state
 
 
@@ -157,7 +157,7 @@ def random_plan(seed: int, n: int):
 
 def exhaustive(state, n: int, largest: int) -> float:
     """Return the best objective of all plans, by the slow judge."""
-    works = state.works
+    works = state.scratch
     requests = [
         SimpleNamespace(
             prompt_count=int(works[PROMPT, k]),
@@ -224,7 +224,7 @@ def test_a_plan_holds_every_request_once():
 
 
 def test_a_window_fits_the_room_for_plans():
-    assert random_plan(0, 2).scratch.shape == (7, PLANNED)
+    assert random_plan(0, 2).scratch.shape == (14, PLANNED)
 
 
 def test_the_queue_is_served_in_planned_order():

@@ -1,0 +1,354 @@
+"""AccelGen: the most urgent requests first, in iterations as long as their SLOs allow.
+
+Shen and Sen, "AccelGen", sections 4.2 to 4.4, Algorithms 1 and 2; its equations are
+in ``slack.py``. Decodes run first, then prompts that are urgent (slack T_r at most
+T_max) in chunks, then of the calm ones those that together fill the token budget S_b
+and the KV best. One long prompt is served at a time (ERA). The paper leaves open, and
+we do:
+
+- A late request is urgent: as calm ones, late prompts would wait for ever.
+- A first chunk takes the blocks of the whole prompt: partial ones would fill the KV.
+- A prompt is completed, for ERA, when all of it is computed.
+- Preempted requests sit out and keep their KV. Only when a paused decode or an urgent
+  prompt cannot run, nor anything else, does the holder of KV with most slack lose it.
+- Alg. 2 chunks long prompts only. A calm short one that is longer than what is left of
+  S_b waits until it is urgent; the GPU may idle until then.
+- S_b is for the strictest limit among decodes, urgent prompts and the first calm one;
+  a calm prompt joins only where its own limit allows as many tokens.
+
+Switched off for the ablation: ``chunking=0`` runs prompts whole, an urgent one beyond
+S_b where it is the only prompt; ``ordering=0`` takes requests by arrival wherever they
+are taken by slack; ``batching=0`` has S_b = max_num_batched_tokens, and lets calm
+prompts fill it in order as urgent ones do; ``era=0`` serves long prompts together.
+"""
+
+import math
+
+import numpy as np
+
+from capplan.simulator.batch import computed_tokens, decode_horizon, log_decodes
+from capplan.simulator.jit import compiled, inlined
+from capplan.simulator.jump import iterations_before
+from capplan.simulator.kvcache import blocks_in_iteration, take_blocks
+from capplan.simulator.ordered import first_ordered, next_ordered
+from capplan.simulator.pausing import (
+    evict,
+    first_arrival,
+    held_blocks,
+    left_tokens,
+    missing_blocks,
+    pause,
+    resume,
+    run_chunk,
+    take_arrival,
+)
+from capplan.simulator.schedulers import Rules
+from capplan.simulator.schedulers.slack import (
+    BATCHING,
+    CHUNKING,
+    ERA,
+    GAMMA_S,
+    ORDERING,
+    SETTINGS,
+    latest_start_s,
+    limit_s,
+    tokens_within,
+)
+from capplan.simulator.schedulers.slack_order import (
+    decodes_by_slack,
+    file_request,
+    first_calm,
+    first_prompt,
+    has_urgent,
+    is_decode,
+    is_long,
+    is_past,
+    is_urgent,
+    next_urgent_s,
+    runs_before,
+)
+from capplan.simulator.state import NONE, SCHEDULE, Phase
+
+RULES = Rules(settings=SETTINGS, plans=True, slos=("ttft", "tbt"))
+
+
+def refused(trace, engine, settings):
+    """Return all requests where S_pf is no iteration, or prompts too long uncut."""
+    budget = engine.max_num_batched_tokens
+    s_pf = settings["s_pf"]
+    if s_pf > budget and not settings["t_pf_s"]:
+        reason = f"s_pf is {s_pf}, above max_num_batched_tokens={budget}; give t_pf_s"
+        return np.ones(len(trace), bool), reason
+    if settings["chunking"]:
+        return np.zeros(len(trace), bool), ""
+    most = budget - engine.max_num_seqs
+    reason = f"uncut, its tokens beside decodes exceed max_num_batched_tokens={budget}"
+    return trace.prompt_tokens + trace.output_tokens - 1 > most, reason
+
+
+# What changed, and S_b.
+
+
+@compiled()
+def _take_changes(state, r):
+    """File arrivals and the prompts of the last iteration, which decode or pause."""
+    desk = state.desks[r]
+    desk.long_prompts -= desk.long_ending
+    desk.long_ending = 0
+    slot = state.replicas[r].running_tail
+    while slot != NONE and not is_decode(state, slot):
+        before = state.requests[slot].previous
+        if state.requests[slot].phase != Phase.DECODING:
+            pause(state, r, slot)
+        file_request(state, r, slot)
+        slot = before
+    slot = first_arrival(state, r)
+    while slot != NONE:
+        following = take_arrival(state, r, slot)
+        file_request(state, r, slot)
+        slot = following
+
+
+@compiled()
+def _budget_tokens(state, r):
+    """Return S_b: tokens of an iteration that keeps the strictest limit."""
+    if state.settings[BATCHING] == 0:
+        return state.engine[0].max_num_batched_tokens
+    strictest_s = math.inf
+    slot = first_ordered(state, r)
+    if slot != NONE and is_decode(state, slot):
+        strictest_s = limit_s(state, slot, 1)
+    calm = NONE
+    slot = first_prompt(state, r)
+    while slot != NONE:
+        urgent = is_urgent(state, r, slot)
+        if urgent or calm == NONE:
+            request = state.requests[slot]
+            generated = request.known_tokens - request.prompt_tokens
+            strictest_s = min(strictest_s, limit_s(state, slot, generated))
+        if not urgent:
+            calm = slot
+        if is_past(state, r, slot):
+            break
+        slot = next_ordered(state, slot)
+    return tokens_within(state, strictest_s)
+
+
+# Decodes.
+
+
+@compiled()
+def _run_decodes(state, r, budget):
+    """Let each decode run, by slack, that has a block and is within the budget."""
+    replica = state.replicas[r]
+    needed = blocks_in_iteration(state, r, replica.step + 1)
+    fits = needed <= replica.free_blocks and replica.decode_count <= budget
+    if fits and state.desks[r].paused_decodes == 0:
+        take_blocks(state, r, needed)
+    else:
+        _pause_decodes(state, r, budget)
+
+
+@compiled()
+def _pause_decodes(state, r, budget):
+    """Choose the decodes that run; the others keep their KV and sit out."""
+    replica = state.replicas[r]
+    most = min(budget, state.engine[0].max_num_seqs)
+    block_size = state.engine[0].block_size
+    chosen = 0
+    paused = 0
+    resuming = NONE
+    slot = decodes_by_slack(state, r)
+    while slot != NONE:
+        request = state.requests[slot]
+        following = request.next_joining
+        runs = request.phase == Phase.DECODING
+        held = request.computed_tokens
+        if runs:
+            held = computed_tokens(state, slot, replica.step + 1)
+        needed = int(held % block_size == 0)
+        if chosen < most and needed <= replica.free_blocks:
+            take_blocks(state, r, needed)
+            chosen += 1
+            if not runs:
+                request.next_joining = resuming
+                resuming = slot
+        else:
+            paused += 1
+            if runs:
+                pause(state, r, slot)
+        slot = following
+    while resuming != NONE:  # now that their seats are free
+        following = state.requests[resuming].next_joining
+        resume(state, r, resuming)
+        resuming = following
+    state.desks[r].paused_decodes = paused
+
+
+# Prompts.
+
+
+@inlined()
+def _prompt_tokens(state, r):
+    """Return the tokens of prompts in the next iteration."""
+    return state.replicas[r].batch_tokens + state.replicas[r].batch_extra_count
+
+
+@inlined()
+def _left(state, r, budget):
+    """Return the tokens that the iteration has left."""
+    return budget - state.replicas[r].decode_count - _prompt_tokens(state, r)
+
+
+@inlined()
+def _can_run(state, r, slot):
+    """Return whether seats, KV and ERA let a prompt run."""
+    replica = state.replicas[r]
+    request = state.requests[slot]
+    if replica.running_count >= state.engine[0].max_num_seqs:
+        return False
+    if missing_blocks(state, slot, request.known_tokens) > replica.free_blocks:
+        return False
+    others = state.settings[ERA] != 0 and state.desks[r].long_prompts > 0
+    return not (others and request.computed_tokens == 0 and is_long(state, slot))
+
+
+@inlined()
+def _run_prompt(state, r, slot, chunk):
+    """Let a prompt run; its first chunk takes the blocks of all."""
+    request = state.requests[slot]
+    if is_long(state, slot):
+        state.desks[r].long_prompts += int(request.computed_tokens == 0)
+        state.desks[r].long_ending += int(chunk == left_tokens(state, slot))
+    run_chunk(state, r, slot, chunk, request.known_tokens)
+
+
+@compiled()
+def _fill(state, r, slot, budget, urgent):
+    """Let prompts from ``slot`` on, urgent or calm ones, fill the budget in order."""
+    replica = state.replicas[r]
+    cut = state.settings[CHUNKING] != 0
+    while slot != NONE and replica.running_count < state.engine[0].max_num_seqs:
+        room = _left(state, r, budget)
+        if room <= 0 and (cut or _prompt_tokens(state, r) > 0):
+            break
+        if urgent and is_past(state, r, slot):
+            break
+        following = next_ordered(state, slot)
+        if is_urgent(state, r, slot) == urgent:
+            chunk = left_tokens(state, slot)
+            if cut:
+                chunk = min(chunk, room)
+            fits = chunk <= room or (urgent and _prompt_tokens(state, r) == 0)
+            if fits and _can_run(state, r, slot):
+                _run_prompt(state, r, slot, chunk)
+        slot = following
+
+
+@compiled()
+def _run_calm(state, r, budget):
+    """Let those calm prompts run that fill budget and KV best: Alg. 2."""
+    block_size = state.engine[0].block_size
+    first = first_calm(state, r)
+    if first == NONE:
+        return
+    latest_s = state.plans[first].deadline_s + state.settings[GAMMA_S]
+    part = _left(state, r, budget)  # the chunk of a long prompt, made once
+    while True:
+        room = _left(state, r, budget)
+        best = NONE
+        best_chunk = 0
+        least = 0
+        slot = first
+        while slot != NONE:
+            plan = state.plans[slot]
+            request = state.requests[slot]
+            if plan.deadline_s > latest_s and state.settings[ORDERING] != 0:
+                break
+            chosen = request.phase != Phase.QUEUED or is_urgent(state, r, slot)
+            if plan.deadline_s <= latest_s and not chosen:
+                chunk = left_tokens(state, slot)
+                if is_long(state, slot) and state.settings[CHUNKING] != 0:
+                    chunk = min(chunk, part)
+                generated = request.known_tokens - request.prompt_tokens
+                own = tokens_within(state, limit_s(state, slot, generated))
+                within = 0 < chunk <= room and budget - room + chunk <= own
+                if within and _can_run(state, r, slot):
+                    free = state.replicas[r].free_blocks
+                    free -= missing_blocks(state, slot, request.known_tokens)
+                    distance = (room - chunk) ** 2 + (free * block_size) ** 2
+                    if best == NONE or distance < least:
+                        best = slot
+                        best_chunk = chunk
+                        least = distance
+            slot = next_ordered(state, slot)
+        if best == NONE:
+            return
+        _run_prompt(state, r, best, best_chunk)
+
+
+# When nothing can run, and for how long the same can.
+
+
+@compiled()
+def _evict_one(state, r):
+    """Take the KV of the holder with most slack; return whether there is one."""
+    victim = NONE
+    slot = first_ordered(state, r)
+    while slot != NONE:
+        if held_blocks(state, slot) > 0:
+            if is_decode(state, slot):
+                state.plans[slot].deadline_s = latest_start_s(state, r, slot)
+            if victim == NONE or runs_before(state, victim, slot):
+                victim = slot
+        slot = next_ordered(state, slot)
+    if victim == NONE:
+        return False
+    if not is_decode(state, victim) and is_long(state, victim):
+        state.desks[r].long_prompts -= 1
+    evict(state, r, victim)
+    file_request(state, r, victim)
+    return True
+
+
+@inlined()
+def _decodes_alone(state, r):
+    """Return for how many iterations the decodes run alone."""
+    replica = state.replicas[r]
+    if state.desks[r].paused_decodes > 0:
+        return 1
+    n = decode_horizon(state, r, 0)
+    urgent_s = next_urgent_s(state, r)
+    if urgent_s < math.inf:
+        b = replica.decode_count
+        slope_s = state.decode_context_s[b]
+        first_s = state.decode_s[b] + slope_s * replica.context_tokens
+        start_s = max(replica.now_s, replica.gpu_s)
+        n = iterations_before(first_s, slope_s * b, urgent_s - start_s, n)
+    return n
+
+
+@compiled(SCHEDULE)
+def schedule(state, r):
+    """Let decodes run, urgent prompts, then calm ones that fit; Alg. 1 and 2."""
+    replica = state.replicas[r]
+    desk = state.desks[r]
+    _take_changes(state, r)
+    while True:
+        budget = _budget_tokens(state, r)
+        _run_decodes(state, r, budget)
+        log_decodes(state, r)
+        _fill(state, r, first_prompt(state, r), budget, True)
+        if state.settings[BATCHING] != 0:
+            _run_calm(state, r, budget)
+        else:
+            _fill(state, r, first_calm(state, r), budget, False)
+        if _prompt_tokens(state, r) > 0:
+            return 1
+        if replica.decode_count > 0:
+            return _decodes_alone(state, r)
+        if desk.paused_decodes == 0 and not has_urgent(state, r):
+            desk.retry_s = next_urgent_s(state, r)
+            return 0
+        if not _evict_one(state, r):
+            return 0

@@ -1,0 +1,51 @@
+"""What a paper claims beside what the simulator finds: the rows of docs/papers.md."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A figure of a paper, ours, and the band in which ours is expected.
+
+    ``low`` and ``high`` come from what the paper's own settings allow, not from our
+    runs; a claim outside its band has its reason in ``why``.
+    """
+
+    what: str
+    published: str
+    found: float
+    low: float
+    high: float
+    unit: str = ""
+    why: str = ""
+
+    @property
+    def holds(self) -> bool:
+        """Whether ours lies in the band."""
+        return self.low <= self.found <= self.high
+
+    def row(self) -> str:
+        """Return the claim as a row of a Markdown table."""
+        band = f"{self.low:g} to {self.high:g}"
+        if self.high == float("inf"):
+            band = f"at least {self.low:g}"
+        elif self.low == float("-inf"):
+            band = f"at most {self.high:g}"
+        verdict = "yes" if self.holds else "**no**"
+        cells = (
+            self.what,
+            self.published,
+            f"{self.found:.3g}{self.unit}",
+            f"{band}{self.unit}",
+            verdict,
+            self.why,
+        )
+        return f"| {' | '.join(cells)} |"
+
+
+def table(claims: list[Claim]) -> str:
+    """Return claims as a Markdown table."""
+    head = (
+        "| claim | published | here | band | in it | why |\n|---|---|---|---|---|---|"
+    )
+    return "\n".join([head, *(claim.row() for claim in claims)])
