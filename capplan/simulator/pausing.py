@@ -76,7 +76,7 @@ def pause(state, r, slot):
     push_waiting_front(state, r, slot)
     request.phase = Phase.QUEUED
     state.plans[slot].paused_at_s = replica.now_s
-    state.desks[r].paused += 1
+    state.replicas[r].paused += 1
 
 
 @inlined()
@@ -85,7 +85,7 @@ def _end_pause(state, r, slot):
     if not math.isnan(plan.paused_at_s):
         plan.paused_s += state.replicas[r].now_s - plan.paused_at_s
         plan.paused_at_s = math.nan
-        state.desks[r].paused -= 1
+        state.replicas[r].paused -= 1
 
 
 @inlined()
@@ -177,7 +177,7 @@ def swap_out(state, r, slot):
     plan.host_blocks = blocks
     plan.swaps += 1
     state.replicas[r].preempted += 1
-    state.desks[r].host_free_blocks -= blocks
+    state.replicas[r].host_free_blocks -= blocks
     return blocks
 
 
@@ -188,5 +188,5 @@ def swap_in(state, r, slot):
     blocks = plan.host_blocks
     take_blocks(state, r, blocks)
     plan.host_blocks = 0
-    state.desks[r].host_free_blocks += blocks
+    state.replicas[r].host_free_blocks += blocks
     return blocks
