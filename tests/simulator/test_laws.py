@@ -267,3 +267,18 @@ def test_a_prompt_beside_decodes_breaks_the_tbt_and_not_the_tpot():
     assert met(simulation, tpot_s=0.018)[1].tolist() == [True, True]
     assert met(simulation, tbt_s=0.018)[2].tolist() == [False, True]
     assert met(simulation, tbt_s=0.0201)[2].tolist() == [True, True]
+
+
+@pytest.mark.parametrize(("tbt_s", "late"), [(0.0105, 9), (0.0145, 6), (0.0205, 0)])
+def test_gaps_above_the_tbt_are_counted_over_a_jump(tbt_s, late):
+    # Iterations take 10 ms and 1 ms for each token of context: gaps of 12, 13 .. 20 ms.
+    tables = linear_tables(10e-3, 0, 0, 0, 1e-3, max_batch=8, max_tokens=64)
+    engine = EngineSettings(
+        max_num_batched_tokens=64, max_num_seqs=8, async_scheduling=False
+    )
+    slo = Slo(RequestSlo(tbt_s=tbt_s))
+
+    simulation = simulate(Trace([1], [10], [0.0]), tables, engine, 1, slo=slo)
+
+    assert simulation.iteration_count == 10
+    assert simulation.times.late_gaps.tolist() == [late]
