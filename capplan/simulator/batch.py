@@ -93,11 +93,12 @@ def stop_decoding(state, r, slot):
 
 
 @compiled()
-def preempt(state, r, slot):
+def preempt(state, r, slot, taken=0):
     """Free a running request's KV and put it first in the queue.
 
     When readmitted it computes its prompt and generated tokens again
-    (vLLM's "recompute").
+    (vLLM's "recompute"). ``taken`` is 1 where it is a decode that has its place, and
+    its block, in the iteration already.
     """
     replica = state.replicas[r]
     request = state.requests[slot]
@@ -122,7 +123,7 @@ def preempt(state, r, slot):
         hashed = held
         if replica.in_flight > 0 and held > admitted_tokens:
             hashed -= 1
-    return_blocks(state, r, slot, held, hashed, True)
+    return_blocks(state, r, slot, held + taken, hashed + taken, True)
     remove_running(state, r, slot)
     request.phase = phase
     request.preemptions += 1

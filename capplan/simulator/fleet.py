@@ -219,6 +219,7 @@ class Fleet:
             trace.prefix_group,
             trace.prefix_tokens,
             trace.request_class,
+            trace.priority,
         )
         arrivals = Arrivals(
             read_only(arrival_s, np.float64),

@@ -94,18 +94,14 @@ def _leave_queue(state, r, slot):
     _end_pause(state, r, slot)
 
 
-@compiled()
-def resume(state, r, slot):
-    """Let a QUEUED request decode again: it ``decodes_next``."""
+@inlined()
+def decode_again(state, r, slot):
+    """Let a running request decode from the next iteration on: it sat out."""
     replica = state.replicas[r]
     request = state.requests[slot]
-    _leave_queue(state, r, slot)
-    push_running(state, r, slot)
     replica.prefill_tokens -= 1
     generated = request.known_tokens - request.prompt_tokens
     request.phase = Phase.DECODING
-    request.admission = replica.admissions
-    replica.admissions += 1
     start_gaps(state, r, slot)
     request.end_step = replica.step + request.run_tokens - generated
     push_end(state, r, slot)
@@ -113,6 +109,17 @@ def resume(state, r, slot):
     replica.context_tokens += request.known_tokens
     state.residues[r, residue(state, slot)] += 1
     enter_resuming(state, r, slot)
+
+
+@compiled()
+def resume(state, r, slot):
+    """Let a QUEUED request decode again: it ``decodes_next``."""
+    replica = state.replicas[r]
+    _leave_queue(state, r, slot)
+    push_running(state, r, slot)
+    state.requests[slot].admission = replica.admissions
+    replica.admissions += 1
+    decode_again(state, r, slot)
 
 
 @compiled()

@@ -16,6 +16,7 @@ REQUEST = np.dtype(
         ("longest_gap_s", np.float64),  # between tokens, up to the last preemption
         ("row", np.int64),  # in the trace
         ("request_class", np.int64),
+        ("priority", np.int64),  # lower first
         ("end_step", np.int64),  # iteration that gives its last token
         ("token_step", np.int64),  # iteration that gave its first since admission
         ("prefix_group", np.int64),

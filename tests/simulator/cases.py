@@ -110,6 +110,7 @@ def cases(draw, requests: int = 24, replicas: int = 2, exact: bool | None = None
         prefix_group=groups,
         prefix_tokens=shared,
         predicted_output_tokens=outputs + excess,
+        priority=np.random.default_rng(seed + 1).integers(0, 3, len(rows)),
     )
     most_tokens = MOST_SEQS * (24 + 1)  # of an iteration without a budget
     tables = random_tables(
@@ -167,7 +168,7 @@ def for_scheduler(name: str, case: Case, seed: int) -> tuple[str, Case]:
 
     Its KV is as small as the case's, but large enough for every request.
     """
-    if name == "vllm-v1":
+    if name.startswith("vllm-v1"):
         return name, case
     rng = np.random.default_rng(seed)
     longest = int((case.trace.prompt_tokens + case.trace.output_tokens).max())

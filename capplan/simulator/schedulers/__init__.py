@@ -21,6 +21,7 @@ from capplan.errors import InputError
 
 SCHEDULERS = {
     "vllm-v1": "vllm_v1",
+    "vllm-v1-priority": "vllm_v1_priority",
     "orca": "orca",
     "static": "static",
     "sarathi": "sarathi",
