@@ -6,6 +6,7 @@ whether it preempted. They follow the sources that the schedulers' files name.
 """
 
 from judge_fastgen import fastgen
+from judge_fastserve import fastserve
 from judge_oracle import oracle
 from judge_sa import sa
 from judge_vllm_v0 import vllm_v0
@@ -179,6 +180,7 @@ SCHEDULERS = {
     "sarathi": sarathi,
     "vllm-v0": vllm_v0,
     "fastgen": fastgen,
+    "fastserve": fastserve,
     "oracle": oracle,
     "sa": sa,
 }

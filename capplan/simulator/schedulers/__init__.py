@@ -26,6 +26,7 @@ SCHEDULERS = {
     "sarathi": "sarathi",
     "vllm-v0": "vllm_v0",
     "fastgen": "fastgen",
+    "fastserve": "fastserve",
     "oracle": "oracle",
     "sa": "sa",
 }
