@@ -8,9 +8,17 @@ as in FastServe's block_manager.py. An iteration also waits for the KV of its re
 In the waiting list of a replica those with KV on the GPU stand first.
 """
 
+from capplan.simulator.batch import computed_tokens
 from capplan.simulator.jit import compiled, inlined
+from capplan.simulator.kvcache import ceil_div
 from capplan.simulator.ordered import precedes
-from capplan.simulator.pausing import first_arrival, held_blocks, swap_in, swap_out
+from capplan.simulator.pausing import (
+    first_arrival,
+    held_blocks,
+    missing_blocks,
+    swap_in,
+    swap_out,
+)
 from capplan.simulator.queues import (
     push_waiting_back,
     push_waiting_front,
@@ -97,3 +105,24 @@ def copy_in(state, r, slot):
     start_s = _link_s(state, r, slot, desk.in_link_s)
     desk.in_link_s = start_s + blocks * state.engine[0].block_link_s
     state.plans[slot].ready_s = desk.in_link_s
+
+
+@inlined()
+def next_blocks(state, slot):
+    """Return the blocks of a request with its next token."""
+    request = state.requests[slot]
+    tokens = request.known_tokens
+    if request.phase != Phase.QUEUED:
+        step = state.replicas[request.replica].step + 1
+        tokens = computed_tokens(state, slot, step) + 1
+    return ceil_div(tokens, state.engine[0].block_size) + request.bounded_blocks
+
+
+@inlined()
+def next_missing_blocks(state, slot):
+    """Return those of them that it does not hold on the GPU."""
+    request = state.requests[slot]
+    if request.phase == Phase.QUEUED:
+        return missing_blocks(state, slot, request.known_tokens)
+    step = state.replicas[request.replica].step + 1
+    return int(computed_tokens(state, slot, step) % state.engine[0].block_size == 0)

@@ -159,6 +159,15 @@ def for_scheduler(name: str, case: Case, seed: int) -> tuple[str, Case]:
         "host_share": float(rng.choice([0.0, 0.1, 0.9])),
         "as_written": int(rng.integers(0, 2)),
         "overhead_s": 0.0,
+        "base_s": float(rng.choice([2, 16]) * TICK_S),
+        "ageing_s": float(rng.choice([4 * TICK_S, 40 * TICK_S, 30.0])),
+        "defer": int(rng.random() < 0.25),
+        "stall": int(rng.integers(0, 2)),
+        "t0_s": float(rng.choice([-1.0, 0.0, TICK_S])),
+        "alpha_s": float(rng.choice([-1.0, 0.0])),
+        "beta_s": float(rng.choice([-1.0, TICK_S])),
+        "batch_size": int(rng.integers(1, 9)),
+        "predict_s": 0.0,
     }
     copy_s = TICK_S * int(rng.integers(0, 3)) / 2
     engine = replace(

@@ -5,6 +5,7 @@ parts of the next iteration, (request, tokens computed before, new tokens), and
 whether it preempted. They follow the sources that the schedulers' files name.
 """
 
+from judge_alise import alise
 from judge_fastgen import fastgen
 from judge_fastserve import fastserve
 from judge_oracle import oracle
@@ -181,6 +182,7 @@ SCHEDULERS = {
     "vllm-v0": vllm_v0,
     "fastgen": fastgen,
     "fastserve": fastserve,
+    "alise": alise,
     "oracle": oracle,
     "sa": sa,
 }

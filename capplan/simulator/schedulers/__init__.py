@@ -27,6 +27,7 @@ SCHEDULERS = {
     "vllm-v0": "vllm_v0",
     "fastgen": "fastgen",
     "fastserve": "fastserve",
+    "alise": "alise",
     "oracle": "oracle",
     "sa": "sa",
 }

@@ -27,10 +27,9 @@ import math
 
 import numpy as np
 
-from capplan.simulator.batch import computed_tokens, decode_horizon, log_decodes
+from capplan.simulator.batch import decode_horizon, iterations_until, log_decodes
 from capplan.simulator.jit import compiled, inlined
-from capplan.simulator.jump import iterations_before
-from capplan.simulator.kvcache import blocks_in_iteration, ceil_div, take_blocks
+from capplan.simulator.kvcache import blocks_in_iteration, take_blocks
 from capplan.simulator.ordered import (
     first_at,
     first_ordered,
@@ -41,7 +40,6 @@ from capplan.simulator.ordered import (
 )
 from capplan.simulator.pausing import (
     held_blocks,
-    missing_blocks,
     resume,
     run_chunk,
 )
@@ -65,6 +63,8 @@ from capplan.simulator.swapping import (
     copy_in,
     copy_out,
     last_with_kv,
+    next_blocks,
+    next_missing_blocks,
     wait_for_blocks,
     wait_for_kv,
 )
@@ -126,27 +126,6 @@ def _is_prompt(state, slot):
 
 
 @inlined()
-def _all_blocks(state, slot):
-    """Return the blocks of a request with its next token."""
-    request = state.requests[slot]
-    tokens = request.known_tokens
-    if request.phase != Phase.QUEUED:
-        step = state.replicas[request.replica].step + 1
-        tokens = computed_tokens(state, slot, step) + 1
-    return ceil_div(tokens, state.engine[0].block_size) + request.bounded_blocks
-
-
-@inlined()
-def _blocks_to_take(state, slot):
-    """Return those of them that it does not hold on the GPU."""
-    request = state.requests[slot]
-    if request.phase == Phase.QUEUED:
-        return missing_blocks(state, slot, request.known_tokens)
-    step = state.replicas[request.replica].step + 1
-    return int(computed_tokens(state, slot, step) % state.engine[0].block_size == 0)
-
-
-@inlined()
 def _host_is_low(state, r):
     least = state.settings[_HOST_SHARE] * state.engine[0].host_blocks
     return state.desks[r].host_free_blocks < least
@@ -165,7 +144,7 @@ def _all_fit(state, r):
     blocks = _spare_blocks(state) + blocks_in_iteration(state, r, replica.step + 1)
     slot = replica.waiting_head
     while slot != NONE:
-        blocks += _blocks_to_take(state, slot)
+        blocks += next_missing_blocks(state, slot)
         if _is_prompt(state, slot):
             tokens += state.requests[slot].prompt_tokens
         slot = state.requests[slot].next
@@ -250,7 +229,7 @@ def _reserve(state, r):
     needed = 0
     slot = first_ordered(state, r)
     while slot != NONE and state.plans[slot].key < 0.0:
-        needed += _blocks_to_take(state, slot)
+        needed += next_missing_blocks(state, slot)
         slot = next_ordered(state, slot)
     short = _spare_blocks(state) + needed - state.replicas[r].free_blocks
     if short <= 0:
@@ -265,7 +244,7 @@ def _reserve(state, r):
     first = NONE
     slot = last_before(state, r, 0.0)
     while short > 0 and slot != NONE:
-        short -= _all_blocks(state, slot)
+        short -= next_blocks(state, slot)
         if state.requests[slot].phase == Phase.DECODING:
             pause_at_level(state, r, slot)
         if held_blocks(state, slot) > 0:
@@ -328,10 +307,7 @@ def _horizon(state, r):
     if replica.waiting_count > 0:
         period = int(state.settings[STARVATION_ITERATIONS])
         most = min(most, period - (replica.step + 1) % period)
-    b = replica.decode_count
-    first_s = state.decode_s[b] + state.decode_context_s[b] * replica.context_tokens
-    span_s = desk.change_s + ROUNDING_S - max(replica.now_s, replica.gpu_s)
-    return iterations_before(first_s, state.decode_context_s[b] * b, span_s, most)
+    return iterations_until(state, r, desk.change_s + ROUNDING_S, most)
 
 
 @compiled(SCHEDULE)
