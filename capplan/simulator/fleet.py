@@ -104,6 +104,10 @@ class Fleet:
         self._measured_tokens = len(tables.fused_s) - 1
         if rules.reserves:  # no token budget: the KV bounds the prompts of an iteration
             tables = tables.reaching(engine.kv_capacity_tokens + engine.max_num_seqs)
+        elif rules.swaps:  # the budget is of prompts; decodes come on top of it
+            tables = tables.reaching(
+                engine.max_num_batched_tokens + engine.max_num_seqs
+            )
         tables = _with_overheads(tables, own_settings)
         self._slo = slo
         self._slos_needed = (rules.slos, f"scheduler {name}")

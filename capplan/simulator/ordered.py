@@ -1,7 +1,7 @@
 """Requests of a replica in order of (key, turn): a treap through their slots.
 
 A scheduler gives each of its requests a ``key`` and a ``turn`` in ``state.plans`` and
-inserts it; the first, and the one that follows another, are found in logarithmic
+inserts it; the first, the last and those beside another are found in logarithmic
 time. Waiting and running requests may both be in it. Nothing is allocated. The
 depth is kept by weights from a hash of the row, so that it is the same in every run.
 """
@@ -153,3 +153,17 @@ def next_ordered(state, slot):
         slot = at
         at = state.plans[at].up
     return at
+
+
+@inlined()
+def last_before(state, r, key):
+    """Return the last request whose key is less than ``key``, or NONE."""
+    found = NONE
+    at = state.replicas[r].root
+    while at != NONE:
+        if state.plans[at].key < key:
+            found = at
+            at = state.plans[at].right
+        else:
+            at = state.plans[at].left
+    return found

@@ -102,6 +102,10 @@ REPLICA = np.dtype(
         ("in_link_s", np.float64),  # until when blocks are copied from the host
         ("out_link_s", np.float64),  # and to it
         ("host_free_blocks", np.int64),
+        ("leaving_blocks", np.int64),  # free on the GPU, perhaps being copied out
+        ("change_s", np.float64),  # no running request changes its level before
+        ("running_turns", np.int64),  # turns given out to running requests
+        ("turned_step", np.int64),  # when these stood in their order
         ("long_prompts", np.int64),  # long prompts with KV, unfinished
         ("long_ending", np.int64),  # of these, ended by the newest iteration
         ("paused_decodes", np.int64),  # that sit out the newest iteration
@@ -140,10 +144,10 @@ PLAN = np.dtype(
         ("up", np.int64),
         ("ordered", np.int64),  # 1: it is in the tree
         ("level", np.int64),  # of queues of levels
-        ("offset_s", np.float64),  # now_s less the time it ran at its level
+        ("offset_s", np.float64),  # now_s less the time it ran at its level, or that
         ("since_s", np.float64),  # when it last ran, or was promoted
         ("ready_s", np.float64),  # when its KV has been copied
-        ("deadline_s", np.float64),  # of its next token
+        ("deadline_s", np.float64),  # of its next token, or of its time at its level
         ("predicted_tokens", np.int64),  # output expected now; grows when it was short
         ("host_blocks", np.int64),  # its KV on the host
         ("swaps", np.int64),  # times its KV went there

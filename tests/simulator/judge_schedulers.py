@@ -6,7 +6,9 @@ whether it preempted. They follow the sources that the schedulers' files name.
 """
 
 from judge_accelgen import accelgen
+from judge_alise import alise
 from judge_fastgen import fastgen
+from judge_fastserve import fastserve
 from judge_oracle import oracle
 from judge_sa import sa
 from judge_vllm_v0 import vllm_v0
@@ -208,6 +210,8 @@ SCHEDULERS = {
     "sarathi": sarathi,
     "vllm-v0": vllm_v0,
     "fastgen": fastgen,
+    "fastserve": fastserve,
+    "alise": alise,
     "oracle": oracle,
     "sa": sa,
     "accelgen": accelgen,

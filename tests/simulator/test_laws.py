@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from capplan.deployment import EngineSettings
 from capplan.latency.contract import linear_tables
+from capplan.simulator.fleet import Fleet
 from capplan.simulator.routers import ROUTERS
 from capplan.simulator.schedulers import SCHEDULERS
 from capplan.simulator.simulate import simulate
@@ -66,6 +67,22 @@ def test_recording_iterations_changes_nothing(router, scheduler, case):
     )
 
     assert_same(silent, recorded)
+
+
+@every_scheduler
+@settings(deadline=None, max_examples=EXAMPLES)
+@given(case=cases(), seed=st.integers(0, 2**20))
+def test_all_blocks_of_gpus_and_hosts_are_free_in_the_end(scheduler, case, seed):
+    scheduler, case = for_scheduler(scheduler, case, seed)
+    policies = {"router": "jsq", "scheduler": scheduler, "seed": 0}
+    fleet = Fleet(*case[1:], **policies, bins=(0.0, 1.0))
+
+    for _ in fleet.serve_all(case.trace):
+        pass
+
+    assert (fleet.state.replicas.free_blocks == case.engine.kv_blocks - 1).all()
+    host_blocks = fleet.state.engine[0].host_blocks
+    assert (fleet.state.replicas.host_free_blocks == host_blocks).all()
 
 
 @settings(deadline=None, max_examples=EXAMPLES)

@@ -27,6 +27,8 @@ SCHEDULERS = {
     "sarathi": "sarathi",
     "vllm-v0": "vllm_v0",
     "fastgen": "fastgen",
+    "fastserve": "fastserve",
+    "alise": "alise",
     "oracle": "oracle",
     "sa": "sa",
     "accelgen": "accelgen",
