@@ -42,16 +42,20 @@ class TraceWarning(CapplanWarning):
 
 
 @contextmanager
-def collected_warnings() -> Iterator[list[str]]:
+def collected_warnings(
+    without: tuple[type[Warning], ...] = (),
+) -> Iterator[list[str]]:
     """Collect the texts of capplan's warnings, each once; pass on all others.
 
-    The list is filled when the block ends.
+    The list is filled when the block ends, ``without`` those of some categories.
     """
     texts: list[str] = []
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", CapplanWarning)
         yield texts
     for warning in caught:
+        if issubclass(warning.category, without):
+            continue
         if issubclass(warning.category, CapplanWarning):
             texts.append(str(warning.message))
         else:

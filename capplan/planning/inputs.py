@@ -48,16 +48,20 @@ class PlanInputs:
 
 
 def plan_inputs(
-    settings: PlanSettings,
+    settings: PlanSettings, traffic: Traffic | None = None
 ) -> tuple[PlanInputs, list[Configuration | Excluded]]:
-    """Return the inputs that all candidates share, and the candidates."""
+    """Return the inputs that all candidates share, and the candidates.
+
+    ``traffic`` is given where several plans are about the same requests.
+    """
     slo = settings.objective()
     if slo is None:
         raise InputError("no SLO; give --slo such as ttft=1s,tpot=30ms")
     tried = list(configurations(settings))
     able = able_among(tried)
-    rng = np.random.default_rng(settings.seed)
-    traffic = judged_traffic(settings, slo, rng, able)
+    if traffic is None:
+        rng = np.random.default_rng(settings.seed)
+        traffic = judged_traffic(settings, slo, rng, able)
     shares = bool(traffic.base.prefix_tokens.any())
     tried = [
         with_caching_as_used(row, settings, shares)

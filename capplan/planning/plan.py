@@ -73,10 +73,7 @@ def _plan(settings: PlanSettings, progress: Progress, stopped: Stopped | None) -
     inputs, tried = plan_inputs(settings)
     if settings.executor == "local":  # elsewhere Ctrl-C cannot be seen
         inputs = replace(inputs, stopped=stopped)
-    candidates, prospects = _bounded(inputs, tried, progress)
-    candidates += _simulated(inputs, candidates, prospects, progress)
-    candidates = [_bound_held(inputs, tried, row) for row in candidates]
-    result = _result(inputs, candidates, tried)
+    result = planned(inputs, tried, progress)
     best = result.best
     if best is None:
         return result
@@ -92,6 +89,16 @@ def _plan(settings: PlanSettings, progress: Progress, stopped: Stopped | None) -
         return result
     progress(f"placing the peak heartbeat ({inputs.solver})")
     return replace(result, placement=_placement(inputs, best, tried, inputs.solver))
+
+
+def planned(
+    inputs: PlanInputs, tried: list[Configuration | Excluded], progress: Progress
+) -> Plan:
+    """Return a plan without its certificate and placement."""
+    candidates, prospects = _bounded(inputs, tried, progress)
+    candidates += _simulated(inputs, candidates, prospects, progress)
+    candidates = [_bound_held(inputs, tried, row) for row in candidates]
+    return _result(inputs, candidates, tried)
 
 
 def _bounded(

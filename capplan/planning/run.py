@@ -135,13 +135,23 @@ class Run:
         return totals.output_tokens / totals.makespan_s if totals.makespan_s > 0 else 0
 
     @property
+    def completed_per_s(self) -> float:
+        """Rate of finished requests: that of arrivals, unless the queue grows.
+
+        [requests/s]
+        """
+        totals = self.simulation.totals
+        if self.judgement.stable or not totals.makespan_s > 0:
+            return totals.rate_per_s
+        return min(totals.rate_per_s, totals.request_count / totals.makespan_s)
+
+    @property
     def goodput_per_s(self) -> float | None:
         """Rate of requests that meet their SLO. [requests/s]"""
         attainment = self.judgement.attainment
-        rate_per_s = self.simulation.totals.rate_per_s
-        if attainment is None or not rate_per_s > 0:
+        if attainment is None or not self.completed_per_s > 0:
             return None
-        return attainment.share * rate_per_s
+        return attainment.share * self.completed_per_s
 
     def without_requests(self) -> "Run":
         """Return the run without its table of requests."""

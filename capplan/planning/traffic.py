@@ -133,6 +133,13 @@ def read_traffic(settings: PlanSettings, rng: np.random.Generator) -> Traffic:
     return Traffic(trace, process, rate_per_s, seed=settings.seed)
 
 
+def at_rate(traffic: Traffic, rate_per_s: float) -> Traffic:
+    """Return requests as read, their arrivals scaled in time to another rate."""
+    base = rescale(traffic.base, rate_per_s)
+    scaled_per_s = traffic.rate_per_s if traffic.process is None else rate_per_s
+    return replace(traffic, base=base, rate_per_s=scaled_per_s, _samples={})
+
+
 def _timed(
     trace: Trace, process: str, rate_per_s: float, rng: np.random.Generator
 ) -> Trace:
@@ -168,7 +175,17 @@ def judged_traffic(
     resampled, as many requests as can show the attainment, and leave out a warm-up.
     Without an SLO the requests are taken as they are.
     """
-    traffic = read_traffic(settings, rng)
+    return judged(read_traffic(settings, rng), settings, slo, rng, configurations)
+
+
+def judged(
+    traffic: Traffic,
+    settings: PlanSettings,
+    slo: Slo | None,
+    rng: np.random.Generator,
+    configurations: Sequence[Configuration],
+) -> Traffic:
+    """Return requests as a fleet is judged by them; see :func:`judged_traffic`."""
     engines = [configuration.engine for configuration in configurations]
     base = without_oversized(traffic.base, engines, drop=settings.drop_oversized)
     traffic = replace(traffic, base=base)

@@ -1,0 +1,310 @@
+"""Compare serving systems: what each costs, and what each does on equal hardware."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import date
+
+from capplan.errors import HorizonWarning, InputError, collected_warnings
+from capplan.planning.compare_settings import CompareSettings
+from capplan.planning.configuration import Configuration, able_among, configurations
+from capplan.planning.equal_hardware import (
+    Bench,
+    Requests,
+    Result,
+    Served,
+    Trial,
+    at_rates,
+    held,
+)
+from capplan.planning.executors import Executor, executor
+from capplan.planning.inputs import plan_inputs
+from capplan.planning.plan import planned
+from capplan.planning.result import Candidate
+from capplan.planning.settings import PlanSettings
+from capplan.planning.systems import SYSTEMS, Asked, asked_system
+from capplan.simulator.checks import refusal
+from capplan.simulator.fleet import Stopped
+from capplan.workload.predictors import PredictionError, prediction_error
+from capplan.workload.slo import Slo
+
+CURVE = (0.6, 0.8, 1.0, 1.2, 1.4)
+"""Rates of the curves, as shares of the highest that the first system holds."""
+_MANY = 3
+"""Candidates from which on a plan gives each replica count fewer samples."""
+_BEFORE = "not simulated before Ctrl-C"
+
+Progress = Callable[[str], None]
+"""Called with the step that begins."""
+
+
+@dataclass(frozen=True, eq=False)
+class SystemResult:
+    """What a serving system needs, and what it does on the hardware of all."""
+
+    name: str  # as asked for
+    source: str  # of its flags
+    given: tuple[str, ...]  # what the scenario gives in place of its flags
+    status: str  # "feasible", "infeasible", "refused" or "interrupted"
+    reason: str = ""  # why it is not feasible
+    scheduler: str = ""  # with all settings
+    router: str = ""
+    predictor: str = ""  # of output lengths; empty: policies see the true ones
+    prediction_error: PredictionError | None = None
+    candidate: Candidate | None = None  # the best; None unless feasible
+    served: Served | None = None  # on equal hardware, at the rate of the requests
+    max_rate_per_s: float | None = None  # that it holds there; None: none, or unknown
+    curve: tuple[Served, ...] = ()  # there, at the rates of the comparison
+    not_served: str = ""  # why it was not simulated there, or not to the end
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """Serving systems compared on the same requests."""
+
+    llm: str
+    systems: tuple[SystemResult, ...]
+    slo_text: str
+    attainment: float  # share of requests that must meet their SLO
+    trace_source: str
+    trace_notes: tuple[str, ...]
+    request_count: int
+    rate_per_s: float  # [requests/s]
+    mean_prompt_tokens: float  # [tokens]
+    mean_output_tokens: float  # [tokens]
+    seed: int
+    hardware: Configuration | None = None  # equal for all; as the first runs on it
+    replica_count: int | None = None  # of it
+    rates_per_s: tuple[float, ...] = ()  # of the curves, ascending [requests/s]
+    warnings: tuple[str, ...] = ()
+    interrupted: bool = False
+    runtime_s: float = 0.0  # [s]
+
+
+@dataclass(frozen=True, eq=False)
+class _Priced:
+    """A system with its price, and what it takes to simulate it elsewhere."""
+
+    result: SystemResult
+    requests: Requests | None = None  # None where it did not run
+    configurations: tuple[Configuration, ...] = ()
+    routers: dict[tuple[str, int], str] = field(default_factory=dict)  # by GPU, TP
+    warnings: tuple[str, ...] = ()
+
+
+def compare(
+    settings: CompareSettings,
+    progress: Progress | None = None,
+    stopped: Stopped | None = None,
+) -> Comparison:
+    """Return the price of each system, and what each does on equal hardware.
+
+    When ``stopped`` says so, the comparison is of what was simulated by then.
+    """
+    started_s = time.perf_counter()
+    if settings.as_of is None:
+        settings = settings.model_copy(update={"as_of": date.today().isoformat()})
+    if settings.executor != "local":  # elsewhere Ctrl-C cannot be seen
+        stopped = None
+    result = _compared(settings, progress or (lambda step: None), stopped)
+    return replace(result, runtime_s=time.perf_counter() - started_s)
+
+
+def _compared(
+    settings: CompareSettings, progress: Progress, stopped: Stopped | None
+) -> Comparison:
+    progress("reading the requests")
+    slo = settings.objective()
+    if slo is None:
+        raise InputError("no SLO; give --slo such as ttft=1s,tpot=30ms")
+    with collected_warnings() as texts:
+        kept = {name: getattr(settings, name) for name in PlanSettings.model_fields}
+        requests = _requests(PlanSettings(**kept), slo)
+    trace = requests.traffic.trace
+    result = Comparison(
+        llm=str(settings.llm),
+        systems=(),
+        slo_text=slo.describe(trace.class_names),
+        attainment=slo.attainment,
+        trace_source=trace.source,
+        trace_notes=requests.read.base.notes,
+        request_count=len(trace),
+        rate_per_s=trace.rate_per_s,
+        mean_prompt_tokens=float(trace.prompt_tokens.mean()),
+        mean_output_tokens=float(trace.output_tokens.mean()),
+        seed=settings.seed,
+    )
+    with executor(settings.executor, settings.ray_address) as workers:
+        priced = _priced(settings, slo, requests, progress, stopped)
+        hardware, replica_count = _hardware(settings, priced)
+        # Whether a trace is long enough was said at its own rate.
+        with collected_warnings(without=(HorizonWarning,)) as more:
+            if hardware is not None:
+                bench = Bench(slo, replica_count, settings.seed, stopped)
+                systems, rates = _measured(
+                    bench, hardware, settings.rates, priced, workers, progress
+                )
+            else:
+                none = "no system is feasible; give --replicas N"
+                systems = [replace(row.result, not_served=none) for row in priced]
+                rates = ()
+    own = [f"{row.result.name}: {text}" for row in priced for text in row.warnings]
+    return replace(
+        result,
+        systems=tuple(systems),
+        hardware=hardware,
+        replica_count=None if hardware is None else replica_count,
+        rates_per_s=rates,
+        warnings=tuple(dict.fromkeys([*texts, *own, *sorted(more)])),
+        interrupted=stopped is not None and stopped(),
+    )
+
+
+def _requests(settings: PlanSettings, slo: Slo) -> Requests:
+    return Requests.of(settings, slo, able_among(list(configurations(settings))))
+
+
+def _priced(
+    settings: CompareSettings,
+    slo: Slo,
+    requests: Requests,
+    progress: Progress,
+    stopped: Stopped | None,
+) -> list[_Priced]:
+    """Return the systems with their plans, each about the same requests."""
+    by_predictor = {requests.settings.predictor: requests}
+    predicted = requests.read.base.predicted_output_tokens is not None
+    rows = []
+    for name in settings.systems or SYSTEMS:
+        asked = asked_system(name, requests.settings, predicted)
+        predictor = asked.settings.predictor
+        if predictor not in by_predictor:
+            kept = requests.settings.model_copy(update={"predictor": predictor})
+            with collected_warnings():
+                by_predictor[predictor] = _requests(kept, slo)
+        progress(f"pricing {name}")
+        with collected_warnings() as texts:
+            row = _plan_of(asked, by_predictor[predictor], progress, stopped)
+        rows.append(replace(row, warnings=tuple(texts)))
+    if not any(row.requests for row in rows):
+        raise InputError(
+            "no system runs: "
+            + "; ".join(f"{row.result.name}: {row.result.reason}" for row in rows)
+        )
+    return rows
+
+
+def _plan_of(
+    asked: Asked, requests: Requests, progress: Progress, stopped: Stopped | None
+) -> _Priced:
+    result = SystemResult(asked.name, asked.source, asked.given, "interrupted", _BEFORE)
+    try:
+        inputs, tried = plan_inputs(asked.settings, requests.traffic)
+        able = tuple(row for row in tried if isinstance(row, Configuration))
+        base = requests.traffic.base
+        result = replace(
+            result,
+            scheduler=able[0].engine.scheduler,
+            router=inputs.routers[0],
+            predictor=asked.settings.predictor or "",
+            prediction_error=None
+            if base.predicted_output_tokens is None
+            else prediction_error(base),
+        )
+        refusals = [refusal(base, row.engine, row.engine.scheduler) for row in able]
+        if all(refusals):
+            return _Priced(replace(result, status="refused", reason=refusals[0]))
+        if stopped is not None and stopped():
+            return _Priced(result)
+        many = max(_MANY, inputs.candidate_count)
+        inputs = replace(inputs, candidate_count=many, stopped=stopped)
+        plan = planned(inputs, tried, lambda step: progress(f"{asked.name}: {step}"))
+    except InputError as error:
+        return _Priced(replace(result, status="refused", reason=str(error)))
+    routers = {(row.gpu, row.tp): row.router for row in plan.candidates if row.router}
+    result = replace(
+        result,
+        status=plan.status,
+        reason=plan.infeasible_reason or "",
+        router=plan.router,
+        candidate=plan.best,
+    )
+    return _Priced(result, requests, able, routers)
+
+
+def _hardware(
+    settings: CompareSettings, priced: list[_Priced]
+) -> tuple[Configuration | None, int]:
+    """Return GPU and TP of the first feasible system, and the replicas of all.
+
+    Where none is feasible, with the replicas given, those that the first one tries.
+    """
+    for row in priced:
+        best = row.result.candidate
+        if best is not None:
+            assert best.run is not None
+            return best.run.configuration, settings.replicas or best.run.replica_count
+    for row in priced:
+        if row.configurations and settings.replicas is not None:
+            return row.configurations[0], settings.replicas
+    return None, 0
+
+
+def _measured(
+    bench: Bench,
+    hardware: Configuration,
+    rates: tuple[float, ...],
+    priced: list[_Priced],
+    workers: Executor,
+    progress: Progress,
+) -> tuple[list[SystemResult], tuple[float, ...]]:
+    """Return the systems with what they do on equal hardware, and the curves' rates."""
+    trials = [_trial(row, hardware) for row in priced]
+    able = [trial for trial in trials if trial is not None]
+    where = f"{bench.replica_count} × {hardware}"
+    progress(f"{where}: the highest rates of {len(able)} systems")
+    highest = workers(held, bench, able)
+    rates = tuple(sorted(set(rates))) or _about(highest, able)
+    progress(f"{where}: {len(able)} systems at {len(rates)} rates")
+    able = [replace(trial, rates_per_s=rates) for trial in able]
+    found = {
+        trial.name: both
+        for trial, *both in zip(
+            able, highest, workers(at_rates, bench, able), strict=True
+        )
+    }
+    results = []
+    for row in priced:
+        result = row.result
+        if result.name in found:
+            result = _with(result, *found[result.name])
+        elif row.requests is not None:
+            result = replace(result, not_served=f"does not run on {hardware}")
+        results.append(result)
+    return results, rates
+
+
+def _trial(row: _Priced, hardware: Configuration) -> Trial | None:
+    for configuration in row.configurations:
+        at = configuration.gpu, configuration.tp
+        if row.requests is not None and at == (hardware.gpu, hardware.tp):
+            router = row.routers.get(at, row.result.router)
+            return Trial(row.result.name, row.requests, configuration, router)
+    return None
+
+
+def _about(highest: list[Result], able: list[Trial]) -> tuple[float, ...]:
+    """Return rates about the highest that the first system holds, of three digits."""
+    held_per_s = [row.max_rate_per_s for row in highest if row.max_rate_per_s]
+    about_per_s = next(iter(held_per_s), able[0].requests.rate_per_s)
+    return tuple(float(f"{share * about_per_s:.3g}") for share in CURVE)
+
+
+def _with(result: SystemResult, highest: Result, curve: Result) -> SystemResult:
+    return replace(
+        result,
+        served=highest.served[0] if highest.served else None,
+        max_rate_per_s=highest.max_rate_per_s,
+        curve=curve.served,
+        not_served=highest.reason or curve.reason,
+    )

@@ -1,0 +1,63 @@
+"""Settings of ``capplan compare``."""
+
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, PositiveFloat
+
+from capplan.planning.settings import (
+    CHOICES,
+    METHOD,
+    MOST_REPLICAS,
+    WORKLOAD,
+    PlanSettings,
+)
+from capplan.planning.systems import SYSTEMS, check_system
+from capplan.setting_values import parts
+from capplan.settings import accepted_by, setting
+
+
+def _systems(value: Any) -> Any:
+    """Return the systems of ``A,B:x=1,y=2``: two, the second with two settings."""
+    systems: list[Any] = []
+    for part in parts(value):
+        is_setting = isinstance(part, str) and "=" in part and ":" not in part
+        if is_setting and systems and ":" in systems[-1]:
+            systems[-1] += f",{part}"
+        else:
+            systems.append(part)
+    return tuple(dict.fromkeys(systems))
+
+
+def _check_systems(value: tuple[str, ...]) -> None:
+    for system in value:
+        check_system(system)
+
+
+class CompareSettings(PlanSettings):
+    """Settings of a comparison of serving systems."""
+
+    unread = frozenset({"scheduler", "tune", "solver"})
+
+    systems: Annotated[
+        tuple[str, ...], BeforeValidator(_systems), accepted_by(_check_systems)
+    ] = setting(
+        (),
+        METHOD,
+        "A,B",
+        f"Systems: {', '.join(SYSTEMS)} (default: all); or schedulers with settings: "
+        "orca:max_len=4096.",
+    )
+    replicas: int | None = setting(
+        None,
+        CHOICES,
+        "N",
+        "Replicas on which all are compared (default: what the first system needs).",
+        ge=1,
+        le=MOST_REPLICAS,
+    )
+    rates: Annotated[tuple[PositiveFloat, ...], BeforeValidator(parts)] = setting(
+        (),
+        WORKLOAD,
+        "R,R",
+        "Arrival rates of the curves, requests/s (default: near what the first holds).",
+    )

@@ -1,0 +1,125 @@
+"""Published serving systems: scheduler, router, predictor and engine flags of each."""
+
+from contextlib import suppress
+from difflib import get_close_matches
+from typing import Any, NamedTuple
+
+from capplan.errors import InputError
+from capplan.planning.settings import PlanSettings
+from capplan.simulator.schedulers import (
+    SCHEDULERS,
+    check_name,
+    parse_scheduler,
+    scheduler,
+)
+
+
+class System(NamedTuple):
+    """A serving system as it was published; flags by the names of the settings."""
+
+    scheduler: str  # with its settings
+    source: str  # of the flags
+    flags: dict[str, Any] = {}  # noqa: RUF012 (never changed)
+
+
+SYSTEMS = {
+    "vllm-v1": System("vllm-v1", "vLLM 0.24 to 0.33; the defaults of vllm serve"),
+    "vllm-v0": System("vllm-v0", "vLLM 0.4.2: max_num_seqs 256", {"max_num_seqs": 256}),
+    "sarathi": System(
+        "sarathi",
+        "Sarathi-Serve, its repository: chunk_size 512, max_num_seqs 128",
+        {"max_num_batched_tokens": 512, "max_num_seqs": 128},
+    ),
+    "fastgen": System(
+        "fastgen",
+        "DeepSpeed: max_ragged_batch_size 768, max_ragged_sequence_count 512",
+        {"max_num_batched_tokens": 768, "max_num_seqs": 512},
+    ),
+    "orca": System(
+        "orca", "Sarathi-Serve's Orca: max_num_seqs 128", {"max_num_seqs": 128}
+    ),
+    "static": System(
+        "static",
+        "Sarathi-Serve's FasterTransformer: max_num_seqs 128",
+        {"max_num_seqs": 128},
+    ),
+    "aladdin": System(
+        "vllm-v1",
+        "Aladdin, arXiv 2405.06856, sections 2.3 and 4.2, over vLLM",
+        {"router": "best-fit", "predictor": "aladdin"},
+    ),
+    "sa": System(
+        "sa",
+        "SA scheduling, arXiv 2504.14966, sections 4.2 to 4.4, over vLLM",
+        {"router": "inst-assign", "predictor": "sa-gaussian"},
+    ),
+    "oracle": System(
+        "oracle",
+        "shortest remaining first with true lengths: a ceiling, nobody's system",
+        {"predictor": "oracle"},
+    ),
+}
+"""The systems that ``capplan compare`` knows, in the order of its default.
+
+A flag that the user's scenario gives wins over the one here.
+"""
+
+_LINK = ("link_gb_per_s", "host_kv_gib")
+_OF_PLAN = frozenset(PlanSettings.model_fields)
+
+
+class Asked(NamedTuple):
+    """A system as it is asked for, with the settings of its plan."""
+
+    name: str  # as the user wrote it
+    source: str
+    settings: PlanSettings
+    given: tuple[str, ...]  # what the scenario gives in place of published flags
+
+
+def check_system(given: str) -> None:
+    """Refuse what is neither a system nor a scheduler, with the nearest."""
+    name = given.partition(":")[0]
+    if given in SYSTEMS:
+        return
+    with suppress(InputError):
+        return check_name(given)
+    known = dict.fromkeys([*SYSTEMS, *SCHEDULERS])
+    if name in SYSTEMS:
+        raise InputError(
+            f"system {given!r}: {name} takes no settings; its scheduler "
+            f"{SYSTEMS[name].scheduler} does"
+        )
+    near = get_close_matches(name, known, n=1, cutoff=0.5)
+    hint = f"; did you mean {near[0]}?" if near else ""
+    raise InputError(
+        f"system {given!r} is not known{hint}; expected one of {', '.join(known)}, or "
+        "a scheduler with settings such as orca:max_len=4096"
+    )
+
+
+def asked_system(given: str, settings: PlanSettings, predicted: bool = False) -> Asked:
+    """Return a system by its name, or by a scheduler with settings.
+
+    A scheduler of a known system keeps the other flags of that system. With
+    ``predicted`` the trace brings predictions, which win as the scenario's flags do.
+    """
+    name = given.partition(":")[0]
+    system = SYSTEMS.get(name, System(given, "the user"))
+    if name != given:
+        system = system._replace(scheduler=given)
+    policy, own = parse_scheduler(system.scheduler)
+    kept = {field: getattr(settings, field) for field in _OF_PLAN}
+    won = []
+    for flag, value in system.flags.items():
+        if flag == "predictor" and predicted:
+            won.append("predictions of the trace")
+        elif kept[flag] is None:
+            kept[flag] = value
+        elif kept[flag] != value:
+            won.append(f"{flag} {kept[flag]} in place of {value}")
+    swaps = scheduler(policy).RULES.swaps
+    if not own.get(swaps, swaps):
+        kept |= dict.fromkeys(_LINK)
+    kept |= {"scheduler": system.scheduler, "tune": False}
+    return Asked(given, system.source, PlanSettings(**kept), tuple(won))
