@@ -27,7 +27,7 @@ class Claim:
 
     def cells(self) -> tuple[str, ...]:
         """Return the cells of its row of a table."""
-        band = f"{self.low:g} to {self.high:g}"
+        band = f"{self.low:.3g} to {self.high:.3g}"
         if self.high == float("inf"):
             band = f"at least {self.low:g}"
         elif self.low == float("-inf"):

@@ -4,9 +4,10 @@ from functools import cache
 from typing import NamedTuple
 
 import numpy as np
-from papers_runs import linear_tables, own_classes, poisson_s, sharegpt_lengths
+from papers_runs import own_classes, poisson_s, sharegpt_lengths
 
 from capplan.deployment import EngineSettings
+from capplan.latency.contract import linear_tables
 from capplan.simulator.simulate import simulate
 from capplan.workload.slo import parse_slo
 from capplan.workload.trace import Trace
@@ -17,7 +18,9 @@ COUNTS = {OVERLOAD_PER_S: 300, SERVED_PER_S: 1000}
 KV_BLOCKS, ROOM_FOR_TWO_BLOCKS = 457, 1000
 S_PF = 768
 FIXED_S, PROMPT_S = 16e-3, 0.15e-3
-TABLES = linear_tables(FIXED_S, PROMPT_S, 0.1e-3, 0.5e-6, 8 * 8192, 256)
+TABLES = linear_tables(
+    FIXED_S, PROMPT_S, 0.0, 0.1e-3, 0.5e-6, max_batch=256, max_tokens=8 * 8192 + 256
+)
 SLO = parse_slo("trace")
 SCALES, WIDE_SCALES = (0.75, 1.25), (0.25, 0.5, 1.0, 2.0)
 

@@ -1,37 +1,11 @@
-"""What the sections of docs/papers.md share: derived latencies, requests with SLOs."""
+"""What the sections of docs/papers.md share: lengths, arrivals, SLOs, capacities."""
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
-from capplan.latency.contract import LatencyTables
 from capplan.workload.catalog import shipped_workload
-
-
-def linear_tables(
-    fixed_s: float,
-    prompt_s: float,
-    decode_s: float,
-    context_s: float,
-    most_tokens: int,
-    most_requests: int,
-) -> LatencyTables:
-    """Return iterations of c0 + ca T + cd b + ce L: prompt tokens, decodes, contexts.
-
-    Attention among a prompt's own tokens is left out.
-    """
-    b = np.arange(most_requests + 1.0)
-    tokens = np.arange(most_tokens + most_requests + 1.0)
-    per_context_s = np.full(len(b), context_s)
-    return LatencyTables(
-        decode_s=fixed_s + decode_s * b,
-        decode_context_s=per_context_s,
-        fused_s=fixed_s + prompt_s * tokens,
-        fused_decode_s=(decode_s - prompt_s) * b,
-        fused_context_s=per_context_s,
-        attention_s=0.0,
-        request_s=0.0,
-    )
 
 
 def sharegpt_lengths(
@@ -44,6 +18,32 @@ def sharegpt_lengths(
     prompts, outputs = workload.prompt_tokens, workload.output_tokens
     rows = rng.choice(np.flatnonzero(kept(prompts, outputs)), count)
     return prompts[rows], outputs[rows]
+
+
+class Mixture(NamedTuple):
+    """Lognormals fitted to published lengths."""
+
+    weights: Sequence[float]
+    mean_logs: Sequence[float]
+    deviations: Sequence[float]
+
+    def draw(
+        self, rng: np.random.Generator, count: int, low: int, high: int
+    ) -> np.ndarray:
+        """Return lengths, those out of range cut. [tokens]"""
+        part = rng.choice(len(self.weights), count, p=self.weights)
+        logs = rng.normal(np.take(self.mean_logs, part), np.take(self.deviations, part))
+        return np.clip(np.round(np.exp(logs)), low, high).astype(np.int64)
+
+
+def highest_rate_per_s(
+    holds: Callable[[float], bool], low: float, high: float, steps: int = 9
+) -> float:
+    """Return the highest rate that holds, halving the range in each step."""
+    for _ in range(steps):
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if holds(middle) else (low, middle)
+    return low
 
 
 def poisson_s(rng: np.random.Generator, count: int, rate_per_s: float) -> np.ndarray:
