@@ -41,13 +41,21 @@ def setting(
 def accepted_by(check: Callable[[Any], object]) -> AfterValidator:
     """Return a validator that refuses a value as ``check`` does, by an InputError."""
 
+    def accept(value: Any) -> Any:
+        check(value)
+        return value
+
+    return read_by(accept)
+
+
+def read_by(read: Callable[[Any], Any]) -> AfterValidator:
+    """Return a validator that takes what ``read`` returns; it refuses as that does."""
+
     def validate(value: Any) -> Any:
         try:
-            if value is not None:
-                check(value)
+            return None if value is None else read(value)
         except InputError as error:
             raise ValueError(str(error)) from None
-        return value
 
     return AfterValidator(validate)
 

@@ -10,9 +10,10 @@ lies outside has its reason beside it.
 import argparse
 from pathlib import Path
 
+import papers_accelgen
 import papers_sa
 
-SECTIONS = (papers_sa,)
+SECTIONS = (papers_accelgen, papers_sa)
 HEAD = """# Papers and what comes out here
 
 Written by `python examples/papers.py --docs docs/papers.md`. Each policy runs in the

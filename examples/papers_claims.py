@@ -1,5 +1,6 @@
 """What a paper claims beside what the simulator finds: the rows of docs/papers.md."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 
@@ -24,15 +25,15 @@ class Claim:
         """Whether ours lies in the band."""
         return self.low <= self.found <= self.high
 
-    def row(self) -> str:
-        """Return the claim as a row of a Markdown table."""
-        band = f"{self.low:g} to {self.high:g}"
+    def cells(self) -> tuple[str, ...]:
+        """Return the cells of its row of a table."""
+        band = f"{self.low:.3g} to {self.high:.3g}"
         if self.high == float("inf"):
             band = f"at least {self.low:g}"
         elif self.low == float("-inf"):
             band = f"at most {self.high:g}"
         verdict = "yes" if self.holds else "**no**"
-        cells = (
+        return (
             self.what,
             self.published,
             f"{self.found:.3g}{self.unit}",
@@ -40,12 +41,15 @@ class Claim:
             verdict,
             self.why,
         )
-        return f"| {' | '.join(cells)} |"
 
 
 def table(claims: list[Claim]) -> str:
     """Return claims as a Markdown table."""
-    head = (
-        "| claim | published | here | band | in it | why |\n|---|---|---|---|---|---|"
-    )
-    return "\n".join([head, *(claim.row() for claim in claims)])
+    head = ("claim", "published", "here", "band", "in it", "why")
+    return markdown(head, [claim.cells() for claim in claims])
+
+
+def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a Markdown table."""
+    lines = (head, ["---"] * len(head), *rows)
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)

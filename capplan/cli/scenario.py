@@ -8,6 +8,7 @@ import yaml
 
 from capplan.errors import InputError
 from capplan.settings import SettingError, Settings, nearest_setting
+from capplan.simulator.schedulers.own_file import file_of
 
 _PATHS: tuple[str, ...] = ("trace", "workload", "tokenizer", "llm", "prices")
 _PATHS += ("profiles", "engine_overhead")
@@ -61,6 +62,10 @@ def read_scenario(model: type[Settings], path: Path) -> dict[str, Any]:
         value = settings.get(name)
         if isinstance(value, str) and (path.parent / value).exists():
             settings[name] = str(path.parent / value)
+    scheduler = str(settings.get("scheduler", ""))
+    file = file_of(scheduler)
+    if path.parent != Path() and file and (path.parent / file).exists():
+        settings["scheduler"] = f"{path.parent / file}{scheduler[len(file) :]}"
     try:
         model(**settings)  # here the line of a wrong setting is known
     except SettingError as error:

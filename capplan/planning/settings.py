@@ -12,7 +12,7 @@ from capplan.setting_values import (
     slo_texts,
     targets_by_class,
 )
-from capplan.settings import SettingError, Settings, accepted_by, setting
+from capplan.settings import SettingError, Settings, accepted_by, read_by, setting
 from capplan.simulator.schedulers import SCHEDULERS, check_name
 from capplan.units import check_duration
 from capplan.workload.readers import reader as reader_named
@@ -255,10 +255,10 @@ class PlanSettings(Settings):
         "NAME",
         "Router: jsq (default), round-robin, power-of-two, best-fit.",
     )
-    scheduler: Annotated[str | None, accepted_by(check_name)] = setting(
+    scheduler: Annotated[PathText | None, read_by(check_name)] = setting(
         None,
         METHOD,
-        "NAME",
+        "NAME|FILE.py",
         f"Scheduler: {', '.join(SCHEDULERS)} (default vllm-v1); orca:max_len=4096.",
     )
     predictor: str | None = setting(

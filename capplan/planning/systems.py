@@ -93,7 +93,8 @@ def check_system(given: str) -> None:
     if given in SYSTEMS:
         return
     with suppress(InputError):
-        return check_name(given)
+        check_name(given)
+        return
     known = dict.fromkeys([*SYSTEMS, *SCHEDULERS])
     if name in SYSTEMS:
         raise InputError(

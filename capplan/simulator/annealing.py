@@ -63,11 +63,12 @@ def first_and_rest_s(state, index, b):
     """Return the times of a request's prompt and of its tokens in a batch of b. [s]"""
     prompt = state.scratch[PROMPT, index]
     output = state.scratch[OUTPUT, index]
-    b = min(b, state.decode_s.shape[0] - 1)
+    b = min(b, state.by_batch.shape[0] - 1)
     attention_s = state.engine[0].attention_s * 0.5 * prompt * prompt * b
     first_s = prefill_s(state, int(b * prompt)) + attention_s
     context = b * (prompt + 0.5 * (output + 1))
-    rest_s = output * (state.decode_s[b] + state.decode_context_s[b] * context)
+    times = state.by_batch[b]
+    rest_s = output * (times.decode_s + times.decode_context_s * context)
     return first_s, rest_s
 
 

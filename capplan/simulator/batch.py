@@ -10,6 +10,7 @@ import math
 
 from capplan.simulator.gaps import end_gaps, leaves_resuming
 from capplan.simulator.jit import compiled, inlined
+from capplan.simulator.jump import iterations_before
 from capplan.simulator.kvcache import (
     adopt_hits,
     blocks_in_iteration,
@@ -93,11 +94,12 @@ def stop_decoding(state, r, slot):
 
 
 @compiled()
-def preempt(state, r, slot):
+def preempt(state, r, slot, taken=0):
     """Free a running request's KV and put it first in the queue.
 
     When readmitted it computes its prompt and generated tokens again
-    (vLLM's "recompute").
+    (vLLM's "recompute"). ``taken`` is 1 where it is a decode that has its place, and
+    its block, in the iteration already.
     """
     replica = state.replicas[r]
     request = state.requests[slot]
@@ -122,7 +124,7 @@ def preempt(state, r, slot):
         hashed = held
         if replica.in_flight > 0 and held > admitted_tokens:
             hashed -= 1
-    return_blocks(state, r, slot, held, hashed, True)
+    return_blocks(state, r, slot, held + taken, hashed + taken, True)
     remove_running(state, r, slot)
     request.phase = phase
     request.preemptions += 1
@@ -188,6 +190,17 @@ def decode_horizon(state, r, spare_blocks):
     more = iterations_to_completion(state, r) - 1
     free = replica.free_blocks - spare_blocks
     return 1 + iterations_that_fit(state, r, replica.step + 2, more, free)
+
+
+@inlined()
+def iterations_until(state, r, moment_s, most):
+    """Return the fewest iterations of the decodes that end at a moment, or ``most``."""
+    replica = state.replicas[r]
+    b = replica.decode_count
+    slope_s = state.by_batch[b].decode_context_s
+    first_s = state.by_batch[b].decode_s + slope_s * replica.context_tokens
+    span_s = moment_s - max(replica.now_s, replica.gpu_s)
+    return iterations_before(first_s, slope_s * b, span_s, most)
 
 
 @inlined()

@@ -24,6 +24,7 @@ class Arrivals(NamedTuple):
     prefix_group: np.ndarray
     prefix_tokens: np.ndarray
     request_class: np.ndarray
+    priority: np.ndarray
 
 
 def read_only(column: np.ndarray, dtype: type) -> np.ndarray:
@@ -34,7 +35,7 @@ def read_only(column: np.ndarray, dtype: type) -> np.ndarray:
 
 
 _NO_TOKENS = read_only(np.zeros(0), np.int64)
-ARRIVALS = numba.typeof(Arrivals(read_only(np.zeros(0), np.float64), *6 * [_NO_TOKENS]))
+ARRIVALS = numba.typeof(Arrivals(read_only(np.zeros(0), np.float64), *7 * [_NO_TOKENS]))
 
 
 @compiled(types.void(STATE))
@@ -132,6 +133,7 @@ def run(
             arrivals.prefix_tokens[row], arrivals.prompt_tokens[row]
         )
         request.request_class = arrivals.request_class[row]
+        request.priority = arrivals.priority[row]
         request.known_tokens = arrivals.prompt_tokens[row]
         request.bounded_blocks = bounded_blocks(state, request)
         state.counts[Count.DRAW] = row

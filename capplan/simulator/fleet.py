@@ -17,7 +17,16 @@ from capplan.simulator.records import ENTRY, ITERATION
 from capplan.simulator.routers import router as find_router
 from capplan.simulator.schedulers import parse_scheduler
 from capplan.simulator.schedulers import scheduler as find_scheduler
-from capplan.simulator.state import Count, Limit, Phase, Sizes, State, empty_state
+from capplan.simulator.state import (
+    LIMIT_COUNT,
+    Count,
+    Limit,
+    Phase,
+    Sizes,
+    empty_state,
+    no_limits,
+    with_more_slots,
+)
 from capplan.simulator.times import Iterations
 from capplan.workload.slo import Slo, require
 from capplan.workload.trace import Trace
@@ -95,6 +104,10 @@ class Fleet:
         self._measured_tokens = len(tables.fused_s) - 1
         if rules.reserves:  # no token budget: the KV bounds the prompts of an iteration
             tables = tables.reaching(engine.kv_capacity_tokens + engine.max_num_seqs)
+        elif rules.swaps:  # the budget is of prompts; decodes come on top of it
+            tables = tables.reaching(
+                engine.max_num_batched_tokens + engine.max_num_seqs
+            )
         tables = _with_overheads(tables, own_settings)
         self._slo = slo
         self._slos_needed = (rules.slos, f"scheduler {name}")
@@ -136,15 +149,20 @@ class Fleet:
         settings_row.recording = int(record_iterations)
         settings_row.attention_s = tables.attention_s
         settings_row.seed = seed
-        self.state.bin_s[:] = bins
+        self.set_bins(*bins)
         settings_row.reserves = int(rules.reserves)
         if own_settings.get(rules.swaps, rules.swaps):
             settings_row.block_link_s = engine.block_link_s
             settings_row.host_blocks = engine.host_kv_blocks
-            self.state.desks["host_free_blocks"] = engine.host_kv_blocks
+            self.state.replicas["host_free_blocks"] = engine.host_kv_blocks
         values = (*settings, *own_settings.values())
         self.state.settings[: len(values)] = values
         start(self.state)
+
+    def set_bins(self, start_s: float, width_s: float) -> None:
+        """Let the bins of the series start and be as wide as given. [s]"""
+        self.state.engine[0].bins_start_s = start_s
+        self.state.engine[0].bin_width_s = width_s
 
     def serve_all(
         self,
@@ -205,6 +223,7 @@ class Fleet:
             trace.prefix_group,
             trace.prefix_tokens,
             trace.request_class,
+            trace.priority,
         )
         arrivals = Arrivals(
             read_only(arrival_s, np.float64),
@@ -214,13 +233,7 @@ class Fleet:
             self._class_names = trace.class_names
             kinds, who = self._slos_needed
             require(self._slo, trace.class_names, kinds, who, instead="e2e")
-            if self._slo is not None:
-                slos = np.ascontiguousarray(self._slo.table(trace.class_names))
-                self.state = self.state._replace(slos=slos)
-                if np.isfinite(slos[:, Limit.TBT]).any():
-                    late = np.zeros((len(self.state.late), len(slos)), np.int64)
-                    late[:, : self.state.late.shape[1]] = self.state.late
-                    self.state = self.state._replace(late=late)
+            self._set_limits(trace.class_names)
         if self.engine.prefix_caching:
             most = int(arrivals.prefix_tokens.max())
             self._grow_holdings(most // self.engine.block_size)
@@ -267,6 +280,12 @@ class Fleet:
         self._warn_of_long_iterations()
 
     @property
+    def unused(self) -> tuple[str, ...]:
+        """Columns of results that are zero for all requests."""
+        unused = () if len(self.state.plans) else ("swaps", "paused_s")
+        return unused if self.state.engine[0].counts_late else (*unused, "late_gaps")
+
+    @property
     def iteration_count(self) -> int:
         """Iterations of all replicas."""
         replicas = self.state.replicas
@@ -283,6 +302,17 @@ class Fleet:
         requests = self.state.requests
         held = requests["phase"] != Phase.FREE
         return float(requests["arrival_s"][held].min()) if held.any() else math.inf
+
+    def _set_limits(self, class_names: tuple[str, ...]) -> None:
+        """Give the classes their limits; those known keep their late gaps."""
+        before = self.state.classes
+        rows = no_limits(len(class_names), len(self.state.replicas))
+        if self._slo is not None:
+            rows[:, :LIMIT_COUNT] = self._slo.table(class_names)
+        known = min(len(before), len(rows))
+        rows[:known, LIMIT_COUNT:] = before[:known, LIMIT_COUNT:]
+        self.state.engine[0].counts_late = int(np.isfinite(rows[:, Limit.TBT]).any())
+        self.state = self.state._replace(classes=rows)
 
     def _grow_holdings(self, blocks: int) -> None:
         """Make room for requests that share up to ``blocks`` blocks each."""
@@ -332,7 +362,7 @@ class Fleet:
         if state.engine[0].recording:
             self._take_log()
         if state.counts[Count.FREE_SLOTS] == 0:
-            self.state = _with_more_slots(state)
+            self.state = with_more_slots(state)
 
     def iterations(self) -> Iterations:
         """Return all recorded iterations, as one log."""
@@ -354,26 +384,3 @@ def _with_overheads(tables: LatencyTables, settings: dict[str, float]) -> Latenc
         fused_s=tables.fused_s + overhead_s,
         request_s=tables.request_s + settings.get("predict_s", 0.0),
     )
-
-
-def _with_more_slots(state: State) -> State:
-    """Return the state with twice the room for outstanding requests."""
-    old = len(state.requests)
-    new = 2 * old
-    free_slots = _grown(state.free_slots, new)
-    free_slots[:old] = np.arange(old, new)[::-1]
-    state.counts[Count.FREE_SLOTS] = old
-    return state._replace(
-        requests=_grown(state.requests, new).view(np.recarray),
-        results=_grown(state.results, len(state.results) + old).view(np.recarray),
-        plans=_grown(state.plans, 2 * len(state.plans)).view(np.recarray),
-        holdings=_grown(state.holdings, new),
-        free_slots=free_slots,
-    )
-
-
-def _grown(array: np.ndarray, length: int) -> np.ndarray:
-    """Return a copy of an array, extended by zeros to ``length``."""
-    larger = np.zeros((length, *array.shape[1:]), array.dtype)
-    larger[: len(array)] = array
-    return larger

@@ -13,7 +13,7 @@ it. A request has had as many as were counted since its first token.
 import math
 
 from capplan.simulator.jit import compiled, inlined
-from capplan.simulator.state import GAPS, Limit
+from capplan.simulator.state import GAPS, LIMIT_COUNT, Limit
 
 
 @inlined()
@@ -28,31 +28,31 @@ def note_gap(state, r, step, gap_s):
     replica = state.replicas[r]
     while replica.gap_count > 0:
         newest = (replica.gap_first + replica.gap_count - 1) % GAPS
-        if state.gap_s[r, newest] > gap_s:
+        if state.gaps[r, newest].gap_s > gap_s:
             break
         replica.gap_count -= 1
     if replica.gap_count == GAPS:
         oldest = replica.gap_first
         second = (oldest + 1) % GAPS
-        state.gap_s[r, second] = state.gap_s[r, oldest]
+        state.gaps[r, second].gap_s = state.gaps[r, oldest].gap_s
         replica.gap_first = second
         replica.gap_count -= 1
     index = (replica.gap_first + replica.gap_count) % GAPS
-    state.gap_step[r, index] = step
-    state.gap_s[r, index] = gap_s
+    state.gaps[r, index].step = step
+    state.gaps[r, index].gap_s = gap_s
     replica.gap_count += 1
 
 
 @inlined()
 def _counts_late(state):
-    return state.late.shape[1] > 0
+    return state.engine[0].counts_late != 0
 
 
 @compiled()
 def _count_late(state, r, last_s, slope_s, n):
     """Count n gaps, each ``slope_s`` longer than the one before, up to ``last_s``."""
-    for c in range(state.late.shape[1]):
-        tbt_s = state.slos[c, Limit.TBT]
+    for c in range(state.classes.shape[0]):
+        tbt_s = state.classes[c, Limit.TBT]
         if not last_s > tbt_s:
             continue
         count = n
@@ -63,7 +63,7 @@ def _count_late(state, r, last_s, slope_s, n):
                 count -= 1
             while last_s - count * slope_s > tbt_s:
                 count += 1
-        state.late[r, c] += count
+        state.classes[c, LIMIT_COUNT + r] += count
 
 
 @inlined()
@@ -78,7 +78,7 @@ def add_gap(state, slot, gap_s):
 def _late(state, slot, gap_s):
     if not _counts_late(state):
         return 0
-    return int(gap_s > state.slos[state.requests[slot].request_class, Limit.TBT])
+    return int(gap_s > state.classes[state.requests[slot].request_class, Limit.TBT])
 
 
 @inlined()
@@ -87,7 +87,7 @@ def start_gaps(state, r, slot):
     request = state.requests[slot]
     request.token_step = state.replicas[r].step
     if _counts_late(state):
-        request.late_gaps -= state.late[r, request.request_class]
+        request.late_gaps -= int(state.classes[request.request_class, LIMIT_COUNT + r])
 
 
 @inlined()
@@ -97,7 +97,7 @@ def end_gaps(state, r, slot):
     gap_s = longest_gap_s(state, r, request.token_step)
     request.longest_gap_s = max(request.longest_gap_s, gap_s)
     if _counts_late(state):
-        request.late_gaps += state.late[r, request.request_class]
+        request.late_gaps += int(state.classes[request.request_class, LIMIT_COUNT + r])
 
 
 @inlined()
@@ -110,8 +110,8 @@ def note_gaps(state, r, first_end_s, last_s, slope_s, n):
     """
     replica = state.replicas[r]
     gap_s = first_end_s - replica.decoded_s
-    for c in range(state.late.shape[1]):
-        state.late[r, c] += int(gap_s > state.slos[c, Limit.TBT])
+    if _counts_late(state):
+        _count_late(state, r, gap_s, 0.0, 1)
     if replica.resuming > 0:
         while replica.resuming > 0:
             replica.resuming -= 1
@@ -156,10 +156,10 @@ def longest_gap_s(state, r, step):
     high = replica.gap_count
     while low < high:
         middle = (low + high) >> 1
-        if state.gap_step[r, (replica.gap_first + middle) % GAPS] > step:
+        if state.gaps[r, (replica.gap_first + middle) % GAPS].step > step:
             high = middle
         else:
             low = middle + 1
     if low == replica.gap_count:
         return 0.0
-    return state.gap_s[r, (replica.gap_first + low) % GAPS]
+    return state.gaps[r, (replica.gap_first + low) % GAPS].gap_s

@@ -1,7 +1,7 @@
 """Requests of a replica in order of (key, turn): a treap through their slots.
 
 A scheduler gives each of its requests a ``key`` and a ``turn`` in ``state.plans`` and
-inserts it; the first, and the one that follows another, are found in logarithmic
+inserts it; the first, the last and those beside another are found in logarithmic
 time. Waiting and running requests may both be in it. Nothing is allocated. The
 depth is kept by weights from a hash of the row, so that it is the same in every run.
 """
@@ -27,7 +27,7 @@ def _weight(state, slot):
 def _put_below(state, r, up, before, slot):
     """Let ``slot`` stand where ``before`` stood below ``up``."""
     if up == NONE:
-        state.desks[r].root = slot
+        state.replicas[r].root = slot
     elif state.plans[up].left == before:
         state.plans[up].left = slot
     else:
@@ -62,7 +62,7 @@ def insert_ordered(state, r, slot):
     plan.right = NONE
     plan.ordered = 1
     up = NONE
-    at = state.desks[r].root
+    at = state.replicas[r].root
     left = False
     while at != NONE:
         up = at
@@ -70,7 +70,7 @@ def insert_ordered(state, r, slot):
         at = state.plans[at].left if left else state.plans[at].right
     plan.up = up
     if up == NONE:
-        state.desks[r].root = slot
+        state.replicas[r].root = slot
     elif left:
         state.plans[up].left = slot
     else:
@@ -94,7 +94,7 @@ def remove_ordered(state, r, slot):
 @inlined()
 def first_ordered(state, r):
     """Return the request that stands first, or NONE."""
-    slot = state.desks[r].root
+    slot = state.replicas[r].root
     if slot != NONE:
         while state.plans[slot].left != NONE:
             slot = state.plans[slot].left
@@ -104,7 +104,7 @@ def first_ordered(state, r):
 @inlined()
 def last_ordered(state, r):
     """Return the request that stands last, or NONE."""
-    slot = state.desks[r].root
+    slot = state.replicas[r].root
     if slot != NONE:
         while state.plans[slot].right != NONE:
             slot = state.plans[slot].right
@@ -130,7 +130,7 @@ def previous_ordered(state, slot):
 def first_at(state, r, key):
     """Return the first request whose key is at least ``key``, or NONE."""
     found = NONE
-    at = state.desks[r].root
+    at = state.replicas[r].root
     while at != NONE:
         if state.plans[at].key >= key:
             found = at
@@ -153,3 +153,17 @@ def next_ordered(state, slot):
         slot = at
         at = state.plans[at].up
     return at
+
+
+@inlined()
+def last_before(state, r, key):
+    """Return the last request whose key is less than ``key``, or NONE."""
+    found = NONE
+    at = state.replicas[r].root
+    while at != NONE:
+        if state.plans[at].key < key:
+            found = at
+            at = state.plans[at].right
+        else:
+            at = state.plans[at].left
+    return found

@@ -76,7 +76,7 @@ def pause(state, r, slot):
     push_waiting_front(state, r, slot)
     request.phase = Phase.QUEUED
     state.plans[slot].paused_at_s = replica.now_s
-    state.desks[r].paused += 1
+    state.replicas[r].paused += 1
 
 
 @inlined()
@@ -85,7 +85,7 @@ def _end_pause(state, r, slot):
     if not math.isnan(plan.paused_at_s):
         plan.paused_s += state.replicas[r].now_s - plan.paused_at_s
         plan.paused_at_s = math.nan
-        state.desks[r].paused -= 1
+        state.replicas[r].paused -= 1
 
 
 @inlined()
@@ -94,18 +94,14 @@ def _leave_queue(state, r, slot):
     _end_pause(state, r, slot)
 
 
-@compiled()
-def resume(state, r, slot):
-    """Let a QUEUED request decode again: it ``decodes_next``."""
+@inlined()
+def decode_again(state, r, slot):
+    """Let a running request decode from the next iteration on: it sat out."""
     replica = state.replicas[r]
     request = state.requests[slot]
-    _leave_queue(state, r, slot)
-    push_running(state, r, slot)
     replica.prefill_tokens -= 1
     generated = request.known_tokens - request.prompt_tokens
     request.phase = Phase.DECODING
-    request.admission = replica.admissions
-    replica.admissions += 1
     start_gaps(state, r, slot)
     request.end_step = replica.step + request.run_tokens - generated
     push_end(state, r, slot)
@@ -113,6 +109,17 @@ def resume(state, r, slot):
     replica.context_tokens += request.known_tokens
     state.residues[r, residue(state, slot)] += 1
     enter_resuming(state, r, slot)
+
+
+@compiled()
+def resume(state, r, slot):
+    """Let a QUEUED request decode again: it ``decodes_next``."""
+    replica = state.replicas[r]
+    _leave_queue(state, r, slot)
+    push_running(state, r, slot)
+    state.requests[slot].admission = replica.admissions
+    replica.admissions += 1
+    decode_again(state, r, slot)
 
 
 @compiled()
@@ -177,7 +184,7 @@ def swap_out(state, r, slot):
     plan.host_blocks = blocks
     plan.swaps += 1
     state.replicas[r].preempted += 1
-    state.desks[r].host_free_blocks -= blocks
+    state.replicas[r].host_free_blocks -= blocks
     return blocks
 
 
@@ -188,5 +195,5 @@ def swap_in(state, r, slot):
     blocks = plan.host_blocks
     take_blocks(state, r, blocks)
     plan.host_blocks = 0
-    state.desks[r].host_free_blocks += blocks
+    state.replicas[r].host_free_blocks += blocks
     return blocks

@@ -16,6 +16,7 @@ REQUEST = np.dtype(
         ("longest_gap_s", np.float64),  # between tokens, up to the last preemption
         ("row", np.int64),  # in the trace
         ("request_class", np.int64),
+        ("priority", np.int64),  # lower first
         ("end_step", np.int64),  # iteration that gives its last token
         ("token_step", np.int64),  # iteration that gave its first since admission
         ("prefix_group", np.int64),
@@ -93,6 +94,21 @@ REPLICA = np.dtype(
         ("queue_head", np.int64),  # of free KV blocks, least recently used first
         ("queue_tail", np.int64),
         ("spare_count", np.int64),  # unused records of KV blocks
+        # What a scheduler that orders its queue keeps:
+        ("root", np.int64),  # of the tree of the queue
+        ("turns", np.int64),  # given out so far
+        ("paused", np.int64),  # QUEUED requests with KV, here or on the host
+        ("retry_s", np.float64),  # where nothing runs: when to look again
+        ("in_link_s", np.float64),  # until when blocks are copied from the host
+        ("out_link_s", np.float64),  # and to it
+        ("host_free_blocks", np.int64),
+        ("leaving_blocks", np.int64),  # free on the GPU, perhaps being copied out
+        ("change_s", np.float64),  # no running request changes its level before
+        ("running_turns", np.int64),  # turns given out to running requests
+        ("turned_step", np.int64),  # when these stood in their order
+        ("long_prompts", np.int64),  # long prompts with KV, unfinished
+        ("long_ending", np.int64),  # of these, ended by the newest iteration
+        ("paused_decodes", np.int64),  # that sit out the newest iteration
     ]
 )
 
@@ -111,6 +127,9 @@ ENGINE = np.dtype(
         ("attention_s", np.float64),
         ("seed", np.int64),
         ("reserves", np.int64),  # 1: requests take all their blocks when admitted
+        ("bins_start_s", np.float64),  # of the series
+        ("bin_width_s", np.float64),
+        ("counts_late", np.int64),  # 1: a class has a limit on each gap
         ("block_link_s", np.float64),  # copy of a block to or from the host
         ("host_blocks", np.int64),  # of a replica
     ]
@@ -125,10 +144,10 @@ PLAN = np.dtype(
         ("up", np.int64),
         ("ordered", np.int64),  # 1: it is in the tree
         ("level", np.int64),  # of queues of levels
-        ("offset_s", np.float64),  # now_s less the time it ran at its level
+        ("offset_s", np.float64),  # now_s less the time it ran at its level, or that
         ("since_s", np.float64),  # when it last ran, or was promoted
         ("ready_s", np.float64),  # when its KV has been copied
-        ("deadline_s", np.float64),  # of its next token
+        ("deadline_s", np.float64),  # of its next token, or of its time at its level
         ("predicted_tokens", np.int64),  # output expected now; grows when it was short
         ("host_blocks", np.int64),  # its KV on the host
         ("swaps", np.int64),  # times its KV went there
@@ -137,22 +156,6 @@ PLAN = np.dtype(
     ]
 )
 """What a scheduler that orders its queue keeps of a request, beside REQUEST."""
-
-DESK = np.dtype(
-    [
-        ("root", np.int64),  # of the tree of the queue
-        ("turns", np.int64),  # given out so far
-        ("paused", np.int64),  # QUEUED requests with KV, here or on the host
-        ("retry_s", np.float64),  # where nothing runs: when to look again
-        ("in_link_s", np.float64),  # until when blocks are copied from the host
-        ("out_link_s", np.float64),  # and to it
-        ("host_free_blocks", np.int64),
-        ("long_prompts", np.int64),  # long prompts with KV, unfinished
-        ("long_ending", np.int64),  # of these, ended by the newest iteration
-        ("paused_decodes", np.int64),  # that sit out the newest iteration
-    ]
-)
-"""What it keeps of a replica, beside REPLICA."""
 
 RESULT = np.dtype(
     [
@@ -214,3 +217,15 @@ BLOCK = np.dtype(
         ("next_same", np.int64),  # next block with the same hash, younger
     ]
 )
+
+GAP = np.dtype([("step", np.int64), ("gap_s", np.float64)])
+
+BY_BATCH = np.dtype(
+    [
+        ("decode_s", np.float64),
+        ("decode_context_s", np.float64),
+        ("fused_decode_s", np.float64),
+        ("fused_context_s", np.float64),
+    ]
+)
+"""Latency tables by the number of requests in the batch, see latency/contract.py."""

@@ -125,12 +125,12 @@ def collect_oldest(state, r):
 def add_to_bins(state, start_s, end_s, batch, waiting, used_blocks):
     """Add the interval of an iteration or jump to the time bins that it overlaps."""
     bins = state.bins
-    width_s = state.bin_s[1]
+    width_s = state.engine[0].bin_width_s
     last = bins.shape[0] - 1
-    index = int((start_s - state.bin_s[0]) / width_s)
+    index = int((start_s - state.engine[0].bins_start_s) / width_s)
     index = min(max(index, 0), last)
     while True:
-        edge_s = state.bin_s[0] + (index + 1) * width_s
+        edge_s = state.engine[0].bins_start_s + (index + 1) * width_s
         span_s = (end_s if index == last else min(end_s, edge_s)) - start_s
         time_bin = bins[index]
         time_bin.busy_s += span_s
@@ -160,13 +160,14 @@ def run_iterations(state, r, horizon, until_s):
         context += replica.context_tokens
     tokens = replica.batch_tokens
     start_s = max(replica.now_s, replica.gpu_s)
+    times = state.by_batch[b]
     n = 1
     slope_s = 0.0
     if tokens > 0:
         first_s = (
             state.fused_s[tokens + b]
-            + state.fused_decode_s[b]
-            + state.fused_context_s[b] * context
+            + times.fused_decode_s
+            + times.fused_context_s * context
             + engine.attention_s * replica.batch_attention
         )
         first_s = max(first_s, SMALLEST_STEP_S)
@@ -174,8 +175,8 @@ def run_iterations(state, r, horizon, until_s):
         sched_s = replica.now_s
         end_s = start_s + first_s
     else:
-        slope_s = state.decode_context_s[b] * b
-        first_s = state.decode_s[b] + state.decode_context_s[b] * context
+        slope_s = times.decode_context_s * b
+        first_s = times.decode_s + times.decode_context_s * context
         sched_s = replica.now_s
         if horizon > 1:
             # With depth 1 an iteration is scheduled when the one before ends, with
@@ -346,8 +347,8 @@ def advance(state, r, until_s, schedule):
             # Nothing to run until a result frees seats or blocks: wait for it even
             # though another iteration could be in flight.
             replica.stalled = 1
-        elif state.desks[r].retry_s > replica.now_s:
-            replica.now_s = min(state.desks[r].retry_s, until_s)
+        elif state.replicas[r].retry_s > replica.now_s:
+            replica.now_s = min(state.replicas[r].retry_s, until_s)
         elif replica.preempted == 0:
             state.counts[Count.STUCK] = 1
             break
@@ -382,8 +383,9 @@ def set_wake(state, r):
     if state.engine[0].reserves == 0:
         # A preemption makes the iterations after it shorter.
         n = iterations_that_fit(state, r, replica.step + 1, n, replica.free_blocks - 1)
-    first_s = state.decode_s[b] + state.decode_context_s[b] * replica.context_tokens
-    slope_s = state.decode_context_s[b] * b
+    times = state.by_batch[b]
+    first_s = times.decode_s + times.decode_context_s * replica.context_tokens
+    slope_s = times.decode_context_s * b
     # A little short of the very end, so that rounding cannot make it late.
     end_s = replica.gpu_s + (1.0 - 1e-9) * decode_time_s(first_s, slope_s, n)
     replica.wake_s = max(replica.wake_s, end_s - 1e-15 * abs(end_s))

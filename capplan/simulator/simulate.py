@@ -3,6 +3,7 @@
 Names, dataclasses and checks stop here; the compiled core sees arrays.
 """
 
+from collections.abc import Collection
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -76,7 +77,7 @@ def simulate(
     )
     columns = _Columns.empty(len(trace))
     for done in fleet.serve_all(trace, progress, stopped):
-        columns.put(done, len(fleet.state.plans) > 0)
+        columns.put(done, fleet.unused)
     return _simulation(trace, columns, fleet)
 
 
@@ -110,14 +111,14 @@ class _Columns(NamedTuple):
             paused_s=np.zeros(n),
         )
 
-    def put(self, done: np.ndarray, paused: bool) -> None:
+    def put(self, done: np.ndarray, unused: Collection[str]) -> None:
         """Write finished requests to their rows, while they are in the cache.
 
-        Unless the scheduler may have ``paused`` them, two columns stay zero.
+        Columns that are ``unused`` stay zero.
         """
         rows = done["row"]
         for name, column in self._asdict().items():
-            if paused or name not in ("swaps", "paused_s"):
+            if name not in unused:
                 column[rows] = done[name]
 
 
@@ -158,7 +159,8 @@ def _simulation(trace: Trace, columns: _Columns, fleet: Fleet) -> Simulation:
         **columns._asdict(),
     )
     replicas = fleet.state.replicas
-    first_s, width_s = fleet.state.bin_s
+    settings = fleet.state.engine[0]
+    first_s, width_s = settings.bins_start_s, settings.bin_width_s
     bins = len(fleet.state.bins)
     index = np.clip((times.finish_s - first_s) / width_s, 0, bins - 1)
     index = np.nan_to_num(index).astype(np.int64)

@@ -11,9 +11,10 @@ from capplan.simulator import jit  # noqa: F401  (names the cache directory firs
 from capplan.simulator.records import (
     BIN,
     BLOCK,
-    DESK,
+    BY_BATCH,
     ENGINE,
     ENTRY,
+    GAP,
     ITERATION,
     PLAN,
     REPLICA,
@@ -51,19 +52,13 @@ class State(NamedTuple):
     requests: np.recarray  # REQUEST, (slots,)
     replicas: np.recarray  # REPLICA, (replicas,)
     plans: np.recarray  # PLAN, (slots,); (0,) where the scheduler keeps none
-    desks: np.recarray  # DESK, (replicas,)
     engine: np.recarray  # ENGINE, (1,)
     ends: np.ndarray  # int64, (replicas, 2 * max_num_seqs): slots, a heap by end_step,
     # and those ``resuming``, see gaps.py
     residues: np.ndarray  # int64, (replicas, block_size): see kvcache.py
-    gap_step: np.ndarray  # int64, (replicas, GAPS): see gaps.py
-    gap_s: np.ndarray  # float64, (replicas, GAPS)
-    late: np.ndarray  # int64, (replicas, classes): gaps above the TBT of each; or (, 0)
-    decode_s: np.ndarray  # the latency tables, see latency/contract.py
-    decode_context_s: np.ndarray
-    fused_s: np.ndarray
-    fused_decode_s: np.ndarray
-    fused_context_s: np.ndarray
+    gaps: np.recarray  # GAP, (replicas, GAPS): see gaps.py
+    by_batch: np.recarray  # BY_BATCH, (max_num_seqs + 1,) or more
+    fused_s: np.ndarray  # the latency table by tokens, see latency/contract.py
     blocks: np.recarray  # BLOCK, (replicas, kv_blocks) with prefix caching
     spare: np.ndarray  # int64, (replicas, kv_blocks): unused records of these
     table: np.ndarray  # int32, (replicas, 2**k): hash table of full blocks
@@ -74,11 +69,11 @@ class State(NamedTuple):
     iterations: np.recarray  # ITERATION
     entries: np.recarray  # ENTRY
     bins: np.recarray  # BIN
-    bin_s: np.ndarray  # float64, (2,): start and width of the bins
     draws: np.ndarray  # float64, (requests of the chunk, 2): uniform, for routers
     scratch: np.ndarray  # float64: row 0 is the router's, the others of annealing.py
     settings: np.ndarray  # float64, (OWN + OWN_SETTINGS,): of the policies, see Setting
-    slos: np.ndarray  # float64, (classes, 4): TTFT, TPOT, TBT, e2e; inf where none
+    classes: np.ndarray  # float64, (classes, 4 + replicas): see Limit, then gaps above
+    # the class's TBT so far, of each replica
 
 
 class _Count(NamedTuple):
@@ -115,7 +110,7 @@ Setting = _Setting()
 
 
 class _Limit(NamedTuple):
-    """Index of each limit in ``State.slos``, those of ``workload.slo.LIMITS``."""
+    """Index of each limit in ``State.classes``, those of ``workload.slo.LIMITS``."""
 
     TTFT: int = 0
     TPOT: int = 1
@@ -124,6 +119,7 @@ class _Limit(NamedTuple):
 
 
 Limit = _Limit()
+LIMIT_COUNT = len(Limit)
 
 
 UNLIMITED = 2**62
@@ -154,7 +150,6 @@ class Sizes(NamedTuple):
     bins: int
     draws: int
     plans: int = 0
-    classes: int = 1
 
 
 def empty_state(sizes: Sizes, tables: tuple[np.ndarray, ...]) -> State:
@@ -171,18 +166,12 @@ def empty_state(sizes: Sizes, tables: tuple[np.ndarray, ...]) -> State:
         requests=_records(sizes.slots, REQUEST),
         replicas=_records(sizes.replicas, REPLICA),
         plans=_records(sizes.plans, PLAN),
-        desks=_records(sizes.replicas, DESK),
         engine=_records(1, ENGINE),
         ends=np.zeros((sizes.replicas, 2 * sizes.max_num_seqs), np.int64),
         residues=np.zeros((sizes.replicas, sizes.block_size), np.int64),
-        gap_step=np.zeros((sizes.replicas, GAPS), np.int64),
-        gap_s=np.zeros((sizes.replicas, GAPS)),
-        late=np.zeros((sizes.replicas, 0), np.int64),
-        decode_s=tables[0],
-        decode_context_s=tables[1],
+        gaps=_records((sizes.replicas, GAPS), GAP),
+        by_batch=_by_batch(tables),
         fused_s=tables[2],
-        fused_decode_s=tables[3],
-        fused_context_s=tables[4],
         blocks=_records((sizes.replicas, sizes.cached_blocks), BLOCK),
         spare=np.zeros((sizes.replicas, sizes.cached_blocks), np.int64),
         table=np.full(
@@ -195,11 +184,10 @@ def empty_state(sizes: Sizes, tables: tuple[np.ndarray, ...]) -> State:
         iterations=_records(sizes.iterations, ITERATION),
         entries=_records(sizes.entries, ENTRY),
         bins=_records(sizes.bins, BIN),
-        bin_s=np.ones(2),
         draws=np.zeros((sizes.draws, 2)),
         scratch=_scratch(sizes),
         settings=np.zeros(Setting.OWN + OWN_SETTINGS),
-        slos=np.full((sizes.classes, 4), np.inf),
+        classes=no_limits(1, sizes.replicas),
     )
     state.counts[Count.FREE_SLOTS] = sizes.slots
     for name in (
@@ -216,10 +204,28 @@ def empty_state(sizes: Sizes, tables: tuple[np.ndarray, ...]) -> State:
     ):
         state.replicas[name] = NONE
     state.replicas["wake_s"] = np.inf
-    state.desks["root"] = NONE
+    state.replicas["root"] = NONE
     state.blocks["owner"] = NONE
     state.blocks["next_same"] = NONE
     return state
+
+
+def _by_batch(tables: tuple[np.ndarray, ...]) -> np.recarray:
+    """Return the tables by batch as records."""
+    decode_s, decode_context_s, _, fused_decode_s, fused_context_s = tables
+    records = _records(len(decode_s), BY_BATCH)
+    records["decode_s"] = decode_s
+    records["decode_context_s"] = decode_context_s
+    records["fused_decode_s"] = fused_decode_s
+    records["fused_context_s"] = fused_context_s
+    return records
+
+
+def no_limits(classes: int, replicas: int) -> np.ndarray:
+    """Return classes without limits, of which no gap was late."""
+    rows = np.zeros((classes, LIMIT_COUNT + replicas))
+    rows[:, :LIMIT_COUNT] = np.inf
+    return rows
 
 
 def _scratch(sizes: Sizes) -> np.ndarray:
@@ -227,6 +233,29 @@ def _scratch(sizes: Sizes) -> np.ndarray:
     if not sizes.plans:
         return np.zeros((1, sizes.replicas))
     return np.zeros((14, max(sizes.replicas, PLANNED)))
+
+
+def with_more_slots(state: State) -> State:
+    """Return the state with twice the room for outstanding requests."""
+    old = len(state.requests)
+    new = 2 * old
+    free_slots = _grown(state.free_slots, new)
+    free_slots[:old] = np.arange(old, new)[::-1]
+    state.counts[Count.FREE_SLOTS] = old
+    return state._replace(
+        requests=_grown(state.requests, new).view(np.recarray),
+        results=_grown(state.results, len(state.results) + old).view(np.recarray),
+        plans=_grown(state.plans, 2 * len(state.plans)).view(np.recarray),
+        holdings=_grown(state.holdings, new),
+        free_slots=free_slots,
+    )
+
+
+def _grown(array: np.ndarray, length: int) -> np.ndarray:
+    """Return a copy of an array, extended by zeros to ``length``."""
+    larger = np.zeros((length, *array.shape[1:]), array.dtype)
+    larger[: len(array)] = array
+    return larger
 
 
 def _table_size(cached_blocks: int) -> int:

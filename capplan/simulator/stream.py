@@ -127,7 +127,7 @@ class _Count:
         if self.windows is None:
             start_s = float(arrival_s[0])
             self.windows = Windows(start_s, start_s + self._warmup_s)
-            self.fleet.state.bin_s[:] = self.windows.start_s, self.windows.width_s
+            self.fleet.set_bins(self.windows.start_s, self.windows.width_s)
         first = 0
         while first < len(chunk) and not (stopped is not None and stopped()):
             self._reach(float(arrival_s[first]))
@@ -175,7 +175,7 @@ class _Count:
             bins = self.fleet.state.bins
             for name in bins.dtype.names or ():
                 bins[name] = joined(np.asarray(bins[name]), factor)
-            self.fleet.state.bin_s[1] = self.windows.width_s
+            self.fleet.set_bins(self.windows.start_s, self.windows.width_s)
 
     def _finished(self, done: np.ndarray) -> None:
         if self._on_finished is not None and len(done):

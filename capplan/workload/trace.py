@@ -29,6 +29,7 @@ COLUMNS = {
     "prefix_group": _Column(np.int64, -1, np.iinfo(np.int64).max, -1),
     "prefix_tokens": _Column(np.int64, 0, MAX_TOKENS, 0),
     "predicted_output_tokens": _Column(np.int64, 1, MAX_TOKENS),
+    "priority": _Column(np.int64, -(2**31), 2**31 - 1, 0),
 }
 """Columns of a trace with their dtype, range and default."""
 
@@ -63,6 +64,9 @@ class Trace:
     predicted_output_tokens
         Output length that the scheduler expects, >= 1, shape (n,), int64; None
         without a predictor. [tokens]
+    priority
+        Lower is served first by a scheduler that looks at it, shape (n,), int64; 0 by
+        default.
     """
 
     prompt_tokens: np.ndarray
@@ -75,6 +79,7 @@ class Trace:
     source: str = "given in Python"
     notes: tuple[str, ...] = ()
     predicted_output_tokens: np.ndarray | None = None
+    priority: np.ndarray = _DEFAULT
 
     def __post_init__(self) -> None:
         """Refuse values that no request can have; fill the default columns."""

@@ -32,7 +32,10 @@ from capplan.workload.trace import Trace
 pytestmark = pytest.mark.bench
 
 LIMITS = EngineSettings(
-    max_num_batched_tokens=8192, max_num_seqs=1024, kv_blocks=27_000
+    max_num_batched_tokens=8192,
+    max_num_seqs=1024,
+    kv_blocks=27_000,
+    kv_block_bytes=2 * 2**20,
 )
 TIGHT = EngineSettings(max_num_batched_tokens=8192, max_num_seqs=1024, kv_blocks=2_000)
 CACHING = EngineSettings(

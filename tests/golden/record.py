@@ -9,7 +9,8 @@ that ``PYTHONPATH`` names, on a machine without a GPU.
 
 A case holds the engine's limits and the coefficients of the iteration time under
 the names of ``meta_TAG.json``, and ``requests``: rows of arrival [s], prompt,
-output, prefix group, prefix tokens and the row of the turn before (-1: none). The
+output, prefix group, prefix tokens and the row of the turn before (-1: none), then a
+priority where ``policy`` is "priority". The
 prompt of a later turn begins with that turn's prompt and answer, and arrives
 ``arrival`` after its last token. Three files per case are written to OUT,
 named by the case's ``tag``; ``recorded.py`` says what they hold. All other
@@ -92,6 +93,7 @@ def scheduler(case: Case, folder: str) -> Scheduler:
             max_num_batched_tokens=case["max_num_batched_tokens"],
             max_model_len=case["max_model_len"],
             enable_chunked_prefill=True,
+            policy=case.get("policy", "fcfs"),
             is_encoder_decoder=False,
         ),
         cache_config=CacheConfig(
@@ -164,7 +166,7 @@ class Recorder:
         while self.due and self.due[0][0] <= self.now_s:
             arrival_s, index = heapq.heappop(self.due)
             request = self.case["requests"][index]
-            given_s, prompt, output, group, shared, before = request
+            given_s, prompt, output, group, shared, before, *priority = request
             head: list[int] = []
             if group >= 0:
                 prefix = self.prefixes.setdefault(group, [])
@@ -187,6 +189,7 @@ class Recorder:
                     ),
                     None,
                     arrival_time=arrival_s,
+                    priority=priority[0] if priority else 0,
                     block_hasher=self.hasher,
                 )
             )
@@ -199,6 +202,7 @@ class Recorder:
                 "prefix_tokens": shared,
                 "turn_before": before,
                 "think_s": given_s if before >= 0 else 0.0,
+                "priority": priority[0] if priority else 0,
                 "first_sched_s": None,
                 "first_token_s": None,
                 "finish_s": None,

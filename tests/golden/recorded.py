@@ -75,7 +75,9 @@ def read(folder: Path, tag: str) -> Recording:
         requests = list(csv.DictReader(file))
     with gzip.open(folder / f"iter_{tag}.csv.gz", "rt", newline="") as file:
         iterations = list(csv.DictReader(file))
+    policy = given.get("policy", "fcfs")
     engine = EngineSettings(
+        scheduler="vllm-v1-priority" if policy == "priority" else "vllm-v1",
         max_num_batched_tokens=given["max_num_batched_tokens"],
         max_num_seqs=given["max_num_seqs"],
         block_size=given["block_size"],
@@ -97,6 +99,7 @@ def read(folder: Path, tag: str) -> Recording:
         np.array([float(row["arrival_s"]) for row in requests]),
         prefix_group=groups,
         prefix_tokens=shared,
+        priority=np.array([int(row.get("priority", 0)) for row in requests]),
         source=tag,
     )
     tables = linear_tables(

@@ -110,6 +110,7 @@ def cases(draw, requests: int = 24, replicas: int = 2, exact: bool | None = None
         prefix_group=groups,
         prefix_tokens=shared,
         predicted_output_tokens=outputs + excess,
+        priority=np.random.default_rng(seed + 1).integers(0, 3, len(rows)),
     )
     most_tokens = MOST_SEQS * (24 + 1)  # of an iteration without a budget
     tables = random_tables(
@@ -167,7 +168,7 @@ def for_scheduler(name: str, case: Case, seed: int) -> tuple[str, Case]:
 
     Its KV is as small as the case's, but large enough for every request.
     """
-    if name == "vllm-v1":
+    if name.startswith("vllm-v1"):
         return name, case
     rng = np.random.default_rng(seed)
     longest = int((case.trace.prompt_tokens + case.trace.output_tokens).max())
@@ -190,10 +191,29 @@ def for_scheduler(name: str, case: Case, seed: int) -> tuple[str, Case]:
         "moves": int(rng.integers(1, 20)),
         "plan_fixed_s": TICK_S * int(rng.integers(0, 2)),
         "plan_request_s": TICK_S * int(rng.integers(0, 2)),
+        "base_quantum_s": float(rng.choice([1, 2, 8]) * TICK_S),
+        "ratio": float(rng.choice([1.0, 2.0, 3.0])),
+        "levels": int(rng.choice([1, 3, 1000])),
+        "starvation_s": float(rng.choice([0.0, 8 * TICK_S, 3.0])),
+        "starvation_iterations": int(rng.choice([1, 3, 1000])),
+        "proactive": int(rng.integers(0, 2)),
+        "min_free_blocks": int(rng.integers(0, 8)),
+        "host_share": float(rng.choice([0.0, 0.1, 0.9])),
+        "as_written": int(rng.integers(0, 2)),
+        "overhead_s": 0.0,
+        "base_s": float(rng.choice([2, 16]) * TICK_S),
+        "ageing_s": float(rng.choice([4 * TICK_S, 40 * TICK_S, 30.0])),
+        "defer": int(rng.random() < 0.25),
+        "stall": int(rng.integers(0, 2)),
+        "t0_s": float(rng.choice([-1.0, 0.0, TICK_S])),
+        "alpha_s": float(rng.choice([-1.0, 0.0])),
+        "beta_s": float(rng.choice([-1.0, TICK_S])),
+        "batch_size": int(rng.integers(1, 9)),
+        "predict_s": 0.0,
     }
     copy_s = TICK_S * int(rng.integers(0, 3)) / 2
     engine = replace(
-        engine, kv_block_bytes=1000, link_gb_per_s=1e-6 / max(copy_s, 1e-9)
+        engine, kv_block_bytes=1000, link_gb_per_s=1e-6 / max(copy_s, 1e-14)
     )
     watermark = rng.random() < 0.3
     if watermark:
@@ -215,6 +235,9 @@ def for_scheduler(name: str, case: Case, seed: int) -> tuple[str, Case]:
             bounded_groups=2,  # so that few requests fill it
             bounded_blocks=8 + int(rng.integers(0, 10)),
         )
+    tokens = case.trace.prompt_tokens + case.trace.output_tokens
+    blocks = engine.request_blocks(tokens).sum() * rng.uniform(1.0, 1.5)
+    engine = replace(engine, host_kv_gib=float(blocks) * 1000 / 2**30)  # room for all
     policy = f"{name}:{given}" if given else name
     if "chunking=0" in policy:
         most = engine.max_num_batched_tokens + engine.max_num_seqs

@@ -52,6 +52,7 @@ class Request:
     host_blocks: int = 0  # its KV on the host
     predicted_count: int = 0  # predicted output tokens
     slo: RequestSlo | None = None  # of its class
+    priority: int = 0
     prompt_left: bool = True  # FastGen: it still counts as a prompt
     decodes: bool = False  # oracle: its prompt is done
     batch: int = 0  # SA: of the plan; 0: not planned
@@ -421,6 +422,7 @@ def judge(
                 for k in range(prompt)
             ],
             predicted_count=int(predicted[row]),
+            priority=int(trace.priority[row]),
             slo=Slo(slo).of_class(trace.class_names[trace.request_class[row]]),
         )
         r = ROUTERS[router](replicas, row, draws[row], request, now_s, slo)

@@ -6,16 +6,25 @@ whether it preempted. They follow the sources that the schedulers' files name.
 """
 
 from judge_accelgen import accelgen
+from judge_alise import alise
 from judge_fastgen import fastgen
+from judge_fastserve import fastserve
 from judge_oracle import oracle
 from judge_sa import sa
 from judge_vllm_v0 import vllm_v0
 
 
-def vllm_v1(replica, settings, plan=lambda budget: None, may=lambda request: True):
+def vllm_v1(
+    replica,
+    settings,
+    plan=lambda budget: None,
+    may=lambda request: True,
+    last=lambda running: running[-1],
+):
     """Running requests first, then the queue; blocks are taken as KV grows.
 
-    ``plan`` may change the queue's order, ``may`` keep a request from being admitted.
+    ``plan`` may change the queue's order, ``may`` keep a request from being admitted;
+    ``last`` is the one to preempt.
     """
     pool, engine = replica.pool, replica.engine
     budget = engine.max_num_batched_tokens
@@ -32,7 +41,11 @@ def vllm_v1(replica, settings, plan=lambda budget: None, may=lambda request: Tru
         tokens = request.computed + new
         while pool.missing(request, tokens, []) > len(pool.free):
             preempted = True
-            replica.preempt(replica.running.pop())
+            victim = last(replica.running)
+            replica.running.remove(victim)
+            budget += sum(new for other, _, new in parts if other is victim)
+            parts = [part for part in parts if part[0] is not victim]
+            replica.preempt(victim)
             if request not in replica.running:
                 break
         if request not in replica.running:
@@ -69,6 +82,22 @@ def vllm_v1(replica, settings, plan=lambda budget: None, may=lambda request: Tru
         budget -= new
     replica.waiting.extendleft(reversed(set_aside))
     return parts, preempted
+
+
+def vllm_v1_priority(replica, settings):
+    """The same by priority: the queue in its order, the last of it preempted."""
+
+    def order(request):
+        return request.priority, request.row
+
+    def sort(budget=0):
+        waiting = sorted(replica.waiting, key=order)
+        replica.waiting.clear()
+        replica.waiting.extend(waiting)
+
+    found = vllm_v1(replica, settings, sort, last=lambda r: max(r, key=order))
+    sort()
+    return found
 
 
 def orca(replica, settings):
@@ -175,11 +204,14 @@ def watermark(replica):
 
 SCHEDULERS = {
     "vllm-v1": vllm_v1,
+    "vllm-v1-priority": vllm_v1_priority,
     "orca": orca,
     "static": static,
     "sarathi": sarathi,
     "vllm-v0": vllm_v0,
     "fastgen": fastgen,
+    "fastserve": fastserve,
+    "alise": alise,
     "oracle": oracle,
     "sa": sa,
     "accelgen": accelgen,

@@ -1,5 +1,7 @@
 """Event jumps end where single steps end, for every router and setting."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from cases import EXAMPLES, TICK_S, Case, cases, for_scheduler
@@ -89,11 +91,13 @@ def test_every_request_gets_the_times_of_the_step_by_step_judge(
     seed=st.integers(0, 2**20),
     router=st.sampled_from(sorted(ROUTERS)),
     slo=st.sampled_from(LIMITS),
+    tbt=st.integers(1, 40),
 )
-def test_every_scheduler_meets_its_judge(scheduler, case, seed, router, slo):
+def test_every_scheduler_meets_its_judge(scheduler, case, seed, router, slo, tbt):
     if router == "best-fit" and find_scheduler(scheduler).RULES.plans:
         router = "jsq"  # best fit reads the queue in its order of arrival
     scheduler, case = for_scheduler(scheduler, case, seed)
+    slo = replace(slo, tbt_s=tbt * TICK_S)
 
     simulation = case.simulated(router, scheduler=scheduler, slo=Slo(slo), seed=seed)
 

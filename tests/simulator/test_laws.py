@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from capplan.deployment import EngineSettings
 from capplan.latency.contract import linear_tables
+from capplan.simulator.fleet import Fleet
 from capplan.simulator.routers import ROUTERS
 from capplan.simulator.schedulers import SCHEDULERS
 from capplan.simulator.simulate import simulate
@@ -66,6 +67,22 @@ def test_recording_iterations_changes_nothing(router, scheduler, case):
     )
 
     assert_same(silent, recorded)
+
+
+@every_scheduler
+@settings(deadline=None, max_examples=EXAMPLES)
+@given(case=cases(), seed=st.integers(0, 2**20))
+def test_all_blocks_of_gpus_and_hosts_are_free_in_the_end(scheduler, case, seed):
+    scheduler, case = for_scheduler(scheduler, case, seed)
+    policies = {"router": "jsq", "scheduler": scheduler, "seed": 0}
+    fleet = Fleet(*case[1:], **policies, bins=(0.0, 1.0))
+
+    for _ in fleet.serve_all(case.trace):
+        pass
+
+    assert (fleet.state.replicas.free_blocks == case.engine.kv_blocks - 1).all()
+    host_blocks = fleet.state.engine[0].host_blocks
+    assert (fleet.state.replicas.host_free_blocks == host_blocks).all()
 
 
 @settings(deadline=None, max_examples=EXAMPLES)
@@ -267,3 +284,18 @@ def test_a_prompt_beside_decodes_breaks_the_tbt_and_not_the_tpot():
     assert met(simulation, tpot_s=0.018)[1].tolist() == [True, True]
     assert met(simulation, tbt_s=0.018)[2].tolist() == [False, True]
     assert met(simulation, tbt_s=0.0201)[2].tolist() == [True, True]
+
+
+@pytest.mark.parametrize(("tbt_s", "late"), [(0.0105, 9), (0.0145, 6), (0.0205, 0)])
+def test_gaps_above_the_tbt_are_counted_over_a_jump(tbt_s, late):
+    # Iterations take 10 ms and 1 ms for each token of context: gaps of 12, 13 .. 20 ms.
+    tables = linear_tables(10e-3, 0, 0, 0, 1e-3, max_batch=8, max_tokens=64)
+    engine = EngineSettings(
+        max_num_batched_tokens=64, max_num_seqs=8, async_scheduling=False
+    )
+    slo = Slo(RequestSlo(tbt_s=tbt_s))
+
+    simulation = simulate(Trace([1], [10], [0.0]), tables, engine, 1, slo=slo)
+
+    assert simulation.iteration_count == 10
+    assert simulation.times.late_gaps.tolist() == [late]

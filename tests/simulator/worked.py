@@ -14,7 +14,10 @@ TABLES = linear_tables(10e-3, 1e-3, 0, 1e-3, 0, max_batch=8, max_tokens=64)
 
 
 def engine(blocks: int = 64, **settings) -> EngineSettings:
-    """Return an engine with so many KV blocks of 4 tokens, beside the null block."""
+    """Return an engine with so many KV blocks of 4 tokens, beside the null block.
+
+    A block goes to the host in 1 ms.
+    """
     return EngineSettings(
         **{
             "max_num_batched_tokens": 64,
@@ -22,6 +25,8 @@ def engine(blocks: int = 64, **settings) -> EngineSettings:
             "block_size": 4,
             "kv_blocks": blocks + 1,
             "async_scheduling": False,
+            "kv_block_bytes": 10**6,
+            "link_gb_per_s": 1.0,
             **settings,
         }
     )

@@ -40,12 +40,12 @@ def meets_decode_slo(state, r, slot):
     b = replica.outstanding + 1
     if b > state.engine[0].max_num_seqs:
         return False
-    spare_s = state.settings[Setting.TPOT_S] - state.decode_s[b]
+    spare_s = state.settings[Setting.TPOT_S] - state.by_batch[b].decode_s
     prompts = replica.outstanding_prompt_tokens + request.prompt_tokens
     outputs = replica.outstanding_output_tokens + request.predicted_tokens
     context = prompts + state.settings[Setting.GAMMA] * outputs
     theta = state.settings[Setting.THETA]
-    return state.decode_context_s[b] * context <= theta * spare_s
+    return state.by_batch[b].decode_context_s * context <= theta * spare_s
 
 
 @compiled()

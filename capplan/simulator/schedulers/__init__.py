@@ -8,6 +8,8 @@ before a result is collected; otherwise 1 is always correct.
 Its file also has ``RULES``, what the door must know of it, and
 ``refused(trace, engine, settings)``: which requests it would never finish, shape
 (n,), bool, and the reason. It is imported, and so compiled, when it is named.
+
+A user's own file is named by its path: see own_file.py.
 """
 
 import math
@@ -18,14 +20,23 @@ from types import ModuleType
 from typing import NamedTuple
 
 from capplan.errors import InputError
+from capplan.simulator.schedulers.own_file import (
+    file_of,
+    load,
+    named_by_content,
+    with_content,
+)
 
 SCHEDULERS = {
     "vllm-v1": "vllm_v1",
+    "vllm-v1-priority": "vllm_v1_priority",
     "orca": "orca",
     "static": "static",
     "sarathi": "sarathi",
     "vllm-v0": "vllm_v0",
     "fastgen": "fastgen",
+    "fastserve": "fastserve",
+    "alise": "alise",
     "oracle": "oracle",
     "sa": "sa",
     "accelgen": "accelgen",
@@ -77,21 +88,27 @@ class Rules(NamedTuple):
     slos: tuple[str, ...] = ()  # limits that each class needs, or else one on e2e
 
 
-def check_name(given: str) -> None:
-    """Refuse ``NAME`` or ``NAME:setting=number,...`` of which no policy has the name.
+def check_name(given: str) -> str:
+    """Return ``NAME`` or ``NAME:setting=number,...`` when a policy has the name.
 
-    Nothing is imported; ``parse_scheduler`` checks the settings.
+    A file's gets the digits of its content. Nothing is imported; ``parse_scheduler``
+    checks the settings.
     """
-    name = given.partition(":")[0]
+    name, colon, rest = given.partition(":")
+    if file_of(name):
+        return f"{named_by_content(name)}{colon}{rest}"
     if name not in SCHEDULERS:
         raise InputError(
             f"scheduler {name!r} is not known{_nearest(name, SCHEDULERS)}; expected "
-            f"one of {', '.join(sorted(SCHEDULERS))}"
+            f"one of {', '.join(sorted(SCHEDULERS))}, or a file such as ./mine.py"
         )
+    return given
 
 
 def scheduler(name: str) -> ModuleType:
     """Return the module of the named policy, with ``schedule`` and ``RULES``."""
+    if file_of(name):
+        return load(name)
     check_name(name)
     return import_module(f"{__name__}.{SCHEDULERS[name]}")
 
@@ -105,6 +122,8 @@ def parse_scheduler(given: str) -> tuple[str, dict[str, float]]:
     ('orca', {'max_len': 4096})
     """
     name, colon, rest = given.partition(":")
+    if file_of(name):
+        name = with_content(name)
     knobs = scheduler(name).RULES.settings
     settings = {key: knob.default for key, knob in knobs.items()}
     for part in rest.split(",") if colon else ():

@@ -92,7 +92,7 @@ def refused(trace, engine, settings):
 @compiled()
 def _take_changes(state, r):
     """File arrivals and the prompts of the last iteration, which decode or pause."""
-    desk = state.desks[r]
+    desk = state.replicas[r]
     desk.long_prompts -= desk.long_ending
     desk.long_ending = 0
     slot = state.replicas[r].running_tail
@@ -143,7 +143,7 @@ def _run_decodes(state, r, budget):
     replica = state.replicas[r]
     needed = blocks_in_iteration(state, r, replica.step + 1)
     fits = needed <= replica.free_blocks and replica.decode_count <= budget
-    if fits and state.desks[r].paused_decodes == 0:
+    if fits and state.replicas[r].paused_decodes == 0:
         take_blocks(state, r, needed)
     else:
         _pause_decodes(state, r, budget)
@@ -182,7 +182,7 @@ def _pause_decodes(state, r, budget):
         following = state.requests[resuming].next_joining
         resume(state, r, resuming)
         resuming = following
-    state.desks[r].paused_decodes = paused
+    state.replicas[r].paused_decodes = paused
 
 
 # Prompts.
@@ -209,7 +209,7 @@ def _can_run(state, r, slot):
         return False
     if missing_blocks(state, slot, request.known_tokens) > replica.free_blocks:
         return False
-    others = state.settings[ERA] != 0 and state.desks[r].long_prompts > 0
+    others = state.settings[ERA] != 0 and state.replicas[r].long_prompts > 0
     return not (others and request.computed_tokens == 0 and is_long(state, slot))
 
 
@@ -218,8 +218,8 @@ def _run_prompt(state, r, slot, chunk):
     """Let a prompt run; its first chunk takes the blocks of all."""
     request = state.requests[slot]
     if is_long(state, slot):
-        state.desks[r].long_prompts += int(request.computed_tokens == 0)
-        state.desks[r].long_ending += int(chunk == left_tokens(state, slot))
+        state.replicas[r].long_prompts += int(request.computed_tokens == 0)
+        state.replicas[r].long_ending += int(chunk == left_tokens(state, slot))
     run_chunk(state, r, slot, chunk, request.known_tokens)
 
 
@@ -305,7 +305,7 @@ def _evict_one(state, r):
     if victim == NONE:
         return False
     if not is_decode(state, victim) and is_long(state, victim):
-        state.desks[r].long_prompts -= 1
+        state.replicas[r].long_prompts -= 1
     evict(state, r, victim)
     file_request(state, r, victim)
     return True
@@ -315,14 +315,14 @@ def _evict_one(state, r):
 def _decodes_alone(state, r):
     """Return for how many iterations the decodes run alone."""
     replica = state.replicas[r]
-    if state.desks[r].paused_decodes > 0:
+    if state.replicas[r].paused_decodes > 0:
         return 1
     n = decode_horizon(state, r, 0)
     urgent_s = next_urgent_s(state, r)
     if urgent_s < math.inf:
         b = replica.decode_count
-        slope_s = state.decode_context_s[b]
-        first_s = state.decode_s[b] + slope_s * replica.context_tokens
+        slope_s = state.by_batch[b].decode_context_s
+        first_s = state.by_batch[b].decode_s + slope_s * replica.context_tokens
         start_s = max(replica.now_s, replica.gpu_s)
         n = iterations_before(first_s, slope_s * b, urgent_s - start_s, n)
     return n
@@ -332,7 +332,7 @@ def _decodes_alone(state, r):
 def schedule(state, r):
     """Let decodes run, urgent prompts, then calm ones that fit; Alg. 1 and 2."""
     replica = state.replicas[r]
-    desk = state.desks[r]
+    desk = state.replicas[r]
     _take_changes(state, r)
     while True:
         budget = _budget_tokens(state, r)

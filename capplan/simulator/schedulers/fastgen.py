@@ -54,8 +54,8 @@ def _put_last(state, r, slot, key):
     if plan.ordered != 0:
         remove_ordered(state, r, slot)
     plan.key = key
-    state.desks[r].turns += 1
-    plan.turn = state.desks[r].turns
+    state.replicas[r].turns += 1
+    plan.turn = state.replicas[r].turns
     insert_ordered(state, r, slot)
 
 
@@ -102,7 +102,7 @@ def _run_decodes_that_fit(state, r):
     replica = state.replicas[r]
     block_size = state.engine[0].block_size
     skipped = False
-    last = state.desks[r].turns
+    last = state.replicas[r].turns
     slot = first_ordered(state, r)
     while slot != NONE and state.plans[slot].key == _DECODE:
         if state.plans[slot].turn > last:  # ran already

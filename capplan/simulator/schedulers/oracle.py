@@ -103,7 +103,7 @@ def _last_running(state, r, left, row):
 @compiled()
 def _last_paused(state, r, left, row):
     """Return the last QUEUED request with KV behind one with ``left``, or NONE."""
-    if state.desks[r].paused == 0:
+    if state.replicas[r].paused == 0:
         return NONE
     slot = last_ordered(state, r)
     while slot != NONE:
@@ -159,7 +159,7 @@ def _free_if_all_went(state, r, left, row):
             tokens = computed_tokens(state, slot, replica.step + 1) + 1
             free += ceil_div(tokens, block_size) + request.bounded_blocks
         slot = request.next
-    slot = last_ordered(state, r) if state.desks[r].paused > 0 else NONE
+    slot = last_ordered(state, r) if state.replicas[r].paused > 0 else NONE
     while slot != NONE:
         plan = state.plans[slot]
         if plan.key < left or (plan.key == left and -plan.turn >= row):

@@ -6,6 +6,13 @@ from capplan.deployment import EngineSettings
 from capplan.workload.trace import Trace
 
 
+def none(
+    trace: Trace, engine: EngineSettings, settings: dict[str, float]
+) -> tuple[np.ndarray, str]:
+    """Return that all requests are served which a replica can hold."""
+    return np.zeros(len(trace), bool), ""
+
+
 def beyond_room(
     trace: Trace, engine: EngineSettings, max_len: int
 ) -> tuple[np.ndarray, str]:

@@ -96,8 +96,8 @@ def _rest_of_batch_s(state, r):
         most = max(most, request.predicted_tokens - generated, 1)
         slot = request.next
     b = replica.running_count
-    context = replica.context_tokens
-    return most * (state.decode_s[b] + state.decode_context_s[b] * context)
+    times = state.by_batch[b]
+    return most * (times.decode_s + times.decode_context_s * replica.context_tokens)
 
 
 @compiled()
@@ -113,7 +113,7 @@ def _plan(state, r):
     slot = first
     while slot != NONE and n < int(settings[_WINDOW]):
         request = state.requests[slot]
-        limits_s = state.slos[request.request_class]
+        limits_s = state.classes[request.request_class]
         state.scratch[SLOTS, n] = slot
         state.scratch[PROMPT, n] = request.prompt_tokens
         state.scratch[OUTPUT, n] = request.predicted_tokens
@@ -125,7 +125,7 @@ def _plan(state, r):
         n += 1
     if n == 0:
         return
-    desk = state.desks[r]
+    desk = state.replicas[r]
     desk.turns += 1
     seed = (state.engine[0].seed * 1_000_003 + r * 8_191 + desk.turns) % 2147483646 + 1
     delay_s = _rest_of_batch_s(state, r) if replica.running_count > 0 else 0.0

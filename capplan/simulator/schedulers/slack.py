@@ -45,7 +45,7 @@ def longest_s(state):
         return state.settings[T_PF_S]
     tokens = int(state.settings[S_PF])
     attention = tokens * (0.5 * tokens)
-    prompt_s = state.fused_s[tokens] + state.fused_decode_s[0]
+    prompt_s = state.fused_s[tokens] + state.by_batch[0].fused_decode_s
     return prompt_s + state.engine[0].attention_s * attention
 
 
@@ -73,7 +73,7 @@ def chunks(state, tokens):
 @inlined()
 def _has_gaps(state, request_class):
     """Return whether TTFT and TBT are the SLOs of a class, not its JCT."""
-    slos = state.slos
+    slos = state.classes
     return (
         slos[request_class, Limit.TTFT] < math.inf
         and slos[request_class, Limit.TBT] < math.inf
@@ -85,7 +85,7 @@ def _share_s(state, slot):
     """Return each iteration's share of the JCT. [s]"""
     request = state.requests[slot]
     count = chunks(state, request.prompt_tokens) + request.predicted_tokens
-    return state.slos[request.request_class, Limit.E2E] / count
+    return state.classes[request.request_class, Limit.E2E] / count
 
 
 @compiled()
@@ -94,7 +94,7 @@ def limit_s(state, slot, generated):
     request_class = state.requests[slot].request_class
     if not _has_gaps(state, request_class):
         return _share_s(state, slot)
-    return state.slos[request_class, Limit.TBT if generated > 0 else Limit.TTFT]
+    return state.classes[request_class, Limit.TBT if generated > 0 else Limit.TTFT]
 
 
 @compiled()
@@ -115,7 +115,7 @@ def latest_start_s(state, r, slot):
     if not _has_gaps(state, request.request_class):
         ends = chunks(state, request.prompt_tokens) + generated + 1 - count
         return request.arrival_s + ends * _share_s(state, slot) - longest_s(state)
-    deadline_s = request.arrival_s + state.slos[request.request_class, Limit.TTFT]
+    deadline_s = request.arrival_s + state.classes[request.request_class, Limit.TTFT]
     if generated > 0:
-        deadline_s = last_token_s + state.slos[request.request_class, Limit.TBT]
+        deadline_s = last_token_s + state.classes[request.request_class, Limit.TBT]
     return deadline_s - count * longest_s(state)

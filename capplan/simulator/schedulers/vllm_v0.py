@@ -144,7 +144,7 @@ def _make_room(state, r):
 def _swap_out(state, r, slot):
     """Swap a running request out; return whether the host had room."""
     pause(state, r, slot)
-    if held_blocks(state, slot) > state.desks[r].host_free_blocks:
+    if held_blocks(state, slot) > state.replicas[r].host_free_blocks:
         state.counts[Count.HOST_FULL] = 1
         return False
     _wait_for(state, r, swap_out(state, r, slot))
@@ -232,7 +232,7 @@ def schedule(state, r):
         return 0
     if state.settings[_CHUNKED] != 0:
         return _schedule_chunks(state, r)
-    if state.desks[r].root == NONE:
+    if state.replicas[r].root == NONE:
         _admit_whole(state, r)
     if replica.batch_tokens > 0:
         replica.prompts_only = 1

@@ -31,6 +31,7 @@ NAMES = {
     "prefix_group": ("prefix_group",),
     "prefix_tokens": ("prefix_tokens",),
     "predicted_output_tokens": ("predicted_output_tokens",),
+    "priority": ("priority",),
     **{
         f"slo_{name}_s": (
             f"slo_{name}_s",
@@ -142,6 +143,12 @@ def counts(table: Table, names: dict[str, str]) -> dict[str, np.ndarray]:
         right = (group >= -1) & (group == np.floor(group))
         table.require(right, names["prefix_group"], expected)
         columns["prefix_group"] = group.astype(np.int64)
+    if "priority" in names:
+        expected = "a whole number, lower first"
+        priority = table.numbers(names["priority"], expected)
+        right = (priority == np.floor(priority)) & (np.abs(priority) < 2**31)
+        table.require(right, names["priority"], expected)
+        columns["priority"] = priority.astype(np.int64)
     return columns
 
 

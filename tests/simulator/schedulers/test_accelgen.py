@@ -41,6 +41,7 @@ def test_a_chunk_is_as_long_as_the_strictest_limit_scaled_through_0():
     assert ms(times.first_token_s) == [18, 121]
     assert ms(times.finish_s) == [108, 121]
     assert ms(times.longest_gap_s) == [30, 0]
+    assert times.late_gaps.tolist() == [3, 0]
 
 
 def test_an_urgent_prompt_runs_before_a_calm_one_that_does_not_fit():

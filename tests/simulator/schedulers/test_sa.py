@@ -168,11 +168,11 @@ def exhaustive(state, n: int, largest: int) -> float:
         for k in range(n)
     ]
     tables = LatencyTables(
-        state.decode_s,
-        state.decode_context_s,
+        state.by_batch["decode_s"],
+        state.by_batch["decode_context_s"],
         state.fused_s,
-        state.fused_decode_s,
-        state.fused_context_s,
+        state.by_batch["fused_decode_s"],
+        state.by_batch["fused_context_s"],
         0.0,
         0.0,
     )

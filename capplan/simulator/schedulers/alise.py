@@ -1,0 +1,370 @@
+"""ALISE: the request with least predicted time left first, its KV kept by that order.
+
+Zhao and Wang, "ALISE: Accelerating Large Language Model Serving with Speculative
+Scheduling", ICCAD 2024, arXiv 2410.23537. The time that a request has left sets its
+level (remaining_time.py). Requests run in order of level, then arrival; one that waits
+long rises a level. KV is kept on the GPU in that order (the expected wait, EWT, grows
+along it): as many of the first as fit all blocks; the last of the others leave when
+room is needed.
+
+Of the paper only a part was at hand. Ours: that a request which ran may rise as it
+shrinks; that its level is found again when its prediction was too short; order of
+arrival in a level, so that one that rose is not overtaken; the time of ageing; KV
+counted in blocks instead of requests; prompts beside decodes, whole, up to a budget of
+prompt tokens; copies beside the iterations, which wait only for the KV of requests
+that they run (swapping.py). Requests that have no seat yet are fetched in advance.
+Times are compared to 1 ns, so that rounding decides nothing. INT8 KV is the engine's
+``kv_cache_dtype``, which also halves what is copied.
+
+Settings, beside those of remaining_time.py: ``ageing_s`` [s]; ``swap``: 0 computes
+again what leaves the GPU; ``defer``: 1 lets those that run go on before all others;
+``stall``: 1 runs prompts in iterations of their own; ``predict_s`` for a prediction and
+``overhead_s`` of an iteration [s].
+"""
+
+import math
+
+import numpy as np
+
+from capplan.simulator.batch import (
+    computed_tokens,
+    decode_horizon,
+    iterations_until,
+    log_decodes,
+)
+from capplan.simulator.jit import compiled, inlined
+from capplan.simulator.kvcache import blocks_in_iteration, take_blocks
+from capplan.simulator.ordered import (
+    first_ordered,
+    insert_ordered,
+    next_ordered,
+    remove_ordered,
+)
+from capplan.simulator.pausing import (
+    decodes_next,
+    evict,
+    left_tokens,
+    pause,
+    resume,
+    run_chunk,
+)
+from capplan.simulator.queues import push_waiting_back, remove_waiting
+from capplan.simulator.schedulers import Knob, Rules
+from capplan.simulator.schedulers.remaining_time import (
+    ROUNDING_S,
+    predict_more,
+    rank,
+)
+from capplan.simulator.state import NONE, SCHEDULE, Count, Phase, Setting
+from capplan.simulator.swapping import (
+    copy_in,
+    copy_out,
+    last_with_kv,
+    next_arrival,
+    next_blocks,
+    next_missing_blocks,
+    wait_for_blocks,
+    wait_for_kv,
+)
+
+RULES = Rules(
+    {
+        "levels": Knob(5, 1, 1000),
+        "base_s": Knob(0.2, 1e-6),
+        "ratio": Knob(2.0, 1.0, 1e3),
+        "t0_s": Knob(-1.0, -1.0),
+        "alpha_s": Knob(-1.0, -1.0),
+        "beta_s": Knob(-1.0, -1.0),
+        "batch_size": Knob(1),
+        "ageing_s": Knob(30.0, 1e-6),
+        "swap": Knob(1, 0, 1),
+        "defer": Knob(0, 0, 1),
+        "stall": Knob(0, 0, 1),
+        "predict_s": Knob(0.0045, 0.0),
+        "overhead_s": Knob(0.0, 0.0),
+    },
+    plans=True,
+    swaps="swap",
+)
+_AGEING_S = Setting.OWN + 7
+_SWAP = Setting.OWN + 8
+_DEFER = Setting.OWN + 9
+_STALL = Setting.OWN + 10
+
+_RUNNING_FIRST = -1e4
+"""Added to the key of running requests where newcomers wait."""
+_CHOSEN = -3e4
+"""Key of the requests of the next batch while it is put together."""
+_FETCHED = -2e4
+"""And of those fetched in advance."""
+
+
+def refused(trace, engine, settings):
+    """Return what is above the budget, shape (n,), and why."""
+    tokens = trace.prompt_tokens
+    if not settings["swap"]:
+        tokens = tokens + trace.output_tokens - 1
+    budget = engine.max_num_batched_tokens
+    computed = "" if settings["swap"] else ", also when computed again"
+    reason = f"its prompts are not cut{computed}, and a budget is {budget} tokens"
+    return np.asarray(tokens > budget), reason
+
+
+@compiled()
+def _put(state, r, slot, key, turn):
+    plan = state.plans[slot]
+    if plan.ordered != 0:
+        remove_ordered(state, r, slot)
+    plan.key = key
+    plan.turn = turn
+    insert_ordered(state, r, slot)
+
+
+@inlined()
+def _queue(state, r, slot, first):
+    """Put a request at its level; ``first`` is added to the key."""
+    _put(state, r, slot, first + state.plans[slot].level, state.requests[slot].row)
+
+
+@inlined()
+def _wait_since(state, r, slot, since_s):
+    """Note since when a request waits, and when it will rise a level."""
+    state.plans[slot].since_s = since_s
+    if state.plans[slot].level > 0:
+        desk = state.replicas[r]
+        desk.change_s = min(desk.change_s, since_s + state.settings[_AGEING_S])
+
+
+@compiled()
+def _file_arrivals(state, r):
+    slot = next_arrival(state, r)
+    while slot != NONE:
+        request = state.requests[slot]
+        plan = state.plans[slot]
+        plan.predicted_tokens = max(1, request.predicted_tokens)
+        plan.level = rank(state, slot, 0, request.prompt_tokens)
+        _wait_since(state, r, slot, request.arrival_s)
+        _queue(state, r, slot, 0.0)
+        slot = next_arrival(state, r)
+
+
+@compiled()
+def _raise_aged(state, r):
+    """Let those that waited long rise a level."""
+    now_s = state.replicas[r].now_s
+    desk = state.replicas[r]
+    if now_s + ROUNDING_S < desk.change_s:
+        return
+    desk.change_s = math.inf
+    slot = state.replicas[r].waiting_head
+    while slot != NONE:
+        plan = state.plans[slot]
+        since_s = plan.since_s
+        if plan.level > 0 and now_s - since_s + ROUNDING_S >= state.settings[_AGEING_S]:
+            plan.level -= 1
+            since_s = now_s
+            _queue(state, r, slot, 0.0)
+        _wait_since(state, r, slot, since_s)
+        slot = state.requests[slot].next
+
+
+@inlined()
+def _generated_tokens(state, r, slot):
+    """Return the tokens that a decoding request has generated."""
+    held = computed_tokens(state, slot, state.replicas[r].step + 1)
+    return held + 1 - state.requests[slot].prompt_tokens
+
+
+@compiled()
+def _return_batch(state, r):
+    """Put what ran into the order, each at the level of the time that it has left."""
+    first = _RUNNING_FIRST if state.settings[_DEFER] != 0 else 0.0
+    slot = state.replicas[r].running_head
+    while slot != NONE:
+        plan = state.plans[slot]
+        generated = _generated_tokens(state, r, slot)
+        short = predict_more(state, slot, generated)
+        level = rank(state, slot, generated, 0)
+        plan.level = level if short else min(level, plan.level)
+        _queue(state, r, slot, first)
+        slot = state.requests[slot].next
+
+
+@inlined()
+def _prompt_left(state, slot):
+    """Return the tokens that a request computes at once; 0 where it decodes."""
+    if state.requests[slot].phase != Phase.QUEUED or decodes_next(state, slot):
+        return 0
+    return left_tokens(state, slot)
+
+
+@compiled()
+def _all_fit(state, r):
+    """Return whether all requests fit the next iteration, none with KV on the host."""
+    replica = state.replicas[r]
+    engine = state.engine[0]
+    if replica.running_count + replica.waiting_count > engine.max_num_seqs:
+        return False
+    if state.replicas[r].host_free_blocks < engine.host_blocks:
+        return False
+    tokens = 0
+    blocks = blocks_in_iteration(state, r, replica.step + 1)
+    slot = replica.waiting_head
+    while slot != NONE:
+        blocks += next_missing_blocks(state, slot)
+        tokens += _prompt_left(state, slot)
+        slot = state.requests[slot].next
+    return tokens <= engine.max_num_batched_tokens and blocks <= replica.free_blocks
+
+
+@compiled()
+def _choose(state, r):
+    """Take the first that fit the blocks, up to seats and budget; pause the others.
+
+    Returns the blocks that they and those fetched in advance need, and whether another
+    batch may follow: where newcomers wait, a paused request is one from now on.
+    """
+    replica = state.replicas[r]
+    engine = state.engine[0]
+    fetching = state.replicas[r].host_free_blocks < engine.host_blocks
+    needed = 0
+    within = 0
+    count = 0
+    turns = 0
+    budget = engine.max_num_batched_tokens
+    slot = first_ordered(state, r)
+    while slot != NONE and (fetching or count < engine.max_num_seqs):
+        following = next_ordered(state, slot)
+        within += next_blocks(state, slot)
+        if within > engine.kv_blocks:
+            break
+        left = _prompt_left(state, slot)
+        if count < engine.max_num_seqs and left <= budget:
+            needed += next_missing_blocks(state, slot)
+            budget -= left
+            count += 1
+            _put(state, r, slot, _CHOSEN, count)
+        elif left > 0:
+            budget = 0  # prompts keep their order
+        elif state.plans[slot].host_blocks > 0:
+            needed += state.plans[slot].host_blocks
+            turns += 1
+            _put(state, r, slot, _FETCHED, turns)
+        slot = following
+    changes = False
+    slot = replica.running_head
+    while slot != NONE:
+        following = state.requests[slot].next
+        if state.plans[slot].key != _CHOSEN:
+            changes = state.settings[_DEFER] != 0
+            _queue(state, r, slot, 0.0)
+            pause(state, r, slot)
+            _wait_since(state, r, slot, replica.now_s)
+        slot = following
+    return needed, changes
+
+
+@compiled()
+def _make_room(state, r, needed):
+    """Let KV leave the GPU, the last in order first, until blocks are free."""
+    while state.replicas[r].free_blocks < needed:
+        slot = last_with_kv(state, r, _RUNNING_FIRST)
+        if state.settings[_SWAP] != 0:
+            copy_out(state, r, slot)
+            if state.counts[Count.HOST_FULL] != 0:
+                return
+        else:
+            evict(state, r, slot)
+            remove_waiting(state, r, slot)
+            push_waiting_back(state, r, slot)
+
+
+@compiled()
+def _fetch(state, r):
+    """Copy the KV of the next batch back, then that of those after it."""
+    slot = first_ordered(state, r)
+    while slot != NONE and state.plans[slot].key <= _FETCHED:
+        following = next_ordered(state, slot)
+        if state.plans[slot].host_blocks > 0:
+            copy_in(state, r, slot)
+        if state.plans[slot].key == _FETCHED:
+            _queue(state, r, slot, 0.0)
+        slot = following
+
+
+@inlined()
+def _join(state, r, slot):
+    """Let a request that waited run when its KV is there."""
+    wait_for_kv(state, r, state.plans[slot].ready_s)
+    if decodes_next(state, slot):
+        resume(state, r, slot)
+    else:
+        known = state.requests[slot].known_tokens
+        run_chunk(state, r, slot, left_tokens(state, slot), known)
+
+
+@compiled()
+def _run_first(state, r, key):
+    """Let those of the order run whose key is at most ``key``; take their blocks."""
+    replica = state.replicas[r]
+    if state.settings[_STALL] != 0:
+        slot = first_ordered(state, r)
+        while slot != NONE and state.plans[slot].key <= key:
+            if _prompt_left(state, slot) > 0:
+                replica.prompts_only = 1
+            slot = next_ordered(state, slot)
+    slot = first_ordered(state, r)
+    while slot != NONE and state.plans[slot].key <= key:
+        following = next_ordered(state, slot)
+        if state.requests[slot].phase != Phase.QUEUED:
+            remove_ordered(state, r, slot)
+        elif replica.prompts_only != 0 and decodes_next(state, slot):
+            _queue(state, r, slot, 0.0)
+        else:
+            remove_ordered(state, r, slot)
+            _join(state, r, slot)
+        slot = following
+    if replica.prompts_only == 0:
+        take_blocks(state, r, blocks_in_iteration(state, r, replica.step + 1))
+        log_decodes(state, r)
+    wait_for_blocks(state, r)
+    tokens = replica.batch_tokens + replica.decode_count
+    state.counts[Count.MOST_TOKENS] = max(state.counts[Count.MOST_TOKENS], tokens)
+
+
+@compiled()
+def _horizon(state, r):
+    """Return for how many iterations the batch stays the same."""
+    replica = state.replicas[r]
+    desk = state.replicas[r]
+    if replica.batch_tokens > 0:
+        return 1
+    most = decode_horizon(state, r, desk.leaving_blocks)
+    if replica.waiting_count == 0:
+        return most
+    slot = replica.running_head
+    while slot != NONE:
+        left = state.plans[slot].predicted_tokens - _generated_tokens(state, r, slot)
+        most = min(most, left)
+        slot = state.requests[slot].next
+    return iterations_until(state, r, desk.change_s - ROUNDING_S, most)
+
+
+@compiled(SCHEDULE)
+def schedule(state, r):
+    """Choose the next batch by the time that requests have left; make room for it."""
+    if state.counts[Count.HOST_FULL] != 0:
+        return 0
+    _file_arrivals(state, r)
+    _raise_aged(state, r)
+    if _all_fit(state, r):
+        _run_first(state, r, math.inf)
+        return _horizon(state, r)
+    _return_batch(state, r)
+    needed, changes = _choose(state, r)
+    _make_room(state, r, needed)
+    if state.counts[Count.HOST_FULL] != 0:
+        return 0
+    _fetch(state, r)
+    _run_first(state, r, _CHOSEN)
+    return 1 if changes else _horizon(state, r)

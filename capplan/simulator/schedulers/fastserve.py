@@ -1,0 +1,334 @@
+"""FastServe: a skip-join multi-level feedback queue with proactive swapping.
+
+Wu et al., "Fast Distributed Inference Serving for Large Language Models", arXiv
+2305.05920, section 4; as in LLMServe/FastServe, fastserve/scheduler.py, ``MLFQ``, and
+block_manager.py. A request joins the first level whose quantum holds its prompt, and
+goes down one level when it ran longer than its quantum. Each iteration takes whole
+prompts and decodes from the highest level on, up to seats and token budget; it leaves
+free as many blocks as there are seats (``proactive``). The KV of waiting requests is
+swapped out from the lowest level on, and back in advance. What ran goes to the front
+of its queue one by one, so that the order of a batch turns round in each iteration.
+
+Beside the source: a request that never ran waits since its arrival (there since 1970,
+so that every check promotes it: ``as_written=1``); an iteration waits for the end of
+the copies that it needs (there for the one before); the lowest of a limited number of
+``levels`` has no quantum; quanta are compared to 1 ns, so that rounding decides
+nothing. The engine's ``max_num_seqs`` are the seats (16 there) and
+``max_num_batched_tokens`` is the budget of prompt tokens (2,048 there).
+
+Settings: ``base_quantum_s`` [s] and ``ratio`` of the quanta of two levels; ``levels``;
+``starvation_s`` [s], after which a waiting request is promoted to the highest level,
+checked every ``starvation_iterations``; ``as_written``, 0 or 1; ``proactive``, 0 or 1;
+``min_free_blocks`` that it then keeps free at least [blocks]; ``host_share`` of the
+host's KV memory, below which no prompt begins; ``overhead_s`` of an iteration [s].
+"""
+
+import math
+
+import numpy as np
+
+from capplan.simulator.batch import decode_horizon, iterations_until, log_decodes
+from capplan.simulator.jit import compiled, inlined
+from capplan.simulator.kvcache import blocks_in_iteration, take_blocks
+from capplan.simulator.ordered import (
+    first_at,
+    first_ordered,
+    last_before,
+    next_ordered,
+    previous_ordered,
+    remove_ordered,
+)
+from capplan.simulator.pausing import (
+    held_blocks,
+    resume,
+    run_chunk,
+)
+from capplan.simulator.schedulers import Knob, Rules
+from capplan.simulator.schedulers.feedback_queue import (
+    BACK,
+    FRONT,
+    ROUNDING_S,
+    STARVATION_ITERATIONS,
+    demote,
+    file_arrivals,
+    pause_at_level,
+    promote_starving,
+    push,
+    quantum_s,
+    return_batch,
+    stand_last,
+)
+from capplan.simulator.state import NONE, SCHEDULE, Count, Phase, Setting
+from capplan.simulator.swapping import (
+    copy_in,
+    copy_out,
+    last_with_kv,
+    next_blocks,
+    next_missing_blocks,
+    wait_for_blocks,
+    wait_for_kv,
+)
+
+RULES = Rules(
+    {
+        "base_quantum_s": Knob(0.01, 1e-6),
+        "ratio": Knob(2.0, 1.0, 1e3),
+        "levels": Knob(1000, 1, 1000),
+        "starvation_s": Knob(3.0, 0.0),
+        "starvation_iterations": Knob(1000),
+        "as_written": Knob(0, 0, 1),
+        "proactive": Knob(1, 0, 1),
+        "min_free_blocks": Knob(0, 0),
+        "host_share": Knob(0.1, 0.0, 1.0),
+        "overhead_s": Knob(0.0, 0.0),
+    },
+    plans=True,
+    swaps=True,
+)
+_PROACTIVE = Setting.OWN + 6
+_MIN_FREE_BLOCKS = Setting.OWN + 7
+_HOST_SHARE = Setting.OWN + 8
+
+_CHOSEN = -1.0
+"""Key of the requests of the next batch while it is put together."""
+
+
+def refused(trace, engine, settings):
+    """Return the prompts above the budget and what never fits, shape (n,), and why."""
+    blocks = engine.kv_blocks - 1
+    spare = 0
+    if settings["proactive"]:
+        spare = max(engine.max_num_seqs, settings["min_free_blocks"])
+    held = engine.request_blocks(trace.prompt_tokens + trace.output_tokens - 1)
+    beyond = trace.prompt_tokens > engine.max_num_batched_tokens
+    if np.any(beyond):
+        budget = engine.max_num_batched_tokens
+        return beyond, f"its prompts are not cut, and a budget is {budget} tokens"
+    reason = f"it keeps {spare} of {blocks} blocks free, as many as there are seats"
+    return held > blocks - spare, reason
+
+
+@inlined()
+def _spare_blocks(state):
+    """Return the blocks that stay free beside those of the batch."""
+    if state.settings[_PROACTIVE] == 0:
+        return 0
+    least = int(state.settings[_MIN_FREE_BLOCKS])
+    return max(state.engine[0].max_num_seqs, least)
+
+
+@inlined()
+def _is_prompt(state, slot):
+    request = state.requests[slot]
+    return (
+        request.phase == Phase.QUEUED and request.known_tokens == request.prompt_tokens
+    )
+
+
+@inlined()
+def _host_is_low(state, r):
+    least = state.settings[_HOST_SHARE] * state.engine[0].host_blocks
+    return state.replicas[r].host_free_blocks < least
+
+
+@compiled()
+def _all_fit(state, r):
+    """Return whether all requests fit the next iteration, none with KV on the host."""
+    replica = state.replicas[r]
+    engine = state.engine[0]
+    if replica.running_count + replica.waiting_count > engine.max_num_seqs:
+        return False
+    if state.replicas[r].host_free_blocks < engine.host_blocks:
+        return False
+    tokens = 1
+    blocks = _spare_blocks(state) + blocks_in_iteration(state, r, replica.step + 1)
+    slot = replica.waiting_head
+    while slot != NONE:
+        blocks += next_missing_blocks(state, slot)
+        if _is_prompt(state, slot):
+            tokens += state.requests[slot].prompt_tokens
+        slot = state.requests[slot].next
+    if tokens > 1 and _host_is_low(state, r):
+        return False
+    return tokens <= engine.max_num_batched_tokens and blocks <= replica.free_blocks
+
+
+@compiled()
+def _join(state, r, slot):
+    """Let a request that waited run when its KV is there."""
+    now_s = state.replicas[r].now_s
+    plan = state.plans[slot]
+    wait_for_kv(state, r, plan.ready_s)
+    plan.offset_s = now_s - plan.offset_s
+    plan.deadline_s = plan.offset_s + quantum_s(state, plan.level)
+    state.replicas[r].change_s = min(state.replicas[r].change_s, plan.deadline_s)
+    if _is_prompt(state, slot):
+        known = state.requests[slot].known_tokens
+        run_chunk(state, r, slot, known, known)
+    else:
+        resume(state, r, slot)
+
+
+@compiled()
+def _join_first(state, r, key):
+    """Let those of the order run whose key is at most ``key``."""
+    slot = first_ordered(state, r)
+    while slot != NONE and state.plans[slot].key <= key:
+        remove_ordered(state, r, slot)
+        stand_last(state, r, slot)
+        if state.requests[slot].phase == Phase.QUEUED:
+            _join(state, r, slot)
+        slot = first_ordered(state, r)
+
+
+@compiled()
+def _choose(state, r):
+    """Take requests in order, up to seats and budget; pause the others.
+
+    Returns whether a prompt was set aside because the host has little room.
+    """
+    engine = state.engine[0]
+    low = _host_is_low(state, r)
+    aside = False
+    tokens = 0
+    count = 0
+    slot = first_ordered(state, r)
+    while slot != NONE:
+        following = next_ordered(state, slot)
+        prompt = _is_prompt(state, slot)
+        more = state.requests[slot].prompt_tokens if prompt else 1
+        if prompt and low:
+            push(state, r, slot, state.plans[slot].level, FRONT)
+            aside = True
+        elif (
+            count < engine.max_num_seqs
+            and tokens + more <= engine.max_num_batched_tokens
+        ):
+            push(state, r, slot, _CHOSEN, BACK)
+            count += 1
+            if prompt:
+                tokens += more
+        else:
+            break
+        slot = following
+    slot = state.replicas[r].running_head
+    while slot != NONE:
+        following = state.requests[slot].next
+        if state.plans[slot].key >= 0.0:
+            pause_at_level(state, r, slot)
+        slot = following
+    return aside
+
+
+@compiled()
+def _reserve(state, r):
+    """Swap out, lowest first, what the batch has no room beside, then its own end.
+
+    Returns whether blocks were short.
+    """
+    needed = 0
+    slot = first_ordered(state, r)
+    while slot != NONE and state.plans[slot].key < 0.0:
+        needed += next_missing_blocks(state, slot)
+        slot = next_ordered(state, slot)
+    short = _spare_blocks(state) + needed - state.replicas[r].free_blocks
+    if short <= 0:
+        _swap_in_batch(state, r)
+        _swap_in_ahead(state, r, needed)
+        return False
+    slot = last_with_kv(state, r, 0.0)
+    while short > 0 and slot != NONE:
+        short -= held_blocks(state, slot)
+        copy_out(state, r, slot)
+        slot = last_with_kv(state, r, 0.0)
+    first = NONE
+    slot = last_before(state, r, 0.0)
+    while short > 0 and slot != NONE:
+        short -= next_blocks(state, slot)
+        if state.requests[slot].phase == Phase.DECODING:
+            pause_at_level(state, r, slot)
+        if held_blocks(state, slot) > 0:
+            copy_out(state, r, slot)
+        first = slot
+        slot = previous_ordered(state, slot)
+    while first != NONE and state.plans[first].key < 0.0:
+        following = next_ordered(state, first)
+        push(state, r, first, state.plans[first].level, FRONT)
+        first = following
+    _swap_in_batch(state, r)
+    return True
+
+
+@compiled()
+def _swap_in_batch(state, r):
+    slot = first_ordered(state, r)
+    while slot != NONE and state.plans[slot].key < 0.0:
+        if state.plans[slot].host_blocks > 0:
+            copy_in(state, r, slot)
+        slot = next_ordered(state, slot)
+
+
+@compiled()
+def _swap_in_ahead(state, r, needed):
+    """Swap in those of the first of the queue that fit beside the batch."""
+    if state.settings[_PROACTIVE] == 0:
+        return
+    spare = _spare_blocks(state) + needed
+    quota = state.engine[0].max_num_seqs
+    slot = first_at(state, r, 0.0)
+    while slot != NONE and quota > 0:
+        blocks = state.plans[slot].host_blocks
+        if blocks > 0 and state.replicas[r].free_blocks >= spare + blocks:
+            copy_in(state, r, slot)
+        quota -= 1
+        slot = next_ordered(state, slot)
+
+
+@inlined()
+def _take_blocks(state, r):
+    """Take the blocks of the decodes; wait where any taken are still copied."""
+    replica = state.replicas[r]
+    take_blocks(state, r, blocks_in_iteration(state, r, replica.step + 1))
+    wait_for_blocks(state, r)
+    log_decodes(state, r)
+    tokens = replica.batch_tokens + replica.decode_count
+    state.counts[Count.MOST_TOKENS] = max(state.counts[Count.MOST_TOKENS], tokens)
+
+
+@compiled()
+def _horizon(state, r):
+    """Return for how many iterations the batch stays the same."""
+    replica = state.replicas[r]
+    desk = state.replicas[r]
+    if replica.batch_tokens + replica.batch_extra_count > 0:
+        return 1
+    spare = max(_spare_blocks(state), desk.leaving_blocks)
+    most = decode_horizon(state, r, spare)
+    if replica.waiting_count > 0:
+        period = int(state.settings[STARVATION_ITERATIONS])
+        most = min(most, period - (replica.step + 1) % period)
+    return iterations_until(state, r, desk.change_s + ROUNDING_S, most)
+
+
+@compiled(SCHEDULE)
+def schedule(state, r):
+    """Demote, choose the next batch in order of the levels, and make room for it."""
+    if state.counts[Count.HOST_FULL] != 0:
+        return 0
+    file_arrivals(state, r)
+    demote(state, r)
+    if _all_fit(state, r):
+        _join_first(state, r, math.inf)
+        _take_blocks(state, r)
+        return _horizon(state, r)
+    return_batch(state, r)
+    if state.replicas[r].host_free_blocks < state.engine[0].host_blocks:
+        _swap_in_ahead(state, r, 0)
+    aside = _choose(state, r)
+    short = _reserve(state, r)
+    promoted = promote_starving(state, r)
+    if state.counts[Count.HOST_FULL] != 0:
+        return 0
+    _join_first(state, r, _CHOSEN)
+    _take_blocks(state, r)
+    return 1 if aside or short or promoted else _horizon(state, r)

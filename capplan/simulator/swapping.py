@@ -1,0 +1,128 @@
+"""Copies of KV to and from the host: a link each way, beside the iterations.
+
+The copies of a link follow each other. Blocks that are copied out are free at once;
+an iteration or a copy that takes some of them waits until all copies out are done,
+as in FastServe's block_manager.py. An iteration also waits for the KV of its requests
+(``wait_for_kv``). The blocks of the host are free at once.
+
+In the waiting list of a replica those with KV on the GPU stand first.
+"""
+
+from capplan.simulator.batch import computed_tokens
+from capplan.simulator.jit import compiled, inlined
+from capplan.simulator.kvcache import ceil_div
+from capplan.simulator.ordered import precedes
+from capplan.simulator.pausing import (
+    first_arrival,
+    held_blocks,
+    missing_blocks,
+    swap_in,
+    swap_out,
+)
+from capplan.simulator.queues import (
+    push_waiting_back,
+    push_waiting_front,
+    remove_waiting,
+)
+from capplan.simulator.state import NONE, Count, Phase
+
+
+@inlined()
+def next_arrival(state, r):
+    """Let the oldest arrival be QUEUED where it stands; return it, or NONE."""
+    slot = first_arrival(state, r)
+    if slot != NONE:
+        state.requests[slot].phase = Phase.QUEUED
+        state.plans[slot].ready_s = 0.0
+    return slot
+
+
+@compiled()
+def last_with_kv(state, r, key):
+    """Return the last in order of those that wait with KV on the GPU, or NONE.
+
+    Only of those whose key is at least ``key``.
+    """
+    last = NONE
+    slot = state.replicas[r].waiting_head
+    while slot != NONE and held_blocks(state, slot) > 0:
+        later = last == NONE or precedes(state, last, slot)
+        if later and state.plans[slot].key >= key:
+            last = slot
+        slot = state.requests[slot].next
+    return last
+
+
+@inlined()
+def wait_for_kv(state, r, ready_s):
+    """Let the next iteration of a replica start when KV has been copied."""
+    replica = state.replicas[r]
+    replica.gpu_s = max(replica.gpu_s, ready_s)
+
+
+@inlined()
+def wait_for_blocks(state, r):
+    """Wait for the copies out where blocks were taken that they may not have left."""
+    desk = state.replicas[r]
+    if state.replicas[r].free_blocks < desk.leaving_blocks:
+        wait_for_kv(state, r, desk.out_link_s)
+        desk.leaving_blocks = 0
+
+
+@inlined()
+def _link_s(state, r, slot, link_s):
+    """Return when a copy on a link that is busy until ``link_s`` can start."""
+    replica = state.replicas[r]
+    ready_s = state.plans[slot].ready_s
+    return max(max(link_s, ready_s), max(replica.now_s, replica.gpu_s))
+
+
+@compiled()
+def copy_out(state, r, slot):
+    """Copy the KV of a QUEUED request to the host, unless that is full."""
+    desk = state.replicas[r]
+    plan = state.plans[slot]
+    if held_blocks(state, slot) > desk.host_free_blocks:
+        state.counts[Count.HOST_FULL] = 1
+        return
+    blocks = swap_out(state, r, slot)
+    remove_waiting(state, r, slot)
+    push_waiting_back(state, r, slot)
+    desk.leaving_blocks += blocks
+    start_s = _link_s(state, r, slot, desk.out_link_s)
+    desk.out_link_s = start_s + blocks * state.engine[0].block_link_s
+    plan.ready_s = desk.out_link_s
+
+
+@compiled()
+def copy_in(state, r, slot):
+    """Copy the KV of a QUEUED request back from the host."""
+    desk = state.replicas[r]
+    blocks = swap_in(state, r, slot)
+    remove_waiting(state, r, slot)
+    push_waiting_front(state, r, slot)
+    wait_for_blocks(state, r)
+    start_s = _link_s(state, r, slot, desk.in_link_s)
+    desk.in_link_s = start_s + blocks * state.engine[0].block_link_s
+    state.plans[slot].ready_s = desk.in_link_s
+
+
+@inlined()
+def next_blocks(state, slot):
+    """Return the blocks of a request with its next token."""
+    request = state.requests[slot]
+    tokens = request.known_tokens
+    if request.phase != Phase.QUEUED:
+        step = state.replicas[request.replica].step + 1
+        tokens = computed_tokens(state, slot, step) + 1
+    return ceil_div(tokens, state.engine[0].block_size) + request.bounded_blocks
+
+
+@inlined()
+def next_missing_blocks(state, slot):
+    """Return those of them that it does not hold on the GPU."""
+    request = state.requests[slot]
+    if request.phase == Phase.QUEUED:
+        return missing_blocks(state, slot, request.known_tokens)
+    step = state.replicas[request.replica].step + 1
+    return int(computed_tokens(state, slot, step) % state.engine[0].block_size == 0)

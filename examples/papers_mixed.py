@@ -1,0 +1,178 @@
+"""AccelGen's requests of mixed length with SLOs of their own, and their figures."""
+
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+from papers_runs import own_classes, poisson_s, sharegpt_lengths
+
+from capplan.deployment import EngineSettings
+from capplan.latency.contract import linear_tables
+from capplan.simulator.simulate import simulate
+from capplan.workload.slo import parse_slo
+from capplan.workload.trace import Trace
+
+SEEDS = range(5)
+OVERLOAD_PER_S, SERVED_PER_S = 8.0, 0.4
+COUNTS = {OVERLOAD_PER_S: 300, SERVED_PER_S: 1000}
+KV_BLOCKS, ROOM_FOR_TWO_BLOCKS = 457, 1000
+S_PF = 768
+FIXED_S, PROMPT_S = 16e-3, 0.15e-3
+TABLES = linear_tables(
+    FIXED_S, PROMPT_S, 0.0, 0.1e-3, 0.5e-6, max_batch=256, max_tokens=8 * 8192 + 256
+)
+SLO = parse_slo("trace")
+SCALES, WIDE_SCALES = (0.75, 1.25), (0.25, 0.5, 1.0, 2.0)
+
+
+class Engine(NamedTuple):
+    """A scheduler with its settings, token budget and seats."""
+
+    scheduler: str
+    budget_tokens: int
+    seats: int = 256
+
+
+SYSTEMS = {
+    "AccelGen": Engine("accelgen", 8192),
+    "Sarathi": Engine("sarathi", S_PF),
+    "FastGen": Engine("fastgen", S_PF),
+    "vLLM V0, chunked": Engine("vllm-v0:chunked=1", S_PF),
+    "Orca": Engine("orca:max_len=8192", 8192, 8),
+}
+PARTS = {
+    "-Chunk": Engine("accelgen:chunking=0", 8192),
+    "-Order": Engine("accelgen:ordering=0", 8192),
+    "-Batch": Engine("accelgen:batching=0", S_PF),
+    "-ERA": Engine("accelgen:era=0", 8192),
+}
+SLO_ORDER = Engine("accelgen:era=0", 8192)
+FIFO_ORDER = Engine("accelgen:era=0,ordering=0", 8192)
+
+
+class Outcome(NamedTuple):
+    """Figures of one run."""
+
+    tokens_per_s: float
+    jct_s: float
+    ttft_kept: float
+    gaps_kept: float
+    requests_kept: float
+    good_tokens_per_s: float
+    kv_share: float
+    iterations: int
+
+
+def with_slos(
+    rng: np.random.Generator,
+    prompts: np.ndarray,
+    outputs: np.ndarray,
+    arrival_s: np.ndarray,
+    scales: np.ndarray,
+) -> Trace:
+    """Return requests with the paper's limits; ``scales`` are those of TBT."""
+    group = (prompts - 1) // 512
+    mean_tokens = np.bincount(group, prompts)[group] / np.bincount(group)[group]
+    prefill_s = FIXED_S + PROMPT_S * mean_tokens
+    ttft_s = prefill_s * rng.uniform(0.5, 1.5, len(prompts))
+    return Trace(
+        prompts,
+        outputs,
+        arrival_s,
+        request_class=np.arange(len(prompts)),
+        class_names=own_classes(ttft_s, 0.1875 * scales),
+    )
+
+
+@cache
+def requests(seed: int, rate_per_s: float, wide: bool = False) -> Trace:
+    """Return the mixed requests; ``wide``: with section 3's TBT scales."""
+    rng = np.random.default_rng(seed)
+    n = COUNTS[rate_per_s]
+    prompts, outputs = sharegpt_lengths(
+        rng, n, lambda prompt, output: (prompt <= 2048) & (output <= 1000)
+    )
+    long = rng.permutation(n) < 0.35 * n
+    prompts = np.where(long, rng.integers(4096, 7193, n), prompts)
+    arrival_s = poisson_s(rng, n, rate_per_s)
+    scales = rng.choice(WIDE_SCALES, n) if wide else rng.uniform(*SCALES, n)
+    return with_slos(rng, prompts, outputs, arrival_s, scales)
+
+
+def run(trace: Trace, engine: Engine, blocks: int = KV_BLOCKS):
+    """Return the simulation of one replica."""
+    settings = EngineSettings(
+        max_num_batched_tokens=engine.budget_tokens,
+        max_num_seqs=engine.seats,
+        block_size=32,
+        kv_blocks=blocks + 1,
+        async_scheduling=False,
+    )
+    return simulate(trace, TABLES, settings, 1, scheduler=engine.scheduler, slo=SLO)
+
+
+@cache
+def served(engine: Engine, rate_per_s: float, seed: int, wide: bool = False) -> Outcome:
+    """Return the figures of a run."""
+    trace = requests(seed, rate_per_s, wide)
+    simulation = run(trace, engine)
+    times = simulation.table
+    ttft, _, gaps, _ = times.met(SLO.columns(trace.request_class, trace.class_names))
+    kept = ttft & gaps
+    tokens = trace.output_tokens
+    span_s = simulation.totals.makespan_s
+    return Outcome(
+        tokens.sum() / span_s,
+        times.e2e_s.mean(),
+        ttft.mean(),
+        1 - times.late_gaps.sum() / (tokens - 1).sum(),
+        kept.mean(),
+        tokens[kept].sum() / span_s,
+        float(simulation.series.kv_share.mean()),
+        simulation.iteration_count,
+    )
+
+
+def mean(engine: Engine, rate_per_s: float, wide: bool = False) -> Outcome:
+    """Return the means over the seeds."""
+    runs = [served(engine, rate_per_s, seed, wide) for seed in SEEDS]
+    return Outcome(*np.mean(runs, axis=0))
+
+
+def urgent_share() -> float:
+    """Return the share of requests that are urgent when they arrive."""
+    trace = requests(0, SERVED_PER_S)
+    ttft_s = SLO.columns(trace.request_class, trace.class_names)[0]
+    longest_s = float(TABLES.fused_s[S_PF])
+    slack_s = ttft_s - np.ceil(trace.prompt_tokens / S_PF) * longest_s
+    return float((slack_s <= longest_s).mean())
+
+
+def over(figure: str, one: Engine, other: Engine, rate_per_s: float) -> list[float]:
+    """Return the ratio of a figure between two systems, for each seed."""
+    return [
+        getattr(served(one, rate_per_s, seed), figure)
+        / getattr(served(other, rate_per_s, seed), figure)
+        for seed in SEEDS
+    ]
+
+
+@cache
+def two_long(seed: int, engine: Engine) -> tuple[float, float]:
+    """Return the mean JCT of two long prompts, and of all with 20 short ones. [s]
+
+    All at once, the long ones first, in twice the paper's KV: there is room for both.
+    """
+    rng = np.random.default_rng(seed)
+    prompts = np.r_[10_214, 10_252, rng.integers(128, 385, 20)]
+    _, outputs = sharegpt_lengths(rng, 22, lambda prompt, output: output <= 1000)
+    scales = rng.uniform(*SCALES, 22)
+    trace = with_slos(rng, prompts, outputs, np.zeros(22), scales)
+    jct_s = run(trace, engine, ROOM_FOR_TWO_BLOCKS).table.e2e_s
+    return jct_s[:2].mean(), jct_s.mean()
+
+
+def two_long_ratio(which: int, one: Engine, other: Engine) -> float:
+    """Return the ratio of the JCT of the long prompts (0) or of all (1)."""
+    sums_s = np.sum([(two_long(s, one), two_long(s, other)) for s in SEEDS], axis=0)
+    return float(sums_s[0][which] / sums_s[1][which])
