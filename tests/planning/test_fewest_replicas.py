@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from capplan.errors import HostFullError
 from capplan.planning.fewest_replicas import binding_limit, fewest_replicas
 
 
@@ -210,3 +211,23 @@ def test_replicas_that_stay_idle_end_the_look_above():
 
     assert (fewest.run.replica_count, fewest.decided) == (4, False)
     assert max(tried) <= 7
+
+
+def test_a_count_that_fills_the_host_does_not_do():
+    def run_with(count):
+        if count < 5:
+            raise HostFullError("full")
+        return run(count, 0.5 if count < 7 else 1.0)
+
+    fewest = fewest_replicas(run_with, 1, 4096)
+
+    assert fewest.run.replica_count == 7
+    assert [each.replica_count for each in fewest.runs if each.replica_count < 5] == []
+
+
+def test_where_every_count_fills_the_host_this_is_said():
+    def run_with(count):
+        raise HostFullError("full")
+
+    with pytest.raises(HostFullError, match="full"):
+        fewest_replicas(run_with, 1, 8)

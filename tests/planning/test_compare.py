@@ -1,0 +1,201 @@
+"""Serving systems compared: price, equal hardware, and what is refused."""
+
+import csv
+import json
+
+import pytest
+
+import capplan
+from capplan.cli.main import exit_code
+from capplan.errors import InputError
+from capplan.planning.compare import compare
+from capplan.planning.compare_settings import CompareSettings
+from capplan.planning.highest_rate import STEP
+from capplan.planning.systems import SYSTEMS, asked_system
+
+ASKED = {
+    "workload": "synthetic:prompt=300,output=lognormal(median=80,sigma=0.6),n=2000",
+    "rate": 60,
+    "llm": "Llama-3.1-8B",
+    "gpu": "H100-SXM",
+    "tp": 1,
+    "slo": "ttft=500ms,tpot=20ms",
+    "price": "H100-SXM=2.5",
+    "as_of": "2026-11-01",
+}
+SARATHI = {
+    "scheduler": "sarathi",
+    "max_num_batched_tokens": 512,
+    "max_num_seqs": 128,
+}
+
+
+def settings(**more):
+    return CompareSettings(**{**ASKED, **more})
+
+
+@pytest.fixture(scope="module")
+def found():
+    return compare(settings(systems="vllm-v1,sarathi,orca", rates=(30, 60, 90)))
+
+
+def test_the_price_is_that_of_a_plan_of_the_same_system(found):
+    alone = capplan.plan(**ASKED, **SARATHI)
+
+    sarathi = found.systems[1]
+    assert sarathi.status == "feasible"
+    assert sarathi.candidate.gpu_count == alone.best.gpu_count
+    assert sarathi.candidate.usd_per_h == alone.best.usd_per_h
+    assert sarathi.candidate.bound == alone.best.bound
+
+
+def test_equal_hardware_is_what_a_simulation_says(found):
+    alone = capplan.simulate(**ASKED, **SARATHI, replicas=found.replica_count)
+
+    served = found.systems[1].served
+    assert found.replica_count == found.systems[0].candidate.replica_count
+    assert served.slo_attainment == alone.judgement.attainment.share
+    assert served.goodput_per_s == alone.goodput_per_s
+    assert served.latency_s == alone.judgement.percentiles
+    assert served.output_tokens_per_s == alone.output_tokens_per_s
+
+
+def test_no_more_requests_are_good_than_arrive(found):
+    for row in found.systems:
+        assert [served.rate_per_s for served in row.curve] == [30, 60, 90]
+        for served in row.curve:
+            assert served.goodput_per_s <= served.rate_per_s * (1 + 1e-9)
+
+
+def test_a_rate_held_is_met_and_the_next_is_not(found):
+    row = found.systems[1]
+    asked = {**ASKED, **SARATHI, "replicas": found.replica_count}
+
+    above = capplan.simulate(**{**asked, "rate": row.max_rate_per_s * STEP**3})
+    below = capplan.simulate(**{**asked, "rate": row.max_rate_per_s / STEP**3})
+
+    assert above.judgement.meets is False
+    assert below.judgement.meets is True
+
+
+def test_a_looser_slo_holds_no_lower_rate(found):
+    looser = compare(
+        settings(systems="sarathi", slo="ttft=2s,tpot=40ms", rates=60, replicas=1)
+    )
+    strict = compare(settings(systems="sarathi", rates=60, replicas=1))
+
+    assert looser.systems[0].max_rate_per_s >= strict.systems[0].max_rate_per_s
+
+
+def test_the_flags_of_the_scenario_win_and_this_is_said():
+    asked = asked_system("sarathi", settings(max_num_batched_tokens=2048), 900)
+
+    assert asked.settings.max_num_batched_tokens == 2048
+    assert asked.settings.max_num_seqs == 128
+    assert asked.given == ("max_num_batched_tokens 2048 in place of 512",)
+
+
+def test_a_scheduler_with_settings_keeps_the_other_flags_of_its_system():
+    both = settings(systems="static:max_len=900,padded=1,sarathi").systems
+    asked = asked_system("static:max_len=900", settings(), 700)
+
+    assert both == ("static:max_len=900,padded=1", "sarathi")
+    assert asked.settings.scheduler == "static:max_len=900"
+    assert asked.settings.max_num_seqs == 128
+
+
+def test_each_request_is_given_the_room_of_the_longest():
+    assert asked_system("orca", settings(), 700).settings.scheduler == (
+        "orca:max_len=700"
+    )
+    v0 = asked_system("vllm-v0", settings(), 9000)
+    assert v0.settings.max_num_batched_tokens == 9000
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_every_system_can_be_asked_for(name):
+    asked = asked_system(name, settings(host_kv_gib=8.0, link_gb_per_s=12.0), 700)
+
+    assert asked.source
+    assert asked.settings.tune is False
+
+
+def test_predictions_of_the_trace_win():
+    asked = asked_system("alise", settings(), 700, predicted=True)
+
+    assert asked.settings.predictor is None
+    assert asked.given == ("predictions of the trace",)
+
+
+def test_a_system_without_its_slo_kind_is_named_and_not_run():
+    result = compare(settings(systems="accelgen,sarathi", rates=60, replicas=1))
+
+    accelgen, sarathi = result.systems
+    assert accelgen.status == "refused"
+    assert "needs a limit on tbt" in accelgen.reason
+    assert sarathi.served is not None
+
+
+def test_where_no_system_runs_the_reasons_are_given():
+    with pytest.raises(InputError, match="no system runs: accelgen: .* tbt"):
+        compare(settings(systems="accelgen"))
+
+
+def test_where_none_is_feasible_equal_hardware_needs_replicas():
+    slow = compare(settings(systems="sarathi", slo="tpot=1ms"))
+    given = compare(settings(systems="sarathi", slo="tpot=1ms", replicas=1, rates=9))
+
+    assert slow.systems[0].status == "infeasible"
+    assert "tpot" in slow.systems[0].reason.lower()
+    assert "--replicas" in slow.systems[0].not_served
+    assert given.systems[0].served.slo_attainment == 0
+    assert given.systems[0].max_rate_per_s is None
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--systems", "sarati"], "did you mean sarathi?"),
+        (["--systems", "aladdin:theta=1"], "aladdin takes no settings"),
+        (["--systems", "orca:max_length=9"], "not a setting of orca; did you mean"),
+        (["--replicas", "0"], "replicas is 0"),
+        (["--rates", "-3"], "rates"),
+        (["--scheduler", "orca"], "No such option: --scheduler"),
+    ],
+)
+def test_wrong_input_is_one_line(flags, message, capsys):
+    given = {k: v for k, v in ASKED.items() if k != "price"}
+    words = [w for k, v in given.items() for w in (f"--{k.replace('_', '-')}", str(v))]
+
+    code = exit_code(["compare", *words, *flags])
+
+    error = capsys.readouterr().err
+    assert code == 2
+    assert message in error
+    assert error.count("\n") == 1
+
+
+def test_files_hold_the_figures_and_are_the_same_twice(tmp_path, capsys):
+    scenario = tmp_path / "scenario.yaml"
+    scenario.write_text(json.dumps(ASKED), encoding="utf-8")
+    words = [str(scenario), "--systems", "vllm-v1,sa,aladdin", "--rates", "60"]
+
+    codes = [
+        exit_code(["compare", *words, "--out", str(tmp_path / name)])
+        for name in ("first", "second")
+    ]
+
+    names = ("compare.json", "compare.csv", "rates.csv", "report.html")
+    texts = [(tmp_path / "first" / name).read_text(encoding="utf-8") for name in names]
+    again = [(tmp_path / "second" / name).read_text(encoding="utf-8") for name in names]
+    document = json.loads(texts[0])
+    rows = list(csv.DictReader(texts[1].splitlines()))
+    assert codes == [0, 0]
+    assert texts == again
+    assert [row["name"] for row in document["systems"]] == ["vllm-v1", "sa", "aladdin"]
+    for row, system in zip(rows, document["systems"], strict=True):
+        for name in ("gpu_count", "usd_per_month", "goodput_per_s", "e2e_p99_s"):
+            assert float(row[name]) == system[name]
+    assert document["systems"][1]["prediction_error_median"] > 0
+    assert texts[3].count("<svg") == 3
+    assert "vllm-v1" in capsys.readouterr().out
