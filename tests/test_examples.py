@@ -9,8 +9,10 @@ import capplan
 from capplan.cli.main import exit_code
 from capplan.cli.scenario import settings_from
 from capplan.planning.settings import PlanSettings
+from capplan.planning.systems import SYSTEMS
 
-EXAMPLE = Path(__file__).resolve().parent.parent / "examples" / "plan_sharegpt.yaml"
+EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
+EXAMPLE = EXAMPLES / "plan_sharegpt.yaml"
 
 
 def test_the_example_asks_for_two_gpu_types_at_four_degrees():
@@ -26,6 +28,31 @@ def test_the_example_compares_its_degrees_in_a_search(capsys):
 
     assert code == 0
     assert "output tokens/s per GPU, bound by" in capsys.readouterr().out
+
+
+def test_the_mixed_example_compares_systems_by_class(tmp_path, capsys):
+    given = ["--systems", "sarathi,fastgen", "--rates", "12", "--out", str(tmp_path)]
+
+    code = exit_code(["compare", str(EXAMPLES / "compare_mixed.yaml"), *given])
+
+    systems = json.loads((tmp_path / "compare.json").read_text())["systems"]
+    assert code == 0
+    assert "2 systems compared" in capsys.readouterr().out
+    for system in systems:
+        assert list(system["attainment_by_class"]) == ["chat", "code"]
+        assert system["max_rate_per_s"] > 12
+
+
+@pytest.mark.slow
+def test_the_mixed_example_runs_every_system(tmp_path):
+    given = [str(EXAMPLES / "compare_mixed.yaml"), "--out", str(tmp_path)]
+
+    code = exit_code(["compare", *given])
+
+    systems = json.loads((tmp_path / "compare.json").read_text())["systems"]
+    assert code == 0
+    assert [system["name"] for system in systems] == list(SYSTEMS)
+    assert {system["status"] for system in systems} == {"feasible"}
 
 
 @pytest.mark.slow

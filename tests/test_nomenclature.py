@@ -16,6 +16,8 @@ from capplan.planning.cost import Cost, CostLine
 from capplan.planning.result import Assumption, Candidate, Plan, Probe, Series
 from capplan.planning.search import TpOption, TpRow, TpSearch
 from capplan.report.columns import COLUMNS
+from capplan.report.compare_columns import AT_RATES
+from capplan.report.compare_columns import COLUMNS as SYSTEM_COLUMNS
 from capplan.report.write_requests import REQUEST_COLUMNS
 from capplan.report.write_schedule import ITERATION_COLUMNS
 
@@ -52,6 +54,7 @@ def test_every_field_of_a_result_is_in_the_nomenclature(table):
     "names",
     [
         [column.name for column in COLUMNS],
+        [column.name for column in (*SYSTEM_COLUMNS, *AT_RATES)],
         ITERATION_COLUMNS,
         REQUEST_COLUMNS,
         LatencyTables._fields,
