@@ -1,18 +1,19 @@
 """capplan: offline capacity planner for LLM serving.
 
-``plan``, ``simulate``, ``search`` and ``demand`` take the settings of the commands
-under the same names; :mod:`capplan.planning.settings` lists them.
+``plan``, ``simulate``, ``search``, ``demand`` and ``compare`` take the settings of the
+commands under the same names; :mod:`capplan.planning.settings` lists them.
 """
 
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from capplan.planning.compare import Comparison
     from capplan.planning.demand import Demand
     from capplan.planning.result import Plan
     from capplan.planning.run import Run
     from capplan.planning.search import Search
 
-__all__ = ["demand", "plan", "search", "simulate"]
+__all__ = ["compare", "demand", "plan", "search", "simulate"]
 
 
 def plan(**settings: Any) -> "Plan":
@@ -59,3 +60,15 @@ def demand(**settings: Any) -> "Demand":
     from capplan.report import to_files
 
     return to_files.demand(DemandSettings(**settings))[0]
+
+
+def compare(**settings: Any) -> "Comparison":
+    """Return serving systems compared: price, and what each does on equal hardware.
+
+    Settings are those of :func:`plan` but ``scheduler``; ``systems`` to compare,
+    ``replicas`` for all, and ``rates`` of the curves.
+    """
+    from capplan.planning.compare_settings import CompareSettings
+    from capplan.report import to_files
+
+    return to_files.compare(CompareSettings(**settings))[0]

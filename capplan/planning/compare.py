@@ -1,10 +1,12 @@
 """Compare serving systems: what each costs, and what each does on equal hardware."""
 
+import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from datetime import date
 
+from capplan.deployment import EngineSettings
 from capplan.errors import HorizonWarning, InputError, collected_warnings
 from capplan.planning.compare_settings import CompareSettings
 from capplan.planning.configuration import Configuration, able_among, configurations
@@ -14,8 +16,8 @@ from capplan.planning.equal_hardware import (
     Result,
     Served,
     Trial,
-    at_rates,
     held,
+    point,
 )
 from capplan.planning.executors import Executor, executor
 from capplan.planning.inputs import plan_inputs
@@ -48,6 +50,7 @@ class SystemResult:
     status: str  # "feasible", "infeasible", "refused" or "interrupted"
     reason: str = ""  # why it is not feasible
     scheduler: str = ""  # with all settings
+    engine: EngineSettings | None = None  # as simulated; None where none was
     router: str = ""
     predictor: str = ""  # of output lengths; empty: policies see the true ones
     prediction_error: PredictionError | None = None
@@ -148,16 +151,43 @@ def _compared(
                 none = "no system is feasible; give --replicas N"
                 systems = [replace(row.result, not_served=none) for row in priced]
                 rates = ()
-    own = [f"{row.result.name}: {text}" for row in priced for text in row.warnings]
     return replace(
         result,
         systems=tuple(systems),
         hardware=hardware,
         replica_count=None if hardware is None else replica_count,
         rates_per_s=rates,
-        warnings=tuple(dict.fromkeys([*texts, *own, *sorted(more)])),
+        warnings=(*texts, *_by_system(priced, texts, more)),
         interrupted=stopped is not None and stopped(),
     )
+
+
+def _by_system(
+    priced: list[_Priced], general: list[str], measured: list[str]
+) -> list[str]:
+    """Return the warnings of systems, each once with the names of those it is of.
+
+    Of those that differ in their numbers only, the one with the largest.
+    """
+    names: dict[str, list[str]] = {}
+    for row in priced:
+        for text in _largest(row.warnings):
+            names.setdefault(text, []).append(row.result.name)
+    own = _largest([*names, *(text for text in measured if text not in general)])
+    return [
+        f"{', '.join(names[text])}: {text}" if text in names else text
+        for text in own
+        if text not in general
+    ]
+
+
+def _largest(texts: Iterable[str]) -> list[str]:
+    """Return texts in order of what they say, of alike ones that of larger numbers."""
+    kept: dict[str, str] = {}
+    for text in texts:
+        shape = re.sub(r"[\d,.]+", "0", text)
+        kept[shape] = max(kept.get(shape, ""), text, key=lambda x: (len(x), x))
+    return [kept[shape] for shape in sorted(kept)]
 
 
 def _requests(settings: PlanSettings, slo: Slo) -> Requests:
@@ -173,10 +203,12 @@ def _priced(
 ) -> list[_Priced]:
     """Return the systems with their plans, each about the same requests."""
     by_predictor = {requests.settings.predictor: requests}
-    predicted = requests.read.base.predicted_output_tokens is not None
+    base = requests.traffic.base
+    longest = int((base.prompt_tokens + base.output_tokens).max())
+    predicted = base.predicted_output_tokens is not None and not settings.predictor
     rows = []
     for name in settings.systems or SYSTEMS:
-        asked = asked_system(name, requests.settings, predicted)
+        asked = asked_system(name, requests.settings, longest, predicted)
         predictor = asked.settings.predictor
         if predictor not in by_predictor:
             kept = requests.settings.model_copy(update={"predictor": predictor})
@@ -205,6 +237,7 @@ def _plan_of(
         result = replace(
             result,
             scheduler=able[0].engine.scheduler,
+            engine=able[0].engine,
             router=inputs.routers[0],
             predictor=asked.settings.predictor or "",
             prediction_error=None
@@ -222,12 +255,14 @@ def _plan_of(
     except InputError as error:
         return _Priced(replace(result, status="refused", reason=str(error)))
     routers = {(row.gpu, row.tp): row.router for row in plan.candidates if row.router}
+    best = plan.best
     result = replace(
         result,
         status=plan.status,
+        engine=result.engine if best is None else best.engine,
         reason=plan.infeasible_reason or "",
         router=plan.router,
-        candidate=plan.best,
+        candidate=best,
     )
     return _Priced(result, requests, able, routers)
 
@@ -266,12 +301,11 @@ def _measured(
     highest = workers(held, bench, able)
     rates = tuple(sorted(set(rates))) or _about(highest, able)
     progress(f"{where}: {len(able)} systems at {len(rates)} rates")
-    able = [replace(trial, rates_per_s=rates) for trial in able]
+    tasks = [replace(trial, rate_per_s=rate) for trial in able for rate in rates]
+    points = workers(point, bench, tasks)
     found = {
-        trial.name: both
-        for trial, *both in zip(
-            able, highest, workers(at_rates, bench, able), strict=True
-        )
+        trial.name: (first, points[k * len(rates) : (k + 1) * len(rates)])
+        for k, (trial, first) in enumerate(zip(able, highest, strict=True))
     }
     results = []
     for row in priced:
@@ -300,11 +334,12 @@ def _about(highest: list[Result], able: list[Trial]) -> tuple[float, ...]:
     return tuple(float(f"{share * about_per_s:.3g}") for share in CURVE)
 
 
-def _with(result: SystemResult, highest: Result, curve: Result) -> SystemResult:
+def _with(result: SystemResult, highest: Result, curve: list[Result]) -> SystemResult:
+    reasons = [row.reason for row in (highest, *curve) if row.reason]
     return replace(
         result,
         served=highest.served[0] if highest.served else None,
         max_rate_per_s=highest.max_rate_per_s,
-        curve=curve.served,
-        not_served=highest.reason or curve.reason,
+        curve=tuple(served for row in curve for served in row.served),
+        not_served=reasons[0] if reasons else "",
     )

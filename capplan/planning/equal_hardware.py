@@ -10,14 +10,20 @@ from capplan.errors import InputError
 from capplan.planning.configuration import Configuration
 from capplan.planning.highest_rate import highest_rate
 from capplan.planning.judgement import PERCENTILES
-from capplan.planning.run import Interrupted, Run, judged_run
+from capplan.planning.run import (
+    BUDGET_REQUESTS,
+    MOST_SAMPLES,
+    Interrupted,
+    Run,
+    judged_run,
+)
 from capplan.planning.settings import PlanSettings
 from capplan.planning.traffic import Traffic, at_rate, judged, read_traffic
 from capplan.simulator.fleet import Stopped
 from capplan.workload.slo import Slo
 
-_BUDGET_REQUESTS = 100_000
-"""Requests simulated for one rate of a system, after which it is not decided."""
+_SAMPLES = 3
+"""Samples of drawn arrivals by which the highest rate is sought, alike for all."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,7 +125,7 @@ class Trial:
     requests: Requests
     configuration: Configuration  # GPU, TP and engine with its scheduler
     router: str
-    rates_per_s: tuple[float, ...] = ()  # at which it is simulated [requests/s]
+    rate_per_s: float = 0.0  # of its curve, where a point of it is asked [requests/s]
 
     def __str__(self) -> str:
         return self.name
@@ -129,46 +135,52 @@ class Trial:
 class Result:
     """What was found of a system on that hardware."""
 
-    served: tuple[Served, ...] = ()  # at the rates asked for
+    served: tuple[Served, ...] = ()  # at one rate; nothing where it was not simulated
     max_rate_per_s: float | None = None  # None: it holds none, or nobody knows
     reason: str = ""  # why it was not simulated, or not to the end
 
 
-def at_rates(bench: Bench, trial: Trial) -> Result:
-    """Return what a system does at the rates of its trial."""
-    served: list[Served] = []
-    reason = ""
+def point(bench: Bench, trial: Trial) -> Result:
+    """Return what a system does at the rate of its trial, by one sample."""
     try:
-        for rate_per_s in trial.rates_per_s:
-            served.append(_served(bench, trial, rate_per_s))
+        run = _run(bench, trial, trial.rate_per_s, most_samples=1)
     except Interrupted:
-        reason = "interrupted"
+        return Result(reason="interrupted")
     except InputError as error:
-        reason = str(error)
-    return Result(tuple(served), reason=reason)
+        return Result(reason=str(error))
+    return Result((Served.of(run, trial.rate_per_s),))
 
 
 def held(bench: Bench, trial: Trial) -> Result:
-    """Return what a system does at the requests' own rate, and the highest it holds."""
+    """Return what a system does at the requests' own rate, and the highest it holds.
+
+    The first as it is simulated alone; the second by few samples, the same for all
+    systems, without asking whether they decide.
+    """
+    served: tuple[Served, ...] = ()
+    most_per_s, reason = None, ""
     own_per_s = trial.requests.rate_per_s
-    known: dict[float, Served] = {}
 
     def holds(rate_per_s: float) -> bool:
-        known[rate_per_s] = _served(bench, trial, rate_per_s)
-        return known[rate_per_s].meets is True
+        run = own
+        if rate_per_s != own_per_s:
+            run = _run(bench, trial, rate_per_s, most_samples=_SAMPLES)
+        return run.judgement.stable and not run.judgement.missing
 
-    most_per_s, reason = None, ""
     try:
+        own = _run(bench, trial, own_per_s)
+        served = (Served.of(own, own_per_s),)
         most_per_s = highest_rate(holds, own_per_s)
     except Interrupted:
         reason = "interrupted"
     except InputError as error:
         reason = str(error)
-    own = known.get(own_per_s)
-    return Result(() if own is None else (own,), most_per_s, reason)
+    return Result(served, most_per_s, reason)
 
 
-def _served(bench: Bench, trial: Trial, rate_per_s: float) -> Served:
+def _run(
+    bench: Bench, trial: Trial, rate_per_s: float, most_samples: int = MOST_SAMPLES
+) -> Run:
     if bench.stopped is not None and bench.stopped():
         raise Interrupted
     run = judged_run(
@@ -178,9 +190,10 @@ def _served(bench: Bench, trial: Trial, rate_per_s: float) -> Served:
         bench.replica_count,
         router=trial.router,
         seed=bench.seed,
-        budget_requests=_BUDGET_REQUESTS,
+        budget_requests=BUDGET_REQUESTS,
+        most_samples=most_samples,
         stopped=bench.stopped,
     )
     if bench.stopped is not None and bench.stopped():
         raise Interrupted
-    return Served.of(run, rate_per_s)
+    return run

@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 STEP = 1.03
 """Ratio of neighbouring rates that are looked at: the tolerance of the answer."""
-_FIRST = 8
-"""Steps to the first other rate; the next ones are twice as far, each time."""
+_STRIDE = 8
+"""Steps to the next higher rate; downward, where a look is cheap, twice as far each."""
 _FARTHEST = 120
 """Steps at which the search ends: 35 times the rate, or a 35th of it."""
 
@@ -26,12 +26,12 @@ def highest_rate(holds: Callable[[float], bool], rate_per_s: float) -> float | N
         return float(rate_per_s * STEP**step)
 
     direction = 1 if holds(rate_per_s) else -1
-    near, far = 0, _FIRST
+    near, far = 0, _STRIDE
     while holds(at(direction * far)) == (direction > 0):
         near = far
         if far == _FARTHEST:
             return at(far) if direction > 0 else None
-        far = min(_FARTHEST, 2 * far + _FIRST)
+        far = min(_FARTHEST, (far if direction > 0 else 2 * far) + _STRIDE)
     held, missed = (near, far) if direction > 0 else (-far, -near)
     while missed - held > 1:
         middle = (held + missed) // 2

@@ -47,7 +47,7 @@ from capplan.workload.slo import Slo
 
 _FEWEST_SAMPLES = 3
 _ENOUGH_SAMPLES = 8
-_MOST_SAMPLES = 200
+MOST_SAMPLES = 200
 BUDGET_REQUESTS = 200_000
 """Requests simulated for one replica count of several configurations."""
 _LONGEST = 8
@@ -169,6 +169,7 @@ def judged_run(
     metrics: tuple[str, ...] = METRICS,
     first: Simulation | None = None,
     budget_requests: int = 5 * BUDGET_REQUESTS,
+    most_samples: int = MOST_SAMPLES,
     stopped: Stopped | None = None,
 ) -> Run:
     """Simulate one replica count of a configuration and judge it.
@@ -179,9 +180,9 @@ def judged_run(
     falls from their first half to their second; none where the first attains less than
     half of the target. The samples are the same for every
     replica count. ``first`` is the first sample where it was simulated already; after
-    ``budget_requests`` simulated requests the count is too close to call. When
-    ``stopped`` says so, the samples simulated by then are judged; before there is one,
-    Interrupted is raised.
+    ``budget_requests`` simulated requests the count is too close to call; with
+    ``most_samples`` samples it is judged as it is. When ``stopped`` says so, the
+    samples simulated by then are judged; before there is one, Interrupted is raised.
     """
 
     def simulated(index: int, length: int) -> Simulation:
@@ -208,6 +209,8 @@ def judged_run(
     samples = [sample_of(first, slo, traffic.warmup_s, metrics)]
     hopeless = slo is not None and is_hopeless(samples[0], slo, first.class_names)
     while slo is not None and traffic.is_resampled and not hopeless:
+        if len(samples) >= most_samples:
+            break
         kept, longer = samples, length
         if len(samples) >= _FEWEST_SAMPLES:
             met = verdict(samples, slo, first.class_names)
@@ -217,7 +220,7 @@ def judged_run(
             if drifting or (length < _LONGER and _too_short(samples, traffic)):
                 kept, longer = [], 2 * length if drifting else _LONGER
             elif len(samples) >= _ENOUGH_SAMPLES and (
-                spent >= budget_requests or len(samples) >= _MOST_SAMPLES
+                spent >= budget_requests or len(samples) >= MOST_SAMPLES
             ):
                 break
         # The next look does not depend on the budget: a decided count is judged by

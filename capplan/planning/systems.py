@@ -13,18 +13,25 @@ from capplan.simulator.schedulers import (
     scheduler,
 )
 
+LONGEST = "longest"
+"""Value of a flag: the tokens of the longest request, as max_model_len would be."""
+
 
 class System(NamedTuple):
     """A serving system as it was published; flags by the names of the settings."""
 
-    scheduler: str  # with its settings
+    scheduler: str  # with its settings; {longest} as LONGEST
     source: str  # of the flags
     flags: dict[str, Any] = {}  # noqa: RUF012 (never changed)
 
 
 SYSTEMS = {
     "vllm-v1": System("vllm-v1", "vLLM 0.24 to 0.33; the defaults of vllm serve"),
-    "vllm-v0": System("vllm-v0", "vLLM 0.4.2: max_num_seqs 256", {"max_num_seqs": 256}),
+    "vllm-v0": System(
+        "vllm-v0",
+        "vLLM 0.4.2: max_num_seqs 256, max_num_batched_tokens as max_model_len",
+        {"max_num_batched_tokens": LONGEST, "max_num_seqs": 256},
+    ),
     "sarathi": System(
         "sarathi",
         "Sarathi-Serve, its repository: chunk_size 512, max_num_seqs 128",
@@ -36,13 +43,16 @@ SYSTEMS = {
         {"max_num_batched_tokens": 768, "max_num_seqs": 512},
     ),
     "orca": System(
-        "orca", "Sarathi-Serve's Orca: max_num_seqs 128", {"max_num_seqs": 128}
-    ),
-    "static": System(
-        "static",
-        "Sarathi-Serve's FasterTransformer: max_num_seqs 128",
+        "orca:max_len={longest}",
+        "Orca as in Sarathi-Serve: max_num_seqs 128, room for max_model_len each",
         {"max_num_seqs": 128},
     ),
+    "static": System(
+        "static:max_len={longest}",
+        "FasterTransformer as in Sarathi-Serve: as Orca there",
+        {"max_num_seqs": 128},
+    ),
+    "accelgen": System("accelgen", "AccelGen, section 6.1: S_pf 768, gamma 0.75 s"),
     "aladdin": System(
         "vllm-v1",
         "Aladdin, arXiv 2405.06856, sections 2.3 and 4.2, over vLLM",
@@ -99,20 +109,25 @@ def check_system(given: str) -> None:
     )
 
 
-def asked_system(given: str, settings: PlanSettings, predicted: bool = False) -> Asked:
+def asked_system(
+    given: str, settings: PlanSettings, longest: int, predicted: bool = False
+) -> Asked:
     """Return a system by its name, or by a scheduler with settings.
 
-    A scheduler of a known system keeps the other flags of that system. With
-    ``predicted`` the trace brings predictions, which win as the scenario's flags do.
+    A scheduler of a known system keeps the other flags of that system. ``longest`` is
+    the longest request [tokens]. With ``predicted`` the trace brings predictions,
+    which win as the scenario's flags do.
     """
     name = given.partition(":")[0]
     system = SYSTEMS.get(name, System(given, "the user"))
-    if name != given:
-        system = system._replace(scheduler=given)
-    policy, own = parse_scheduler(system.scheduler)
+    chosen = given
+    if name == given and given in SYSTEMS:
+        chosen = system.scheduler.format(longest=longest)
+    policy, own = parse_scheduler(chosen)
     kept = {field: getattr(settings, field) for field in _OF_PLAN}
     won = []
-    for flag, value in system.flags.items():
+    for flag, published in system.flags.items():
+        value = longest if published == LONGEST else published
         if flag == "predictor" and predicted:
             won.append("predictions of the trace")
         elif kept[flag] is None:
@@ -122,5 +137,5 @@ def asked_system(given: str, settings: PlanSettings, predicted: bool = False) ->
     swaps = scheduler(policy).RULES.swaps
     if not own.get(swaps, swaps):
         kept |= dict.fromkeys(_LINK)
-    kept |= {"scheduler": system.scheduler, "tune": False}
+    kept |= {"scheduler": chosen, "tune": False}
     return Asked(given, system.source, PlanSettings(**kept), tuple(won))

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from capplan.report.columns import format_share
-from capplan.report.svg_chart import COLOURS, Axis, Line, Rule, chart
+from capplan.report.svg_chart import Axis, Line, Rule, chart, legend_of
 from capplan.report.ticks import linear_ticks
 from capplan.simulator.times import Series
 from capplan.units import format_duration
@@ -78,7 +78,7 @@ def _distribution(
             lines,
             rules,
         ),
-        _legend(lines),
+        legend_of(lines),
     )
 
 
@@ -97,7 +97,7 @@ def fleet_figures(series: Series) -> list[Figure]:
         Figure(
             "Utilisation and KV over time",
             chart(time, Axis("share", format_share, 0, 1), [busy, kv]),
-            _legend([busy, kv]),
+            legend_of([busy, kv]),
             "Share of time spent in iterations, and share of KV blocks in use; mean "
             "over the replicas.",
         ),
@@ -108,7 +108,7 @@ def fleet_figures(series: Series) -> list[Figure]:
                 Axis("requests", lambda value: f"{value:,.4g}", 0, most),
                 [running, waiting],
             ),
-            _legend([running, waiting]),
+            legend_of([running, waiting]),
             "Mean over the replicas.",
         ),
     ]
@@ -141,12 +141,4 @@ def _time_axis(start_s: np.ndarray) -> Axis:
         first,
         last,
         ticks=tuple(tick * scale_s for tick in ticks),
-    )
-
-
-def _legend(lines: list[Line]) -> tuple[tuple[str, str], ...]:
-    if len(lines) < 2:
-        return ()
-    return tuple(
-        (line.label, colour) for line, colour in zip(lines, COLOURS, strict=False)
     )

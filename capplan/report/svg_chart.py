@@ -11,6 +11,8 @@ from capplan.report.ticks import linear_ticks, log_ticks
 
 COLOURS = ("#1f5fbf", "#c2570c", "#1b7f5c", "#7a3fa0", "#8a6d00")
 """Distinct for colour-blind readers, dark enough on white paper."""
+_DASHES = ((), (7, 4), (2, 3))
+"""Lengths of dash and gap where the colours come again. [px]"""
 
 WIDTH, HEIGHT = 480, 280
 _LEFT, _RIGHT, _TOP, _BOTTOM = 58, 14, 12, 44
@@ -76,9 +78,30 @@ def chart(x: Axis, y: Axis, lines: Sequence[Line], rules: Sequence[Rule] = ()) -
     ]
     parts += _grid(x, y)
     parts += [_rule(x, y, rule) for rule in rules]
-    for line, colour in zip(lines, COLOURS, strict=False):
-        parts += _line(x, y, line, colour)
+    for index, line in enumerate(lines):
+        parts += _line(x, y, line, index)
     return Markup("".join(parts) + "</svg>")
+
+
+def legend_of(lines: Sequence[Line]) -> tuple[tuple[str, str], ...]:
+    """Return label and colour of each line, dashes as a gradient; none of one line."""
+    if len(lines) < 2:
+        return ()
+    entries = []
+    for index, line in enumerate(lines):
+        colour, dash = _stroke(index)
+        if dash:
+            on, off = dash
+            stops = f"{colour} 0 {on}px, transparent {on}px {on + off}px"
+            colour = f"repeating-linear-gradient(90deg, {stops})"
+        entries.append((line.label, colour))
+    return tuple(entries)
+
+
+def _stroke(index: int) -> tuple[str, tuple[int, ...]]:
+    """Return colour and dashes of a line, different for fifteen of them."""
+    repeats, colour = divmod(index, len(COLOURS))
+    return COLOURS[colour], _DASHES[repeats % len(_DASHES)]
 
 
 def _px(x: Axis, values: np.ndarray | float) -> np.ndarray:
@@ -143,13 +166,15 @@ def _rule(x: Axis, y: Axis, rule: Rule) -> str:
     )
 
 
-def _line(x: Axis, y: Axis, line: Line, colour: str) -> list[str]:
+def _line(x: Axis, y: Axis, line: Line, index: int) -> list[str]:
     finite = np.isfinite(line.x) & np.isfinite(line.y)
     px, py = _px(x, line.x[finite]), _py(y, line.y[finite])
     if len(px) == 0:
         return []
     path = "L".join(f"{a:.1f} {b:.1f}" for a, b in zip(px, py, strict=True))
-    parts = [f'<path class="line" stroke="{colour}" d="M{path}"/>']
+    colour, dash = _stroke(index)
+    dashed = f' stroke-dasharray="{dash[0]} {dash[1]}"' if dash else ""
+    parts = [f'<path class="line" stroke="{colour}"{dashed} d="M{path}"/>']
     if line.low is not None and line.high is not None:
         low, high = _py(y, line.low[finite]), _py(y, line.high[finite])
         parts += [

@@ -9,6 +9,9 @@ from typing import TypeVar
 
 from capplan.errors import InputError
 from capplan.files import check_folder, write_texts
+from capplan.planning.compare import Comparison
+from capplan.planning.compare import compare as compute_comparison
+from capplan.planning.compare_settings import CompareSettings
 from capplan.planning.demand import Demand
 from capplan.planning.demand import demand as compute_demand
 from capplan.planning.plan import plan as compute_plan
@@ -21,6 +24,12 @@ from capplan.planning.settings import (
     PlanSettings,
     SearchSettings,
     SimulateSettings,
+)
+from capplan.report.write_compare import (
+    compare_csv,
+    compare_html,
+    compare_json,
+    rates_csv,
 )
 from capplan.report.write_csv import plan_csv
 from capplan.report.write_demand import demand_json
@@ -40,6 +49,8 @@ Written = tuple[Path, ...]
 
 _PLAN = {"plan.json": plan_json, "plan.csv": plan_csv, "report.html": plan_html}
 _SEARCH = {"search.json": search_json, "search.csv": search_csv}
+_COMPARISON = {"compare.json": compare_json, "compare.csv": compare_csv}
+_COMPARISON |= {"rates.csv": rates_csv, "report.html": compare_html}
 _RUN = {"simulation.json": run_json, "simulation.csv": run_csv, "report.html": run_html}
 
 
@@ -71,6 +82,19 @@ def plan(
 def search(settings: SearchSettings) -> tuple[Search, Written]:
     """Compare TP degrees; write ``search.json`` and ``search.csv``."""
     return _computed(lambda: compute_search(settings), _SEARCH, settings.out)
+
+
+def compare(
+    settings: CompareSettings,
+    progress: Progress | None = None,
+    stopped: Stopped | None = None,
+) -> tuple[Comparison, Written]:
+    """Compare; write ``compare.json``, ``compare.csv``, ``rates.csv``, HTML."""
+    return _computed(
+        lambda: compute_comparison(settings, progress, stopped),
+        _COMPARISON,
+        settings.out,
+    )
 
 
 def demand(

@@ -1,0 +1,31 @@
+"""``capplan compare``: serving systems on the same requests."""
+
+from typing import Any
+
+from capplan.cli.interruption import INTERRUPTED, interruptible
+from capplan.cli.notices import announce_compilation
+from capplan.cli.options import with_settings
+from capplan.cli.scenario import Scenario, settings_from
+from capplan.planning.compare_settings import CompareSettings
+
+
+@with_settings(CompareSettings)
+def compare_command(scenario: Scenario = None, **flags: Any) -> int:
+    """Compare serving systems: fewest GPUs and cost, and all on equal hardware.
+
+    A system is a scheduler with the router, the predictor and the engine settings that
+    it was published with; what the scenario gives wins. Exit code 0: at least one
+    system ran; 2: wrong input; 130: Ctrl-C, which answers with what is known so far.
+    """
+    settings = settings_from(CompareSettings, scenario, flags)
+    announce_compilation()
+    from capplan.report.terminal import console, print_written, progress
+    from capplan.report.to_files import compare
+    from capplan.report.write_compare import print_comparison
+
+    with progress() as show, interruptible() as stopped:
+        result, written = compare(settings, show, stopped)
+    out = console()
+    print_comparison(result, out)
+    print_written(written, out)
+    return INTERRUPTED if result.interrupted else 0

@@ -1,0 +1,103 @@
+"""Charts of compared systems: goodput and latency against the rate, and the price."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from capplan.planning.compare import Comparison, SystemResult
+from capplan.planning.cost import HOURS_PER_MONTH
+from capplan.planning.equal_hardware import Served
+from capplan.report.answer import plural
+from capplan.report.columns import format_count
+from capplan.report.fleet_charts import Figure
+from capplan.report.svg_bars import Bar, bars
+from capplan.report.svg_chart import Axis, Line, chart, legend_of
+from capplan.units import format_usd
+
+
+def figures(comparison: Comparison) -> list[Figure]:
+    """Return the charts that a comparison has data for."""
+    drawn = [row for row in comparison.systems if row.curve]
+    curves = [_goodput(comparison, drawn), _latency(comparison, drawn)] if drawn else []
+    return [*curves, _price(comparison)]
+
+
+def _lines(drawn: list[SystemResult], value: Callable[[Served], float]) -> list[Line]:
+    return [
+        Line(
+            row.name,
+            np.array([served.rate_per_s for served in row.curve]),
+            np.array([value(served) for served in row.curve], float),
+            markers=len(row.curve) == 1,
+        )
+        for row in drawn
+    ]
+
+
+def _rate_axis(comparison: Comparison) -> Axis:
+    rates = comparison.rates_per_s
+    return Axis("requests/s", format_count, 0.9 * rates[0], 1.05 * rates[-1])
+
+
+def _goodput(comparison: Comparison, drawn: list[SystemResult]) -> Figure:
+    def goodput_per_s(served: Served) -> float:
+        return served.goodput_per_s or 0.0
+
+    lines = _lines(drawn, goodput_per_s)
+    most = max(float(line.y.max()) for line in lines) or 1.0
+    return Figure(
+        "Goodput against rate",
+        chart(
+            _rate_axis(comparison),
+            Axis("requests/s within the SLO", format_count, 0, 1.08 * most),
+            lines,
+        ),
+        legend_of(lines),
+    )
+
+
+def _latency(comparison: Comparison, drawn: list[SystemResult]) -> Figure:
+    def per_token_ms(served: Served) -> float:
+        return 1000 * served.mean_s("normalized_latency_s")
+
+    lines = _lines(drawn, per_token_ms)
+    ends = np.concatenate([line.y[np.isfinite(line.y)] for line in lines])
+    low, high = float(ends.min()) / 1.2, float(ends.max()) * 1.2
+    return Figure(
+        "Latency against rate",
+        chart(
+            _rate_axis(comparison),
+            Axis("mean e2e per token, ms", format_count, low, high, log=high / low > 3),
+            lines,
+        ),
+        legend_of(lines),
+        "Mean of the end-to-end time over the output tokens. Above the rate that a "
+        "system holds it grows with the length of the sample.",
+    )
+
+
+def _price(comparison: Comparison) -> Figure:
+    priced = any(
+        row.candidate and row.candidate.usd_per_h is not None
+        for row in comparison.systems
+    )
+    rows = []
+    for row in comparison.systems:
+        best = row.candidate
+        if best is None or best.gpu_count is None:
+            rows.append(Bar(row.name, None, row.status))
+        elif priced and best.usd_per_h is None:
+            rows.append(
+                Bar(row.name, None, f"{plural(best.gpu_count, 'GPU')}, no price")
+            )
+        else:
+            value, text = float(best.gpu_count), plural(best.gpu_count, "GPU")
+            if best.usd_per_h is not None:
+                value = best.usd_per_h * HOURS_PER_MONTH
+                text = format_usd(value)
+            bound = best.lower_bound_gpu_count
+            mark = None if bound is None else value * bound / best.gpu_count
+            rows.append(Bar(row.name, value, text, mark))
+    title = "$ per month" if priced else "GPUs"
+    caption = "For the rate of the requests. The white line is the lower bound."
+    return Figure(title, bars(title, rows), caption=caption)

@@ -1,0 +1,50 @@
+"""A chart of horizontal bars as inline SVG, without a script."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from markupsafe import Markup, escape
+
+from capplan.report.svg_chart import COLOURS, WIDTH
+
+_LEFT, _RIGHT, _ROW, _THICK = 132, 96, 25, 15
+
+
+class Bar(NamedTuple):
+    """One bar: its label, its value from 0, the text at its end, and a mark on it."""
+
+    label: str
+    value: float | None  # None: no bar, the text alone
+    text: str
+    mark: float | None = None
+
+
+def bars(label: str, rows: Sequence[Bar]) -> str:
+    """Return the SVG element of bars from above to below; texts are escaped."""
+    most = max((row.value or 0 for row in rows), default=0) or 1
+    height = _ROW * len(rows) + 6
+    parts = [
+        f'<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{escape(label)}">'
+    ]
+    span = WIDTH - _LEFT - _RIGHT
+    for index, row in enumerate(rows):
+        top = _ROW * index + 6
+        length = span * (row.value or 0) / most
+        parts.append(
+            f'<text class="label" x="{_LEFT - 8}" y="{top + 12}" text-anchor="end">'
+            f"{escape(row.label)}</text>"
+            f'<text x="{_LEFT + length + 6:.1f}" y="{top + 12}">'
+            f"{escape(row.text)}</text>"
+        )
+        if row.value is not None:
+            parts.append(
+                f'<rect x="{_LEFT}" y="{top}" width="{length:.1f}" height="{_THICK}" '
+                f'fill="{COLOURS[0]}"/>'
+            )
+        if row.mark is not None:
+            at = _LEFT + span * min(row.mark / most, 1)
+            parts.append(
+                f'<path stroke="#fff" stroke-width="2" d="M{at:.1f} {top}v{_THICK}"/>'
+            )
+    parts.append(f'<path class="axis" d="M{_LEFT} 0V{height}"/>')
+    return Markup("".join(parts) + "</svg>")
