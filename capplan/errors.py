@@ -13,6 +13,10 @@ class InputError(CapplanError):
     """A file, option or value given by the user is wrong."""
 
 
+class HostFullError(InputError):
+    """The host has no room for the KV that a scheduler swaps out."""
+
+
 class ProfileError(CapplanError):
     """A latency profile is missing, malformed or of another configuration."""
 

@@ -24,7 +24,7 @@ from capplan.planning.inputs import plan_inputs
 from capplan.planning.plan import planned
 from capplan.planning.result import Candidate
 from capplan.planning.settings import PlanSettings
-from capplan.planning.systems import SYSTEMS, Asked, asked_system
+from capplan.planning.systems import LINK, SYSTEMS, Asked, asked_system
 from capplan.simulator.checks import refusal
 from capplan.simulator.fleet import Stopped
 from capplan.workload.predictors import PredictionError, prediction_error
@@ -122,7 +122,8 @@ def _compared(
         raise InputError("no SLO; give --slo such as ttft=1s,tpot=30ms")
     with collected_warnings() as texts:
         kept = {name: getattr(settings, name) for name in PlanSettings.model_fields}
-        requests = _requests(PlanSettings(**kept), slo)
+        plain = PlanSettings(**kept)
+        requests = _requests(plain.model_copy(update=dict.fromkeys(LINK)), slo)
     trace = requests.traffic.trace
     result = Comparison(
         llm=str(settings.llm),
@@ -138,7 +139,7 @@ def _compared(
         seed=settings.seed,
     )
     with executor(settings.executor, settings.ray_address) as workers:
-        priced = _priced(settings, slo, requests, progress, stopped)
+        priced = _priced(settings, plain, requests, progress, stopped)
         hardware, replica_count = _hardware(settings, priced)
         # Whether a trace is long enough was said at its own rate.
         with collected_warnings(without=(HorizonWarning,)) as more:
@@ -196,7 +197,7 @@ def _requests(settings: PlanSettings, slo: Slo) -> Requests:
 
 def _priced(
     settings: CompareSettings,
-    slo: Slo,
+    plain: PlanSettings,
     requests: Requests,
     progress: Progress,
     stopped: Stopped | None,
@@ -208,12 +209,12 @@ def _priced(
     predicted = base.predicted_output_tokens is not None and not settings.predictor
     rows = []
     for name in settings.systems or SYSTEMS:
-        asked = asked_system(name, requests.settings, longest, predicted)
+        asked = asked_system(name, plain, longest, predicted)
         predictor = asked.settings.predictor
         if predictor not in by_predictor:
             kept = requests.settings.model_copy(update={"predictor": predictor})
             with collected_warnings():
-                by_predictor[predictor] = _requests(kept, slo)
+                by_predictor[predictor] = _requests(kept, requests.slo)
         progress(f"pricing {name}")
         with collected_warnings() as texts:
             row = _plan_of(asked, by_predictor[predictor], progress, stopped)

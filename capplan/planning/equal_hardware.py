@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from capplan.errors import InputError
+from capplan.errors import HostFullError, InputError
 from capplan.planning.configuration import Configuration
 from capplan.planning.highest_rate import highest_rate
 from capplan.planning.judgement import PERCENTILES
@@ -162,14 +162,18 @@ def held(bench: Bench, trial: Trial) -> Result:
     own_per_s = trial.requests.rate_per_s
 
     def holds(rate_per_s: float) -> bool:
-        run = own
-        if rate_per_s != own_per_s:
-            run = _run(bench, trial, rate_per_s, most_samples=_SAMPLES)
+        nonlocal served, reason
+        most = MOST_SAMPLES if rate_per_s == own_per_s else _SAMPLES
+        try:
+            run = _run(bench, trial, rate_per_s, most)
+        except HostFullError as error:
+            reason = str(error) if rate_per_s == own_per_s else reason
+            return False
+        if rate_per_s == own_per_s:
+            served = (Served.of(run, own_per_s),)
         return run.judgement.stable and not run.judgement.missing
 
     try:
-        own = _run(bench, trial, own_per_s)
-        served = (Served.of(own, own_per_s),)
         most_per_s = highest_rate(holds, own_per_s)
     except Interrupted:
         reason = "interrupted"

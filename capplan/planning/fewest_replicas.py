@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from capplan.errors import HostFullError
 from capplan.planning.run import Interrupted, Run
 
 _KV_FULL = 0.97
@@ -75,18 +76,22 @@ class _Search:
 
     def __init__(self, run_with: Callable[[int], Run], most: int) -> None:
         self.runs: dict[int, Run] = {}
+        self._full: dict[int, HostFullError] = {}  # counts that swap out too much
         self._run_with = run_with
         self._most = most
 
     def meets(self, count: int) -> bool:
         """Return whether it is decided that a count meets the SLO."""
-        if count not in self.runs:
-            self.runs[count] = self._run_with(count)
-        return self.runs[count].judgement.meets is True
+        if count not in self.runs and count not in self._full:
+            try:
+                self.runs[count] = self._run_with(count)
+            except HostFullError as error:
+                self._full[count] = error
+        return count in self.runs and self.runs[count].judgement.meets is True
 
     def misses(self, count: int) -> bool:
         """Return whether it is decided that a simulated count misses the SLO."""
-        return self.runs[count].judgement.meets is False
+        return count in self._full or self.runs[count].judgement.meets is False
 
     def first(self, at_least: int) -> int | None:
         """Return a count that meets the SLO, above one that does not; or None."""
@@ -96,7 +101,7 @@ class _Search:
                 return None
             low = count
             # The first miss says how far off the bound is: go near it, then stride.
-            growth = 1.25 if len(self.runs) == 1 else _GROWTH
+            growth = 1.25 if len(self.runs) + len(self._full) == 1 else _GROWTH
             count = min(self._most, max(count + 1, int(np.ceil(count * growth))))
         high = count
         while high - low > 1:
@@ -118,7 +123,8 @@ class _Search:
         return all(
             self.meets(more)
             or (
-                self.runs[more].judgement.meets is None
+                more not in self._full
+                and self.runs[more].judgement.meets is None
                 and not self.runs[more].judgement.missing
             )
             for more in range(count + 1, reach + 1)
@@ -160,6 +166,8 @@ class _Search:
 
         Those that meet the SLO alone, while larger counts miss it, come first.
         """
+        for error in () if self.runs else self._full.values():
+            raise error
         close = self.close_below(self._most + 1)
         for run in self.ordered():
             if run.judgement.meets:
@@ -172,7 +180,7 @@ class _Search:
 
     def _changes_nothing(self, fewer: int, more: int) -> bool:
         """Return whether added replicas did not change a single iteration."""
-        if fewer not in self.runs:
+        if fewer not in self.runs or more not in self.runs:
             return False
         few, many = self.runs[fewer], self.runs[more]
         return (

@@ -1,6 +1,5 @@
 """Published serving systems: scheduler, router, predictor and engine flags of each."""
 
-from contextlib import suppress
 from difflib import get_close_matches
 from typing import Any, NamedTuple
 
@@ -12,9 +11,10 @@ from capplan.simulator.schedulers import (
     parse_scheduler,
     scheduler,
 )
+from capplan.simulator.schedulers.own_file import file_of
 
 LONGEST = "longest"
-"""Value of a flag: the tokens of the longest request, as max_model_len would be."""
+"""Value of a budget: the longest request, as max_model_len is, at least 2,048."""
 
 
 class System(NamedTuple):
@@ -52,7 +52,22 @@ SYSTEMS = {
         "FasterTransformer as in Sarathi-Serve: as Orca there",
         {"max_num_seqs": 128},
     ),
+    "fastserve": System(
+        "fastserve",
+        "FastServe's artifact: 16 seats, max_num_batched_tokens as max_model_len, "
+        "56 GB of swap space",
+        {
+            "max_num_batched_tokens": LONGEST,
+            "max_num_seqs": 16,
+            "host_kv_gib": 52.0,
+        },
+    ),
     "accelgen": System("accelgen", "AccelGen, section 6.1: S_pf 768, gamma 0.75 s"),
+    "alise": System(
+        "alise",
+        "ALISE, arXiv 2410.23537, over vLLM V0: max_num_batched_tokens as there",
+        {"max_num_batched_tokens": LONGEST, "predictor": "retrieval"},
+    ),
     "aladdin": System(
         "vllm-v1",
         "Aladdin, arXiv 2405.06856, sections 2.3 and 4.2, over vLLM",
@@ -74,7 +89,8 @@ SYSTEMS = {
 A flag that the user's scenario gives wins over the one here.
 """
 
-_LINK = ("link_gb_per_s", "host_kv_gib")
+LINK = ("link_gb_per_s", "host_kv_gib")
+"""Settings that only schedulers with swaps take."""
 _OF_PLAN = frozenset(PlanSettings.model_fields)
 
 
@@ -92,7 +108,7 @@ def check_system(given: str) -> None:
     name = given.partition(":")[0]
     if given in SYSTEMS:
         return
-    with suppress(InputError):
+    if name in SCHEDULERS or file_of(name):
         check_name(given)
         return
     known = dict.fromkeys([*SYSTEMS, *SCHEDULERS])
@@ -105,7 +121,7 @@ def check_system(given: str) -> None:
     hint = f"; did you mean {near[0]}?" if near else ""
     raise InputError(
         f"system {given!r} is not known{hint}; expected one of {', '.join(known)}, or "
-        "a scheduler with settings such as orca:max_len=4096"
+        "a scheduler with settings such as orca:max_len=4096, or a file: ./mine.py"
     )
 
 
@@ -123,11 +139,12 @@ def asked_system(
     chosen = given
     if name == given and given in SYSTEMS:
         chosen = system.scheduler.format(longest=longest)
+    chosen = check_name(chosen)
     policy, own = parse_scheduler(chosen)
     kept = {field: getattr(settings, field) for field in _OF_PLAN}
     won = []
     for flag, published in system.flags.items():
-        value = longest if published == LONGEST else published
+        value = max(longest, 2048) if published == LONGEST else published
         if flag == "predictor" and predicted:
             won.append("predictions of the trace")
         elif kept[flag] is None:
@@ -136,6 +153,6 @@ def asked_system(
             won.append(f"{flag} {kept[flag]} in place of {value}")
     swaps = scheduler(policy).RULES.swaps
     if not own.get(swaps, swaps):
-        kept |= dict.fromkeys(_LINK)
+        kept |= dict.fromkeys(LINK)
     kept |= {"scheduler": chosen, "tune": False}
     return Asked(given, system.source, PlanSettings(**kept), tuple(won))

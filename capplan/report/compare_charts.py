@@ -57,17 +57,17 @@ def _goodput(comparison: Comparison, drawn: list[SystemResult]) -> Figure:
 
 
 def _latency(comparison: Comparison, drawn: list[SystemResult]) -> Figure:
-    def per_token_ms(served: Served) -> float:
-        return 1000 * served.mean_s("normalized_latency_s")
+    def per_token_s(served: Served) -> float:
+        return served.mean_s("normalized_latency_s")
 
-    lines = _lines(drawn, per_token_ms)
+    lines = _lines(drawn, per_token_s)
     ends = np.concatenate([line.y[np.isfinite(line.y)] for line in lines])
     low, high = float(ends.min()) / 1.2, float(ends.max()) * 1.2
     return Figure(
         "Latency against rate",
         chart(
             _rate_axis(comparison),
-            Axis("mean e2e per token, ms", format_count, low, high, log=high / low > 3),
+            Axis("mean e2e per token, s", format_count, low, high, log=high / low > 3),
             lines,
         ),
         legend_of(lines),

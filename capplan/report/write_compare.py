@@ -39,7 +39,7 @@ def print_comparison(comparison: Comparison, out: Console) -> None:
         style = "" if row.status == "feasible" else "dim"
         table.add_row(*(escape(column.text(row)) for column in SHOWN), style=style)
     out.print(table)
-    for label, text in notes(comparison):
+    for label, text in [*notes(comparison), *_classes(comparison)]:
         out.print(Text(f"  {label}: {text}", style="dim"))
     took = f"compared in {format_duration(comparison.runtime_s)}"
     out.print(Text(took, style="dim"))
@@ -102,13 +102,20 @@ def notes(comparison: Comparison) -> list[tuple[str, str]]:
         if row.reason:
             found.append((row.name, f"{row.status}: {row.reason}"))
         if row.not_served:
-            found.append((row.name, f"on equal hardware: {row.not_served}"))
+            found.append((row.name, f"on the same hardware: {row.not_served}"))
         if row.given:
             text = "; ".join(row.given)
             found.append((row.name, f"the scenario's own: {text}"))
-        if row.served is not None and len(row.served.attainment_by_class) > 1:
-            found.append((row.name, classes_text(row.served.attainment_by_class)))
     return found
+
+
+def _classes(comparison: Comparison) -> list[tuple[str, str]]:
+    """Return the attainment of each class by system; empty where there is one class."""
+    return [
+        (row.name, classes_text(row.served.attainment_by_class))
+        for row in comparison.systems
+        if row.served is not None and len(row.served.attainment_by_class) > 1
+    ]
 
 
 def compare_json(comparison: Comparison) -> str:
@@ -165,14 +172,11 @@ def rates_csv(comparison: Comparison) -> str:
 
 def compare_html(comparison: Comparison) -> str:
     """Return the comparison as a self-contained page."""
-    classes = any(
-        row.served is not None and len(row.served.attainment_by_class) > 1
-        for row in comparison.systems
-    )
     counts = [
         on(column)
         for column in COUNTS
-        if column.heading and (classes or column.name != "attainment_by_class")
+        if column.heading
+        and (_classes(comparison) or column.name != "attainment_by_class")
     ]
     return render_page(
         "compare.html.j2",

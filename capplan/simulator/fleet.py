@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from capplan.deployment import EngineSettings
-from capplan.errors import CapplanWarning, InputError
+from capplan.errors import CapplanWarning, HostFullError, InputError
 from capplan.latency.contract import LatencyTables
 from capplan.simulator.core import Arrivals, drain, read_only, run, start
 from capplan.simulator.records import ENTRY, ITERATION
@@ -325,7 +325,7 @@ class Fleet:
     def _check_stuck(self) -> None:
         if self.state.counts[Count.HOST_FULL]:
             gib = self.engine.host_kv_gib
-            raise InputError(
+            raise HostFullError(
                 f"the host memory for swapped KV is full: host_kv_gib is {gib} for "
                 "each GPU; give more, or a scheduler that computes KV again"
             )
