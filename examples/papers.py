@@ -11,15 +11,36 @@ import argparse
 from pathlib import Path
 
 import papers_accelgen
+import papers_alise
+import papers_fastserve
 import papers_sa
+import papers_sarathi
 
-SECTIONS = (papers_accelgen, papers_sa)
+SECTIONS = (
+    papers_accelgen,
+    papers_alise,
+    papers_fastserve,
+    papers_sarathi,
+    papers_sa,
+)
 HEAD = """# Papers and what comes out here
 
 Written by `python examples/papers.py --docs docs/papers.md`. Each policy runs in the
 setting of its paper as far as the paper gives it. Ratios between policies are compared,
 not absolute times: those belong to the papers' GPUs. A band says where ours is expected
 from the paper's own settings; what lies outside has its reason beside it.
+
+| scheduler | where |
+| --- | --- |
+| `accelgen` | [AccelGen](#accelgen) |
+| `alise` | [ALISE](#alise) |
+| `fastserve` | [FastServe](#fastserve) |
+| `sarathi` | [Sarathi-Serve](#sarathi-serve), AccelGen |
+| `sa` | [SA scheduling](#sa-scheduling) |
+| `orca`, `vllm-v0`, `fastgen` | compared with in all but the last |
+| `oracle` | ALISE's Fig. 4, exactly |
+| `vllm-v1` | SA scheduling; its schedules are vLLM's own ([simulator](simulator.md)) |
+| `static` | no figures: hand-worked cases only |
 """
 
 

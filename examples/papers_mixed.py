@@ -16,6 +16,7 @@ SEEDS = range(5)
 OVERLOAD_PER_S, SERVED_PER_S = 8.0, 0.4
 COUNTS = {OVERLOAD_PER_S: 300, SERVED_PER_S: 1000}
 KV_BLOCKS, ROOM_FOR_TWO_BLOCKS = 457, 1000
+BLOCK_BYTES = 32 * 819_200
 S_PF = 768
 FIXED_S, PROMPT_S = 16e-3, 0.15e-3
 TABLES = linear_tables(
@@ -39,6 +40,7 @@ SYSTEMS = {
     "FastGen": Engine("fastgen", S_PF),
     "vLLM V0, chunked": Engine("vllm-v0:chunked=1", S_PF),
     "Orca": Engine("orca:max_len=8192", 8192, 8),
+    "FastServe": Engine("fastserve:levels=5", 8192, 8),
 }
 PARTS = {
     "-Chunk": Engine("accelgen:chunking=0", 8192),
@@ -60,7 +62,8 @@ class Outcome(NamedTuple):
     requests_kept: float
     good_tokens_per_s: float
     kv_share: float
-    iterations: int
+    busy_share: float
+    swaps: float
 
 
 def with_slos(
@@ -107,6 +110,8 @@ def run(trace: Trace, engine: Engine, blocks: int = KV_BLOCKS):
         block_size=32,
         kv_blocks=blocks + 1,
         async_scheduling=False,
+        kv_block_bytes=BLOCK_BYTES,
+        host_kv_gib=1000.0,
     )
     return simulate(trace, TABLES, settings, 1, scheduler=engine.scheduler, slo=SLO)
 
@@ -129,7 +134,8 @@ def served(engine: Engine, rate_per_s: float, seed: int, wide: bool = False) -> 
         kept.mean(),
         tokens[kept].sum() / span_s,
         float(simulation.series.kv_share.mean()),
-        simulation.iteration_count,
+        simulation.busy_share,
+        float(times.swaps.sum()),
     )
 
 
