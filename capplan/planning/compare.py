@@ -32,6 +32,8 @@ from capplan.workload.slo import Slo
 
 CURVE = (0.6, 0.8, 1.0, 1.2, 1.4)
 """Rates of the curves, as shares of the highest that the first system holds."""
+OVERLOAD = 1.5
+"""Share of the rate that a system holds above which its curve ends, by default."""
 _MANY = 3
 """Candidates from which on a plan gives each replica count fewer samples."""
 _BEFORE = "not simulated before Ctrl-C"
@@ -289,7 +291,7 @@ def _hardware(
 def _measured(
     bench: Bench,
     hardware: Configuration,
-    rates: tuple[float, ...],
+    asked: tuple[float, ...],
     priced: list[_Priced],
     workers: Executor,
     progress: Progress,
@@ -300,13 +302,20 @@ def _measured(
     where = f"{bench.replica_count} × {hardware}"
     progress(f"{where}: the highest rates of {len(able)} systems")
     highest = workers(held, bench, able)
-    rates = tuple(sorted(set(rates))) or _about(highest, able)
-    progress(f"{where}: {len(able)} systems at {len(rates)} rates")
-    tasks = [replace(trial, rate_per_s=rate) for trial in able for rate in rates]
-    points = workers(point, bench, tasks)
+    rates = tuple(sorted(set(asked)))
+    all_rates = rates or _about(highest, able)
+    progress(f"{where}: {len(able)} systems at {len(all_rates)} rates")
+    tasks = [
+        replace(trial, rate_per_s=rate)
+        for trial, first in zip(able, highest, strict=True)
+        for rate in rates or _not_far_above(first, all_rates)
+    ]
+    curves: dict[str, list[Result]] = {trial.name: [] for trial in able}
+    for task, at_rate in zip(tasks, workers(point, bench, tasks), strict=True):
+        curves[task.name].append(at_rate)
     found = {
-        trial.name: (first, points[k * len(rates) : (k + 1) * len(rates)])
-        for k, (trial, first) in enumerate(zip(able, highest, strict=True))
+        trial.name: (first, curves[trial.name])
+        for trial, first in zip(able, highest, strict=True)
     }
     results = []
     for row in priced:
@@ -316,7 +325,7 @@ def _measured(
         elif row.requests is not None:
             result = replace(result, not_served=f"does not run on {hardware}")
         results.append(result)
-    return results, rates
+    return results, all_rates
 
 
 def _trial(row: _Priced, hardware: Configuration) -> Trial | None:
@@ -333,6 +342,12 @@ def _about(highest: list[Result], able: list[Trial]) -> tuple[float, ...]:
     held_per_s = [row.max_rate_per_s for row in highest if row.max_rate_per_s]
     about_per_s = next(iter(held_per_s), able[0].requests.rate_per_s)
     return tuple(float(f"{share * about_per_s:.3g}") for share in CURVE)
+
+
+def _not_far_above(result: Result, rates: tuple[float, ...]) -> tuple[float, ...]:
+    """Return the rates that are not hopeless: little above what a system holds."""
+    most_per_s = OVERLOAD * (result.max_rate_per_s or 0.0)
+    return tuple(rate for rate in rates if rate <= most_per_s) or rates[:1]
 
 
 def _with(result: SystemResult, highest: Result, curve: list[Result]) -> SystemResult:

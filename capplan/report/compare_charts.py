@@ -72,7 +72,8 @@ def _latency(comparison: Comparison, drawn: list[SystemResult]) -> Figure:
         ),
         legend_of(lines),
         "Mean of the end-to-end time over the output tokens. Above the rate that a "
-        "system holds it grows with the length of the sample.",
+        "system holds it grows with the length of the sample; far above it the curves "
+        "end.",
     )
 
 

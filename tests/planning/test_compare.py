@@ -8,7 +8,7 @@ import pytest
 import capplan
 from capplan.cli.main import exit_code
 from capplan.errors import InputError
-from capplan.planning.compare import compare
+from capplan.planning.compare import _largest, compare
 from capplan.planning.compare_settings import CompareSettings
 from capplan.planning.highest_rate import STEP
 from capplan.planning.systems import SYSTEMS, asked_system
@@ -65,6 +65,32 @@ def test_no_more_requests_are_good_than_arrive(found):
         assert [served.rate_per_s for served in row.curve] == [30, 60, 90]
         for served in row.curve:
             assert served.goodput_per_s <= served.rate_per_s * (1 + 1e-9)
+
+
+def test_a_fleet_whose_queue_grows_has_no_more_goodput_than_it_finishes():
+    run = capplan.simulate(**{**ASKED, "slo": "tpot=1s", "rate": 300}, replicas=1)
+
+    totals = run.simulation.totals
+    assert run.judgement.attainment.share == 1
+    assert not run.judgement.stable
+    assert run.goodput_per_s <= totals.request_count / totals.makespan_s
+    assert run.goodput_per_s < 0.9 * totals.rate_per_s
+
+
+def test_by_default_curves_are_about_the_rate_of_the_first_and_end_far_above_it():
+    found = compare(settings(systems="fastgen,static", replicas=1))
+
+    fastgen, static = found.systems
+    held_per_s = fastgen.max_rate_per_s
+    assert found.rates_per_s[0] == pytest.approx(0.6 * held_per_s, rel=0.01)
+    assert [each.rate_per_s for each in fastgen.curve] == list(found.rates_per_s)
+    assert len(static.curve) < len(fastgen.curve)
+
+
+def test_a_warning_of_several_systems_stands_once():
+    texts = _largest(["an iteration had 90 tokens", "b", "an iteration had 123 tokens"])
+
+    assert texts == ["an iteration had 123 tokens", "b"]
 
 
 def test_a_rate_held_is_met_and_the_next_is_not(found):
@@ -137,7 +163,7 @@ def test_a_system_without_its_slo_kind_is_named_and_not_run():
 
 
 def test_where_no_system_runs_the_reasons_are_given():
-    with pytest.raises(InputError, match="no system runs: accelgen: .* tbt"):
+    with pytest.raises(InputError, match=r"no system runs: accelgen: .* tbt"):
         compare(settings(systems="accelgen"))
 
 

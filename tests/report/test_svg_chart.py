@@ -5,7 +5,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from capplan.report.svg_chart import COLOURS, Axis, Line, Rule, chart
+from capplan.report.svg_chart import COLOURS, Axis, Line, Rule, chart, legend_of
 
 X = Axis("load", str, 0.0, 10.0, ticks=(0.0, 10.0))
 Y = Axis("share", str, 0.0, 100.0, ticks=(0.0, 50.0, 100.0))
@@ -126,3 +126,15 @@ def test_labels_are_escaped():
 
     assert "<script" not in svg
     assert ElementTree.fromstring(svg).get("aria-label") == f"share against {evil}"
+
+
+def test_the_sixth_line_has_the_first_colour_and_dashes_in_its_legend():
+    lines = [line([0, 10], [y, y]) for y in range(6)]
+
+    drawn_lines = drawn(lines)["path", "line"]
+    label, swatch = legend_of(lines)[5]
+    assert drawn_lines[5].get("stroke") == COLOURS[0]
+    assert drawn_lines[5].get("stroke-dasharray") == "7 4"
+    assert drawn_lines[0].get("stroke-dasharray") is None
+    assert COLOURS[0] in swatch
+    assert "7px" in swatch

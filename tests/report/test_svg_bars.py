@@ -1,0 +1,24 @@
+"""Bars by hand: the longest is 252 px from x 132."""
+
+from xml.etree import ElementTree
+
+from capplan.report.svg_bars import Bar, bars
+
+
+def drawn(*rows):
+    return list(ElementTree.fromstring(bars("price", rows)))
+
+
+def test_bars_are_as_long_as_their_values_and_marks_stand_on_them():
+    parts = drawn(Bar("a", 10.0, "$10"), Bar("b", 5.0, "$5", 2.5))
+
+    assert [p.get("width") for p in parts if p.tag == "rect"] == ["252.0", "126.0"]
+    assert "M195.0 31v15" in [p.get("d") for p in parts]
+    assert [p.text for p in parts if p.tag == "text"] == ["a", "$10", "b", "$5"]
+
+
+def test_what_has_no_value_has_a_text_and_no_bar():
+    parts = drawn(Bar("<c>", None, "infeasible"))
+
+    assert [p.tag for p in parts] == ["text", "text", "path"]
+    assert parts[0].text == "<c>"
