@@ -35,7 +35,7 @@ def examined(schedule: Callable[..., int]) -> Callable[..., int]:
     @njit(SCHEDULE, nogil=True, _nrt=False)  # type: ignore[call-overload]
     def examine(state, r):
         if state.counts[Count.FAULT] != 0:
-            state.desks[r].retry_s = 0.0
+            state.replicas[r].retry_s = 0.0
             return 0
         horizon = schedule(state, r)
         _examine(state, r, horizon)
@@ -64,7 +64,7 @@ def _examine(state, r, horizon):
         _note(state, 4, replica.running_count, engine.max_num_seqs)
     if replica.free_blocks < 0 or replica.free_blocks > engine.kv_blocks:
         _note(state, 5, replica.free_blocks, engine.kv_blocks)
-    host_blocks = state.desks[r].host_free_blocks
+    host_blocks = state.replicas[r].host_free_blocks
     if host_blocks < 0 or host_blocks > engine.host_blocks:
         _note(state, 6, host_blocks, engine.host_blocks)
     most = state.fused_s.shape[0] - 1

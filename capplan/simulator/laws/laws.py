@@ -117,7 +117,7 @@ def _left(fleet: Fleet) -> str:
                 f"left {replica['free_blocks']} of {engine['kv_blocks']} KV blocks "
                 "free at the end; expected all"
             )
-        host = fleet.state.desks[r]["host_free_blocks"]
+        host = replica["host_free_blocks"]
         if host != engine["host_blocks"]:
             return (
                 f"left {host} of {engine['host_blocks']} blocks of the host free at "
