@@ -354,9 +354,9 @@ def _inst_assign(replicas, index, draw, request, now_s, slo):
     engine = replicas[0].engine
     room = (engine.kv_blocks - 1) * engine.block_size
     tokens = request.prompt_count + request.predicted_count
-    left = [room - replica.charged for replica in replicas]
-    best = left.index(max(left))
-    if left[best] * 0.9 < tokens:
+    charged = [replica.charged for replica in replicas]
+    best = charged.index(min(charged))
+    if (room - charged[best]) * 0.9 < tokens:
         for replica in replicas:
             replica.charged = 0.0
         best = 0

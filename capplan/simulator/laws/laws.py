@@ -111,7 +111,7 @@ def _stuck(fleet: Fleet, error: InputError) -> str:
 def _left(fleet: Fleet) -> str:
     """Return what is still held when every request has finished."""
     replicas, engine = fleet.state.replicas, fleet.state.engine[0]
-    for r, replica in enumerate(replicas):
+    for replica in replicas:
         if replica["free_blocks"] != engine["kv_blocks"]:
             return (
                 f"left {replica['free_blocks']} of {engine['kv_blocks']} KV blocks "
