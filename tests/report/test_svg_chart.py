@@ -132,7 +132,7 @@ def test_the_sixth_line_has_the_first_colour_and_dashes_in_its_legend():
     lines = [line([0, 10], [y, y]) for y in range(6)]
 
     drawn_lines = drawn(lines)["path", "line"]
-    label, swatch = legend_of(lines)[5]
+    _, swatch = legend_of(lines)[5]
     assert drawn_lines[5].get("stroke") == COLOURS[0]
     assert drawn_lines[5].get("stroke-dasharray") == "7 4"
     assert drawn_lines[0].get("stroke-dasharray") is None
