@@ -40,7 +40,7 @@ from the paper's own settings; what lies outside has its reason beside it.
 | `orca`, `vllm-v0`, `fastgen` | compared with in all but the last |
 | `oracle` | ALISE's Fig. 4, exactly |
 | `vllm-v1` | SA scheduling; its schedules are vLLM's own ([simulator](simulator.md)) |
-| `static` | no figures: hand-worked cases only |
+| `static`, `vllm-v1-priority` | no figures: hand-worked cases only |
 """
 
 

@@ -32,6 +32,11 @@ COMMANDS = {
     "compare": ("compare", "compare_command", "Compare serving systems."),
     "place": ("place", "place_command", "Place the requests of one moment."),
     "verify": ("verify", "verify_command", "Check the proof in a plan.json."),
+    "check-scheduler": (
+        "check_scheduler",
+        "check_scheduler_command",
+        "Run laws on a scheduler, such as your own.",
+    ),
     "profile": ("profile", "profile_command", "Measure an engine on this machine."),
     "fit": ("fit", "fit_command", "Fit a latency profile to measurements."),
     "profiles": ("profiles", "profiles_app", "List, show and compare profiles."),

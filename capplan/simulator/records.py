@@ -103,7 +103,7 @@ REPLICA = np.dtype(
         ("out_link_s", np.float64),  # and to it
         ("host_free_blocks", np.int64),
         ("leaving_blocks", np.int64),  # free on the GPU, perhaps being copied out
-        ("change_s", np.float64),  # no running request changes its level before
+        ("change_s", np.float64),  # no request changes its level by time before
         ("running_turns", np.int64),  # turns given out to running requests
         ("turned_step", np.int64),  # when these stood in their order
         ("long_prompts", np.int64),  # long prompts with KV, unfinished

@@ -63,10 +63,10 @@ def wait_for_kv(state, r, ready_s):
 @inlined()
 def wait_for_blocks(state, r):
     """Wait for the copies out where blocks were taken that they may not have left."""
-    desk = state.replicas[r]
-    if state.replicas[r].free_blocks < desk.leaving_blocks:
-        wait_for_kv(state, r, desk.out_link_s)
-        desk.leaving_blocks = 0
+    replica = state.replicas[r]
+    if replica.free_blocks < replica.leaving_blocks:
+        wait_for_kv(state, r, replica.out_link_s)
+        replica.leaving_blocks = 0
 
 
 @inlined()
@@ -80,31 +80,31 @@ def _link_s(state, r, slot, link_s):
 @compiled()
 def copy_out(state, r, slot):
     """Copy the KV of a QUEUED request to the host, unless that is full."""
-    desk = state.replicas[r]
+    replica = state.replicas[r]
     plan = state.plans[slot]
-    if held_blocks(state, slot) > desk.host_free_blocks:
+    if held_blocks(state, slot) > replica.host_free_blocks:
         state.counts[Count.HOST_FULL] = 1
         return
     blocks = swap_out(state, r, slot)
     remove_waiting(state, r, slot)
     push_waiting_back(state, r, slot)
-    desk.leaving_blocks += blocks
-    start_s = _link_s(state, r, slot, desk.out_link_s)
-    desk.out_link_s = start_s + blocks * state.engine[0].block_link_s
-    plan.ready_s = desk.out_link_s
+    replica.leaving_blocks += blocks
+    start_s = _link_s(state, r, slot, replica.out_link_s)
+    replica.out_link_s = start_s + blocks * state.engine[0].block_link_s
+    plan.ready_s = replica.out_link_s
 
 
 @compiled()
 def copy_in(state, r, slot):
     """Copy the KV of a QUEUED request back from the host."""
-    desk = state.replicas[r]
+    replica = state.replicas[r]
     blocks = swap_in(state, r, slot)
     remove_waiting(state, r, slot)
     push_waiting_front(state, r, slot)
     wait_for_blocks(state, r)
-    start_s = _link_s(state, r, slot, desk.in_link_s)
-    desk.in_link_s = start_s + blocks * state.engine[0].block_link_s
-    state.plans[slot].ready_s = desk.in_link_s
+    start_s = _link_s(state, r, slot, replica.in_link_s)
+    replica.in_link_s = start_s + blocks * state.engine[0].block_link_s
+    state.plans[slot].ready_s = replica.in_link_s
 
 
 @inlined()

@@ -200,7 +200,7 @@ def for_scheduler(name: str, case: Case, seed: int) -> tuple[str, Case]:
         "min_free_blocks": int(rng.integers(0, 8)),
         "host_share": float(rng.choice([0.0, 0.1, 0.9])),
         "as_written": int(rng.integers(0, 2)),
-        "overhead_s": 0.0,
+        "overhead_s": TICK_S * int(rng.integers(0, 2)),
         "base_s": float(rng.choice([2, 16]) * TICK_S),
         "ageing_s": float(rng.choice([4 * TICK_S, 40 * TICK_S, 30.0])),
         "defer": int(rng.random() < 0.25),

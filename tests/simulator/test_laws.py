@@ -74,7 +74,7 @@ def test_recording_iterations_changes_nothing(router, scheduler, case):
 @given(case=cases(), seed=st.integers(0, 2**20))
 def test_all_blocks_of_gpus_and_hosts_are_free_in_the_end(scheduler, case, seed):
     scheduler, case = for_scheduler(scheduler, case, seed)
-    policies = {"router": "jsq", "scheduler": scheduler, "seed": 0}
+    policies = {"router": "jsq", "scheduler": scheduler, "seed": 0, "slo": SLO}
     fleet = Fleet(*case[1:], **policies, bins=(0.0, 1.0))
 
     for _ in fleet.serve_all(case.trace):

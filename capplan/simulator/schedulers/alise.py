@@ -131,8 +131,9 @@ def _wait_since(state, r, slot, since_s):
     """Note since when a request waits, and when it will rise a level."""
     state.plans[slot].since_s = since_s
     if state.plans[slot].level > 0:
-        desk = state.replicas[r]
-        desk.change_s = min(desk.change_s, since_s + state.settings[_AGEING_S])
+        replica = state.replicas[r]
+        rises_s = since_s + state.settings[_AGEING_S]
+        replica.change_s = min(replica.change_s, rises_s)
 
 
 @compiled()
@@ -151,12 +152,12 @@ def _file_arrivals(state, r):
 @compiled()
 def _raise_aged(state, r):
     """Let those that waited long rise a level."""
-    now_s = state.replicas[r].now_s
-    desk = state.replicas[r]
-    if now_s + ROUNDING_S < desk.change_s:
+    replica = state.replicas[r]
+    now_s = replica.now_s
+    if now_s + ROUNDING_S < replica.change_s:
         return
-    desk.change_s = math.inf
-    slot = state.replicas[r].waiting_head
+    replica.change_s = math.inf
+    slot = replica.waiting_head
     while slot != NONE:
         plan = state.plans[slot]
         since_s = plan.since_s
@@ -205,7 +206,7 @@ def _all_fit(state, r):
     engine = state.engine[0]
     if replica.running_count + replica.waiting_count > engine.max_num_seqs:
         return False
-    if state.replicas[r].host_free_blocks < engine.host_blocks:
+    if replica.host_free_blocks < engine.host_blocks:
         return False
     tokens = 0
     blocks = blocks_in_iteration(state, r, replica.step + 1)
@@ -226,7 +227,7 @@ def _choose(state, r):
     """
     replica = state.replicas[r]
     engine = state.engine[0]
-    fetching = state.replicas[r].host_free_blocks < engine.host_blocks
+    fetching = replica.host_free_blocks < engine.host_blocks
     needed = 0
     within = 0
     count = 0
@@ -336,10 +337,9 @@ def _run_first(state, r, key):
 def _horizon(state, r):
     """Return for how many iterations the batch stays the same."""
     replica = state.replicas[r]
-    desk = state.replicas[r]
     if replica.batch_tokens > 0:
         return 1
-    most = decode_horizon(state, r, desk.leaving_blocks)
+    most = decode_horizon(state, r, replica.leaving_blocks)
     if replica.waiting_count == 0:
         return most
     slot = replica.running_head
@@ -347,7 +347,7 @@ def _horizon(state, r):
         left = state.plans[slot].predicted_tokens - _generated_tokens(state, r, slot)
         most = min(most, left)
         slot = state.requests[slot].next
-    return iterations_until(state, r, desk.change_s - ROUNDING_S, most)
+    return iterations_until(state, r, replica.change_s - ROUNDING_S, most)
 
 
 @compiled(SCHEDULE)

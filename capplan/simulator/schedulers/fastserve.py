@@ -138,7 +138,7 @@ def _all_fit(state, r):
     engine = state.engine[0]
     if replica.running_count + replica.waiting_count > engine.max_num_seqs:
         return False
-    if state.replicas[r].host_free_blocks < engine.host_blocks:
+    if replica.host_free_blocks < engine.host_blocks:
         return False
     tokens = 1
     blocks = _spare_blocks(state) + blocks_in_iteration(state, r, replica.step + 1)
@@ -299,15 +299,14 @@ def _take_blocks(state, r):
 def _horizon(state, r):
     """Return for how many iterations the batch stays the same."""
     replica = state.replicas[r]
-    desk = state.replicas[r]
     if replica.batch_tokens + replica.batch_extra_count > 0:
         return 1
-    spare = max(_spare_blocks(state), desk.leaving_blocks)
+    spare = max(_spare_blocks(state), replica.leaving_blocks)
     most = decode_horizon(state, r, spare)
     if replica.waiting_count > 0:
         period = int(state.settings[STARVATION_ITERATIONS])
         most = min(most, period - (replica.step + 1) % period)
-    return iterations_until(state, r, desk.change_s + ROUNDING_S, most)
+    return iterations_until(state, r, replica.change_s + ROUNDING_S, most)
 
 
 @compiled(SCHEDULE)

@@ -85,16 +85,17 @@ def file_arrivals(state, r):
 @inlined()
 def _last_end(state, r):
     """Return at which end of the turns the last of running requests stands."""
-    steps = state.replicas[r].step - state.replicas[r].turned_step
+    replica = state.replicas[r]
+    steps = replica.step - replica.turned_step
     return BACK if steps % 2 == 0 else FRONT
 
 
 @inlined()
 def stand_last(state, r, slot):
     """Give a request the last turn of those that run."""
-    desk = state.replicas[r]
-    desk.running_turns += 1
-    state.plans[slot].turn = _last_end(state, r) * desk.running_turns
+    replica = state.replicas[r]
+    replica.running_turns += 1
+    state.plans[slot].turn = _last_end(state, r) * replica.running_turns
 
 
 @inlined()
@@ -119,26 +120,26 @@ def demote(state, r):
 
     There they are the last of those that ran, in the order they had.
     """
-    now_s = state.replicas[r].now_s
-    desk = state.replicas[r]
-    if now_s <= desk.change_s + ROUNDING_S:
+    replica = state.replicas[r]
+    now_s = replica.now_s
+    if now_s <= replica.change_s + ROUNDING_S:
         return
     end = _last_end(state, r)
-    desk.change_s = math.inf
+    replica.change_s = math.inf
     demoted = NONE
-    slot = state.replicas[r].running_head
+    slot = replica.running_head
     while slot != NONE:
         if now_s > state.plans[slot].deadline_s + ROUNDING_S:
             demoted = _insert(state, demoted, slot, end)
         else:
-            desk.change_s = min(desk.change_s, state.plans[slot].deadline_s)
+            replica.change_s = min(replica.change_s, state.plans[slot].deadline_s)
         slot = state.requests[slot].next
     while demoted != NONE:
         plan = state.plans[demoted]
         plan.level += 1
         plan.offset_s = now_s
         plan.deadline_s = now_s + quantum_s(state, plan.level)
-        desk.change_s = min(desk.change_s, plan.deadline_s)
+        replica.change_s = min(replica.change_s, plan.deadline_s)
         stand_last(state, r, demoted)
         demoted = state.requests[demoted].next_joining
 
@@ -146,19 +147,19 @@ def demote(state, r):
 @compiled()
 def return_batch(state, r):
     """Put what ran in front of its queues, in order."""
-    desk = state.replicas[r]
+    replica = state.replicas[r]
     end = _last_end(state, r)
-    front = desk.turns + desk.running_turns + 1
-    slot = state.replicas[r].running_head
+    front = replica.turns + replica.running_turns + 1
+    slot = replica.running_head
     while slot != NONE:
         plan = state.plans[slot]
         plan.key = plan.level
         plan.turn = end * plan.turn - front
         insert_ordered(state, r, slot)
         slot = state.requests[slot].next
-    desk.turns = front + desk.running_turns
-    desk.running_turns = 0
-    desk.turned_step = state.replicas[r].step
+    replica.turns = front + replica.running_turns
+    replica.running_turns = 0
+    replica.turned_step = replica.step
 
 
 @compiled()

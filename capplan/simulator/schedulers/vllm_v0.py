@@ -68,6 +68,10 @@ def refused(trace, engine, settings):
     if np.any(beyond) and not settings["chunked"]:
         reason = f"its prompts are not cut, and a budget is {budget} tokens"
         return beyond, reason
+    if settings["chunked"]:  # after its first chunk it would preempt itself, for ever
+        last, why = above_watermark(trace, engine, more=1)
+        if np.any(last & beyond):
+            above, reason = above | (last & beyond), why
     return above, reason
 
 

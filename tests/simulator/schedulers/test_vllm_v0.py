@@ -76,7 +76,7 @@ def test_a_full_host_is_named():
 
 def test_swapping_needs_the_bytes_of_a_block():
     with pytest.raises(InputError, match="bytes of a KV block are not known"):
-        served("vllm-v0:swap=1", [(0, 4, 3)])
+        served("vllm-v0:swap=1", [(0, 4, 3)], kv_block_bytes=0)
 
 
 def test_cut_prompts_join_the_decodes():

@@ -1,0 +1,90 @@
+"""Look at what a scheduler leaves each time it was called, before it is run."""
+
+from collections.abc import Callable
+
+from numba import njit, types
+
+from capplan.simulator.batch import iterations_to_completion
+from capplan.simulator.jit import compiled
+from capplan.simulator.kvcache import blocks_in_iterations
+from capplan.simulator.state import SCHEDULE, STATE, Count
+
+FAULTS = (
+    "",
+    "returned {found}; expected a horizon of 0 iterations or more",
+    "returned 0 with {found} tokens of prompts in the iteration; expected 1",
+    "returned {found} with nothing to run; expected 0",
+    "runs {found} requests at once; max_num_seqs is {limit}",
+    "has {found} free KV blocks; expected 0 to {limit}",
+    "has {found} free blocks on the host; expected 0 to {limit}",
+    "batches {found} tokens; expected at most {limit}",
+    "returned {found} with a prompt in the iteration; expected 1",
+    "returned {found}; the first request has its last token after {limit} iterations",
+    "returned a horizon that takes {found} KV blocks more; {limit} are free",
+)
+"""What may be wrong after a call; the number is ``Count.FAULT``."""
+
+
+def examined(schedule: Callable[..., int]) -> Callable[..., int]:
+    """Return a scheduler that stops the simulation at its first fault.
+
+    It is compiled in each process that asks for it: numba keeps no function that
+    holds another.
+    """
+
+    @njit(SCHEDULE, nogil=True, _nrt=False)  # type: ignore[call-overload]
+    def examine(state, r):
+        if state.counts[Count.FAULT] != 0:
+            state.replicas[r].retry_s = 0.0
+            return 0
+        horizon = schedule(state, r)
+        _examine(state, r, horizon)
+        return horizon if state.counts[Count.FAULT] == 0 else 0
+
+    return examine
+
+
+@compiled()
+def _note(state, fault, found, limit):
+    """Keep the first fault."""
+    if state.counts[Count.FAULT] == 0:
+        state.counts[Count.FAULT] = fault
+        state.counts[Count.FOUND] = found
+        state.counts[Count.LIMIT] = limit
+
+
+@compiled(types.void(STATE, types.int64, types.int64))
+def _examine(state, r, horizon):
+    """Note what is wrong with an iteration, or with a horizon."""
+    replica = state.replicas[r]
+    engine = state.engine[0]
+    prompt_tokens = replica.batch_tokens + replica.batch_extra_count
+    decodes = replica.decode_count if replica.prompts_only == 0 else 0
+    if replica.running_count > engine.max_num_seqs:
+        _note(state, 4, replica.running_count, engine.max_num_seqs)
+    if replica.free_blocks < 0 or replica.free_blocks > engine.kv_blocks:
+        _note(state, 5, replica.free_blocks, engine.kv_blocks)
+    host_blocks = state.replicas[r].host_free_blocks
+    if host_blocks < 0 or host_blocks > engine.host_blocks:
+        _note(state, 6, host_blocks, engine.host_blocks)
+    most = state.fused_s.shape[0] - 1
+    if engine.reserves == 0:
+        most = engine.max_num_batched_tokens
+    if prompt_tokens + decodes > most:
+        _note(state, 7, prompt_tokens + decodes, most)
+    if horizon < 0:
+        _note(state, 1, horizon, 0)
+    if horizon == 0 and prompt_tokens > 0:
+        _note(state, 2, prompt_tokens, 0)
+    if horizon > 0 and prompt_tokens + decodes == 0:
+        _note(state, 3, horizon, 0)
+    if horizon <= 1 or replica.batch_tokens > 0:
+        return  # prompts run once, whatever was returned
+    if prompt_tokens > 0:
+        _note(state, 8, horizon, 1)
+    if decodes > 0:
+        if horizon > iterations_to_completion(state, r):
+            _note(state, 9, horizon, iterations_to_completion(state, r))
+        more = blocks_in_iterations(state, r, replica.step + 2, horizon - 1)
+        if more > replica.free_blocks:
+            _note(state, 10, more, replica.free_blocks)
