@@ -77,7 +77,7 @@ class Served:
     request_count: int  # of one sample, which the next three are about
     preemptions: int
     swaps: int  # times that the KV of a request went to the host
-    paused_s: float  # that requests held KV and sat out [s]
+    paused_s: float  # that a request held KV and sat out, on average [s]
 
     @classmethod
     def of(cls, run: Run, rate_per_s: float) -> "Served":
@@ -95,7 +95,7 @@ class Served:
             request_count=len(times),
             preemptions=int(times.preemptions.sum()),
             swaps=int(times.swaps.sum()),
-            paused_s=float(times.paused_s.sum()),
+            paused_s=float(times.paused_s.mean()),
         )
 
     def mean_s(self, metric: str) -> float:

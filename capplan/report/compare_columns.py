@@ -83,7 +83,7 @@ COUNTS = (
     field_column("request_count"),
     field_column("preemptions", "preemptions", format_count),
     field_column("swaps", "swaps", format_count),
-    field_column("paused_s", "paused", format_duration),
+    field_column("paused_s", "mean pause", format_duration),
 )
 
 SERVED = (

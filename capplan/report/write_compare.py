@@ -82,8 +82,8 @@ def facts(comparison: Comparison) -> list[tuple[str, str]]:
             "the fewest of each system with its published flags; none is tuned",
         ),
         (
-            "the rest",
-            f"on {hardware(comparison)}; max rate within {STEP - 1:.0%}"
+            "equal GPUs",
+            f"all else on {hardware(comparison)}; max rate within {STEP - 1:.0%}"
             if hardware(comparison)
             else "",
         ),
