@@ -9,8 +9,8 @@ from capplan.planning.settings import PlanSettings
 from capplan.simulator.checks import check_scheduler, suited
 from capplan.simulator.schedulers import described, parse_scheduler, scheduler
 
-VLLM = EngineSettings().scheduler
-"""The scheduler that ``vllm serve`` runs."""
+VLLM = {EngineSettings().scheduler: "", "vllm-v1-priority": "priority"}
+"""Schedulers that ``vllm serve`` runs, and the ``--scheduling-policy`` of each."""
 _OWN = ("async_scheduling", "prefix_caching")
 
 
@@ -39,13 +39,15 @@ def scheduled(engine: EngineSettings, settings: PlanSettings) -> EngineSettings:
 
 def is_vllm(engine: EngineSettings) -> bool:
     """Return whether ``vllm serve`` schedules so: it can be started and tuned."""
-    return engine.scheduler == VLLM
+    return engine.scheduler in VLLM
 
 
 def scheduling(engine: EngineSettings) -> str:
     """Return how an engine schedules, and what its scheduler does not have."""
     if is_vllm(engine):
-        return "schedules as the V1 scheduler of vLLM 0.24 to 0.33"
+        policy = VLLM[engine.scheduler]
+        by = f", --scheduling-policy {policy}" if policy else ""
+        return f"schedules as the V1 scheduler of vLLM 0.24 to 0.33{by}"
     rules = scheduler(parse_scheduler(engine.scheduler)[0]).RULES
     missing = [name.replace("_", " ") for name in _OWN if not getattr(rules, name)]
     if rules.reserves:

@@ -3,7 +3,7 @@
 from capplan.planning.judgement import Attainment, Judgement
 from capplan.planning.result import Candidate, Plan, Probe
 from capplan.planning.run import Run
-from capplan.planning.scheduling import is_vllm, scheduling
+from capplan.planning.scheduling import VLLM, is_vllm, scheduling
 from capplan.report.columns import format_count, format_share
 from capplan.units import format_duration
 
@@ -57,6 +57,8 @@ def serve_command(plan: Plan, candidate: Candidate) -> str:
         _kv_cache_flag(plan, candidate),
         *switches,
     ]
+    if policy := VLLM[engine.scheduler]:
+        words.append(f"--scheduling-policy {policy}")
     return " ".join(word for word in words if word)
 
 

@@ -12,7 +12,12 @@ from capplan.errors import InputError
 from capplan.latency.contract import linear_tables
 from capplan.planning.plan import plan
 from capplan.planning.proof import reproduce
-from capplan.planning.scheduling import scheduled, scheduling, without_budget
+from capplan.planning.scheduling import (
+    VLLM,
+    scheduled,
+    scheduling,
+    without_budget,
+)
 from capplan.planning.settings import PlanSettings
 from capplan.report.answer import serve_command
 from capplan.report.write_json import plan_json
@@ -37,8 +42,8 @@ def test_what_nobody_asked_for_and_a_scheduler_has_not_is_turned_off(name):
     engine = scheduled(DEFAULT, PlanSettings(scheduler=name))
 
     assert engine.scheduler == described(name)
-    assert engine.prefix_caching == (name == "vllm-v1")
-    assert engine.async_scheduling == (name == "vllm-v1")
+    assert engine.prefix_caching == name.startswith("vllm-v1")
+    assert engine.async_scheduling == name.startswith("vllm-v1")
 
 
 @pytest.mark.parametrize("asked", ["prefix_caching", "async_scheduling"])
@@ -83,9 +88,10 @@ def test_a_scheduler_says_what_it_does_not_have():
 
 
 @pytest.mark.filterwarnings("ignore:.*continued in a straight line")
-@pytest.mark.parametrize("name", sorted(set(SCHEDULERS) - {"vllm-v1"}))
+@pytest.mark.parametrize("name", sorted(set(SCHEDULERS) - set(VLLM)))
 def test_a_plan_with_another_scheduler_names_it_and_is_verified(name):
-    result = plan(PlanSettings(**ASKED, scheduler=name))
+    asked = {**ASKED, "slo": f"{ASKED['slo']},tbt=500ms"}  # which AccelGen needs
+    result = plan(PlanSettings(**asked, scheduler=name))
 
     document = json.loads(plan_json(result))
     text = described(name)
@@ -97,6 +103,16 @@ def test_a_plan_with_another_scheduler_names_it_and_is_verified(name):
     assert result.best.gpu_count >= result.best.bound.replica_count
     assert "no release of vllm serve does" in serve_command(result, result.best)
     assert check_document(document, reproduce) == []
+
+
+def test_a_plan_by_priority_is_started_with_vllms_own_flag():
+    result = plan(PlanSettings(**ASKED, scheduler="vllm-v1-priority", tune=False))
+
+    assert "--scheduling-policy priority" in result.assumptions[-1].source
+    assert result.best is not None
+    served = serve_command(result, result.best)
+    assert served.endswith("--scheduling-policy priority")
+    assert check_document(json.loads(plan_json(result)), reproduce) == []
 
 
 def test_a_certificate_of_another_scheduler_is_refused():
