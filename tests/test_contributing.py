@@ -12,6 +12,7 @@ from capplan.deployment import EngineSettings
 from capplan.fleet.gpu import Gpu
 from capplan.latency.contract import linear_tables
 from capplan.simulator import routers
+from capplan.simulator.laws.checking import check_laws
 from capplan.simulator.simulate import simulate
 from capplan.workload import readers
 from capplan.workload.trace import Trace
@@ -52,6 +53,24 @@ def test_the_router_of_the_worked_example_sends_to_the_fewest_tokens(
     served = simulate(trace, tables, engine, 2, router="fewest-tokens")
 
     assert served.times.replica.tolist() == [0, 1, 1]
+
+
+def test_the_scheduler_of_the_worked_example_admits_the_shortest_and_is_lawful(
+    tmp_path,
+):
+    block = re.search(
+        r"```python\n(# shortest_prompt\.py\n.*?)```", CONTRIBUTING, re.DOTALL
+    )
+    path = tmp_path / "shortest_prompt.py"
+    path.write_text(block.group(1))
+    engine = EngineSettings(64, 1, kv_blocks=200, async_scheduling=False)
+    tables = linear_tables(0.01, 1e-4, 0, 1e-3, 0, max_batch=8, max_tokens=512)
+    trace = Trace(np.array([40, 30, 20]), np.array([5, 5, 5]), np.arange(3) * 1e-3)
+
+    served = simulate(trace, tables, engine, 1, scheduler=str(path))
+
+    assert np.argsort(served.times.scheduled_s).tolist() == [0, 2, 1]
+    assert check_laws(str(path), 40).broken == ()
 
 
 def test_the_reader_of_the_worked_example_is_chosen_and_reads(

@@ -132,6 +132,7 @@ ENGINE = np.dtype(
         ("counts_late", np.int64),  # 1: a class has a limit on each gap
         ("block_link_s", np.float64),  # copy of a block to or from the host
         ("host_blocks", np.int64),  # of a replica
+        ("examined", np.int64),  # 1: each call of the scheduler, see examine.py
     ]
 )
 

@@ -12,6 +12,7 @@ n * (a[b] + s[b] * L) + s[b] * b * n * (n - 1) / 2.
 import math
 
 from capplan.simulator.batch import leave_decoding, residue
+from capplan.simulator.examine import has_fault
 from capplan.simulator.gaps import (
     add_gap,
     end_gaps,
@@ -339,6 +340,8 @@ def advance(state, r, until_s, schedule):
         replica.preempted = 0
         replica.prompts_only = 0
         horizon = schedule(state, r)
+        if state.engine[0].examined != 0 and has_fault(state, r, horizon):
+            break
         if horizon > 0:
             run_iterations(
                 state, r, min(horizon, state.engine[0].longest_jump), until_s

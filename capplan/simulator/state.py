@@ -91,7 +91,7 @@ class _Count(NamedTuple):
     ROUTED: int = 6  # requests routed so far
     MOST_TOKENS: int = 7  # of an iteration, where prompts have no budget
     HOST_FULL: int = 8  # 1: KV was to be swapped out, and the host has no room
-    FAULT: int = 9  # what an examined scheduler did wrong: see laws/examined.py
+    FAULT: int = 9  # what an examined scheduler did wrong: see examine.py
     FOUND: int = 10  # the number that is wrong
     LIMIT: int = 11  # and what it may be
 

@@ -2,13 +2,16 @@
 
 import re
 
+import numpy as np
 import pytest
+from numba import config
 from own_schedulers import FAIR, written
 
 from capplan.cli.main import exit_code
-from capplan.simulator.laws.checking import check_laws
+from capplan.simulator.laws.checking import check_case, check_laws
 from capplan.simulator.schedulers import SCHEDULERS
 
+CASES = 10 if config.DISABLE_JIT else 40
 SETTINGS = ["vllm-v0:swap=1", "vllm-v0:chunked=1", "static:padded=1"]
 RETURN = "    return 1 if tokens + replica.decode_count > 0 else 0\n"
 SEATS = """
@@ -19,6 +22,10 @@ SEATS = """
         remove_waiting(state, r, slot)
         join(state, r, slot, known)
         budget -= known
+"""
+MORE_IMPORTS = """from capplan.simulator.batch import join
+from capplan.simulator.kvcache import take_blocks
+from capplan.simulator.queues import remove_waiting
 """
 IMPORTS = "from capplan.simulator.jit import compiled\n"
 NONSENSE = {
@@ -85,37 +92,36 @@ NONSENSE = {
 }
 
 
+def check(given, cases):
+    """Return the broken laws and the counts of cases, in this process."""
+    found = [check_case(given, seed) for seed in range(cases)]
+    return [x for texts, _ in found for x in texts], np.sum([n for _, n in found], 0)
+
+
 @pytest.mark.parametrize("name", [*sorted(SCHEDULERS), *SETTINGS])
 def test_every_law_holds_for_every_shipped_scheduler(name):
-    checked = check_laws(name, 30)
+    broken, (refused, requests, *_) = check(name, CASES)
 
-    assert checked.broken == ()
-    assert checked.cases == 30
-    assert checked.requests > 200
+    assert broken == []
+    assert refused == 0
+    assert requests > 8 * CASES
 
 
 def test_the_cases_are_short_of_kv():
-    assert check_laws("vllm-v1", 30).preemptions > 20
-    assert check_laws("vllm-v0:swap=1", 60).swaps > 5
+    for name in ("vllm-v1", "sarathi", "fastgen", "oracle", "vllm-v0"):
+        assert check(name, CASES)[1][3] > CASES // 4, name
+    assert check("vllm-v0:swap=1", CASES)[1][4] > CASES // 4
 
 
 @pytest.mark.parametrize("kind", NONSENSE)
 def test_nonsense_is_caught_with_its_case(kind, tmp_path):
     old, new, complaint = NONSENSE[kind]
     assert old in FAIR
-    text = FAIR.replace(old, new, 1).replace(
-        IMPORTS,
-        "from capplan.simulator.batch import join\n"
-        "from capplan.simulator.kvcache import take_blocks\n"
-        "from capplan.simulator.queues import remove_waiting\n" + IMPORTS,
-        1,
-    )
-    path = written(tmp_path, text)
+    text = FAIR.replace(old, new, 1).replace(IMPORTS, MORE_IMPORTS + IMPORTS, 1)
 
-    checked = check_laws(f"{path}", 40)
+    broken, _ = check(f"{written(tmp_path, text)}", CASES)
 
-    assert checked.broken
-    assert any(re.search(complaint, x) for x in checked.broken)
+    assert any(re.search(complaint, line) for line in broken)
 
 
 def test_a_scheduler_that_never_returns_does_not_hang_the_check(tmp_path):

@@ -3,13 +3,11 @@
 import multiprocessing
 import signal
 import warnings
-from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import NamedTuple
 
 from capplan.errors import CapplanWarning
 from capplan.simulator.laws.cases import draw
-from capplan.simulator.laws.examined import examined
 from capplan.simulator.laws.laws import ROUTER, broken
 from capplan.simulator.routers import router
 from capplan.simulator.schedulers import described, parse_scheduler, scheduler
@@ -81,22 +79,22 @@ def _line(text: str, case: int) -> str:
 def _check_cases(results: Connection, given: str, seed: int, cases: int) -> None:
     """Send the broken laws and the counts of each case."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent
-    warnings.simplefilter("ignore", CapplanWarning)
     router(ROUTER)  # compiled here, where no time is limited
-    schedule = examined(scheduler(parse_scheduler(given)[0]).schedule)
+    scheduler(parse_scheduler(given)[0])
     results.send("ready")
     for number in range(seed, seed + cases):
-        results.send(_check_case(given, number, schedule))
+        results.send(check_case(given, number))
 
 
-def _check_case(
-    given: str, seed: int, schedule: Callable[..., int]
-) -> tuple[list[str], list[int]]:
+def check_case(given: str, seed: int) -> tuple[list[str], list[int]]:
+    """Return the laws broken on a case, and what is counted of it in ``Checked``."""
     try:
         case = draw(given, seed)
         if case is None:
             return [], [1, 0, 0, 0, 0]
-        texts, served = broken(case, given, schedule)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", CapplanWarning)  # of times continued
+            texts, served = broken(case, given)
     except Exception as error:  # of the scheduler's own refused, for one
         return [f"{type(error).__name__}: {error}"], [0, 0, 0, 0, 0]
     results = served.results

@@ -1,16 +1,14 @@
 """What holds for every scheduler, on one case."""
 
-from collections.abc import Callable
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
 from capplan.errors import InputError
 from capplan.simulator.checks import policy_settings
+from capplan.simulator.examine import FAULTS
 from capplan.simulator.fleet import UNBOUNDED_JUMP, Fleet
 from capplan.simulator.laws.cases import Case
-from capplan.simulator.laws.examined import FAULTS
 from capplan.simulator.state import Count
 
 ROUTER = "jsq"
@@ -33,12 +31,11 @@ class Served(NamedTuple):
 def serve(
     case: Case,
     given: str,
-    schedule: Callable[..., int],
     *,
     longest_jump: int = UNBOUNDED_JUMP,
     record: bool = False,
 ) -> Served:
-    """Simulate a case with an examined scheduler."""
+    """Simulate a case and examine each call of the scheduler."""
     assert case.trace.arrival_s is not None
     fleet = Fleet(
         case.tables,
@@ -54,7 +51,7 @@ def serve(
         longest_jump=longest_jump,
         chunk=len(case.trace),
     )
-    fleet.policies = replace(fleet.policies, schedule=schedule)
+    fleet.state.engine[0].examined = 1
     try:
         done = [np.array(part) for part in fleet.serve_all(case.trace)]
     except InputError as error:
@@ -67,23 +64,21 @@ def serve(
     return Served(fault, results, fleet.iteration_count, entries)
 
 
-def broken(
-    case: Case, given: str, schedule: Callable[..., int]
-) -> tuple[list[str], Served]:
+def broken(case: Case, given: str) -> tuple[list[str], Served]:
     """Return the laws that a scheduler breaks on a case, and what it did."""
-    first = serve(case, given, schedule)
+    first = serve(case, given)
     if first.fault:
         return [first.fault], first
     if len(first.results) != len(case.trace):
         missing = len(case.trace) - len(first.results)
         return [f"{missing} of {len(case.trace)} requests did not finish"], first
     texts = _broken_times(case, first.results)
-    again = serve(case, given, schedule)
+    again = serve(case, given)
     if again.results.tobytes() != first.results.tobytes():
         texts.append("the same inputs gave other results")
-    cut = serve(case, given, schedule, longest_jump=1)
+    cut = serve(case, given, longest_jump=1)
     texts += _differences(first, cut, "jumps cut to one iteration")
-    recorded = serve(case, given, schedule, record=True)
+    recorded = serve(case, given, record=True)
     texts += _differences(first, recorded, "iterations recorded")
     texts += _broken_tokens(recorded)
     looser = case.looser()
@@ -91,7 +86,7 @@ def broken(
     if refused.any():
         row = int(np.argmax(refused)) + 1
         texts.append(f"request {row} is refused with twice the KV and budget")
-    elif fault := serve(looser, given, schedule).fault:
+    elif fault := serve(looser, given).fault:
         texts.append(f"with twice the KV and budget: {fault}")
     return texts, first
 

@@ -97,3 +97,15 @@ def test_a_padded_budget_counts_each_prompt_as_the_longest():
     assert ms(padded.first_token_s) == [18, 18, 30]
     assert ms(padded.finish_s) == [43, 43, 43]
     assert ms(summed.first_token_s) == [20, 20, 20]
+
+
+def test_a_prompt_in_chunks_that_takes_the_last_block_is_refused():
+    # 20 + 5 - 1 tokens take all 6 blocks. Computed again in chunks of 8, the request
+    # would preempt itself before its second chunk, which wants a free block, for ever.
+    request = [(0, 20, 5)]
+
+    with pytest.raises(InputError, match="leaves 1 of 6 blocks free"):
+        served("vllm-v0:chunked=1", request, 6, max_num_batched_tokens=8)
+
+    assert served("vllm-v0:chunked=1", request, 6).finish_s[0] > 0
+    assert served("vllm-v0:chunked=1", request, 7, max_num_batched_tokens=8) is not None

@@ -1,13 +1,12 @@
-"""Look at what a scheduler leaves each time it was called, before it is run."""
+"""Look at the iteration that a scheduler has put together, before it is run.
 
-from collections.abc import Callable
-
-from numba import njit, types
+Only where ``engine.examined`` is set: by the laws, on small cases.
+"""
 
 from capplan.simulator.batch import iterations_to_completion
 from capplan.simulator.jit import compiled
 from capplan.simulator.kvcache import blocks_in_iterations
-from capplan.simulator.state import SCHEDULE, STATE, Count
+from capplan.simulator.state import Count
 
 FAULTS = (
     "",
@@ -25,25 +24,6 @@ FAULTS = (
 """What may be wrong after a call; the number is ``Count.FAULT``."""
 
 
-def examined(schedule: Callable[..., int]) -> Callable[..., int]:
-    """Return a scheduler that stops the simulation at its first fault.
-
-    It is compiled in each process that asks for it: numba keeps no function that
-    holds another.
-    """
-
-    @njit(SCHEDULE, nogil=True, _nrt=False)  # type: ignore[call-overload]
-    def examine(state, r):
-        if state.counts[Count.FAULT] != 0:
-            state.replicas[r].retry_s = 0.0
-            return 0
-        horizon = schedule(state, r)
-        _examine(state, r, horizon)
-        return horizon if state.counts[Count.FAULT] == 0 else 0
-
-    return examine
-
-
 @compiled()
 def _note(state, fault, found, limit):
     """Keep the first fault."""
@@ -53,9 +33,18 @@ def _note(state, fault, found, limit):
         state.counts[Count.LIMIT] = limit
 
 
-@compiled(types.void(STATE, types.int64, types.int64))
-def _examine(state, r, horizon):
-    """Note what is wrong with an iteration, or with a horizon."""
+@compiled()
+def has_fault(state, r, horizon):
+    """Return whether an iteration or a horizon is wrong; it is noted, and stuck."""
+    _look(state, r, horizon)
+    if state.counts[Count.FAULT] == 0:
+        return False
+    state.counts[Count.STUCK] = 1
+    return True
+
+
+@compiled()
+def _look(state, r, horizon):
     replica = state.replicas[r]
     engine = state.engine[0]
     prompt_tokens = replica.batch_tokens + replica.batch_extra_count
