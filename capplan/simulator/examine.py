@@ -57,8 +57,8 @@ def _look(state, r, horizon):
     if host_blocks < 0 or host_blocks > engine.host_blocks:
         _note(state, 6, host_blocks, engine.host_blocks)
     most = state.fused_s.shape[0] - 1
-    if engine.reserves == 0:
-        most = engine.max_num_batched_tokens
+    if engine.reserves == 0 and engine.block_link_s == 0:
+        most = engine.max_num_batched_tokens  # else tables reach as far as the rules
     if prompt_tokens + decodes > most:
         _note(state, 7, prompt_tokens + decodes, most)
     if horizon < 0:

@@ -12,7 +12,8 @@ from capplan.workload.slo import RequestSlo, Slo
 from capplan.workload.trace import Trace
 
 _TICK_S = 2.0**-6
-"""Times of half of the cases are whole ticks: sums of them have no rounding."""
+"""Times of half of the cases are whole ticks: sums of them have no rounding. Of none
+where a setting in seconds is not: then what comes at the same time is left to it."""
 _MOST_SEQS = 6
 _MOST_REQUESTS = 24
 _LONGEST = (24, 16)
@@ -51,7 +52,9 @@ class Case(NamedTuple):
 def draw(given: str, seed: int) -> Case | None:
     """Return a case that a scheduler does not refuse; None where it refuses all."""
     rng = np.random.default_rng(seed)
-    exact = bool(rng.integers(0, 2))
+    own = parse_scheduler(given)[1]
+    ticks = [value / _TICK_S for key, value in own.items() if key.endswith("_s")]
+    exact = bool(rng.integers(0, 2)) and all(float(n).is_integer() for n in ticks)
     trace = _trace(rng, exact)
     engine = _engine(rng, trace, given)
     case = Case(
@@ -144,6 +147,7 @@ def _tables(
 
 def _slo(rng: np.random.Generator) -> Slo:
     """Return an SLO with all limits for one class, and on e2e for the other."""
-    ttft_s, tbt_s, e2e_s = rng.integers([4, 2, 20], [80, 40, 200]) * _TICK_S
+    # Between ticks: whether a time equal to its limit is late would be rounding.
+    ttft_s, tbt_s, e2e_s = (rng.integers([4, 2, 20], [80, 40, 200]) + 0.4) * _TICK_S
     chat = RequestSlo(ttft_s, tbt_s, tbt_s, e2e_s)
     return Slo(None, by_class={"chat": chat, "code": RequestSlo(e2e_s=e2e_s)})

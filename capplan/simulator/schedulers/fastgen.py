@@ -43,8 +43,15 @@ _PROMPT = 1.0
 
 
 def refused(trace, engine, settings):
-    """Return that all requests are served which a replica can hold."""
-    return np.zeros(len(trace), bool), ""
+    """Return the requests that would be flushed for ever, and the reason.
+
+    Those whose chunks take the last block: a prompt joins only if one is free.
+    """
+    tokens = trace.prompt_tokens + trace.output_tokens - 1
+    blocks, budget = engine.kv_blocks - 1, engine.max_num_batched_tokens
+    whole = np.asarray(engine.request_blocks(tokens) >= blocks)
+    reason = f"in chunks of {budget} tokens it needs more than all {blocks} KV blocks"
+    return whole & np.asarray(tokens > budget), reason
 
 
 @compiled()

@@ -1,6 +1,9 @@
 """Cases of DeepSpeed-FastGen worked by hand."""
 
+import pytest
 from worked import THREE, ms, served
+
+from capplan.errors import InputError
 
 
 def test_prompts_are_split_and_fused():
@@ -20,3 +23,14 @@ def test_a_decode_without_a_block_is_skipped_and_the_last_is_flushed():
     assert ms(times.finish_s) == [89, 119]
     assert times.preemptions.tolist() == [0, 1]
     assert ms(times.longest_gap_s) == [22, 52]
+
+
+def test_a_prompt_in_chunks_that_takes_the_last_block_is_refused():
+    # 18 tokens take 5 blocks with the first chunk of 17; none is free for the second.
+    request = [(0, 18, 1)]
+
+    with pytest.raises(InputError, match="in chunks of 17 tokens it needs more than"):
+        served("fastgen", request, 5, max_num_batched_tokens=17)
+
+    assert served("fastgen", request, 5).finish_s[0] > 0
+    assert served("fastgen", request, 6, max_num_batched_tokens=17).finish_s[0] > 0
