@@ -56,11 +56,14 @@ def _look(state, r, horizon):
     host_blocks = state.replicas[r].host_free_blocks
     if host_blocks < 0 or host_blocks > engine.host_blocks:
         _note(state, 6, host_blocks, engine.host_blocks)
+    counted = prompt_tokens + decodes
     most = state.fused_s.shape[0] - 1
-    if engine.reserves == 0 and engine.block_link_s == 0:
-        most = engine.max_num_batched_tokens  # else tables reach as far as the rules
-    if prompt_tokens + decodes > most:
-        _note(state, 7, prompt_tokens + decodes, most)
+    if engine.reserves == 0:
+        most = engine.max_num_batched_tokens
+        if engine.block_link_s > 0:
+            counted = prompt_tokens  # decodes are beside the budget where KV is swapped
+    if counted > most:
+        _note(state, 7, counted, most)
     if horizon < 0:
         _note(state, 1, horizon, 0)
     if horizon == 0 and prompt_tokens > 0:

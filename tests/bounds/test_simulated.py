@@ -86,6 +86,7 @@ def random_case_of(name, seed):
         if (limits.least, limits.most) == (0, 1)
     ]
     given += ["max_len=112"] if "max_len" in parse_scheduler(name)[1] else []
+    given += ["s_pf=24"] if "s_pf" in parse_scheduler(name)[1] else []
     asked = f"{name}:{','.join(given)}" if given else name
     engine = replace(suited(asked, engine), scheduler=asked, kv_block_bytes=1000)
     if engine.kv_blocks < 100:
