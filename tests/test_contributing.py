@@ -106,7 +106,6 @@ def test_the_gpu_of_the_worked_example_is_a_row_of_the_catalog():
 def test_every_flag_that_the_readme_shows_is_one():
     from capplan.calibration.settings import FitSettings
     from capplan.planning.compare_settings import CompareSettings
-    from capplan.planning.compare_settings import CompareSettings
     from capplan.planning.settings import SimulateSettings
 
     text = (ROOT / "README.md").read_text(encoding="utf-8")
