@@ -238,10 +238,10 @@ def require(
         for kind in kinds:
             if not has(name, kind):
                 other = f", or on {instead}," if instead else ""
+                of = f"{own_limits(name)[0]}:" if len(class_names) > 1 else ""
                 raise InputError(
                     f"{who} needs a limit on {kind}{other} for each class; class "
-                    f"{name!r} has none, expected one such as "
-                    f"--slo {own_limits(name)[0]}:{kind}=1s"
+                    f"{name!r} has none, expected one such as --slo {of}{kind}=1s"
                 )
 
 

@@ -189,7 +189,7 @@ def test_t_pf_is_read_from_the_tables_with_the_scheduler_s_own_time():
         (
             parse_slo("ttft=1s,tpot=1s"),
             ":s_pf=9",
-            "limit on tbt, or on e2e, .* --slo all:tbt",
+            "limit on tbt, or on e2e, .* --slo tbt",
         ),
         (parse_slo("ttft=1s,tbt=1s"), ":s_pf=100", "s_pf is 100, above .*=64; give t_"),
         (parse_slo("jct=1s"), ":s_pf=9,chunking=0", "row 2 .* uncut, .*batched.*=64"),
