@@ -27,7 +27,7 @@ def check_scheduler_command(
 
     Exit code 0: all laws hold; 1: broken, one line each; 2: wrong input.
     """
-    announce_compilation()
+    announce_compilation([scheduler])
     from capplan.simulator.laws.checking import check_laws
 
     checked = check_laws(scheduler, cases, seed)

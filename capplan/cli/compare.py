@@ -7,6 +7,7 @@ from capplan.cli.notices import announce_compilation
 from capplan.cli.options import with_settings
 from capplan.cli.scenario import Scenario, settings_from
 from capplan.planning.compare_settings import CompareSettings
+from capplan.planning.systems import SYSTEMS
 
 
 @with_settings(CompareSettings)
@@ -18,7 +19,10 @@ def compare_command(scenario: Scenario = None, **flags: Any) -> int:
     system ran; 2: wrong input; 130: Ctrl-C, which answers with what is known so far.
     """
     settings = settings_from(CompareSettings, scenario, flags)
-    announce_compilation()
+    announce_compilation(
+        SYSTEMS[name].scheduler if name in SYSTEMS else name
+        for name in settings.systems or SYSTEMS
+    )
     from capplan.report.terminal import console, print_written, progress
     from capplan.report.to_files import compare
     from capplan.report.write_compare import print_comparison

@@ -1,6 +1,7 @@
 """Warnings on standard error: one line each, without Python's file and line."""
 
 import warnings
+from collections.abc import Iterable
 
 from capplan.cli.outputs import say
 from capplan.errors import CapplanWarning
@@ -32,12 +33,19 @@ class Notices:
         self._texts.clear()
 
 
-def announce_compilation() -> None:
-    """Print a line on standard error when the simulator must be compiled first."""
+def announce_compilation(schedulers: Iterable[str] = ()) -> None:
+    """Print a line on standard error when something must be compiled first."""
     from capplan.simulator.jit import is_cold
+    from capplan.simulator.schedulers import needs_compiling
 
-    if is_cold():
+    cold = ["the simulator"] if is_cold() else []
+    seconds = 20 * len(cold)
+    names = dict.fromkeys(given.partition(":")[0] for given in schedulers)
+    if policies := [name for name in names if needs_compiling(name)]:
+        cold.append("scheduler" + "s" * (len(policies) > 1) + f" {', '.join(policies)}")
+        seconds += 5 * len(policies)
+    if cold:
         say(
-            "capplan: compiling the simulator, about half a minute; only the first run "
-            "after an install or update needs it"
+            f"capplan: compiling {' and '.join(cold)}, about {seconds} s; only the "
+            "first run after an install or update needs it"
         )

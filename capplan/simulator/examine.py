@@ -25,37 +25,32 @@ FAULTS = (
 
 
 @compiled()
-def _note(state, fault, found, limit):
-    """Keep the first fault."""
-    if state.counts[Count.FAULT] == 0:
-        state.counts[Count.FAULT] = fault
-        state.counts[Count.FOUND] = found
-        state.counts[Count.LIMIT] = limit
-
-
-@compiled()
 def has_fault(state, r, horizon):
     """Return whether an iteration or a horizon is wrong; it is noted, and stuck."""
-    _look(state, r, horizon)
-    if state.counts[Count.FAULT] == 0:
+    fault, found, limit = _first_fault(state, r, horizon)
+    if fault == 0:
         return False
+    state.counts[Count.FAULT] = fault
+    state.counts[Count.FOUND] = found
+    state.counts[Count.LIMIT] = limit
     state.counts[Count.STUCK] = 1
     return True
 
 
 @compiled()
-def _look(state, r, horizon):
+def _first_fault(state, r, horizon):
+    """Return the first fault (0: none) with the two numbers of its text."""
     replica = state.replicas[r]
     engine = state.engine[0]
     prompt_tokens = replica.batch_tokens + replica.batch_extra_count
     decodes = replica.decode_count if replica.prompts_only == 0 else 0
     if replica.running_count > engine.max_num_seqs:
-        _note(state, 4, replica.running_count, engine.max_num_seqs)
+        return 4, replica.running_count, engine.max_num_seqs
     if replica.free_blocks < 0 or replica.free_blocks > engine.kv_blocks:
-        _note(state, 5, replica.free_blocks, engine.kv_blocks)
+        return 5, replica.free_blocks, engine.kv_blocks
     host_blocks = state.replicas[r].host_free_blocks
     if host_blocks < 0 or host_blocks > engine.host_blocks:
-        _note(state, 6, host_blocks, engine.host_blocks)
+        return 6, host_blocks, engine.host_blocks
     counted = prompt_tokens + decodes
     most = state.fused_s.shape[0] - 1
     if engine.reserves == 0:
@@ -63,20 +58,22 @@ def _look(state, r, horizon):
         if engine.block_link_s > 0:
             counted = prompt_tokens  # decodes are beside the budget where KV is swapped
     if counted > most:
-        _note(state, 7, counted, most)
+        return 7, counted, most
     if horizon < 0:
-        _note(state, 1, horizon, 0)
+        return 1, horizon, 0
     if horizon == 0 and prompt_tokens > 0:
-        _note(state, 2, prompt_tokens, 0)
+        return 2, prompt_tokens, 0
     if horizon > 0 and prompt_tokens + decodes == 0:
-        _note(state, 3, horizon, 0)
+        return 3, horizon, 0
     if horizon <= 1 or replica.batch_tokens > 0:
-        return  # prompts run once, whatever was returned
+        return 0, 0, 0  # prompts run once, whatever was returned
     if prompt_tokens > 0:
-        _note(state, 8, horizon, 1)
+        return 8, horizon, 1
     if decodes > 0:
-        if horizon > iterations_to_completion(state, r):
-            _note(state, 9, horizon, iterations_to_completion(state, r))
+        until = iterations_to_completion(state, r)
+        if horizon > until:
+            return 9, horizon, until
         more = blocks_in_iterations(state, r, replica.step + 2, horizon - 1)
         if more > replica.free_blocks:
-            _note(state, 10, more, replica.free_blocks)
+            return 10, more, replica.free_blocks
+    return 0, 0, 0

@@ -86,10 +86,23 @@ def test_no_line_of_python_is_shown_with_a_warning():
 def test_a_compilation_is_announced_only_where_there_will_be_one(
     cold, monkeypatch, capsys
 ):
-    monkeypatch.setattr(jit, "is_cold", lambda: cold)
+    monkeypatch.setattr(jit, "is_cold", lambda file="": cold)
 
     announce_compilation()
 
     shown = capsys.readouterr()
     assert shown.out == ""
     assert ("capplan: compiling the simulator" in shown.err) == cold
+
+
+def test_the_schedulers_to_compile_are_announced_once_each(monkeypatch, capsys):
+    monkeypatch.setattr(jit, "is_cold", lambda file="": bool(file))
+
+    announce_compilation(["vllm-v0:swap=1", "vllm-v0", "alise"])
+    announce_compilation(["orca:max_len=64"])
+
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.partition(";")[0] for line in lines] == [
+        "capplan: compiling schedulers vllm-v0, alise, about 10 s",
+        "capplan: compiling scheduler orca, about 5 s",
+    ]

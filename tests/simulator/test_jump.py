@@ -4,8 +4,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numba import config
+from worked import from_python
 
-from capplan.simulator.jump import decode_time_s, iterations_before
+from capplan.simulator import jump
+
+decode_time_s = from_python(jump.decode_time_s)
+iterations_before = from_python(jump.iterations_before)
 
 # Multiples of 2**-10, so that sums have no rounding and ties are exact.
 ticks = st.integers(1, 200).map(lambda n: n / 1024)
@@ -26,3 +31,12 @@ def test_the_count_is_the_first_whose_sum_reaches_the_span(
     expected = min(most, 1 + int(np.searchsorted(ends_s, span_s)))
 
     assert iterations_before(first_s, slope_s, span_s, most) == expected
+
+
+@pytest.mark.skipif(config.DISABLE_JIT, reason="nothing is compiled")
+def test_what_only_compiled_code_calls_says_so():
+    with pytest.raises(TypeError, match="decode_time_s is called by compiled code"):
+        jump.decode_time_s(1.0, 1.0, 1)
+    assert decode_time_s(1.0, 1.0, 1) == 1.0
+    with pytest.raises(TypeError, match="decode_time_s is called by compiled code"):
+        jump.decode_time_s(1.0, 1.0, 1)

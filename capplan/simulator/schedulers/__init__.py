@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 from capplan.errors import InputError
 from capplan.simulator.schedulers.own_file import (
+    copy_of,
     file_of,
     load,
     named_by_content,
@@ -103,6 +104,14 @@ def check_name(given: str) -> str:
             f"one of {', '.join(sorted(SCHEDULERS))}, or a file such as ./mine.py"
         )
     return given
+
+
+def needs_compiling(given: str) -> bool:
+    """Return whether a policy is to be compiled when it is imported."""
+    from capplan.simulator.jit import is_cold
+
+    name = check_name(given).partition(":")[0]
+    return is_cold(copy_of(name) if file_of(name) else SCHEDULERS[name])
 
 
 def scheduler(name: str) -> ModuleType:

@@ -54,6 +54,11 @@ def with_content(name: str) -> str:
     return name if _CONTENT in name else named_by_content(name)
 
 
+def copy_of(name: str) -> str:
+    """Return the name, without ending, of the copy of a file that is compiled."""
+    return f"own_scheduler_{with_content(name).partition(_CONTENT)[2]}"
+
+
 def load(name: str) -> ModuleType:
     """Return the module of a file, with ``schedule``, ``RULES`` and ``refused``.
 
@@ -71,9 +76,9 @@ def _loaded(name: str) -> ModuleType:
     from capplan.simulator.jit import CACHE_DIR
 
     named_by_content(name)
-    path, _, digits = name.partition(_CONTENT)
+    path = file_of(name)
     content = _content(path)
-    copy = CACHE_DIR / "own" / f"own_scheduler_{digits}.py"
+    copy = CACHE_DIR / "own" / f"{copy_of(name)}.py"
     if not copy.exists() or copy.read_bytes() != content:
         copy.parent.mkdir(exist_ok=True)
         with new_file(copy) as stream:

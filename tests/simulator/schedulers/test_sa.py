@@ -6,9 +6,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from judge_sa import best_of_all
-from worked import ms, served
+from worked import from_python, ms, served
 
 from capplan.latency.contract import LatencyTables, linear_tables
+from capplan.simulator import annealing
 from capplan.simulator.annealing import (
     BEST_ORDER,
     BEST_SIZES,
@@ -22,12 +23,13 @@ from capplan.simulator.annealing import (
     TPOT,
     TTFT,
     Cooling,
-    anneal,
-    first_and_rest_s,
-    goodput,
 )
 from capplan.simulator.state import PLANNED, Sizes, empty_state
 from capplan.workload.slo import RequestSlo, parse_slo
+
+anneal = from_python(annealing.anneal)
+first_and_rest_s = from_python(annealing.first_and_rest_s)
+goodput = from_python(annealing.goodput)
 
 MILLISECOND = linear_tables(0, 0, 0, 0, 0, max_batch=8, max_tokens=8)
 MILLISECOND = MILLISECOND._replace(decode_s=np.full(9, 1e-3))
