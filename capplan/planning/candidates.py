@@ -15,7 +15,7 @@ from capplan.planning.fewest_replicas import Fewest, binding_limit, fewest_repli
 from capplan.planning.inputs import PlanInputs
 from capplan.planning.result import Candidate, Probe
 from capplan.planning.run import BUDGET_REQUESTS, Interrupted, Run, judged_run
-from capplan.planning.scheduling import is_vllm, without_budget
+from capplan.planning.scheduling import is_vllm, widest_iterations
 from capplan.planning.unbatched import too_slow, unbatched
 from capplan.simulator.checks import oversized, refusal
 
@@ -70,7 +70,7 @@ def cannot_serve(inputs: PlanInputs, configuration: Configuration) -> str | None
         )
     if refused := refusal(requests, engine, engine.scheduler):
         return refused
-    engine, tables = without_budget(engine, configuration.tables)
+    engine, tables = widest_iterations(engine, configuration.tables)
     alone = unbatched(inputs.trace, tables, engine)
     return too_slow(inputs.trace, alone, inputs.slo, inputs.traffic.counted())
 

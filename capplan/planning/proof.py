@@ -15,7 +15,7 @@ from capplan.planning.candidates import run_of
 from capplan.planning.configuration import Configuration, Excluded
 from capplan.planning.inputs import PlanInputs, configuration_of, plan_inputs
 from capplan.planning.result import Candidate
-from capplan.planning.scheduling import without_budget
+from capplan.planning.scheduling import widest_iterations
 from capplan.planning.settings import PlanSettings
 
 BOUND_SAMPLES = 3
@@ -35,7 +35,7 @@ def bound_inputs(
     ttft_s, tpot_s, tbt_s, e2e_s = inputs.slo.columns(
         trace.request_class, trace.class_names
     )
-    engine, tables = without_budget(configuration.engine, configuration.tables)
+    engine, tables = widest_iterations(configuration.engine, configuration.tables)
     cached = trace.prefix_tokens * int(engine.prefix_caching)
     columns = (
         trace.arrival_s,
@@ -72,7 +72,7 @@ def sample_bound(
 ) -> Bound:
     """Return the lower bound of a configuration's replicas on one sample."""
     columns: dict[str, Any] = dict(bound_inputs(inputs, configuration, sample).columns)
-    engine, tables = without_budget(configuration.engine, configuration.tables)
+    engine, tables = widest_iterations(configuration.engine, configuration.tables)
     return lower_bound(
         **columns,
         attainment=group_targets(inputs),

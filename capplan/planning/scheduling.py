@@ -56,17 +56,21 @@ def scheduling(engine: EngineSettings) -> str:
     return f"schedules as {engine.scheduler}{without}"
 
 
-def without_budget(
+def widest_iterations(
     engine: EngineSettings, tables: LatencyTables
 ) -> tuple[EngineSettings, LatencyTables]:
     """Return settings and tables that bound the iterations of the engine's scheduler.
 
     Where it reserves KV, prompts are not cut and an iteration has no token budget: its
-    prompts and contexts together are what the KV holds. The simulator continues the
-    tables in the same way.
+    prompts and contexts together are what the KV holds. Where the budget is of prompts,
+    decodes come on top of it. The simulator continues the tables in the same way.
     """
-    if not scheduler(parse_scheduler(engine.scheduler)[0]).RULES.reserves:
+    rules = scheduler(parse_scheduler(engine.scheduler)[0]).RULES
+    tokens = engine.max_num_batched_tokens
+    if rules.reserves:
+        tokens = max(tokens, engine.kv_capacity_tokens)
+    elif rules.prompt_budget:
+        tokens += engine.max_num_seqs
+    else:
         return engine, tables
-    tokens = max(engine.kv_capacity_tokens, engine.max_num_batched_tokens)
-    unlimited = replace(engine, max_num_batched_tokens=tokens)
-    return unlimited, tables.reaching(tokens)
+    return replace(engine, max_num_batched_tokens=tokens), tables.reaching(tokens)

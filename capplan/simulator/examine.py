@@ -55,8 +55,7 @@ def _first_fault(state, r, horizon):
     most = state.fused_s.shape[0] - 1
     if engine.reserves == 0:
         most = engine.max_num_batched_tokens
-        if engine.block_link_s > 0:
-            counted = prompt_tokens  # decodes are beside the budget where KV is swapped
+        counted -= decodes * engine.prompt_budget
     if counted > most:
         return 7, counted, most
     if horizon < 0:

@@ -104,7 +104,7 @@ class Fleet:
         self._measured_tokens = len(tables.fused_s) - 1
         if rules.reserves:  # no token budget: the KV bounds the prompts of an iteration
             tables = tables.reaching(engine.kv_capacity_tokens + engine.max_num_seqs)
-        elif rules.swaps:  # the budget is of prompts; decodes come on top of it
+        elif rules.prompt_budget:
             tables = tables.reaching(
                 engine.max_num_batched_tokens + engine.max_num_seqs
             )
@@ -151,6 +151,7 @@ class Fleet:
         settings_row.seed = seed
         self.set_bins(*bins)
         settings_row.reserves = int(rules.reserves)
+        settings_row.prompt_budget = int(rules.prompt_budget)
         if own_settings.get(rules.swaps, rules.swaps):
             settings_row.block_link_s = engine.block_link_s
             settings_row.host_blocks = engine.host_kv_blocks

@@ -20,11 +20,13 @@ def decode_time_s(first_s, slope_s, n):
 
 @inlined()
 def iterations_before(first_s, slope_s, span_s, most):
-    """Return the fewest iterations that take at least ``span_s``, or ``most``.
+    """Return the fewest iterations, one or more, that take ``span_s``, or ``most``.
 
     The root of the quadratic ``decode_time_s`` is an estimate, which is corrected
     by the same formula: the rounding of the square root cannot change the count.
     """
+    if span_s <= 0:
+        return 1
     if not decode_time_s(first_s, slope_s, most) >= span_s:
         return most
     half = 0.5 * slope_s

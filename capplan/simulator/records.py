@@ -127,6 +127,7 @@ ENGINE = np.dtype(
         ("attention_s", np.float64),
         ("seed", np.int64),
         ("reserves", np.int64),  # 1: requests take all their blocks when admitted
+        ("prompt_budget", np.int64),  # 1: decodes come on top of the token budget
         ("bins_start_s", np.float64),  # of the series
         ("bin_width_s", np.float64),
         ("counts_late", np.int64),  # 1: a class has a limit on each gap

@@ -14,7 +14,7 @@ from capplan.bounds.prices import (
 )
 from capplan.deployment import EngineSettings
 from capplan.latency.contract import LatencyTables
-from capplan.planning.scheduling import without_budget
+from capplan.planning.scheduling import widest_iterations
 from capplan.simulator.checks import oversized, suited, unserved
 from capplan.simulator.schedulers import SCHEDULERS, parse_scheduler, scheduler
 from capplan.simulator.simulate import simulate
@@ -160,7 +160,7 @@ def check_bound_of_simulated(seed):
 def check_bound_of(trace, tables, engine, slo):
     n = len(trace)
     # The simulator continues the tables in the same way.
-    unlimited, tables = without_budget(engine, tables)
+    unlimited, tables = widest_iterations(engine, tables)
 
     for replicas in (1, 2, 4):
         share, end_s = attained(trace, tables, engine, replicas, slo)

@@ -3,9 +3,11 @@
 import json
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from capplan.bounds.certificate import check_document
+from capplan.bounds.prices import engine_bounds, fit_prices
 from capplan.cli.main import exit_code
 from capplan.deployment import EngineSettings
 from capplan.errors import InputError
@@ -16,7 +18,7 @@ from capplan.planning.scheduling import (
     VLLM,
     scheduled,
     scheduling,
-    without_budget,
+    widest_iterations,
 )
 from capplan.planning.settings import PlanSettings
 from capplan.report.answer import serve_command
@@ -72,12 +74,29 @@ def test_an_iteration_without_a_budget_holds_what_the_kv_holds():
     tables = linear_tables(1e-3, 1e-5, 0, 0, 0, max_batch=8, max_tokens=64)
     engine = EngineSettings(64, 8, 16, kv_blocks=101, scheduler="orca")
 
-    unlimited, reaching = without_budget(engine, tables)
+    unlimited, reaching = widest_iterations(engine, tables)
 
     assert unlimited.max_num_batched_tokens == 100 * 16
     assert reaching.fused_s[1600] == pytest.approx(1e-3 + 1600 * 1e-5)
     given = replace(engine, scheduler="sarathi")
-    assert without_budget(given, tables) == (given, tables)
+    assert widest_iterations(given, tables) == (given, tables)
+
+
+@pytest.mark.parametrize("name", ["fastserve", "alise"])
+def test_decodes_come_on_top_of_a_budget_of_prompts(name):
+    # Concave: a price for 64 tokens is above the time of 64 and 8 decodes.
+    tables = linear_tables(1e-3, 1e-5, 0, 0, 0, max_batch=8, max_tokens=64)
+    tables = tables._replace(fused_s=1e-3 + 1e-3 * np.sqrt(np.arange(65)))
+    engine = EngineSettings(64, 8, 16, kv_blocks=101, scheduler=name)
+
+    widest, reaching = widest_iterations(engine, tables)
+
+    assert widest.max_num_batched_tokens == 72
+    prices = fit_prices(reaching, engine_bounds(widest), 16, 64, 1.0)
+    wide_s = reaching.fused_s[72] + reaching.fused_decode_s[8]
+    assert prices.fixed_s + 8 * prices.decode_s + 64 * prices.prefill_s <= wide_s
+    narrow = fit_prices(tables, engine_bounds(engine), 16, 64, 1.0)
+    assert narrow.fixed_s + 8 * narrow.decode_s + 64 * narrow.prefill_s > wide_s
 
 
 def test_a_scheduler_says_what_it_does_not_have():

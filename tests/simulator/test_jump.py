@@ -27,7 +27,8 @@ def test_the_count_is_the_first_whose_sum_reaches_the_span(
     first_s, slope_s, most, data
 ):
     ends_s = np.cumsum(first_s + slope_s * np.arange(most))
-    span_s = data.draw(st.sampled_from(ends_s.tolist()) | ticks)
+    past = ticks.map(lambda span_s: -span_s)
+    span_s = data.draw(st.sampled_from(ends_s.tolist()) | ticks | past | st.just(0.0))
     expected = min(most, 1 + int(np.searchsorted(ends_s, span_s)))
 
     assert iterations_before(first_s, slope_s, span_s, most) == expected

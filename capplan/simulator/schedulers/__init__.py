@@ -84,6 +84,7 @@ class Rules(NamedTuple):
     async_scheduling: bool = False
     prefix_caching: bool = False
     reserves: bool = False  # requests take their blocks when admitted, prompts whole
+    prompt_budget: bool = False  # max_num_batched_tokens is of prompts, decodes on top
     plans: bool | str = False  # it keeps a plan of each request, in its own order
     swaps: bool | str = False  # it moves KV to the host; or the setting that asks so
     slos: tuple[str, ...] = ()  # limits that each class needs, or else one on e2e

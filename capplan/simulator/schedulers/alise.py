@@ -83,6 +83,7 @@ RULES = Rules(
         "predict_s": Knob(0.0045, 0.0),
         "overhead_s": Knob(0.0, 0.0),
     },
+    prompt_budget=True,
     plans=True,
     swaps="swap",
 )

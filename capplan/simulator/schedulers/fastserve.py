@@ -82,6 +82,7 @@ RULES = Rules(
         "host_share": Knob(0.1, 0.0, 1.0),
         "overhead_s": Knob(0.0, 0.0),
     },
+    prompt_budget=True,
     plans=True,
     swaps=True,
 )
