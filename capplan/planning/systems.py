@@ -65,8 +65,14 @@ SYSTEMS = {
     "accelgen": System("accelgen", "AccelGen, section 6.1: S_pf 768, gamma 0.75 s"),
     "alise": System(
         "alise",
-        "ALISE, arXiv 2410.23537, over vLLM V0: max_num_batched_tokens as there",
-        {"max_num_batched_tokens": LONGEST, "predictor": "retrieval"},
+        "ALISE, arXiv 2410.23537, over vLLM V0: its max_num_batched_tokens and "
+        "max_num_seqs; INT8 KV, which fp8 stands for",
+        {
+            "max_num_batched_tokens": LONGEST,
+            "max_num_seqs": 256,
+            "kv_cache_dtype": "fp8",
+            "predictor": "retrieval",
+        },
     ),
     "aladdin": System(
         "vllm-v1",
@@ -147,7 +153,9 @@ def asked_system(
         value = max(longest, 2048) if published == LONGEST else published
         if flag == "predictor" and predicted:
             won.append("predictions of the trace")
-        elif kept[flag] is None:
+        elif flag == "kv_cache_dtype" and kept["kv_blocks"] is not None:
+            won.append(f"kv_blocks {kept['kv_blocks']} in place of {value} KV")
+        elif kept[flag] == PlanSettings.model_fields[flag].default:
             kept[flag] = value
         elif kept[flag] != value:
             won.append(f"{flag} {kept[flag]} in place of {value}")

@@ -146,6 +146,15 @@ def test_every_system_can_be_asked_for(name):
     assert asked.settings.tune is False
 
 
+def test_kv_of_8_bit_is_not_put_into_blocks_that_were_counted():
+    asked = asked_system("alise", settings(), 700)
+    counted = asked_system("alise", settings(kv_blocks=900), 700)
+
+    assert (asked.settings.kv_cache_dtype, asked.given) == ("fp8", ())
+    assert counted.settings.kv_cache_dtype == "auto"
+    assert counted.given == ("kv_blocks 900 in place of fp8 KV",)
+
+
 def test_predictions_of_the_trace_win():
     asked = asked_system("alise", settings(), 700, predicted=True)
 
