@@ -73,7 +73,7 @@ def cases(draw, requests: int = 24, replicas: int = 2, exact: bool | None = None
                 st.one_of(st.just(1), st.integers(1, 16)),  # output
                 st.integers(-1, 1),  # prefix group
                 st.integers(0, 20),  # tokens of it
-                st.integers(0, 6),  # output tokens predicted too many
+                st.integers(-8, 6),  # output tokens predicted too many
             ),
             min_size=1,
             max_size=requests,
@@ -109,7 +109,7 @@ def cases(draw, requests: int = 24, replicas: int = 2, exact: bool | None = None
         arrival_s,
         prefix_group=groups,
         prefix_tokens=shared,
-        predicted_output_tokens=outputs + excess,
+        predicted_output_tokens=np.maximum(1, outputs + excess),
         priority=np.random.default_rng(seed + 1).integers(0, 3, len(rows)),
     )
     most_tokens = MOST_SEQS * (24 + 1)  # of an iteration without a budget
@@ -173,10 +173,9 @@ def for_scheduler(name: str, case: Case, seed: int) -> tuple[str, Case]:
     rng = np.random.default_rng(seed)
     longest = int((case.trace.prompt_tokens + case.trace.output_tokens).max())
     engine = suited(name, case.engine)
-    engine = replace(
-        engine,
-        max_num_batched_tokens=max(engine.max_num_batched_tokens, longest, MOST_SEQS),
-    )
+    least = MOST_SEQS if rng.random() < 0.5 else max(longest, MOST_SEQS)
+    budget = max(engine.max_num_batched_tokens, least)
+    engine = replace(engine, max_num_batched_tokens=budget)
     drawn = {
         "max_len": longest + int(rng.integers(0, 8)),
         **{key: int(rng.integers(0, 2)) for key in ("padded", "swap", "chunked")},
@@ -239,10 +238,17 @@ def for_scheduler(name: str, case: Case, seed: int) -> tuple[str, Case]:
     blocks = engine.request_blocks(tokens).sum() * rng.uniform(1.0, 1.5)
     engine = replace(engine, host_kv_gib=float(blocks) * 1000 / 2**30)  # room for all
     policy = f"{name}:{given}" if given else name
-    if "chunking=0" in policy:
-        most = engine.max_num_batched_tokens + engine.max_num_seqs
-        engine = replace(engine, max_num_batched_tokens=most)
     settings = parse_scheduler(policy)[1]
-    while scheduler(name).refused(case.trace, engine, settings)[0].any():
+
+    def refuses() -> bool:
+        return bool(scheduler(name).refused(case.trace, engine, settings)[0].any())
+
+    if refuses():  # a prompt in chunks whose last block none is left for
+        engine = replace(engine, kv_blocks=engine.kv_blocks + 2)
+    if refuses():  # prompts that are not cut
+        beside = engine.max_num_seqs if "chunking=0" in policy else 0
+        budget = max(engine.max_num_batched_tokens, longest + beside)
+        engine = replace(engine, max_num_batched_tokens=budget)
+    while refuses():
         engine = replace(engine, kv_blocks=engine.kv_blocks + 1)
     return policy, case._replace(engine=engine)
