@@ -202,7 +202,7 @@ def anneal(state, n, largest, delay_s, seed, cooling):
     Parameters
     ----------
     state
-        With the requests in arrival order in ``works``.
+        With what each request needs in ``scratch``, in order of arrival.
     n, largest
         Requests, and the most of a batch.
     delay_s

@@ -29,10 +29,10 @@ def sa(replica, settings):
 
 def plan(replica, settings):
     """Reorder the oldest requests of the queue that never ran."""
-    queue = list(replica.waiting)
-    front = list(itertools.takewhile(lambda r: r.preemptions > 0, queue))
-    planned = queue[len(front) :][: settings["window"]]
-    rest = queue[len(front) + len(planned) :]
+    front = [request for request in replica.waiting if request.preemptions > 0]
+    queue = [request for request in replica.waiting if request.preemptions == 0]
+    queue.sort(key=lambda request: request.row)
+    planned, rest = queue[: settings["window"]], queue[settings["window"] :]
     for request in front:
         request.batch = 1
     if not planned:

@@ -3,9 +3,10 @@
 Huang et al., "SLO-Aware Scheduling for Large Language Model Inferences", arXiv
 2504.14966; see ``annealing.py``. Everything else is vLLM V1's rule with one iteration
 in flight: in the paper, requests are submitted to vLLM in the planned order. It plans
-the oldest ``window`` requests of the queue, preempted ones first as they are. The paper
-plans once, for requests that are all there at the start; with arrivals we plan when a
-seat is free and a request has come since the last plan.
+the oldest ``window`` requests of the queue, each time from their order of arrival;
+preempted ones stay in front. The paper plans once, for requests that are all there at
+the start; with arrivals we plan when a seat is free and a request has come since the
+last plan.
 
 Settings:
 
@@ -100,31 +101,54 @@ def _rest_of_batch_s(state, r):
     return most * (times.decode_s + times.decode_context_s * replica.context_tokens)
 
 
+@inlined()
+def _sort_by_arrival(state, n):
+    """Sort the slots by row: the plan before may have left them in another order."""
+    slots = state.scratch[SLOTS]
+    for k in range(1, n):
+        slot = slots[k]
+        row = state.requests[int(slot)].row
+        position = k
+        while position > 0 and state.requests[int(slots[position - 1])].row > row:
+            slots[position] = slots[position - 1]
+            position -= 1
+        slots[position] = slot
+
+
+@inlined()
+def _describe(state, r, n):
+    """Write what a plan reads of the requests in the slots, by arrival."""
+    _sort_by_arrival(state, n)
+    for k in range(n):
+        request = state.requests[int(state.scratch[SLOTS, k])]
+        limits_s = state.classes[request.request_class]
+        state.scratch[PROMPT, k] = request.prompt_tokens
+        state.scratch[OUTPUT, k] = request.predicted_tokens
+        state.scratch[WAITED, k] = state.replicas[r].now_s - request.arrival_s
+        state.scratch[TTFT, k] = limits_s[0]
+        state.scratch[TPOT, k] = limits_s[1]
+        state.scratch[E2E, k] = limits_s[3]
+
+
 @compiled()
 def _plan(state, r):
     """Put the oldest requests of the queue in the best order found."""
     replica = state.replicas[r]
     settings = state.settings
     n = 0
-    first = replica.waiting_head
-    while first != NONE and state.requests[first].preemptions > 0:
-        state.plans[first].level = 1
-        first = state.requests[first].next
-    slot = first
+    slot = replica.waiting_head
+    while slot != NONE and state.requests[slot].preemptions > 0:
+        state.plans[slot].level = 1
+        slot = state.requests[slot].next
+    # Those planned before stand in front of all that came after them: the first of the
+    # queue are the oldest, in some order.
     while slot != NONE and n < int(settings[_WINDOW]):
-        request = state.requests[slot]
-        limits_s = state.classes[request.request_class]
         state.scratch[SLOTS, n] = slot
-        state.scratch[PROMPT, n] = request.prompt_tokens
-        state.scratch[OUTPUT, n] = request.predicted_tokens
-        state.scratch[WAITED, n] = replica.now_s - request.arrival_s
-        state.scratch[TTFT, n] = limits_s[0]
-        state.scratch[TPOT, n] = limits_s[1]
-        state.scratch[E2E, n] = limits_s[3]
-        slot = request.next
+        slot = state.requests[slot].next
         n += 1
     if n == 0:
         return
+    _describe(state, r, n)
     desk = state.replicas[r]
     desk.turns += 1
     seed = (state.engine[0].seed * 1_000_003 + r * 8_191 + desk.turns) % 2147483646 + 1

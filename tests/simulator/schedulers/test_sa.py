@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from judge_sa import best_of_all
-from worked import from_python, ms, served
+from worked import TABLES, engine, from_python, ms, served
 
 from capplan.latency.contract import LatencyTables, linear_tables
 from capplan.simulator import annealing
@@ -24,8 +24,10 @@ from capplan.simulator.annealing import (
     TTFT,
     Cooling,
 )
+from capplan.simulator.simulate import simulate
 from capplan.simulator.state import PLANNED, Sizes, empty_state
 from capplan.workload.slo import RequestSlo, parse_slo
+from capplan.workload.trace import Trace
 
 anneal = from_python(annealing.anneal)
 first_and_rest_s = from_python(annealing.first_and_rest_s)
@@ -241,6 +243,32 @@ def test_the_queue_is_served_in_planned_order():
 
     assert ms(planned.finish_s) == [36, 110, 48]
     assert ms(in_order.finish_s) == [36, 98, 110]
+
+
+def test_a_plan_starts_from_the_order_of_arrival_not_from_the_plan_before():
+    # A 0-14. By the plan at 14, D, C, B, C ends after 12 + 22 + 42 = 76 ms. D takes
+    # longer than predicted, 14-124, and C is late anyway: of B and C, which take as
+    # long, the older comes first: B 124-155, C 155-186, E 186-237.
+    trace = Trace(
+        np.array([4, 10, 10, 1, 30]),
+        np.array([1, 2, 2, 10, 2]),
+        np.array([0, 1, 2, 3, 30]) / 1e3,
+        request_class=np.array([0, 0, 1, 0, 0]),
+        class_names=("calm", "urgent"),
+        predicted_output_tokens=np.array([1, 2, 2, 1, 2]),
+    )
+    slo = parse_slo(["calm:e2e=10s", "urgent:e2e=80ms"])
+
+    found = simulate(
+        trace,
+        TABLES,
+        engine(max_num_seqs=1),
+        1,
+        scheduler="sa:accept=printed,plan_fixed_s=0,plan_request_s=0",
+        slo=slo,
+    ).table
+
+    assert ms(found.finish_s) == [14, 155, 186, 124, 237]
 
 
 def test_the_time_of_a_plan_is_waited_for():
