@@ -36,6 +36,7 @@ goodput = from_python(annealing.goodput)
 MILLISECOND = linear_tables(0, 0, 0, 0, 0, max_batch=8, max_tokens=8)
 MILLISECOND = MILLISECOND._replace(decode_s=np.full(9, 1e-3))
 """Each output token takes 1 ms, whatever the batch."""
+LOOSE = parse_slo("ttft=10s,tpot=1s")
 PUBLISHED = Cooling(500.0, 20.0, 0.95, 100, True, True)
 
 
@@ -272,6 +273,35 @@ def test_a_plan_starts_from_the_order_of_arrival_not_from_the_plan_before():
 
 
 def test_the_time_of_a_plan_is_waited_for():
-    late = served("sa", [(0, 4, 1)], slo=parse_slo("ttft=50ms"))
+    late = served("sa", [(0, 4, 1)], slo=LOOSE)
 
     assert ms(late.finish_s) == [14.107]
+
+
+@pytest.mark.parametrize(
+    ("batches", "arrival_ms", "finish_ms"),
+    [
+        ("continuous", 24, [67, 45]),  # ready at 29: 30-45 is both
+        ("continuous", 28, [67, 56]),  # ready at 33: 30-41 is A alone, 41-56 both
+        ("static", 28, [63, 82]),  # the batch ends at 63; ready at 68
+    ],
+)
+def test_running_requests_go_on_while_a_plan_is_made(batches, arrival_ms, finish_ms):
+    # A plan takes 5 ms. A alone 5-19, 30, 41, 52, 63.
+    found = served(
+        f"sa:plan_fixed_s=5e-3,plan_request_s=0,batches={batches}",
+        [(0, 4, 5), (arrival_ms, 4, 1)],
+        slo=LOOSE,
+    )
+
+    assert ms(found.finish_s) == finish_ms
+
+
+def test_a_plan_is_used_before_the_next_is_made():
+    # They come faster than plans are ready: the plan of the first at 5, that of the
+    # others, of which the newest came at 12, at 17.
+    requests = [(ms, 4, 1) for ms in (0, 3, 6, 9, 12)]
+
+    found = served("sa:plan_fixed_s=5e-3,plan_request_s=0", requests, slo=LOOSE)
+
+    assert ms(found.scheduled_s) == [5, 19, 19, 19, 19]
