@@ -6,7 +6,8 @@ in flight: in the paper, requests are submitted to vLLM in the planned order. It
 the oldest ``window`` requests of the queue, each time from their order of arrival;
 preempted ones stay in front. The paper plans once, for requests that are all there at
 the start; with arrivals we plan when a seat is free and a request has come since the
-last plan.
+last plan. As in section 3, a class has limits on TTFT and TPOT, or one on the
+end-to-end time; with all of them, all are to be kept.
 
 Settings:
 
@@ -65,6 +66,7 @@ RULES = Rules(
         "plan_request_s": Knob(43e-6, 0.0, 1.0),
     },
     plans=True,
+    slos=("ttft", "tpot"),
 )
 
 _LATER = 2**40

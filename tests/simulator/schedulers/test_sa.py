@@ -8,6 +8,7 @@ import pytest
 from judge_sa import best_of_all
 from worked import TABLES, engine, from_python, ms, served
 
+from capplan.errors import InputError
 from capplan.latency.contract import LatencyTables, linear_tables
 from capplan.simulator import annealing
 from capplan.simulator.annealing import (
@@ -236,7 +237,7 @@ def test_the_queue_is_served_in_planned_order():
     # One seat. A 0-14, 25, 36 ends. Of B and C one can have its first token in 50 ms,
     # and C is shorter: C 36-48 ends, B 48-66, 110. In order: B 36-98, C 98-110.
     requests = [(0, 4, 3), (1, 8, 5), (2, 2, 1)]
-    slo = parse_slo("ttft=50ms")
+    slo = parse_slo("ttft=50ms,tpot=1s")
     plan = "plan_fixed_s=0,plan_request_s=0"
 
     planned = served(f"sa:{plan}", requests, max_num_seqs=1, slo=slo)
@@ -244,6 +245,14 @@ def test_the_queue_is_served_in_planned_order():
 
     assert ms(planned.finish_s) == [36, 110, 48]
     assert ms(in_order.finish_s) == [36, 98, 110]
+
+
+@pytest.mark.parametrize(("given", "kind"), [(None, "ttft"), ("ttft=1s", "tpot")])
+def test_a_class_has_ttft_and_tpot_or_e2e(given, kind):
+    with pytest.raises(InputError, match=rf"sa needs a limit on {kind}, or on e2e,"):
+        served("sa", [(0, 4, 1)], slo=given and parse_slo(given))
+
+    assert ms(served("sa", [(0, 4, 1)], slo=parse_slo("e2e=1s")).finish_s) == [14.107]
 
 
 def test_a_plan_starts_from_the_order_of_arrival_not_from_the_plan_before():
