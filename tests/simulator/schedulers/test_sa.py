@@ -31,6 +31,7 @@ from capplan.workload.slo import RequestSlo, parse_slo
 from capplan.workload.trace import Trace
 
 anneal = from_python(annealing.anneal)
+chance_of_worse = from_python(annealing.chance_of_worse)
 first_and_rest_s = from_python(annealing.first_and_rest_s)
 goodput = from_python(annealing.goodput)
 
@@ -215,6 +216,11 @@ def test_the_printed_acceptance_only_climbs():
         worse += ended_at < 0.9 * annealed
 
     assert worse > 10  # hot, it takes any plan: without the best kept, a random walk
+
+
+def test_a_worse_plan_is_taken_with_the_probability_of_metropolis():
+    # G from 1 to .5 at 500: exp(-.5 / 500)
+    assert chance_of_worse(0.5, 1.0, 500.0) == pytest.approx(0.9990, abs=5e-5)
 
 
 def test_a_plan_holds_every_request_once():
