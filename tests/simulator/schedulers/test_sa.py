@@ -296,3 +296,16 @@ def test_a_plan_is_used_before_the_next_is_made():
     found = served("sa:plan_fixed_s=5e-3,plan_request_s=0", requests, slo=LOOSE)
 
     assert ms(found.scheduled_s) == [5, 19, 19, 19, 19]
+
+
+def test_who_came_during_a_plan_is_planned_after_it_where_kv_keeps_the_first_out():
+    # A runs 5-19, 30, 41 and holds 2 of 6 blocks. B, of 5, is ready at 33 and does not
+    # fit at 41; C came at 36 and is shorter: the plan at 52 lets it in. 52-67 is both.
+    found = served(
+        "sa:plan_fixed_s=5e-3,plan_request_s=0",
+        [(0, 4, 10), (28, 20, 1), (36, 4, 1)],
+        blocks=6,
+        slo=LOOSE,
+    )
+
+    assert ms(found.finish_s) == [122, 152, 67]
