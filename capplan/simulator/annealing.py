@@ -177,6 +177,12 @@ def _start(scratch, n, largest):
         scratch[SIZES, k] = max(0, min(largest, n - k * largest))
 
 
+@inlined()
+def chance_of_worse(found, now, temperature):
+    """Return the probability with which Metropolis takes a plan that is no better."""
+    return math.exp((found - now) / temperature)
+
+
 @compiled()
 def _sort_by_time(state, n, largest):
     """Put the current order by time in a batch of ``largest``, the oldest first."""
@@ -202,7 +208,7 @@ def anneal(state, n, largest, delay_s, seed, cooling):
     Parameters
     ----------
     state
-        With the requests in arrival order in ``works``.
+        With what each request needs in ``scratch``, in order of arrival.
     n, largest
         Requests, and the most of a batch.
     delay_s
@@ -257,7 +263,7 @@ def anneal(state, n, largest, delay_s, seed, cooling):
             accepted = found > now * _ROUNDING
             if not accepted and cooling.metropolis:
                 draw = _next_draw(draw)
-                accepted = draw / _MODULUS < math.exp((found - now) / temperature)
+                accepted = draw / _MODULUS < chance_of_worse(found, now, temperature)
             if accepted:
                 now = found
                 _copy_plan(scratch, n, NEW_ORDER, NEW_SIZES, ORDER, SIZES)

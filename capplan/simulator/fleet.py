@@ -148,6 +148,7 @@ class Fleet:
         settings_row.longest_jump = 1 if record_iterations else longest_jump
         settings_row.recording = int(record_iterations)
         settings_row.attention_s = tables.attention_s
+        settings_row.request_s = tables.request_s
         settings_row.seed = seed
         self.set_bins(*bins)
         settings_row.reserves = int(rules.reserves)

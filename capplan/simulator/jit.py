@@ -113,3 +113,13 @@ def compiled(*signature: Any, **options: Any) -> Callable[[Any], Any]:
 
 inlined = partial(compiled, forceinline=True)
 """``compiled`` into its callers: a call passes the state, about 200 words."""
+
+
+def from_python(function: Any) -> Any:
+    """Return what only compiled code calls, so that tests and examples can call it."""
+
+    @njit(_nrt=False)  # type: ignore[call-overload]
+    def call(*values: Any) -> Any:
+        return function(*values)
+
+    return call

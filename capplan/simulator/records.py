@@ -98,7 +98,7 @@ REPLICA = np.dtype(
         ("root", np.int64),  # of the tree of the queue
         ("turns", np.int64),  # given out so far
         ("paused", np.int64),  # QUEUED requests with KV, here or on the host
-        ("retry_s", np.float64),  # where nothing runs: when to look again
+        ("retry_s", np.float64),  # where nothing runs: look again then; see sa.py
         ("in_link_s", np.float64),  # until when blocks are copied from the host
         ("out_link_s", np.float64),  # and to it
         ("host_free_blocks", np.int64),
@@ -125,6 +125,7 @@ ENGINE = np.dtype(
         ("longest_jump", np.int64),  # iterations; any value gives the same result
         ("recording", np.int64),  # 1: iterations are written to the log
         ("attention_s", np.float64),
+        ("request_s", np.float64),  # from a request's arrival to the queue
         ("seed", np.int64),
         ("reserves", np.int64),  # 1: requests take all their blocks when admitted
         ("prompt_budget", np.int64),  # 1: decodes come on top of the token budget

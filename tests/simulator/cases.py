@@ -125,7 +125,8 @@ def cases(draw, requests: int = 24, replicas: int = 2, exact: bool | None = None
 def with_slos(case: Case, rng: np.random.Generator) -> Case:
     """Return the case with random classes, limits in their names, all whole ticks."""
     gaps = [
-        f"gaps/ttft={rng.integers(4, 80) * TICK_S}s,tbt={rng.integers(2, 40) * TICK_S}s"
+        f"gaps/ttft={rng.integers(4, 80) * TICK_S}s,"
+        f"tpot={rng.integers(2, 40) * TICK_S}s,tbt={rng.integers(2, 40) * TICK_S}s"
         for _ in range(rng.integers(1, 3))
     ]
     names = [*gaps, f"jct/e2e={rng.integers(20, 200) * TICK_S}s"]

@@ -1,6 +1,7 @@
-"""Lets the tests here import the modules beside them."""
+"""Lets the tests here import the modules beside them, and those of the papers page."""
 
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
+HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE), str(HERE.parents[1] / "examples")]

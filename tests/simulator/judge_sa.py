@@ -3,7 +3,7 @@
 import itertools
 import math
 
-ROUNDING = 1 + 1e-9
+ROUNDING, ROUNDING_S = 1 + 1e-9, 1e-9
 
 
 def sa(replica, settings):
@@ -11,32 +11,39 @@ def sa(replica, settings):
     from judge_schedulers import vllm_v1  # it imports this file
 
     waiting, static = replica.waiting, settings["batches"] == 1
-    unplanned = bool(waiting) and waiting[-1].batch == 0
 
     def before_admission(budget):
-        full = len(replica.running) == replica.engine.max_num_seqs
-        stale = unplanned and budget > 0 and not full
+        seat = len(replica.running) < replica.engine.max_num_seqs
+        wanted = seat and waiting and waiting[-1].batch == 0
         if static:
-            stale = not replica.running
-        if waiting and stale:
-            plan(replica, settings)
+            wanted = waiting and not replica.running
+        if wanted and budget > 0 and replica.retry_s == 0:  # each plan is used once
+            replica.retry_s = plan(replica, settings)
 
     def may_admit(request):
-        return not static or request.batch == 1
+        if replica.retry_s > replica.now_s + ROUNDING_S:
+            return False
+        replica.retry_s = 0
+        came_since = request.batch == 0 and waiting[-1].batch == 0
+        return request.batch == 1 if static else not came_since
 
     return vllm_v1(replica, settings, before_admission, may_admit)
 
 
 def plan(replica, settings):
-    """Reorder the oldest requests of the queue that never ran."""
-    queue = list(replica.waiting)
-    front = list(itertools.takewhile(lambda r: r.preemptions > 0, queue))
-    planned = queue[len(front) :][: settings["window"]]
-    rest = queue[len(front) + len(planned) :]
+    """Reorder the oldest of the queue that never ran; return when that is done."""
+    front = [request for request in replica.waiting if request.preemptions > 0]
+    queue = [request for request in replica.waiting if request.preemptions == 0]
+    queue.sort(key=lambda request: request.row)
+    planned, rest = queue[: settings["window"]], queue[settings["window"] :]
     for request in front:
         request.batch = 1
     if not planned:
-        return
+        return replica.now_s
+    begins_s = replica.now_s
+    if settings["batches"] == 0:
+        newest = max(queue, key=lambda request: request.row)
+        begins_s = newest.arrival_s + replica.tables.request_s
     replica.plans += 1
     seed = replica.seed * 1_000_003 + replica.index * 8_191 + replica.plans
     b = len(replica.running)
@@ -60,8 +67,6 @@ def plan(replica, settings):
         settings,
         replica,
     )
-    cost_s = settings["plan_fixed_s"] + settings["plan_request_s"] * len(planned)
-    replica.gpu_s = max(replica.gpu_s, replica.now_s) + cost_s
     for number, batch in enumerate(batches, start=1):
         for request in batch:
             request.batch = number
@@ -69,6 +74,9 @@ def plan(replica, settings):
         request.batch = 10**9
     replica.waiting.clear()
     replica.waiting.extend([*front, *itertools.chain(*batches), *rest])
+    return (
+        begins_s + settings["plan_fixed_s"] + settings["plan_request_s"] * len(planned)
+    )
 
 
 def times_s(request, b, replica):

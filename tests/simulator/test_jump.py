@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numba import config
-from worked import from_python
 
 from capplan.simulator import jump
+from capplan.simulator.jit import from_python
 
 decode_time_s = from_python(jump.decode_time_s)
 iterations_before = from_python(jump.iterations_before)

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from numba import njit
 
 from capplan.deployment import EngineSettings
 from capplan.latency.contract import linear_tables
@@ -12,16 +11,6 @@ from capplan.workload.slo import Slo
 from capplan.workload.trace import Trace
 
 TABLES = linear_tables(10e-3, 1e-3, 0, 1e-3, 0, max_batch=8, max_tokens=64)
-
-
-def from_python(function):
-    """Return what only compiled code calls, so that Python can call it."""
-
-    @njit(_nrt=False)
-    def call(*values):
-        return function(*values)
-
-    return call
 
 
 def engine(blocks: int = 64, **settings) -> EngineSettings:

@@ -3,9 +3,11 @@
 Huang et al., "SLO-Aware Scheduling for Large Language Model Inferences", arXiv
 2504.14966; see ``annealing.py``. Everything else is vLLM V1's rule with one iteration
 in flight: in the paper, requests are submitted to vLLM in the planned order. It plans
-the oldest ``window`` requests of the queue, preempted ones first as they are. The paper
-plans once, for requests that are all there at the start; with arrivals we plan when a
-seat is free and a request has come since the last plan.
+the oldest ``window`` requests of the queue, each time from their order of arrival;
+preempted ones stay in front. The paper plans once, for requests that are all there at
+the start; with arrivals we plan when a seat is free and a request has come since the
+last plan. As in section 3, a class has limits on TTFT and TPOT, or one on the
+end-to-end time; with all of them, all are to be kept.
 
 Settings:
 
@@ -15,8 +17,10 @@ Settings:
 - ``hottest``, ``coldest``, ``decay``, ``moves``: of the annealing, section 4.3;
 - ``early_return``: 1 takes the shortest first where that keeps all SLOs;
 - ``window``: most requests planned at once, the oldest;
-- ``plan_fixed_s``, ``plan_request_s``: time of a plan, by which the next iteration is
-  late: a line through the paper's Table 1.
+- ``plan_fixed_s``, ``plan_request_s``: time of a plan, a line through the paper's
+  Table 1. The planner stands in front of the engine: nobody is admitted before the plan
+  is ready, while those that run go on. A plan starts when its newest request has come,
+  with static batches when the one before has ended.
 """
 
 import numpy as np
@@ -38,12 +42,14 @@ from capplan.simulator.batch import (
     admit,
     continue_prefill,
     decode_horizon,
+    iterations_until,
     log_decodes,
     take_decode_blocks,
 )
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.queues import insert_waiting_before, remove_waiting
 from capplan.simulator.schedulers import Knob, Rules
+from capplan.simulator.schedulers.remaining_time import ROUNDING_S
 from capplan.simulator.state import NONE, PLANNED, SCHEDULE, Phase, Setting
 
 RULES = Rules(
@@ -60,6 +66,7 @@ RULES = Rules(
         "plan_request_s": Knob(43e-6, 0.0, 1.0),
     },
     plans=True,
+    slos=("ttft", "tpot"),
 )
 
 _LATER = 2**40
@@ -100,31 +107,58 @@ def _rest_of_batch_s(state, r):
     return most * (times.decode_s + times.decode_context_s * replica.context_tokens)
 
 
+@inlined()
+def _sort_by_arrival(state, n):
+    """Sort the slots by row: the plan before may have left them in another order."""
+    slots = state.scratch[SLOTS]
+    for k in range(1, n):
+        slot = slots[k]
+        row = state.requests[int(slot)].row
+        position = k
+        while position > 0 and state.requests[int(slots[position - 1])].row > row:
+            slots[position] = slots[position - 1]
+            position -= 1
+        slots[position] = slot
+
+
+@inlined()
+def _describe(state, r, n):
+    """Write what a plan reads of the requests in the slots, by arrival."""
+    _sort_by_arrival(state, n)
+    for k in range(n):
+        request = state.requests[int(state.scratch[SLOTS, k])]
+        limits_s = state.classes[request.request_class]
+        state.scratch[PROMPT, k] = request.prompt_tokens
+        state.scratch[OUTPUT, k] = request.predicted_tokens
+        state.scratch[WAITED, k] = state.replicas[r].now_s - request.arrival_s
+        state.scratch[TTFT, k] = limits_s[0]
+        state.scratch[TPOT, k] = limits_s[1]
+        state.scratch[E2E, k] = limits_s[3]
+
+
 @compiled()
 def _plan(state, r):
-    """Put the oldest requests of the queue in the best order found."""
+    """Put the oldest of the queue in the best order found; return when it is. [s]"""
     replica = state.replicas[r]
     settings = state.settings
+    begins_s = replica.now_s
+    if settings[_BATCHES] == 0:
+        newest = state.requests[replica.waiting_tail]
+        begins_s = newest.arrival_s + state.engine[0].request_s
     n = 0
-    first = replica.waiting_head
-    while first != NONE and state.requests[first].preemptions > 0:
-        state.plans[first].level = 1
-        first = state.requests[first].next
-    slot = first
+    slot = replica.waiting_head
+    while slot != NONE and state.requests[slot].preemptions > 0:
+        state.plans[slot].level = 1
+        slot = state.requests[slot].next
+    # Those planned before stand in front of all that came after them: the first of the
+    # queue are the oldest, in some order.
     while slot != NONE and n < int(settings[_WINDOW]):
-        request = state.requests[slot]
-        limits_s = state.classes[request.request_class]
         state.scratch[SLOTS, n] = slot
-        state.scratch[PROMPT, n] = request.prompt_tokens
-        state.scratch[OUTPUT, n] = request.predicted_tokens
-        state.scratch[WAITED, n] = replica.now_s - request.arrival_s
-        state.scratch[TTFT, n] = limits_s[0]
-        state.scratch[TPOT, n] = limits_s[1]
-        state.scratch[E2E, n] = limits_s[3]
-        slot = request.next
+        slot = state.requests[slot].next
         n += 1
     if n == 0:
-        return
+        return replica.now_s
+    _describe(state, r, n)
     desk = state.replicas[r]
     desk.turns += 1
     seed = (state.engine[0].seed * 1_000_003 + r * 8_191 + desk.turns) % 2147483646 + 1
@@ -138,11 +172,10 @@ def _plan(state, r):
         settings[_EARLY] != 0,
     )
     anneal(state, n, state.engine[0].max_num_seqs, delay_s, seed, cooling)
-    plan_s = settings[_FIXED_S] + settings[_REQUEST_S] * n
-    replica.gpu_s = max(replica.gpu_s, replica.now_s) + plan_s
     _relink(state, r, n, slot)
     if slot != NONE:  # behind the window, in order of arrival
         state.plans[replica.waiting_tail].level = _LATER
+    return begins_s + settings[_FIXED_S] + settings[_REQUEST_S] * n
 
 
 @inlined()
@@ -162,35 +195,67 @@ def _relink(state, r, n, rest):
         insert_waiting_before(state, r, slot, rest)
 
 
+@inlined()
+def _wants_plan(state, r):
+    """Return whether there is a seat, and a request that has not been planned."""
+    replica = state.replicas[r]
+    if state.settings[_BATCHES] != 0:
+        return replica.running_count == 0
+    seat = replica.running_count < state.engine[0].max_num_seqs
+    return seat and state.plans[replica.waiting_tail].level == 0
+
+
+@inlined()
+def _may_start(state, r):
+    """Return whether the head of the queue may be admitted by the newest plan."""
+    replica = state.replicas[r]
+    level = state.plans[replica.waiting_head].level
+    if state.settings[_BATCHES] != 0:
+        return level == 1
+    return level > 0 or state.plans[replica.waiting_tail].level > 0
+
+
+@inlined()
+def _plan_and_admit(state, r, budget):
+    """Plan where it is time, and admit by a plan that is ready.
+
+    ``retry_s`` is when a plan will be ready by which nobody was admitted yet, or 0.
+    """
+    desk = state.replicas[r]
+    replica = state.replicas[r]
+    if desk.retry_s == 0 and _wants_plan(state, r):
+        desk.retry_s = _plan(state, r)
+    if replica.now_s + ROUNDING_S < desk.retry_s:
+        return
+    desk.retry_s = 0.0
+    while budget > 0 and replica.waiting_count > 0 and _may_start(state, r):
+        chunk = admit(state, r, budget)
+        if chunk == 0:
+            break
+        budget -= chunk
+
+
 @compiled(SCHEDULE)
 def schedule(state, r):
     """Serve as vLLM V1 does, from a queue that is planned."""
     replica = state.replicas[r]
-    static = state.settings[_BATCHES] != 0
     take_decode_blocks(state, r, 0)
     log_decodes(state, r)
     budget = state.engine[0].max_num_batched_tokens - replica.decode_count
     if replica.prefilling != NONE:
         budget -= continue_prefill(state, r, budget)
-    if replica.preempted == 0 and replica.waiting_count > 0:
-        tail = replica.waiting_tail
-        stale = replica.running_count < state.engine[0].max_num_seqs
-        stale = stale and budget > 0 and state.plans[tail].level == 0
-        if static:
-            stale = replica.running_count == 0
-        if stale:
-            _plan(state, r)
-        while budget > 0 and replica.waiting_count > 0:
-            if static and state.plans[replica.waiting_head].level != 1:
-                break
-            chunk = admit(state, r, budget)
-            if chunk == 0:
-                break
-            budget -= chunk
+    if replica.preempted == 0 and replica.waiting_count > 0 and budget > 0:
+        _plan_and_admit(state, r, budget)
     if replica.batch_tokens + replica.batch_extra_count > 0:
         return 1
     if replica.decode_count == 0:
         return 0
     if replica.preempted > 0:
         return 1
-    return decode_horizon(state, r, 0)
+    most = decode_horizon(state, r, 0)
+    ready_s = state.replicas[r].retry_s
+    if ready_s > 0:
+        return iterations_until(state, r, ready_s - ROUNDING_S, most)
+    if replica.waiting_count > 0 and budget > 0 and _wants_plan(state, r):
+        return 1  # some came while the plan was made that has just been used
+    return most

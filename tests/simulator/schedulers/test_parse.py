@@ -66,7 +66,7 @@ def test_a_stream_is_served_by_the_same_scheduler(name):
     for setting in {"max_len", "s_pf"} & set(parse_scheduler(name)[1]):
         name += f":{setting}=16"
     trace = Trace([4, 6, 2], [3, 2, 4], [0.0, 0.005, 0.03])
-    asked = {"scheduler": name, "slo": parse_slo("ttft=1s,tbt=1s")}
+    asked = {"scheduler": name, "slo": parse_slo("ttft=1s,tpot=1s,tbt=1s")}
     whole = simulate(trace, TABLES, engine(12), 1, **asked)
 
     found = simulate_stream([trace], TABLES, engine(12), 1, **asked)
