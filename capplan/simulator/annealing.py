@@ -183,6 +183,16 @@ def chance_of_worse(found, now, temperature):
     return math.exp((found - now) / temperature)
 
 
+@inlined()
+def _all_late(scratch, n, delay_s):
+    """Return whether no plan keeps an SLO: each is late before the first batch."""
+    for k in range(n):
+        starts_s = scratch[WAITED, k] + delay_s
+        if starts_s <= min(scratch[TTFT, k], scratch[E2E, k]) * _ROUNDING:
+            return False
+    return True
+
+
 @compiled()
 def _sort_by_time(state, n, largest):
     """Put the current order by time in a batch of ``largest``, the oldest first."""
@@ -229,7 +239,7 @@ def anneal(state, n, largest, delay_s, seed, cooling):
     best = now
     if (kept == n and cooling.early_return) or now * _ROUNDING >= in_order:
         _copy_plan(scratch, n, ORDER, SIZES, BEST_ORDER, BEST_SIZES)
-        if kept == n and cooling.early_return:
+        if (kept == n and cooling.early_return) or _all_late(scratch, n, delay_s):
             return best
     else:
         best = in_order

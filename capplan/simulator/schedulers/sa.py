@@ -61,7 +61,7 @@ RULES = Rules(
         "decay": Knob(0.95, 0.01, 0.99),
         "moves": Knob(100, 1, 10_000),
         "early_return": Knob(1, 0, 1),
-        "window": Knob(64, 2, PLANNED),
+        "window": Knob(256, 2, PLANNED),
         "plan_fixed_s": Knob(64e-6, 0.0, 1.0),
         "plan_request_s": Knob(43e-6, 0.0, 1.0),
     },
