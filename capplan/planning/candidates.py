@@ -1,62 +1,27 @@
 """One configuration at a time: bounded, pruned or simulated, and priced."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache, partial
 from typing import NamedTuple
 
 import numpy as np
 
-from capplan.bounds.lower_bound import Bound
+from capplan.errors import HostFullError
 from capplan.latency.engine_time import LEAST_USERS
 from capplan.planning.configuration import Configuration
 from capplan.planning.cost import Cost, cost
 from capplan.planning.fewest_replicas import Fewest, binding_limit, fewest_replicas
 from capplan.planning.inputs import PlanInputs
+from capplan.planning.prospects import MOST_REPLICAS, Prospect
 from capplan.planning.result import Candidate, Probe
 from capplan.planning.run import BUDGET_REQUESTS, Interrupted, Run, judged_run
 from capplan.planning.scheduling import is_vllm, widest_iterations
 from capplan.planning.unbatched import too_slow, unbatched
 from capplan.simulator.checks import oversized, refusal
 
-MOST_REPLICAS = 4096
-"""Replica count at which the search gives up."""
 _BUDGETS = (4096, 2048, 1024, 512)
 """Token budgets tried where engine settings are tuned. [tokens]"""
-
-
-@dataclass(frozen=True, eq=False)
-class Prospect:
-    """A configuration with its lower bound, before it is simulated."""
-
-    configuration: Configuration
-    bound: Bound
-    sample: int = 0  # whose bound it is
-
-    def __str__(self) -> str:
-        return str(self.configuration)
-
-    @property
-    def gpu_count(self) -> int:
-        """GPUs of the fewest replicas that the bound allows."""
-        return self.bound.replica_count * self.configuration.tp
-
-    @property
-    def usd_per_h(self) -> float | None:
-        """Price of these GPUs; None without a price. [$/h]"""
-        return self.configuration.usd_per_h(self.bound.replica_count)
-
-
-def cheapest_first(prospect: Prospect) -> tuple[float, int, str, int]:
-    """Order by the least possible cost, then by the fewest possible GPUs."""
-    usd = prospect.usd_per_h
-    configuration = prospect.configuration
-    return (
-        np.inf if usd is None else usd,
-        prospect.gpu_count,
-        configuration.gpu,
-        configuration.tp,
-    )
 
 
 def cannot_serve(inputs: PlanInputs, configuration: Configuration) -> str | None:
@@ -73,35 +38,6 @@ def cannot_serve(inputs: PlanInputs, configuration: Configuration) -> str | None
     engine, tables = widest_iterations(engine, configuration.tables)
     alone = unbatched(inputs.trace, tables, engine)
     return too_slow(inputs.trace, alone, inputs.slo, inputs.traffic.counted())
-
-
-def cannot_win(prospect: Prospect, done: list[Candidate]) -> str | None:
-    """Return why a configuration can be neither cheapest nor smallest, or None."""
-    feasible = [
-        candidate
-        for candidate in done
-        if candidate.status == "feasible"
-        and (prospect.configuration.is_estimated or not candidate.estimated)
-    ]
-    smaller = any(
-        candidate.gpu_count is not None and candidate.gpu_count <= prospect.gpu_count
-        for candidate in feasible
-    )
-    usd = prospect.usd_per_h
-    cheaper = [
-        candidate
-        for candidate in feasible
-        if usd is None
-        or (candidate.usd_per_h is not None and candidate.usd_per_h <= usd)
-    ]
-    if not smaller or not cheaper:
-        return None
-    other = cheaper[0]
-    price = "" if usd is None else f" and ${usd:,.2f}/h"
-    return (
-        f"needs at least {prospect.gpu_count} GPUs{price} by its lower bound; "
-        f"{other.gpu} × TP {other.tp} does with {other.gpu_count}"
-    )
 
 
 def pruned(prospect: Prospect, reason: str) -> Candidate:
@@ -148,7 +84,8 @@ def evaluate(
     for router in inputs.routers:
         run_with = partial(run_of, inputs, configuration, router)
         if best.run is None:
-            best, chosen = fewest_replicas(run_with, at_least, MOST_REPLICAS), router
+            search = _up_to if prospect.most < MOST_REPLICAS else fewest_replicas
+            best, chosen = search(run_with, at_least, prospect.most), router
             if best.interrupted:
                 break
             continue
@@ -159,6 +96,8 @@ def evaluate(
         better = _up_to(run_with, at_least, most)
         if better.run is not None:
             best, chosen = better, router
+    if best.run is None and prospect.most < MOST_REPLICAS and not best.interrupted:
+        return pruned(prospect, f"needs more than {prospect.most} replicas"), ()
     return _candidate(inputs, prospect, configuration, chosen, best)
 
 
@@ -247,6 +186,8 @@ def _up_to(run_with: Callable[[int], Run], at_least: int, most: int) -> Fewest:
         run = run_with(most)
     except Interrupted:
         return Fewest(None, (), False, (), interrupted=True)
+    except HostFullError:
+        return Fewest(None, (), False, ())
     meets = run.judgement.meets
     if meets:
         fewest = fewest_replicas(run_with, at_least, most)

@@ -253,7 +253,7 @@ def _plan_of(
         if stopped is not None and stopped():
             return _Priced(result)
         many = max(_MANY, inputs.candidate_count)
-        inputs = replace(inputs, candidate_count=many, stopped=stopped)
+        inputs = replace(inputs, candidate_count=many, stopped=stopped, best_only=True)
         plan = planned(inputs, tried, lambda step: progress(f"{asked.name}: {step}"))
     except InputError as error:
         return _Priced(replace(result, status="refused", reason=str(error)))

@@ -36,6 +36,7 @@ class PlanInputs:
     solver: str | None  # places the peak heartbeat exactly; None for none
     candidate_count: int = 1  # that may serve: with few, each count gets more samples
     stopped: Stopped | None = None  # says when to answer with what is known
+    best_only: bool = False  # of the others it is enough that they are not the best
 
     def is_stopped(self) -> bool:
         """Return whether to answer with what is known."""

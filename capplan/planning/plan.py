@@ -7,16 +7,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import date
 
-import numpy as np
-
 from capplan.errors import CapplanWarning, collected_warnings
 from capplan.planning.assumptions import assumptions
 from capplan.planning.candidates import (
-    Prospect,
     Tuning,
     cannot_serve,
-    cannot_win,
-    cheapest_first,
     evaluate,
     gpus_without_caching,
     is_tuned,
@@ -32,6 +27,13 @@ from capplan.planning.proof import (
     bound_of,
     certificate_of,
     sample_bound,
+)
+from capplan.planning.prospects import (
+    Prospect,
+    cannot_win,
+    cheapest_first,
+    most_to_win,
+    or_inf,
 )
 from capplan.planning.result import Candidate, Plan
 from capplan.planning.settings import PlanSettings
@@ -150,7 +152,8 @@ def _simulated(
     texts: dict[str, tuple[str, ...]] = {}
     with executor(settings.executor, settings.ray_address) as workers:
         while prospects:
-            wave, prospects = prospects[:_WAVE], prospects[_WAVE:]
+            size = 1 if inputs.best_only and not _feasible(done) else _WAVE
+            wave, prospects = prospects[:size], prospects[size:]
             names = ", ".join(str(prospect) for prospect in wave)
             progress(f"simulating {names} ({len(prospects)} more)")
             for prospect, result in zip(
@@ -161,6 +164,8 @@ def _simulated(
                 texts[str(prospect)] = result[1]
             left = []
             for prospect in prospects:
+                if inputs.best_only:
+                    prospect = replace(prospect, most=most_to_win(prospect, done))
                 reason = cannot_win(prospect, before + done)
                 if reason is None:
                     left.append(prospect)
@@ -199,8 +204,9 @@ def _tunings(
     best itself, of the others fewer GPUs or a lower cost than it has.
     """
     rows = {(row.gpu, row.tp): row for row in done}
-    feasible = [row for row in done if row.status == "feasible"]
-    best = min(feasible, key=lambda row: (_usd(row), row.gpu_count), default=None)
+    best = min(
+        _feasible(done), key=lambda row: (_usd(row), row.gpu_count), default=None
+    )
     tunings = []
     for prospect in simulated:
         configuration = prospect.configuration
@@ -260,7 +266,7 @@ def _result(
     candidates: list[Candidate],
     tried: list[Configuration | Excluded],
 ) -> Plan:
-    feasible = [row for row in candidates if row.status == "feasible"]
+    feasible = _feasible(candidates)
     by_cost = sorted(feasible, key=lambda row: (_usd(row), row.gpu_count, row.tp))
     estimated = [row for row in by_cost if row.estimated]
     eligible = [row for row in by_cost if not row.estimated] or estimated
@@ -306,8 +312,12 @@ def _result(
     )
 
 
+def _feasible(candidates: list[Candidate]) -> list[Candidate]:
+    return [row for row in candidates if row.status == "feasible"]
+
+
 def _usd(candidate: Candidate) -> float:
-    return np.inf if candidate.usd_per_h is None else candidate.usd_per_h
+    return or_inf(candidate.usd_per_h)
 
 
 def _why_none(candidates: list[Candidate]) -> str:

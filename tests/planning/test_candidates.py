@@ -10,17 +10,21 @@ from capplan.deployment import EngineSettings
 from capplan.fleet.price import Price
 from capplan.latency.contract import linear_tables
 from capplan.planning.candidates import (
-    Prospect,
     Tuning,
     cannot_serve,
-    cannot_win,
-    cheapest_first,
     evaluate,
     pruned,
     tune,
 )
 from capplan.planning.configuration import Configuration
 from capplan.planning.inputs import PlanInputs
+from capplan.planning.prospects import (
+    MOST_REPLICAS,
+    Prospect,
+    cannot_win,
+    cheapest_first,
+    most_to_win,
+)
 from capplan.planning.result import Candidate
 from capplan.planning.settings import PlanSettings
 from capplan.planning.traffic import Traffic
@@ -98,6 +102,33 @@ def test_a_prospect_is_pruned_only_where_it_can_be_neither_best(done, prunes):
     assert (reason is not None) is prunes
     if prunes:
         assert reason.startswith("needs at least 4 GPUs and $8.00/h by its lower bound")
+
+
+@pytest.mark.parametrize(
+    ("done", "most"),
+    [
+        ([], MOST_REPLICAS),
+        ([feasible("A", 4, 8.0)], 3),  # at $2 each: four are as dear, on as many GPUs
+        ([feasible("A", 5, 8.0)], 4),  # as dear, on fewer GPUs
+        ([feasible("A", 4, 9.0), feasible("B", 9, 7.0)], 3),  # the cheapest counts
+        ([feasible("A", 3, None)], MOST_REPLICAS),  # a price that is not known
+    ],
+)
+def test_the_most_replicas_with_which_a_configuration_is_the_best(done, most):
+    assert most_to_win(prospect(2, usd=2.0), done) == most
+
+
+def test_an_estimate_is_not_the_best_beside_what_was_measured():
+    measured, estimate = feasible("A", 4, 8.0), feasible("B", 4, 8.0)
+    estimate.estimated = True
+    guess = SimpleNamespace(tp=1, is_estimated=True, usd_per_h=lambda n: 2.0 * n)
+    guessed = Prospect(guess, bound(2))
+
+    assert most_to_win(guessed, [measured]) == 0
+    assert most_to_win(guessed, [estimate]) == 3
+    assert most_to_win(prospect(2, usd=2.0), [estimate]) == MOST_REPLICAS
+    beaten = replace(prospect(2, usd=2.0), most=1)
+    assert "the best costs less" in cannot_win(beaten, [measured])
 
 
 def test_an_estimate_prunes_nothing_that_was_measured():

@@ -49,6 +49,21 @@ def test_the_price_is_that_of_a_plan_of_the_same_system(found):
     assert sarathi.candidate.bound == alone.best.bound
 
 
+def test_the_best_of_many_configurations_is_that_of_a_plan():
+    asked = {**ASKED, "gpu": "H100-SXM,A100-80GB-SXM", "tp": "1,2", "rate": 120}
+    given = {**asked, "price": "H100-SXM=2.5,A100-80GB-SXM=1.6"}
+    alone = capplan.plan(**given, tune=False).best
+
+    best = compare(CompareSettings(**given, systems="vllm-v1")).systems[0].candidate
+
+    assert (best.gpu, best.tp, best.replica_count) == (
+        alone.gpu,
+        alone.tp,
+        alone.replica_count,
+    )
+    assert best.usd_per_h == alone.usd_per_h
+
+
 def test_equal_hardware_is_what_a_simulation_says(found):
     alone = capplan.simulate(**ASKED, **SARATHI, replicas=found.replica_count)
 

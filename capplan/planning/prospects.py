@@ -1,0 +1,107 @@
+"""Configurations before they are simulated: their order, and which cannot win."""
+
+from bisect import bisect_left
+from dataclasses import dataclass
+
+import numpy as np
+
+from capplan.bounds.lower_bound import Bound
+from capplan.planning.configuration import Configuration
+from capplan.planning.result import Candidate
+
+MOST_REPLICAS = 4096
+"""Replica count at which the search gives up."""
+
+
+@dataclass(frozen=True, eq=False)
+class Prospect:
+    """A configuration with its lower bound, before it is simulated."""
+
+    configuration: Configuration
+    bound: Bound
+    sample: int = 0  # whose bound it is
+    most: int = MOST_REPLICAS  # replicas above which it is of no use
+
+    def __str__(self) -> str:
+        return str(self.configuration)
+
+    @property
+    def gpu_count(self) -> int:
+        """GPUs of the fewest replicas that the bound allows."""
+        return self.bound.replica_count * self.configuration.tp
+
+    @property
+    def usd_per_h(self) -> float | None:
+        """Price of these GPUs; None without a price. [$/h]"""
+        return self.configuration.usd_per_h(self.bound.replica_count)
+
+
+def cheapest_first(prospect: Prospect) -> tuple[float, int, str, int]:
+    """Order by the least possible cost, then by the fewest possible GPUs."""
+    configuration = prospect.configuration
+    return (
+        or_inf(prospect.usd_per_h),
+        prospect.gpu_count,
+        configuration.gpu,
+        configuration.tp,
+    )
+
+
+def most_to_win(prospect: Prospect, done: list[Candidate]) -> int:
+    """Return the most replicas with which a configuration is the best of all."""
+    configuration = prospect.configuration
+    feasible = [row for row in done if row.status == "feasible"]
+    if configuration.is_estimated and any(not row.estimated for row in feasible):
+        return 0
+    best = min(
+        (
+            (or_inf(row.usd_per_h), row.gpu_count or 0, row.tp)
+            for row in feasible
+            if configuration.is_estimated or not row.estimated
+        ),
+        default=None,
+    )
+    if best is None:
+        return MOST_REPLICAS
+
+    def place(count: int) -> tuple[float, int, int]:
+        usd = configuration.usd_per_h(count)
+        return or_inf(usd), count * configuration.tp, configuration.tp
+
+    return bisect_left(range(MOST_REPLICAS + 1), best, key=place) - 1
+
+
+def or_inf(usd: float | None) -> float:
+    """Return a price, infinite where there is none."""
+    return np.inf if usd is None else usd
+
+
+def cannot_win(prospect: Prospect, done: list[Candidate]) -> str | None:
+    """Return why a configuration can be neither cheapest nor smallest, or None."""
+    if prospect.most < max(1, prospect.bound.replica_count):
+        return f"needs at least {prospect.gpu_count} GPUs; the best costs less"
+    feasible = [
+        candidate
+        for candidate in done
+        if candidate.status == "feasible"
+        and (prospect.configuration.is_estimated or not candidate.estimated)
+    ]
+    smaller = any(
+        candidate.gpu_count is not None and candidate.gpu_count <= prospect.gpu_count
+        for candidate in feasible
+    )
+    usd = prospect.usd_per_h
+    cheaper = [
+        candidate
+        for candidate in feasible
+        if usd is None
+        or (candidate.usd_per_h is not None and candidate.usd_per_h <= usd)
+    ]
+    if not smaller or not cheaper:
+        return None
+    other = cheaper[0]
+    price = "" if usd is None else f" and ${usd:,.2f}/h"
+    return (
+        f"needs at least {prospect.gpu_count} GPUs{price} by its lower bound; "
+        f"{other.gpu} × TP {other.tp} does with {other.gpu_count}"
+    )
