@@ -31,9 +31,7 @@ from capplan.workload.predictors import PredictionError, prediction_error
 from capplan.workload.slo import Slo
 
 CURVE = (0.6, 0.8, 1.0, 1.2, 1.4)
-"""Rates of the curves, as shares of the highest that the first system holds."""
-OVERLOAD = 1.5
-"""Share of the rate that a system holds above which its curve ends, by default."""
+"""Rates of a system's curve, as shares of the highest that it holds."""
 _MANY = 3
 """Candidates from which on a plan gives each replica count fewer samples."""
 _BEFORE = "not simulated before Ctrl-C"
@@ -302,13 +300,14 @@ def _measured(
     where = f"{bench.replica_count} × {hardware}"
     progress(f"{where}: the highest rates of {len(able)} systems")
     highest = workers(held, bench, able)
-    rates = tuple(sorted(set(asked)))
-    all_rates = rates or _about(highest, able)
-    progress(f"{where}: {len(able)} systems at {len(all_rates)} rates")
+    rates = [tuple(sorted(set(asked)))] * len(able)
+    if not asked:
+        rates = _curves(highest, able[0].requests.rate_per_s)
+    progress(f"{where}: the curves of {len(able)} systems")
     tasks = [
         replace(trial, rate_per_s=rate)
-        for trial, first in zip(able, highest, strict=True)
-        for rate in rates or _not_far_above(first, all_rates)
+        for trial, each in zip(able, rates, strict=True)
+        for rate in each
     ]
     curves: dict[str, list[Result]] = {trial.name: [] for trial in able}
     for task, at_rate in zip(tasks, workers(point, bench, tasks), strict=True):
@@ -325,7 +324,7 @@ def _measured(
         elif row.requests is not None:
             result = replace(result, not_served=f"does not run on {hardware}")
         results.append(result)
-    return results, all_rates
+    return results, tuple(sorted({task.rate_per_s for task in tasks}))
 
 
 def _trial(row: _Priced, hardware: Configuration) -> Trial | None:
@@ -337,17 +336,23 @@ def _trial(row: _Priced, hardware: Configuration) -> Trial | None:
     return None
 
 
-def _about(highest: list[Result], able: list[Trial]) -> tuple[float, ...]:
-    """Return rates about the highest that the first system holds, of three digits."""
-    held_per_s = [row.max_rate_per_s for row in highest if row.max_rate_per_s]
-    about_per_s = next(iter(held_per_s), able[0].requests.rate_per_s)
-    return tuple(float(f"{share * about_per_s:.3g}") for share in CURVE)
+def _curves(highest: list[Result], own_per_s: float) -> list[tuple[float, ...]]:
+    """Return rates of three digits about the highest that each system holds.
 
-
-def _not_far_above(result: Result, rates: tuple[float, ...]) -> tuple[float, ...]:
-    """Return the rates that are not hopeless: little above what a system holds."""
-    most_per_s = OVERLOAD * (result.max_rate_per_s or 0.0)
-    return tuple(rate for rate in rates if rate <= most_per_s) or rates[:1]
+    Far above it, latency only tells how long the sample was: a system that holds none
+    is seen at one rate, below the lowest of the others, or else ``own_per_s``.
+    """
+    least = min(
+        (row.max_rate_per_s for row in highest if row.max_rate_per_s),
+        default=own_per_s,
+    )
+    return [
+        tuple(
+            float(f"{share * (row.max_rate_per_s or least):.3g}")
+            for share in (CURVE if row.max_rate_per_s else CURVE[:1])
+        )
+        for row in highest
+    ]
 
 
 def _with(result: SystemResult, highest: Result, curve: list[Result]) -> SystemResult:

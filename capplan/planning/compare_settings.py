@@ -59,5 +59,5 @@ class CompareSettings(PlanSettings):
         (),
         WORKLOAD,
         "R,R",
-        "Arrival rates of the curves, requests/s (default: near what the first holds).",
+        "Arrival rates of the curves, requests/s (default: near what each holds).",
     )

@@ -2,13 +2,14 @@
 
 import csv
 import json
+from types import SimpleNamespace
 
 import pytest
 
 import capplan
 from capplan.cli.main import exit_code
 from capplan.errors import InputError
-from capplan.planning.compare import _largest, compare
+from capplan.planning.compare import CURVE, _curves, _largest, compare
 from capplan.planning.compare_settings import CompareSettings
 from capplan.planning.highest_rate import STEP
 from capplan.planning.systems import SYSTEMS, asked_system
@@ -92,14 +93,27 @@ def test_a_fleet_whose_queue_grows_has_no_more_goodput_than_it_finishes():
     assert run.goodput_per_s < 0.9 * totals.rate_per_s
 
 
-def test_by_default_curves_are_about_the_rate_of_the_first_and_end_far_above_it():
-    found = compare(settings(systems="fastgen,static", replicas=1))
+def test_by_default_a_curve_is_about_the_highest_rate_of_its_system():
+    found = compare(settings(systems="fastgen,orca,vllm-v0:padded_budget=1"))
 
-    fastgen, static = found.systems
-    held_per_s = fastgen.max_rate_per_s
-    assert found.rates_per_s[0] == pytest.approx(0.6 * held_per_s, rel=0.01)
-    assert [each.rate_per_s for each in fastgen.curve] == list(found.rates_per_s)
-    assert len(static.curve) < len(fastgen.curve)
+    seen = set()
+    for system in found.systems:
+        rates = [each.rate_per_s for each in system.curve]
+        held_per_s = system.max_rate_per_s
+        assert rates == pytest.approx(
+            [share * held_per_s for share in CURVE] if held_per_s else rates[:1],
+            rel=0.01,
+        )
+        seen |= set(rates)
+    assert found.rates_per_s == tuple(sorted(seen))
+    assert len({system.max_rate_per_s for system in found.systems}) > 1
+
+
+def test_a_system_that_holds_no_rate_is_seen_at_one():
+    none, some = SimpleNamespace(max_rate_per_s=None), SimpleNamespace(max_rate_per_s=8)
+
+    assert _curves([none], 30.0) == [(18.0,)]
+    assert _curves([none, some], 30.0) == [(4.8,), (4.8, 6.4, 8.0, 9.6, 11.2)]
 
 
 def test_a_warning_of_several_systems_stands_once():
