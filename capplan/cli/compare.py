@@ -5,6 +5,7 @@ from typing import Any
 from capplan.cli.interruption import INTERRUPTED, interruptible
 from capplan.cli.notices import announce_compilation
 from capplan.cli.options import with_settings
+from capplan.cli.plan import INFEASIBLE
 from capplan.cli.scenario import Scenario, settings_from
 from capplan.planning.compare_settings import CompareSettings
 from capplan.planning.systems import SYSTEMS
@@ -16,7 +17,8 @@ def compare_command(scenario: Scenario = None, **flags: Any) -> int:
 
     A system is a scheduler with the router, the predictor and the engine settings that
     it was published with; what the scenario gives wins. Exit code 0: at least one
-    system ran; 2: wrong input; 130: Ctrl-C, which answers with what is known so far.
+    system ran; 2: wrong input; 3: none meets the SLO; 130: Ctrl-C, which answers with
+    what is known so far.
     """
     settings = settings_from(CompareSettings, scenario, flags)
     announce_compilation(
@@ -32,4 +34,7 @@ def compare_command(scenario: Scenario = None, **flags: Any) -> int:
     out = console()
     print_comparison(result, out)
     print_written(written, out)
-    return INTERRUPTED if result.interrupted else 0
+    if result.interrupted:
+        return INTERRUPTED
+    ran = any(row.candidate or row.served for row in result.systems)
+    return 0 if ran else INFEASIBLE

@@ -7,7 +7,12 @@ from dataclasses import dataclass, field, replace
 from datetime import date
 
 from capplan.deployment import EngineSettings
-from capplan.errors import HorizonWarning, InputError, collected_warnings
+from capplan.errors import (
+    CapplanError,
+    HorizonWarning,
+    InputError,
+    collected_warnings,
+)
 from capplan.planning.compare_settings import CompareSettings
 from capplan.planning.configuration import Configuration, able_among, configurations
 from capplan.planning.equal_hardware import (
@@ -27,6 +32,7 @@ from capplan.planning.settings import PlanSettings
 from capplan.planning.systems import LINK, SYSTEMS, Asked, asked_system
 from capplan.simulator.checks import refusal
 from capplan.simulator.fleet import Stopped
+from capplan.simulator.schedulers.own_file import file_of
 from capplan.workload.predictors import PredictionError, prediction_error
 from capplan.workload.slo import Slo
 
@@ -253,8 +259,12 @@ def _plan_of(
         many = max(_MANY, inputs.candidate_count)
         inputs = replace(inputs, candidate_count=many, stopped=stopped, best_only=True)
         plan = planned(inputs, tried, lambda step: progress(f"{asked.name}: {step}"))
-    except InputError as error:
-        return _Priced(replace(result, status="refused", reason=str(error)))
+    except CapplanError as error:
+        own = file_of(asked.settings.scheduler or "")
+        if not isinstance(error, InputError) and not own:
+            raise
+        advice = "" if isinstance(error, InputError) else f"; try check-scheduler {own}"
+        return _Priced(replace(result, status="refused", reason=f"{error}{advice}"))
     routers = {(row.gpu, row.tp): row.router for row in plan.candidates if row.router}
     best = plan.best
     result = replace(
@@ -311,6 +321,9 @@ def _measured(
     ]
     curves: dict[str, list[Result]] = {trial.name: [] for trial in able}
     for task, at_rate in zip(tasks, workers(point, bench, tasks), strict=True):
+        if at_rate.reason:
+            reason = f"at {task.rate_per_s:g} requests/s: {at_rate.reason}"
+            at_rate = replace(at_rate, reason=reason)
         curves[task.name].append(at_rate)
     found = {
         trial.name: (first, curves[trial.name])

@@ -1,5 +1,6 @@
 """Settings of ``capplan compare``."""
 
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, PositiveFloat
@@ -18,6 +19,8 @@ from capplan.settings import accepted_by, setting
 
 def _systems(value: Any) -> Any:
     """Return the systems of ``A,B:x=1,y=2``: two, the second with two settings."""
+    if isinstance(value, Mapping):
+        raise ValueError("expected a list such as [sarathi, orca:max_len=4096]")
     systems: list[Any] = []
     for part in parts(value):
         is_setting = isinstance(part, str) and "=" in part and ":" not in part
@@ -25,6 +28,8 @@ def _systems(value: Any) -> Any:
             systems[-1] += f",{part}"
         else:
             systems.append(part)
+    if not systems:
+        raise ValueError("is empty; expected systems, or leave it out for all")
     return tuple(dict.fromkeys(systems))
 
 

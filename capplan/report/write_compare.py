@@ -30,15 +30,21 @@ from capplan.units import format_duration
 SCHEMA = "capplan.compare/1"
 
 
+_WIDEST = 1000
+"""Columns of the terminal that a table may take."""
+
+
 def print_comparison(comparison: Comparison, out: Console) -> None:
     """Print the table of systems, what did not run and why, and the warnings."""
     out.print(Text(headline(comparison), style="bold"))
     print_facts(facts(comparison), out)
-    table = plain_table(((c.heading, c.justify) for c in SHOWN), no_wrap=False)
+    table = plain_table((c.heading, c.justify) for c in SHOWN)
     for row in comparison.systems:
         style = "" if row.status == "feasible" else "dim"
         table.add_row(*(escape(column.text(row)) for column in SHOWN), style=style)
-    out.print(table)
+    widest = out.options.update(max_width=_WIDEST)
+    table.width = table.__rich_measure__(out, widest).maximum
+    out.print(table, crop=False)  # a figure that is cut is another one
     for label, text in [*notes(comparison), *_classes(comparison)]:
         out.print(Text(f"  {label}: {text}", style="dim"))
     took = f"compared in {format_duration(comparison.runtime_s)}"

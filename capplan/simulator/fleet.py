@@ -332,7 +332,10 @@ class Fleet:
                 "each GPU; give more, or a scheduler that computes KV again"
             )
         if self.state.counts[Count.STUCK]:
-            raise InputError("a request fits no replica and blocks its queue")
+            raise InputError(
+                "requests wait for ever: none fits its replica, or the scheduler lets "
+                "none run"
+            )
 
     def _warn_of_long_iterations(self) -> None:
         most = int(self.state.counts[Count.MOST_TOKENS])

@@ -2,9 +2,11 @@
 
 import csv
 import json
+from io import StringIO
 from types import SimpleNamespace
 
 import pytest
+from rich.console import Console
 
 import capplan
 from capplan.cli.main import exit_code
@@ -13,6 +15,7 @@ from capplan.planning.compare import CURVE, _curves, _largest, compare
 from capplan.planning.compare_settings import CompareSettings
 from capplan.planning.highest_rate import STEP
 from capplan.planning.systems import SYSTEMS, asked_system
+from capplan.report.write_compare import print_comparison
 
 ASKED = {
     "workload": "synthetic:prompt=300,output=lognormal(median=80,sigma=0.6),n=2000",
@@ -216,10 +219,63 @@ def test_where_none_is_feasible_equal_hardware_needs_replicas():
     assert given.systems[0].max_rate_per_s is None
 
 
+def test_systems_are_a_list():
+    with pytest.raises(InputError, match="expected a list such as"):
+        settings(systems={"orca": {"max_len": 10}})
+
+
+def test_a_comparison_that_none_meets_ends_with_3(capsys):
+    flags = [f"--{name}={value}" for name, value in ASKED.items() if name != "as_of"]
+
+    code = exit_code(["compare", *flags, "--systems", "sarathi", "--slo", "tpot=1ms"])
+
+    assert code == 3
+    assert "give --replicas N" in capsys.readouterr().out
+
+
+RAISING = """
+from capplan.simulator.jit import compiled
+from capplan.simulator.schedulers import Rules
+from capplan.simulator.state import SCHEDULE
+
+RULES = Rules()
+
+
+@compiled(SCHEDULE)
+def schedule(state, r):
+    if state.replicas[r].waiting_count > 0:
+        raise ValueError("boo")
+    return 0
+"""
+
+
+def test_a_scheduler_of_the_user_that_fails_leaves_the_others(tmp_path):
+    path = tmp_path / "raising.py"
+    path.write_text(RAISING)
+
+    shipped, raising = compare(settings(systems=["vllm-v1", str(path)])).systems
+
+    assert shipped.status == "feasible"
+    assert raising.status == "refused"
+    assert raising.reason.endswith(f"ValueError('boo'); try check-scheduler {path}")
+
+
+def test_no_figure_is_cut_on_a_narrow_terminal():
+    out = Console(file=StringIO(), width=60)
+
+    print_comparison(compare(settings(systems="vllm-v1", replicas=1)), out)
+
+    lines = out.file.getvalue().splitlines()
+    row = next(line for line in lines if line.startswith(" vllm-v1 "))
+    assert "…" not in row
+    assert len(row.split()) == 15  # 11 columns, four with a unit
+
+
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
         (["--systems", "sarati"], "did you mean sarathi?"),
+        (["--systems", ","], "systems: is empty; expected systems, or leave it out"),
         (["--systems", "aladdin:theta=1"], "aladdin takes no settings"),
         (["--systems", "orca:max_length=9"], "not a setting of orca; did you mean"),
         (["--replicas", "0"], "replicas is 0"),
