@@ -32,6 +32,7 @@ from capplan.planning.prospects import (
     Prospect,
     cannot_win,
     cheapest_first,
+    feasible_of,
     most_to_win,
     or_inf,
 )
@@ -152,7 +153,7 @@ def _simulated(
     texts: dict[str, tuple[str, ...]] = {}
     with executor(settings.executor, settings.ray_address) as workers:
         while prospects:
-            size = 1 if inputs.best_only and not _feasible(done) else _WAVE
+            size = 1 if inputs.best_only and not feasible_of(done) else _WAVE
             wave, prospects = prospects[:size], prospects[size:]
             names = ", ".join(str(prospect) for prospect in wave)
             progress(f"simulating {names} ({len(prospects)} more)")
@@ -205,7 +206,7 @@ def _tunings(
     """
     rows = {(row.gpu, row.tp): row for row in done}
     best = min(
-        _feasible(done), key=lambda row: (_usd(row), row.gpu_count), default=None
+        feasible_of(done), key=lambda row: (_usd(row), row.gpu_count), default=None
     )
     tunings = []
     for prospect in simulated:
@@ -266,7 +267,7 @@ def _result(
     candidates: list[Candidate],
     tried: list[Configuration | Excluded],
 ) -> Plan:
-    feasible = _feasible(candidates)
+    feasible = feasible_of(candidates)
     by_cost = sorted(feasible, key=lambda row: (_usd(row), row.gpu_count, row.tp))
     estimated = [row for row in by_cost if row.estimated]
     eligible = [row for row in by_cost if not row.estimated] or estimated
@@ -310,10 +311,6 @@ def _result(
         slo_limits_s=slo.shared_limits_s(trace.class_names),
         interrupted=interrupted,
     )
-
-
-def _feasible(candidates: list[Candidate]) -> list[Candidate]:
-    return [row for row in candidates if row.status == "feasible"]
 
 
 def _usd(candidate: Candidate) -> float:

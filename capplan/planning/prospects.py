@@ -50,15 +50,11 @@ def cheapest_first(prospect: Prospect) -> tuple[float, int, str, int]:
 def most_to_win(prospect: Prospect, done: list[Candidate]) -> int:
     """Return the most replicas with which a configuration is the best of all."""
     configuration = prospect.configuration
-    feasible = [row for row in done if row.status == "feasible"]
-    if configuration.is_estimated and any(not row.estimated for row in feasible):
+    rivals = _rivals(prospect, done)
+    if configuration.is_estimated and any(not row.estimated for row in rivals):
         return 0
     best = min(
-        (
-            (or_inf(row.usd_per_h), row.gpu_count or 0, row.tp)
-            for row in feasible
-            if configuration.is_estimated or not row.estimated
-        ),
+        ((or_inf(row.usd_per_h), row.gpu_count or 0, row.tp) for row in rivals),
         default=None,
     )
     if best is None:
@@ -71,6 +67,17 @@ def most_to_win(prospect: Prospect, done: list[Candidate]) -> int:
     return bisect_left(range(MOST_REPLICAS + 1), best, key=place) - 1
 
 
+def feasible_of(done: list[Candidate]) -> list[Candidate]:
+    """Return the candidates that meet the SLO."""
+    return [row for row in done if row.status == "feasible"]
+
+
+def _rivals(prospect: Prospect, done: list[Candidate]) -> list[Candidate]:
+    """Return the feasible candidates; an estimate is none to what was measured."""
+    guessed = prospect.configuration.is_estimated
+    return [row for row in feasible_of(done) if guessed or not row.estimated]
+
+
 def or_inf(usd: float | None) -> float:
     """Return a price, infinite where there is none."""
     return np.inf if usd is None else usd
@@ -80,20 +87,15 @@ def cannot_win(prospect: Prospect, done: list[Candidate]) -> str | None:
     """Return why a configuration can be neither cheapest nor smallest, or None."""
     if prospect.most < max(1, prospect.bound.replica_count):
         return f"needs at least {prospect.gpu_count} GPUs; the best costs less"
-    feasible = [
-        candidate
-        for candidate in done
-        if candidate.status == "feasible"
-        and (prospect.configuration.is_estimated or not candidate.estimated)
-    ]
+    rivals = _rivals(prospect, done)
     smaller = any(
         candidate.gpu_count is not None and candidate.gpu_count <= prospect.gpu_count
-        for candidate in feasible
+        for candidate in rivals
     )
     usd = prospect.usd_per_h
     cheaper = [
         candidate
-        for candidate in feasible
+        for candidate in rivals
         if usd is None
         or (candidate.usd_per_h is not None and candidate.usd_per_h <= usd)
     ]
