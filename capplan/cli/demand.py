@@ -12,7 +12,7 @@ from capplan.planning.settings import DemandSettings
 def demand_command(scenario: Scenario = None, **flags: Any) -> int:
     """Plan at several arrival rates and fit replicas = ⌈k5 · rate + c5⌉ (Aladdin)."""
     settings = settings_from(DemandSettings, scenario, flags)
-    announce_compilation([settings.scheduler] if settings.scheduler else [])
+    announce_compilation([settings.scheduler])
     from capplan.report.terminal import console, print_written, progress
     from capplan.report.to_files import demand
     from capplan.report.write_demand import print_demand

@@ -33,14 +33,14 @@ class Notices:
         self._texts.clear()
 
 
-def announce_compilation(schedulers: Iterable[str] = ()) -> None:
+def announce_compilation(schedulers: Iterable[str | None] = ()) -> None:
     """Print a line on standard error when something must be compiled first."""
     from capplan.simulator.jit import is_cold
     from capplan.simulator.schedulers import needs_compiling
 
     cold = ["the simulator"] if is_cold() else []
     seconds = 20 * len(cold)
-    names = dict.fromkeys(given.partition(":")[0] for given in schedulers)
+    names = dict.fromkeys(given.partition(":")[0] for given in schedulers if given)
     if policies := [name for name in names if needs_compiling(name)]:
         cold.append("scheduler" + "s" * (len(policies) > 1) + f" {', '.join(policies)}")
         seconds += 5 * len(policies)

@@ -19,7 +19,7 @@ def plan_command(scenario: Scenario = None, **flags: Any) -> int:
     130: Ctrl-C, which answers with what is known so far.
     """
     settings = settings_from(PlanSettings, scenario, flags)
-    announce_compilation([settings.scheduler] if settings.scheduler else [])
+    announce_compilation([settings.scheduler])
     from capplan.report.terminal import console, print_plan, print_written, progress
     from capplan.report.to_files import plan
 

@@ -17,7 +17,7 @@ def simulate_command(scenario: Scenario = None, **flags: Any) -> int:
     simulation and reports the requests finished by then; exit code 130.
     """
     settings = settings_from(SimulateSettings, scenario, flags)
-    announce_compilation([settings.scheduler] if settings.scheduler else [])
+    announce_compilation([settings.scheduler])
     from capplan.report.terminal import console, print_written, request_progress
     from capplan.report.to_files import simulate
     from capplan.report.write_run import print_run
