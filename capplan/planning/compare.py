@@ -259,12 +259,14 @@ def _plan_of(
         many = max(_MANY, inputs.candidate_count)
         inputs = replace(inputs, candidate_count=many, stopped=stopped, best_only=True)
         plan = planned(inputs, tried, lambda step: progress(f"{asked.name}: {step}"))
+    except InputError as error:
+        return _Priced(replace(result, status="refused", reason=str(error)))
     except CapplanError as error:
         own = file_of(asked.settings.scheduler or "")
-        if not isinstance(error, InputError) and not own:
+        if not own:
             raise
-        advice = "" if isinstance(error, InputError) else f"; try check-scheduler {own}"
-        return _Priced(replace(result, status="refused", reason=f"{error}{advice}"))
+        reason = f"{error}; try check-scheduler {own}"
+        return _Priced(replace(result, status="refused", reason=reason))
     routers = {(row.gpu, row.tp): row.router for row in plan.candidates if row.router}
     best = plan.best
     result = replace(

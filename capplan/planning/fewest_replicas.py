@@ -166,8 +166,8 @@ class _Search:
 
         Those that meet the SLO alone, while larger counts miss it, come first.
         """
-        for error in () if self.runs else self._full.values():
-            raise error
+        if self._full and not self.runs:
+            raise next(iter(self._full.values()))
         close = self.close_below(self._most + 1)
         for run in self.ordered():
             if run.judgement.meets:
