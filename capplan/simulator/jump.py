@@ -10,6 +10,8 @@ from capplan.simulator.jit import inlined
 
 SMALLEST_STEP_S = 1e-12
 """Keeps a division by the time of an iteration finite. [s]"""
+ROUNDING_S = 1e-9
+"""Times are compared to this, so that rounding decides nothing. [s]"""
 
 
 @inlined()

@@ -92,10 +92,10 @@ def refused(trace, engine, settings):
 @compiled()
 def _take_changes(state, r):
     """File arrivals and the prompts of the last iteration, which decode or pause."""
-    desk = state.replicas[r]
-    desk.long_prompts -= desk.long_ending
-    desk.long_ending = 0
-    slot = state.replicas[r].running_tail
+    replica = state.replicas[r]
+    replica.long_prompts -= replica.long_ending
+    replica.long_ending = 0
+    slot = replica.running_tail
     while slot != NONE and not is_decode(state, slot):
         before = state.requests[slot].previous
         if state.requests[slot].phase != Phase.DECODING:
@@ -332,7 +332,6 @@ def _decodes_alone(state, r):
 def schedule(state, r):
     """Let decodes run, urgent prompts, then calm ones that fit; Alg. 1 and 2."""
     replica = state.replicas[r]
-    desk = state.replicas[r]
     _take_changes(state, r)
     while True:
         budget = _budget_tokens(state, r)
@@ -347,8 +346,8 @@ def schedule(state, r):
             return 1
         if replica.decode_count > 0:
             return _decodes_alone(state, r)
-        if desk.paused_decodes == 0 and not has_urgent(state, r):
-            desk.retry_s = next_urgent_s(state, r)
+        if replica.paused_decodes == 0 and not has_urgent(state, r):
+            replica.retry_s = next_urgent_s(state, r)
             return 0
         if not _evict_one(state, r):
             return 0

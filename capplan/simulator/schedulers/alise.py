@@ -33,6 +33,7 @@ from capplan.simulator.batch import (
     log_decodes,
 )
 from capplan.simulator.jit import compiled, inlined
+from capplan.simulator.jump import ROUNDING_S
 from capplan.simulator.kvcache import blocks_in_iteration, take_blocks
 from capplan.simulator.ordered import (
     first_ordered,
@@ -51,7 +52,6 @@ from capplan.simulator.pausing import (
 from capplan.simulator.queues import push_waiting_back, remove_waiting
 from capplan.simulator.schedulers import Knob, Rules
 from capplan.simulator.schedulers.remaining_time import (
-    ROUNDING_S,
     predict_more,
     rank,
 )

@@ -29,6 +29,7 @@ import numpy as np
 
 from capplan.simulator.batch import decode_horizon, iterations_until, log_decodes
 from capplan.simulator.jit import compiled, inlined
+from capplan.simulator.jump import ROUNDING_S
 from capplan.simulator.kvcache import blocks_in_iteration, take_blocks
 from capplan.simulator.ordered import (
     first_at,
@@ -47,7 +48,6 @@ from capplan.simulator.schedulers import Knob, Rules
 from capplan.simulator.schedulers.feedback_queue import (
     BACK,
     FRONT,
-    ROUNDING_S,
     STARVATION_ITERATIONS,
     demote,
     file_arrivals,

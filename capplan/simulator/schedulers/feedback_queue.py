@@ -12,6 +12,7 @@ Settings, the first of its scheduler: ``base_quantum_s``, ``ratio``, ``levels``,
 import math
 
 from capplan.simulator.jit import compiled, inlined
+from capplan.simulator.jump import ROUNDING_S
 from capplan.simulator.ordered import (
     first_at,
     insert_ordered,
@@ -31,8 +32,6 @@ _AS_WRITTEN = Setting.OWN + 5
 
 BACK = 1
 FRONT = -1
-ROUNDING_S = 1e-9
-"""Times are compared to this, so that rounding decides nothing. [s]"""
 
 
 @inlined()

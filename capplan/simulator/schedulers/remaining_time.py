@@ -12,6 +12,7 @@ context term and beta from a decode of a batch of ``batch_size``, over it.
 """
 
 from capplan.simulator.jit import compiled, inlined
+from capplan.simulator.jump import ROUNDING_S
 from capplan.simulator.state import Setting
 
 _LEVELS = Setting.OWN
@@ -21,9 +22,6 @@ _T0_S = Setting.OWN + 3
 _ALPHA_S = Setting.OWN + 4
 _BETA_S = Setting.OWN + 5
 _BATCH_SIZE = Setting.OWN + 6
-
-ROUNDING_S = 1e-9
-"""Times are compared to this, so that rounding decides nothing. [s]"""
 
 
 @inlined()

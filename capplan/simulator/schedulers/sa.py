@@ -47,9 +47,9 @@ from capplan.simulator.batch import (
     take_decode_blocks,
 )
 from capplan.simulator.jit import compiled, inlined
+from capplan.simulator.jump import ROUNDING_S
 from capplan.simulator.queues import insert_waiting_before, remove_waiting
 from capplan.simulator.schedulers import Knob, Rules
-from capplan.simulator.schedulers.remaining_time import ROUNDING_S
 from capplan.simulator.state import NONE, PLANNED, SCHEDULE, Phase, Setting
 
 RULES = Rules(
@@ -159,9 +159,9 @@ def _plan(state, r):
     if n == 0:
         return replica.now_s
     _describe(state, r, n)
-    desk = state.replicas[r]
-    desk.turns += 1
-    seed = (state.engine[0].seed * 1_000_003 + r * 8_191 + desk.turns) % 2147483646 + 1
+    replica.turns += 1
+    mixed = state.engine[0].seed * 1_000_003 + r * 8_191 + replica.turns
+    seed = mixed % 2147483646 + 1
     delay_s = _rest_of_batch_s(state, r) if replica.running_count > 0 else 0.0
     cooling = Cooling(
         settings[_HOTTEST],
@@ -221,13 +221,12 @@ def _plan_and_admit(state, r, budget):
 
     ``retry_s`` is when a plan will be ready by which nobody was admitted yet, or 0.
     """
-    desk = state.replicas[r]
     replica = state.replicas[r]
-    if desk.retry_s == 0 and _wants_plan(state, r):
-        desk.retry_s = _plan(state, r)
-    if replica.now_s + ROUNDING_S < desk.retry_s:
+    if replica.retry_s == 0 and _wants_plan(state, r):
+        replica.retry_s = _plan(state, r)
+    if replica.now_s + ROUNDING_S < replica.retry_s:
         return
-    desk.retry_s = 0.0
+    replica.retry_s = 0.0
     while budget > 0 and replica.waiting_count > 0 and _may_start(state, r):
         chunk = admit(state, r, budget)
         if chunk == 0:
@@ -253,7 +252,7 @@ def schedule(state, r):
     if replica.preempted > 0:
         return 1
     most = decode_horizon(state, r, 0)
-    ready_s = state.replicas[r].retry_s
+    ready_s = replica.retry_s
     if ready_s > 0:
         return iterations_until(state, r, ready_s - ROUNDING_S, most)
     if replica.waiting_count > 0 and budget > 0 and _wants_plan(state, r):
