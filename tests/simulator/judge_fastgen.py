@@ -12,6 +12,7 @@ def fastgen(replica, settings):
     flushed = False
     while True:
         parts = []
+        free = len(pool.free)  # read once, before the decodes take theirs
         decodes = [request for request in buffer if not request.prompt_left]
         for request in decodes[: min(engine.max_num_seqs, _budget(engine))]:
             if pool.missing(request, request.computed + 1, []) <= len(pool.free):
@@ -19,11 +20,13 @@ def fastgen(replica, settings):
                 parts.append((request, request.computed, 1))
         budget = _budget(engine) - len(parts)
         for request in [request for request in buffer if request.prompt_left]:
-            if not pool.free or len(parts) >= engine.max_num_seqs or budget <= 0:
+            if free == 0 or len(parts) >= engine.max_num_seqs or budget <= 0:
                 break
             known = len(request.tokens)
             if pool.missing(request, known, []) > len(pool.free):
-                break
+                if known - request.computed > 1:
+                    break
+                continue
             new = min(known - request.computed, budget)
             pool.give(request, request.computed + new, [])
             if request.scheduled_s is None:

@@ -4,9 +4,11 @@ Holmes et al., "DeepSpeed-FastGen", arXiv 2401.08671, section 3; as in DeepSpeed
 mii/batching/ragged_batching.py, ``_schedule_token_gen`` and ``_schedule_prompts``. A
 decode that needs a block when none is free is skipped and keeps its KV; those that
 ran go behind those that did not. A prompt joins only if all that is left of it fits
-the free blocks. When nothing can run, the last request that holds KV is flushed: it
-computes its prompt and its answer so far again, behind all others. The blocks of a
-finished request are free at once; in the source that is a race.
+the blocks that the decodes leave, and if any block was free before them; what needs
+no new block joins when they took the last. When nothing can run, the last request
+that holds KV is flushed: it computes its prompt and its answer so far again, behind
+all others. The blocks of a finished request are free at once; in the source one
+iteration later at the earliest, which a race decides.
 
 The engine's ``max_num_batched_tokens`` is the budget (768 there).
 """
@@ -45,7 +47,7 @@ _PROMPT = 1.0
 def refused(trace, engine, settings):
     """Return the requests that would be flushed for ever, and the reason.
 
-    Those whose chunks take the last block: a prompt joins only if one is free.
+    Those whose chunks take the last block: none is free before the next chunk.
     """
     tokens = trace.prompt_tokens + trace.output_tokens - 1
     blocks, budget = engine.kv_blocks - 1, engine.max_num_batched_tokens
@@ -140,20 +142,16 @@ def _run_prompts(state, r):
     engine = state.engine[0]
     budget = engine.max_num_batched_tokens - replica.decode_count
     slot = first_at(state, r, _PROMPT)
-    while (
-        slot != NONE
-        and budget > 0
-        and replica.free_blocks > 0
-        and replica.running_count < engine.max_num_seqs
-    ):
+    while slot != NONE and budget > 0 and replica.running_count < engine.max_num_seqs:
         request = state.requests[slot]
-        left = left_tokens(state, slot)
-        if missing_blocks(state, slot, request.known_tokens) > replica.free_blocks:
-            break
         following = next_ordered(state, slot)
-        chunk = min(left, budget)
-        run_chunk(state, r, slot, chunk, request.computed_tokens + chunk)
-        budget -= chunk
+        left = left_tokens(state, slot)
+        if missing_blocks(state, slot, request.known_tokens) <= replica.free_blocks:
+            chunk = min(left, budget)
+            run_chunk(state, r, slot, chunk, request.computed_tokens + chunk)
+            budget -= chunk
+        elif left > 1:
+            break
         slot = following
 
 
@@ -177,13 +175,15 @@ def schedule(state, r):
     _file(state, r)
     while True:
         skipped = False
+        free_blocks = replica.free_blocks  # before the decodes take theirs
         needed = blocks_in_iteration(state, r, replica.step + 1)
         if not _first_decode_waits(state, r) and needed <= replica.free_blocks:
             take_blocks(state, r, needed)
         else:
             skipped = _run_decodes_that_fit(state, r)
         log_decodes(state, r)
-        _run_prompts(state, r)
+        if free_blocks > 0:
+            _run_prompts(state, r)
         if replica.batch_tokens + replica.batch_extra_count > 0:
             return 1
         if replica.decode_count > 0:

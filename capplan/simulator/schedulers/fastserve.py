@@ -11,10 +11,13 @@ of its queue one by one, so that the order of a batch turns round in each iterat
 
 Beside the source: a request that never ran waits since its arrival (there since 1970,
 so that every check promotes it: ``as_written=1``); an iteration waits for the end of
-the copies that it needs (there for the one before); the lowest of a limited number of
-``levels`` has no quantum; quanta are compared to 1 ns, so that rounding decides
-nothing. The engine's ``max_num_seqs`` are the seats (16 there) and
-``max_num_batched_tokens`` is the budget of prompt tokens (2,048 there).
+the copies that it needs (there for the one before); quanta are compared to 1 ns, so
+that rounding decides nothing. The number of levels is not limited there; AccelGen,
+section 6.1, limits it to five and does not say what the lowest does. Here the lowest
+of a limited number of ``levels`` has no quantum: no source decides that.
+
+The engine's ``max_num_seqs`` are the seats (16 there) and ``max_num_batched_tokens`` is
+the budget of prompt tokens (2,048 there).
 
 Settings: ``base_quantum_s`` [s] and ``ratio`` of the quanta of two levels; ``levels``;
 ``starvation_s`` [s], after which a waiting request is promoted to the highest level,
