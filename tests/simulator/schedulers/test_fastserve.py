@@ -53,7 +53,7 @@ def test_a_starving_request_is_promoted():
     assert ms(times.finish_s) == [94, 149]
 
 
-def test_a_limited_number_of_levels_has_no_quantum_at_its_lowest_which_no_source_decides():
+def test_the_lowest_of_limited_levels_has_no_quantum_which_no_source_decides():
     # A goes down to level 1, the lowest, at 26 ms, and stays before B, which joins
     # there: 0-15 A | 26 A | 37 48 59 70 A ends | 70-105 B:25 | 116 B ends
     times = served(ONE_SEAT + ",levels=2", [(0, 5, 6), (27, 25, 2)], max_num_seqs=1)
