@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from capplan.errors import InputError, collected_warnings
 from capplan.latency.contract import LatencyTables
 from capplan.planning.configuration import Configuration, Excluded, configurations
-from capplan.planning.settings import SearchSettings
+from capplan.planning.search_settings import SearchSettings
 from capplan.planning.traffic import read_traffic
 from capplan.units import format_duration
 

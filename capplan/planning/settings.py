@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, PlainSerializer, PositiveFloat
+from pydantic import BeforeValidator, Field, PlainSerializer
 
 from capplan.setting_values import (
     ALL,
@@ -348,49 +348,3 @@ class SimulateSettings(PlanSettings):
         "",
         "Read a CSV in chunks, in constant memory (default: above 256 MiB).",
     )
-
-
-class SearchSettings(PlanSettings):
-    """Settings of the comparison of TP degrees, which does not simulate.
-
-    A scenario of a plan serves: its rate and attainment belong to the traffic and the
-    objective, though a comparison at a full batch does not depend on them.
-    """
-
-    unread = frozenset(
-        {
-            "arrivals",
-            "extend",
-            "drop_oversized",
-            "async_scheduling",
-            "scheduler",
-            "prefix_caching",
-            "link_gb_per_s",
-            "host_kv_gib",
-            "tune",
-            "api_overhead_ms",
-            "router",
-            "predictor",
-            "solver",
-            "executor",
-            "ray_address",
-        }
-    )
-
-
-class DemandSettings(PlanSettings):
-    """Settings of plans at several arrival rates."""
-
-    unread = frozenset({"rate"})
-
-    rates: Annotated[tuple[PositiveFloat, ...], BeforeValidator(parts)] = setting(
-        (), WORKLOAD, "R,R,R,R", "Arrival rates to plan for, requests/s, four or more."
-    )
-    at: Annotated[tuple[PositiveFloat, ...], BeforeValidator(parts)] = setting(
-        (), WORKLOAD, "R,R", "Arrival rates to extrapolate to, requests/s."
-    )
-
-    def at_rate(self, rate_per_s: float) -> PlanSettings:
-        """Return the settings of the plan for one rate."""
-        shared = {name: getattr(self, name) for name in PlanSettings.model_fields}
-        return PlanSettings(**{**shared, "rate": rate_per_s})

@@ -14,15 +14,15 @@ from capplan.planning.compare import compare as compute_comparison
 from capplan.planning.compare_settings import CompareSettings
 from capplan.planning.demand import Demand
 from capplan.planning.demand import demand as compute_demand
+from capplan.planning.demand_settings import DemandSettings
 from capplan.planning.plan import plan as compute_plan
 from capplan.planning.result import Plan
 from capplan.planning.run import RequestProgress, Run, simulate_deployment
 from capplan.planning.search import Search
 from capplan.planning.search import search as compute_search
+from capplan.planning.search_settings import SearchSettings
 from capplan.planning.settings import (
-    DemandSettings,
     PlanSettings,
-    SearchSettings,
     SimulateSettings,
 )
 from capplan.report.write_compare import (

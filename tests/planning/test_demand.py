@@ -6,8 +6,8 @@ import pytest
 
 from capplan.errors import InputError
 from capplan.planning.demand import demand
+from capplan.planning.demand_settings import DemandSettings
 from capplan.planning.plan import plan
-from capplan.planning.settings import DemandSettings
 from capplan.report.write_demand import demand_json
 
 RATES = (20.0, 40.0, 60.0, 80.0, 100.0)

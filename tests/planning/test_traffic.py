@@ -7,7 +7,8 @@ from capplan.deployment import EngineSettings
 from capplan.errors import CapplanWarning, HorizonWarning, InputError
 from capplan.latency.contract import linear_tables
 from capplan.planning.configuration import Configuration
-from capplan.planning.settings import DemandSettings, PlanSettings, SimulateSettings
+from capplan.planning.demand_settings import DemandSettings
+from capplan.planning.settings import PlanSettings, SimulateSettings
 from capplan.planning.traffic import (
     judged_traffic,
     read_traffic,

@@ -1,0 +1,27 @@
+"""Settings of ``capplan demand``."""
+
+from typing import Annotated
+
+from pydantic import BeforeValidator, PositiveFloat
+
+from capplan.planning.settings import WORKLOAD, PlanSettings
+from capplan.setting_values import parts
+from capplan.settings import setting
+
+
+class DemandSettings(PlanSettings):
+    """Settings of plans at several arrival rates."""
+
+    unread = frozenset({"rate"})
+
+    rates: Annotated[tuple[PositiveFloat, ...], BeforeValidator(parts)] = setting(
+        (), WORKLOAD, "R,R,R,R", "Arrival rates to plan for, requests/s, four or more."
+    )
+    at: Annotated[tuple[PositiveFloat, ...], BeforeValidator(parts)] = setting(
+        (), WORKLOAD, "R,R", "Arrival rates to extrapolate to, requests/s."
+    )
+
+    def at_rate(self, rate_per_s: float) -> PlanSettings:
+        """Return the settings of the plan for one rate."""
+        shared = {name: getattr(self, name) for name in PlanSettings.model_fields}
+        return PlanSettings(**{**shared, "rate": rate_per_s})
