@@ -35,29 +35,33 @@ from capplan.latency.roofline import roofline_profile
 from capplan.llm.catalog import llm as find_llm
 
 VERSIONS = {"a100_sxm": "0.14.0"}
-BLACKWELL = ("b200_sxm", "gb200")
-NEW = ("h100_sxm", "h200_sxm", *BLACKWELL)
+BLACKWELL = ("b200_sxm", "b300_sxm", "gb200", "gb300")
+PRO = "rtx_pro_6000_server"
+NEW = ("h100_sxm", "h200_sxm", *BLACKWELL, PRO)
 
 LLMS = {
-    "Llama-3.1-8B": ("meta-llama/Meta-Llama-3.1-8B", (*BLACKWELL, "l40s")),
-    "Llama-3.1-70B": ("meta-llama/Meta-Llama-3.1-70B", (*BLACKWELL, "l40s")),
-    "Llama-3.1-70B-FP8": ("nvidia/Llama-3.1-70B-Instruct-FP8", (*BLACKWELL, "l40s")),
+    "Llama-3.1-8B": ("meta-llama/Meta-Llama-3.1-8B", (*BLACKWELL, PRO, "l40s")),
+    "Llama-3.1-70B": ("meta-llama/Meta-Llama-3.1-70B", (*BLACKWELL, PRO, "l40s")),
+    "Llama-3.1-70B-FP8": (
+        "nvidia/Llama-3.1-70B-Instruct-FP8",
+        (*BLACKWELL, PRO, "l40s"),
+    ),
     "Llama-4-Scout": ("meta-llama/Llama-4-Scout-17B-16E-Instruct", NEW),
     "Llama-4-Maverick": ("meta-llama/Llama-4-Maverick-17B-128E-Instruct", NEW),
-    "Qwen3-8B": ("Qwen/Qwen3-8B", (*BLACKWELL, "l40s")),
+    "Qwen3-8B": ("Qwen/Qwen3-8B", (*BLACKWELL, PRO, "l40s")),
     "Qwen3-32B": ("Qwen/Qwen3-32B", (*NEW, "l40s", "a100_sxm")),
     "Qwen3-32B-FP8": ("Qwen/Qwen3-32B-FP8-Static-PerTensor", (*NEW, "l40s")),
-    "Qwen3-30B-A3B": ("Qwen/Qwen3-30B-A3B", (*BLACKWELL, "l40s")),
+    "Qwen3-30B-A3B": ("Qwen/Qwen3-30B-A3B", (*BLACKWELL, PRO, "l40s")),
     "Qwen3-30B-A3B-FP8_BLOCK": ("Qwen/Qwen3-30B-A3B-FP8", NEW),
     "Qwen3-235B-A22B": ("Qwen/Qwen3-235B-A22B", (*NEW, "a100_sxm")),
     "Qwen3-235B-A22B-FP8_BLOCK": ("Qwen/Qwen3-235B-A22B-FP8", NEW),
-    "Qwen3-235B-A22B-NVFP4": ("nvidia/Qwen3-235B-A22B-NVFP4", BLACKWELL),
+    "Qwen3-235B-A22B-NVFP4": ("nvidia/Qwen3-235B-A22B-NVFP4", (*BLACKWELL, PRO)),
     "gpt-oss-20b": ("openai/gpt-oss-20b", (*NEW, "l40s")),
     "gpt-oss-120b": ("openai/gpt-oss-120b", NEW),
     "DeepSeek-R1": ("deepseek-ai/DeepSeek-R1", NEW),
-    "DeepSeek-R1-NVFP4": ("nvidia/DeepSeek-V3.1-NVFP4", BLACKWELL),
+    "DeepSeek-R1-NVFP4": ("nvidia/DeepSeek-V3.1-NVFP4", (*BLACKWELL, PRO)),
     "Kimi-K2.5": ("moonshotai/Kimi-K2.5", NEW),
-    "Kimi-K2.5-NVFP4": ("nvidia/Kimi-K2.5-NVFP4", BLACKWELL),
+    "Kimi-K2.5-NVFP4": ("nvidia/Kimi-K2.5-NVFP4", (*BLACKWELL, PRO)),
 }
 """Model of the package and its systems, by LLM; Llama 3.3 has the shapes of 3.1, and
 DeepSeek-V3 and R1 are one."""

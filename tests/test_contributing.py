@@ -90,7 +90,7 @@ def test_the_reader_of_the_worked_example_is_chosen_and_reads(
 
 
 def test_the_gpu_of_the_worked_example_is_a_row_of_the_catalog():
-    row = next(line for line in CONTRIBUTING.splitlines() if line.startswith("GB300,"))
+    row = next(line for line in CONTRIBUTING.splitlines() if line.startswith("A30,"))
     header = (ROOT / "capplan/fleet/data/gpus.csv").read_text().splitlines()[0]
     cells = dict(zip(header.split(","), row.split(","), strict=True))
     texts = ("name", "architecture", "source", "confidence", "note")
@@ -99,7 +99,7 @@ def test_the_gpu_of_the_worked_example_is_a_row_of_the_catalog():
         **{k: v if k in texts else (float(v) if v else None) for k, v in cells.items()}
     )
 
-    assert gpu.name == "GB300"
+    assert gpu.name == "A30"
     assert gpu.source
 
 

@@ -14,7 +14,7 @@ from capplan.deployment import (
     default_engine_settings,
     replica,
 )
-from capplan.errors import ExtrapolationWarning, InputError
+from capplan.errors import ExtrapolationWarning, InputError, PriceWarning
 from capplan.fleet.catalog import gpu as find_gpu
 from capplan.fleet.catalog import parse_price_overrides, price
 from capplan.fleet.gpu import Gpu
@@ -217,7 +217,15 @@ def _price(
 ) -> Price | None:
     prices_file = Path(settings.prices) if settings.prices else None
     today = date.fromisoformat(settings.as_of) if settings.as_of else None
-    return price(gpu.name, overrides, prices_file, tp=tp, today=today)
+    found = price(gpu.name, overrides, prices_file, tp=tp, today=today)
+    if found is None:
+        warnings.warn(
+            f"no price is known for {gpu.name}: it is compared by GPUs alone and is "
+            f"never the cheapest; set one with --price {gpu.name}=DOLLARS",
+            PriceWarning,
+            stacklevel=2,
+        )
+    return found
 
 
 def _unlisted(

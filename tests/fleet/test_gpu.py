@@ -23,12 +23,15 @@ def test_a_conflict_between_sources_is_said_and_lowers_the_confidence(name):
 
 
 def test_memory_is_what_the_driver_shows_where_that_is_known():
-    shown = {name: gpu(name).memory_bytes for name in ("L40S", "RTX4090", "GB200")}
+    names = ("L40S", "RTX4090", "GB200", "GB300", "B300")
+    shown = {name: gpu(name).memory_bytes for name in names}
 
     assert shown == {
         "L40S": 46068 * 2**20,
         "RTX4090": 25_250_627_584,
         "GB200": 189_471 * 2**20,
+        "GB300": 284_208 * 2**20,
+        "B300": 275_040 * 2**20,
     }
 
 

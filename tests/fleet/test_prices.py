@@ -454,10 +454,10 @@ def test_the_collected_prices_are_all_shipped():
 
 def test_the_price_of_the_contributing_guide_is_a_row_of_the_catalog(tmp_path):
     guide = Path(__file__).parents[2] / "CONTRIBUTING.md"
-    *_, row = re.findall(r"^GB300,.*$", guide.read_text("utf-8"), re.MULTILINE)
+    *_, row = re.findall(r"^A30,.*$", guide.read_text("utf-8"), re.MULTILINE)
     path = tmp_path / "prices.csv"
     path.write_text(f"{SHIPPED.read_text().splitlines()[0]}\n{row}\n")
 
     (found,) = read_quotes(path, str)
 
-    assert (found.gpus_per_node, found.usd_per_gpu_h) == (4, 12.0)
+    assert (found.gpus_per_node, found.usd_per_gpu_h) == (4, 1.0)

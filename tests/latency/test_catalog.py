@@ -110,3 +110,14 @@ def test_a_list_is_sorted_by_degree_and_starts_with_the_users_own(tmp_path, ship
     assert [listed.tp for listed in own] == [2, 8, 16]
     assert all(tmp_path in listed.path.parents for listed in own)
     assert len(list_profiles([tmp_path])) == 3 + len(list_profiles())
+
+
+@pytest.mark.parametrize("gpu", ["B300-SXM", "GB300", "RTX-PRO-6000"])
+@pytest.mark.parametrize(
+    "llm", ["Llama-3.1-70B-FP8", "Qwen3-235B-A22B-NVFP4", "gpt-oss-120b"]
+)
+def test_gpus_with_full_kernel_tables_have_profiles(gpu, llm):
+    listed = [p for p in list_profiles() if (p.gpu, p.llm) == (gpu, llm)]
+
+    assert {p.tp for p in listed} >= {2, 4}
+    assert all(find_profile(llm, gpu, p.tp).how == "kernel-sum" for p in listed)

@@ -20,6 +20,6 @@ def test_the_nearer_the_source_the_smaller_the_error(monkeypatch, capsys):
     rms = rms_of(capsys.readouterr().out)
     near, other = "another GPU, same architecture", "another architecture"
     for phase in ("decode", "prefill", "mixed"):
-        assert rms["between TP degrees", phase] < 10
-        assert rms[near, phase] < 10
+        assert rms["between TP degrees", phase] < 12
+        assert rms[near, phase] < 12
         assert rms[near, phase] < rms[other, phase] < 25

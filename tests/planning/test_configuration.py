@@ -6,6 +6,7 @@ import yaml
 from capplan.errors import ExtrapolationWarning, InputError
 from capplan.latency.catalog import profile_path
 from capplan.planning.configuration import Configuration, configurations
+from capplan.planning.plan import plan
 from capplan.planning.settings import PlanSettings
 
 LIMITS = {
@@ -154,3 +155,23 @@ def test_a_measured_capacity_holds_for_the_kv_it_was_measured_with(tmp_path):
 
     assert known.replica.kv_source == "estimated"
     assert "its KV blocks are of bf16; give --kv-blocks" in unknown.reason
+
+
+def test_gpu_without_a_price_is_said_and_never_wins_by_cost():
+    settings = {
+        "workload": "synthetic:prompt=300,output=80,n=2000",
+        "rate": 5.0,
+        "llm": "gpt-oss-20b",
+        "tp": (1,),
+        "slo": ("ttft=2s",),
+        "price": {"H100-SXM": "4"},
+    }
+    beside = plan(PlanSettings(**settings, gpu=("B300-SXM", "H100-SXM")))
+    alone = plan(PlanSettings(**settings | {"price": {}}, gpu=("B300-SXM",)))
+
+    assert (beside.best.gpu, beside.best.gpu_count) == ("H100-SXM", 1)
+    assert (alone.best.gpu, alone.best.usd_per_h) == ("B300-SXM", None)
+    for found in (beside, alone):
+        (told,) = [text for text in found.warnings if "price" in text]
+        assert told.startswith("no price is known for B300-SXM")
+        assert "--price B300-SXM=DOLLARS" in told
