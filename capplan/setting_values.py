@@ -67,3 +67,19 @@ def targets_by_class(value: Any) -> Any:
 def day(value: Any) -> Any:
     """Return a day such as 2026-11-21 as text."""
     return None if value is None else date.fromisoformat(str(value)).isoformat()
+
+
+def columns_by_name(value: Any) -> Any:
+    """Return the mapping that ``NAME=COLUMN,NAME=COLUMN`` texts stand for."""
+    if isinstance(value, Mapping):
+        return {name: "" if text is None else text for name, text in value.items()}
+    columns: dict[str, str] = {}
+    for text in [value] if isinstance(value, str) else value:
+        for part in filter(None, str(text).split(",")):
+            name, equals, column = (piece.strip() for piece in part.partition("="))
+            if not equals or not name:
+                raise ValueError(f"{part!r} names no column; expected NAME=COLUMN")
+            if name in columns:
+                raise ValueError(f"{name} is named twice; expected once")
+            columns[name] = column
+    return columns

@@ -14,6 +14,7 @@ _OF_TRACE = (
     "rate",
     "arrivals",
     "reader",
+    "columns",
     "sharegpt_rule",
     "tokenizer",
     "salvage",

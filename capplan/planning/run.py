@@ -338,7 +338,7 @@ def _streamed(
     on_finished: Finished | None,
 ) -> Run:
     path = str(settings.trace)
-    columns = plain_csv.columns_of(path)
+    columns = plain_csv.columns_of(path, settings.columns).names
     if settings.stream is None:
         warnings.warn(
             f"{path}: {Path(path).stat().st_size / 2**20:,.0f} MiB, read in chunks: "

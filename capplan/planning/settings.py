@@ -6,6 +6,7 @@ from pydantic import BeforeValidator, Field, PlainSerializer
 
 from capplan.setting_values import (
     ALL,
+    columns_by_name,
     day,
     parts,
     prices_by_gpu,
@@ -16,6 +17,7 @@ from capplan.settings import SettingError, Settings, accepted_by, read_by, setti
 from capplan.simulator.schedulers import SCHEDULERS, check_name
 from capplan.units import check_duration
 from capplan.workload.readers import reader as reader_named
+from capplan.workload.readers.columns import check_columns
 from capplan.workload.readers.options import ReadOptions, tokenizer_file
 from capplan.workload.slo import Slo, parse_slo
 
@@ -65,6 +67,15 @@ class PlanSettings(Settings):
     )
     reader: Annotated[str | None, accepted_by(reader_named)] = setting(
         None, WORKLOAD, "NAME", "Trace format (default: detected)."
+    )
+    columns: Annotated[
+        dict[str, str], BeforeValidator(columns_by_name), accepted_by(check_columns)
+    ] = setting(
+        {},
+        WORKLOAD,
+        "NAME=COLUMN",
+        "Columns of a CSV: arrival_s=timestamp,class=tenant (default: by name).",
+        repeated=True,
     )
     sharegpt_rule: Annotated[str | None, accepted_by(ReadOptions)] = setting(
         None,

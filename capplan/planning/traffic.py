@@ -16,7 +16,7 @@ from capplan.planning.unbatched import unbatched
 from capplan.simulator.checks import oversized, refusal, unserved
 from capplan.simulator.metrics import requests_needed
 from capplan.units import parse_duration_s
-from capplan.workload.arrivals import rescale, with_arrivals
+from capplan.workload.arrivals import no_times, rescale, with_arrivals
 from capplan.workload.catalog import open_workload
 from capplan.workload.predictors import with_error, with_predictions
 from capplan.workload.readers import plain_csv, read_trace
@@ -111,10 +111,7 @@ def read_traffic(settings: PlanSettings, rng: np.random.Generator) -> Traffic:
     if settings.arrivals is not None or trace.arrival_s is None:
         rate_per_s = settings.rate or trace.rate_per_s
         if not np.isfinite(rate_per_s):
-            raise InputError(
-                f"{trace.source}: no arrival times; give --rate R, with "
-                "--arrivals PROCESS where they are not Poisson"
-            )
+            raise InputError(no_times(trace))
         process = settings.arrivals or "poisson"
         trace = _timed(trace, process, rate_per_s, rng)
     elif settings.rate is not None:
@@ -154,6 +151,7 @@ def _named(settings: PlanSettings) -> Trace:
         "sharegpt_rule": settings.sharegpt_rule,
         "tokenizer": settings.tokenizer,
         "salvage": settings.salvage or None,
+        "columns": settings.columns or None,
     }
     given: dict[str, Any] = {k: v for k, v in options.items() if v is not None}
     if settings.trace is not None:
@@ -346,15 +344,15 @@ def is_streamed(settings: SimulateSettings) -> bool:
         return False
     return (
         settings.reader in (None, "csv")
-        and plain_csv.sniff(read_head(path, _HEAD_BYTES))
-        and not plain_csv.limit_columns(plain_csv.columns_of(path))
+        and (settings.columns or plain_csv.sniff(read_head(path, _HEAD_BYTES)))
+        and not plain_csv.limit_columns(plain_csv.columns_of(path, settings.columns))
     )
 
 
 def chunks(settings: SimulateSettings, engine: EngineSettings) -> Iterator[Trace]:
     """Yield the requests, without the oversized ones where they are to be dropped."""
     dropped = 0
-    for trace in iterate_trace(str(settings.trace), _CHUNK_REQUESTS):
+    for trace in iterate_trace(str(settings.trace), _CHUNK_REQUESTS, settings.columns):
         if settings.shared_prefix is not None:
             trace = with_shared_prefix(trace, settings.shared_prefix)
         if settings.drop_oversized:

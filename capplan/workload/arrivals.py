@@ -204,6 +204,20 @@ def rescale(trace: Trace, rate_per_s: float) -> Trace:
     )
 
 
+def no_times(trace: Trace) -> str:
+    """Return how to give arrivals to a trace that has none."""
+    text = f"{trace.source}: no arrival times"
+    if trace.unread_columns:
+        first = trace.unread_columns[0]
+        text += (
+            f"; columns not read: {', '.join(trace.unread_columns)}: if one holds them "
+            f"name it, as in --columns arrival_s={first}; else"
+        )
+    else:
+        text += ";"
+    return f"{text} give --rate R, with --arrivals PROCESS where they are not Poisson"
+
+
 def _check_rate(rate_per_s: float) -> None:
     if not 0 < rate_per_s < float("inf"):
         raise InputError(

@@ -10,6 +10,12 @@ from capplan.errors import InputError
 MAX_TOKENS = 100_000_000
 """More tokens than this in one request is a mistake in the file."""
 
+MOST_EPOCH_S = 1e10
+"""Arrivals beyond this, the year 2286 since 1970, are in another unit. [s]"""
+
+NOT_SECONDS = f"seconds, at most {MOST_EPOCH_S:g}: are these milliseconds?"
+"""What is expected of a stamp of a format that has seconds."""
+
 _DEFAULT = cast(np.ndarray, None)
 """A column that ``__post_init__`` fills, so that its type is never None."""
 
@@ -67,6 +73,8 @@ class Trace:
     priority
         Lower is served first by a scheduler that looks at it, shape (n,), int64; 0 by
         default.
+    unread_columns
+        Columns of the source that were not read, for messages.
     """
 
     prompt_tokens: np.ndarray
@@ -80,6 +88,7 @@ class Trace:
     notes: tuple[str, ...] = ()
     predicted_output_tokens: np.ndarray | None = None
     priority: np.ndarray = _DEFAULT
+    unread_columns: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse values that no request can have; fill the default columns."""

@@ -5,6 +5,7 @@ A reader is a module with two functions: ``sniff(head)`` returns whether the fir
 the trace. To add a format, write its file and list it in ``READERS``.
 """
 
+from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -23,6 +24,9 @@ READERS = {
     "csv": "plain_csv",
 }
 """Module of each format, in the order in which they are tried."""
+
+PLAIN = "csv"
+"""The format whose columns the user may name."""
 
 _HEAD_BYTES = 65536
 
@@ -51,7 +55,8 @@ def sniffed(path: str | Path) -> str:
     raise InputError(
         f"{path}:1: {first!r} begins no trace format that is known "
         f"({', '.join(READERS)}); a plain CSV has a header with "
-        "arrival_s,prompt_tokens,output_tokens"
+        "arrival_s,prompt_tokens,output_tokens, or says with --columns "
+        "prompt_tokens=NAME,output_tokens=NAME which they are"
     )
 
 
@@ -63,10 +68,15 @@ def read_trace(
     tokenizer: str | Path | None = None,
     salvage: bool = False,
     seed: int = 0,
+    columns: Mapping[str, str] | None = None,
 ) -> Trace:
     """Return the requests of a file, plain or gzipped; see :class:`ReadOptions`.
 
-    The format is detected unless ``reader_name`` is one of ``READERS``.
+    The format is detected unless ``reader_name`` is one of ``READERS``; ``columns``
+    are of a plain CSV.
     """
-    options = ReadOptions(sharegpt_rule, tokenizer, salvage, seed)
-    return reader(reader_name or sniffed(path)).read(path, options)
+    options = ReadOptions(sharegpt_rule, tokenizer, salvage, seed, columns or {})
+    name = reader_name or (PLAIN if columns else sniffed(path))
+    if columns and name != PLAIN:
+        raise InputError(f"--columns is for a plain CSV; {path} is read as {name}")
+    return reader(name).read(path, options)

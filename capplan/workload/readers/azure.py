@@ -7,13 +7,10 @@ or a fraction; all are taken as UTC.
 
 from pathlib import Path
 
-import numpy as np
-import pandas as pd
-
 from capplan.errors import InputError
 from capplan.workload.readers.options import ReadOptions
 from capplan.workload.readers.ordering import Notes, ordered_trace
-from capplan.workload.readers.table import Table, read_table
+from capplan.workload.readers.table import read_table
 from capplan.workload.trace import Trace
 
 _REQUIRED = {"TIMESTAMP": str, "ContextTokens": None, "GeneratedTokens": None}
@@ -35,7 +32,8 @@ def read(path: str | Path, options: ReadOptions) -> Trace:
     table.require_columns(_REQUIRED, "Azure")
     notes = Notes(path)
     output_tokens = table.tokens("GeneratedTokens", least=0)
-    stamp_ns = _stamps_ns(table)
+    expected = "a time such as 2023-11-16 18:15:46.6805900"
+    stamp_ns = table.stamps_ns("TIMESTAMP", expected)
     answered = output_tokens > 0
     if not answered.any():
         raise InputError(f"{path}: no request generated a token; expected some")
@@ -57,12 +55,3 @@ def read(path: str | Path, options: ReadOptions) -> Trace:
         prompt_tokens=prompt_tokens[answered],
         output_tokens=output_tokens[answered],
     )
-
-
-def _stamps_ns(table: Table) -> np.ndarray:
-    stamps = pd.to_datetime(
-        table.frame["TIMESTAMP"], format="ISO8601", utc=True, errors="coerce"
-    )
-    expected = "a time such as 2023-11-16 18:15:46.6805900"
-    table.require(stamps.notna().to_numpy(), "TIMESTAMP", expected)
-    return stamps.astype("datetime64[ns, UTC]").astype("int64").to_numpy()

@@ -13,7 +13,7 @@ from capplan.errors import InputError
 from capplan.workload.readers.options import ReadOptions
 from capplan.workload.readers.ordering import Notes, ordered_trace
 from capplan.workload.readers.table import read_table
-from capplan.workload.trace import Trace
+from capplan.workload.trace import MOST_EPOCH_S, NOT_SECONDS, Trace
 
 _WANTED = {
     "Timestamp": None,
@@ -40,6 +40,7 @@ def read(path: str | Path, options: ReadOptions) -> Trace:
     output_tokens = table.tokens("Response tokens", least=0)
     prompt_tokens = table.tokens("Request tokens", least=0)
     arrival_s = table.numbers("Timestamp", "seconds").astype(np.float64)
+    table.require(np.abs(arrival_s) <= MOST_EPOCH_S, "Timestamp", NOT_SECONDS)
     answered = output_tokens > 0
     if not answered.any():
         raise InputError(f"{path}: every request failed; expected answered ones")

@@ -1,28 +1,34 @@
 """Stream a plain CSV as traces of bounded size, for traces larger than memory."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
 
 from capplan.errors import InputError
 from capplan.workload.readers import plain_csv
+from capplan.workload.readers.columns import Columns
 from capplan.workload.readers.ordering import Notes, ordered_trace
 from capplan.workload.readers.table import Table, iterate_tables
 from capplan.workload.trace import Trace
 
 
-def iterate_trace(path: str | Path, chunk_requests: int = 1_000_000) -> Iterator[Trace]:
+def iterate_trace(
+    path: str | Path,
+    chunk_requests: int = 1_000_000,
+    columns: Mapping[str, str] | None = None,
+) -> Iterator[Trace]:
     """Yield the requests of a plain CSV, plain or gzipped, in order of arrival.
 
-    Values are checked as by ``read_trace``. Class indices keep their meaning: a
-    later chunk can only add names. A request before those of an earlier chunk is
-    refused: sorting would need the whole file.
+    Values are checked as by ``read_trace``, which has the same ``columns``. Class
+    indices keep their meaning: a later chunk can only add names. A request before those
+    of an earlier chunk is refused: sorting would need the whole file.
     """
     if chunk_requests < 1:
         raise ValueError(f"chunk_requests is {chunk_requests}; expected at least 1")
-    names = plain_csv.columns_of(path)
-    for column in plain_csv.limit_columns(names).values():
+    # How many classes a guessed column has is known at its end.
+    read = plain_csv.columns_of(path, columns).without_guess("class")
+    for column in plain_csv.limit_columns(read).values():
         raise InputError(
             f"{path}:1: {column} cannot be read in chunks, since it makes classes of "
             "all requests together; expected no such column, or --no-stream"
@@ -31,17 +37,20 @@ def iterate_trace(path: str | Path, chunk_requests: int = 1_000_000) -> Iterator
     last_s = -np.inf
     epoch_s: float | None = None
     timed: bool | None = None
-    for table in iterate_tables(path, chunk_requests, plain_csv.wanted(names)):
+    arrival = read.names[read.arrival] if read.arrival else ""
+    for table in iterate_tables(path, chunk_requests, plain_csv.wanted(read)):
         notes = Notes(path)
-        arrival_s = plain_csv.arrivals(table, names)
+        if timed is None and read.note:
+            notes.add(read.note)
+        arrival_s = plain_csv.arrivals(table, read)
         if timed is not None and timed != (arrival_s is not None):
-            table.refuse(0, names["arrival_s"], "all arrivals or none")
+            table.refuse(0, arrival, "all arrivals or none")
         timed = arrival_s is not None
         if arrival_s is not None:
             if arrival_s.min() < last_s:
                 table.refuse(
                     int(np.argmax(arrival_s < last_s)),
-                    names["arrival_s"],
+                    arrival,
                     f"at least {last_s} as before; sort the file to stream it",
                 )
             last_s = float(arrival_s.max())
@@ -49,23 +58,23 @@ def iterate_trace(path: str | Path, chunk_requests: int = 1_000_000) -> Iterator
                 first_s = float(arrival_s.min())
                 epoch_s = first_s if first_s > plain_csv.EPOCH_S else 0.0
             arrival_s = arrival_s - epoch_s
-        request_class = _classes(table, names, class_names)
+        request_class = _classes(table, read, class_names)
         yield ordered_trace(
             notes,
             arrival_s,
             tuple(class_names) or ("all",),
             request_class=request_class,
-            **plain_csv.counts(table, names),
+            **plain_csv.counts(table, read),
         )
     if timed is None:
         raise InputError(f"{path}: no requests under the header; expected some")
 
 
 def _classes(
-    table: Table, names: dict[str, str], class_names: list[str]
+    table: Table, columns: Columns, class_names: list[str]
 ) -> np.ndarray | None:
     """Return the class of each request; append new names to ``class_names``."""
-    chunk_names, request_class = plain_csv.classes(table, names)
+    chunk_names, request_class = plain_csv.classes(table, columns)
     if request_class is None:
         return None
     class_names += [name for name in chunk_names if name not in class_names]

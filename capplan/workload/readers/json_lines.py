@@ -12,7 +12,7 @@ from capplan.errors import InputError
 from capplan.workload.readers.opening import opened
 from capplan.workload.readers.ordering import Notes
 from capplan.workload.readers.prefix_paths import prefix_paths
-from capplan.workload.trace import MAX_TOKENS
+from capplan.workload.trace import MAX_TOKENS, MOST_EPOCH_S, NOT_SECONDS
 
 _FIELDS = {"timestamp", "input_length", "output_length"}
 _SHOWN = Repr()  # of any depth and length
@@ -88,6 +88,14 @@ def read_requests(path: str | Path) -> Requests:
         np.array([line.tokens("input_length") for line in lines]),
         np.array([line.tokens("output_length") for line in lines]),
     )
+
+
+def arrivals_s(requests: Requests) -> np.ndarray:
+    """Return stamps that are seconds from the first on, shape (n,). [s]"""
+    late = np.abs(requests.stamp) > MOST_EPOCH_S
+    if late.any():
+        requests.lines[int(np.argmax(late))].refuse("timestamp", NOT_SECONDS)
+    return np.asarray(requests.stamp - requests.stamp.min())
 
 
 def _lines(path: str | Path) -> Iterator[Line]:

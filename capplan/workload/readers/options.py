@@ -1,6 +1,7 @@
 """Options of the readers."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from capplan.errors import InputError
@@ -26,6 +27,7 @@ class ReadOptions:
     tokenizer: str | Path | None = None  # tokenizer.json; None estimates tokens
     salvage: bool = False  # keep the whole records of a truncated file
     seed: int = 0  # spreads arrivals that the source rounds coarsely
+    columns: Mapping[str, str] = field(default_factory=dict)  # names in a plain CSV
 
     def __post_init__(self) -> None:
         """Refuse an unknown rule."""

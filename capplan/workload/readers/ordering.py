@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from capplan.errors import TraceWarning
+from capplan.errors import InputError, TraceWarning
 from capplan.workload.trace import Trace
+
+_YEAR_S = 365.25 * 86_400
 
 
 @dataclass
@@ -37,6 +39,7 @@ def ordered_trace(
     """
     given: dict[str, Any] = {"arrival_s": arrival_s, **columns}
     given = {name: column for name, column in given.items() if column is not None}
+    _refuse_gap(notes.path, given.get("arrival_s"))
     falls = int((np.diff(given.get("arrival_s", ())) < 0).sum())
     if falls:
         order = np.argsort(given["arrival_s"], kind="stable")
@@ -50,3 +53,18 @@ def ordered_trace(
         notes=tuple(notes.texts),
         **given,
     )
+
+
+def _refuse_gap(path: str | Path, arrival_s: np.ndarray | None) -> None:
+    """Refuse an arrival a year away from all others: a stamp must be wrong."""
+    if arrival_s is None or len(arrival_s) < 2:
+        return
+    ordered = np.sort(arrival_s)
+    gap_s = np.diff(ordered)
+    if gap_s.max() > _YEAR_S:
+        at = int(gap_s.argmax())
+        raise InputError(
+            f"{path}: no request arrives for {gap_s[at] / _YEAR_S:,.3g} years, between "
+            f"{ordered[at]:.10g} s and {ordered[at + 1]:.10g} s; expected arrivals in "
+            "seconds, less than a year apart"
+        )

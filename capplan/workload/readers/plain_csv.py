@@ -1,130 +1,150 @@
 """A plain CSV: ``arrival_s,prompt_tokens,output_tokens,class``.
 
-The column names of Vidur and etalon (``num_prefill_tokens``…) and of length data
-sets (``input_tokens``…) are read too. Arrivals stay as in the file, so that a replay
-keeps its clock; stamps since 1970 are shifted to start at 0.
+The names of Vidur, etalon, length data sets and gateways are read too; see
+``columns``. Arrivals stay as in the file, so that a replay keeps its clock; stamps
+since 1970 and dates are shifted to start at 0.
 """
 
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
 from capplan.errors import InputError
+from capplan.workload.readers.columns import (
+    ARRIVAL_UNITS_S,
+    NAMES,
+    Columns,
+    columns_among,
+)
 from capplan.workload.readers.options import ReadOptions
 from capplan.workload.readers.ordering import Notes, ordered_trace
 from capplan.workload.readers.table import Table, header, read_table
 from capplan.workload.request_limits import limited_classes
-from capplan.workload.slo import LIMITS, SAME
-from capplan.workload.trace import Trace
-
-NAMES = {
-    "arrival_s": ("arrival_s", "arrived_at"),
-    "prompt_tokens": (
-        "prompt_tokens",
-        "input_tokens",
-        "num_prefill_tokens",
-        "prompt_len",
-    ),
-    "output_tokens": ("output_tokens", "num_decode_tokens", "output_len"),
-    "class": ("class", "request_class"),
-    "prefix_group": ("prefix_group",),
-    "prefix_tokens": ("prefix_tokens",),
-    "predicted_output_tokens": ("predicted_output_tokens",),
-    "priority": ("priority",),
-    **{
-        f"slo_{name}_s": (
-            f"slo_{name}_s",
-            *(f"slo_{alias}_s" for alias, same in SAME.items() if same == name),
-        )
-        for name in LIMITS
-    },
-}
-"""Names of each column in files."""
+from capplan.workload.slo import LIMITS
+from capplan.workload.trace import MOST_EPOCH_S, Trace
 
 EPOCH_S = 1e8
 """Arrivals beyond this are stamps since 1970. [s]"""
 
+_DATE = "a date such as 2026-11-22T18:15:46.68Z"
+_SECONDS = {1.0: "seconds", 1e-3: "milliseconds", 1e-6: "microseconds"}
+_SECONDS |= {1e-9: "nanoseconds"}
+
 _MAX_CLASS_CHARACTERS = 200
+_GUESSED_CLASSES = 20
+"""Classes that a column may have of which nobody said that it holds them."""
 _MAX_CLASSES = np.iinfo(np.int16).max
 
 
 def sniff(head: bytes) -> bool:
     """Return whether the header names a prompt and an output column."""
     first = head.splitlines()[0].decode("utf-8-sig", errors="replace")
-    names = {name.strip().strip('"') for name in first.split(",")}
-    return bool(
-        names & set(NAMES["prompt_tokens"]) and names & set(NAMES["output_tokens"])
-    )
+    try:
+        names = columns_among(name.strip().strip('"') for name in first.split(","))
+    except InputError:  # ambiguous: that is said when it is read
+        return True
+    return {"prompt_tokens", "output_tokens"} <= set(names.names)
 
 
 def read(path: str | Path, options: ReadOptions) -> Trace:
     """Return the requests of a plain CSV."""
-    names = columns_of(path)
-    table = read_table(path, wanted(names))
+    columns = columns_of(path, options.columns)
+    table = read_table(path, wanted(columns))
+    if not _are_few(table, columns):
+        columns = columns.without_guess("class")
     notes = Notes(path)
-    arrival_s = arrivals(table, names)
+    class_names, request_class = classes(table, columns)
+    if columns.note:
+        notes.add(columns.note)
+    arrival_s = arrivals(table, columns)
     if arrival_s is not None and arrival_s.min() > EPOCH_S:
         notes.add("arrivals are stamps since 1970: the first is now 0 s", warn=False)
         arrival_s = arrival_s - arrival_s.min()
-    class_names, request_class = classes(table, names)
-    if limited := limit_columns(names):
+    if limited := limit_columns(columns):
         class_names, request_class = limited_classes(
             str(path), class_names, request_class, _limits(table, limited)
         )
-    return ordered_trace(
+    trace = ordered_trace(
         notes,
         arrival_s,
         class_names,
         request_class=request_class,
-        **counts(table, names),
+        **counts(table, columns),
     )
+    return replace(trace, unread_columns=columns.unread)
 
 
-def columns_of(path: str | Path) -> dict[str, str]:
-    """Return the name in a file of each column that it has."""
+def columns_of(path: str | Path, given: Mapping[str, str] | None = None) -> Columns:
+    """Return the columns of a file; see :func:`columns_among`."""
     header_names = header(path)
-    names: dict[str, str] = {}
-    for column, aliases in NAMES.items():
-        present = [name for name in aliases if name in header_names]
-        if len(present) > 1:
-            raise InputError(
-                f"{path}:1: both {present[0]} and {present[1]}; expected one of them"
-            )
-        if present:
-            names[column] = present[0]
-    known = set(names.values())
-    for name in header_names:
-        if name.startswith("slo_") and name not in known:
+    columns = columns_among(header_names, given, str(path))
+    for name in columns.unread:
+        if name.startswith("slo_"):
             limits = ", ".join(filter(lambda column: column[:4] == "slo_", NAMES))
             raise InputError(f"{path}:1: no limit is called {name}; expected {limits}")
     for column in ("prompt_tokens", "output_tokens"):
-        if column not in names:
+        if column not in columns.names:
             raise InputError(
-                f"{path}:1: no column {column}; "
-                f"expected one of {', '.join(NAMES[column])}"
+                f"{path}:1: no column {column}; expected one of "
+                f"{', '.join(NAMES[column])}, or --columns {column}=NAME with one of "
+                f"{', '.join(header_names)}"
             )
-    return names
+    return columns
 
 
-def wanted(names: dict[str, str]) -> dict[str, str | None]:
+def wanted(columns: Columns) -> dict[str, str | None]:
     """Return the columns to read and their dtypes."""
     return {
         name: "category" if column == "class" else None
-        for column, name in names.items()
+        for column, name in columns.names.items()
     }
 
 
-def arrivals(table: Table, names: dict[str, str]) -> np.ndarray | None:
+def arrivals(table: Table, columns: Columns) -> np.ndarray | None:
     """Return the arrivals, or None when the column is missing or empty. [s]"""
-    if "arrival_s" not in names or table.frame[names["arrival_s"]].isna().all():
+    if columns.arrival is None:
         return None
-    return table.numbers(names["arrival_s"], "seconds").astype(np.float64)
+    name = columns.names[columns.arrival]
+    values = table.frame[name]
+    if values.isna().all():
+        return None
+    if not pd.api.types.is_numeric_dtype(values) and _is_date(values):
+        return table.stamps_ns(name, _DATE) / 1e9
+    unit_s = ARRIVAL_UNITS_S[columns.arrival]
+    arrival_s = table.numbers(name, _SECONDS[unit_s]) * unit_s
+    late = np.abs(arrival_s) > MOST_EPOCH_S
+    if late.any():
+        row = int(np.argmax(late))
+        table.refuse(row, name, _question(float(arrival_s[row]) / unit_s, name, unit_s))
+    return arrival_s.astype(np.float64)
 
 
-def counts(table: Table, names: dict[str, str]) -> dict[str, np.ndarray]:
+def _is_date(values: pd.Series) -> bool:
+    """Return whether the first value is a date."""
+    first = values.dropna().iloc[:1].astype(str)
+    return bool(pd.to_datetime(first, format="ISO8601", errors="coerce").notna().all())
+
+
+def _question(value: float, name: str, unit_s: float) -> str:
+    """Return what was expected of a stamp since 1970 in another unit."""
+    year = 1970 + value * unit_s / (365.25 * 86_400)
+    asked = ""
+    for column, other_s in ARRIVAL_UNITS_S.items():
+        if EPOCH_S < value * other_s < MOST_EPOCH_S:
+            asked = (
+                f": is it {_SECONDS[other_s]} since 1970? then --columns "
+                f"{column}={name}"
+            )
+    return f"{_SECONDS[unit_s]}, by which it is the year {year:,.0f}{asked}"
+
+
+def counts(table: Table, columns: Columns) -> dict[str, np.ndarray]:
     """Return the token columns; predictions and a shared prefix where present."""
-    columns: dict[str, np.ndarray] = {
+    names = columns.names
+    given: dict[str, np.ndarray] = {
         column: table.tokens(names[column])
         for column in ("prompt_tokens", "output_tokens", "predicted_output_tokens")
         if column in names
@@ -132,28 +152,29 @@ def counts(table: Table, names: dict[str, str]) -> dict[str, np.ndarray]:
     if "prefix_tokens" in names:
         prefix = table.tokens(names["prefix_tokens"], least=0)
         table.require(
-            prefix <= columns["prompt_tokens"],
+            prefix <= given["prompt_tokens"],
             names["prefix_tokens"],
             "at most the tokens of the prompt",
         )
-        columns["prefix_tokens"] = prefix
+        given["prefix_tokens"] = prefix
     if "prefix_group" in names:
         expected = "a whole number from -1"
         group = table.numbers(names["prefix_group"], expected)
         right = (group >= -1) & (group == np.floor(group))
         table.require(right, names["prefix_group"], expected)
-        columns["prefix_group"] = group.astype(np.int64)
+        given["prefix_group"] = group.astype(np.int64)
     if "priority" in names:
         expected = "a whole number, lower first"
         priority = table.numbers(names["priority"], expected)
         right = (priority == np.floor(priority)) & (np.abs(priority) < 2**31)
         table.require(right, names["priority"], expected)
-        columns["priority"] = priority.astype(np.int64)
-    return columns
+        given["priority"] = priority.astype(np.int64)
+    return given
 
 
-def limit_columns(names: dict[str, str]) -> dict[str, str]:
+def limit_columns(columns: Columns) -> dict[str, str]:
     """Return the kinds of requests' own limits in a file, and their columns."""
+    names = columns.names
     return {kind: names[key] for kind in LIMITS if (key := f"slo_{kind}_s") in names}
 
 
@@ -169,22 +190,33 @@ def _limits(table: Table, columns: dict[str, str]) -> dict[str, np.ndarray]:
 
 
 def classes(
-    table: Table, names: dict[str, str]
+    table: Table, columns: Columns
 ) -> tuple[tuple[str, ...], np.ndarray | None]:
     """Return the names of the classes and the class of each request."""
-    if "class" not in names:
+    if "class" not in columns.names:
         return ("all",), None
-    column: pd.Series = table.frame[names["class"]]
+    name = columns.names["class"]
+    column: pd.Series = table.frame[name]
     long = [
-        name for name in column.cat.categories if len(str(name)) > _MAX_CLASS_CHARACTERS
+        label
+        for label in column.cat.categories
+        if len(str(label)) > _MAX_CLASS_CHARACTERS
     ]
     named = column.notna() & ~column.isin(long)
     expected = f"the name of a class, at most {_MAX_CLASS_CHARACTERS} characters"
-    table.require(named.to_numpy(), names["class"], expected)
-    class_names = tuple(str(name) for name in column.cat.categories)
+    table.require(named.to_numpy(), name, expected)
+    class_names = tuple(str(label) for label in column.cat.categories)
     if len(class_names) > _MAX_CLASSES:
         raise InputError(
-            f"{table.path}: {names['class']} has {len(class_names):,} different "
-            f"values; expected at most {_MAX_CLASSES:,}"
+            f"{table.path}: {name} has {len(class_names):,} different values; "
+            f"expected at most {_MAX_CLASSES:,}"
         )
     return class_names, column.cat.codes.to_numpy().astype(np.int16)
+
+
+def _are_few(table: Table, columns: Columns) -> bool:
+    """Return whether the column of classes has few values, and one in each row."""
+    if "class" not in columns.names:
+        return True
+    column = table.frame[columns.names["class"]]
+    return bool(column.notna().all()) and len(column.cat.categories) <= _GUESSED_CLASSES

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from capplan.workload.readers.json_lines import (
+    arrivals_s,
     first_request,
     read_requests,
     shared_prefixes,
@@ -33,7 +34,7 @@ def read(path: str | Path, options: ReadOptions) -> Trace:
     class_names, request_class = np.unique(types, return_inverse=True)
     return ordered_trace(
         notes,
-        requests.stamp - requests.stamp.min(),
+        arrivals_s(requests),
         tuple(class_names.tolist()),
         request_class=request_class,
         prompt_tokens=requests.prompt_tokens,

@@ -7,7 +7,7 @@ no shared prefix is read.
 
 from pathlib import Path
 
-from capplan.workload.readers.json_lines import first_request, read_requests
+from capplan.workload.readers.json_lines import arrivals_s, first_request, read_requests
 from capplan.workload.readers.options import ReadOptions
 from capplan.workload.readers.ordering import Notes, ordered_trace
 from capplan.workload.trace import Trace
@@ -25,7 +25,7 @@ def read(path: str | Path, options: ReadOptions) -> Trace:
     notes.add("what prompts share of their passages is not read", warn=False)
     return ordered_trace(
         notes,
-        requests.stamp - requests.stamp.min(),
+        arrivals_s(requests),
         prompt_tokens=requests.prompt_tokens,
         output_tokens=requests.output_tokens,
     )

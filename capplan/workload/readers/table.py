@@ -23,6 +23,10 @@ from capplan.workload.trace import MAX_TOKENS
 
 _VERSION = tuple(int(part) for part in pd.__version__.split(".")[:2])
 _MAX_FIELD_CHARACTERS = 1_000_000
+_MISSING = ["", "NA", "N/A", "NaN", "nan", "NULL", "null", "None"]
+"""Texts of a number that is missing; a class may be called so."""
+_FIRST_YEAR, _LAST_YEAR = 1970, 2199
+"""Years that a request may be of."""
 
 # Every digit of an arrival counts in a replay; pandas 3.1 reads them by default.
 _EXACT: Any = "round_trip" if _VERSION < (3, 1) else None
@@ -59,6 +63,16 @@ class Table:
             right &= values == np.floor(values)
         self.require(right, column, expected)
         return values.astype(np.int64)
+
+    def stamps_ns(self, column: str, expected: str) -> np.ndarray:
+        """Return a column of ISO 8601 times in ns since 1970, shape (n,), int64."""
+        stamps = pd.to_datetime(
+            self.frame[column], format="ISO8601", utc=True, errors="coerce"
+        )
+        years = stamps.dt.year.fillna(0).to_numpy()  # int64 overflows at 1677 and 2262
+        right = (years >= _FIRST_YEAR) & (years <= _LAST_YEAR)
+        self.require(right, column, f"{expected}, of {_FIRST_YEAR} to {_LAST_YEAR}")
+        return stamps.astype("datetime64[ns, UTC]").astype("int64").to_numpy()
 
     def require_columns(self, names: Iterable[str], source: str) -> None:
         """Refuse a file that lacks one of the columns of its source."""
@@ -125,6 +139,10 @@ def _tables(
 ) -> Iterator[Table]:
     names = header(path)
     columns = names if wanted is None else [name for name in names if name in wanted]
+    missing = {
+        name: [""] if (wanted or {}).get(name) == "category" else _MISSING
+        for name in names
+    }
     dtypes = {
         name: dtype
         for name in columns
@@ -136,6 +154,8 @@ def _tables(
         frames = pd.read_csv(
             file,
             dtype=dtypes,
+            keep_default_na=False,
+            na_values=missing,
             index_col=False,
             encoding="utf-8-sig",
             float_precision=_EXACT,

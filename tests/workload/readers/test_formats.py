@@ -206,7 +206,7 @@ def test_plain_csv_with_stamps_since_1970_starts_at_zero(write):
     ids=["vidur", "etalon", "lengths"],
 )
 def test_names_that_other_tools_use(write, text, prompt, output, arrival):
-    trace = read_trace(write(text))
+    trace = read_quietly(write(text))
 
     assert trace.prompt_tokens.tolist() == prompt
     assert trace.output_tokens.tolist() == output
