@@ -3,10 +3,11 @@
 import difflib
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from capplan.errors import InputError
 from capplan.llm.architecture import Architecture
@@ -75,12 +76,59 @@ def llm(name_or_path: str | Path) -> Architecture:
     >>> llm("meta-llama/Llama-3.1-70B-Instruct-FP8").weight_dtype
     'fp8'
     """
+    path = _config_file(name_or_path)
+    return _from_file(path) if path is not None else _listed(*_found(name_or_path))
+
+
+class Published(NamedTuple):
+    """Checkpoints of an entry of the catalog."""
+
+    llm: str  # the entry
+    checkpoints: Mapping[str, str]  # Hugging Face repositories by weight dtype
+    serve_flags: tuple[str, ...]  # of ``vllm serve``, whatever the settings
+    is_named: (
+        bool  # the name asked for is the entry's or a checkpoint's, not a tuning's
+    )
+
+
+def published(name_or_path: str | Path) -> Published | None:
+    """Return the published checkpoints of an LLM; None for a path.
+
+    Examples
+    --------
+    >>> published("Llama-3.1-70B").checkpoints["bf16"]
+    'meta-llama/Llama-3.1-70B-Instruct'
+    """
+    if _config_file(name_or_path) is not None:
+        return None
+    entry, _ = _found(name_or_path)
+    config = _configs()[entry]
+    checkpoints = config.get("checkpoints", {})
+    key, _ = _split_dtype(_squeeze(str(name_or_path)))
+    own = {
+        _squeeze(entry),
+        *(_split_dtype(_squeeze(x))[0] for x in checkpoints.values()),
+    }
+    flags = tuple(config.get("serve_flags", ()))
+    return Published(entry, checkpoints, flags, key in own)
+
+
+def _config_file(name_or_path: str | Path) -> Path | None:
+    """Return the ``config.json`` that a path names; None for a name."""
     path = Path(name_or_path)
-    if path.is_file() or (path / "config.json").is_file():
-        return _from_file(path if path.is_file() else path / "config.json")
-    name = str(name_or_path)
+    if path.is_file():
+        return path
+    beside = path / "config.json"
+    if beside.is_file():
+        return beside
     if path.suffix == ".json" or path.is_dir():
-        raise InputError(f"{name}: there is no config.json to read")
+        raise InputError(f"{name_or_path}: there is no config.json to read")
+    return None
+
+
+def _found(name_or_path: str | Path) -> tuple[str, str | None]:
+    """Return the entry of a name, and the weight dtype where the name says one."""
+    name = str(name_or_path)
     key, dtype = _split_dtype(_squeeze(name))
     known = {_squeeze(full): full for full in llm_names()} | _ALIASES
     dated = re.sub(r"(instruct|thinking)(?=\d{4}$)", "", key)
@@ -92,7 +140,7 @@ def llm(name_or_path: str | Path) -> Architecture:
             f"unknown LLM {name!r}; did you mean {', '.join(names)}? "
             "The path of a config.json does as well"
         )
-    return _listed(full, _fp8(full) if dtype == "" else dtype)
+    return full, _fp8(full) if dtype == "" else dtype
 
 
 def _fp8(name: str) -> str:

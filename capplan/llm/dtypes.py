@@ -7,6 +7,9 @@ from capplan.errors import InputError
 KV_BYTES = {"bf16": 2, "fp16": 2, "fp8": 1}
 """Bytes of one number in the KV cache. [bytes]"""
 
+UNQUANTIZED = ("bf16", "fp16")
+"""Types of 16 bits."""
+
 QUANTIZED_BYTES = {
     "bf16": 2.0,
     "fp16": 2.0,

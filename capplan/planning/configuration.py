@@ -65,6 +65,8 @@ class Configuration:
     replica: Replica | None  # memory budget; None where the user gave the KV blocks
     # of the engines' times, that the tables hold; None where the user gave the times
     quantile: float | None = None
+    # prefix caching is on, and simulated without, since no request shares a prefix
+    caching_unused: bool = False
 
     def __str__(self) -> str:
         return f"{self.gpu} × TP {self.tp}"

@@ -21,6 +21,7 @@ from capplan.planning.candidates import (
 from capplan.planning.configuration import Configuration, Excluded
 from capplan.planning.executors import executor, side_by_side
 from capplan.planning.inputs import PlanInputs, configuration_of, plan_inputs
+from capplan.planning.launch import launch
 from capplan.planning.placing import PeakHeartbeat, peak_heartbeat
 from capplan.planning.proof import (
     BOUND_SAMPLES,
@@ -267,6 +268,7 @@ def _result(
     candidates: list[Candidate],
     tried: list[Configuration | Excluded],
 ) -> Plan:
+    candidates = [_with_launch(row, inputs.settings) for row in candidates]
     feasible = feasible_of(candidates)
     by_cost = sorted(feasible, key=lambda row: (_usd(row), row.gpu_count, row.tp))
     estimated = [row for row in by_cost if row.estimated]
@@ -311,6 +313,13 @@ def _result(
         slo_limits_s=slo.shared_limits_s(trace.class_names),
         interrupted=interrupted,
     )
+
+
+def _with_launch(candidate: Candidate, settings: PlanSettings) -> Candidate:
+    run = candidate.run
+    if run is None:
+        return candidate
+    return replace(candidate, launch=launch(run.configuration, settings))
 
 
 def _usd(candidate: Candidate) -> float:

@@ -22,8 +22,9 @@ def with_caching_as_used(
         _warn_of_prefixes(configuration, settings)
     if settings.prefix_caching is not None or shares_prefixes:
         return configuration
+    unused = configuration.engine.prefix_caching
     engine = replace(configuration.engine, prefix_caching=False)
-    return replace(configuration, engine=engine)
+    return replace(configuration, engine=engine, caching_unused=unused)
 
 
 def _warn_of_prefixes(configuration: Configuration, settings: PlanSettings) -> None:

@@ -12,6 +12,7 @@ from capplan.fleet.price import Price
 from capplan.planning.configuration import Configuration
 from capplan.planning.cost import Cost
 from capplan.planning.judgement import LEVELS, Attainment
+from capplan.planning.launch import Launch
 from capplan.planning.placing import PeakHeartbeat
 from capplan.planning.run import Run
 from capplan.simulator.times import Series
@@ -88,6 +89,8 @@ class Candidate:
     bound: Bound | None = None  # with its witness window; None where none was computed
     # sample of drawn arrivals whose bound it is: the smallest of several
     bound_sample: int = 0
+    # how to start a replica; None unless feasible, or where no LLM is named
+    launch: Launch | None = None
 
     @classmethod
     def of(
@@ -212,6 +215,16 @@ class Candidate:
     def scheduler(self) -> str:
         """Scheduler with its settings; empty where no engine was simulated."""
         return "" if self.engine is None else self.engine.scheduler
+
+    @property
+    def launch_line(self) -> str:
+        """Command that starts a replica; empty where there is none."""
+        return "" if self.launch is None else self.launch.line
+
+    @property
+    def caching_unused(self) -> bool:
+        """Prefix caching is on, and simulated without: no request shares a prefix."""
+        return self.run is not None and self.run.configuration.caching_unused
 
     @property
     def usd_per_h(self) -> float | None:

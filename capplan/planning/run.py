@@ -26,6 +26,7 @@ from capplan.planning.judgement import (
     largest_scatter,
     verdict,
 )
+from capplan.planning.launch import Launch, launch
 from capplan.planning.prefix_caching import with_caching_as_used
 from capplan.planning.settings import SimulateSettings
 from capplan.planning.traffic import (
@@ -80,6 +81,7 @@ class Run:
     simulation: Simulation  # its table of requests may be absent
     judgement: Judgement  # what counts of it, and what it shows
     warnings: tuple[str, ...] = ()  # for the reader
+    launch: Launch | None = None  # how to start a replica
 
     @property
     def deployment(self) -> Deployment:
@@ -286,7 +288,8 @@ def simulate_deployment(
             )
         else:
             run = _kept(settings, configuration, slo, progress, stopped)
-    return replace(run, warnings=tuple(texts))
+    started = launch(run.configuration, settings)
+    return replace(run, warnings=tuple(texts), launch=started)
 
 
 def _kept(

@@ -1,9 +1,9 @@
 """Sentences about a plan or a run, the same on the terminal and in HTML."""
 
+from capplan.deployment import EngineSettings
 from capplan.planning.judgement import Attainment, Judgement
 from capplan.planning.result import Candidate, Plan, Probe
 from capplan.planning.run import Run
-from capplan.planning.scheduling import VLLM, is_vllm, scheduling
 from capplan.report.columns import format_count, format_share
 from capplan.units import format_duration
 
@@ -25,49 +25,11 @@ def headline(candidate: Candidate) -> str:
     return str(candidate.run.deployment)
 
 
-_KV_CACHE = {"bf16": "--kv-cache-dtype bfloat16", "fp8": "--kv-cache-dtype fp8"}
-"""Flags of vLLM by ``kv_cache_dtype``."""
-
-
-def serve_command(plan: Plan, candidate: Candidate) -> str:
-    """Return the ``vllm serve`` line of a replica, or why there is none.
-
-    Empty where nothing is known.
-    """
-    engine = candidate.engine
-    if engine is None:
-        return ""
-    if not is_vllm(engine):
-        return f"{scheduling(engine)}; no release of vllm serve does"
-    # Caching that no request of the trace uses is on in the engine all the same.
-    caching = plan.request.get("prefix_caching", True)
-    switches = [
-        "" if on else f"--no-{flag}"
-        for flag, on in (
-            ("enable-prefix-caching", caching),
-            ("async-scheduling", engine.async_scheduling),
-        )
-    ]
-    words = [
-        f"vllm serve {plan.llm}",
-        f"--tensor-parallel-size {candidate.tp}",
-        f"--max-num-batched-tokens {engine.max_num_batched_tokens}",
-        f"--max-num-seqs {engine.max_num_seqs}",
-        f"--block-size {engine.block_size}",
-        _kv_cache_flag(plan, candidate),
-        *switches,
-    ]
-    if policy := VLLM[engine.scheduler]:
-        words.append(f"--scheduling-policy {policy}")
-    return " ".join(word for word in words if word)
-
-
-def _kv_cache_flag(plan: Plan, candidate: Candidate) -> str:
-    """Return the flag of the KV cache's type: as asked, or where the plan has FP8."""
-    asked = plan.request.get("kv_cache_dtype", "auto")
-    if asked == "auto" and candidate.kv_dtype != "fp8":
-        return ""
-    return _KV_CACHE.get(candidate.kv_dtype if asked == "auto" else asked, "")
+def caching_switch(engine: EngineSettings, unused: bool) -> str:
+    """Return whether prefix caching is on, and whether it is simulated."""
+    if unused:
+        return "on; no request shares a prefix, so simulated without"
+    return "on" if engine.prefix_caching else "off"
 
 
 def name(candidate: Candidate) -> str:

@@ -130,6 +130,8 @@ COLUMNS = (
     field_column("binding", "binds", justify="left"),
     field_column("router"),
     field_column("scheduler"),
+    field_column("caching_unused"),
+    field_column("launch_line"),
     field_column("infeasible_reason"),
     field_column("pruned_reason"),
     _price("price_source", "source"),

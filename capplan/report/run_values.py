@@ -49,6 +49,7 @@ def run_values(run: Run) -> dict[str, Any]:
         "sample_count": judgement.sample_count,
         "slo_text": run.slo and run.slo.describe(simulation.class_names),
         "limits": run.engine,
+        "launch_line": run.launch and run.launch.line,
         "profile_note": run.profile_note,
         "latency": {
             name: dict(zip(STATISTICS, judgement.percentiles[name], strict=True))

@@ -9,6 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from capplan.planning.launch import Launch
 from capplan.planning.result import Candidate, Plan
 from capplan.report import answer
 from capplan.report.bill import STARRED, bill, line_texts
@@ -119,7 +120,6 @@ def _print_best(plan: Plan, best: Candidate, out: Console) -> None:
         ("real engines", answer.engines(best)),
         ("binds", best.binding or ""),
         ("prefix cache", answer.caching(plan)),
-        ("engine", answer.serve_command(plan, best)),
         ("lower bound", answer.lower_bound(best)),
         ("", best.bound_note),
         ("placement", "" if plan.placement is None else str(plan.placement)),
@@ -132,6 +132,19 @@ def _print_best(plan: Plan, best: Candidate, out: Console) -> None:
         doubt = "its latency is an estimate or its price a guess"
         facts.append(("estimated", f"{_priced(estimate)}: {doubt}"))
     print_facts(facts, out)
+    print_launch(best.launch, out)
+
+
+def print_launch(launch: Launch | None, out: Console) -> None:
+    """Print the command that starts a replica, on one line however long, to copy."""
+    if launch is None:
+        return
+    if launch.words:
+        out.print("start each replica with", style="dim")
+        out.print(escape(launch.line), soft_wrap=True)
+    for note in launch.notes:
+        out.print(Text(note, style="dim"))
+    out.print()
 
 
 def _priced(candidate: Candidate) -> str:

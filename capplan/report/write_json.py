@@ -26,8 +26,8 @@ _CANDIDATE += ("attainment_by_class", "counted_request_count", "sample_count")
 _CANDIDATE += ("warmup_s", "decided", "too_close", "ttft_p99_s", "tpot_p99_s")
 _CANDIDATE += ("usd_per_h", "usd_per_month", "usd_per_year")
 _CANDIDATE += ("usd_per_million_output_tokens", "usd_per_million_total_tokens")
-_CANDIDATE += ("binding", "router", "scheduler", "infeasible_reason")
-_CANDIDATE += ("pruned_reason", "price")
+_CANDIDATE += ("binding", "router", "scheduler", "caching_unused", "launch_line")
+_CANDIDATE += ("launch_notes", "infeasible_reason", "pruned_reason", "price")
 _CANDIDATE += ("limits", "estimated", "profile_note", "latency_error", "probes")
 _CANDIDATE += (*_QUANTILES, "series", "bound", "bound_note")
 """Keys of a candidate, in order."""
@@ -77,6 +77,7 @@ def candidate_values(candidate: Candidate, brief: bool = False) -> dict[str, Any
     usd_per_h = candidate.usd_per_h
     other = {  # not attributes of a candidate
         "limits": candidate.engine,
+        "launch_notes": candidate.launch and candidate.launch.notes,
         "usd_per_month": None if usd_per_h is None else usd_per_h * HOURS_PER_MONTH,
         "usd_per_year": None if usd_per_h is None else usd_per_h * HOURS_PER_YEAR,
     }

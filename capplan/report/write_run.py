@@ -12,7 +12,7 @@ from capplan.report.fleet_charts import Curve, fleet_figures, latency_figures
 from capplan.report.page import render_page
 from capplan.report.run_values import METRICS, STATISTICS, run_values
 from capplan.report.tables import csv_text, plain_table
-from capplan.report.terminal import print_facts, print_warnings
+from capplan.report.terminal import print_facts, print_launch, print_warnings
 from capplan.report.write_json import plain, render
 from capplan.units import format_duration
 
@@ -22,6 +22,7 @@ def print_run(run: Run, out: Console) -> None:
     gpu = f"   {run.gpu}" if run.gpu else ""
     out.print(Text(f"{run.deployment}{gpu}", style="bold"))
     print_facts(run_facts(run), out)
+    print_launch(run.launch, out)
     table = plain_table([("", "left"), *((name, "right") for name in STATISTICS)])
     for metric, label in METRICS.items():
         values_s = run.judgement.percentiles[metric]
@@ -55,6 +56,7 @@ def run_html(run: Run) -> str:
     return render_page(
         "simulation.html.j2",
         run=run,
+        answer=answer,
         values=values,
         title=title,
         facts=run_facts(run),

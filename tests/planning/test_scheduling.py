@@ -21,7 +21,6 @@ from capplan.planning.scheduling import (
     widest_iterations,
 )
 from capplan.planning.settings import PlanSettings
-from capplan.report.answer import serve_command
 from capplan.report.write_json import plan_json
 from capplan.simulator.schedulers import SCHEDULERS, described, parse_scheduler
 
@@ -120,7 +119,7 @@ def test_a_plan_with_another_scheduler_names_it_and_is_verified(name):
     assert f"schedules as {text}" in result.assumptions[-1].source
     assert result.best is not None
     assert result.best.gpu_count >= result.best.bound.replica_count
-    assert "no release of vllm serve does" in serve_command(result, result.best)
+    assert "no release of vllm serve does" in result.best.launch.notes[0]
     assert check_document(document, reproduce) == []
 
 
@@ -129,8 +128,7 @@ def test_a_plan_by_priority_is_started_with_vllms_own_flag():
 
     assert "--scheduling-policy priority" in result.assumptions[-1].source
     assert result.best is not None
-    served = serve_command(result, result.best)
-    assert served.endswith("--scheduling-policy priority")
+    assert result.best.launch_line.endswith("--scheduling-policy priority")
     assert check_document(json.loads(plan_json(result)), reproduce) == []
 
 

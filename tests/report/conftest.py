@@ -12,6 +12,7 @@ from capplan.latency.contract import linear_tables
 from capplan.planning.configuration import Configuration
 from capplan.planning.cost import cost
 from capplan.planning.judgement import LEVELS, Attainment, Judgement
+from capplan.planning.launch import Launch
 from capplan.planning.result import Assumption, Candidate, Plan, Probe
 from capplan.planning.run import Run, simulate_deployment
 from capplan.planning.settings import SimulateSettings
@@ -144,6 +145,13 @@ def _best() -> Candidate:
             _probe(6, 0.9991, True),
         ),
         bound=_bound(4),
+        launch=Launch(
+            (
+                *("vllm", "serve", "meta-llama/Llama-3.1-70B-Instruct"),
+                *("--tensor-parallel-size", "8", "--max-num-batched-tokens", "8192"),
+            ),
+            ("served in bf16",),
+        ),
     )
 
 

@@ -117,19 +117,6 @@ def test_reasons_are_those_of_pruned_and_infeasible_candidates(plan):
     ]
 
 
-@pytest.mark.parametrize(
-    ("dtype", "flag"),
-    [("fp8", "--kv-cache-dtype fp8"), ("bf16", "--kv-cache-dtype bfloat16")],
-)
-def test_the_serve_line_has_the_dtype_of_the_kv_cache_where_it_was_given(
-    plan, best, dtype, flag
-):
-    given = replace(plan, request={**plan.request, "kv_cache_dtype": dtype})
-
-    assert answer.serve_command(given, best).endswith(flag)
-    assert "--kv-cache-dtype" not in answer.serve_command(plan, best)
-
-
 def test_what_prefix_caching_is_worth_is_said_where_prefixes_are_found(plan, best):
     totals = replace(best.run.simulation.totals, cached_tokens=0)
     found = replace(totals, cached_tokens=totals.prompt_tokens // 4)

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
+from capplan.planning.launch import Launch
 from capplan.report.terminal import print_plan
 
 
@@ -48,7 +49,25 @@ def test_text_in_square_brackets_is_text(plan):
 @pytest.mark.parametrize("width", [60, 80, 120])
 def test_no_line_is_wider_than_the_terminal(plan, width):
     for line in printed(plan, width).splitlines():
-        assert len(line) <= width
+        assert len(line) <= width or line.startswith("vllm serve ")
+
+
+@pytest.mark.parametrize("width", [40, 80, 120])
+def test_the_command_to_copy_is_one_line_however_narrow_the_terminal(plan, width):
+    lines = printed(plan, width).splitlines()
+
+    at = lines.index(plan.best.launch_line)
+    assert lines[at - 1] == "start each replica with"
+    assert lines[at + 1] == "served in bf16"
+
+
+def test_a_scheduler_that_no_engine_has_says_so_in_place_of_a_command(plan, best):
+    other = replace(best, launch=Launch((), ("schedules as orca; no vllm serve does",)))
+
+    text = printed(replace(plan, best=other))
+
+    assert "schedules as orca; no vllm serve does" in text
+    assert "start each replica with" not in text
 
 
 def test_an_infeasible_plan_says_so_first_and_why(infeasible):

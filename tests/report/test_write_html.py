@@ -55,6 +55,31 @@ def test_the_page_fetches_nothing_and_runs_nothing(plan):
         assert not set(attributes) & {"src", "href", "onload", "onclick"}
 
 
+def test_the_command_to_copy_is_a_block_of_one_line(plan):
+    page = plan_html(plan)
+
+    (block,) = re.findall(r'<pre class="command"[^>]*>(.*?)</pre>', page, re.DOTALL)
+    assert block == plan.best.launch_line
+
+
+@pytest.mark.parametrize(
+    ("unused", "caching", "text"),
+    [
+        (True, False, "on; no request shares a prefix, so simulated without"),
+        (False, True, "on"),
+        (False, False, "off"),
+    ],
+)
+def test_one_report_says_one_thing_of_prefix_caching(plan, unused, caching, text):
+    best = plan.best
+    engine = replace(best.engine, prefix_caching=caching)
+    configuration = replace(best.run.configuration, caching_unused=unused)
+    run = replace(best.run, configuration=configuration)
+    page = plan_html(replace(plan, best=replace(best, engine=engine, run=run)))
+
+    assert f"<dt>prefix_caching</dt><dd>{text}</dd>" in page
+
+
 def test_a_page_is_far_below_six_megabytes(plan):
     assert len(plan_html(plan).encode()) < 1_000_000
 

@@ -1,0 +1,123 @@
+"""The command that starts the engine of a configuration, as it was planned."""
+
+import shlex
+from dataclasses import dataclass
+
+from capplan.deployment import EngineSettings
+from capplan.llm.catalog import llm as find_llm
+from capplan.llm.catalog import published
+from capplan.llm.dtypes import UNQUANTIZED
+from capplan.llm.memory import DEFAULT_UTILIZATION
+from capplan.planning.configuration import Configuration
+from capplan.planning.scheduling import VLLM, is_vllm, scheduling
+from capplan.planning.settings import PlanSettings
+
+_KV_CACHE = {"fp8": "fp8", "bf16": "bfloat16", "fp16": "float16"}
+"""Values of vLLM's ``--kv-cache-dtype``."""
+_WHILE_LOADING = {"fp8": "fp8", "fp8_block": "fp8_per_block"}
+"""Values of ``--quantization`` with which vLLM quantizes a 16-bit checkpoint."""
+YOURS = "YOUR_CHECKPOINT"
+"""Stands for a checkpoint that nobody has published."""
+
+
+@dataclass(frozen=True)
+class Launch:
+    """How to start one replica."""
+
+    words: tuple[str, ...]  # the command and its arguments; empty where there is none
+    notes: tuple[str, ...] = ()  # what to know before, or why there is no command
+
+    @property
+    def line(self) -> str:
+        """The command on one line, quoted for a shell."""
+        return shlex.join(self.words)
+
+
+def launch(configuration: Configuration, settings: PlanSettings) -> Launch | None:
+    """Return how to start a replica; None where no LLM was named.
+
+    Every setting that the plan rests on is given, also where it is vLLM's default,
+    which differs by version and GPU.
+    """
+    if settings.llm is None:
+        return None
+    engine = configuration.engine
+    if not is_vllm(engine):
+        return Launch((), (f"{scheduling(engine)}; no release of vllm serve does",))
+    checkpoint, flags, notes = _checkpoint(settings.llm)
+    words = ["vllm", "serve", checkpoint, *flags]
+    words += ["--tensor-parallel-size", str(configuration.tp)]
+    words += _memory(configuration, settings)
+    words += ["--max-num-batched-tokens", str(engine.max_num_batched_tokens)]
+    words += ["--max-num-seqs", str(engine.max_num_seqs)]
+    words.append(_switch("async-scheduling", engine.async_scheduling))
+    caching = engine.prefix_caching or configuration.caching_unused
+    words.append(_switch("enable-prefix-caching", caching))
+    if policy := VLLM[engine.scheduler]:
+        words += ["--scheduling-policy", policy]
+    if _is_filled(configuration):
+        notes = (
+            *notes,
+            "--max-model-len fills the computed KV: where vLLM says that it holds "
+            "less, give the length that it names",
+        )
+    return Launch(tuple(words), notes)
+
+
+def _switch(flag: str, on: bool) -> str:
+    return f"--{flag}" if on else f"--no-{flag}"
+
+
+def _checkpoint(name: str) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
+    """Return the checkpoint to serve, the flags that it needs, and notes."""
+    entry, dtype = published(name), find_llm(name).weight_dtype
+    if entry is None:  # a folder
+        return name, (), ()
+    if "/" in name:  # the repository that the user serves
+        return name, entry.serve_flags, ()
+    notes: tuple[str, ...] = ()
+    if not entry.is_named:
+        notes = (f"{name} is planned as {entry.llm}; serve your checkpoint of it",)
+    if dtype in entry.checkpoints:
+        return entry.checkpoints[dtype], entry.serve_flags, notes
+    own = next(
+        (entry.checkpoints[x] for x in UNQUANTIZED if x in entry.checkpoints), ""
+    )
+    if own and dtype in _WHILE_LOADING:
+        flags = (*entry.serve_flags, "--quantization", _WHILE_LOADING[dtype])
+        return own, flags, notes
+    missing = f"no checkpoint of {entry.llm} in {dtype} is listed; name yours"
+    return YOURS, entry.serve_flags, (missing,)
+
+
+def _memory(configuration: Configuration, settings: PlanSettings) -> list[str]:
+    """Return the flags of the KV cache and of the longest request."""
+    engine, replica = configuration.engine, configuration.replica
+    share = settings.gpu_memory_utilization
+    if replica is not None:
+        share = replica.budget.utilization
+    words = ["--gpu-memory-utilization", f"{share or DEFAULT_UTILIZATION:g}"]
+    if engine.max_model_len < EngineSettings().max_model_len:
+        words += ["--max-model-len", str(engine.max_model_len)]
+    if settings.kv_blocks is not None:
+        words += ["--num-gpu-blocks-override", str(settings.kv_blocks)]
+    llm = find_llm(str(settings.llm))
+    # vLLM picks the block size of latent attention and of recurrent states by GPU; a
+    # given one may exclude the fastest kernels.
+    if settings.block_size is not None:
+        words += ["--block-size", str(settings.block_size)]
+    elif not llm.is_mla and not llm.state_layers:
+        words += ["--block-size", str(engine.block_size)]
+    kv_dtype = configuration.kv_dtype or settings.kv_cache_dtype
+    # "auto" is the checkpoint's own, which is FP8 in some that are quantized.
+    is_own = kv_dtype in UNQUANTIZED and llm.weight_dtype in UNQUANTIZED
+    text = "auto" if is_own else _KV_CACHE.get(kv_dtype, "auto")
+    return [*words, "--kv-cache-dtype", text]
+
+
+def _is_filled(configuration: Configuration) -> bool:
+    """Return whether the computed KV, not the LLM, limits the longest request."""
+    engine, replica = configuration.engine, configuration.replica
+    if replica is None or replica.kv_source != "estimated":
+        return False
+    return engine.max_model_len < replica.llm.max_positions
