@@ -12,18 +12,17 @@ from pathlib import Path
 from typing import Any
 
 from capplan.calibration.closed_loop import SweepPoint
+from capplan.csv_file import cell_number, refuse_outliers
 from capplan.errors import InputError
-from capplan.latency.measurement_file import (
-    cell_number,
-    need,
-    parse_json,
-    read_text,
-    table_rows,
-)
+from capplan.input_file import parse_json, read_text
+from capplan.latency.measurement_file import need, table_rows
 
 SHAPE = ("isl", "osl", "concurrency")
 SEEN = ("tpot_ms", "ttft_ms", "output_tokens_per_s")
 """Columns of a sweep; at least one of ``SEEN`` must be there."""
+
+_SCALES = {"tpot_s": 1e3, "ttft_s": 1e3, "output_tokens_per_s": 1.0}
+"""What a sweep's points hold of ``SEEN``, and the factor to the unit of its file."""
 
 _MOST = {"isl": 10_000_000, "osl": 10_000_000, "concurrency": 65_536}
 
@@ -39,9 +38,18 @@ def read_sweep(path: Path, tp: int, where: dict[str, str]) -> list[SweepPoint]:
     files = sorted(path.glob("*.json")) if path.is_dir() else [path]
     if not files:
         raise InputError(f"{path}: holds no .json file; expected one of each load test")
-    points = [
-        _point(place, row) for file in files for place, row in _rows(file, tp, where)
+    placed = [
+        (place, _point(place, row))
+        for file in files
+        for place, row in _rows(file, tp, where)
     ]
+    for name, scale in _SCALES.items():
+        seen = [(place, getattr(point, name)) for place, point in placed]
+        refuse_outliers(
+            f"{name.removesuffix('_s')}_ms" if scale > 1 else name,
+            [(place, value * scale) for place, value in seen if value is not None],
+        )
+    points = [point for _, point in placed]
     by_key = {(p.isl, p.osl, p.concurrency): p for p in points}
     if len(by_key) < len(points):
         raise InputError(
@@ -97,7 +105,7 @@ def _tests(content: Any) -> list[Any]:
 
 def _csv(path: Path, where: dict[str, str]) -> Iterator[tuple[str, Row]]:
     for line, cells in table_rows(path, SHAPE, where):
-        seen = [name for name in SEEN if cells.get(name) not in (None, "")]
+        seen = [name for name in SEEN if cells.get(name)]
         extra = [name for name in ("range_ratio",) if cells.get(name)]
         yield (
             f"{path}:{line}",

@@ -7,6 +7,7 @@ import typer
 import yaml
 
 from capplan.errors import InputError
+from capplan.input_file import read_text
 from capplan.settings import SettingError, Settings, nearest_setting
 from capplan.simulator.schedulers.own_file import file_of
 
@@ -75,14 +76,10 @@ def read_scenario(model: type[Settings], path: Path) -> dict[str, Any]:
 
 
 def _load(path: Path) -> tuple[dict[str, int], dict[str, Any]]:
+    text = read_text(path)
     try:
-        text = path.read_text(encoding="utf-8")
         node = yaml.compose(text, Loader=yaml.SafeLoader)
         values = yaml.safe_load(text)
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror or error}") from None
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}: not UTF-8 text at byte {error.start}") from None
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         at = f":{mark.line + 1}" if mark else ""

@@ -1,6 +1,5 @@
 """GPUs and their prices by name."""
 
-import csv
 import difflib
 import re
 import warnings
@@ -10,6 +9,7 @@ from datetime import date
 from functools import cache
 from pathlib import Path
 
+from capplan.csv_file import read_rows
 from capplan.errors import InputError, PriceWarning
 from capplan.fleet.gpu import Gpu
 from capplan.fleet.price import Price
@@ -44,11 +44,10 @@ _ALIASES = {
 @cache
 def _gpus() -> dict[str, Gpu]:
     rates: dict[str, list[tuple[int, float]]] = defaultdict(list)
-    with (_DATA / "all_reduce.csv").open(encoding="utf-8", newline="") as file:
-        for row in csv.DictReader(file):
-            rates[row["gpu"]].append((int(row["tp"]), float(row["bytes_per_s"])))
-    with (_DATA / "gpus.csv").open(encoding="utf-8", newline="") as file:
-        gpus = [_gpu(row, rates[row["name"]]) for row in csv.DictReader(file)]
+    for _, row in read_rows(_DATA / "all_reduce.csv")[1]:
+        rates[row["gpu"]].append((int(row["tp"]), float(row["bytes_per_s"])))
+    rows = read_rows(_DATA / "gpus.csv")[1]
+    gpus = [_gpu(row, rates[row["name"]]) for _, row in rows]
     return {gpu.name: gpu for gpu in gpus}
 
 

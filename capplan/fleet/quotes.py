@@ -1,7 +1,5 @@
 """Price quotes: read a file, choose the default price, tell what is unreliable."""
 
-import csv
-import io
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -9,7 +7,9 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+from capplan.csv_file import read_rows, refuse_outliers
 from capplan.errors import InputError
+from capplan.input_file import read_text
 
 STALE_DAYS = 90
 """Older prices give a warning. [d]"""
@@ -98,36 +98,22 @@ def read_quotes(path: Path, canonical: Callable[[str], str]) -> list[Quote]:
     :class:`Quote`. A YAML maps a GPU to its price, or to a mapping of those names.
     ``canonical`` returns the catalog's name of a GPU.
     """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: cannot read prices: {error}") from None
+    rows: list[tuple[str, Mapping[str, Any]]]
     if path.suffix in (".yaml", ".yml"):
-        rows = _yaml_rows(path, text)
+        rows = _yaml_rows(path, read_text(path))
     else:
-        rows = _csv_rows(path, text)
+        table = read_rows(path, ("gpu", "usd_per_gpu_h"))[1]
+        rows = [(f"{path}:{line}", cells) for line, cells in table]
     quotes = []
     for where, row in rows:
         try:
             quotes.append(_quote(row, canonical, path.name))
         except InputError as error:
             raise InputError(f"{where}: {error}") from None
+    prices = [quote.usd_per_gpu_h for quote in quotes]
+    places = (where for where, _ in rows)
+    refuse_outliers("usd_per_gpu_h", zip(places, prices, strict=True))
     return quotes
-
-
-def _csv_rows(path: Path, text: str) -> list[tuple[str, Mapping[str, Any]]]:
-    reader = csv.DictReader(io.StringIO(text))
-    missing = {"gpu", "usd_per_gpu_h"} - set(reader.fieldnames or ())
-    if missing:
-        raise InputError(
-            f"{path}:1: no column {', '.join(sorted(missing))}; "
-            "expected gpu, usd_per_gpu_h and maybe as_of, source, kind, provider, "
-            "gpus_per_node"
-        )
-    try:
-        return [(f"{path}:{reader.line_num}", row) for row in reader]
-    except csv.Error as error:
-        raise InputError(f"{path}:{reader.line_num}: not a CSV: {error}") from None
 
 
 def _yaml_rows(path: Path, text: str) -> list[tuple[str, Mapping[str, Any]]]:

@@ -7,8 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from capplan.csv_file import cell_number, refuse_outliers
 from capplan.errors import CapplanWarning, InputError
-from capplan.latency.measurement_file import cell_number, table_rows
+from capplan.latency.measurement_file import table_rows
 
 PHASES = ("prefill", "decode", "mixed")
 """Names of the phases; the index is the code in :attr:`Points.phase`."""
@@ -106,11 +107,13 @@ def read_points(path: Path, where: Mapping[str, str] | None = None) -> Points:
     ``prefix`` is 0 where there is no such column; only rows with the values of
     ``where``, by column, are read.
     """
-    phases, numbers = [], []
+    phases, numbers, placed = [], [], []
     for line, row in table_rows(path, COLUMNS, where or {}):
         phase, values = _checked_row(path, line, row)
         phases.append(phase)
         numbers.append(values)
+        placed.append((f"{path}:{line}", values[-1]))
+    refuse_outliers("seconds", placed)
     points = Points(np.array(phases, np.int8), *np.array(numbers).T.copy())
     return merge_duplicates(points, str(path))
 

@@ -1,7 +1,6 @@
 """LLMs by name, or from a local ``config.json``."""
 
 import difflib
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import replace
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from capplan.errors import InputError
+from capplan.input_file import parse_json, read_text
 from capplan.llm.architecture import Architecture
 from capplan.llm.hf_config import from_config
 
@@ -209,15 +209,9 @@ def _from_file(path: Path) -> Architecture:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: cannot be read: {error}") from None
-    except json.JSONDecodeError as error:
-        raise InputError(
-            f"{path}:{error.lineno}: not JSON: {error.msg}; expected a config.json"
-        ) from None
-    except (ValueError, RecursionError) as error:  # a number or nest without end
-        raise InputError(f"{path}: {error}; expected a config.json") from None
+        config = parse_json(path, read_text(path))
+    except InputError as error:
+        raise InputError(f"{error}; expected a config.json") from None
     if not isinstance(config, dict):
         raise InputError(f"{path}: expected the object of a config.json")
     return config

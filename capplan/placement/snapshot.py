@@ -4,7 +4,6 @@ JSON holds the replica, the parameters of the constraints and the requests. CSV 
 the requests, one per line; the replica and the SLO come from settings.
 """
 
-import csv
 import json
 import math
 from collections.abc import Mapping
@@ -13,8 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from capplan.csv_file import read_rows
 from capplan.errors import InputError
 from capplan.files import new_file
+from capplan.input_file import parse_json, read_text
 from capplan.placement.problem import COLUMNS, DEFAULTS, PlacementProblem
 from capplan.placement.replica import PlacementReplica, affine_replica
 from capplan.workload.slo import RequestSlo
@@ -37,15 +38,11 @@ def read_snapshot(
     The template, the SLO of requests without their own, and ``gamma``, ``theta``,
     ``max_replicas`` and ``replica_count`` override those of the file.
     """
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: cannot be read: {error}") from error
     if path.suffix == ".json":
-        rows, template, own, slo = _from_json(path, text, template, slo)
+        rows, template, own, slo = _from_json(path, template, slo)
         constraints = {**own, **constraints}
     elif path.suffix == ".csv":
-        rows = _from_csv(path, text)
+        rows = _from_csv(path)
     else:
         raise InputError(f"{path}: suffix is {path.suffix!r}; expected .json or .csv")
     if template is None:
@@ -59,32 +56,24 @@ Row = tuple[str, Mapping[str, Any]]
 """Line or index of a request in the file, for messages, and its fields."""
 
 
-def _from_csv(path: Path, text: str) -> list[Row]:
-    reader = csv.DictReader(text.splitlines())
+def _from_csv(path: Path) -> list[Row]:
+    names, table = read_rows(path)
     known = {*COLUMNS, "name"}
-    for name in reader.fieldnames or ():
+    for name in names:
         if name not in known:
             raise InputError(
                 f"{path}:1: column {name!r} is not known; expected {', '.join(known)}"
             )
-    rows: list[Row] = []
-    for fields in reader:
-        where = f"{path}:{reader.line_num}"
-        if None in fields:
-            raise InputError(f"{where}: more fields than columns")
-        rows.append((where, {k: v for k, v in fields.items() if v not in ("", None)}))
-    return rows
+    return [
+        (f"{path}:{line}", {name: text for name, text in cells.items() if text})
+        for line, cells in table
+    ]
 
 
 def _from_json(
-    path: Path, text: str, template: PlacementReplica | None, slo: RequestSlo | None
+    path: Path, template: PlacementReplica | None, slo: RequestSlo | None
 ) -> tuple[list[Row], PlacementReplica | None, dict[str, Any], RequestSlo | None]:
-    try:
-        content = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise InputError(f"{path}:{error.lineno}: not JSON: {error.msg}") from error
-    except (ValueError, RecursionError) as error:  # a number or nest without end
-        raise InputError(f"{path}: {error}; expected {SCHEMA!r}") from None
+    content = parse_json(path, read_text(path))
     if not isinstance(content, dict) or content.get("schema") != SCHEMA:
         schema = content.get("schema") if isinstance(content, dict) else None
         raise InputError(f"{path}: schema is {schema!r}; expected {SCHEMA!r}")

@@ -10,6 +10,7 @@ import numpy as np
 
 from capplan.deployment import EngineSettings
 from capplan.errors import CapplanWarning, HorizonWarning, InputError
+from capplan.input_file import read_head
 from capplan.planning.configuration import Configuration
 from capplan.planning.settings import PlanSettings, SimulateSettings
 from capplan.planning.unbatched import unbatched
@@ -21,7 +22,6 @@ from capplan.workload.catalog import open_workload
 from capplan.workload.predictors import with_error, with_predictions
 from capplan.workload.readers import plain_csv, read_trace
 from capplan.workload.readers.chunks import iterate_trace
-from capplan.workload.readers.opening import read_head
 from capplan.workload.slo import Slo, base_classes
 from capplan.workload.synthesis import extend, resample, with_shared_prefix
 from capplan.workload.trace import Trace

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
+from capplan.csv_file import read_rows
 from capplan.errors import InputError
 from capplan.profiling.scenes import Point
 
@@ -86,10 +87,10 @@ def _read(path: Path) -> list[Row]:
             f"{path}:1: {lines[0]!r} is not the heading of measured points; expected "
             f"{','.join(COLUMNS)}"
         )
-    return [
-        _row(path, number, values)
-        for number, values in enumerate(csv.reader(lines[1:]), start=2)
-    ]
+    if len(lines) < 2:
+        return []
+    rows = read_rows(path, text="\n".join(lines))[1]
+    return [_row(path, line, list(cells.values())) for line, cells in rows]
 
 
 def _row(path: Path, number: int, values: list[str]) -> Row:

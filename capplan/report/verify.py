@@ -8,6 +8,7 @@ from typing import Any
 
 from capplan.bounds.certificate import check_document
 from capplan.errors import InputError
+from capplan.input_file import parse_json, read_text
 from capplan.planning.plan import plan
 from capplan.planning.proof import reproduce
 from capplan.planning.settings import PlanSettings
@@ -19,19 +20,7 @@ _DIGEST = "document_digest"
 
 def read_plan(path: Path) -> dict[str, Any]:
     """Return the JSON object of a plan file."""
-
-    def refuse(constant: str) -> float:
-        raise ValueError(f"{constant} is not a number of JSON")
-
-    try:
-        text = path.read_text(encoding="utf-8")
-        document = json.loads(text, parse_constant=refuse)
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror or error}") from None
-    except RecursionError:
-        raise InputError(f"{path}: nested too deeply to be a plan") from None
-    except ValueError as error:
-        raise InputError(f"{path}: not JSON: {error}") from None
+    document = parse_json(path, read_text(path), finite=True)
     if not isinstance(document, dict) or not isinstance(document.get("request"), dict):
         raise InputError(f"{path}: expected a JSON object, a plan that capplan wrote")
     return document

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from capplan.errors import InputError
+from capplan.input_file import read_text
 from capplan.shipped import shipped
 from capplan.workload.readers import read_trace
-from capplan.workload.readers.opening import opened
 from capplan.workload.synthesis import synthesise
 from capplan.workload.trace import Trace
 
@@ -94,16 +94,16 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
     """Return the mapping in a YAML file, loaded safely."""
     import yaml
 
-    with opened(path) as file:
-        try:
-            fields = yaml.safe_load(file.read())
-        except yaml.YAMLError as error:
-            mark = getattr(error, "problem_mark", None)
-            line = f":{mark.line + 1}" if mark else ""
-            problem = getattr(error, "problem", None) or "cannot be parsed"
-            raise InputError(f"{path}{line}: not YAML ({problem})") from None
-        except RecursionError:
-            raise InputError(f"{path}: nested too deeply; not a workload") from None
+    text = read_text(path)
+    try:
+        fields = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f":{mark.line + 1}" if mark else ""
+        problem = getattr(error, "problem", None) or "cannot be parsed"
+        raise InputError(f"{path}{line}: not YAML ({problem})") from None
+    except RecursionError:
+        raise InputError(f"{path}: nested too deeply; not a workload") from None
     if not isinstance(fields, dict):
         raise InputError(f"{path}: no names with values in it; expected a workload")
     return fields

@@ -181,7 +181,7 @@ def test_a_flag_does_not_repair_a_wrong_scenario(scenario):
 
 @pytest.mark.parametrize(
     ("content", "expected"),
-    [(b"llm: \xff\n", "not UTF-8 text at byte 5"), (None, "No such file")],
+    [(b"llm: \xff\n", "not UTF-8 text at byte 5"), (None, "no such file")],
 )
 def test_a_file_that_cannot_be_read_is_refused(tmp_path, content, expected):
     path = tmp_path / "scenario.yaml"

@@ -155,7 +155,7 @@ def test_llmservingsim_gives_requests_on_the_engines_clock():
     [
         ('"queued_ts": 101.25, ', "", "jsonl:4: queued_ts is missing"),
         ('"input_toks": 48', '"input_toks": "48"', "jsonl:4: input_toks is '48'"),
-        ('"bench-3", ', '"bench-3" ', "jsonl:4: is not JSON"),
+        ('"bench-3", ', '"bench-3" ', "jsonl:4: not JSON"),
     ],
 )
 def test_a_wrong_line_of_llmservingsim_is_named(tmp_path, old, new, message):
@@ -221,7 +221,7 @@ def test_the_smallest_file_of_a_format_is_read(tmp_path, text):
     [
         ("", "no known format"),
         ("hello\n", "no known format"),
-        ('{"avg_latency": 1, ', "is not JSON"),
+        ('{"avg_latency": 1, ', "not JSON"),
         ('{"avg_latency": 1}', "latencies is missing"),
         ('{"endpoint_type": "vllm", "itls": []}', "input_lens, output_lens"),
         (SERVE.replace("[9]", "[9, 9]"), "differ in length: input_lens 2, output_"),
@@ -245,7 +245,7 @@ def test_the_smallest_file_of_a_format_is_read(tmp_path, text):
         (AIPERF.replace('"ms"', '"h"'), "1: metric time_to_first_token is missing"),
         (AIPERF.replace("input_seq", "x"), "1: metric input_sequence_length"),
         (AIPERF + "\n{}", "2: metadata, metrics is missing"),
-        (AIPERF + "\n{", "2: is not JSON"),
+        (AIPERF + "\n{", "2: not JSON"),
         (LOG, "start vLLM with --enable-logging-iteration-details"),
         ("prompt_size,token_time\n1,2\n", "column batch_size"),
         (RUNS, "no row"),
@@ -253,7 +253,7 @@ def test_the_smallest_file_of_a_format_is_read(tmp_path, text):
         (RUNS + "512,one,128,90,45\n", "2: batch_size is 'one'; expected a number"),
         (RUNS + "512,1,128,0,45\n", "2: sizes and times must be > 0"),
         (RUNS + "512,1,128,nan,45\n", "2: prompt_time is 'nan'"),
-        (RUNS + f'512,1,128,90,"{"4" * 140_000}"\n', "cannot be read as CSV"),
+        (RUNS + f'512,1,128,90,"{"4" * 1_100_000}"\n', "field larger than"),
         (RUNS + f"512,1,128,90,{'x' * 99}\n", f"2: token_time is '{'x' * 40}'; "),
     ],
 )
@@ -292,7 +292,7 @@ def test_bytes_that_are_no_text_are_one_clear_line(tmp_path, content, name):
     file = tmp_path / name
     file.write_bytes(content)
 
-    with pytest.raises(InputError, match="cannot be read: "):
+    with pytest.raises(InputError, match=r"no known format|gzip data are damaged"):
         read_measurements(file)
 
 

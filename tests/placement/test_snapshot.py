@@ -62,10 +62,10 @@ HEAD = "prompt_tokens,predicted_output_tokens\n"
             "s.csv:2: prompt_tokens is 10.5; expected >= 1 and a whole",
         ),
         (HEAD + "10\n", "s.csv:2: predicted_output_tokens is missing; give a value"),
-        (HEAD + "1,2,3\n", "s.csv:2: more fields than columns"),
+        (HEAD + "1,2,3\n", "s.csv:2: 3 fields; expected 2 as in the header"),
         ("prompt,b\n1,2\n", "s.csv:1: column 'prompt' is not known"),
         ("name," + HEAD + "a,1,2\na,1,2\n", "s.csv:3: the name 'a' is also that of"),
-        (HEAD, "s.csv: no requests"),
+        (HEAD, "s.csv: no rows under the header"),
         (HEAD + "9999,2\n", "request 0: is larger than any replica"),
     ],
 )

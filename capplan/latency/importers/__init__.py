@@ -10,8 +10,8 @@ from importlib import import_module
 from pathlib import Path
 
 from capplan.errors import InputError
+from capplan.input_file import read_head
 from capplan.latency.importers.options import ImportOptions
-from capplan.latency.measurement_file import read_text
 from capplan.latency.measurements import Points
 from capplan.latency.served_run import ServedRun
 
@@ -27,7 +27,7 @@ IMPORTERS = {
 }
 """Public name of each format and the file that reads it."""
 
-_HEAD_CHARACTERS = 65_536
+_HEAD_BYTES = 65_536
 
 
 def read_measurements(
@@ -50,7 +50,7 @@ def read_measurements(
 
 def recognise(path: Path) -> str:
     """Return the name of the format of a file."""
-    head = read_text(path, _HEAD_CHARACTERS)
+    head = read_head(path, _HEAD_BYTES).decode("utf-8-sig", errors="replace")
     for name, file in IMPORTERS.items():
         if import_module(f"{__name__}.{file}").recognises(head):
             return name

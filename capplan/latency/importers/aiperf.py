@@ -6,8 +6,9 @@ from typing import Any
 import numpy as np
 
 from capplan.errors import InputError
+from capplan.input_file import read_text
 from capplan.latency.importers.options import ImportOptions
-from capplan.latency.measurement_file import json_lines, need, read_text
+from capplan.latency.measurement_file import json_lines, need
 from capplan.latency.served_run import Row, ServedRun, served_run
 
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0}

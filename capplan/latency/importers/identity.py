@@ -1,11 +1,10 @@
 """LLM, GPU, TP degree and engine, read from a table or from a profile's path."""
 
-import csv
-import io
 import re
 from pathlib import Path
 
-from capplan.latency.measurement_file import read_text
+from capplan.csv_file import read_rows
+from capplan.input_file import read_text
 
 GPU_NAMES = {
     "h100_sxm": "H100-SXM",
@@ -38,8 +37,8 @@ def identity_in(path: Path, where: dict[str, str]) -> dict[str, str]:
 
     A file that is not a table, or has no such columns, gives nothing.
     """
-    reader = csv.DictReader(io.StringIO(read_text(path)))
-    names = list(reader.fieldnames or ())
+    text = read_text(path)
+    names = [name.strip() for name in text.partition("\n")[0].split(",")]
     known = {
         key: column
         for key, columns in _COLUMNS.items()
@@ -48,9 +47,9 @@ def identity_in(path: Path, where: dict[str, str]) -> dict[str, str]:
     }
     if not known:
         return {}
-    for row in reader:
+    for _, row in read_rows(path, text=text)[1]:
         if all(row.get(name) == value for name, value in where.items()):
-            values = {key: (row[name] or "").strip() for key, name in known.items()}
+            values = {key: row[name] for key, name in known.items()}
             if "gpu" in values:
                 values["gpu"] = GPU_NAMES.get(values["gpu"], values["gpu"])
             return {key: value for key, value in values.items() if value}

@@ -4,8 +4,9 @@ from pathlib import Path
 from typing import Any
 
 from capplan.errors import InputError
+from capplan.input_file import read_text
 from capplan.latency.importers.options import ImportOptions
-from capplan.latency.measurement_file import json_lines, need, read_text
+from capplan.latency.measurement_file import json_lines, need
 from capplan.latency.served_run import Row, ServedRun, served_run
 
 _COLUMNS = ("input_toks", "output_toks", "queued_ts", "first_token_ts", "last_token_ts")

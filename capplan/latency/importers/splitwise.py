@@ -7,9 +7,10 @@ ISCA 2024; the table of its simulator.
 import warnings
 from pathlib import Path
 
+from capplan.csv_file import cell_number, refuse_outliers
 from capplan.errors import CapplanWarning, InputError
 from capplan.latency.importers.options import ImportOptions
-from capplan.latency.measurement_file import cell_number, table_rows
+from capplan.latency.measurement_file import table_rows
 from capplan.latency.measurements import Points, merge_duplicates, points_from_rows
 
 _NUMBERS = ("prompt_size", "batch_size", "token_size", "prompt_time", "token_time")
@@ -32,15 +33,20 @@ def read(path: Path, options: ImportOptions) -> Points:
     """
     where = {_ALIAS.get(name, name): value for name, value in options.where.items()}
     rows: list[PointRow] = []
+    places = []
     for line, row in table_rows(path, _NUMBERS, where):
         prompt, batch, tokens, prompt_ms, token_ms = (
             cell_number(path, line, name, row[name]) for name in _NUMBERS
         )
         if not min(prompt, batch, prompt_ms, token_ms) > 0:
             raise InputError(f"{path}:{line}: sizes and times must be > 0")
+        places.append(f"{path}:{line}")
         rows.append(("prefill", batch, batch * prompt, 0, prompt_ms / 1e3))
         middle = prompt + tokens / 2
         rows.append(("decode", batch, batch, middle, token_ms / 1e3))
+    for first, name in enumerate(("prompt_time", "token_time")):
+        times_ms = [row[-1] * 1e3 for row in rows[first::2]]
+        refuse_outliers(name, zip(places, times_ms, strict=True))
     return merge_duplicates(points_from_rows(_plausible(path, rows)), str(path))
 
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 
 from capplan.errors import CapplanWarning, InputError
+from capplan.input_file import read_text
 from capplan.latency.importers.options import ImportOptions
-from capplan.latency.measurement_file import read_text
 from capplan.latency.measurements import Points, merge_duplicates, points_from_rows
 
 _ITERATION = re.compile(

@@ -5,8 +5,9 @@ from pathlib import Path
 import numpy as np
 
 from capplan.errors import InputError
+from capplan.input_file import parse_json, read_text
 from capplan.latency.importers.options import ImportOptions
-from capplan.latency.measurement_file import need, parse_json, read_text
+from capplan.latency.measurement_file import need
 from capplan.latency.served_run import ServedRun, served_run
 
 _DETAIL = ("input_lens", "output_lens", "ttfts", "itls", "start_times")

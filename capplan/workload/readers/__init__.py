@@ -42,7 +42,7 @@ def reader(name: str) -> ModuleType:
 
 def sniffed(path: str | Path) -> str:
     """Return the name of the format of a file."""
-    from capplan.workload.readers.opening import read_head
+    from capplan.input_file import read_head
 
     head = read_head(path, _HEAD_BYTES).removeprefix(b"\xef\xbb\xbf")
     head = head.lstrip()

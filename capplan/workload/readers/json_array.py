@@ -6,7 +6,7 @@ from typing import IO, Any
 
 import ijson
 
-from capplan.workload.readers.opening import DECOMPRESSION_ERRORS, opened
+from capplan.input_file import DECOMPRESSION_ERRORS, opened
 
 _BUFFER_BYTES = 1 << 16
 _MOST_OPENED = 1 << 13

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 
 from capplan.errors import InputError
-from capplan.workload.readers.opening import opened
+from capplan.input_file import opened
 from capplan.workload.readers.ordering import Notes
 from capplan.workload.readers.prefix_paths import prefix_paths
 from capplan.workload.trace import MAX_TOKENS, MOST_EPOCH_S, NOT_SECONDS

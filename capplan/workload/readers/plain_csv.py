@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from capplan.csv_file import header
 from capplan.errors import InputError
 from capplan.workload.readers.columns import (
     ARRIVAL_UNITS_S,
@@ -21,7 +22,7 @@ from capplan.workload.readers.columns import (
 )
 from capplan.workload.readers.options import ReadOptions
 from capplan.workload.readers.ordering import Notes, ordered_trace
-from capplan.workload.readers.table import Table, header, read_table
+from capplan.workload.readers.table import Table, read_table
 from capplan.workload.request_limits import limited_classes
 from capplan.workload.slo import LIMITS
 from capplan.workload.trace import MOST_EPOCH_S, Trace

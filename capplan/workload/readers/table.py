@@ -4,25 +4,22 @@ Values are parsed in bulk; after an error the file is read again, line by line, 
 find the line of the wrong value.
 """
 
-import csv
-import io
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
 import numpy as np
 import pandas as pd
 
+from capplan.csv_file import cell, header, longer_than_header
 from capplan.errors import InputError
-from capplan.workload.readers.opening import opened
+from capplan.input_file import opened
 from capplan.workload.trace import MAX_TOKENS
 
 _VERSION = tuple(int(part) for part in pd.__version__.split(".")[:2])
-_MAX_FIELD_CHARACTERS = 1_000_000
 _MISSING = ["", "NA", "N/A", "NaN", "nan", "NULL", "null", "None"]
 """Texts of a number that is missing; a class may be called so."""
 _FIRST_YEAR, _LAST_YEAR = 1970, 2199
@@ -89,7 +86,7 @@ class Table:
 
     def refuse(self, row: int, column: str, expected: str) -> NoReturn:
         """Raise an InputError that shows the line and its value."""
-        line, value = _cell(self.path, self.first_row + row, column)
+        line, value = cell(self.path, self.first_row + row, column)
         shown = value.strip()[:60] or "empty"
         raise InputError(
             f"{self.path}:{line}: {column} is {shown}; expected {expected}"
@@ -117,20 +114,6 @@ def iterate_tables(
         yield from _tables(path, file, chunk_rows, wanted)
 
 
-def header(path: str | Path) -> list[str]:
-    """Return the column names of a CSV."""
-    with opened(path) as file:
-        first = next(filter(bytes.strip, file), b"")
-    text = first.decode("utf-8-sig", errors="replace")
-    names = next(_rows(path, [text]), (0, []))[1]
-    twice = {name for name in names if names.count(name) > 1}
-    if twice:
-        raise InputError(
-            f"{path}:1: column {sorted(twice)[0]} stands twice; expected each once"
-        )
-    return names
-
-
 def _tables(
     path: str | Path,
     file: IO[bytes],
@@ -150,7 +133,7 @@ def _tables(
     }
     # pandas only warns of a row longer than the header, and with usecols does not:
     # so all columns are parsed.
-    with _refusals(path, len(names)):
+    with _refusals(path):
         frames = pd.read_csv(
             file,
             dtype=dtypes,
@@ -167,7 +150,7 @@ def _tables(
     first_row = 0
     with frames:
         while True:
-            with _refusals(path, len(names)):
+            with _refusals(path):
                 frame = next(frames, None)
             if frame is None or not len(frame):
                 return
@@ -176,7 +159,7 @@ def _tables(
 
 
 @contextmanager
-def _refusals(path: str | Path, width: int) -> Iterator[None]:
+def _refusals(path: str | Path) -> Iterator[None]:
     """Turn pandas' errors about a malformed file into an InputError."""
     with warnings.catch_warnings():
         warnings.simplefilter("error", pd.errors.ParserWarning)
@@ -187,49 +170,10 @@ def _refusals(path: str | Path, width: int) -> Iterator[None]:
             pd.errors.ParserError,
             pd.errors.ParserWarning,
         ) as error:
-            raise InputError(_ragged(path, width, error)) from None
+            longer = longer_than_header(path)
+            raise InputError(longer or f"{path}: not a CSV ({error})") from None
         except UnicodeDecodeError as error:
             raise InputError(
                 f"{path}: byte {error.object[error.start]:#04x} is not UTF-8; "
                 "expected text in UTF-8"
             ) from None
-
-
-def _records(path: str | Path, file: IO[bytes]) -> Iterator[tuple[int, list[str]]]:
-    """Yield the number of its last line and the fields of each record not blank."""
-    with io.TextIOWrapper(file, "utf-8-sig", errors="replace", newline="") as text:
-        yield from _rows(path, text)
-
-
-def _rows(path: str | Path, lines: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
-    csv.field_size_limit(_MAX_FIELD_CHARACTERS)
-    rows = csv.reader(lines, skipinitialspace=True)
-    try:
-        for fields in rows:
-            if fields:
-                yield rows.line_num, fields
-    except csv.Error as error:
-        raise InputError(
-            f"{path}:{rows.line_num}: {error}; expected at most "
-            f"{_MAX_FIELD_CHARACTERS:,} characters, and quotes that are closed"
-        ) from None
-
-
-def _cell(path: str | Path, row: int, column: str) -> tuple[int, str]:
-    with opened(path) as file:
-        records = _records(path, file)
-        _, names = next(records)
-        line, fields = next(islice(records, row, None))
-    index = names.index(column)
-    return line, fields[index] if index < len(fields) else ""
-
-
-def _ragged(path: str | Path, width: int, error: Exception) -> str:
-    with opened(path) as file:
-        for line, fields in _records(path, file):
-            if len(fields) > width:
-                return (
-                    f"{path}:{line}: {len(fields)} fields; "
-                    f"expected {width} as in the header"
-                )
-    return f"{path}: not a CSV ({error})"

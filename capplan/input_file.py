@@ -1,0 +1,127 @@
+"""Open files that a user names, plain or gzipped, with one line for what is wrong."""
+
+import gzip
+import json
+import stat
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any, cast
+
+from capplan.errors import InputError
+
+DECOMPRESSION_ERRORS = (EOFError, gzip.BadGzipFile, zlib.error)
+"""Errors of a damaged gzip file."""
+
+MOST_TEXT_BYTES = 256 * 2**20
+"""Bytes of a file that is read whole, decompressed; what becomes of them is larger."""
+
+_GZIP_MAGIC = b"\x1f\x8b"
+_BLOCK_BYTES = 2**20
+
+
+@contextmanager
+def opened(path: str | Path) -> Iterator[IO[bytes]]:
+    """Open the bytes of a file, decompressed when they begin with gzip's magic."""
+    try:
+        with open(_regular(path), "rb") as raw:
+            zipped = raw.read(len(_GZIP_MAGIC)) == _GZIP_MAGIC
+            raw.seek(0)
+            if not zipped:
+                yield raw
+                return
+            with gzip.open(raw) as unzipped:
+                yield cast(IO[bytes], unzipped)
+    except DECOMPRESSION_ERRORS as error:
+        raise InputError(
+            f"{path}: the gzip data are damaged or cut off ({error}); "
+            "expected a whole .gz file"
+        ) from None
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file") from None
+    except IsADirectoryError:
+        raise InputError(f"{path}: is a folder; expected a file") from None
+    except (OSError, ValueError) as error:  # a NUL in the path is a ValueError
+        if isinstance(error, UnicodeError):
+            raise
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"{path}: cannot be read ({reason})") from None
+
+
+def _regular(path: str | Path) -> str | Path:
+    """Refuse a pipe or a device: files are read more than once, and to their end."""
+    mode = Path(path).stat().st_mode
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        raise InputError(f"{path}: is a pipe or a device; expected a file")
+    return path
+
+
+def read_head(path: str | Path, byte_count: int) -> bytes:
+    """Return the first decompressed bytes of a file."""
+    with opened(path) as file:
+        return file.read(byte_count)
+
+
+def has_more_than(path: str | Path, byte_count: int) -> bool:
+    """Return whether a file has more bytes than this, decompressed."""
+    with opened(path) as file:
+        while byte_count >= 0:
+            block = file.read(_BLOCK_BYTES)
+            if not block:
+                return False
+            byte_count -= len(block)
+    return True
+
+
+def read_text(path: str | Path, most_bytes: int = MOST_TEXT_BYTES) -> str:
+    """Return the text of a file, without a byte order mark."""
+    with opened(path) as file:
+        content = file.read(most_bytes + 1)
+    if len(content) > most_bytes:
+        raise InputError(
+            f"{path}: holds more than {most_bytes / 2**20:g} MiB; expected a smaller "
+            "file"
+        )
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: not UTF-8 text at byte {error.start}") from None
+
+
+def parse_json(
+    path: str | Path, text: str, line: int = 0, *, finite: bool = False
+) -> Any:
+    """Return the value of a JSON text whose keys stand once in each object.
+
+    ``line`` is its line when it is one of many; ``finite`` refuses NaN and Infinity,
+    which some tools write.
+    """
+
+    def constant(name: str) -> float:
+        if finite:
+            raise ValueError(f"{name} is not a number of JSON")
+        return float(name)
+
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        content = dict(pairs)
+        if len(content) < len(pairs):
+            names = [name for name, _ in pairs]
+            twice = next(name for name in names if names.count(name) > 1)
+            where = f"{path}:{line}" if line else f"{path}"
+            raise InputError(
+                f"{where}: the key {twice[:60]!r} stands twice in one object; "
+                "expected once"
+            )
+        return content
+
+    try:
+        return json.loads(text, object_pairs_hook=once, parse_constant=constant)
+    except json.JSONDecodeError as error:
+        raise InputError(
+            f"{path}:{line or error.lineno}: not JSON: {error.msg}"
+        ) from None
+    except RecursionError:
+        raise InputError(f"{path}: not JSON: nested too deeply") from None
+    except ValueError as error:  # a number of thousands of digits
+        raise InputError(f"{path}: not JSON: {error}") from None
