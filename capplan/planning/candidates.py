@@ -9,7 +9,7 @@ import numpy as np
 
 from capplan.errors import HostFullError
 from capplan.latency.engine_time import LEAST_USERS
-from capplan.planning.configuration import Configuration
+from capplan.planning.configuration import Configuration, with_budget
 from capplan.planning.cost import Cost, cost
 from capplan.planning.fewest_replicas import Fewest, binding_limit, fewest_replicas
 from capplan.planning.inputs import PlanInputs
@@ -17,11 +17,9 @@ from capplan.planning.prospects import MOST_REPLICAS, Prospect
 from capplan.planning.result import Candidate, Probe
 from capplan.planning.run import BUDGET_REQUESTS, Interrupted, Run, judged_run
 from capplan.planning.scheduling import is_vllm, widest_iterations
+from capplan.planning.settings import BUDGETS
 from capplan.planning.unbatched import too_slow, unbatched
 from capplan.simulator.checks import oversized, refusal
-
-_BUDGETS = (4096, 2048, 1024, 512)
-"""Token budgets tried where engine settings are tuned. [tokens]"""
 
 
 def cannot_serve(inputs: PlanInputs, configuration: Configuration) -> str | None:
@@ -120,9 +118,11 @@ class Tuned(NamedTuple):
 def is_tuned(inputs: PlanInputs, configuration: Configuration) -> bool:
     """Return whether smaller token budgets are tried.
 
-    Not for schedulers compared with vLLM's: the budget is part of what they are.
+    Of schedulers that are not vLLM's only where the budgets to try are given.
     """
-    return inputs.settings.tune and is_vllm(configuration.engine)
+    return inputs.settings.tune and bool(
+        inputs.budgets or is_vllm(configuration.engine)
+    )
 
 
 def tune(inputs: PlanInputs, tuning: Tuning) -> Tuned:
@@ -136,12 +136,12 @@ def tune(inputs: PlanInputs, tuning: Tuning) -> Tuned:
     engine = prospect.configuration.engine
     at_least = max(1, prospect.bound.replica_count)
     found = Tuned(None, ())
-    for budget in _BUDGETS:
+    for budget in inputs.budgets or BUDGETS:
         if budget >= engine.max_num_batched_tokens or most < at_least:
             continue
-        seqs = min(engine.max_num_seqs, budget)
-        smaller = replace(engine, max_num_batched_tokens=budget, max_num_seqs=seqs)
-        configuration = replace(prospect.configuration, engine=smaller)
+        configuration = with_budget(prospect.configuration, budget)
+        if refusal(inputs.traffic.base, configuration.engine, engine.scheduler):
+            continue  # a prompt that is not cut is longer
         run_with = partial(run_of, inputs, configuration, tuning.router)
         better = _up_to(run_with, at_least, most)
         if better.run is not None:

@@ -1,70 +1,44 @@
 """Compare serving systems: what each costs, and what each does on equal hardware."""
 
+import math
 import re
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from datetime import date
 
-from capplan.deployment import EngineSettings
 from capplan.errors import (
-    CapplanError,
     HorizonWarning,
     InputError,
     collected_warnings,
 )
 from capplan.planning.compare_settings import CompareSettings
-from capplan.planning.configuration import Configuration, able_among, configurations
+from capplan.planning.configuration import (
+    Configuration,
+)
 from capplan.planning.equal_hardware import (
     Bench,
     Requests,
     Result,
-    Served,
     Trial,
     held,
     point,
 )
 from capplan.planning.executors import Executor, executor
-from capplan.planning.inputs import plan_inputs
-from capplan.planning.plan import planned
-from capplan.planning.result import Candidate
 from capplan.planning.settings import PlanSettings
-from capplan.planning.systems import LINK, SYSTEMS, Asked, asked_system
-from capplan.simulator.checks import refusal
+from capplan.planning.system_price import (
+    Priced,
+    Pricing,
+    Progress,
+    SystemResult,
+    requests_of,
+)
+from capplan.planning.systems import LINK, SYSTEMS, asked_system
 from capplan.simulator.fleet import Stopped
-from capplan.simulator.schedulers.own_file import file_of
-from capplan.workload.predictors import PredictionError, prediction_error
-from capplan.workload.slo import Slo
 
 CURVE = (0.6, 0.8, 1.0, 1.2, 1.4)
 """Rates of a system's curve, as shares of the highest that it holds."""
-_MANY = 3
-"""Candidates from which on a plan gives each replica count fewer samples."""
-_BEFORE = "not simulated before Ctrl-C"
-
-Progress = Callable[[str], None]
-"""Called with the step that begins."""
-
-
-@dataclass(frozen=True, eq=False)
-class SystemResult:
-    """What a serving system needs, and what it does on the hardware of all."""
-
-    name: str  # as asked for
-    source: str  # of its flags
-    given: tuple[str, ...]  # what the scenario gives in place of its flags
-    status: str  # "feasible", "infeasible", "refused" or "interrupted"
-    reason: str = ""  # why it is not feasible
-    scheduler: str = ""  # with all settings
-    engine: EngineSettings | None = None  # as simulated; None where none was
-    router: str = ""
-    predictor: str = ""  # of output lengths; empty: policies see the true ones
-    prediction_error: PredictionError | None = None
-    candidate: Candidate | None = None  # the best; None unless feasible
-    served: Served | None = None  # on equal hardware, at the rate of the requests
-    max_rate_per_s: float | None = None  # that it holds there; None: none, or unknown
-    curve: tuple[Served, ...] = ()  # there, at the rates of the comparison
-    not_served: str = ""  # why it was not simulated there, or not to the end
+_ANY_ROOM = 2048
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,24 +55,15 @@ class Comparison:
     rate_per_s: float  # [requests/s]
     mean_prompt_tokens: float  # [tokens]
     mean_output_tokens: float  # [tokens]
+    longest_request_tokens: int  # prompt and output [tokens]
     seed: int
+    is_published: bool = False  # seats and budgets are the published ones
     hardware: Configuration | None = None  # equal for all; as the first runs on it
     replica_count: int | None = None  # of it
     rates_per_s: tuple[float, ...] = ()  # of the curves, ascending [requests/s]
     warnings: tuple[str, ...] = ()
     interrupted: bool = False
     runtime_s: float = 0.0  # [s]
-
-
-@dataclass(frozen=True, eq=False)
-class _Priced:
-    """A system with its price, and what it takes to simulate it elsewhere."""
-
-    result: SystemResult
-    requests: Requests | None = None  # None where it did not run
-    configurations: tuple[Configuration, ...] = ()
-    routers: dict[tuple[str, int], str] = field(default_factory=dict)  # by GPU, TP
-    warnings: tuple[str, ...] = ()
 
 
 def compare(
@@ -122,14 +87,16 @@ def compare(
 def _compared(
     settings: CompareSettings, progress: Progress, stopped: Stopped | None
 ) -> Comparison:
-    progress("reading the requests")
     slo = settings.objective()
     if slo is None:
         raise InputError("no SLO; give --slo such as ttft=1s,tpot=30ms")
+    kept = {name: getattr(settings, name) for name in PlanSettings.model_fields}
+    plain = PlanSettings(**kept)
+    for name in settings.systems:  # a wrong setting is said before all else
+        asked_system(name, plain, _ANY_ROOM)
+    progress("reading the requests")
     with collected_warnings() as texts:
-        kept = {name: getattr(settings, name) for name in PlanSettings.model_fields}
-        plain = PlanSettings(**kept)
-        requests = _requests(plain.model_copy(update=dict.fromkeys(LINK)), slo)
+        requests = requests_of(plain.model_copy(update=dict.fromkeys(LINK)), slo)
     trace = requests.traffic.trace
     result = Comparison(
         llm=str(settings.llm),
@@ -142,7 +109,11 @@ def _compared(
         rate_per_s=trace.rate_per_s,
         mean_prompt_tokens=float(trace.prompt_tokens.mean()),
         mean_output_tokens=float(trace.output_tokens.mean()),
+        longest_request_tokens=int(
+            (requests.read.base.prompt_tokens + requests.read.base.output_tokens).max()
+        ),
         seed=settings.seed,
+        is_published=settings.published,
     )
     with executor(settings.executor, settings.ray_address) as workers:
         priced = _priced(settings, plain, requests, progress, stopped)
@@ -150,7 +121,7 @@ def _compared(
         # Whether a trace is long enough was said at its own rate.
         with collected_warnings(without=(HorizonWarning,)) as more:
             if hardware is not None:
-                bench = Bench(slo, replica_count, settings.seed, stopped)
+                bench = Bench(replica_count, settings.seed, stopped)
                 systems, rates = _measured(
                     bench, hardware, settings.rates, priced, workers, progress
                 )
@@ -170,7 +141,7 @@ def _compared(
 
 
 def _by_system(
-    priced: list[_Priced], general: list[str], measured: list[str]
+    priced: list[Priced], general: list[str], measured: list[str]
 ) -> list[str]:
     """Return the warnings of systems, each once with the names of those it is of.
 
@@ -197,33 +168,20 @@ def _largest(texts: Iterable[str]) -> list[str]:
     return [kept[shape] for shape in sorted(kept)]
 
 
-def _requests(settings: PlanSettings, slo: Slo) -> Requests:
-    return Requests.of(settings, slo, able_among(list(configurations(settings))))
-
-
 def _priced(
     settings: CompareSettings,
     plain: PlanSettings,
     requests: Requests,
     progress: Progress,
     stopped: Stopped | None,
-) -> list[_Priced]:
+) -> list[Priced]:
     """Return the systems with their plans, each about the same requests."""
-    by_predictor = {requests.settings.predictor: requests}
-    base = requests.traffic.base
-    longest = int((base.prompt_tokens + base.output_tokens).max())
-    predicted = base.predicted_output_tokens is not None and not settings.predictor
+    pricing = Pricing(settings, plain, requests, progress, stopped)
     rows = []
     for name in settings.systems or SYSTEMS:
-        asked = asked_system(name, plain, longest, predicted)
-        predictor = asked.settings.predictor
-        if predictor not in by_predictor:
-            kept = requests.settings.model_copy(update={"predictor": predictor})
-            with collected_warnings():
-                by_predictor[predictor] = _requests(kept, requests.slo)
         progress(f"pricing {name}")
         with collected_warnings() as texts:
-            row = _plan_of(asked, by_predictor[predictor], progress, stopped)
+            row = pricing.of(name)
         rows.append(replace(row, warnings=tuple(texts)))
     if not any(row.requests for row in rows):
         raise InputError(
@@ -233,55 +191,8 @@ def _priced(
     return rows
 
 
-def _plan_of(
-    asked: Asked, requests: Requests, progress: Progress, stopped: Stopped | None
-) -> _Priced:
-    result = SystemResult(asked.name, asked.source, asked.given, "interrupted", _BEFORE)
-    try:
-        inputs, tried = plan_inputs(asked.settings, requests.traffic)
-        able = tuple(row for row in tried if isinstance(row, Configuration))
-        base = requests.traffic.base
-        result = replace(
-            result,
-            scheduler=able[0].engine.scheduler,
-            engine=able[0].engine,
-            router=inputs.routers[0],
-            predictor=asked.settings.predictor or "",
-            prediction_error=None
-            if base.predicted_output_tokens is None
-            else prediction_error(base),
-        )
-        refusals = [refusal(base, row.engine, row.engine.scheduler) for row in able]
-        if all(refusals):
-            return _Priced(replace(result, status="refused", reason=refusals[0]))
-        if stopped is not None and stopped():
-            return _Priced(result)
-        many = max(_MANY, inputs.candidate_count)
-        inputs = replace(inputs, candidate_count=many, stopped=stopped, best_only=True)
-        plan = planned(inputs, tried, lambda step: progress(f"{asked.name}: {step}"))
-    except InputError as error:
-        return _Priced(replace(result, status="refused", reason=str(error)))
-    except CapplanError as error:
-        own = file_of(asked.settings.scheduler or "")
-        if not own:
-            raise
-        reason = f"{error}; try check-scheduler {own}"
-        return _Priced(replace(result, status="refused", reason=reason))
-    routers = {(row.gpu, row.tp): row.router for row in plan.candidates if row.router}
-    best = plan.best
-    result = replace(
-        result,
-        status=plan.status,
-        engine=result.engine if best is None else best.engine,
-        reason=plan.infeasible_reason or "",
-        router=plan.router,
-        candidate=best,
-    )
-    return _Priced(result, requests, able, routers)
-
-
 def _hardware(
-    settings: CompareSettings, priced: list[_Priced]
+    settings: CompareSettings, priced: list[Priced]
 ) -> tuple[Configuration | None, int]:
     """Return GPU and TP of the first feasible system, and the replicas of all.
 
@@ -302,7 +213,7 @@ def _measured(
     bench: Bench,
     hardware: Configuration,
     asked: tuple[float, ...],
-    priced: list[_Priced],
+    priced: list[Priced],
     workers: Executor,
     progress: Progress,
 ) -> tuple[list[SystemResult], tuple[float, ...]]:
@@ -317,8 +228,8 @@ def _measured(
         rates = _curves(highest, able[0].requests.rate_per_s)
     progress(f"{where}: the curves of {len(able)} systems")
     tasks = [
-        replace(trial, rate_per_s=rate)
-        for trial, each in zip(able, rates, strict=True)
+        replace(trial, configuration=first.configuration, rate_per_s=rate)
+        for trial, first, each in zip(able, highest, rates, strict=True)
         for rate in each
     ]
     curves: dict[str, list[Result]] = {trial.name: [] for trial in able}
@@ -342,12 +253,14 @@ def _measured(
     return results, tuple(sorted({task.rate_per_s for task in tasks}))
 
 
-def _trial(row: _Priced, hardware: Configuration) -> Trial | None:
+def _trial(row: Priced, hardware: Configuration) -> Trial | None:
     for configuration in row.configurations:
         at = configuration.gpu, configuration.tp
         if row.requests is not None and at == (hardware.gpu, hardware.tp):
             router = row.routers.get(at, row.result.router)
-            return Trial(row.result.name, row.requests, configuration, router)
+            return Trial(
+                row.result.name, row.requests, configuration, router, row.budgets
+            )
     return None
 
 
@@ -357,6 +270,8 @@ def _curves(highest: list[Result], own_per_s: float) -> list[tuple[float, ...]]:
     Far above it, latency only tells how long the sample was: a system that holds none
     is seen at one rate, below the lowest of the others, or else ``own_per_s``.
     """
+    if math.isnan(own_per_s):
+        return [()] * len(highest)
     least = min(
         (row.max_rate_per_s for row in highest if row.max_rate_per_s),
         default=own_per_s,
@@ -376,6 +291,9 @@ def _with(result: SystemResult, highest: Result, curve: list[Result]) -> SystemR
         result,
         served=highest.served[0] if highest.served else None,
         max_rate_per_s=highest.max_rate_per_s,
+        binding_setting=highest.binding,
+        predictions_matter=highest.predictions_matter,
+        served_engine=highest.configuration.engine,
         curve=tuple(served for row in curve for served in row.served),
         not_served=reasons[0] if reasons else "",
     )

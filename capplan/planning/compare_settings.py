@@ -52,6 +52,20 @@ class CompareSettings(PlanSettings):
         f"Systems: {', '.join(SYSTEMS)} (default: all); or schedulers with settings: "
         "orca:max_len=4096.",
     )
+    published: bool = setting(
+        False,
+        METHOD,
+        "",
+        "Seats and token budgets as published (default: the same, and tuned).",
+    )
+    max_model_len: int | None = setting(
+        None,
+        METHOD,
+        "N",
+        "Longest request of systems that reserve room for one or do not cut prompts "
+        "(default: all but half of those that may miss).",
+        ge=1,
+    )
     replicas: int | None = setting(
         None,
         CHOICES,

@@ -368,6 +368,14 @@ def able_among(tried: list[Configuration | Excluded]) -> list[Configuration]:
     return able
 
 
+def with_budget(configuration: Configuration, budget_tokens: int) -> Configuration:
+    """Return a configuration with another token budget, and no more seats than it."""
+    engine = configuration.engine
+    seqs = min(engine.max_num_seqs, budget_tokens)
+    changed = replace(engine, max_num_batched_tokens=budget_tokens, max_num_seqs=seqs)
+    return replace(configuration, engine=changed)
+
+
 def only_configuration(settings: PlanSettings) -> Configuration:
     """Return the only configuration of the settings."""
     given = given_configuration(settings)

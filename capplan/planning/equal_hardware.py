@@ -1,15 +1,18 @@
 """Serving systems on the same hardware: what each does, and the rate that it holds."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from capplan.errors import HostFullError, InputError
-from capplan.planning.configuration import Configuration
-from capplan.planning.highest_rate import highest_rate
+from capplan.planning.binding_setting import binding_setting
+from capplan.planning.configuration import Configuration, with_budget
+from capplan.planning.highest_rate import STEP, highest_rate
 from capplan.planning.judgement import PERCENTILES
+from capplan.planning.room import kept_by_class, slo_of_rest
 from capplan.planning.run import (
     BUDGET_REQUESTS,
     MOST_SAMPLES,
@@ -19,7 +22,10 @@ from capplan.planning.run import (
 )
 from capplan.planning.settings import PlanSettings
 from capplan.planning.traffic import Traffic, at_rate, judged, read_traffic
+from capplan.simulator.checks import refusal
 from capplan.simulator.fleet import Stopped
+from capplan.simulator.simulate import simulate
+from capplan.simulator.times import Simulation
 from capplan.workload.slo import Slo
 
 _SAMPLES = 3
@@ -28,14 +34,20 @@ _SAMPLES = 3
 
 @dataclass(frozen=True, eq=False)
 class Requests:
-    """Requests of a comparison at any rate; systems with one predictor share them."""
+    """Requests of a comparison at any rate; systems with one predictor share them.
 
-    read: Traffic  # as read
+    Some systems refuse those longer than their room, which then count as missed.
+    """
+
+    read: Traffic  # as read, without those refused
     traffic: Traffic  # as systems are judged by it, at its own rate
     settings: PlanSettings
-    slo: Slo
+    slo: Slo  # of those that are not refused
     configurations: tuple[Configuration, ...]  # that may serve them
     rng: np.random.Generator  # as it was after reading
+    rate_per_s: float  # of all, those refused too [requests/s]
+    refused_share: float = 0.0  # of all requests
+    kept_by_class: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -45,20 +57,46 @@ class Requests:
         rng = np.random.default_rng(settings.seed)
         read = read_traffic(settings, rng)
         traffic = judged(read, settings, slo, deepcopy(rng), able)
-        return cls(read, traffic, settings, slo, tuple(able), rng)
+        rate_per_s = read.base.rate_per_s
+        return cls(read, traffic, settings, slo, tuple(able), rng, rate_per_s)
+
+    def within(self, room_tokens: int | None) -> "Requests":
+        """Return the requests without those longer than the room of a system.
+
+        Raises
+        ------
+        InputError
+            When more are than may miss the SLO.
+        """
+        base = self.read.base
+        kept = base.prompt_tokens + base.output_tokens <= (room_tokens or math.inf)
+        if kept.all():
+            return self
+        slo = slo_of_rest(self.slo, base, kept)
+        read = replace(
+            self.read,
+            base=base.select(np.flatnonzero(kept)),
+            rate_per_s=self.read.rate_per_s * float(kept.mean()),
+            _samples={},
+        )
+        rng = deepcopy(self.rng)
+        return replace(
+            self,
+            read=read,
+            traffic=judged(read, self.settings, slo, rng, self.configurations),
+            slo=slo,
+            refused_share=float((~kept).mean()),
+            kept_by_class=kept_by_class(base, kept),
+        )
 
     def at(self, rate_per_s: float) -> Traffic:
-        """Return the requests with their arrivals scaled in time to a rate."""
-        if rate_per_s == self.rate_per_s:
+        """Return the requests with their arrivals scaled in time to a rate of all."""
+        if rate_per_s == self.rate_per_s or math.isnan(self.rate_per_s):
             return self.traffic
-        scaled = at_rate(self.read, rate_per_s)
+        times = rate_per_s / self.rate_per_s
+        scaled = at_rate(self.read, times * self.read.base.rate_per_s)
         rng = deepcopy(self.rng)
         return judged(scaled, self.settings, self.slo, rng, self.configurations)
-
-    @property
-    def rate_per_s(self) -> float:
-        """Their own rate. [requests/s]"""
-        return self.read.base.rate_per_s
 
 
 @dataclass(frozen=True)
@@ -80,15 +118,24 @@ class Served:
     paused_s: float  # that a request held KV and sat out, on average [s]
 
     @classmethod
-    def of(cls, run: Run, rate_per_s: float) -> "Served":
-        """Return what a judged run shows."""
+    def of(cls, run: Run, rate_per_s: float, requests: Requests) -> "Served":
+        """Return what a judged run shows; of all requests, the refused ones missed."""
         attainment, times = run.judgement.attainment, run.simulation.table
+        share, interval, by_class = None, None, {}
+        if attainment is not None:
+            kept = 1 - requests.refused_share
+            share = kept * attainment.share
+            interval = (kept * attainment.interval[0], kept * attainment.interval[1])
+            by_class = {
+                name: requests.kept_by_class.get(name, 1.0) * of_class
+                for name, of_class in attainment.by_class.items()
+            }
         return cls(
             rate_per_s=rate_per_s,
             meets=run.judgement.meets,
-            slo_attainment=None if attainment is None else attainment.share,
-            slo_attainment_interval=None if attainment is None else attainment.interval,
-            attainment_by_class={} if attainment is None else attainment.by_class,
+            slo_attainment=share,
+            slo_attainment_interval=interval,
+            attainment_by_class=by_class,
             goodput_per_s=run.goodput_per_s,
             output_tokens_per_s=run.output_tokens_per_s,
             latency_s=run.judgement.percentiles,
@@ -111,7 +158,6 @@ class Served:
 class Bench:
     """The hardware on which all systems are compared."""
 
-    slo: Slo
     replica_count: int
     seed: int
     stopped: Stopped | None = None  # says when to answer with what is known
@@ -125,6 +171,7 @@ class Trial:
     requests: Requests
     configuration: Configuration  # GPU, TP and engine with its scheduler
     router: str
+    budgets: tuple[int, ...] = ()  # of tokens, to hold a higher rate with
     rate_per_s: float = 0.0  # of its curve, where a point of it is asked [requests/s]
 
     def __str__(self) -> str:
@@ -135,9 +182,12 @@ class Trial:
 class Result:
     """What was found of a system on that hardware."""
 
+    configuration: Configuration  # with the budget that holds the highest rate
     served: tuple[Served, ...] = ()  # at one rate; nothing where it was not simulated
     max_rate_per_s: float | None = None  # None: it holds none, or nobody knows
     reason: str = ""  # why it was not simulated, or not to the end
+    binding: str = ""  # what keeps it from a higher rate
+    predictions_matter: bool | None = None  # at the own rate; None: there are none
 
 
 def point(bench: Bench, trial: Trial) -> Result:
@@ -145,41 +195,144 @@ def point(bench: Bench, trial: Trial) -> Result:
     try:
         run = _run(bench, trial, trial.rate_per_s, most_samples=1)
     except Interrupted:
-        return Result(reason="interrupted")
+        return Result(trial.configuration, reason="interrupted")
     except InputError as error:
-        return Result(reason=str(error))
-    return Result((Served.of(run, trial.rate_per_s),))
+        return Result(trial.configuration, reason=str(error))
+    served = Served.of(run, trial.rate_per_s, trial.requests)
+    return Result(trial.configuration, (served,))
 
 
 def held(bench: Bench, trial: Trial) -> Result:
     """Return what a system does at the requests' own rate, and the highest it holds.
 
     The first as it is simulated alone; the second by few samples, the same for all
-    systems, without asking whether they decide.
+    systems, without asking whether they decide. Of its token budgets it has the one
+    with which it holds the highest rate.
     """
-    served: tuple[Served, ...] = ()
-    most_per_s, reason = None, ""
-    own_per_s = trial.requests.rate_per_s
-
-    def holds(rate_per_s: float) -> bool:
-        nonlocal served, reason
-        most = MOST_SAMPLES if rate_per_s == own_per_s else _SAMPLES
-        try:
-            run = _run(bench, trial, rate_per_s, most)
-        except HostFullError as error:
-            reason = str(error) if rate_per_s == own_per_s else reason
-            return False
-        if rate_per_s == own_per_s:
-            served = (Served.of(run, own_per_s),)
-        return run.judgement.stable and not run.judgement.missing
-
+    best = _Looks(bench, trial)
     try:
-        most_per_s = highest_rate(holds, own_per_s)
+        best.search()
+        for budget in trial.budgets:
+            other = _Looks(bench, _with_budget(trial, budget))
+            if budget < trial.configuration.engine.max_num_batched_tokens and (
+                other.is_able() and other.holds_more_than(best.most_per_s)
+            ):
+                other.search(best.most_per_s)
+                best = other
+        best.at_own_rate()
+        best.compare_with_true_lengths()
     except Interrupted:
-        reason = "interrupted"
+        best.reason = "interrupted"
     except InputError as error:
-        reason = str(error)
-    return Result(served, most_per_s, reason)
+        best.reason = str(error)
+    return best.result()
+
+
+def _with_budget(trial: Trial, budget_tokens: int) -> Trial:
+    changed = with_budget(trial.configuration, budget_tokens)
+    return replace(trial, configuration=changed)
+
+
+class _Looks:
+    """Rates at which a system was simulated."""
+
+    def __init__(self, bench: Bench, trial: Trial) -> None:
+        self.most_per_s: float | None = None
+        self.reason = ""
+        self._bench, self._trial = bench, trial
+        self._own_per_s = trial.requests.rate_per_s
+        self._held: dict[float, bool] = {}
+        self._served: tuple[Served, ...] = ()
+        self._matter: bool | None = None
+        self._missed: Run | None = None  # at the lowest rate that is not held
+        self._missed_per_s = math.inf
+
+    def is_able(self) -> bool:
+        """Return whether the system serves all requests."""
+        engine = self._trial.configuration.engine
+        base = self._trial.requests.traffic.base
+        return not refusal(base, engine, engine.scheduler)
+
+    def holds_more_than(self, most_per_s: float | None) -> bool:
+        """Return whether a higher rate than another's is held."""
+        if most_per_s is None:
+            self.search()
+            return self.most_per_s is not None
+        return math.isfinite(most_per_s) and self._holds(most_per_s * STEP)
+
+    def search(self, above_per_s: float | None = None) -> None:
+        """Find the highest rate, above one that is held."""
+        if math.isnan(self._own_per_s):
+            self.reason = "all requests arrive at once, which is no rate"
+            return
+        from_per_s = self._own_per_s if above_per_s is None else above_per_s * STEP
+        self.most_per_s = highest_rate(self._holds, from_per_s)
+        if self.most_per_s == math.inf:
+            self.most_per_s = None
+            self.reason = "holds any rate: all requests could arrive at once"
+
+    def at_own_rate(self) -> None:
+        """Simulate the requests' own rate, where the search did not."""
+        if not self._served:
+            run = _run(self._bench, self._trial, self._own_per_s)
+            self._served = (Served.of(run, self._own_per_s, self._trial.requests),)
+
+    def compare_with_true_lengths(self) -> None:
+        """Ask whether any request's times are others than with true lengths."""
+        traffic = self._trial.requests.at(self._own_per_s)
+        if traffic.base.predicted_output_tokens is None:
+            return
+        true = replace(traffic.base, predicted_output_tokens=traffic.base.output_tokens)
+        predicted_s, true_s = (
+            _simulated(self._bench, self._trial, each).table.finish_s
+            for each in (traffic, replace(traffic, base=true, _samples={}))
+        )
+        self._matter = not np.array_equal(predicted_s, true_s)
+
+    def result(self) -> Result:
+        """Return what is known."""
+        return Result(
+            self._trial.configuration,
+            self._served,
+            self.most_per_s,
+            self.reason,
+            "" if self._missed is None else binding_setting(self._missed),
+            self._matter,
+        )
+
+    def _holds(self, rate_per_s: float) -> bool:
+        if rate_per_s not in self._held:
+            self._held[rate_per_s] = self._look(rate_per_s)
+        return self._held[rate_per_s]
+
+    def _look(self, rate_per_s: float) -> bool:
+        is_own = rate_per_s == self._own_per_s
+        most = MOST_SAMPLES if is_own else _SAMPLES
+        try:
+            run = _run(self._bench, self._trial, rate_per_s, most)
+        except HostFullError as error:
+            self.reason = str(error) if is_own else self.reason
+            return False
+        if is_own:
+            self._served = (Served.of(run, rate_per_s, self._trial.requests),)
+        is_held = run.judgement.stable and not run.judgement.missing
+        if not is_held and rate_per_s < self._missed_per_s:
+            self._missed, self._missed_per_s = run, rate_per_s
+        return is_held
+
+
+def _simulated(bench: Bench, trial: Trial, traffic: Traffic) -> Simulation:
+    """Return the first sample, simulated."""
+    return simulate(
+        traffic.trace,
+        trial.configuration.tables,
+        trial.configuration.engine,
+        bench.replica_count,
+        router=trial.router,
+        slo=trial.requests.slo,
+        seed=bench.seed,
+        stopped=bench.stopped,
+    )
 
 
 def _run(
@@ -189,7 +342,7 @@ def _run(
         raise Interrupted
     run = judged_run(
         trial.requests.at(rate_per_s),
-        bench.slo,
+        trial.requests.slo,
         trial.configuration,
         bench.replica_count,
         router=trial.router,

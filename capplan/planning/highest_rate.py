@@ -1,20 +1,24 @@
 """The highest arrival rate that a fleet holds, by bisection."""
 
+import math
 from collections.abc import Callable
 
 STEP = 1.03
 """Ratio of neighbouring rates that are looked at: the tolerance of the answer."""
 _STRIDE = 8
-"""Steps to the next higher rate; downward, where a look is cheap, twice as far each."""
-_FARTHEST = 120
-"""Steps at which the search ends: 35 times the rate, or a 35th of it."""
+"""Steps to the first other rate; half as far again each, and downward twice as far."""
+_LOWEST = 120
+"""Steps down at which the search ends: a 35th of the rate."""
+_HIGHEST = 480
+"""Steps up at which it ends: 1,450,000 times the rate."""
 
 
 def highest_rate(holds: Callable[[float], bool], rate_per_s: float) -> float | None:
     """Return the highest rate that is held; None where none is. [requests/s]
 
     Looks at ``rate_per_s`` and at rates that are a power of STEP from it: the next
-    higher one is not held, unless all up to 35 times the rate are.
+    higher one is not held. Infinite where a million times the rate is: so few requests
+    that they could all arrive at once.
 
     Examples
     --------
@@ -26,12 +30,14 @@ def highest_rate(holds: Callable[[float], bool], rate_per_s: float) -> float | N
         return float(rate_per_s * STEP**step)
 
     direction = 1 if holds(rate_per_s) else -1
+    farthest = _HIGHEST if direction > 0 else _LOWEST
     near, far = 0, _STRIDE
     while holds(at(direction * far)) == (direction > 0):
         near = far
-        if far == _FARTHEST:
-            return at(far) if direction > 0 else None
-        far = min(_FARTHEST, (far if direction > 0 else 2 * far) + _STRIDE)
+        if far == farthest:
+            return math.inf if direction > 0 else None
+        more = max(_STRIDE, far // 2) if direction > 0 else far + _STRIDE
+        far = min(farthest, far + more)
     held, missed = (near, far) if direction > 0 else (-far, -near)
     while missed - held > 1:
         middle = (held + missed) // 2

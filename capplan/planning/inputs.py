@@ -37,6 +37,8 @@ class PlanInputs:
     candidate_count: int = 1  # that may serve: with few, each count gets more samples
     stopped: Stopped | None = None  # says when to answer with what is known
     best_only: bool = False  # of the others it is enough that they are not the best
+    # to tune any scheduler by, descending; none: BUDGETS, and vLLM's alone [tokens]
+    budgets: tuple[int, ...] = ()
 
     def is_stopped(self) -> bool:
         """Return whether to answer with what is known."""

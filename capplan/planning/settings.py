@@ -29,6 +29,8 @@ LATENCY = "Latency"
 METHOD = "Method"
 OUTPUT = "Output"
 
+BUDGETS = (4096, 2048, 1024, 512)
+"""Values of max_num_batched_tokens tried where it is tuned. [tokens]"""
 MOST_REPLICAS = 65_536
 """Replicas that a simulation has memory for."""
 

@@ -4,7 +4,7 @@ from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 from capplan.errors import InputError
-from capplan.planning.settings import PlanSettings
+from capplan.planning.settings import BUDGETS, PlanSettings
 from capplan.simulator.schedulers import (
     SCHEDULERS,
     check_name,
@@ -13,16 +13,21 @@ from capplan.simulator.schedulers import (
 )
 from capplan.simulator.schedulers.own_file import file_of
 
-LONGEST = "longest"
-"""Value of a budget: the longest request, as max_model_len is, at least 2,048."""
+ROOM = "room"
+"""Value of a budget: the longest request that the system is set up for, at least 2,048,
+as max_model_len is in vLLM 0.4.2."""
+TUNED = ("max_num_seqs", "max_num_batched_tokens")
+"""Flags that are the same for all, or tuned for each, where the published ones are not
+asked for: a default that suited another LLM and GPU is no part of a policy."""
 
 
 class System(NamedTuple):
     """A serving system as it was published; flags by the names of the settings."""
 
-    scheduler: str  # with its settings; {longest} as LONGEST
+    scheduler: str  # with its settings; {room} as ROOM
     source: str  # of the flags
     flags: dict[str, Any] = {}  # noqa: RUF012 (never changed)
+    prediction_error: float | None = None  # as published, over the true output tokens
 
 
 SYSTEMS = {
@@ -30,7 +35,7 @@ SYSTEMS = {
     "vllm-v0": System(
         "vllm-v0",
         "vLLM 0.4.2: max_num_seqs 256, max_num_batched_tokens as max_model_len",
-        {"max_num_batched_tokens": LONGEST, "max_num_seqs": 256},
+        {"max_num_batched_tokens": ROOM, "max_num_seqs": 256},
     ),
     "sarathi": System(
         "sarathi",
@@ -43,12 +48,12 @@ SYSTEMS = {
         {"max_num_batched_tokens": 768, "max_num_seqs": 512},
     ),
     "orca": System(
-        "orca:max_len={longest}",
+        "orca:max_len={room}",
         "Orca as in Sarathi-Serve: max_num_seqs 128, room for max_model_len each",
         {"max_num_seqs": 128},
     ),
     "static": System(
-        "static:max_len={longest}",
+        "static:max_len={room}",
         "FasterTransformer as in Sarathi-Serve: as Orca there",
         {"max_num_seqs": 128},
     ),
@@ -57,7 +62,7 @@ SYSTEMS = {
         "FastServe's artifact: 16 seats, max_num_batched_tokens as max_model_len, "
         "56 GB of swap space",
         {
-            "max_num_batched_tokens": LONGEST,
+            "max_num_batched_tokens": ROOM,
             "max_num_seqs": 16,
             "host_kv_gib": 52.0,
         },
@@ -68,11 +73,12 @@ SYSTEMS = {
         "ALISE, arXiv 2410.23537, over vLLM V0: its max_num_batched_tokens and "
         "max_num_seqs; INT8 KV, which fp8 stands for",
         {
-            "max_num_batched_tokens": LONGEST,
+            "max_num_batched_tokens": ROOM,
             "max_num_seqs": 256,
             "kv_cache_dtype": "fp8",
             "predictor": "retrieval",
         },
+        prediction_error=0.123,  # Table 2, OPT-13B
     ),
     "aladdin": System(
         "vllm-v1",
@@ -95,6 +101,8 @@ SYSTEMS = {
 A flag that the user's scenario gives wins over the one here.
 """
 
+CHUNKED_TOKENS = 512
+"""max_num_batched_tokens of vLLM 0.4.2 with --enable-chunked-prefill."""
 LINK = ("link_gb_per_s", "host_kv_gib")
 """Settings that only schedulers with swaps take."""
 _OF_PLAN = frozenset(PlanSettings.model_fields)
@@ -107,6 +115,8 @@ class Asked(NamedTuple):
     source: str
     settings: PlanSettings
     given: tuple[str, ...]  # what the scenario gives in place of published flags
+    room_tokens: int | None = None  # that it is set up for; None where it has no limit
+    budgets: tuple[int, ...] = ()  # to tune max_num_batched_tokens by [tokens]
 
 
 def check_system(given: str) -> None:
@@ -132,25 +142,40 @@ def check_system(given: str) -> None:
 
 
 def asked_system(
-    given: str, settings: PlanSettings, longest: int, predicted: bool = False
+    given: str,
+    settings: PlanSettings,
+    room_tokens: int,
+    *,
+    predicted: bool = False,
+    published: bool = False,
 ) -> Asked:
     """Return a system by its name, or by a scheduler with settings.
 
-    A scheduler of a known system keeps the other flags of that system. ``longest`` is
-    the longest request [tokens]. With ``predicted`` the trace brings predictions,
-    which win as the scenario's flags do.
+    A scheduler of a known system keeps the other flags of that system. ``room_tokens``
+    is the longest request that it is set up for, where it needs one. With ``predicted``
+    the trace brings predictions, which win as the scenario's flags do. With
+    ``published`` it has the seats and the token budget that it was published with; or
+    else those of all, and budgets to be tuned by.
     """
     name = given.partition(":")[0]
     system = SYSTEMS.get(name, System(given, "the user"))
     chosen = given
     if name == given and given in SYSTEMS:
-        chosen = system.scheduler.format(longest=longest)
+        chosen = system.scheduler.format(room=room_tokens)
     chosen = check_name(chosen)
     policy, own = parse_scheduler(chosen)
+    flags = dict(system.flags)
+    if own.get("chunked"):
+        flags["max_num_batched_tokens"] = CHUNKED_TOKENS
+    has_room = chosen != given and "{room}" in system.scheduler
     kept = {field: getattr(settings, field) for field in _OF_PLAN}
     won = []
-    for flag, published in system.flags.items():
-        value = max(longest, 2048) if published == LONGEST else published
+    for flag, value in flags.items():
+        if value == ROOM:
+            has_room = kept[flag] is None
+            value = max(room_tokens, 2048)
+        elif flag in TUNED and not published:
+            continue
         if flag == "predictor" and predicted:
             won.append("predictions of the trace")
         elif flag == "kv_cache_dtype" and kept["kv_blocks"] is not None:
@@ -159,8 +184,15 @@ def asked_system(
             kept[flag] = value
         elif kept[flag] != value:
             won.append(f"{flag} {kept[flag]} in place of {value}")
-    swaps = scheduler(policy).RULES.swaps
-    if not own.get(swaps, swaps):
+    rules = scheduler(policy).RULES
+    if not own.get(rules.swaps, rules.swaps):
         kept |= dict.fromkeys(LINK)
-    kept |= {"scheduler": chosen, "tune": False}
-    return Asked(given, system.source, PlanSettings(**kept), tuple(won))
+    budgets: tuple[int, ...] = ()
+    if not (published or rules.reserves or settings.max_num_batched_tokens):
+        also = flags.get("max_num_batched_tokens")
+        budgets = BUDGETS + ((also,) if isinstance(also, int) else ())
+        budgets = tuple(sorted({*budgets, room_tokens} if has_room else {*budgets}))
+        budgets = budgets[::-1]
+    kept |= {"scheduler": chosen, "tune": bool(budgets)}
+    room = room_tokens if has_room else None
+    return Asked(given, system.source, PlanSettings(**kept), tuple(won), room, budgets)

@@ -4,9 +4,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from capplan.planning.compare import Comparison, SystemResult
+from capplan.planning.compare import Comparison
 from capplan.planning.cost import HOURS_PER_MONTH
 from capplan.planning.equal_hardware import Served
+from capplan.planning.system_price import SystemResult
 from capplan.report.answer import plural
 from capplan.report.columns import format_count
 from capplan.report.fleet_charts import Figure

@@ -45,6 +45,23 @@ def _best(
     return Column(name, value, heading, show)
 
 
+def _gpus(of: str) -> Column:
+    """Return the column of the GPUs with one kind of seats and token budget."""
+
+    def value(row: Any) -> Any:
+        found = getattr(row, of)
+        return None if found is None else found.gpu_count
+
+    return Column(f"{of}_gpu_count", value, f"GPUs, {of}", format_count)
+
+
+def _served_with(name: str) -> Column:
+    """Return the column of an engine setting on equal hardware."""
+    return Column(
+        name, lambda row: getattr(row.served_engine, name, None), name, format_count
+    )
+
+
 def _latency(metric: str, level: float) -> Column:
     base = metric.removesuffix("_s")
     return Column(
@@ -115,6 +132,8 @@ PRICE = (
     _best("gpu", "GPU")._replace(justify="left"),
     _best("tp", "TP"),
     _best("gpu_count", "GPUs", format_count),
+    _gpus("tuned"),
+    _gpus("published"),
     _best("replica_count", "replicas", format_count),
     _best("lower_bound_gpu_count", "at least", format_count),
     _best("usd_per_h"),
@@ -125,20 +144,29 @@ PRICE = (
     _best("too_close"),
     _best("binding", "binds")._replace(justify="left"),
     Column("infeasible_reason", lambda row: row.reason),
+    field_column("room_tokens"),
+    field_column("refused_share"),
 )
 """Columns of what a system needs, a ``SystemResult``."""
 
 HELD = field_column("max_rate_per_s", "max rate/s", format_count)
 
+BINDING = field_column("binding_setting", "binds")._replace(justify="left")
+BUDGETS = (_served_with("max_num_batched_tokens"), _served_with("max_num_seqs"))
+
 COLUMNS = (
     *PRICE,
     HELD,
+    BINDING,
+    *BUDGETS,
     *map(on, SERVED),
     field_column("not_served"),
     field_column("scheduler"),
     field_column("router"),
     field_column("predictor"),
     *(_error(part) for part in PredictionError._fields),
+    field_column("published_prediction_error"),
+    field_column("predictions_matter"),
     field_column("given"),
     field_column("source"),
 )
@@ -146,12 +174,13 @@ COLUMNS = (
 
 _TERMINAL: tuple[str, ...] = (
     "name",
-    "gpu_count",
+    "tuned_gpu_count",
+    "published_gpu_count",
     "lower_bound_gpu_count",
     "usd_per_month",
 )
 _TERMINAL += ("slo_attainment", "goodput_per_s", "max_rate_per_s", "ttft_p99_s")
-_TERMINAL += ("tpot_p99_s", "e2e_p99_s", "output_tokens_per_s")
+_TERMINAL += ("tpot_p99_s", "e2e_p99_s", "output_tokens_per_s", "binding_setting")
 _BY_NAME = {column.name: column for column in COLUMNS}
 SHOWN = tuple(_BY_NAME[name] for name in _TERMINAL)
 """Columns of the table on the terminal."""

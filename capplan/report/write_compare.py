@@ -6,12 +6,16 @@ from rich.text import Text
 
 from capplan.planning.compare import Comparison
 from capplan.planning.highest_rate import STEP
+from capplan.planning.system_price import SystemResult
+from capplan.planning.systems import TUNED
 from capplan.report import answer
 from capplan.report.columns import format_count, format_share
 from capplan.report.compare_charts import figures
 from capplan.report.compare_columns import (
     AT_RATES,
+    BINDING,
     BOTH,
+    BUDGETS,
     COLUMNS,
     COUNTS,
     HELD,
@@ -85,7 +89,10 @@ def facts(comparison: Comparison) -> list[tuple[str, str]]:
         ),
         (
             "GPUs, $",
-            "the fewest of each system with its published flags; none is tuned",
+            "the fewest of each system with its published seats and token budget"
+            if comparison.is_published
+            else "the fewest of each system with the same seats and its own tuned "
+            "token budget; --published takes the published ones",
         ),
         (
             "equal GPUs",
@@ -112,7 +119,57 @@ def notes(comparison: Comparison) -> list[tuple[str, str]]:
         if row.given:
             text = "; ".join(row.given)
             found.append((row.name, f"the scenario's own: {text}"))
+        said = (_two_kinds(row), _refused(row, comparison), _predictions(row))
+        found += [(row.name, text) for text in said if text]
     return found
+
+
+def _two_kinds(row: SystemResult) -> str:
+    """Return the seats and the budget as tuned and as published, where they differ."""
+    kinds = {"tuned": row.tuned, "published": row.published}
+    engines = [found.engine for found in kinds.values() if found is not None]
+    differ = [
+        name
+        for name in TUNED
+        if len({getattr(engine, name, None) for engine in engines}) > 1
+    ]
+    if not engines or (len(engines) == 2 and not differ):
+        return ""
+    texts = []
+    for kind, found in kinds.items():
+        if found is None:
+            texts.append(f"{kind}: not feasible")
+            continue
+        flags = [
+            f"{name} {format_count(getattr(found.engine, name))}" for name in differ
+        ]
+        gpus = answer.plural(found.gpu_count or 0, "GPU")
+        texts.append(f"{', '.join([kind, *flags])}: {gpus}")
+    return "; ".join(texts)
+
+
+def _refused(row: SystemResult, comparison: Comparison) -> str:
+    """Return which requests a system refuses, as longer than its room."""
+    if not row.refused_share or row.room_tokens is None:
+        return ""
+    return (
+        f"set up for requests of {format_count(row.room_tokens)} tokens "
+        f"(--max-model-len); the longest {row.refused_share:.2%}, of up to "
+        f"{format_count(comparison.longest_request_tokens)}, are refused and count as "
+        "missed"
+    )
+
+
+def _predictions(row: SystemResult) -> str:
+    """Return how good the predictions of a system are, and whether they matter."""
+    if row.prediction_error is None or not row.predictor:
+        return ""
+    published = row.published_prediction_error
+    beside = "" if published is None else f"; published {100 * published:.3g} %"
+    matter = ""
+    if row.predictions_matter is False:
+        matter = "; at this rate they change nothing: true lengths give the same times"
+    return f"predictor {row.predictor} {row.prediction_error}{beside}{matter}"
 
 
 def _classes(comparison: Comparison) -> list[tuple[str, str]]:
@@ -156,6 +213,8 @@ def compare_json(comparison: Comparison) -> str:
         "mean_output_tokens": comparison.mean_output_tokens,
         "rates_per_s": comparison.rates_per_s,
         "rate_step": STEP,
+        "is_published": comparison.is_published,
+        "longest_request_tokens": comparison.longest_request_tokens,
         "seed": comparison.seed,
         "warnings": comparison.warnings,
         "interrupted": comparison.interrupted,
@@ -192,7 +251,10 @@ def compare_html(comparison: Comparison) -> str:
         facts=facts(comparison),
         notes=notes(comparison),
         price=[column for column in PRICE if column.heading],
-        served=[[PRICE[0], HELD, *counts], [PRICE[0], *map(on, BOTH)]],
+        served=[
+            [PRICE[0], HELD, BINDING, *BUDGETS, *counts],
+            [PRICE[0], *map(on, BOTH)],
+        ],
         count=answer.plural(len(comparison.systems), "system"),
         figures=figures(comparison),
     )

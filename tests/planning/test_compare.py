@@ -40,7 +40,9 @@ def settings(**more):
 
 @pytest.fixture(scope="module")
 def found():
-    return compare(settings(systems="vllm-v1,sarathi,orca", rates=(30, 60, 90)))
+    return compare(
+        settings(systems="vllm-v1,sarathi,orca", rates=(30, 60, 90), published=True)
+    )
 
 
 def test_the_price_is_that_of_a_plan_of_the_same_system(found):
@@ -58,7 +60,8 @@ def test_the_best_of_many_configurations_is_that_of_a_plan():
     given = {**asked, "price": "H100-SXM=2.5,A100-80GB-SXM=1.6"}
     alone = capplan.plan(**given, tune=False).best
 
-    best = compare(CompareSettings(**given, systems="vllm-v1")).systems[0].candidate
+    asked = CompareSettings(**given, systems="vllm-v1", published=True)
+    best = compare(asked).systems[0].candidate
 
     assert (best.gpu, best.tp, best.replica_count) == (
         alone.gpu,
@@ -146,7 +149,8 @@ def test_a_looser_slo_holds_no_lower_rate(found):
 
 
 def test_the_flags_of_the_scenario_win_and_this_is_said():
-    asked = asked_system("sarathi", settings(max_num_batched_tokens=2048), 900)
+    given = settings(max_num_batched_tokens=2048)
+    asked = asked_system("sarathi", given, 900, published=True)
 
     assert asked.settings.max_num_batched_tokens == 2048
     assert asked.settings.max_num_seqs == 128
@@ -155,18 +159,19 @@ def test_the_flags_of_the_scenario_win_and_this_is_said():
 
 def test_a_scheduler_with_settings_keeps_the_other_flags_of_its_system():
     both = settings(systems="static:max_len=900,padded=1,sarathi").systems
-    asked = asked_system("static:max_len=900", settings(), 700)
+    asked = asked_system("static:max_len=900", settings(), 700, published=True)
 
     assert both == ("static:max_len=900,padded=1", "sarathi")
     assert asked.settings.scheduler == "static:max_len=900"
     assert asked.settings.max_num_seqs == 128
 
 
-def test_each_request_is_given_the_room_of_the_longest():
+def test_each_request_is_given_the_room_of_the_longest_that_is_taken():
     assert asked_system("orca", settings(), 700).settings.scheduler == (
         "orca:max_len=700"
     )
     v0 = asked_system("vllm-v0", settings(), 9000)
+    assert (v0.room_tokens, v0.budgets) == (9000, (9000, 4096, 2048, 1024, 512))
     assert v0.settings.max_num_batched_tokens == 9000
 
 
@@ -174,8 +179,10 @@ def test_each_request_is_given_the_room_of_the_longest():
 def test_every_system_can_be_asked_for(name):
     asked = asked_system(name, settings(host_kv_gib=8.0, link_gb_per_s=12.0), 700)
 
+    published = asked_system(name, settings(), 700, published=True)
     assert asked.source
-    assert asked.settings.tune is False
+    assert asked.settings.tune is bool(asked.budgets)
+    assert published.settings.tune is False
 
 
 def test_kv_of_8_bit_is_not_put_into_blocks_that_were_counted():
@@ -268,12 +275,13 @@ def test_no_figure_is_cut_on_a_narrow_terminal():
     lines = out.file.getvalue().splitlines()
     row = next(line for line in lines if line.startswith(" vllm-v1 "))
     assert "…" not in row
-    assert len(row.split()) == 15  # 11 columns, four with a unit
+    assert len(row.split()) == 17  # 13 columns, four with a unit
 
 
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
+        (["--max-model-len", "0"], "max_model_len is 0"),
         (["--systems", "sarati"], "did you mean sarathi?"),
         (["--systems", ","], "systems: is empty; expected systems, or leave it out"),
         (["--systems", "aladdin:theta=1"], "aladdin takes no settings"),
