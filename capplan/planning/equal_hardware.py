@@ -109,7 +109,8 @@ class Served:
     slo_attainment_interval: tuple[float, float] | None  # 95 % (low, high)
     attainment_by_class: dict[str, float]
     goodput_per_s: float | None  # requests within their SLO [requests/s]
-    output_tokens_per_s: float  # [tokens/s]
+    output_tokens_per_s: float  # to the last token [tokens/s]
+    span_output_tokens_per_s: float | None  # to the last arrival [tokens/s]
     # by metric of METRICS: mean, then PERCENTILES [s]
     latency_s: dict[str, tuple[float, ...]]
     request_count: int  # of one sample, which the next three are about
@@ -138,6 +139,7 @@ class Served:
             attainment_by_class=by_class,
             goodput_per_s=run.goodput_per_s,
             output_tokens_per_s=run.output_tokens_per_s,
+            span_output_tokens_per_s=run.span_output_tokens_per_s,
             latency_s=run.judgement.percentiles,
             request_count=len(times),
             preemptions=int(times.preemptions.sum()),

@@ -137,6 +137,17 @@ class Run:
         return totals.output_tokens / totals.makespan_s if totals.makespan_s > 0 else 0
 
     @property
+    def span_output_tokens_per_s(self) -> float | None:
+        """Output tokens from the first arrival to the last, over that time. [tokens/s]
+
+        None where requests were not kept, or arrive at one moment.
+        """
+        times, span_s = self.simulation.times, self.simulation.totals.duration_s
+        if times is None or not span_s > 0:
+            return None
+        return times.output_tokens_by(float(times.arrival_s[-1])) / span_s
+
+    @property
     def completed_per_s(self) -> float:
         """Rate of finished requests: that of arrivals, unless the queue grows.
 

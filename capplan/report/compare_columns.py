@@ -96,7 +96,8 @@ COUNTS = (
     _interval("slo_attainment_high", 1),
     field_column("attainment_by_class", "by class", classes_text, "left"),
     field_column("goodput_per_s", "goodput/s", format_count),
-    field_column("output_tokens_per_s", "tokens/s", format_count),
+    field_column("output_tokens_per_s", "tokens/s to the end", format_count),
+    field_column("span_output_tokens_per_s", "in the span", format_count),
     field_column("request_count"),
     field_column("preemptions", "preemptions", format_count),
     field_column("swaps", "swaps", format_count),
@@ -180,7 +181,8 @@ _TERMINAL: tuple[str, ...] = (
     "usd_per_month",
 )
 _TERMINAL += ("slo_attainment", "goodput_per_s", "max_rate_per_s", "ttft_p99_s")
-_TERMINAL += ("tpot_p99_s", "e2e_p99_s", "output_tokens_per_s", "binding_setting")
+_TERMINAL += ("tpot_p99_s", "e2e_p99_s", "output_tokens_per_s")
+_TERMINAL += ("span_output_tokens_per_s", "binding_setting")
 _BY_NAME = {column.name: column for column in COLUMNS}
 SHOWN = tuple(_BY_NAME[name] for name in _TERMINAL)
 """Columns of the table on the terminal."""

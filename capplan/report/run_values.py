@@ -40,6 +40,7 @@ def run_values(run: Run) -> dict[str, Any]:
         "stable": judgement.stable,
         "goodput_per_s": run.goodput_per_s,
         "output_tokens_per_s": run.output_tokens_per_s,
+        "span_output_tokens_per_s": run.span_output_tokens_per_s,
         "usd_per_h": usd_per_h,
         "usd_per_month": None if usd_per_h is None else usd_per_h * HOURS_PER_MONTH,
         "usd_per_year": None if usd_per_h is None else usd_per_h * HOURS_PER_YEAR,

@@ -116,7 +116,12 @@ def _throughput(run: Run) -> str:
         if goodput is None
         else f"; {format_count(goodput)} requests/s within the SLO"
     )
-    return f"{format_count(run.output_tokens_per_s)} output tokens/s{met}"
+    in_span = run.span_output_tokens_per_s
+    span = (
+        "" if in_span is None else f", {format_count(in_span)} until the last arrival"
+    )
+    to_end = format_count(run.output_tokens_per_s)
+    return f"{to_end} output tokens/s to the last token{span}{met}"
 
 
 def _cost(run: Run) -> str:

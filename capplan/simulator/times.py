@@ -63,6 +63,18 @@ class RequestTimes:
             for value_s, limit_s in zip(measured_s, limits_s, strict=True)
         )
 
+    def output_tokens_by(self, moment_s: float) -> float:
+        """Return the output tokens until a moment. [tokens]
+
+        A request's tokens are taken to come evenly from its first to its last.
+        """
+        first_s, last_s = self.first_token_s, self.finish_s
+        with np.errstate(invalid="ignore", divide="ignore"):
+            share = (moment_s - first_s) / (last_s - first_s)
+        share = np.where(last_s <= moment_s, 1.0, np.nan_to_num(share))
+        tokens = 1 + np.clip(share, 0.0, 1.0) * (self.output_tokens - 1)
+        return float(tokens[first_s <= moment_s].sum())
+
     def select(self, rows: slice | np.ndarray) -> "RequestTimes":
         """Return the requests at ``rows``."""
         return RequestTimes(

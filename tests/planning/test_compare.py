@@ -275,7 +275,7 @@ def test_no_figure_is_cut_on_a_narrow_terminal():
     lines = out.file.getvalue().splitlines()
     row = next(line for line in lines if line.startswith(" vllm-v1 "))
     assert "…" not in row
-    assert len(row.split()) == 17  # 13 columns, four with a unit
+    assert len(row.split()) == 18  # 14 columns, four with a unit
 
 
 @pytest.mark.parametrize(
