@@ -23,6 +23,7 @@ from capplan.latency.aiconfigurator import (
     Source,
     kernel_identity,
     kernel_kv_tokens,
+    parse_source,
     read_kernels,
 )
 from capplan.latency.catalog import profile_path
@@ -34,34 +35,39 @@ from capplan.latency.profile_file import save_profile
 from capplan.latency.roofline import roofline_profile
 from capplan.llm.catalog import llm as find_llm
 
-VERSIONS = {"a100_sxm": "0.14.0"}
+VERSIONS = {"vllm": "0.24.0", "sglang": "0.5.14"}
+OLDER = {"a100_sxm": "0.14.0"}  # of vLLM
+"""Version of the engine whose kernels were measured."""
+
 BLACKWELL = ("b200_sxm", "b300_sxm", "gb200", "gb300")
 PRO = "rtx_pro_6000_server"
-NEW = ("h100_sxm", "h200_sxm", *BLACKWELL, PRO)
+FP4 = (*BLACKWELL, PRO)
+NEW = ("h100_sxm", "h200_sxm", *FP4)
 
 LLMS = {
-    "Llama-3.1-8B": ("meta-llama/Meta-Llama-3.1-8B", (*BLACKWELL, PRO, "l40s")),
-    "Llama-3.1-70B": ("meta-llama/Meta-Llama-3.1-70B", (*BLACKWELL, PRO, "l40s")),
-    "Llama-3.1-70B-FP8": (
-        "nvidia/Llama-3.1-70B-Instruct-FP8",
-        (*BLACKWELL, PRO, "l40s"),
-    ),
+    "Llama-3.1-8B": ("meta-llama/Meta-Llama-3.1-8B", (*FP4, "l40s")),
+    "Llama-3.1-8B-NVFP4": ("meta-llama/Meta-Llama-3.1-8B?weights=nvfp4", FP4),
+    "Llama-3.1-70B": ("meta-llama/Meta-Llama-3.1-70B", (*FP4, "l40s")),
+    "Llama-3.1-70B-FP8": ("nvidia/Llama-3.1-70B-Instruct-FP8", (*FP4, "l40s")),
+    "Llama-3.1-70B-NVFP4": ("meta-llama/Meta-Llama-3.1-70B?weights=nvfp4", FP4),
     "Llama-4-Scout": ("meta-llama/Llama-4-Scout-17B-16E-Instruct", NEW),
     "Llama-4-Maverick": ("meta-llama/Llama-4-Maverick-17B-128E-Instruct", NEW),
-    "Qwen3-8B": ("Qwen/Qwen3-8B", (*BLACKWELL, PRO, "l40s")),
+    "Qwen3-8B": ("Qwen/Qwen3-8B", (*FP4, "l40s")),
     "Qwen3-32B": ("Qwen/Qwen3-32B", (*NEW, "l40s", "a100_sxm")),
     "Qwen3-32B-FP8": ("Qwen/Qwen3-32B-FP8-Static-PerTensor", (*NEW, "l40s")),
-    "Qwen3-30B-A3B": ("Qwen/Qwen3-30B-A3B", (*BLACKWELL, PRO, "l40s")),
-    "Qwen3-30B-A3B-FP8_BLOCK": ("Qwen/Qwen3-30B-A3B-FP8", NEW),
+    "Qwen3-32B-FP8_BLOCK": ("Qwen/Qwen3-32B-FP8?engine=sglang", NEW),
+    "Qwen3-32B-NVFP4": ("Qwen/Qwen3-32B?weights=nvfp4", FP4),
+    "Qwen3-30B-A3B": ("Qwen/Qwen3-30B-A3B", (*FP4, "l40s")),
+    "Qwen3-30B-A3B-FP8_BLOCK": ("Qwen/Qwen3-30B-A3B-FP8?engine=sglang", NEW),
     "Qwen3-235B-A22B": ("Qwen/Qwen3-235B-A22B", (*NEW, "a100_sxm")),
-    "Qwen3-235B-A22B-FP8_BLOCK": ("Qwen/Qwen3-235B-A22B-FP8", NEW),
-    "Qwen3-235B-A22B-NVFP4": ("nvidia/Qwen3-235B-A22B-NVFP4", (*BLACKWELL, PRO)),
+    "Qwen3-235B-A22B-FP8_BLOCK": ("Qwen/Qwen3-235B-A22B-FP8?engine=sglang", NEW),
+    "Qwen3-235B-A22B-NVFP4": ("nvidia/Qwen3-235B-A22B-NVFP4", FP4),
     "gpt-oss-20b": ("openai/gpt-oss-20b", (*NEW, "l40s")),
     "gpt-oss-120b": ("openai/gpt-oss-120b", NEW),
-    "DeepSeek-R1": ("deepseek-ai/DeepSeek-R1", NEW),
-    "DeepSeek-R1-NVFP4": ("nvidia/DeepSeek-V3.1-NVFP4", (*BLACKWELL, PRO)),
+    "DeepSeek-R1": ("deepseek-ai/DeepSeek-R1?engine=sglang", NEW),
+    "DeepSeek-R1-NVFP4": ("nvidia/DeepSeek-V3.1-NVFP4", FP4),
     "Kimi-K2.5": ("moonshotai/Kimi-K2.5", NEW),
-    "Kimi-K2.5-NVFP4": ("nvidia/Kimi-K2.5-NVFP4", (*BLACKWELL, PRO)),
+    "Kimi-K2.5-NVFP4": ("nvidia/Kimi-K2.5-NVFP4", FP4),
 }
 """Model of the package and its systems, by LLM; Llama 3.3 has the shapes of 3.1, and
 DeepSeek-V3 and R1 are one."""
@@ -100,9 +106,10 @@ def listed(only_llm: str | None, only_gpu: str | None) -> Iterator[tuple]:
     for llm, (model, systems) in LLMS.items():
         for system in systems:
             gpu = GPU_NAMES[system]
-            version = VERSIONS.get(system, "0.24.0")
             if only_llm in (None, llm) and only_gpu in (None, gpu):
-                yield llm, Source(system, model, version), gpu
+                source = parse_source(f"{system}/{model}")
+                version = OLDER.get(system, VERSIONS[source.engine])
+                yield llm, source._replace(version=version), gpu
 
 
 def written(source: Source, tp: int, gpu: str, llm: str, out: Path) -> str:

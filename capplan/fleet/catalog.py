@@ -63,6 +63,7 @@ def _gpu(row: dict[str, str], all_reduces: list[tuple[int, float]]) -> Gpu:
         fp16_flops=rate("fp16_flops"),
         bf16_flops=rate("bf16_flops"),
         fp8_flops=rate("fp8_flops"),
+        fp4_flops=rate("fp4_flops"),
         nvlink_bytes_per_s_per_direction=float(row["nvlink_bytes_per_s_per_direction"]),
         max_gpus_per_node=int(row["max_gpus_per_node"]),
         tdp_w=float(row["tdp_w"]),

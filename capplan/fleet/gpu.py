@@ -11,7 +11,7 @@ PCIE_4 = ((2, 19e9), (4, 3.7e9), (8, 2e9))
 CONFIDENCES = ("high", "medium", "low")
 
 _POSITIVE: tuple[str, ...] = ("memory_bytes", "bandwidth_bytes_per_s", "fp16_flops")
-_POSITIVE += ("bf16_flops", "fp8_flops", "tdp_w")
+_POSITIVE += ("bf16_flops", "fp8_flops", "fp4_flops", "tdp_w")
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,7 @@ class Gpu:
     fp16_flops: float | None  # [FLOP/s]
     bf16_flops: float | None  # [FLOP/s]
     fp8_flops: float | None  # [FLOP/s]
+    fp4_flops: float | None  # of NVFP4 [FLOP/s]
     # of one GPU, half of the advertised sum; 0 for GPUs connected by PCIe only
     nvlink_bytes_per_s_per_direction: float
     max_gpus_per_node: int  # of the largest node, hence the largest TP degree

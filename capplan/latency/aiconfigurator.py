@@ -2,16 +2,16 @@
 
 It is optional: ``pip install "aiconfigurator-core==0.12.*"``. It sums kernels that were
 measured one by one; the time of the CPU, of launches and of the scheduler is not
-included, so these profiles are marked ``kernel-sum``. Its table of block-FP8 matrix
-products is wrong in 0.12 (no less than 60 µs on Hopper and 170 µs on Blackwell,
-however small the matrix, which is the host's time); that of per-tensor FP8 follows the
-data sheets and stands in for it beside experts, whose own table is right. Block-FP8
-models without experts are refused. DeepSeek's attention is taken as measured whole: the
-sum of its parts is up to eight times as long at long contexts.
+included, so these profiles are marked ``kernel-sum``. Its table of vLLM's block-FP8
+matrix products is wrong in 0.12 (no less than 60 µs on Hopper and 170 µs on Blackwell,
+however small the matrix, which is the host's time): models in block FP8 take the
+kernels of SGLang. DeepSeek's attention in vLLM is taken as measured whole: the sum of
+its parts is up to eight times as long at long contexts.
 """
 
 from itertools import product
 from typing import Any, NamedTuple
+from urllib.parse import parse_qsl
 
 import numpy as np
 
@@ -34,29 +34,41 @@ _MEMORY_SHARE = 0.95  # of the GPU's memory that an engine may take
 _DTYPES = {"bfloat16": "none", "w4a16_mxfp4": "mxfp4", "int4_wo": "int4"}
 """Names of weight types in a profile, where the package calls them otherwise."""
 
-_STAND_INS = {"fp8": "per-tensor FP8", "bfloat16": "bf16"}
+_DEEPSEEK_PRODUCTS = "bfloat16"
 
 PREFIX = "aiconfigurator:"
+_ENGINES = {"vllm": "vLLM", "sglang": "SGLang"}
+"""Engines whose kernels are read."""
 
 
 class Source(NamedTuple):
-    """Parts of ``aiconfigurator:SYSTEM/MODEL[@VERSION]``."""
+    """Parts of ``aiconfigurator:SYSTEM/MODEL[@VERSION][?engine=…&weights=…]``."""
 
     system: str
     model: str
     version: str | None
+    engine: str = "vllm"  # whose kernels
+    weights: str = ""  # type of the weights, where it is not that of the model
 
 
 def parse_source(text: str) -> Source:
     """Return the parts of ``aiconfigurator:h100_sxm/meta-llama/Meta-Llama-3.1-8B``."""
-    system, _, rest = text.removeprefix(PREFIX).partition("/")
+    place, _, query = text.removeprefix(PREFIX).partition("?")
+    system, _, rest = place.partition("/")
     model, _, version = rest.partition("@")
-    if not system or not model:
+    options = dict(parse_qsl(query, keep_blank_values=True))
+    if not system or not model or set(options) - {"engine", "weights"}:
         raise InputError(
             f"{text!r} names no kernels; expected {PREFIX}SYSTEM/MODEL such as "
-            f"{PREFIX}h100_sxm/meta-llama/Meta-Llama-3.1-8B"
+            f"{PREFIX}h100_sxm/meta-llama/Meta-Llama-3.1-8B, and no options but "
+            "?engine=sglang&weights=nvfp4"
         )
-    return Source(system, model, version or None)
+    source = Source(system, model, version or None, **options)
+    if source.engine not in _ENGINES:
+        raise InputError(
+            f"{text!r}: engine is {source.engine!r}; expected {' or '.join(_ENGINES)}"
+        )
+    return source
 
 
 def read_kernels(source: Source, tp: int, kv_tokens: int | None = None) -> Points:
@@ -97,16 +109,16 @@ def _cold(points: Points) -> np.ndarray:
 
 def kernel_identity(source: Source, tp: int, gpu: str, llm: str) -> Identity:
     """Return what the kernels are of: weight and KV types as the package takes them."""
-    weights, kv, changed = _dtypes(source.model, tp)
-    kernels = "measured kernels summed per iteration"
-    if changed:
-        stand_in = _STAND_INS[changed["gemm_quant_mode"]]
-        kernels += f"; matrix products outside the experts as {stand_in}"
+    weights, kv, changed = _dtypes(source, tp)
+    of = "" if source.engine == "vllm" else f" of {_ENGINES[source.engine]}"
+    kernels = f"measured kernels{of} summed per iteration"
+    if changed.get("gemm_quant_mode") == _DEEPSEEK_PRODUCTS:
+        kernels += "; matrix products outside the experts as bf16"
     return Identity(
         gpu=gpu,
         llm=llm,
         tp=tp,
-        engine="vllm",
+        engine=source.engine,
         engine_version=source.version or "",
         quantization=_DTYPES.get(weights, weights),
         kv_dtype=kv,
@@ -120,12 +132,12 @@ def kernel_kv_tokens(source: Source, tp: int) -> int:
     """Return how many tokens of KV fit beside the weights; 0 when these do not fit."""
     from aiconfigurator_core.sdk import estimate_kv_cache
 
-    changed: dict[str, Any] = _dtypes(source.model, tp)[2]
+    changed: dict[str, Any] = _dtypes(source, tp)[2]
     try:
         estimate = estimate_kv_cache(
             source.model,
             source.system,
-            "vllm",
+            source.engine,
             source.version,
             max_num_tokens=8192,
             max_batch_size=256,
@@ -173,28 +185,28 @@ def _engine(source: Source, tp: int) -> Any:
         return EngineHandle.compile(
             source.model,
             source.system,
-            "vllm",
+            source.engine,
             backend_version=source.version,
             tp_size=tp,
             moe_tp_size=tp,
-            **_dtypes(source.model, tp)[2],
+            **_dtypes(source, tp)[2],
         )
     except InputError:
         raise
     except Exception as error:  # a different type for each kind of unknown name
         reason = " ".join(str(error).split())[:300]
         raise InputError(
-            f"aiconfigurator-core has no vLLM kernels of {source.model} on "
-            f"{source.system}: {reason}"
+            f"aiconfigurator-core has no {_ENGINES[source.engine]} kernels of "
+            f"{source.model} on {source.system}: {reason}"
         ) from error
 
 
-def _dtypes(model: str, tp: int) -> tuple[str, str, dict[str, str]]:
+def _dtypes(source: Source, tp: int) -> tuple[str, str, dict[str, str]]:
     """Return types of weights and KV, and what of the package's choice is changed.
 
-    Where the matrix products outside the experts cannot be read, others stand in: for
-    DeepSeek those in 16 bits, which were measured together with its attention.
-    Checkpoints in block-FP8 name no type of KV; vLLM then keeps it in 16 bits.
+    Checkpoints in block FP8 name no type of KV; engines then keep it in 16 bits. Those
+    in NVFP4 name FP8. DeepSeek's matrix products outside the experts are, in vLLM,
+    those that were measured together with its attention, in 16 bits.
     """
     from aiconfigurator_core.sdk.config import ModelConfig
     from aiconfigurator_core.sdk.models import (
@@ -203,23 +215,30 @@ def _dtypes(model: str, tp: int) -> tuple[str, str, dict[str, str]]:
         get_model_family,
     )
 
+    model = source.model
     settings = ModelConfig(tp_size=tp, moe_tp_size=tp, moe_ep_size=1)
     try:
-        config: Any = get_model(model, settings, "vllm").config
+        config: Any = get_model(model, settings, source.engine).config
     except ValueError as error:
         raise InputError(f"{model} at TP {tp}: {error}") from error
-    products = config.gemm_quant_mode.name
+    products, kv = config.gemm_quant_mode.name, config.kvcache_quant_mode.name
     # Type of the experts; of all matrices where there are none.
-    weights, kv = config.moe_quant_mode.name, config.kvcache_quant_mode.name
+    weights = source.weights or config.moe_quant_mode.name
+    if source.weights:
+        kv = "fp8" if weights == "nvfp4" else kv
+        changed = {"gemm_quant_mode": weights, "kvcache_quant_mode": kv}
+        if check_is_moe(model):
+            changed["moe_quant_mode"] = weights
+        return weights, kv, changed
     if products == "fp8_block":
-        if not check_is_moe(model):
+        if source.engine == "vllm":
             raise InputError(
-                f"{model} is quantized to block-FP8, whose table in "
-                "aiconfigurator-core 0.12 is wrong; measure it with capplan profile"
+                f"{model} is quantized to block FP8, whose table of vLLM in "
+                "aiconfigurator-core 0.12 is wrong; add ?engine=sglang"
             )
-        products, kv = "fp8", "bfloat16"
-    if get_model_family(model) == "DEEPSEEK":
-        products = "bfloat16"
-    if products == config.gemm_quant_mode.name:
-        return weights, kv, {}
-    return weights, kv, {"gemm_quant_mode": products, "kvcache_quant_mode": kv}
+        kv = "bfloat16"
+        return weights, kv, {"kvcache_quant_mode": kv, "fmha_quant_mode": kv}
+    if get_model_family(model) == "DEEPSEEK" and source.engine == "vllm":
+        changed = {"gemm_quant_mode": _DEEPSEEK_PRODUCTS, "kvcache_quant_mode": kv}
+        return weights, kv, changed
+    return weights, kv, {}

@@ -28,6 +28,8 @@ class Efficiency(NamedTuple):
     link: float  # of the NVLink bandwidth in one direction, in an all-reduce
     layer_s: float  # time of the small kernels of a layer [s]
     all_reduce_s: float  # latency of one all-reduce [s]
+    fp4: float = 1.0  # of the dense FP4 rate, multiplying with NVFP4 weights
+    quantize_s: float = 0.0  # of quantizing a layer's activations to FP4 [s]
 
 
 KERNELS = Efficiency(0.71, 0.75, 0.79, 0.44, 0.41, 48e-6, 4.6e-6)
@@ -36,9 +38,15 @@ KERNELS = Efficiency(0.71, 0.75, 0.79, 0.44, 0.41, 48e-6, 4.6e-6)
 _NEWER = {
     "Ada": KERNELS._replace(bandwidth=0.82, arithmetic=0.6, layer_s=34e-6),
     "Hopper": KERNELS._replace(bandwidth=0.82, arithmetic=0.75, layer_s=34e-6),
-    "Blackwell": KERNELS._replace(bandwidth=0.82, arithmetic=0.55, layer_s=40e-6),
+    "Blackwell": KERNELS._replace(
+        bandwidth=0.82, arithmetic=0.55, layer_s=40e-6, fp4=0.3, quantize_s=15e-6
+    ),
+    "Blackwell GDDR": KERNELS._replace(fp4=0.55),
 }
-"""Fitted to kernel sums of dense LLMs on L40S; H100, H200; B200, GB200."""
+"""Fitted to kernel sums of dense LLMs on L40S; H100, H200; B200, GB200.
+
+What NVFP4 needs, to those of three LLMs on B200, B300, GB200, GB300; RTX PRO 6000.
+"""
 
 SIGMA = {"prefill": 0.17, "decode": 0.16, "mixed": 0.17}
 """Root mean square of the relative error on the profiles fitted to."""
@@ -72,8 +80,8 @@ def roofline_terms(
     ``weight_dtype`` is as published when None, ``efficiency`` that of the GPU's
     architecture.
     """
-    efficiency = efficiency or efficiency_of(gpu)
     dtype = weight_dtype or llm.weight_dtype
+    efficiency = efficiency or efficiency_of(gpu)
     kv_bytes_per_s = gpu.bandwidth_bytes_per_s * efficiency.kv_bandwidth
     context_bytes, request_bytes = _read_bytes(llm, tp)
     context_s, request_s = (
@@ -148,9 +156,26 @@ def _linear_s(
         touched = -np.expm1(n * np.log1p(-llm.experts_per_token / llm.experts))
         read = all_bytes - expert_bytes * (1 - touched)
     read_s = read / (gpu.bandwidth_bytes_per_s * efficiency.bandwidth)
-    flops = 2.0 * llm.active_parameter_count * n / tp
-    multiply_s = flops / (_rate(gpu, dtype) * efficiency.arithmetic)
-    return np.maximum(read_s, multiply_s) + _fixed_s(llm, gpu, tp, n, efficiency)
+    multiply_s = n * _token_s(llm, gpu, dtype, efficiency) / tp
+    fixed_s = _fixed_s(llm, gpu, tp, n, efficiency)
+    if _multiplies_fp4(gpu, dtype):
+        fixed_s = fixed_s + llm.layers * efficiency.quantize_s
+    return np.maximum(read_s, multiply_s) + fixed_s
+
+
+def _token_s(llm: Architecture, gpu: Gpu, dtype: str, efficiency: Efficiency) -> float:
+    """Return the time to multiply one token with its weights on one GPU. [s]
+
+    In NVFP4 the matrices that stay in 16 bits, the output embedding among them, have
+    the rate of 16 bits; FP8 is taken as if it held for all.
+    """
+    flops = 2.0 * llm.active_parameter_count
+    time_s = flops / (_rate(gpu, dtype) * efficiency.arithmetic)
+    if not _multiplies_fp4(gpu, dtype):
+        return time_s
+    fp4_flops = 2.0 * llm.active_quantized_count(dtype)
+    fp4_s = fp4_flops / ((gpu.fp4_flops or np.inf) * efficiency.fp4)
+    return time_s * (1 - fp4_flops / flops) + fp4_s
 
 
 def _fixed_s(
@@ -170,6 +195,11 @@ def _fixed_s(
     reduced_bytes = tokens * llm.hidden * 2
     all_reduce_s = efficiency.all_reduce_s + 2 * (tp - 1) / tp * reduced_bytes / link
     return fixed_s + 2 * llm.layers * all_reduce_s
+
+
+def _multiplies_fp4(gpu: Gpu, weight_dtype: str) -> bool:
+    """Return whether a GPU multiplies NVFP4 weights as they are."""
+    return weight_dtype == "nvfp4" and gpu.fp4_flops is not None
 
 
 def _rate(gpu: Gpu, weight_dtype: str) -> float:

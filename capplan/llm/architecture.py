@@ -236,16 +236,25 @@ class Architecture:
         """
         self.check_tp(tp)
         dtype = check_weight_dtype(dtype or self.weight_dtype)
-        part, element_bytes = self._per_gpu(tp), QUANTIZED_BYTES[dtype]
+        part = self._per_gpu(tp)
+        quantized = self._quantized(part, dtype)
+        plain_bytes = (sum(part) - quantized) * UNQUANTIZED_BYTES
+        return round(quantized * QUANTIZED_BYTES[dtype] + plain_bytes)
+
+    def active_quantized_count(self, dtype: str) -> int:
+        """Return the quantized ones among the active parameters."""
+        return round(self._quantized(self._layers(1, self.experts_per_token), dtype))
+
+    def _quantized(self, part: _Part, dtype: str) -> float:
+        """Return the parameters in matrices that a dtype quantizes."""
         only_experts = self.experts > 0 and dtype in ("mxfp4", "int4_g32")
-        matrix_bytes = UNQUANTIZED_BYTES if only_experts else element_bytes
         keeps_mixers = dtype == "nvfp4" and (self.is_mla or self.state_layers > 0)
-        return round(
-            part.mixer * (UNQUANTIZED_BYTES if keeps_mixers else matrix_bytes)
-            + part.matrix * matrix_bytes
-            + part.expert * element_bytes
-            + part.plain * UNQUANTIZED_BYTES
-        )
+        quantized = part.expert
+        if not only_experts:
+            quantized += part.matrix
+        if not (only_experts or keeps_mixers):
+            quantized += part.mixer
+        return quantized
 
     def weight_bytes(self, tp: int = 1, dtype: str | None = None) -> int:
         """Return the weights of a replica, replicated parts included. [bytes]"""

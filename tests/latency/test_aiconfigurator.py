@@ -110,11 +110,37 @@ def test_iterations_that_do_not_fit_are_left_out(package):
     assert points.kv_tokens.max() <= 10_000
 
 
-def test_block_fp8_is_refused_and_per_tensor_fp8_is_not(package):
-    with pytest.raises(InputError, match="block-FP8"):
-        read_kernels(Source("h100_sxm", "a/model-FP8", None), 1)
+def test_block_fp8_takes_the_kernels_of_sglang_since_vllms_hold_the_hosts_time(package):
+    for model in ("a/model-FP8", "an/experts-FP8"):
+        with pytest.raises(InputError, match=r"block FP8.*add \?engine=sglang"):
+            read_kernels(Source("h100_sxm", model, None), 1)
+        source = parse_source(f"h100_sxm/{model}?engine=sglang")
+
+        read_kernels(source, 1)
+        identity = kernel_identity(source, 1, "H100-SXM", "m")
+
+        assert Handle.compiled["backend"] == "sglang"
+        assert "gemm_quant_mode" not in Handle.compiled
+        assert Handle.compiled["kvcache_quant_mode"] == "bfloat16"
+        assert (identity.quantization, identity.kv_dtype) == ("fp8_block", "bfloat16")
+        assert identity.engine == "sglang"
+        assert "kernels of SGLang" in identity.source
 
     assert len(read_kernels(Source("h100_sxm", "nvidia/model-FP8", None), 1).seconds)
+
+
+def test_weights_of_another_type_are_read_with_the_kv_of_its_checkpoints(package):
+    source = parse_source("b200_sxm/some/model?weights=nvfp4")
+
+    read_kernels(source, 2)
+    identity = kernel_identity(source, 2, "B200-SXM", "some-NVFP4")
+
+    assert Handle.compiled["gemm_quant_mode"] == "nvfp4"
+    assert Handle.compiled["kvcache_quant_mode"] == "fp8"
+    assert "moe_quant_mode" not in Handle.compiled
+    assert (identity.quantization, identity.kv_dtype) == ("nvfp4", "fp8")
+    read_kernels(parse_source("b200_sxm/openai/experts?weights=nvfp4"), 2)
+    assert Handle.compiled["moe_quant_mode"] == "nvfp4"
 
 
 def test_types_of_weights_and_kv_are_those_the_package_takes(package):
@@ -125,18 +151,6 @@ def test_types_of_weights_and_kv_are_those_the_package_takes(package):
     assert types("some/model") == ("none", "bfloat16")
     assert types("nvidia/model-FP8") == ("fp8", "fp8")
     assert types("openai/experts") == ("mxfp4", "bfloat16")
-
-
-def test_experts_in_block_fp8_are_read_beside_per_tensor_products(package):
-    source = Source("h100_sxm", "an/experts-FP8", None)
-
-    read_kernels(source, 1)
-    identity = kernel_identity(source, 1, "H100-SXM", "experts-FP8")
-
-    assert Handle.compiled["gemm_quant_mode"] == "fp8"
-    assert Handle.compiled["kvcache_quant_mode"] == "bfloat16"
-    assert (identity.quantization, identity.kv_dtype) == ("fp8_block", "bfloat16")
-    assert "outside the experts as per-tensor FP8" in identity.source
 
 
 def test_deepseek_is_read_with_its_attention_measured_whole(package):
@@ -213,5 +227,11 @@ def test_the_source_is_named_by_system_and_model():
     assert parse_source("aiconfigurator:h100_sxm/org/m@0.24.0") == Source(
         "h100_sxm", "org/m", "0.24.0"
     )
-    with pytest.raises(InputError, match="SYSTEM/MODEL"):
-        parse_source("aiconfigurator:h100_sxm")
+    assert parse_source("l4/org/m@1?engine=sglang&weights=nvfp4") == Source(
+        "l4", "org/m", "1", "sglang", "nvfp4"
+    )
+    for wrong in ("aiconfigurator:h100_sxm", "h100_sxm/m?dtype=fp8"):
+        with pytest.raises(InputError, match="SYSTEM/MODEL"):
+            parse_source(wrong)
+    with pytest.raises(InputError, match="engine is 'trtllm'; expected vllm or sgl"):
+        parse_source("h100_sxm/m?engine=trtllm")

@@ -75,6 +75,43 @@ def test_fp8_weights_are_read_in_half_the_time():
     assert 0.5 <= half / whole < 0.6
 
 
+def test_nvfp4_matrices_are_multiplied_at_the_rate_of_fp4():
+    b200 = gpu("B200-SXM")
+    ideal = terms("Llama-3.1-8B-NVFP4", on=b200)[1]
+
+    token_s = ideal.tokens_time_s(np.array([16_384.0]))[0] / 16_384
+
+    # All but the norms of layers and the output embedding of 128,256 × 4,096.
+    quantized = LLAMA.active_parameter_count - 128_256 * 4096 - 64 * 4096
+    plain = LLAMA.active_parameter_count - quantized
+    assert token_s == pytest.approx(2 * quantized / 9e15 + 2 * plain / 2.25e15)
+    hopper, sixteen = (
+        terms(name)[1].tokens_time_s(np.array([16_384.0]))
+        for name in ("Llama-3.1-8B-NVFP4", "Llama-3.1-8B")
+    )
+    assert hopper == pytest.approx(sixteen)  # weights alone are in 4 bits there
+
+
+@pytest.mark.parametrize("on", ["B200-SXM", "B300-SXM", "GB200", "GB300"])
+@pytest.mark.parametrize("name", ["Llama-3.1-70B-NVFP4", "Qwen3-32B-NVFP4"])
+def test_nvfp4_on_blackwell_is_estimated_near_its_measured_kernels(name, on):
+    tokens = np.array([1024, 4096, 8192])
+    batch = np.array([1, 8, 32])
+    ratios = []
+    for tp in (2, 4):
+        estimate = roofline_profile(llm(name), gpu(on), tp)
+        made, known = (
+            profile.tables(256, 8192)
+            for profile in (estimate, find_profile(name, on, tp))
+        )
+        ratios += [made.fused_s[tokens] / known.fused_s[tokens]]
+        ratios += [made.decode_s[batch] / known.decode_s[batch]]
+
+    assert 0.8 < np.median(ratios) < 1.25
+    assert np.min(ratios) > 0.6
+    assert np.max(ratios) < 1.5
+
+
 def test_all_reduces_move_two_of_two_n_minus_one_nths_of_the_bytes_per_layer():
     tokens = np.array([1024.0])
 
