@@ -12,9 +12,11 @@ from capplan.fleet.quotes import Quote
 from capplan.latency.contract import LatencyTables
 from capplan.llm.architecture import Architecture
 from capplan.llm.memory import MemoryBudget
+from capplan.planning.classes import ClassResult
 from capplan.planning.cost import Cost, CostLine
 from capplan.planning.result import Assumption, Candidate, Plan, Probe, Series
 from capplan.planning.search import TpOption, TpRow, TpSearch
+from capplan.report.class_columns import IN_FILES
 from capplan.report.columns import COLUMNS
 from capplan.report.compare_columns import AT_RATES
 from capplan.report.compare_columns import COLUMNS as SYSTEM_COLUMNS
@@ -25,7 +27,7 @@ FILE = Path(capplan.__file__).parent / "nomenclature.csv"
 
 TABLES = (Gpu, Price, Quote, Architecture, MemoryBudget, EngineSettings, Replica)
 TABLES += (Deployment, Cost, CostLine, TpOption, TpRow, TpSearch)
-TABLES += (Candidate, Plan, Probe, Series, Assumption)
+TABLES += (Candidate, Plan, Probe, Series, Assumption, ClassResult)
 
 UNITS = {"_s": ("s", "s/token", "s/token²"), "_bytes": ("bytes",), "_w": ("W",)}
 UNITS |= {"_tokens": ("tokens",)}
@@ -54,6 +56,7 @@ def test_every_field_of_a_result_is_in_the_nomenclature(table):
     "names",
     [
         [column.name for column in COLUMNS],
+        [column.name for column in IN_FILES],
         [column.name for column in (*SYSTEM_COLUMNS, *AT_RATES)],
         ITERATION_COLUMNS,
         REQUEST_COLUMNS,

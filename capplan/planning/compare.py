@@ -48,7 +48,8 @@ class Comparison:
     llm: str
     systems: tuple[SystemResult, ...]
     slo_text: str
-    attainment: float  # share of requests that must meet their SLO
+    attainment: float  # share of requests that must meet it, of classes without one
+    attainment_text: str  # the share asked, of each class that has one of its own
     trace_source: str
     trace_notes: tuple[str, ...]
     request_count: int
@@ -102,7 +103,8 @@ def _compared(
         llm=str(settings.llm),
         systems=(),
         slo_text=slo.describe(trace.class_names),
-        attainment=slo.attainment,
+        attainment=slo.shared_target(trace.class_names),
+        attainment_text=slo.describe_targets(trace.class_names),
         trace_source=trace.source,
         trace_notes=requests.read.base.notes,
         request_count=len(trace),

@@ -5,12 +5,14 @@ interval of the attainment does not rest on one draw; a trace with its own times
 one sample, judged as it is, its interval by blocks of time.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import chdtri, stdtrit
 
+from capplan.planning.classes import ClassResult, class_results
 from capplan.simulator.histogram import Histogram
 from capplan.simulator.metrics import CONFIDENCE, share_interval
 from capplan.simulator.sample import Sample
@@ -62,6 +64,7 @@ class Judgement:
     percentiles: dict[str, tuple[float, ...]]
     # by metric of METRICS: the values at LEVELS, shape (levels,) [s]
     quantiles_s: dict[str, np.ndarray]
+    classes: tuple[ClassResult, ...] = ()  # where there are several, with an SLO
 
     def p99_s(self, metric: str) -> float:
         """Return the 99th percentile of a metric; NaN where none is known. [s]"""
@@ -116,6 +119,14 @@ def judge(
         ),
         percentiles={name: values for name, (values, _) in distributions.items()},
         quantiles_s={name: values for name, (_, values) in distributions.items()},
+        classes=()
+        if slo is None
+        else class_results(
+            samples,
+            slo,
+            class_names,
+            lambda group: _interval(samples, group, CONFIDENCE),
+        ),
     )
 
 
@@ -164,10 +175,28 @@ def _interval(
     Between samples where there are several; between blocks of time of one.
     """
     if len(samples) == 1:
-        counted, attained = samples[0].block_counted, samples[0].block_attained
+        counted, attained = _blocks(samples[0], group)
     else:
         counted, attained = _counts(samples, group)
+    if not counted.sum():
+        return math.nan, math.nan
     return share_interval(attained, counted, confidence)
+
+
+def _blocks(sample: Sample, group: Group) -> tuple[np.ndarray, np.ndarray]:
+    """Return counted and attained requests of a group by window of arrival.
+
+    Nothing where there are too many classes to keep them apart.
+    """
+    if len(group.indices) == len(sample.counted):
+        return sample.block_counted, sample.block_attained
+    if sample.classes is None:
+        return np.zeros(1), np.zeros(1)
+    columns = [sample.classes.names.index(name) for name in group.names]
+    return (
+        sample.classes.block_counted[:, columns].sum(axis=1),
+        sample.classes.block_attained[:, columns].sum(axis=1),
+    )
 
 
 def _group_verdict(samples: Sequence[Sample], group: Group) -> bool | None:

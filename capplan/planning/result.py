@@ -9,6 +9,7 @@ import numpy as np
 from capplan.bounds.lower_bound import Bound
 from capplan.deployment import EngineSettings
 from capplan.fleet.price import Price
+from capplan.planning.classes import ClassResult, few
 from capplan.planning.configuration import Configuration
 from capplan.planning.cost import Cost
 from capplan.planning.judgement import LEVELS, Attainment
@@ -34,6 +35,7 @@ class Probe:
     stable: bool  # the backlog does not grow over the trace
     missing: tuple[str, ...] = ()  # classes below their target
     sample_count: int = 1  # independent samples simulated
+    classes: tuple[ClassResult, ...] = ()  # where there are several, and not many
 
     @classmethod
     def of(cls, run: Run) -> "Probe":
@@ -51,6 +53,7 @@ class Probe:
             stable=judgement.stable,
             missing=judgement.missing,
             sample_count=judgement.sample_count,
+            classes=few(judgement.classes),
         )
 
 
@@ -174,6 +177,11 @@ class Candidate:
         return None if self.attainment is None else self.attainment.by_class
 
     @property
+    def classes(self) -> tuple[ClassResult, ...]:
+        """Attainment and latencies by class, where there are several."""
+        return () if self.run is None else self.run.judgement.classes
+
+    @property
     def counted_request_count(self) -> int | None:
         """Requests that count, of all samples."""
         return None if self.run is None else self.run.judgement.counted_request_count
@@ -288,7 +296,8 @@ class Plan:
     llm: str
     candidates: tuple[Candidate, ...]  # all, best first
     slo_text: str  # the objective
-    attainment: float  # share of requests that must meet it
+    attainment: float  # share of requests that must meet it, of classes without one
+    attainment_text: str  # the share asked, of each class that has one of its own
     trace_source: str  # of the workload the figures hold for, as the next five
     request_count: int
     rate_per_s: float  # [requests/s]

@@ -1,11 +1,15 @@
 """Sentences about a plan or a run, the same on the terminal and in HTML."""
 
 from capplan.deployment import EngineSettings
-from capplan.planning.judgement import Attainment, Judgement
+from capplan.planning.classes import own_targets
+from capplan.planning.judgement import Judgement
 from capplan.planning.result import Candidate, Plan, Probe
 from capplan.planning.run import Run
 from capplan.report.columns import format_count, format_share
 from capplan.units import format_duration
+
+_CLASSES_NAMED = 3
+"""Classes below their target that a sentence names."""
 
 
 def plural(count: int, noun: str) -> str:
@@ -53,15 +57,29 @@ def workload(plan: Plan) -> str:
     return traffic(plan.rate_per_s, plan.mean_prompt_tokens, plan.mean_output_tokens)
 
 
-def attained(attainment: Attainment | None, target: float) -> str:
-    """Return the simulated attainment with its interval and the target."""
+def attained(judgement: Judgement, asked: str) -> str:
+    """Return the simulated attainment with its interval, and what is asked.
+
+    Where classes have targets of their own, that of all requests is held against none.
+    """
+    attainment = judgement.attainment
     if attainment is None:
         return ""
     low, high = map(format_share, attainment.interval)
-    return (
-        f"{format_share(attainment.share)} of requests (95 % interval {low} to "
-        f"{high}); asked {format_share(target)}"
-    )
+    of_all = f"{format_share(attainment.share)} of requests"
+    interval = f"(95 % interval {low} to {high})"
+    if not own_targets(judgement.classes):
+        return f"{of_all} {interval}; asked {asked}"
+    return f"{classes_attained(judgement)}; asked {asked}; {of_all} in all {interval}"
+
+
+def classes_attained(judgement: Judgement) -> str:
+    """Return how many classes attain their target."""
+    count = len(judgement.classes)
+    missing = [row for row in judgement.classes if row.class_name in judgement.missing]
+    if not missing:
+        return f"each of {count:,} classes"
+    return f"{count - len(missing):,} of {count:,} classes"
 
 
 def engines(candidate: Candidate) -> str:
@@ -108,21 +126,22 @@ def proof(candidate: Candidate) -> str:
 
 def _of_probe(probe: Probe) -> str:
     backlog = "" if probe.stable else "; the backlog keeps growing"
-    classes = ""
-    if probe.missing and probe.missing != ("all",):
-        classes = f"; below its target: class {', '.join(probe.missing)}"
+    missing = [row for row in probe.classes if row.class_name in probe.missing]
+    met = f"{format_share(probe.slo_attainment)} of requests"
+    if own_targets(probe.classes) and missing:
+        named = [
+            f"{format_share(row.slo_attainment)} of {row.class_name}"
+            for row in missing[:_CLASSES_NAMED]
+        ]
+        if len(missing) > _CLASSES_NAMED:
+            named.append(
+                f"and fewer than asked of {len(missing) - _CLASSES_NAMED} more"
+            )
+        met = ", ".join(named)
     return (
-        f"{plural(probe.replica_count, 'replica')} simulated: "
-        f"{format_share(probe.slo_attainment)} of requests meet the SLO"
-        f"{classes}{backlog}."
+        f"{plural(probe.replica_count, 'replica')} simulated: {met} meet the SLO"
+        f"{backlog}."
     )
-
-
-def by_class(attainment: Attainment | None) -> str:
-    """Return the attainment of each class; empty where there is one class."""
-    if attainment is None or len(attainment.by_class) < 2:
-        return ""
-    return shares(attainment.by_class)
 
 
 def shares(named: dict[str, float]) -> str:

@@ -91,7 +91,7 @@ def _per_hours(name: str, hours: int) -> Column:
     )
 
 
-def _end(name: str, field: str, end: int) -> Column:
+def end_column(name: str, field: str, end: int) -> Column:
     """Return the column of one end of an interval that may be missing."""
     return Column(name, lambda row: (getattr(row, field) or (None, None))[end])
 
@@ -101,18 +101,18 @@ COLUMNS = (
     field_column("tp", "TP"),
     field_column("status"),
     field_column("replica_count", "replicas", format_count),
-    _end("replica_count_low", "replica_count_range", 0),
-    _end("replica_count_high", "replica_count_range", 1),
+    end_column("replica_count_low", "replica_count_range", 0),
+    end_column("replica_count_high", "replica_count_range", 1),
     field_column("latency_source"),
-    _end("carried_low", "carried", 0),
-    _end("carried_high", "carried", 1),
+    end_column("carried_low", "carried", 0),
+    end_column("carried_high", "carried", 1),
     field_column("sweeps"),
     field_column("kv_dtype"),
     field_column("gpu_count", "GPUs", format_count),
     field_column("lower_bound_gpu_count", "at least", format_count),
     field_column("slo_attainment", "attainment", format_share),
-    _end("slo_attainment_low", "slo_attainment_interval", 0),
-    _end("slo_attainment_high", "slo_attainment_interval", 1),
+    end_column("slo_attainment_low", "slo_attainment_interval", 0),
+    end_column("slo_attainment_high", "slo_attainment_interval", 1),
     field_column("attainment_by_class"),
     field_column("decided"),
     field_column("too_close"),

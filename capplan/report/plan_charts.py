@@ -2,14 +2,18 @@
 
 import numpy as np
 
-from capplan.planning.result import Plan
+from capplan.planning.classes import ClassResult, own_targets
+from capplan.planning.result import Plan, Probe
+from capplan.report import class_columns
 from capplan.report.answer import name
 from capplan.report.columns import format_share
 from capplan.report.fleet_charts import Curve, Figure, fleet_figures, latency_figures
-from capplan.report.svg_chart import Axis, Line, Rule, chart
+from capplan.report.svg_chart import Axis, Line, Rule, chart, legend_of
 
 _COMPARED = 4
 """Candidates whose latencies are drawn; more lines hide each other."""
+_CLASSES_DRAWN = 4
+"""Classes whose attainment is drawn."""
 
 
 def figures(plan: Plan) -> list[Figure]:
@@ -25,35 +29,43 @@ def figures(plan: Plan) -> list[Figure]:
     ]
     attainment = attainment_figure(plan)
     best = plan.best
+    own = best is not None and own_targets(best.classes)
+    target = None if own else plan.attainment
     return [
-        *latency_figures(curves[:_COMPARED], plan.attainment, plan.slo_limits_s),
+        *latency_figures(curves[:_COMPARED], target, plan.slo_limits_s),
         *([] if attainment is None else [attainment]),
         *([] if best is None or best.series is None else fleet_figures(best.series)),
     ]
 
 
 def attainment_figure(plan: Plan) -> Figure | None:
-    """Return the attainment of the best candidate at each simulated replica count."""
+    """Return the attainment of the best candidate at each simulated replica count.
+
+    Of each class where classes have targets of their own, of all requests else.
+    """
     best = plan.best
     if best is None or not best.probes:
         return None
     probes = best.probes
     counts = np.array([probe.replica_count for probe in probes], dtype=float)
-    low = np.array([probe.slo_attainment_interval[0] for probe in probes])
-    high = np.array([probe.slo_attainment_interval[1] for probe in probes])
-    line = Line(
-        name(best),
-        counts,
-        np.array([probe.slo_attainment for probe in probes]),
-        low,
-        high,
-        markers=True,
-        filled=tuple(probe.meets is True for probe in probes),
-    )
+    met = tuple(probe.meets is True for probe in probes)
+    if own_targets(best.classes):
+        drawn = class_columns.shown(best.classes)[:_CLASSES_DRAWN]
+        lines = [_class_line(row, probes, counts) for row in drawn]
+        # The legend says which rule is whose: labels would lie on each other.
+        rules = [Rule("", y=y) for y in sorted({row.attainment for row in drawn})]
+        meets = "attain the target of the class"
+    else:
+        shares = [(p.slo_attainment, *p.slo_attainment_interval) for p in probes]
+        lines = [_line(name(best), counts, shares, met)]
+        rules = [Rule(f"asked {format_share(plan.attainment)}", y=plan.attainment)]
+        meets = "meet the SLO"
     # Few counts get a tick each, many get those of a linear axis.
     ticks = tuple(counts) if len(counts) <= 8 else ()
     # Show the lowest interval and the target, but not the empty part below them.
-    floor = min(0.95 * float(np.nanmin(low)), plan.attainment - 0.02)
+    ends = [line.y if line.low is None else line.low for line in lines]
+    lowest = float(np.nanmin(np.concatenate(ends)))
+    floor = min(0.95 * lowest, *(rule.y - 0.02 for rule in rules if rule.y is not None))
     return Figure(
         "Attainment against replicas",
         chart(
@@ -65,9 +77,37 @@ def attainment_figure(plan: Plan) -> Figure | None:
                 ticks=ticks,
             ),
             Axis("attainment", format_share, max(0.0, floor), 1.0),
-            [line],
-            [Rule(f"asked {format_share(plan.attainment)}", y=plan.attainment)],
+            lines,
+            rules,
         ),
-        caption=f"{name(best)}. Filled points meet the SLO, hollow ones miss it; "
-        "bars are 95 % intervals.",
+        legend_of(lines),
+        caption=f"{name(best)}. Filled points {meets}, hollow ones miss it; bars are "
+        "95 % intervals.",
     )
+
+
+def _line(
+    label: str,
+    counts: np.ndarray,
+    shares: list[tuple[float, float, float]],
+    met: tuple[bool, ...],
+) -> Line:
+    """Return a line of shares with their intervals (share, low, high)."""
+    y, low, high = np.array(shares, dtype=float).T
+    return Line(label, counts, y, low, high, markers=True, filled=met)
+
+
+def _class_line(
+    result: ClassResult, probes: tuple[Probe, ...], counts: np.ndarray
+) -> Line:
+    """Return the line of a class; points are filled where it attains its target."""
+    of = result.class_name
+    rows = [{row.class_name: row for row in probe.classes}.get(of) for probe in probes]
+    unknown = (float("nan"),) * 3
+    shares = [
+        unknown if row is None else (row.slo_attainment, *row.slo_attainment_interval)
+        for row in rows
+    ]
+    met = tuple(of not in probe.missing for probe in probes)
+    label = f"{of}, asked {format_share(result.attainment)}"
+    return _line(label, counts, shares, met)

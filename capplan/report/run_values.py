@@ -37,6 +37,7 @@ def run_values(run: Run) -> dict[str, Any]:
         "slo_attainment_interval": attainment and attainment.interval,
         "attainment_by_limit": attainment and attainment.by_limit,
         "attainment_by_class": attainment and attainment.by_class,
+        "classes": judgement.classes,
         "stable": judgement.stable,
         "goodput_per_s": run.goodput_per_s,
         "output_tokens_per_s": run.output_tokens_per_s,

@@ -9,11 +9,12 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from capplan.planning.classes import ClassResult
 from capplan.planning.launch import Launch
 from capplan.planning.result import Candidate, Plan
-from capplan.report import answer
+from capplan.report import answer, class_columns
 from capplan.report.bill import STARRED, bill, line_texts
-from capplan.report.columns import SHOWN, format_fine_usd, format_share
+from capplan.report.columns import SHOWN, format_fine_usd
 from capplan.report.tables import plain_table
 from capplan.units import format_duration
 
@@ -23,6 +24,8 @@ PIPED_WIDTH = 120
 _ALL_COLUMNS_WIDTH = 116
 _NARROW = ("ttft_p99_s", "tpot_p99_s", "slo_attainment")
 """Columns that a narrower terminal leaves out."""
+_NARROW_CLASSES = ("counted_request_count",)
+"""The same, of the table of classes."""
 
 
 def console() -> Console:
@@ -107,6 +110,7 @@ def print_plan(plan: Plan, out: Console) -> None:
 
 
 def _print_best(plan: Plan, best: Candidate, out: Console) -> None:
+    assert best.run is not None
     out.print(
         Text(answer.headline(best), style="bold green")
         + Text(f"   {plan.llm} on {best.gpu}", style="bold")
@@ -114,8 +118,7 @@ def _print_best(plan: Plan, best: Candidate, out: Console) -> None:
     facts = [
         ("serves", answer.workload(plan)),
         ("within", plan.slo_text),
-        ("attained by", answer.attained(best.attainment, plan.attainment)),
-        ("each class", answer.by_class(best.attainment)),
+        ("attained by", answer.attained(best.run.judgement, plan.attainment_text)),
         ("one fewer", answer.proof(best)),
         ("real engines", answer.engines(best)),
         ("binds", best.binding or ""),
@@ -132,7 +135,29 @@ def _print_best(plan: Plan, best: Candidate, out: Console) -> None:
         doubt = "its latency is an estimate or its price a guess"
         facts.append(("estimated", f"{_priced(estimate)}: {doubt}"))
     print_facts(facts, out)
+    print_classes(best.classes, out)
     print_launch(best.launch, out)
+
+
+def print_classes(classes: tuple[ClassResult, ...], out: Console) -> None:
+    """Print what each class attains; nothing where there is one class."""
+    if not classes:
+        return
+    wide = out.width >= _ALL_COLUMNS_WIDTH
+    columns = [
+        column
+        for column in class_columns.SHOWN
+        if wide or column.name not in _NARROW_CLASSES
+    ]
+    table = plain_table(
+        ((column.heading, column.justify) for column in columns), no_wrap=False
+    )
+    for row in class_columns.shown(classes):
+        table.add_row(*(escape(column.text(row)) for column in columns))
+    out.print(table)
+    if note := class_columns.note(classes):
+        out.print(Text(f"  {note}", style="dim"))
+    out.print()
 
 
 def print_launch(launch: Launch | None, out: Console) -> None:
@@ -157,7 +182,7 @@ def _print_infeasible(plan: Plan, out: Console) -> None:
     headline = plan.status.capitalize()
     out.print(Text(headline, style="bold red") + Text(f"   {plan.llm}"))
     out.print(Text(plan.infeasible_reason or "No candidate meets the objective."))
-    objective = f"{plan.slo_text} for {format_share(plan.attainment)}"
+    objective = f"{plan.slo_text}; asked {plan.attainment_text}"
     print_facts([("asked", answer.workload(plan)), ("within", objective)], out)
 
 

@@ -31,7 +31,7 @@ from capplan.report.write_compare import (
     compare_json,
     rates_csv,
 )
-from capplan.report.write_csv import plan_csv
+from capplan.report.write_csv import classes_csv, plan_classes_csv, plan_csv
 from capplan.report.write_demand import demand_json
 from capplan.report.write_html import plan_html
 from capplan.report.write_json import plan_json
@@ -48,10 +48,12 @@ Written = tuple[Path, ...]
 
 
 _PLAN = {"plan.json": plan_json, "plan.csv": plan_csv, "report.html": plan_html}
+_PLAN |= {"classes.csv": plan_classes_csv}
 _SEARCH = {"search.json": search_json, "search.csv": search_csv}
 _COMPARISON = {"compare.json": compare_json, "compare.csv": compare_csv}
 _COMPARISON |= {"rates.csv": rates_csv, "report.html": compare_html}
 _RUN = {"simulation.json": run_json, "simulation.csv": run_csv, "report.html": run_html}
+_RUN |= {"classes.csv": lambda run: classes_csv([run])}
 
 
 def _computed(
@@ -59,13 +61,19 @@ def _computed(
     writers: Mapping[str, Callable[[Result], str]],
     folder: str | None,
 ) -> tuple[Result, Written]:
-    """Compute a result; write all its files into a folder, or none of them."""
+    """Compute a result; write all its files into a folder, or none of them.
+
+    A text that is empty is no file: one of an earlier result is removed.
+    """
     if folder is None:
         return compute(), ()
     check_folder(folder)
     result = compute()
     texts = {name: writer(result) for name, writer in writers.items()}
-    return result, write_texts(texts, folder)
+    written = write_texts({name: text for name, text in texts.items() if text}, folder)
+    for name in (name for name, text in texts.items() if not text):
+        Path(folder, name).unlink(missing_ok=True)
+    return result, written
 
 
 def plan(
@@ -73,7 +81,7 @@ def plan(
     progress: Progress | None = None,
     stopped: Stopped | None = None,
 ) -> tuple[Plan, Written]:
-    """Plan; write ``plan.json``, ``plan.csv`` and ``report.html``."""
+    """Plan; write ``plan.json``, ``plan.csv``, ``classes.csv`` and ``report.html``."""
     return _computed(
         lambda: compute_plan(settings, progress, stopped), _PLAN, settings.out
     )

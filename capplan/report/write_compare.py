@@ -9,7 +9,7 @@ from capplan.planning.highest_rate import STEP
 from capplan.planning.system_price import SystemResult
 from capplan.planning.systems import TUNED
 from capplan.report import answer
-from capplan.report.columns import format_count, format_share
+from capplan.report.columns import format_count
 from capplan.report.compare_charts import figures
 from capplan.report.compare_columns import (
     AT_RATES,
@@ -85,7 +85,7 @@ def facts(comparison: Comparison) -> list[tuple[str, str]]:
         ),
         (
             "within",
-            f"{comparison.slo_text}; asked {format_share(comparison.attainment)}",
+            f"{comparison.slo_text}; asked {comparison.attainment_text}",
         ),
         (
             "GPUs, $",
@@ -205,6 +205,7 @@ def compare_json(comparison: Comparison) -> str:
         ],
         "slo_text": comparison.slo_text,
         "attainment": comparison.attainment,
+        "attainment_text": comparison.attainment_text,
         "trace_source": comparison.trace_source,
         "trace_notes": comparison.trace_notes,
         "request_count": comparison.request_count,

@@ -1,7 +1,8 @@
 """A plan as one HTML page that opens offline and prints."""
 
+from capplan.planning.classes import own_targets
 from capplan.planning.result import Assumption, Plan
-from capplan.report import answer
+from capplan.report import answer, class_columns
 from capplan.report.bill import STARRED, bill, line_texts
 from capplan.report.columns import SHOWN
 from capplan.report.page import render_page
@@ -19,15 +20,18 @@ HOW = {
 
 def plan_html(plan: Plan) -> str:
     """Return the report of a plan as a self-contained page."""
+    best = plan.best
     return render_page(
         "plan.html.j2",
         plan=plan,
-        best=plan.best,
+        best=best,
         answer=answer,
         costs=bill(plan),
         line_texts=line_texts,
         starred=STARRED,
         columns=SHOWN,
+        class_columns=class_columns,
+        has_own_targets=best is not None and own_targets(best.classes),
         figures=figures(plan),
         assumptions=grouped(plan.assumptions),
     )

@@ -3,16 +3,22 @@
 from rich.console import Console
 from rich.text import Text
 
+from capplan.planning.classes import own_targets
 from capplan.planning.judgement import LEVELS
 from capplan.planning.run import Run
 from capplan.planning.scheduling import scheduling
-from capplan.report import answer
+from capplan.report import answer, class_columns
 from capplan.report.columns import format_count, format_fine_usd, format_share
 from capplan.report.fleet_charts import Curve, fleet_figures, latency_figures
 from capplan.report.page import render_page
 from capplan.report.run_values import METRICS, STATISTICS, run_values
 from capplan.report.tables import csv_text, plain_table
-from capplan.report.terminal import print_facts, print_launch, print_warnings
+from capplan.report.terminal import (
+    print_classes,
+    print_facts,
+    print_launch,
+    print_warnings,
+)
 from capplan.report.write_json import plain, render
 from capplan.units import format_duration
 
@@ -28,6 +34,9 @@ def print_run(run: Run, out: Console) -> None:
         values_s = run.judgement.percentiles[metric]
         table.add_row(label, *map(format_duration, values_s))
     out.print(table)
+    if run.judgement.classes:
+        out.print()
+    print_classes(run.judgement.classes, out)
     print_warnings(run.warnings, out)
 
 
@@ -51,7 +60,9 @@ def run_html(run: Run) -> str:
     }
     names = run.simulation.class_names
     limits_s = {} if run.slo is None else run.slo.shared_limits_s(names)
-    target = None if run.slo is None else run.slo.attainment
+    target = None
+    if run.slo is not None and not own_targets(run.judgement.classes):
+        target = run.slo.shared_target(names)
     curves = [Curve(title, LEVELS, quantiles_s)]
     return render_page(
         "simulation.html.j2",
@@ -60,6 +71,8 @@ def run_html(run: Run) -> str:
         values=values,
         title=title,
         facts=run_facts(run),
+        classes=run.judgement.classes,
+        class_columns=class_columns,
         metrics=METRICS,
         statistics=STATISTICS,
         figures=[
@@ -101,11 +114,11 @@ def _objective_facts(run: Run) -> list[tuple[str, str]]:
     attainment = run.judgement.attainment
     if attainment is None or run.slo is None:
         return []
+    asked = run.slo.describe_targets(run.simulation.class_names)
     return [
         ("within", run.slo.describe(run.simulation.class_names)),
-        ("attained by", answer.attained(attainment, run.slo.attainment)),
+        ("attained by", answer.attained(run.judgement, asked)),
         ("each limit", answer.shares(attainment.by_limit)),
-        ("each class", answer.by_class(attainment)),
     ]
 
 

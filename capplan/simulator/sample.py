@@ -7,7 +7,21 @@ import numpy as np
 from capplan.simulator.histogram import Histogram
 from capplan.simulator.times import METRICS, Simulation
 from capplan.simulator.windows import window_index
-from capplan.workload.slo import LIMITS, Slo
+from capplan.workload.slo import LIMITS, Slo, base_classes
+
+_MOST_CLASSES = 1000
+"""Classes of which windows are kept apart; of more, attainment has no interval."""
+
+
+@dataclass(frozen=True, eq=False)
+class ClassCounts:
+    """Counts of a sample by class, without the limits in a class's name."""
+
+    names: tuple[str, ...]
+    block_counted: np.ndarray  # by window of arrival, shape (windows, classes)
+    block_attained: np.ndarray  # the same
+    # class of each value in ``latencies_s``; empty where these are histograms
+    latency_class: dict[str, np.ndarray]
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,6 +39,7 @@ class Sample:
     half_shares: tuple[float, float]  # attainment of the first and the second half
     service_s: float  # mean time from first scheduling to last token [s]
     duration_s: float  # of the arrivals [s]
+    classes: ClassCounts | None = None  # None where there is one, or very many
 
 
 def sample_of(
@@ -54,17 +69,26 @@ def sample_of(
     index, windows = window_index(
         counted.arrival_s, float(times.arrival_s[0]), float(times.arrival_s[-1])
     )
-    latencies_s: dict[str, np.ndarray | Histogram] = {}
-    for name in metrics:
-        values_s = getattr(counted, name)
-        latencies_s[name] = values_s[~np.isnan(values_s)]
+    columns_s = {name: getattr(counted, name) for name in metrics}
+    known = {name: ~np.isnan(values_s) for name, values_s in columns_s.items()}
+    names, base = base_classes(simulation.class_names)
+    by_class = None
+    if 1 < len(names) <= _MOST_CLASSES:
+        of, cells = base[counted.request_class], (windows, len(names))
+        cell, cell_count = index * len(names) + of, windows * len(names)
+        by_class = ClassCounts(
+            names,
+            np.bincount(cell, minlength=cell_count).reshape(cells),
+            np.bincount(cell, attained, cell_count).reshape(cells),
+            {name: of[rows] for name, rows in known.items()},
+        )
     return Sample(
         counted=np.bincount(counted.request_class, minlength=classes),
         attained=np.bincount(counted.request_class, attained, classes),
         met=np.array([hits.sum() for hits in met]),
         block_counted=(block_counted := np.bincount(index, minlength=windows)),
         block_attained=np.bincount(index, attained, windows),
-        latencies_s=latencies_s,
+        latencies_s={name: columns_s[name][rows] for name, rows in known.items()},
         wait_s=_wait_s(block_counted, np.bincount(index, counted.wait_s, windows)),
         half_shares=(
             float(attained[: n // 2].mean()) if n > 1 else 1.0,
@@ -72,6 +96,7 @@ def sample_of(
         ),
         service_s=float((counted.e2e_s - counted.wait_s).mean()) if n else 0.0,
         duration_s=simulation.totals.duration_s,
+        classes=by_class,
     )
 
 
@@ -102,7 +127,22 @@ def _sample_of_windows(simulation: Simulation, metrics: tuple[str, ...]) -> Samp
         ),
         service_s=float(service_s / counted) if counted else 0.0,
         duration_s=simulation.totals.duration_s,
+        classes=_classes_of_windows(windows.by_class[:used], simulation.class_names),
     )
+
+
+def _classes_of_windows(
+    by_class: np.ndarray, class_names: tuple[str, ...]
+) -> ClassCounts | None:
+    """Return the counts of windows, shape (windows, classes, 2), by class."""
+    names, base = base_classes(class_names)
+    if not 1 < len(names) <= _MOST_CLASSES:
+        return None
+    blocks = np.zeros((2, len(by_class), len(names)))
+    known = by_class[:, : len(base)]
+    for k in range(known.shape[1]):
+        blocks[:, :, base[k]] += known[:, k].T
+    return ClassCounts(names, blocks[0], blocks[1], {})
 
 
 def _wait_s(counted: np.ndarray, wait_s: np.ndarray) -> tuple[float, float]:

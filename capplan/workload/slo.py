@@ -199,6 +199,29 @@ class Slo:
             f"{name}: {text}" for name, text in zip(names, texts, strict=True)
         )
 
+    def shared_target(self, class_names: tuple[str, ...]) -> float:
+        """Return the share asked of all together, or of classes without their own."""
+        groups = self.groups(class_names)
+        return groups[0].target if len(groups) == 1 else self.attainment
+
+    def describe_targets(self, class_names: tuple[str, ...]) -> str:
+        """Return the share asked, of each class that has a target of its own.
+
+        Examples
+        --------
+        >>> parse_slo("ttft=1s", targets={"chat": 0.95}).describe_targets(
+        ...     ("chat", "code")
+        ... )
+        '95 % of chat, 99 % of code'
+        """
+        groups = self.groups(class_names)
+        if len(groups) == 1:
+            return _percent(groups[0].target)
+        return ", ".join(
+            f"{_percent(group.target)} of {' and '.join(group.names)}"
+            for group in groups
+        )
+
     def table(self, class_names: tuple[str, ...]) -> np.ndarray:
         """Return LIMITS of each class, infinite where none, shape (classes, 4). [s]"""
         slos = [self.of_class(name) for name in class_names]
@@ -271,6 +294,10 @@ def base_classes(class_names: tuple[str, ...]) -> tuple[tuple[str, ...], np.ndar
     index: dict[str, int] = {}
     base = [index.setdefault(own_limits(name)[0], len(index)) for name in class_names]
     return tuple(index), np.array(base)
+
+
+def _percent(share: float) -> str:
+    return f"{share * 100:.6g} %"
 
 
 def _ranges(slos: Sequence[RequestSlo]) -> str:

@@ -9,6 +9,7 @@ from capplan.bounds.lower_bound import Bound
 from capplan.deployment import EngineSettings
 from capplan.fleet.price import Price
 from capplan.latency.contract import linear_tables
+from capplan.planning.classes import ClassResult
 from capplan.planning.configuration import Configuration
 from capplan.planning.cost import cost
 from capplan.planning.judgement import LEVELS, Attainment, Judgement
@@ -196,6 +197,7 @@ def plan(best: Candidate) -> Plan:
         ),
         slo_text="ttft ≤ 1 s, tpot ≤ 30 ms",
         attainment=0.99,
+        attainment_text="99 %",
         trace_source="workloads/sharegpt.csv.gz",
         request_count=20_000,
         rate_per_s=120.0,
@@ -215,6 +217,48 @@ def plan(best: Candidate) -> Plan:
         ),
         warnings=("The latency profile was not measured on your machine.",),
         slo_limits_s={"ttft": 1.0, "tpot": 0.03},
+    )
+
+
+def _classes(chat: float, code: float) -> tuple[ClassResult, ...]:
+    return tuple(
+        ClassResult(
+            class_name=name,
+            slo_text="ttft ≤ 1 s, tpot ≤ 30 ms",
+            attainment=target,
+            attainment_of=(name,),
+            slo_attainment=share,
+            slo_attainment_interval=(share - 0.004, min(1.0, share + 0.003)),
+            counted_request_count=9_500,
+            ttft_p99_s=0.9,
+            tpot_p99_s=0.028,
+            e2e_p99_s=12.5,
+        )
+        for name, target, share in (("chat", 0.99, chat), ("code", 0.95, code))
+    )
+
+
+@pytest.fixture
+def classed(plan: Plan, best: Candidate) -> Plan:
+    """The plan where chat must attain 99 % and code 95 %: less in all than 99 %."""
+    assert best.run is not None
+    judgement = replace(best.run.judgement, classes=_classes(0.995, 0.96))
+    probes = tuple(
+        replace(probe, classes=_classes(*shares), missing=missing)
+        for probe, shares, missing in zip(
+            best.probes,
+            ((0.5, 0.3), (0.992, 0.91), (0.995, 0.96), (1.0, 0.99)),
+            (("chat", "code"), ("code",), (), ()),
+            strict=True,
+        )
+    )
+    best = replace(best, run=replace(best.run, judgement=judgement), probes=probes)
+    return replace(
+        plan,
+        best=best,
+        best_by_gpus=best,
+        candidates=(best, *plan.candidates[1:]),
+        attainment_text="99 % of chat, 95 % of code",
     )
 
 

@@ -78,10 +78,24 @@ def test_one_replica_below_is_singular(best):
 
 
 def test_the_attainment_has_its_interval_and_the_target(best):
-    assert answer.attained(best.attainment, 0.99) == (
+    judgement = best.run.judgement
+
+    assert answer.attained(judgement, "99 %") == (
         "99.29 % of requests (95 % interval 98.9 % to 99.52 %); asked 99 %"
     )
-    assert answer.attained(None, 0.99) == ""
+    assert answer.attained(replace(judgement, attainment=None), "99 %") == ""
+
+
+def test_classes_with_targets_are_never_held_against_one_for_all(classed):
+    judgement = classed.best.run.judgement
+
+    assert answer.attained(judgement, classed.attainment_text) == (
+        "each of 2 classes; asked 99 % of chat, 95 % of code; 99.29 % of requests in "
+        "all (95 % interval 98.9 % to 99.52 %)"
+    )
+    assert answer.proof(classed.best) == (
+        "4 replicas simulated: 91 % of code meet the SLO."
+    )
 
 
 def test_the_warm_up_is_said_where_there_is_one(best):

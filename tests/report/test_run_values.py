@@ -5,9 +5,11 @@ from dataclasses import replace
 import pytest
 
 from capplan.fleet.price import Price
+from capplan.planning.classes import ClassResult
 from capplan.planning.run import simulate_deployment
 from capplan.report.run_values import METRICS, STATISTICS, run_values
-from capplan.report.write_run import run_facts
+from capplan.report.write_json import plain
+from capplan.report.write_run import run_facts, run_html
 
 
 def test_the_workload_is_that_of_the_trace(run):
@@ -83,9 +85,20 @@ def test_facts_say_costs_and_a_growing_backlog(run):
 
 
 def test_classes_have_an_attainment_each_where_there_are_several(run):
-    attainment = replace(run.judgement.attainment, by_class={"a": 1.0, "b": 0.5})
-    judgement = replace(run.judgement, attainment=attainment)
+    row = ClassResult("a", "ttft ≤ 1 s", 0.99, ("a",), 1.0, (0.9, 1.0), 9, 1, 1, 1)
+    rows = (row, replace(row, class_name="b", attainment_of=("b",), slo_attainment=0.5))
+    judgement = replace(run.judgement, classes=rows, missing=("b",))
+    served = replace(run, judgement=judgement)
 
-    facts = dict(run_facts(replace(run, judgement=judgement)))
+    facts = dict(run_facts(served))
 
-    assert facts["each class"] == "a 100 %, b 50 %"
+    assert facts["attained by"].startswith("1 of 2 classes; asked 99 %; ")
+    assert [
+        each["slo_attainment"] for each in plain(run_values(served)["classes"])
+    ] == [
+        1.0,
+        0.5,
+    ]
+    page = run_html(served)
+    assert "<h2>Classes</h2>" in page
+    assert '<td class="num" data-label="attained">50 %</td>' in page

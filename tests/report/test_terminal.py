@@ -61,6 +61,24 @@ def test_the_command_to_copy_is_one_line_however_narrow_the_terminal(plan, width
     assert lines[at + 1] == "served in bf16"
 
 
+@pytest.mark.parametrize("width", [80, 120])
+def test_a_table_of_classes_has_limits_target_attained_and_percentiles(classed, width):
+    lines = [" ".join(line.split()) for line in printed(classed, width).splitlines()]
+
+    (chat,) = [line for line in lines if line.startswith("chat ttft")]
+    (code,) = [line for line in lines if line.startswith("code ttft")]
+    for text in ("99 %", "99.5 %", "900 ms", "28 ms", "12.5 s"):
+        assert text in chat
+    for text in ("95 %", "96 %"):
+        assert text in code
+    assert not any("asked 99 %;" in line for line in lines)
+    assert not any(len(line) > width for line in lines if "vllm serve" not in line)
+
+
+def test_a_plan_of_one_class_has_no_table_of_classes(plan):
+    assert "attained  " not in printed(plan)
+
+
 def test_a_scheduler_that_no_engine_has_says_so_in_place_of_a_command(plan, best):
     other = replace(best, launch=Launch((), ("schedules as orca; no vllm serve does",)))
 

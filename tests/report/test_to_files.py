@@ -26,6 +26,18 @@ def test_a_plan_is_three_files_and_nothing_else(write_plan, tmp_path):
     assert sorted(path.name for path in written) == names
 
 
+def test_classes_are_a_file_that_a_plan_without_them_removes(
+    plan, classed, monkeypatch, tmp_path
+):
+    def write(result):
+        monkeypatch.setattr(to_files, "compute_plan", lambda *given: result)
+        to_files.plan(PlanSettings(out=tmp_path))
+        return sorted(path.name for path in tmp_path.iterdir())
+
+    assert write(classed) == ["classes.csv", "plan.csv", "plan.json", "report.html"]
+    assert write(plan) == ["plan.csv", "plan.json", "report.html"]
+
+
 def test_the_same_plan_gives_the_same_bytes(write_plan, tmp_path):
     first = [path.read_bytes() for path in write_plan(tmp_path / "a")]
     second = [path.read_bytes() for path in write_plan(tmp_path / "b")]

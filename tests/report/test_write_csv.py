@@ -5,7 +5,7 @@ import io
 from dataclasses import replace
 
 from capplan.report.columns import COLUMNS
-from capplan.report.write_csv import plan_csv
+from capplan.report.write_csv import plan_classes_csv, plan_csv
 
 
 def rows(plan):
@@ -38,6 +38,21 @@ def test_a_text_that_a_spreadsheet_would_run_is_kept_text(plan, best):
     table = rows(replace(plan, candidates=(spoiled,)))
 
     assert table[0]["profile_note"] == "'=HYPERLINK(1)"
+
+
+def test_the_classes_of_each_candidate_are_rows_of_a_file_of_their_own(classed):
+    table = list(csv.DictReader(io.StringIO(plan_classes_csv(classed))))
+
+    assert [row["class_name"] for row in table] == ["chat", "code"]
+    assert {row["gpu"] for row in table} == {"H100-SXM"}
+    assert [float(row["attainment"]) for row in table] == [0.99, 0.95]
+    assert [float(row["slo_attainment"]) for row in table] == [0.995, 0.96]
+    assert float(table[1]["slo_attainment_low"]) == 0.96 - 0.004
+    assert table[0]["attainment_of"] == "chat"
+
+
+def test_one_class_has_no_file_of_classes(plan):
+    assert plan_classes_csv(plan) == ""
 
 
 def test_no_two_columns_share_a_name():

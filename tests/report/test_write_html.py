@@ -80,6 +80,18 @@ def test_one_report_says_one_thing_of_prefix_caching(plan, unused, caching, text
     assert f"<dt>prefix_caching</dt><dd>{text}</dd>" in page
 
 
+def test_classes_stand_in_the_page_with_their_own_targets(classed):
+    page = plan_html(classed)
+
+    assert "<dd>each of 2 classes<small>asked 99 % of chat, 95 % of code" in page
+    assert "<h2>Classes</h2>" in page
+    for cell in ("asked", "attained", "95 % interval", "p99 TTFT", "limits"):
+        assert page.count(f'data-label="{cell}"') >= 2
+    assert ">asked 99 %<" not in page  # no rule for all in any chart
+    assert "</i>chat, asked 99 %</li>" in page
+    assert "</i>code, asked 95 %</li>" in page
+
+
 def test_a_page_is_far_below_six_megabytes(plan):
     assert len(plan_html(plan).encode()) < 1_000_000
 

@@ -74,3 +74,16 @@ def test_months_and_years_are_hours_of_the_hourly_price(plan):
 
     assert best["usd_per_month"] == pytest.approx(730 * 99.6)
     assert best["usd_per_year"] == pytest.approx(8760 * 99.6)
+
+
+def test_the_classes_stand_in_the_document_with_limits_and_targets(classed):
+    best = json.loads(plan_json(classed))["best"]
+
+    chat, code = best["classes"]
+    assert (chat["class_name"], chat["attainment"]) == ("chat", 0.99)
+    assert (code["slo_text"], code["attainment"]) == ("ttft ≤ 1 s, tpot ≤ 30 ms", 0.95)
+    assert code["slo_attainment_interval"] == [0.96 - 0.004, 0.96 + 0.003]
+    assert [row["slo_attainment"] for row in best["probes"][1]["classes"]] == [
+        0.992,
+        0.91,
+    ]
