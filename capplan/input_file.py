@@ -76,15 +76,18 @@ def has_more_than(path: str | Path, byte_count: int) -> bool:
 
 def read_text(path: str | Path, most_bytes: int = MOST_TEXT_BYTES) -> str:
     """Return the text of a file, without a byte order mark."""
+    blocks, byte_count = [], 0
     with opened(path) as file:
-        content = file.read(most_bytes + 1)
-    if len(content) > most_bytes:
-        raise InputError(
-            f"{path}: holds more than {most_bytes / 2**20:g} MiB; expected a smaller "
-            "file"
-        )
+        while block := file.read(_BLOCK_BYTES):
+            blocks.append(block)
+            byte_count += len(block)
+            if byte_count > most_bytes:
+                raise InputError(
+                    f"{path}: holds more than {most_bytes / 2**20:g} MiB; expected a "
+                    "smaller file"
+                )
     try:
-        return content.decode("utf-8-sig")
+        return b"".join(blocks).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: not UTF-8 text at byte {error.start}") from None
 

@@ -119,7 +119,13 @@ def check_document(
             return reasons
         again = reproduce(document)
         return check_bound(block, again.inputs) + _check_attained(block, again.attained)
-    except (KeyError, TypeError, ValueError) as problem:
+    except (
+        LookupError,
+        TypeError,
+        ValueError,
+        AttributeError,
+        ArithmeticError,
+    ) as problem:
         return [f"its certificate is malformed: {type(problem).__name__}: {problem}"]
 
 

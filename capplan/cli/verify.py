@@ -22,11 +22,20 @@ def verify_command(
             help="Trace of the plan (default: where it was, or beside plan.json).",
         ),
     ] = None,
+    trust: Annotated[
+        bool,
+        typer.Option(
+            "--trust",
+            help="Execute the Python file that the plan names as its scheduler, if its "
+            "content is the plan's.",
+        ),
+    ] = False,
     simulate: Annotated[
         bool,
         typer.Option(
             "--simulate/--no-simulate",
-            help="Plan again and compare every figure (default: on).",
+            help="Plan again and compare every figure (default: on); without, only "
+            "whether the file is as it was sealed and agrees with itself.",
         ),
     ] = True,
 ) -> None:
@@ -39,18 +48,26 @@ def verify_command(
     document = read_plan(plan)
     if simulate:
         announce_compilation()
-    reasons = verify(plan, simulate=simulate, trace=trace)
+    reasons = verify(plan, simulate=simulate, trace=trace, trust=trust)
     for reason in reasons:
         typer.echo(f"{plan}: refused: {reason}", err=True)
     if reasons:
         raise typer.Exit(REFUSED)
-    how = "every figure planned again" if simulate else "figures not planned again"
     block = document["certificate"]
     if block is None:
-        typer.echo(f"{plan}: verified: infeasible ({how})")
+        typer.echo(f"{plan}: verified: infeasible (every figure planned again)")
+        return
+    claim = (
+        f"replicas {block['replica_count']}, lower bound "
+        f"{block['bound']['replica_count']}, attainment "
+        f"{block['simulated']['passing']:.4%}"
+    )
+    if simulate:
+        typer.echo(f"{plan}: verified: {claim} (every figure planned again)")
         return
     typer.echo(
-        f"{plan}: verified: replicas {block['replica_count']}, lower bound "
-        f"{block['bound']['replica_count']}, attainment "
-        f"{block['simulated']['passing']:.4%} ({how})"
+        f"{plan}: not verified: it claims {claim}. Checked: its digest, and that the "
+        "certificate and the best candidate agree. Not checked: the requests, the "
+        "lower bound, the simulations and all other figures; anyone can write such a "
+        "file, --simulate plans again"
     )

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, PositiveFloat
+from pydantic import BeforeValidator
 
 from capplan.planning.settings import (
     CHOICES,
@@ -11,6 +11,7 @@ from capplan.planning.settings import (
     MOST_REPLICAS,
     WORKLOAD,
     PlanSettings,
+    Rate,
 )
 from capplan.planning.systems import SYSTEMS, check_system
 from capplan.setting_values import parts
@@ -74,7 +75,7 @@ class CompareSettings(PlanSettings):
         ge=1,
         le=MOST_REPLICAS,
     )
-    rates: Annotated[tuple[PositiveFloat, ...], BeforeValidator(parts)] = setting(
+    rates: Annotated[tuple[Rate, ...], BeforeValidator(parts)] = setting(
         (),
         WORKLOAD,
         "R,R",

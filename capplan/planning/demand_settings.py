@@ -2,9 +2,9 @@
 
 from typing import Annotated
 
-from pydantic import BeforeValidator, PositiveFloat
+from pydantic import BeforeValidator
 
-from capplan.planning.settings import WORKLOAD, PlanSettings
+from capplan.planning.settings import WORKLOAD, PlanSettings, Rate
 from capplan.setting_values import parts
 from capplan.settings import setting
 
@@ -14,10 +14,10 @@ class DemandSettings(PlanSettings):
 
     unread = frozenset({"rate"})
 
-    rates: Annotated[tuple[PositiveFloat, ...], BeforeValidator(parts)] = setting(
+    rates: Annotated[tuple[Rate, ...], BeforeValidator(parts)] = setting(
         (), WORKLOAD, "R,R,R,R", "Arrival rates to plan for, requests/s, four or more."
     )
-    at: Annotated[tuple[PositiveFloat, ...], BeforeValidator(parts)] = setting(
+    at: Annotated[tuple[Rate, ...], BeforeValidator(parts)] = setting(
         (), WORKLOAD, "R,R", "Arrival rates to extrapolate to, requests/s."
     )
 

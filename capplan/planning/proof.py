@@ -16,7 +16,7 @@ from capplan.planning.configuration import Configuration, Excluded
 from capplan.planning.inputs import PlanInputs, configuration_of, plan_inputs
 from capplan.planning.result import Candidate
 from capplan.planning.scheduling import widest_iterations
-from capplan.planning.settings import PlanSettings
+from capplan.planning.settings import MOST_REPLICAS, PlanSettings
 
 BOUND_SAMPLES = 3
 """Drawn samples whose lower bounds are taken; the smallest one is stated."""
@@ -118,16 +118,43 @@ def certificate_of(
     )
 
 
+def _checked_count(block: Mapping[str, Any]) -> int:
+    """Return the replicas of a certificate, if a simulation has memory for them."""
+    count, sample = block["replica_count"], block["sample"]
+    if type(count) is not int or not 1 <= count <= MOST_REPLICAS:
+        raise ValueError(f"replica_count is {count!r}; expected 1 to {MOST_REPLICAS}")
+    if type(sample) is not int or not 0 <= sample < BOUND_SAMPLES:
+        raise ValueError(f"sample is {sample!r}; expected 0 to {BOUND_SAMPLES - 1}")
+    return count
+
+
+def _tuned(engine: EngineSettings, limits: Mapping[str, Any]) -> EngineSettings:
+    """Return a configuration's engine as a certificate says that it was tuned.
+
+    Only budget and seats may differ, and only below: the tables hold no more.
+    """
+    names = ("max_num_batched_tokens", "max_num_seqs")
+    tuned = replace(engine, **{name: limits[name] for name in names})
+    for name in names:
+        most = getattr(engine, name)
+        if type(limits[name]) is not int or limits[name] > most:
+            raise ValueError(f"{name} is {limits[name]!r}; expected at most {most}")
+    if dict(limits) != asdict(tuned):
+        raise ValueError("its limits are not those of the configuration")
+    return tuned
+
+
 def reproduce(document: Mapping[str, Any]) -> Reproduction:
     """Return the inputs of a plan's bound, and its replica counts simulated again."""
     block = document["certificate"]
+    count = _checked_count(block)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CapplanWarning)
         inputs, tried = plan_inputs(PlanSettings(**document["request"]))
         configuration = configuration_of(tried, block["gpu"], block["tp"])
         bounded = bound_inputs(inputs, configuration, block["sample"])
-    configuration = replace(configuration, engine=EngineSettings(**block["limits"]))
-    count = block["replica_count"]
+    engine = _tuned(configuration.engine, block["limits"])
+    configuration = replace(configuration, engine=engine)
     shares = {}
     for replicas in (count, count - 1):
         if replicas > 0:

@@ -16,6 +16,7 @@ from capplan.setting_values import (
 from capplan.settings import SettingError, Settings, accepted_by, read_by, setting
 from capplan.simulator.schedulers import SCHEDULERS, check_name
 from capplan.units import check_duration
+from capplan.workload.arrivals import MOST_RATE_PER_S
 from capplan.workload.readers import reader as reader_named
 from capplan.workload.readers.columns import check_columns
 from capplan.workload.readers.options import ReadOptions, tokenizer_file
@@ -33,6 +34,22 @@ BUDGETS = (4096, 2048, 1024, 512)
 """Values of max_num_batched_tokens tried where it is tuned. [tokens]"""
 MOST_REPLICAS = 65_536
 """Replicas that a simulation has memory for."""
+
+
+MOST_SEQS = 65_536
+"""Requests that may run at once, or tokens of a KV block; tables have a row of each."""
+
+MOST_BATCHED_TOKENS = 2**20
+"""Tokens of an iteration; tables have a row of each."""
+
+MOST_KV_BLOCKS = 10**9
+"""KV blocks of a replica: more than any GPU holds."""
+
+MOST_MS = 1e6
+"""Time that may be given in milliseconds: some minutes. [ms]"""
+
+Rate = Annotated[float, Field(gt=0, le=MOST_RATE_PER_S)]
+"""An arrival rate. [requests/s]"""
 
 
 def _path(value: Any) -> Any:
@@ -63,6 +80,7 @@ class PlanSettings(Settings):
         "R",
         "Arrival rate, requests/s; rescales a trace that has times.",
         gt=0,
+        le=MOST_RATE_PER_S,
     )
     arrivals: str | None = setting(
         None, WORKLOAD, "PROCESS", "Arrival process: poisson (default), gamma:cv=2."
@@ -177,6 +195,7 @@ class PlanSettings(Settings):
         "N",
         "Token budget of an iteration (default: vLLM's for the GPU).",
         ge=1,
+        le=MOST_BATCHED_TOKENS,
     )
     max_num_seqs: int | None = setting(
         None,
@@ -184,9 +203,10 @@ class PlanSettings(Settings):
         "N",
         "Most requests running at once (default: vLLM's for the GPU).",
         ge=1,
+        le=MOST_SEQS,
     )
     block_size: int | None = setting(
-        None, ENGINE, "N", "Tokens in a KV block (default 16).", ge=1
+        None, ENGINE, "N", "Tokens in a KV block (default 16).", ge=1, le=MOST_SEQS
     )
     kv_blocks: int | None = setting(
         None,
@@ -194,6 +214,7 @@ class PlanSettings(Settings):
         "N",
         "KV blocks of a replica (default: computed from memory).",
         ge=2,
+        le=MOST_KV_BLOCKS,
     )
     kv_cache_dtype: Literal["auto", "bf16", "fp8"] = setting(
         "auto",
@@ -238,11 +259,15 @@ class PlanSettings(Settings):
         "MS",
         "Time of the API server per request (default: as measured, for kernel sums).",
         ge=0,
+        le=MOST_MS,
     )
     profiles: PathText | None = setting(
         None, LATENCY, "DIR|FILE", "Latency profiles, used before the shipped ones."
     )
-    latency_ms: Annotated[tuple[float, ...] | None, BeforeValidator(parts)] = setting(
+    latency_ms: Annotated[
+        tuple[Annotated[float, Field(ge=0, le=MOST_MS)], ...] | None,
+        BeforeValidator(parts),
+    ] = setting(
         None,
         LATENCY,
         "c0,ca,cq,cd,ce",
@@ -302,7 +327,7 @@ class PlanSettings(Settings):
         "ADDRESS",
         "Address of a running Ray cluster; auto for one on this machine.",
     )
-    seed: int = setting(0, METHOD, "N", "Seed of all random draws.", ge=0)
+    seed: int = setting(0, METHOD, "N", "Seed of all random draws.", ge=0, le=2**62)
 
     def __init__(self, **values: Any) -> None:
         """Refuse settings that contradict each other."""

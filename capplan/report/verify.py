@@ -13,6 +13,11 @@ from capplan.planning.plan import plan
 from capplan.planning.proof import reproduce
 from capplan.planning.settings import PlanSettings
 from capplan.report.write_json import plan_json
+from capplan.simulator.schedulers.own_file import (
+    file_of,
+    named_by_content,
+    names_content,
+)
 
 _MOST_REASONS = 10
 _DIGEST = "document_digest"
@@ -26,18 +31,32 @@ def read_plan(path: Path) -> dict[str, Any]:
     return document
 
 
-def verify(path: Path, *, simulate: bool, trace: Path | None = None) -> list[str]:
+def verify(
+    path: Path, *, simulate: bool, trace: Path | None = None, trust: bool = False
+) -> list[str]:
     """Return why a plan cannot be accepted; empty when it holds.
 
     The digest shows a change. The lower bound is checked from the requests by code
     that found none of it, and N and N - 1 replicas are simulated again. Then the plan
     is made again from its settings, and the whole document compared: a figure that
     was changed and sealed again differs. Without ``simulate``, only the document itself
-    is checked. ``trace`` is the trace where it no longer lies where the plan names it;
-    by default a file of that name beside the plan is taken too.
+    is checked, which takes a certificate. ``trace`` is the trace where it no longer
+    lies where the plan names it; by default a file of that name beside the plan is
+    taken too.
+    A scheduler's file that the plan names is executed only with ``trust``.
     """
     document = read_plan(path)
+    if not simulate:
+        if document.get("certificate") is None:
+            return [
+                "the plan has no certificate: without planning again, which "
+                "--no-simulate leaves out, nothing of it can be checked"
+            ]
+        return check_document(document)
+    refuse_foreign_code(path, document, trust)
     named = document["request"].get("trace")
+    if not isinstance(named, str | None):
+        raise InputError(f"{path}: request.trace is {named!r}; expected a path")
     found = _found(named, path, trace)
     if found is not None:
         request = {**document["request"], "trace": str(found)}
@@ -51,7 +70,7 @@ def verify(path: Path, *, simulate: bool, trace: Path | None = None) -> list[str
         reasons = check_document(document)
     elif document.get("best") is not None:
         reasons = ["the plan has no certificate"]
-    if reasons or not simulate:
+    if reasons:
         return reasons
     if has_proof:
         rebuilt = {**document, "request": request}
@@ -65,6 +84,32 @@ def verify(path: Path, *, simulate: bool, trace: Path | None = None) -> list[str
         if len(reasons) >= _MOST_REASONS:
             break
     return reasons
+
+
+def refuse_foreign_code(path: Path, document: dict[str, Any], trust: bool) -> None:
+    """Refuse a plan whose scheduler is a Python file, unless that is trusted.
+
+    With ``trust``, the plan must name the content of the file, which is compared
+    before it is executed.
+    """
+    block = document.get("certificate")
+    limits = block.get("limits") if isinstance(block, dict) else None
+    for part in (document["request"], limits):
+        name = part.get("scheduler") if isinstance(part, dict) else None
+        file = file_of(name) if isinstance(name, str) else ""
+        if not file:
+            continue
+        if not trust:
+            raise InputError(
+                f"{path}: its scheduler is the Python file {file}, which is executed "
+                "to plan again; read that file, then give --trust, or --no-simulate"
+            )
+        if not names_content(str(name)):
+            raise InputError(
+                f"{path}: does not name the content of its scheduler {file}; expected "
+                "a plan as capplan wrote it"
+            )
+        named_by_content(str(name).partition(":")[0])
 
 
 def _found(named: str | None, path: Path, given: Path | None) -> Path | None:

@@ -17,6 +17,16 @@ Parameters = Mapping[str, tuple[float, ...]]
 """Values of each parameter: one, or one per component of a sum."""
 
 
+MOST_RATE_PER_S = 1e5
+"""Arrival rate that a trace may be given. [requests/s]"""
+
+_MOST_CV = 100.0
+_MOST_SIGMA = 5.0
+_STEPS_PER_REQUEST = 100.0
+_REQUESTS_PER_STEP = 1e5
+"""Bounds of a Cox process: beyond them it is Poisson, or one rate throughout."""
+
+
 class Arrivals(NamedTuple):
     """A family of arrival processes."""
 
@@ -38,7 +48,12 @@ def gamma(
 
     Shape k gives cv = 1/√k: 1 is Poisson, above is bursty, below is regular.
     """
-    shape = 1 / parameters["cv"][0] ** 2
+    cv = parameters["cv"][0]
+    if not 1 / _MOST_CV <= cv <= _MOST_CV:
+        raise InputError(
+            f"arrivals gamma: cv is {cv:g}; expected {1 / _MOST_CV:g} to {_MOST_CV:g}"
+        )
+    shape = 1 / cv**2
     return np.cumsum(rng.gamma(shape, 1 / (shape * rate_per_s), n))
 
 
@@ -63,6 +78,16 @@ def cox(
     sigma = np.array(parameters["sigma"])
     tau_s = np.array(parameters["tau_s"])
     step_s = float(tau_s.min()) / 10
+    if sigma.max() > _MOST_SIGMA:
+        raise InputError(
+            f"arrivals cox: sigma is {sigma.max():g}; expected at most {_MOST_SIGMA:g}"
+        )
+    if not 1 / _STEPS_PER_REQUEST <= rate_per_s * step_s <= _REQUESTS_PER_STEP:
+        least_s = 10 / _STEPS_PER_REQUEST / rate_per_s
+        raise InputError(
+            f"arrivals cox: tau_s is {tau_s.min():g}; expected {least_s:g} to "
+            f"{10 * _REQUESTS_PER_STEP / rate_per_s:g} at {rate_per_s:g} requests/s"
+        )
     decay = np.exp(-step_s / tau_s)
     level = sigma * rng.standard_normal(len(sigma))
     start_s = 0.0

@@ -7,9 +7,14 @@ from typing import Any
 import numpy as np
 
 from capplan.errors import InputError
-from capplan.workload.arrivals import ArrivalProcess, parse_arrivals, with_arrivals
+from capplan.workload.arrivals import (
+    MOST_RATE_PER_S,
+    ArrivalProcess,
+    parse_arrivals,
+    with_arrivals,
+)
 from capplan.workload.lengths import parse_lengths
-from capplan.workload.trace import COLUMNS, MAX_TOKENS, Trace
+from capplan.workload.trace import COLUMNS, MAX_TOKENS, MOST_REQUESTS, Trace
 
 DEFAULT_REQUESTS = 10_000
 _SYNTHETIC = "synthetic:"
@@ -103,24 +108,21 @@ def _later_arrivals_s(
 def with_shared_prefix(trace: Trace, prefix_tokens: int) -> Trace:
     """Return the trace with the same tokens at the start of every prompt.
 
-    Prompts keep their lengths. The trace's own prefix groups are replaced.
+    Prompts keep their lengths: one shorter than the prefix lies within it. The
+    trace's own prefix groups are replaced.
     """
     if not 0 <= prefix_tokens <= MAX_TOKENS:
         raise InputError(
             f"--shared-prefix is {prefix_tokens} tokens; expected 0 to {MAX_TOKENS}"
         )
+    note = f"every prompt begins with the same {prefix_tokens:,} tokens"
     shorter = int((trace.prompt_tokens < prefix_tokens).sum())
     if shorter:
-        raise InputError(
-            f"--shared-prefix is {prefix_tokens:,} tokens, but {shorter:,} of "
-            f"{len(trace):,} prompts are shorter; expected at most the shortest, "
-            f"{trace.prompt_tokens.min():,}"
-        )
-    note = f"every prompt begins with the same {prefix_tokens:,} tokens"
+        note += f", cut for {shorter:,} of {len(trace):,} prompts that are shorter"
     return replace(
         trace,
         prefix_group=np.full(len(trace), 0 if prefix_tokens else -1, np.int64),
-        prefix_tokens=np.full(len(trace), prefix_tokens, np.int64),
+        prefix_tokens=np.minimum(prefix_tokens, trace.prompt_tokens),
         notes=(*trace.notes, note),
     )
 
@@ -140,6 +142,8 @@ def synthesise(text: str, rng: np.random.Generator) -> Trace:
     """
     given = _parameters(text)
     n = int(_number(text, "n", given.pop("n", str(DEFAULT_REQUESTS)), whole=True))
+    if n > MOST_REQUESTS:
+        raise InputError(f"{text!r}: n is {n:,}; expected at most {MOST_REQUESTS:,}")
     columns: dict[str, Any] = {
         f"{name}_tokens": parse_lengths(given.pop(name)).draw(n, rng)
         for name in ("prompt", "output")
@@ -150,6 +154,11 @@ def synthesise(text: str, rng: np.random.Generator) -> Trace:
     if rate is None:
         return trace
     rate_per_s = _number(text, "rate", rate, whole=False)
+    if rate_per_s > MOST_RATE_PER_S:
+        raise InputError(
+            f"{text!r}: rate is {rate_per_s:g} requests/s; expected at most "
+            f"{MOST_RATE_PER_S:g}"
+        )
     return with_arrivals(trace, rate_per_s, process, rng)
 
 

@@ -10,6 +10,9 @@ from capplan.errors import InputError
 MAX_TOKENS = 100_000_000
 """More tokens than this in one request is a mistake in the file."""
 
+MOST_REQUESTS = 30_000_000
+"""Requests of a trace that is held whole; they take about 4 GB."""
+
 MOST_EPOCH_S = 1e10
 """Arrivals beyond this, the year 2286 since 1970, are in another unit. [s]"""
 

@@ -1,6 +1,8 @@
 """A plan is verified as it was written, and no forged copy of it, sealed or not."""
 
 import json
+import sys
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ from capplan.planning.plan import plan
 from capplan.planning.settings import PlanSettings
 from capplan.report.verify import read_plan, verify
 from capplan.report.write_json import plan_json
+from capplan.simulator.schedulers import own_file
 
 COST = {"latency_ms": "9,0.04,0,0.08,0.00005", "kv_blocks": 1500}
 SETTINGS = {
@@ -168,6 +171,9 @@ def test_an_infeasible_plan_is_verified_too(folder, tmp_path):
         ("{}", "expected a JSON object"),
         ('{"request": {}, "best": NaN}', "NaN is not a number"),
         ("[" * 100_000, "nested too deeply"),
+        ('{"request": {}, "seed": 1, "seed": 2}', "the key 'seed' stands twice"),
+        ('{"request": {"rate": 1, "rate": 2}}', "the key 'rate' stands twice"),
+        ('{"request": {"trace": 5}}', "request.trace is 5; expected a path"),
     ],
 )
 def test_what_is_no_plan_is_one_line_and_exit_2(text, message, tmp_path, capsys):
@@ -180,6 +186,151 @@ def test_what_is_no_plan_is_one_line_and_exit_2(text, message, tmp_path, capsys)
     assert code == 2
     assert message in error
     assert error.count("\n") == 1
+
+
+HUGE = {
+    "rate": (1e12, "rate is 1000000000000.0; expected less than"),
+    "max_num_seqs": (10**9, "max_num_seqs is 1000000000; expected less than"),
+    "max_num_batched_tokens": (10**9, "max_num_batched_tokens is 1000000000; exp"),
+    "block_size": (10**9, "block_size is 1000000000; expected less than"),
+    "kv_blocks": (10**15, "kv_blocks is 1000000000000000; expected less than"),
+    "seed": (10**30, "seed is 1000000000000000000000000000000; expected"),
+    "latency_ms": ([1e300] * 5, "latency_ms is 1e+300; expected less than"),
+    "api_overhead_ms": (1e300, "api_overhead_ms is 1e+300; expected less than"),
+    "arrivals": ("cox:sigma=1,tau_s=1e-12", "cox: tau_s is 1e-12; expected 0.005"),
+    "workload": ("synthetic:prompt=1,output=1,n=999999999", "n is 999,999,999; exp"),
+    "trace": ("/dev/zero", "/dev/zero: is a pipe or a device; expected a file"),
+}
+"""Settings of a request that would keep verify busy for minutes, or take gigabytes."""
+
+
+@pytest.mark.parametrize("name", HUGE)
+def test_a_huge_value_of_the_request_is_refused_before_anything_is_allocated(
+    name, document, folder, changed, capsys
+):
+    value, message = HUGE[name]
+    forged = changed(document, ("request", name), value)
+    if name in ("arrivals", "workload"):
+        forged["request"] |= {"rate": 20.0}
+    if name == "workload":
+        del forged["request"]["trace"]
+    path = folder / "forged.json"
+    path.write_text(json.dumps(seal(forged)))
+
+    tracemalloc.start()
+    code = exit_code(["verify", str(path)])
+    most_bytes = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+
+    assert code == 2
+    assert most_bytes < 100 * 2**20
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("where", "value"),
+    [
+        (("replica_count",), 10**9),
+        (("sample",), 10**9),
+        (("limits", "max_num_seqs"), 10**9),
+        (("limits", "max_num_batched_tokens"), 10**9),
+        (("limits", "scheduler"), "orca"),
+        (("limits", "kv_blocks"), 10**15),
+        (("limits",), 5),
+        (("bound",), [1]),
+    ],
+)
+def test_a_certificate_of_other_sizes_is_refused(
+    where, value, document, folder, changed
+):
+    forged = changed(document, ("certificate", *where), value)
+    if where == ("replica_count",):  # as the best candidate says too
+        block = forged["certificate"]
+        block["simulated"]["failing"] = 0.1
+        for place in (forged["best"], *forged["candidates"]):
+            place |= {"replica_count": value, "gpu_count": value}
+            place["usd_per_h"] = value * place["price"]["usd_per_gpu_h"]
+
+    (reason, *_) = refused(forged, folder)
+
+    assert "malformed" in reason
+
+
+@pytest.fixture
+def with_file(tmp_path, folder, monkeypatch):
+    """A plan whose scheduler is a file of its own that says when it is executed."""
+    mine, said = tmp_path / "mine.py", tmp_path / "said"
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "simulator"))
+    from own_schedulers import FAIR
+
+    mine.write_text(FAIR + f"\nopen({str(said)!r}, 'w').close()\n")
+    settings = {**SETTINGS, "scheduler": str(mine)}
+    made = plan(PlanSettings(**settings, trace=folder / "own.csv"))
+    path = tmp_path / "plan.json"
+    path.write_text(plan_json(made))
+    said.unlink()
+    for name in [name for name in sys.modules if name.startswith("own_scheduler_")]:
+        del sys.modules[name]
+    own_file._loaded.cache_clear()
+    return path, mine, said
+
+
+def test_a_received_plans_python_file_is_not_executed_without_trust(with_file, capsys):
+    path, mine, said = with_file
+
+    assert exit_code(["verify", str(path)]) == 2
+    assert f"the Python file {mine}" in capsys.readouterr().err
+    assert not said.exists()
+    assert exit_code(["verify", str(path), "--no-simulate"]) == 0
+    assert not said.exists()
+    assert exit_code(["verify", str(path), "--trust"]) == 0
+    assert said.exists()
+
+
+def test_a_trusted_file_of_another_content_is_not_executed(with_file, capsys):
+    path, mine, said = with_file
+    mine.write_text(mine.read_text() + "# more\n")
+
+    assert exit_code(["verify", str(path), "--trust"]) == 2
+    assert "mine.py has changed, to sha256-" in capsys.readouterr().err
+    assert not said.exists()
+
+
+@pytest.mark.parametrize("place", ["request", "limits"])
+def test_a_file_named_without_its_content_is_not_executed(place, with_file, capsys):
+    path, mine, said = with_file
+    document = json.loads(path.read_text())
+    if place == "request":
+        document["request"]["scheduler"] = str(mine)
+    else:
+        del document["request"]["scheduler"]
+        document["certificate"]["limits"]["scheduler"] = f"{mine}:weight=2"
+    path.write_text(json.dumps(seal(document)))
+
+    assert exit_code(["verify", str(path), "--trust"]) == 2
+    assert "does not name the content of its scheduler" in capsys.readouterr().err
+    assert not said.exists()
+
+
+def test_no_simulate_says_what_was_checked_and_does_not_say_verified(folder, capsys):
+    assert exit_code(["verify", str(folder / "plan.json"), "--no-simulate"]) == 0
+
+    shown = capsys.readouterr().out
+    assert "not verified: it claims replicas" in shown
+    assert "Checked: its digest" in shown
+    assert "Not checked: the requests, the lower bound, the simulations" in shown
+
+
+def test_no_simulate_refuses_a_plan_without_a_certificate(
+    document, folder, changed, capsys
+):
+    forged = changed(document, ("certificate",), None)
+    forged |= {"status": "infeasible", "best": None}
+    path = folder / "forged.json"
+    path.write_text(json.dumps(forged))
+
+    assert exit_code(["verify", str(path), "--no-simulate"]) == 1
+    assert "no certificate: without planning again" in capsys.readouterr().err
 
 
 def test_the_command_prints_what_holds_and_what_is_refused(

@@ -166,11 +166,13 @@ def test_a_shared_prefix_leaves_the_prompts_as_long_as_they_were():
     assert trace.prefix_group.tolist() == [0, 0]
 
 
-def test_a_shared_prefix_longer_than_some_prompts_is_refused_with_their_count():
-    message = "is 300 tokens, but 2 of 3 prompts are shorter; .* the shortest, 5"
+def test_a_shared_prefix_longer_than_a_prompt_is_cut_to_it_with_a_note():
+    trace = with_shared_prefix(Trace([5, 299, 301], [1, 1, 1]), 300)
 
-    with pytest.raises(InputError, match=message):
-        with_shared_prefix(Trace([5, 299, 301], [1, 1, 1]), 300)
+    assert trace.prompt_tokens.tolist() == [5, 299, 301]
+    assert trace.prefix_tokens.tolist() == [5, 299, 300]
+    assert trace.prefix_group.tolist() == [0, 0, 0]
+    assert trace.notes[-1].endswith("cut for 2 of 3 prompts that are shorter")
 
 
 def test_a_shared_prefix_of_nothing_is_no_group():

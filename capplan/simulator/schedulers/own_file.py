@@ -2,7 +2,7 @@
 
 It is named by its path, ``./mine.py`` or ``./mine.py:key=value``: before the colon
 stands a "/" or the ending ``.py``. What is planned with it names the content too, as
-``./mine.py@sha256-0123456789ab``, and another content is refused under that name.
+``./mine.py@sha256-`` and 32 digits, and another content is refused under that name.
 """
 
 import hashlib
@@ -18,8 +18,8 @@ from capplan.errors import InputError
 from capplan.files import new_file
 
 _CONTENT = "@sha256-"
-_DIGITS = 12
-"""Of the content's SHA-256, in the name."""
+_DIGITS = 32
+"""Of the content's SHA-256, in the name: nobody finds another content with them."""
 _LONGEST_REASON = 240
 """Characters of a compiler's message that are shown."""
 
@@ -47,6 +47,12 @@ def named_by_content(name: str) -> str:
             f"{digits}; expected the file as it was"
         )
     return named
+
+
+def names_content(given: str) -> bool:
+    """Return whether a scheduler's name has all digits of its content."""
+    digits = given.partition(":")[0].partition(_CONTENT)[2]
+    return len(digits) == _DIGITS
 
 
 def with_content(name: str) -> str:

@@ -169,14 +169,14 @@ def test_a_plan_names_the_content_and_verify_says_when_it_is_another(tmp_path, c
     named = described(f"{path}")
     assert document["request"]["scheduler"] == named.partition(":")[0]
     assert document["certificate"]["limits"]["scheduler"] == named
-    assert exit_code(["verify", f"{out / 'plan.json'}"]) == 0
+    assert exit_code(["verify", "--trust", f"{out / 'plan.json'}"]) == 0
 
     capsys.readouterr()
     written(tmp_path, FAIR + "# more\n")
-    assert exit_code(["verify", f"{out / 'plan.json'}"]) == 2
+    assert exit_code(["verify", "--trust", f"{out / 'plan.json'}"]) == 2
     assert "mine.py has changed, to sha256-" in capsys.readouterr().err
     path.unlink()
-    assert exit_code(["verify", f"{out / 'plan.json'}"]) == 2
+    assert exit_code(["verify", "--trust", f"{out / 'plan.json'}"]) == 2
     assert "mine.py: No such file" in capsys.readouterr().err
 
 
