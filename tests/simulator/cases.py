@@ -161,6 +161,7 @@ def accelgen(
         "affine": int(rng.integers(0, 2)),
         **switches,
         "overhead_s": float(rng.integers(0, 2) * TICK_S),
+        "bounded": int(rng.integers(0, 2)),
     }
 
 

@@ -108,6 +108,30 @@ class Turn:
         most = self.replica.engine.max_num_batched_tokens
         return most if tokens >= most else max(1, math.floor(tokens))
 
+    def iteration_s(self, request, chunk):
+        """Return the time of the iteration so far with a chunk."""
+        contexts, tokens, attention = [], 0, 0.0
+        for other, before, new in [*self.parts, (request, request.computed, chunk)]:
+            decodes = new == 1 and before >= other.prompt_count
+            if decodes and other is not request:
+                contexts.append(before + 1)
+            else:
+                tokens += new
+                attention += new * (before + new / 2)
+        b, tables = len(contexts), self.replica.tables
+        took_s = tables.fused_s[tokens + b] + tables.fused_decode_s[b]
+        took_s += tables.fused_context_s[b] * sum(contexts)
+        return took_s + tables.attention_s * attention
+
+    def in_time(self, request, most, limit_s):
+        """Return how much of a chunk the limit allows, at least 1 alone."""
+        if not self.set["bounded"] or most <= 0:
+            return most
+        new = 0
+        while new < most and self.iteration_s(request, new + 1) <= limit_s + 1e-9:
+            new += 1
+        return new if self.parts else max(1, new)
+
 
 def accelgen(replica, settings):
     """Decodes, urgent prompts, then Algorithm 2; evict when nothing can run."""
@@ -122,8 +146,10 @@ def accelgen(replica, settings):
         calm = [q for q in live if q.prompt_left and not turn.is_urgent(q)]
         if settings["batching"]:
             limits = [turn.limit_s(q) for q in [*held, *urgent, *calm[:1]]]
-            s_b = turn.within(min(limits))
+            turn.strictest_s = min(limits)
+            s_b = turn.within(turn.strictest_s)
         else:
+            turn.strictest_s = math.inf
             s_b = replica.engine.max_num_batched_tokens
         for request in held:
             seat = len(turn.parts) < min(s_b, replica.engine.max_num_seqs)
@@ -157,9 +183,14 @@ def fill(turn, prompts, s_b, urgent):
     for request in prompts:
         new, left = turn.rest(request), s_b - turn.used()
         if turn.set["chunking"]:
-            new = min(new, left)
-        fits = new <= left or (urgent and not turn.prompts_run())
-        if new > 0 and fits and turn.may_run(request):
+            new = turn.in_time(request, min(new, left), turn.strictest_s)
+            fits = new > 0
+        elif urgent and not turn.prompts_run():
+            fits = True
+        else:
+            in_time = new <= left and turn.in_time(request, new, turn.strictest_s)
+            fits = in_time == new
+        if fits and turn.may_run(request):
             turn.add(request, new)
 
 
@@ -182,6 +213,12 @@ def nearest(turn, calm, s_b):
             left = s_b - turn.used() - new
             guarded = turn.used() + new > turn.within(turn.limit_s(request))
             if turn.runs(request) or new <= 0 or left < 0 or guarded:
+                continue
+            limit_s = min(turn.strictest_s, turn.limit_s(request))
+            cut, new = new, turn.in_time(request, new, limit_s)
+            left += cut - new
+            may_cut = turn.is_long(request) and turn.set["chunking"]
+            if new == 0 or (new < cut and not may_cut):
                 continue
             if turn.may_run(request):
                 free = len(turn.pool.free) - turn.blocks(request)

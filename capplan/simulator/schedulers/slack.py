@@ -10,6 +10,7 @@ paper prints no value for it).
 import math
 
 from capplan.simulator.jit import compiled, inlined
+from capplan.simulator.jump import ROUNDING_S
 from capplan.simulator.kvcache import ceil_div
 from capplan.simulator.schedulers import Knob
 from capplan.simulator.state import Limit, Phase, Setting
@@ -25,6 +26,7 @@ SETTINGS = {
     "batching": Knob(1, 0, 1),
     "era": Knob(1, 0, 1),
     "overhead_s": Knob(0.0, 0),
+    "bounded": Knob(0, 0, 1),
 }
 """Of AccelGen, in the order of the indices below."""
 S_PF = Setting.OWN
@@ -36,6 +38,7 @@ CHUNKING = Setting.OWN + 5
 ORDERING = Setting.OWN + 6
 BATCHING = Setting.OWN + 7
 ERA = Setting.OWN + 8
+BOUNDED = Setting.OWN + 10
 
 
 @inlined()
@@ -54,7 +57,8 @@ def tokens_within(state, limit_s):
     """Return the tokens of an iteration that keeps a limit, at least one: Eq. 6.
 
     The equation scales through 0; with ``affine`` it scales beyond the time of an
-    iteration without tokens.
+    iteration without tokens. It knows neither decodes nor attention: ``bounded`` does,
+    see :func:`tokens_in_time`.
     """
     fixed_s = 0.0
     if state.settings[AFFINE] != 0:
@@ -62,6 +66,42 @@ def tokens_within(state, limit_s):
     span_s = max(longest_s(state) - fixed_s, 1e-12)
     tokens = state.settings[S_PF] * (limit_s - fixed_s) / span_s
     return int(max(1.0, min(tokens, float(state.engine[0].max_num_batched_tokens))))
+
+
+@inlined()
+def _iteration_s(state, r, slot, chunk):
+    """Return the time of the next iteration with a chunk of a prompt. [s]"""
+    replica = state.replicas[r]
+    b = replica.decode_count + replica.batch_extra_count
+    context = replica.context_tokens + replica.batch_extra_tokens
+    start = state.requests[slot].computed_tokens
+    times = state.by_batch[b]
+    return (
+        state.fused_s[replica.batch_tokens + chunk + b]
+        + times.fused_decode_s
+        + times.fused_context_s * context
+        + state.engine[0].attention_s
+        * (replica.batch_attention + chunk * (start + 0.5 * chunk))
+    )
+
+
+@compiled()
+def tokens_in_time(state, r, slot, most, limit_s):
+    """Return how many of ``most`` tokens of a prompt keep the limit with what runs.
+
+    At least one where nothing else does.
+    """
+    low = 0
+    high = most
+    while low < high:
+        middle = (low + high + 1) // 2
+        if _iteration_s(state, r, slot, middle) <= limit_s + ROUNDING_S:
+            low = middle
+        else:
+            high = middle - 1
+    replica = state.replicas[r]
+    others = replica.decode_count + replica.batch_extra_count + replica.batch_tokens
+    return max(low, min(1, most)) if others == 0 else low
 
 
 @inlined()

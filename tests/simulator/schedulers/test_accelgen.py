@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from worked import TABLES, engine, ms
 
+import capplan
 from capplan.errors import InputError
 from capplan.simulator.simulate import simulate
 from capplan.workload.slo import Slo, parse_slo
@@ -134,6 +135,48 @@ def test_an_affine_budget_keeps_the_limit():
 
     assert ms(times.finish_s) == [93, 121]
     assert ms(times.longest_gap_s) == [25, 0]
+
+
+def test_a_bounded_chunk_keeps_the_strictest_limit_by_the_time_of_the_iteration():
+    # AG1: S_b is 20, and 10 + T + 1 ms are at most 25 with T = 14: 18-43 A B:14 | 68 |
+    # 93, A ends | 93-121 B:18
+    times = served(LONG_BESIDE_CHAT, settings="bounded=1")
+
+    assert ms(times.finish_s) == [93, 121]
+    assert ms(times.longest_gap_s) == [25, 0]
+    assert times.late_gaps.tolist() == [0, 0]
+
+
+def test_eq_6_does_not_keep_a_tbt_of_100_ms_and_a_bounded_budget_does():
+    def within_tbt(settings):
+        run = capplan.simulate(
+            workload="mixed",
+            rate=4,
+            llm="Llama-3.1-8B",
+            gpu="H100-SXM",
+            tp=1,
+            slo="ttft=5s,tbt=100ms",
+            scheduler=f"accelgen{settings}",
+        )
+        return run.judgement.attainment.by_limit["tbt"]
+
+    assert within_tbt("") < 0.6
+    assert within_tbt(":bounded=1") == 1
+
+
+def test_a_short_calm_prompt_that_breaks_the_limit_waits_when_bounded():
+    # 10 + 18 + 1 ms are above A's 25: 18-29 A | 40 | 51, A ends | 79 B:18
+    requests = [LONG_BESIDE_CHAT[0], (5, 18, 1, LOOSE)]
+
+    assert ms(served(requests).finish_s) == [69, 47]
+    assert ms(served(requests, settings="bounded=1").finish_s) == [51, 79]
+
+
+def test_a_bounded_prompt_that_no_limit_allows_runs_alone_token_by_token():
+    # 10 + 1 ms for a token, and the limit is 5 ms; S_b = 40 * 5 / 50 = 4.
+    alone = (0, 3, 1, "ttft=0.005s,tbt=1s")
+
+    assert ms(served([alone], settings="bounded=1").finish_s) == [33]
 
 
 def test_a_jct_is_shared_out_and_what_an_iteration_is_early_or_late_counts_later():
