@@ -89,7 +89,7 @@ def roofline_terms(
         request_bytes / kv_bytes_per_s,
     )
     # Beyond the window, only layers with full attention work on a longer context.
-    window = 0 if _grows(llm) else llm.sliding_window
+    window = 0 if _grows(llm) else llm.window
     at_window = llm.flops_per_token(window)
     pair_flops = llm.flops_per_token(window + 1) - at_window
     token_flops = at_window - llm.flops_per_token(0) - window * pair_flops
@@ -126,14 +126,20 @@ def _read_bytes(llm: Architecture, tp: int) -> tuple[float, float]:
 
     Per token of context; and per request: windows, and states read and written.
     """
-    layer_bytes = llm.kv_bytes_per_token_per_gpu(tp, "bf16") / llm.growing_layers
+    layer_bytes = llm.layer_kv_bytes_per_gpu(tp)
     if _grows(llm):
-        return llm.attention_layers * layer_bytes, 0.0
-    request_bytes = llm.sliding_layers * llm.sliding_window * layer_bytes
+        return float(llm.attention_layers * layer_bytes), 0.0
+    windowed_bytes = llm.layer_kv_bytes_per_gpu(tp, windowed=True)
+    context_bytes = llm.kv_bytes_per_token_per_gpu(tp)
+    request_bytes = llm.sliding_layers * llm.sliding_window * windowed_bytes
+    if llm.index is not None:
+        sparse_bytes = llm.index.sparse_layers * layer_bytes
+        context_bytes -= sparse_bytes
+        request_bytes += sparse_bytes * llm.index.topk
     if llm.state is not None:
         state_bytes = llm.state.state_bytes_per_gpu(tp)
         request_bytes += 2 * llm.state_layers * state_bytes
-    return llm.growing_layers * layer_bytes, request_bytes
+    return float(context_bytes), float(request_bytes)
 
 
 def _linear_s(

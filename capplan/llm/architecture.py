@@ -11,6 +11,7 @@ from capplan.llm.dtypes import (
     check_kv_dtype,
     check_weight_dtype,
 )
+from capplan.llm.sparse_index import SparseIndex
 from capplan.llm.state_layer import StateLayer
 
 _COUNTS = ("layers", "hidden", "heads", "kv_heads", "head_dim", "vocab")
@@ -69,6 +70,12 @@ class Architecture:
     shared_gate: bool = False  # the shared experts have a gate
     sliding_window: int = 0  # or chunk, beyond which such layers do not look [tokens]
     sliding_layers: int = 0
+    # Of the layers with full attention, where their heads differ from those of layers
+    # with a window (Gemma 4); else 0.
+    full_head_dim: int = 0
+    full_kv_heads: int = 0
+    full_key_is_value: bool = False  # one projection gives both
+    index: SparseIndex | None = None  # by which layers choose what they attend to
     state: StateLayer | None = None  # of the layers with a recurrent state
     state_layers: int = 0
     ffn_only_layers: int = 0  # layers without attention and state
@@ -102,6 +109,11 @@ class Architecture:
                 f"{self.name}: has {self.state_layers} layers with a state; expected "
                 "its shapes, and no layers with a window beside them"
             )
+        if self.full_head_dim and not 0 < self.sliding_layers < self.attention_layers:
+            raise InputError(
+                f"{self.name}: full_head_dim is {self.full_head_dim}; expected 0 where "
+                "layers are not of two kinds"
+            )
         if self.growing_layers < 1:
             raise InputError(f"{self.name}: no layer has attention; expected >= 1")
         check_weight_dtype(self.weight_dtype)
@@ -123,6 +135,11 @@ class Architecture:
         return with_ffn - self.dense_layers if self.experts else 0
 
     @property
+    def window(self) -> int:
+        """Tokens beyond which some layers attend to no more; 0 where there are none."""
+        return self.sliding_window or (self.index.topk if self.index else 0)
+
+    @property
     def is_mla(self) -> bool:
         """Whether attention is multi-head latent."""
         return self.kv_lora_rank > 0
@@ -131,7 +148,7 @@ class Architecture:
     def attention_width(self) -> int:
         """Width of the input to the output projection of attention."""
         value = self.value_head_dim if self.is_mla else self.head_dim
-        return self.heads * value
+        return self.heads * max(value, self.full_head_dim)
 
     def check_tp(self, tp: int) -> None:
         """Refuse a TP degree that does not divide the heads."""
@@ -158,6 +175,20 @@ class Architecture:
         return max(1, self.kv_heads // tp)
 
     def _attention(self, tp: int) -> _Part:
+        """Return the parameters of all layers with attention."""
+        windowed = self._attention_layer(tp, self.head_dim, self.kv_heads, False)
+        full = windowed
+        if self.full_head_dim:
+            full = self._attention_layer(
+                tp, self.full_head_dim, self.full_kv_heads, self.full_key_is_value
+            )
+        others = self.attention_layers - self.sliding_layers
+        pairs = zip(windowed, full, strict=True)
+        return _Part(*(self.sliding_layers * a + others * b for a, b in pairs))
+
+    def _attention_layer(
+        self, tp: int, head_dim: int, kv_heads: int, key_is_value: bool
+    ) -> _Part:
         hidden, heads = self.hidden, self.heads / tp
         if self.is_mla:
             query_dim = self.head_dim + self.rope_head_dim
@@ -172,11 +203,11 @@ class Architecture:
             up = self.kv_lora_rank * heads * (self.head_dim + self.value_head_dim)
             out = heads * self.value_head_dim * hidden
             return _Part(down + query + up + out, 0, 0, norm)
-        kv_heads = self.kv_heads_per_gpu(tp)
-        width = (heads * (1 + self.attention_gate) + 2 * kv_heads) * self.head_dim
+        keys = max(1, kv_heads // tp) * (1 if key_is_value else 2)
+        width = (heads * (1 + self.attention_gate) + keys) * head_dim
         plain = self.qkv_bias * width + self.out_bias * hidden
-        plain += self.head_norm * 2 * self.head_dim + self.sinks * heads
-        return _Part(hidden * width + heads * self.head_dim * hidden, 0, 0, plain)
+        plain += self.head_norm * 2 * head_dim + self.sinks * heads
+        return _Part(hidden * width + heads * head_dim * hidden, 0, 0, plain)
 
     def _ffn(self, inner: int, biased: bool) -> tuple[float, float]:
         """Return matrix and bias parameters of one feed-forward."""
@@ -195,14 +226,17 @@ class Architecture:
         shared, _ = self._ffn(self.shared_ffn, False)
         router = (self.hidden + self.router_bias) * self.experts
         router += self.shared_gate * self.hidden
-        mixers = self.attention_layers * attention.mixer
+        mixers = attention.mixer
         matrix = dense_layers * dense / tp + expert_layers * shared / tp
-        plain = self.attention_layers * attention.plain + self.layers * norms
+        plain = attention.plain + self.layers * norms
         plain += dense_layers * dense_bias / tp
         plain += expert_layers * (router + experts * expert_bias / tp)
         if self.state is not None:
             mixers += self.state_layers * self.state.matrix_parameters(self.hidden) / tp
             plain += self.state_layers * self.state.plain_parameters / tp
+        if self.index is not None:
+            mixers += self.index.layers * self.index.matrix_parameters(self.hidden)
+            plain += self.index.layers * self.index.plain_parameters(self.hidden)
         return _Part(mixers, matrix, expert_layers * experts * expert / tp, plain)
 
     def _per_gpu(self, tp: int) -> _Part:
@@ -248,7 +282,8 @@ class Architecture:
     def _quantized(self, part: _Part, dtype: str) -> float:
         """Return the parameters in matrices that a dtype quantizes."""
         only_experts = self.experts > 0 and dtype in ("mxfp4", "int4_g32")
-        keeps_mixers = dtype == "nvfp4" and (self.is_mla or self.state_layers > 0)
+        unlike = self.is_mla or self.state_layers > 0 or self.full_head_dim > 0
+        keeps_mixers = dtype == "nvfp4" and unlike
         quantized = part.expert
         if not only_experts:
             quantized += part.matrix
@@ -266,13 +301,26 @@ class Architecture:
         Only of the layers whose KV grows with the context, see :mod:`.kv_groups` for
         the others. Compressed KV (MLA) is replicated.
         """
+        layer_bytes = self.layer_kv_bytes_per_gpu(tp, kv_dtype)
+        keys_bytes = self.index.layers * self.index.key_bytes if self.index else 0
+        return self.growing_layers * layer_bytes + keys_bytes
+
+    def layer_kv_bytes_per_gpu(
+        self, tp: int = 1, kv_dtype: str = "bf16", *, windowed: bool = False
+    ) -> int:
+        """Return the KV of one token in one layer on each GPU. [bytes]
+
+        Of a layer whose KV grows, without the key of an index, or a windowed one.
+        """
         self.check_tp(tp)
         element_bytes = KV_BYTES[check_kv_dtype(kv_dtype)]
         if self.is_mla:
-            width = self.kv_lora_rank + self.rope_head_dim
+            return (self.kv_lora_rank + self.rope_head_dim) * element_bytes
+        if self.full_head_dim and not windowed:
+            kv_heads, head_dim = max(1, self.full_kv_heads // tp), self.full_head_dim
         else:
-            width = 2 * self.kv_heads_per_gpu(tp) * self.head_dim
-        return self.growing_layers * width * element_bytes
+            kv_heads, head_dim = self.kv_heads_per_gpu(tp), self.head_dim
+        return 2 * kv_heads * head_dim * element_bytes
 
     def kv_bytes_per_token(self, kv_dtype: str = "bf16") -> int:
         """Return the KV of one token of context without replication. [bytes]"""
@@ -286,6 +334,12 @@ class Architecture:
         """
         key = self.head_dim + (self.rope_head_dim if self.is_mla else 0)
         value = self.value_head_dim if self.is_mla else self.head_dim
-        seen = (self.attention_layers - self.sliding_layers) * context_tokens
-        seen += self.sliding_layers * min(context_tokens, self.sliding_window)
-        return 2.0 * self.active_parameter_count + 2 * self.heads * (key + value) * seen
+        full = 2 * self.full_head_dim or key + value
+        seen = min(context_tokens, self.sliding_window) * (key + value)
+        pairs = self.sliding_layers * seen
+        sparse_layers = self.index.sparse_layers if self.index else 0
+        pairs += sparse_layers * min(context_tokens, self.window) * full
+        others = self.attention_layers - self.sliding_layers - sparse_layers
+        pairs += others * context_tokens * full
+        score_flops = self.index.flops(context_tokens) if self.index else 0.0
+        return 2.0 * self.active_parameter_count + 2 * self.heads * pairs + score_flops

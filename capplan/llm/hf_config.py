@@ -6,6 +6,7 @@ from typing import Any
 
 from capplan.errors import CapplanWarning, InputError
 from capplan.llm.architecture import Architecture
+from capplan.llm.sparse_index import SparseIndex
 from capplan.llm.state_layer import StateLayer
 
 _PLAIN = ("llama", "mistral", "qwen2", "qwen3", "phi3", "gemma")
@@ -13,6 +14,9 @@ _KNOWN = frozenset(_PLAIN) | {"gemma2", "gemma3_text", "mixtral", "qwen3_moe"}
 _KNOWN |= {"gpt_oss", "opt", "deepseek_v2", "deepseek_v3", "kimi_k2", "glm4_moe"}
 _STATEFUL = frozenset({"qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "nemotron_h"})
 _KNOWN |= _STATEFUL | {"llama4_text", "qwen3_vl_text", "qwen3_vl_moe_text"}
+_SPARSE_LATENT = frozenset({"deepseek_v32", "glm_moe_dsa"})
+_SPARSE = _SPARSE_LATENT | {"minimax_m3"}
+_KNOWN |= _SPARSE | {"gemma4_text"}
 
 _WINDOWED = ("sliding_attention", "chunked_attention")
 _LAYERS = ("full_attention", *_WINDOWED)
@@ -28,13 +32,27 @@ _OTHER_ATTENTION = {
     "attn_type_list": "linear attention",
     "rwkv": "linear attention",
     "index_topk": "sparse attention with an index",
+    "sparse_attention_config": "sparse attention with an index",
     "global_head_dim": "attention of two widths",
+    "num_kv_shared_layers": "layers that share their KV",
+    "hidden_size_per_layer_input": "an embedding in each layer",
     "swa_num_key_value_heads": "attention of two widths",
     "block_configs": "layers of different widths",
     "moe_latent_size": "experts of a latent width",
 }
 """What fields that begin so say of the layers."""
 _STATES = ("state-space layers", "linear attention")
+_READ: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(_STATEFUL, _STATES),
+    **dict.fromkeys(_SPARSE, ("sparse attention with an index",)),
+    "gemma4_text": ("attention of two widths",),
+}
+"""What is read of the layers of some types of models."""
+_SPARSE_LAYERS = ["deepseek_sparse_attention", "minimax_m3_sparse"]
+
+_FOUR_NORMS = ("gemma2", "gemma3_text", "gemma4_text")
+_BIASED_ROUTERS = frozenset({"gpt_oss", "deepseek_v3", "kimi_k2", "glm4_moe"})
+_BIASED_ROUTERS |= {"nemotron_h", *_SPARSE, "gemma4_text"}
 
 _DTYPES = {"bfloat16": "bf16", "float16": "fp16", "float32": "bf16"}
 
@@ -69,6 +87,8 @@ def from_config(config: Mapping[str, Any], name: str, source: str) -> Architectu
         shapes = _opt(fields)
     elif kind == "llama4_text":
         shapes = _llama_like(fields, ffn="intermediate_size_mlp")
+    elif kind == "minimax_m3":
+        shapes = _llama_like(fields, ffn="dense_intermediate_size")
     else:
         shapes = _llama_like(fields)
     shapes |= _biases_and_norms(kind, fields)
@@ -77,6 +97,10 @@ def from_config(config: Mapping[str, Any], name: str, source: str) -> Architectu
     if fields.whole("kv_lora_rank", 0):
         shapes |= _latent_attention(fields)
     shapes |= _sliding(kind, fields, shapes["layers"])
+    if kind in _SPARSE:
+        shapes["index"] = _index(kind, fields)
+    if kind == "gemma4_text":
+        shapes |= _two_widths(fields)
     if kind in _STATEFUL:
         shapes |= _mixers(kind, fields)
     return Architecture(
@@ -87,16 +111,19 @@ def from_config(config: Mapping[str, Any], name: str, source: str) -> Architectu
 def _check_attention(config: Mapping[str, Any], source: str) -> None:
     """Refuse attention whose KV is not that of a token in each layer."""
     kinds = dict.fromkeys(str(kind) for kind in config.get("layer_types") or ())
-    stateful = config.get("model_type") in _STATEFUL
-    known = (*_LAYERS, "linear_attention") if stateful else _LAYERS
+    model = str(config.get("model_type"))
+    read = _READ.get(model, ())
+    known = list(_LAYERS)
+    known += ["linear_attention"] if model in _STATEFUL else []
+    known += _SPARSE_LAYERS if model in _SPARSE else []
     unknown = [f"{kind} layers" for kind in kinds if kind not in known]
     unknown += [
         f"{what} ({name})"
         for name, value in config.items()
         for start, what in _OTHER_ATTENTION.items()
         if name.startswith(start)
-        and value is not None
-        and not (stateful and what in _STATES)
+        and value not in (None, 0)
+        and what not in read
         and not (name == "attn_type_list" and set(value) == {1})  # all full attention
     ]
     if config.get("is_encoder_decoder"):
@@ -104,8 +131,9 @@ def _check_attention(config: Mapping[str, Any], source: str) -> None:
     if unknown:
         raise InputError(
             f"{source}: has {unknown[0]}; capplan knows the KV of "
-            f"{', '.join(_LAYERS)} layers, and of linear attention in "
-            f"{', '.join(sorted(_STATEFUL))}"
+            f"{', '.join(_LAYERS)} layers, of linear attention in "
+            f"{', '.join(sorted(_STATEFUL))}, and of sparse attention in "
+            f"{', '.join(sorted(_SPARSE))}"
         )
 
 
@@ -175,9 +203,9 @@ def _biases_and_norms(kind: str, fields: _Fields) -> dict[str, Any]:
         "qkv_bias": attention_bias or kind == "qwen2",
         "out_bias": attention_bias and kind != "glm4_moe",
         "head_norm": kind.startswith("qwen3")
-        or kind == "gemma3_text"
+        or kind in ("gemma3_text", "gemma4_text", "minimax_m3")
         or (kind == "glm4_moe" and fields.flag("use_qk_norm", False)),
-        "norms_per_layer": 4 if kind in ("gemma2", "gemma3_text") else 2,
+        "norms_per_layer": 4 if kind in _FOUR_NORMS else 2,
         "sinks": kind == "gpt_oss",
     }
     if fields.flag("mlp_bias", False):
@@ -202,14 +230,15 @@ def _experts(kind: str, fields: _Fields) -> dict[str, Any]:
     )
     return {
         "experts": experts,
-        "experts_per_token": fields.first("num_experts_per_tok", "experts_per_token"),
+        "experts_per_token": fields.first(
+            "num_experts_per_tok", "experts_per_token", "top_k_experts"
+        ),
         "expert_ffn": expert_ffn,
         "shared_ffn": max(shared, 1) * shared_ffn or shared * expert_ffn,
         "shared_gate": shared_ffn > 0 and kind.startswith("qwen3"),
         "dense_layers": dense_layers,
         "expert_bias": kind == "gpt_oss",
-        "router_bias": kind
-        in ("gpt_oss", "deepseek_v3", "kimi_k2", "glm4_moe", "nemotron_h"),
+        "router_bias": kind in _BIASED_ROUTERS,
     }
 
 
@@ -236,13 +265,66 @@ def _sliding(kind: str, fields: _Fields, layers: int) -> dict[str, int]:
         sliding = sum(1 for layer in kinds if layer in _WINDOWED)
     elif kind in ("gemma2", "gpt_oss"):
         sliding = (layers + 1) // 2
-    elif kind == "gemma3_text":
+    elif kind in ("gemma3_text", "gemma4_text"):
         sliding = layers - layers // fields.whole("sliding_window_pattern", 6)
     elif kind == "llama4_text":
         sliding = layers - layers // 4
     else:
         sliding = layers
     return {"sliding_window": window, "sliding_layers": sliding}
+
+
+def _index(kind: str, fields: _Fields) -> SparseIndex:
+    """Return the index of sparse attention."""
+    layers = fields.whole("num_hidden_layers")
+    if kind in _SPARSE_LATENT:
+        kinds = fields.get("indexer_types")
+        if kinds is None:  # as in transformers' configuration of GLM-5.2
+            step = max(fields.whole("index_topk_freq", 1), 1)
+            skipped = fields.whole("index_skip_topk_offset", 2) - 1
+            kinds = ["full"] * min(skipped + 1, layers)
+            kinds += [
+                "full" if (i - skipped) % step == 0 else ""
+                for i in range(len(kinds), layers)
+            ]
+        return SparseIndex(
+            layers=kinds.count("full"),
+            sparse_layers=layers,
+            heads=fields.whole("index_n_heads"),
+            head_dim=fields.whole("index_head_dim"),
+            topk=fields.whole("index_topk"),
+            query_width=fields.whole("q_lora_rank"),
+            weighted=True,
+        )
+    sparse = _Fields(fields.get("sparse_attention_config") or {}, fields.source)
+    indexed = sum(sparse.get("sparse_attention_freq") or ())
+    return SparseIndex(
+        layers=indexed,
+        sparse_layers=indexed,
+        heads=sparse.whole("sparse_num_index_heads"),
+        head_dim=sparse.whole("sparse_index_dim"),
+        topk=sparse.whole("sparse_topk_blocks") * sparse.whole("sparse_block_size"),
+        query_width=fields.whole("hidden_size"),
+        weighted=False,
+    )
+
+
+def _two_widths(fields: _Fields) -> dict[str, Any]:
+    """Return what Gemma 4 has beside Gemma 3: other heads in its full attention.
+
+    A layer with experts has a feed-forward beside them, like a shared expert, norms of
+    its own for both, and a scale of the router's input and of each expert.
+    """
+    shapes: dict[str, Any] = {
+        "full_head_dim": fields.whole("global_head_dim"),
+        "full_kv_heads": fields.whole("num_global_key_value_heads", 0)
+        or fields.whole("num_key_value_heads"),
+        "full_key_is_value": fields.flag("attention_k_eq_v", False),
+    }
+    if fields.first("num_experts"):
+        shapes["shared_ffn"] = fields.whole("intermediate_size")
+        shapes["norms_per_layer"] = 8
+    return shapes
 
 
 def _mixers(kind: str, fields: _Fields) -> dict[str, Any]:

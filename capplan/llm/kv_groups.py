@@ -56,22 +56,25 @@ def kv_groups(
     holds two states (vLLM's ``mamba_cache_mode`` align). An LLM whose layers all have a
     window counts as one with full attention.
     """
-    layer_bytes = llm.kv_bytes_per_token_per_gpu(tp, kv_dtype) // llm.growing_layers
+    layer_bytes = llm.layer_kv_bytes_per_gpu(tp, kv_dtype)
     if llm.state is not None:
         tokens = _ceil_div(llm.state.state_bytes_per_gpu(tp), layer_bytes)
         block_size = max(block_size, _ceil_div(tokens, _STATE_STEP) * _STATE_STEP)
     bounded = llm.attention_layers + llm.state_layers - llm.growing_layers
     if not bounded:
-        block_bytes = llm.growing_layers * layer_bytes * block_size
-        return KvGroups(block_size, block_bytes, 0, 0, False)
+        token_bytes = llm.kv_bytes_per_token_per_gpu(tp, kv_dtype)
+        return KvGroups(block_size, token_bytes * block_size, 0, 0, False)
+    window_block, block_size = _of_one_size(
+        block_size, llm.layer_kv_bytes_per_gpu(tp, kv_dtype, windowed=True), layer_bytes
+    )
     least, most = sorted((llm.growing_layers, bounded))
     group = most if most < _EVEN * least else least
     growing_groups = _ceil_div(llm.growing_layers, group)
     blocks = 2 if prefix_caching else 1
     if llm.sliding_window:
         # The window may begin inside a block.
-        blocks = _ceil_div(llm.sliding_window - 1, block_size) + 1
-        blocks = min(blocks, _ceil_div(max_model_len, block_size))
+        blocks = _ceil_div(llm.sliding_window - 1, window_block) + 1
+        blocks = min(blocks, _ceil_div(max_model_len, window_block))
     return KvGroups(
         block_size,
         growing_groups * group * layer_bytes * block_size,
@@ -79,6 +82,17 @@ def kv_groups(
         blocks,
         window=llm.sliding_window > 0,
     )
+
+
+def _of_one_size(
+    block_size: int, window_bytes: int, full_bytes: int
+) -> tuple[int, int]:
+    """Return tokens in a block of a layer with a window, and with full attention.
+
+    Blocks have the same memory: where a token takes less, a block holds more of them.
+    """
+    most = max(window_bytes, full_bytes)
+    return most // window_bytes * block_size, most // full_bytes * block_size
 
 
 def _ceil_div(numerator: int, denominator: int) -> int:

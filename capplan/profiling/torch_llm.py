@@ -170,6 +170,7 @@ def check_llm(llm: Architecture, tp: int) -> None:
         "experts": llm.experts,
         "latent attention": llm.is_mla,
         "layers with a recurrent state": llm.state_layers,
+        "attention of two widths": llm.full_head_dim,
     }
     kind = next((name for name, has in kinds.items() if has), None)
     if kind:

@@ -41,7 +41,7 @@ def test_the_nearest_measurement_there_is_is_used(name, on, tp, source):
 @pytest.mark.parametrize("name", llm_names())
 def test_every_llm_can_be_estimated_or_has_a_reason_why_not(name):
     found, estimates, reasons = llm(name), 0, []
-    for on in (gpu("H200-SXM"), gpu("B200-SXM"), gpu("L40S")):
+    for on in map(gpu, ("H200-SXM", "B200-SXM", "B300-SXM", "L40S")):
         for tp in (1, 2, 4, 8):
             try:
                 engine = replica(found, on, tp).engine

@@ -209,3 +209,25 @@ def test_a_state_is_read_and_written_for_each_request():
     assert decode.per_context_s == pytest.approx(24_576 / 3.35e12)
     state_bytes = 2 * 36 * found.state.state_bytes_per_gpu(1)
     assert decode.per_request_s == pytest.approx(state_bytes / 3.35e12)
+
+
+def test_sparse_attention_reads_and_multiplies_the_chosen_tokens_and_all_keys():
+    found = llm("DeepSeek-V3.2")
+
+    decode, fused = terms("DeepSeek-V3.2", tp=8)
+
+    # Of each token a key of 132 bytes; of 2,048 chosen ones 576 numbers in 16 bits.
+    assert decode.per_context_s == pytest.approx(61 * 132 / 3.35e12)
+    assert decode.per_request_s == pytest.approx(61 * 2048 * 1152 / 3.35e12)
+    score_flops = 2 * 61 * 64 * 128
+    assert fused.attention_s * 8 == pytest.approx(score_flops / H100.bf16_flops)
+    beyond = found.flops_per_token(4048) - found.flops_per_token(2048)
+    assert beyond == 2000 * score_flops
+
+
+def test_heads_of_two_widths_are_read_by_their_own():
+    decode, _ = terms("Gemma-4-26B-A4B")
+
+    assert decode.per_context_s == pytest.approx(5 * 2 * 2 * 512 * 2 / 3.35e12)
+    window_bytes = 25 * 1024 * 2 * 8 * 256 * 2
+    assert decode.per_request_s == pytest.approx(window_bytes / 3.35e12)

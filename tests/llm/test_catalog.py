@@ -48,6 +48,11 @@ PARAMETERS = {
     "Qwen3-Coder-480B-A35B": 480_154_875_392,
     "Qwen3-Next-80B-A3B": 79_674_391_296,
     "Qwen3-Coder-Next": 79_674_391_296,
+    "Qwen3-VL-4B": 4_022_468_096,
+    "Qwen3-VL-8B": 8_190_735_360,
+    "Qwen3-VL-32B": 32_762_123_264,
+    "Qwen3-VL-30B-A3B": 30_532_122_624,
+    "Qwen3-VL-235B-A22B": 235_093_634_560,
     "Qwen3.5-27B": 26_895_998_464,
     "Qwen3.5-35B-A3B": 34_660_610_688,
     "Qwen3.5-122B-A10B": 122_111_526_912,
@@ -59,6 +64,8 @@ PARAMETERS = {
     "Gemma-3-4B": 3_880_263_168,
     "Gemma-3-12B": 11_766_034_176,
     "Gemma-3-27B": 27_009_346_304,
+    "Gemma-4-26B-A4B": 25_233_141_760,
+    "Gemma-4-31B": 30_697_345_280,
     "Phi-3-mini": 3_821_079_552,
     "Phi-3-medium": 13_960_238_080,
     "Phi-4": 14_659_507_200,
@@ -66,14 +73,18 @@ PARAMETERS = {
     "DeepSeek-V3": 671_026_419_200,
     "DeepSeek-R1": 671_026_419_200,
     "DeepSeek-V3.1": 671_026_419_200,
+    "DeepSeek-V3.2": 671_877_944_064,
     "Kimi-K2": 1_026_408_232_448,
     "Kimi-K2-0905": 1_026_408_232_448,
     "Kimi-K2-Thinking": 1_026_408_232_448,
     "Kimi-K2.5": 1_026_408_232_448,
+    "Kimi-K2.6": 1_026_408_232_448,
     "GLM-4.5": 352_797_829_024,
     "GLM-4.5-Air": 106_852_251_264,
     "GLM-4.6": 352_797_829_024,
     "GLM-4.7": 352_797_829_024,
+    "GLM-5.2": 743_377_019_904,
+    "MiniMax-M3": 426_174_572_928,
     "gpt-oss-20b": 20_914_757_184,
     "gpt-oss-120b": 116_829_156_672,
     "NVIDIA-Nemotron-3-Nano-30B-A3B": 31_577_940_288,
@@ -85,8 +96,8 @@ PARAMETERS = {
     "OPT-66B": 65_719_701_504,
     "OPT-175B": 174_604_468_224,
 }
-"""Parameters of the model that transformers 5.19 (since Llama 4: 5.23) builds from the
-same config, with the score corrections of the routers, which it keeps apart."""
+"""Parameters of the model that transformers 5.19 (Llama 4 to Qwen3.5: 5.23) builds from
+the same config, with the score corrections of the routers, which it keeps apart."""
 
 PUBLISHED = {
     "Llama-2-70B": 68_976_648_192,
@@ -132,6 +143,9 @@ def test_parameters_are_those_published(name):
         ("Qwen3.5-397B-A17B", 17 - 1.02),
         ("NVIDIA-Nemotron-3-Nano-30B-A3B", 3.6 - 0.35),
         ("GLM-4.5", 32),
+        # MiniMax-M3 23, without the output embedding of 1.23; Gemma 4 26B-A4B 3.8.
+        ("MiniMax-M3", 23 + 1.23),
+        ("Gemma-4-26B-A4B", 3.8),
         ("Kimi-K2", 32),
         ("Llama-4-Scout", 17 - 1.03),
         ("Llama-4-Maverick", 17 - 1.03),
@@ -190,6 +204,15 @@ def test_every_name_of_the_catalog_finds_itself_in_any_case(name):
         ("moonshotai/Kimi-K2-Thinking", "Kimi-K2-Thinking", "int4_g32"),
         ("nvidia/Kimi-K2.5-NVFP4", "Kimi-K2.5-NVFP4", "nvfp4"),
         ("openai/gpt-oss-20b", "gpt-oss-20b", "mxfp4"),
+        ("Qwen/Qwen3-VL-30B-A3B-Instruct", "Qwen3-VL-30B-A3B", "bf16"),
+        ("Qwen/Qwen3-VL-235B-A22B-Thinking", "Qwen3-VL-235B-A22B", "bf16"),
+        ("google/gemma-4-26B-A4B-it", "Gemma-4-26B-A4B", "bf16"),
+        ("nvidia/Gemma-4-31B-IT-NVFP4", "Gemma-4-31B-NVFP4", "nvfp4"),
+        ("deepseek-ai/DeepSeek-V3.2", "DeepSeek-V3.2", "fp8_block"),
+        ("nvidia/DeepSeek-V3.2-NVFP4", "DeepSeek-V3.2-NVFP4", "nvfp4"),
+        ("moonshotai/Kimi-K2.6", "Kimi-K2.6", "int4_g32"),
+        ("zai-org/GLM-5.2-FP8", "GLM-5.2-FP8_BLOCK", "fp8_block"),
+        ("MiniMaxAI/MiniMax-M3", "MiniMax-M3", "bf16"),
     ],
 )
 def test_an_llm_is_found_by_the_names_people_write(written, name, dtype):
@@ -338,8 +361,18 @@ def test_sliding_windows_are_noted(name, window, layers):
         ("GLM-4.6", ("GLM-4.5", "GLM-4.7")),
         ("Llama-3.3-70B-FP8", ("Llama-3-70B-FP8", "Llama-3.1-70B-FP8")),
         ("DeepSeek-R1-NVFP4", ("DeepSeek-V3-NVFP4", "DeepSeek-V3.1-NVFP4")),
-        ("Qwen3-32B-FP8", ()),
-        ("Qwen3-8B", ()),
+        ("Qwen3-32B-FP8", ("Qwen3-VL-32B-FP8_BLOCK",)),
+        ("Qwen3-8B", ("Qwen3-VL-8B",)),
+        ("Qwen3-14B", ()),
+        (
+            "Kimi-K2.5",
+            (
+                "Kimi-K2-INT4_G32",
+                "Kimi-K2-0905-INT4_G32",
+                "Kimi-K2-Thinking",
+                "Kimi-K2.6",
+            ),
+        ),
     ],
 )
 def test_llms_of_the_same_shapes_are_twins(name, others):
@@ -359,6 +392,14 @@ def test_llms_of_the_same_shapes_are_twins(name, others):
         ({"ssm_state_size": 128}, "state-space layers (ssm_state_size)"),
         ({"hybrid_override_pattern": "M-M*"}, "state-space layers"),
         ({"index_topk": 2048}, "sparse attention with an index (index_topk)"),
+        (
+            {"sparse_attention_config": {"sparse_index_dim": 128}},
+            "sparse attention with an index (sparse_attention_config)",
+        ),
+        (
+            {"model_type": "gemma4_text", "num_kv_shared_layers": 20},
+            "layers that share their KV (num_kv_shared_layers)",
+        ),
         ({"is_encoder_decoder": True}, "cross-attention"),
         ({"global_head_dim": 512}, "attention of two widths (global_head_dim)"),
         ({"block_configs": [{}]}, "layers of different widths (block_configs)"),
@@ -373,6 +414,34 @@ def test_attention_whose_kv_is_not_modelled_is_refused_by_its_name(
 
     with pytest.raises(InputError, match=re.escape(f"json: has {complaint}")):
         llm(path)
+
+
+def test_layers_that_share_the_choice_of_an_index_have_none_of_their_own(tmp_path):
+    shapes = {
+        "model_type": "glm_moe_dsa",
+        "num_hidden_layers": 6,
+        "kv_lora_rank": 4,
+        "q_lora_rank": 6,
+        "qk_nope_head_dim": 4,
+        "qk_rope_head_dim": 2,
+        "v_head_dim": 4,
+        "index_n_heads": 2,
+        "index_head_dim": 128,
+        "index_topk": 16,
+        "layer_types": ["deepseek_sparse_attention"] * 6,
+    }
+
+    every_other = ["full", "shared"] * 3
+    told = llm(write(tmp_path, config(**shapes, indexer_types=every_other)))
+    all_of_them = llm(write(tmp_path, config(**shapes)))
+
+    assert (told.index.layers, told.index.sparse_layers) == (3, 6)
+    assert all_of_them.index.layers == 6
+    # 2 heads of 128 from a query of 6, a key from 8; the heads' weights and a norm.
+    index = 128 * (2 * 6 + 8) + 2 * 8 + 2 * 128
+    assert all_of_them.parameter_count - told.parameter_count == 3 * index
+    # In 16 bits a compressed KV of 6; a key of 128 in 8 bits with a scale.
+    assert told.kv_bytes_per_token() == 6 * 12 + 3 * 132
 
 
 def test_layers_of_known_kinds_are_read(tmp_path):

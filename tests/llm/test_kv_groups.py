@@ -64,6 +64,31 @@ def test_windows_take_blocks_of_their_own_groups(name, bounded_groups, bounded_b
     )
 
 
+@pytest.mark.parametrize(
+    ("name", "tp", "block_size", "block_bytes", "bounded_groups", "window_block"),
+    [
+        # What get_kv_cache_groups of vLLM 0.33 makes of layers with these heads: a
+        # block holds as many more tokens as a token takes less memory.
+        ("Gemma-4-26B-A4B", 1, 32, 655_360, 5, 16),
+        ("Gemma-4-26B-A4B", 4, 16, 163_840, 5, 16),
+        ("Gemma-4-26B-A4B", 8, 16, 163_840, 5, 32),
+        ("Gemma-4-31B", 1, 32, 2_621_440, 5, 16),
+        # The key of an index is in the block of all layers.
+        ("DeepSeek-V3.2", 1, 16, 1_253_184, 0, 0),
+        ("MiniMax-M3", 1, 16, 2_199_552, 0, 0),
+    ],
+)
+def test_heads_of_two_widths_and_keys_of_an_index_share_blocks_as_in_vllm(
+    name, tp, block_size, block_bytes, bounded_groups, window_block
+):
+    found = groups(name, tp)
+
+    assert (found.block_size, found.block_bytes) == (block_size, block_bytes)
+    assert found.bounded_groups == bounded_groups
+    blocks = -(-1023 // window_block) + 1 if window_block else 0
+    assert found.bounded_blocks == blocks
+
+
 def test_a_window_is_no_longer_than_the_longest_request():
     assert kv_groups(llm("Gemma-3-27B"), 1, "bf16", 16, 320).bounded_blocks == 20
 
