@@ -198,5 +198,6 @@ def price(
             source=f"{offer}: {quote.source}" if offer else quote.source,
             as_of=quote.as_of,
             note="; ".join(text for text in notes if text),
+            is_guess=quote.is_guess,
         )
     return None

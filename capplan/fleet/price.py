@@ -14,6 +14,7 @@ class Price:
     source: str  # provider and document, or "given by the user"
     as_of: str = ""  # date as the source states it; empty when undated
     note: str = ""  # how it was chosen; whether it is old, a guess, of too small a node
+    is_guess: bool = False  # nobody asks it
 
     def __post_init__(self) -> None:
         """Refuse a price that is not positive."""

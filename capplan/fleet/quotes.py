@@ -78,10 +78,15 @@ class Quote:
             f"one with {tp} GPUs may cost more per GPU"
         )
 
+    @property
+    def is_guess(self) -> bool:
+        """Whether nobody asks this price."""
+        return "guess" in self.note.lower()
+
     def weakness(self, today: date) -> str:
         """Return why the price is unreliable; empty when it is not."""
         day = self.day()
-        if "guess" in self.note.lower():
+        if self.is_guess:
             return "it is a guess"
         if day is None:
             return "it is undated"

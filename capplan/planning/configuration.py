@@ -4,6 +4,7 @@ import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import date
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,10 @@ _ENGINE_SETTINGS = (
 )
 
 
+WIDE = 2.0
+"""Most over least that real engines carry, from which a configuration is in doubt."""
+
+
 @dataclass(frozen=True)
 class Configuration:
     """One GPU type and TP degree that can serve the LLM."""
@@ -79,9 +84,23 @@ class Configuration:
 
     @property
     def is_estimated(self) -> bool:
-        """Its latency or price is estimated: it neither prunes nor replaces another."""
-        guessed = self.price is not None and "guess" in self.price.note
-        return guessed or (self.profile is not None and self.profile.how == "estimate")
+        """Whether there are doubts: it neither prunes nor replaces one without."""
+        return bool(self.doubts)
+
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """Why its count of GPUs or its cost may be far from what it will be."""
+        found = []
+        if self.profile is not None and self.profile.how == "estimate":
+            found.append("its latency is an estimate")
+        elif self.carried is not None and self.carried[1] >= WIDE * self.carried[0]:
+            low, high = self.carried
+            found.append(
+                f"real engines carry {low:.2f} to {high:.2f} of what is assumed"
+            )
+        if self.price is not None and self.price.is_guess:
+            found.append("its price is a guess")
+        return tuple(found)
 
     @property
     def kv_dtype(self) -> str:
@@ -93,7 +112,7 @@ class Configuration:
         """How the iteration time was obtained: as ``Profile.how``, or given."""
         return "given" if self.profile is None else self.profile.how
 
-    @property
+    @cached_property
     def carried(self) -> tuple[float, float] | None:
         """What 80 % of such engines carry of what is assumed; None where unknown."""
         if self.profile is None or self.quantile is None:

@@ -36,6 +36,7 @@ from capplan.planning.prospects import (
     feasible_of,
     most_to_win,
     or_inf,
+    without_doubts,
 )
 from capplan.planning.result import Candidate, Plan
 from capplan.planning.settings import PlanSettings
@@ -206,13 +207,13 @@ def _tunings(
     best itself, of the others fewer GPUs or a lower cost than it has.
     """
     rows = {(row.gpu, row.tp): row for row in done}
-    best = min(
-        feasible_of(done), key=lambda row: (_usd(row), row.gpu_count), default=None
-    )
+    feasible = feasible_of(done)
     tunings = []
     for prospect in simulated:
         configuration = prospect.configuration
         row = rows[configuration.gpu, configuration.tp]
+        rivals = feasible if configuration.is_estimated else without_doubts(feasible)
+        best = min(rivals, key=lambda row: (_usd(row), row.gpu_count), default=None)
         most = 0 if row.replica_count is None else row.replica_count - 1
         if best is not None and row is not best:
             assert best.gpu_count is not None
@@ -272,9 +273,9 @@ def _result(
     feasible = feasible_of(candidates)
     by_cost = sorted(feasible, key=lambda row: (_usd(row), row.gpu_count, row.tp))
     estimated = [row for row in by_cost if row.estimated]
-    eligible = [row for row in by_cost if not row.estimated] or estimated
+    eligible = without_doubts(by_cost)
     by_gpus = sorted(eligible, key=lambda row: (row.gpu_count, _usd(row), row.tp))
-    if eligible:  # the best first, estimates in their place
+    if eligible:  # the best first, those in doubt in their place
         by_cost = [eligible[0], *(row for row in by_cost if row is not eligible[0])]
     others = [row for row in candidates if row.status != "feasible"]
     others.sort(key=lambda row: (row.status != "pruned", row.gpu, row.tp))

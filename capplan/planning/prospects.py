@@ -72,8 +72,13 @@ def feasible_of(done: list[Candidate]) -> list[Candidate]:
     return [row for row in done if row.status == "feasible"]
 
 
+def without_doubts(feasible: list[Candidate]) -> list[Candidate]:
+    """Return the candidates of which the best is: those without doubts, if any."""
+    return [row for row in feasible if not row.estimated] or feasible
+
+
 def _rivals(prospect: Prospect, done: list[Candidate]) -> list[Candidate]:
-    """Return the feasible candidates; an estimate is none to what was measured."""
+    """Return the feasible candidates; one in doubt is none to one that is not."""
     guessed = prospect.configuration.is_estimated
     return [row for row in feasible_of(done) if guessed or not row.estimated]
 

@@ -79,7 +79,9 @@ class Candidate:
     price: Price | None = None  # of one GPU for an hour, with its source
     engine: EngineSettings | None = None  # as simulated
     kv_dtype: str = ""  # of its KV cache; empty where the user gave the KV blocks alone
-    estimated: bool = False  # latency an estimate or price a guess
+    estimated: bool = False  # whether there are doubts
+    # latency an estimate, or engines that differ by a factor of two; price a guess
+    doubts: tuple[str, ...] = ()
     profile_note: str = ""  # latency: measured here or elsewhere, or estimated
     latency_source: str = ""  # "measured", "calibrated", "kernel-sum", "estimate", ...
     # what 80 % of such engines carry of what is assumed, (low, high); None: unknown
@@ -112,6 +114,7 @@ class Candidate:
             if configuration.replica is None
             else configuration.replica.kv_dtype,
             estimated=configuration.is_estimated,
+            doubts=configuration.doubts,
             profile_note=configuration.note,
             latency_source=configuration.latency_source,
             carried=configuration.carried,
@@ -306,11 +309,11 @@ class Plan:
     duration_s: float  # [s]
     router: str  # of the best candidate
     seed: int  # of all draws
-    # the cheapest feasible (fewest GPUs where prices are missing), of those not
-    # estimated where there are any
+    # the cheapest feasible (fewest GPUs where prices are missing), of those without
+    # doubts where there are any
     best: Candidate | None = None
     best_by_gpus: Candidate | None = None  # feasible, with the fewest GPUs
-    best_estimated: Candidate | None = None  # the cheapest feasible of those estimated
+    best_estimated: Candidate | None = None  # the cheapest feasible of those in doubt
     infeasible_reason: str | None = None  # why none is feasible and what would be
     runtime_s: float = 0.0  # of the plan [s]
     assumptions: tuple[Assumption, ...] = ()  # sources of the figures

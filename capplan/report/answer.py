@@ -100,6 +100,15 @@ def engines(candidate: Candidate) -> str:
     )
 
 
+def doubts(candidate: Candidate) -> str:
+    """Return why a count may be far off, and how far; empty where nothing says so."""
+    if not candidate.doubts:
+        return ""
+    counts = candidate.replica_count_range
+    replicas = "" if counts is None else f" ({counts[0]:,} to {counts[1]:,} replicas)"
+    return "; ".join(candidate.doubts) + replicas
+
+
 def caching(plan: Plan) -> str:
     """Return what prefix caching is worth; empty where no prefix is found."""
     share = None if plan.best is None else plan.best.cached_share
@@ -198,6 +207,11 @@ def lower_bound(candidate: Candidate) -> str:
     bound = candidate.lower_bound_gpu_count
     prefix = "" if bound is None else f"{plural(bound, 'GPU')}: "
     return prefix + gap(candidate)
+
+
+def uncertain(plan: Plan) -> list[tuple[Candidate, str]]:
+    """Return the feasible candidates in doubt, each with its doubts."""
+    return [(row, doubts(row)) for row in plan.candidates if row.run and row.doubts]
 
 
 def reasons(plan: Plan) -> list[tuple[Candidate, str]]:

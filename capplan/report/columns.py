@@ -107,6 +107,7 @@ COLUMNS = (
     end_column("carried_low", "carried", 0),
     end_column("carried_high", "carried", 1),
     field_column("sweeps"),
+    Column("doubts", lambda row: "; ".join(row.doubts)),
     field_column("kv_dtype"),
     field_column("gpu_count", "GPUs", format_count),
     field_column("lower_bound_gpu_count", "at least", format_count),

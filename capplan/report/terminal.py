@@ -116,6 +116,7 @@ def _print_best(plan: Plan, best: Candidate, out: Console) -> None:
         + Text(f"   {plan.llm} on {best.gpu}", style="bold")
     )
     facts = [
+        ("uncertain", answer.doubts(best)),
         ("serves", answer.workload(plan)),
         ("within", plan.slo_text),
         ("attained by", answer.attained(best.run.judgement, plan.attainment_text)),
@@ -132,8 +133,7 @@ def _print_best(plan: Plan, best: Candidate, out: Console) -> None:
         facts.append(("fewest GPUs", _priced(fewest)))
     estimate = plan.best_estimated
     if estimate is not None and estimate is not best:
-        doubt = "its latency is an estimate or its price a guess"
-        facts.append(("estimated", f"{_priced(estimate)}: {doubt}"))
+        facts.append(("uncertain", f"{_priced(estimate)}: {answer.doubts(estimate)}"))
     print_facts(facts, out)
     print_classes(best.classes, out)
     print_launch(best.launch, out)
@@ -219,6 +219,8 @@ def _print_candidates(plan: Plan, out: Console) -> None:
         )
         table.add_row(*(escape(column.text(row)) for column in columns), style=style)
     out.print(table)
+    for row, doubts in answer.uncertain(plan):
+        out.print(Text(f"  {answer.name(row)} uncertain: {doubts}", style="dim"))
     # The reason of an infeasible plan lists these already.
     for row, reason in answer.reasons(plan) if plan.best is not None else ():
         out.print(Text(f"  {answer.name(row)} {row.status}: {reason}", style="dim"))

@@ -29,7 +29,14 @@ _CANDIDATE += ("usd_per_h", "usd_per_month", "usd_per_year")
 _CANDIDATE += ("usd_per_million_output_tokens", "usd_per_million_total_tokens")
 _CANDIDATE += ("binding", "router", "scheduler", "caching_unused", "launch_line")
 _CANDIDATE += ("launch_notes", "infeasible_reason", "pruned_reason", "price")
-_CANDIDATE += ("limits", "estimated", "profile_note", "latency_error", "probes")
+_CANDIDATE += (
+    "limits",
+    "estimated",
+    "doubts",
+    "profile_note",
+    "latency_error",
+    "probes",
+)
 _CANDIDATE += (*_QUANTILES, "series", "bound", "bound_note")
 """Keys of a candidate, in order."""
 

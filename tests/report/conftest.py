@@ -263,6 +263,22 @@ def classed(plan: Plan, best: Candidate) -> Plan:
 
 
 @pytest.fixture
+def doubted(plan: Plan, best: Candidate) -> Plan:
+    """The plan with a cheaper candidate of which engines differ by a factor of four."""
+    beside = replace(
+        best,
+        gpu="MI300X",
+        run=_run("MI300X", 8, 2, best.price),
+        estimated=True,
+        doubts=("real engines carry 0.25 to 1.00 of what is assumed",),
+        carried=(0.25, 1.0),
+    )
+    return replace(
+        plan, best_estimated=beside, candidates=(best, beside, *plan.candidates[1:])
+    )
+
+
+@pytest.fixture
 def infeasible(plan: Plan) -> Plan:
     """A plan without an answer."""
     return replace(

@@ -79,6 +79,24 @@ def test_a_plan_of_one_class_has_no_table_of_classes(plan):
     assert "attained  " not in printed(plan)
 
 
+def test_an_uncertain_candidate_stands_beside_the_headline_with_its_range(doubted):
+    text = " ".join(printed(doubted).split())
+
+    assert text.startswith("40 GPUs = 5 replicas × 8 (TP 8)")
+    doubts = "real engines carry 0.25 to 1.00 of what is assumed (2 to 8 replicas)"
+    assert f"(TP 8) of MI300X, $99.60 per hour: {doubts}" in text
+    assert f"MI300X TP 8 uncertain: {doubts}" in text
+
+
+def test_a_headline_that_is_uncertain_itself_says_so(doubted):
+    alone = replace(doubted, best=doubted.best_estimated)
+
+    lines = printed(alone).splitlines()
+
+    assert "MI300X" in lines[0]
+    assert lines[1].startswith("uncertain     real engines carry 0.25 to 1.00")
+
+
 def test_a_scheduler_that_no_engine_has_says_so_in_place_of_a_command(plan, best):
     other = replace(best, launch=Launch((), ("schedules as orca; no vllm serve does",)))
 

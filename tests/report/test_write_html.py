@@ -92,6 +92,18 @@ def test_classes_stand_in_the_page_with_their_own_targets(classed):
     assert "</i>code, asked 95 %</li>" in page
 
 
+def test_an_uncertain_candidate_stands_beside_the_headline_with_its_range(doubted):
+    doubts = "real engines carry 0.25 to 1.00 of what is assumed (2 to 8 replicas)"
+
+    page = plan_html(doubted)
+    alone = plan_html(replace(doubted, best=doubted.best_estimated))
+
+    assert f"per hour: {doubts}.</p>" in page
+    assert f"<dt>MI300X TP 8</dt><dd>uncertain: {doubts}</dd>" in page
+    assert '<p class="bad">' not in page
+    assert f'<p class="bad">Uncertain: {doubts}.</p>' in alone
+
+
 def test_a_page_is_far_below_six_megabytes(plan):
     assert len(plan_html(plan).encode()) < 1_000_000
 

@@ -1,0 +1,144 @@
+"""The headline is the best that is measured; the uncertain one stands beside it."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+from capplan.deployment import EngineSettings
+from capplan.fleet.price import Price
+from capplan.latency.contract import linear_tables
+from capplan.planning.configuration import Configuration
+from capplan.planning.plan import _tunings, plan
+from capplan.planning.result import Candidate
+from capplan.planning.settings import PlanSettings
+from capplan.report import answer
+
+TRAFFIC = "synthetic:prompt=300,output=lognormal(median=80,sigma=0.6),n=1500"
+ASKED = {"workload": TRAFFIC, "rate": 40.0, "slo": ("ttft=1s,tpot=40ms",)}
+
+
+def configuration(share=None, how="kernel-sum", monkeypatch=None, **price):
+    """A configuration of which real engines carry the two shares."""
+    if monkeypatch is not None:
+        monkeypatch.setattr(
+            "capplan.planning.configuration.carried", lambda profile, quantile: share
+        )
+    tables = linear_tables(10e-3, 1e-4, 0, 0, 0, max_batch=8, max_tokens=64)
+    profile = SimpleNamespace(how=how, kernels_from=None)
+    cost = Price(2.0, "a source", **price)
+    return Configuration("GPU", 1, EngineSettings(), tables, cost, profile, None, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("share", "doubts"),
+    [
+        ((0.9, 1.07), ()),
+        ((0.6, 1.19), ()),
+        ((0.6, 1.2), ("real engines carry 0.60 to 1.20 of what is assumed",)),
+        ((0.27, 1.0), ("real engines carry 0.27 to 1.00 of what is assumed",)),
+        (None, ()),
+    ],
+)
+def test_a_range_that_spans_a_factor_of_two_is_a_doubt(share, doubts, monkeypatch):
+    of = configuration(share, monkeypatch=monkeypatch)
+
+    assert of.doubts == doubts
+    assert of.is_estimated is bool(doubts)
+
+
+def test_a_guessed_price_and_an_estimated_latency_are_doubts(monkeypatch):
+    guessed = configuration((0.9, 1.1), "estimate", monkeypatch, is_guess=True)
+
+    assert guessed.doubts == ("its latency is an estimate", "its price is a guess")
+
+
+@pytest.mark.filterwarnings("ignore::capplan.errors.CapplanWarning")
+def test_engines_that_differ_by_a_factor_of_two_do_not_take_the_headline():
+    """Llama FP8 on MI300X is cheaper here, with four times as many replicas or not."""
+    prices = {"MI300X": "1.5", "H100-SXM": "4"}
+    result = plan(
+        PlanSettings(
+            **ASKED, llm="Llama-3.3-70B-FP8", gpu="MI300X,H100-SXM", tp=2, price=prices
+        )
+    )
+
+    best, beside = result.best, result.best_estimated
+    assert (best.gpu, beside.gpu) == ("H100-SXM", "MI300X")
+    assert best.doubts == ()
+    assert beside.doubts
+    assert beside.usd_per_h < best.usd_per_h
+    assert result.candidates[0] is best
+    assert result.best_by_gpus is best
+
+
+@pytest.mark.filterwarnings("ignore::capplan.errors.CapplanWarning")
+def test_a_guessed_price_does_not_take_the_headline(tmp_path):
+    prices = tmp_path / "prices.csv"
+    prices.write_text(
+        "gpu,usd_per_gpu_h,as_of,note\n"
+        "H100-SXM,4,2026-11-01,list\nH200-SXM,1,2026-11-01,guess\n"
+    )
+    asked = {**ASKED, "llm": "Llama-3.1-8B", "tp": 1, "as_of": "2026-11-20"}
+
+    both = plan(PlanSettings(**asked, gpu="H100-SXM,H200-SXM", prices=str(prices)))
+    alone = plan(PlanSettings(**asked, gpu="H200-SXM", prices=str(prices)))
+
+    assert (both.best.gpu, both.best_estimated.gpu) == ("H100-SXM", "H200-SXM")
+    assert both.best_estimated.doubts == ("its price is a guess",)
+    assert both.best_estimated.price.is_guess
+    # With nothing else to answer, the headline says what it rests on.
+    assert alone.best.gpu == "H200-SXM"
+    assert answer.doubts(alone.best).startswith("its price is a guess")
+
+
+def test_budgets_are_tuned_against_the_best_of_those_without_doubts():
+    """A measured candidate is not held against the count of an uncertain one."""
+
+    def row(gpu, count, usd, *, estimated):
+        return SimpleNamespace(
+            gpu=gpu,
+            tp=1,
+            status="feasible",
+            replica_count=count,
+            gpu_count=count,
+            usd_per_h=usd,
+            estimated=estimated,
+            router="jsq",
+        )
+
+    def prospect(gpu, usd, *, estimated):
+        of = SimpleNamespace(
+            gpu=gpu, tp=1, is_estimated=estimated, usd_per_h=lambda n: n * usd
+        )
+        return SimpleNamespace(configuration=of, bound=SimpleNamespace(replica_count=1))
+
+    done = [row("sure", 6, 24.0, estimated=False), row("doubt", 2, 2.0, estimated=True)]
+    simulated = [
+        prospect("sure", 4.0, estimated=False),
+        prospect("doubt", 1.0, estimated=True),
+    ]
+    inputs = SimpleNamespace(routers=("jsq",))
+
+    most = {
+        tuning.prospect.configuration.gpu: tuning.most
+        for tuning in _tunings(inputs, simulated, done)
+    }
+
+    assert most == {"sure": 5, "doubt": 1}
+
+
+def test_the_uncertain_one_is_said_with_the_range_of_its_replicas():
+    best = Candidate("H100-SXM", 8, "feasible", run=SimpleNamespace(replica_count=5))
+    beside = replace(
+        best,
+        gpu="MI300X",
+        estimated=True,
+        doubts=("real engines carry 0.27 to 1.00 of what is assumed",),
+        carried=(0.27, 1.0),
+    )
+
+    assert answer.doubts(beside) == (
+        "real engines carry 0.27 to 1.00 of what is assumed (5 to 19 replicas)"
+    )
+    assert answer.doubts(best) == ""
