@@ -152,6 +152,7 @@ def _simulated(
     settings = inputs.settings
     done: list[Candidate] = []
     simulated: list[Prospect] = []
+    left_out: list[Prospect] = []
     texts: dict[str, tuple[str, ...]] = {}
     with executor(settings.executor, settings.ray_address) as workers:
         while prospects:
@@ -174,6 +175,7 @@ def _simulated(
                     left.append(prospect)
                 else:
                     done.append(pruned(prospect, reason))
+                    left_out.append(prospect)
             prospects = left
         tunable = [row for row in simulated if is_tuned(inputs, row.configuration)]
         tunings = _tunings(inputs, tunable, done)
@@ -188,7 +190,25 @@ def _simulated(
             done[index] = tuned.candidate or _with_close(done[index], tuned.too_close)
     for warning in (text for each in texts.values() for text in each):
         warnings.warn(warning, CapplanWarning, stacklevel=2)
-    return done
+    return _pruned_by_the_tuned(left_out, before, done)
+
+
+def _pruned_by_the_tuned(
+    left_out: list[Prospect], before: list[Candidate], done: list[Candidate]
+) -> list[Candidate]:
+    """Return candidates with those left out held against the tuned ones.
+
+    A reason names the count of another, which a smaller budget may have lowered.
+    """
+    of = {(row.configuration.gpu, row.configuration.tp): row for row in left_out}
+    rows = []
+    for row in done:
+        prospect = of.get((row.gpu, row.tp))
+        reason = None if prospect is None else cannot_win(prospect, before + done)
+        rows.append(
+            row if prospect is None or reason is None else pruned(prospect, reason)
+        )
+    return rows
 
 
 def _with_close(candidate: Candidate, count: int | None) -> Candidate:

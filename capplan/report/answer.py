@@ -198,7 +198,7 @@ def gap(candidate: Candidate) -> str:
     above = candidate.gpu_count - bound
     if above <= 0:
         return "proven minimal"
-    share = above / candidate.gpu_count
+    share = above / max(bound, 1)
     return f"at most {plural(above, 'GPU')} ({share:.0%}) above the minimum"
 
 

@@ -142,3 +142,27 @@ def test_the_uncertain_one_is_said_with_the_range_of_its_replicas():
         "real engines carry 0.27 to 1.00 of what is assumed (5 to 19 replicas)"
     )
     assert answer.doubts(best) == ""
+
+
+@pytest.mark.filterwarnings("ignore::capplan.errors.CapplanWarning")
+def test_what_was_pruned_names_the_count_that_stands_in_the_table():
+    """A smaller token budget lowers the best after the others were left out."""
+    slo = ("ttft=1.5s,tpot=25ms",)
+    traffic = "synthetic:prompt=2000,output=lognormal(median=150,sigma=0.6),n=1500"
+    asked = {"workload": traffic, "rate": 20.0, "slo": slo, "llm": "Llama-3.1-8B"}
+    gpus = {"gpu": "H100-SXM,H200-SXM", "tp": "1,2,4,8"}
+    prices = {"price": {"H100-SXM": "2", "H200-SXM": "4"}}
+
+    tuned = plan(PlanSettings(**asked, **gpus, **prices))
+
+    counts = {f"{row.gpu} × TP {row.tp}": row.gpu_count for row in tuned.candidates}
+    named = [
+        row.pruned_reason.rpartition("; ")[2].split(" does with ")
+        for row in tuned.candidates
+        if row.status == "pruned" and " does with " in row.pruned_reason
+    ]
+    assert named
+    assert all(counts[name] == int(count) for name, count in named)
+    # The case is one: the default budget alone needs more.
+    untuned = plan(PlanSettings(**asked, **gpus, **prices, tune=False))
+    assert untuned.best.gpu_count > tuned.best.gpu_count

@@ -27,10 +27,11 @@ def with_replicas(candidate, replica_count):
 @pytest.mark.parametrize(
     ("tp", "bound", "expected"),
     [
-        (8, 4, "32 GPUs: at most 8 GPUs (20%) above the minimum"),
-        (1, 4, "4 GPUs: at most 1 GPU (20%) above the minimum"),
+        (8, 4, "32 GPUs: at most 8 GPUs (25%) above the minimum"),
+        (1, 4, "4 GPUs: at most 1 GPU (25%) above the minimum"),
+        (16, 2, "32 GPUs: at most 48 GPUs (150%) above the minimum"),
         (8, 5, "40 GPUs: proven minimal"),
-        (1, 1, "1 GPU: at most 4 GPUs (80%) above the minimum"),
+        (1, 1, "1 GPU: at most 4 GPUs (400%) above the minimum"),
     ],
 )
 def test_the_gap_is_what_lies_between_the_plan_and_the_bound(best, tp, bound, expected):

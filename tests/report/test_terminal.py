@@ -33,7 +33,7 @@ def test_the_count_below_is_shown_failing_and_the_bound_with_its_gap(plan):
     text = printed(plan)
 
     assert "4 replicas simulated: 91.34 % of requests meet the SLO." in text
-    assert "32 GPUs: at most 8 GPUs (20%) above the minimum" in text
+    assert "32 GPUs: at most 8 GPUs (25%) above the minimum" in text
 
 
 def test_each_warning_is_printed_once(plan):
