@@ -6,6 +6,7 @@ from typing import Any
 
 from capplan.errors import CapplanWarning, InputError
 from capplan.llm.architecture import Architecture
+from capplan.llm.config_fields import Fields
 from capplan.llm.sparse_index import SparseIndex
 from capplan.llm.state_layer import StateLayer
 
@@ -82,7 +83,7 @@ def from_config(config: Mapping[str, Any], name: str, source: str) -> Architectu
             stacklevel=2,
         )
     _check_attention(config, source)
-    fields = _Fields(config, source)
+    fields = Fields(config, source)
     if kind == "opt":
         shapes = _opt(fields)
     elif kind == "llama4_text":
@@ -137,37 +138,8 @@ def _check_attention(config: Mapping[str, Any], source: str) -> None:
         )
 
 
-class _Fields:
-    """Fields of a config, checked as they are read."""
-
-    def __init__(self, config: Mapping[str, Any], source: str) -> None:
-        self._config, self.source = config, source
-
-    def get(self, name: str) -> Any:
-        return self._config.get(name)
-
-    def flag(self, name: str, otherwise: bool) -> bool:
-        value = self._config.get(name)
-        return otherwise if value is None else bool(value)
-
-    def whole(self, name: str, otherwise: int | None = None) -> int:
-        value = self._config.get(name)
-        if value is None:
-            if otherwise is None:
-                raise InputError(f"{self.source}: {name} is missing")
-            return otherwise
-        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-            raise InputError(
-                f"{self.source}: {name} is {value!r}; expected a whole number >= 0"
-            )
-        return value
-
-    def first(self, *names: str) -> int:
-        return next((n for name in names if (n := self.whole(name, 0))), 0)
-
-
 def _llama_like(
-    fields: _Fields, ffn: str = "intermediate_size", positions: int = 4096
+    fields: Fields, ffn: str = "intermediate_size", positions: int = 4096
 ) -> dict[str, Any]:
     heads, hidden = fields.whole("num_attention_heads"), fields.whole("hidden_size")
     kind = str(fields.get("model_type"))
@@ -187,7 +159,7 @@ def _llama_like(
     }
 
 
-def _opt(fields: _Fields) -> dict[str, Any]:
+def _opt(fields: Fields) -> dict[str, Any]:
     shapes = _llama_like(fields, ffn="ffn_dim", positions=2048)
     return shapes | {
         "gated": False,
@@ -197,7 +169,7 @@ def _opt(fields: _Fields) -> dict[str, Any]:
     }
 
 
-def _biases_and_norms(kind: str, fields: _Fields) -> dict[str, Any]:
+def _biases_and_norms(kind: str, fields: Fields) -> dict[str, Any]:
     attention_bias = fields.flag("attention_bias", kind in ("opt", "gpt_oss"))
     shapes: dict[str, Any] = {
         "qkv_bias": attention_bias or kind == "qwen2",
@@ -213,7 +185,7 @@ def _biases_and_norms(kind: str, fields: _Fields) -> dict[str, Any]:
     return shapes
 
 
-def _experts(kind: str, fields: _Fields) -> dict[str, Any]:
+def _experts(kind: str, fields: Fields) -> dict[str, Any]:
     experts = fields.first("num_local_experts", "num_experts", "n_routed_experts")
     layers = fields.whole("num_hidden_layers")
     expert_ffn = fields.whole("moe_intermediate_size", 0)
@@ -242,7 +214,7 @@ def _experts(kind: str, fields: _Fields) -> dict[str, Any]:
     }
 
 
-def _latent_attention(fields: _Fields) -> dict[str, Any]:
+def _latent_attention(fields: Fields) -> dict[str, Any]:
     heads = fields.whole("num_attention_heads")
     return {
         "kv_heads": heads,
@@ -254,7 +226,7 @@ def _latent_attention(fields: _Fields) -> dict[str, Any]:
     }
 
 
-def _sliding(kind: str, fields: _Fields, layers: int) -> dict[str, int]:
+def _sliding(kind: str, fields: Fields, layers: int) -> dict[str, int]:
     window = fields.first("sliding_window", "attention_chunk_size")
     if kind.startswith("qwen") and not fields.flag("use_sliding_window", False):
         window = 0
@@ -274,7 +246,7 @@ def _sliding(kind: str, fields: _Fields, layers: int) -> dict[str, int]:
     return {"sliding_window": window, "sliding_layers": sliding}
 
 
-def _index(kind: str, fields: _Fields) -> SparseIndex:
+def _index(kind: str, fields: Fields) -> SparseIndex:
     """Return the index of sparse attention."""
     layers = fields.whole("num_hidden_layers")
     if kind in _SPARSE_LATENT:
@@ -296,7 +268,7 @@ def _index(kind: str, fields: _Fields) -> SparseIndex:
             query_width=fields.whole("q_lora_rank"),
             weighted=True,
         )
-    sparse = _Fields(fields.get("sparse_attention_config") or {}, fields.source)
+    sparse = Fields(fields.get("sparse_attention_config") or {}, fields.source)
     indexed = sum(sparse.get("sparse_attention_freq") or ())
     return SparseIndex(
         layers=indexed,
@@ -309,7 +281,7 @@ def _index(kind: str, fields: _Fields) -> SparseIndex:
     )
 
 
-def _two_widths(fields: _Fields) -> dict[str, Any]:
+def _two_widths(fields: Fields) -> dict[str, Any]:
     """Return what Gemma 4 has beside Gemma 3: other heads in its full attention.
 
     A layer with experts has a feed-forward beside them, like a shared expert, norms of
@@ -327,7 +299,7 @@ def _two_widths(fields: _Fields) -> dict[str, Any]:
     return shapes
 
 
-def _mixers(kind: str, fields: _Fields) -> dict[str, Any]:
+def _mixers(kind: str, fields: Fields) -> dict[str, Any]:
     """Return the layers with a recurrent state, and those with one part only."""
     single = "float32" in (
         fields.get("mamba_ssm_cache_dtype"),
@@ -376,7 +348,7 @@ def _mixers(kind: str, fields: _Fields) -> dict[str, Any]:
     }
 
 
-def _weight_dtype(fields: _Fields) -> str:
+def _weight_dtype(fields: Fields) -> str:
     quantized = fields.get("quantization_config")
     if not isinstance(quantized, Mapping):
         return _DTYPES.get(

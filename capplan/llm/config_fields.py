@@ -1,0 +1,39 @@
+"""Fields of a Hugging Face ``config.json``, checked as they are read."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from capplan.errors import InputError
+
+
+class Fields:
+    """Fields of a config, checked as they are read."""
+
+    def __init__(self, config: Mapping[str, Any], source: str) -> None:
+        self._config, self.source = config, source
+
+    def get(self, name: str) -> Any:
+        """Return a field as it is; None where it is missing."""
+        return self._config.get(name)
+
+    def flag(self, name: str, otherwise: bool) -> bool:
+        """Return whether a field holds."""
+        value = self._config.get(name)
+        return otherwise if value is None else bool(value)
+
+    def whole(self, name: str, otherwise: int | None = None) -> int:
+        """Return a whole number >= 0; refuse a missing one without ``otherwise``."""
+        value = self._config.get(name)
+        if value is None:
+            if otherwise is None:
+                raise InputError(f"{self.source}: {name} is missing")
+            return otherwise
+        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+            raise InputError(
+                f"{self.source}: {name} is {value!r}; expected a whole number >= 0"
+            )
+        return value
+
+    def first(self, *names: str) -> int:
+        """Return the first of several fields that is more than 0; else 0."""
+        return next((n for name in names if (n := self.whole(name, 0))), 0)
