@@ -123,14 +123,14 @@ class Turn:
         took_s += tables.fused_context_s[b] * sum(contexts)
         return took_s + tables.attention_s * attention
 
-    def in_time(self, request, most, limit_s):
-        """Return how much of a chunk the limit allows, at least 1 alone."""
-        if not self.set["bounded"] or most <= 0:
+    def in_time(self, request, most):
+        """Return how much of a chunk the limits of the decodes allow."""
+        if not self.set["bounded"]:
             return most
-        new = 0
+        new, limit_s = 0, min(map(self.limit_s, self.held), default=math.inf)
         while new < most and self.iteration_s(request, new + 1) <= limit_s + 1e-9:
             new += 1
-        return new if self.parts else max(1, new)
+        return new
 
 
 def accelgen(replica, settings):
@@ -142,14 +142,13 @@ def accelgen(replica, settings):
         turn = Turn(replica, settings)
         live = sorted(replica.running, key=turn.rank)
         held = [request for request in live if not request.prompt_left]
+        turn.held = held
         urgent = [q for q in live if q.prompt_left and turn.is_urgent(q)]
         calm = [q for q in live if q.prompt_left and not turn.is_urgent(q)]
         if settings["batching"]:
             limits = [turn.limit_s(q) for q in [*held, *urgent, *calm[:1]]]
-            turn.strictest_s = min(limits)
-            s_b = turn.within(turn.strictest_s)
+            s_b = turn.within(min(limits))
         else:
-            turn.strictest_s = math.inf
             s_b = replica.engine.max_num_batched_tokens
         for request in held:
             seat = len(turn.parts) < min(s_b, replica.engine.max_num_seqs)
@@ -183,12 +182,12 @@ def fill(turn, prompts, s_b, urgent):
     for request in prompts:
         new, left = turn.rest(request), s_b - turn.used()
         if turn.set["chunking"]:
-            new = turn.in_time(request, min(new, left), turn.strictest_s)
+            new = turn.in_time(request, min(new, left))
             fits = new > 0
         elif urgent and not turn.prompts_run():
             fits = True
         else:
-            in_time = new <= left and turn.in_time(request, new, turn.strictest_s)
+            in_time = new <= left and turn.in_time(request, new)
             fits = in_time == new
         if fits and turn.may_run(request):
             turn.add(request, new)
@@ -214,8 +213,7 @@ def nearest(turn, calm, s_b):
             guarded = turn.used() + new > turn.within(turn.limit_s(request))
             if turn.runs(request) or new <= 0 or left < 0 or guarded:
                 continue
-            limit_s = min(turn.strictest_s, turn.limit_s(request))
-            cut, new = new, turn.in_time(request, new, limit_s)
+            cut, new = new, turn.in_time(request, new)
             left += cut - new
             may_cut = turn.is_long(request) and turn.set["chunking"]
             if new == 0 or (new < cut and not may_cut):

@@ -18,10 +18,10 @@ we do:
 
 Eq. 6 does not keep the limits: it counts neither decodes nor attention to what a prompt
 holds. A TBT of 100 ms gives some 4,400 tokens of Llama-3.1-8B on an H100, in iterations
-of up to 138 ms. With ``bounded=1`` a chunk is also no longer than lets the whole
-iteration keep the strictest limit by its latency, as section 3.2 estimates it from
+of up to 138 ms. With ``bounded=1`` a chunk is also no longer than lets the iteration
+keep the strictest limit of its decodes by its latency, as section 3.2 estimates it from
 profiled data; a short calm prompt joins whole or not at all. Decodes alone may still
-take longer than their limit.
+take longer than their limit, and then no prompt joins them.
 
 Switched off for the ablation: ``chunking=0`` runs prompts whole, an urgent one beyond
 S_b where it is the only prompt; ``ordering=0`` takes requests by arrival wherever they
@@ -118,13 +118,21 @@ def _take_changes(state, r):
         slot = following
 
 
-@compiled()
-def _strictest_s(state, r):
-    """Return the limit that the next iteration is to keep. [s]"""
-    strictest_s = math.inf
+@inlined()
+def _gap_s(state, r):
+    """Return the strictest limit of the decodes on the time to a token. [s]"""
     slot = first_ordered(state, r)
     if slot != NONE and is_decode(state, slot):
-        strictest_s = limit_s(state, slot, 1)
+        return limit_s(state, slot, 1)
+    return math.inf
+
+
+@compiled()
+def _budget_tokens(state, r):
+    """Return S_b: tokens of an iteration that keeps the strictest limit."""
+    if state.settings[BATCHING] == 0:
+        return state.engine[0].max_num_batched_tokens
+    strictest_s = _gap_s(state, r)
     calm = NONE
     slot = first_prompt(state, r)
     while slot != NONE:
@@ -138,15 +146,15 @@ def _strictest_s(state, r):
         if is_past(state, r, slot):
             break
         slot = next_ordered(state, slot)
-    return strictest_s
+    return tokens_within(state, strictest_s)
 
 
 @inlined()
-def _within_time(state, r, slot, chunk, strictest_s):
-    """Return how much of a chunk keeps the strictest limit, where that is asked."""
+def _within_time(state, r, slot, chunk):
+    """Return how much of a chunk keeps the limits of decodes, where that is asked."""
     if state.settings[BOUNDED] == 0 or chunk <= 0:
         return chunk
-    return tokens_in_time(state, r, slot, chunk, strictest_s)
+    return tokens_in_time(state, r, slot, chunk, _gap_s(state, r))
 
 
 # Decodes.
@@ -239,7 +247,7 @@ def _run_prompt(state, r, slot, chunk):
 
 
 @compiled()
-def _fill(state, r, slot, budget, strictest_s, urgent):
+def _fill(state, r, slot, budget, urgent):
     """Let prompts from ``slot`` on, urgent or calm ones, fill the budget in order."""
     replica = state.replicas[r]
     cut = state.settings[CHUNKING] != 0
@@ -257,7 +265,7 @@ def _fill(state, r, slot, budget, strictest_s, urgent):
                 chunk = min(chunk, room)
             fits = chunk <= room
             if fits:
-                chunk = _within_time(state, r, slot, chunk, strictest_s)
+                chunk = _within_time(state, r, slot, chunk)
                 fits = chunk > 0 and (cut or chunk == whole)
             if not cut and urgent and _prompt_tokens(state, r) == 0:
                 chunk = whole
@@ -268,7 +276,7 @@ def _fill(state, r, slot, budget, strictest_s, urgent):
 
 
 @compiled()
-def _run_calm(state, r, budget, strictest_s):
+def _run_calm(state, r, budget):
     """Let those calm prompts run that fill budget and KV best: Alg. 2."""
     block_size = state.engine[0].block_size
     first = first_calm(state, r)
@@ -295,12 +303,10 @@ def _run_calm(state, r, budget, strictest_s):
                 if cut:
                     chunk = min(chunk, part)
                 generated = request.known_tokens - request.prompt_tokens
-                own_s = limit_s(state, slot, generated)
-                own = tokens_within(state, own_s)
+                own = tokens_within(state, limit_s(state, slot, generated))
                 within = 0 < chunk <= room and budget - room + chunk <= own
                 if within:
-                    least_s = min(strictest_s, own_s)
-                    chunk = _within_time(state, r, slot, chunk, least_s)
+                    chunk = _within_time(state, r, slot, chunk)
                     within = chunk > 0 and (cut or chunk == whole)
                 if within and _can_run(state, r, slot):
                     free = state.replicas[r].free_blocks
@@ -363,18 +369,14 @@ def schedule(state, r):
     replica = state.replicas[r]
     _take_changes(state, r)
     while True:
-        budget = state.engine[0].max_num_batched_tokens
-        strictest_s = math.inf
-        if state.settings[BATCHING] != 0:
-            strictest_s = _strictest_s(state, r)
-            budget = tokens_within(state, strictest_s)
+        budget = _budget_tokens(state, r)
         _run_decodes(state, r, budget)
         log_decodes(state, r)
-        _fill(state, r, first_prompt(state, r), budget, strictest_s, True)
+        _fill(state, r, first_prompt(state, r), budget, True)
         if state.settings[BATCHING] != 0:
-            _run_calm(state, r, budget, strictest_s)
+            _run_calm(state, r, budget)
         else:
-            _fill(state, r, first_calm(state, r), budget, strictest_s, False)
+            _fill(state, r, first_calm(state, r), budget, False)
         if _prompt_tokens(state, r) > 0:
             return 1
         if replica.decode_count > 0:

@@ -87,10 +87,9 @@ def _iteration_s(state, r, slot, chunk):
 
 @compiled()
 def tokens_in_time(state, r, slot, most, limit_s):
-    """Return how many of ``most`` tokens of a prompt keep the limit with what runs.
-
-    At least one where nothing else does.
-    """
+    """Return how many of ``most`` tokens of a prompt keep the limit with what runs."""
+    if limit_s == math.inf:
+        return most
     low = 0
     high = most
     while low < high:
@@ -99,9 +98,7 @@ def tokens_in_time(state, r, slot, most, limit_s):
             low = middle
         else:
             high = middle - 1
-    replica = state.replicas[r]
-    others = replica.decode_count + replica.batch_extra_count + replica.batch_tokens
-    return max(low, min(1, most)) if others == 0 else low
+    return low
 
 
 @inlined()

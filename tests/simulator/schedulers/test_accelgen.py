@@ -172,11 +172,11 @@ def test_a_short_calm_prompt_that_breaks_the_limit_waits_when_bounded():
     assert ms(served(requests, settings="bounded=1").finish_s) == [51, 79]
 
 
-def test_a_bounded_prompt_that_no_limit_allows_runs_alone_token_by_token():
-    # 10 + 1 ms for a token, and the limit is 5 ms; S_b = 40 * 5 / 50 = 4.
-    alone = (0, 3, 1, "ttft=0.005s,tbt=1s")
+def test_a_limit_on_ttft_bounds_no_iteration():
+    # S_b = 40 * 6 / 50 = 4 tokens, which take 14 ms.
+    alone = (0, 4, 1, "ttft=0.006s,tbt=1s")
 
-    assert ms(served([alone], settings="bounded=1").finish_s) == [33]
+    assert ms(served([alone], settings="bounded=1").finish_s) == [14]
 
 
 def test_a_jct_is_shared_out_and_what_an_iteration_is_early_or_late_counts_later():
