@@ -1,11 +1,9 @@
 """Configurations to compare: GPU type, TP degree, engine settings, iteration time."""
 
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from datetime import date
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 from capplan.deployment import (
@@ -15,13 +13,12 @@ from capplan.deployment import (
     default_engine_settings,
     replica,
 )
-from capplan.errors import ExtrapolationWarning, InputError, PriceWarning
-from capplan.fleet.catalog import gpu as find_gpu
-from capplan.fleet.catalog import parse_price_overrides, price
+from capplan.errors import ExtrapolationWarning, InputError
+from capplan.fleet.catalog import parse_price_overrides
 from capplan.fleet.gpu import Gpu
 from capplan.fleet.price import Price
 from capplan.latency.capacity import carried
-from capplan.latency.catalog import list_profiles, own_profiles
+from capplan.latency.catalog import list_profiles
 from capplan.latency.contract import LatencyTables
 from capplan.latency.estimate import estimated_profile
 from capplan.latency.profile import Profile
@@ -30,6 +27,8 @@ from capplan.llm.architecture import Architecture
 from capplan.llm.catalog import llm as find_llm
 from capplan.llm.catalog import twins
 from capplan.llm.memory import DEFAULT_UTILIZATION
+from capplan.planning.doubts import doubts_of
+from capplan.planning.gpu_choices import listed_gpu, price_of, slow_link
 from capplan.planning.iteration_time import (
     folders,
     own_profile,
@@ -50,10 +49,6 @@ _ENGINE_SETTINGS = (
     "link_gb_per_s",
     "host_kv_gib",
 )
-
-
-WIDE = 2.0
-"""Most over least that real engines carry, from which a configuration is in doubt."""
 
 
 @dataclass(frozen=True)
@@ -90,17 +85,7 @@ class Configuration:
     @property
     def doubts(self) -> tuple[str, ...]:
         """Why its count of GPUs or its cost may be far from what it will be."""
-        found = []
-        if self.profile is not None and self.profile.how == "estimate":
-            found.append("its latency is an estimate")
-        elif self.carried is not None and self.carried[1] >= WIDE * self.carried[0]:
-            low, high = self.carried
-            found.append(
-                f"real engines carry {low:.2f} to {high:.2f} of what is assumed"
-            )
-        if self.price is not None and self.price.is_guess:
-            found.append("its price is a guess")
-        return tuple(found)
+        return doubts_of(self.profile, self.carried, self.price)
 
     @property
     def kv_dtype(self) -> str:
@@ -149,7 +134,7 @@ def configurations(settings: PlanSettings) -> Iterator[Configuration | Excluded]
     llm = find_llm(settings.llm)
     pairs = _profiled(settings, llm)
     profiled = dict.fromkeys(name for name, _ in pairs)
-    gpus = [_listed(name, profiled) for name in settings.gpu or profiled]
+    gpus = [listed_gpu(name, profiled) for name in settings.gpu or profiled]
     if not gpus:
         raise InputError(
             f"no profile of {llm.name} on any GPU; give --gpu with --latency-ms, "
@@ -157,14 +142,14 @@ def configurations(settings: PlanSettings) -> Iterator[Configuration | Excluded]
         )
     names = {gpu if isinstance(gpu, str) else gpu.name for gpu in gpus}
     for name in settings.price:
-        priced = _listed(name, profiled)
+        priced = listed_gpu(name, profiled)
         if (priced if isinstance(priced, str) else priced.name) not in names:
             known = ", ".join(sorted(names))
             raise InputError(f"--price {name}: no candidate; expected one of {known}")
     overrides = parse_price_overrides(
         f"{name}={text}"
         for name, text in settings.price.items()
-        if not isinstance(_listed(name, profiled), str)
+        if not isinstance(listed_gpu(name, profiled), str)
     )
     for gpu in gpus:
         name = gpu if isinstance(gpu, str) else gpu.name
@@ -174,10 +159,10 @@ def configurations(settings: PlanSettings) -> Iterator[Configuration | Excluded]
                 yield _unlisted(settings, llm, gpu, tp)
             continue
         for tp in tps or (1, 2, 4, 8):
-            if slow := _slow_link(settings, gpu, tp):
+            if slow := slow_link(settings, gpu, tp):
                 yield Excluded(gpu.name, tp, slow)
                 continue
-            cost = _price(settings, gpu, tp, overrides)
+            cost = price_of(settings, gpu, tp, overrides)
             yield _configuration(settings, llm, gpu, tp, cost)
 
 
@@ -208,45 +193,6 @@ def _profiled(settings: PlanSettings, llm: Architecture) -> list[tuple[str, int]
         for listed in list_profiles(folders(settings))
         if listed.llm in names
     ]
-
-
-def _listed(name: str, profiled: Iterable[str]) -> Gpu | str:
-    """Return a GPU of the catalog, or the name of one that only a profile knows."""
-    try:
-        return find_gpu(name)
-    except InputError:
-        if name in profiled:
-            return name
-        raise
-
-
-def _slow_link(settings: PlanSettings, gpu: Gpu, tp: int) -> str:
-    """Return why a degree that nobody asked for is not looked at; empty if it is."""
-    if settings.tp or tp <= 2 or gpu.nvlink_bytes_per_s_per_direction:
-        return ""
-    own = own_profiles(folders(settings))
-    if any((listed.gpu, listed.tp) == (gpu.name, tp) for listed in own):
-        return ""
-    return (
-        f"no NVLink: all-reduces of {tp} GPUs reach "
-        f"{gpu.pcie_bytes_per_s(tp) / 1e9:g} GB/s over PCIe; --tp {tp} looks at it"
-    )
-
-
-def _price(
-    settings: PlanSettings, gpu: Gpu, tp: int, overrides: dict[str, float]
-) -> Price | None:
-    prices_file = Path(settings.prices) if settings.prices else None
-    today = date.fromisoformat(settings.as_of) if settings.as_of else None
-    found = price(gpu.name, overrides, prices_file, tp=tp, today=today)
-    if found is None:
-        warnings.warn(
-            f"no price is known for {gpu.name}: it is compared by GPUs alone and is "
-            f"never the cheapest; set one with --price {gpu.name}=DOLLARS",
-            PriceWarning,
-            stacklevel=2,
-        )
-    return found
 
 
 def _unlisted(
