@@ -1,6 +1,7 @@
 """Write docs/papers.md: what the papers of the policies claim, and what comes out here.
 
     python examples/papers.py --docs docs/papers.md
+    python examples/papers.py --docs docs/papers.md --only accelgen
 
 Each section is a module with ``section()``, which runs the paper's setting and returns
 its text. A claim's band comes from the paper's settings, not from our runs; one that
@@ -8,6 +9,8 @@ lies outside has its reason beside it.
 """
 
 import argparse
+import re
+from importlib import import_module
 from pathlib import Path
 
 import papers_accelgen
@@ -48,8 +51,16 @@ def main() -> None:
     """Run all sections; print them, or write them to a file."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--docs", type=Path, help="file to write")
+    parser.add_argument("--only", help="section to write anew, the others are kept")
     given = parser.parse_args()
-    text = "\n".join([HEAD, *(module.section() for module in SECTIONS)])
+    if given.only:
+        module = import_module(f"papers_{given.only}")
+        before = re.split(r"^(?=## )", given.docs.read_text(), flags=re.MULTILINE)
+        sections = [text.rstrip("\n") + "\n" for text in before[1:]]
+        sections[SECTIONS.index(module)] = module.section()
+    else:
+        sections = [module.section() for module in SECTIONS]
+    text = "\n".join([HEAD, *sections])
     if given.docs is None:
         print(text)
     else:

@@ -9,6 +9,11 @@ for 38,600 tokens in blocks of 16. vLLM (V0) and ALISE have 256 seats and 2,048 
 Orca reserves 2,048 tokens for a request. ALISE swaps over 12 GB/s (PCIe 3.0) and knows
 the true lengths and has INT8 KV where nothing else is said; each prediction takes 4.5
 ms. The slides' metric is the mean time per output token.
+
+Table 1 is at 2 requests/s of ShareGPT and 30 of Alpaca. By the derived latency every
+system but Orca serves these rates; 8/s and 60/s, at which the queue of all grows, are
+ours. The slides do not tell over which time they take tokens/s: here to the last token,
+and from the first arrival to the last (the span).
 """
 
 from functools import cache
@@ -34,11 +39,15 @@ TABLES = linear_tables(
     23e-3, 0.23e-3, 0.0, 0.2e-3, 0.57e-6, max_batch=SEATS, max_tokens=40_000
 )
 LIMIT_S = 0.1  # per output token
+TABLE_1_PER_S = {"ShareGPT": 2.0, "Alpaca": 30.0}
 OVERLOAD_PER_S = {"ShareGPT": 8.0, "Alpaca": 60.0}
 ALPACA_PROMPTS = Mixture((0.84305, 0.15695), (2.37978, 3.06829), (0.3915, 0.63602))
 ALPACA_OUTPUTS = Mixture((0.40466, 0.59534), (2.33629, 4.14757), (0.54012, 0.53447))
 # Mean errors 0.123 and 0.178 of Table 2, OPT-13B, as uniform ones of twice that.
 RETRIEVAL, PROXY = "relative-error:error=0.246", "relative-error:error=0.356"
+
+
+SERVED = "vLLM serves this rate, so that its tokens/s are those that are asked for"
 
 
 class System(NamedTuple):
@@ -100,13 +109,24 @@ def served(
     return simulate(trace, TABLES, engine, 1, scheduler=system.scheduler)
 
 
-def tokens_per_s(workload: str, system: System, **how) -> float:
-    """Return the mean output rate at overload. [tokens/s]"""
-    totals = [
-        served(workload, system, OVERLOAD_PER_S[workload], seed, **how).totals
-        for seed in SEEDS
-    ]
-    return float(np.mean([each.output_tokens / each.makespan_s for each in totals]))
+def tokens_per_s(
+    workload: str,
+    system: System,
+    rate_per_s: float | None = None,
+    in_span: bool = False,
+    **how,
+) -> float:
+    """Return the mean output rate, at overload where no rate is given. [tokens/s]"""
+    rate_per_s = rate_per_s or OVERLOAD_PER_S[workload]
+    found = []
+    for seed in SEEDS:
+        run = served(workload, system, rate_per_s, seed, **how)
+        tokens, over_s = run.totals.output_tokens, run.totals.makespan_s
+        if in_span:
+            tokens = run.table.output_tokens_by(run.table.arrival_s[-1])
+            over_s = run.totals.duration_s
+        found.append(tokens / over_s)
+    return float(np.mean(found))
 
 
 def token_s(workload: str, system: System, rate_per_s: float, **how) -> float:
@@ -154,32 +174,47 @@ def throughput_claims() -> list[Claim]:
         ("ShareGPT", "1.93 to 2.08", "1.39 to 1.49", "up to 2.1"),
         ("Alpaca", "1.63 to 1.84", "1.34 to 1.42", "1.3 to 1.8"),
     ):
-        at = f"{workload}, {OVERLOAD_PER_S[workload]:g}/s"
-        vllm_rate = tokens_per_s(workload, vllm)
         few = tokens_per_s(workload, vllm, count=FEW)
         few /= tokens_per_s(workload, orca, count=FEW)
+        ending = (
+            f"to the last token {few:.2f} with {FEW} requests, most of whose time is "
+            "the end, when vLLM's seats empty; how many they sent is not told"
+        )
         mixed, stalled = (
             rate_at_limit(workload, system) / rate_at_limit(workload, vllm)
             for system in (chunked, stall)
         )
+        for rate_per_s in (TABLE_1_PER_S[workload], OVERLOAD_PER_S[workload]):
+            at = f"{workload}, {rate_per_s:g}/s"
+            theirs = rate_per_s == TABLE_1_PER_S[workload]
+            of = "" if theirs else f", at {TABLE_1_PER_S[workload]:g}/s"
+            for in_span in (False, True):
+                what = f"tokens/s {'in the span' if in_span else 'to the last token'}"
+                rates = {
+                    system: tokens_per_s(workload, system, rate_per_s, in_span)
+                    for system in (orca, vllm, alise)
+                }
+                claims += [
+                    Claim(
+                        f"{what}, vLLM over Orca, {at} (Table 1)",
+                        over_orca + of,
+                        rates[vllm] / rates[orca],
+                        1.4,
+                        2.2,
+                        "",
+                        SERVED if theirs else ending,
+                    ),
+                    Claim(
+                        f"{what}, ALISE over vLLM, {at} (Table 1)",
+                        over_vllm + of,
+                        rates[alise] / rates[vllm],
+                        1.1,
+                        1.5,
+                        "",
+                        SERVED if theirs else "",
+                    ),
+                ]
         claims += [
-            Claim(
-                f"tokens/s, vLLM over Orca, {at} (Table 1)",
-                over_orca,
-                vllm_rate / tokens_per_s(workload, orca),
-                1.4,
-                2.2,
-                "",
-                f"{few:.2f} with {FEW} requests, most of whose time is the end, when "
-                "vLLM's seats empty; the slides do not tell how many they sent",
-            ),
-            Claim(
-                f"tokens/s, ALISE over vLLM, {at} (Table 1)",
-                over_vllm,
-                tokens_per_s(workload, alise) / vllm_rate,
-                1.1,
-                1.5,
-            ),
             Claim(
                 f"rate at 0.1 s/token, ALISE over vLLM, {workload} (Fig. 8)",
                 gained,

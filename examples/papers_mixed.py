@@ -9,11 +9,14 @@ from papers_runs import own_classes, poisson_s, sharegpt_lengths
 from capplan.deployment import EngineSettings
 from capplan.latency.contract import linear_tables
 from capplan.simulator.simulate import simulate
+from capplan.simulator.times import Simulation
 from capplan.workload.slo import parse_slo
 from capplan.workload.trace import Trace
 
 SEEDS = range(5)
 OVERLOAD_PER_S, SERVED_PER_S = 8.0, 0.4
+PROMPT_HEAVY = 0.055  # of the answers: Sarathi's iterations are as full as the paper's
+SPANS = (1, 2, 4, 8)
 COUNTS = {OVERLOAD_PER_S: 300, SERVED_PER_S: 1000}
 KV_BLOCKS, ROOM_FOR_TWO_BLOCKS = 457, 1000
 BLOCK_BYTES = 32 * 819_200
@@ -55,12 +58,15 @@ FIFO_ORDER = Engine("accelgen:era=0,ordering=0", 8192)
 class Outcome(NamedTuple):
     """Figures of one run."""
 
-    tokens_per_s: float
+    tokens_per_s: float  # to the last token
+    span_tokens_per_s: float  # from the first arrival to the last
     jct_s: float
     ttft_kept: float
     gaps_kept: float
     requests_kept: float
-    good_tokens_per_s: float
+    good_tokens_per_s: float  # of requests that keep TTFT and every gap
+    timely_tokens_per_s: float  # in time themselves
+    compute_share: float  # tokens of an iteration over S_pf
     kv_share: float
     busy_share: float
     swaps: float
@@ -88,13 +94,19 @@ def with_slos(
 
 
 @cache
-def requests(seed: int, rate_per_s: float, wide: bool = False) -> Trace:
-    """Return the mixed requests; ``wide``: with section 3's TBT scales."""
+def requests(
+    seed: int, rate_per_s: float, wide: bool = False, answers: float = 1.0
+) -> Trace:
+    """Return the mixed requests; ``wide``: with section 3's TBT scales.
+
+    ``answers`` is the share of each answer that is left.
+    """
     rng = np.random.default_rng(seed)
     n = COUNTS[rate_per_s]
     prompts, outputs = sharegpt_lengths(
         rng, n, lambda prompt, output: (prompt <= 2048) & (output <= 1000)
     )
+    outputs = np.maximum(1, np.round(answers * outputs)).astype(np.int64)
     long = rng.permutation(n) < 0.35 * n
     prompts = np.where(long, rng.integers(4096, 7193, n), prompts)
     arrival_s = poisson_s(rng, n, rate_per_s)
@@ -102,7 +114,7 @@ def requests(seed: int, rate_per_s: float, wide: bool = False) -> Trace:
     return with_slos(rng, prompts, outputs, arrival_s, scales)
 
 
-def run(trace: Trace, engine: Engine, blocks: int = KV_BLOCKS):
+def run(trace: Trace, engine: Engine, blocks: int = KV_BLOCKS) -> Simulation:
     """Return the simulation of one replica."""
     settings = EngineSettings(
         max_num_batched_tokens=engine.budget_tokens,
@@ -117,31 +129,53 @@ def run(trace: Trace, engine: Engine, blocks: int = KV_BLOCKS):
 
 
 @cache
-def served(engine: Engine, rate_per_s: float, seed: int, wide: bool = False) -> Outcome:
+def times_of(
+    engine: Engine, rate_per_s: float, seed: int, wide: bool = False, answers: float = 1
+) -> Simulation:
+    """Return a run."""
+    return run(requests(seed, rate_per_s, wide, answers), engine)
+
+
+@cache
+def served(
+    engine: Engine, rate_per_s: float, seed: int, wide: bool = False, answers: float = 1
+) -> Outcome:
     """Return the figures of a run."""
-    trace = requests(seed, rate_per_s, wide)
-    simulation = run(trace, engine)
+    trace = requests(seed, rate_per_s, wide, answers)
+    simulation = times_of(engine, rate_per_s, seed, wide, answers)
     times = simulation.table
     ttft, _, gaps, _ = times.met(SLO.columns(trace.request_class, trace.class_names))
     kept = ttft & gaps
     tokens = trace.output_tokens
     span_s = simulation.totals.makespan_s
+    timely = ttft.sum() + (tokens - 1).sum() - times.late_gaps.sum()
+    computed = (trace.prompt_tokens + tokens - 1).sum()
     return Outcome(
         tokens.sum() / span_s,
+        by_span(simulation, 1),
         times.e2e_s.mean(),
         ttft.mean(),
         1 - times.late_gaps.sum() / (tokens - 1).sum(),
         kept.mean(),
         tokens[kept].sum() / span_s,
+        timely / span_s,
+        computed / simulation.iteration_count / S_PF,
         float(simulation.series.kv_share.mean()),
         simulation.busy_share,
         float(times.swaps.sum()),
     )
 
 
-def mean(engine: Engine, rate_per_s: float, wide: bool = False) -> Outcome:
+def by_span(simulation: Simulation, spans: float) -> float:
+    """Return the output rate in so many times the span of arrivals. [tokens/s]"""
+    times = simulation.table
+    span_s = spans * simulation.totals.duration_s
+    return times.output_tokens_by(times.arrival_s[0] + span_s) / span_s
+
+
+def mean(engine: Engine, rate_per_s: float, answers: float = 1) -> Outcome:
     """Return the means over the seeds."""
-    runs = [served(engine, rate_per_s, seed, wide) for seed in SEEDS]
+    runs = [served(engine, rate_per_s, seed, answers=answers) for seed in SEEDS]
     return Outcome(*np.mean(runs, axis=0))
 
 
@@ -154,12 +188,36 @@ def urgent_share() -> float:
     return float((slack_s <= longest_s).mean())
 
 
-def over(figure: str, one: Engine, other: Engine, rate_per_s: float) -> list[float]:
+def over(
+    figure: str, one: Engine, other: Engine, rate_per_s: float, answers: float = 1
+) -> list[float]:
     """Return the ratio of a figure between two systems, for each seed."""
     return [
-        getattr(served(one, rate_per_s, seed), figure)
-        / getattr(served(other, rate_per_s, seed), figure)
+        getattr(served(one, rate_per_s, seed, answers=answers), figure)
+        / getattr(served(other, rate_per_s, seed, answers=answers), figure)
         for seed in SEEDS
+    ]
+
+
+def mean_over(figure: str, one: Engine, other: Engine, answers: float = 1) -> float:
+    """Return the ratio of a figure at overload, its mean over seeds."""
+    ratios = over(figure, one, other, OVERLOAD_PER_S, answers)
+    return float(np.mean(ratios))
+
+
+def over_by_spans(one: Engine, other: Engine) -> list[float]:
+    """Return the ratio of tokens in SPANS times the span at overload, over seeds."""
+    return [
+        float(
+            np.mean(
+                [
+                    by_span(times_of(one, OVERLOAD_PER_S, seed), spans)
+                    / by_span(times_of(other, OVERLOAD_PER_S, seed), spans)
+                    for seed in SEEDS
+                ]
+            )
+        )
+        for spans in SPANS
     ]
 
 

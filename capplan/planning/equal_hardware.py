@@ -12,6 +12,7 @@ from capplan.planning.binding_setting import binding_setting
 from capplan.planning.configuration import Configuration, with_budget
 from capplan.planning.highest_rate import STEP, highest_rate
 from capplan.planning.judgement import PERCENTILES
+from capplan.planning.predictions import predictions_matter
 from capplan.planning.room import kept_by_class, slo_of_rest
 from capplan.planning.run import (
     BUDGET_REQUESTS,
@@ -24,8 +25,6 @@ from capplan.planning.settings import PlanSettings
 from capplan.planning.traffic import Traffic, at_rate, judged, read_traffic
 from capplan.simulator.checks import refusal
 from capplan.simulator.fleet import Stopped
-from capplan.simulator.simulate import simulate
-from capplan.simulator.times import Simulation
 from capplan.workload.slo import Slo
 
 _SAMPLES = 3
@@ -281,15 +280,16 @@ class _Looks:
 
     def compare_with_true_lengths(self) -> None:
         """Ask whether any request's times are others than with true lengths."""
-        traffic = self._trial.requests.at(self._own_per_s)
-        if traffic.base.predicted_output_tokens is None:
-            return
-        true = replace(traffic.base, predicted_output_tokens=traffic.base.output_tokens)
-        predicted_s, true_s = (
-            _simulated(self._bench, self._trial, each).table.finish_s
-            for each in (traffic, replace(traffic, base=true, _samples={}))
+        bench, trial = self._bench, self._trial
+        self._matter = predictions_matter(
+            trial.requests.at(self._own_per_s).trace,
+            trial.configuration,
+            bench.replica_count,
+            trial.router,
+            trial.requests.slo,
+            bench.seed,
+            bench.stopped,
         )
-        self._matter = not np.array_equal(predicted_s, true_s)
 
     def result(self) -> Result:
         """Return what is known."""
@@ -321,20 +321,6 @@ class _Looks:
         if not is_held and rate_per_s < self._missed_per_s:
             self._missed, self._missed_per_s = run, rate_per_s
         return is_held
-
-
-def _simulated(bench: Bench, trial: Trial, traffic: Traffic) -> Simulation:
-    """Return the first sample, simulated."""
-    return simulate(
-        traffic.trace,
-        trial.configuration.tables,
-        trial.configuration.engine,
-        bench.replica_count,
-        router=trial.router,
-        slo=trial.requests.slo,
-        seed=bench.seed,
-        stopped=bench.stopped,
-    )
 
 
 def _run(

@@ -27,6 +27,7 @@ from capplan.planning.judgement import (
     verdict,
 )
 from capplan.planning.launch import Launch, launch
+from capplan.planning.predictions import predictions_matter
 from capplan.planning.prefix_caching import with_caching_as_used
 from capplan.planning.settings import SimulateSettings
 from capplan.planning.traffic import (
@@ -45,6 +46,7 @@ from capplan.simulator.times import METRICS, Simulation
 from capplan.units import parse_duration_s
 from capplan.workload.readers import plain_csv
 from capplan.workload.slo import Slo
+from capplan.workload.trace import Trace
 
 _FEWEST_SAMPLES = 3
 _ENOUGH_SAMPLES = 8
@@ -328,6 +330,10 @@ def _kept(
         progress=None if progress is None else lambda n: progress(n, request_count),
         stopped=stopped,
     )
+    if not simulation.interrupted:
+        _warn_of_idle_predictions(
+            traffic.trace, configuration, router, slo, settings, simulation, stopped
+        )
     if simulation.interrupted:  # then the first sample alone is judged
         simulation = finished_part(simulation)
         traffic = replace(traffic, base=traffic.trace, request_count=0)
@@ -341,6 +347,35 @@ def _kept(
         first=simulation,
         stopped=stopped,
     )
+
+
+def _warn_of_idle_predictions(
+    trace: Trace,
+    configuration: Configuration,
+    router: str,
+    slo: Slo | None,
+    settings: SimulateSettings,
+    simulation: Simulation,
+    stopped: Stopped | None,
+) -> None:
+    matter = predictions_matter(
+        trace,
+        configuration,
+        settings.replicas,
+        router,
+        slo,
+        settings.seed,
+        stopped,
+        simulation,
+    )
+    if matter is False:
+        warnings.warn(
+            "the predicted answer lengths change nothing: with true ones every request "
+            f"finishes at the same time (scheduler {configuration.engine.scheduler}, "
+            f"router {router})",
+            CapplanWarning,
+            stacklevel=2,
+        )
 
 
 def _streamed(

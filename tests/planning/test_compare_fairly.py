@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 
+import capplan
 from capplan.errors import InputError
 from capplan.planning import compare as comparing
 from capplan.planning.compare import compare
@@ -208,3 +209,14 @@ def test_a_run_in_which_no_prediction_changes_anything_says_so():
 
     assert [row.predictions_matter for row in idle.systems] == [False, False]
     assert "true lengths give the same times" in told(idle, "alise")
+
+
+def test_a_simulation_in_which_no_prediction_changes_anything_says_so():
+    given = {**ASKED, "rate": 20, "predictor": "retrieval"}
+    del given["as_of"]
+
+    idle = capplan.simulate(**given)
+    used = capplan.simulate(**given, scheduler="alise", max_num_seqs=4)
+
+    assert any("change nothing" in text for text in idle.warnings)
+    assert not any("change nothing" in text for text in used.warnings)
