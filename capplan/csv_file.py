@@ -25,7 +25,8 @@ _MOST_APART = 1e5
 def header(path: str | Path) -> list[str]:
     """Return the column names of a CSV."""
     with opened(path) as file:
-        first = next(filter(bytes.strip, file), b"")
+        lines = iter(lambda: file.readline(2 * _MAX_FIELD_CHARACTERS), b"")
+        first = next(filter(bytes.strip, lines), b"")
     text = first.decode("utf-8-sig", errors="replace")
     return _names(path, next(_records(path, [text]), (1, []))[1])
 

@@ -19,6 +19,8 @@ MOST_TEXT_BYTES = 256 * 2**20
 
 _GZIP_MAGIC = b"\x1f\x8b"
 _BLOCK_BYTES = 2**20
+_MOST_LEVELS = 100
+_MOST_YAML_CHARACTERS = 2**23
 
 
 @contextmanager
@@ -66,6 +68,8 @@ def read_head(path: str | Path, byte_count: int) -> bytes:
 def has_more_than(path: str | Path, byte_count: int) -> bool:
     """Return whether a file has more bytes than this, decompressed."""
     with opened(path) as file:
+        if not isinstance(file, gzip.GzipFile):
+            return Path(path).stat().st_size > byte_count
         while byte_count >= 0:
             block = file.read(_BLOCK_BYTES)
             if not block:
@@ -128,3 +132,72 @@ def parse_json(
         raise InputError(f"{path}: not JSON: nested too deeply") from None
     except ValueError as error:  # a number of thousands of digits
         raise InputError(f"{path}: not JSON: {error}") from None
+
+
+def parse_yaml(path: str | Path, text: str) -> tuple[Any, Any]:
+    """Return the value of a YAML text and its node, which has the lines.
+
+    Each key stands once, and there are no aliases: a few lines of them stand for
+    gigabytes.
+    """
+    import yaml
+
+    kind = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    if len(text) > _MOST_YAML_CHARACTERS:
+        raise InputError(f"{path}: is too long; expected at most 8 MiB of YAML")
+    try:
+        _refuse_aliases(path, text, kind)
+        loader = kind(text)
+        try:
+            node = loader.get_single_node()
+            if node is not None:
+                _refuse_second_keys(path, node)
+            return (None if node is None else loader.construct_document(node)), node
+        finally:
+            loader.dispose()
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        at = f":{mark.line + 1}" if mark else ""
+        problem = getattr(error, "problem", None) or "malformed"
+        raise InputError(f"{path}{at}: not YAML: {problem}") from None
+    except (ValueError, OverflowError) as error:  # such as the 45th of a month
+        raise InputError(f"{path}: not YAML: {error}") from None
+
+
+def _refuse_aliases(path: str | Path, text: str, kind: Any) -> None:
+    """Refuse aliases, and a nest so deep that libyaml would exhaust the stack."""
+    import yaml
+
+    level = 0
+    for event in yaml.parse(text, kind):
+        if isinstance(event, yaml.AliasEvent):
+            line = getattr(event.start_mark, "line", 0) + 1
+            raise InputError(
+                f"{path}:{line}: the alias *{event.anchor} is not "
+                "read; expected its value written out"
+            )
+        level += isinstance(event, yaml.CollectionStartEvent)
+        level -= isinstance(event, yaml.CollectionEndEvent)
+        if level > _MOST_LEVELS:
+            raise InputError(f"{path}: nested too deeply; expected settings or a table")
+
+
+def _refuse_second_keys(path: str | Path, node: Any) -> None:
+    """Refuse a mapping in which a key stands twice."""
+    import yaml
+
+    if isinstance(node, yaml.MappingNode):
+        lines: dict[str, int] = {}
+        for key, value in node.value:
+            line = key.start_mark.line + 1
+            if isinstance(key, yaml.ScalarNode):
+                if key.value in lines:
+                    raise InputError(
+                        f"{path}:{line}: {key.value} is already set in line "
+                        f"{lines[key.value]}"
+                    )
+                lines[key.value] = line
+            _refuse_second_keys(path, value)
+    elif isinstance(node, yaml.SequenceNode):
+        for value in node.value:
+            _refuse_second_keys(path, value)

@@ -38,7 +38,7 @@ def prices_by_gpu(value: Any) -> Any:
     if value is None:
         return {}
     prices: dict[str, str] = {}
-    for text in [value] if isinstance(value, str) else value:
+    for text in value if isinstance(value, list | tuple) else [value]:
         for part in str(text).split(","):
             gpu, equals, price = part.partition("=")
             if not (equals and gpu.strip() and price.strip()):
@@ -74,7 +74,7 @@ def columns_by_name(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {name: "" if text is None else text for name, text in value.items()}
     columns: dict[str, str] = {}
-    for text in [value] if isinstance(value, str) else value:
+    for text in value if isinstance(value, list | tuple) else [value]:
         for part in filter(None, str(text).split(",")):
             name, equals, column = (piece.strip() for piece in part.partition("="))
             if not equals or not name:

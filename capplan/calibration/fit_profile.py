@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from capplan.calibration.settings import FitSettings
 from capplan.errors import CapplanWarning, InputError
 from capplan.fleet.catalog import gpu as find_gpu
+from capplan.input_file import read_head
 from capplan.latency.aiconfigurator import (
     PREFIX,
     kernel_identity,
@@ -34,6 +35,12 @@ if TYPE_CHECKING:
     from capplan.calibration.sweep_profile import SweepProfile
 
 
+_SWEEP = {"isl", "osl", "concurrency"}
+"""Columns of load tests that state means."""
+
+_HEAD_BYTES = 65_536
+
+
 class PointsFit(NamedTuple):
     """The profile of measured iterations, and the fit it is made of."""
 
@@ -50,6 +57,7 @@ def fit_profile(settings: FitSettings) -> "PointsFit | ServedFit | SweepProfile"
     path = Path(settings.measurements)
     if settings.onto is not None:
         return _fit_sweep(path, settings, settings.onto)
+    _offer_onto(path, settings)
     lengths = (settings.input_len, settings.output_len)
     options = ImportOptions(
         settings.where, settings.batch, *lengths, settings.kv_tokens
@@ -68,6 +76,27 @@ def fit_profile(settings: FitSettings) -> "PointsFit | ServedFit | SweepProfile"
     rate = _check_seconds(path, measured, llm, identity)
     fitted = fit(measured, form=settings.form, expert_rate=rate)
     return PointsFit(profile_of(fitted, measured, identity), fitted, measured)
+
+
+def _offer_onto(path: Path, settings: FitSettings) -> None:
+    """Refuse load tests that state means, which are fitted onto a profile."""
+    known: dict[str, str] = {}
+    if not path.is_dir():
+        head = read_head(path, _HEAD_BYTES).decode("utf-8-sig", errors="replace")
+        names = {name.strip() for name in head.partition("\n")[0].split(",")}
+        is_json = head.lstrip().startswith(("{", "["))
+        if not (names >= _SWEEP or (is_json and '"conc"' in head and '"isl"' in head)):
+            return
+        known = identity_in(path, settings.where)
+    parts = [
+        str(getattr(settings, name) or known.get(name) or otherwise)
+        for name, otherwise in (("gpu", "GPU"), ("llm", "LLM"), ("tp", "N"))
+    ]
+    raise InputError(
+        f"{path}: holds load tests that state means per concurrency; they calibrate a "
+        f"profile, named with --onto {parts[0]}/{parts[1]}/tp{parts[2]} (as in "
+        "H100-SXM/Llama-3.1-8B/tp1)"
+    )
 
 
 def _fit_kernels(settings: FitSettings) -> PointsFit:

@@ -62,8 +62,15 @@ def fit_sweep(
     served = [Served(point, kernels, engine) for point in points]
     prior = with_engine_time(base, experts).engine_time or EngineTime(source="none")
     _check_units(served, prior, base, source)
-    fit = fit_engine_time(served, prior)
-    held_out = _left_out(served, prior)
+    try:
+        fit = fit_engine_time(served, prior)
+        held_out = _left_out(served, prior)
+    except np.linalg.LinAlgError:
+        raise InputError(
+            f"{source}: no time of an engine comes near these load tests, which do "
+            "not change with their users as a batch does; expected means per "
+            "concurrency, up to a full batch"
+        ) from None
     time = fit.time.model_copy(
         update={"source": source, "served": _error(points, held_out)}
     )

@@ -7,7 +7,7 @@ import typer
 import yaml
 
 from capplan.errors import InputError
-from capplan.input_file import read_text
+from capplan.input_file import parse_yaml, read_text
 from capplan.settings import SettingError, Settings, nearest_setting
 from capplan.simulator.schedulers.own_file import file_of
 
@@ -76,24 +76,14 @@ def read_scenario(model: type[Settings], path: Path) -> dict[str, Any]:
 
 
 def _load(path: Path) -> tuple[dict[str, int], dict[str, Any]]:
-    text = read_text(path)
-    try:
-        node = yaml.compose(text, Loader=yaml.SafeLoader)
-        values = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        at = f":{mark.line + 1}" if mark else ""
-        problem = getattr(error, "problem", None) or "malformed"
-        raise InputError(f"{path}{at}: not YAML: {problem}") from None
-    except RecursionError:
-        raise InputError(
-            f"{path}: nested too deeply; expected settings as in `rate: 20`"
-        ) from None
+    values, node = parse_yaml(path, read_text(path))
     if not isinstance(node, yaml.MappingNode):
         raise InputError(f"{path}: expected settings as in `rate: 20`")
     lines: dict[str, int] = {}
     for key, _ in node.value:
         name, line = _name(key.value), key.start_mark.line + 1
+        if not isinstance(key.value, str) or key.tag != "tag:yaml.org,2002:str":
+            raise InputError(f"{path}:{line}: {key.value} is not a setting")
         if name in lines:
             raise InputError(
                 f"{path}:{line}: {name} is already set in line {lines[name]}"

@@ -9,7 +9,7 @@ from typing import Any
 
 from capplan.csv_file import read_rows, refuse_outliers
 from capplan.errors import InputError
-from capplan.input_file import read_text
+from capplan.input_file import parse_yaml, read_text
 
 STALE_DAYS = 90
 """Older prices give a warning. [d]"""
@@ -122,14 +122,7 @@ def read_quotes(path: Path, canonical: Callable[[str], str]) -> list[Quote]:
 
 
 def _yaml_rows(path: Path, text: str) -> list[tuple[str, Mapping[str, Any]]]:
-    import yaml
-
-    try:
-        loaded = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise InputError(f"{path}: not YAML: {error}".replace("\n", " ")) from None
-    except RecursionError:
-        raise InputError(f"{path}: nested too deeply; not a list of prices") from None
+    loaded, _ = parse_yaml(path, text)
     if not isinstance(loaded, dict):
         raise InputError(f"{path}: expected a mapping such as H100-SXM: 2.49")
     rows: list[tuple[str, Mapping[str, Any]]] = []

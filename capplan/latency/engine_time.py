@@ -29,8 +29,8 @@ Basis = Literal["kernel-sum", "other-tp", "other-gpu", "roofline"]
 """What the time is added to: kernels, or an estimate from another TP degree, from
 another GPU type, or from data sheets alone."""
 
-Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-Ratio = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Seconds = Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)]
+Ratio = Annotated[float, Field(ge=1e-6, le=1e6, allow_inf_nan=False)]
 
 
 def _ascending(values: list[float]) -> list[float]:

@@ -25,9 +25,9 @@ HOW = {
 }
 """Values of :attr:`Profile.how` and their meaning."""
 
-Share = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Share = Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)]
 Range = Annotated[
-    list[Annotated[float, Field(ge=0)]], Field(min_length=2, max_length=2)
+    list[Annotated[float, Field(ge=0, le=1e9)]], Field(min_length=2, max_length=2)
 ]
 
 

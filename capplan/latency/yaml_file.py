@@ -3,13 +3,10 @@
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from capplan.errors import ProfileError
-
-LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-_MOST_LEVELS = 100
+from capplan.errors import InputError, ProfileError
+from capplan.input_file import parse_yaml, read_text
 
 
 class Strict(BaseModel):
@@ -21,27 +18,14 @@ class Strict(BaseModel):
 def read_yaml(path: Path, what: str) -> dict[str, Any]:
     """Return the mapping of a file; ``what`` it should hold, such as a profile."""
     try:
-        text = path.read_bytes()
-        _refuse_nest(path, text, what)
-        content = yaml.load(text, LOADER)
-    except (OSError, yaml.YAMLError, ValueError) as error:
-        reason = " ".join(str(error).split())
-        raise ProfileError(f"{path}: cannot be read as {what}: {reason}") from error
+        content, _ = parse_yaml(path, read_text(path))
+    except InputError as error:
+        raise ProfileError(f"{error}; expected {what}") from None
     if not isinstance(content, dict):
         raise ProfileError(
             f"{path}: is a {type(content).__name__}; expected the keys of {what}"
         )
     return content
-
-
-def _refuse_nest(path: Path, text: bytes, what: str) -> None:
-    """Refuse a nest so deep that libyaml's loader would exhaust the stack."""
-    level = 0
-    for event in yaml.parse(text, LOADER):
-        level += isinstance(event, yaml.CollectionStartEvent)
-        level -= isinstance(event, yaml.CollectionEndEvent)
-        if level > _MOST_LEVELS:
-            raise ProfileError(f"{path}: nested too deeply; expected {what}")
 
 
 def first_problem(error: ValidationError, what: str) -> str:

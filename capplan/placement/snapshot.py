@@ -23,6 +23,15 @@ from capplan.workload.slo import RequestSlo
 SCHEMA = "capplan.snapshot/1"
 
 _AFFINE = ("fixed_s", "request_s", "context_s", "max_batch")
+_WHOLE = {
+    "kv_capacity_tokens": 10**12,
+    "block_tokens": 65_536,
+    "max_batch": 65_536,
+    "max_replicas": 10**7,
+    "replica_count": 10**7,
+}
+"""Whole numbers of a snapshot, and the largest that one may be."""
+
 _PREFILL = ("prefill_fixed_s", "prefill_s_per_token", "prefill_s_per_token2")
 _CONSTRAINTS = ("gamma", "theta", "max_replicas", "replica_count")
 
@@ -95,8 +104,12 @@ def _from_json(
         slo = _limits(path, content["slo"])
     own = {name: content[name] for name in _CONSTRAINTS if name in content}
     for name, value in own.items():
-        if value is not None:
-            _number(f"{path}", name, value)
+        if value is None:
+            continue
+        number = _number(f"{path}", name, value)
+        most = _WHOLE.get(name, 1)
+        if not 0 <= number <= most or (name in _WHOLE and number != int(number)):
+            raise InputError(f"{path}: {name} is {value}; expected 0 to {most:,}")
     return rows, template, own, slo
 
 
@@ -131,13 +144,17 @@ def _replica(path: Path, content: Any) -> PlacementReplica:
             )
         else:
             number = _number(where, name, value)
-            whole = name in ("kv_capacity_tokens", "block_tokens", "max_batch")
-            given[name] = int(number) if whole else number
+            given[name] = number
+            if name in _WHOLE:
+                if not 1 <= number <= _WHOLE[name] or number != int(number):
+                    raise InputError(
+                        f"{where}: {name} is {number:g}; expected a whole number from "
+                        f"1 to {_WHOLE[name]:,}"
+                    )
+                given[name] = int(number)
     capacity = given.pop("kv_capacity_tokens")
     if kind is tables:
         return PlacementReplica(capacity, **given)
-    if given["max_batch"] < 1:
-        raise InputError(f"{where}: max_batch is {given['max_batch']}; expected >= 1")
     return affine_replica(capacity, **given)
 
 
@@ -146,8 +163,9 @@ def _number(where: str, name: str, value: Any) -> float:
         if isinstance(value, bool):
             raise ValueError
         number = float(value)
-    except (TypeError, ValueError):
-        raise InputError(f"{where}: {name} is {value!r}; expected a number") from None
+    except (TypeError, ValueError, OverflowError):
+        shown = repr(value)[:40]
+        raise InputError(f"{where}: {name} is {shown}; expected a number") from None
     if math.isnan(number):
         raise InputError(f"{where}: {name} is not a number")
     return number
@@ -197,8 +215,9 @@ def _column(rows: list[Row], name: str, defaults: Mapping[str, Any]) -> np.ndarr
         value = _number(where, name, fields[name])
         if not low <= value <= high or (dtype is np.int64 and value != int(value)):
             whole = " and a whole number" if dtype is np.int64 else ""
+            bound = f"<= {high:,}" if value > high else f">= {low}"
             raise InputError(
-                f"{where}: {name} is {fields[name]}; expected >= {low}{whole}"
+                f"{where}: {name} is {fields[name]}; expected {bound}{whole}"
             )
         values.append(value)
     return np.array(values)

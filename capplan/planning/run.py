@@ -5,7 +5,6 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 
@@ -31,6 +30,7 @@ from capplan.planning.predictions import predictions_matter
 from capplan.planning.prefix_caching import with_caching_as_used
 from capplan.planning.settings import SimulateSettings
 from capplan.planning.traffic import (
+    STREAMED_BYTES,
     Traffic,
     about_how_many,
     chunks,
@@ -390,7 +390,7 @@ def _streamed(
     columns = plain_csv.columns_of(path, settings.columns).names
     if settings.stream is None:
         warnings.warn(
-            f"{path}: {Path(path).stat().st_size / 2**20:,.0f} MiB, read in chunks: "
+            f"{path}: more than {STREAMED_BYTES / 2**20:.0f} MiB, read in chunks: "
             f"percentiles within {RELATIVE_ERROR:.1%}; --no-stream reads it whole",
             CapplanWarning,
             stacklevel=2,

@@ -10,7 +10,7 @@ import numpy as np
 
 from capplan.deployment import EngineSettings
 from capplan.errors import CapplanWarning, HorizonWarning, InputError
-from capplan.input_file import read_head
+from capplan.input_file import has_more_than, read_head
 from capplan.planning.configuration import Configuration
 from capplan.planning.settings import PlanSettings, SimulateSettings
 from capplan.planning.unbatched import unbatched
@@ -340,7 +340,7 @@ def is_streamed(settings: SimulateSettings) -> bool:
             raise InputError("--stream needs --trace FILE, a plain CSV")
         return True
     path = None if settings.trace is None else Path(settings.trace)
-    if path is None or not path.is_file() or path.stat().st_size <= STREAMED_BYTES:
+    if path is None or not path.is_file() or not has_more_than(path, STREAMED_BYTES):
         return False
     return (
         settings.reader in (None, "csv")

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from capplan.errors import InputError
-from capplan.input_file import read_text
+from capplan.input_file import parse_yaml, read_text
 from capplan.shipped import shipped
 from capplan.workload.readers import read_trace
 from capplan.workload.synthesis import synthesise
@@ -92,18 +92,7 @@ def read_provenance(path: str | Path) -> Provenance:
 
 def read_yaml(path: str | Path) -> dict[str, Any]:
     """Return the mapping in a YAML file, loaded safely."""
-    import yaml
-
-    text = read_text(path)
-    try:
-        fields = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        line = f":{mark.line + 1}" if mark else ""
-        problem = getattr(error, "problem", None) or "cannot be parsed"
-        raise InputError(f"{path}{line}: not YAML ({problem})") from None
-    except RecursionError:
-        raise InputError(f"{path}: nested too deeply; not a workload") from None
+    fields, _ = parse_yaml(path, read_text(path))
     if not isinstance(fields, dict):
         raise InputError(f"{path}: no names with values in it; expected a workload")
     return fields

@@ -396,7 +396,7 @@ def test_a_gpu_that_the_users_file_leaves_out_is_priced_by_the_catalog(tmp_path)
             r"p.csv:2: as_of is 'soon'",
         ),
         ("p.yaml", "- H100", r"p.yaml: expected a mapping"),
-        ("p.yaml", "H100: [", r"p.yaml: not YAML"),
+        ("p.yaml", "H100: [", r"p.yaml:2: not YAML"),
         ("p.yaml", "H100: cheap", r"p.yaml: H100: .*'cheap'"),
     ],
 )

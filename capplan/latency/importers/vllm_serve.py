@@ -26,7 +26,8 @@ def read(path: Path, options: ImportOptions) -> ServedRun:
     if isinstance(content, dict) and "itls" not in content:
         raise InputError(
             f"{path}: holds no times of single requests; run vllm bench serve with "
-            "--save-result --save-detailed"
+            "--save-result --save-detailed, or calibrate a profile with its means: "
+            "--onto GPU/LLM/tpN"
         )
     columns = need(path, content, *_DETAIL)
     if len({len(column) for column in columns}) > 1:

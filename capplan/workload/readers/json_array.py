@@ -16,6 +16,10 @@ ijson keeps the path to each level of a nest, so memory grows with its square.
 """
 
 
+_MOST_TEXT_BYTES = 2**26
+"""Of a text or number: ijson holds each whole."""
+
+
 class BrokenArrayError(Exception):
     """The array ends or is malformed at a byte of the decompressed file."""
 
@@ -43,6 +47,7 @@ class _Counted:
         self.bytes_read = 0
         self.last_bytes = 0
         self.ended = False
+        self._text_bytes = 0
 
     def read(self, byte_count: int) -> bytes:
         if byte_count == 0:  # ijson probes the type of the file so
@@ -54,6 +59,14 @@ class _Counted:
         opened_brackets = data.count(b"[") + data.count(b"{")
         if opened_brackets - data.count(b"]") - data.count(b"}") > _MOST_OPENED:
             raise BrokenArrayError(f"byte {self.bytes_read:,}: nested too deeply")
+        self._text_bytes = (
+            len(data)
+            - data.rfind(b'"')
+            - 1
+            + (self._text_bytes if b'"' not in data else 0)
+        )
+        if self._text_bytes > _MOST_TEXT_BYTES:
+            raise BrokenArrayError(f"byte {self.bytes_read:,}: a text without end")
         self.last_bytes = len(data)
         self.bytes_read += len(data)
         self.ended = not data

@@ -9,11 +9,13 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 
 from capplan.errors import InputError
-from capplan.input_file import opened
+from capplan.input_file import has_more_than, opened
 from capplan.workload.readers.ordering import Notes
 from capplan.workload.readers.prefix_paths import prefix_paths
 from capplan.workload.trace import MAX_TOKENS, MOST_EPOCH_S, NOT_SECONDS
 
+_MOST_BYTES = 2**29
+"""Of a file: its values take several times as much memory."""
 _FIELDS = {"timestamp", "input_length", "output_length"}
 _SHOWN = Repr()  # of any depth and length
 _SHOWN.maxstring = 60
@@ -100,6 +102,11 @@ def arrivals_s(requests: Requests) -> np.ndarray:
 
 def _lines(path: str | Path) -> Iterator[Line]:
     """Yield the object on each line that is not blank."""
+    if has_more_than(path, _MOST_BYTES):
+        raise InputError(
+            f"{path}: more than {_MOST_BYTES / 2**20:g} MiB of JSON; expected a part "
+            "of it, or a CSV"
+        )
     empty = True
     with opened(path) as file:
         for number, text in enumerate(file, 1):

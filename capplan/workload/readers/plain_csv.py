@@ -132,6 +132,7 @@ def _is_date(values: pd.Series) -> bool:
 def _question(value: float, name: str, unit_s: float) -> str:
     """Return what was expected of a stamp since 1970 in another unit."""
     year = 1970 + value * unit_s / (365.25 * 86_400)
+    shown = f"{year:,.0f}" if year < 1e9 else f"{year:.3g}"
     asked = ""
     for column, other_s in ARRIVAL_UNITS_S.items():
         if EPOCH_S < value * other_s < MOST_EPOCH_S:
@@ -139,7 +140,7 @@ def _question(value: float, name: str, unit_s: float) -> str:
                 f": is it {_SECONDS[other_s]} since 1970? then --columns "
                 f"{column}={name}"
             )
-    return f"{_SECONDS[unit_s]}, by which it is the year {year:,.0f}{asked}"
+    return f"{_SECONDS[unit_s]}, by which it is the year {shown}{asked}"
 
 
 def counts(table: Table, columns: Columns) -> dict[str, np.ndarray]:

@@ -17,9 +17,11 @@ import pandas as pd
 from capplan.csv_file import cell, header, longer_than_header
 from capplan.errors import InputError
 from capplan.input_file import opened
-from capplan.workload.trace import MAX_TOKENS
+from capplan.workload.trace import MAX_TOKENS, MOST_REQUESTS
 
 _VERSION = tuple(int(part) for part in pd.__version__.split(".")[:2])
+_BLOCK_BYTES = 2**20
+_MAX_LINE_BYTES = 2**26
 _MISSING = ["", "NA", "N/A", "NaN", "nan", "NULL", "null", "None"]
 """Texts of a number that is missing; a class may be called so."""
 _FIRST_YEAR, _LAST_YEAR = 1970, 2199
@@ -99,11 +101,32 @@ def read_table(path: str | Path, wanted: Mapping[str, Any] | None = None) -> Tab
     ``wanted`` has the pandas dtype of each column to read, None to infer it; those
     that the file lacks are ignored. Without it all columns are read.
     """
+    _refuse_too_many(path)
     with opened(path) as file:
         table = next(_tables(path, file, None, wanted), None)
     if table is None or not len(table):
         raise InputError(f"{path}: no requests under the header; expected some")
     return table
+
+
+def _refuse_too_many(path: str | Path) -> None:
+    """Refuse a file of more rows than are held at once; a small .gz may have them."""
+    rows = line_bytes = 0
+    with opened(path) as file:
+        while block := file.read(_BLOCK_BYTES):
+            rows += block.count(b"\n")
+            ends = block.rfind(b"\n")
+            line_bytes = len(block) - ends - 1 + (line_bytes if ends < 0 else 0)
+            if line_bytes > _MAX_LINE_BYTES:
+                raise InputError(
+                    f"{path}:{rows + 1}: a line of more than {_MAX_LINE_BYTES:,} "
+                    "bytes; expected a CSV"
+                )
+            if rows > MOST_REQUESTS + 1:
+                raise InputError(
+                    f"{path}: more than {MOST_REQUESTS:,} requests, the most that are "
+                    "held at once; expected fewer, or capplan simulate --stream"
+                )
 
 
 def iterate_tables(
