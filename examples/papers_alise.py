@@ -10,8 +10,8 @@ Orca reserves 2,048 tokens for a request. ALISE swaps over 12 GB/s (PCIe 3.0) an
 the true lengths and has INT8 KV where nothing else is said; each prediction takes 4.5
 ms. The slides' metric is the mean time per output token.
 
-Table 1 is at 2 requests/s of ShareGPT and 30 of Alpaca. By the derived latency every
-system but Orca serves these rates; 8/s and 60/s, at which the queue of all grows, are
+Table 1 is at 2 requests/s of ShareGPT and 30 of Alpaca. By the derived latency vLLM
+serves these rates, and Orca the first; 8/s and 60/s, at which every queue grows, are
 ours. The slides do not tell over which time they take tokens/s: here to the last token,
 and from the first arrival to the last (the span).
 """
