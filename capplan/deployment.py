@@ -101,7 +101,8 @@ def default_engine_settings(gpu: Gpu, **settings: Any) -> EngineSettings:
     """Return the default settings of ``vllm serve`` on a GPU.
 
     From 160 GiB 16,384 tokens and 1,024 requests; from 70 GiB, except A100, 8,192
-    and 1,024; below 2,048 and 256; prefix caching (vLLM 0.32, engine arguments).
+    and 1,024; below 2,048 and 256; no more requests than tokens; prefix caching (vLLM
+    0.32, engine arguments).
     ``settings`` override them where not None; :func:`replica` sets ``kv_blocks``.
 
     Examples
@@ -116,10 +117,11 @@ def default_engine_settings(gpu: Gpu, **settings: Any) -> EngineSettings:
         tokens, seqs = 8192, 1024
     else:
         tokens, seqs = 2048, 256
+    given = {name: value for name, value in settings.items() if value is not None}
+    seqs = min(seqs, given.get("max_num_batched_tokens", tokens))
     engine = EngineSettings(
         max_num_batched_tokens=tokens, max_num_seqs=seqs, prefix_caching=True
     )
-    given = {name: value for name, value in settings.items() if value is not None}
     return replace(engine, **given)
 
 

@@ -4,6 +4,7 @@ import shlex
 from dataclasses import dataclass
 
 from capplan.deployment import EngineSettings
+from capplan.llm.architecture import Architecture
 from capplan.llm.catalog import llm as find_llm
 from capplan.llm.catalog import published
 from capplan.llm.dtypes import UNQUANTIZED
@@ -44,6 +45,9 @@ def launch(configuration: Configuration, settings: PlanSettings) -> Launch | Non
     engine = configuration.engine
     if not is_vllm(engine):
         return Launch((), (f"{scheduling(engine)}; no release of vllm serve does",))
+    if engine.max_num_seqs > engine.max_num_batched_tokens:
+        few = "vllm serve refuses fewer max_num_batched_tokens than max_num_seqs"
+        return Launch((), (few,))
     checkpoint, flags, notes = _checkpoint(settings.llm)
     words = ["vllm", "serve", checkpoint, *flags]
     words += ["--tensor-parallel-size", str(configuration.tp)]
@@ -102,17 +106,27 @@ def _memory(configuration: Configuration, settings: PlanSettings) -> list[str]:
     if settings.kv_blocks is not None:
         words += ["--num-gpu-blocks-override", str(settings.kv_blocks)]
     llm = find_llm(str(settings.llm))
-    # vLLM picks the block size of latent attention and of recurrent states by GPU; a
-    # given one may exclude the fastest kernels.
     if settings.block_size is not None:
         words += ["--block-size", str(settings.block_size)]
-    elif not llm.is_mla and not llm.state_layers:
+    elif not _is_picked(llm, configuration.tp):
         words += ["--block-size", str(engine.block_size)]
     kv_dtype = configuration.kv_dtype or settings.kv_cache_dtype
     # "auto" is the checkpoint's own, which is FP8 in some that are quantized.
     is_own = kv_dtype in UNQUANTIZED and llm.weight_dtype in UNQUANTIZED
     text = "auto" if is_own else _KV_CACHE.get(kv_dtype, "auto")
     return [*words, "--kv-cache-dtype", text]
+
+
+def _is_picked(llm: Architecture, tp: int) -> bool:
+    """Return whether vLLM picks the block size by itself.
+
+    Of latent attention by GPU, where a given one may exclude the fastest kernels; of
+    recurrent states and of windows with other heads so that all blocks have one size.
+    """
+    full, windowed = (
+        llm.layer_kv_bytes_per_gpu(tp, windowed=windowed) for windowed in (False, True)
+    )
+    return llm.is_mla or llm.state_layers > 0 or full != windowed
 
 
 def _is_filled(configuration: Configuration) -> bool:

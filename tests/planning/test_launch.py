@@ -122,10 +122,14 @@ def test_a_folder_is_quoted_for_the_shell(tmp_path):
     assert shlex.split(started(str(folder)).line)[2] == str(folder)
 
 
-@pytest.mark.parametrize("name", ["DeepSeek-R1", "Qwen3-Next-80B-A3B"])
-def test_vllm_picks_the_block_size_of_latent_attention_and_of_states(name):
-    assert "--block-size" not in started(name, gpu="B200", tp=8).words
-    assert "--block-size" in started(name, gpu="B200", tp=8, block_size=64).words
+@pytest.mark.parametrize(
+    ("name", "tp"), [("DeepSeek-R1", 8), ("Qwen3-Next-80B-A3B", 8), ("Gemma-4-31B", 1)]
+)
+def test_vllm_picks_the_block_size_of_latent_attention_states_mixed_heads(name, tp):
+    words = started(name, gpu="B200", tp=tp, block_size=64).words
+
+    assert "--block-size" not in started(name, gpu="B200", tp=tp).words
+    assert words[words.index("--block-size") + 1] == "64"
 
 
 def test_states_are_started_without_the_prefix_caching_that_is_not_modelled():
@@ -165,6 +169,20 @@ def test_no_release_of_vllm_is_started_for_another_scheduler():
 
     assert other.words == ()
     assert other.notes[0].endswith("no release of vllm serve does")
+
+
+def test_seats_that_nobody_gave_are_no_more_than_the_tokens_of_an_iteration():
+    words = started("Llama-3.1-8B", max_num_batched_tokens=512).words
+
+    assert words[words.index("--max-num-seqs") + 1] == "512"
+
+
+def test_more_seats_than_tokens_are_not_started():
+    given = {"max_num_batched_tokens": 512, "max_num_seqs": 1024}
+
+    assert started("Llama-3.1-8B", **given).notes == (
+        "vllm serve refuses fewer max_num_batched_tokens than max_num_seqs",
+    )
 
 
 def test_without_an_llm_nothing_can_be_started():
@@ -208,7 +226,7 @@ def test_vllms_own_parser_reads_the_launch_line(name, served):
     settings = asked(name, gpu="B300,B200", tp="1,2,4,8")
     fitting = [x for x in configurations(settings) if not isinstance(x, Excluded)]
     assert fitting
-    for configuration in fitting:
+    for configuration in (fitting[0], fitting[-1]):
         line = launch(configuration, settings).line
 
         args = served(line)
