@@ -225,7 +225,7 @@ def _dtypes(source: Source, tp: int) -> tuple[str, str, dict[str, str]]:
     # Type of the experts; of all matrices where there are none.
     weights = source.weights or config.moe_quant_mode.name
     if source.weights:
-        kv = "fp8" if weights == "nvfp4" else kv
+        kv = {"nvfp4": "fp8", "bfloat16": "bfloat16"}.get(weights, kv)
         changed = {"gemm_quant_mode": weights, "kvcache_quant_mode": kv}
         if check_is_moe(model):
             changed["moe_quant_mode"] = weights
