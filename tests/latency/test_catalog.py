@@ -5,8 +5,14 @@ import os
 import pytest
 
 from capplan.errors import InputError, ProfileError
-from capplan.latency.catalog import find_profile, list_profiles, profile_path
+from capplan.latency.catalog import (
+    find_profile,
+    known_profile,
+    list_profiles,
+    profile_path,
+)
 from capplan.latency.profile_file import save_profile
+from capplan.llm.catalog import llm
 
 
 @pytest.fixture
@@ -121,3 +127,28 @@ def test_gpus_with_full_kernel_tables_have_profiles(gpu, llm):
 
     assert {p.tp for p in listed} >= {2, 4}
     assert all(find_profile(llm, gpu, p.tp).how == "kernel-sum" for p in listed)
+
+
+@pytest.mark.parametrize(
+    ("name", "gpu", "tp"),
+    [
+        ("Qwen3.5-27B", "RTX-PRO-6000", 1),
+        ("Qwen3.5-397B-A17B-NVFP4", "B200-SXM", 4),
+        ("MiniMax-M3", "H200-SXM", 8),
+        ("DeepSeek-V3.2", "B200-SXM", 8),
+        ("GLM-5.2-FP8", "H200-SXM", 8),
+        ("GLM-5.2-NVFP4", "GB300", 4),
+        ("Gemma-4-26B-A4B", "H100-SXM", 1),
+        ("Gemma-4-31B", "H200-SXM", 2),
+        ("Kimi-K2.6-NVFP4", "GB200", 4),  # by the shapes of Kimi-K2.5
+        ("Qwen3-VL-32B", "L40S", 2),  # by those of Qwen3
+        ("Llama-3.3-70B-NVFP4", "B200-SXM", 1),
+    ],
+)
+def test_llms_of_2026_have_profiles_of_measured_kernels(name, gpu, tp):
+    found = known_profile(llm(name), gpu, tp)
+
+    assert found is not None
+    assert found.how == "kernel-sum"
+    sglang = name.startswith(("DeepSeek-V3.2", "GLM-5.2"))
+    assert found.engine == ("sglang" if sglang else "vllm")

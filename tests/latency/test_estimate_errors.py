@@ -4,6 +4,8 @@ import runpy
 import sys
 from pathlib import Path
 
+import pytest
+
 EXAMPLE = Path(__file__).parents[2] / "examples" / "estimate_errors.py"
 
 
@@ -12,6 +14,7 @@ def rms_of(text: str) -> dict[tuple[str, str], float]:
     return {(row[0], row[1]): float(row[-1].rstrip("%")) for row in rows}
 
 
+@pytest.mark.slow
 def test_the_nearer_the_source_the_smaller_the_error(monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["estimate_errors.py"])
 
