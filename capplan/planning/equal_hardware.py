@@ -56,7 +56,9 @@ class Requests:
         rng = np.random.default_rng(settings.seed)
         read = read_traffic(settings, rng)
         traffic = judged(read, settings, slo, deepcopy(rng), able)
-        rate_per_s = read.base.rate_per_s
+        rate_per_s = traffic.rate_per_s  # of the process, where there is one
+        if not traffic.is_resampled:
+            rate_per_s = read.base.rate_per_s
         return cls(read, traffic, settings, slo, tuple(able), rng, rate_per_s)
 
     def within(self, room_tokens: int | None) -> "Requests":
@@ -92,8 +94,7 @@ class Requests:
         """Return the requests with their arrivals scaled in time to a rate of all."""
         if rate_per_s == self.rate_per_s or math.isnan(self.rate_per_s):
             return self.traffic
-        times = rate_per_s / self.rate_per_s
-        scaled = at_rate(self.read, times * self.read.base.rate_per_s)
+        scaled = at_rate(self.read, rate_per_s / self.rate_per_s)
         rng = deepcopy(self.rng)
         return judged(scaled, self.settings, self.slo, rng, self.configurations)
 

@@ -7,6 +7,8 @@ STEP = 1.03
 """Ratio of neighbouring rates that are looked at: the tolerance of the answer."""
 _STRIDE = 8
 """Steps to the first other rate; half as far again each, and downward twice as far."""
+_LONGEST_STRIDE = 40
+"""Steps upward at most, to 3.3 times the rate: far above capacity a look takes long."""
 _LOWEST = 120
 """Steps down at which the search ends: a 35th of the rate."""
 _HIGHEST = 480
@@ -36,7 +38,8 @@ def highest_rate(holds: Callable[[float], bool], rate_per_s: float) -> float | N
         near = far
         if far == farthest:
             return math.inf if direction > 0 else None
-        more = max(_STRIDE, far // 2) if direction > 0 else far + _STRIDE
+        up = min(max(_STRIDE, far // 2), _LONGEST_STRIDE)
+        more = up if direction > 0 else far + _STRIDE
         far = min(farthest, far + more)
     held, missed = (near, far) if direction > 0 else (-far, -near)
     while missed - held > 1:

@@ -130,11 +130,14 @@ def read_traffic(settings: PlanSettings, rng: np.random.Generator) -> Traffic:
     return Traffic(trace, process, rate_per_s, seed=settings.seed)
 
 
-def at_rate(traffic: Traffic, rate_per_s: float) -> Traffic:
-    """Return requests as read, their arrivals scaled in time to another rate."""
-    base = rescale(traffic.base, rate_per_s)
-    scaled_per_s = traffic.rate_per_s if traffic.process is None else rate_per_s
-    return replace(traffic, base=base, rate_per_s=scaled_per_s, _samples={})
+def at_rate(traffic: Traffic, times: float) -> Traffic:
+    """Return requests as read, their arrivals scaled in time to ``times`` the rate."""
+    base = traffic.base
+    if base.duration_s > 0:
+        base = rescale(base, times * base.rate_per_s)
+    return replace(
+        traffic, base=base, rate_per_s=times * traffic.rate_per_s, _samples={}
+    )
 
 
 def _timed(

@@ -185,6 +185,18 @@ def test_requests_that_arrive_all_at_once_are_compared_without_a_rate(tmp_path):
             assert row.not_served == "all requests arrive at once, which is no rate"
 
 
+def test_one_request_with_drawn_arrivals_has_their_rate(tmp_path):
+    path = tmp_path / "one.csv"
+    path.write_text("arrival_s,prompt_tokens,output_tokens\n0,300,20")
+    given = {"trace": str(path), "workload": None, "rate": 5, "arrivals": "poisson"}
+
+    found = compare(settings(**given, systems="vllm-v1,orca", rates=9, replicas=1))
+
+    assert found.systems[0].served.rate_per_s == 5
+    assert found.systems[0].max_rate_per_s > 5
+    assert [row.rate_per_s for row in found.systems[1].curve] == [9]
+
+
 def test_settings_of_systems_are_parsed_before_anything_is_read(monkeypatch):
     def never(*_):
         raise AssertionError("the requests were read")
