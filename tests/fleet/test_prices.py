@@ -145,6 +145,7 @@ def test_nodes_with_more_gpus_change_no_price_of_a_single_gpu():
         "H100-NVL": 6.98,
         "H200-SXM": 4.59,
         "B200-SXM": 6.69,
+        "B300-SXM": 7.4,
         "GB200": 10.5,
         "L4": 0.8048,
         "L40S": 1.861,

@@ -166,12 +166,12 @@ def test_gpu_without_a_price_is_said_and_never_wins_by_cost():
         "slo": ("ttft=2s",),
         "price": {"H100-SXM": "4"},
     }
-    beside = plan(PlanSettings(**settings, gpu=("B300-SXM", "H100-SXM")))
-    alone = plan(PlanSettings(**settings | {"price": {}}, gpu=("B300-SXM",)))
+    beside = plan(PlanSettings(**settings, gpu=("GB300", "H100-SXM")))
+    alone = plan(PlanSettings(**settings | {"price": {}}, gpu=("GB300",)))
 
     assert (beside.best.gpu, beside.best.gpu_count) == ("H100-SXM", 1)
-    assert (alone.best.gpu, alone.best.usd_per_h) == ("B300-SXM", None)
+    assert (alone.best.gpu, alone.best.usd_per_h) == ("GB300", None)
     for found in (beside, alone):
         (told,) = [text for text in found.warnings if "price" in text]
-        assert told.startswith("no price is known for B300-SXM")
-        assert "--price B300-SXM=DOLLARS" in told
+        assert told.startswith("no price is known for GB300")
+        assert "--price GB300=DOLLARS" in told
