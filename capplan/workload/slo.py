@@ -217,6 +217,10 @@ class Slo:
         groups = self.groups(class_names)
         if len(groups) == 1:
             return _percent(groups[0].target)
+        if len(groups) > _GROUPS_NAMED:
+            targets = sorted({group.target for group in groups})
+            ends = dict.fromkeys(map(_percent, (targets[0], targets[-1])))
+            return f"{' to '.join(ends)} of each of {len(groups):,} groups of classes"
         return ", ".join(
             f"{_percent(group.target)} of {' and '.join(group.names)}"
             for group in groups
@@ -294,6 +298,10 @@ def base_classes(class_names: tuple[str, ...]) -> tuple[tuple[str, ...], np.ndar
     index: dict[str, int] = {}
     base = [index.setdefault(own_limits(name)[0], len(index)) for name in class_names]
     return tuple(index), np.array(base)
+
+
+_GROUPS_NAMED = 4
+"""Groups of classes whose targets a sentence names."""
 
 
 def _percent(share: float) -> str:

@@ -208,3 +208,29 @@ def test_the_strictest_slo_is_at_least_as_strict_as_each_class(slo):
         alike = (by_class_s == by_class_s[0]).all() and np.isfinite(by_class_s[0])
         assert shared.get(name) == (by_class_s[0] if alike else None)
     assert slo.strictest() == strictest  # "batch" has the default
+
+
+@pytest.mark.parametrize(
+    ("targets", "text"),
+    [
+        ({}, "99 %"),
+        ({"a": 0.95}, "95 % of a, 99 % of b and c and d and e"),
+        (dict.fromkeys("abcde", 0.9), "90 % of each of 5 groups of classes"),
+        (
+            dict(zip("abcde", (0.9, 0.95, 0.999, 0.99, 0.99), strict=True)),
+            "90 % to 99.9 % of each of 5 groups of classes",
+        ),
+    ],
+)
+def test_the_shares_asked_are_said_by_class(targets, text):
+    slo = parse_slo("ttft=1s", targets=targets)
+
+    assert slo.describe_targets(tuple("abcde")) == text
+
+
+def test_the_share_asked_of_one_class_is_its_own():
+    slo = parse_slo("ttft=1s", targets={"chat": 0.95})
+
+    assert slo.shared_target(("chat",)) == 0.95
+    assert slo.shared_target(("chat", "code")) == 0.99
+    assert slo.describe_targets(("chat/ttft=1s", "chat/ttft=2s")) == "95 %"
