@@ -17,9 +17,21 @@ def doubts_of(
     found = []
     if profile is not None and profile.how == "estimate":
         found.append("its latency is an estimate")
-    elif carried is not None and carried[1] >= WIDE * carried[0]:
-        low, high = carried
-        found.append(f"real engines carry {low:.2f} to {high:.2f} of what is assumed")
+    elif spread := _spread(profile, carried):
+        low, high = spread
+        if high >= WIDE * low:
+            text = f"real engines carry {low:.2f} to {high:.2f} of what is assumed"
+            found.append(text)
     if price is not None and price.is_guess:
         found.append("its price is a guess")
     return tuple(found)
+
+
+def _spread(
+    profile: Profile | None, carried: tuple[float, float] | None
+) -> tuple[float, float] | None:
+    """Return what real engines carry, by the sweeps where a plan states no range."""
+    if carried is not None or profile is None or profile.engine_time is None:
+        return carried
+    served = profile.engine_time.served
+    return None if served is None else (served.capacity[0], served.capacity[2])

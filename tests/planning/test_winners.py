@@ -9,6 +9,7 @@ from capplan.deployment import EngineSettings
 from capplan.fleet.price import Price
 from capplan.latency.contract import linear_tables
 from capplan.planning.configuration import Configuration
+from capplan.planning.doubts import doubts_of
 from capplan.planning.plan import _tunings, plan
 from capplan.planning.result import Candidate
 from capplan.planning.settings import PlanSettings
@@ -25,7 +26,7 @@ def configuration(share=None, how="kernel-sum", monkeypatch=None, **price):
             "capplan.planning.configuration.carried", lambda profile, quantile: share
         )
     tables = linear_tables(10e-3, 1e-4, 0, 0, 0, max_batch=8, max_tokens=64)
-    profile = SimpleNamespace(how=how, kernels_from=None)
+    profile = SimpleNamespace(how=how, kernels_from=None, engine_time=None)
     cost = Price(2.0, "a source", **price)
     return Configuration("GPU", 1, EngineSettings(), tables, cost, profile, None, 0.5)
 
@@ -45,6 +46,15 @@ def test_a_range_that_spans_a_factor_of_two_is_a_doubt(share, doubts, monkeypatc
 
     assert of.doubts == doubts
     assert of.is_estimated is bool(doubts)
+
+
+@pytest.mark.parametrize(("high", "doubted"), [(0.9, False), (1.8, True)])
+def test_sweeps_too_far_apart_for_a_range_are_a_doubt_too(high, doubted):
+    served = SimpleNamespace(capacity=(0.6, 0.8, high))
+    time = SimpleNamespace(served=served)
+    profile = SimpleNamespace(how="kernel-sum", engine_time=time)
+
+    assert bool(doubts_of(profile, None, None)) is doubted
 
 
 def test_a_guessed_price_and_an_estimated_latency_are_doubts(monkeypatch):
