@@ -64,7 +64,7 @@ class CompareSettings(PlanSettings):
         METHOD,
         "N",
         "Longest request of systems that reserve room for one or do not cut prompts "
-        "(default: all but half of those that may miss).",
+        "(default: all but a tenth of those that may miss).",
         ge=1,
     )
     replicas: int | None = setting(

@@ -27,6 +27,8 @@ from capplan.simulator.checks import refusal
 from capplan.simulator.fleet import Stopped
 from capplan.workload.slo import Slo
 
+_NOT_THE_BUDGET = ("max_num_seqs", "max_len", "KV")
+"""What binds where no other token budget holds more."""
 _SAMPLES = 3
 """Samples of drawn arrivals by which the highest rate is sought, alike for all."""
 
@@ -46,6 +48,7 @@ class Requests:
     rng: np.random.Generator  # as it was after reading
     rate_per_s: float  # of all, those refused too [requests/s]
     refused_share: float = 0.0  # of all requests
+    refused_token_share: float = 0.0  # of their tokens, prompts and outputs
     kept_by_class: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod
@@ -70,7 +73,8 @@ class Requests:
             When more are than may miss the SLO.
         """
         base = self.read.base
-        kept = base.prompt_tokens + base.output_tokens <= (room_tokens or math.inf)
+        tokens = base.prompt_tokens + base.output_tokens
+        kept = tokens <= (room_tokens or math.inf)
         if kept.all():
             return self
         slo = slo_of_rest(self.slo, base, kept)
@@ -87,6 +91,7 @@ class Requests:
             traffic=judged(read, self.settings, slo, rng, self.configurations),
             slo=slo,
             refused_share=float((~kept).mean()),
+            refused_token_share=float(tokens[~kept].sum() / tokens.sum()),
             kept_by_class=kept_by_class(base, kept),
         )
 
@@ -214,7 +219,7 @@ def held(bench: Bench, trial: Trial) -> Result:
     best = _Looks(bench, trial)
     try:
         best.search()
-        for budget in trial.budgets:
+        for budget in () if best.binding in _NOT_THE_BUDGET else trial.budgets:
             other = _Looks(bench, _with_budget(trial, budget))
             if budget < trial.configuration.engine.max_num_batched_tokens and (
                 other.is_able() and other.holds_more_than(best.most_per_s)
@@ -299,9 +304,14 @@ class _Looks:
             self._served,
             self.most_per_s,
             self.reason,
-            "" if self._missed is None else binding_setting(self._missed),
+            self.binding,
             self._matter,
         )
+
+    @property
+    def binding(self) -> str:
+        """What keeps the system from a higher rate."""
+        return "" if self._missed is None else binding_setting(self._missed)
 
     def _holds(self, rate_per_s: float) -> bool:
         if rate_per_s not in self._held:

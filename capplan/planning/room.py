@@ -2,7 +2,7 @@
 
 Systems that reserve KV for a request, or do not cut its prompt, are set up for requests
 of ``max_model_len`` tokens, and their servers answer a longer one with an error. By
-default here that is all but half of the requests that may miss the SLO, so that no
+default here that is all but a tenth of the requests that may miss the SLO, so that no
 single request decides the room of all. Those refused count as missed.
 """
 
@@ -15,11 +15,15 @@ from capplan.errors import InputError
 from capplan.workload.slo import Slo, base_classes
 from capplan.workload.trace import Trace
 
+_REFUSED = 0.1
+"""Share refused of the requests that may miss the SLO."""
+
 
 def room_tokens(trace: Trace, slo: Slo) -> int:
     """Return the longest request that a system is set up for, by default. [tokens]
 
-    The quantile at half of what each group of classes may miss; of groups the longest.
+    The quantile at a tenth of what each group of classes may miss; of groups the
+    longest.
     """
     tokens = trace.prompt_tokens + trace.output_tokens
     of = slo.group_of(trace.request_class, trace.class_names)
@@ -27,8 +31,8 @@ def room_tokens(trace: Trace, slo: Slo) -> int:
     for k, group in enumerate(slo.groups(trace.class_names)):
         ascending = np.sort(tokens[of == k])
         if len(ascending):
-            kept = math.ceil(len(ascending) * (1 + group.target) / 2 - 1e-9)
-            room = max(room, int(ascending[kept - 1]))
+            refused = math.floor(len(ascending) * _REFUSED * (1 - group.target) + 1e-9)
+            room = max(room, int(ascending[-1 - refused]))
     return room
 
 

@@ -57,6 +57,7 @@ class SystemResult:
     tuned: Candidate | None = None
     room_tokens: int | None = None  # of the longest request it takes; None: any
     refused_share: float = 0.0  # of all requests, which are longer and count as missed
+    refused_token_share: float = 0.0  # of all tokens, which load it with nothing
     served: Served | None = None  # on equal hardware, at the rate of the requests
     max_rate_per_s: float | None = None  # that it holds there; None: none, or unknown
     binding_setting: str = ""  # what keeps it from a higher one
@@ -166,6 +167,7 @@ class Pricing:
             else None,
             room_tokens=asked.room_tokens,
             refused_share=requests.refused_share,
+            refused_token_share=requests.refused_token_share,
         )
         refusals = [refusal(base, row.engine, row.engine.scheduler) for row in able]
         if all(refusals):

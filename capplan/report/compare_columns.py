@@ -147,6 +147,7 @@ PRICE = (
     Column("infeasible_reason", lambda row: row.reason),
     field_column("room_tokens"),
     field_column("refused_share"),
+    field_column("refused_token_share"),
 )
 """Columns of what a system needs, a ``SystemResult``."""
 

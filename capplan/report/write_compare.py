@@ -155,21 +155,22 @@ def _refused(row: SystemResult, comparison: Comparison) -> str:
     return (
         f"set up for requests of {format_count(row.room_tokens)} tokens "
         f"(--max-model-len); the longest {row.refused_share:.2%}, of up to "
-        f"{format_count(comparison.longest_request_tokens)}, are refused and count as "
-        "missed"
+        f"{format_count(comparison.longest_request_tokens)}, are refused: they count "
+        f"as missed, and their {row.refused_token_share:.2%} of all tokens load nothing"
     )
 
 
 def _predictions(row: SystemResult) -> str:
     """Return how good the predictions of a system are, and whether they matter."""
-    if row.prediction_error is None or not row.predictor:
+    error = row.prediction_error
+    if error is None or not row.predictor or not error.mean > 0:
         return ""
     published = row.published_prediction_error
     beside = "" if published is None else f"; published {100 * published:.3g} %"
     matter = ""
     if row.predictions_matter is False:
         matter = "; at this rate they change nothing: true lengths give the same times"
-    return f"predictor {row.predictor} {row.prediction_error}{beside}{matter}"
+    return f"predictor {row.predictor} {error}{beside}{matter}"
 
 
 def _classes(comparison: Comparison) -> list[tuple[str, str]]:
