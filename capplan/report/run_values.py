@@ -52,6 +52,7 @@ def run_values(run: Run) -> dict[str, Any]:
         "slo_text": run.slo and run.slo.describe(simulation.class_names),
         "limits": run.engine,
         "launch_line": run.launch and run.launch.line,
+        "launch_notes": run.launch and run.launch.notes,
         "profile_note": run.profile_note,
         "latency": {
             name: dict(zip(STATISTICS, judgement.percentiles[name], strict=True))

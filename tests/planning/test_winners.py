@@ -158,7 +158,7 @@ def test_the_uncertain_one_is_said_with_the_range_of_its_replicas():
 def test_what_was_pruned_names_the_count_that_stands_in_the_table():
     """A smaller token budget lowers the best after the others were left out."""
     slo = ("ttft=1.5s,tpot=25ms",)
-    traffic = "synthetic:prompt=2000,output=lognormal(median=150,sigma=0.6),n=1500"
+    traffic = "synthetic:prompt=2000,output=lognormal(median=150,sigma=0.6),n=400"
     asked = {"workload": traffic, "rate": 20.0, "slo": slo, "llm": "Llama-3.1-8B"}
     gpus = {"gpu": "H100-SXM,H200-SXM", "tp": "1,2,4,8"}
     prices = {"price": {"H100-SXM": "2", "H200-SXM": "4"}}
@@ -174,5 +174,7 @@ def test_what_was_pruned_names_the_count_that_stands_in_the_table():
     assert named
     assert all(counts[name] == int(count) for name, count in named)
     # The case is one: the default budget alone needs more.
-    untuned = plan(PlanSettings(**asked, **gpus, **prices, tune=False))
+    alone = {"gpu": tuned.best.gpu, "tp": tuned.best.tp}
+    price = {"price": {tuned.best.gpu: "2"}}
+    untuned = plan(PlanSettings(**asked, **alone, **price, tune=False))
     assert untuned.best.gpu_count > tuned.best.gpu_count
