@@ -166,7 +166,7 @@ def print_launch(launch: Launch | None, out: Console) -> None:
         return
     if launch.words:
         out.print("start each replica with", style="dim")
-        out.print(escape(launch.line), soft_wrap=True)
+        out.print(Text(launch.line), soft_wrap=True)  # to the letter: no emoji
     for note in launch.notes:
         out.print(Text(note, style="dim"))
     out.print()

@@ -61,6 +61,15 @@ def test_the_command_to_copy_is_one_line_however_narrow_the_terminal(plan, width
     assert lines[at + 1] == "served in bf16"
 
 
+def test_the_command_to_copy_is_printed_to_the_letter(plan, best):
+    folder = "/models/:warning: [red]x[/red]"
+    launch = Launch(("vllm", "serve", folder, "--max-num-seqs", "8"))
+
+    lines = printed(replace(plan, best=replace(best, launch=launch))).splitlines()
+
+    assert f"vllm serve '{folder}' --max-num-seqs 8" in lines
+
+
 @pytest.mark.parametrize("width", [80, 120])
 def test_a_table_of_classes_has_limits_target_attained_and_percentiles(classed, width):
     lines = [" ".join(line.split()) for line in printed(classed, width).splitlines()]
