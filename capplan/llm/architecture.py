@@ -100,6 +100,11 @@ class Architecture:
                 f"{self.name}: experts_per_token is {self.experts_per_token}; "
                 f"expected 1 to {self.experts}"
             )
+        if self.experts and self.expert_layers < 0:
+            raise InputError(
+                f"{self.name}: {self.dense_layers} of {self.layers} layers are without "
+                "experts; expected no more than there are"
+            )
         if self.experts and self.expert_ffn < 1:
             raise InputError(f"{self.name}: expert_ffn is missing; expected >= 1")
         if self.dense_ffn < 1 and self.experts == 0:

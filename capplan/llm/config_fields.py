@@ -5,6 +5,9 @@ from typing import Any
 
 from capplan.errors import InputError
 
+_MOST = 10**8
+"""More than any shape of an LLM."""
+
 
 class Fields:
     """Fields of a config, checked as they are read."""
@@ -28,10 +31,21 @@ class Fields:
             if otherwise is None:
                 raise InputError(f"{self.source}: {name} is missing")
             return otherwise
-        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        known = isinstance(value, int) and not isinstance(value, bool)
+        if not (known and 0 <= value <= _MOST):
             raise InputError(
-                f"{self.source}: {name} is {value!r}; expected a whole number >= 0"
+                f"{self.source}: {name} is {value!r}; expected a whole number from 0 "
+                f"to {_MOST:,}"
             )
+        return int(value)
+
+    def several(self, name: str) -> list[Any]:
+        """Return a list; an empty one where it is missing."""
+        value = self._config.get(name)
+        if value is None:
+            return []
+        if not isinstance(value, list):
+            raise InputError(f"{self.source}: {name} is {value!r}; expected a list")
         return value
 
     def first(self, *names: str) -> int:

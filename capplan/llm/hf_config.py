@@ -111,7 +111,8 @@ def from_config(config: Mapping[str, Any], name: str, source: str) -> Architectu
 
 def _check_attention(config: Mapping[str, Any], source: str) -> None:
     """Refuse attention whose KV is not that of a token in each layer."""
-    kinds = dict.fromkeys(str(kind) for kind in config.get("layer_types") or ())
+    layer_types = Fields(config, source).several("layer_types")
+    kinds = dict.fromkeys(str(kind) for kind in layer_types)
     model = str(config.get("model_type"))
     read = _READ.get(model, ())
     known = list(_LAYERS)
@@ -192,7 +193,7 @@ def _experts(kind: str, fields: Fields) -> dict[str, Any]:
     expert_ffn = expert_ffn or fields.whole("intermediate_size")
     dense_layers = fields.whole("first_k_dense_replace", 0)
     step = fields.first("decoder_sparse_step", "interleave_moe_layer_step") or 1
-    only_dense = fields.get("mlp_only_layers") or ()
+    only_dense = fields.several("mlp_only_layers")
     dense_layers += sum(
         1 for i in range(layers) if i in only_dense or (i + 1) % step != 0
     )
@@ -232,7 +233,7 @@ def _sliding(kind: str, fields: Fields, layers: int) -> dict[str, int]:
         window = 0
     if not window or window >= fields.whole("max_position_embeddings", 4096):
         return {}
-    kinds = fields.get("layer_types")
+    kinds = fields.several("layer_types")
     if kinds:
         sliding = sum(1 for layer in kinds if layer in _WINDOWED)
     elif kind in ("gemma2", "gpt_oss"):
@@ -250,8 +251,8 @@ def _index(kind: str, fields: Fields) -> SparseIndex:
     """Return the index of sparse attention."""
     layers = fields.whole("num_hidden_layers")
     if kind in _SPARSE_LATENT:
-        kinds = fields.get("indexer_types")
-        if kinds is None:  # as in transformers' configuration of GLM-5.2
+        kinds = fields.several("indexer_types")
+        if not kinds:  # as in transformers' configuration of GLM-5.2
             step = max(fields.whole("index_topk_freq", 1), 1)
             skipped = fields.whole("index_skip_topk_offset", 2) - 1
             kinds = ["full"] * min(skipped + 1, layers)
@@ -268,8 +269,9 @@ def _index(kind: str, fields: Fields) -> SparseIndex:
             query_width=fields.whole("q_lora_rank"),
             weighted=True,
         )
-    sparse = Fields(fields.get("sparse_attention_config") or {}, fields.source)
-    indexed = sum(sparse.get("sparse_attention_freq") or ())
+    nested = fields.get("sparse_attention_config")
+    sparse = Fields(nested if isinstance(nested, Mapping) else {}, fields.source)
+    indexed = sparse.several("sparse_attention_freq").count(1)
     return SparseIndex(
         layers=indexed,
         sparse_layers=indexed,
@@ -308,8 +310,8 @@ def _mixers(kind: str, fields: Fields) -> dict[str, Any]:
     element_bytes = 4 if single else 2
     layers = fields.whole("num_hidden_layers")
     if kind != "nemotron_h":
-        kinds = fields.get("layer_types")
-        full = layers // fields.whole("full_attention_interval", 4)
+        kinds = fields.several("layer_types")
+        full = layers // max(fields.whole("full_attention_interval", 4), 1)
         return {
             "attention_gate": fields.flag("attn_output_gate", True),
             "state_layers": kinds.count("linear_attention") if kinds else layers - full,

@@ -265,6 +265,25 @@ def test_a_folder_with_a_config_is_an_llm(tmp_path):
         ({"num_attention_heads": 0}, "heads is 0"),
         ({"num_key_value_heads": 3}, "do not divide"),
         ({"num_local_experts": 4}, "experts_per_token is 0"),
+        ({"num_hidden_layers": 10**9}, "num_hidden_layers is 1000000000"),
+        ({"layer_types": 4}, "layer_types is 4; expected a list"),
+        (
+            {
+                "model_type": "deepseek_v3",
+                "n_routed_experts": 4,
+                "num_experts_per_tok": 2,
+                "first_k_dense_replace": 3,
+            },
+            "3 of 2 layers are without experts",
+        ),
+        (
+            {
+                "model_type": "minimax_m3",
+                "dense_intermediate_size": 16,
+                "sparse_attention_config": [1],
+            },
+            "sparse_num_index_heads is missing",
+        ),
         ({"quantization_config": {"quant_method": "aqlm"}}, "quantization 'aqlm'"),
     ],
 )
