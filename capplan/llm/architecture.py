@@ -119,6 +119,11 @@ class Architecture:
                 f"{self.name}: full_head_dim is {self.full_head_dim}; expected 0 where "
                 "layers are not of two kinds"
             )
+        if self.index and self.index.sparse_layers > self.attention_layers:
+            raise InputError(
+                f"{self.name}: {self.index.sparse_layers} layers have sparse "
+                f"attention; expected at most {self.attention_layers}"
+            )
         if self.growing_layers < 1:
             raise InputError(f"{self.name}: no layer has attention; expected >= 1")
         check_weight_dtype(self.weight_dtype)

@@ -239,7 +239,7 @@ def _sliding(kind: str, fields: Fields, layers: int) -> dict[str, int]:
     elif kind in ("gemma2", "gpt_oss"):
         sliding = (layers + 1) // 2
     elif kind in ("gemma3_text", "gemma4_text"):
-        sliding = layers - layers // fields.whole("sliding_window_pattern", 6)
+        sliding = layers - layers // (fields.first("sliding_window_pattern") or 6)
     elif kind == "llama4_text":
         sliding = layers - layers // 4
     else:

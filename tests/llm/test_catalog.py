@@ -284,6 +284,20 @@ def test_a_folder_with_a_config_is_an_llm(tmp_path):
             },
             "sparse_num_index_heads is missing",
         ),
+        (
+            {
+                "model_type": "minimax_m3",
+                "dense_intermediate_size": 16,
+                "sparse_attention_config": {
+                    "sparse_num_index_heads": 1,
+                    "sparse_index_dim": 8,
+                    "sparse_topk_blocks": 2,
+                    "sparse_block_size": 16,
+                    "sparse_attention_freq": [0, 1, 1, 1],
+                },
+            },
+            "3 layers have sparse attention; expected at most 2",
+        ),
         ({"quantization_config": {"quant_method": "aqlm"}}, "quantization 'aqlm'"),
     ],
 )
