@@ -24,6 +24,9 @@ SEEN = ("tpot_ms", "ttft_ms", "output_tokens_per_s")
 _SCALES = {"tpot_s": 1e3, "ttft_s": 1e3, "output_tokens_per_s": 1.0}
 """What a sweep's points hold of ``SEEN``, and the factor to the unit of its file."""
 
+_LARGEST = 1e15
+"""Number of a sweep in its own unit."""
+
 _MOST = {"isl": 10_000_000, "osl": 10_000_000, "concurrency": 65_536}
 
 Row = dict[str, float | None]
@@ -221,8 +224,10 @@ def _point(place: str, row: Row) -> SweepPoint:
         value = row.get(name)
         if value is None:
             return None
-        if not isinstance(value, int | float) or not math.isfinite(value):
-            raise InputError(f"{place}: {name} is {value!r}; expected a number")
+        right = isinstance(value, int | float) and abs(value) <= _LARGEST
+        if not right:
+            shown = repr(value)[:40]
+            raise InputError(f"{place}: {name} is {shown}; expected a number")
         if value <= 0:
             raise InputError(f"{place}: {name} is {value:g}; expected more than 0")
         return float(value)

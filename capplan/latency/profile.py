@@ -25,7 +25,7 @@ HOW = {
 }
 """Values of :attr:`Profile.how` and their meaning."""
 
-Share = Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)]
+Share = Annotated[float, Field(ge=0, le=1e15, allow_inf_nan=False)]
 Range = Annotated[
     list[Annotated[float, Field(ge=0, le=1e9)]], Field(min_length=2, max_length=2)
 ]
@@ -97,8 +97,12 @@ class Profile(Strict):
     request_s: Share = 0.0  # front end's time before a request reaches the engine [s]
     validity: Validity = Validity()
     errors: dict[str, ErrorRecord] = Field(default_factory=dict)  # relative, by phase
-    kv_tokens: Annotated[int, Field(ge=1)] | None = None  # as the engine reported it
-    block_size: Annotated[int, Field(ge=1)] | None = None  # of a KV block [tokens]
+    kv_tokens: Annotated[int, Field(ge=1, le=10**12)] | None = (
+        None  # as the engine reported it
+    )
+    block_size: Annotated[int, Field(ge=1, le=65_536)] | None = (
+        None  # of a KV block [tokens]
+    )
     # driver, flags and other details
     meta: dict[str, str | int | float | bool] = Field(default_factory=dict)
 

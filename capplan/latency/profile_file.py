@@ -13,6 +13,10 @@ from capplan.latency.yaml_file import first_problem, read_yaml
 
 SCHEMA = "capplan-profile/1"
 
+_TIMES = {"decode", "fused", "engine_time", "request_s"}
+_MOST = 1e7
+"""Of a coefficient in seconds and of a knot in tokens."""
+
 
 def load_profile(path: Path) -> Profile:
     """Return the profile of a YAML file."""
@@ -21,9 +25,27 @@ def load_profile(path: Path) -> Profile:
     if schema != SCHEMA:
         raise ProfileError(f"{path}: schema is {schema!r}; expected {SCHEMA!r}")
     try:
-        return Profile.model_validate(content)
+        profile = Profile.model_validate(content)
     except ValidationError as error:
         raise ProfileError(f"{path}: {first_problem(error, 'profile')}") from None
+    times = profile.model_dump(include=_TIMES)
+    for name in sorted(times):
+        _refuse_endless(path, name, times[name])
+    return profile
+
+
+def _refuse_endless(path: Path, name: str, value: object) -> None:
+    """Refuse a time that no iteration comes near."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            _refuse_endless(path, f"{name}.{key}", item)
+    elif isinstance(value, list):
+        for item in value:
+            _refuse_endless(path, name, item)
+    elif isinstance(value, int | float) and value > _MOST:
+        raise ProfileError(
+            f"{path}: {name} is {str(value)[:20]}; expected at most {_MOST:g}"
+        )
 
 
 class _Dumper(yaml.SafeDumper):

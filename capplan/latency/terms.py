@@ -12,8 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from capplan.latency.contract import LatencyTables
 
-Coefficient = Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)]
-"""A coefficient of a time; none comes near a week. [s, 1 or s/token]"""
+Coefficient = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=0, le=10**9)]
 
 

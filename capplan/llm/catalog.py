@@ -204,7 +204,11 @@ def _from_file(path: Path) -> Architecture:
     if not config.get("quantization_config") and beside.is_file():
         quantized = _read(beside).get("quantization") or {}
         config["quantization_config"] = {"quant_method": "modelopt", **quantized}
-    return from_config(config, path.resolve().parent.name, str(path))
+    try:
+        return from_config(config, path.resolve().parent.name, str(path))
+    except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError) as bad:
+        reason = " ".join(str(bad).split()) or type(bad).__name__
+        raise InputError(f"{path}: not as a config.json is written: {reason}") from bad
 
 
 def _read(path: Path) -> dict[str, Any]:

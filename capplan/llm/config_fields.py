@@ -7,6 +7,7 @@ from capplan.errors import InputError
 
 _MOST = 10**8
 """More than any shape of an LLM."""
+_MOST_LAYERS = 10_000
 
 
 class Fields:
@@ -32,10 +33,11 @@ class Fields:
                 raise InputError(f"{self.source}: {name} is missing")
             return otherwise
         known = isinstance(value, int) and not isinstance(value, bool)
-        if not (known and 0 <= value <= _MOST):
+        most = _MOST_LAYERS if name == "num_hidden_layers" else _MOST
+        if not (known and 0 <= value <= most):
             raise InputError(
-                f"{self.source}: {name} is {value!r}; expected a whole number from 0 "
-                f"to {_MOST:,}"
+                f"{self.source}: {name} is {repr(value)[:40]}; expected a whole number "
+                f"from 0 to {most:,}"
             )
         return int(value)
 
