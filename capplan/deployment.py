@@ -32,11 +32,17 @@ class EngineSettings:
     kv_block_bytes: int = 0  # of a KV block on each GPU; 0 where unknown [bytes]
     link_gb_per_s: float = 24.0  # GPU to host, each way, as PCIe 4.0 x16 carries [GB/s]
     host_kv_gib: float = 4.0  # host memory for KV, for each GPU (swap_space) [GiB]
+    api_server_count: int = 1  # processes in front of each replica
     scheduler: str = "vllm-v1"  # policy and its settings, as ``orca:max_len=4096``
 
     def __post_init__(self) -> None:
         """Refuse settings with which no request can run."""
-        for name in ("max_num_batched_tokens", "max_num_seqs", "block_size"):
+        for name in (
+            "max_num_batched_tokens",
+            "max_num_seqs",
+            "block_size",
+            "api_server_count",
+        ):
             if getattr(self, name) < 1:
                 raise InputError(f"{name} is {getattr(self, name)}; expected >= 1")
         if self.kv_blocks < 2:

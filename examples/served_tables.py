@@ -1,87 +1,230 @@
-"""Tables of how predictions meet sweeps of real engines, for docs/accuracy.md.
+"""Tables of how predictions meet load tests of real engines, for docs/accuracy.md.
 
-``served_accuracy.py`` fills them; run alone it prints what they hold.
+``served_accuracy.py`` fills them from sweeps predicted without their group.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from served_sweeps import Sweep
+from served_fits import Found, Key
+from served_sets import OTHER_CLUSTER
 
-from capplan.calibration.sweep_score import SweepScore, users_within
+from capplan.calibration.sweep_score import users_within
 from capplan.files import write_texts
 from capplan.latency.capacity import LEVELS
-from capplan.latency.engine_time import EngineTime
+from capplan.latency.engine_rows import EngineRow
+from capplan.planning.doubts import WIDE
 
-CAUTIOUS = 0.9
-"""Quantile of the engines' times that estimates are planned with."""
+if TYPE_CHECKING:
+    from served_accuracy import Halves
 
-SHORT = 1024
-"""Longest prompt from which the front end's time is taken: longer ones take longer than
-their kernels too. [tokens]"""
-
-
-class TtftScore(NamedTuple):
-    """TTFT of a load test where no queue forms."""
-
-    llm: str
-    gpu: str
-    kind: str  # dense or a mixture of experts
-    isl: int
-    simulated_s: float  # without the front end
-    measured_s: float
+LONG = 1024
+"""Prompts longer than this are long. [tokens]"""
+HEAVY = 1900
+"""Prompts from which a burst with short answers is prompt-heavy. [tokens]"""
+MANY = 4
+"""Groups from which a version's goal is judged."""
 
 
-class Result(NamedTuple):
-    """An engine's time, what it is for, and the sweeps it was left out of."""
+def ratios(found: Sequence[Found], metric: str) -> list[float]:
+    """Return predicted ÷ measured of a metric, over load tests.
 
-    name: str
-    time: EngineTime
-    sweeps: tuple[Sweep, ...]
-    scores: tuple[SweepScore, ...]
-    keys: dict[str, object]  # of its row in the file of engine times
-
-
-def request_s(scores: Sequence[TtftScore]) -> float:
-    """Return the front end's time: what short prompts wait beyond their iterations."""
-    short = [one for one in scores if one.isl <= SHORT]
-    if not short:
-        return 0.0
-    waits_s = [one.measured_s - one.simulated_s for one in short]
-    return round(float(np.median(waits_s)), 3)
-
-
-def ttft_table(scores: Sequence[TtftScore]) -> Iterator[str]:
-    """Yield TTFT with the front end's time found on other LLMs or GPUs of the kind."""
-    yield "| TTFT at up to 8 users | prompt | runs | without | with, left out |"
-    yield "|---|---|---|---|---|"
-    for llm in sorted({one.llm for one in scores}):
-        for isl in sorted({one.isl for one in scores if one.llm == llm}):
-            its = [one for one in scores if (one.llm, one.isl) == (llm, isl)]
-            without, added = (
-                np.median(
-                    [
-                        (s.simulated_s + more * _others_s(s, scores)) / s.measured_s
-                        for s in its
-                    ]
-                )
-                for more in (0, 1)
-            )
-            yield f"| {llm} | {isl:,} | {len(its)} | {without:.2f} | {added:.2f} |"
+    ``tpot``, ``short_ttft`` and ``long_ttft`` of closed loops, and ``heavy_tokens`` per
+    second of bursts of long prompts.
+    """
+    values = []
+    for one in found:
+        for point, loop in zip(one.case.sweep.points, one.loops, strict=True):
+            is_long = point.mean_isl > LONG
+            if metric == "tpot" and point.tpot_s and not point.is_burst:
+                values.append(loop.tpot_s / point.tpot_s)
+            elif metric == "heavy_tokens" and _is_heavy(one, point):
+                measured = point.output_tokens_per_s or 0.0
+                values.append(loop.output_tokens_per_s / measured)
+            elif (
+                metric == ("long_ttft" if is_long else "short_ttft")
+                and point.ttft_s
+                and not point.is_burst
+            ):
+                values.append(loop.ttft_s / point.ttft_s)
+    return values
 
 
-def _others_s(one: TtftScore, scores: Sequence[TtftScore]) -> float:
-    """Return the front end's time without the LLM on that GPU."""
-    return request_s(
-        [
-            s
-            for s in scores
-            if s.kind == one.kind and (s.llm, s.gpu) != (one.llm, one.gpu)
-        ]
+def _is_heavy(one: Found, point) -> bool:
+    return bool(
+        point.is_burst
+        and point.output_tokens_per_s
+        and one.case.sweep.isl >= HEAVY
+        and one.case.sweep.osl <= one.case.sweep.isl / 4
     )
+
+
+def users(found: Sequence[Found]) -> np.ndarray:
+    """Return predicted ÷ measured users at the lowest level, of each sweep scored."""
+    scores = [one.score for one in found]
+    return np.array([score.capacity[0] for score in scores if score is not None])
+
+
+def nvidia(found: Sequence[Found]) -> list[Found]:
+    """Return the sweeps on NVIDIA's GPUs, one cluster left out that is slower."""
+    return [
+        one
+        for one in found
+        if one.case.sweep.family != "CDNA" and one.case.sweep.source != OTHER_CLUSTER
+    ]
+
+
+def goals(found: Sequence[Found], held: float, stated: float) -> Iterator[str]:
+    """Yield the goals, and what was found with whole groups left out."""
+    yield "| | goal | found |"
+    yield "|---|---|---|"
+    ours = nvidia(found)
+    its = users(ours)
+    near = np.mean(np.abs(its - 1) <= 0.15)
+    yield from _goal(
+        f"users at 1.25×, NVIDIA, all versions ({len(its)} sweeps)",
+        "within 15 % for 80 %",
+        f"{near:.0%}, median {np.median(its):.2f}",
+        near >= 0.8,
+    )
+    for name, of in by(ours, lambda sweep: f"{sweep.engine} {sweep.version}").items():
+        its = users(of)
+        groups = len({one.case.sweep.group for one in of if one.score is not None})
+        if not len(its):
+            continue
+        text = f"{np.median(its):.2f} ({len(its)} sweeps of {groups} groups)"
+        is_met = 0.95 <= np.median(its) <= 1.05 if groups >= MANY else None
+        goal = "median 0.95 to 1.05" if groups >= MANY else "none: too few groups"
+        yield from _goal(f"users at 1.25×, {name}", goal, text, is_met)
+    heavy = np.array(ratios(ours, "heavy_tokens"))
+    if len(heavy):
+        share = np.mean(np.abs(heavy - 1) <= 0.2)
+        yield from _goal(
+            f"tokens/s, prompt-heavy ({len(heavy)} runs)",
+            "within 20 % for 80 %",
+            f"{share:.0%}, median {np.median(heavy):.2f}",
+            share >= 0.8,
+        )
+    late = np.array(ratios(ours, "long_ttft"))
+    if len(late):
+        error = np.median(np.abs(late - 1))
+        yield from _goal(
+            f"TTFT, prompts above {LONG:,} tokens ({len(late)} runs)",
+            "within 15 % in the median",
+            f"{error:.0%}, ratio {np.median(late):.2f}",
+            error <= 0.15,
+        )
+    yield from _goal(
+        "the 80 % range of the other groups holds",
+        "75 to 90 %",
+        f"{held:.0%} of the {stated:.0%} of sweeps that have one",
+        0.75 <= held <= 0.9,
+    )
+    rows = choices(ours)
+    if rows:
+        right = np.mean([row.served_share >= 0.95 for row in rows])
+        yield from _goal(
+            f"choice of TP ({len(rows)} groups): ≥ 95 % of the best served",
+            "nine of ten",
+            f"{right:.0%}",
+            right >= 0.9,
+        )
+
+
+def half_goals(half: "Halves") -> Iterator[str]:
+    """Yield the goals of calibrations, and what was found."""
+    if not half.tpot_errors:
+        return
+    middle, most = np.quantile(half.tpot_errors, [0.5, 0.9])
+    yield from _goal(
+        "half of a sweep predicts the other: TPOT",
+        "3 % in the median, 10 % in nine of ten",
+        f"{middle:.1%}, {most:.1%}, worst {max(half.tpot_errors):.0%}",
+        middle <= 0.03 and most <= 0.1,
+    )
+    for name, found in (
+        ("half of a sweep predicts users at 1.25×", half.users),
+        ("a sweep predicts users at 1.25× of other lengths", half.other_shapes),
+    ):
+        if found:
+            near = np.mean(np.abs(np.array(found) - 1) <= 0.15)
+            yield from _goal(
+                f"{name} ({len(found)})",
+                "within 15 % for 90 %",
+                f"{near:.0%}, median {np.median(found):.2f}",
+                near >= 0.9,
+            )
+
+
+def _goal(name: str, goal: str, text: str, is_met: bool | None) -> Iterator[str]:
+    mark = "" if is_met is None or is_met else " **missed**"
+    yield f"| {name} | {goal} | {text}{mark} |"
+
+
+def by(found: Sequence[Found], name: Callable) -> dict[str, list[Found]]:
+    """Return sweeps by a name of theirs, in order."""
+    groups: dict[str, list[Found]] = defaultdict(list)
+    for one in found:
+        groups[name(one.case.sweep)].append(one)
+    return {key: groups[key] for key in sorted(groups)}
+
+
+def row_table(rows: Sequence[tuple[Key, EngineRow]]) -> Iterator[str]:
+    """Yield what was fitted: the times of each row, and its range."""
+    yield (
+        "| kernels | GPUs | LLMs | engine | decode | prefill | iteration | a request "
+        "in it | front end | a prompt token | users in 80 %, measured ÷ predicted |"
+    )
+    yield "|---|---|---|---|---|---|---|---|---|---|---|"
+    for key, row in rows:
+        served = row.served
+        text = "–"
+        if served is not None:
+            low, _, high = served.capacity
+            text = f"{low:.2f} to {high:.2f} ({served.sweeps} sweeps)"
+            if high >= WIDE * low:
+                text = f"none: {text}"
+        yield (
+            f"| {key.of} | {key.family} | {', '.join(key.llms) or key.kind} | "
+            f"{row.engine_name} | × {row.decode_factor:.2f} | "
+            f"× {row.prefill_factor:.2f} | {row.iteration_s * 1e3:.2f} ms | "
+            f"{row.per_request_s * 1e6:.0f} µs | {row.request_s * 1e3:.0f} ms | "
+            f"{row.prompt_token_s * 1e6:.0f} µs | {text} |"
+        )
+
+
+def group_table(found: Sequence[Found]) -> Iterator[str]:
+    """Yield every group as predicted without it."""
+    yield (
+        "| LLM | GPU | engine | source | by | runs | TPOT | users at 1.25× | within "
+        "15 % | TTFT to 1,024 | TTFT longer | tokens/s, prompt-heavy |"
+    )
+    yield "|---|---|---|---|---|---|---|---|---|---|---|---|"
+    groups: dict[tuple, list[Found]] = defaultdict(list)
+    for one in found:
+        groups[(*one.case.sweep.group, one.case.sweep.source, one.case.of)].append(one)
+    for (llm, gpu, engine, source, of), its in sorted(groups.items()):
+        scored = users(its)
+        near = f"{np.mean(np.abs(scored - 1) <= 0.15):.0%}" if len(scored) else "–"
+        middles = [
+            _middle(ratios(its, name))
+            for name in ("tpot", "short_ttft", "long_ttft", "heavy_tokens")
+        ]
+        row = its[0].row
+        kind = "own" if row.llms else "kind"
+        runs = sum(len(one.loops) for one in its)
+        yield (
+            f"| {llm} | {gpu} | {engine} | {source} | {of}, {kind} of "
+            f"{row.engine_name} | {runs} | {middles[0]} | {_middle(scored)} | {near} | "
+            f"{' | '.join(middles[1:])} |"
+        )
+
+
+def _middle(values: Sequence[float] | np.ndarray) -> str:
+    return f"{np.median(values):.2f}" if len(values) else "–"
 
 
 class Choice(NamedTuple):
@@ -89,179 +232,70 @@ class Choice(NamedTuple):
 
     gpu: str
     llm: str
+    engine: str
     lengths: str
     limit_s: float
     measured: int  # degree with the most users per GPU
     predicted: int
+    served_share: float  # users per GPU of the predicted over those of the measured
 
 
-def choices(results: Sequence[Result]) -> list[Choice]:
+def choices(found: Sequence[Found]) -> list[Choice]:
     """Return the best degrees of all groups of sweeps that differ in it."""
     groups: dict[tuple, dict[int, tuple[np.ndarray, ...]]] = defaultdict(dict)
-    for one in results:
-        for sweep, found in zip(one.sweeps, one.scores, strict=True):
-            key = (sweep.source, sweep.gpu, sweep.llm.name, sweep.isl, sweep.osl)
-            users = np.array([p.concurrency for p in sweep.points], np.float64)
-            measured_s = np.array([p.tpot_s for p in sweep.points])
-            groups[key][sweep.tp] = (users, measured_s, measured_s * found.ratios)
+    for one in found:
+        if one.score is None:
+            continue
+        sweep = one.case.sweep
+        key = (sweep.source, *sweep.group, sweep.isl, sweep.osl)
+        at = np.array([point.concurrency for point in sweep.points], np.float64)
+        measured_s = np.array([point.tpot_s for point in sweep.points])
+        groups[key][sweep.tp] = (at, measured_s, measured_s * one.score.ratios)
     rows = []
-    for (_, gpu, llm, isl, osl), by_tp in groups.items():
+    for (_, llm, gpu, engine, isl, osl), by_tp in groups.items():
         if len(by_tp) > 1:
             limit_s = 1.25 * max(measured.min() for _, measured, _ in by_tp.values())
-            best = (_best(by_tp, at, limit_s) for at in (1, 2))
-            rows.append(Choice(gpu, llm, f"{isl}/{osl}", limit_s, *best))
+            served = {
+                tp: [users_within(at[0], at[row], limit_s) / tp for row in (1, 2)]
+                for tp, at in by_tp.items()
+            }
+            best = max(served, key=lambda tp: served[tp][0])
+            pick = max(served, key=lambda tp: served[tp][1])
+            share = served[pick][0] / served[best][0]
+            lengths = f"{isl}/{osl}"
+            rows.append(Choice(gpu, llm, engine, lengths, limit_s, best, pick, share))
     return rows
 
 
 def choice_of_tp(rows: Sequence[Choice]) -> Iterator[str]:
-    """Yield whether the degree that serves most users per GPU is predicted."""
-    yield "| GPU | LLM | in/out | limit | best measured | best predicted |"
-    yield "|---|---|---|---|---|---|"
+    """Yield what the degree predicted best serves of what the best one does."""
+    yield "| GPU | LLM | engine | in/out | limit | best | predicted | serves |"
+    yield "|---|---|---|---|---|---|---|---|"
     for row in rows:
         yield (
-            f"| {row.gpu} | {row.llm} | {row.lengths} | {row.limit_s * 1e3:.3g} ms | "
-            f"TP {row.measured} | TP {row.predicted} |"
+            f"| {row.gpu} | {row.llm} | {row.engine} | {row.lengths} | "
+            f"{row.limit_s * 1e3:.3g} ms | TP {row.measured} | TP {row.predicted} | "
+            f"{row.served_share:.0%} |"
         )
 
 
-def goals(
-    used: Sequence[Result],
-    guessed: Sequence[Result],
-    quiet: Sequence[TtftScore],
-    halves: Sequence[float],
-) -> Iterator[str]:
-    """Yield the goals of the predictions, and what was found."""
-    yield "| | goal | found, left out |"
-    yield "|---|---|---|"
-    for family, kind, goal in (
-        ("Hopper", "dense", "median 0.95 to 1.05, 80 % within 0.85 to 1.15"),
-        ("Blackwell", "dense", "0.9 to 1.1"),
-    ):
-        users = np.array(
-            [
-                found.capacity[0]
-                for one in used
-                for sweep, found in zip(one.sweeps, one.scores, strict=True)
-                if (sweep.family, sweep.kind) == (family, kind)
-            ]
-        )
-        if len(users):
-            near = np.mean(np.abs(users - 1) <= 0.15)
-            yield (
-                f"| users at 1.25×, {kind}, {family} ({len(users)} sweeps) | {goal} | "
-                f"{np.median(users):.2f}, {near:.0%} within |"
-            )
-    yield from _tpot_goals(used)
-    short, long = (
-        [
-            (one.simulated_s + _others_s(one, quiet)) / one.measured_s - 1
-            for one in quiet
-            if (one.isl <= SHORT) is is_short
-        ]
-        for is_short in (True, False)
-    )
-    for name, errors in (("up to 1,024", short), ("longer", long)):
-        if errors:
-            yield (
-                f"| TTFT where no queue forms, prompts {name} | ≤ 10 % | "
-                f"{np.median(errors):+.0%} in the median |"
-            )
-    for one in guessed:
-        slower = one.time.served.slowdown(CAUTIOUS) if one.time.served else 1.0
-        promised = np.array([1 / (found.tpot * slower) for found in one.scores])
-        yield (
-            f"| {one.name}: tokens/s promised ÷ measured | ≤ 1 in nine of ten, ≥ 0.6 | "
-            f"{np.mean(promised <= 1.005):.0%} and {np.mean(promised >= 0.6):.0%} |"
-        )
-    if len(halves):
-        yield (
-            "| half of a sweep predicts the other users | ≤ 3 % in the median, ≤ 8 % | "
-            f"{np.median(halves):.1%}, {np.quantile(halves, 0.9):.1%} in nine of ten, "
-            f"{max(halves):.0%} at worst |"
-        )
-    rows = choices(used)
-    right = sum(row.measured == row.predicted for row in rows)
-    yield f"| choice of TP | 8 of 10 groups | {right} of {len(rows)} |"
-
-
-def _tpot_goals(used: Sequence[Result]) -> Iterator[str]:
-    for name, families in (
-        ("all", ("Hopper", "Blackwell", "CDNA")),
-        ("NVIDIA", ("Hopper", "Blackwell")),
-        ("AMD", ("CDNA",)),
-    ):
-        found = {
-            sweep[:-1]: score
-            for one in used
-            for sweep, score in zip(one.sweeps, one.scores, strict=True)
-            if sweep.engine == "vllm" and sweep.family in families
-        }
-        if found:
-            error = np.median([score.tpot_error for score in found.values()])
-            bias = np.mean([score.tpot for score in found.values()]) - 1
-            yield (
-                f"| TPOT of vLLM, {name} ({len(found)} sweeps) | ≤ 5 % in the median, "
-                f"bias within 2 % | {error:.1%}, bias {bias:+.1%} |"
-            )
-
-
-def _best(by_tp: dict[int, tuple[np.ndarray, ...]], column: int, limit_s: float) -> int:
-    """Return the degree with the most users per GPU within a TPOT."""
-    return max(
-        by_tp,
-        key=lambda tp: users_within(by_tp[tp][0], by_tp[tp][column], limit_s) / tp,
-    )
-
-
-def table(results: Sequence[Result]) -> Iterator[str]:
-    """Yield a row for each result."""
-    heads = ("TPOT", "error", *(f"users at {level:g}×" for level in LEVELS))
+def worst(found: Sequence[Found]) -> Iterator[str]:
+    """Yield every sweep scored in users, the worst first."""
     yield (
-        "| predicted ÷ measured | sweeps | "
-        + " | ".join(heads)
-        + " | 80 % | cautious |"
-    )
-    yield "|---|---|" + "---|" * (len(heads) + 2)
-    for one in results:
-        tpots = np.array([found.tpot for found in one.scores])
-        error = np.median([found.tpot_error for found in one.scores])
-        carried = np.array([s.capacity for s in one.scores])
-        low, high = np.quantile(carried[:, 0], [0.1, 0.9])
-        users = " | ".join(f"{value:.2f}" for value in np.median(carried, axis=0))
-        served = one.time.served
-        # Tokens per second at the same users, planned with the cautious quantile.
-        promised = 1 / (tpots * (served.slowdown(CAUTIOUS) if served else 1.0))
-        least, most = np.quantile(promised, [0.1, 0.9])
-        yield (
-            f"| {one.name} | {len(one.sweeps)} | {np.median(tpots):.3f} | "
-            f"{error:.1%} | {users} | {low:.2f} to {high:.2f} | "
-            f"{least:.2f} to {most:.2f} |"
-        )
-
-
-def worst(results: Sequence[Result]) -> Iterator[str]:
-    """Yield every sweep that a plan's own profile predicts, the worst first."""
-    yield (
-        "| GPU | LLM | TP | in/out | engine | by | points | TPOT | error | "
+        "| GPU | LLM | TP | in/out | engine | points | TPOT | error | "
         + " | ".join(f"users at {level:g}×" for level in LEVELS)
         + " |"
     )
-    yield "|---|---|---|---|---|---|---|---|---|" + "---|" * len(LEVELS)
-    rows = {}
-    for one in results:
-        for sweep, found in zip(one.sweeps, one.scores, strict=True):
-            rows[sweep[:-1]] = (one, sweep, found)  # calibrated before kernel sums
-    for one, sweep, found in sorted(
-        rows.values(), key=lambda row: -abs(np.log(row[2].capacity[0]))
+    yield "|---|---|---|---|---|---|---|---|" + "---|" * len(LEVELS)
+    scored = [(one.case.sweep, one.score) for one in found if one.score is not None]
+    for sweep, score in sorted(
+        scored, key=lambda pair: -abs(np.log(pair[1].capacity[0]))
     ):
-        users = " | ".join(f"{value:.2f}" for value in found.capacity)
+        levels = " | ".join(f"{value:.2f}" for value in score.capacity)
         yield (
-            f"| {sweep.gpu} | {sweep.llm.name} | {sweep.tp} | "
-            f"{sweep.isl}/{sweep.osl} | "
-            f"{sweep.engine} {sweep.version} | "
-            f"{'kernel sum' if 'of' in one.keys else 'calibrated'} | "
-            f"{len(found.ratios)} | "
-            f"{found.tpot:.2f} | {found.tpot_error:.1%} | {users} |"
+            f"| {sweep.gpu} | {sweep.llm.name} | {sweep.tp} | {sweep.isl}/{sweep.osl} "
+            f"| {sweep.engine} {sweep.version} | {len(score.ratios)} | "
+            f"{score.tpot:.2f} | {score.tpot_error:.1%} | {levels} |"
         )
 
 

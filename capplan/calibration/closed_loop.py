@@ -32,6 +32,18 @@ class SweepPoint(NamedTuple):
     output_tokens_per_s: float | None = None  # of the engine
     least_share: float = 1.0  # lengths are uniform from this share of the longest
     median: bool = False  # times are medians over the requests
+    # of the whole test; 10 for each user where None. As many as users: all at once
+    requests: int | None = None
+
+    @property
+    def mean_isl(self) -> float:
+        """Mean prompt. [tokens]"""
+        return self.isl * (1 + self.least_share) / 2
+
+    @property
+    def is_burst(self) -> bool:
+        """Whether all requests ask at once, so that no user asks twice."""
+        return self.requests is not None and self.requests <= self.concurrency
 
     @property
     def mean_osl(self) -> float:
@@ -49,7 +61,7 @@ class ClosedLoop(NamedTuple):
     def slower(self, point: SweepPoint) -> float:
         """Return the simulated time over the measured one.
 
-        Of TPOT where the point has one, else of a token by throughput, else of TTFT.
+        Of TPOT where the point has one, else of throughput, else of TTFT.
         """
         if point.tpot_s is not None:
             return self.tpot_s / point.tpot_s
@@ -62,31 +74,33 @@ class ClosedLoop(NamedTuple):
 def closed_loop(
     tables: LatencyTables, engine: EngineSettings, point: SweepPoint, seed: int = 0
 ) -> ClosedLoop:
-    """Simulate a load test on an engine; its seats become the test's users.
+    """Simulate a load test on an engine, with a seat for each user but no more seats.
 
     Times are means, or medians where the point's are.
     """
     users = point.concurrency
-    count = max(REQUESTS_PER_USER * users, FEWEST_REQUESTS)
+    count = point.requests or max(REQUESTS_PER_USER * users, FEWEST_REQUESTS)
     draw = np.random.default_rng(seed)
     prompt, output = (
         draw.integers(max(1, int(longest * point.least_share)), longest + 1, count)
         for longest in (point.isl, point.osl)
     )
-    engine = replace(engine, max_num_seqs=users)
+    engine = replace(engine, max_num_seqs=min(users, engine.max_num_seqs))
     trace = Trace(prompt, output, np.zeros(count), source="closed loop")
     if oversized(trace, engine).any():
         raise InputError(
             f"{point.isl:,} + {point.osl:,} tokens do not fit the KV cache of "
             f"{engine.kv_capacity_tokens:,}"
         )
-    loop = tables._replace(request_s=0.0)  # of a user, not of a seat
+    # A user waits in front of the engine, a seat does not.
+    loop = tables._replace(request_s=0.0, prompt_token_s=0.0)
     times = simulate(trace, loop, engine, 1).table
     freed_s = np.sort(times.finish_s)
     asked_s = np.concatenate([np.zeros(users), freed_s])[:count]
     # Seats are taken in the order of arrival, so the k-th first token answers the k-th
     # question but for requests that were preempted.
     ttft_s = np.sort(times.first_token_s) - asked_s + tables.request_s
+    ttft_s = ttft_s + tables.prompt_token_s * prompt
     stays_s = times.finish_s - times.first_token_s
     tpot_s = (stays_s / np.maximum(output - 1, 1))[output > 1]
     middle = np.median if point.median else np.mean

@@ -1,9 +1,10 @@
 """Read load tests that state means per concurrency, from a file or a folder of files.
 
-CSV with the columns ``isl,osl,concurrency`` and any of ``tpot_ms``, ``ttft_ms`` and
-``output_tokens_per_s``; or the JSON that a load generator writes of each test: vLLM's
-``bench serve --save-result``, InferenceMAX and InferenceX, GuideLLM's benchmarks.json,
-AIPerf's and genai-perf's summaries.
+CSV with the columns ``isl,osl,concurrency``, any of ``tpot_ms``, ``ttft_ms`` and
+``output_tokens_per_s``, and where they are known ``range_ratio`` and ``requests``; or
+the JSON that a load generator writes of each test: vLLM's ``bench serve
+--save-result``, InferenceMAX and InferenceX, GuideLLM's benchmarks.json, AIPerf's and
+genai-perf's summaries.
 """
 
 import math
@@ -28,6 +29,7 @@ _LARGEST = 1e15
 """Number of a sweep in its own unit."""
 
 _MOST = {"isl": 10_000_000, "osl": 10_000_000, "concurrency": 65_536}
+_MOST["requests"] = 1_000_000
 
 Row = dict[str, float | None]
 
@@ -109,7 +111,7 @@ def _tests(content: Any) -> list[Any]:
 def _csv(path: Path, where: dict[str, str]) -> Iterator[tuple[str, Row]]:
     for line, cells in table_rows(path, SHAPE, where):
         seen = [name for name in SEEN if cells.get(name)]
-        extra = [name for name in ("range_ratio",) if cells.get(name)]
+        extra = [name for name in ("range_ratio", "requests") if cells.get(name)]
         yield (
             f"{path}:{line}",
             {
@@ -137,6 +139,7 @@ def _vllm(path: Path, test: dict[str, Any], tp: int) -> Row:
         "isl": prompt / done,
         "osl": output / done,
         "concurrency": users,
+        "requests": done,
         "tpot_ms": test.get("mean_tpot_ms"),
         "ttft_ms": test.get("mean_ttft_ms"),
         "output_tokens_per_s": test.get("output_throughput"),
@@ -258,4 +261,5 @@ def _point(place: str, row: Row) -> SweepPoint:
         ttft_s=_times(ttft_ms, 1e-3),
         output_tokens_per_s=per_s,
         least_share=share,
+        requests=None if row.get("requests") is None else needed("requests"),
     )

@@ -1,10 +1,10 @@
-"""Fit an engine's own time to load tests: a factor, an iteration's and a request's.
+"""Fit an engine's own time to load tests: factors on its kernels, and times beside.
 
 Load tests give means per concurrency. Each is simulated as a closed loop, so what is
 fitted is the time that makes the simulated users wait as long as the real ones.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -15,12 +15,27 @@ from capplan.deployment import EngineSettings
 from capplan.latency.contract import LatencyTables
 from capplan.latency.engine_time import EngineTime
 
-NAMES = ("factor", "iteration_s", "per_request_s")
-_UNITS = np.array([1.0, 1e-3, 1e-5])  # one step of each changes a TPOT by percents
-_NOISE = 0.03  # relative error within which two load tests of an engine repeat
-_PRIOR_SPREAD = np.array([0.15, 0.5e-3, 3e-5])
-_LEAST_FACTOR, _MOST_FACTOR = 0.3, 4.0
+NAMES = (
+    "decode_factor",
+    "prefill_factor",
+    "iteration_s",
+    "per_request_s",
+    "request_s",
+    "prompt_token_s",
+)
+_UNITS = np.array([1.0, 1.0, 1e-3, 1e-5, 1e-2, 1e-5])
+"""One step of each changes a TPOT or TTFT by percents."""
+_PRIOR_SPREAD = np.array([0.15, 0.5, 0.5e-3, 3e-5, 1.5e-2, 1e-5])
+_LEAST_FACTOR, _MOST_FACTOR = 0.3, 6.0
+_IN_LOOP = 4  # the first values change the simulation, the others its TTFT alone
+
+_TPOT_NOISE = 0.03  # relative error within which two load tests of an engine repeat
+_RATE_NOISE = 0.05
+_TTFT_NOISE = 0.1
+_BURST_TPOT_NOISE = 0.3  # where all ask at once, TPOT is that of the order of prompts
 _STEP = 0.03
+_TAKEN = 2
+_SHIFT = 1.0  # steps are relative to the values, and from 0 there would be none
 
 
 class Served(NamedTuple):
@@ -34,61 +49,131 @@ class Served(NamedTuple):
         """Return the test as an engine with this time of its own would serve it."""
         return closed_loop(time.applied(self.tables), self.engine, self.point, seed)
 
+    def errors(self, loop: ClosedLoop) -> list[float]:
+        """Return log(simulated ÷ measured) of what the test states, over its noise."""
+        point = self.point
+        tpot_noise = _BURST_TPOT_NOISE if point.is_burst else _TPOT_NOISE
+        pairs = (
+            (loop.tpot_s, point.tpot_s, tpot_noise),
+            (loop.ttft_s, point.ttft_s, _TTFT_NOISE),
+            (loop.output_tokens_per_s, point.output_tokens_per_s, _RATE_NOISE),
+        )
+        return [
+            float(np.log(max(simulated, 1e-9) / measured)) / noise
+            for simulated, measured, noise in pairs
+            if measured is not None
+        ]
+
 
 class SweepFit(NamedTuple):
     """The time that explains load tests, and how well they determine it."""
 
     time: EngineTime
-    standard_errors: np.ndarray  # (3,), in the order of NAMES
-    determined: np.ndarray  # (3,) bool: by the points more than by the prior
+    standard_errors: np.ndarray  # (6,), in the order of NAMES
+    determined: np.ndarray  # (6,) bool: by the points more than by the prior
     ratio: np.ndarray  # (points,): simulated ÷ measured time
 
 
+class _Loops:
+    """Closed loops of load tests, simulated once for each time in their iterations."""
+
+    def __init__(self, served: Sequence[Served]) -> None:
+        self.served = served
+        self._known: dict[tuple[float, ...], list[ClosedLoop]] = {}
+
+    def at(self, time: EngineTime) -> list[ClosedLoop]:
+        """Return what the users of each test see."""
+        key = tuple(getattr(time, name) for name in NAMES[:_IN_LOOP])
+        if key not in self._known:
+            plain = time.model_copy(update=dict.fromkeys(NAMES[_IN_LOOP:], 0.0))
+            self._known[key] = [test.simulated(plain) for test in self.served]
+        return [
+            loop._replace(ttft_s=loop.ttft_s + _in_front_s(time, test.point))
+            for loop, test in zip(self._known[key], self.served, strict=True)
+        ]
+
+
+class _Slopes:
+    """Derivatives by differences, taken at the first points only.
+
+    They change little along the way, and each takes a simulation of every test for
+    every value. A simulated schedule is discrete, so differences are over long steps.
+    """
+
+    def __init__(self, residuals: Callable[[np.ndarray], np.ndarray]) -> None:
+        self._residuals = residuals
+        self._taken: list[np.ndarray] = []
+
+    def at(self, values: np.ndarray) -> np.ndarray:
+        """Return the derivatives near values, shape (residuals, values)."""
+        if len(self._taken) < _TAKEN:
+            here = self._residuals(values)
+            steps = np.diag(_STEP * np.maximum(values, _SHIFT))
+            moved = [self._residuals(values + step) - here for step in steps]
+            self._taken.append(np.array(moved).T / np.diag(steps))
+        return self._taken[-1]
+
+
+def _in_front_s(time: EngineTime, point: SweepPoint) -> float:
+    return time.request_s + time.prompt_token_s * point.mean_isl
+
+
 def fit_engine_time(
-    served: Sequence[Served], prior: EngineTime, *, fixed_factor: bool = False
+    served: Sequence[Served],
+    prior: EngineTime,
+    *,
+    fixed: Sequence[str] = (),
+    start: EngineTime | None = None,
+    weights: Sequence[float] | None = None,
 ) -> SweepFit:
     """Return the engine's time that explains load tests best.
 
-    Minimises the relative errors of the times that the tests state, with a loss in
-    which outliers weigh little.
-    ``prior`` holds what the points do not determine: a factor is drawn to it as by an
-    error of 15 %, an iteration's time of 0.5 ms and a request's of 30 µs.
+    Minimises the relative errors of the times and rates that the tests state, with a
+    loss in which outliers weigh little.
+    ``prior`` holds what the points do not determine: factors are drawn to it as by an
+    error of 15 % (decoding) and 50 % (prefill), an iteration's time of 0.5 ms, a
+    running request's of 30 µs, a request's of 15 ms and a prompt token's of 10 µs.
+    Names that are ``fixed`` stay. The search begins at ``start``, by default the prior.
+    Tests count by their ``weights``, by default alike.
     """
-    start = np.array([prior.factor, prior.iteration_s, prior.per_request_s])
-    free = np.array([not fixed_factor, True, True])
+    share = np.sqrt(np.ones(len(served)) if weights is None else weights).tolist()
+    drawn_to = np.array([getattr(prior, name) for name in NAMES])
+    first = np.array([getattr(start or prior, name) for name in NAMES])
+    free = np.array([name not in fixed for name in NAMES])
+    loops = _Loops(served)
 
     def time_of(values: np.ndarray) -> EngineTime:
-        whole = start.copy()
-        whole[free] = values * _UNITS[free]
-        names = dict(zip(NAMES, whole.tolist(), strict=True))
-        return prior.model_copy(update=names)
-
-    def ratios(values: np.ndarray) -> np.ndarray:
-        time = time_of(values)
-        return np.array([test.simulated(time).slower(test.point) for test in served])
+        whole = drawn_to.copy()
+        whole[free] = (values - _SHIFT) * _UNITS[free]
+        return prior.model_copy(update=dict(zip(NAMES, whole.tolist(), strict=True)))
 
     def residuals(values: np.ndarray) -> np.ndarray:
-        drawn = (values * _UNITS[free] - start[free]) / _PRIOR_SPREAD[free]
-        return np.concatenate([(ratios(values) - 1) / _NOISE, drawn])
+        drawn = (values - _SHIFT) * _UNITS[free] - drawn_to[free]
+        drawn /= _PRIOR_SPREAD[free]
+        tests = zip(served, loops.at(time_of(values)), share, strict=True)
+        errors = [w * error for test, loop, w in tests for error in test.errors(loop)]
+        return np.concatenate([errors, drawn])
 
-    low = np.array([_LEAST_FACTOR, 0.0, 0.0]) / _UNITS
-    high = np.array([_MOST_FACTOR, np.inf, np.inf]) / _UNITS
+    low = np.array([_LEAST_FACTOR, _LEAST_FACTOR, 0.0, 0.0, 0.0, 0.0]) / _UNITS
+    high = np.array([_MOST_FACTOR, _MOST_FACTOR, *[np.inf] * 4]) / _UNITS
+    slopes = _Slopes(residuals)
     solution = optimize.least_squares(
         residuals,
-        np.maximum(start / _UNITS, low + 1e-3)[free],
-        bounds=(low[free], high[free]),
+        (np.clip(first / _UNITS, low + 1e-3, high) + _SHIFT)[free],
+        bounds=((low + _SHIFT)[free], (high + _SHIFT)[free]),
         loss="soft_l1",
         f_scale=2.0,
-        diff_step=_STEP,
+        jac=slopes.at,
         x_scale=1.0,
-        xtol=1e-3,
-        ftol=1e-4,
-        max_nfev=12,
+        xtol=3e-3,
+        ftol=1e-3,
+        max_nfev=10,
     )
     errors, determined = _certainty(np.asarray(solution.jac), free)
-    return SweepFit(
-        time_of(solution.x), errors, determined, ratios(np.asarray(solution.x))
-    )
+    time = time_of(np.asarray(solution.x))
+    pairs = zip(loops.at(time), served, strict=True)
+    ratio = np.array([loop.slower(test.point) for loop, test in pairs])
+    return SweepFit(time, errors, determined, ratio)
 
 
 def _certainty(jacobian: np.ndarray, free: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -96,7 +181,7 @@ def _certainty(jacobian: np.ndarray, free: np.ndarray) -> tuple[np.ndarray, np.n
     count = int(free.sum())
     from_points = jacobian[:-count].T @ jacobian[:-count]
     together = from_points + jacobian[-count:].T @ jacobian[-count:]
-    errors, determined = np.zeros(3), np.zeros(3, bool)
+    errors, determined = np.zeros(len(NAMES)), np.zeros(len(NAMES), bool)
     inverse = np.linalg.inv(together)
     errors[free] = np.sqrt(np.diag(inverse)) * _UNITS[free]
     # A value that its prior would hold as well without any point is not determined.

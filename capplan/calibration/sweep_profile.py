@@ -14,12 +14,10 @@ from capplan.errors import InputError
 from capplan.latency.engine_time import EngineTime, ServedError
 from capplan.latency.profile import Profile
 from capplan.latency.terms import tables
-from capplan.latency.with_engine import with_engine_time
+from capplan.latency.with_engine import calibrated, with_engine_time
 
 _LITTLE = (0.7, 1.25)
 """Requests in the system by Little's law over the users, that are taken as the same."""
-
-_CALIBRATED = "; calibrated to "
 
 _FEWEST_SHAPES = 3
 """Pairs of lengths from which a spread is taken; below it the kind's is nearer."""
@@ -76,15 +74,6 @@ def fit_sweep(
     )
     fit = fit._replace(time=time)
     return SweepProfile(calibrated(base, time), points, fit, held_out)
-
-
-def calibrated(base: Profile, time: EngineTime) -> Profile:
-    """Return a profile with an engine's time of its own in place of any it had."""
-    kernels = base.source.partition(_CALIBRATED)[0]
-    source = f"{kernels}{_CALIBRATED}{time.source}"
-    return base.model_copy(
-        update={"how": "calibrated", "source": source, "engine_time": time}
-    )
 
 
 def _check_little(point: SweepPoint, tp: int, source: str) -> None:

@@ -33,6 +33,8 @@ class LatencyTables(NamedTuple):
     fused_context_s: np.ndarray  # (max batch + 1,) [s/token]
     attention_s: float  # [s/token²]
     request_s: float  # front end's time before a request reaches the engine [s]
+    prompt_token_s: float = 0.0  # front end's time per prompt token [s/token]
+    api_request_s: float = 0.0  # 1 / most requests/s of an API server process [s]
 
     def check(self, max_batch: int, max_tokens: int) -> "LatencyTables":
         """Return self when an engine with these limits can be simulated with it."""
@@ -49,7 +51,7 @@ class LatencyTables(NamedTuple):
             if wrong.any():
                 row = int(np.flatnonzero(wrong)[0])
                 raise ProfileError(f"{name}[{row}] is {table[row]}; expected >= 0")
-        for name in ("attention_s", "request_s"):
+        for name in self._fields[5:]:
             if not (np.isfinite(getattr(self, name)) and getattr(self, name) >= 0):
                 raise ProfileError(f"{name} is {getattr(self, name)}; expected >= 0")
         if max_batch and float(self.decode_s[1:].min()) <= 0:

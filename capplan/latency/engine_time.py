@@ -5,22 +5,17 @@ in the batch, so decode iterations keep their closed form. The shipped times wer
 to sweeps of real engines (``examples/served_accuracy.py``).
 """
 
-from functools import lru_cache
-from pathlib import Path
 from statistics import NormalDist
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import AfterValidator, Field, ValidationError
+from pydantic import AfterValidator, Field, model_validator
 
-from capplan.errors import ProfileError
 from capplan.latency.contract import LatencyTables
-from capplan.latency.yaml_file import Strict, first_problem, read_yaml
-from capplan.shipped import shipped
+from capplan.latency.yaml_file import Strict
 
-SCHEMA = "capplan-engine-times/1"
-SHIPPED = "engine_times.yaml"
-"""In the folder of shipped profiles."""
+ENGINES = {"vllm": "vLLM", "sglang": "SGLang", "trtllm": "TensorRT-LLM"}
+"""Engines by the names that settings and files have, and as their makers write them."""
 
 LEAST_USERS = 4
 """Fewest requests at once in the sweeps that the shipped times were fitted to."""
@@ -71,86 +66,70 @@ def _at(quantiles: list[float], share: float) -> float:
     return float(np.exp(middle + step * z))
 
 
-class EngineTime(Strict):
-    """Time that an engine adds to its kernels, and a factor on these."""
+BEYOND_TOKENS = 64
+"""Tokens of an iteration up to which its kernels mostly read weights: ``decode_factor``
+is on these, ``prefill_factor`` on what the tokens beyond add."""
 
-    factor: Ratio = 1.0  # on the time of kernels
+
+class EngineTime(Strict):
+    """Time that an engine adds to its kernels, and two factors on these."""
+
+    decode_factor: Ratio = 1.0  # on kernels, but for those of tokens beyond 64
+    prefill_factor: Ratio = 1.0  # on kernels of tokens beyond 64, beside prefill
     iteration_s: Seconds = 0.0  # of each iteration
     per_request_s: Seconds = 0.0  # of each running request in an iteration
     request_s: Seconds = 0.0  # of each request before and after its iterations
+    prompt_token_s: Seconds = 0.0  # of each prompt token, before its iterations
+    api_request_s: Seconds = 0.0  # 1 / requests per second of an API server process
     engine: str = "vllm"
-    engine_version: str = ""
+    engine_version: str = ""  # as 0.13.0, or the first and last as 0.11.0–0.13.0
     source: str
     served: ServedError | None = None  # None where no sweep was left out
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_factor_is_both(cls, content: Any) -> Any:
+        """Read ``factor`` as both factors, which were one before."""
+        if isinstance(content, dict) and "factor" in content:
+            factor = content["factor"]
+            both = {"decode_factor": factor, "prefill_factor": factor}
+            return both | {k: v for k, v in content.items() if k != "factor"}
+        return content
 
     def applied(self, tables: LatencyTables) -> LatencyTables:
         """Return the tables with the engine's time in every iteration."""
         per_request_s = self.per_request_s * np.arange(len(tables.decode_s))
-        kernels = tables.scaled(self.factor)
+        kernels = tables.scaled(self.decode_factor)
+        more = self.prefill_factor - self.decode_factor
+        few_s = tables.fused_s[min(BEYOND_TOKENS, len(tables.fused_s) - 1)]
+        beyond_s = np.maximum(tables.fused_s - few_s, 0.0)
+        beyond_s[: BEYOND_TOKENS + 1] = 0.0
         return kernels._replace(
             decode_s=kernels.decode_s + self.iteration_s + per_request_s,
-            fused_s=kernels.fused_s + self.iteration_s,
+            fused_s=kernels.fused_s + more * beyond_s + self.iteration_s,
             fused_decode_s=kernels.fused_decode_s + per_request_s,
+            attention_s=self.prefill_factor * tables.attention_s,
             request_s=kernels.request_s + self.request_s,
+            prompt_token_s=kernels.prompt_token_s + self.prompt_token_s,
+            api_request_s=max(kernels.api_request_s, self.api_request_s),
         )
+
+    @property
+    def engine_name(self) -> str:
+        """Engine with its version, such as ``vLLM 0.11.0–0.13.0``."""
+        return f"{ENGINES.get(self.engine, self.engine)} {self.engine_version}".strip()
 
     def __str__(self) -> str:
         """Return the engine with its version, and its time."""
-        factor = "" if self.factor == 1 else f"{self.factor:.3g} × kernels + "
+        factor = ""
+        if (self.decode_factor, self.prefill_factor) != (1, 1):
+            factor = f"{self.decode_factor:.3g} × kernels + "
+        if self.decode_factor != self.prefill_factor:
+            factor = (
+                f"{self.decode_factor:.3g} × kernels of decoding, "
+                f"{self.prefill_factor:.3g} × of prefill + "
+            )
         return (
             f"{factor}{self.iteration_s * 1e3:.2f} ms an iteration + "
-            f"{self.per_request_s * 1e6:.0f} µs a running request "
-            f"({self.engine} {self.engine_version})".replace(" )", ")")
+            f"{self.per_request_s * 1e6:.0f} µs a running request ({self.engine_name})"
         )
-
-
-class _Row(EngineTime):
-    """An engine's time, and the profiles that it is added to."""
-
-    of: Basis = "kernel-sum"
-    gpus: list[str] = Field(
-        default_factory=list
-    )  # beginnings of GPU names; all when empty
-    experts: bool | None = None  # mixtures of experts, dense LLMs or both
-
-    def fits(self, of: Basis, gpu: str, experts: bool) -> bool:
-        """Return whether the row is of such a profile."""
-        return (
-            self.of == of
-            and (not self.gpus or gpu.startswith(tuple(self.gpus)))
-            and self.experts in (None, experts)
-        )
-
-
-class _Table(Strict):
-    times: Annotated[list[_Row], Field(min_length=1)]
-
-
-def engine_time(
-    of: Basis, gpu: str, experts: bool, path: Path | None = None
-) -> EngineTime | None:
-    """Return the time to add to a kind of profile: the first row of the file that fits.
-
-    ``path`` is the user's file; the shipped one when None.
-    """
-    path = path or shipped("profiles") / SHIPPED
-    try:
-        changed_ns = path.stat().st_mtime_ns
-    except OSError as error:
-        raise ProfileError(f"{path}: {error.strerror or error}") from None
-    for row in _read(path, changed_ns):
-        if row.fits(of, gpu, experts):
-            names = set(EngineTime.model_fields)
-            return EngineTime.model_validate(row.model_dump(include=names))
-    return None
-
-
-@lru_cache(maxsize=8)
-def _read(path: Path, changed_ns: int) -> tuple[_Row, ...]:
-    content = read_yaml(path, "a file of engine times")
-    if (schema := content.pop("schema", None)) != SCHEMA:
-        raise ProfileError(f"{path}: schema is {schema!r}; expected {SCHEMA!r}")
-    try:
-        return tuple(_Table.model_validate(content).times)
-    except ValidationError as error:
-        raise ProfileError(f"{path}: {first_problem(error, 'engine times')}") from None

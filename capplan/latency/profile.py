@@ -10,7 +10,7 @@ import numpy as np
 from pydantic import Field, field_validator, model_validator
 
 from capplan.latency.contract import LatencyTables
-from capplan.latency.engine_time import Basis, EngineTime
+from capplan.latency.engine_time import BEYOND_TOKENS, Basis, EngineTime
 from capplan.latency.forms import iteration_s
 from capplan.latency.measurements import PHASES, Points
 from capplan.latency.terms import DecodeTerms, FusedTerms, tables
@@ -129,6 +129,14 @@ class Profile(Strict):
         return f"{self.llm} on {self.gpu}, TP {self.tp}"
 
     @property
+    def times_of(self) -> str:
+        """Engine and version that the times are of; empty where they are kernels'."""
+        if self.kernels_from is not None and self.engine_time is None:
+            return ""
+        time = self.engine_time or self
+        return f"{time.engine} {time.engine_version}".strip()
+
+    @property
     def kv_element(self) -> str:
         """Element type of the KV cache as in the LLM catalog: bf16 or fp8."""
         return "fp8" if self.kv_dtype.startswith("fp8") else "bf16"
@@ -192,7 +200,13 @@ class Profile(Strict):
         if time is None:
             return time_s
         own_s = time.iteration_s + time.per_request_s * points.decoding
-        return time.factor * time_s + own_s
+        tokens = points.prefill_tokens + points.decoding
+        few = np.minimum(tokens, BEYOND_TOKENS)
+        prefill_s = self.fused.tokens_time_s(tokens) - self.fused.tokens_time_s(few)
+        prefill_s = np.maximum(prefill_s, 0) + self.fused.attention_s * points.attention
+        prefill_s = np.where(points.phase == PHASES.index("decode"), 0.0, prefill_s)
+        more = time.prefill_factor - time.decode_factor
+        return time.decode_factor * time_s + more * prefill_s + own_s
 
     def beyond_range(
         self, max_batch: int, max_context: int, max_chunk: int
@@ -234,7 +248,9 @@ class Profile(Strict):
             how = f"found by {self.meta['found_by']}"
         if self.meta.get("not_identified"):
             how += f", not identified: {self.meta['not_identified']}"
-        return f"{self.name}: {how} ({engine}; {self.source}{when})."
+        times = self.engine_time
+        own = "" if times is None else f"; times of {times.engine_name}"
+        return f"{self.name}: {how} ({engine}; {self.source}{when}){own}."
 
 
 _RANGES = {

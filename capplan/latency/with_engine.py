@@ -4,48 +4,110 @@ import warnings
 from pathlib import Path
 
 from capplan.errors import CapplanWarning, InputError, ProfileError
-from capplan.latency.engine_time import engine_time
+from capplan.latency.engine_rows import (
+    EngineName,
+    EngineRow,
+    engine_time,
+    is_newer,
+    widened,
+)
+from capplan.latency.engine_time import EngineTime
 from capplan.latency.profile import Profile
 from capplan.llm.catalog import llm
 
+_CALIBRATED = "; calibrated to "
+
 
 def with_engine_time(
-    profile: Profile, experts: bool, overhead: str | None = None
+    profile: Profile,
+    experts: bool,
+    overhead: str | None = None,
+    wanted: EngineName | None = None,
 ) -> Profile:
     """Return a profile of kernels with the engine's time; others as they are.
 
-    ``overhead`` is ``none``, a file, or None for the shipped times, beside which a
-    calibrated profile keeps its own.
+    ``overhead`` is ``none``, a file, or None for the shipped times. Of these a row that
+    names the LLM is taken before the time that a calibrated profile has of its own, and
+    this before the rows of its kind. ``wanted`` chooses engine and version.
     """
     path = None if overhead in (None, "none") else Path(str(overhead))
-    of = profile.kernels_from
-    if of is None and profile.engine_time is None:
+    of, own = profile.kernels_from, profile.engine_time
+    kind = (of or "kernel-sum", profile.gpu, profile.llm, experts)
+    if of is None and (own is None or path is None):
         if path is not None:
-            engine_time("kernel-sum", profile.gpu, experts, path)  # is it sound?
-        if overhead is not None:
-            warnings.warn(
-                f"{profile.name}: holds the engine's time already; --engine-overhead "
-                "changes nothing",
-                CapplanWarning,
-                stacklevel=2,
-            )
+            engine_time(*kind, path=path)  # is it sound?
+        _warn_unused(profile, overhead if own is None else None, wanted)
         return profile
     if overhead == "none":
         return profile.model_copy(update={"engine_time": None})
-    time = engine_time(of or "kernel-sum", profile.gpu, experts, path)
-    if of is None and path is None:
-        return profile
-    if time is None and path is not None:
-        kind = "of experts" if experts else "dense"
-        raise ProfileError(
-            f"{path}: no row is of {profile.kernels_from}, {profile.gpu}, {kind}, "
-            f"as {profile.name} is"
+    time = _chosen(profile, kind, wanted, path)
+    if time is not None and wanted is not None and is_newer(wanted, time):
+        _warn(
+            f"{profile.name}: no engine newer than {time.engine_name} was measured; "
+            f"{wanted} is planned with its times, and may carry more"
         )
-    if profile.engine_time is not None and path is None:
-        # Its own is nearer, but how far an estimate is off its kind tells.
-        served = profile.engine_time.served or (time.served if time else None)
-        time = profile.engine_time.model_copy(update={"served": served})
+        time = widened(time)
+    if isinstance(time, EngineRow):
+        profile = calibrated(profile, time) if time.llms else profile
+        time = time.time
     return profile.model_copy(update={"engine_time": time})
+
+
+def _chosen(
+    profile: Profile,
+    kind: tuple,
+    wanted: EngineName | None,
+    path: Path | None,
+) -> EngineTime | None:
+    """Return the profile's own time, or that of the row that fits best."""
+    own = profile.engine_time
+    row = engine_time(*kind, wanted=wanted, path=path)
+    if path is not None:
+        if row is None:
+            what = "of experts" if kind[-1] else "dense"
+            engine = f", {wanted}" if wanted else ""
+            raise ProfileError(
+                f"{path}: no row is of {profile.kernels_from}, {profile.gpu}, "
+                f"{what}{engine}, as {profile.name} is"
+            )
+        return row
+    is_own = own is not None and (wanted is None or wanted.engine == own.engine)
+    if own is not None and is_own and (row is None or not row.llms):
+        # Its own is nearer, but how far an estimate is off its kind tells.
+        served = own.served or (row.served if row else None)
+        return own.model_copy(update={"served": served})
+    if row is None and wanted is not None:
+        row = engine_time(*kind)
+        if row is not None:
+            _warn(
+                f"{profile.name}: no {wanted} was measured on GPUs of this kind; "
+                f"planned with the times of {row.engine_name}"
+            )
+            return row.model_copy(update={"served": None, "llms": []})
+    return row
+
+
+def _warn_unused(
+    profile: Profile, overhead: str | None, wanted: EngineName | None
+) -> None:
+    given = {"--engine-overhead": overhead, "--engine": wanted}
+    for flag in [flag for flag, value in given.items() if value is not None]:
+        _warn(
+            f"{profile.name}: holds the engine's time already; {flag} changes nothing"
+        )
+
+
+def _warn(text: str) -> None:
+    warnings.warn(text, CapplanWarning, stacklevel=4)
+
+
+def calibrated(base: Profile, time: EngineTime) -> Profile:
+    """Return a profile with an engine's time of its own in place of any it had."""
+    kernels = base.source.partition(_CALIBRATED)[0]
+    source = f"{kernels}{_CALIBRATED}{time.source}"
+    return base.model_copy(
+        update={"how": "calibrated", "source": source, "engine_time": time}
+    )
 
 
 def as_planned(profile: Profile) -> Profile:

@@ -22,12 +22,11 @@ from capplan.latency.catalog import list_profiles
 from capplan.latency.contract import LatencyTables
 from capplan.latency.estimate import estimated_profile
 from capplan.latency.profile import Profile
-from capplan.latency.with_engine import with_engine_time
 from capplan.llm.architecture import Architecture
 from capplan.llm.catalog import llm as find_llm
 from capplan.llm.catalog import twins
 from capplan.llm.memory import DEFAULT_UTILIZATION
-from capplan.planning.doubts import doubts_of
+from capplan.planning.doubts import doubts_of, is_too_wide
 from capplan.planning.gpu_choices import listed_gpu, price_of, slow_link
 from capplan.planning.iteration_time import (
     folders,
@@ -35,6 +34,7 @@ from capplan.planning.iteration_time import (
     profile_of,
     quantile_of,
     tables_of,
+    timed,
 )
 from capplan.planning.scheduling import scheduled
 from capplan.planning.settings import PlanSettings
@@ -48,6 +48,7 @@ _ENGINE_SETTINGS = (
     "prefix_caching",
     "link_gb_per_s",
     "host_kv_gib",
+    "api_server_count",
 )
 
 
@@ -103,6 +104,17 @@ class Configuration:
         if self.profile is None or self.quantile is None:
             return None
         return carried(self.profile, self.quantile)
+
+    @property
+    def is_unmeasured(self) -> bool:
+        """No engine of this kind was measured, or they differ by a factor of two."""
+        has_time = self.profile is not None and self.profile.engine_time is not None
+        return is_too_wide(self.carried) or (has_time and self.carried is None)
+
+    @property
+    def times_of(self) -> str:
+        """Engine and version whose times are taken; empty where the user gave them."""
+        return "" if self.profile is None else self.profile.times_of
 
     @property
     def sweeps(self) -> int:
@@ -206,7 +218,7 @@ def _unlisted(
     if profile is None:
         reason = f"{gpu} is in no catalog, and there is no profile of it at TP {tp}"
         return Excluded(gpu, tp, reason)
-    profile = with_engine_time(profile, llm.experts > 0, settings.engine_overhead)
+    profile = timed(settings, profile, llm)
     if settings.kv_cache_dtype not in ("auto", profile.kv_element):
         reason = (
             f"{gpu} is in no catalog, and its KV blocks are of {profile.kv_element}"
@@ -274,8 +286,7 @@ def _configuration(
             stacklevel=2,
         )
     if profile is not None:
-        overhead = settings.engine_overhead
-        profile = with_engine_time(profile, llm.experts > 0, overhead)
+        profile = timed(settings, profile, llm)
     return Configuration(
         gpu=gpu.name,
         tp=tp,

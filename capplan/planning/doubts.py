@@ -4,7 +4,9 @@ from capplan.fleet.price import Price
 from capplan.latency.profile import Profile
 
 WIDE = 2.0
-"""Most over least that real engines carry, from which a configuration is in doubt."""
+"""Most over least that real engines carry, from which it is no range."""
+
+UNMEASURED = "no engine of this kind was measured"
 
 
 def doubts_of(
@@ -17,21 +19,13 @@ def doubts_of(
     found = []
     if profile is not None and profile.how == "estimate":
         found.append("its latency is an estimate")
-    elif spread := _spread(profile, carried):
-        low, high = spread
-        if high >= WIDE * low:
-            text = f"real engines carry {low:.2f} to {high:.2f} of what is assumed"
-            found.append(text)
+    elif is_too_wide(carried):
+        found.append(UNMEASURED)
     if price is not None and price.is_guess:
         found.append("its price is a guess")
     return tuple(found)
 
 
-def _spread(
-    profile: Profile | None, carried: tuple[float, float] | None
-) -> tuple[float, float] | None:
-    """Return what real engines carry, by the sweeps where a plan states no range."""
-    if carried is not None or profile is None or profile.engine_time is None:
-        return carried
-    served = profile.engine_time.served
-    return None if served is None else (served.capacity[0], served.capacity[2])
+def is_too_wide(carried: tuple[float, float] | None) -> bool:
+    """Return whether real engines differ by a factor of two or more."""
+    return carried is not None and carried[1] >= WIDE * carried[0]

@@ -7,7 +7,9 @@ from capplan.deployment import EngineSettings
 from capplan.errors import CapplanWarning, ProfileError
 from capplan.latency.catalog import known_profile, load_listed
 from capplan.latency.contract import LatencyTables, linear_tables
+from capplan.latency.engine_rows import parse_engine
 from capplan.latency.profile import Profile
+from capplan.latency.with_engine import with_engine_time
 from capplan.llm.architecture import Architecture
 from capplan.llm.catalog import twins
 from capplan.llm.dtypes import KV_BYTES
@@ -50,6 +52,13 @@ def profile_of(
             f"expected {llm.name} on {gpu}, TP {tp}"
         )
     return own
+
+
+def timed(settings: PlanSettings, profile: Profile, llm: Architecture) -> Profile:
+    """Return a profile with the time of the engine of the settings."""
+    wanted = None if settings.engine is None else parse_engine(settings.engine)
+    overhead = settings.engine_overhead
+    return with_engine_time(profile, llm.experts > 0, overhead, wanted)
 
 
 def quantile_of(settings: PlanSettings, profile: Profile) -> float:

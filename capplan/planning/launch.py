@@ -4,6 +4,7 @@ import shlex
 from dataclasses import dataclass
 
 from capplan.deployment import EngineSettings
+from capplan.latency.engine_time import ENGINES
 from capplan.llm.architecture import Architecture
 from capplan.llm.catalog import llm as find_llm
 from capplan.llm.catalog import published
@@ -48,12 +49,20 @@ def launch(configuration: Configuration, settings: PlanSettings) -> Launch | Non
     if engine.max_num_seqs > engine.max_num_batched_tokens:
         few = "vllm serve refuses fewer max_num_batched_tokens than max_num_seqs"
         return Launch((), (few,))
+    times_of = configuration.times_of.partition(" ")[0]
+    if times_of in ENGINES and times_of != "vllm":
+        other = (
+            f"planned with the times of {ENGINES[times_of]}: vllm serve starts another"
+        )
+        return Launch((), (other,))
     checkpoint, flags, notes = _checkpoint(settings.llm)
     words = ["vllm", "serve", checkpoint, *flags]
     words += ["--tensor-parallel-size", str(configuration.tp)]
     words += _memory(configuration, settings)
     words += ["--max-num-batched-tokens", str(engine.max_num_batched_tokens)]
     words += ["--max-num-seqs", str(engine.max_num_seqs)]
+    if engine.api_server_count > 1:
+        words += ["--api-server-count", str(engine.api_server_count)]
     words.append(_switch("async-scheduling", engine.async_scheduling))
     caching = engine.prefix_caching or configuration.caching_unused
     words.append(_switch("enable-prefix-caching", caching))

@@ -83,9 +83,11 @@ class Candidate:
     # latency an estimate, or engines that differ by a factor of two; price a guess
     doubts: tuple[str, ...] = ()
     profile_note: str = ""  # latency: measured here or elsewhere, or estimated
+    times_of: str = ""  # engine and version whose times are taken: "vllm 0.13.0"
     latency_source: str = ""  # "measured", "calibrated", "kernel-sum", "estimate", ...
     # what 80 % of such engines carry of what is assumed, (low, high); None: unknown
     carried: tuple[float, float] | None = None
+    unmeasured: bool = False  # no engine of this kind was measured
     sweeps: int = 0  # of real engines that this was counted in; 0: by the fit's error
     # mean relative error of the profile's fit, by phase
     latency_error: dict[str, float] = field(default_factory=dict)
@@ -116,8 +118,10 @@ class Candidate:
             estimated=configuration.is_estimated,
             doubts=configuration.doubts,
             profile_note=configuration.note,
+            times_of=configuration.times_of,
             latency_source=configuration.latency_source,
             carried=configuration.carried,
+            unmeasured=configuration.is_unmeasured,
             sweeps=configuration.sweeps,
             latency_error={
                 str(phase): record.held_out_mean_abs or record.mean_abs or 0.0
@@ -133,8 +137,11 @@ class Candidate:
 
     @property
     def replica_count_range(self) -> tuple[int, int] | None:
-        """Replicas that 80 % of such engines need, (low, high); None where unknown."""
-        if self.replica_count is None or self.carried is None:
+        """Replicas that 80 % of such engines need, (low, high); None where unknown.
+
+        With those planned: a plan on the slow side may need more than most engines.
+        """
+        if self.replica_count is None or self.carried is None or self.unmeasured:
             return None
         low, high = self.carried
         # A hair below: 4 / 0.8 is 5 replicas and not 6.
@@ -142,7 +149,7 @@ class Candidate:
             max(1, math.ceil(self.replica_count / share - 1e-9))
             for share in (high, low)
         )
-        return fewest, most
+        return min(fewest, self.replica_count), max(most, self.replica_count)
 
     @property
     def gpu_count(self) -> int | None:

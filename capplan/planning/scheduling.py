@@ -11,6 +11,8 @@ from capplan.simulator.schedulers import described, parse_scheduler, scheduler
 
 VLLM = {EngineSettings().scheduler: "", "vllm-v1-priority": "priority"}
 """Schedulers that ``vllm serve`` runs, and the ``--scheduling-policy`` of each."""
+RULES_VERSION = "0.24 to 0.33"
+"""Releases of vLLM whose V1 scheduler is simulated."""
 _OWN = ("async_scheduling", "prefix_caching")
 
 
@@ -42,12 +44,17 @@ def is_vllm(engine: EngineSettings) -> bool:
     return engine.scheduler in VLLM
 
 
+def rules(engine: EngineSettings) -> str:
+    """Return whose scheduling rules are simulated, such as ``vLLM 0.24 to 0.33``."""
+    return f"vLLM {RULES_VERSION}" if is_vllm(engine) else engine.scheduler
+
+
 def scheduling(engine: EngineSettings) -> str:
     """Return how an engine schedules, and what its scheduler does not have."""
     if is_vllm(engine):
         policy = VLLM[engine.scheduler]
         by = f", --scheduling-policy {policy}" if policy else ""
-        return f"schedules as the V1 scheduler of vLLM 0.24 to 0.33{by}"
+        return f"schedules as the V1 scheduler of vLLM {RULES_VERSION}{by}"
     rules = scheduler(parse_scheduler(engine.scheduler)[0]).RULES
     missing = [name.replace("_", " ") for name in _OWN if not getattr(rules, name)]
     if rules.reserves:

@@ -4,6 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, PlainSerializer
 
+from capplan.latency.engine_rows import parse_engine
 from capplan.setting_values import (
     ALL,
     columns_by_name,
@@ -189,6 +190,12 @@ class PlanSettings(Settings):
     as_of: Annotated[str | None, BeforeValidator(day)] = setting(
         None, CHOICES, "DATE", "Day on which prices are judged old (default: today)."
     )
+    engine: Annotated[str | None, accepted_by(parse_engine)] = setting(
+        None,
+        LATENCY,
+        "NAME@VERSION",
+        "Engine to take the times of: vllm@0.13, sglang, trtllm (default: newest).",
+    )
     max_num_batched_tokens: int | None = setting(
         None,
         ENGINE,
@@ -260,6 +267,9 @@ class PlanSettings(Settings):
         "Time of the API server per request (default: as measured, for kernel sums).",
         ge=0,
         le=MOST_MS,
+    )
+    api_server_count: int | None = setting(
+        None, ENGINE, "N", "API server processes of a replica (default 1).", ge=1
     )
     profiles: PathText | None = setting(
         None, LATENCY, "DIR|FILE", "Latency profiles, used before the shipped ones."
@@ -333,7 +343,7 @@ class PlanSettings(Settings):
         """Refuse settings that contradict each other."""
         super().__init__(**values)
         if self.latency_ms is not None:
-            for name in ("engine_overhead", "latency_quantile"):
+            for name in ("engine", "engine_overhead", "latency_quantile"):
                 if getattr(self, name) is not None:
                     raise SettingError(
                         name, f"{name} is of a profile; latency_ms takes its place"

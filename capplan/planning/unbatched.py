@@ -36,7 +36,7 @@ def unbatched(trace: Trace, tables: LatencyTables, engine: EngineSettings) -> Un
         + np.where(rest > 0, tables.fused_s[rest], 0.0)
         + tables.attention_s * (prompt.astype(float) ** 2 - hits.astype(float) ** 2) / 2
     )
-    ttft_s = prefill_s + tables.request_s
+    ttft_s = prefill_s + tables.request_s + tables.prompt_token_s * prompt
 
     def token_s(context: np.ndarray) -> np.ndarray:
         decode_s = tables.decode_s[1] + tables.decode_context_s[1] * context

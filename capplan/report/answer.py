@@ -1,10 +1,13 @@
 """Sentences about a plan or a run, the same on the terminal and in HTML."""
 
 from capplan.deployment import EngineSettings
+from capplan.latency.engine_time import ENGINES
 from capplan.planning.classes import own_targets
+from capplan.planning.doubts import UNMEASURED
 from capplan.planning.judgement import Judgement
 from capplan.planning.result import Candidate, Plan, Probe
 from capplan.planning.run import Run
+from capplan.planning.scheduling import rules
 from capplan.report.columns import format_count, format_share
 from capplan.units import format_duration
 
@@ -82,9 +85,20 @@ def classes_attained(judgement: Judgement) -> str:
     return f"{count - len(missing):,} of {count:,} classes"
 
 
+def versions(candidate: Candidate) -> str:
+    """Return whose times and whose scheduling rules are simulated."""
+    if candidate.engine is None or not candidate.times_of:
+        return ""
+    engine, _, version = candidate.times_of.partition(" ")
+    name = f"{ENGINES.get(engine, engine)} {version}".strip()
+    return f"times: {name}, rules: {rules(candidate.engine)}"
+
+
 def engines(candidate: Candidate) -> str:
     """Return how many replicas real engines need; empty where it is not known."""
     counts = candidate.replica_count_range
+    if candidate.unmeasured:
+        return UNMEASURED
     if counts is None or candidate.carried is None:
         return ""
     low, high = candidate.carried
@@ -92,6 +106,8 @@ def engines(candidate: Candidate) -> str:
     needed = (
         plural(least, "replica") if least == most else f"{least:,} to {most:,} replicas"
     )
+    if candidate.bound is not None and least < candidate.bound.replica_count:
+        needed += "; fewer than the lower bound, which holds for the times assumed here"
     if not candidate.sweeps:
         return f"by the error of the profile's fit: {needed}"
     return (

@@ -116,6 +116,7 @@ def _print_best(plan: Plan, best: Candidate, out: Console) -> None:
         + Text(f"   {plan.llm} on {best.gpu}", style="bold")
     )
     facts = [
+        ("engine", answer.versions(best)),
         ("uncertain", answer.doubts(best)),
         ("serves", answer.workload(plan)),
         ("within", plan.slo_text),

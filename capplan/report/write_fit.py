@@ -70,9 +70,12 @@ def _print_points_fit(fitted: Fit, console: Console) -> None:
 
 
 _TIMES = {
-    "factor": ("on the kernels", 1.0, ""),
+    "decode_factor": ("on the kernels of decoding", 1.0, ""),
+    "prefill_factor": ("on the kernels of tokens beyond 64", 1.0, ""),
     "iteration_s": ("each iteration", 1e3, " ms"),
     "per_request_s": ("each running request in it", 1e6, " µs"),
+    "request_s": ("each request, before its first token", 1e3, " ms"),
+    "prompt_token_s": ("each prompt token, likewise", 1e6, " µs"),
 }
 
 

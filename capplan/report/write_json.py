@@ -33,6 +33,7 @@ _CANDIDATE += (
     "limits",
     "estimated",
     "doubts",
+    "times_of",
     "profile_note",
     "latency_error",
     "probes",

@@ -18,6 +18,7 @@ class Arrivals(NamedTuple):
     """Requests of a chunk in order of arrival: read-only columns, shape (n,)."""
 
     arrival_s: np.ndarray  # float64
+    reaches_s: np.ndarray  # float64, when each has passed the front end; ascends
     prompt_tokens: np.ndarray  # int64, as all below
     output_tokens: np.ndarray
     predicted_tokens: np.ndarray  # predicted output
@@ -35,7 +36,8 @@ def read_only(column: np.ndarray, dtype: type) -> np.ndarray:
 
 
 _NO_TOKENS = read_only(np.zeros(0), np.int64)
-ARRIVALS = numba.typeof(Arrivals(read_only(np.zeros(0), np.float64), *7 * [_NO_TOKENS]))
+_NO_TIMES = read_only(np.zeros(0), np.float64)
+ARRIVALS = numba.typeof(Arrivals(_NO_TIMES, _NO_TIMES, *7 * [_NO_TOKENS]))
 
 
 @compiled(types.void(STATE))
@@ -80,7 +82,6 @@ def _take_slot(state, row, arrival_s):
         ARRIVALS,
         types.int64,
         types.int64,
-        types.float64,
         types.int64,
         types.FunctionType(ROUTE),
         types.FunctionType(SCHEDULE),
@@ -91,7 +92,6 @@ def run(
     arrivals,
     first,
     first_row,
-    request_s,
     needs,
     route,
     schedule,
@@ -110,7 +110,7 @@ def run(
             > state.results.shape[0] - state.requests.shape[0]
         ):
             return row
-        now_s = arrivals.arrival_s[row] + request_s
+        now_s = arrivals.reaches_s[row]
         if needs == Needs.COUNTS:
             # No request can finish before wake_s, so the counts are up to date.
             for r in range(replicas.shape[0]):

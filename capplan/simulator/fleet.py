@@ -13,6 +13,7 @@ from capplan.deployment import EngineSettings
 from capplan.errors import CapplanWarning, HostFullError, InputError
 from capplan.latency.contract import LatencyTables
 from capplan.simulator.core import Arrivals, drain, read_only, run, start
+from capplan.simulator.front_end import FrontEnd
 from capplan.simulator.records import ENTRY, ITERATION
 from capplan.simulator.routers import router as find_router
 from capplan.simulator.schedulers import parse_scheduler
@@ -113,7 +114,10 @@ class Fleet:
         self._slos_needed = (rules.slos, f"scheduler {name}")
         self._class_names: tuple[str, ...] = ()
         self.engine = engine
-        self.request_s = tables.request_s
+        processes = replica_count * engine.api_server_count
+        times_s = (tables.request_s, tables.api_request_s)
+        self._front_end = FrontEnd(processes, *times_s)
+        self._prompt_token_s = tables.prompt_token_s
         self.generator = np.random.default_rng(seed)
         self.served = 0
         self._part = _FIRST_CHUNK
@@ -229,6 +233,7 @@ class Fleet:
         )
         arrivals = Arrivals(
             read_only(arrival_s, np.float64),
+            read_only(self._front_end.reaches_s(arrival_s), np.float64),
             *(read_only(column[rows], np.int64) for column in columns),
         )
         if self._class_names != trace.class_names:
@@ -249,7 +254,6 @@ class Fleet:
                 arrivals,
                 row,
                 self.served,
-                self.request_s,
                 policies.needs,
                 policies.route,
                 policies.schedule,
@@ -351,7 +355,12 @@ class Fleet:
         """Return the finished requests; their room is used again by the next step."""
         count = int(self.state.counts[Count.RESULTS])
         self.state.counts[Count.RESULTS] = 0
-        return np.asarray(self.state.results[:count])
+        done = np.asarray(self.state.results[:count])
+        if self._prompt_token_s:  # a prompt delays its own request only
+            delay_s = self._prompt_token_s * done["prompt_tokens"]
+            for name in ("scheduled_s", "first_token_s", "finish_s"):
+                done[name] += delay_s
+        return done
 
     def _take_log(self) -> None:
         counts = self.state.counts

@@ -9,15 +9,23 @@ import pytest
 
 from capplan.calibration.closed_loop import SweepPoint, closed_loop
 from capplan.deployment import EngineSettings
-from capplan.latency.capacity import LEVELS
 from capplan.latency.catalog import find_profile
-from capplan.latency.engine_time import EngineTime, engine_time
-from capplan.latency.profile_file import load_profile
+from capplan.latency.engine_rows import EngineName, engine_time
+from capplan.latency.engine_time import EngineTime
 from capplan.latency.terms import tables
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 TRUE = EngineTime(iteration_s=1.5e-3, per_request_s=6e-5, source="")
 USERS = (4, 16, 64)
+POINT = SweepPoint(1024, 512, 4, least_share=0.8, median=True)
+
+
+def seen_s(gpu, tp, users, time=TRUE):
+    """Return the TPOT of an engine with a time of its own. [s]"""
+    base = find_profile("gpt-oss-120b", gpu, tp)
+    kernels = tables(base.decode, base.fused, max(USERS), 8192)
+    point = POINT._replace(concurrency=users)
+    return closed_loop(time.applied(kernels), EngineSettings(), point).tpot_s
 
 
 def run(monkeypatch, *arguments, name="served_accuracy.py"):
@@ -28,50 +36,53 @@ def run(monkeypatch, *arguments, name="served_accuracy.py"):
 
 @pytest.fixture
 def data(tmp_path):
-    """Return a folder with sweeps of H200 engines that follow the law exactly."""
+    """Return a folder with sweeps of H100 and H200 engines that follow the law."""
     (tmp_path / "served").mkdir()
     columns = "model,hw,precision,tp,conc,isl,osl,median_tpot_ms,engine_assumed"
     with open(tmp_path / "served" / "sweeps.csv", "w", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(columns.split(","))
-        for tp in (2, 4, 8):
-            base = find_profile("Llama-3.1-70B-FP8", "H200-SXM", tp)
-            kernels = tables(base.decode, base.fused, max(USERS), 8192)
-            for users in USERS:
-                point = SweepPoint(1024, 512, users, least_share=0.8, median=True)
-                loop = closed_loop(TRUE.applied(kernels), EngineSettings(), point)
-                row = ("Llama 3.3 70B Instruct", "h200", "fp8", tp, users, 1024, 512)
-                writer.writerow([*row, loop.tpot_s * 1e3, "vllm"])
+        for hw, gpu in (("h100", "H100-SXM"), ("h200", "H200-SXM")):
+            for tp in (2, 4):
+                for users in USERS:
+                    row = ("gpt-oss 120B", hw, "fp4", tp, users, 1024, 512)
+                    writer.writerow([*row, seen_s(gpu, tp, users) * 1e3, "vllm"])
     return tmp_path
 
 
-def test_the_engines_time_is_found_and_scored_on_other_sweeps(
+def test_the_engines_time_is_found_and_scored_on_groups_left_out(
     data, tmp_path, monkeypatch, capsys
 ):
     document = tmp_path / "accuracy.md"
-    document.write_text("before\n<!-- tables -->\nold\n<!-- end of tables -->\nafter\n")
+    document.write_text(
+        "before\n<!-- tables -->\nstale\n<!-- end of tables -->\nafter\n"
+    )
 
     run(monkeypatch, "--data", data, "--docs", document, "--out", tmp_path / "profiles")
 
     printed = capsys.readouterr().out
-    found = engine_time(
-        "kernel-sum", "H200-SXM", False, tmp_path / "profiles" / "engine_times.yaml"
-    )
-    assert found.iteration_s == pytest.approx(TRUE.iteration_s, rel=0.05)
-    assert found.per_request_s == pytest.approx(TRUE.per_request_s, rel=0.1)
-    assert found.served.sweeps == 3
-    assert found.served.tpot == pytest.approx([1, 1, 1], abs=0.02)
+    path = tmp_path / "profiles" / "engine_times.yaml"
+    found = engine_time("kernel-sum", "H200-SXM", "gpt-oss-120b", True, path=path)
+    for users in USERS:
+        right_s = seen_s("H200-SXM", 2, users)
+        assert seen_s("H200-SXM", 2, users, found.time) == pytest.approx(
+            right_s, rel=0.02
+        )
+    assert found.engine_name == "vLLM 0.10.2"
+    assert found.llms == ["gpt-oss-120b", "gpt-oss-20b"]
+    assert found.served.tpot == pytest.approx([1, 1, 1], abs=0.03)
     [row] = [
         line
         for line in printed.splitlines()
-        if line.startswith("| kernel sums, dense, Hopper | 3 |")
+        if line.startswith("| gpt-oss-120b | H200-SXM | vllm 0.10.2 |")
     ]
-    shares = [float(cell) for cell in row.split("|")[5 : 5 + len(LEVELS)]]
-    assert shares == pytest.approx([1, 1, 1], abs=0.1)
+    tpot, users = (float(cell) for cell in row.split("|")[7:9])
+    assert tpot == pytest.approx(1, abs=0.03)
+    assert users == pytest.approx(1, abs=0.15)
     text = document.read_text()
     assert text.startswith("before\n")
     assert text.endswith("after\n")
-    assert "old" not in text
+    assert "stale" not in text
     assert row in text
 
 
@@ -88,15 +99,64 @@ def test_the_sweeps_are_listed(data, monkeypatch, capsys):
     run(monkeypatch, data, name="served_sweeps.py")
 
     lines = capsys.readouterr().out.splitlines()
-    assert sum("Llama-3.3-70B-FP8 on H200-SXM" in line for line in lines) == 3
+    assert sum("gpt-oss-120b on H200-SXM" in line for line in lines) == 2
 
 
-def test_the_shipped_calibrations_are_of_the_sweeps_they_name():
-    profile = load_profile(
-        EXAMPLES.parent / "profiles" / "H100-SXM" / "gpt-oss-120b" / "tp2.yaml"
-    )
+def test_rows_of_the_same_kind_by_version_are_shipped():
+    for version, first in (("0.10", "0.10.2"), ("0.13", "0.11.2"), ("0.20", "0.18.0")):
+        wanted = EngineName("vllm", version)
+        row = engine_time("kernel-sum", "H100-SXM", "gpt-oss-120b", True, wanted=wanted)
 
-    assert profile.how == "calibrated"
-    assert profile.kernels_from == "kernel-sum"
-    assert "6 sweeps of gpt-oss-120b on H100-SXM" in profile.engine_time.source
-    assert profile.engine_time.served.sweeps == 6
+        assert row.engine_version.startswith(first)
+        assert row.prefill_factor > row.decode_factor
+
+
+@pytest.mark.parametrize(
+    ("name", "message"), [("official", "disagg"), ("perflab", "ShareGPT")]
+)
+def test_what_a_reader_leaves_out(name, message, monkeypatch, tmp_path):
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    import served_sets
+
+    path = tmp_path / "runs.csv"
+    path.write_text(RUNS[name])
+
+    tests = list(getattr(served_sets, name)(path))
+
+    assert [point.concurrency for _, point in tests] == KEPT[name], message
+
+
+OFFICIAL = (
+    "hw,conc,image,infmax_model_prefix,framework,precision,spec_decoding,disagg,"
+    "is_multinode,isl,osl,tp,dp_attention,median_tpot,median_ttft,output_tput_per_gpu\n"
+)
+PERFLAB = (
+    "file,gpu,engine,serve,requests,isl,osl,output_tok_s,mean_ttft_ms,mean_tpot_ms,"
+    "conc\n"
+)
+RUNS = {
+    "official": OFFICIAL
+    + "".join(
+        f"h100,{users},vllm/vllm-openai:v0.13.0,gptoss,vllm,fp4,{spec},{apart},False,"
+        f"1024,1024,2,{dp},0.01,0.1,500\n"
+        for users, spec, apart, dp in (
+            (4, "none", "False", "false"),
+            (8, "mtp", "False", "false"),
+            (16, "none", "True", "false"),
+            (32, "none", "False", "true"),
+        )
+    ),
+    "perflab": PERFLAB
+    + "".join(
+        f"a.md,h100,{engine},vllm serve openai/gpt-oss-120b -tp 2,500,{isl},{osl},900,"
+        f"1000,50,{users}\n"
+        for engine, isl, osl, users in (
+            ("vLLM 0.10.2", 4000, 200, ""),
+            ("vLLM 0.10.2", 215, 196, ""),
+            ("vLLM", 4000, 200, ""),
+            ("vLLM 0.10.2", 128, 4, "4.0"),
+            ("vLLM 0.10.2", 229, 217, "4.0"),
+        )
+    ),
+}
+KEPT = {"official": [4], "perflab": [500, 500, 4]}

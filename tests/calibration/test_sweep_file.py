@@ -85,8 +85,23 @@ def test_each_load_generator_is_read(test, tmp_path):
     first, second = read_sweep(tmp_path, 2, {})
 
     share = 0.8 if test is INFERENCEMAX else 1.0
-    assert first == SweepPoint(1000, 200, 8, 0.0125, 0.055, 640.0, share)
+    requests = 80 if test is VLLM else None
+    assert first._replace(requests=None) == SweepPoint(
+        1000, 200, 8, 0.0125, 0.055, 640.0, share
+    )
+    assert first.requests == requests
     assert second.concurrency == 16
+
+
+def test_a_test_of_no_more_requests_than_users_asks_all_at_once(tmp_path):
+    path = tmp_path / "sweep.csv"
+    rows = "1024,256,100,90,8000,900,100\n1024,256,4,12,,,40\n"
+    path.write_text(HEAD.replace("\n", ",requests\n") + rows)
+
+    few, many = read_sweep(path, 1, {})
+
+    assert (few.requests, few.is_burst) == (40, False)
+    assert (many.requests, many.is_burst) == (100, True)
 
 
 def test_all_benchmarks_of_a_guidellm_file_are_read(tmp_path):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from capplan.calibration.closed_loop import SweepPoint
-from capplan.calibration.sweep_fit import Served, fit_engine_time
+from capplan.calibration.sweep_fit import NAMES, Served, fit_engine_time
 from capplan.calibration.sweep_score import score, served_error, users_within
 from capplan.deployment import EngineSettings
 from capplan.latency.contract import linear_tables
@@ -16,14 +16,15 @@ USUAL = EngineTime(iteration_s=7e-4, per_request_s=4e-5, source="")
 ENGINE = EngineSettings()
 
 
-def served(users, *, isl=1024, osl=256, noise=0.0, seed=0):
+def served(users, *, isl=1024, osl=256, noise=0.0, seed=0, true=TRUE, ttft=False):
     draw = np.random.default_rng(seed)
     tests = []
     for count in users:
         point = SweepPoint(isl, osl, count, 1.0, least_share=0.8)
-        seen_s = Served(point, KERNELS, ENGINE).simulated(TRUE).tpot_s
-        seen_s *= 1 + noise * draw.standard_normal()
-        tests.append(Served(point._replace(tpot_s=seen_s), KERNELS, ENGINE))
+        seen = Served(point, KERNELS, ENGINE).simulated(true)
+        tpot_s = seen.tpot_s * (1 + noise * draw.standard_normal())
+        point = point._replace(tpot_s=tpot_s, ttft_s=seen.ttft_s if ttft else None)
+        tests.append(Served(point, KERNELS, ENGINE))
     return tests
 
 
@@ -36,16 +37,38 @@ def test_other_concurrencies_are_predicted_from_half_of_a_sweep():
         assert test.simulated(time).slower(test.point) == pytest.approx(1, abs=0.01)
 
 
-def test_a_wide_sweep_tells_the_three_apart_within_their_errors():
-    tests = served([1, 4, 16, 64]) + served([1, 4, 16, 64], isl=4000)
+def test_a_wide_sweep_tells_both_factors_apart_within_their_errors():
+    true = TRUE.model_copy(update={"decode_factor": 0.9, "prefill_factor": 1.9})
+    tests = [
+        test
+        for isl, osl in ((256, 256), (1024, 256), (4000, 128))
+        for test in served([1, 4, 16, 64], isl=isl, osl=osl, true=true, ttft=True)
+    ]
 
     fit = fit_engine_time(tests, USUAL)
 
-    found = np.array([fit.time.factor, fit.time.iteration_s, fit.time.per_request_s])
-    true = np.array([TRUE.factor, TRUE.iteration_s, TRUE.per_request_s])
-    assert (np.abs(found - true) < 3 * fit.standard_errors).all()
-    assert fit.determined[0]
+    found, right = (np.array([getattr(t, n) for n in NAMES]) for t in (fit.time, true))
+    assert (np.abs(found - right) < 3 * fit.standard_errors).all()
+    assert fit.determined[1]
+    assert fit.time.prefill_factor == pytest.approx(1.9, abs=0.05)
     assert np.abs(fit.ratio - 1).max() < 0.02
+
+
+def test_short_prompts_do_not_tell_the_factor_of_prefill():
+    fit = fit_engine_time(served([4, 16], isl=32), USUAL)
+
+    assert not fit.determined[1]
+    assert fit.time.prefill_factor == pytest.approx(1, abs=0.1)
+
+
+def test_other_shapes_are_predicted_where_prefill_is_slower_than_its_kernels():
+    true = TRUE.model_copy(update={"prefill_factor": 2.0})
+    seen = served([4, 16, 64], osl=512, true=true, ttft=True)
+
+    time = fit_engine_time(seen, USUAL).time
+
+    for test in served([8, 32], isl=4000, osl=64, true=true):
+        assert test.simulated(time).slower(test.point) == pytest.approx(1, abs=0.04)
 
 
 def test_neighbouring_concurrencies_alone_determine_little():
@@ -55,9 +78,9 @@ def test_neighbouring_concurrencies_alone_determine_little():
 
 
 def test_a_fixed_factor_stays():
-    fit = fit_engine_time(served([4, 16, 64]), USUAL, fixed_factor=True)
+    fit = fit_engine_time(served([4, 16, 64]), USUAL, fixed=["decode_factor"])
 
-    assert fit.time.factor == 1.0
+    assert fit.time.decode_factor == 1.0
     assert not fit.determined[0]
 
 
@@ -110,5 +133,5 @@ def test_groups_of_sweeps_count_alike():
 
     assert error.sweeps == 10
     # Nine sweeps of one engine weigh as much as the one of the other.
-    assert error.tpot[0] < 1.2
-    assert error.tpot[2] == pytest.approx(2.0)
+    # Their median is between, and two groups' spread is widened by a half around it.
+    assert error.tpot[0] < 1.0 < error.tpot[1] < 2.0 < error.tpot[2]

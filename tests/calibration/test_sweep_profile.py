@@ -62,7 +62,7 @@ def test_half_of_a_sweep_predicts_the_other_half(tmp_path, capsys):
         loop = closed_loop(profile.engine_time.applied(kernels), ENGINE, point)
         assert loop.tpot_s == pytest.approx(seen.tpot_s, rel=0.02)
         assert loop.output_tokens_per_s == pytest.approx(
-            seen.output_tokens_per_s, rel=0.02
+            seen.output_tokens_per_s, rel=0.03
         )
 
 

@@ -3,18 +3,15 @@
 import numpy as np
 import pytest
 
-from capplan.errors import ProfileError
 from capplan.latency.capacity import LEVELS, alone_s, capacity_range, carried, users
 from capplan.latency.contract import linear_tables
-from capplan.latency.engine_time import EngineTime, ServedError, engine_time
+from capplan.latency.engine_time import EngineTime, ServedError
+from capplan.latency.measurements import points_from_rows
 from capplan.latency.profile import ErrorRecord, Profile
 from capplan.latency.profile_file import load_profile, save_profile
 from capplan.latency.terms import DecodeTerms, FusedTerms
 
 SERVED = ServedError(sweeps=7, tpot=[0.9, 1.0, 1.2], capacity=[0.7, 1.0, 1.3])
-
-HEAD = "schema: capplan-engine-times/1\ntimes:\n"
-ROW = "- {of: kernel-sum, iteration_s: 0.001, per_request_s: 4.0e-5, source: mine}\n"
 
 
 def kernels(**changes):
@@ -37,7 +34,12 @@ def kernels(**changes):
 def test_every_iteration_takes_the_engines_time_too():
     tables = linear_tables(6e-3, 2e-5, 1e-10, 5e-5, 2e-8, max_batch=4, max_tokens=64)
     time = EngineTime(
-        factor=1.5, iteration_s=1e-3, per_request_s=2e-4, request_s=0.01, source=""
+        decode_factor=1.5,
+        prefill_factor=1.5,
+        iteration_s=1e-3,
+        per_request_s=2e-4,
+        request_s=0.01,
+        source="",
     )
 
     made = time.applied(tables)
@@ -60,6 +62,52 @@ def test_every_iteration_takes_the_engines_time_too():
         + 200 * made.attention_s
     ) == pytest.approx(1.5 * beside_s + 1e-3 + 3 * 2e-4)
     assert made.request_s == 0.01
+
+
+def test_tokens_beyond_64_take_the_factor_of_prefill_and_the_rest_that_of_decoding():
+    tables = linear_tables(6e-3, 2e-5, 1e-10, 5e-5, 2e-8, max_batch=80, max_tokens=512)
+    time = EngineTime(decode_factor=0.9, prefill_factor=2.0, source="")
+
+    made = time.applied(tables)
+
+    # The first 64 tokens as decoding, the other 236 as prefill, and their attention.
+    beyond_s = tables.fused_s[300] - tables.fused_s[64]
+    assert made.fused_s[300] == pytest.approx(0.9 * tables.fused_s[64] + 2 * beyond_s)
+    assert made.fused_s[40] == pytest.approx(0.9 * tables.fused_s[40])
+    assert made.attention_s == pytest.approx(2 * tables.attention_s)
+    assert made.decode_s == pytest.approx(0.9 * tables.decode_s)
+    assert made.fused_context_s == pytest.approx(0.9 * tables.fused_context_s)
+
+
+def test_a_profile_predicts_the_iterations_that_its_tables_hold():
+    time = EngineTime(
+        decode_factor=0.9, prefill_factor=2.0, iteration_s=1e-3, source=""
+    )
+    profile = kernels(engine_time=time)
+    made = profile.tables(80, 512)
+    points = points_from_rows(
+        [
+            ("decode", 70, 70, 100, 1),
+            ("prefill", 1, 300, 0, 1),
+            ("mixed", 8, 208, 50, 1),
+        ]
+    )
+
+    seconds = profile.predict(points)
+
+    assert seconds[0] == pytest.approx(
+        made.decode_s[70] + 7000 * made.decode_context_s[70]
+    )
+    assert seconds[1] == pytest.approx(made.fused_s[300])
+    assert seconds[2] == pytest.approx(
+        made.fused_s[208] + made.fused_decode_s[8] + 400 * made.fused_context_s[8]
+    )
+
+
+def test_one_factor_of_an_older_file_is_both():
+    time = EngineTime.model_validate({"factor": 1.2, "source": ""})
+
+    assert (time.decode_factor, time.prefill_factor) == (1.2, 1.2)
 
 
 @pytest.mark.parametrize(("share", "factor"), [(0.1, 0.9), (0.5, 1.0), (0.9, 1.2)])
@@ -111,62 +159,6 @@ def test_a_kernel_sum_is_of_kernels_and_is_saved_so(tmp_path):
 
     assert loaded.kernels_from == "kernel-sum"
     assert "kernels_from" not in (tmp_path / "tp1.yaml").read_text()
-
-
-def test_the_first_row_that_fits_is_taken(tmp_path):
-    path = tmp_path / "times.yaml"
-    path.write_text(
-        HEAD
-        + "- {of: roofline, iteration_s: 0.003, source: a}\n"
-        + "- {of: kernel-sum, gpus: [B200], iteration_s: 0.002, source: b}\n"
-        + "- {of: kernel-sum, experts: true, iteration_s: 0.004, source: c}\n"
-        + ROW
-    )
-
-    assert engine_time("kernel-sum", "B200-SXM", False, path).source == "b"
-    assert engine_time("kernel-sum", "H100-SXM", True, path).source == "c"
-    assert engine_time("kernel-sum", "H100-SXM", False, path).source == "mine"
-    assert engine_time("roofline", "H100-SXM", False, path).iteration_s == 0.003
-    assert engine_time("other-tp", "H100-SXM", False, path) is None
-
-
-@pytest.mark.parametrize("of", ["kernel-sum", "other-tp", "other-gpu", "roofline"])
-@pytest.mark.parametrize("experts", [False, True])
-@pytest.mark.parametrize("gpu", ["H100-SXM", "B200-SXM", "MI300X", "L40S", "V100"])
-def test_a_time_with_its_error_is_shipped_for_every_kind(of, experts, gpu):
-    time = engine_time(of, gpu, experts)
-
-    assert time is not None
-    assert time.served is not None
-    assert time.served.sweeps >= 3
-    assert time.request_s > 0
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("times: []\n", "schema is None; expected 'capplan-engine-times/1'"),
-        (HEAD.replace("times:\n", "times: []\n"), "times"),
-        (HEAD + ROW.replace("0.001", "-0.001"), "iteration_s is -0.001; expected >= 0"),
-        (HEAD + ROW.replace("source", "by"), "unknown key|source is missing"),
-        (HEAD + ROW.replace("kernel-sum", "kernels"), "times.0.of is 'kernels'"),
-        (
-            HEAD + ROW[:-2] + ", served: {sweeps: 1, tpot: [2, 1, 1], capacity: "
-            "[1, 1, 1]}}\n",
-            "expected the quantiles 10, 50 and 90 %, ascending",
-        ),
-        ("- 1\n", "is a list; expected the keys of a file of engine times"),
-    ],
-)
-def test_wrong_files_are_refused_in_one_line(text, message, tmp_path):
-    path = tmp_path / "times.yaml"
-    path.write_text(text)
-
-    with pytest.raises(ProfileError, match=message) as error:
-        engine_time("kernel-sum", "H100-SXM", False, path)
-
-    assert str(error.value).startswith(str(path))
-    assert "\n" not in str(error.value)
 
 
 def test_users_within_a_limit_by_hand():

@@ -1,14 +1,18 @@
 """What real engines carry of what a plan assumes."""
 
+import io
 import json
+from dataclasses import replace
 
 import pytest
+from rich.console import Console
 
 from capplan.errors import CapplanError, InputError
 from capplan.planning.configuration import only_configuration
 from capplan.planning.plan import plan
 from capplan.planning.settings import PlanSettings
 from capplan.report import answer
+from capplan.report.terminal import print_plan
 from capplan.report.write_json import plan_json
 
 SETTINGS = {
@@ -50,6 +54,104 @@ def test_kernels_alone_promise_more(usual):
     assert answer.engines(alone) == ""
 
 
+GPT_OSS = {"llm": "gpt-oss-120b", "gpu": "H100-SXM", "tp": 2}
+
+
+def shown(found):
+    out = Console(width=200, file=io.StringIO())
+    print_plan(found, out)
+    return out.file.getvalue()
+
+
+def test_a_plans_first_lines_say_whose_times_and_whose_rules_it_takes():
+    found = plan(PlanSettings(**SETTINGS | GPT_OSS, engine="vllm@0.13"))
+
+    second = shown(found).splitlines()[1]
+    assert second.startswith("engine")
+    assert "times: vLLM 0.11.2–0.13.0, rules: vLLM 0.24 to 0.33" in second
+    assert "times of vLLM 0.11.2–0.13.0" in found.best.profile_note
+    assert found.best.launch.words[:2] == ("vllm", "serve")
+
+
+def test_by_default_the_newest_row_of_that_kind_is_taken():
+    newest, named = best(**GPT_OSS), best(**GPT_OSS, engine="vllm")
+
+    assert newest.times_of == named.times_of
+    assert newest.times_of.startswith("vllm 0.18")
+
+
+def test_an_older_engine_needs_more():
+    old = best(**GPT_OSS, engine="vllm@0.10")
+
+    assert old.replica_count > best(**GPT_OSS).replica_count
+    assert old.times_of == "vllm 0.10.2"
+
+
+def test_an_engine_newer_than_any_row_says_so_and_widens_the_range_upward():
+    newest = best(**GPT_OSS)
+
+    found = plan(PlanSettings(**SETTINGS | GPT_OSS, engine="vllm@0.99"))
+
+    assert any("no engine newer than vLLM" in text for text in found.warnings)
+    assert found.best.replica_count == newest.replica_count
+    if newest.carried is not None and found.best.carried is not None:
+        assert found.best.carried[1] > newest.carried[1]
+
+
+@pytest.mark.parametrize("engine", ["sglang", "trtllm"])
+def test_a_plan_with_the_times_of_another_engine_prints_no_vllm_serve_line(engine):
+    asked = {**SETTINGS, "llm": "gpt-oss-120b", "gpu": "B200-SXM", "tp": 2}
+
+    found = plan(PlanSettings(**asked, engine=engine))
+
+    text = shown(found)
+    if found.best.times_of.startswith(engine):
+        assert found.best.launch.words == ()
+        assert "vllm serve gpt" not in text
+        assert "vllm serve openai" not in text
+    else:  # nobody measured it there
+        assert "was measured on GPUs of this kind" in text
+
+
+def test_a_name_that_is_no_engine_is_refused():
+    with pytest.raises(InputError, match="expected vllm, sglang, trtllm"):
+        PlanSettings(**SETTINGS, engine="llama.cpp")
+
+
+@pytest.mark.parametrize("carried", [(1.1, 1.6), (0.6, 0.9), (0.9, 1.1)])
+def test_a_plans_own_answer_lies_inside_its_range(carried, usual):
+    low, high = replace(usual, carried=carried).replica_count_range
+
+    assert low <= usual.replica_count <= high
+
+
+def test_a_range_below_the_bound_says_why(usual):
+    bound = replace(usual.bound, replica_count=usual.replica_count)
+    below = replace(usual, carried=(1.1, 2.0), bound=bound)
+
+    assert below.replica_count_range[0] < bound.replica_count
+    assert (
+        "fewer than the lower bound, which holds for the times assumed here"
+        in answer.engines(below)
+    )
+    assert "lower bound" not in answer.engines(replace(usual, carried=(0.9, 1.0)))
+
+
+def test_a_range_above_two_is_no_engine_of_this_kind_was_measured(tmp_path):
+    path = tmp_path / "times.yaml"
+    path.write_text(
+        "schema: capplan-engine-times/1\n"
+        "times:\n"
+        "- {of: kernel-sum, iteration_s: 0.001, source: mine, served: "
+        "{sweeps: 9, tpot: [0.8, 1, 1.2], capacity: [0.6, 1, 1.3]}}\n"
+    )
+
+    found = best(engine_overhead=str(path))
+
+    assert found.replica_count_range is None
+    assert answer.engines(found) == "no engine of this kind was measured"
+
+
 def test_a_higher_share_of_engines_needs_more(usual):
     cautious = best(latency_quantile=0.9)
 
@@ -65,7 +167,9 @@ def test_an_estimate_is_cautious_unless_told_otherwise():
     assert estimate.latency_source == "estimate"
     assert estimate.estimated
     assert estimate.tpot_p99_s > median.tpot_p99_s
-    assert estimate.replica_count_range[1] <= estimate.replica_count
+    # Sweeps on data sheets differ by more than a factor of two.
+    assert estimate.unmeasured
+    assert estimate.replica_count_range is None
 
 
 def test_the_users_own_time_is_taken(tmp_path, usual):

@@ -9,7 +9,6 @@ from capplan.deployment import EngineSettings
 from capplan.fleet.price import Price
 from capplan.latency.contract import linear_tables
 from capplan.planning.configuration import Configuration
-from capplan.planning.doubts import doubts_of
 from capplan.planning.plan import _tunings, plan
 from capplan.planning.result import Candidate
 from capplan.planning.settings import PlanSettings
@@ -36,8 +35,8 @@ def configuration(share=None, how="kernel-sum", monkeypatch=None, **price):
     [
         ((0.9, 1.07), ()),
         ((0.6, 1.19), ()),
-        ((0.6, 1.2), ("real engines carry 0.60 to 1.20 of what is assumed",)),
-        ((0.27, 1.0), ("real engines carry 0.27 to 1.00 of what is assumed",)),
+        ((0.6, 1.2), ("no engine of this kind was measured",)),
+        ((0.27, 1.0), ("no engine of this kind was measured",)),
         (None, ()),
     ],
 )
@@ -46,15 +45,6 @@ def test_a_range_that_spans_a_factor_of_two_is_a_doubt(share, doubts, monkeypatc
 
     assert of.doubts == doubts
     assert of.is_estimated is bool(doubts)
-
-
-@pytest.mark.parametrize(("high", "doubted"), [(0.9, False), (1.8, True)])
-def test_sweeps_too_far_apart_for_a_range_are_a_doubt_too(high, doubted):
-    served = SimpleNamespace(capacity=(0.6, 0.8, high))
-    time = SimpleNamespace(served=served)
-    profile = SimpleNamespace(how="kernel-sum", engine_time=time)
-
-    assert bool(doubts_of(profile, None, None)) is doubted
 
 
 def test_a_guessed_price_and_an_estimated_latency_are_doubts(monkeypatch):
@@ -144,13 +134,19 @@ def test_the_uncertain_one_is_said_with_the_range_of_its_replicas():
         best,
         gpu="MI300X",
         estimated=True,
-        doubts=("real engines carry 0.27 to 1.00 of what is assumed",),
+        doubts=("its latency is an estimate",),
+        carried=(0.52, 1.0),
+    )
+    too_wide = replace(
+        beside,
+        doubts=("no engine of this kind was measured",),
         carried=(0.27, 1.0),
+        unmeasured=True,
     )
 
-    assert answer.doubts(beside) == (
-        "real engines carry 0.27 to 1.00 of what is assumed (5 to 19 replicas)"
-    )
+    assert answer.doubts(beside) == "its latency is an estimate (5 to 10 replicas)"
+    # A range of a factor of two is none.
+    assert answer.doubts(too_wide) == "no engine of this kind was measured"
     assert answer.doubts(best) == ""
 
 

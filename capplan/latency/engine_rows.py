@@ -1,0 +1,200 @@
+"""Choose the engine's own time by GPU, LLM, engine and version from a file of rows.
+
+The shipped rows are of engines that were measured (``examples/served_accuracy.py``).
+"""
+
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Annotated, NamedTuple, TypeVar
+
+from pydantic import Field, ValidationError
+
+from capplan.errors import InputError, ProfileError
+from capplan.latency.engine_time import ENGINES, Basis, EngineTime, ServedError
+from capplan.latency.yaml_file import Strict, first_problem, read_yaml
+from capplan.shipped import shipped
+
+SCHEMA = "capplan-engine-times/1"
+SHIPPED = "engine_times.yaml"
+"""In the folder of shipped profiles."""
+
+NEWER_CARRIES = 1.4
+"""Users of a replica over those of an older version: gpt-oss-120b with vLLM 0.11 and
+0.13 over 0.10, the median of H100, H200 and B200 (docs/accuracy.md)."""
+
+_VERSION = re.compile(r"\d+(\.\d+)*")
+
+Version = tuple[int, ...]
+AnyTime = TypeVar("AnyTime", bound=EngineTime)
+
+
+class EngineName(NamedTuple):
+    """An engine that was asked for, and its version; empty for the newest."""
+
+    engine: str
+    version: str = ""
+
+    def __str__(self) -> str:
+        return f"{ENGINES[self.engine]} {self.version}".strip()
+
+
+def parse_engine(text: str) -> EngineName:
+    """Return engine and version of ``vllm@0.13``, or of ``sglang``.
+
+    Examples
+    --------
+    >>> parse_engine("vllm@0.13")
+    EngineName(engine='vllm', version='0.13')
+    """
+    engine, at, version = text.strip().partition("@")
+    version = version.removeprefix("v")
+    known = engine.lower() in ENGINES
+    if not known or (at and not _VERSION.match(version)):
+        raise InputError(
+            f"engine is {text!r}; expected {', '.join(ENGINES)}, or one of them with "
+            "a version as in vllm@0.13"
+        )
+    return EngineName(engine.lower(), version)
+
+
+class EngineRow(EngineTime):
+    """An engine's time, and the profiles that it is added to."""
+
+    of: Basis = "kernel-sum"
+    # beginnings of GPU names; all when empty
+    gpus: list[str] = Field(default_factory=list)
+    llms: list[str] = Field(default_factory=list)  # LLMs of the catalog; all when empty
+    experts: bool | None = None  # mixtures of experts, dense LLMs or both
+    since: str = ""  # first version that it holds for; the first fitted to when empty
+
+    def fits(self, of: Basis, gpu: str, llm: str, experts: bool) -> bool:
+        """Return whether the row is of such a profile."""
+        return (
+            self.of == of
+            and (not self.gpus or gpu.startswith(tuple(self.gpus)))
+            and (not self.llms or llm in self.llms)
+            and self.experts in (None, experts)
+        )
+
+    @property
+    def time(self) -> EngineTime:
+        """The row's time alone."""
+        names = set(EngineTime.model_fields)
+        return EngineTime.model_validate(self.model_dump(include=names))
+
+    @property
+    def versions(self) -> tuple[Version, Version]:
+        """First version that the row holds for, and last that it was fitted to."""
+        first, _, last = self.engine_version.partition("–")
+        return _number(self.since or first), _number(last or first)
+
+    @property
+    def nearness(self) -> tuple[bool, int]:
+        """How near the row is: those that name the LLM first, then the fewest GPUs."""
+        return bool(self.llms), -len(self.gpus or range(100))
+
+
+def _number(version: str) -> Version:
+    found = _VERSION.search(version)
+    return tuple(map(int, found.group().split("."))) if found else ()
+
+
+class _Table(Strict):
+    times: Annotated[list[EngineRow], Field(min_length=1)]
+    # errors of estimates, by what the kernels come from: they take the times of kernel
+    # sums where they have no row of their own
+    estimated: dict[Basis, ServedError] = Field(default_factory=dict)
+
+
+def engine_time(
+    of: Basis,
+    gpu: str,
+    llm: str,
+    experts: bool,
+    *,
+    wanted: EngineName | None = None,
+    path: Path | None = None,
+) -> EngineRow | None:
+    """Return the row of a file to add to a kind of profile, or None where none fits.
+
+    ``path`` is the user's file; the shipped one when None. See :func:`choose`.
+    """
+    table = _table(path)
+    row = choose(table.times, of, gpu, llm, experts, wanted)
+    if row is None and of in table.estimated:
+        row = choose(table.times, "kernel-sum", gpu, llm, experts, wanted)
+        if row is not None:
+            row = row.model_copy(update={"served": table.estimated[of]})
+    return row
+
+
+def choose(
+    rows: Sequence[EngineRow],
+    of: Basis,
+    gpu: str,
+    llm: str,
+    experts: bool,
+    wanted: EngineName | None = None,
+) -> EngineRow | None:
+    """Return the row that is nearest to a kind of profile, or None where none fits.
+
+    Rows that name the LLM are before others, then those that name fewer GPUs. Of the
+    nearest the newest is taken, vLLM's where there is one: by default, and
+    for a version that is newer than all. Of an engine or version ``wanted`` it is the
+    row that holds for that version, else the first.
+    """
+    rows = [row for row in rows if row.fits(of, gpu, llm, experts)]
+    if wanted is not None:
+        rows = [row for row in rows if row.engine == wanted.engine]
+    if not rows:
+        return None
+    nearest = max(row.nearness for row in rows)
+    rows = [row for row in rows if row.nearness == nearest]
+    if any(row.engine == "vllm" for row in rows):
+        rows = [row for row in rows if row.engine == "vllm"]
+    rows.sort(key=lambda row: row.versions[1], reverse=True)  # stable: first of equals
+    if wanted is None or not wanted.version:
+        return rows[0]
+    asked = _number(wanted.version)
+    return next(
+        (row for row in rows if row.versions[0][: len(asked)] <= asked), rows[-1]
+    )
+
+
+def is_newer(wanted: EngineName, row: EngineTime) -> bool:
+    """Return whether a version is newer than all that a row was fitted to."""
+    asked = _number(wanted.version)
+    last = _number(row.engine_version.rpartition("–")[2])
+    return bool(asked and last) and asked > last[: len(asked)]
+
+
+def widened(time: AnyTime) -> AnyTime:
+    """Return the time of an older version for a newer one, which may carry more."""
+    if time.served is None:
+        return time
+    low, middle, high = time.served.capacity
+    capacity = [low, middle, high * NEWER_CARRIES]
+    served = time.served.model_copy(update={"capacity": capacity})
+    return time.model_copy(update={"served": served})
+
+
+def _table(path: Path | None) -> _Table:
+    path = path or shipped("profiles") / SHIPPED
+    try:
+        changed_ns = path.stat().st_mtime_ns
+    except OSError as error:
+        raise ProfileError(f"{path}: {error.strerror or error}") from None
+    return _read(path, changed_ns)
+
+
+@lru_cache(maxsize=8)
+def _read(path: Path, changed_ns: int) -> _Table:
+    content = read_yaml(path, "a file of engine times")
+    if (schema := content.pop("schema", None)) != SCHEMA:
+        raise ProfileError(f"{path}: schema is {schema!r}; expected {SCHEMA!r}")
+    try:
+        return _Table.model_validate(content)
+    except ValidationError as error:
+        raise ProfileError(f"{path}: {first_problem(error, 'engine times')}") from None

@@ -1,0 +1,161 @@
+"""The row of engine times that a profile takes, by LLM, GPU, engine and version."""
+
+import pytest
+
+from capplan.errors import CapplanWarning, InputError, ProfileError
+from capplan.latency.catalog import find_profile
+from capplan.latency.engine_rows import (
+    NEWER_CARRIES,
+    EngineName,
+    engine_time,
+    parse_engine,
+)
+from capplan.latency.with_engine import with_engine_time
+
+HEAD = "schema: capplan-engine-times/1\ntimes:\n"
+ROW = "- {of: kernel-sum, iteration_s: 0.001, per_request_s: 4.0e-5, source: mine}\n"
+
+VERSIONS = HEAD + "".join(
+    f"- {{of: kernel-sum, gpus: [H100], engine: {engine}, engine_version: {version}, "
+    f"source: {source}, served: {{sweeps: 4, tpot: [0.9, 1, 1.1], capacity: [0.8, 1, "
+    "1.2]}}\n"
+    for engine, version, source in (
+        ("vllm", "0.10.2", "old"),
+        ("vllm", "0.18.0–0.22.0", "new"),
+        ("vllm", "0.11.2–0.13.0", "middle"),
+        ("sglang", "0.5.6", "other"),
+    )
+)
+
+
+def row(gpu, experts, path=None, *, of="kernel-sum", llm="", wanted=None):
+    return engine_time(of, gpu, llm, experts, wanted=wanted, path=path)
+
+
+@pytest.fixture
+def versions(tmp_path):
+    path = tmp_path / "times.yaml"
+    path.write_text(VERSIONS, encoding="utf-8")
+    return path
+
+
+def test_the_nearest_row_is_taken(tmp_path):
+    path = tmp_path / "times.yaml"
+    path.write_text(
+        HEAD
+        + "- {of: roofline, iteration_s: 0.003, source: a}\n"
+        + "- {of: kernel-sum, gpus: [B200], iteration_s: 0.002, source: b}\n"
+        + "- {of: kernel-sum, experts: true, iteration_s: 0.004, source: c}\n"
+        + ROW
+    )
+
+    assert row("B200-SXM", False, path).source == "b"
+    assert row("H100-SXM", True, path).source == "c"
+    assert row("H100-SXM", False, path).source == "mine"
+    assert row("H100-SXM", False, path, of="roofline").iteration_s == 0.003
+    assert row("H100-SXM", False, path, of="other-tp") is None
+
+
+@pytest.mark.parametrize("of", ["kernel-sum", "other-tp", "other-gpu", "roofline"])
+@pytest.mark.parametrize("experts", [False, True])
+@pytest.mark.parametrize("gpu", ["H100-SXM", "B200-SXM", "MI300X", "L40S", "V100"])
+def test_a_time_with_its_error_is_shipped_for_every_kind(of, experts, gpu):
+    time = row(gpu, experts, of=of)
+
+    assert time is not None
+    assert time.served is not None
+    assert time.served.sweeps >= 3
+    assert time.request_s > 0
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("times: []\n", "schema is None; expected 'capplan-engine-times/1'"),
+        (HEAD.replace("times:\n", "times: []\n"), "times"),
+        (HEAD + ROW.replace("0.001", "-0.001"), "iteration_s is -0.001; expected >= 0"),
+        (HEAD + ROW.replace("source", "by"), "unknown key|source is missing"),
+        (HEAD + ROW.replace("kernel-sum", "kernels"), "times.0.of is 'kernels'"),
+        (
+            HEAD + ROW[:-2] + ", served: {sweeps: 1, tpot: [2, 1, 1], capacity: "
+            "[1, 1, 1]}}\n",
+            "expected the quantiles 10, 50 and 90 %, ascending",
+        ),
+        ("- 1\n", "is a list; expected the keys of a file of engine times"),
+    ],
+)
+def test_wrong_files_are_refused_in_one_line(text, message, tmp_path):
+    path = tmp_path / "times.yaml"
+    path.write_text(text)
+
+    with pytest.raises(ProfileError, match=message) as error:
+        row("H100-SXM", False, path)
+
+    assert str(error.value).startswith(str(path))
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("asked", "source"),
+    [
+        (None, "new"),
+        ("vllm", "new"),
+        ("vllm@0.9", "old"),
+        ("vllm@0.10", "old"),
+        ("vllm@0.10.2", "old"),
+        ("vllm@0.11", "middle"),
+        ("vllm@v0.13.0", "middle"),
+        ("vllm@0.16", "middle"),
+        ("vllm@0.18", "new"),
+        ("vllm@0.40", "new"),
+        ("sglang", "other"),
+        ("sglang@0.5.9", "other"),
+    ],
+)
+def test_a_version_takes_its_row_else_the_last_before_it(asked, source, versions):
+    wanted = None if asked is None else parse_engine(asked)
+
+    assert row("H100-SXM", False, versions, wanted=wanted).source == source
+
+
+def test_a_row_that_names_the_llm_is_before_newer_ones_of_its_kind(tmp_path):
+    path = tmp_path / "times.yaml"
+    path.write_text(
+        HEAD
+        + "- {of: kernel-sum, gpus: [H100], engine_version: 0.13.0, source: kind}\n"
+        + "- {of: kernel-sum, llms: [mine], engine_version: 0.10.2, source: own}\n"
+    )
+
+    assert row("H100-SXM", False, path, llm="mine").source == "own"
+    assert row("H100-SXM", False, path, llm="another").source == "kind"
+
+
+def test_an_engine_newer_than_all_measured_takes_the_newest_and_may_carry_more():
+    profile = find_profile("gpt-oss-120b", "H100-SXM", 2)
+    newest = with_engine_time(profile, True).engine_time
+
+    with pytest.warns(
+        CapplanWarning, match="no engine newer than vLLM .* was measured"
+    ):
+        time = with_engine_time(
+            profile, True, wanted=EngineName("vllm", "0.99")
+        ).engine_time
+
+    assert time.iteration_s == newest.iteration_s
+    assert time.served.capacity[0] == newest.served.capacity[0]
+    assert time.served.capacity[2] == newest.served.capacity[2] * NEWER_CARRIES
+
+
+def test_an_engine_that_nobody_measured_there_is_named_and_has_no_range():
+    profile = find_profile("Llama-3.1-8B", "L40S", 1)
+
+    with pytest.warns(CapplanWarning, match="no SGLang was measured on GPUs of this"):
+        time = with_engine_time(profile, False, wanted=EngineName("sglang")).engine_time
+
+    assert time.served is None
+
+
+@pytest.mark.parametrize("text", ["", "vllm@", "vllm@new", "llama.cpp", "@0.13"])
+def test_a_name_that_is_no_engine_is_refused(text):
+    with pytest.raises(InputError, match="expected vllm, sglang, trtllm"):
+        parse_engine(text)
