@@ -43,6 +43,10 @@ step is 0.11. Other mixtures of experts have two rows, dense LLMs one: their swe
 newer versions are too few."""
 
 
+AMD_ERAS = ("0", "0.5.10")
+"""The same of SGLang on AMD's GPUs: from 0.5.9 to 0.5.12 DeepSeek-R1 became 1.5 times
+as fast on MI300X."""
+
 FEWEST_TESTS = 3
 """Load tests from which a row is fitted."""
 
@@ -122,9 +126,18 @@ def on_data_sheets(its: Sequence[Case]) -> list[Case]:
 
 def era(sweep: Sweep) -> int:
     """Return which version of its engine, by ``ERAS``, a sweep is of."""
-    if sweep.engine != "vllm" or sweep.kind == "dense":
+    if sweep.kind == "dense":
         return 0
-    return sum(_ordered(sweep.version) >= _ordered(first) for first in ERAS[1:])
+    eras = eras_of(sweep.engine, sweep.family)
+    return sum(_ordered(sweep.version) >= _ordered(first) for first in eras[1:])
+
+
+def eras_of(engine: str, family: str) -> tuple[str, ...]:
+    """Return the first versions of an engine with a row of their own."""
+    if engine == "vllm":
+        return ERAS
+    is_amd = family == "CDNA" or family.startswith(FAMILIES["CDNA"])
+    return AMD_ERAS if engine == "sglang" and is_amd else ERAS[:1]
 
 
 def is_short(sweep: Sweep) -> bool:
@@ -265,7 +278,7 @@ def _row(key: Key, its: Sequence[Case], near: EngineRow | None) -> EngineRow:
         llms=list(key.llms),
         experts=key.kind == "experts",
         engine=key.engine,
-        since=ERAS[key.era] if key.engine == "vllm" and key.era else "",
+        since=eras_of(key.engine, key.family)[key.era] if key.era else "",
         engine_version="–".join(dict.fromkeys([*versions[:1], *versions[-1:]])),
         source=f"{len(tests)} load tests of {', '.join(kinds)} "
         f"({'; '.join(sorted({sweep.source for sweep in sweeps}))})",

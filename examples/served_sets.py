@@ -22,6 +22,7 @@ Test = tuple[tuple, SweepPoint]
 DASHBOARD = "InferenceMAX v1 dashboard of 2025-10-24"
 SILICON = "end-to-end runs kept with aiconfigurator-core 0.12"
 OFFICIAL = "InferenceMAX runs of 2025-12 and 2026-01"
+INFERENCEX = "InferenceX runs of 2026"
 NEBIUS = "runs on H200 of 2026-06"
 OTHER_CLUSTER = "runs of another cluster of H200, 2026-06"
 PERFLAB = "GPUStack performance lab, 2026-08"
@@ -144,8 +145,7 @@ def official(path: Path) -> Iterator[Test]:
             continue
         if row["dp_attention"].lower() == "true" or row["spec_decoding"] != "none":
             continue
-        if name == "DeepSeek-R1-NVFP4" and gpu.startswith("MI"):
-            continue  # it runs MXFP4 in place of NVFP4
+        name = _on(gpu, name)
         isl, osl, tp = (int(float(row[key])) for key in ("isl", "osl", "tp"))
         point = SweepPoint(
             isl,
@@ -160,6 +160,37 @@ def official(path: Path) -> Iterator[Test]:
         engine = ENGINES.get(row["framework"], row["framework"])
         version = _version(row["image"].rpartition(":")[2])
         key = (OFFICIAL, gpu, find_llm(name), tp, isl, osl, engine, version)
+        yield key, point
+
+
+def _on(gpu: str, name: str) -> str:
+    """Return the LLM that a GPU runs: AMD's take MXFP4 in place of NVFP4."""
+    return name.replace("NVFP4", "MXFP4") if gpu.startswith("MI") else name
+
+
+def on_amd(path: Path) -> Iterator[Test]:
+    """Yield InferenceX's runs of DeepSeek-R1 on AMD's GPUs, lengths from 80 %."""
+    for row in _rows(path):
+        gpu = GPUS.get(row["hardware"], "")
+        version = _version(row["image"].rpartition(":")[2])
+        if not gpu.startswith("MI") or row["framework"] != "sglang" or not version:
+            continue
+        apart = "True" in (row["disagg"], row["decode_dp_attention"])
+        if apart or row["spec_method"] != "none" or row["decode_ep"] != "1":
+            continue
+        name = _on(gpu, _OFFICIAL_LLMS["dsr1", row["precision"]])
+        isl, osl, tp = (int(float(row[key])) for key in ("isl", "osl", "decode_tp"))
+        point = SweepPoint(
+            isl,
+            osl,
+            int(row["conc"]),
+            float(row["median_tpot"]),
+            float(row["median_ttft"]),
+            float(row["output_tput_per_gpu"]) * tp,
+            least_share=0.8,
+            median=True,
+        )
+        key = (INFERENCEX, gpu, find_llm(name), tp, isl, osl, "sglang", version)
         yield key, point
 
 
@@ -282,6 +313,7 @@ READERS = {
     "served/sweeps.csv": dashboard,
     "iteration_times/silicon_end_to_end.csv": silicon,
     "served/inferencemax_2025-12_2026-01.csv": official,
+    "served/deepseek_r1.csv": on_amd,
     "served/h200_2026-06.csv": h200,
     "served/gpustack_perflab_2026-08.csv": perflab,
     "served/sgl_cookbook_2026-05.csv": cookbook,

@@ -159,3 +159,33 @@ def test_an_engine_that_nobody_measured_there_is_named_and_has_no_range():
 def test_a_name_that_is_no_engine_is_refused(text):
     with pytest.raises(InputError, match="expected vllm, sglang, trtllm"):
         parse_engine(text)
+
+
+@pytest.mark.parametrize(
+    ("llm", "gpu", "first", "since"),
+    [
+        ("DeepSeek-R1", "MI300X", "0.5.5–0.5.9", "0.5.12"),
+        ("DeepSeek-R1-MXFP4", "MI355X", "0.5.6–0.5.9", "0.5.12"),
+    ],
+)
+def test_amd_is_calibrated_by_version_of_sglang(llm, gpu, first, since):
+    newest = row(gpu, True, of="roofline", llm=llm)
+    asked = {
+        version: row(
+            gpu, True, of="roofline", llm=llm, wanted=EngineName("sglang", version)
+        )
+        for version in ("0.5.7", "0.5.12", "0.6")
+    }
+    profile = find_profile(llm, gpu, 8)
+
+    assert (newest.llms, newest.engine_version) == ([llm], since)
+    assert asked["0.5.7"].engine_version == first
+    assert asked["0.5.12"] == asked["0.6"] == newest
+    # SGLang 0.5.12 decodes faster on the same GPU than releases before it.
+    old_s, new_s = (
+        found.time.applied(
+            profile.model_copy(update={"engine_time": None}).tables(64, 64)
+        ).decode_s[16]
+        for found in (asked["0.5.7"], newest)
+    )
+    assert new_s < old_s
