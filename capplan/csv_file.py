@@ -18,6 +18,8 @@ Row = tuple[int, dict[str, str]]
 """Line of a row in its file, and its cells by column; a missing cell is empty."""
 
 _MAX_FIELD_CHARACTERS = 1_000_000
+_LARGEST = 1e9
+"""Measured number in its own unit: products of two still fit 64 bits."""
 _MOST_APART = 1e5
 """Times the median beyond which a number of a column is taken for a mistake."""
 
@@ -100,6 +102,10 @@ def cell_number(path: Path, line: int, name: str, cell: str) -> float:
         value = math.nan
     if not math.isfinite(value):
         raise InputError(f"{path}:{line}: {name} is {cell[:40]!r}; expected a number")
+    if abs(value) > _LARGEST:
+        raise InputError(
+            f"{path}:{line}: {name} is {value:g}; expected at most {_LARGEST:g}"
+        )
     return value
 
 

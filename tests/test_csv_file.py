@@ -160,3 +160,11 @@ def test_a_text_larger_than_what_is_read_whole_is_refused(file):
 def test_a_key_that_stands_twice_in_json_is_refused():
     with pytest.raises(InputError, match="the key 'b' stands twice in one object"):
         parse_json("x.json", '{"a": {"b": 1, "b": 2}}')
+
+
+@pytest.mark.parametrize("kind", ["points", "splitwise", "sweep"])
+def test_a_measurement_of_1e31_prompts_is_refused_with_its_line(kind, file):
+    number = {"points": "decode,4,4", "splitwise": "300,1", "sweep": "100,50,4"}[kind]
+    path = file(READ[kind][1].replace(number, number[:-1] + "1e31"))
+
+    assert "1e+31; expected at most 1e+09" in refused(kind, path)
