@@ -162,7 +162,7 @@ def read(reader, path):
 
 
 @pytest.mark.parametrize("kind", TABLES)
-@settings(max_examples=40, deadline=None, suppress_health_check=SLOW)
+@settings(max_examples=15, deadline=None, suppress_health_check=SLOW)
 @given(data=st.data())
 def test_a_changed_table_is_read_or_refused_in_one_line(kind, data, tmp_path):
     reader, text = TABLES[kind]
@@ -199,7 +199,7 @@ def places(value, where=()):
 
 
 @pytest.mark.parametrize("kind", TREES)
-@settings(max_examples=40, deadline=None, suppress_health_check=SLOW)
+@settings(max_examples=15, deadline=None, suppress_health_check=SLOW)
 @given(data=st.data())
 def test_a_changed_json_or_yaml_is_read_or_refused_in_one_line(
     kind, data, tmp_path, changed

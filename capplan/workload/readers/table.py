@@ -89,7 +89,7 @@ class Table:
     def refuse(self, row: int, column: str, expected: str) -> NoReturn:
         """Raise an InputError that shows the line and its value."""
         line, value = cell(self.path, self.first_row + row, column)
-        shown = value.strip()[:60] or "empty"
+        shown = " ".join(value.split())[:60] or "empty"
         raise InputError(
             f"{self.path}:{line}: {column} is {shown}; expected {expected}"
         )
