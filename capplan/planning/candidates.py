@@ -5,17 +5,26 @@ from dataclasses import replace
 from functools import cache, partial
 from typing import NamedTuple
 
-import numpy as np
-
 from capplan.errors import HostFullError
-from capplan.latency.engine_time import LEAST_USERS
-from capplan.planning.configuration import Configuration, with_budget
+from capplan.planning.cautions import extrapolations
+from capplan.planning.configuration import Configuration, Excluded, with_budget
 from capplan.planning.cost import Cost, cost
-from capplan.planning.fewest_replicas import Fewest, binding_limit, fewest_replicas
-from capplan.planning.inputs import PlanInputs
+from capplan.planning.fewest_replicas import (
+    Fewest,
+    about_fewest,
+    binding_limit,
+    fewest_replicas,
+)
+from capplan.planning.inputs import PlanInputs, configuration_of
 from capplan.planning.prospects import MOST_REPLICAS, Prospect
+from capplan.planning.replications import Interrupted
 from capplan.planning.result import Candidate, Probe
-from capplan.planning.run import BUDGET_REQUESTS, Interrupted, Run, judged_run
+from capplan.planning.run import (
+    BUDGET_REQUESTS,
+    THOROUGH,
+    Run,
+    judged_run,
+)
 from capplan.planning.scheduling import is_vllm, widest_iterations
 from capplan.planning.settings import BUDGETS
 from capplan.planning.unbatched import too_slow, unbatched
@@ -48,11 +57,17 @@ def pruned(prospect: Prospect, reason: str) -> Candidate:
 
 
 def run_of(
-    inputs: PlanInputs, configuration: Configuration, router: str, replica_count: int
+    inputs: PlanInputs,
+    configuration: Configuration,
+    router: str,
+    replica_count: int,
+    *,
+    thorough: bool = False,
 ) -> Run:
     """Simulate one replica count of a configuration and judge it.
 
-    Raises Interrupted when the plan is to stop.
+    Of several configurations each count gets fewer samples, unless ``thorough``. Raises
+    Interrupted when the plan is to stop.
     """
     if inputs.is_stopped():
         raise Interrupted
@@ -64,7 +79,8 @@ def run_of(
         router=router,
         seed=inputs.settings.seed,
         metrics=("ttft_s", "tpot_s", "e2e_s"),
-        budget_requests=BUDGET_REQUESTS * (1 if inputs.candidate_count > 2 else 5),
+        budget_requests=BUDGET_REQUESTS
+        * (1 if inputs.candidate_count > 2 and not thorough else THOROUGH),
         stopped=inputs.stopped,
     )
     if inputs.is_stopped():
@@ -75,15 +91,17 @@ def run_of(
 def evaluate(
     inputs: PlanInputs, prospect: Prospect
 ) -> tuple[Candidate, tuple[str, ...]]:
-    """Find the fewest replicas of a configuration; return it with its warnings."""
-    at_least = max(1, prospect.bound.replica_count)
-    configuration = prospect.configuration
+    """Find the fewest replicas of a configuration; return it with its warnings.
+
+    Of one that needs more than ``prospect.most`` the count is found to 10 %, or, where
+    only the best is asked for, not at all.
+    """
+    configuration, at_least = prospect.configuration, prospect.at_least
     chosen, best = inputs.routers[0], Fewest(None, (), False, ())
     for router in inputs.routers:
         run_with = partial(run_of, inputs, configuration, router)
         if best.run is None:
-            search = _up_to if prospect.most < MOST_REPLICAS else fewest_replicas
-            best, chosen = search(run_with, at_least, prospect.most), router
+            best, chosen = _first(inputs, prospect, run_with), router
             if best.interrupted:
                 break
             continue
@@ -94,9 +112,75 @@ def evaluate(
         better = _up_to(run_with, at_least, most)
         if better.run is not None:
             best, chosen = better, router
-    if best.run is None and prospect.most < MOST_REPLICAS and not best.interrupted:
+    if best.run is None and inputs.best_only and not best.interrupted:
         return pruned(prospect, f"needs more than {prospect.most} replicas"), ()
     return _candidate(inputs, prospect, configuration, chosen, best)
+
+
+def _first(
+    inputs: PlanInputs, prospect: Prospect, run_with: Callable[[int], Run]
+) -> Fewest:
+    """Return the fewest replicas with the first router that serves."""
+    at_least, most = prospect.at_least, prospect.most
+    settled_by = 2 * prospect.held or None
+    if most == MOST_REPLICAS:
+        return fewest_replicas(run_with, at_least, most, settled_by)
+    within = Fewest(None, (), False, ())
+    if most >= at_least:
+        within = _up_to(run_with, at_least, most)
+    if within.run is not None or within.interrupted or inputs.best_only:
+        return within
+    begin = max(at_least, most + 1)
+    above = about_fewest(run_with, begin, MOST_REPLICAS, settled_by)
+    return replace(above, runs=(*within.runs, *above.runs), too_close=within.too_close)
+
+
+def insisted(
+    inputs: PlanInputs, candidate: Candidate, tried: list[Configuration | Excluded]
+) -> Candidate:
+    """Return the best candidate with what more samples decide of it.
+
+    Of several configurations each count got fewer samples. Those of its own count and
+    of the one below are added where they were too close to call.
+    """
+    run = candidate.run
+    if run is None or inputs.candidate_count <= 2:
+        return candidate
+    configuration = replace(
+        configuration_of(tried, candidate.gpu, candidate.tp), engine=run.engine
+    )
+    runs: dict[int, Run] = {}
+    count = run.replica_count
+
+    def met(replicas: int) -> bool | None:
+        runs[replicas] = run_of(
+            inputs, configuration, candidate.router, replicas, thorough=True
+        )
+        return runs[replicas].judgement.meets
+
+    try:
+        decided = run.judgement.meets is True or met(count) is True
+        while decided and count - 1 in candidate.too_close and met(count - 1):
+            count -= 1
+    except Interrupted:
+        return candidate
+    probes = {probe.replica_count: probe for probe in candidate.probes}
+    probes |= {replicas: Probe.of(more) for replicas, more in runs.items()}
+    close = {
+        replicas
+        for replicas in candidate.too_close
+        if replicas < count
+        and (replicas not in runs or runs[replicas].judgement.meets is None)
+    }
+    chosen = runs.get(count, run).without_requests()
+    return replace(
+        candidate,
+        run=chosen,
+        cost=_cost(chosen),
+        decided=decided and count - 1 not in close,
+        too_close=tuple(sorted(close)),
+        probes=tuple(probes[replicas] for replicas in sorted(probes)),
+    )
 
 
 class Tuning(NamedTuple):
@@ -215,15 +299,18 @@ def _candidate(
         bound_sample=prospect.sample,
         run=run.without_requests(),
         cost=_cost(run),
-        decided=fewest.decided,
+        decided=fewest.decided and run.replica_count - 1 not in fewest.too_close,
+        coarse=fewest.coarse,
+        cut_short=fewest.interrupted,
         too_close=fewest.too_close,
         binding=binding_limit(below[-1] if below else None),
         probes=probes,
     )
-    return candidate, (
-        *_certainty_warnings(str(prospect), fewest),
-        *_extrapolations(run),
-    )
+    texts = extrapolations(run)
+    if fewest.interrupted:
+        text = f"{prospect}: interrupted; {run.replica_count:,} replicas meet the SLO"
+        texts = (f"{text}, and fewer may", *texts)
+    return candidate, texts
 
 
 def _interrupted(prospect: Prospect, probes: tuple[Probe, ...]) -> Candidate:
@@ -272,53 +359,3 @@ def _cost(run: Run) -> Cost | None:
         mean_prompt_tokens=totals.prompt_tokens / totals.request_count,
         mean_output_tokens=totals.output_tokens / totals.request_count,
     )
-
-
-def _certainty_warnings(name: str, fewest: Fewest) -> tuple[str, ...]:
-    """Name the counts that the samples do not decide."""
-    run = fewest.run
-    assert run is not None
-    if fewest.interrupted:
-        return (
-            f"{name}: interrupted; {run.replica_count:,} replicas meet the SLO, and "
-            "fewer may",
-        )
-    if not fewest.decided and run.judgement.meets:
-        return (
-            f"{name}: {run.replica_count:,} replicas meet the SLO, and larger counts "
-            f"miss it with router {run.router}",
-        )
-    if not fewest.decided:
-        return (
-            f"{name}, {run.replica_count:,} replicas: attainment is at the target, and "
-            f"{run.judgement.sample_count} samples do not decide it",
-        )
-    if not fewest.too_close:
-        return ()
-    counts = ", ".join(f"{count:,}" for count in fewest.too_close)
-    return (
-        f"{name}: {counts} replicas are too close to the target to call; "
-        f"{run.replica_count:,} are decided",
-    )
-
-
-def _extrapolations(run: Run) -> tuple[str, ...]:
-    """Warn where the run leaves the range in which its profile was measured."""
-    profile = run.configuration.profile
-    if profile is None:
-        return ()
-    times = run.simulation.table
-    batch = int(np.ceil(run.simulation.series.batch_requests.max()))
-    context = int((times.prompt_tokens + times.output_tokens).max())
-    chunk = int(min(times.prompt_tokens.max(), run.engine.max_num_batched_tokens))
-    sentences = profile.beyond_range(batch, context, chunk)
-    replica, batches = run.configuration.replica, run.simulation.series.batch_requests
-    if profile.kernels_from and replica is not None and replica.llm.experts:
-        running = float(batches[batches > 0].mean())
-        if running < LEAST_USERS:
-            sentences.append(
-                f"{profile.name}: {running:.1f} requests run at once on average, and "
-                f"engines were measured from {LEAST_USERS} on; with fewer, launches "
-                "bind a mixture of experts, which may take up to half as long again"
-            )
-    return tuple(sentences)

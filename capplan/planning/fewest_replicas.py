@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from capplan.errors import HostFullError
-from capplan.planning.run import Interrupted, Run
+from capplan.planning.replications import Interrupted
+from capplan.planning.run import Run
 
 _KV_FULL = 0.97
 _PREEMPTED_SHARE = 0.01
@@ -18,6 +19,8 @@ _LOOKED_ABOVE = 8
 """Counts looked at above twice the first that meets the SLO."""
 _BAND_BELOW = 0.1
 """Share of a count below it in which every count is tried."""
+_COARSE = 0.1
+"""Share of a count to which it is found where that is enough."""
 _ENOUGH = 5
 """Counts in a row below that miss the SLO, and counts in the band above, that do."""
 
@@ -27,30 +30,57 @@ class Fewest:
     """The fewest replicas that meet the SLO, and the counts simulated."""
 
     # the fewest decided to meet the SLO, as somewhat larger counts do; where none is
-    # decided, the fewest that meets it alone or whose attainment is at the target; None
-    # where no count helps
+    # decided, the fewest that meets it alone, whose attainment is at the target, or the
+    # most that did not settle; None where no count helps
     run: Run | None
     runs: tuple[Run, ...]  # by ascending count
     decided: bool  # by the samples, and by somewhat larger counts
     # smaller counts that the samples do not tell from the target
     too_close: tuple[int, ...]
+    coarse: bool = False  # found to 10 %, and decided in this sense
     interrupted: bool = False  # then the run is the fewest decided until then
 
 
-def fewest_replicas(run_with: Callable[[int], Run], at_least: int, most: int) -> Fewest:
+def fewest_replicas(
+    run_with: Callable[[int], Run],
+    at_least: int,
+    most: int,
+    settled_by: int | None = None,
+) -> Fewest:
     """Find the fewest replicas of which it is decided that they meet the SLO.
 
     Brackets from a lower bound upward in growing steps, then bisects. Attainment is not
     monotone in the count, so that then every count in a band below is tried, until
     five in a row miss, and those up to 5 % above must meet the SLO too; of more than
-    five, some between. Gives up at ``most``, or where more replicas
-    change nothing (a router that fills replicas leaves the new ones idle).
+    five, some between. Gives up at ``most``, where more replicas change nothing (a
+    router that fills replicas leaves the new ones idle), or where ``settled_by``
+    replicas and more do not settle. A target of 1, which no sample decides, takes the
+    fewest without a miss.
     """
-    search = _Search(run_with, most)
+    search = _Search(run_with, most, settled_by)
     try:
         return _fewest(search, at_least)
     except Interrupted:
         return search.interrupted()
+
+
+def about_fewest(
+    run_with: Callable[[int], Run],
+    at_least: int,
+    most: int,
+    settled_by: int | None = None,
+) -> Fewest:
+    """Find a count that meets the SLO, above one that does not by 10 % at most."""
+    search = _Search(run_with, most, settled_by)
+    try:
+        count = search.first(at_least, _COARSE)
+    except Interrupted:
+        return search.interrupted()
+    if count is None:
+        return search.undecided()
+    run = search.runs[count]
+    decided = run.judgement.meets is True
+    return Fewest(run, search.ordered(), decided, (), coarse=True)
 
 
 def _fewest(search: "_Search", at_least: int) -> Fewest:
@@ -68,43 +98,56 @@ def _fewest(search: "_Search", at_least: int) -> Fewest:
             break
     while count > 1 and search.meets(count - 1) and search.holds_above(count - 1):
         count -= 1
-    return Fewest(search.runs[count], search.ordered(), True, search.close_below(count))
+    run = search.runs[count]
+    decided = run.judgement.meets is True
+    return Fewest(run, search.ordered(), decided, search.close_below(count))
 
 
 class _Search:
     """Counts simulated so far."""
 
-    def __init__(self, run_with: Callable[[int], Run], most: int) -> None:
+    def __init__(
+        self, run_with: Callable[[int], Run], most: int, settled_by: int | None
+    ) -> None:
         self.runs: dict[int, Run] = {}
         self._full: dict[int, HostFullError] = {}  # counts that swap out too much
         self._run_with = run_with
         self._most = most
+        self._settled_by = settled_by or most
 
     def meets(self, count: int) -> bool:
-        """Return whether it is decided that a count meets the SLO."""
+        """Return whether it is decided that a count meets the SLO, or has no miss."""
         if count not in self.runs and count not in self._full:
             try:
                 self.runs[count] = self._run_with(count)
             except HostFullError as error:
                 self._full[count] = error
-        return count in self.runs and self.runs[count].judgement.meets is True
+        if count not in self.runs:
+            return False
+        judgement = self.runs[count].judgement
+        return judgement.meets is True or judgement.no_miss
 
     def misses(self, count: int) -> bool:
         """Return whether it is decided that a simulated count misses the SLO."""
         return count in self._full or self.runs[count].judgement.meets is False
 
-    def first(self, at_least: int) -> int | None:
-        """Return a count that meets the SLO, above one that does not; or None."""
+    def first(self, at_least: int, precision: float = 0.0) -> int | None:
+        """Return a count that meets the SLO, above one that does not; or None.
+
+        ``precision`` is the share of the count by which the two may differ.
+        """
         low, count = at_least - 1, at_least
         while not self.meets(count):
             if count >= self._most or self._changes_nothing(low, count):
+                return None
+            if count >= self._settled_by and self._is_unsettled(count):
                 return None
             low = count
             # The first miss says how far off the bound is: go near it, then stride.
             growth = 1.25 if len(self.runs) + len(self._full) == 1 else _GROWTH
             count = min(self._most, max(count + 1, int(np.ceil(count * growth))))
         high = count
-        while high - low > 1:
+        while high - low > max(1, precision * high):
             middle = (low + high) // 2
             if self.meets(middle):
                 high = middle
@@ -118,6 +161,8 @@ class _Search:
         One of them may be too close to call while its attainment is at the target. Of
         many, those simulated already are asked, and others at equal distances.
         """
+        if self.runs[count].judgement.no_miss:
+            return True
         reach = min(self._most, count + math.ceil(_BAND_ABOVE * count))
         stride = math.ceil((reach - count) / _ENOUGH)
         return all(
@@ -173,10 +218,15 @@ class _Search:
             if run.judgement.meets:
                 return Fewest(run, self.ordered(), False, close)
         for count in close:
-            if not self.runs[count].judgement.missing:
+            if not self.runs[count].judgement.missing and not self._is_unsettled(count):
                 below = tuple(fewer for fewer in close if fewer < count)
                 return Fewest(self.runs[count], self.ordered(), False, below)
-        return Fewest(None, self.ordered(), False, close)
+        unsettled = [run for run in self.ordered() if _is_unsettled(run)]
+        last = unsettled[-1] if unsettled else None
+        return Fewest(last, self.ordered(), False, close if last is None else ())
+
+    def _is_unsettled(self, count: int) -> bool:
+        return count in self.runs and _is_unsettled(self.runs[count])
 
     def _changes_nothing(self, fewer: int, more: int) -> bool:
         """Return whether added replicas did not change a single iteration."""
@@ -187,6 +237,12 @@ class _Search:
             few.simulation.iteration_count == many.simulation.iteration_count
             and few.judgement.attainment == many.judgement.attainment
         )
+
+
+def _is_unsettled(run: Run) -> bool:
+    """Return whether only its settling keeps a run from being judged."""
+    judgement = run.judgement
+    return judgement.meets is None and judgement.steadiness.settled is False
 
 
 def binding_limit(failing: Run | None) -> str:

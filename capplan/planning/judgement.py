@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import chdtri, stdtrit
 
 from capplan.planning.classes import ClassResult, class_results
 from capplan.simulator.histogram import Histogram
 from capplan.simulator.metrics import CONFIDENCE, share_interval
 from capplan.simulator.sample import Sample
+from capplan.units import format_duration
 from capplan.workload.slo import LIMITS, Group, Slo, base_classes
 
 PERCENTILES = (50.0, 90.0, 95.0, 99.0, 99.9)
@@ -27,12 +27,20 @@ LEVELS = np.concatenate([np.linspace(0, 0.99, 100), [0.995, 0.999, 1.0]])
 DECISION_CONFIDENCE = 0.99
 """Confidence at which a count is said to meet the SLO, or to miss it."""
 
+FEWEST = 5
+"""Samples of drawn arrivals that may decide, at least."""
+LOOKS = 8
+"""Times at most that it is asked whether the samples decide.
+
+The intervals of all looks together keep their confidence, whichever look ends the
+sampling: each has an eighth of the error (Bonferroni's inequality; repeated confidence
+intervals, Jennison & Turnbull, "Group Sequential Methods", chapter 9).
+"""
+
 _SHARES = np.array(PERCENTILES) / 100
 _DRIFT_SHARE = 0.005
 """Growth of the queue's wait, as a share of time, that a fleet with 0.5 % too little
 capacity shows."""
-_DRIFT_CONFIDENCE = 0.999
-_SCATTER_CONFIDENCE = 0.8
 _HOPELESS = 0.5
 """Share of its target below which a group's attainment takes no further sample."""
 
@@ -48,6 +56,47 @@ class Attainment:
     request_count: int  # counted requests that meet all limits
 
 
+@dataclass(frozen=True)
+class Steadiness:
+    """Whether a fleet holds its load in the long run, as far as it is known."""
+
+    drawn: bool = False  # arrivals are drawn; else they are a trace's own
+    # arrivals over what the replicas complete while their queues never run empty
+    utilisation: float = math.nan
+    utilisation_error: float = 0.0  # relative half-width of its 95 % interval
+    busiest_utilisation: float = math.nan  # of the busiest window of a trace's own
+    binds: bool = False  # whether no SLO is met at a utilisation of 1 and above
+    # whether fleets that start empty and full come to the same; None: not asked
+    settled: bool | None = None
+    recovery_s: float | None = None  # from a full queue [s]
+    simulated_s: float = 0.0  # traffic in which they did, or did not [s]
+    filling: bool = False  # whether a trace's own arrivals end before it has filled
+
+    @property
+    def known_utilisation(self) -> float | None:
+        """The utilisation; None where it is not known."""
+        return None if math.isnan(self.utilisation) else self.utilisation
+
+    @property
+    def overloaded(self) -> bool:
+        """Whether more arrives than can be completed, beyond the error."""
+        return self.binds and self.utilisation * (1 - self.utilisation_error) >= 1
+
+    @property
+    def open(self) -> str:
+        """Why drawn arrivals cannot be said to meet an SLO; empty where they can."""
+        if not self.drawn:
+            return ""
+        if self.binds and self.utilisation >= 1:
+            return f"utilisation {self.utilisation:.3f}"
+        if self.settled is False:
+            return f"not settled after {format_duration(self.simulated_s)} of traffic"
+        return "" if self.settled else "one sample that starts empty"
+
+
+_UNKNOWN = Steadiness()
+
+
 @dataclass(frozen=True, eq=False)
 class Judgement:
     """What is counted of a deployment's samples, and what it shows."""
@@ -55,8 +104,10 @@ class Judgement:
     warmup_s: float  # arrivals in this first part of a sample do not count [s]
     counted_request_count: int  # of all samples
     sample_count: int  # independent samples; 1 for a trace with its own times
-    sample_length: int  # times that they are as long as the first one
-    stable: bool  # the wait in the queue does not grow
+    stable: bool  # the load is held: the wait in the queue does not grow
+    steadiness: Steadiness
+    open: str  # why it is not decided; empty where it is
+    no_miss: bool  # open only because no sample shows that no request ever misses
     attainment: Attainment | None  # None without an SLO, or where nothing is counted
     meets: bool | None  # None where too close to call; False without an SLO
     missing: tuple[str, ...]  # classes below their target
@@ -72,22 +123,42 @@ class Judgement:
 
 
 def verdict(
-    samples: Sequence[Sample], slo: Slo, class_names: tuple[str, ...]
+    samples: Sequence[Sample],
+    slo: Slo,
+    class_names: tuple[str, ...],
+    steadiness: Steadiness,
 ) -> bool | None:
     """Return whether the samples meet the SLO; None where they are too close to call.
 
-    Of one sample, the SLO is met where every group of classes attains its target. Of
-    several, that is decided where the 99 % interval between samples is on one side
-    of the target. Either way the wait in the queue must not grow.
+    Of a trace with its own times, the one sample, the SLO is met where every group of
+    classes attains its target and the wait in the queue does not grow. Of drawn
+    arrivals that is decided where the 99 % interval is on one side of the target; that
+    it is met, where the fleet also holds its load. A target of 1 is missed by one
+    request, and no number of requests shows that it is met.
     """
-    verdicts = [
-        _group_verdict(samples, group)
+    of_groups = _verdicts(samples, slo, class_names, steadiness)
+    verdicts = [met for _, met in of_groups]
+    if not verdicts or False in verdicts:
+        return False
+    if not steadiness.drawn:
+        return _is_stable(samples[0])
+    if steadiness.overloaded or is_hopeless(samples[0], slo, class_names):
+        return False
+    return None if None in verdicts or steadiness.open else True
+
+
+def _verdicts(
+    samples: Sequence[Sample],
+    slo: Slo,
+    class_names: tuple[str, ...],
+    steadiness: Steadiness,
+) -> list[tuple[Group, bool | None]]:
+    """Return the groups that have requests, each with its own verdict."""
+    return [
+        (group, _group_verdict(samples, group, drawn=steadiness.drawn))
         for group in slo.groups(class_names)
         if _counts(samples, group)[0].sum()
     ]
-    if not verdicts or False in verdicts or not _is_stable(samples):
-        return False
-    return None if None in verdicts else True
 
 
 def judge(
@@ -95,11 +166,15 @@ def judge(
     slo: Slo | None,
     class_names: tuple[str, ...],
     warmup_s: float = 0.0,
-    sample_length: int = 1,
+    steadiness: Steadiness = _UNKNOWN,
 ) -> Judgement:
     """Return the judgement of a deployment's samples."""
     counted = int(sum(sample.counted.sum() for sample in samples))
     judged = slo is not None and counted > 0
+    meets = False if slo is None else verdict(samples, slo, class_names, steadiness)
+    why, no_miss = "", False
+    if slo is not None and meets is None:
+        why, no_miss = _open(samples, slo, class_names, steadiness)
     distributions = {
         name: _distribution(samples, name) for name in samples[0].latencies_s
     }
@@ -107,10 +182,12 @@ def judge(
         warmup_s=warmup_s,
         counted_request_count=counted,
         sample_count=len(samples),
-        sample_length=sample_length,
-        stable=_is_stable(samples),
+        stable=_is_held(samples[0], steadiness),
+        steadiness=steadiness,
+        open=why,
+        no_miss=no_miss,
         attainment=_attainment(samples, class_names) if judged else None,
-        meets=False if slo is None else verdict(samples, slo, class_names),
+        meets=meets,
         missing=tuple(
             name
             for group in (slo.groups(class_names) if slo is not None and judged else ())
@@ -128,6 +205,30 @@ def judge(
             lambda group: _interval(samples, group, CONFIDENCE),
         ),
     )
+
+
+def _open(
+    samples: Sequence[Sample],
+    slo: Slo,
+    class_names: tuple[str, ...],
+    steadiness: Steadiness,
+) -> tuple[str, bool]:
+    """Return why samples do not decide, and whether only more could show a miss."""
+    if steadiness.open:
+        return steadiness.open, False
+    of_groups = _verdicts(samples, slo, class_names, steadiness)
+    if any(met is None and group.target < 1 for group, met in of_groups):
+        text = f"{len(samples)} samples leave the attainment too close to the target"
+        return text, False
+    counts = [_counts(samples, group)[0].sum() for group, met in of_groups if not met]
+    count = int(min(counts))
+    least = _floored((1 - CONFIDENCE) ** (1 / count))
+    return f"no miss in {count:,} requests, at least {least}", True
+
+
+def _floored(share: float) -> str:
+    """Return a share as a percentage, rounded down."""
+    return f"{math.floor(share * 1e4) / 1e2:.2f} %"
 
 
 def _attainment(samples: Sequence[Sample], class_names: tuple[str, ...]) -> Attainment:
@@ -172,12 +273,14 @@ def _interval(
 ) -> tuple[float, float]:
     """Return the interval of a group's attainment.
 
-    Between samples where there are several; between blocks of time of one.
+    Between samples where there are several, with a look's part of the error;
+    between blocks of time of one.
     """
     if len(samples) == 1:
         counted, attained = _blocks(samples[0], group)
     else:
         counted, attained = _counts(samples, group)
+        confidence = 1 - (1 - confidence) / LOOKS
     if not counted.sum():
         return math.nan, math.nan
     return share_interval(attained, counted, confidence)
@@ -199,40 +302,39 @@ def _blocks(sample: Sample, group: Group) -> tuple[np.ndarray, np.ndarray]:
     )
 
 
-def _group_verdict(samples: Sequence[Sample], group: Group) -> bool | None:
-    """Return whether a group attains its target; None where it is too close to call.
-
-    A target of 1 lies above every interval: it is met while no request misses.
-    """
+def _group_verdict(
+    samples: Sequence[Sample], group: Group, *, drawn: bool
+) -> bool | None:
+    """Return whether a group attains its target; None where it is too close to call."""
     share = _share(samples, group)
-    if len(samples) == 1:
+    if not drawn:
         return share >= group.target
     if group.target >= 1:
-        return share >= 1
+        return None if share >= 1 else False
     low, high = _interval(samples, group, DECISION_CONFIDENCE)
     if low >= group.target:
         return True
     return False if high < group.target else None
 
 
-def _is_stable(samples: Sequence[Sample]) -> bool:
-    """Return whether the wait in the queue does not grow.
+def _is_held(sample: Sample, steadiness: Steadiness) -> bool:
+    """Return whether a fleet holds its load, as far as it is known."""
+    if steadiness.overloaded or steadiness.settled is False:
+        return False
+    return bool(steadiness.settled) or _is_stable(sample)
+
+
+def _is_stable(sample: Sample) -> bool:
+    """Return whether the wait in the queue does not grow over a trace.
 
     A fleet with a share ε of capacity too little lets the wait grow by ε of the time
-    that passes: by 0.45 ε of the arrivals' time from the middle to the last tenth.
-    One sample must show 1 %, and more than a request's own time, since a queue that
-    fills and drains again is no such fleet; several must show that chance does not
-    explain 0.5 %.
+    that passes: by 0.45 ε of the arrivals' time from the middle to the last tenth. It
+    must show 1 %, and more than a request's own time, since a queue that fills and
+    drains again is no such fleet.
     """
-    growth_s = np.array([sample.wait_s[1] - sample.wait_s[0] for sample in samples])
-    passed_s = 0.45 * np.array([sample.duration_s for sample in samples])
-    if len(samples) == 1:
-        enough_s = max(2 * _DRIFT_SHARE * passed_s[0], samples[0].service_s)
-        return bool(growth_s[0] <= enough_s)
-    growth = growth_s / np.maximum(passed_s, 1e-12)
-    error = growth.std(ddof=1) / np.sqrt(len(growth))
-    t = stdtrit(len(growth) - 1, _DRIFT_CONFIDENCE)
-    return bool(growth.mean() - t * error <= _DRIFT_SHARE)
+    growth_s = sample.wait_s[1] - sample.wait_s[0]
+    passed_s = 0.45 * sample.duration_s
+    return bool(growth_s <= max(2 * _DRIFT_SHARE * passed_s, sample.service_s))
 
 
 def is_hopeless(sample: Sample, slo: Slo, class_names: tuple[str, ...]) -> bool:
@@ -244,30 +346,6 @@ def is_hopeless(sample: Sample, slo: Slo, class_names: tuple[str, ...]) -> bool:
         _share([sample], group) < _HOPELESS * group.target
         for group in slo.groups(class_names)
     )
-
-
-def is_drifting(samples: Sequence[Sample], target: float) -> bool:
-    """Return whether the attainment falls from the first half to the second.
-
-    By more than chance explains, and by half of what the target allows to miss: then
-    the samples are too short to show where it ends.
-    """
-    fall = np.array([s.half_shares[0] - s.half_shares[1] for s in samples])
-    if len(fall) < 3 or fall.mean() <= (1 - target) / 2:
-        return False
-    error = fall.std(ddof=1) / np.sqrt(len(fall))
-    return bool(fall.mean() > stdtrit(len(fall) - 1, DECISION_CONFIDENCE) * error)
-
-
-def largest_scatter(samples: Sequence[Sample]) -> float:
-    """Return how much the misses differ between samples at most, over their mean.
-
-    The upper limit of their standard deviation, at 80 % confidence.
-    """
-    missed = np.array([s.counted.sum() - s.attained.sum() for s in samples], float)
-    freedom = len(missed) - 1
-    most = np.sqrt(freedom / chdtri(freedom, _SCATTER_CONFIDENCE))
-    return float(most * missed.std(ddof=1) / max(missed.mean(), 1e-12))
 
 
 def _distribution(

@@ -14,10 +14,12 @@ from capplan.planning.candidates import (
     cannot_serve,
     evaluate,
     gpus_without_caching,
+    insisted,
     is_tuned,
     pruned,
     tune,
 )
+from capplan.planning.cautions import uncertainty
 from capplan.planning.configuration import Configuration, Excluded
 from capplan.planning.executors import executor, side_by_side
 from capplan.planning.inputs import PlanInputs, configuration_of, plan_inputs
@@ -34,11 +36,13 @@ from capplan.planning.prospects import (
     cannot_win,
     cheapest_first,
     feasible_of,
+    most_to_compete,
     most_to_win,
     or_inf,
     without_doubts,
 )
 from capplan.planning.result import Candidate, Plan
+from capplan.planning.saturation import saturation
 from capplan.planning.settings import PlanSettings
 from capplan.simulator.checks import check_engine
 from capplan.simulator.fleet import PolicySettings, Stopped
@@ -102,6 +106,13 @@ def planned(
     """Return a plan without its certificate and placement."""
     candidates, prospects = _bounded(inputs, tried, progress)
     candidates += _simulated(inputs, candidates, prospects, progress)
+    if feasible := feasible_of(candidates):
+        progress("deciding what was too close to call")
+        best = min(feasible, key=lambda row: (row.estimated, *_by_cost(row)))
+        surer = insisted(inputs, best, tried)
+        candidates = [surer if row is best else row for row in candidates]
+    for text in filter(None, map(uncertainty, candidates)):
+        warnings.warn(text, CapplanWarning, stacklevel=2)
     candidates = [_bound_held(inputs, tried, row) for row in candidates]
     return _result(inputs, candidates, tried)
 
@@ -132,11 +143,25 @@ def _bounded(
         able.append(configuration)
     progress(f"bounding {', '.join(str(configuration) for configuration in able)}")
     bounds = side_by_side(lambda configuration: bound_of(inputs, configuration), able)
+    held = side_by_side(lambda configuration: _held(inputs, configuration), able)
     prospects = [
-        Prospect(configuration, *bound)
-        for configuration, bound in zip(able, bounds, strict=True)
+        Prospect(configuration, *bound, held=count)
+        for configuration, bound, count in zip(able, bounds, held, strict=True)
     ]
     return infeasible, sorted(prospects, key=cheapest_first)
+
+
+def _held(inputs: PlanInputs, configuration: Configuration) -> int:
+    """Return the fewest replicas with a utilisation below 1; 0 where it tells nothing.
+
+    That is for arrivals of a trace's own, and for policies that let long requests wait.
+    """
+    if not inputs.traffic.is_resampled:
+        return 0
+    found = saturation(inputs.traffic, configuration, inputs.slo)
+    if found is None or not found.binds:
+        return 0
+    return found.replicas_at(inputs.traffic.rate_per_s)
 
 
 def _simulated(
@@ -156,7 +181,7 @@ def _simulated(
     texts: dict[str, tuple[str, ...]] = {}
     with executor(settings.executor, settings.ray_address) as workers:
         while prospects:
-            size = 1 if inputs.best_only and not feasible_of(done) else _WAVE
+            size = _WAVE if feasible_of(done) else 1
             wave, prospects = prospects[:size], prospects[size:]
             names = ", ".join(str(prospect) for prospect in wave)
             progress(f"simulating {names} ({len(prospects)} more)")
@@ -168,8 +193,8 @@ def _simulated(
                 texts[str(prospect)] = result[1]
             left = []
             for prospect in prospects:
-                if inputs.best_only:
-                    prospect = replace(prospect, most=most_to_win(prospect, done))
+                most = most_to_win if inputs.best_only else most_to_compete
+                prospect = replace(prospect, most=most(prospect, done))
                 reason = cannot_win(prospect, before + done)
                 if reason is None:
                     left.append(prospect)
@@ -291,7 +316,7 @@ def _result(
 ) -> Plan:
     candidates = [_with_launch(row, inputs.settings) for row in candidates]
     feasible = feasible_of(candidates)
-    by_cost = sorted(feasible, key=lambda row: (_usd(row), row.gpu_count, row.tp))
+    by_cost = sorted(feasible, key=_by_cost)
     estimated = [row for row in by_cost if row.estimated]
     eligible = without_doubts(by_cost)
     by_gpus = sorted(eligible, key=lambda row: (row.gpu_count, _usd(row), row.tp))
@@ -346,6 +371,10 @@ def _with_launch(candidate: Candidate, settings: PlanSettings) -> Candidate:
 
 def _usd(candidate: Candidate) -> float:
     return or_inf(candidate.usd_per_h)
+
+
+def _by_cost(candidate: Candidate) -> tuple[float, int, int]:
+    return _usd(candidate), candidate.gpu_count or 0, candidate.tp
 
 
 def _why_none(candidates: list[Candidate]) -> str:

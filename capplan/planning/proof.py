@@ -17,18 +17,25 @@ from capplan.planning.inputs import PlanInputs, configuration_of, plan_inputs
 from capplan.planning.result import Candidate
 from capplan.planning.scheduling import widest_iterations
 from capplan.planning.settings import MOST_REPLICAS, PlanSettings
+from capplan.planning.unbatched import unbatched
 
 BOUND_SAMPLES = 3
 """Drawn samples whose lower bounds are taken; the smallest one is stated."""
+MIX = -1
+"""Stands for no sample but the mix of requests, all of which are served."""
+_LONGEST = 10
+"""Stays of the longest request alone that the mix is served in, at least."""
 
 
 def bound_inputs(
     inputs: PlanInputs, configuration: Configuration, sample: int = 0
 ) -> Inputs:
-    """Return the inputs of a configuration's lower bound on one sample.
+    """Return the inputs of a configuration's lower bound on one sample, or on the mix.
 
     Requests of the warm-up are left out, as they are where attainment is counted.
     """
+    if sample == MIX:
+        return _mix_inputs(inputs, configuration)
     trace = inputs.traffic.sample(sample)
     assert trace.arrival_s is not None
     counted = inputs.traffic.counted(sample)
@@ -54,15 +61,47 @@ def bound_inputs(
     )
 
 
+def _mix_inputs(inputs: PlanInputs, configuration: Configuration) -> Inputs:
+    """Return the requests of the mix, all served in the time in which they arrive.
+
+    They arrive at once, which asks for less. The mix is repeated until the time is long
+    for each request.
+    """
+    mix, rate_per_s = inputs.traffic.base, inputs.traffic.rate_per_s
+    engine, tables = widest_iterations(configuration.engine, configuration.tables)
+    alone_s = float(unbatched(mix, tables, engine).e2e_s.max())
+    times = max(1, int(np.ceil(_LONGEST * alone_s * rate_per_s / len(mix))))
+    n = times * len(mix)
+    endless = np.full(n, np.inf)
+    columns = (
+        np.zeros(n),
+        np.tile(mix.prompt_tokens, times),
+        np.tile(mix.output_tokens, times),
+        np.tile(mix.prefix_tokens * int(engine.prefix_caching), times),
+        endless,
+        endless,
+        np.full(n, n / rate_per_s + tables.request_s),
+        np.zeros(n, np.int64),
+    )
+    named = dict(zip(COLUMNS, columns, strict=True))
+    return Inputs(named, tables._asdict(), asdict(engine))
+
+
 def target_of(inputs: PlanInputs, sample: int) -> float:
     """Return the share of a sample's counted requests that must meet the SLO."""
+    sample = max(sample, 0)
     trace = inputs.traffic.sample(sample)
     counted = inputs.traffic.counted(sample)
     return inputs.slo.overall_target(trace.request_class[counted], trace.class_names)
 
 
-def group_targets(inputs: PlanInputs) -> tuple[float, ...]:
-    """Return the share of each group's requests that must meet the SLO."""
+def group_targets(inputs: PlanInputs, sample: int = 0) -> tuple[float, ...]:
+    """Return the share of each group's requests that the bound is about.
+
+    Of a sample those that must meet the SLO; of the mix all, which are to be served.
+    """
+    if sample == MIX:
+        return (1.0,)
     groups = inputs.slo.groups(inputs.trace.class_names)
     return tuple(group.target for group in groups)
 
@@ -73,23 +112,38 @@ def sample_bound(
     """Return the lower bound of a configuration's replicas on one sample."""
     columns: dict[str, Any] = dict(bound_inputs(inputs, configuration, sample).columns)
     engine, tables = widest_iterations(configuration.engine, configuration.tables)
-    return lower_bound(
+    bound = lower_bound(
         **columns,
-        attainment=group_targets(inputs),
+        attainment=group_targets(inputs, sample),
         tables=tables,
         engine=engine,
     )
+    if sample != MIX:
+        return bound
+    length_s = bound.window_end_s - bound.window_start_s
+    note = (
+        f"{inputs.traffic.rate_per_s:.6g} requests/s of the mix bring "
+        f"{bound.work_s / length_s:.6g} replica seconds of work a second, deadlines "
+        f"or not"
+    )
+    return replace(bound, note=note)
 
 
 def bound_of(inputs: PlanInputs, configuration: Configuration) -> tuple[Bound, int]:
     """Return the lower bound of a configuration's replicas, and its sample.
 
     Fewer replicas than the smallest bound of several samples miss the SLO on each of
-    them, whatever the scheduler.
+    them, whatever the scheduler. Fewer than that of the mix serve less of drawn
+    arrivals than comes.
     """
     samples = BOUND_SAMPLES if inputs.traffic.is_resampled else 1
     bounds = [sample_bound(inputs, configuration, k) for k in range(samples)]
     least = min(range(samples), key=lambda k: bounds[k].replica_count)
+    if not inputs.traffic.is_resampled or not bounds[least].reachable:
+        return bounds[least], least
+    of_mix = sample_bound(inputs, configuration, MIX)
+    if of_mix.replica_count > bounds[least].replica_count:
+        return of_mix, MIX
     return bounds[least], least
 
 
@@ -106,7 +160,7 @@ def certificate_of(
         asdict(best.bound),
         bound_inputs(inputs, configuration, best.bound_sample),
         target_of(inputs, best.bound_sample),
-        group_targets(inputs),
+        group_targets(inputs, best.bound_sample),
         replica_count=best.replica_count,
         passing=shares[best.replica_count],
         failing=shares.get(best.replica_count - 1),
@@ -158,7 +212,9 @@ def reproduce(document: Mapping[str, Any]) -> Reproduction:
     shares = {}
     for replicas in (count, count - 1):
         if replicas > 0:
-            run = run_of(inputs, configuration, block["router"], replicas)
+            run = run_of(
+                inputs, configuration, block["router"], replicas, thorough=True
+            )
             assert run.judgement.attainment is not None
             shares[replicas] = run.judgement.attainment.share
     return Reproduction(bounded, shares)

@@ -20,20 +20,26 @@ class Prospect:
     configuration: Configuration
     bound: Bound
     sample: int = 0  # whose bound it is
+    held: int = 0  # replicas below which more arrives than is completed; 0: unknown
     most: int = MOST_REPLICAS  # replicas above which it is of no use
 
     def __str__(self) -> str:
         return str(self.configuration)
 
     @property
+    def at_least(self) -> int:
+        """Fewest replicas by the lower bound, and with a utilisation below 1."""
+        return max(1, self.bound.replica_count, self.held)
+
+    @property
     def gpu_count(self) -> int:
-        """GPUs of the fewest replicas that the bound allows."""
-        return self.bound.replica_count * self.configuration.tp
+        """GPUs of these replicas."""
+        return self.at_least * self.configuration.tp
 
     @property
     def usd_per_h(self) -> float | None:
         """Price of these GPUs; None without a price. [$/h]"""
-        return self.configuration.usd_per_h(self.bound.replica_count)
+        return self.configuration.usd_per_h(self.at_least)
 
 
 def cheapest_first(prospect: Prospect) -> tuple[float, int, str, int]:
@@ -67,6 +73,25 @@ def most_to_win(prospect: Prospect, done: list[Candidate]) -> int:
     return bisect_left(range(MOST_REPLICAS + 1), best, key=place) - 1
 
 
+def most_to_compete(prospect: Prospect, done: list[Candidate]) -> int:
+    """Return the most replicas with which none of its rivals is as good.
+
+    That cost less than the cheapest, or are fewer GPUs than the smallest.
+    """
+    rivals = _rivals(prospect, done)
+    if not rivals:
+        return MOST_REPLICAS
+    configuration = prospect.configuration
+    fewest = min(row.gpu_count or 0 for row in rivals)
+    cheapest = min(or_inf(row.usd_per_h) for row in rivals)
+
+    def usd(count: int) -> float:
+        return or_inf(configuration.usd_per_h(count))
+
+    by_usd = bisect_left(range(MOST_REPLICAS + 1), cheapest, key=usd) - 1
+    return max(by_usd, (fewest - 1) // configuration.tp)
+
+
 def feasible_of(done: list[Candidate]) -> list[Candidate]:
     """Return the candidates that meet the SLO."""
     return [row for row in done if row.status == "feasible"]
@@ -90,8 +115,6 @@ def or_inf(usd: float | None) -> float:
 
 def cannot_win(prospect: Prospect, done: list[Candidate]) -> str | None:
     """Return why a configuration can be neither cheapest nor smallest, or None."""
-    if prospect.most < max(1, prospect.bound.replica_count):
-        return f"needs at least {prospect.gpu_count} GPUs; the best costs less"
     rivals = _rivals(prospect, done)
     smaller = any(
         candidate.gpu_count is not None and candidate.gpu_count <= prospect.gpu_count
@@ -105,10 +128,15 @@ def cannot_win(prospect: Prospect, done: list[Candidate]) -> str | None:
         or (candidate.usd_per_h is not None and candidate.usd_per_h <= usd)
     ]
     if not smaller or not cheaper:
+        if prospect.most < prospect.at_least:
+            return f"needs at least {prospect.gpu_count} GPUs; the best costs less"
         return None
     other = cheaper[0]
     price = "" if usd is None else f" and ${usd:,.2f}/h"
+    by = "its lower bound"
+    if prospect.held > prospect.bound.replica_count:
+        by = "its utilisation, which is then below 1"
     return (
-        f"needs at least {prospect.gpu_count} GPUs{price} by its lower bound; "
+        f"needs at least {prospect.gpu_count} GPUs{price} by {by}; "
         f"{other.gpu} × TP {other.tp} does with {other.gpu_count}"
     )

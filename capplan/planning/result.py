@@ -35,6 +35,8 @@ class Probe:
     stable: bool  # the backlog does not grow over the trace
     missing: tuple[str, ...] = ()  # classes below their target
     sample_count: int = 1  # independent samples simulated
+    # arrivals over completions with queues never empty; None: unknown
+    utilisation: float | None = None
     classes: tuple[ClassResult, ...] = ()  # where there are several, and not many
 
     @classmethod
@@ -53,6 +55,7 @@ class Probe:
             stable=judgement.stable,
             missing=judgement.missing,
             sample_count=judgement.sample_count,
+            utilisation=judgement.steadiness.known_utilisation,
             classes=few(judgement.classes),
         )
 
@@ -67,6 +70,8 @@ class Candidate:
     run: Run | None = None  # the fewest that meet the SLO; None unless feasible
     cost: Cost | None = None  # None unless feasible and priced
     decided: bool = False  # whether the samples show that the run meets the SLO
+    coarse: bool = False  # the count is found to 10 %: it is no rival to the best
+    cut_short: bool = False  # its search was interrupted
     # smaller counts that the samples do not tell from the target
     too_close: tuple[int, ...] = ()
     # keeps it from being smaller: "TTFT", "TPOT", "E2E", "KV" or "none"; None unless
@@ -94,7 +99,7 @@ class Candidate:
     # all counts simulated, ascending; the one below the run fails
     probes: tuple[Probe, ...] = ()
     bound: Bound | None = None  # with its witness window; None where none was computed
-    # sample of drawn arrivals whose bound it is: the smallest of several
+    # sample of drawn arrivals whose bound it is, the smallest of several; -1: the mix
     bound_sample: int = 0
     # how to start a replica; None unless feasible, or where no LLM is named
     launch: Launch | None = None
@@ -200,6 +205,28 @@ class Candidate:
     def sample_count(self) -> int | None:
         """Independent samples simulated; 1 for a trace with its own times."""
         return None if self.run is None else self.run.judgement.sample_count
+
+    @property
+    def utilisation(self) -> float | None:
+        """Arrival rate over what the replicas complete with queues never empty."""
+        if self.run is None:
+            return None
+        return self.run.judgement.steadiness.known_utilisation
+
+    @property
+    def settled(self) -> bool | None:
+        """Whether fleets that start empty and full came to the same."""
+        return None if self.run is None else self.run.judgement.steadiness.settled
+
+    @property
+    def recovery_s(self) -> float | None:
+        """Time until a full queue is forgotten; None where it is not known. [s]"""
+        return None if self.run is None else self.run.judgement.steadiness.recovery_s
+
+    @property
+    def undecided_reason(self) -> str | None:
+        """Why the samples do not show that the SLO is met."""
+        return None if self.run is None else self.run.judgement.open or None
 
     @property
     def warmup_s(self) -> float | None:

@@ -1,10 +1,9 @@
 """One deployment, simulated and judged: what every command reports of it."""
 
-import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 
@@ -15,19 +14,18 @@ from capplan.planning.configuration import (
     Configuration,
     only_configuration,
 )
-from capplan.planning.executors import side_by_side
 from capplan.planning.inputs import DEFAULT_ROUTER
-from capplan.planning.judgement import (
-    Judgement,
-    is_drifting,
-    is_hopeless,
-    judge,
-    largest_scatter,
-    verdict,
-)
+from capplan.planning.judgement import Judgement, is_hopeless, judge, verdict
 from capplan.planning.launch import Launch, launch
 from capplan.planning.predictions import predictions_matter
 from capplan.planning.prefix_caching import with_caching_as_used
+from capplan.planning.replications import (
+    Interrupted,
+    drawn_steadiness,
+    first_looks,
+    given_steadiness,
+    replicated,
+)
 from capplan.planning.settings import SimulateSettings
 from capplan.planning.traffic import (
     STREAMED_BYTES,
@@ -39,7 +37,7 @@ from capplan.planning.traffic import (
 )
 from capplan.simulator.fleet import Stopped
 from capplan.simulator.histogram import RELATIVE_ERROR
-from capplan.simulator.sample import Sample, sample_of
+from capplan.simulator.sample import sample_of
 from capplan.simulator.simulate import finished_part, simulate
 from capplan.simulator.stream import Finished, simulate_stream
 from capplan.simulator.times import METRICS, Simulation
@@ -48,26 +46,18 @@ from capplan.workload.readers import plain_csv
 from capplan.workload.slo import Slo
 from capplan.workload.trace import Trace
 
-_FEWEST_SAMPLES = 3
-_ENOUGH_SAMPLES = 8
-MOST_SAMPLES = 200
 BUDGET_REQUESTS = 200_000
 """Requests simulated for one replica count of several configurations."""
-_LONGEST = 8
-"""Times that a sample is made longer at most, because it drifts."""
-_LONGER = 4
-"""Times that a sample is made longer where its misses scatter."""
-_SCATTER = 0.5
-"""Standard deviation of a sample's misses, over their mean, of one long enough."""
-_MOST_REQUESTS = 1_000_000
-"""Requests at most of the samples made longer for it."""
+THOROUGH = 10
+"""Times as many where there are few, and for the best of several."""
+
+FILLING = (
+    "the trace ends while the fleet is still filling with long requests; steady "
+    "traffic may need more"
+)
 
 RequestProgress = Callable[[int, int | None], None]
 """Called with the number of requests that have arrived, and of all where known."""
-
-
-class Interrupted(Exception):
-    """A simulation was stopped before anything was known."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,6 +148,9 @@ class Run:
         totals = self.simulation.totals
         if self.judgement.stable or not totals.makespan_s > 0:
             return totals.rate_per_s
+        load = self.judgement.steadiness
+        if load.overloaded:
+            return totals.rate_per_s / load.utilisation
         return min(totals.rate_per_s, totals.request_count / totals.makespan_s)
 
     @property
@@ -183,69 +176,60 @@ def judged_run(
     seed: int,
     metrics: tuple[str, ...] = METRICS,
     first: Simulation | None = None,
-    budget_requests: int = 5 * BUDGET_REQUESTS,
-    most_samples: int = MOST_SAMPLES,
+    budget_requests: int = THOROUGH * BUDGET_REQUESTS,
+    first_only: bool = False,
     stopped: Stopped | None = None,
 ) -> Run:
     """Simulate one replica count of a configuration and judge it.
 
-    Of drawn arrivals, independent samples are added until the interval of the
-    attainment is on one side of the target, or a stated budget of requests is spent;
-    longer ones are taken where their misses scatter, or where the attainment still
-    falls from their first half to their second; none where the first attains less than
-    half of the target. The samples are the same for every
-    replica count. ``first`` is the first sample where it was simulated already; after
-    ``budget_requests`` simulated requests the count is too close to call; with
-    ``most_samples`` samples it is judged as it is. When ``stopped`` says so, the
+    Drawn arrivals are judged by :func:`replicated`; where the first sample attains less
+    than half of the target, or with ``first_only``, by that alone, and where a few of
+    its length that start empty decide that the SLO is missed, by these. ``first`` is
+    the first sample where it was simulated already. When ``stopped`` says so, the
     samples simulated by then are judged; before there is one, Interrupted is raised.
     """
 
-    def simulated(index: int, length: int) -> Simulation:
-        return simulate(
-            traffic.sample(index, length),
+    def simulated(trace: Trace) -> Simulation:
+        simulation = simulate(
+            trace,
             configuration.tables,
             configuration.engine,
             replica_count,
             router=router,
             slo=slo,
-            seed=seed + index,
+            seed=seed,
             stopped=stopped,
         )
-
-    def sampled(index: int, length: int) -> Sample:
-        simulation = simulated(index, length)
-        return sample_of(simulation, slo, traffic.warmup_of(length), metrics)
+        if simulation.interrupted:
+            raise Interrupted
+        return simulation
 
     if first is None:
-        first = simulated(0, 1)
-        if first.interrupted:
-            raise Interrupted
-    length, spent = 1, traffic.request_count
-    samples = [sample_of(first, slo, traffic.warmup_s, metrics)]
-    hopeless = slo is not None and is_hopeless(samples[0], slo, first.class_names)
-    while slo is not None and traffic.is_resampled and not hopeless:
-        if len(samples) >= most_samples:
-            break
-        kept, longer = samples, length
-        if len(samples) >= _FEWEST_SAMPLES:
-            met = verdict(samples, slo, first.class_names)
-            drifting = length < _LONGEST and is_drifting(samples, slo.attainment)
-            if met is False or (met and not drifting):
-                break
-            if drifting or (length < _LONGER and _too_short(samples, traffic)):
-                kept, longer = [], 2 * length if drifting else _LONGER
-            elif len(samples) >= _ENOUGH_SAMPLES and (
-                spent >= budget_requests or len(samples) >= MOST_SAMPLES
-            ):
-                break
-        # The next look does not depend on the budget: a decided count is judged by
-        # the same samples whatever the budget was.
-        more = range(len(kept), _more(len(kept), longer))
-        spent += len(more) * longer * traffic.request_count
-        drawn = side_by_side(partial(sampled, length=longer), more)
-        if stopped is not None and stopped():
-            break
-        samples, length = kept + drawn, longer
+        first = simulated(traffic.trace)
+    alone, names = sample_of(first, slo, traffic.warmup_s, metrics), first.class_names
+    judgement: Judgement | None = None
+    if slo is not None and traffic.is_resampled and not first.interrupted:
+        load = drawn_steadiness(traffic, configuration, slo, replica_count)
+        short = first_only or load.overloaded or is_hopeless(alone, slo, names)
+        with suppress(Interrupted):
+            if not short:
+                looks = first_looks(simulated, traffic, slo, alone, metrics)
+                if verdict(looks, slo, names, load) is False:
+                    judgement = judge(looks, slo, names, traffic.warmup_s, load)
+            if not short and judgement is None:
+                judgement = replicated(
+                    simulated,
+                    traffic,
+                    slo,
+                    configuration,
+                    replica_count,
+                    metrics=metrics,
+                    budget_requests=budget_requests,
+                )
+    else:
+        load = given_steadiness(traffic, configuration, slo, first)
+    if judgement is None:
+        judgement = judge([alone], slo, names, traffic.warmup_s, load)
     return Run(
         configuration,
         replica_count,
@@ -254,28 +238,7 @@ def judged_run(
         traffic.base.notes,
         slo,
         first,
-        judge(samples, slo, first.class_names, traffic.warmup_of(length), length),
-    )
-
-
-def _more(samples: int, length: int) -> int:
-    """Return how many samples come after some: half more, so that few looks decide."""
-    fewest = _FEWEST_SAMPLES if length == 1 else _ENOUGH_SAMPLES
-    return max(fewest, math.ceil(1.6 * samples))
-
-
-def _too_short(samples: Sequence[Sample], traffic: Traffic) -> bool:
-    """Return whether longer samples tell more than further ones.
-
-    Where few moments decide how many requests of a sample miss, that number differs
-    much from one to the next, is skewed, and is smaller than in the long run, since a
-    sample begins with an empty fleet.
-    """
-    request_count = _LONGER * _ENOUGH_SAMPLES * traffic.request_count
-    return (
-        len(samples) > _FEWEST_SAMPLES
-        and request_count <= _MOST_REQUESTS
-        and largest_scatter(samples) > _SCATTER
+        judgement,
     )
 
 
@@ -301,6 +264,8 @@ def simulate_deployment(
             )
         else:
             run = _kept(settings, configuration, slo, progress, stopped)
+        if run.judgement.steadiness.filling:
+            warnings.warn(FILLING, CapplanWarning, stacklevel=2)
     started = launch(run.configuration, settings)
     return replace(run, warnings=tuple(texts), launch=started)
 

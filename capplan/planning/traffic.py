@@ -14,10 +14,16 @@ from capplan.input_file import has_more_than, read_head
 from capplan.planning.configuration import Configuration
 from capplan.planning.settings import PlanSettings, SimulateSettings
 from capplan.planning.unbatched import unbatched
-from capplan.simulator.checks import oversized, refusal, unserved
+from capplan.planning.unserved import without_oversized
+from capplan.simulator.checks import unserved
 from capplan.simulator.metrics import requests_needed
 from capplan.units import parse_duration_s
-from capplan.workload.arrivals import no_times, rescale, with_arrivals
+from capplan.workload.arrivals import (
+    no_times,
+    parse_arrivals,
+    rescale,
+    with_arrivals,
+)
 from capplan.workload.catalog import open_workload
 from capplan.workload.predictors import with_error, with_predictions
 from capplan.workload.readers import plain_csv, read_trace
@@ -40,12 +46,10 @@ _NEEDS_ALL = {
 }
 _REQUESTS_FOR_ALL = 1000
 """Requests that show that all meet their SLO."""
-_RESIDENCES = 20
-"""Stays of a request that a sample should span, so that drift shows."""
-_MOST_FOR_DRIFT = 200_000
-"""Requests of a sample at most, where its length is for drift to show."""
-_BATCHED = 5.0
-"""Stay of a request in a full batch over its stay alone, where no SLO limits it."""
+_STAYS = 10
+"""Stays of a request alone, as the batch sees them, that the first sample spans."""
+_MOST_FOR_STAYS = 200_000
+"""Requests of the first sample at most, where its length is for stays to pass."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,10 +62,15 @@ class Traffic:
     process: str | None
     rate_per_s: float = float("nan")  # of the process [requests/s]
     request_count: int = 0  # of a drawn sample; 0 where the base is taken as it is
-    warmup_s: float = 0.0  # arrivals in this first part of a sample do not count [s]
-    has_given_warmup: bool = False  # the user's own, the same however long a sample
+    # arrivals in this first part do not count, in all samples where the user gave it
+    warmup_s: float = 0.0  # [s]
+    has_given_warmup: bool = False
     seed: int = 0  # of all samples
-    _samples: dict[tuple[int, int], Trace] = field(default_factory=dict, repr=False)
+    _samples: dict[int, Trace] = field(default_factory=dict, repr=False)
+    # by identity of a configuration and an SLO, with what ``saturation`` found of them
+    saturations: dict[tuple[int, int], tuple[Any, ...]] = field(
+        default_factory=dict, repr=False
+    )
 
     @property
     def trace(self) -> Trace:
@@ -74,34 +83,55 @@ class Traffic:
         assert arrival_s is not None
         return np.asarray(arrival_s >= arrival_s[0] + self.warmup_s)
 
-    def warmup_of(self, length: int) -> float:
-        """Return the warm-up of a sample ``length`` times as long. [s]"""
-        return self.warmup_s * (1 if self.has_given_warmup else length)
-
     @property
     def is_resampled(self) -> bool:
         """Whether there are more samples than one."""
         return self.process is not None and self.request_count > 0
 
-    def sample(self, index: int, length: int = 1) -> Trace:
-        """Return a sample, the same for every replica count.
+    def sample(self, index: int) -> Trace:
+        """Return a sample of ``request_count`` requests at exactly the rate.
 
-        Lengths are drawn from the base with replacement, arrivals from the process and
-        scaled to its rate: a sample that happens to be slower would need less. It has
-        ``length`` times ``request_count`` requests.
+        It shows what is served, and bounds are about it; fleets are judged by
+        :meth:`stream`.
         """
         if not self.is_resampled:
             return self.base
-        key = (index, length)
-        if key not in self._samples:
-            rng = np.random.default_rng((self.seed, index, length))
-            drawn = resample(self.base, length * self.request_count, rng)
+        if index not in self._samples:
+            rng = np.random.default_rng((self.seed, index, 1))
+            drawn = resample(self.base, self.request_count, rng)
             assert self.process is not None
             drawn = _timed(drawn, self.process, self.rate_per_s, rng)
-            self._samples[key] = replace(
+            self._samples[index] = replace(
                 drawn, source=self.base.source, notes=self.base.notes
             )
-        return self._samples[key]
+        return self._samples[index]
+
+    def stream(self, index: int, duration_s: float) -> Trace:
+        """Return the arrivals of a time from the first one on, at time 0. [s]
+
+        Lengths are drawn from the base with replacement, arrivals from the process,
+        whose mean over the sample is left to chance as it is in service. A longer one
+        begins with the shorter one, and it is the same for every replica count.
+        """
+        process = parse_arrivals(self.process or "poisson")
+        expected = self.rate_per_s * duration_s
+        n = int(expected + 6 * np.sqrt(expected)) + 16
+        while True:
+            rng = np.random.default_rng((self.seed, index, 2))
+            arrival_s = process.arrivals_s(n, self.rate_per_s, rng)
+            arrival_s -= arrival_s[0]
+            if arrival_s[-1] >= duration_s:
+                break
+            n *= 2
+        n = int(np.searchsorted(arrival_s, duration_s))
+        drawn = resample(self.base, n, np.random.default_rng((self.seed, index, 3)))
+        return replace(drawn, arrival_s=arrival_s[:n], notes=self.base.notes)
+
+    def crowd(self, request_count: int) -> Trace:
+        """Return requests of the mix that all arrive at time 0."""
+        rng = np.random.default_rng((self.seed, 4))
+        drawn = resample(self.base, request_count, rng)
+        return replace(drawn, arrival_s=np.zeros(request_count))
 
 
 def read_traffic(settings: PlanSettings, rng: np.random.Generator) -> Traffic:
@@ -189,8 +219,9 @@ def judged(
     """Return requests as a fleet is judged by them; see :func:`judged_traffic`."""
     engines = [configuration.engine for configuration in configurations]
     base = without_oversized(traffic.base, engines, drop=settings.drop_oversized)
-    traffic = replace(traffic, base=base)
-    stay_s = _longest_stay_s(base, slo, configurations)
+    if base is not traffic.base:
+        traffic = replace(traffic, base=base, saturations={})
+    stay_s = _longest_stay_s(base, configurations)
     if slo is not None:
         slo.columns(base.request_class, base.class_names)
         slo.groups(base.class_names)
@@ -208,42 +239,6 @@ def judged(
     if traffic.process is None:
         return traffic
     return replace(traffic, warmup_s=_warmup_s(traffic.trace, stay_s))
-
-
-def without_oversized(
-    trace: Trace, engines: list[EngineSettings], *, drop: bool
-) -> Trace:
-    """Return the trace without the requests that none of the engines serves."""
-    if not engines:
-        return trace
-    no_one = np.logical_and.reduce([unserved(trace, engine) for engine in engines])
-    if not no_one.any():
-        return trace
-    problem = f"{trace.source}: {_why_unserved(trace, engines)}"
-    if not drop:
-        raise InputError(f"{problem}; drop them with --drop-oversized")
-    if no_one.all():
-        raise InputError(f"{problem}; none is left")
-    warnings.warn(f"{problem}; dropped", CapplanWarning, stacklevel=2)
-    return trace.select(np.flatnonzero(~no_one))
-
-
-def _why_unserved(trace: Trace, engines: list[EngineSettings]) -> str:
-    """Return which requests fit no replica, and which their scheduler refuses."""
-    too_large = np.logical_and.reduce([oversized(trace, engine) for engine in engines])
-    texts = [refusal(trace, engine, engine.scheduler) for engine in engines]
-    refused = next(filter(None, texts), "")
-    if not too_large.any():
-        return refused
-    row = int(np.flatnonzero(too_large)[0])
-    largest = max(engine.longest_request_tokens for engine in engines)
-    longest = max(engine.max_model_len for engine in engines)
-    return (
-        f"{int(too_large.sum()):,} of {len(trace):,} requests fit no "
-        f"replica; the first is row {row + 1} with {trace.prompt_tokens[row]:,} prompt "
-        f"and {trace.output_tokens[row]:,} output tokens, where the largest replica "
-        f"holds {largest:,} and takes {longest:,}" + (f"; {refused}" if refused else "")
-    )
 
 
 def _long_enough(
@@ -279,51 +274,40 @@ def _long_enough(
 
 
 def requests_wanted(trace: Trace, slo: Slo, stay_s: float) -> int:
-    """Return how many requests of this traffic show whether the SLO is met.
+    """Return how many requests of this traffic give a first look at the SLO.
 
-    Enough that ten miss the SLO at the highest target, and that the arrivals span
-    twenty times the longest stay of a request.
+    Enough that ten miss it at the highest target, and that the arrivals span ten
+    stays.
     """
     highest = max(group.target for group in slo.groups(trace.class_names))
     for_percentile = _REQUESTS_FOR_ALL if highest >= 1 else requests_needed(highest)
-    for_drift = trace.rate_per_s * _RESIDENCES * stay_s
-    if not np.isfinite(for_drift):
+    for_stays = trace.rate_per_s * _STAYS * stay_s
+    if not np.isfinite(for_stays):
         return int(for_percentile)
-    return int(max(for_percentile, min(np.ceil(for_drift), _MOST_FOR_DRIFT)))
+    return int(max(for_percentile, min(np.ceil(for_stays), _MOST_FOR_STAYS)))
 
 
 def _warmup_s(trace: Trace, stay_s: float) -> float:
-    """Return the time in which a fleet that begins empty has surely filled. [s]
+    """Return the part of the first sample that does not count. [s]
 
-    Three times the longest stay, at most a fifth of the trace. It is fixed before the
-    simulation, so that every replica count and the lower bound are about the same
+    Three stays, at most a fifth of the sample. It is fixed before the simulation, so
+    that the first look at every replica count and the lower bound are about the same
     requests.
     """
     return float(min(3 * stay_s, 0.2 * trace.duration_s))
 
 
-def _longest_stay_s(
-    trace: Trace, slo: Slo | None, configurations: Sequence[Configuration]
-) -> float:
-    """Return the longest stay that a request of mean length may have. [s]
+def _longest_stay_s(trace: Trace, configurations: Sequence[Configuration]) -> float:
+    """Return the stay alone on a replica of the requests found in a batch. [s]
 
-    The stay that its SLO allows; where that is any, several times the stay alone on a
-    replica, as in a full batch. Of the classes the longest.
+    Long ones are in it more often: its mean weights each request by its stay (the
+    length-biased mean). Of several configurations the longest.
     """
-    alone_s = [
-        float(unbatched(trace, configuration.tables, configuration.engine).e2e_s.mean())
-        for configuration in configurations
-    ]
-    batched_s = _BATCHED * float(np.median(alone_s)) if alone_s else 0.0
-    if slo is None:
-        return batched_s
-    classes, of_request = np.unique(trace.request_class, return_inverse=True)
-    limits_s = slo.table(tuple(trace.class_names[k] for k in classes))
-    ttft_s, tpot_s, tbt_s, e2e_s = limits_s.T
-    steps = np.bincount(of_request, trace.output_tokens - 1) / np.bincount(of_request)
-    gap_s = np.where(steps > 0, np.minimum(tpot_s, tbt_s), 0.0)
-    stay_s = np.minimum(e2e_s, ttft_s + gap_s * steps)
-    return float(np.where(np.isfinite(stay_s), stay_s, batched_s).max())
+    stays_s = [0.0]
+    for configuration in configurations:
+        alone = unbatched(trace, configuration.tables, configuration.engine)
+        stays_s.append(float((alone.e2e_s**2).sum() / alone.e2e_s.sum()))
+    return max(stays_s)
 
 
 def is_streamed(settings: SimulateSettings) -> bool:

@@ -52,3 +52,20 @@ def requests_needed(attainment_target: float) -> int:
     if attainment_target >= 1:
         return 1
     return int(np.ceil(10 / (1 - attainment_target)))
+
+
+def autocorrelation_time(series: np.ndarray) -> float:
+    """Return how many points of an even series one independent point is worth.
+
+    The integrated autocorrelation time 1 + 2 Σ ρ_k, summed up to five times itself
+    (Sokal, "Monte Carlo Methods in Statistical Mechanics", section 3). Shape (n,).
+    """
+    n = len(series)
+    centered = series - series.mean()
+    spectrum = np.abs(np.fft.rfft(centered, 2 * n)) ** 2
+    covariance = np.fft.irfft(spectrum)[:n]
+    if not covariance[0] > 0:
+        return 1.0
+    times = 2 * np.cumsum(covariance / covariance[0]) - 1
+    within = np.flatnonzero(np.arange(n) >= 5 * times)
+    return float(max(1.0, times[within[0] if len(within) else -1]))

@@ -36,7 +36,6 @@ class Sample:
     latencies_s: dict[str, np.ndarray | Histogram]  # by metric [s]
     # mean until first scheduled, in the middle and last tenth of the arrivals' time [s]
     wait_s: tuple[float, float]
-    half_shares: tuple[float, float]  # attainment of the first and the second half
     service_s: float  # mean time from first scheduling to last token [s]
     duration_s: float  # of the arrivals [s]
     classes: ClassCounts | None = None  # None where there is one, or very many
@@ -47,19 +46,22 @@ def sample_of(
     slo: Slo | None,
     warmup_s: float = 0.0,
     metrics: tuple[str, ...] = METRICS,
+    until_s: float = np.inf,
 ) -> Sample:
     """Return the counts of a simulation; without an SLO of latencies only.
 
-    Where requests were not kept, its windows were made for the same SLO and warm-up.
-    The warm-up begins at the first arrival; fewer metrics take less time.
+    Requests count that arrive after ``warmup_s`` and before ``until_s``, both from the
+    first arrival. Where requests were not kept, its windows were made for the same SLO
+    and warm-up. Fewer metrics take less time.
     """
     if simulation.windows is not None:
         return _sample_of_windows(simulation, metrics)
     times = simulation.table
-    counted_from_s = float(times.arrival_s[0]) + warmup_s
-    # Arrivals are in order: those that count are the last ones.
-    first = int(np.searchsorted(times.arrival_s, counted_from_s))
-    counted = times.select(slice(first, None))
+    # Arrivals are in order.
+    first, end = np.searchsorted(
+        times.arrival_s - times.arrival_s[0], [warmup_s, until_s]
+    )
+    counted = times.select(slice(int(first), int(end)))
     classes, n = len(simulation.class_names), len(counted)
     met = (np.ones(n, bool),) * len(LIMITS)
     if slo is not None:
@@ -90,10 +92,6 @@ def sample_of(
         block_attained=np.bincount(index, attained, windows),
         latencies_s={name: columns_s[name][rows] for name, rows in known.items()},
         wait_s=_wait_s(block_counted, np.bincount(index, counted.wait_s, windows)),
-        half_shares=(
-            float(attained[: n // 2].mean()) if n > 1 else 1.0,
-            float(attained[n // 2 :].mean()) if n else 1.0,
-        ),
         service_s=float((counted.e2e_s - counted.wait_s).mean()) if n else 0.0,
         duration_s=simulation.totals.duration_s,
         classes=by_class,
@@ -109,9 +107,6 @@ def _sample_of_windows(simulation: Simulation, metrics: tuple[str, ...]) -> Samp
     known = windows.by_class[:used].sum(axis=0)[: len(by_class)]
     by_class[: len(known)] = known
     counted = columns["counted"].sum()
-    half = int(np.searchsorted(np.cumsum(columns["counted"]), counted / 2)) + 1
-    halves = [columns["counted"][:half].sum(), columns["counted"][half:].sum()]
-    hits = [columns["attained"][:half].sum(), columns["attained"][half:].sum()]
     service_s = columns["e2e_s"].sum() - columns["wait_s"].sum()
     return Sample(
         counted=by_class[:, 0],
@@ -121,10 +116,6 @@ def _sample_of_windows(simulation: Simulation, metrics: tuple[str, ...]) -> Samp
         block_attained=columns["attained"],
         latencies_s={name: windows.histogram(name, used) for name in metrics},
         wait_s=_wait_s(columns["counted"], columns["wait_s"]),
-        half_shares=(
-            float(hits[0] / halves[0]) if halves[0] else 1.0,
-            float(hits[1] / halves[1]) if halves[1] else 1.0,
-        ),
         service_s=float(service_s / counted) if counted else 0.0,
         duration_s=simulation.totals.duration_s,
         classes=_classes_of_windows(windows.by_class[:used], simulation.class_names),

@@ -60,13 +60,18 @@ def extend(
         arrival_s=_later_arrivals_s(trace, missing, rng, process, rate_per_s),
         prefix_group=_renumbered(added.prefix_group, trace, 1),
     )
-    joined: dict[str, Any] = {
-        name: np.concatenate([column, getattr(added, name)])
+    note = f"extended from {len(trace):,} to {n:,} requests by drawing from them again"
+    return replace(joined(trace, added), notes=(*trace.notes, note))
+
+
+def joined(trace: Trace, later: Trace) -> Trace:
+    """Return a trace with the requests of another one behind its own."""
+    columns: dict[str, Any] = {
+        name: np.concatenate([column, getattr(later, name)])
         for name in COLUMNS
         if (column := getattr(trace, name)) is not None
     }
-    note = f"extended from {len(trace):,} to {n:,} requests by drawing from them again"
-    return replace(trace, **joined, notes=(*trace.notes, note))
+    return replace(trace, **columns)
 
 
 def _renumbered(

@@ -8,7 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from capplan.errors import HostFullError
-from capplan.planning.fewest_replicas import binding_limit, fewest_replicas
+from capplan.planning.fewest_replicas import (
+    about_fewest,
+    binding_limit,
+    fewest_replicas,
+)
 
 
 def run(count, share, target=0.99, iterations=None, close=0.0):
@@ -19,6 +23,8 @@ def run(count, share, target=0.99, iterations=None, close=0.0):
         judgement=SimpleNamespace(
             meets=meets,
             missing=("all",) if share < target else (),
+            no_miss=False,
+            steadiness=SimpleNamespace(settled=True),
             attainment=SimpleNamespace(share=share),
         ),
         simulation=SimpleNamespace(iteration_count=iterations or 1000 + count),
@@ -163,6 +169,65 @@ def test_a_rising_attainment_is_found_exactly(first, at_least):
     assert fewest.too_close == ()
     if first > 1:
         assert first - 1 in [each.replica_count for each in fewest.runs]
+
+
+def unsettled(count):
+    """A run from whose full start the fleet does not come back."""
+    found = run(count, 1.0)
+    found.judgement.meets = None
+    found.judgement.steadiness.settled = False
+    return found
+
+
+def test_counts_above_one_that_does_not_settle_are_tried():
+    def run_with(count):
+        return unsettled(count) if count < 5 else run(count, 1.0)
+
+    fewest = fewest_replicas(run_with, 3, 4096, settled_by=6)
+
+    assert (fewest.run.replica_count, fewest.decided) == (5, True)
+    assert fewest.too_close == (3, 4)
+
+
+def test_what_does_not_settle_with_twice_the_replicas_is_not_decided():
+    tried = []
+
+    def run_with(count):
+        tried.append(count)
+        return unsettled(count)
+
+    fewest = fewest_replicas(run_with, 3, 4096, settled_by=6)
+
+    assert not fewest.decided
+    assert fewest.run.replica_count == tried[-1]
+    assert 6 <= tried[-1] <= 9
+
+
+def test_a_target_of_1_takes_the_fewest_without_a_miss_and_looks_no_further():
+    tried = []
+
+    def run_with(count):
+        tried.append(count)
+        found = run(count, 1.0 if count >= 4 else 0.999, target=1.0)
+        if count >= 4:
+            found.judgement.meets, found.judgement.no_miss = None, True
+        return found
+
+    fewest = fewest_replicas(run_with, 4, 4096)
+
+    assert (fewest.run.replica_count, fewest.decided) == (4, False)
+    assert max(tried) == 4
+
+
+@pytest.mark.parametrize("needed", [1, 7, 40, 333])
+def test_a_count_found_coarsely_is_within_a_tenth(needed):
+    def run_with(count):
+        return run(count, 1.0 if count >= needed else 0.5)
+
+    fewest = about_fewest(run_with, 1, 4096)
+
+    assert fewest.coarse
+    assert needed <= fewest.run.replica_count <= max(1.1 * needed, needed + 1)
 
 
 def failing(by_limit, preemptions=(0, 0, 0, 0), kv_share=0.5):

@@ -13,8 +13,8 @@ from capplan.planning.traffic import (
     judged_traffic,
     read_traffic,
     requests_wanted,
-    without_oversized,
 )
+from capplan.planning.unserved import without_oversized
 from capplan.workload.slo import parse_slo
 from capplan.workload.trace import Trace
 
@@ -120,19 +120,33 @@ def test_a_short_replayed_trace_is_extended_when_asked(tmp_path):
 DRAWN = PlanSettings(workload="synthetic:prompt=10,output=11,n=200", rate=50.0)
 
 
-def test_drawn_requests_leave_out_three_stays_of_warm_up():
-    # 11 output tokens: a stay of 1 s + 10 × 50 ms = 1.5 s; samples have 30 s.
-    slo = parse_slo("ttft=1s,tpot=50ms")
+def test_the_first_sample_leaves_out_three_stays_of_warm_up():
+    # Alone: prefill 10 + 1 ms and 10 decode iterations of 10 ms, 0.111 s.
+    traffic = judged_traffic(DRAWN, parse_slo("ttft=1s"), rng(), [CONFIGURATION])
 
-    traffic = judged_traffic(DRAWN, slo, rng(), [CONFIGURATION])
+    assert len(traffic.trace) == 1000
+    assert traffic.warmup_s == pytest.approx(3 * 0.111)
+    arrival_s = traffic.trace.arrival_s
+    assert traffic.counted().sum() == (arrival_s >= arrival_s[0] + 0.333).sum()
 
-    assert len(traffic.trace) == 1500
-    assert traffic.warmup_s == pytest.approx(4.5)
-    assert traffic.counted().sum() == (traffic.trace.arrival_s >= 4.5).sum()
+
+def test_a_stay_is_weighted_by_itself(tmp_path):
+    # Alone 0.111 s and 10.011 s, as often: a batch sees (a² + b²) / (a + b) = 9.90 s.
+    path = tmp_path / "own.csv"
+    path.write_text("prompt_tokens,output_tokens\n" + "10,11\n10,1001\n" * 100)
+    settings = PlanSettings(trace=path, rate=50.0)
+
+    traffic = judged_traffic(
+        settings, parse_slo("ttft=1s", 0.9), rng(), [CONFIGURATION]
+    )
+
+    assert len(traffic.trace) == np.ceil(50 * 10 * 9.90237) == 4952
 
 
-def test_the_warm_up_is_at_most_a_fifth_of_the_trace():
-    settings = DRAWN.model_copy(update={"extend": False})
+def test_the_warm_up_is_at_most_a_fifth_of_the_trace(tmp_path):
+    path = tmp_path / "own.csv"
+    path.write_text("prompt_tokens,output_tokens\n" + "10,1001\n" * 200)
+    settings = PlanSettings(trace=path, rate=50.0, extend=False)
 
     with pytest.warns(HorizonWarning, match="read the attainment's interval"):
         traffic = judged_traffic(
@@ -142,14 +156,6 @@ def test_the_warm_up_is_at_most_a_fifth_of_the_trace():
     assert len(traffic.trace) == 200
     assert not traffic.is_resampled
     assert traffic.warmup_s == pytest.approx(traffic.trace.duration_s / 5)
-
-
-def test_a_stay_without_a_limit_is_several_times_the_stay_alone():
-    # Alone: prefill 10 + 1 ms and 10 decode iterations of 10 ms, 0.111 s; batched five
-    # times that, and three of those stays of warm-up.
-    traffic = judged_traffic(DRAWN, parse_slo("ttft=1s"), rng(), [CONFIGURATION])
-
-    assert traffic.warmup_s == pytest.approx(3 * 5 * 0.111)
 
 
 @pytest.mark.parametrize("warm_up", ["10s", "0.5m"])
@@ -170,7 +176,30 @@ def test_samples_have_the_rate_and_differ_but_come_again():
     assert second.rate_per_s == pytest.approx(50.0, rel=1e-9)
     assert first.arrival_s.tolist() != second.arrival_s.tolist()
     assert traffic.sample(1) is second
-    assert len(traffic.sample(0, length=2)) == 2 * len(first)
+
+
+@pytest.mark.parametrize("arrivals", ["poisson", "gamma:cv=6", "constant"])
+def test_a_longer_stream_begins_with_the_shorter_one(arrivals):
+    settings = DRAWN.model_copy(update={"arrivals": arrivals})
+    traffic = judged_traffic(settings, parse_slo("ttft=1s"), rng(), [CONFIGURATION])
+
+    short, long = traffic.stream(3, 20.0), traffic.stream(3, 200.0)
+
+    n = len(short)
+    assert short.arrival_s[0] == 0
+    assert short.arrival_s[-1] < 20.0 <= long.arrival_s[n]
+    assert short.arrival_s.tolist() == long.arrival_s[:n].tolist()
+    assert short.output_tokens.tolist() == long.output_tokens[:n].tolist()
+
+
+def test_the_rate_of_a_stream_is_left_to_chance():
+    traffic = judged_traffic(DRAWN, parse_slo("ttft=1s"), rng(), [CONFIGURATION])
+
+    counts = [len(traffic.stream(index, 100.0)) for index in range(40)]
+
+    # Poisson: 5,000 ± 71.
+    assert abs(np.mean(counts) - 5000) < 4 * 71 / np.sqrt(40)
+    assert 40 < np.std(counts) < 110
 
 
 def test_without_an_slo_requests_are_taken_as_they_are():
@@ -202,24 +231,15 @@ def test_ten_requests_must_be_expected_to_miss(attainment, wanted):
     assert requests_wanted(evenly(100, 10.0), slo, 0.0) == wanted
 
 
-def test_arrivals_span_twenty_of_the_longest_stays():
-    # 100 requests/s and stays of 3 s: 60 s of arrivals.
+def test_the_first_sample_spans_ten_stays():
+    # 100 requests/s and stays of 3 s: 30 s of arrivals.
     wanted = requests_wanted(evenly(101, 1.0), parse_slo("ttft=2s", 0.9), 3.0)
 
-    assert wanted == 6000
+    assert wanted == 3000
 
 
-def test_an_end_to_end_limit_shortens_the_stay():
-    # 1 s instead of 2 s + 10 × 0.1 s: 20 s of arrivals at 50 requests/s.
-    slo = parse_slo("ttft=2s,tpot=100ms,e2e=1s", 0.9)
-
-    traffic = judged_traffic(DRAWN, slo, rng(), [CONFIGURATION])
-
-    assert len(traffic.trace) == 1000
-
-
-def test_drift_wants_no_more_than_200_000_requests():
-    assert requests_wanted(evenly(100_001, 1.0), parse_slo("ttft=20s"), 30.0) == 200_000
+def test_stays_want_no_more_than_200_000_requests():
+    assert requests_wanted(evenly(100_001, 1.0), parse_slo("ttft=20s"), 60.0) == 200_000
 
 
 def with_a_large_one():
@@ -293,19 +313,6 @@ def test_limits_of_requests_that_are_not_judged_are_warned_of(tmp_path):
 
     with pytest.warns(CapplanWarning, match="own limits are not judged"):
         judged_traffic(settings, None, rng(), [CONFIGURATION])
-
-
-def test_a_limit_on_every_gap_limits_the_stay():
-    # 1 s + 10 gaps of at most 50 ms: three stays of 1.5 s do not count.
-    settings = PlanSettings(
-        workload="synthetic:prompt=100,output=11,n=2000",
-        rate=10.0,
-        slo="ttft=1s,tbt=50ms",
-    )
-
-    traffic = judged_traffic(settings, settings.objective(), rng(), [CONFIGURATION])
-
-    assert traffic.warmup_s == pytest.approx(4.5)
 
 
 def test_predictions_of_the_trace_are_kept_with_their_error(tmp_path):

@@ -12,7 +12,7 @@ from capplan.latency.contract import linear_tables
 from capplan.planning.classes import ClassResult
 from capplan.planning.configuration import Configuration
 from capplan.planning.cost import cost
-from capplan.planning.judgement import LEVELS, Attainment, Judgement
+from capplan.planning.judgement import LEVELS, Attainment, Judgement, Steadiness
 from capplan.planning.launch import Launch
 from capplan.planning.result import Assumption, Candidate, Plan, Probe
 from capplan.planning.run import Run, simulate_deployment
@@ -65,7 +65,17 @@ def _run(gpu: str, tp: int, replica_count: int, price: Price | None) -> Run:
         warmup_s=12.0,
         counted_request_count=19_000,
         sample_count=1,
-        sample_length=1,
+        steadiness=Steadiness(
+            drawn=True,
+            utilisation=0.83,
+            utilisation_error=0.01,
+            binds=True,
+            settled=True,
+            recovery_s=240.0,
+            simulated_s=600.0,
+        ),
+        open="",
+        no_miss=False,
         missing=(),
         stable=True,
         attainment=attainment,

@@ -87,6 +87,7 @@ class Rules(NamedTuple):
     prompt_budget: bool = False  # max_num_batched_tokens is of prompts, decodes on top
     plans: bool | str = False  # it keeps a plan of each request, in its own order
     swaps: bool | str = False  # it moves KV to the host; or the setting that asks so
+    in_order: bool = False  # requests are admitted in their order of arrival
     slos: tuple[str, ...] = ()  # limits that each class needs, or else one on e2e
 
 

@@ -38,7 +38,7 @@ from capplan.simulator.pausing import (
 from capplan.simulator.schedulers import Rules
 from capplan.simulator.state import NONE, SCHEDULE, Phase
 
-RULES = Rules(plans=True)
+RULES = Rules(plans=True, in_order=True)
 
 _DECODE = 0.0
 _PROMPT = 1.0

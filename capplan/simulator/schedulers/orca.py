@@ -18,7 +18,7 @@ from capplan.simulator.schedulers import Knob, Rules
 from capplan.simulator.schedulers.refusals import beyond_room
 from capplan.simulator.state import SCHEDULE, UNLIMITED, Setting
 
-RULES = Rules({"max_len": Knob(2048)}, reserves=True)
+RULES = Rules({"max_len": Knob(2048)}, reserves=True, in_order=True)
 
 
 def refused(trace, engine, settings):

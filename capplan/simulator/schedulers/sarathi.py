@@ -22,7 +22,7 @@ from capplan.simulator.schedulers import Rules
 from capplan.simulator.schedulers.refusals import above_watermark
 from capplan.simulator.state import NONE, SCHEDULE
 
-RULES = Rules()
+RULES = Rules(in_order=True)
 
 
 def refused(trace, engine, settings):

@@ -19,7 +19,9 @@ from capplan.simulator.schedulers import Knob, Rules
 from capplan.simulator.schedulers.refusals import beyond_room
 from capplan.simulator.state import NONE, SCHEDULE, UNLIMITED, Setting
 
-RULES = Rules({"max_len": Knob(2048), "padded": Knob(0, 0, 1)}, reserves=True)
+RULES = Rules(
+    {"max_len": Knob(2048), "padded": Knob(0, 0, 1)}, reserves=True, in_order=True
+)
 
 
 def refused(trace, engine, settings):

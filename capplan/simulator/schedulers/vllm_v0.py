@@ -53,6 +53,7 @@ RULES = Rules(
     {"swap": Knob(0, 0, 1), "chunked": Knob(0, 0, 1), "padded_budget": Knob(0, 0, 1)},
     plans="swap",
     swaps="swap",
+    in_order=True,
 )
 
 _SWAP = Setting.OWN

@@ -17,7 +17,7 @@ from capplan.simulator.jit import compiled
 from capplan.simulator.schedulers import Rules
 from capplan.simulator.state import NONE, SCHEDULE
 
-RULES = Rules(async_scheduling=True, prefix_caching=True)
+RULES = Rules(async_scheduling=True, prefix_caching=True, in_order=True)
 
 
 def refused(trace, engine, settings):

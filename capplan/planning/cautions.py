@@ -1,0 +1,53 @@
+"""What of a candidate is not certain: its count, and the range of its profile."""
+
+import numpy as np
+
+from capplan.latency.engine_time import LEAST_USERS
+from capplan.planning.result import Candidate
+from capplan.planning.run import FILLING, Run
+
+
+def uncertainty(candidate: Candidate) -> str:
+    """Return what of a feasible candidate's count is not decided; empty if nothing."""
+    run, name = candidate.run, f"{candidate.gpu} × TP {candidate.tp}"
+    if run is None or candidate.status != "feasible":
+        return ""
+    count = run.replica_count
+    if run.judgement.open:
+        return f"{name}, {count:,} replicas: not decided: {run.judgement.open}"
+    if run.judgement.steadiness.filling:
+        return f"{name}, {count:,} replicas: {FILLING}"
+    if candidate.too_close:
+        counts = ", ".join(f"{close:,}" for close in candidate.too_close)
+        return (
+            f"{name}: {counts} replicas are too close to the target to call; "
+            f"{count:,} are decided"
+        )
+    if not candidate.decided and not candidate.coarse and not candidate.cut_short:
+        return (
+            f"{name}: {count:,} replicas meet the SLO, and larger counts miss it with "
+            f"router {run.router}"
+        )
+    return ""
+
+
+def extrapolations(run: Run) -> tuple[str, ...]:
+    """Warn where the run leaves the range in which its profile was measured."""
+    profile = run.configuration.profile
+    if profile is None:
+        return ()
+    times = run.simulation.table
+    batch = int(np.ceil(run.simulation.series.batch_requests.max()))
+    context = int((times.prompt_tokens + times.output_tokens).max())
+    chunk = int(min(times.prompt_tokens.max(), run.engine.max_num_batched_tokens))
+    sentences = profile.beyond_range(batch, context, chunk)
+    replica, batches = run.configuration.replica, run.simulation.series.batch_requests
+    if profile.kernels_from and replica is not None and replica.llm.experts:
+        running = float(batches[batches > 0].mean())
+        if running < LEAST_USERS:
+            sentences.append(
+                f"{profile.name}: {running:.1f} requests run at once on average, and "
+                f"engines were measured from {LEAST_USERS} on; with fewer, launches "
+                "bind a mixture of experts, which may take up to half as long again"
+            )
+    return tuple(sentences)

@@ -1,0 +1,243 @@
+"""Judge a fleet under drawn arrivals: by independent samples of its settled state."""
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from itertools import pairwise
+
+import numpy as np
+
+from capplan.planning.configuration import Configuration
+from capplan.planning.executors import side_by_side
+from capplan.planning.judgement import (
+    FEWEST,
+    LOOKS,
+    Judgement,
+    Steadiness,
+    judge,
+    verdict,
+)
+from capplan.planning.saturation import saturation
+from capplan.planning.settling import Settling, requests_in_system, settle
+from capplan.planning.traffic import Traffic
+from capplan.simulator.metrics import autocorrelation_time, requests_needed
+from capplan.simulator.sample import Sample, sample_of
+from capplan.simulator.times import Simulation
+from capplan.workload.slo import Slo
+from capplan.workload.trace import Trace
+
+_LEAST_REQUESTS = 2000
+"""Requests of a window at least."""
+_MEMORIES = 5.0
+"""Autocorrelation times that a window lasts."""
+_POINTS = 1024
+_MOST_RUNS = 1000
+_WINDOW_S = 300.0
+"""Windows of a trace's own arrivals of which the busiest is told. [s]"""
+_STAYS_TO_FILL = 2.0
+"""Stays, in the mean of the requests in the system, in which a fleet has filled."""
+
+
+class Interrupted(Exception):
+    """A simulation was stopped before anything was known."""
+
+
+def drawn_steadiness(
+    traffic: Traffic, configuration: Configuration, slo: Slo, replica_count: int
+) -> Steadiness:
+    """Return the utilisation of a fleet under drawn arrivals."""
+    found = saturation(traffic, configuration, slo)
+    if found is None:
+        return Steadiness(drawn=True)
+    return Steadiness(
+        drawn=True,
+        utilisation=found.utilisation(traffic.rate_per_s, replica_count),
+        utilisation_error=found.error,
+        binds=found.binds,
+    )
+
+
+def given_steadiness(
+    traffic: Traffic,
+    configuration: Configuration,
+    slo: Slo | None,
+    simulation: Simulation,
+) -> Steadiness:
+    """Return the utilisation of a fleet under a trace's own arrivals.
+
+    In the mean, and in the busiest five minutes.
+    """
+    found, times = saturation(traffic, configuration, slo), simulation.table
+    replica_count, duration_s = simulation.replica_count, simulation.totals.duration_s
+    if found is None or not duration_s > 0:
+        return Steadiness()
+    since_s = times.arrival_s - times.arrival_s[0]
+    widths_s = min(_WINDOW_S, duration_s)
+    by_window = np.bincount((since_s / widths_s).astype(np.int64))
+    busiest_per_s = float(by_window.max()) / widths_s
+    stay_s = times.e2e_s[np.isfinite(times.e2e_s)]
+    long_stay_s = float((stay_s**2).sum() / max(stay_s.sum(), 1e-12))
+    return Steadiness(
+        utilisation=found.utilisation(simulation.totals.rate_per_s, replica_count),
+        utilisation_error=found.error,
+        busiest_utilisation=found.utilisation(busiest_per_s, replica_count),
+        filling=duration_s < _STAYS_TO_FILL * long_stay_s,
+    )
+
+
+def first_looks(
+    simulated: Callable[[Trace], Simulation],
+    traffic: Traffic,
+    slo: Slo,
+    first: Sample,
+    metrics: tuple[str, ...],
+) -> list[Sample]:
+    """Return the first sample and a few more of its length, which start empty.
+
+    A fleet that starts empty does no worse than one that has filled, so that they may
+    decide that it misses the SLO; not where it also starts with empty prefix caches.
+    """
+    if traffic.base.prefix_tokens.any():
+        return [first]
+
+    def sampled(index: int) -> Sample:
+        simulation = simulated(traffic.sample(index))
+        return sample_of(simulation, slo, traffic.warmup_s, metrics)
+
+    return [first, *side_by_side(sampled, range(1, FEWEST))]
+
+
+def replicated(
+    simulated: Callable[[Trace], Simulation],
+    traffic: Traffic,
+    slo: Slo,
+    configuration: Configuration,
+    replica_count: int,
+    *,
+    metrics: tuple[str, ...],
+    budget_requests: int,
+) -> Judgement:
+    """Return the judgement of a fleet's windows of time.
+
+    What two starts need to meet is left out of a run as warm-up, and so is its end,
+    where requests would see the load go down: as long as the longest stay. What is left
+    is cut into windows that are longer than the fleet remembers. The first run is that
+    of the two starts; two more are added, each with as many windows as there are, until
+    they decide or ``budget_requests`` are spent on them. Where ``simulated`` raises
+    Interrupted, the windows until then are judged; before there are any, it is raised.
+    """
+    load = drawn_steadiness(traffic, configuration, slo, replica_count)
+    names = traffic.base.class_names
+
+    def misses(empty: Simulation, since_s: float) -> bool:
+        sample = sample_of(empty, slo, since_s, ())
+        return verdict([sample], slo, names, load) is False
+
+    settling = settle(
+        simulated,
+        partial(_agree, slo=slo, class_names=names),
+        misses,
+        traffic,
+        configuration.engine,
+        replica_count,
+        saturation(traffic, configuration, slo),
+    )
+    load = _with_settling(load, settling)
+    warmup_s = settling.recovery_s
+    if traffic.has_given_warmup:
+        warmup_s = traffic.warmup_s
+    if warmup_s is None:
+        warmup_s = settling.duration_s / 2
+    if not settling.settled:
+        alone = [sample_of(settling.empty, slo, warmup_s, metrics)]
+        return judge(alone, slo, names, warmup_s, load)
+    rate_per_s = traffic.rate_per_s
+    window_s = _window_s(settling, slo, names, rate_per_s, warmup_s)
+    runs = iter(range(1, _MOST_RUNS))
+
+    def cut(simulation: Simulation, duration_s: float) -> list[Sample]:
+        """Return the counts of the windows of a simulation."""
+        counted_s = duration_s - warmup_s - settling.longest_stay_s
+        edges_s = warmup_s + window_s * np.arange(int(counted_s / window_s + 1e-9) + 1)
+        return [
+            sample_of(simulation, slo, from_s, metrics, until_s)
+            for from_s, until_s in pairwise(edges_s)
+        ]
+
+    def further(windows: int) -> list[Sample]:
+        """Return the windows of two more runs, at least so many in all."""
+        duration_s = warmup_s + settling.longest_stay_s
+        duration_s += math.ceil(windows / 2) * window_s
+        streams = [traffic.stream(next(runs), duration_s) for _ in range(2)]
+        simulations = side_by_side(simulated, streams)
+        return [each for run in simulations for each in cut(run, duration_s)]
+
+    samples = cut(settling.empty, settling.duration_s)
+    if len(samples) < FEWEST:
+        samples += further(FEWEST - len(samples))
+    for _ in range(1, LOOKS):
+        requests_after = 2 * len(samples) * window_s * rate_per_s
+        if verdict(samples, slo, names, load) is not None:
+            break
+        if requests_after > budget_requests:
+            break
+        try:
+            samples += further(len(samples))
+        except Interrupted:
+            break
+    return judge(samples, slo, names, warmup_s, load)
+
+
+def _window_s(
+    settling: Settling,
+    slo: Slo,
+    class_names: tuple[str, ...],
+    rate_per_s: float,
+    warmup_s: float,
+) -> float:
+    """Return the length of the windows whose shares are taken as independent. [s]
+
+    Enough arrivals that ten miss the SLO at the highest target, and ten times the
+    integrated autocorrelation time of the requests in the system.
+    """
+    highest = max(group.target for group in slo.groups(class_names))
+    arrivals = max(_LEAST_REQUESTS, requests_needed(highest))
+    edges_s = np.linspace(warmup_s, settling.duration_s, _POINTS + 1)
+    number = requests_in_system(settling.empty.table, edges_s)
+    memory_s = autocorrelation_time(number) * (edges_s[1] - edges_s[0])
+    return float(max(arrivals / rate_per_s, _MEMORIES * memory_s))
+
+
+def _with_settling(load: Steadiness, settling: Settling) -> Steadiness:
+    return replace(
+        load,
+        settled=settling.settled,
+        recovery_s=settling.recovery_s,
+        simulated_s=settling.duration_s,
+    )
+
+
+def _agree(
+    empty: Simulation,
+    full: Simulation,
+    since_s: float,
+    *,
+    slo: Slo,
+    class_names: tuple[str, ...],
+) -> bool:
+    """Return whether each group attains as much after both starts.
+
+    The shares differ by at most a quarter of what may miss, or are both on one side
+    of the target. The first arrival of both is at time 0.
+    """
+    samples = [sample_of(simulation, slo, since_s, ()) for simulation in (empty, full)]
+    for group in slo.groups(class_names):
+        rows = list(group.indices)
+        counted = np.array([sample.counted[rows].sum() for sample in samples])
+        attained = np.array([sample.attained[rows].sum() for sample in samples])
+        share = attained / np.maximum(counted, 1)
+        same_side = (share >= group.target).all() or (share < group.target).all()
+        if not same_side and np.ptp(share) > (1 - group.target) / 4:
+            return False
+    return True

@@ -1,0 +1,178 @@
+"""Requests per second that one replica completes while its queue never runs empty."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.optimize import nnls
+
+from capplan.deployment import EngineSettings
+from capplan.planning.configuration import Configuration
+from capplan.planning.traffic import Traffic
+from capplan.simulator.schedulers import parse_scheduler, scheduler
+from capplan.simulator.simulate import simulate
+from capplan.simulator.times import RequestTimes
+from capplan.workload.slo import Slo
+from capplan.workload.synthesis import joined, resample
+from capplan.workload.trace import Trace
+
+TOLERANCE = 0.02
+"""Relative half-width of the 95 % interval of the rate that is sought."""
+_FIRST_REQUESTS = 8_000
+_MOST_REQUESTS = 8_000 * 4**3
+_PERIODS = 40
+"""Parts of the time in which the rate is measured, of equal length."""
+_WARMUP_SHARE = 0.1
+"""Part of the time left out at its begin, after the first batch is running."""
+
+
+@dataclass(frozen=True)
+class Saturation:
+    """What one replica completes at most, with the planned mix of requests."""
+
+    rate_per_s: float  # completed [requests/s]
+    error: float  # relative half-width of its 95 % interval
+    # whether no SLO is met by fleets that are offered more; a policy that picks short
+    # requests may meet one while long ones wait for ever
+    binds: bool
+
+    def utilisation(self, rate_per_s: float, replica_count: int) -> float:
+        """Return the arrival rate over what the replicas complete at most."""
+        return rate_per_s / (self.rate_per_s * replica_count)
+
+    def replicas_at(self, rate_per_s: float) -> int:
+        """Return the fewest replicas whose utilisation may be below 1."""
+        return int(rate_per_s / (self.rate_per_s * (1 + self.error))) + 1
+
+
+def saturation(
+    traffic: Traffic, configuration: Configuration, slo: Slo | None
+) -> Saturation | None:
+    """Return what a replica completes with an endless queue of the traffic's mix.
+
+    It starts with requests as a full batch holds them: drawn in proportion to their
+    output (the length-biased mean), each at a random point of it. Requests wait behind
+    them, in order of arrival, until the rate is known to 2 %, or 512,000 are spent.
+    None where such a queue is more than the policy takes (its swapped KV fills the
+    host).
+    """
+    known, key = traffic.saturations, (id(configuration), id(slo))
+    if key not in known:
+        found = _saturation(traffic, configuration, slo)
+        known[key] = (configuration, slo, found)
+    result: Saturation | None = known[key][-1]
+    return result
+
+
+def _saturation(
+    traffic: Traffic, configuration: Configuration, slo: Slo | None
+) -> Saturation | None:
+    n = _FIRST_REQUESTS
+    while True:
+        try:
+            rate_per_s, error = _measured(traffic, configuration, slo, n)
+        except Exception:
+            # A full host, or a user's policy that raises: what else fails here fails
+            # again, and is told, where the fleet is simulated.
+            return None
+        if error <= TOLERANCE or n >= _MOST_REQUESTS:
+            break
+        n *= 4
+    rules = scheduler(parse_scheduler(configuration.engine.scheduler)[0]).RULES
+    return Saturation(rate_per_s, error, binds=rules.in_order)
+
+
+def _measured(
+    traffic: Traffic, configuration: Configuration, slo: Slo | None, n: int
+) -> tuple[float, float]:
+    """Return the rate that ``n`` queued requests show, and its relative error."""
+    rng = np.random.default_rng((traffic.seed, 5))
+    mix, engine = traffic.base, configuration.engine
+    running = _running(mix, engine, rng)
+    queued = resample(mix, n, rng)
+    trace = joined(running, queued)
+    trace = replace(trace, arrival_s=np.zeros(len(trace)))
+    times = simulate(trace, configuration.tables, engine, 1, slo=slo).table
+    # From the first batch on, until no request waits.
+    end_s = float(times.scheduled_s.max())
+    first_s = float(times.scheduled_s[: len(running)].max())
+    first_s += _WARMUP_SHARE * (end_s - first_s)
+    edges_s = np.linspace(first_s, end_s, _PERIODS + 1)
+    done = np.diff(_work_done(times, edges_s), axis=0)
+    return _rate(done, float(edges_s[1] - edges_s[0]), _work(mix))
+
+
+def _running(mix: Trace, engine: EngineSettings, rng: np.random.Generator) -> Trace:
+    """Return requests as a full batch holds them: what they have left to do."""
+    weight = mix.output_tokens / mix.output_tokens.sum()
+    rows = rng.choice(len(mix), engine.max_num_seqs, p=weight)
+    drawn = replace(mix, arrival_s=None).select(rows)
+    # What was answered is prompt now; none gets longer than the longest of the mix,
+    # which every scheduler that serves the mix takes.
+    longest = int(mix.prompt_tokens.max())
+    answered = (rng.random(len(rows)) * drawn.output_tokens).astype(np.int64)
+    answered = np.minimum(answered, longest - drawn.prompt_tokens)
+    left = drawn.output_tokens - answered
+    prompt = drawn.prompt_tokens + answered
+    fitting = np.cumsum(engine.request_blocks(prompt)) < engine.kv_blocks
+    used = slice(0, max(1, int(fitting.sum())))
+    predicted = drawn.predicted_output_tokens
+    drawn = replace(
+        drawn,
+        prompt_tokens=prompt,
+        output_tokens=left,
+        predicted_output_tokens=None
+        if predicted is None
+        else np.maximum(predicted - answered, 1),
+    )
+    return drawn.select(used)
+
+
+def _work(mix: Trace) -> np.ndarray:
+    """Return the mean work of a request: prompt, output, and contexts it decodes at."""
+    later = mix.output_tokens - 1
+    contexts = later * (mix.prompt_tokens + later / 2)
+    return np.array(
+        [mix.prompt_tokens.mean(), mix.output_tokens.mean(), contexts.mean()]
+    )
+
+
+def _work_done(times: RequestTimes, at_s: np.ndarray) -> np.ndarray:
+    """Return the work done until each moment, shape (moments, 3): see ``_work``.
+
+    Tokens come at equal distances from a request's first to its last.
+    """
+    prefill_s = np.maximum(times.first_token_s - times.scheduled_s, 1e-12)
+    decode_s = np.maximum(times.finish_s - times.first_token_s, 1e-12)
+    rows = []
+    for moment_s in at_s:
+        prefilled = np.clip((moment_s - times.scheduled_s) / prefill_s, 0, 1)
+        later = np.clip((moment_s - times.first_token_s) / decode_s, 0, 1)
+        later = later * (times.output_tokens - 1)
+        contexts = later * (times.prompt_tokens + later / 2)
+        rows.append(
+            (
+                float(prefilled @ times.prompt_tokens),
+                float(prefilled.sum() + later.sum()),
+                float(contexts.sum()),
+            )
+        )
+    return np.array(rows)
+
+
+def _rate(done: np.ndarray, period_s: float, work: np.ndarray) -> tuple[float, float]:
+    """Return requests of mean ``work`` that a replica completes in a second.
+
+    The time that work takes is regressed on the work done in each period: then it does
+    not matter that the requests of a short run are not those of the mix (a regression
+    estimator, Cochran, "Sampling Techniques", section 7.1). Also its relative error.
+    """
+    scale = np.maximum(done.mean(axis=0), 1e-12)
+    time_s = np.full(len(done), period_s)
+    costs, _ = nnls(done / scale, time_s)
+    used = costs > 0
+    matrix, mean = (done / scale)[:, used], (work / scale)[used]
+    residual = time_s - matrix @ costs[used]
+    variance = residual @ residual / (len(done) - used.sum())
+    request_s = float(mean @ costs[used])
+    error_s = np.sqrt(variance * (mean @ np.linalg.pinv(matrix.T @ matrix) @ mean))
+    return 1 / request_s, float(1.96 * error_s / request_s)

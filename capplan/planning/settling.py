@@ -1,0 +1,204 @@
+"""When a fleet has forgotten how it started: two starts of the same arrivals meet.
+
+One fleet starts empty. The other one starts full: at time 0 as many requests of the mix
+arrive on each replica as fill its seats or its KV, and as many again behind them. Both
+then serve the same arrivals. Requests in the system and KV in use of the second come
+from above, those of the first from below; where they agree, neither start is seen any
+more, and a fleet that holds its load has recovered from a full queue. A fleet that does
+not hold it never does, however well it looks while it fills.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from capplan.deployment import EngineSettings
+from capplan.errors import HostFullError
+from capplan.planning.executors import side_by_side
+from capplan.planning.saturation import Saturation
+from capplan.planning.traffic import Traffic
+from capplan.simulator.times import RequestTimes, Simulation
+from capplan.workload.synthesis import joined
+from capplan.workload.trace import Trace
+
+AGREEMENT = 0.05
+"""Difference of the two starts in a later window, as a share of the mean, at most."""
+_DEVIATIONS = 3.0
+"""Standard deviations from one window to the next that they may differ by as well."""
+BUDGET_S = 3 * 3600.0
+"""Traffic simulated until the two starts are said not to meet. [s]"""
+_BUDGET_REQUESTS = 2_000_000
+"""Requests in it at most."""
+_WINDOWS = 40
+_LATER = 0.5
+"""Part of a sample at its end that the two starts must have met before."""
+_ROOM = 2.5
+"""Time simulated first, over that in which a full queue should have drained."""
+_LEAST_SHOWN = 0.125
+"""Part of the budget after which the rate at which the queue drains is believed."""
+_LONGER = (2.0, 8.0)
+"""How much longer the next sample is, at least and at most."""
+
+
+@dataclass(frozen=True, eq=False)
+class Settling:
+    """What two starts of a fleet show."""
+
+    duration_s: float  # of the arrivals simulated [s]
+    recovery_s: float | None  # until a full queue is forgotten; None: it is not [s]
+    queue_left: float  # share of the full queue that was there at the end
+    stay_s: float  # mean stay, weighted by stay, of requests after that [s]
+    longest_stay_s: float  # of them [s]
+    empty: Simulation  # that started empty
+
+    @property
+    def settled(self) -> bool:
+        """Whether the two starts met."""
+        return self.recovery_s is not None
+
+
+Simulated = Callable[[Trace], Simulation]
+"""Simulates arrivals on the fleet."""
+Agree = Callable[[Simulation, Simulation, float], bool]
+"""Whether two simulations, of what arrives after a time, come to the same verdict."""
+Misses = Callable[[Simulation, float], bool]
+"""Whether a simulation, of what arrives after a time, shows that the SLO is missed."""
+
+
+def settle(
+    simulated: Simulated,
+    agree: Agree,
+    misses: Misses,
+    traffic: Traffic,
+    engine: EngineSettings,
+    replica_count: int,
+    saturation: Saturation | None,
+) -> Settling:
+    """Simulate a fleet from two starts, until they meet or the budget is spent.
+
+    They have met at the first window of time from which on requests in the system and
+    KV in use differ by at most 5 % of their later mean in every window, or by what they
+    change by chance from one window to the next, and those of the empty start do not
+    rise any more. That must be before the middle of the
+    sample, and the requests that arrive after it must give the same verdict. Samples
+    get longer by how fast the full queue drains; none that starts empty and misses the
+    SLO in its later part is made longer.
+    """
+    crowd = traffic.crowd(2 * full_batch(traffic.base, engine) * replica_count)
+    rate_per_s = traffic.rate_per_s
+    budget_s = min(BUDGET_S, _BUDGET_REQUESTS / rate_per_s)
+    duration_s = traffic.request_count / rate_per_s
+    if saturation is not None:
+        spare_per_s = saturation.rate_per_s * replica_count - rate_per_s
+        drained_s = _ROOM * len(crowd) / max(spare_per_s, 1e-9)
+        # Where it takes too long, a part of the budget shows how fast it drains.
+        drained_s = drained_s if drained_s < budget_s else _LEAST_SHOWN * budget_s
+        duration_s = max(duration_s, drained_s)
+    while True:
+        duration_s = min(duration_s, budget_s)
+        arrivals = traffic.stream(0, duration_s)
+        try:
+            empty, full = side_by_side(simulated, [arrivals, joined(crowd, arrivals)])
+        except HostFullError:  # more than a full queue can be on its host
+            return _settling(simulated(arrivals), duration_s, None, 1.0)
+        met_s, left = _meeting(empty, full, len(crowd), duration_s)
+        later_s = duration_s * _LATER
+        if met_s is not None and met_s <= later_s and agree(empty, full, met_s):
+            return _settling(empty, duration_s, met_s, left)
+        drained_s = duration_s / max(1 - left, 1e-9)
+        hopeless = duration_s >= _LEAST_SHOWN * budget_s and drained_s > budget_s
+        if duration_s >= budget_s or hopeless or misses(empty, later_s):
+            return _settling(empty, duration_s, None, left)
+        factor = _ROOM * max(drained_s, met_s or 0.0) / duration_s
+        duration_s *= min(max(factor, _LONGER[0]), _LONGER[1])
+
+
+def full_batch(mix: Trace, engine: EngineSettings) -> int:
+    """Return how many requests of a mix fill a replica's seats or its KV."""
+    blocks = engine.request_blocks(mix.prompt_tokens + mix.output_tokens)
+    by_kv = (engine.kv_blocks - 1) / float(blocks.mean())
+    return max(1, int(min(engine.max_num_seqs, by_kv)))
+
+
+def _settling(
+    empty: Simulation, duration_s: float, met_s: float | None, left: float
+) -> Settling:
+    times = empty.table
+    stay_s = times.e2e_s[times.arrival_s >= (met_s or 0.0)]
+    return Settling(
+        duration_s,
+        met_s,
+        left,
+        float((stay_s**2).sum() / stay_s.sum()),
+        float(stay_s.max()),
+        empty,
+    )
+
+
+def _meeting(
+    empty: Simulation, full: Simulation, crowd_count: int, duration_s: float
+) -> tuple[float | None, float]:
+    """Return when two starts have met, and how much of the crowd is left at the end.
+
+    None where they differ in the last window. [s]
+    """
+    edges_s = np.linspace(0.0, duration_s, _WINDOWS + 1)
+    differs = np.zeros(_WINDOWS, bool)
+    left = 0.0
+    for measure in (_requests_in_system, _kv_in_use):
+        low, high = measure(empty, edges_s), measure(full, edges_s)
+        later = low[int(_WINDOWS * _LATER) :]
+        chance = _DEVIATIONS * float(np.diff(later).std())
+        tolerance = max(AGREEMENT * float(later.mean()), chance, 1e-9)
+        differs |= np.abs(high - low) > tolerance
+        if measure is _requests_in_system:
+            left = float(np.clip((high[-1] - low[-1]) / crowd_count, 0, 1))
+    if differs[-1] or _grows(_requests_in_system(empty, edges_s)):
+        return None, left
+    last = int(np.flatnonzero(differs)[-1]) + 1 if differs.any() else 0
+    return float(edges_s[last]), left
+
+
+def _grows(number: np.ndarray) -> bool:
+    """Return whether the requests of an empty start still rise in its later part.
+
+    From the first half of it to the second by 10 %, and by more than chance: three
+    standard deviations of the difference of two means of so many windows.
+    """
+    first, second = np.split(number[-2 * (_WINDOWS // 4) :], 2)
+    chance = _DEVIATIONS * float(np.diff(number[-_WINDOWS // 2 :]).std())
+    rise = float(second.mean() - first.mean())
+    return rise > max(0.1 * float(first.mean()), chance / np.sqrt(len(first)))
+
+
+def _requests_in_system(simulation: Simulation, edges_s: np.ndarray) -> np.ndarray:
+    """Return the mean number of requests in each window, shape (windows,)."""
+    return requests_in_system(simulation.table, edges_s)
+
+
+def requests_in_system(times: RequestTimes, edges_s: np.ndarray) -> np.ndarray:
+    """Return the mean number of requests between moments, shape (moments - 1,).
+
+    The area under their number over time is the time that requests spend in the system
+    (Little, "A Proof for the Queuing Formula L = λW", 1961).
+    """
+    spent_s = _time_until(times.finish_s, edges_s)
+    spent_s = _time_until(times.arrival_s, edges_s) - spent_s
+    return np.asarray(np.diff(spent_s) / np.diff(edges_s))
+
+
+def _time_until(moments_s: np.ndarray, edges_s: np.ndarray) -> np.ndarray:
+    """Return the sum of ``max(edge - moment, 0)`` for each edge. [s]"""
+    ascending = np.sort(moments_s)
+    count = np.searchsorted(ascending, edges_s)
+    sums = np.concatenate([[0.0], np.cumsum(ascending)])
+    return np.asarray(count * edges_s - sums[count])
+
+
+def _kv_in_use(simulation: Simulation, edges_s: np.ndarray) -> np.ndarray:
+    """Return the mean share of KV blocks in use in each window, shape (windows,)."""
+    series = simulation.series
+    share = np.concatenate([[0.0], np.cumsum(series.kv_share)])
+    at_s = np.append(series.start_s, 2 * series.start_s[-1] - series.start_s[-2])
+    return np.asarray(np.diff(np.interp(edges_s, at_s, share)))
