@@ -13,11 +13,10 @@ from capplan.planning.configuration import Configuration, with_budget
 from capplan.planning.highest_rate import STEP, highest_rate
 from capplan.planning.judgement import PERCENTILES
 from capplan.planning.predictions import predictions_matter
+from capplan.planning.replications import Interrupted
 from capplan.planning.room import kept_by_class, slo_of_rest
 from capplan.planning.run import (
     BUDGET_REQUESTS,
-    MOST_SAMPLES,
-    Interrupted,
     Run,
     judged_run,
 )
@@ -29,8 +28,6 @@ from capplan.workload.slo import Slo
 
 _NOT_THE_BUDGET = ("max_num_seqs", "max_len", "KV")
 """What binds where no other token budget holds more."""
-_SAMPLES = 3
-"""Samples of drawn arrivals by which the highest rate is sought, alike for all."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -200,7 +197,7 @@ class Result:
 def point(bench: Bench, trial: Trial) -> Result:
     """Return what a system does at the rate of its trial, by one sample."""
     try:
-        run = _run(bench, trial, trial.rate_per_s, most_samples=1)
+        run = _run(bench, trial, trial.rate_per_s, first_only=True)
     except Interrupted:
         return Result(trial.configuration, reason="interrupted")
     except InputError as error:
@@ -212,9 +209,9 @@ def point(bench: Bench, trial: Trial) -> Result:
 def held(bench: Bench, trial: Trial) -> Result:
     """Return what a system does at the requests' own rate, and the highest it holds.
 
-    The first as it is simulated alone; the second by few samples, the same for all
-    systems, without asking whether they decide. Of its token budgets it has the one
-    with which it holds the highest rate.
+    Both are judged as a plan judges a count of replicas: the next higher rate is not
+    decided to be held. Of its token budgets a system has the one with which it holds
+    the highest rate.
     """
     best = _Looks(bench, trial)
     try:
@@ -273,7 +270,11 @@ class _Looks:
             self.reason = "all requests arrive at once, which is no rate"
             return
         from_per_s = self._own_per_s if above_per_s is None else above_per_s * STEP
-        self.most_per_s = highest_rate(self._holds, from_per_s)
+        # One sample each says where it is about; near it each rate is decided.
+        about_per_s = highest_rate(self._seems_held, from_per_s)
+        self.most_per_s = about_per_s
+        if about_per_s is not None and about_per_s != math.inf:
+            self.most_per_s = highest_rate(self._holds, about_per_s, stride=1)
         if self.most_per_s == math.inf:
             self.most_per_s = None
             self.reason = "holds any rate: all requests could arrive at once"
@@ -318,24 +319,31 @@ class _Looks:
             self._held[rate_per_s] = self._look(rate_per_s)
         return self._held[rate_per_s]
 
+    def _seems_held(self, rate_per_s: float) -> bool:
+        """Return whether the first sample alone keeps the SLO."""
+        try:
+            run = _run(self._bench, self._trial, rate_per_s, first_only=True)
+        except HostFullError:
+            return False
+        return run.judgement.stable and not run.judgement.missing
+
     def _look(self, rate_per_s: float) -> bool:
         is_own = rate_per_s == self._own_per_s
-        most = MOST_SAMPLES if is_own else _SAMPLES
         try:
-            run = _run(self._bench, self._trial, rate_per_s, most)
+            run = _run(self._bench, self._trial, rate_per_s)
         except HostFullError as error:
             self.reason = str(error) if is_own else self.reason
             return False
         if is_own:
             self._served = (Served.of(run, rate_per_s, self._trial.requests),)
-        is_held = run.judgement.stable and not run.judgement.missing
+        is_held = run.judgement.meets is True or run.judgement.no_miss
         if not is_held and rate_per_s < self._missed_per_s:
             self._missed, self._missed_per_s = run, rate_per_s
         return is_held
 
 
 def _run(
-    bench: Bench, trial: Trial, rate_per_s: float, most_samples: int = MOST_SAMPLES
+    bench: Bench, trial: Trial, rate_per_s: float, *, first_only: bool = False
 ) -> Run:
     if bench.stopped is not None and bench.stopped():
         raise Interrupted
@@ -347,7 +355,7 @@ def _run(
         router=trial.router,
         seed=bench.seed,
         budget_requests=BUDGET_REQUESTS,
-        most_samples=most_samples,
+        first_only=first_only,
         stopped=bench.stopped,
     )
     if bench.stopped is not None and bench.stopped():

@@ -15,11 +15,14 @@ _HIGHEST = 480
 """Steps up at which it ends: 1,450,000 times the rate."""
 
 
-def highest_rate(holds: Callable[[float], bool], rate_per_s: float) -> float | None:
+def highest_rate(
+    holds: Callable[[float], bool], rate_per_s: float, stride: int = _STRIDE
+) -> float | None:
     """Return the highest rate that is held; None where none is. [requests/s]
 
     Looks at ``rate_per_s`` and at rates that are a power of STEP from it: the next
-    higher one is not held. Infinite where a million times the rate is: so few requests
+    higher one is not held. ``stride`` is the steps to the first other one: 1 where the
+    answer is close. Infinite where a million times the rate is: so few requests
     that they could all arrive at once.
 
     Examples
@@ -33,13 +36,13 @@ def highest_rate(holds: Callable[[float], bool], rate_per_s: float) -> float | N
 
     direction = 1 if holds(rate_per_s) else -1
     farthest = _HIGHEST if direction > 0 else _LOWEST
-    near, far = 0, _STRIDE
+    near, far = 0, stride
     while holds(at(direction * far)) == (direction > 0):
         near = far
         if far == farthest:
             return math.inf if direction > 0 else None
-        up = min(max(_STRIDE, far // 2), _LONGEST_STRIDE)
-        more = up if direction > 0 else far + _STRIDE
+        up = min(max(stride, far // 2), _LONGEST_STRIDE)
+        more = up if direction > 0 else far + stride
         far = min(farthest, far + more)
     held, missed = (near, far) if direction > 0 else (-far, -near)
     while missed - held > 1:
