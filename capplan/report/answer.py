@@ -151,6 +151,8 @@ def proof(candidate: Candidate) -> str:
 
 def _of_probe(probe: Probe) -> str:
     backlog = "" if probe.stable else "; the backlog keeps growing"
+    if probe.utilisation is not None and probe.utilisation >= 1 and not probe.stable:
+        backlog = f"; the utilisation is {probe.utilisation:.2f}, so the backlog grows"
     missing = [row for row in probe.classes if row.class_name in probe.missing]
     met = f"{format_share(probe.slo_attainment)} of requests"
     if own_targets(probe.classes) and missing:
@@ -178,10 +180,8 @@ def counted(judgement: Judgement, request_count: int) -> str:
     """Return how many requests count, of how many samples, and the warm-up."""
     samples = judgement.sample_count
     if samples > 1:
-        length = judgement.sample_length
-        longer = f", each {length} times as long" if length > 1 else ""
         return (
-            f"{samples} independent samples of it{longer}, of which "
+            f"{samples} samples of it, of which "
             f"{judgement.counted_request_count:,} requests count, after a warm-up of "
             f"{format_duration(judgement.warmup_s)} each"
         )
@@ -191,6 +191,20 @@ def counted(judgement: Judgement, request_count: int) -> str:
         f"{judgement.counted_request_count:,} of {request_count:,} count, after a "
         f"warm-up of {format_duration(judgement.warmup_s)}"
     )
+
+
+def load(judgement: Judgement) -> str:
+    """Return the utilisation of a fleet, and how it recovers; empty if unknown."""
+    steadiness = judgement.steadiness
+    used = steadiness.known_utilisation
+    if used is None:
+        return ""
+    text = f"utilisation {used:.2f}"
+    if not steadiness.drawn:
+        return f"{text}, {steadiness.busiest_utilisation:.2f} in the busiest 5 min"
+    if steadiness.recovery_s is not None:
+        text += f"; forgets a full queue in {format_duration(steadiness.recovery_s)}"
+    return f"{text}; {judgement.open}" if judgement.open else text
 
 
 def interruption(run: Run) -> str:

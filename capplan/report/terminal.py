@@ -121,6 +121,7 @@ def _print_best(plan: Plan, best: Candidate, out: Console) -> None:
         ("serves", answer.workload(plan)),
         ("within", plan.slo_text),
         ("attained by", answer.attained(best.run.judgement, plan.attainment_text)),
+        ("load", answer.load(best.run.judgement)),
         ("one fewer", answer.proof(best)),
         ("real engines", answer.engines(best)),
         ("binds", best.binding or ""),

@@ -118,6 +118,7 @@ def _objective_facts(run: Run) -> list[tuple[str, str]]:
     return [
         ("within", run.slo.describe(run.simulation.class_names)),
         ("attained by", answer.attained(run.judgement, asked)),
+        ("load", answer.load(run.judgement)),
         ("each limit", answer.shares(attainment.by_limit)),
     ]
 
