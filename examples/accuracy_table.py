@@ -142,7 +142,7 @@ def shipped() -> None:
     """Held-out errors recorded in the shipped profiles of kernel sums."""
     profiles = [load_profile(listed.path) for listed in list_profiles()]
     experts = {name: experts_of(name) for name in {p.llm for p in profiles}}
-    targets = {"prefill": "2.5 / 8 %", "decode": "2 / 6 %", "mixed": "2.5 / 8 %"}
+    targets = {"prefill": "2.5 / 8 %", "decode": "2 / 10 %", "mixed": "2.5 / 8 %"}
     for mixture in (False, True):
         kind = "mixtures of experts" if mixture else "dense"
         for phase in PHASES:

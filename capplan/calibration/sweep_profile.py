@@ -25,6 +25,9 @@ _FEWEST_SHAPES = 3
 _FARTHEST = 8.0
 """Measured over predicted TPOT beyond which the unit must be wrong."""
 
+_NEAR = 0.5
+"""Median relative error of the fitted times above which nothing was fitted."""
+
 
 class SweepProfile(NamedTuple):
     """The calibrated profile of a sweep, and the fit it is made of."""
@@ -63,12 +66,15 @@ def fit_sweep(
     try:
         fit = fit_engine_time(served, prior)
         held_out = _left_out(served, prior)
+        off = float(np.median(np.abs(fit.ratio - 1)))
     except np.linalg.LinAlgError:
+        off = np.inf
+    if off > _NEAR:
         raise InputError(
             f"{source}: no time of an engine comes near these load tests, which do "
             "not change with their users as a batch does; expected means per "
             "concurrency, up to a full batch"
-        ) from None
+        )
     time = fit.time.model_copy(
         update={"source": source, "served": _error(points, held_out)}
     )

@@ -122,7 +122,7 @@ def test_all_benchmarks_of_a_guidellm_file_are_read(tmp_path):
         (HEAD + "1024,256,4,12,,\n1024,256,4,13,,\n", "two load tests have the same"),
         (
             HEAD + f"{'9' * 30},256,4,1,,\n",
-            ":2: isl is 1e.30; expected 1 to",
+            ":2: isl is 1e.30; expected at most 1e.09",
         ),
         ("isl,osl,tpot_ms\n1,1,1\n", ":1: column concurrency is missing"),
         ('{"a": 1}', "is no load test of a known format"),

@@ -67,7 +67,7 @@ def test_help_imports_nothing_heavy():
             ["plan", "--kv-cache-dtype", "fp8", "--kv-blocks", "80"],
             "kv_blocks and kv_cache_dtype are both given",
         ),
-        (["plan", "no.yaml"], "no.yaml: No such file or directory"),
+        (["plan", "no.yaml"], "no.yaml: no such file"),
     ],
 )
 def test_wrong_input_is_one_line_and_exit_2(capsys, args, expected):
