@@ -21,22 +21,21 @@ SHARED = {
 }
 SCENARIOS = {
     "the shipped answer": (4, {"attainment": 0.99}),
-    "near saturation": (3, {"attainment": 0.9}),
+    "near the target": (5, {"attainment": 0.99}),
     "light load": (1, {"rate": 5.0, "slo": ("ttft=300ms,tpot=24ms",)}),
     "bursty arrivals": (4, {"attainment": 0.9, "arrivals": "gamma:cv=4"}),
 }
-LONG = 40
-"""Times that the samples for the long-run attainment are as long."""
+LONG_S = 12_000.0
+"""Traffic of a run for the long-run attainment. [s]"""
 
 
 def long_run_attainment(settings, replica_count):
-    """Return the attainment of samples so long that their beginning does not matter."""
+    """Return the attainment of runs so long that their beginning does not matter."""
     inputs, (configuration,) = plan_inputs(settings)
-    traffic = inputs.traffic
     shares = []
     for index in range(24):
         simulation = simulate(
-            traffic.sample(index, LONG),
+            inputs.traffic.stream(index, LONG_S),
             configuration.tables,
             configuration.engine,
             replica_count,
@@ -44,9 +43,9 @@ def long_run_attainment(settings, replica_count):
             slo=inputs.slo,
             seed=index,
         )
-        sample = sample_of(simulation, inputs.slo, traffic.warmup_of(LONG), ())
+        counted_s = (0.2 * LONG_S, 0.95 * LONG_S)
+        sample = sample_of(simulation, inputs.slo, counted_s[0], (), counted_s[1])
         shares.append(sample.attained.sum() / sample.counted.sum())
-        traffic._samples.clear()  # a sample of 800,000 requests takes 50 MB
     return np.mean(shares)
 
 
@@ -64,7 +63,7 @@ def test_the_interval_covers_the_long_run_attainment(name):
         low, high = run.judgement.attainment.interval
         covered += low <= truth <= high
 
-    assert 0.90 <= covered / SEEDS <= 0.99
+    assert covered / SEEDS >= 0.92
 
 
 @pytest.mark.slow
