@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -59,7 +59,7 @@ def fewest_replicas(
     """
     search = _Search(run_with, most, settled_by)
     try:
-        return _fewest(search, at_least)
+        return search.with_one_fewer(_fewest(search, at_least))
     except Interrupted:
         return search.interrupted()
 
@@ -224,6 +224,13 @@ class _Search:
         unsettled = [run for run in self.ordered() if _is_unsettled(run)]
         last = unsettled[-1] if unsettled else None
         return Fewest(last, self.ordered(), False, close if last is None else ())
+
+    def with_one_fewer(self, fewest: Fewest) -> Fewest:
+        """Return the answer with the run of one replica fewer, which proves it."""
+        if fewest.run is None or fewest.run.replica_count == 1:
+            return fewest
+        self.meets(fewest.run.replica_count - 1)
+        return replace(fewest, runs=self.ordered())
 
     def _is_unsettled(self, count: int) -> bool:
         return count in self.runs and _is_unsettled(self.runs[count])

@@ -199,8 +199,8 @@ def test_what_does_not_settle_with_twice_the_replicas_is_not_decided():
     fewest = fewest_replicas(run_with, 3, 4096, settled_by=6)
 
     assert not fewest.decided
-    assert fewest.run.replica_count == tried[-1]
-    assert 6 <= tried[-1] <= 9
+    assert fewest.run.replica_count == max(tried)
+    assert 6 <= max(tried) <= 9
 
 
 def test_a_target_of_1_takes_the_fewest_without_a_miss_and_looks_no_further():
