@@ -66,6 +66,10 @@ def saturation(
 def _saturation(
     traffic: Traffic, configuration: Configuration, slo: Slo | None
 ) -> Saturation | None:
+    in_order = serves_in_order(configuration.engine)
+    if not in_order:  # then it is that of vLLM V1 with the same seats and KV
+        engine = replace(configuration.engine, scheduler=EngineSettings().scheduler)
+        configuration = replace(configuration, engine=engine)
     n = _FIRST_REQUESTS
     while True:
         try:
@@ -77,8 +81,12 @@ def _saturation(
         if error <= TOLERANCE or n >= _MOST_REQUESTS:
             break
         n *= 4
-    rules = scheduler(parse_scheduler(configuration.engine.scheduler)[0]).RULES
-    return Saturation(rate_per_s, error, binds=rules.in_order)
+    return Saturation(rate_per_s, error, binds=in_order)
+
+
+def serves_in_order(engine: EngineSettings) -> bool:
+    """Return whether an engine's scheduler admits requests in order of arrival."""
+    return scheduler(parse_scheduler(engine.scheduler)[0]).RULES.in_order
 
 
 def _measured(

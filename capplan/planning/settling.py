@@ -16,7 +16,7 @@ import numpy as np
 from capplan.deployment import EngineSettings
 from capplan.errors import HostFullError
 from capplan.planning.executors import side_by_side
-from capplan.planning.saturation import Saturation
+from capplan.planning.saturation import Saturation, serves_in_order
 from capplan.planning.traffic import Traffic
 from capplan.simulator.times import RequestTimes, Simulation
 from capplan.workload.synthesis import joined
@@ -85,7 +85,9 @@ def settle(
     get longer by how fast the full queue drains; none that starts empty and misses the
     SLO in its later part is made longer.
     """
-    crowd = traffic.crowd(2 * full_batch(traffic.base, engine) * replica_count)
+    # Policies that order a queue take long to order one that no fleet would hold.
+    times = 2 if serves_in_order(engine) else 1
+    crowd = traffic.crowd(times * full_batch(traffic.base, engine) * replica_count)
     rate_per_s = traffic.rate_per_s
     budget_s = min(BUDGET_S, _BUDGET_REQUESTS / rate_per_s)
     duration_s = traffic.request_count / rate_per_s
