@@ -143,17 +143,18 @@ def test_every_shipped_profile_is_sound_and_says_where_it_is_from():
 def test_shipped_kernel_sums_are_within_the_accuracy_that_is_promised():
     profiles = [load_profile(path) for path in SHIPPED]
     sums = [profile for profile in profiles if profile.how == "kernel-sum"]
+    experts = (*MIXTURES, "Gemma-4-26B-A4B")
 
     def errors(phase, mixtures):
         return [
             profile.errors[phase].held_out_mean_abs
             for profile in sums
-            if (profile.llm in MIXTURES) == mixtures
+            if (profile.llm in experts) == mixtures and profile.llm != "Gemma-4-31B"
         ]
 
     promised = {
         "prefill": (0.025, 0.08),
-        "decode": (0.02, 0.10),  # Gemma-4-31B on B300, TP 4: 9.3 %
+        "decode": (0.02, 0.06),
         "mixed": (0.025, 0.08),
     }
     for phase, (median, worst) in promised.items():
@@ -161,3 +162,6 @@ def test_shipped_kernel_sums_are_within_the_accuracy_that_is_promised():
         assert max(errors(phase, False)) <= worst
     assert statistics.median(errors("decode", True)) <= 0.04
     assert max(errors("decode", True)) <= 0.08
+    # The one dense LLM beyond the promise, told in docs/latency.md.
+    beyond = [one.errors["decode"] for one in sums if one.llm == "Gemma-4-31B"]
+    assert 0.06 < max(error.held_out_mean_abs for error in beyond) <= 0.094
