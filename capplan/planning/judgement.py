@@ -38,8 +38,8 @@ intervals, Jennison & Turnbull, "Group Sequential Methods", chapter 9).
 """
 
 _SHARES = np.array(PERCENTILES) / 100
-_DRIFT_SHARE = 0.005
-"""Growth of the queue's wait, as a share of time, that a fleet with 0.5 % too little
+_DRIFT_SHARE = 0.01
+"""Growth of the queue's wait, as a share of time, that a fleet with 1 % too little
 capacity shows."""
 _HOPELESS = 0.5
 """Share of its target below which a group's attainment takes no further sample."""
@@ -334,7 +334,7 @@ def _is_stable(sample: Sample) -> bool:
     """
     growth_s = sample.wait_s[1] - sample.wait_s[0]
     passed_s = 0.45 * sample.duration_s
-    return bool(growth_s <= max(2 * _DRIFT_SHARE * passed_s, sample.service_s))
+    return bool(growth_s <= max(_DRIFT_SHARE * passed_s, sample.service_s))
 
 
 def is_hopeless(sample: Sample, slo: Slo, class_names: tuple[str, ...]) -> bool:

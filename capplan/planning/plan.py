@@ -108,7 +108,7 @@ def planned(
     candidates += _simulated(inputs, candidates, prospects, progress)
     if feasible := feasible_of(candidates):
         progress("deciding what was too close to call")
-        best = min(feasible, key=lambda row: (row.estimated, *_by_cost(row)))
+        best = min(without_doubts(feasible), key=_by_cost)
         surer = insisted(inputs, best, tried)
         candidates = [surer if row is best else row for row in candidates]
     for text in filter(None, map(uncertainty, candidates)):

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from itertools import pairwise
+from itertools import count, pairwise
 
 import numpy as np
 
@@ -21,7 +21,11 @@ from capplan.planning.judgement import (
 from capplan.planning.saturation import saturation
 from capplan.planning.settling import Settling, requests_in_system, settle
 from capplan.planning.traffic import Traffic
-from capplan.simulator.metrics import autocorrelation_time, requests_needed
+from capplan.simulator.metrics import (
+    autocorrelation_time,
+    length_biased_mean,
+    requests_needed,
+)
 from capplan.simulator.sample import Sample, sample_of
 from capplan.simulator.times import Simulation
 from capplan.workload.slo import Slo
@@ -32,7 +36,7 @@ _LEAST_REQUESTS = 2000
 _MEMORIES = 5.0
 """Autocorrelation times that a window lasts."""
 _POINTS = 1024
-_MOST_RUNS = 1000
+"""Points of time at which the requests in the system are counted for it."""
 _WINDOW_S = 300.0
 """Windows of a trace's own arrivals of which the busiest is told. [s]"""
 _STAYS_TO_FILL = 2.0
@@ -73,16 +77,15 @@ def given_steadiness(
     if found is None or not duration_s > 0:
         return Steadiness()
     since_s = times.arrival_s - times.arrival_s[0]
-    widths_s = min(_WINDOW_S, duration_s)
-    by_window = np.bincount((since_s / widths_s).astype(np.int64))
-    busiest_per_s = float(by_window.max()) / widths_s
-    stay_s = times.e2e_s[np.isfinite(times.e2e_s)]
-    long_stay_s = float((stay_s**2).sum() / max(stay_s.sum(), 1e-12))
+    width_s = min(_WINDOW_S, duration_s)
+    by_window = np.bincount((since_s / width_s).astype(np.int64))
+    busiest_per_s = float(by_window.max()) / width_s
+    stay_s = length_biased_mean(times.e2e_s[np.isfinite(times.e2e_s)])
     return Steadiness(
         utilisation=found.utilisation(simulation.totals.rate_per_s, replica_count),
         utilisation_error=found.error,
         busiest_utilisation=found.utilisation(busiest_per_s, replica_count),
-        filling=duration_s < _STAYS_TO_FILL * long_stay_s,
+        filling=duration_s < _STAYS_TO_FILL * stay_s,
     )
 
 
@@ -114,11 +117,12 @@ def replicated(
     slo: Slo,
     configuration: Configuration,
     replica_count: int,
+    load: Steadiness,
     *,
     metrics: tuple[str, ...],
     budget_requests: int,
 ) -> Judgement:
-    """Return the judgement of a fleet's windows of time.
+    """Return the judgement of a fleet's windows of time; ``load`` is its utilisation.
 
     What two starts need to meet is left out of a run as warm-up, and so is its end,
     where requests would see the load go down: as long as the longest stay. What is left
@@ -127,7 +131,6 @@ def replicated(
     they decide or ``budget_requests`` are spent on them. Where ``simulated`` raises
     Interrupted, the windows until then are judged; before there are any, it is raised.
     """
-    load = drawn_steadiness(traffic, configuration, slo, replica_count)
     names = traffic.base.class_names
 
     def misses(empty: Simulation, since_s: float) -> bool:
@@ -143,7 +146,12 @@ def replicated(
         replica_count,
         saturation(traffic, configuration, slo),
     )
-    load = _with_settling(load, settling)
+    load = replace(
+        load,
+        settled=settling.settled,
+        recovery_s=settling.recovery_s,
+        simulated_s=settling.duration_s,
+    )
     warmup_s = settling.recovery_s
     if traffic.has_given_warmup:
         warmup_s = traffic.warmup_s
@@ -154,7 +162,7 @@ def replicated(
         return judge(alone, slo, names, warmup_s, load)
     rate_per_s = traffic.rate_per_s
     window_s = _window_s(settling, slo, names, rate_per_s, warmup_s)
-    runs = iter(range(1, _MOST_RUNS))
+    runs = count(1)  # the first one is that of the two starts
 
     def cut(simulation: Simulation, duration_s: float) -> list[Sample]:
         """Return the counts of the windows of a simulation."""
@@ -178,9 +186,10 @@ def replicated(
         samples += further(FEWEST - len(samples))
     for _ in range(1, LOOKS):
         requests_after = 2 * len(samples) * window_s * rate_per_s
-        if verdict(samples, slo, names, load) is not None:
-            break
-        if requests_after > budget_requests:
+        if (
+            requests_after > budget_requests
+            or verdict(samples, slo, names, load) is not None
+        ):
             break
         try:
             samples += further(len(samples))
@@ -198,8 +207,8 @@ def _window_s(
 ) -> float:
     """Return the length of the windows whose shares are taken as independent. [s]
 
-    Enough arrivals that ten miss the SLO at the highest target, and ten times the
-    integrated autocorrelation time of the requests in the system.
+    At least 2,000 arrivals, of which ten miss the SLO at the highest target, and five
+    times the integrated autocorrelation time of the requests in the system.
     """
     highest = max(group.target for group in slo.groups(class_names))
     arrivals = max(_LEAST_REQUESTS, requests_needed(highest))
@@ -207,15 +216,6 @@ def _window_s(
     number = requests_in_system(settling.empty.table, edges_s)
     memory_s = autocorrelation_time(number) * (edges_s[1] - edges_s[0])
     return float(max(arrivals / rate_per_s, _MEMORIES * memory_s))
-
-
-def _with_settling(load: Steadiness, settling: Settling) -> Steadiness:
-    return replace(
-        load,
-        settled=settling.settled,
-        recovery_s=settling.recovery_s,
-        simulated_s=settling.duration_s,
-    )
 
 
 def _agree(

@@ -223,6 +223,7 @@ def judged_run(
                     slo,
                     configuration,
                     replica_count,
+                    load,
                     metrics=metrics,
                     budget_requests=budget_requests,
                 )

@@ -1,11 +1,12 @@
 """When a fleet has forgotten how it started: two starts of the same arrivals meet.
 
 One fleet starts empty. The other one starts full: at time 0 as many requests of the mix
-arrive on each replica as fill its seats or its KV, and as many again behind them. Both
-then serve the same arrivals. Requests in the system and KV in use of the second come
-from above, those of the first from below; where they agree, neither start is seen any
-more, and a fleet that holds its load has recovered from a full queue. A fleet that does
-not hold it never does, however well it looks while it fills.
+arrive on each replica as fill its seats or its KV, and, where the policy serves them in
+order, as many again behind them. Both then serve the same arrivals. Requests in the
+system and KV in use of the second come from above, those of the first from below; where
+they agree, neither start is seen any more, and a fleet that holds its load has
+recovered from a full queue. A fleet that does not hold it never does, however well it
+looks while it fills.
 """
 
 from collections.abc import Callable
@@ -48,8 +49,7 @@ class Settling:
     duration_s: float  # of the arrivals simulated [s]
     recovery_s: float | None  # until a full queue is forgotten; None: it is not [s]
     queue_left: float  # share of the full queue that was there at the end
-    stay_s: float  # mean stay, weighted by stay, of requests after that [s]
-    longest_stay_s: float  # of them [s]
+    longest_stay_s: float  # of the requests after that [s]
     empty: Simulation  # that started empty
 
     @property
@@ -80,10 +80,10 @@ def settle(
     They have met at the first window of time from which on requests in the system and
     KV in use differ by at most 5 % of their later mean in every window, or by what they
     change by chance from one window to the next, and those of the empty start do not
-    rise any more. That must be before the middle of the
-    sample, and the requests that arrive after it must give the same verdict. Samples
-    get longer by how fast the full queue drains; none that starts empty and misses the
-    SLO in its later part is made longer.
+    rise any more. That must be before the middle of the sample, and the requests that
+    arrive after it must give the same verdict. Samples get longer by how fast the full
+    queue drains; none that starts empty and misses the SLO in its later part is made
+    longer.
     """
     # Policies that order a queue take long to order one that no fleet would hold.
     times = 2 if serves_in_order(engine) else 1
@@ -127,15 +127,8 @@ def _settling(
     empty: Simulation, duration_s: float, met_s: float | None, left: float
 ) -> Settling:
     times = empty.table
-    stay_s = times.e2e_s[times.arrival_s >= (met_s or 0.0)]
-    return Settling(
-        duration_s,
-        met_s,
-        left,
-        float((stay_s**2).sum() / stay_s.sum()),
-        float(stay_s.max()),
-        empty,
-    )
+    longest_stay_s = float(times.e2e_s[times.arrival_s >= (met_s or 0.0)].max())
+    return Settling(duration_s, met_s, left, longest_stay_s, empty)
 
 
 def _meeting(

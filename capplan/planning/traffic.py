@@ -16,7 +16,7 @@ from capplan.planning.settings import PlanSettings, SimulateSettings
 from capplan.planning.unbatched import unbatched
 from capplan.planning.unserved import without_oversized
 from capplan.simulator.checks import unserved
-from capplan.simulator.metrics import requests_needed
+from capplan.simulator.metrics import length_biased_mean, requests_needed
 from capplan.units import parse_duration_s
 from capplan.workload.arrivals import (
     no_times,
@@ -300,14 +300,13 @@ def _warmup_s(trace: Trace, stay_s: float) -> float:
 def _longest_stay_s(trace: Trace, configurations: Sequence[Configuration]) -> float:
     """Return the stay alone on a replica of the requests found in a batch. [s]
 
-    Long ones are in it more often: its mean weights each request by its stay (the
-    length-biased mean). Of several configurations the longest.
+    Of several configurations the longest.
     """
-    stays_s = [0.0]
-    for configuration in configurations:
-        alone = unbatched(trace, configuration.tables, configuration.engine)
-        stays_s.append(float((alone.e2e_s**2).sum() / alone.e2e_s.sum()))
-    return max(stays_s)
+    alone = (
+        unbatched(trace, configuration.tables, configuration.engine)
+        for configuration in configurations
+    )
+    return max((length_biased_mean(each.e2e_s) for each in alone), default=0.0)
 
 
 def is_streamed(settings: SimulateSettings) -> bool:

@@ -54,6 +54,14 @@ def requests_needed(attainment_target: float) -> int:
     return int(np.ceil(10 / (1 - attainment_target)))
 
 
+def length_biased_mean(stays_s: np.ndarray) -> float:
+    """Return the mean stay of the requests that a moment finds in the system. [s]
+
+    Long ones are found more often: each is weighted by its stay, shape (n,).
+    """
+    return float((stays_s**2).sum() / max(float(stays_s.sum()), 1e-12))
+
+
 def autocorrelation_time(series: np.ndarray) -> float:
     """Return how many points of an even series one independent point is worth.
 
