@@ -320,10 +320,12 @@ class _Looks:
         return self._held[rate_per_s]
 
     def _seems_held(self, rate_per_s: float) -> bool:
-        """Return whether the first sample alone keeps the SLO."""
+        """Return whether the first sample alone keeps the SLO, and the fleet is able."""
         try:
             run = _run(self._bench, self._trial, rate_per_s, first_only=True)
         except HostFullError:
+            return False
+        if run.judgement.steadiness.utilisation >= 1:
             return False
         return run.judgement.stable and not run.judgement.missing
 

@@ -239,11 +239,9 @@ class _Search:
         """Return whether added replicas did not change a single iteration."""
         if fewer not in self.runs or more not in self.runs:
             return False
-        few, many = self.runs[fewer], self.runs[more]
-        return (
-            few.simulation.iteration_count == many.simulation.iteration_count
-            and few.judgement.attainment == many.judgement.attainment
-        )
+        # The first sample is the same for all counts; what follows depends on the count.
+        few, many = self.runs[fewer].simulation, self.runs[more].simulation
+        return (few.iteration_count, few.busy_s) == (many.iteration_count, many.busy_s)
 
 
 def _is_unsettled(run: Run) -> bool:

@@ -94,9 +94,10 @@ def settle(
     if saturation is not None:
         spare_per_s = saturation.rate_per_s * replica_count - rate_per_s
         drained_s = _ROOM * len(crowd) / max(spare_per_s, 1e-9)
-        # Where it takes too long, a part of the budget shows how fast it drains.
-        drained_s = drained_s if drained_s < budget_s else _LEAST_SHOWN * budget_s
-        duration_s = max(duration_s, drained_s)
+        if drained_s < budget_s:
+            duration_s = max(duration_s, drained_s)
+        elif saturation.binds:  # a part of the budget shows how fast it drains
+            duration_s = max(duration_s, _LEAST_SHOWN * budget_s)
     while True:
         duration_s = min(duration_s, budget_s)
         arrivals = traffic.stream(0, duration_s)

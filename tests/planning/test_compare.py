@@ -303,7 +303,6 @@ def test_wrong_input_is_one_line(flags, message, capsys):
     assert error.count("\n") == 1
 
 
-@pytest.mark.slow
 def test_files_hold_the_figures_and_are_the_same_twice(tmp_path, capsys):
     scenario = tmp_path / "scenario.yaml"
     scenario.write_text(json.dumps(ASKED), encoding="utf-8")

@@ -17,8 +17,6 @@ from capplan.report.write_compare import notes
 from capplan.workload.slo import parse_slo
 from capplan.workload.trace import Trace
 
-pytestmark = pytest.mark.slow  # whole comparisons, each rate decided
-
 ASKED = {
     "workload": "synthetic:prompt=300,output=lognormal(median=80,sigma=0.6),n=2000",
     "rate": 60,
@@ -101,7 +99,7 @@ def test_the_setting_that_binds_is_named(gaps, seats):
 def test_seats_that_suited_another_gpu_do_not_decide(seats):
     fair, published = (each.systems[0].max_rate_per_s for each in seats)
 
-    assert fair > 2 * published
+    assert fair > 1.5 * published
 
 
 def test_a_tuned_budget_holds_no_lower_rate_than_the_published_one(gaps):
@@ -178,7 +176,7 @@ def test_requests_that_arrive_all_at_once_are_compared_without_a_rate(tmp_path):
         path = tmp_path / f"{count}.csv"
         rows = ["arrival_s,prompt_tokens,output_tokens", *["0,300,20"] * count]
         path.write_text("\n".join(rows))
-        given = {"trace": str(path), "workload": None, "rate": None}
+        given = {"trace": str(path), "workload": None, "rate": None, "slo": "ttft=1s"}
 
         found = compare(settings(**given, systems="vllm-v1,orca", replicas=1))
 

@@ -27,7 +27,9 @@ def run(count, share, target=0.99, iterations=None, close=0.0):
             steadiness=SimpleNamespace(settled=True),
             attainment=SimpleNamespace(share=share),
         ),
-        simulation=SimpleNamespace(iteration_count=iterations or 1000 + count),
+        simulation=SimpleNamespace(
+            iteration_count=iterations or 1000 + count, busy_s=9.0
+        ),
     )
 
 
