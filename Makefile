@@ -12,7 +12,7 @@ plan: .venv/run
 	@echo "The report is out/report.html"
 
 test: .venv/dev
-	.venv/bin/python -m pytest -q
+	.venv/bin/python -m pytest -q -n auto --dist loadfile
 
 .venv/bin/python:
 	@test -n "$(PYTHON)" || { echo "capplan needs Python 3.11 or newer" >&2; exit 1; }

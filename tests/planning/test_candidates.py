@@ -232,13 +232,13 @@ def test_a_token_budget_too_close_to_call_is_named(monkeypatch):
 
 
 def test_a_fleet_that_no_count_saves_is_infeasible_with_the_last_share():
-    # The last prompt of each burst of 20 waits for all others: 20 arrive at once on
-    # up to 4,096 replicas, but round robin by one router; TTFT alone is 20 ms.
+    # Alone on a replica a request has its first token after 20 ms: 1,000 replicas for
+    # 1,000 requests keep 20 ms, no count keeps 19 ms.
     trace = Trace(np.full(1000, 100), np.full(1000, 2), np.zeros(1000))
     crowd = PlanInputs(
-        PlanSettings(slo="ttft=21ms"),
+        PlanSettings(slo="ttft=19ms"),
         Traffic(trace, None),
-        parse_slo("ttft=21ms", 1.0),
+        parse_slo("ttft=19ms", 1.0),
         ("best-fit:theta=1",),
         None,
     )

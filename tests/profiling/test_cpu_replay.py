@@ -82,6 +82,7 @@ def test_a_step_is_predicted_as_the_simulator_does(example):
     assert example.predicted_s(tables, beside) == pytest.approx(expected)
 
 
+@pytest.mark.slow
 @pytest.mark.vllm
 def test_it_runs_from_serving_to_comparing(tmp_path):
     pytest.importorskip("vllm", reason="vLLM is not installed here")
