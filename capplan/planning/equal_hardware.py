@@ -320,7 +320,7 @@ class _Looks:
         return self._held[rate_per_s]
 
     def _seems_held(self, rate_per_s: float) -> bool:
-        """Return whether the first sample alone keeps the SLO, and the fleet is able."""
+        """Return whether the first sample alone keeps the SLO, below capacity."""
         try:
             run = _run(self._bench, self._trial, rate_per_s, first_only=True)
         except HostFullError:

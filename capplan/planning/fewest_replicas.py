@@ -239,7 +239,7 @@ class _Search:
         """Return whether added replicas did not change a single iteration."""
         if fewer not in self.runs or more not in self.runs:
             return False
-        # The first sample is the same for all counts; what follows depends on the count.
+        # The first sample is the same for all counts; the others depend on it.
         few, many = self.runs[fewer].simulation, self.runs[more].simulation
         return (few.iteration_count, few.busy_s) == (many.iteration_count, many.busy_s)
 

@@ -43,6 +43,8 @@ _DRIFT_SHARE = 0.01
 capacity shows."""
 _HOPELESS = 0.5
 """Share of its target below which a group's attainment takes no further sample."""
+_ROOMY = 0.25
+"""Share of what may miss up to which few samples show that the SLO is met."""
 
 
 @dataclass(frozen=True)
@@ -344,6 +346,18 @@ def is_hopeless(sample: Sample, slo: Slo, class_names: tuple[str, ...]) -> bool:
     """
     return any(
         _share([sample], group) < _HOPELESS * group.target
+        for group in slo.groups(class_names)
+    )
+
+
+def is_roomy(samples: Sequence[Sample], slo: Slo, class_names: tuple[str, ...]) -> bool:
+    """Return whether each group misses at most a quarter of what it may.
+
+    Then few samples are enough. Misses come in rare busy hours: nearer to the target
+    a few quiet samples look alike, and an interval of theirs is too narrow.
+    """
+    return all(
+        1 - _share(samples, group) <= _ROOMY * (1 - group.target)
         for group in slo.groups(class_names)
     )
 

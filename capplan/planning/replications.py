@@ -15,6 +15,7 @@ from capplan.planning.judgement import (
     LOOKS,
     Judgement,
     Steadiness,
+    is_roomy,
     judge,
     verdict,
 )
@@ -35,6 +36,8 @@ _LEAST_REQUESTS = 2000
 """Requests of a window at least."""
 _MEMORIES = 5.0
 """Autocorrelation times that a window lasts."""
+_MANY = 64
+"""Windows that decide that an SLO is met with little room (see ``is_roomy``)."""
 _POINTS = 1024
 """Points of time at which the requests in the system are counted for it."""
 _WINDOW_S = 300.0
@@ -128,7 +131,8 @@ def replicated(
     where requests would see the load go down: as long as the longest stay. What is left
     is cut into windows that are longer than the fleet remembers. The first run is that
     of the two starts; two more are added, each with as many windows as there are, until
-    they decide or ``budget_requests`` are spent on them. Where ``simulated`` raises
+    they decide or ``budget_requests`` are spent on them. That an SLO is met with little
+    room takes 64 windows where the budget allows them. Where ``simulated`` raises
     Interrupted, the windows until then are judged; before there are any, it is raised.
     """
     names = traffic.base.class_names
@@ -186,10 +190,9 @@ def replicated(
         samples += further(FEWEST - len(samples))
     for _ in range(1, LOOKS):
         requests_after = 2 * len(samples) * window_s * rate_per_s
-        if (
-            requests_after > budget_requests
-            or verdict(samples, slo, names, load) is not None
-        ):
+        met = verdict(samples, slo, names, load)
+        enough = len(samples) >= _MANY or is_roomy(samples, slo, names)
+        if requests_after > budget_requests or met is False or (met and enough):
             break
         try:
             samples += further(len(samples))
