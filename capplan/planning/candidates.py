@@ -21,6 +21,7 @@ from capplan.planning.replications import Interrupted
 from capplan.planning.result import Candidate, Probe
 from capplan.planning.run import (
     BUDGET_REQUESTS,
+    OF_FEW,
     THOROUGH,
     Run,
     judged_run,
@@ -71,6 +72,7 @@ def run_of(
     """
     if inputs.is_stopped():
         raise Interrupted
+    few = OF_FEW if inputs.candidate_count <= 2 else 1
     run = judged_run(
         inputs.traffic,
         inputs.slo,
@@ -79,8 +81,7 @@ def run_of(
         router=router,
         seed=inputs.settings.seed,
         metrics=("ttft_s", "tpot_s", "e2e_s"),
-        budget_requests=BUDGET_REQUESTS
-        * (1 if inputs.candidate_count > 2 and not thorough else THOROUGH),
+        budget_requests=BUDGET_REQUESTS * (THOROUGH if thorough else few),
         stopped=inputs.stopped,
     )
     if inputs.is_stopped():
@@ -140,17 +141,22 @@ def insisted(
 ) -> Candidate:
     """Return the best candidate with what more samples decide of it.
 
-    Of several configurations each count got fewer samples. Those of its own count and
-    of the one below are added where they were too close to call.
+    Each count of the search got fewer samples. Those of its own count and of the one
+    below are added where more were wanted.
     """
     run = candidate.run
-    if run is None or inputs.candidate_count <= 2:
+    if run is None or run.judgement.no_miss:
         return candidate
     configuration = replace(
         configuration_of(tried, candidate.gpu, candidate.tp), engine=run.engine
     )
     runs: dict[int, Run] = {}
     count = run.replica_count
+    probes = {probe.replica_count: probe for probe in candidate.probes}
+    # Of one that does not settle there is one sample, however many are asked for.
+    open_below = {
+        fewer for fewer in candidate.too_close if probes[fewer].sample_count > 1
+    }
 
     def met(replicas: int) -> bool | None:
         runs[replicas] = run_of(
@@ -159,12 +165,13 @@ def insisted(
         return runs[replicas].judgement.meets
 
     try:
-        decided = run.judgement.meets is True or met(count) is True
-        while decided and count - 1 in candidate.too_close and met(count - 1):
+        decided = run.judgement.meets is True
+        if run.judgement.spent:
+            decided = met(count) is True
+        while decided and count - 1 in open_below and met(count - 1):
             count -= 1
     except Interrupted:
         return candidate
-    probes = {probe.replica_count: probe for probe in candidate.probes}
     probes |= {replicas: Probe.of(more) for replicas, more in runs.items()}
     close = {
         replicas

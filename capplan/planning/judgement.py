@@ -29,11 +29,11 @@ DECISION_CONFIDENCE = 0.99
 
 FEWEST = 5
 """Samples of drawn arrivals that may decide, at least."""
-LOOKS = 8
+LOOKS = 10
 """Times at most that it is asked whether the samples decide.
 
 The intervals of all looks together keep their confidence, whichever look ends the
-sampling: each has an eighth of the error (Bonferroni's inequality; repeated confidence
+sampling: each has a tenth of the error (Bonferroni's inequality; repeated confidence
 intervals, Jennison & Turnbull, "Group Sequential Methods", chapter 9).
 """
 
@@ -118,6 +118,7 @@ class Judgement:
     # by metric of METRICS: the values at LEVELS, shape (levels,) [s]
     quantiles_s: dict[str, np.ndarray]
     classes: tuple[ClassResult, ...] = ()  # where there are several, with an SLO
+    spent: bool = False  # more samples were wanted than the budget allowed
 
     def p99_s(self, metric: str) -> float:
         """Return the 99th percentile of a metric; NaN where none is known. [s]"""

@@ -38,6 +38,10 @@ _MEMORIES = 5.0
 """Autocorrelation times that a window lasts."""
 _MANY = 64
 """Windows that decide that an SLO is met with little room (see ``is_roomy``)."""
+_RUN_REQUESTS = 500_000
+"""Requests of a run's windows at most, so that long runs need no more memory."""
+_NO_MISS_REQUESTS = 200_000
+"""Requests that show no miss where none may be."""
 _POINTS = 1024
 """Points of time at which the requests in the system are counted for it."""
 _WINDOW_S = 300.0
@@ -130,12 +134,15 @@ def replicated(
     What two starts need to meet is left out of a run as warm-up, and so is its end,
     where requests would see the load go down: as long as the longest stay. What is left
     is cut into windows that are longer than the fleet remembers. The first run is that
-    of the two starts; two more are added, each with as many windows as there are, until
-    they decide or ``budget_requests`` are spent on them. That an SLO is met with little
-    room takes 64 windows where the budget allows them. Where ``simulated`` raises
-    Interrupted, the windows until then are judged; before there are any, it is raised.
+    of the two starts; others are added, twice as many windows each time, until they
+    decide or ``budget_requests`` are spent on them (a target of 1, which no number of
+    windows decides, takes 200,000). That an SLO is met with little room takes 64
+    windows where the budget allows them. Where ``simulated`` raises Interrupted, the
+    windows until then are judged; before there are any, it is raised.
     """
     names = traffic.base.class_names
+    if any(group.target >= 1 for group in slo.groups(names)):
+        budget_requests = min(budget_requests, _NO_MISS_REQUESTS)
 
     def misses(empty: Simulation, since_s: float) -> bool:
         sample = sample_of(empty, slo, since_s, ())
@@ -178,22 +185,27 @@ def replicated(
         ]
 
     def further(windows: int) -> list[Sample]:
-        """Return the windows of two more runs, at least so many in all."""
-        duration_s = warmup_s + settling.longest_stay_s
-        duration_s += math.ceil(windows / 2) * window_s
-        streams = [traffic.stream(next(runs), duration_s) for _ in range(2)]
-        simulations = side_by_side(simulated, streams)
-        return [each for run in simulations for each in cut(run, duration_s)]
+        """Return the windows of more pairs of runs, at least so many in all."""
+        found: list[Sample] = []
+        while len(found) < windows:
+            most = math.ceil(_RUN_REQUESTS / (window_s * rate_per_s))
+            each = min(math.ceil((windows - len(found)) / 2), most)
+            duration_s = warmup_s + settling.longest_stay_s + each * window_s
+            streams = [traffic.stream(next(runs), duration_s) for _ in range(2)]
+            for run in side_by_side(simulated, streams):
+                found += cut(run, duration_s)
+        return found
 
     samples = cut(settling.empty, settling.duration_s)
     if len(samples) < FEWEST:
         samples += further(FEWEST - len(samples))
     for _ in range(1, LOOKS):
-        requests_after = 2 * len(samples) * window_s * rate_per_s
         met = verdict(samples, slo, names, load)
         enough = len(samples) >= _MANY or is_roomy(samples, slo, names)
-        if requests_after > budget_requests or met is False or (met and enough):
+        if met is False or (met and enough):
             break
+        if 2 * len(samples) * window_s * rate_per_s > budget_requests:
+            return replace(judge(samples, slo, names, warmup_s, load), spent=True)
         try:
             samples += further(len(samples))
         except Interrupted:

@@ -48,8 +48,10 @@ from capplan.workload.trace import Trace
 
 BUDGET_REQUESTS = 200_000
 """Requests simulated for one replica count of several configurations."""
-THOROUGH = 10
-"""Times as many where there are few, and for the best of several."""
+OF_FEW = 10
+"""Times as many where there are few configurations."""
+THOROUGH = 40
+"""Times as many for the best configuration, and for a count by itself."""
 
 FILLING = (
     "the trace ends while the fleet is still filling with long requests; steady "

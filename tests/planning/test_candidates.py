@@ -13,6 +13,7 @@ from capplan.planning.candidates import (
     Tuning,
     cannot_serve,
     evaluate,
+    insisted,
     pruned,
     tune,
 )
@@ -192,6 +193,29 @@ def test_a_candidate_without_a_price_has_no_cost():
 
     assert candidate.cost is None
     assert candidate.usd_per_million_output_tokens is None
+
+
+@pytest.mark.parametrize(
+    ("ttft", "searched", "decided"), [("40ms", 6, 5), ("50ms", 3, 3)]
+)
+def test_the_best_count_gets_the_samples_that_it_wanted(
+    monkeypatch, ttft, searched, decided
+):
+    """Else `verify`, which has them, would find another attainment."""
+    monkeypatch.setattr("capplan.planning.candidates.BUDGET_REQUESTS", 2_000)
+    base = Trace(np.full(1500, 100), np.full(1500, 11), np.arange(1500) * 0.02)
+    drawn = replace(
+        inputs(),
+        traffic=Traffic(base, "poisson", 50.0, request_count=1500, seed=0),
+        slo=parse_slo(f"ttft={ttft}", 0.9),
+    )
+
+    quick, _ = evaluate(drawn, prospect(1))
+    surer = insisted(drawn, quick, [configuration()])
+
+    assert (quick.replica_count, quick.run.judgement.spent) == (searched, True)
+    assert (surer.replica_count, surer.decided) == (decided, True)
+    assert surer.run.judgement.sample_count > quick.run.judgement.sample_count
 
 
 def test_a_smaller_token_budget_is_taken_where_it_saves_replicas():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from capplan.errors import InputError
-from capplan.planning.judgement import LEVELS, Steadiness, is_hopeless
+from capplan.planning.judgement import LEVELS, Steadiness, is_hopeless, is_roomy
 from capplan.planning.judgement import judge as judge_samples
 from capplan.simulator.sample import sample_of
 from capplan.simulator.times import RequestTimes, Series, Simulation, totals
@@ -247,6 +247,15 @@ def test_samples_that_agree_decide_and_those_that_do_not_are_too_close():
     ]
 
     assert verdicts == [True, False, None]
+
+
+@pytest.mark.parametrize(("missing", "roomy"), [(24, True), (26, False)])
+def test_room_is_a_quarter_of_what_may_miss(missing, roomy):
+    slo = Slo(RequestSlo(ttft_s=1.0), attainment=0.9)
+    first_s = np.where(np.arange(1000) < missing, 2.0, 0.5)
+    served = simulation_of(np.zeros(1000), first_s, first_s, np.ones(1000, int))
+
+    assert is_roomy([sample_of(served, slo)], slo, ("all",)) is roomy
 
 
 @pytest.mark.parametrize(

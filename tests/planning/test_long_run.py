@@ -35,6 +35,8 @@ STREAMS = 16
 """Replications of the long run: 99.9 % is 4.07 standard errors."""
 _REQUESTS = (20_000, 400_000)
 """Counted requests of a replication, in the first round and at most."""
+_NEAR = 0.95
+"""Utilisation above which the first round is as long as the last."""
 _LEVEL = 0.999
 
 
@@ -144,11 +146,14 @@ class LongRun:
         """Return the interval of each group of classes, and its target.
 
         ``full``: it starts with a queue. ``grows`` is then whether the requests in the
-        system do not stop to rise.
+        system do not stop to rise. Near a utilisation of 1 they rise for hours.
         """
         slo = self._inputs.slo
         groups = slo.groups(self._inputs.trace.class_names)
-        requests = _REQUESTS[0]
+        found = saturation(self._inputs.traffic, self._configuration, slo)
+        rate_per_s = self._inputs.traffic.rate_per_s
+        near = found.utilisation(rate_per_s, replica_count) > _NEAR
+        requests = _REQUESTS[1] if near else _REQUESTS[0]
         while True:
             shares = self._shares(replica_count, groups, requests, full)
             found = [

@@ -146,6 +146,46 @@ def test_a_fleet_is_judged_where_it_has_settled_and_an_overloaded_one_is_not():
     assert over.steadiness.utilisation > 1.5
 
 
+@pytest.mark.parametrize(
+    ("e2e_s", "budget", "meets", "windows", "spent"),
+    [
+        (0.36, 40_000, True, 12, True),  # 94 % of 90: little room
+        (0.36, 2_000_000, True, 96, False),
+        (0.4, 2_000_000, True, 24, False),  # 97.6 %: room enough
+        (0.32, 400_000, None, 192, True),  # 89.5 %: too close
+        (0.3, 40_000, False, 12, False),
+    ],
+)
+def test_an_slo_met_with_little_room_takes_64_windows(
+    e2e_s, budget, meets, windows, spent
+):
+    slo = Slo(RequestSlo(e2e_s=e2e_s), attainment=0.9)
+
+    judgement = judged_run(
+        traffic(30.0),
+        slo,
+        CONFIGURATION,
+        2,
+        router="jsq",
+        seed=0,
+        budget_requests=budget,
+    ).judgement
+
+    assert (judgement.meets, judgement.spent) == (meets, spent)
+    assert judgement.sample_count == windows
+
+
+def test_a_target_of_1_takes_no_more_requests_whatever_the_budget():
+    slo = Slo(RequestSlo(e2e_s=5.0), attainment=1.0)
+
+    judgement = judged_run(
+        traffic(30.0), slo, CONFIGURATION, 2, router="jsq", seed=0
+    ).judgement
+
+    assert judgement.no_miss
+    assert judgement.counted_request_count <= 200_000
+
+
 def test_a_trace_that_ends_while_the_fleet_still_fills_says_so(tmp_path):
     path = tmp_path / "long.csv"
     rows = [f"{k * 0.1:.1f},100,3000" for k in range(300)]
