@@ -1,5 +1,6 @@
 """One configuration at a time: bounded, pruned or simulated, and priced."""
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache, partial
@@ -10,6 +11,7 @@ from capplan.planning.cautions import extrapolations
 from capplan.planning.configuration import Configuration, Excluded, with_budget
 from capplan.planning.cost import Cost, cost
 from capplan.planning.fewest_replicas import (
+    BAND_ABOVE,
     Fewest,
     about_fewest,
     binding_limit,
@@ -145,7 +147,7 @@ def insisted(
     below are added where more were wanted.
     """
     run = candidate.run
-    if run is None or run.judgement.no_miss:
+    if run is None or run.judgement.no_miss or _misses_above(candidate):
         return candidate
     configuration = replace(
         configuration_of(tried, candidate.gpu, candidate.tp), engine=run.engine
@@ -153,31 +155,35 @@ def insisted(
     runs: dict[int, Run] = {}
     count = run.replica_count
     probes = {probe.replica_count: probe for probe in candidate.probes}
-    # Of one that does not settle there is one sample, however many are asked for.
-    open_below = {
-        fewer for fewer in candidate.too_close if probes[fewer].sample_count > 1
-    }
 
-    def met(replicas: int) -> bool | None:
-        runs[replicas] = run_of(
-            inputs, configuration, candidate.router, replicas, thorough=True
-        )
-        return runs[replicas].judgement.meets
+    def met(replicas: int) -> bool:
+        try:
+            runs[replicas] = run_of(
+                inputs, configuration, candidate.router, replicas, thorough=True
+            )
+        except HostFullError:
+            return False
+        return runs[replicas].judgement.meets is True
+
+    def is_open(replicas: int) -> bool:
+        """Return whether more samples may decide; of what does not settle one is."""
+        if replicas not in probes:
+            return replicas > 0 and not candidate.coarse
+        return probes[replicas].meets is None and probes[replicas].sample_count > 1
 
     try:
         decided = run.judgement.meets is True
         if run.judgement.spent:
-            decided = met(count) is True
-        while decided and count - 1 in open_below and met(count - 1):
+            decided = met(count)
+        while decided and is_open(count - 1) and met(count - 1):
             count -= 1
     except Interrupted:
         return candidate
     probes |= {replicas: Probe.of(more) for replicas, more in runs.items()}
     close = {
-        replicas
-        for replicas in candidate.too_close
-        if replicas < count
-        and (replicas not in runs or runs[replicas].judgement.meets is None)
+        fewer
+        for fewer, probe in probes.items()
+        if fewer < count and probe.meets is None
     }
     chosen = runs.get(count, run).without_requests()
     return replace(
@@ -187,6 +193,17 @@ def insisted(
         decided=decided and count - 1 not in close,
         too_close=tuple(sorted(close)),
         probes=tuple(probes[replicas] for replicas in sorted(probes)),
+    )
+
+
+def _misses_above(candidate: Candidate) -> bool:
+    """Return whether somewhat larger counts miss the target that the count attains."""
+    count = candidate.replica_count or 0
+    reach = count + math.ceil(BAND_ABOVE * count)
+    return any(
+        probe.meets is False or (probe.meets is None and probe.missing)
+        for probe in candidate.probes
+        if count < probe.replica_count <= reach
     )
 
 

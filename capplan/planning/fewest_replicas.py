@@ -13,7 +13,7 @@ from capplan.planning.run import Run
 _KV_FULL = 0.97
 _PREEMPTED_SHARE = 0.01
 _GROWTH = 1.5
-_BAND_ABOVE = 0.05
+BAND_ABOVE = 0.05
 """Share of a count above which the larger counts must meet the SLO as well."""
 _LOOKED_ABOVE = 8
 """Counts looked at above twice the first that meets the SLO."""
@@ -163,7 +163,7 @@ class _Search:
         """
         if self.runs[count].judgement.no_miss:
             return True
-        reach = min(self._most, count + math.ceil(_BAND_ABOVE * count))
+        reach = min(self._most, count + math.ceil(BAND_ABOVE * count))
         stride = math.ceil((reach - count) / _ENOUGH)
         return all(
             self.meets(more)

@@ -195,6 +195,15 @@ def test_a_candidate_without_a_price_has_no_cost():
     assert candidate.usd_per_million_output_tokens is None
 
 
+def drawn_inputs(ttft):
+    base = Trace(np.full(1500, 100), np.full(1500, 11), np.arange(1500) * 0.02)
+    return replace(
+        inputs(),
+        traffic=Traffic(base, "poisson", 50.0, request_count=1500, seed=0),
+        slo=parse_slo(f"ttft={ttft}", 0.9),
+    )
+
+
 @pytest.mark.parametrize(
     ("ttft", "searched", "decided"), [("40ms", 6, 5), ("50ms", 3, 3)]
 )
@@ -203,12 +212,7 @@ def test_the_best_count_gets_the_samples_that_it_wanted(
 ):
     """Else `verify`, which has them, would find another attainment."""
     monkeypatch.setattr("capplan.planning.candidates.BUDGET_REQUESTS", 2_000)
-    base = Trace(np.full(1500, 100), np.full(1500, 11), np.arange(1500) * 0.02)
-    drawn = replace(
-        inputs(),
-        traffic=Traffic(base, "poisson", 50.0, request_count=1500, seed=0),
-        slo=parse_slo(f"ttft={ttft}", 0.9),
-    )
+    drawn = drawn_inputs(ttft)
 
     quick, _ = evaluate(drawn, prospect(1))
     surer = insisted(drawn, quick, [configuration()])
@@ -216,6 +220,27 @@ def test_the_best_count_gets_the_samples_that_it_wanted(
     assert (quick.replica_count, quick.run.judgement.spent) == (searched, True)
     assert (surer.replica_count, surer.decided) == (decided, True)
     assert surer.run.judgement.sample_count > quick.run.judgement.sample_count
+
+
+def test_a_count_is_decided_only_where_the_one_below_was_simulated(monkeypatch):
+    """51 replicas were decided; the long run held 50, which nobody had tried."""
+    monkeypatch.setattr("capplan.planning.candidates.BUDGET_REQUESTS", 2_000)
+    drawn = drawn_inputs("40ms")
+    quick, _ = evaluate(drawn, prospect(1))
+    gap = tuple(probe for probe in quick.probes if probe.replica_count >= 5)
+
+    surer = insisted(drawn, replace(quick, probes=gap), [configuration()])
+
+    assert [probe.meets for probe in surer.probes[:2]] == [False, True]
+    assert [probe.replica_count for probe in surer.probes[:2]] == [4, 5]
+
+
+def test_a_count_that_larger_ones_do_not_bear_out_gets_no_more_samples():
+    quick, _ = evaluate(inputs(), prospect(1))
+    missed = replace(quick.probes[0], replica_count=quick.replica_count + 1)
+    alone = replace(quick, probes=(*quick.probes, missed), decided=False)
+
+    assert insisted(inputs(), alone, [configuration()]) is alone
 
 
 def test_a_smaller_token_budget_is_taken_where_it_saves_replicas():
