@@ -177,8 +177,8 @@ def _checked_count(block: Mapping[str, Any]) -> int:
     count, sample = block["replica_count"], block["sample"]
     if type(count) is not int or not 1 <= count <= MOST_REPLICAS:
         raise ValueError(f"replica_count is {count!r}; expected 1 to {MOST_REPLICAS}")
-    if type(sample) is not int or not 0 <= sample < BOUND_SAMPLES:
-        raise ValueError(f"sample is {sample!r}; expected 0 to {BOUND_SAMPLES - 1}")
+    if type(sample) is not int or not MIX <= sample < BOUND_SAMPLES:
+        raise ValueError(f"sample is {sample!r}; expected {MIX} to {BOUND_SAMPLES - 1}")
     return count
 
 
@@ -206,6 +206,8 @@ def reproduce(document: Mapping[str, Any]) -> Reproduction:
         warnings.simplefilter("ignore", CapplanWarning)
         inputs, tried = plan_inputs(PlanSettings(**document["request"]))
         configuration = configuration_of(tried, block["gpu"], block["tp"])
+        if block["sample"] == MIX and not inputs.traffic.is_resampled:
+            raise ValueError("its bound is that of a mix, and the arrivals are given")
         bounded = bound_inputs(inputs, configuration, block["sample"])
     engine = _tuned(configuration.engine, block["limits"])
     configuration = replace(configuration, engine=engine)

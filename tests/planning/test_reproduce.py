@@ -7,23 +7,28 @@ import pytest
 
 from capplan.bounds.certificate import check_document, seal
 from capplan.planning.plan import plan
-from capplan.planning.proof import reproduce
+from capplan.planning.proof import MIX, reproduce
 from capplan.planning.settings import PlanSettings
 from capplan.report.write_json import plan_json
+
+ASKED = {
+    "workload": "synthetic:prompt=300,output=lognormal(median=80,sigma=0.6),n=3000",
+    "rate": 120.0,
+    "llm": "Llama-3.1-8B",
+    "gpu": "H100-SXM",
+    "tp": 1,
+    "slo": "ttft=500ms,tpot=12ms",
+    "price": "H100-SXM=2.5",
+}
+
+
+def planned(**settings):
+    return json.loads(plan_json(plan(PlanSettings(**{**ASKED, **settings}))))
 
 
 @pytest.fixture(scope="module")
 def document():
-    request = PlanSettings(
-        workload="synthetic:prompt=300,output=lognormal(median=80,sigma=0.6),n=3000",
-        rate=120,
-        llm="Llama-3.1-8B",
-        gpu="H100-SXM",
-        tp=1,
-        slo="ttft=500ms,tpot=12ms",
-        price="H100-SXM=2.5",
-    )
-    return json.loads(plan_json(plan(request)))
+    return planned()
 
 
 def test_plan_holds_when_everything_is_made_again(document):
@@ -86,7 +91,24 @@ def test_claimed_attainment_is_simulated_again(document):
     assert any("simulated again" in reason for reason in reasons)
 
 
-def test_example_report_holds_by_its_own_figures():
+def test_a_bound_of_the_mix_holds_and_is_none_of_given_arrivals(tmp_path):
+    path = tmp_path / "given.csv"
+    rows = "".join(f"{k * 0.01:.2f},300,80\n" for k in range(3000))
+    path.write_text("arrival_s,prompt_tokens,output_tokens\n" + rows)
+
+    of_mix = planned(slo="e2e=100s", rate=150.0)
+    given = planned(workload=None, trace=path, rate=None)
+    given["certificate"]["sample"] = MIX
+
+    assert of_mix["certificate"]["sample"] == MIX
+    assert check_document(of_mix, reproduce) == []
+    (reason,) = check_document(seal(given), reproduce)
+    assert "the arrivals are given" in reason
+
+
+def test_the_example_report_holds_when_everything_is_made_again():
     path = Path(__file__).parents[2] / "reports" / "plan" / "plan.json"
 
-    assert check_document(json.loads(path.read_text(encoding="utf-8"))) == []
+    document = json.loads(path.read_text(encoding="utf-8"))
+
+    assert check_document(document, reproduce) == []
