@@ -13,6 +13,7 @@ from capplan.units import format_duration
 
 _CLASSES_NAMED = 3
 """Classes below their target that a sentence names."""
+_COARSE = "its count is found to 10 %: it is no rival to the best"
 
 
 def plural(count: int, noun: str) -> str:
@@ -245,8 +246,9 @@ def uncertain(plan: Plan) -> list[tuple[Candidate, str]]:
 
 
 def reasons(plan: Plan) -> list[tuple[Candidate, str]]:
-    """Return the pruned and the infeasible candidates, each with its reason."""
+    """Return the candidates not searched to the end, each with its reason."""
     rows = [
-        (row, row.pruned_reason or row.infeasible_reason) for row in plan.candidates
+        (row, row.pruned_reason or row.infeasible_reason or (_COARSE * row.coarse))
+        for row in plan.candidates
     ]
     return [(row, reason) for row, reason in rows if reason]

@@ -118,6 +118,7 @@ COLUMNS = (
     field_column("decided"),
     field_column("undecided_reason"),
     field_column("too_close"),
+    field_column("coarse"),
     field_column("utilisation"),
     field_column("settled"),
     field_column("recovery_s"),

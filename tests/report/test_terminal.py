@@ -97,6 +97,16 @@ def test_an_uncertain_candidate_stands_beside_the_headline_with_its_range(doubte
     assert f"MI300X TP 8 uncertain: {doubts}" in text
 
 
+def test_a_count_found_to_10_percent_says_so(plan, best):
+    rough = replace(plan.candidates[1], coarse=True)
+    rows = (best, rough, *plan.candidates[2:])
+
+    text = " ".join(printed(replace(plan, candidates=rows)).split())
+
+    assert "A100-SXM-80GB TP 4 feasible: its count is found to 10 %" in text
+    assert "H100-SXM TP 8 feasible" not in text
+
+
 def test_a_headline_that_is_uncertain_itself_says_so(doubted):
     alone = replace(doubted, best=doubted.best_estimated)
 
