@@ -10,7 +10,7 @@ from capplan.planning.settings import PlanSettings
 from capplan.simulator.sample import sample_of
 from capplan.simulator.simulate import simulate
 
-SEEDS = 200
+SEEDS = 400
 SHARED = {
     "workload": "sharegpt",
     "rate": 68.0,
@@ -19,11 +19,23 @@ SHARED = {
     "tp": (4,),
     "slo": ("ttft=1.5s,tpot=50ms",),
 }
+SMALL = {"llm": "Llama-3.1-8B", "tp": (1,)}
 SCENARIOS = {
-    "the shipped answer": (4, {"attainment": 0.99}),
-    "near the target": (5, {"attainment": 0.99}),
+    "the shipped answer": (6, {}),
+    "near the target": (5, {}),
     "light load": (1, {"rate": 5.0, "slo": ("ttft=300ms,tpot=24ms",)}),
-    "bursty arrivals": (4, {"attainment": 0.9, "arrivals": "gamma:cv=4"}),
+    "bursty arrivals": (6, {"attainment": 0.9, "arrivals": "gamma:cv=4"}),
+    "near saturation": (2, SMALL | {"rate": 62.0, "slo": ("ttft=1s",)}),
+    "two classes": (
+        2,
+        SMALL
+        | {
+            "workload": "mixed",
+            "rate": 22.0,
+            "attainment": 0.95,
+            "slo": ("chat:ttft=3s,tpot=50ms,tbt=500ms", "code:e2e=10s"),
+        },
+    ),
 }
 LONG_S = 12_000.0
 """Traffic of a run for the long-run attainment. [s]"""
@@ -49,21 +61,29 @@ def long_run_attainment(settings, replica_count):
     return np.mean(shares)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", SCENARIOS)
-def test_the_interval_covers_the_long_run_attainment(name):
+def coverage(name):
+    """Return the share of intervals that hold the truth, and their mean width."""
     replica_count, own = SCENARIOS[name]
     settings = SHARED | own
     truth = long_run_attainment(PlanSettings(**settings, seed=10_000), replica_count)
 
-    covered = 0
+    covered, widths = 0, []
     for seed in range(SEEDS):
         inputs, (configuration,) = plan_inputs(PlanSettings(**settings, seed=seed))
         run = run_of(inputs, configuration, "jsq", replica_count)
         low, high = run.judgement.attainment.interval
         covered += low <= truth <= high
+        widths.append(high - low)
+    return covered / SEEDS, np.mean(widths)
 
-    assert covered / SEEDS >= 0.92
+
+@pytest.mark.slow
+def test_the_intervals_cover_the_long_run_attainment():
+    """Of 95 %: 94 % of all, and 92 % in each scenario; covering more is no failure."""
+    covered = {name: coverage(name)[0] for name in SCENARIOS}
+
+    assert min(covered.values()) >= 0.92, covered
+    assert np.mean(list(covered.values())) >= 0.94, covered
 
 
 @pytest.mark.slow
