@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from difflib import get_close_matches
-from typing import Any, ClassVar, get_args
+from typing import Any, get_args
 
 from pydantic import (
     AfterValidator,
@@ -76,32 +76,33 @@ class Settings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    unread: ClassVar[frozenset[str]] = frozenset()
-    """Fields of a base class that this command does not read, and so refuses."""
-
     def __init__(self, **values: Any) -> None:
         """Turn the first complaint of pydantic into one line."""
-        for name in values:
-            if name in self.unread:
-                raise SettingError(
-                    name, f"{name} has no effect on this command; leave it out"
-                )
         _refuse_bools(type(self), values)
         try:
             super().__init__(**values)
         except ValidationError as error:
             raise _explain(error, type(self)) from None
 
+    def shared_with(self, model: type["Settings"]) -> dict[str, Any]:
+        """Return the settings that another command has too, by name."""
+        return {name: value for name, value in self if name in model.model_fields}
 
-def setting_names(model: type[Settings]) -> list[str]:
-    """Return the names of the settings that a command reads, in their order."""
-    return [name for name in model.model_fields if name not in model.unread]
+
+def no_setting(name: str, model: type[Settings]) -> str:
+    """Return why a name is none of a command's settings, with the nearest one."""
+    if any(name in other.model_fields for other in _all_settings(Settings)):
+        return f"{name} has no effect on this command; leave it out"
+    near = get_close_matches(name, model.model_fields, n=1)
+    hint = f"; did you mean {near[0]}?" if near else ""
+    return f"{name} is not a setting{hint}"
 
 
-def nearest_setting(name: str, model: type[Settings]) -> str:
-    """Return "; did you mean X?" when a setting is near, else nothing."""
-    near = get_close_matches(name, setting_names(model), n=1)
-    return f"; did you mean {near[0]}?" if near else ""
+def _all_settings(model: type[Settings]) -> list[type[Settings]]:
+    found = [model]
+    for other in model.__subclasses__():
+        found += _all_settings(other)
+    return found
 
 
 def _refuse_bools(model: type[Settings], values: dict[str, Any]) -> None:
@@ -140,9 +141,7 @@ def _explain(error: ValidationError, model: type[Settings]) -> SettingError:
     name = str(first["loc"][0]) if first["loc"] else "settings"
     message = first["msg"].removeprefix("Value error, ")
     if first["type"] == "extra_forbidden":
-        return SettingError(
-            name, f"{name} is not a setting{nearest_setting(name, model)}"
-        )
+        return SettingError(name, no_setting(name, model))
     if first["type"] == "value_error":
         return SettingError(name, f"{name}: {message}")
     expected = message.replace("Input should be", "expected")

@@ -106,13 +106,13 @@ def test_the_gpu_of_the_worked_example_is_a_row_of_the_catalog():
 def test_every_flag_that_the_readme_shows_is_one():
     from capplan.calibration.settings import FitSettings
     from capplan.planning.compare_settings import CompareSettings
-    from capplan.planning.settings import SimulateSettings
+    from capplan.planning.settings import PlanSettings, SimulateSettings
 
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     shown = set(re.findall(r"--(?:\[no-\])?([a-z][a-z-]+)", text))
     others = {"help", "resume", "from"}
 
-    commands = (SimulateSettings, CompareSettings, FitSettings)
+    commands = (PlanSettings, SimulateSettings, CompareSettings, FitSettings)
     names = {name for command in commands for name in command.model_fields}
     known = {name.replace("_", "-") for name in names}
 

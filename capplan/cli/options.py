@@ -7,7 +7,7 @@ from typing import Annotated, Any, get_args, get_origin
 
 import typer
 
-from capplan.settings import Settings, setting_names
+from capplan.settings import Settings
 
 
 def with_settings(
@@ -25,9 +25,7 @@ def with_settings(
             if parameter.kind is not inspect.Parameter.VAR_KEYWORD
         ]
         taken = {parameter.name for parameter in own}
-        flags = [
-            _flag(model, name) for name in setting_names(model) if name not in taken
-        ]
+        flags = [_flag(model, name) for name in model.model_fields if name not in taken]
         signature = inspect.Signature([*own, *flags])
         command.__signature__ = signature  # type: ignore[attr-defined]
         command.__annotations__ = {p.name: p.annotation for p in [*own, *flags]}

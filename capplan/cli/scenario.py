@@ -8,7 +8,7 @@ import yaml
 
 from capplan.errors import InputError
 from capplan.input_file import parse_yaml, read_text
-from capplan.settings import SettingError, Settings, nearest_setting
+from capplan.settings import SettingError, Settings, no_setting
 from capplan.simulator.schedulers.own_file import file_of
 
 _PATHS: tuple[str, ...] = ("trace", "workload", "tokenizer", "llm", "prices")
@@ -57,8 +57,7 @@ def read_scenario(model: type[Settings], path: Path) -> dict[str, Any]:
     lines, settings = _load(path)
     for name in settings:
         if name not in model.model_fields:
-            near = nearest_setting(name, model)
-            raise InputError(f"{path}:{lines[name]}: {name} is not a setting{near}")
+            raise InputError(f"{path}:{lines[name]}: {no_setting(name, model)}")
     for name in _PATHS:
         value = settings.get(name)
         if isinstance(value, str) and (path.parent / value).exists():

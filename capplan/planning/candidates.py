@@ -29,7 +29,7 @@ from capplan.planning.run import (
     judged_run,
 )
 from capplan.planning.scheduling import is_vllm, widest_iterations
-from capplan.planning.settings import BUDGETS
+from capplan.planning.setting_groups import BUDGETS
 from capplan.planning.unbatched import too_slow, unbatched
 from capplan.simulator.checks import oversized, refusal
 

@@ -91,8 +91,7 @@ def _compared(
     slo = settings.objective()
     if slo is None:
         raise InputError("no SLO; give --slo such as ttft=1s,tpot=30ms")
-    kept = {name: getattr(settings, name) for name in PlanSettings.model_fields}
-    plain = PlanSettings(**kept)
+    plain = PlanSettings(**settings.shared_with(PlanSettings))
     for name in settings.systems:  # a wrong setting is said before all else
         asked_system(name, plain, _ANY_ROOM)
     progress("reading the requests")

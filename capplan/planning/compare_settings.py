@@ -5,14 +5,17 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator
 
-from capplan.planning.settings import (
+from capplan.planning.setting_groups import (
     CHOICES,
     METHOD,
     MOST_REPLICAS,
     WORKLOAD,
-    PlanSettings,
+    ExecutorSettings,
+    OutputSettings,
     Rate,
+    TrafficSettings,
 )
+from capplan.planning.settings import FleetSettings
 from capplan.planning.systems import SYSTEMS, check_system
 from capplan.setting_values import parts
 from capplan.settings import accepted_by, setting
@@ -39,10 +42,8 @@ def _check_systems(value: tuple[str, ...]) -> None:
         check_system(system)
 
 
-class CompareSettings(PlanSettings):
+class CompareSettings(OutputSettings, ExecutorSettings, FleetSettings, TrafficSettings):
     """Settings of a comparison of serving systems."""
-
-    unread = frozenset({"scheduler", "tune", "solver"})
 
     systems: Annotated[
         tuple[str, ...], BeforeValidator(_systems), accepted_by(_check_systems)

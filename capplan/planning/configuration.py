@@ -37,7 +37,7 @@ from capplan.planning.iteration_time import (
     timed,
 )
 from capplan.planning.scheduling import scheduled
-from capplan.planning.settings import PlanSettings
+from capplan.planning.setting_groups import ConfigurationSettings, PriceSettings
 from capplan.units import parse_usd_per_h
 
 _ENGINE_SETTINGS = (
@@ -139,7 +139,9 @@ class Excluded:
     reason: str
 
 
-def configurations(settings: PlanSettings) -> Iterator[Configuration | Excluded]:
+def configurations(
+    settings: ConfigurationSettings,
+) -> Iterator[Configuration | Excluded]:
     """Yield a configuration for every GPU and TP degree of the settings, in order."""
     if settings.llm is None:
         raise InputError("no LLM; give --llm NAME")
@@ -153,14 +155,16 @@ def configurations(settings: PlanSettings) -> Iterator[Configuration | Excluded]
             "or --profiles DIR with a profile measured by capplan profile"
         )
     names = {gpu if isinstance(gpu, str) else gpu.name for gpu in gpus}
-    for name in settings.price:
+    prices = settings if isinstance(settings, PriceSettings) else None
+    given = prices.price if prices else {}
+    for name in given:
         priced = listed_gpu(name, profiled)
         if (priced if isinstance(priced, str) else priced.name) not in names:
             known = ", ".join(sorted(names))
             raise InputError(f"--price {name}: no candidate; expected one of {known}")
     overrides = parse_price_overrides(
         f"{name}={text}"
-        for name, text in settings.price.items()
+        for name, text in given.items()
         if not isinstance(listed_gpu(name, profiled), str)
     )
     for gpu in gpus:
@@ -174,11 +178,11 @@ def configurations(settings: PlanSettings) -> Iterator[Configuration | Excluded]
             if slow := slow_link(settings, gpu, tp):
                 yield Excluded(gpu.name, tp, slow)
                 continue
-            cost = price_of(settings, gpu, tp, overrides)
+            cost = price_of(prices, gpu, tp, overrides) if prices else None
             yield _configuration(settings, llm, gpu, tp, cost)
 
 
-def given_configuration(settings: PlanSettings) -> Configuration | None:
+def given_configuration(settings: ConfigurationSettings) -> Configuration | None:
     """Return the configuration of settings without LLM and GPU, or None.
 
     They give the coefficients of the iteration time and the KV blocks instead.
@@ -195,7 +199,9 @@ def given_configuration(settings: PlanSettings) -> Configuration | None:
     return Configuration("", tp, engine, tables, None, None, None)
 
 
-def _profiled(settings: PlanSettings, llm: Architecture) -> list[tuple[str, int]]:
+def _profiled(
+    settings: ConfigurationSettings, llm: Architecture
+) -> list[tuple[str, int]]:
     own = own_profile(settings)
     if own is not None:
         return [(own.gpu, own.tp)]
@@ -208,7 +214,7 @@ def _profiled(settings: PlanSettings, llm: Architecture) -> list[tuple[str, int]
 
 
 def _unlisted(
-    settings: PlanSettings, llm: Architecture, gpu: str, tp: int
+    settings: ConfigurationSettings, llm: Architecture, gpu: str, tp: int
 ) -> Configuration | Excluded:
     """Return a configuration of a GPU that only its profile knows.
 
@@ -236,14 +242,16 @@ def _unlisted(
     )
     engine = replace(engine, kv_blocks=blocks, kv_block_bytes=block_bytes)
     cost = None
-    if gpu in settings.price:
+    if isinstance(settings, PriceSettings) and gpu in settings.price:
         cost = Price(parse_usd_per_h(settings.price[gpu]), "given by the user")
     tables = tables_of(settings, profile, engine)
     quantile = quantile_of(settings, profile)
     return Configuration(gpu, tp, engine, tables, cost, profile, None, quantile)
 
 
-def _engine_settings(settings: PlanSettings, profile: Profile | None) -> dict[str, Any]:
+def _engine_settings(
+    settings: ConfigurationSettings, profile: Profile | None
+) -> dict[str, Any]:
     """Return the engine settings of the user, else those of the measured profile.
 
     The KV blocks that a measured engine reported hold for the settings it then had.
@@ -251,12 +259,16 @@ def _engine_settings(settings: PlanSettings, profile: Profile | None) -> dict[st
     measured = profile.meta if profile and profile.how == "measured" else {}
     names = (*_ENGINE_SETTINGS, "max_model_len")
     known = {name: measured[name] for name in names if name in measured}
-    given = settings.model_dump(include=set(_ENGINE_SETTINGS), exclude_none=True)
-    return known | given
+    given = {name: getattr(settings, name, None) for name in _ENGINE_SETTINGS}
+    return known | {name: value for name, value in given.items() if value is not None}
 
 
 def _configuration(
-    settings: PlanSettings, llm: Architecture, gpu: Gpu, tp: int, cost: Price | None
+    settings: ConfigurationSettings,
+    llm: Architecture,
+    gpu: Gpu,
+    tp: int,
+    cost: Price | None,
 ) -> Configuration | Excluded:
     profile, missing = profile_of(settings, llm, gpu.name, tp), ""
     estimated = profile is None and settings.latency_ms is None
@@ -300,7 +312,7 @@ def _configuration(
 
 
 def _replica(
-    settings: PlanSettings,
+    settings: ConfigurationSettings,
     llm: Architecture,
     gpu: Gpu,
     tp: int,
@@ -352,7 +364,7 @@ def with_budget(configuration: Configuration, budget_tokens: int) -> Configurati
     return replace(configuration, engine=changed)
 
 
-def only_configuration(settings: PlanSettings) -> Configuration:
+def only_configuration(settings: ConfigurationSettings) -> Configuration:
     """Return the only configuration of the settings."""
     given = given_configuration(settings)
     if given is not None:

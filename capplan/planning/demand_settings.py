@@ -4,15 +4,14 @@ from typing import Annotated
 
 from pydantic import BeforeValidator
 
-from capplan.planning.settings import WORKLOAD, PlanSettings, Rate
+from capplan.planning.setting_groups import WORKLOAD, Rate
+from capplan.planning.settings import PlanningSettings, PlanSettings
 from capplan.setting_values import parts
 from capplan.settings import setting
 
 
-class DemandSettings(PlanSettings):
+class DemandSettings(PlanningSettings):
     """Settings of plans at several arrival rates."""
-
-    unread = frozenset({"rate"})
 
     rates: Annotated[tuple[Rate, ...], BeforeValidator(parts)] = setting(
         (), WORKLOAD, "R,R,R,R", "Arrival rates to plan for, requests/s, four or more."
@@ -23,5 +22,4 @@ class DemandSettings(PlanSettings):
 
     def at_rate(self, rate_per_s: float) -> PlanSettings:
         """Return the settings of the plan for one rate."""
-        shared = {name: getattr(self, name) for name in PlanSettings.model_fields}
-        return PlanSettings(**{**shared, "rate": rate_per_s})
+        return PlanSettings(**self.shared_with(PlanSettings), rate=rate_per_s)

@@ -12,7 +12,7 @@ from capplan.fleet.gpu import Gpu
 from capplan.fleet.price import Price
 from capplan.latency.catalog import own_profiles
 from capplan.planning.iteration_time import folders
-from capplan.planning.settings import PlanSettings
+from capplan.planning.setting_groups import ConfigurationSettings, PriceSettings
 
 
 def listed_gpu(name: str, profiled: Iterable[str]) -> Gpu | str:
@@ -25,7 +25,7 @@ def listed_gpu(name: str, profiled: Iterable[str]) -> Gpu | str:
         raise
 
 
-def slow_link(settings: PlanSettings, gpu: Gpu, tp: int) -> str:
+def slow_link(settings: ConfigurationSettings, gpu: Gpu, tp: int) -> str:
     """Return why a degree that nobody asked for is not looked at; empty if it is."""
     if settings.tp or tp <= 2 or gpu.nvlink_bytes_per_s_per_direction:
         return ""
@@ -39,7 +39,7 @@ def slow_link(settings: PlanSettings, gpu: Gpu, tp: int) -> str:
 
 
 def price_of(
-    settings: PlanSettings, gpu: Gpu, tp: int, overrides: dict[str, float]
+    settings: PriceSettings, gpu: Gpu, tp: int, overrides: dict[str, float]
 ) -> Price | None:
     """Return the price of a GPU hour, of a node that holds a replica, or None."""
     prices_file = Path(settings.prices) if settings.prices else None

@@ -13,7 +13,7 @@ from capplan.latency.with_engine import with_engine_time
 from capplan.llm.architecture import Architecture
 from capplan.llm.catalog import twins
 from capplan.llm.dtypes import KV_BYTES
-from capplan.planning.settings import PlanSettings
+from capplan.planning.setting_groups import ConfigurationSettings, ServerSettings
 
 MEDIAN = 0.5
 """Quantile of the engines' times that a plan takes by default with a profile."""
@@ -22,14 +22,14 @@ CAUTIOUS = 0.9
 """The same where the times are an estimate."""
 
 
-def folders(settings: PlanSettings) -> list[Path]:
+def folders(settings: ConfigurationSettings) -> list[Path]:
     """Return the user's folders of profiles."""
     if not settings.profiles:
         return []
     return [Path(settings.profiles)]
 
 
-def own_profile(settings: PlanSettings) -> Profile | None:
+def own_profile(settings: ConfigurationSettings) -> Profile | None:
     """Return the user's profile where a file of one was given."""
     if settings.profiles and Path(settings.profiles).is_file():
         return load_listed(Path(settings.profiles))
@@ -37,7 +37,7 @@ def own_profile(settings: PlanSettings) -> Profile | None:
 
 
 def profile_of(
-    settings: PlanSettings, llm: Architecture, gpu: str, tp: int
+    settings: ConfigurationSettings, llm: Architecture, gpu: str, tp: int
 ) -> Profile | None:
     """Return the profile of the LLM on a GPU type at a TP degree, or None."""
     if settings.latency_ms is not None:
@@ -54,14 +54,16 @@ def profile_of(
     return own
 
 
-def timed(settings: PlanSettings, profile: Profile, llm: Architecture) -> Profile:
+def timed(
+    settings: ConfigurationSettings, profile: Profile, llm: Architecture
+) -> Profile:
     """Return a profile with the time of the engine of the settings."""
     wanted = None if settings.engine is None else parse_engine(settings.engine)
     overhead = settings.engine_overhead
     return with_engine_time(profile, llm.experts > 0, overhead, wanted)
 
 
-def quantile_of(settings: PlanSettings, profile: Profile) -> float:
+def quantile_of(settings: ConfigurationSettings, profile: Profile) -> float:
     """Return the quantile of the engines' times that the plan takes."""
     if settings.latency_quantile is not None:
         if not profile.has_spread:
@@ -76,7 +78,7 @@ def quantile_of(settings: PlanSettings, profile: Profile) -> float:
 
 
 def tables_of(
-    settings: PlanSettings,
+    settings: ConfigurationSettings,
     profile: Profile | None,
     engine: EngineSettings,
     kv_dtype: str | None = None,
@@ -97,6 +99,6 @@ def tables_of(
         if kv_dtype is not None:
             times = KV_BYTES[kv_dtype] / KV_BYTES[profile.kv_element]
             made = made.reading(times)
-    if settings.api_overhead_ms is None:
+    if not isinstance(settings, ServerSettings) or settings.api_overhead_ms is None:
         return made
     return made._replace(request_s=settings.api_overhead_ms / 1e3)

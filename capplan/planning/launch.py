@@ -12,7 +12,7 @@ from capplan.llm.dtypes import UNQUANTIZED
 from capplan.llm.memory import DEFAULT_UTILIZATION
 from capplan.planning.configuration import Configuration
 from capplan.planning.scheduling import VLLM, is_vllm, scheduling
-from capplan.planning.settings import PlanSettings
+from capplan.planning.setting_groups import ConfigurationSettings
 
 _KV_CACHE = {"fp8": "fp8", "bf16": "bfloat16", "fp16": "float16"}
 """Values of vLLM's ``--kv-cache-dtype``."""
@@ -35,7 +35,9 @@ class Launch:
         return shlex.join(self.words)
 
 
-def launch(configuration: Configuration, settings: PlanSettings) -> Launch | None:
+def launch(
+    configuration: Configuration, settings: ConfigurationSettings
+) -> Launch | None:
     """Return how to start a replica; None where no LLM was named.
 
     Every setting that the plan rests on is given, also where it is vLLM's default,
@@ -103,7 +105,7 @@ def _checkpoint(name: str) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
     return YOURS, entry.serve_flags, (missing,)
 
 
-def _memory(configuration: Configuration, settings: PlanSettings) -> list[str]:
+def _memory(configuration: Configuration, settings: ConfigurationSettings) -> list[str]:
     """Return the flags of the KV cache and of the longest request."""
     engine, replica = configuration.engine, configuration.replica
     share = settings.gpu_memory_utilization

@@ -4,60 +4,24 @@ from pathlib import Path
 from typing import Any
 
 from capplan.errors import InputError
-from capplan.planning.settings import OUTPUT, PathText, PlanSettings
+from capplan.planning.setting_groups import (
+    OUTPUT,
+    ConfigurationSettings,
+    LimitSettings,
+    OutputSettings,
+    PathText,
+    TrafficSettings,
+)
 from capplan.settings import SettingError, setting
 from capplan.units import parse_duration_s
 
 PLACEMENT = "Placement"
 
-_OF_TRACE = (
-    "rate",
-    "arrivals",
-    "reader",
-    "columns",
-    "sharegpt_rule",
-    "tokenizer",
-    "salvage",
-    "shared_prefix",
-    "predictor",
-    "at",
-    "heartbeat",
-)
-_OF_REPLICA = (
-    "gpu",
-    "tp",
-    "max_num_batched_tokens",
-    "max_num_seqs",
-    "block_size",
-    "kv_blocks",
-    "gpu_memory_utilization",
-    "profiles",
-    "latency_sigma",
-)
 
-
-class PlaceSettings(PlanSettings):
+class PlaceSettings(
+    OutputSettings, ConfigurationSettings, LimitSettings, TrafficSettings
+):
     """Settings of the placement of one heartbeat."""
-
-    unread = frozenset(
-        {
-            "attainment",
-            "extend",
-            "drop_oversized",
-            "price",
-            "prices",
-            "router",
-            "async_scheduling",
-            "scheduler",
-            "prefix_caching",
-            "link_gb_per_s",
-            "host_kv_gib",
-            "tune",
-            "api_overhead_ms",
-            "executor",
-            "ray_address",
-        }
-    )
 
     snapshot: PathText | None = setting(
         None, PLACEMENT, "FILE", "State of a fleet, .json or .csv."
@@ -136,14 +100,16 @@ class PlaceSettings(PlanSettings):
                 raise SettingError(
                     name, "a snapshot and a trace are both given; expected one"
                 )
-        for name in _OF_TRACE:
-            if name in self.model_fields_set:
-                raise SettingError(name, f"{name} has no effect with a snapshot")
-        if self.llm is not None or self.latency_ms is not None:
-            return
-        for name in _OF_REPLICA:
-            if name in self.model_fields_set:
-                raise SettingError(
-                    name,
-                    f"{name} has no effect with a snapshot without llm or latency_ms",
-                )
+        self._refuse(
+            {*TrafficSettings.model_fields, "at", "heartbeat"} - {"seed"},
+            "with a snapshot",
+        )
+        if self.llm is None and self.latency_ms is None:
+            self._refuse(
+                set(ConfigurationSettings.model_fields),
+                "with a snapshot without llm or latency_ms",
+            )
+
+    def _refuse(self, names: set[str], where: str) -> None:
+        for name in sorted(names & self.model_fields_set):
+            raise SettingError(name, f"{name} has no effect {where}")

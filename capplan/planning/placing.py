@@ -27,7 +27,7 @@ from capplan.planning.configuration import (
 from capplan.planning.place_settings import PlaceSettings
 from capplan.planning.traffic import read_traffic
 from capplan.simulator.checks import oversized
-from capplan.workload.slo import RequestSlo, Slo, parse_slo
+from capplan.workload.slo import RequestSlo, Slo
 from capplan.workload.trace import Trace
 
 HEARTBEAT_S = 1.0
@@ -51,12 +51,14 @@ def place(settings: PlaceSettings) -> tuple[PlacementProblem, Placement]:
 
 def placement_problem(settings: PlaceSettings) -> PlacementProblem:
     """Return the requests of the snapshot, or of one heartbeat of the trace."""
-    slo = parse_slo(list(settings.slo)) if settings.slo else None
+    slo = settings.limits()
+    shares = {"gamma": settings.gamma, "theta": settings.theta}
     if settings.snapshot is not None:
         named = settings.llm is not None or settings.latency_ms is not None
         template = _template(_only_configuration(settings)) if named else None
-        constraints = settings.model_dump(include={"gamma", "theta", "max_replicas"})
         limits = None if slo is None else slo.default
+        most = {"max_replicas": settings.max_replicas}
+        constraints = _given(shares | most)
         return read_snapshot(Path(settings.snapshot), template, limits, **constraints)
     if slo is None:
         raise InputError("no SLO; give --slo ttft=1s,tpot=30ms")
@@ -69,7 +71,7 @@ def placement_problem(settings: PlaceSettings) -> PlacementProblem:
         strictest,
         settings.heartbeat_s,
         settings.at_s,
-        **settings.model_dump(include={"gamma", "theta"}, exclude_none=True),
+        **_given(shares),
     )
     _warn_while_filling(trace, strictest, heartbeat.at_s)
     if heartbeat.problem is None:
@@ -81,6 +83,10 @@ def placement_problem(settings: PlaceSettings) -> PlacementProblem:
         max_replicas=settings.max_replicas,
         source=f"{trace.source} at {heartbeat.at_s:g} s",
     )
+
+
+def _given(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _only_configuration(settings: PlaceSettings) -> Configuration:

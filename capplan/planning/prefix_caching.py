@@ -6,11 +6,11 @@ from dataclasses import replace
 from capplan.errors import CapplanWarning
 from capplan.planning.configuration import Configuration
 from capplan.planning.scheduling import is_vllm
-from capplan.planning.settings import PlanSettings
+from capplan.planning.settings import FleetSettings
 
 
 def with_caching_as_used(
-    configuration: Configuration, settings: PlanSettings, shares_prefixes: bool
+    configuration: Configuration, settings: FleetSettings, shares_prefixes: bool
 ) -> Configuration:
     """Return a configuration without prefix caching where no request shares a prefix.
 
@@ -27,7 +27,7 @@ def with_caching_as_used(
     return replace(configuration, engine=engine, caching_unused=unused)
 
 
-def _warn_of_prefixes(configuration: Configuration, settings: PlanSettings) -> None:
+def _warn_of_prefixes(configuration: Configuration, settings: FleetSettings) -> None:
     if configuration.engine.prefix_caching:
         text = (
             f"{settings.llm}: some layers have a sliding window; prefix hits are those "

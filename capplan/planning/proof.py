@@ -16,7 +16,8 @@ from capplan.planning.configuration import Configuration, Excluded
 from capplan.planning.inputs import PlanInputs, configuration_of, plan_inputs
 from capplan.planning.result import Candidate
 from capplan.planning.scheduling import widest_iterations
-from capplan.planning.settings import MOST_REPLICAS, PlanSettings
+from capplan.planning.setting_groups import MOST_REPLICAS
+from capplan.planning.settings import PlanSettings
 from capplan.planning.unbatched import unbatched
 
 BOUND_SAMPLES = 3

@@ -5,7 +5,8 @@ from dataclasses import replace
 from capplan.deployment import EngineSettings
 from capplan.errors import InputError
 from capplan.latency.contract import LatencyTables
-from capplan.planning.settings import PlanSettings
+from capplan.planning.setting_groups import SchedulerSettings, ServerSettings
+from capplan.settings import Settings
 from capplan.simulator.checks import check_scheduler, suited
 from capplan.simulator.schedulers import described, parse_scheduler, scheduler
 
@@ -16,23 +17,26 @@ RULES_VERSION = "0.24 to 0.33"
 _OWN = ("async_scheduling", "prefix_caching")
 
 
-def scheduled(engine: EngineSettings, settings: PlanSettings) -> EngineSettings:
+def scheduled(engine: EngineSettings, settings: Settings) -> EngineSettings:
     """Return an engine with the scheduler of the settings.
 
     Async scheduling and prefix caching that it does not have are refused where the
     settings ask for them, and else turned off.
     """
-    given = settings.scheduler or engine.scheduler
+    given = engine.scheduler
+    if isinstance(settings, SchedulerSettings):
+        given = settings.scheduler or given
+    server = settings if isinstance(settings, ServerSettings) else ServerSettings()
     asked = replace(
         engine,
-        async_scheduling=settings.async_scheduling is True,
-        prefix_caching=settings.prefix_caching is True,
+        async_scheduling=server.async_scheduling is True,
+        prefix_caching=server.prefix_caching is True,
     )
     check_scheduler(given, asked)
     name, own = parse_scheduler(given)
     swaps = scheduler(name).RULES.swaps
     for field in ("link_gb_per_s", "host_kv_gib"):
-        if getattr(settings, field) is not None and not own.get(swaps, swaps):
+        if getattr(server, field) is not None and not own.get(swaps, swaps):
             raise InputError(
                 f"{field} is given; scheduler {given} swaps nothing, leave it out"
             )

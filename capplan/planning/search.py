@@ -13,7 +13,7 @@ from capplan.errors import InputError, collected_warnings
 from capplan.latency.contract import LatencyTables
 from capplan.planning.configuration import Configuration, Excluded, configurations
 from capplan.planning.search_settings import SearchSettings
-from capplan.planning.traffic import read_traffic
+from capplan.planning.traffic import read_requests
 from capplan.units import format_duration
 
 
@@ -268,12 +268,10 @@ def search(settings: SearchSettings) -> Search:
 
 
 def _search(settings: SearchSettings) -> Search:
-    # Any rate does: the comparison is of a steady full batch.
-    at_a_rate = settings.model_copy(update={"rate": 1.0})
-    trace = read_traffic(at_a_rate, np.random.default_rng(settings.seed)).base
+    trace = read_requests(settings)
     tried = list(configurations(settings))
     able = [row for row in tried if isinstance(row, Configuration)]
-    slo = settings.objective()
+    slo = settings.limits()
     context_tokens = mean_context_tokens(trace.prompt_tokens, trace.output_tokens)
     comparison = search_tp(
         [_option(configuration, context_tokens) for configuration in able],

@@ -4,7 +4,8 @@ from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 from capplan.errors import InputError
-from capplan.planning.settings import BUDGETS, PlanSettings
+from capplan.planning.setting_groups import BUDGETS
+from capplan.planning.settings import PlanSettings
 from capplan.simulator.schedulers import (
     SCHEDULERS,
     check_name,
@@ -105,7 +106,6 @@ CHUNKED_TOKENS = 512
 """max_num_batched_tokens of vLLM 0.4.2 with --enable-chunked-prefill."""
 LINK = ("link_gb_per_s", "host_kv_gib")
 """Settings that only schedulers with swaps take."""
-_OF_PLAN = frozenset(PlanSettings.model_fields)
 
 
 class Asked(NamedTuple):
@@ -168,7 +168,7 @@ def asked_system(
     if own.get("chunked"):
         flags["max_num_batched_tokens"] = CHUNKED_TOKENS
     has_room = chosen != given and "{room}" in system.scheduler
-    kept = {field: getattr(settings, field) for field in _OF_PLAN}
+    kept = dict(settings)
     won = []
     for flag, value in flags.items():
         if value == ROOM:

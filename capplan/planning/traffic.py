@@ -12,6 +12,11 @@ from capplan.deployment import EngineSettings
 from capplan.errors import CapplanWarning, HorizonWarning, InputError
 from capplan.input_file import has_more_than, read_head
 from capplan.planning.configuration import Configuration
+from capplan.planning.setting_groups import (
+    ObjectiveSettings,
+    RequestSettings,
+    TrafficSettings,
+)
 from capplan.planning.settings import PlanSettings, SimulateSettings
 from capplan.planning.unbatched import unbatched
 from capplan.planning.unserved import without_oversized
@@ -134,9 +139,9 @@ class Traffic:
         return replace(drawn, arrival_s=np.zeros(request_count))
 
 
-def read_traffic(settings: PlanSettings, rng: np.random.Generator) -> Traffic:
-    """Return the requests that the settings name, as they are."""
-    trace = _named(settings)
+def read_traffic(settings: TrafficSettings, rng: np.random.Generator) -> Traffic:
+    """Return the requests that the settings name, as they are, and when they arrive."""
+    trace = read_requests(settings)
     process, rate_per_s = None, float("nan")
     if settings.arrivals is not None or trace.arrival_s is None:
         rate_per_s = settings.rate or trace.rate_per_s
@@ -146,8 +151,6 @@ def read_traffic(settings: PlanSettings, rng: np.random.Generator) -> Traffic:
         trace = _timed(trace, process, rate_per_s, rng)
     elif settings.rate is not None:
         trace = rescale(trace, settings.rate)
-    if settings.shared_prefix is not None:
-        trace = with_shared_prefix(trace, settings.shared_prefix)
     if trace.predicted_output_tokens is not None:
         if settings.predictor is not None:
             raise InputError(
@@ -178,7 +181,15 @@ def _timed(
     return rescale(timed, rate_per_s) if timed.duration_s > 0 else timed
 
 
-def _named(settings: PlanSettings) -> Trace:
+def read_requests(settings: RequestSettings) -> Trace:
+    """Return the requests that the settings name."""
+    trace = _named(settings)
+    if settings.shared_prefix is None:
+        return trace
+    return with_shared_prefix(trace, settings.shared_prefix)
+
+
+def _named(settings: RequestSettings) -> Trace:
     options = {
         "reader_name": settings.reader,
         "sharegpt_rule": settings.sharegpt_rule,
@@ -195,7 +206,7 @@ def _named(settings: PlanSettings) -> Trace:
 
 
 def judged_traffic(
-    settings: PlanSettings,
+    settings: PlanSettings | SimulateSettings,
     slo: Slo | None,
     rng: np.random.Generator,
     configurations: Sequence[Configuration],
@@ -211,7 +222,7 @@ def judged_traffic(
 
 def judged(
     traffic: Traffic,
-    settings: PlanSettings,
+    settings: ObjectiveSettings,
     slo: Slo | None,
     rng: np.random.Generator,
     configurations: Sequence[Configuration],

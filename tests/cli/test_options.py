@@ -29,12 +29,6 @@ class Wanted(Settings):
     flag_of_none: bool | None = setting(None, "", "", "Either.")
 
 
-class Narrower(Wanted):
-    """A command that does not read two of the settings."""
-
-    unread = frozenset({"tune", "where"})
-
-
 def run(*arguments, model=Wanted):
     given: dict[str, Any] = {}
     app = typer.Typer(rich_markup_mode=None)
@@ -112,16 +106,6 @@ def test_a_bool_that_may_be_unset_has_both_flags():
         assert given["flag_of_none"] is value
 
 
-@pytest.mark.parametrize("flag", ["--tune", "--no-tune", "--where"])
-def test_a_setting_that_the_command_does_not_read_has_no_flag(flag):
-    given, result = run("--from", "x", flag, "a=1", model=Narrower)
-
-    assert result.exit_code == 2
-    assert given == {}
-    assert flag in result.output
-    assert flag not in run("--help", model=Narrower)[1].output
-
-
 @pytest.mark.parametrize("flag", ["--count", "--share"])
 def test_a_number_that_is_none_is_refused(flag):
     given, result = run("--from", "x", flag, "many")
@@ -149,10 +133,10 @@ def test_a_parameter_of_the_command_takes_the_place_of_the_flag():
     assert {"file", "tune", "where"} <= set(given["names"])
 
 
-def test_every_setting_of_simulate_that_it_reads_is_a_flag_and_no_other(capsys):
+def test_every_setting_of_simulate_is_a_flag(capsys):
     exit_code(["simulate", "--help"])
 
     flags = set(re.findall(r"--[a-z][a-z-]*", capsys.readouterr().out))
     for name in SimulateSettings.model_fields:
         dashed = "--" + name.replace("_", "-")
-        assert (dashed in flags) == (name not in SimulateSettings.unread), name
+        assert dashed in flags, name

@@ -89,7 +89,7 @@ def test_paths_are_taken_from_where_the_scenario_lies(scenario, tmp_path):
     ("text", "expected"),
     [
         ("llm: x\nrat: 3\n", r":2: rat is not a setting; did you mean rate\?"),
-        ("rate: 20\nreplicas: 3\n", ":2: replicas is not a setting"),
+        ("rate: 20\nreplicas: 3\n", ":2: replicas has no effect on this command"),
         ("llm: x\n\nrate: 0\n", ":3: rate is 0; expected greater than 0"),
         ("rate: .nan\n", ":1: rate is nan; expected a finite number"),
         ("rate: 1\nrate: 2\n", ":2: rate is already set in line 1"),

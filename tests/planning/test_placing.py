@@ -28,7 +28,9 @@ def trace(tmp_path):
     return str(file)
 
 
-@pytest.mark.parametrize("name", sorted(PlaceSettings.unread))
+@pytest.mark.parametrize(
+    "name", sorted(set(PlanSettings.model_fields) - set(PlaceSettings.model_fields))
+)
 def test_a_setting_that_a_placement_does_not_read_is_refused(name):
     with pytest.raises(SettingError, match=f"{name} has no effect on this command"):
         PlaceSettings(**{name: 1})

@@ -1,0 +1,455 @@
+"""Groups of settings: a command reads those that its own settings inherit."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, PlainSerializer
+
+from capplan.latency.engine_rows import parse_engine
+from capplan.setting_values import (
+    ALL,
+    columns_by_name,
+    day,
+    parts,
+    prices_by_gpu,
+    slo_texts,
+    targets_by_class,
+)
+from capplan.settings import SettingError, Settings, accepted_by, read_by, setting
+from capplan.simulator.schedulers import SCHEDULERS, check_name
+from capplan.units import check_duration
+from capplan.workload.arrivals import MOST_RATE_PER_S
+from capplan.workload.readers import reader as reader_named
+from capplan.workload.readers.columns import check_columns
+from capplan.workload.readers.options import ReadOptions, tokenizer_file
+from capplan.workload.slo import Slo, parse_slo
+
+WORKLOAD = "Workload"
+OBJECTIVE = "Objective"
+CHOICES = "LLM, GPUs and prices"
+ENGINE = "Engine (vLLM's names)"
+LATENCY = "Latency"
+METHOD = "Method"
+OUTPUT = "Output"
+
+BUDGETS = (4096, 2048, 1024, 512)
+"""Values of max_num_batched_tokens tried where it is tuned. [tokens]"""
+MOST_REPLICAS = 65_536
+"""Replicas that a simulation has memory for."""
+
+
+MOST_SEQS = 65_536
+"""Requests that may run at once, or tokens of a KV block; tables have a row of each."""
+
+MOST_BATCHED_TOKENS = 2**20
+"""Tokens of an iteration; tables have a row of each."""
+
+MOST_KV_BLOCKS = 10**9
+"""KV blocks of a replica: more than any GPU holds."""
+
+MOST_MS = 1e6
+"""Time that may be given in milliseconds: some minutes. [ms]"""
+
+Rate = Annotated[float, Field(gt=0, le=MOST_RATE_PER_S)]
+"""An arrival rate. [requests/s]"""
+
+
+def _path(value: Any) -> Any:
+    return None if value is None else str(value)
+
+
+PathText = Annotated[str, BeforeValidator(_path)]
+
+
+class RequestSettings(Settings):
+    """Requests to read, as they are."""
+
+    trace: PathText | None = setting(
+        None,
+        WORKLOAD,
+        "FILE",
+        "Requests: ShareGPT, Azure, BurstGPT, Mooncake or plain CSV; .gz too.",
+    )
+    workload: PathText | None = setting(
+        None,
+        WORKLOAD,
+        "NAME|FILE",
+        "Shipped workload, or a .yaml of one; see workloads/.",
+    )
+    reader: Annotated[str | None, accepted_by(reader_named)] = setting(
+        None, WORKLOAD, "NAME", "Trace format (default: detected)."
+    )
+    columns: Annotated[
+        dict[str, str], BeforeValidator(columns_by_name), accepted_by(check_columns)
+    ] = setting(
+        {},
+        WORKLOAD,
+        "NAME=COLUMN",
+        "Columns of a CSV: arrival_s=timestamp,class=tenant (default: by name).",
+        repeated=True,
+    )
+    sharegpt_rule: Annotated[str | None, accepted_by(ReadOptions)] = setting(
+        None,
+        WORKLOAD,
+        "RULE",
+        "Turns that make a request: first (default), vllm, multiturn.",
+    )
+    tokenizer: Annotated[PathText | None, accepted_by(tokenizer_file)] = setting(
+        None,
+        WORKLOAD,
+        "FILE",
+        "tokenizer.json to count text with (default: estimated).",
+    )
+    salvage: bool = setting(
+        False, WORKLOAD, "", "Read a truncated file up to its last whole record."
+    )
+    shared_prefix: int | None = setting(
+        None, WORKLOAD, "TOKENS", "Give all prompts the same first TOKENS.", ge=0
+    )
+    seed: int = setting(0, METHOD, "N", "Seed of all random draws.", ge=0, le=2**62)
+
+    def __init__(self, **values: Any) -> None:
+        """Refuse settings that contradict each other."""
+        super().__init__(**values)
+        if self.trace and self.workload:
+            raise SettingError(
+                "workload", "trace and workload are both given; expected one of them"
+            )
+
+
+class ArrivalSettings(Settings):
+    """How requests arrive, and what policies foresee of them."""
+
+    arrivals: str | None = setting(
+        None, WORKLOAD, "PROCESS", "Arrival process: poisson (default), gamma:cv=2."
+    )
+    predictor: str | None = setting(
+        None,
+        METHOD,
+        "NAME",
+        "Output lengths as policies predict them: oracle (default), aladdin, "
+        "retrieval:k=16, relative-error:error=0.1.",
+    )
+
+
+class TrafficSettings(ArrivalSettings, RequestSettings):
+    """Requests, and at which rate they arrive."""
+
+    rate: float | None = setting(
+        None,
+        WORKLOAD,
+        "R",
+        "Arrival rate, requests/s; rescales a trace that has times.",
+        gt=0,
+        le=MOST_RATE_PER_S,
+    )
+
+
+class LimitSettings(Settings):
+    """Limits that a request is to keep."""
+
+    slo: Annotated[
+        tuple[str, ...], BeforeValidator(slo_texts), accepted_by(parse_slo)
+    ] = setting(
+        (),
+        OBJECTIVE,
+        "LIMITS",
+        "Limits: ttft=1s,tpot=30ms,tbt=0.2s,e2e=20s; chat:ttft=1s; trace: its own.",
+        repeated=True,
+    )
+
+    def limits(self) -> Slo | None:
+        """Return the limits of the settings; None without one."""
+        return parse_slo(list(self.slo)) if self.slo else None
+
+
+class ObjectiveSettings(LimitSettings):
+    """How many requests are to keep their limits, and which of them count."""
+
+    attainment: Annotated[
+        dict[str, Annotated[float, Field(gt=0, le=1)]],
+        BeforeValidator(targets_by_class),
+        PlainSerializer(lambda x: x[ALL] if len(x) == 1 else x),
+    ] = setting(
+        {ALL: 0.99},
+        OBJECTIVE,
+        "SHARE|CLASS=SHARE",
+        "Share that must meet the SLO (default 0.99); vip=0.999 for a class.",
+        repeated=True,
+    )
+    attainment_of: Literal["class", "all"] = setting(
+        "class",
+        OBJECTIVE,
+        "class|all",
+        "Whether each class with limits of its own attains it, or all together.",
+    )
+    warm_up: Annotated[
+        str | None, BeforeValidator(_path), accepted_by(check_duration)
+    ] = setting(
+        None,
+        OBJECTIVE,
+        "TIME",
+        "First part of the requests not to count (default: drawn arrivals only).",
+    )
+    drop_oversized: bool = setting(
+        False,
+        WORKLOAD,
+        "",
+        "Leave out requests that no replica can serve (default: refuse).",
+    )
+    extend: bool | None = setting(
+        None,
+        WORKLOAD,
+        "",
+        "Resample too few requests to judge (default: those without times).",
+    )
+
+    def objective(self) -> Slo | None:
+        """Return the SLO of the settings; None without one."""
+        if not self.slo:
+            return None
+        targets = {name: x for name, x in self.attainment.items() if name != ALL}
+        each = self.attainment_of == "class"
+        return parse_slo(list(self.slo), self.attainment[ALL], targets, each)
+
+
+class ReplicaSettings(Settings):
+    """LLM, GPUs, and the room of an engine on them."""
+
+    llm: PathText | None = setting(
+        None, CHOICES, "NAME|FILE", "Model: a name of the catalog, or its config.json."
+    )
+    gpu: Annotated[tuple[str, ...], BeforeValidator(parts)] = setting(
+        (),
+        CHOICES,
+        "A,B",
+        "GPU types to compare (default: all with a profile of the LLM).",
+    )
+    tp: Annotated[tuple[int, ...], BeforeValidator(parts)] = setting(
+        (),
+        CHOICES,
+        "1,2",
+        "Tensor-parallel degrees to compare (default: all with a profile).",
+    )
+    max_num_batched_tokens: int | None = setting(
+        None,
+        ENGINE,
+        "N",
+        "Token budget of an iteration (default: vLLM's for the GPU).",
+        ge=1,
+        le=MOST_BATCHED_TOKENS,
+    )
+    max_num_seqs: int | None = setting(
+        None,
+        ENGINE,
+        "N",
+        "Most requests running at once (default: vLLM's for the GPU).",
+        ge=1,
+        le=MOST_SEQS,
+    )
+    block_size: int | None = setting(
+        None, ENGINE, "N", "Tokens in a KV block (default 16).", ge=1, le=MOST_SEQS
+    )
+    kv_blocks: int | None = setting(
+        None,
+        ENGINE,
+        "N",
+        "KV blocks of a replica (default: computed from memory).",
+        ge=2,
+        le=MOST_KV_BLOCKS,
+    )
+    kv_cache_dtype: Literal["auto", "bf16", "fp8"] = setting(
+        "auto",
+        ENGINE,
+        "auto|bf16|fp8",
+        "Numbers in the KV cache (default auto: those of the latency profile).",
+    )
+    gpu_memory_utilization: float | None = setting(
+        None,
+        ENGINE,
+        "SHARE",
+        "Share of GPU memory for the engine (default 0.92).",
+        gt=0,
+        le=1,
+    )
+
+    def __init__(self, **values: Any) -> None:
+        """Refuse settings that contradict each other."""
+        super().__init__(**values)
+        if self.kv_blocks is not None and self.kv_cache_dtype != "auto":
+            raise SettingError(
+                "kv_cache_dtype",
+                "kv_blocks and kv_cache_dtype are both given; expected one of them",
+            )
+
+
+class PriceSettings(Settings):
+    """What GPUs cost."""
+
+    price: Annotated[dict[str, str], BeforeValidator(prices_by_gpu)] = setting(
+        {},
+        CHOICES,
+        "GPU=USD",
+        "Price of a GPU-hour, before the catalog's: H100-SXM=2.49.",
+        repeated=True,
+    )
+    prices: PathText | None = setting(
+        None, CHOICES, "FILE", "CSV of prices, used before the shipped ones."
+    )
+    as_of: Annotated[str | None, BeforeValidator(day)] = setting(
+        None, CHOICES, "DATE", "Day on which prices are judged old (default: today)."
+    )
+
+
+class ServerSettings(Settings):
+    """What of an engine shows only while requests come and go."""
+
+    async_scheduling: bool | None = setting(
+        None, ENGINE, "", "Schedule iteration k + 1 while k runs (default: on)."
+    )
+    prefix_caching: bool | None = setting(
+        None, ENGINE, "", "Keep and share full KV blocks (default: on)."
+    )
+    link_gb_per_s: float | None = setting(
+        None,
+        ENGINE,
+        "GB/S",
+        "Bandwidth of each GPU's link to the host, for swaps (default 24).",
+        gt=0,
+    )
+    host_kv_gib: float | None = setting(
+        None,
+        ENGINE,
+        "GIB",
+        "Host memory for swapped KV, for each GPU (default 4).",
+        ge=0,
+    )
+    api_overhead_ms: float | None = setting(
+        None,
+        ENGINE,
+        "MS",
+        "Time of the API server per request (default: as measured, for kernel sums).",
+        ge=0,
+        le=MOST_MS,
+    )
+    api_server_count: int | None = setting(
+        None, ENGINE, "N", "API server processes of a replica (default 1).", ge=1
+    )
+
+
+class LatencySettings(Settings):
+    """How long an iteration takes."""
+
+    engine: Annotated[str | None, accepted_by(parse_engine)] = setting(
+        None,
+        LATENCY,
+        "NAME@VERSION",
+        "Engine to take the times of: vllm@0.13, sglang, trtllm (default: newest).",
+    )
+    profiles: PathText | None = setting(
+        None, LATENCY, "DIR|FILE", "Latency profiles, used before the shipped ones."
+    )
+    latency_ms: Annotated[
+        tuple[Annotated[float, Field(ge=0, le=MOST_MS)], ...] | None,
+        BeforeValidator(parts),
+    ] = setting(
+        None,
+        LATENCY,
+        "c0,ca,cq,cd,ce",
+        "Coefficients of the iteration time, in place of a profile.",
+    )
+    engine_overhead: PathText | None = setting(
+        None,
+        LATENCY,
+        "none|FILE",
+        "Engine's time beside its kernels: none, or a file (default: shipped).",
+    )
+    latency_quantile: float | None = setting(
+        None,
+        LATENCY,
+        "Q",
+        "Share of engines as fast as planned (default 0.5; 0.9 for estimates).",
+        ge=0.01,
+        le=0.99,
+    )
+
+    def __init__(self, **values: Any) -> None:
+        """Refuse settings that contradict each other."""
+        super().__init__(**values)
+        if self.latency_ms is None:
+            return
+        for name in ("engine", "engine_overhead", "latency_quantile"):
+            if getattr(self, name) is not None:
+                raise SettingError(
+                    name, f"{name} is of a profile; latency_ms takes its place"
+                )
+        if len(self.latency_ms) != 5:
+            raise SettingError(
+                "latency_ms",
+                f"latency_ms has {len(self.latency_ms)} numbers; "
+                "expected c0,ca,cq,cd,ce",
+            )
+
+
+class ConfigurationSettings(LatencySettings, ReplicaSettings):
+    """Replicas, and how long an iteration of theirs takes."""
+
+
+class RouterSettings(Settings):
+    """The router before the replicas."""
+
+    router: str | None = setting(
+        None,
+        METHOD,
+        "NAME",
+        "Router: jsq (default), round-robin, power-of-two, best-fit.",
+    )
+
+
+class SchedulerSettings(Settings):
+    """The scheduler of a replica."""
+
+    scheduler: Annotated[PathText | None, read_by(check_name)] = setting(
+        None,
+        METHOD,
+        "NAME|FILE.py",
+        f"Scheduler: {', '.join(SCHEDULERS)} (default vllm-v1); orca:max_len=4096.",
+    )
+
+
+class TrialSettings(Settings):
+    """What a plan tries beside what was asked."""
+
+    tune: bool = setting(
+        True, ENGINE, "", "Also try smaller max_num_batched_tokens (default: on)."
+    )
+    solver: str | None = setting(
+        None,
+        METHOD,
+        "NAME",
+        "mip, cp-sat, scip or highs: try all routers, place the peak exactly.",
+    )
+
+
+class ExecutorSettings(Settings):
+    """Where simulations run."""
+
+    executor: str = setting(
+        "local", METHOD, "NAME", "Where candidates are simulated: local or ray."
+    )
+    ray_address: str | None = setting(
+        None,
+        METHOD,
+        "ADDRESS",
+        "Address of a running Ray cluster; auto for one on this machine.",
+    )
+
+
+class OutputSettings(Settings):
+    """Where files are written."""
+
+    out: PathText | None = setting(
+        None,
+        OUTPUT,
+        "DIR",
+        "Folder for the JSON, CSV and HTML files.",
+    )

@@ -1,0 +1,128 @@
+"""Each setting of a command is read by it: no flag is without effect."""
+
+import pytest
+
+from capplan.planning.compare_settings import CompareSettings
+from capplan.planning.demand_settings import DemandSettings
+from capplan.planning.place_settings import PlaceSettings
+from capplan.planning.placing import place
+from capplan.planning.search_settings import SearchSettings
+from capplan.planning.settings import PlanSettings, SimulateSettings
+from capplan.report import to_files
+from capplan.report.write_placement import (
+    check_placement_files,
+    write_placement_files,
+)
+from capplan.settings import SettingError, Settings
+
+WORKLOAD = {"workload": "synthetic:prompt=300,output=80,n=300"}
+ON_H100 = {"llm": "Llama-3.1-8B", "gpu": "H100-SXM", "tp": 1}
+VALUES = {
+    "reader": "csv",
+    "columns": "class=tenant",
+    "sharegpt_rule": "vllm",
+    "tokenizer": None,
+    "arrivals": "poisson",
+    "predictor": "oracle",
+    "at": "2s",
+    "gpu": "H100-SXM",
+    "kv_blocks": 9,
+    "latency_quantile": 0.5,
+    "profiles": "folder",
+    "engine_overhead": "none",
+    "salvage": True,
+    "heartbeat": "2s",
+    "kv_cache_dtype": "fp8",
+    "engine": "vllm@0.13",
+}
+"""Of settings that do not take a 1."""
+PLACED = {**WORKLOAD, **ON_H100, "slo": "ttft=1s", "rate": 20, "at": "12s"}
+SLO = {"slo": "ttft=1s,tpot=30ms", "attainment": 0.9}
+
+
+@pytest.fixture
+def read(monkeypatch):
+    """Names of the settings that are read, whichever command's they are."""
+    names = set()
+
+    def recording(self, name):
+        if name in type(self).model_fields:
+            names.add(name)
+        return object.__getattribute__(self, name)
+
+    monkeypatch.setattr(Settings, "__getattribute__", recording)
+    return names
+
+
+def placed(settings):
+    check_placement_files(settings)
+    problem, placement = place(settings)
+    write_placement_files(problem, placement, settings)
+
+
+RUNS = [
+    (to_files.plan, PlanSettings, {**WORKLOAD, **ON_H100, **SLO, "rate": 20}),
+    (to_files.simulate, SimulateSettings, {**WORKLOAD, **ON_H100, **SLO, "rate": 20}),
+    (to_files.search, SearchSettings, {**WORKLOAD, **ON_H100, "slo": "tpot=30ms"}),
+    (
+        to_files.compare,
+        CompareSettings,
+        {**WORKLOAD, **ON_H100, **SLO, "rate": 20, "systems": "vllm-v1"},
+    ),
+    (
+        to_files.demand,
+        DemandSettings,
+        {**WORKLOAD, **ON_H100, **SLO, "rates": (20, 40, 60, 80)},
+    ),
+    (
+        placed,
+        PlaceSettings,
+        PLACED,
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("run", "model", "asked"),
+    RUNS,
+    ids=[model.__name__ for _, model, _ in RUNS],
+)
+def test_a_command_reads_each_of_its_settings(read, run, model, asked, tmp_path):
+    settings = model(**asked, out=str(tmp_path / "out"))
+    read.clear()
+
+    run(settings)
+
+    assert set(model.model_fields) - read == set()
+
+
+@pytest.mark.parametrize("replica", [{}, ON_H100], ids=["its own", "given"])
+def test_what_a_placement_of_a_snapshot_does_not_read_it_refuses(
+    read, replica, tmp_path
+):
+    path = tmp_path / "now.json"
+    placed(PlaceSettings(**PLACED, export=str(path)))
+    settings = PlaceSettings(snapshot=str(path), **replica)
+    read.clear()
+
+    placed(settings)
+
+    unread = set(PlaceSettings.model_fields) - read
+    assert {"rate", "at", "workload"} <= unread
+    assert ("kv_cache_dtype" in unread) == (replica == {})
+    for name in unread - {"trace", "workload"}:
+        given = {"snapshot": str(path), name: VALUES.get(name, 1)}
+        with pytest.raises(SettingError, match=f"{name} has no effect with a snap"):
+            PlaceSettings(**(given | replica))
+
+
+def test_a_setting_that_nobody_reads_would_be_found(read):
+    class WithOneMore(SearchSettings):
+        forgotten: int = 0
+
+    settings = WithOneMore(**WORKLOAD, **ON_H100)
+    read.clear()
+
+    to_files.search(settings)
+
+    assert set(WithOneMore.model_fields) - read == {"forgotten"}
