@@ -2,10 +2,20 @@
 
 from collections.abc import Mapping
 from datetime import date
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator
 
 ALL = "all"
 """Key of the share that holds for classes without one of their own."""
+
+
+def path_text(value: Any) -> Any:
+    """Return a path as a text."""
+    return None if value is None else str(value)
+
+
+PathText = Annotated[str, BeforeValidator(path_text)]
 
 
 def parts(value: Any) -> Any:

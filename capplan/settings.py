@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from difflib import get_close_matches
-from typing import Any, get_args
+from typing import Any, ClassVar, get_args
 
 from pydantic import (
     AfterValidator,
@@ -75,6 +75,9 @@ class Settings(BaseModel):
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    scenario_of: ClassVar[type["Settings"] | None] = None
+    """Command whose scenarios serve too: what this one does not read is left out."""
 
     def __init__(self, **values: Any) -> None:
         """Turn the first complaint of pydantic into one line."""

@@ -23,7 +23,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from capplan.deployment import EngineSettings, kv_blocks
+from capplan.deployment.engine import EngineSettings
+from capplan.deployment.replica import kv_blocks
 from capplan.errors import CapplanWarning, InputError
 from capplan.fleet.catalog import gpu as find_gpu
 from capplan.latency.catalog import list_profiles, profile_path

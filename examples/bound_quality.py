@@ -26,7 +26,9 @@ import numpy as np
 from capplan.bounds.lower_bound import droppable_requests, lower_bound
 from capplan.bounds.prices import IterationPrices
 from capplan.bounds.work import Requests, request_work
-from capplan.deployment import EngineSettings
+from capplan.deployment.configuration import Configuration
+from capplan.deployment.engine import EngineSettings
+from capplan.deployment.pools import Deployment
 from capplan.latency.catalog import find_profile
 from capplan.latency.contract import LatencyTables
 from capplan.simulator.simulate import simulate
@@ -88,7 +90,9 @@ def row(
             max_num_batched_tokens=budget,
             max_num_seqs=min(engine.max_num_seqs, budget),
         )
-        return simulate(trace, tables, tuned, replicas).times
+        return simulate(
+            trace, Deployment.of(Configuration(tuned, tables), replicas)
+        ).times
 
     def meets(budget: int, replicas: int) -> bool:
         times = run(budget, replicas)

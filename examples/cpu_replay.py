@@ -35,7 +35,9 @@ from typing import Any
 
 import numpy as np
 
-from capplan.deployment import EngineSettings
+from capplan.deployment.configuration import Configuration
+from capplan.deployment.engine import EngineSettings
+from capplan.deployment.pools import Deployment
 from capplan.errors import CapplanWarning
 from capplan.latency.fit import fit
 from capplan.latency.measurements import points_from_rows
@@ -343,7 +345,10 @@ def compare(recording: dict[str, Any]) -> dict[str, Any]:
     for seed, served in enumerate(recording["served"]):
         trace = poisson_trace(recording["rate_per_s"], recording["requests"], seed)
         arrival_s, times, quiet_s = quiet_times(trace, served)
-        done = simulate(replace(trace, arrival_s=arrival_s), latency, engine(facts), 1)
+        done = simulate(
+            replace(trace, arrival_s=arrival_s),
+            Deployment.of(Configuration(engine(facts), latency), 1),
+        )
         real.append(times)
         simulated.append(
             {

@@ -16,6 +16,7 @@ ours. The slides do not tell over which time they take tokens/s: here to the las
 and from the first arrival to the last (the span).
 """
 
+from dataclasses import replace
 from functools import cache
 from typing import NamedTuple
 
@@ -23,8 +24,11 @@ import numpy as np
 from papers_claims import Claim, markdown, table
 from papers_runs import Mixture, highest_rate_per_s, poisson_s, sharegpt_lengths
 
-from capplan.deployment import EngineSettings
+from capplan.deployment.configuration import Configuration
+from capplan.deployment.engine import EngineSettings
+from capplan.deployment.pools import Deployment
 from capplan.latency.contract import linear_tables
+from capplan.simulator.schedulers import parse_scheduler
 from capplan.simulator.simulate import simulate
 from capplan.simulator.times import Simulation
 from capplan.workload.predictors import with_predictions
@@ -106,7 +110,15 @@ def served(
         host_kv_gib=400.0,
     )
     trace = requests(workload, seed, rate_per_s, predictor, count or COUNTS[workload])
-    return simulate(trace, TABLES, engine, 1, scheduler=system.scheduler)
+    return simulate(
+        trace,
+        Deployment.of(
+            Configuration(
+                replace(engine, scheduler=parse_scheduler(system.scheduler)), TABLES
+            ),
+            1,
+        ),
+    )
 
 
 def tokens_per_s(
@@ -157,7 +169,15 @@ def figure_4(scheduler: str) -> float:
     )
     trace = Trace(np.ones(3), np.array([7, 5, 2]), np.array([1.0, 2.0, 3.0]))
     return float(
-        simulate(trace, tables, engine, 1, scheduler=scheduler).table.e2e_s.mean()
+        simulate(
+            trace,
+            Deployment.of(
+                Configuration(
+                    replace(engine, scheduler=parse_scheduler(scheduler)), tables
+                ),
+                1,
+            ),
+        ).table.e2e_s.mean()
     )
 
 

@@ -16,11 +16,15 @@ import numpy as np
 from papers_claims import Claim, markdown, table
 from papers_runs import highest_rate_per_s, poisson_s, sharegpt_lengths
 
-from capplan.deployment import EngineSettings, kv_blocks
+from capplan.deployment.configuration import Configuration
+from capplan.deployment.engine import EngineSettings
+from capplan.deployment.pools import Deployment
+from capplan.deployment.replica import kv_blocks
 from capplan.fleet.catalog import gpu
 from capplan.latency.catalog import find_profile
 from capplan.latency.contract import LatencyTables
 from capplan.llm.catalog import llm
+from capplan.simulator.schedulers import parse_scheduler
 from capplan.simulator.simulate import simulate
 from capplan.simulator.times import RequestTimes
 from capplan.workload.trace import Trace
@@ -62,7 +66,15 @@ def served(scheduler: str, seats: int, seed: int, rate_per_s: float) -> RequestT
     blocks = kv_blocks(llm("OPT-13B"), gpu("A100-80GB-SXM"), 1, engine)
     engine = replace(engine, kv_blocks=blocks)
     trace = requests(seed, rate_per_s)
-    return simulate(trace, tables(), engine, 1, scheduler=scheduler).table
+    return simulate(
+        trace,
+        Deployment.of(
+            Configuration(
+                replace(engine, scheduler=parse_scheduler(scheduler)), tables()
+            ),
+            1,
+        ),
+    ).table
 
 
 @cache

@@ -1,13 +1,17 @@
 """AccelGen's requests of mixed length with SLOs of their own, and their figures."""
 
+from dataclasses import replace
 from functools import cache
 from typing import NamedTuple
 
 import numpy as np
 from papers_runs import own_classes, poisson_s, sharegpt_lengths
 
-from capplan.deployment import EngineSettings
+from capplan.deployment.configuration import Configuration
+from capplan.deployment.engine import EngineSettings
+from capplan.deployment.pools import Deployment
 from capplan.latency.contract import linear_tables
+from capplan.simulator.schedulers import parse_scheduler
 from capplan.simulator.simulate import simulate
 from capplan.simulator.times import Simulation
 from capplan.workload.slo import parse_slo
@@ -125,7 +129,16 @@ def run(trace: Trace, engine: Engine, blocks: int = KV_BLOCKS) -> Simulation:
         kv_block_bytes=BLOCK_BYTES,
         host_kv_gib=1000.0,
     )
-    return simulate(trace, TABLES, settings, 1, scheduler=engine.scheduler, slo=SLO)
+    return simulate(
+        trace,
+        Deployment.of(
+            Configuration(
+                replace(settings, scheduler=parse_scheduler(engine.scheduler)), TABLES
+            ),
+            1,
+        ),
+        slo=SLO,
+    )
 
 
 @cache

@@ -8,6 +8,7 @@ only the order of a plan is kept.
 """
 
 import time
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -22,9 +23,12 @@ from papers_sa_plans import (
     worked_claims,
 )
 
-from capplan.deployment import EngineSettings
+from capplan.deployment.configuration import Configuration
+from capplan.deployment.engine import EngineSettings
+from capplan.deployment.pools import Deployment
 from capplan.latency.contract import LatencyTables
 from capplan.simulator.annealing import BEST_ORDER, BEST_SIZES, PROMPT, Cooling
+from capplan.simulator.schedulers import parse_scheduler
 from capplan.simulator.simulate import simulate
 from capplan.simulator.state import State
 from capplan.workload.catalog import shipped_workload
@@ -82,7 +86,16 @@ def served(trace: Trace, seats: int, scheduler: str) -> tuple[float, float, floa
         kv_blocks=20_000,
         async_scheduling=False,
     )
-    times = simulate(trace, tables(), engine, 1, scheduler=scheduler, slo=SLO).table
+    times = simulate(
+        trace,
+        Deployment.of(
+            Configuration(
+                replace(engine, scheduler=parse_scheduler(scheduler)), tables()
+            ),
+            1,
+        ),
+        slo=SLO,
+    ).table
     limits_s = SLO.columns(trace.request_class, trace.class_names)
     kept = np.logical_and.reduce(times.met(limits_s))
     return kept.sum() / times.e2e_s.sum(), kept.mean(), times.e2e_s.mean()

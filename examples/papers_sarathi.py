@@ -11,15 +11,19 @@ they correlate by 0.05. The latency is the shipped profile of Llama-3.1-8B, whos
 are Mistral-7B's: kernel times, without an engine's own; 55 GB of KV.
 """
 
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
 from papers_claims import Claim, markdown, table
 from papers_runs import Mixture, highest_rate_per_s, poisson_s
 
-from capplan.deployment import EngineSettings
+from capplan.deployment.configuration import Configuration
+from capplan.deployment.engine import EngineSettings
+from capplan.deployment.pools import Deployment
 from capplan.latency.catalog import find_profile
 from capplan.latency.contract import LatencyTables
+from capplan.simulator.schedulers import parse_scheduler
 from capplan.simulator.simulate import simulate
 from capplan.workload.slo import parse_slo
 from capplan.workload.trace import Trace
@@ -71,7 +75,16 @@ def keeps(
     )
     trace = requests(seed, rate_per_s)
     slo = parse_slo(f"tbt={tbt_s}s")
-    times = simulate(trace, tables(), engine, 1, scheduler=scheduler, slo=slo).table
+    times = simulate(
+        trace,
+        Deployment.of(
+            Configuration(
+                replace(engine, scheduler=parse_scheduler(scheduler)), tables()
+            ),
+            1,
+        ),
+        slo=slo,
+    ).table
     late = times.late_gaps.sum() / (trace.output_tokens - 1).sum()
     return bool(late <= 0.01 and np.median(times.wait_s) <= 2)
 

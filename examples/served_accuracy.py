@@ -43,7 +43,8 @@ from served_tables import (
 
 from capplan.calibration.sweep_fit import fit_engine_time
 from capplan.calibration.sweep_score import served_error
-from capplan.deployment import replica
+from capplan.deployment.configuration import WIDE
+from capplan.deployment.replica import replica
 from capplan.errors import CapplanError, CapplanWarning
 from capplan.files import write_texts
 from capplan.fleet.catalog import gpu as find_gpu
@@ -56,7 +57,6 @@ from capplan.latency.roofline import roofline_profile
 from capplan.latency.with_engine import calibrated
 from capplan.llm.catalog import llm as find_llm
 from capplan.llm.catalog import twins
-from capplan.planning.doubts import WIDE
 
 ENOUGH = (2, 4)
 """Groups and sweeps from which a row has a spread of its own."""

@@ -17,7 +17,9 @@ from pathlib import Path
 import numpy as np
 
 from capplan.calibration.calibrate import NAMES, Calibration, calibrate
-from capplan.deployment import EngineSettings
+from capplan.deployment.configuration import Configuration
+from capplan.deployment.engine import EngineSettings
+from capplan.deployment.pools import Deployment
 from capplan.latency.importers import read_measurements
 from capplan.latency.served_run import ServedRun
 from capplan.simulator.simulate import simulate
@@ -92,7 +94,9 @@ def print_series(
     """Print running, waiting and KV use of the engine beside the simulator's."""
     trace = Trace(run.prompt_tokens, run.output_tokens, run.arrival_s)
     simulation = simulate(
-        trace, calibration.tables(engine), engine, 1, record_iterations=True
+        trace,
+        Deployment.of(Configuration(engine, calibration.tables(engine)), 1),
+        record_iterations=True,
     )
     assert simulation.iterations is not None
     steps = simulation.iterations.steps

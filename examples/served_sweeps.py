@@ -17,7 +17,8 @@ from served_sets import load_tests
 
 from capplan.calibration.closed_loop import SweepPoint
 from capplan.calibration.sweep_fit import Served
-from capplan.deployment import EngineSettings, replica
+from capplan.deployment.engine import EngineSettings
+from capplan.deployment.replica import replica
 from capplan.errors import CapplanError
 from capplan.fleet.catalog import gpu as find_gpu
 from capplan.latency.catalog import known_profile

@@ -13,10 +13,10 @@ from served_fits import Found, Key
 from served_sets import OTHER_CLUSTER
 
 from capplan.calibration.sweep_score import users_within
+from capplan.deployment.configuration import WIDE
 from capplan.files import write_texts
 from capplan.latency.capacity import LEVELS
 from capplan.latency.engine_rows import EngineRow
-from capplan.planning.doubts import WIDE
 
 if TYPE_CHECKING:
     from served_accuracy import Halves

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from capplan.deployment import EngineSettings
+from capplan.deployment.engine import EngineSettings
 from capplan.fleet.gpu import Gpu
 from capplan.latency.contract import linear_tables
 from capplan.simulator import routers
@@ -16,6 +16,7 @@ from capplan.simulator.laws.checking import check_laws
 from capplan.simulator.simulate import simulate
 from capplan.workload import readers
 from capplan.workload.trace import Trace
+from tests.deployments import fleet_of
 
 ROOT = Path(__file__).resolve().parent.parent
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
@@ -50,7 +51,7 @@ def test_the_router_of_the_worked_example_sends_to_the_fewest_tokens(
     tables = linear_tables(0.01, 1e-4, 0, 1e-3, 0, max_batch=8, max_tokens=512)
     trace = Trace(np.array([400, 10, 10]), np.array([50, 5, 5]), np.arange(3) * 1e-3)
 
-    served = simulate(trace, tables, engine, 2, router="fewest-tokens")
+    served = simulate(trace, fleet_of(tables, engine, 2, router="fewest-tokens"))
 
     assert served.times.replica.tolist() == [0, 1, 1]
 
@@ -67,7 +68,7 @@ def test_the_scheduler_of_the_worked_example_admits_the_shortest_and_is_lawful(
     tables = linear_tables(0.01, 1e-4, 0, 1e-3, 0, max_batch=8, max_tokens=512)
     trace = Trace(np.array([40, 30, 20]), np.array([5, 5, 5]), np.arange(3) * 1e-3)
 
-    served = simulate(trace, tables, engine, 1, scheduler=str(path))
+    served = simulate(trace, fleet_of(tables, engine, 1, scheduler=str(path)))
 
     assert np.argsort(served.times.scheduled_s).tolist() == [0, 2, 1]
     assert check_laws(str(path), 40).broken == ()

@@ -5,16 +5,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from capplan.deployment import (
-    Deployment,
-    DoesNotFitError,
-    EngineSettings,
-    default_engine_settings,
-    kv_blocks,
-    replica,
-)
+from capplan.deployment.configuration import Configuration
+from capplan.deployment.engine import EngineSettings, default_engine_settings
+from capplan.deployment.pools import Deployment
+from capplan.deployment.replica import DoesNotFitError, kv_blocks, replica
 from capplan.errors import InputError
 from capplan.fleet.catalog import gpu
+from capplan.latency.contract import linear_tables
 from capplan.llm.catalog import llm
 from capplan.llm.memory import memory_budget
 
@@ -303,17 +300,24 @@ def test_activations_grow_with_the_token_budget():
         (4, 1250, 5000, "5,000 GPUs = 1,250 replicas × 4 (TP 4)"),
     ],
 )
-def test_a_deployment_counts_its_gpus(tp, replica_count, gpu_count, text):
-    deployment = Deployment("H100", tp, replica_count)
+def test_a_pool_counts_its_gpus(tp, replica_count, gpu_count, text):
+    pool = pool_of(tp, replica_count)
 
-    assert deployment.gpu_count == gpu_count
-    assert str(deployment) == text
+    assert pool.gpu_count == gpu_count
+    assert str(pool) == text
 
 
-@pytest.mark.parametrize(("field", "value"), [("tp", 0), ("replica_count", 0)])
-def test_a_deployment_without_gpus_is_refused(field, value):
-    with pytest.raises(InputError, match=f"{field} is 0"):
-        replace(Deployment("H100", 1, 1), **{field: value})
+@pytest.mark.parametrize(("tp", "count", "name"), [(0, 1, "tp"), (1, 0, "replicas")])
+def test_a_pool_without_gpus_is_refused(tp, count, name):
+    with pytest.raises(InputError, match=f"{name} is 0"):
+        pool_of(tp, count)
+
+
+def pool_of(tp, replica_count):
+    tables = linear_tables(1e-3, 0, 0, 0, 0, max_batch=8, max_tokens=8)
+    return Deployment.of(
+        Configuration(EngineSettings(), tables, "H100", tp), replica_count
+    ).pool
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,9 @@ from pathlib import Path
 import pytest
 
 import capplan
-from capplan.deployment import Deployment, EngineSettings, Replica
+from capplan.deployment.engine import EngineSettings
+from capplan.deployment.pools import Pool
+from capplan.deployment.replica import Replica
 from capplan.fleet.gpu import Gpu
 from capplan.fleet.price import Price
 from capplan.fleet.quotes import Quote
@@ -26,7 +28,7 @@ from capplan.report.write_schedule import ITERATION_COLUMNS
 FILE = Path(capplan.__file__).parent / "nomenclature.csv"
 
 TABLES = (Gpu, Price, Quote, Architecture, MemoryBudget, EngineSettings, Replica)
-TABLES += (Deployment, Cost, CostLine, TpOption, TpRow, TpSearch)
+TABLES += (Pool, Cost, CostLine, TpOption, TpRow, TpSearch)
 TABLES += (Candidate, Plan, Probe, Series, Assumption, ClassResult)
 
 UNITS = {"_s": ("s", "s/token", "s/token²"), "_bytes": ("bytes",), "_w": ("W",)}

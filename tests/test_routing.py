@@ -3,13 +3,14 @@
 import numpy as np
 import pytest
 
-from capplan.deployment import EngineSettings
+from capplan.deployment.engine import EngineSettings
 from capplan.latency.contract import linear_tables
 from capplan.placement.heuristics import jsq, round_robin
 from capplan.routing import round_robin as turn_of
 from capplan.routing import shorter_of_two, shortest_queue, squared_capacity_norm
 from capplan.simulator.simulate import simulate
 from capplan.workload.trace import Trace
+from tests.deployments import fleet_of
 
 
 def replicas_chosen(router, requests, replica_count):
@@ -19,7 +20,9 @@ def replicas_chosen(router, requests, replica_count):
     trace = Trace(
         np.full(requests, 5), np.full(requests, 3), np.zeros(requests), source="tie"
     )
-    simulation = simulate(trace, tables, engine, replica_count, router=router, seed=3)
+    simulation = simulate(
+        trace, fleet_of(tables, engine, replica_count, router=router), seed=3
+    )
     return simulation.times.replica.tolist()
 
 

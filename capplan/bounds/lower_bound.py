@@ -18,7 +18,7 @@ from capplan.bounds.prices import (
 )
 from capplan.bounds.window import Window, busiest_window
 from capplan.bounds.work import Requests, Work, request_work
-from capplan.deployment import EngineSettings
+from capplan.deployment.engine import EngineSettings
 from capplan.errors import InputError
 from capplan.latency.contract import LatencyTables
 

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from capplan.bounds.prices import IterationPrices, engine_bounds
-from capplan.deployment import EngineSettings
+from capplan.deployment.engine import EngineSettings
 
 _ENDLESS_S = 1e15
 """Stands for no limit where infinity cannot be multiplied by 0. [s]"""

@@ -13,7 +13,9 @@ import numpy as np
 from scipy import optimize
 
 from capplan.calibration.served_work import served_work
-from capplan.deployment import EngineSettings
+from capplan.deployment.configuration import Configuration
+from capplan.deployment.engine import EngineSettings
+from capplan.deployment.pools import Deployment
 from capplan.errors import InputError
 from capplan.latency.contract import LatencyTables, linear_tables
 from capplan.latency.served_run import ServedRun
@@ -92,14 +94,16 @@ def calibrate(
     # are about 1, so one step size suits all.
     scale_s = _first_guess(run)
 
-    def residuals(relative: np.ndarray) -> np.ndarray:
+    def replica(relative: np.ndarray) -> Deployment:
         tables = _tables(relative * scale_s, engine)
-        times = simulate(trace, tables, engine, 1).table
+        return Deployment.of(Configuration(engine, tables), 1)
+
+    def residuals(relative: np.ndarray) -> np.ndarray:
+        times = simulate(trace, replica(relative)).table
         return np.concatenate(_errors(run, times, chosen))
 
     def linear(relative: np.ndarray) -> tuple[np.ndarray, np.ndarray, Simulation]:
-        tables = _tables(relative * scale_s, engine)
-        simulation = simulate(trace, tables, engine, 1, record_iterations=True)
+        simulation = simulate(trace, replica(relative), record_iterations=True)
         work = served_work(simulation)
         rows_of_work = (
             work.ttft[chosen] / run.e2e_s[chosen, None],

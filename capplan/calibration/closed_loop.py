@@ -10,7 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from capplan.deployment import EngineSettings
+from capplan.deployment.configuration import Configuration
+from capplan.deployment.engine import EngineSettings
+from capplan.deployment.pools import Deployment
 from capplan.errors import InputError
 from capplan.latency.contract import LatencyTables
 from capplan.simulator.checks import oversized
@@ -94,7 +96,7 @@ def closed_loop(
         )
     # A user waits in front of the engine, a seat does not.
     loop = tables._replace(request_s=0.0, prompt_token_s=0.0)
-    times = simulate(trace, loop, engine, 1).table
+    times = simulate(trace, Deployment.of(Configuration(engine, loop), 1)).table
     freed_s = np.sort(times.finish_s)
     asked_s = np.concatenate([np.zeros(users), freed_s])[:count]
     # Seats are taken in the order of arrival, so the k-th first token answers the k-th

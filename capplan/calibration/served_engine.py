@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from capplan.deployment import EngineSettings, default_engine_settings, replica
+from capplan.deployment.engine import EngineSettings, default_engine_settings
+from capplan.deployment.replica import replica
 from capplan.errors import CapplanWarning, InputError
 from capplan.fleet.catalog import gpu as find_gpu
 from capplan.latency.fitted_profile import Identity

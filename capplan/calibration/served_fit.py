@@ -12,7 +12,7 @@ from capplan.calibration.calibrate import (
     trace_of,
 )
 from capplan.calibration.served_work import exercised
-from capplan.deployment import EngineSettings
+from capplan.deployment.engine import EngineSettings
 from capplan.errors import InputError
 from capplan.latency.fitted_profile import Identity
 from capplan.latency.profile import ErrorRecord, Profile

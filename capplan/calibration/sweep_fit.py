@@ -11,7 +11,7 @@ import numpy as np
 from scipy import optimize
 
 from capplan.calibration.closed_loop import ClosedLoop, SweepPoint, closed_loop
-from capplan.deployment import EngineSettings
+from capplan.deployment.engine import EngineSettings
 from capplan.latency.contract import LatencyTables
 from capplan.latency.engine_time import EngineTime
 

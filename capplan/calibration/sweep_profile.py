@@ -9,7 +9,7 @@ import numpy as np
 from capplan.calibration.closed_loop import SweepPoint
 from capplan.calibration.sweep_fit import Served, SweepFit, fit_engine_time
 from capplan.calibration.sweep_score import score, served_error
-from capplan.deployment import EngineSettings
+from capplan.deployment.engine import EngineSettings
 from capplan.errors import InputError
 from capplan.latency.engine_time import EngineTime, ServedError
 from capplan.latency.profile import Profile

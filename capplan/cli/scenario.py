@@ -1,12 +1,13 @@
 """Read a scenario: settings in a YAML file, overridden by flags."""
 
+import warnings
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
 import yaml
 
-from capplan.errors import InputError
+from capplan.errors import CapplanWarning, InputError
 from capplan.input_file import parse_yaml, read_text
 from capplan.settings import SettingError, Settings, no_setting
 from capplan.simulator.schedulers.own_file import file_of
@@ -55,9 +56,15 @@ def settings_from(
 def read_scenario(model: type[Settings], path: Path) -> dict[str, Any]:
     """Return the settings of a scenario; its paths are relative to its folder."""
     lines, settings = _load(path)
-    for name in settings:
-        if name not in model.model_fields:
+    others = model.scenario_of.model_fields if model.scenario_of else {}
+    for name in list(settings):
+        if name in model.model_fields:
+            continue
+        if name not in others:
             raise InputError(f"{path}:{lines[name]}: {no_setting(name, model)}")
+        del settings[name]
+        text = f"{path}:{lines[name]}: {name} has no effect on this command"
+        warnings.warn(text, CapplanWarning, stacklevel=2)
     for name in _PATHS:
         value = settings.get(name)
         if isinstance(value, str) and (path.parent / value).exists():

@@ -1,8 +1,9 @@
 """Assumptions of a plan: value, source, how obtained."""
 
-from capplan.deployment import EngineSettings
+from capplan.deployment.configuration import Configuration
+from capplan.deployment.engine import EngineSettings
 from capplan.fleet.price import Price
-from capplan.planning.configuration import Configuration, Excluded
+from capplan.planning.configuration import Excluded
 from capplan.planning.result import Assumption, Candidate
 from capplan.planning.scheduling import scheduling
 from capplan.planning.settings import PlanSettings

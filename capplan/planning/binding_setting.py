@@ -3,7 +3,6 @@
 import numpy as np
 
 from capplan.planning.run import Run
-from capplan.simulator.schedulers import parse_scheduler, scheduler
 
 _FULL = 0.95
 _OFTEN = 0.5
@@ -22,7 +21,7 @@ def binding_setting(run: Run) -> str:
     longer than any gap between tokens may, which is what most requests miss.
     """
     engine, series = run.engine, run.simulation.series
-    rules = scheduler(parse_scheduler(engine.scheduler)[0]).RULES
+    rules = engine.scheduler.rules
     waits = series.waiting_requests > 1.0
     if waits.mean() > _QUEUES:
         if _often(series.batch_requests[waits] >= _FULL * engine.max_num_seqs):

@@ -6,9 +6,11 @@ from dataclasses import replace
 from functools import cache, partial
 from typing import NamedTuple
 
+from capplan.deployment.configuration import Configuration
+from capplan.deployment.pools import Deployment
 from capplan.errors import HostFullError
 from capplan.planning.cautions import extrapolations
-from capplan.planning.configuration import Configuration, Excluded, with_budget
+from capplan.planning.configuration import Excluded, with_budget
 from capplan.planning.cost import Cost, cost
 from capplan.planning.fewest_replicas import (
     BAND_ABOVE,
@@ -43,7 +45,7 @@ def cannot_serve(inputs: PlanInputs, configuration: Configuration) -> str | None
             f"{int(too_large.sum()):,} requests do not fit a replica, which holds "
             f"{engine.kv_capacity_tokens:,} tokens"
         )
-    if refused := refusal(requests, engine, engine.scheduler):
+    if refused := refusal(requests, engine):
         return refused
     engine, tables = widest_iterations(engine, configuration.tables)
     alone = unbatched(inputs.trace, tables, engine)
@@ -60,14 +62,9 @@ def pruned(prospect: Prospect, reason: str) -> Candidate:
 
 
 def run_of(
-    inputs: PlanInputs,
-    configuration: Configuration,
-    router: str,
-    replica_count: int,
-    *,
-    thorough: bool = False,
+    inputs: PlanInputs, deployment: Deployment, *, thorough: bool = False
 ) -> Run:
-    """Simulate one replica count of a configuration and judge it.
+    """Simulate a deployment and judge it.
 
     Of several configurations each count gets fewer samples, unless ``thorough``. Raises
     Interrupted when the plan is to stop.
@@ -78,9 +75,7 @@ def run_of(
     run = judged_run(
         inputs.traffic,
         inputs.slo,
-        configuration,
-        replica_count,
-        router=router,
+        deployment,
         seed=inputs.settings.seed,
         metrics=("ttft_s", "tpot_s", "e2e_s"),
         budget_requests=BUDGET_REQUESTS * (THOROUGH if thorough else few),
@@ -89,6 +84,12 @@ def run_of(
     if inputs.is_stopped():
         raise Interrupted
     return run
+
+
+def _run_with(
+    inputs: PlanInputs, configuration: Configuration, router: str, replica_count: int
+) -> Run:
+    return run_of(inputs, Deployment.of(configuration, replica_count, router))
 
 
 def evaluate(
@@ -102,7 +103,7 @@ def evaluate(
     configuration, at_least = prospect.configuration, prospect.at_least
     chosen, best = inputs.routers[0], Fewest(None, (), False, ())
     for router in inputs.routers:
-        run_with = partial(run_of, inputs, configuration, router)
+        run_with = partial(_run_with, inputs, configuration, router)
         if best.run is None:
             best, chosen = _first(inputs, prospect, run_with), router
             if best.interrupted:
@@ -158,9 +159,8 @@ def insisted(
 
     def met(replicas: int) -> bool:
         try:
-            runs[replicas] = run_of(
-                inputs, configuration, candidate.router, replicas, thorough=True
-            )
+            deployment = Deployment.of(configuration, replicas, candidate.router)
+            runs[replicas] = run_of(inputs, deployment, thorough=True)
         except HostFullError:
             return False
         return runs[replicas].judgement.meets is True
@@ -248,9 +248,9 @@ def tune(inputs: PlanInputs, tuning: Tuning) -> Tuned:
         if budget >= engine.max_num_batched_tokens or most < at_least:
             continue
         configuration = with_budget(prospect.configuration, budget)
-        if refusal(inputs.traffic.base, configuration.engine, engine.scheduler):
+        if refusal(inputs.traffic.base, configuration.engine):
             continue  # a prompt that is not cut is longer
-        run_with = partial(run_of, inputs, configuration, tuning.router)
+        run_with = partial(_run_with, inputs, configuration, tuning.router)
         better = _up_to(run_with, at_least, most)
         if better.run is not None:
             most = better.run.replica_count - 1

@@ -7,15 +7,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import date
 
+from capplan.deployment.configuration import Configuration
 from capplan.errors import (
     HorizonWarning,
     InputError,
     collected_warnings,
 )
 from capplan.planning.compare_settings import CompareSettings
-from capplan.planning.configuration import (
-    Configuration,
-)
 from capplan.planning.equal_hardware import (
     Bench,
     Requests,

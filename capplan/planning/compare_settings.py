@@ -9,14 +9,12 @@ from capplan.planning.setting_groups import (
     CHOICES,
     METHOD,
     MOST_REPLICAS,
-    WORKLOAD,
     ExecutorSettings,
     OutputSettings,
-    Rate,
-    TrafficSettings,
 )
 from capplan.planning.settings import FleetSettings
 from capplan.planning.systems import SYSTEMS, check_system
+from capplan.planning.traffic_settings import WORKLOAD, Rate, TrafficSettings
 from capplan.setting_values import parts
 from capplan.settings import accepted_by, setting
 

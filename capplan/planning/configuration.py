@@ -3,30 +3,22 @@
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
-from capplan.deployment import (
-    DoesNotFitError,
-    EngineSettings,
-    Replica,
-    default_engine_settings,
-    replica,
-)
+from capplan.deployment.configuration import Configuration
+from capplan.deployment.engine import EngineSettings, default_engine_settings
+from capplan.deployment.replica import DoesNotFitError, Replica, replica
 from capplan.errors import ExtrapolationWarning, InputError
 from capplan.fleet.catalog import parse_price_overrides
 from capplan.fleet.gpu import Gpu
 from capplan.fleet.price import Price
-from capplan.latency.capacity import carried
 from capplan.latency.catalog import list_profiles
-from capplan.latency.contract import LatencyTables
 from capplan.latency.estimate import estimated_profile
 from capplan.latency.profile import Profile
 from capplan.llm.architecture import Architecture
 from capplan.llm.catalog import llm as find_llm
 from capplan.llm.catalog import twins
 from capplan.llm.memory import DEFAULT_UTILIZATION
-from capplan.planning.doubts import doubts_of, is_too_wide
 from capplan.planning.gpu_choices import listed_gpu, price_of, slow_link
 from capplan.planning.iteration_time import (
     folders,
@@ -50,84 +42,6 @@ _ENGINE_SETTINGS = (
     "host_kv_gib",
     "api_server_count",
 )
-
-
-@dataclass(frozen=True)
-class Configuration:
-    """One GPU type and TP degree that can serve the LLM."""
-
-    gpu: str
-    tp: int  # tensor-parallel degree
-    engine: EngineSettings  # with the KV blocks filled in
-    tables: LatencyTables  # iteration time
-    price: Price | None  # of one GPU; None where no source names one
-    # source of the iteration time; None where the user gave its coefficients
-    profile: Profile | None
-    replica: Replica | None  # memory budget; None where the user gave the KV blocks
-    # of the engines' times, that the tables hold; None where the user gave the times
-    quantile: float | None = None
-    # prefix caching is on, and simulated without, since no request shares a prefix
-    caching_unused: bool = False
-
-    def __str__(self) -> str:
-        return f"{self.gpu} × TP {self.tp}"
-
-    def usd_per_h(self, replica_count: int) -> float | None:
-        """Return the price of some replicas; None without a price. [$/h]"""
-        if self.price is None:
-            return None
-        return replica_count * self.tp * self.price.usd_per_gpu_h
-
-    @property
-    def is_estimated(self) -> bool:
-        """Whether there are doubts: it neither prunes nor replaces one without."""
-        return bool(self.doubts)
-
-    @property
-    def doubts(self) -> tuple[str, ...]:
-        """Why its count of GPUs or its cost may be far from what it will be."""
-        return doubts_of(self.profile, self.carried, self.price)
-
-    @property
-    def kv_dtype(self) -> str:
-        """Type of the KV cache; empty where the user gave the KV blocks alone."""
-        return "" if self.replica is None else self.replica.kv_dtype
-
-    @property
-    def latency_source(self) -> str:
-        """How the iteration time was obtained: as ``Profile.how``, or given."""
-        return "given" if self.profile is None else self.profile.how
-
-    @cached_property
-    def carried(self) -> tuple[float, float] | None:
-        """What 80 % of such engines carry of what is assumed; None where unknown."""
-        if self.profile is None or self.quantile is None:
-            return None
-        return carried(self.profile, self.quantile)
-
-    @property
-    def is_unmeasured(self) -> bool:
-        """No engine of this kind was measured, or they differ by a factor of two."""
-        has_time = self.profile is not None and self.profile.engine_time is not None
-        return is_too_wide(self.carried) or (has_time and self.carried is None)
-
-    @property
-    def times_of(self) -> str:
-        """Engine and version whose times are taken; empty where the user gave them."""
-        return "" if self.profile is None else self.profile.times_of
-
-    @property
-    def sweeps(self) -> int:
-        """Sweeps of real engines that ``carried`` was counted in."""
-        time = None if self.profile is None else self.profile.engine_time
-        return 0 if time is None or time.served is None else time.served.sweeps
-
-    @property
-    def note(self) -> str:
-        """One sentence on the source of the iteration time."""
-        if self.profile is None:
-            return "Iteration time given outright (--latency-ms)."
-        return self.profile.note()
 
 
 @dataclass(frozen=True)
@@ -195,8 +109,7 @@ def given_configuration(settings: ConfigurationSettings) -> Configuration | None
     engine = EngineSettings(**given, kv_blocks=settings.kv_blocks)
     engine = scheduled(engine, settings)
     tp = settings.tp[0] if settings.tp else 1
-    tables = tables_of(settings, None, engine)
-    return Configuration("", tp, engine, tables, None, None, None)
+    return _built(settings, engine, None, tp=tp)
 
 
 def _profiled(
@@ -244,9 +157,7 @@ def _unlisted(
     cost = None
     if isinstance(settings, PriceSettings) and gpu in settings.price:
         cost = Price(parse_usd_per_h(settings.price[gpu]), "given by the user")
-    tables = tables_of(settings, profile, engine)
-    quantile = quantile_of(settings, profile)
-    return Configuration(gpu, tp, engine, tables, cost, profile, None, quantile)
+    return _built(settings, engine, profile, gpu=gpu, tp=tp, price=cost)
 
 
 def _engine_settings(
@@ -299,15 +210,31 @@ def _configuration(
         )
     if profile is not None:
         profile = timed(settings, profile, llm)
-    return Configuration(
+    return _built(
+        settings,
+        fitted.engine,
+        profile,
         gpu=gpu.name,
         tp=tp,
-        engine=fitted.engine,
-        tables=tables_of(settings, profile, fitted.engine, fitted.kv_dtype),
         price=cost,
+        replica=fitted,
+    )
+
+
+def _built(
+    settings: ConfigurationSettings,
+    engine: EngineSettings,
+    profile: Profile | None,
+    **known: Any,
+) -> Configuration:
+    """Return the configuration of an engine, with its iteration times."""
+    fitted = known.get("replica")
+    return Configuration(
+        engine,
+        tables_of(settings, profile, engine, fitted.kv_dtype if fitted else None),
         profile=profile,
         quantile=None if profile is None else quantile_of(settings, profile),
-        replica=fitted,
+        **known,
     )
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from capplan.deployment import Deployment
+from capplan.deployment.pools import Pool
 from capplan.errors import InputError
 from capplan.placement.demand_law import DemandLaw, fit_demand_law
 from capplan.planning.demand_settings import DemandSettings
@@ -35,11 +35,13 @@ class Demand:
         """Replicas at each rate."""
         return tuple(row.replica_count or 0 for row in self.candidates)
 
-    def deployment_at(self, rate_per_s: float) -> Deployment:
-        """Return the deployment that the law extrapolates to a rate."""
+    def pool_at(self, rate_per_s: float) -> Pool:
+        """Return the replicas that the law extrapolates to a rate."""
         if self.law is None:
             raise InputError(self.no_law)
-        return Deployment(self.gpu, self.tp, self.law.workers(rate_per_s))
+        run = self.candidates[0].run
+        assert run is not None
+        return Pool(run.configuration, self.law.workers(rate_per_s))
 
 
 def demand(

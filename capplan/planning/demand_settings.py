@@ -4,8 +4,8 @@ from typing import Annotated
 
 from pydantic import BeforeValidator
 
-from capplan.planning.setting_groups import WORKLOAD, Rate
 from capplan.planning.settings import PlanningSettings, PlanSettings
+from capplan.planning.traffic_settings import WORKLOAD, Rate
 from capplan.setting_values import parts
 from capplan.settings import setting
 

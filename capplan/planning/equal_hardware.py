@@ -7,9 +7,11 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from capplan.deployment.configuration import Configuration
+from capplan.deployment.pools import Deployment
 from capplan.errors import HostFullError, InputError
 from capplan.planning.binding_setting import binding_setting
-from capplan.planning.configuration import Configuration, with_budget
+from capplan.planning.configuration import with_budget
 from capplan.planning.highest_rate import STEP, highest_rate
 from capplan.planning.judgement import PERCENTILES
 from capplan.planning.predictions import predictions_matter
@@ -166,6 +168,10 @@ class Bench:
     seed: int
     stopped: Stopped | None = None  # says when to answer with what is known
 
+    def deployment(self, trial: "Trial") -> Deployment:
+        """Return the replicas of a system."""
+        return Deployment.of(trial.configuration, self.replica_count, trial.router)
+
 
 @dataclass(frozen=True, eq=False)
 class Trial:
@@ -255,7 +261,7 @@ class _Looks:
         """Return whether the system serves all requests."""
         engine = self._trial.configuration.engine
         base = self._trial.requests.traffic.base
-        return not refusal(base, engine, engine.scheduler)
+        return not refusal(base, engine)
 
     def holds_more_than(self, most_per_s: float | None) -> bool:
         """Return whether a higher rate than another's is held."""
@@ -290,9 +296,7 @@ class _Looks:
         bench, trial = self._bench, self._trial
         self._matter = predictions_matter(
             trial.requests.at(self._own_per_s).trace,
-            trial.configuration,
-            bench.replica_count,
-            trial.router,
+            bench.deployment(trial),
             trial.requests.slo,
             bench.seed,
             bench.stopped,
@@ -352,9 +356,7 @@ def _run(
     run = judged_run(
         trial.requests.at(rate_per_s),
         trial.requests.slo,
-        trial.configuration,
-        bench.replica_count,
-        router=trial.router,
+        bench.deployment(trial),
         seed=bench.seed,
         budget_requests=BUDGET_REQUESTS,
         first_only=first_only,

@@ -4,14 +4,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from capplan.deployment.configuration import Configuration
 from capplan.errors import InputError
 from capplan.placement.solvers import SOLVERS
-from capplan.planning.configuration import (
-    Configuration,
-    Excluded,
-    able_among,
-    configurations,
-)
+from capplan.planning.configuration import Excluded, able_among, configurations
 from capplan.planning.prefix_caching import with_caching_as_used
 from capplan.planning.settings import PlanSettings
 from capplan.planning.traffic import Traffic, judged_traffic

@@ -3,7 +3,7 @@
 import warnings
 from pathlib import Path
 
-from capplan.deployment import EngineSettings
+from capplan.deployment.engine import EngineSettings
 from capplan.errors import CapplanWarning, ProfileError
 from capplan.latency.catalog import known_profile, load_listed
 from capplan.latency.contract import LatencyTables, linear_tables

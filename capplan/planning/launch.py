@@ -3,14 +3,14 @@
 import shlex
 from dataclasses import dataclass
 
-from capplan.deployment import EngineSettings
+from capplan.deployment.configuration import Configuration
+from capplan.deployment.engine import EngineSettings
 from capplan.latency.engine_time import ENGINES
 from capplan.llm.architecture import Architecture
 from capplan.llm.catalog import llm as find_llm
 from capplan.llm.catalog import published
 from capplan.llm.dtypes import UNQUANTIZED
 from capplan.llm.memory import DEFAULT_UTILIZATION
-from capplan.planning.configuration import Configuration
 from capplan.planning.scheduling import VLLM, is_vllm, scheduling
 from capplan.planning.setting_groups import ConfigurationSettings
 
@@ -68,7 +68,7 @@ def launch(
     words.append(_switch("async-scheduling", engine.async_scheduling))
     caching = engine.prefix_caching or configuration.caching_unused
     words.append(_switch("enable-prefix-caching", caching))
-    if policy := VLLM[engine.scheduler]:
+    if policy := VLLM[engine.scheduler.name]:
         words += ["--scheduling-policy", policy]
     if _is_filled(configuration):
         notes = (

@@ -7,11 +7,10 @@ from capplan.errors import InputError
 from capplan.planning.setting_groups import (
     OUTPUT,
     ConfigurationSettings,
-    LimitSettings,
     OutputSettings,
-    PathText,
-    TrafficSettings,
 )
+from capplan.planning.traffic_settings import LimitSettings, TrafficSettings
+from capplan.setting_values import PathText
 from capplan.settings import SettingError, setting
 from capplan.units import parse_duration_s
 

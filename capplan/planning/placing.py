@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from capplan.deployment.configuration import Configuration
 from capplan.errors import CapplanWarning, HorizonWarning, InputError
 from capplan.placement.heuristics import HEURISTICS, heuristic
 from capplan.placement.integer_units import integer_units
@@ -19,11 +20,7 @@ from capplan.placement.result import Placement, Status
 from capplan.placement.snapshot import read_snapshot
 from capplan.placement.solvers import SOLVERS
 from capplan.placement.volume_bound import volume_bound
-from capplan.planning.configuration import (
-    Configuration,
-    configurations,
-    given_configuration,
-)
+from capplan.planning.configuration import configurations, given_configuration
 from capplan.planning.place_settings import PlaceSettings
 from capplan.planning.traffic import read_traffic
 from capplan.simulator.checks import oversized

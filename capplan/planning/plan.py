@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import date
 
+from capplan.deployment.configuration import Configuration
 from capplan.errors import CapplanWarning, collected_warnings
 from capplan.planning.assumptions import assumptions
 from capplan.planning.candidates import (
@@ -20,7 +21,7 @@ from capplan.planning.candidates import (
     tune,
 )
 from capplan.planning.cautions import uncertainty
-from capplan.planning.configuration import Configuration, Excluded
+from capplan.planning.configuration import Excluded
 from capplan.planning.executors import executor, side_by_side
 from capplan.planning.inputs import PlanInputs, configuration_of, plan_inputs
 from capplan.planning.launch import launch

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from capplan.planning.configuration import Configuration
+from capplan.deployment.pools import Deployment
 from capplan.simulator.fleet import Stopped
 from capplan.simulator.simulate import simulate
 from capplan.simulator.times import Simulation
@@ -14,9 +14,7 @@ from capplan.workload.trace import Trace
 
 def predictions_matter(
     trace: Trace,
-    configuration: Configuration,
-    replica_count: int,
-    router: str,
+    deployment: Deployment,
     slo: Slo | None,
     seed: int,
     stopped: Stopped | None = None,
@@ -31,16 +29,7 @@ def predictions_matter(
         return None
 
     def simulated(trace: Trace) -> Simulation:
-        return simulate(
-            trace,
-            configuration.tables,
-            configuration.engine,
-            replica_count,
-            router=router,
-            slo=slo,
-            seed=seed,
-            stopped=stopped,
-        )
+        return simulate(trace, deployment, slo=slo, seed=seed, stopped=stopped)
 
     true = replace(trace, predicted_output_tokens=trace.output_tokens)
     found = predicted or simulated(trace)

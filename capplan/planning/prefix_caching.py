@@ -3,8 +3,8 @@
 import warnings
 from dataclasses import replace
 
+from capplan.deployment.configuration import Configuration
 from capplan.errors import CapplanWarning
-from capplan.planning.configuration import Configuration
 from capplan.planning.scheduling import is_vllm
 from capplan.planning.settings import FleetSettings
 

@@ -9,10 +9,12 @@ import numpy as np
 
 from capplan.bounds.certificate import COLUMNS, Inputs, Reproduction, certificate
 from capplan.bounds.lower_bound import Bound, lower_bound
-from capplan.deployment import EngineSettings
+from capplan.deployment.configuration import Configuration
+from capplan.deployment.engine import EngineSettings
+from capplan.deployment.pools import Deployment
 from capplan.errors import CapplanWarning
 from capplan.planning.candidates import run_of
-from capplan.planning.configuration import Configuration, Excluded
+from capplan.planning.configuration import Excluded
 from capplan.planning.inputs import PlanInputs, configuration_of, plan_inputs
 from capplan.planning.result import Candidate
 from capplan.planning.scheduling import widest_iterations
@@ -58,7 +60,7 @@ def bound_inputs(
     return Inputs(
         {name: column[counted] for name, column in zip(COLUMNS, columns, strict=True)},
         tables._asdict(),
-        asdict(engine),
+        engine.document(),
     )
 
 
@@ -85,7 +87,7 @@ def _mix_inputs(inputs: PlanInputs, configuration: Configuration) -> Inputs:
         np.zeros(n, np.int64),
     )
     named = dict(zip(COLUMNS, columns, strict=True))
-    return Inputs(named, tables._asdict(), asdict(engine))
+    return Inputs(named, tables._asdict(), engine.document())
 
 
 def target_of(inputs: PlanInputs, sample: int) -> float:
@@ -168,7 +170,7 @@ def certificate_of(
         gpu=best.gpu,
         tp=best.tp,
         router=best.router,
-        limits=asdict(best.engine),
+        limits=best.engine.document(),
         sample=best.bound_sample,
     )
 
@@ -194,7 +196,7 @@ def _tuned(engine: EngineSettings, limits: Mapping[str, Any]) -> EngineSettings:
         most = getattr(engine, name)
         if type(limits[name]) is not int or limits[name] > most:
             raise ValueError(f"{name} is {limits[name]!r}; expected at most {most}")
-    if dict(limits) != asdict(tuned):
+    if dict(limits) != tuned.document():
         raise ValueError("its limits are not those of the configuration")
     return tuned
 
@@ -215,9 +217,8 @@ def reproduce(document: Mapping[str, Any]) -> Reproduction:
     shares = {}
     for replicas in (count, count - 1):
         if replicas > 0:
-            run = run_of(
-                inputs, configuration, block["router"], replicas, thorough=True
-            )
+            deployment = Deployment.of(configuration, replicas, block["router"])
+            run = run_of(inputs, deployment, thorough=True)
             assert run.judgement.attainment is not None
             shares[replicas] = run.judgement.attainment.share
     return Reproduction(bounded, shares)

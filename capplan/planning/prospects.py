@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from capplan.bounds.lower_bound import Bound
-from capplan.planning.configuration import Configuration
+from capplan.deployment.configuration import Configuration
 from capplan.planning.result import Candidate
 
 MOST_REPLICAS = 4096

@@ -8,7 +8,7 @@ from itertools import count, pairwise
 
 import numpy as np
 
-from capplan.planning.configuration import Configuration
+from capplan.deployment.pools import Deployment
 from capplan.planning.executors import side_by_side
 from capplan.planning.judgement import (
     FEWEST,
@@ -54,16 +54,15 @@ class Interrupted(Exception):
     """A simulation was stopped before anything was known."""
 
 
-def drawn_steadiness(
-    traffic: Traffic, configuration: Configuration, slo: Slo, replica_count: int
-) -> Steadiness:
+def drawn_steadiness(traffic: Traffic, deployment: Deployment, slo: Slo) -> Steadiness:
     """Return the utilisation of a fleet under drawn arrivals."""
-    found = saturation(traffic, configuration, slo)
+    pool = deployment.pool
+    found = saturation(traffic, pool.configuration, slo)
     if found is None:
         return Steadiness(drawn=True)
     return Steadiness(
         drawn=True,
-        utilisation=found.utilisation(traffic.rate_per_s, replica_count),
+        utilisation=found.utilisation(traffic.rate_per_s, pool.replica_count),
         utilisation_error=found.error,
         binds=found.binds,
     )
@@ -71,7 +70,7 @@ def drawn_steadiness(
 
 def given_steadiness(
     traffic: Traffic,
-    configuration: Configuration,
+    deployment: Deployment,
     slo: Slo | None,
     simulation: Simulation,
 ) -> Steadiness:
@@ -79,8 +78,9 @@ def given_steadiness(
 
     In the mean, and in the busiest five minutes.
     """
-    found, times = saturation(traffic, configuration, slo), simulation.table
-    replica_count, duration_s = simulation.replica_count, simulation.totals.duration_s
+    pool, times = deployment.pool, simulation.table
+    found = saturation(traffic, pool.configuration, slo)
+    replica_count, duration_s = pool.replica_count, simulation.totals.duration_s
     if found is None or not duration_s > 0:
         return Steadiness()
     since_s = times.arrival_s - times.arrival_s[0]
@@ -122,8 +122,7 @@ def replicated(
     simulated: Callable[[Trace], Simulation],
     traffic: Traffic,
     slo: Slo,
-    configuration: Configuration,
-    replica_count: int,
+    deployment: Deployment,
     load: Steadiness,
     *,
     metrics: tuple[str, ...],
@@ -153,9 +152,8 @@ def replicated(
         partial(_agree, slo=slo, class_names=names),
         misses,
         traffic,
-        configuration.engine,
-        replica_count,
-        saturation(traffic, configuration, slo),
+        deployment.pool,
+        saturation(traffic, deployment.pool.configuration, slo),
     )
     load = replace(
         load,

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from capplan.bounds.lower_bound import Bound
-from capplan.deployment import EngineSettings
+from capplan.deployment.configuration import Configuration
+from capplan.deployment.engine import EngineSettings
 from capplan.fleet.price import Price
 from capplan.planning.classes import ClassResult, few
-from capplan.planning.configuration import Configuration
 from capplan.planning.cost import Cost
 from capplan.planning.judgement import LEVELS, Attainment
 from capplan.planning.launch import Launch
@@ -259,7 +259,7 @@ class Candidate:
     @property
     def scheduler(self) -> str:
         """Scheduler with its settings; empty where no engine was simulated."""
-        return "" if self.engine is None else self.engine.scheduler
+        return "" if self.engine is None else str(self.engine.scheduler)
 
     @property
     def launch_line(self) -> str:

@@ -7,13 +7,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from capplan.deployment import Deployment, EngineSettings
+from capplan.deployment.configuration import Configuration
+from capplan.deployment.engine import EngineSettings
+from capplan.deployment.pools import Deployment
 from capplan.errors import CapplanWarning, collected_warnings
 from capplan.fleet.price import Price
-from capplan.planning.configuration import (
-    Configuration,
-    only_configuration,
-)
+from capplan.planning.configuration import only_configuration
 from capplan.planning.inputs import DEFAULT_ROUTER
 from capplan.planning.judgement import Judgement, is_hopeless, judge, verdict
 from capplan.planning.launch import Launch, launch
@@ -66,9 +65,7 @@ RequestProgress = Callable[[int, int | None], None]
 class Run:
     """One deployment, simulated and judged."""
 
-    configuration: Configuration
-    replica_count: int  # all alike
-    router: str  # with its settings
+    deployment: Deployment
     trace_source: str
     trace_notes: tuple[str, ...]  # what the reader says of the requests
     slo: Slo | None  # None when none was given
@@ -78,11 +75,19 @@ class Run:
     launch: Launch | None = None  # how to start a replica
 
     @property
-    def deployment(self) -> Deployment:
-        """GPU type, TP degree and replicas."""
-        return Deployment(
-            self.configuration.gpu, self.configuration.tp, self.replica_count
-        )
+    def configuration(self) -> Configuration:
+        """What its replicas are."""
+        return self.deployment.pool.configuration
+
+    @property
+    def replica_count(self) -> int:
+        """Replicas, all alike."""
+        return self.deployment.pool.replica_count
+
+    @property
+    def router(self) -> str:
+        """Router with its settings."""
+        return self.deployment.router
 
     @property
     def gpu(self) -> str:
@@ -97,7 +102,7 @@ class Run:
     @property
     def gpu_count(self) -> int:
         """GPUs of all replicas."""
-        return self.deployment.gpu_count
+        return self.deployment.pool.gpu_count
 
     @property
     def engine(self) -> EngineSettings:
@@ -171,10 +176,8 @@ class Run:
 def judged_run(
     traffic: Traffic,
     slo: Slo | None,
-    configuration: Configuration,
-    replica_count: int,
+    deployment: Deployment,
     *,
-    router: str,
     seed: int,
     metrics: tuple[str, ...] = METRICS,
     first: Simulation | None = None,
@@ -182,7 +185,7 @@ def judged_run(
     first_only: bool = False,
     stopped: Stopped | None = None,
 ) -> Run:
-    """Simulate one replica count of a configuration and judge it.
+    """Simulate a deployment and judge it.
 
     Drawn arrivals are judged by :func:`replicated`; where the first sample attains less
     than half of the target, or with ``first_only``, by that alone, and where a few of
@@ -192,16 +195,7 @@ def judged_run(
     """
 
     def simulated(trace: Trace) -> Simulation:
-        simulation = simulate(
-            trace,
-            configuration.tables,
-            configuration.engine,
-            replica_count,
-            router=router,
-            slo=slo,
-            seed=seed,
-            stopped=stopped,
-        )
+        simulation = simulate(trace, deployment, slo=slo, seed=seed, stopped=stopped)
         if simulation.interrupted:
             raise Interrupted
         return simulation
@@ -211,7 +205,7 @@ def judged_run(
     alone, names = sample_of(first, slo, traffic.warmup_s, metrics), first.class_names
     judgement: Judgement | None = None
     if slo is not None and traffic.is_resampled and not first.interrupted:
-        load = drawn_steadiness(traffic, configuration, slo, replica_count)
+        load = drawn_steadiness(traffic, deployment, slo)
         short = first_only or load.overloaded or is_hopeless(alone, slo, names)
         with suppress(Interrupted):
             if not short:
@@ -223,20 +217,17 @@ def judged_run(
                     simulated,
                     traffic,
                     slo,
-                    configuration,
-                    replica_count,
+                    deployment,
                     load,
                     metrics=metrics,
                     budget_requests=budget_requests,
                 )
     else:
-        load = given_steadiness(traffic, configuration, slo, first)
+        load = given_steadiness(traffic, deployment, slo, first)
     if judgement is None:
         judgement = judge([alone], slo, names, traffic.warmup_s, load)
     return Run(
-        configuration,
-        replica_count,
-        router,
+        deployment,
         traffic.base.source,
         traffic.base.notes,
         slo,
@@ -273,6 +264,11 @@ def simulate_deployment(
     return replace(run, warnings=tuple(texts), launch=started)
 
 
+def _deployment(settings: SimulateSettings, configuration: Configuration) -> Deployment:
+    router = settings.router or DEFAULT_ROUTER
+    return Deployment.of(configuration, settings.replicas, router)
+
+
 def _kept(
     settings: SimulateSettings,
     configuration: Configuration,
@@ -284,14 +280,11 @@ def _kept(
     traffic = judged_traffic(settings, slo, rng, [configuration])
     shares = bool(traffic.base.prefix_tokens.any())
     configuration = with_caching_as_used(configuration, settings, shares)
-    router = settings.router or DEFAULT_ROUTER
+    deployment = _deployment(settings, configuration)
     request_count = len(traffic.trace)
     simulation = simulate(
         traffic.trace,
-        configuration.tables,
-        configuration.engine,
-        settings.replicas,
-        router=router,
+        deployment,
         slo=slo,
         seed=settings.seed,
         record_iterations=bool(settings.record_iterations or settings.trace_events),
@@ -300,7 +293,7 @@ def _kept(
     )
     if not simulation.interrupted:
         _warn_of_idle_predictions(
-            traffic.trace, configuration, router, slo, settings, simulation, stopped
+            traffic.trace, deployment, slo, settings.seed, simulation, stopped
         )
     if simulation.interrupted:  # then the first sample alone is judged
         simulation = finished_part(simulation)
@@ -308,9 +301,7 @@ def _kept(
     return judged_run(
         traffic,
         slo,
-        configuration,
-        settings.replicas,
-        router=router,
+        deployment,
         seed=settings.seed,
         first=simulation,
         stopped=stopped,
@@ -319,28 +310,19 @@ def _kept(
 
 def _warn_of_idle_predictions(
     trace: Trace,
-    configuration: Configuration,
-    router: str,
+    deployment: Deployment,
     slo: Slo | None,
-    settings: SimulateSettings,
+    seed: int,
     simulation: Simulation,
     stopped: Stopped | None,
 ) -> None:
-    matter = predictions_matter(
-        trace,
-        configuration,
-        settings.replicas,
-        router,
-        slo,
-        settings.seed,
-        stopped,
-        simulation,
-    )
+    matter = predictions_matter(trace, deployment, slo, seed, stopped, simulation)
     if matter is False:
+        scheduler = deployment.pool.configuration.engine.scheduler
         warnings.warn(
             "the predicted answer lengths change nothing: with true ones every request "
-            f"finishes at the same time (scheduler {configuration.engine.scheduler}, "
-            f"router {router})",
+            f"finishes at the same time (scheduler {scheduler}, "
+            f"router {deployment.router})",
             CapplanWarning,
             stacklevel=2,
         )
@@ -367,13 +349,10 @@ def _streamed(
     shares = bool(settings.shared_prefix) or "prefix_tokens" in columns
     configuration = with_caching_as_used(configuration, settings, shares)
     warmup_s = parse_duration_s(settings.warm_up) if settings.warm_up else 0.0
-    router = settings.router or DEFAULT_ROUTER
+    deployment = _deployment(settings, configuration)
     simulation = simulate_stream(
         chunks(settings, configuration.engine),
-        configuration.tables,
-        configuration.engine,
-        settings.replicas,
-        router=router,
+        deployment,
         slo=slo,
         seed=settings.seed,
         progress=None if progress is None else lambda n: progress(n, about),
@@ -384,9 +363,7 @@ def _streamed(
     if not simulation.totals.request_count:
         raise KeyboardInterrupt
     return Run(
-        configuration,
-        settings.replicas,
-        router,
+        deployment,
         path,
         (),
         slo,

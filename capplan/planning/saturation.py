@@ -5,10 +5,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.optimize import nnls
 
-from capplan.deployment import EngineSettings
-from capplan.planning.configuration import Configuration
+from capplan.deployment.configuration import Configuration
+from capplan.deployment.engine import EngineSettings
+from capplan.deployment.policy import VLLM_V1
+from capplan.deployment.pools import Deployment
 from capplan.planning.traffic import Traffic
-from capplan.simulator.schedulers import parse_scheduler, scheduler
 from capplan.simulator.simulate import simulate
 from capplan.simulator.times import RequestTimes
 from capplan.workload.slo import Slo
@@ -66,9 +67,9 @@ def saturation(
 def _saturation(
     traffic: Traffic, configuration: Configuration, slo: Slo | None
 ) -> Saturation | None:
-    in_order = serves_in_order(configuration.engine)
+    in_order = configuration.engine.scheduler.rules.in_order
     if not in_order:  # then it is that of vLLM V1 with the same seats and KV
-        engine = replace(configuration.engine, scheduler=EngineSettings().scheduler)
+        engine = replace(configuration.engine, scheduler=VLLM_V1)
         configuration = replace(configuration, engine=engine)
     n = _FIRST_REQUESTS
     while True:
@@ -84,11 +85,6 @@ def _saturation(
     return Saturation(rate_per_s, error, binds=in_order)
 
 
-def serves_in_order(engine: EngineSettings) -> bool:
-    """Return whether an engine's scheduler admits requests in order of arrival."""
-    return scheduler(parse_scheduler(engine.scheduler)[0]).RULES.in_order
-
-
 def _measured(
     traffic: Traffic, configuration: Configuration, slo: Slo | None, n: int
 ) -> tuple[float, float]:
@@ -99,7 +95,7 @@ def _measured(
     queued = resample(mix, n, rng)
     trace = joined(running, queued)
     trace = replace(trace, arrival_s=np.zeros(len(trace)))
-    times = simulate(trace, configuration.tables, engine, 1, slo=slo).table
+    times = simulate(trace, Deployment.of(configuration, 1), slo=slo).table
     # From the first batch on, until no request waits.
     end_s = float(times.scheduled_s.max())
     first_s = float(times.scheduled_s[: len(running)].max())

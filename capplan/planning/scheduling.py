@@ -2,15 +2,16 @@
 
 from dataclasses import replace
 
-from capplan.deployment import EngineSettings
+from capplan.deployment.engine import EngineSettings
+from capplan.deployment.policy import VLLM_V1
 from capplan.errors import InputError
 from capplan.latency.contract import LatencyTables
 from capplan.planning.setting_groups import SchedulerSettings, ServerSettings
 from capplan.settings import Settings
-from capplan.simulator.checks import check_scheduler, suited
-from capplan.simulator.schedulers import described, parse_scheduler, scheduler
+from capplan.simulator.checks import check_scheduler, without_unsupported
+from capplan.simulator.schedulers import parse_scheduler
 
-VLLM = {EngineSettings().scheduler: "", "vllm-v1-priority": "priority"}
+VLLM = {VLLM_V1.name: "", "vllm-v1-priority": "priority"}
 """Schedulers that ``vllm serve`` runs, and the ``--scheduling-policy`` of each."""
 RULES_VERSION = "0.24 to 0.33"
 """Releases of vLLM whose V1 scheduler is simulated."""
@@ -23,43 +24,42 @@ def scheduled(engine: EngineSettings, settings: Settings) -> EngineSettings:
     Async scheduling and prefix caching that it does not have are refused where the
     settings ask for them, and else turned off.
     """
-    given = engine.scheduler
-    if isinstance(settings, SchedulerSettings):
-        given = settings.scheduler or given
+    policy = engine.scheduler
+    if isinstance(settings, SchedulerSettings) and settings.scheduler:
+        policy = parse_scheduler(settings.scheduler)
+    engine = replace(engine, scheduler=policy)
     server = settings if isinstance(settings, ServerSettings) else ServerSettings()
     asked = replace(
         engine,
         async_scheduling=server.async_scheduling is True,
         prefix_caching=server.prefix_caching is True,
     )
-    check_scheduler(given, asked)
-    name, own = parse_scheduler(given)
-    swaps = scheduler(name).RULES.swaps
+    check_scheduler(asked)
     for field in ("link_gb_per_s", "host_kv_gib"):
-        if getattr(server, field) is not None and not own.get(swaps, swaps):
+        if getattr(server, field) is not None and not policy.swaps:
             raise InputError(
-                f"{field} is given; scheduler {given} swaps nothing, leave it out"
+                f"{field} is given; scheduler {policy} swaps nothing, leave it out"
             )
-    return replace(suited(given, engine), scheduler=described(given))
+    return without_unsupported(engine)
 
 
 def is_vllm(engine: EngineSettings) -> bool:
     """Return whether ``vllm serve`` schedules so: it can be started and tuned."""
-    return engine.scheduler in VLLM
+    return engine.scheduler.name in VLLM
 
 
 def rules(engine: EngineSettings) -> str:
     """Return whose scheduling rules are simulated, such as ``vLLM 0.24 to 0.33``."""
-    return f"vLLM {RULES_VERSION}" if is_vllm(engine) else engine.scheduler
+    return f"vLLM {RULES_VERSION}" if is_vllm(engine) else str(engine.scheduler)
 
 
 def scheduling(engine: EngineSettings) -> str:
     """Return how an engine schedules, and what its scheduler does not have."""
     if is_vllm(engine):
-        policy = VLLM[engine.scheduler]
+        policy = VLLM[engine.scheduler.name]
         by = f", --scheduling-policy {policy}" if policy else ""
         return f"schedules as the V1 scheduler of vLLM {RULES_VERSION}{by}"
-    rules = scheduler(parse_scheduler(engine.scheduler)[0]).RULES
+    rules = engine.scheduler.rules
     missing = [name.replace("_", " ") for name in _OWN if not getattr(rules, name)]
     if rules.reserves:
         missing.append("token budget")
@@ -76,7 +76,7 @@ def widest_iterations(
     prompts and contexts together are what the KV holds. Where the budget is of prompts,
     decodes come on top of it. The simulator continues the tables in the same way.
     """
-    rules = scheduler(parse_scheduler(engine.scheduler)[0]).RULES
+    rules = engine.scheduler.rules
     tokens = engine.max_num_batched_tokens
     if rules.reserves:
         tokens = max(tokens, engine.kv_capacity_tokens)

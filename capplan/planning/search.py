@@ -9,9 +9,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import ArrayLike
 
+from capplan.deployment.configuration import Configuration
 from capplan.errors import InputError, collected_warnings
 from capplan.latency.contract import LatencyTables
-from capplan.planning.configuration import Configuration, Excluded, configurations
+from capplan.planning.configuration import Excluded, configurations
 from capplan.planning.search_settings import SearchSettings
 from capplan.planning.traffic import read_requests
 from capplan.units import format_duration

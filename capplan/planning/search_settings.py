@@ -1,12 +1,14 @@
 """Settings of ``capplan search``."""
 
+from typing import ClassVar
+
 from capplan.planning.setting_groups import (
     ConfigurationSettings,
-    LimitSettings,
     OutputSettings,
     PriceSettings,
-    RequestSettings,
 )
+from capplan.planning.settings import PlanSettings
+from capplan.planning.traffic_settings import LimitSettings, RequestSettings
 
 
 class SearchSettings(
@@ -17,3 +19,5 @@ class SearchSettings(
     RequestSettings,
 ):
     """Settings of the comparison of TP degrees at a full batch."""
+
+    scenario_of: ClassVar = PlanSettings

@@ -2,29 +2,18 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, PlainSerializer
+from pydantic import BeforeValidator, Field
 
 from capplan.latency.engine_rows import parse_engine
 from capplan.setting_values import (
-    ALL,
-    columns_by_name,
+    PathText,
     day,
     parts,
     prices_by_gpu,
-    slo_texts,
-    targets_by_class,
 )
 from capplan.settings import SettingError, Settings, accepted_by, read_by, setting
 from capplan.simulator.schedulers import SCHEDULERS, check_name
-from capplan.units import check_duration
-from capplan.workload.arrivals import MOST_RATE_PER_S
-from capplan.workload.readers import reader as reader_named
-from capplan.workload.readers.columns import check_columns
-from capplan.workload.readers.options import ReadOptions, tokenizer_file
-from capplan.workload.slo import Slo, parse_slo
 
-WORKLOAD = "Workload"
-OBJECTIVE = "Objective"
 CHOICES = "LLM, GPUs and prices"
 ENGINE = "Engine (vLLM's names)"
 LATENCY = "Latency"
@@ -48,168 +37,6 @@ MOST_KV_BLOCKS = 10**9
 
 MOST_MS = 1e6
 """Time that may be given in milliseconds: some minutes. [ms]"""
-
-Rate = Annotated[float, Field(gt=0, le=MOST_RATE_PER_S)]
-"""An arrival rate. [requests/s]"""
-
-
-def _path(value: Any) -> Any:
-    return None if value is None else str(value)
-
-
-PathText = Annotated[str, BeforeValidator(_path)]
-
-
-class RequestSettings(Settings):
-    """Requests to read, as they are."""
-
-    trace: PathText | None = setting(
-        None,
-        WORKLOAD,
-        "FILE",
-        "Requests: ShareGPT, Azure, BurstGPT, Mooncake or plain CSV; .gz too.",
-    )
-    workload: PathText | None = setting(
-        None,
-        WORKLOAD,
-        "NAME|FILE",
-        "Shipped workload, or a .yaml of one; see workloads/.",
-    )
-    reader: Annotated[str | None, accepted_by(reader_named)] = setting(
-        None, WORKLOAD, "NAME", "Trace format (default: detected)."
-    )
-    columns: Annotated[
-        dict[str, str], BeforeValidator(columns_by_name), accepted_by(check_columns)
-    ] = setting(
-        {},
-        WORKLOAD,
-        "NAME=COLUMN",
-        "Columns of a CSV: arrival_s=timestamp,class=tenant (default: by name).",
-        repeated=True,
-    )
-    sharegpt_rule: Annotated[str | None, accepted_by(ReadOptions)] = setting(
-        None,
-        WORKLOAD,
-        "RULE",
-        "Turns that make a request: first (default), vllm, multiturn.",
-    )
-    tokenizer: Annotated[PathText | None, accepted_by(tokenizer_file)] = setting(
-        None,
-        WORKLOAD,
-        "FILE",
-        "tokenizer.json to count text with (default: estimated).",
-    )
-    salvage: bool = setting(
-        False, WORKLOAD, "", "Read a truncated file up to its last whole record."
-    )
-    shared_prefix: int | None = setting(
-        None, WORKLOAD, "TOKENS", "Give all prompts the same first TOKENS.", ge=0
-    )
-    seed: int = setting(0, METHOD, "N", "Seed of all random draws.", ge=0, le=2**62)
-
-    def __init__(self, **values: Any) -> None:
-        """Refuse settings that contradict each other."""
-        super().__init__(**values)
-        if self.trace and self.workload:
-            raise SettingError(
-                "workload", "trace and workload are both given; expected one of them"
-            )
-
-
-class ArrivalSettings(Settings):
-    """How requests arrive, and what policies foresee of them."""
-
-    arrivals: str | None = setting(
-        None, WORKLOAD, "PROCESS", "Arrival process: poisson (default), gamma:cv=2."
-    )
-    predictor: str | None = setting(
-        None,
-        METHOD,
-        "NAME",
-        "Output lengths as policies predict them: oracle (default), aladdin, "
-        "retrieval:k=16, relative-error:error=0.1.",
-    )
-
-
-class TrafficSettings(ArrivalSettings, RequestSettings):
-    """Requests, and at which rate they arrive."""
-
-    rate: float | None = setting(
-        None,
-        WORKLOAD,
-        "R",
-        "Arrival rate, requests/s; rescales a trace that has times.",
-        gt=0,
-        le=MOST_RATE_PER_S,
-    )
-
-
-class LimitSettings(Settings):
-    """Limits that a request is to keep."""
-
-    slo: Annotated[
-        tuple[str, ...], BeforeValidator(slo_texts), accepted_by(parse_slo)
-    ] = setting(
-        (),
-        OBJECTIVE,
-        "LIMITS",
-        "Limits: ttft=1s,tpot=30ms,tbt=0.2s,e2e=20s; chat:ttft=1s; trace: its own.",
-        repeated=True,
-    )
-
-    def limits(self) -> Slo | None:
-        """Return the limits of the settings; None without one."""
-        return parse_slo(list(self.slo)) if self.slo else None
-
-
-class ObjectiveSettings(LimitSettings):
-    """How many requests are to keep their limits, and which of them count."""
-
-    attainment: Annotated[
-        dict[str, Annotated[float, Field(gt=0, le=1)]],
-        BeforeValidator(targets_by_class),
-        PlainSerializer(lambda x: x[ALL] if len(x) == 1 else x),
-    ] = setting(
-        {ALL: 0.99},
-        OBJECTIVE,
-        "SHARE|CLASS=SHARE",
-        "Share that must meet the SLO (default 0.99); vip=0.999 for a class.",
-        repeated=True,
-    )
-    attainment_of: Literal["class", "all"] = setting(
-        "class",
-        OBJECTIVE,
-        "class|all",
-        "Whether each class with limits of its own attains it, or all together.",
-    )
-    warm_up: Annotated[
-        str | None, BeforeValidator(_path), accepted_by(check_duration)
-    ] = setting(
-        None,
-        OBJECTIVE,
-        "TIME",
-        "First part of the requests not to count (default: drawn arrivals only).",
-    )
-    drop_oversized: bool = setting(
-        False,
-        WORKLOAD,
-        "",
-        "Leave out requests that no replica can serve (default: refuse).",
-    )
-    extend: bool | None = setting(
-        None,
-        WORKLOAD,
-        "",
-        "Resample too few requests to judge (default: those without times).",
-    )
-
-    def objective(self) -> Slo | None:
-        """Return the SLO of the settings; None without one."""
-        if not self.slo:
-            return None
-        targets = {name: x for name, x in self.attainment.items() if name != ALL}
-        each = self.attainment_of == "class"
-        return parse_slo(list(self.slo), self.attainment[ALL], targets, each)
 
 
 class ReplicaSettings(Settings):

@@ -5,20 +5,22 @@ from capplan.planning.setting_groups import (
     METHOD,
     MOST_REPLICAS,
     OUTPUT,
-    ArrivalSettings,
     ConfigurationSettings,
     ExecutorSettings,
-    ObjectiveSettings,
     OutputSettings,
-    PathText,
     PriceSettings,
-    RequestSettings,
     RouterSettings,
     SchedulerSettings,
     ServerSettings,
-    TrafficSettings,
     TrialSettings,
 )
+from capplan.planning.traffic_settings import (
+    ArrivalSettings,
+    ObjectiveSettings,
+    RequestSettings,
+    TrafficSettings,
+)
+from capplan.setting_values import PathText
 from capplan.settings import setting
 
 # Fields, and so flags and keys, come in the order of the last base first.

@@ -14,10 +14,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from capplan.deployment import EngineSettings
+from capplan.deployment.engine import EngineSettings
+from capplan.deployment.pools import Pool
 from capplan.errors import HostFullError
 from capplan.planning.executors import side_by_side
-from capplan.planning.saturation import Saturation, serves_in_order
+from capplan.planning.saturation import Saturation
 from capplan.planning.traffic import Traffic
 from capplan.simulator.times import RequestTimes, Simulation
 from capplan.workload.synthesis import joined
@@ -71,8 +72,7 @@ def settle(
     agree: Agree,
     misses: Misses,
     traffic: Traffic,
-    engine: EngineSettings,
-    replica_count: int,
+    pool: Pool,
     saturation: Saturation | None,
 ) -> Settling:
     """Simulate a fleet from two starts, until they meet or the budget is spent.
@@ -86,7 +86,8 @@ def settle(
     longer.
     """
     # Policies that order a queue take long to order one that no fleet would hold.
-    times = 2 if serves_in_order(engine) else 1
+    engine, replica_count = pool.configuration.engine, pool.replica_count
+    times = 2 if engine.scheduler.rules.in_order else 1
     crowd = traffic.crowd(times * full_batch(traffic.base, engine) * replica_count)
     rate_per_s = traffic.rate_per_s
     budget_s = min(BUDGET_S, _BUDGET_REQUESTS / rate_per_s)

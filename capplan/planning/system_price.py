@@ -3,11 +3,11 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from capplan.deployment import EngineSettings
+from capplan.deployment.configuration import Configuration
+from capplan.deployment.engine import EngineSettings
 from capplan.errors import CapplanError, InputError, collected_warnings
 from capplan.planning.compare_settings import CompareSettings
 from capplan.planning.configuration import (
-    Configuration,
     Excluded,
     able_among,
     configurations,
@@ -155,7 +155,7 @@ class Pricing:
         base = requests.traffic.base
         result = replace(
             result,
-            scheduler=able[0].engine.scheduler,
+            scheduler=str(able[0].engine.scheduler),
             engine=able[0].engine,
             router=inputs.routers[0],
             predictor=asked.settings.predictor or "",
@@ -169,7 +169,7 @@ class Pricing:
             refused_share=requests.refused_share,
             refused_token_share=requests.refused_token_share,
         )
-        refusals = [refusal(base, row.engine, row.engine.scheduler) for row in able]
+        refusals = [refusal(base, row.engine) for row in able]
         if all(refusals):
             return Priced(replace(result, status="refused", reason=refusals[0]))
         if self._is_stopped():

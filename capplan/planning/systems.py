@@ -10,7 +10,6 @@ from capplan.simulator.schedulers import (
     SCHEDULERS,
     check_name,
     parse_scheduler,
-    scheduler,
 )
 from capplan.simulator.schedulers.own_file import file_of
 
@@ -163,9 +162,9 @@ def asked_system(
     if name == given and given in SYSTEMS:
         chosen = system.scheduler.format(room=room_tokens)
     chosen = check_name(chosen)
-    policy, own = parse_scheduler(chosen)
+    policy = parse_scheduler(chosen)
     flags = dict(system.flags)
-    if own.get("chunked"):
+    if policy.settings.get("chunked"):
         flags["max_num_batched_tokens"] = CHUNKED_TOKENS
     has_room = chosen != given and "{room}" in system.scheduler
     kept = dict(settings)
@@ -184,11 +183,10 @@ def asked_system(
             kept[flag] = value
         elif kept[flag] != value:
             won.append(f"{flag} {kept[flag]} in place of {value}")
-    rules = scheduler(policy).RULES
-    if not own.get(rules.swaps, rules.swaps):
+    if not policy.swaps:
         kept |= dict.fromkeys(LINK)
     budgets: tuple[int, ...] = ()
-    if not (published or rules.reserves or settings.max_num_batched_tokens):
+    if not (published or policy.rules.reserves or settings.max_num_batched_tokens):
         also = flags.get("max_num_batched_tokens")
         budgets = BUDGETS + ((also,) if isinstance(also, int) else ())
         budgets = tuple(sorted({*budgets, room_tokens} if has_room else {*budgets}))

@@ -8,16 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from capplan.deployment import EngineSettings
+from capplan.deployment.configuration import Configuration
+from capplan.deployment.engine import EngineSettings
 from capplan.errors import CapplanWarning, HorizonWarning, InputError
 from capplan.input_file import has_more_than, read_head
-from capplan.planning.configuration import Configuration
-from capplan.planning.setting_groups import (
+from capplan.planning.settings import PlanSettings, SimulateSettings
+from capplan.planning.traffic_settings import (
     ObjectiveSettings,
     RequestSettings,
     TrafficSettings,
 )
-from capplan.planning.settings import PlanSettings, SimulateSettings
 from capplan.planning.unbatched import unbatched
 from capplan.planning.unserved import without_oversized
 from capplan.simulator.checks import unserved

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from capplan.deployment import EngineSettings
+from capplan.deployment.engine import EngineSettings
 from capplan.latency.contract import LatencyTables
 from capplan.units import format_duration
 from capplan.workload.slo import Group, Slo

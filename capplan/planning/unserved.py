@@ -4,7 +4,7 @@ import warnings
 
 import numpy as np
 
-from capplan.deployment import EngineSettings
+from capplan.deployment.engine import EngineSettings
 from capplan.errors import CapplanWarning, InputError
 from capplan.simulator.checks import oversized, refusal, unserved
 from capplan.workload.trace import Trace
@@ -31,7 +31,7 @@ def without_oversized(
 def _why_unserved(trace: Trace, engines: list[EngineSettings]) -> str:
     """Return which requests fit no replica, and which their scheduler refuses."""
     too_large = np.logical_and.reduce([oversized(trace, engine) for engine in engines])
-    texts = [refusal(trace, engine, engine.scheduler) for engine in engines]
+    texts = [refusal(trace, engine) for engine in engines]
     refused = next(filter(None, texts), "")
     if not too_large.any():
         return refused

@@ -5,7 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from capplan.deployment import DoesNotFitError, default_engine_settings, replica
+from capplan.deployment.engine import default_engine_settings
+from capplan.deployment.replica import DoesNotFitError, replica
 from capplan.errors import InputError
 from capplan.fleet.catalog import gpu as find_gpu
 from capplan.latency.estimate import estimated_profile

@@ -1,9 +1,9 @@
 """Sentences about a plan or a run, the same on the terminal and in HTML."""
 
-from capplan.deployment import EngineSettings
+from capplan.deployment.configuration import UNMEASURED
+from capplan.deployment.engine import EngineSettings
 from capplan.latency.engine_time import ENGINES
 from capplan.planning.classes import own_targets
-from capplan.planning.doubts import UNMEASURED
 from capplan.planning.judgement import Judgement
 from capplan.planning.result import Candidate, Plan, Probe
 from capplan.planning.run import Run
@@ -30,7 +30,7 @@ def plural(count: int, noun: str) -> str:
 def headline(candidate: Candidate) -> str:
     """Return "40 GPUs = 5 replicas × 8 (TP 8)" of a feasible candidate."""
     assert candidate.run is not None
-    return str(candidate.run.deployment)
+    return str(candidate.run.deployment.pool)
 
 
 def caching_switch(engine: EngineSettings, unused: bool) -> str:

@@ -53,7 +53,7 @@ def _extrapolated(demand: Demand, law: DemandLaw, rate: float) -> str:
     times = rate / demand.rates_per_s[-1]
     caution = f"; {times:.3g} times the highest simulated rate: simulate this rate too"
     return (
-        f"{rate:g} requests/s, extrapolated: {demand.deployment_at(rate)}; {low} to "
+        f"{rate:g} requests/s, extrapolated: {demand.pool_at(rate)}; {low} to "
         f"{high} replicas within the interval of the slope"
         f"{caution if times > _FAR else ''}"
     )
@@ -84,7 +84,7 @@ def demand_json(demand: Demand) -> str:
                 "rate_per_s": rate,
                 "replica_count": law.workers(rate),
                 "replica_count_interval": workers_interval(law, rate),
-                "gpus": str(demand.deployment_at(rate)),
+                "gpus": str(demand.pool_at(rate)),
             }
             for rate in demand.extrapolated_per_s
             if law is not None

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from capplan.bounds.certificate import seal
+from capplan.deployment.policy import Policy
 from capplan.planning.cost import HOURS_PER_MONTH, HOURS_PER_YEAR, CostLine
 from capplan.planning.result import Candidate, Plan
 from capplan.report.bill import bill
@@ -112,6 +113,8 @@ def plain(value: Any) -> Any:
         return plain(value.item())
     if isinstance(value, float):
         return value if math.isfinite(value) else None
+    if isinstance(value, Policy):
+        return str(value)
     if is_dataclass(value) and not isinstance(value, type):
         return {f.name: plain(getattr(value, f.name)) for f in fields(value)}
     if isinstance(value, tuple) and hasattr(value, "_asdict"):

@@ -26,7 +26,7 @@ from capplan.units import format_duration
 def print_run(run: Run, out: Console) -> None:
     """Print a deployment's attainment, throughput, latencies and warnings."""
     gpu = f"   {run.gpu}" if run.gpu else ""
-    out.print(Text(f"{run.deployment}{gpu}", style="bold"))
+    out.print(Text(f"{run.deployment.pool}{gpu}", style="bold"))
     print_facts(run_facts(run), out)
     print_launch(run.launch, out)
     table = plain_table([("", "left"), *((name, "right") for name in STATISTICS)])
@@ -54,7 +54,7 @@ def run_csv(run: Run) -> str:
 
 def run_html(run: Run) -> str:
     """Return the run as a self-contained page."""
-    values, title = run_values(run), str(run.deployment)
+    values, title = run_values(run), str(run.deployment.pool)
     quantiles_s = {
         metric: values[f"{metric}_quantiles_s"] for metric in ("ttft", "tpot", "e2e")
     }

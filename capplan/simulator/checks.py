@@ -5,13 +5,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from capplan.deployment import EngineSettings
+from capplan.deployment.engine import EngineSettings
 from capplan.errors import InputError
 from capplan.simulator.fleet import PolicySettings
-from capplan.simulator.schedulers import parse_scheduler
-from capplan.simulator.schedulers import (
-    scheduler as find_scheduler,
-)
+from capplan.simulator.schedulers import scheduler as find_scheduler
 from capplan.workload.slo import Slo
 from capplan.workload.trace import Trace
 
@@ -31,36 +28,30 @@ def unserved(trace: Trace, engine: EngineSettings) -> np.ndarray:
 
     Those that no replica can hold, and those that its scheduler cannot finish.
     """
-    return oversized(trace, engine) | _refused(trace, engine, engine.scheduler)[0]
+    return oversized(trace, engine) | refused(trace, engine)[0]
 
 
-def _refused(
-    trace: Trace, engine: EngineSettings, scheduler: str
-) -> tuple[np.ndarray, str]:
+def refused(trace: Trace, engine: EngineSettings) -> tuple[np.ndarray, str]:
     """Return which requests a scheduler cannot finish, shape (n,), bool, and why."""
-    name, settings = parse_scheduler(scheduler)
-    rows, reason = find_scheduler(name).refused(trace, engine, settings)
+    policy = engine.scheduler
+    rows, reason = find_scheduler(policy.name).refused(trace, engine, policy.settings)
     return np.asarray(rows), str(reason)
 
 
-def refusal(
-    trace: Trace, engine: EngineSettings, scheduler: str, first_row: int = 0
-) -> str:
+def refusal(trace: Trace, engine: EngineSettings, first_row: int = 0) -> str:
     """Return which requests a scheduler cannot finish, and why; empty for none."""
-    rows, reason = _refused(trace, engine, scheduler)
+    rows, reason = refused(trace, engine)
     if not rows.any():
         return ""
     row = int(np.flatnonzero(rows)[0])
     return (
-        f"scheduler {scheduler} cannot serve {int(rows.sum()):,} requests; the first "
-        f"is row {first_row + row + 1} with {trace.prompt_tokens[row]} prompt and "
-        f"{trace.output_tokens[row]} output tokens: {reason}"
+        f"scheduler {engine.scheduler} cannot serve {int(rows.sum()):,} requests; "
+        f"the first is row {first_row + row + 1} with {trace.prompt_tokens[row]} "
+        f"prompt and {trace.output_tokens[row]} output tokens: {reason}"
     )
 
 
-def refuse_oversized(
-    trace: Trace, engine: EngineSettings, scheduler: str, first_row: int = 0
-) -> None:
+def refuse_oversized(trace: Trace, engine: EngineSettings, first_row: int = 0) -> None:
     """Refuse requests that no replica can hold, or that the scheduler cannot finish.
 
     ``first_row`` is that of the chunk.
@@ -74,24 +65,23 @@ def refuse_oversized(
             f"prompt and {trace.output_tokens[row]} output tokens; a replica holds "
             f"{engine.longest_request_tokens} and takes {engine.max_model_len}"
         )
-    if text := refusal(trace, engine, scheduler, first_row):
+    if text := refusal(trace, engine, first_row):
         raise InputError(f"{trace.source}: {text}")
 
 
-def check_scheduler(scheduler: str, engine: EngineSettings) -> None:
+def check_scheduler(engine: EngineSettings) -> None:
     """Refuse engine settings that the scheduler does not have."""
-    name, _ = parse_scheduler(scheduler)
-    rules = find_scheduler(name).RULES
+    policy = engine.scheduler
     for setting in ("async_scheduling", "prefix_caching"):
-        if getattr(engine, setting) and not getattr(rules, setting):
+        if getattr(engine, setting) and not getattr(policy.rules, setting):
             raise InputError(
-                f"{setting} is True; scheduler {name} has none, expected False"
+                f"{setting} is True; scheduler {policy.name} has none, expected False"
             )
 
 
-def suited(scheduler: str, engine: EngineSettings) -> EngineSettings:
+def without_unsupported(engine: EngineSettings) -> EngineSettings:
     """Return the engine without async scheduling and caching that it cannot have."""
-    rules = find_scheduler(parse_scheduler(scheduler)[0]).RULES
+    rules = engine.scheduler.rules
     return replace(
         engine,
         async_scheduling=engine.async_scheduling and rules.async_scheduling,

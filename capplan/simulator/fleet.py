@@ -9,14 +9,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from capplan.deployment import EngineSettings
+from capplan.deployment.pools import Deployment
 from capplan.errors import CapplanWarning, HostFullError, InputError
 from capplan.latency.contract import LatencyTables
 from capplan.simulator.core import Arrivals, drain, read_only, run, start
 from capplan.simulator.front_end import FrontEnd
 from capplan.simulator.records import ENTRY, ITERATION
 from capplan.simulator.routers import router as find_router
-from capplan.simulator.schedulers import parse_scheduler
 from capplan.simulator.schedulers import scheduler as find_scheduler
 from capplan.simulator.state import (
     LIMIT_COUNT,
@@ -78,12 +77,8 @@ class Fleet:
 
     def __init__(
         self,
-        tables: LatencyTables,
-        engine: EngineSettings,
-        replica_count: int,
+        deployment: Deployment,
         *,
-        router: str,
-        scheduler: str,
         seed: int,
         settings: PolicySettings = _UNLIMITED,
         slo: Slo | None = None,
@@ -92,16 +87,15 @@ class Fleet:
         longest_jump: int = UNBOUNDED_JUMP,
         chunk: int = _CHUNK,
     ) -> None:
-        if replica_count < 1:
-            raise InputError(f"replicas is {replica_count}; expected >= 1")
+        pool = deployment.pool
+        replica_count = pool.replica_count
+        tables, engine = pool.configuration.tables, pool.configuration.engine
         tables.check(engine.max_num_seqs, engine.max_num_batched_tokens)
-        router_file = find_router(router.partition(":")[0])
-        name, own_settings = parse_scheduler(scheduler)
-        scheduler_file = find_scheduler(name)
-        self.policies = _Policies(
-            router_file.route, int(router_file.NEEDS), scheduler_file.schedule
-        )
-        rules = scheduler_file.RULES
+        router_file = find_router(deployment.router.partition(":")[0])
+        policy, own_settings = engine.scheduler, engine.scheduler.settings
+        schedule = find_scheduler(policy.name).schedule
+        self.policies = _Policies(router_file.route, int(router_file.NEEDS), schedule)
+        rules = policy.rules
         self._measured_tokens = len(tables.fused_s) - 1
         if rules.reserves:  # no token budget: the KV bounds the prompts of an iteration
             tables = tables.reaching(engine.kv_capacity_tokens + engine.max_num_seqs)
@@ -111,7 +105,7 @@ class Fleet:
             )
         tables = _with_overheads(tables, own_settings)
         self._slo = slo
-        self._slos_needed = (rules.slos, f"scheduler {name}")
+        self._slos_needed = (rules.slos, f"scheduler {policy.name}")
         self._class_names: tuple[str, ...] = ()
         self.engine = engine
         processes = replica_count * engine.api_server_count
@@ -135,7 +129,7 @@ class Fleet:
                 entries=_LOG_ENTRIES if record_iterations else 0,
                 bins=BINS,
                 draws=1,
-                plans=_SLOTS if own_settings.get(rules.plans, rules.plans) else 0,
+                plans=_SLOTS if policy.plans else 0,
             ),
             # Copies: the core is compiled for writable arrays, and Ray's are read-only.
             tuple(np.array(table, np.float64, order="C") for table in tables[:5]),
@@ -157,7 +151,7 @@ class Fleet:
         self.set_bins(*bins)
         settings_row.reserves = int(rules.reserves)
         settings_row.prompt_budget = int(rules.prompt_budget)
-        if own_settings.get(rules.swaps, rules.swaps):
+        if policy.swaps:
             settings_row.block_link_s = engine.block_link_s
             settings_row.host_blocks = engine.host_kv_blocks
             self.state.replicas["host_free_blocks"] = engine.host_kv_blocks

@@ -9,9 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from capplan.deployment import EngineSettings
+from capplan.deployment.pools import Deployment
 from capplan.errors import InputError
-from capplan.latency.contract import LatencyTables
 from capplan.simulator.checks import (
     check_engine,
     check_scheduler,
@@ -27,12 +26,8 @@ from capplan.workload.trace import Trace
 
 def simulate(
     trace: Trace,
-    tables: LatencyTables,
-    engine: EngineSettings,
-    replica_count: int,
+    deployment: Deployment,
     *,
-    router: str = "jsq",
-    scheduler: str | None = None,
     slo: Slo | None = None,
     seed: int = 0,
     record_iterations: bool = False,
@@ -42,10 +37,8 @@ def simulate(
 ) -> Simulation:
     """Return the simulation of a deployment that serves a trace.
 
-    ``scheduler`` is by default the engine's; it may have settings, as in
-    ``orca:max_len=4096``.
-    ``router`` too: ``best-fit:theta=0.5,gamma=0.5`` sets its margin for
-    prediction error and the share of the output that counts as context. Policies that
+    The router ``best-fit:theta=0.5,gamma=0.5`` has a margin for prediction error and a
+    share of the output that counts as context. Policies that
     look at SLOs meet the strictest limits of the classes; ``seed`` is of the router's
     random choices. With ``record_iterations`` every iteration is returned, each run by
     itself; else at most ``longest_jump`` decode iterations run at once, on which the
@@ -56,18 +49,14 @@ def simulate(
         raise InputError(
             f"{trace.source}: no arrival times; give a rate or an arrival process"
         )
-    scheduler = scheduler or engine.scheduler
+    engine = deployment.pool.configuration.engine
     check_engine(engine)
-    check_scheduler(scheduler, engine)
-    refuse_oversized(trace, engine, scheduler)
+    check_scheduler(engine)
+    refuse_oversized(trace, engine)
     span_s = max(float(trace.arrival_s[-1] - trace.arrival_s[0]), 1e-9)
     fleet = Fleet(
-        tables,
-        engine,
-        replica_count,
-        router=router,
-        scheduler=scheduler,
-        settings=policy_settings(router, slo, trace.class_names),
+        deployment,
+        settings=policy_settings(deployment.router, slo, trace.class_names),
         slo=slo,
         seed=seed,
         bins=(float(trace.arrival_s[0]), span_s / BINS * 1.02),

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
-from capplan.deployment import EngineSettings
+from capplan.deployment.engine import EngineSettings
+from capplan.deployment.pools import Deployment
 from capplan.errors import InputError
-from capplan.latency.contract import LatencyTables
 from capplan.simulator.checks import (
     check_engine,
     check_scheduler,
@@ -34,12 +34,8 @@ Finished = Callable[[np.ndarray], None]
 
 def simulate_stream(
     chunks: Iterable[Trace],
-    tables: LatencyTables,
-    engine: EngineSettings,
-    replica_count: int,
+    deployment: Deployment,
     *,
-    router: str = "jsq",
-    scheduler: str | None = None,
     slo: Slo | None = None,
     seed: int = 0,
     progress: Progress | None = None,
@@ -53,21 +49,17 @@ def simulate_stream(
     ``simulate``. ``on_finished`` is called with the requests that have finished, in
     order of completion; attainment and latencies leave out the first ``warmup_s``.
     """
-    scheduler = scheduler or engine.scheduler
+    engine = deployment.pool.configuration.engine
     check_engine(engine)
-    check_scheduler(scheduler, engine)
+    check_scheduler(engine)
     fleet = Fleet(
-        tables,
-        engine,
-        replica_count,
-        router=router,
-        scheduler=scheduler,
-        settings=policy_settings(router, slo),
+        deployment,
+        settings=policy_settings(deployment.router, slo),
         slo=slo,
         seed=seed,
         bins=(0.0, 1.0),
     )
-    count = _Count(fleet, scheduler, slo, on_finished, warmup_s)
+    count = _Count(fleet, slo, on_finished, warmup_s)
     for chunk in chunks:
         count.serve(chunk, engine, progress, stopped)
         if stopped is not None and stopped():
@@ -84,13 +76,11 @@ class _Count:
     def __init__(
         self,
         fleet: Fleet,
-        scheduler: str,
         slo: Slo | None,
         on_finished: Finished | None,
         warmup_s: float,
     ) -> None:
         self.fleet = fleet
-        self.scheduler = scheduler
         self.slo = slo
         self.windows: Windows | None = None
         self.class_names: tuple[str, ...] = ()
@@ -122,7 +112,7 @@ class _Count:
                 f"{chunk.source}: a request arrives at {arrival_s[0]} s, after one at "
                 f"{self.last_arrival_s} s; sort the trace to stream it"
             )
-        refuse_oversized(chunk, engine, self.scheduler, self.fleet.served)
+        refuse_oversized(chunk, engine, self.fleet.served)
         self._learn_classes(chunk.class_names)
         if self.windows is None:
             start_s = float(arrival_s[0])

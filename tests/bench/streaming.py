@@ -12,7 +12,7 @@ import time
 
 import numpy as np
 
-from capplan.deployment import EngineSettings
+from capplan.deployment.engine import EngineSettings
 from capplan.latency.catalog import find_profile
 from capplan.simulator.simulate import simulate
 from capplan.simulator.stream import simulate_stream
@@ -20,6 +20,7 @@ from capplan.simulator.windows import WINDOWS
 from capplan.workload.catalog import shipped_workload
 from capplan.workload.slo import RequestSlo, Slo
 from capplan.workload.trace import Trace
+from tests.deployments import fleet_of
 
 LIMITS = EngineSettings(
     max_num_batched_tokens=8192, max_num_seqs=1024, kv_blocks=27_000
@@ -48,13 +49,17 @@ def main(n: int) -> None:
     profile = find_profile("Llama-3.1-8B", "H100-SXM", 1)
     tables = profile.tables(LIMITS.max_num_seqs, LIMITS.max_num_batched_tokens)
     (full,) = chunks(20_000, 1e6)
-    ends_s = np.sort(simulate(full, tables, LIMITS, 1).times.finish_s)
+    ends_s = np.sort(simulate(full, fleet_of(tables, LIMITS, 1)).times.finish_s)
     capacity_per_s = 10_000 / (ends_s[15_000] - ends_s[5_000])
     rate_per_s = LOAD * capacity_per_s * REPLICAS
-    simulate_stream(chunks(1000, rate_per_s), tables, LIMITS, REPLICAS)  # compiles
+    simulate_stream(
+        chunks(1000, rate_per_s), fleet_of(tables, LIMITS, REPLICAS)
+    )  # compiles
 
     processor_s, wall_s = time.process_time(), time.perf_counter()
-    found = simulate_stream(chunks(n, rate_per_s), tables, LIMITS, REPLICAS, slo=SLO)
+    found = simulate_stream(
+        chunks(n, rate_per_s), fleet_of(tables, LIMITS, REPLICAS), slo=SLO
+    )
     processor_s = time.process_time() - processor_s
     tpot = found.windows.histogram("tpot_s", WINDOWS)
     measured = {

@@ -14,20 +14,22 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from judge import judge
 
-from capplan.deployment import EngineSettings
+from capplan.deployment.engine import EngineSettings
 from capplan.latency.catalog import find_profile
-from capplan.simulator.checks import suited
+from capplan.simulator.checks import without_unsupported
 from capplan.simulator.schedulers import SCHEDULERS, parse_scheduler
 from capplan.simulator.simulate import simulate
 from capplan.workload.catalog import shipped_workload
 from capplan.workload.slo import RequestSlo, Slo
 from capplan.workload.trace import Trace
+from tests.deployments import fleet_of
 
 pytestmark = pytest.mark.bench
 
@@ -78,7 +80,7 @@ def sharegpt(n: int, rate_per_s: float, seed: int = 0, groups: int = 0) -> Trace
 
 def capacity_per_s(engine: EngineSettings) -> float:
     """Return the throughput of one replica that is never without work."""
-    times = simulate(sharegpt(20_000, 1e6), TABLES, engine, 1).times
+    times = simulate(sharegpt(20_000, 1e6), fleet_of(TABLES, engine, 1)).times
     ends_s = np.sort(times.finish_s)
     return (
         0.5
@@ -138,7 +140,7 @@ def test_table_of_speeds(capacity):
         trace = sharegpt(n, 0.7 * capacity * replicas)
         took_s = seconds(
             lambda t=trace, r=replicas, name=router: simulate(
-                t, TABLES, LIMITS, r, router=name, slo=SLO
+                t, fleet_of(TABLES, LIMITS, r, router=name), slo=SLO
             )
         )
         report(f"{router}, {replicas} replicas, 70 % load", n, took_s)
@@ -147,9 +149,11 @@ def test_table_of_speeds(capacity):
 def test_overload_with_preemption(capacity):
     rate_per_s = 1.2 * capacity_per_s(TIGHT) * 8
     trace = sharegpt(100_000, rate_per_s)
-    preemptions = int(simulate(trace, TABLES, TIGHT, 8).times.preemptions.sum())
+    preemptions = int(
+        simulate(trace, fleet_of(TABLES, TIGHT, 8)).times.preemptions.sum()
+    )
 
-    took_s = seconds(lambda: simulate(trace, TABLES, TIGHT, 8))
+    took_s = seconds(lambda: simulate(trace, fleet_of(TABLES, TIGHT, 8)))
 
     note = f"{preemptions:,} preemptions, 2,000 KV blocks a replica"
     report("jsq, 8 replicas, 120 % load", 100_000, took_s, note)
@@ -157,9 +161,11 @@ def test_overload_with_preemption(capacity):
 
 def test_prefix_caching(capacity):
     trace = sharegpt(100_000, 0.6 * capacity * 8, groups=100)
-    cached = int(simulate(trace, TABLES, CACHING, 8).times.cached_tokens.sum())
+    cached = int(
+        simulate(trace, fleet_of(TABLES, CACHING, 8)).times.cached_tokens.sum()
+    )
 
-    took_s = seconds(lambda: simulate(trace, TABLES, CACHING, 8))
+    took_s = seconds(lambda: simulate(trace, fleet_of(TABLES, CACHING, 8)))
 
     note = f"100 prefixes of 256 tokens, {cached:,} tokens found"
     report("jsq, 8 replicas, prefix caching", 100_000, took_s, note)
@@ -168,14 +174,14 @@ def test_prefix_caching(capacity):
 def test_cost_of_a_request_does_not_grow_with_the_trace(capacity):
     for n in (10_000, 100_000, 1_000_000, 10_000_000):
         trace = sharegpt(n, 0.7 * capacity * 8)
-        took_s = processor_s(lambda t=trace: simulate(t, TABLES, LIMITS, 8))
+        took_s = processor_s(lambda t=trace: simulate(t, fleet_of(TABLES, LIMITS, 8)))
         report("jsq, 8 replicas", n, took_s, f"{took_s / n * 1e6:.2f} µs a request")
         del trace
 
 
 def test_two_threads(capacity):
     trace = sharegpt(400_000, 0.7 * capacity * 8)
-    one_s = wall_s(lambda: simulate(trace, TABLES, LIMITS, 8))
+    one_s = wall_s(lambda: simulate(trace, fleet_of(TABLES, LIMITS, 8)))
 
     def both():
         threads = [
@@ -192,6 +198,11 @@ def test_two_threads(capacity):
     report("the same twice, two threads", 800_000, two_s, note)
 
 
+def scheduled_by(name):
+    engine = replace(LIMITS, scheduler=parse_scheduler(name))
+    return without_unsupported(engine)
+
+
 def test_speed_of_each_scheduler(capacity):
     given = sharegpt(200_000, 0.5 * capacity * 8)
     fits = given.prompt_tokens + given.output_tokens <= 4096
@@ -201,10 +212,12 @@ def test_speed_of_each_scheduler(capacity):
     # Without a token budget iterations are longer than the tables.
     latency = TABLES.reaching(LIMITS.kv_capacity_tokens)
     for name in SCHEDULERS:
-        room = ":max_len=4096" if "max_len" in parse_scheduler(name)[1] else ""
+        room = ":max_len=4096" if "max_len" in parse_scheduler(name).settings else ""
         took_s = seconds(
             lambda asked=name + room: simulate(
-                trace, latency, suited(asked, LIMITS), 8, scheduler=asked, slo=SLO
+                trace,
+                fleet_of(latency, scheduled_by(asked), 8),
+                slo=SLO,
             )
         )
         report(f"{name}{room}, 8 replicas, 50 % load", len(trace), took_s)
@@ -214,7 +227,7 @@ def test_event_jumps_against_single_steps(capacity):
     n = 1000
     trace = sharegpt(n, 0.7 * capacity)
 
-    fast_s = seconds(lambda: simulate(trace, TABLES, LIMITS, 1))
+    fast_s = seconds(lambda: simulate(trace, fleet_of(TABLES, LIMITS, 1)))
     slow_s = processor_s(lambda: judge(trace, TABLES, LIMITS, 1, "jsq"))
 
     report("simulator, 1 replica", n, fast_s)

@@ -16,6 +16,7 @@ from streaming import LIMITS, REPLICAS, chunks
 
 from capplan.latency.catalog import find_profile
 from capplan.simulator.simulate import simulate
+from tests.deployments import fleet_of
 
 pytestmark = pytest.mark.bench
 
@@ -59,7 +60,7 @@ def test_two_threads_take_the_processor_time_of_two_runs():
 
     def one():
         began_s = time.thread_time()
-        simulate(trace, tables, LIMITS, REPLICAS)
+        simulate(trace, fleet_of(tables, LIMITS, REPLICAS))
         took_s.append(time.thread_time() - began_s)
 
     one()

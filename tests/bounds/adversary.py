@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from capplan.bounds.work import Requests
-from capplan.deployment import EngineSettings
+from capplan.deployment.engine import EngineSettings
 from capplan.latency.contract import LatencyTables, linear_tables
 
 

@@ -17,7 +17,7 @@ from capplan.bounds.prices import (
     prove_prefill_price,
 )
 from capplan.bounds.work import Requests, request_work
-from capplan.deployment import EngineSettings
+from capplan.deployment.engine import EngineSettings
 from capplan.latency.contract import linear_tables
 
 MIXES = [(1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0), (0.5, 0.0, 0.5)]
@@ -78,7 +78,7 @@ def check_bound_and_certificate(seed):
         all_by_s=busy_s if generator.random() < 0.3 else None,
     )
 
-    inputs = Inputs(columns, case.tables._asdict(), asdict(case.engine))
+    inputs = Inputs(columns, case.tables._asdict(), case.engine.document())
     block = {
         "group_targets": [1.0, 1.0],
         "bound": asdict(bound),

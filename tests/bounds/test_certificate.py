@@ -17,7 +17,7 @@ from capplan.bounds.certificate import (
     seal,
 )
 from capplan.bounds.lower_bound import lower_bound
-from capplan.deployment import EngineSettings
+from capplan.deployment.engine import EngineSettings
 from capplan.latency.contract import LatencyTables, linear_tables
 
 LIMITS = EngineSettings(max_num_batched_tokens=128, max_num_seqs=32, kv_blocks=300)
@@ -61,7 +61,7 @@ def sealed_plan(
     bound = lower_bound(
         **columns, attainment=[0.995, 0.95], tables=tables, engine=engine, **options
     )
-    inputs = Inputs(columns, tables._asdict(), asdict(engine))
+    inputs = Inputs(columns, tables._asdict(), engine.document())
     block = certificate(
         asdict(bound),
         inputs,
@@ -201,7 +201,7 @@ def test_a_fixed_time_charged_to_prompts_and_to_steps_is_refused():
     columns |= {"e2e_s": np.full(10, 0.03)}
     engine = EngineSettings(max_num_batched_tokens=8, max_num_seqs=1)
     tables = linear_tables(0, 1e-3, 0, 3e-3, 0, max_batch=1, max_tokens=8)
-    inputs = Inputs(columns, tables._asdict(), asdict(engine))
+    inputs = Inputs(columns, tables._asdict(), engine.document())
     bound = {
         "method": "busiest window",
         "replica_count": 2,

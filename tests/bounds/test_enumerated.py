@@ -9,7 +9,7 @@ import pytest
 from adversary import Case, iteration_s
 
 from capplan.bounds.lower_bound import lower_bound
-from capplan.deployment import EngineSettings
+from capplan.deployment.engine import EngineSettings
 from capplan.latency.contract import linear_tables
 
 LIMITS = EngineSettings(max_num_batched_tokens=4, max_num_seqs=3, block_size=2)

@@ -12,14 +12,15 @@ from capplan.bounds.prices import (
     fit_prices,
     prove_prefill_price,
 )
-from capplan.deployment import EngineSettings
+from capplan.deployment.engine import EngineSettings
 from capplan.latency.contract import LatencyTables
 from capplan.planning.scheduling import widest_iterations
-from capplan.simulator.checks import oversized, suited, unserved
-from capplan.simulator.schedulers import SCHEDULERS, parse_scheduler, scheduler
+from capplan.simulator.checks import oversized, unserved, without_unsupported
+from capplan.simulator.schedulers import SCHEDULERS, parse_scheduler
 from capplan.simulator.simulate import simulate
 from capplan.workload.slo import RequestSlo, Slo
 from capplan.workload.trace import Trace
+from tests.deployments import fleet_of
 
 BATCH, TOKENS = 32, 128
 
@@ -80,15 +81,17 @@ def random_case_of(name, seed):
     """Return a case of which the scheduler serves all requests."""
     trace, tables, engine, slo, _ = random_case(seed)
     generator = np.random.default_rng(seed)
+    rules = parse_scheduler(name).rules
     given = [
         f"{knob}={generator.integers(0, 2)}"
-        for knob, limits in scheduler(name).RULES.settings.items()
+        for knob, limits in rules.settings.items()
         if (limits.least, limits.most) == (0, 1)
     ]
-    given += ["max_len=112"] if "max_len" in parse_scheduler(name)[1] else []
-    given += ["s_pf=24"] if "s_pf" in parse_scheduler(name)[1] else []
+    given += ["max_len=112"] if "max_len" in rules.settings else []
+    given += ["s_pf=24"] if "s_pf" in rules.settings else []
     asked = f"{name}:{','.join(given)}" if given else name
-    engine = replace(suited(asked, engine), scheduler=asked, kv_block_bytes=1000)
+    engine = replace(engine, scheduler=parse_scheduler(asked), kv_block_bytes=1000)
+    engine = without_unsupported(engine)
     if engine.kv_blocks < 100:
         engine = replace(engine, kv_blocks=100)
     trace = trace.select(np.flatnonzero(~unserved(trace, engine)))
@@ -98,7 +101,7 @@ def random_case_of(name, seed):
 def attained(trace, tables, engine, replicas, slo):
     # A limit on each gap changes the order of some schedulers, and no bound.
     limits = RequestSlo(slo[0], slo[1], tbt_s=3 * slo[1], e2e_s=slo[2])
-    times = simulate(trace, tables, engine, replicas, slo=Slo(limits)).times
+    times = simulate(trace, fleet_of(tables, engine, replicas), slo=Slo(limits)).times
     met = (times.ttft_s <= slo[0]) & ~(times.tpot_s > slo[1]) & (times.e2e_s <= slo[2])
     return met.mean(), float(times.finish_s.max())
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from capplan.bounds.prices import IterationPrices
 from capplan.bounds.work import Requests, request_work
-from capplan.deployment import EngineSettings
+from capplan.deployment.engine import EngineSettings
 
 ENGINE = EngineSettings(max_num_batched_tokens=64, max_num_seqs=8, kv_blocks=30)
 PRICE = st.floats(0, 1e-2)

@@ -4,12 +4,13 @@ import numpy as np
 import pytest
 
 from capplan.calibration.calibrate import _uncertainty, calibrate
-from capplan.deployment import EngineSettings
+from capplan.deployment.engine import EngineSettings
 from capplan.errors import InputError
 from capplan.latency.contract import linear_tables
 from capplan.latency.served_run import ServedRun
 from capplan.simulator.simulate import simulate
 from capplan.workload.trace import Trace
+from tests.deployments import fleet_of
 
 LIMITS = EngineSettings(
     max_num_batched_tokens=512, max_num_seqs=32, block_size=16, kv_blocks=600
@@ -25,7 +26,7 @@ def served_with(coefficients_s, n=60, rate=8.0, prompt=None) -> ServedRun:
         np.cumsum(rng.exponential(1 / rate, n)),
     )
     tables = linear_tables(*coefficients_s, max_batch=32, max_tokens=512)
-    times = simulate(trace, tables, LIMITS, 1).times
+    times = simulate(trace, fleet_of(tables, LIMITS, 1)).times
     return ServedRun(
         arrival_s=trace.arrival_s,
         prompt_tokens=trace.prompt_tokens,

@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 
 from capplan.calibration.closed_loop import SweepPoint, closed_loop
-from capplan.deployment import EngineSettings
+from capplan.deployment.engine import EngineSettings
 from capplan.errors import InputError
 from capplan.latency.contract import linear_tables
 from capplan.simulator.simulate import simulate
 from capplan.workload.trace import Trace
+from tests.deployments import fleet_of
 
 ENGINE = EngineSettings(max_num_batched_tokens=512, async_scheduling=False)
 
@@ -50,18 +51,20 @@ def test_it_is_the_loop_in_which_each_user_asks_when_answered(users):
         max_num_batched_tokens=512, max_num_seqs=users, async_scheduling=False
     )
     all_at_once = simulate(
-        Trace(prompt, output, np.zeros(60), source=""), tables, engine, 1
+        Trace(prompt, output, np.zeros(60), source=""), fleet_of(tables, engine, 1)
     ).table
     arrival_s = np.zeros(60)
     for _ in range(60):  # each round fixes the arrivals of one more round of answers
         finish_s = np.sort(
             simulate(
-                Trace(prompt, output, arrival_s, source=""), tables, engine, 1
+                Trace(prompt, output, arrival_s, source=""), fleet_of(tables, engine, 1)
             ).table.finish_s
         )
         arrival_s = np.concatenate([np.zeros(users), finish_s])[:60]
 
-    judged = simulate(Trace(prompt, output, arrival_s, source=""), tables, engine, 1)
+    judged = simulate(
+        Trace(prompt, output, arrival_s, source=""), fleet_of(tables, engine, 1)
+    )
 
     assert np.allclose(judged.table.finish_s, all_at_once.finish_s)
     freed_s = np.concatenate([np.zeros(users), np.sort(all_at_once.finish_s)])[:60]

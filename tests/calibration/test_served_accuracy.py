@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from capplan.calibration.closed_loop import SweepPoint, closed_loop
-from capplan.deployment import EngineSettings
+from capplan.deployment.engine import EngineSettings
 from capplan.latency.catalog import find_profile
 from capplan.latency.engine_rows import EngineName, engine_time
 from capplan.latency.engine_time import EngineTime

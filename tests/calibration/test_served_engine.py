@@ -3,7 +3,8 @@
 import pytest
 
 from capplan.calibration.served_engine import served_engine
-from capplan.deployment import EngineSettings, replica
+from capplan.deployment.engine import EngineSettings
+from capplan.deployment.replica import replica
 from capplan.errors import CapplanWarning, InputError
 from capplan.fleet.catalog import gpu
 from capplan.latency.fitted_profile import Identity

@@ -6,7 +6,7 @@ import pytest
 from capplan.calibration.calibrate import NAMES
 from capplan.calibration.served_fit import fit_served
 from capplan.calibration.served_work import iteration_work, served_work
-from capplan.deployment import EngineSettings
+from capplan.deployment.engine import EngineSettings
 from capplan.errors import InputError
 from capplan.latency.contract import linear_tables
 from capplan.latency.fitted_profile import Identity
@@ -14,6 +14,7 @@ from capplan.latency.profile_file import load_profile, save_profile
 from capplan.latency.served_run import ServedRun
 from capplan.simulator.simulate import simulate
 from capplan.workload.trace import Trace
+from tests.deployments import fleet_of
 
 LIMITS = EngineSettings(
     max_num_batched_tokens=512, max_num_seqs=32, block_size=16, kv_blocks=600
@@ -38,7 +39,7 @@ def trace_of(seed, n=80, rate=8.0):
 
 
 def served(trace, noise=0.0, seed=0) -> ServedRun:
-    times = simulate(trace, tables_of(TRUE_S), LIMITS, 1).times
+    times = simulate(trace, fleet_of(tables_of(TRUE_S), LIMITS, 1)).times
     rng = np.random.default_rng(seed)
     ttft_s, later_s = (
         part * np.exp(noise * rng.standard_normal(len(trace)))
@@ -62,7 +63,7 @@ def fitted():
 
 def test_work_times_coefficients_is_what_each_request_waited():
     simulation = simulate(
-        trace_of(3), tables_of(TRUE_S), LIMITS, 1, record_iterations=True
+        trace_of(3), fleet_of(tables_of(TRUE_S), LIMITS, 1), record_iterations=True
     )
 
     work = served_work(simulation)
@@ -142,7 +143,7 @@ def test_blocks_that_hold_no_request_are_refused_with_how_many_would_do():
     with pytest.raises(InputError, match=f"expected kv_blocks >= {needed}"):
         fit_served(run, small, IDENTITY)
     fits = EngineSettings(512, 32, 16, kv_blocks=needed)
-    simulate(trace_of(1), tables_of(TRUE_S), fits, 1)
+    simulate(trace_of(1), fleet_of(tables_of(TRUE_S), fits, 1))
 
 
 def test_a_short_run_is_refused():

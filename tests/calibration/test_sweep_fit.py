@@ -6,7 +6,7 @@ import pytest
 from capplan.calibration.closed_loop import SweepPoint
 from capplan.calibration.sweep_fit import NAMES, Served, fit_engine_time
 from capplan.calibration.sweep_score import score, served_error, users_within
-from capplan.deployment import EngineSettings
+from capplan.deployment.engine import EngineSettings
 from capplan.latency.contract import linear_tables
 from capplan.latency.engine_time import EngineTime
 

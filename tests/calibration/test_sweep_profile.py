@@ -4,7 +4,7 @@ import pytest
 
 from capplan.calibration.closed_loop import SweepPoint, closed_loop
 from capplan.cli.main import exit_code
-from capplan.deployment import EngineSettings
+from capplan.deployment.engine import EngineSettings
 from capplan.latency.catalog import find_profile
 from capplan.latency.engine_time import EngineTime
 from capplan.latency.profile_file import load_profile

@@ -5,7 +5,7 @@ import pytest
 import capplan
 from capplan.cli.main import exit_code
 from capplan.cli.scenario import settings_from
-from capplan.errors import InputError
+from capplan.errors import CapplanWarning, InputError
 from capplan.planning.demand_settings import DemandSettings
 from capplan.planning.search_settings import SearchSettings
 from capplan.planning.settings import (
@@ -130,7 +130,10 @@ UNREAD = [
 ]
 
 
-@pytest.mark.parametrize(("command", "model", "name", "value"), UNREAD)
+@pytest.mark.parametrize(
+    ("command", "model", "name", "value"),
+    [row for row in UNREAD if row[0] != "search"],
+)
 def test_a_setting_that_the_command_does_not_read_is_refused_with_its_line(
     scenario, capsys, command, model, name, value
 ):
@@ -143,6 +146,15 @@ def test_a_setting_that_the_command_does_not_read_is_refused_with_its_line(
         f"capplan: error: {path}:2: {name} has no effect on this command; "
         "leave it out\n"
     )
+
+
+def test_a_scenario_of_a_plan_serves_a_search_which_says_what_it_leaves_out(scenario):
+    path = scenario("llm: x\nrouter: jsq\n")
+
+    with pytest.warns(CapplanWarning, match=":2: router has no effect on this command"):
+        given = settings_from(SearchSettings, path, {})
+
+    assert given.llm == "x"
 
 
 @pytest.mark.parametrize(("command", "model", "name", "value"), UNREAD)

@@ -16,11 +16,13 @@ from pathlib import Path
 
 import numpy as np
 
-from capplan.deployment import EngineSettings
+from capplan.deployment.engine import EngineSettings
 from capplan.latency.contract import LatencyTables, linear_tables
+from capplan.simulator.schedulers import parse_scheduler
 from capplan.simulator.simulate import simulate
 from capplan.simulator.times import Simulation
 from capplan.workload.trace import Trace
+from tests.deployments import fleet_of
 
 PER_ITERATION = (
     "ctx_reqs",
@@ -40,6 +42,7 @@ REQUEST_TIMES = {
 }
 REQUEST_COUNTS = ("preemptions", "cached_tokens")
 TOLERANCE_S = 1e-9
+SCHEDULER_OF = {"fcfs": "vllm-v1", "priority": "vllm-v1-priority"}
 
 Rows = list[dict[str, str]]
 
@@ -77,7 +80,7 @@ def read(folder: Path, tag: str) -> Recording:
         iterations = list(csv.DictReader(file))
     policy = given.get("policy", "fcfs")
     engine = EngineSettings(
-        scheduler="vllm-v1-priority" if policy == "priority" else "vllm-v1",
+        scheduler=parse_scheduler(SCHEDULER_OF[policy]),
         max_num_batched_tokens=given["max_num_batched_tokens"],
         max_num_seqs=given["max_num_seqs"],
         block_size=given["block_size"],
@@ -117,9 +120,7 @@ def simulated(recording: Recording, record_iterations: bool) -> Simulation:
     """
     return simulate(
         recording.trace,
-        recording.tables,
-        recording.engine,
-        1,
+        fleet_of(recording.tables, recording.engine, 1),
         record_iterations=record_iterations,
     )
 

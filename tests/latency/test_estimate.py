@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from capplan.deployment import DoesNotFitError, replica
+from capplan.deployment.replica import DoesNotFitError, replica
 from capplan.errors import InputError
 from capplan.fleet.catalog import gpu
 from capplan.latency.catalog import (

@@ -13,13 +13,14 @@ from capplan.calibration.served_engine import served_engine
 from capplan.cli.fit import fit_command
 from capplan.cli.main import exit_code
 from capplan.cli.profiles import profiles_app
-from capplan.deployment import EngineSettings
+from capplan.deployment.engine import EngineSettings
 from capplan.errors import CapplanWarning, InputError, ProfileError
 from capplan.latency.contract import linear_tables
 from capplan.latency.fitted_profile import Identity
 from capplan.latency.profile_file import load_profile
 from capplan.simulator.simulate import simulate
 from capplan.workload.trace import Trace
+from tests.deployments import fleet_of
 
 DATA = Path(__file__).parents[1] / "latency" / "data"
 POINTS = DATA / "points.csv"
@@ -103,7 +104,7 @@ def served(tmp_path_factory):
     )
     engine = EngineSettings(1024, 64, kv_blocks=1000, prefix_caching=True)
     tables = linear_tables(8e-3, 5e-5, 1e-9, 2e-5, 2e-7, max_batch=64, max_tokens=1024)
-    times = simulate(trace, tables, engine, 1).times
+    times = simulate(trace, fleet_of(tables, engine, 1)).times
     path = tmp_path_factory.mktemp("served") / "requests.jsonl"
     with path.open("w") as file:
         for row in range(60):

@@ -6,7 +6,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from capplan.deployment import EngineSettings
+from capplan.deployment.configuration import Configuration
+from capplan.deployment.engine import EngineSettings
 from capplan.fleet.price import Price
 from capplan.latency.contract import linear_tables
 from capplan.planning.candidates import (
@@ -17,7 +18,6 @@ from capplan.planning.candidates import (
     pruned,
     tune,
 )
-from capplan.planning.configuration import Configuration
 from capplan.planning.inputs import PlanInputs
 from capplan.planning.prospects import (
     MOST_REPLICAS,
@@ -41,7 +41,7 @@ TABLES = linear_tables(10e-3, 1e-4, 0, 0, 0, max_batch=8, max_tokens=2048)
 
 def configuration(gpu="H100-SXM", tp=1, usd=2.0, **engine):
     price = None if usd is None else Price(usd, "a source")
-    return Configuration(gpu, tp, replace(ENGINE, **engine), TABLES, price, None, None)
+    return Configuration(replace(ENGINE, **engine), TABLES, gpu, tp, price)
 
 
 def bound(replica_count):
@@ -265,10 +265,11 @@ def test_without_a_replica_to_save_the_token_budget_stays():
 
 
 def test_a_token_budget_too_close_to_call_is_named(monkeypatch):
-    def run_of(inputs, configuration, router, count):
-        budget = configuration.engine.max_num_batched_tokens
+    def run_of(inputs, deployment):
+        pool = deployment.pool
+        budget = pool.configuration.engine.max_num_batched_tokens
         judgement = SimpleNamespace(meets=None if budget == 1024 else False)
-        return SimpleNamespace(replica_count=count, judgement=judgement)
+        return SimpleNamespace(replica_count=pool.replica_count, judgement=judgement)
 
     monkeypatch.setattr("capplan.planning.candidates.run_of", run_of)
 

@@ -12,6 +12,7 @@ from capplan.planning.compare import compare
 from capplan.planning.compare_settings import CompareSettings
 from capplan.planning.highest_rate import STEP, highest_rate
 from capplan.planning.room import room_tokens, slo_of_rest
+from capplan.planning.settings import PlanSettings
 from capplan.planning.systems import SYSTEMS, asked_system
 from capplan.report.write_compare import notes
 from capplan.workload.slo import parse_slo
@@ -54,7 +55,8 @@ def seats():
 
 
 def test_by_default_every_system_has_the_same_seats_and_its_own_tuned_budget():
-    asked = [asked_system(name, settings(), 700) for name in SYSTEMS]
+    plain = PlanSettings(**ASKED)
+    asked = [asked_system(name, plain, 700) for name in SYSTEMS]
 
     assert {each.settings.max_num_seqs for each in asked} == {None}
     by_name = {each.name: each for each in asked}
@@ -108,8 +110,9 @@ def test_a_tuned_budget_holds_no_lower_rate_than_the_published_one(gaps):
 
 
 def test_chunked_prompts_of_v0_have_the_default_budget_of_0_4_2():
-    chunked = asked_system("vllm-v0:chunked=1", settings(), 9000, published=True)
-    tuned = asked_system("vllm-v0:chunked=1", settings(), 9000)
+    plain = PlanSettings(**ASKED)
+    chunked = asked_system("vllm-v0:chunked=1", plain, 9000, published=True)
+    tuned = asked_system("vllm-v0:chunked=1", plain, 9000)
 
     assert chunked.settings.max_num_batched_tokens == 512
     assert (chunked.room_tokens, tuned.room_tokens) == (None, None)

@@ -3,9 +3,10 @@
 import pytest
 import yaml
 
+from capplan.deployment.configuration import Configuration
 from capplan.errors import ExtrapolationWarning, InputError
 from capplan.latency.catalog import profile_path
-from capplan.planning.configuration import Configuration, configurations
+from capplan.planning.configuration import configurations
 from capplan.planning.plan import plan
 from capplan.planning.settings import PlanSettings
 

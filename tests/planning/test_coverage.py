@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from capplan.deployment.pools import Deployment
 from capplan.planning.candidates import run_of
 from capplan.planning.inputs import plan_inputs
 from capplan.planning.plan import plan
@@ -48,10 +49,7 @@ def long_run_attainment(settings, replica_count):
     for index in range(24):
         simulation = simulate(
             inputs.traffic.stream(index, LONG_S),
-            configuration.tables,
-            configuration.engine,
-            replica_count,
-            router="jsq",
+            Deployment.of(configuration, replica_count),
             slo=inputs.slo,
             seed=index,
         )
@@ -70,7 +68,7 @@ def coverage(name):
     covered, widths = 0, []
     for seed in range(SEEDS):
         inputs, (configuration,) = plan_inputs(PlanSettings(**settings, seed=seed))
-        run = run_of(inputs, configuration, "jsq", replica_count)
+        run = run_of(inputs, Deployment.of(configuration, replica_count))
         low, high = run.judgement.attainment.interval
         covered += low <= truth <= high
         widths.append(high - low)

@@ -45,7 +45,7 @@ def test_law_meets_the_rate_that_was_not_simulated(settings, found):
     simulated = plan(settings.at_rate(rate)).best.replica_count
 
     assert abs(found.law.workers(rate) - simulated) <= 1
-    assert found.deployment_at(rate).gpu_count == found.law.workers(rate)
+    assert found.pool_at(rate).gpu_count == found.law.workers(rate)
 
 
 def test_too_few_rates_are_refused(settings):

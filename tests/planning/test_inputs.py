@@ -2,8 +2,9 @@
 
 import pytest
 
+from capplan.deployment.configuration import Configuration
 from capplan.errors import InputError
-from capplan.planning.configuration import Configuration, Excluded
+from capplan.planning.configuration import Excluded
 from capplan.planning.inputs import configuration_of, plan_inputs
 from capplan.planning.proof import bound_inputs
 from capplan.planning.settings import PlanSettings

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from capplan.deployment.configuration import Configuration
 from capplan.llm.catalog import llm_names, published
-from capplan.planning.configuration import Configuration, Excluded, configurations
+from capplan.planning.configuration import Excluded, configurations
 from capplan.planning.launch import YOURS, launch
 from capplan.planning.settings import PlanSettings
 

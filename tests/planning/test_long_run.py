@@ -22,6 +22,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
+from capplan.deployment.pools import Deployment
 from capplan.planning.inputs import plan_inputs
 from capplan.planning.plan import plan
 from capplan.planning.saturation import saturation
@@ -183,10 +184,7 @@ class LongRun:
                 arrivals = joined(crowd, arrivals)
             simulation = simulate(
                 arrivals,
-                self._configuration.tables,
-                engine,
-                replica_count,
-                router="jsq",
+                Deployment.of(self._configuration, replica_count),
                 slo=self._inputs.slo,
                 seed=index,
             )

@@ -9,7 +9,7 @@ import pytest
 from capplan.bounds.certificate import check_document, seal
 from capplan.bounds.prices import engine_bounds, fit_prices
 from capplan.cli.main import exit_code
-from capplan.deployment import EngineSettings
+from capplan.deployment.engine import EngineSettings
 from capplan.errors import InputError
 from capplan.latency.contract import linear_tables
 from capplan.planning.plan import plan
@@ -22,7 +22,7 @@ from capplan.planning.scheduling import (
 )
 from capplan.planning.settings import PlanSettings
 from capplan.report.write_json import plan_json
-from capplan.simulator.schedulers import SCHEDULERS, described, parse_scheduler
+from capplan.simulator.schedulers import SCHEDULERS, parse_scheduler
 
 LENGTHS = "synthetic:prompt=300,output=lognormal(median=80,sigma=0.6),n=3000"
 ASKED = {
@@ -42,7 +42,7 @@ DEFAULT = EngineSettings(prefix_caching=True)
 def test_what_nobody_asked_for_and_a_scheduler_has_not_is_turned_off(name):
     engine = scheduled(DEFAULT, PlanSettings(scheduler=name))
 
-    assert engine.scheduler == described(name)
+    assert engine.scheduler == parse_scheduler(name)
     assert engine.prefix_caching == name.startswith("vllm-v1")
     assert engine.async_scheduling == name.startswith("vllm-v1")
 
@@ -64,20 +64,20 @@ def test_a_link_for_a_scheduler_that_swaps_nothing_is_refused(asked):
 def test_a_link_is_of_a_scheduler_whose_settings_swap():
     settings = PlanSettings(scheduler="vllm-v0:swap=1", link_gb_per_s=12.0)
 
-    assert scheduled(DEFAULT, settings).scheduler.startswith("vllm-v0:swap=1")
+    assert str(scheduled(DEFAULT, settings).scheduler).startswith("vllm-v0:swap=1")
     with pytest.raises(InputError, match="swaps nothing"):
         scheduled(DEFAULT, settings.model_copy(update={"scheduler": "vllm-v0"}))
 
 
 def test_an_iteration_without_a_budget_holds_what_the_kv_holds():
     tables = linear_tables(1e-3, 1e-5, 0, 0, 0, max_batch=8, max_tokens=64)
-    engine = EngineSettings(64, 8, 16, kv_blocks=101, scheduler="orca")
+    engine = EngineSettings(64, 8, 16, kv_blocks=101, scheduler=parse_scheduler("orca"))
 
     unlimited, reaching = widest_iterations(engine, tables)
 
     assert unlimited.max_num_batched_tokens == 100 * 16
     assert reaching.fused_s[1600] == pytest.approx(1e-3 + 1600 * 1e-5)
-    given = replace(engine, scheduler="sarathi")
+    given = replace(engine, scheduler=parse_scheduler("sarathi"))
     assert widest_iterations(given, tables) == (given, tables)
 
 
@@ -86,7 +86,7 @@ def test_decodes_come_on_top_of_a_budget_of_prompts(name):
     # Concave: a price for 64 tokens is above the time of 64 and 8 decodes.
     tables = linear_tables(1e-3, 1e-5, 0, 0, 0, max_batch=8, max_tokens=64)
     tables = tables._replace(fused_s=1e-3 + 1e-3 * np.sqrt(np.arange(65)))
-    engine = EngineSettings(64, 8, 16, kv_blocks=101, scheduler=name)
+    engine = EngineSettings(64, 8, 16, kv_blocks=101, scheduler=parse_scheduler(name))
 
     widest, reaching = widest_iterations(engine, tables)
 
@@ -99,7 +99,9 @@ def test_decodes_come_on_top_of_a_budget_of_prompts(name):
 
 
 def test_a_scheduler_says_what_it_does_not_have():
-    assert scheduling(replace(DEFAULT, scheduler="orca:max_len=4096")) == (
+    assert scheduling(
+        replace(DEFAULT, scheduler=parse_scheduler("orca:max_len=4096"))
+    ) == (
         "schedules as orca:max_len=4096, without async scheduling, prefix caching, "
         "token budget"
     )
@@ -112,7 +114,7 @@ def test_a_plan_with_another_scheduler_names_it_and_is_verified(name):
     result = plan(PlanSettings(**asked, scheduler=name))
 
     document = json.loads(plan_json(result))
-    text = described(name)
+    text = str(parse_scheduler(name))
     assert document["best"]["scheduler"] == text
     assert document["best"]["limits"]["scheduler"] == text
     assert document["certificate"]["limits"]["scheduler"] == text
@@ -152,8 +154,8 @@ def test_a_candidate_whose_scheduler_refuses_requests_is_infeasible():
     assert rows["H100-SXM"].status == "feasible"
     assert rows["A100-80GB-SXM"].status == "infeasible"
     assert rows["A100-80GB-SXM"].infeasible_reason.startswith(
-        f"scheduler {described('vllm-v0')} cannot serve 3,000 requests; the first is "
-        "row 1 with 3000 prompt"
+        f"scheduler {parse_scheduler('vllm-v0')} cannot serve 3,000 requests; the "
+        "first is row 1 with 3000 prompt"
     )
 
 
@@ -196,4 +198,4 @@ def test_a_scenario_names_the_line_of_an_unknown_scheduler(tmp_path, capsys):
 
 @pytest.mark.parametrize("name", sorted(SCHEDULERS))
 def test_a_scheduler_is_described_with_all_its_settings(name):
-    assert parse_scheduler(described(name)) == parse_scheduler(name)
+    assert parse_scheduler(str(parse_scheduler(name))) == parse_scheduler(name)

@@ -5,9 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from capplan.deployment import EngineSettings
+from capplan.deployment.configuration import Configuration
+from capplan.deployment.engine import EngineSettings
+from capplan.deployment.pools import Deployment
 from capplan.latency.contract import linear_tables
-from capplan.planning.configuration import Configuration
 from capplan.planning.plan import plan
 from capplan.planning.run import judged_run, simulate_deployment
 from capplan.planning.saturation import saturation
@@ -18,13 +19,14 @@ from capplan.simulator.metrics import autocorrelation_time
 from capplan.simulator.simulate import simulate
 from capplan.workload.slo import RequestSlo, Slo
 from capplan.workload.trace import Trace
+from tests.deployments import fleet_of
 
 # Iterations take 10 ms whatever is in them; four seats, no prompt of note.
 TABLES = linear_tables(10e-3, 0, 0, 0, 0, max_batch=64, max_tokens=512)
 ENGINE = EngineSettings(
     max_num_batched_tokens=512, max_num_seqs=4, kv_blocks=1001, async_scheduling=False
 )
-CONFIGURATION = Configuration("H100-SXM", 1, ENGINE, TABLES, None, None, None)
+CONFIGURATION = Configuration(ENGINE, TABLES, "H100-SXM")
 SLO = Slo(RequestSlo(e2e_s=5.0), attainment=0.9)
 
 
@@ -38,15 +40,14 @@ def settling(rate_per_s, replica_count, **about):
     drawn = traffic(rate_per_s, **about)
 
     def simulated(trace):
-        return simulate(trace, TABLES, ENGINE, replica_count, slo=SLO)
+        return simulate(trace, fleet_of(TABLES, ENGINE, replica_count), slo=SLO)
 
     return settle(
         simulated,
         lambda empty, full, since_s: True,
         lambda empty, since_s: False,
         drawn,
-        ENGINE,
-        replica_count,
+        Deployment.of(CONFIGURATION, replica_count).pool,
         saturation(drawn, CONFIGURATION, SLO),
     )
 
@@ -95,7 +96,7 @@ def test_two_starts_of_an_overloaded_fleet_never_meet():
 
 def test_the_area_under_the_requests_is_the_time_that_they_spend():
     trace = traffic(30.0).stream(0, 100.0)
-    simulation = simulate(trace, TABLES, ENGINE, 2, slo=SLO)
+    simulation = simulate(trace, fleet_of(TABLES, ENGINE, 2), slo=SLO)
     times = simulation.table
     edges_s = np.linspace(0.0, 100.0, 11)
 
@@ -110,7 +111,7 @@ def test_the_area_under_the_requests_is_the_time_that_they_spend():
 def test_the_core_and_the_table_agree_on_the_requests_in_the_system():
     # Running and waiting, as the core counts them, over all the time of the fleet.
     trace = traffic(30.0).stream(1, 100.0)
-    simulation = simulate(trace, TABLES, ENGINE, 2, slo=SLO)
+    simulation = simulate(trace, fleet_of(TABLES, ENGINE, 2), slo=SLO)
     series, times = simulation.series, simulation.table
     width_s = np.diff(series.start_s, append=times.finish_s.max())
 
@@ -137,8 +138,8 @@ def test_the_memory_of_a_series_is_its_integrated_autocorrelation():
 def test_a_fleet_is_judged_where_it_has_settled_and_an_overloaded_one_is_not():
     drawn = traffic(30.0)
 
-    held = judged_run(drawn, SLO, CONFIGURATION, 2, router="jsq", seed=0).judgement
-    over = judged_run(drawn, SLO, CONFIGURATION, 1, router="jsq", seed=0).judgement
+    held = judged_run(drawn, SLO, Deployment.of(CONFIGURATION, 2), seed=0).judgement
+    over = judged_run(drawn, SLO, Deployment.of(CONFIGURATION, 1), seed=0).judgement
 
     assert (held.meets, held.steadiness.settled) == (True, True)
     assert held.steadiness.utilisation == pytest.approx(30 / 38.1, rel=0.03)
@@ -164,9 +165,7 @@ def test_an_slo_met_with_little_room_takes_64_windows(
     judgement = judged_run(
         traffic(30.0),
         slo,
-        CONFIGURATION,
-        2,
-        router="jsq",
+        Deployment.of(CONFIGURATION, 2),
         seed=0,
         budget_requests=budget,
     ).judgement
@@ -179,7 +178,7 @@ def test_a_target_of_1_takes_no_more_requests_whatever_the_budget():
     slo = Slo(RequestSlo(e2e_s=5.0), attainment=1.0)
 
     judgement = judged_run(
-        traffic(30.0), slo, CONFIGURATION, 2, router="jsq", seed=0
+        traffic(30.0), slo, Deployment.of(CONFIGURATION, 2), seed=0
     ).judgement
 
     assert judgement.no_miss

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from capplan.deployment import EngineSettings
+from capplan.deployment.configuration import Configuration
+from capplan.deployment.engine import EngineSettings
 from capplan.errors import CapplanWarning, HorizonWarning, InputError
 from capplan.latency.contract import linear_tables
-from capplan.planning.configuration import Configuration
 from capplan.planning.demand_settings import DemandSettings
 from capplan.planning.settings import PlanSettings, SimulateSettings
 from capplan.planning.traffic import (
@@ -23,7 +23,7 @@ ENGINE = EngineSettings(kv_blocks=101, block_size=16)  # holds 1,600 tokens
 
 # An iteration takes 10 ms, and 0.1 ms more for each prompt token in it.
 TABLES = linear_tables(10e-3, 1e-4, 0, 0, 0, max_batch=1024, max_tokens=8192)
-CONFIGURATION = Configuration("H100-SXM", 1, ENGINE, TABLES, None, None, None)
+CONFIGURATION = Configuration(ENGINE, TABLES, "H100-SXM")
 
 
 def rng():

@@ -5,10 +5,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from capplan.deployment import EngineSettings
+from capplan.deployment.configuration import Configuration
+from capplan.deployment.engine import EngineSettings
 from capplan.fleet.price import Price
 from capplan.latency.contract import linear_tables
-from capplan.planning.configuration import Configuration
 from capplan.planning.plan import _tunings, plan
 from capplan.planning.result import Candidate
 from capplan.planning.settings import PlanSettings
@@ -22,12 +22,14 @@ def configuration(share=None, how="kernel-sum", monkeypatch=None, **price):
     """A configuration of which real engines carry the two shares."""
     if monkeypatch is not None:
         monkeypatch.setattr(
-            "capplan.planning.configuration.carried", lambda profile, quantile: share
+            "capplan.deployment.configuration.carried", lambda profile, quantile: share
         )
     tables = linear_tables(10e-3, 1e-4, 0, 0, 0, max_batch=8, max_tokens=64)
     profile = SimpleNamespace(how=how, kernels_from=None, engine_time=None)
     cost = Price(2.0, "a source", **price)
-    return Configuration("GPU", 1, EngineSettings(), tables, cost, profile, None, 0.5)
+    return Configuration(
+        EngineSettings(), tables, "GPU", 1, cost, profile, quantile=0.5
+    )
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 
 from capplan.bounds.lower_bound import Bound
-from capplan.deployment import EngineSettings
+from capplan.deployment.configuration import Configuration
+from capplan.deployment.engine import EngineSettings
+from capplan.deployment.pools import Deployment
 from capplan.fleet.price import Price
 from capplan.latency.contract import linear_tables
 from capplan.planning.classes import ClassResult
-from capplan.planning.configuration import Configuration
 from capplan.planning.cost import cost
 from capplan.planning.judgement import LEVELS, Attainment, Judgement, Steadiness
 from capplan.planning.launch import Launch
@@ -104,11 +105,9 @@ def _run(gpu: str, tp: int, replica_count: int, price: Price | None) -> Run:
     )
     engine = EngineSettings(kv_blocks=51_000)
     tables = linear_tables(7e-3, 2e-5, 0, 2e-5, 0, max_batch=8, max_tokens=8)
-    configuration = Configuration(gpu, tp, engine, tables, price, None, None)
+    configuration = Configuration(engine, tables, gpu, tp, price)
     return Run(
-        configuration,
-        replica_count,
-        "jsq",
+        Deployment.of(configuration, replica_count),
         "workloads/sharegpt.csv.gz",
         (),
         Slo(RequestSlo(ttft_s=1.0, tpot_s=0.03)),

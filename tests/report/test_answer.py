@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from capplan.report import answer
+from tests.deployments import changed
 
 
 def with_bound(candidate, replica_count):
@@ -14,14 +15,11 @@ def with_bound(candidate, replica_count):
 
 
 def with_degree(candidate, tp):
-    configuration = replace(candidate.run.configuration, tp=tp)
-    return replace(
-        candidate, tp=tp, run=replace(candidate.run, configuration=configuration)
-    )
+    return replace(candidate, tp=tp, run=changed(candidate.run, tp=tp))
 
 
 def with_replicas(candidate, replica_count):
-    return replace(candidate, run=replace(candidate.run, replica_count=replica_count))
+    return replace(candidate, run=changed(candidate.run, replica_count))
 
 
 @pytest.mark.parametrize(

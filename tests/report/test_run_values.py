@@ -10,6 +10,7 @@ from capplan.planning.run import simulate_deployment
 from capplan.report.run_values import METRICS, STATISTICS, run_values
 from capplan.report.write_json import plain
 from capplan.report.write_run import run_facts, run_html
+from tests.deployments import changed
 
 
 def test_the_workload_is_that_of_the_trace(run):
@@ -34,8 +35,7 @@ def test_every_latency_has_its_mean_and_percentiles_in_order(run):
 
 
 def test_money_is_null_without_a_price_and_by_the_hour_with_one(run):
-    configuration = replace(run.configuration, price=Price(2.0, "me", "2026-06"))
-    priced = run_values(replace(run, configuration=configuration))
+    priced = run_values(changed(run, price=Price(2.0, "me", "2026-06")))
     free = run_values(run)
 
     # Two replicas of one GPU.
@@ -73,12 +73,10 @@ def test_facts_are_those_that_apply(run):
 
 
 def test_facts_say_costs_and_a_growing_backlog(run):
-    configuration = replace(run.configuration, price=Price(2.0, "me", "2026-06"))
+    priced = changed(run, price=Price(2.0, "me", "2026-06"))
     judgement = replace(run.judgement, stable=False)
 
-    facts = dict(
-        run_facts(replace(run, configuration=configuration, judgement=judgement))
-    )
+    facts = dict(run_facts(replace(priced, judgement=judgement)))
 
     assert facts["costs"] == "2 × $2.00 per GPU-hour = $4.00 per hour"
     assert facts["backlog"] == "keeps growing: too few replicas"

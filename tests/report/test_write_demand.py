@@ -10,6 +10,7 @@ from rich.console import Console
 from capplan.placement.demand_law import DemandLaw
 from capplan.planning.demand import Demand
 from capplan.report.write_demand import demand_json, print_demand
+from tests.deployments import changed
 
 LAW = DemandLaw(
     workers_per_rate=0.2,
@@ -29,7 +30,7 @@ def demand(best):
     candidates = tuple(
         replace(
             best,
-            run=replace(best.run, replica_count=count),
+            run=changed(best.run, count),
             bound=replace(best.bound, replica_count=count - 1),
         )
         for count in (3, 5, 9, 17)

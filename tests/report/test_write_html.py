@@ -10,6 +10,7 @@ import pytest
 from capplan.planning.result import Assumption
 from capplan.report.columns import SHOWN
 from capplan.report.write_html import plan_html
+from tests.deployments import changed
 
 VOID = {"meta", "link", "br", "img", "hr", "input"}
 
@@ -73,8 +74,7 @@ def test_the_command_to_copy_is_a_block_of_one_line(plan):
 def test_one_report_says_one_thing_of_prefix_caching(plan, unused, caching, text):
     best = plan.best
     engine = replace(best.engine, prefix_caching=caching)
-    configuration = replace(best.run.configuration, caching_unused=unused)
-    run = replace(best.run, configuration=configuration)
+    run = changed(best.run, caching_unused=unused)
     page = plan_html(replace(plan, best=replace(best, engine=engine, run=run)))
 
     assert f"<dt>prefix_caching</dt><dd>{text}</dd>" in page

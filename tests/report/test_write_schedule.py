@@ -19,11 +19,12 @@ import json
 import numpy as np
 import pytest
 
-from capplan.deployment import EngineSettings
+from capplan.deployment.engine import EngineSettings
 from capplan.latency.contract import linear_tables
 from capplan.report.write_schedule import write_iterations, write_trace_events
 from capplan.simulator.simulate import simulate
 from capplan.workload.trace import Trace
+from tests.deployments import fleet_of
 
 
 def simulated(arrival_s, replica_count=1):
@@ -31,15 +32,17 @@ def simulated(arrival_s, replica_count=1):
     trace = Trace(np.full(count, 4), np.full(count, 2), np.array(arrival_s))
     return simulate(
         trace,
-        linear_tables(0.01, 0, 0, 0, 0, max_batch=8, max_tokens=64),
-        EngineSettings(
-            max_num_batched_tokens=64,
-            max_num_seqs=8,
-            kv_blocks=11,
-            async_scheduling=False,
+        fleet_of(
+            linear_tables(0.01, 0, 0, 0, 0, max_batch=8, max_tokens=64),
+            EngineSettings(
+                max_num_batched_tokens=64,
+                max_num_seqs=8,
+                kv_blocks=11,
+                async_scheduling=False,
+            ),
+            replica_count,
+            router="round-robin",
         ),
-        replica_count,
-        router="round-robin",
         record_iterations=True,
     )
 

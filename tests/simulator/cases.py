@@ -7,13 +7,14 @@ import numpy as np
 from hypothesis import strategies as st
 from numba import config
 
-from capplan.deployment import EngineSettings
+from capplan.deployment.engine import EngineSettings
 from capplan.latency.contract import LatencyTables
-from capplan.simulator.checks import suited
-from capplan.simulator.schedulers import parse_scheduler, scheduler
+from capplan.simulator.checks import refused, without_unsupported
+from capplan.simulator.schedulers import parse_scheduler
 from capplan.simulator.simulate import simulate
 from capplan.simulator.times import Simulation
 from capplan.workload.trace import Trace
+from tests.deployments import fleet_of
 
 EXAMPLES = 6 if config.DISABLE_JIT else 25
 """Cases per law; few where nothing is compiled."""
@@ -32,8 +33,13 @@ class Case(NamedTuple):
     engine: EngineSettings
     replica_count: int
 
-    def simulated(self, router: str, **settings) -> Simulation:
-        return simulate(*self, router=router, **settings)
+    def deployment(self, router: str = "jsq", scheduler: str | None = None):
+        return fleet_of(*self[1:], router=router, scheduler=scheduler)
+
+    def simulated(
+        self, router: str, scheduler: str | None = None, **settings
+    ) -> Simulation:
+        return simulate(self.trace, self.deployment(router, scheduler), **settings)
 
 
 def random_tables(seed: int, max_batch: int, max_tokens: int, exact: bool):
@@ -174,7 +180,8 @@ def for_scheduler(name: str, case: Case, seed: int) -> tuple[str, Case]:
         return name, case
     rng = np.random.default_rng(seed)
     longest = int((case.trace.prompt_tokens + case.trace.output_tokens).max())
-    engine = suited(name, case.engine)
+    engine = replace(case.engine, scheduler=parse_scheduler(name))
+    engine = without_unsupported(engine)
     least = MOST_SEQS if rng.random() < 0.5 else max(longest, MOST_SEQS)
     budget = max(engine.max_num_batched_tokens, least)
     engine = replace(engine, max_num_batched_tokens=budget)
@@ -219,8 +226,8 @@ def for_scheduler(name: str, case: Case, seed: int) -> tuple[str, Case]:
     watermark = rng.random() < 0.3
     if watermark:
         engine = replace(engine, max_num_seqs=MOST_SEQS)
-    has = scheduler(name).RULES.settings
-    if scheduler(name).RULES.slos:
+    has = engine.scheduler.rules.settings
+    if engine.scheduler.rules.slos:
         case = with_slos(case, rng)
         drawn |= accelgen(case, engine, rng)
     given = ",".join(f"{key}={drawn[key]}" for key in has)
@@ -240,10 +247,10 @@ def for_scheduler(name: str, case: Case, seed: int) -> tuple[str, Case]:
     blocks = engine.request_blocks(tokens).sum() * rng.uniform(1.0, 1.5)
     engine = replace(engine, host_kv_gib=float(blocks) * 1000 / 2**30)  # room for all
     policy = f"{name}:{given}" if given else name
-    settings = parse_scheduler(policy)[1]
+    engine = replace(engine, scheduler=parse_scheduler(policy))
 
     def refuses() -> bool:
-        return bool(scheduler(name).refused(case.trace, engine, settings)[0].any())
+        return bool(refused(case.trace, engine)[0].any())
 
     if refuses():  # a prompt in chunks whose last block none is left for
         engine = replace(engine, kv_blocks=engine.kv_blocks + 2)

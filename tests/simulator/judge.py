@@ -14,7 +14,7 @@ import numpy as np
 from judge_best_fit import best_fit
 from judge_schedulers import SCHEDULERS
 
-from capplan.deployment import EngineSettings
+from capplan.deployment.engine import EngineSettings
 from capplan.latency.contract import LatencyTables
 from capplan.simulator.schedulers import parse_scheduler
 from capplan.workload.slo import RequestSlo, Slo
@@ -173,7 +173,8 @@ class Replica:
         self.slo = slo
         self.plans = 0
         self.charged = 0.0  # InstAssign: tokens
-        self.scheduler, self.settings = parse_scheduler(scheduler)
+        policy = parse_scheduler(scheduler)
+        self.scheduler, self.settings = policy.name, policy.settings
         overhead_s = self.settings.get("overhead_s", 0.0)
         self.tables = tables._replace(
             decode_s=tables.decode_s + overhead_s, fused_s=tables.fused_s + overhead_s

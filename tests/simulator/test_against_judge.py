@@ -11,7 +11,7 @@ from judge import ROUTERS as JUDGED
 from judge import Verdict, judge
 from judge_schedulers import SCHEDULERS as JUDGED_SCHEDULERS
 
-from capplan.deployment import EngineSettings
+from capplan.deployment.engine import EngineSettings
 from capplan.latency.contract import LatencyTables, linear_tables
 from capplan.simulator.routers import ROUTERS
 from capplan.simulator.schedulers import SCHEDULERS
@@ -20,6 +20,7 @@ from capplan.simulator.simulate import simulate
 from capplan.simulator.times import Simulation
 from capplan.workload.slo import RequestSlo, Slo
 from capplan.workload.trace import Trace
+from tests.deployments import fleet_of
 
 ROUNDING = 1e-9
 LIMITS = [
@@ -190,6 +191,6 @@ def test_a_full_prefix_cache_evicts_the_same_block():
         prefix_caching=True,
     )
 
-    simulation = simulate(trace, tables, engine, 1)
+    simulation = simulate(trace, fleet_of(tables, engine, 1))
 
     assert_same(simulation, judge(trace, tables, engine, 1, "jsq", seed=0))

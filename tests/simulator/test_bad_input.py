@@ -7,12 +7,13 @@ import sys
 import numpy as np
 import pytest
 
-from capplan.deployment import EngineSettings
+from capplan.deployment.engine import EngineSettings
 from capplan.errors import InputError, ProfileError
 from capplan.latency.contract import linear_tables
 from capplan.simulator.checks import oversized
 from capplan.simulator.simulate import simulate
 from capplan.workload.trace import Trace
+from tests.deployments import fleet_of
 
 LIMITS = EngineSettings(
     max_num_batched_tokens=64, max_num_seqs=8, block_size=16, kv_blocks=5
@@ -32,7 +33,7 @@ def trace_of(prompt_tokens, output_tokens, **columns):
 
 
 def test_a_request_that_only_just_fits_is_served():
-    simulation = simulate(trace_of([60], [5]), TABLES, LIMITS, 1)
+    simulation = simulate(trace_of([60], [5]), fleet_of(TABLES, LIMITS, 1))
 
     assert simulation.completed == 1
 
@@ -41,7 +42,7 @@ def test_a_request_one_token_too_long_is_named():
     trace = trace_of([10, 60, 61], [5, 5, 5])
 
     with pytest.raises(InputError, match=r"a\.csv: 1 requests fit no .* row 3 with 61"):
-        simulate(trace, TABLES, LIMITS, 1)
+        simulate(trace, fleet_of(TABLES, LIMITS, 1))
 
     assert oversized(trace, LIMITS).tolist() == [False, False, True]
 
@@ -52,17 +53,17 @@ def test_a_request_longer_than_the_engine_takes_is_named():
     )
 
     with pytest.raises(InputError, match="takes 50"):
-        simulate(trace_of([46], [5]), TABLES, engine, 1)
+        simulate(trace_of([46], [5]), fleet_of(TABLES, engine, 1))
 
 
 def test_a_trace_without_times_is_refused():
     with pytest.raises(InputError, match="no arrival times"):
-        simulate(Trace([1], [1]), TABLES, LIMITS, 1)
+        simulate(Trace([1], [1]), fleet_of(TABLES, LIMITS, 1))
 
 
 def test_no_replica_is_refused():
     with pytest.raises(InputError, match="replicas is 0; expected >= 1"):
-        simulate(trace_of([1], [1]), TABLES, LIMITS, 0)
+        simulate(trace_of([1], [1]), fleet_of(TABLES, LIMITS, 0))
 
 
 @pytest.mark.parametrize(
@@ -83,7 +84,7 @@ def test_a_token_budget_below_the_batch_is_refused():
     engine = EngineSettings(max_num_batched_tokens=7, max_num_seqs=8, kv_blocks=5)
 
     with pytest.raises(InputError, match="max_num_batched_tokens is 7; expected"):
-        simulate(trace_of([1], [1]), TABLES, engine, 1)
+        simulate(trace_of([1], [1]), fleet_of(TABLES, engine, 1))
 
 
 @pytest.mark.parametrize("kind", ["router", "scheduler"])
@@ -91,7 +92,7 @@ def test_an_unknown_policy_is_answered_with_those_there_are(kind):
     known = {"router": "jsq", "scheduler": "vllm-v1"}[kind]
 
     with pytest.raises(InputError, match=f"'lifo'.*{known}"):
-        simulate(trace_of([1], [1]), TABLES, LIMITS, 1, **{kind: "lifo"})
+        simulate(trace_of([1], [1]), fleet_of(TABLES, LIMITS, 1, **{kind: "lifo"}))
 
 
 @pytest.mark.parametrize("name", ["decode_s", "fused_s", "decode_context_s"])
@@ -101,14 +102,18 @@ def test_a_cost_that_is_no_time_is_refused(name, value):
     table[3] = value
 
     with pytest.raises(ProfileError, match=rf"{name}\[3\] is"):
-        simulate(trace_of([1], [1]), TABLES._replace(**{name: table}), LIMITS, 1)
+        simulate(
+            trace_of([1], [1]), fleet_of(TABLES._replace(**{name: table}), LIMITS, 1)
+        )
 
 
 @pytest.mark.parametrize("name", ["attention_s", "request_s"])
 @pytest.mark.parametrize("value", [-1e-3, np.nan])
 def test_a_scalar_cost_that_is_no_time_is_refused(name, value):
     with pytest.raises(ProfileError, match=f"{name} is"):
-        simulate(trace_of([1], [1]), TABLES._replace(**{name: value}), LIMITS, 1)
+        simulate(
+            trace_of([1], [1]), fleet_of(TABLES._replace(**{name: value}), LIMITS, 1)
+        )
 
 
 def test_coefficients_below_zero_are_refused():
@@ -120,7 +125,7 @@ def test_tables_that_end_before_the_limits_are_refused():
     engine = EngineSettings(max_num_batched_tokens=64, max_num_seqs=9, kv_blocks=5)
 
     with pytest.raises(ProfileError, match="decode_s ends at 8; expected 9"):
-        simulate(trace_of([1], [1]), TABLES, engine, 1)
+        simulate(trace_of([1], [1]), fleet_of(TABLES, engine, 1))
 
 
 CACHE = """

@@ -9,7 +9,7 @@ from own_schedulers import FAIR, written
 
 from capplan.cli.main import exit_code
 from capplan.simulator.laws.checking import check_case, check_laws
-from capplan.simulator.schedulers import SCHEDULERS
+from capplan.simulator.schedulers import SCHEDULERS, parse_scheduler
 
 CASES = 10 if config.DISABLE_JIT else 40
 SETTINGS = ["vllm-v0:swap=1", "vllm-v0:chunked=1", "static:padded=1"]
@@ -94,7 +94,7 @@ NONSENSE = {
 
 def check(given, cases):
     """Return the broken laws and the counts of cases, in this process."""
-    found = [check_case(given, seed) for seed in range(cases)]
+    found = [check_case(parse_scheduler(given), seed) for seed in range(cases)]
     return [x for texts, _ in found for x in texts], np.sum([n for _, n in found], 0)
 
 

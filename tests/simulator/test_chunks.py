@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from capplan.simulator.fleet import Fleet
 from capplan.simulator.routers import ROUTERS
+from tests.deployments import fleet_of
 
 ROW_BY_ROW = ("row", "replica", "preemptions", "cached_tokens")
 TIMES = ("scheduled_s", "first_token_s", "finish_s", "longest_gap_s")
@@ -16,11 +17,13 @@ TIMES = ("scheduled_s", "first_token_s", "finish_s", "longest_gap_s")
 def results(case: Case, router: str, cuts: list[int]) -> np.ndarray:
     """Serve the trace in slices that end at ``cuts``; return results by row."""
     deployed = Fleet(
-        case.tables,
-        case.engine,
-        case.replica_count,
-        router=router,
-        scheduler="vllm-v1",
+        fleet_of(
+            case.tables,
+            case.engine,
+            case.replica_count,
+            router=router,
+            scheduler="vllm-v1",
+        ),
         seed=1,
         bins=(0.0, 1.0),
     )

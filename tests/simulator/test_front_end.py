@@ -6,12 +6,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from capplan.bounds.lower_bound import lower_bound
-from capplan.deployment import EngineSettings
+from capplan.deployment.engine import EngineSettings
 from capplan.latency.contract import linear_tables
 from capplan.simulator.front_end import FrontEnd
 from capplan.simulator.simulate import simulate
 from capplan.simulator.stream import simulate_stream
 from capplan.workload.trace import Trace
+from tests.deployments import fleet_of
 
 TABLES = linear_tables(5e-3, 2e-5, 0, 1e-4, 0, max_batch=64, max_tokens=512)
 ENGINE = EngineSettings(max_num_batched_tokens=512, max_num_seqs=64)
@@ -51,7 +52,7 @@ def burst(count=200, prompt=64, output=2):
 def test_an_api_server_lets_no_more_requests_through_than_its_cap():
     capped = TABLES._replace(api_request_s=0.01)
 
-    times = simulate(burst(), capped, ENGINE, 1).table
+    times = simulate(burst(), fleet_of(capped, ENGINE, 1)).table
 
     # 200 requests at 100/s: the last is through after 1.99 s.
     assert times.first_token_s.max() >= 1.99
@@ -65,7 +66,9 @@ def test_more_processes_let_as_many_times_more_through(replicas, processes):
         max_num_batched_tokens=512, max_num_seqs=64, api_server_count=processes
     )
 
-    times = simulate(burst(), capped, engine, replicas, router="round-robin").table
+    times = simulate(
+        burst(), fleet_of(capped, engine, replicas, router="round-robin")
+    ).table
 
     assert times.first_token_s.max() == pytest.approx(0.49, abs=0.1)
 
@@ -74,7 +77,9 @@ def test_a_prompt_takes_the_front_end_its_tokens_before_the_first_token():
     slow = TABLES._replace(prompt_token_s=1e-4)
     trace = Trace(np.array([100, 400]), np.array([5, 5]), np.array([0.0, 10.0]))
 
-    plain, late = (simulate(trace, t, ENGINE, 1).table for t in (TABLES, slow))
+    plain, late = (
+        simulate(trace, fleet_of(t, ENGINE, 1)).table for t in (TABLES, slow)
+    )
 
     assert late.ttft_s - plain.ttft_s == pytest.approx([0.01, 0.04])
     assert late.tpot_s == pytest.approx(plain.tpot_s)
@@ -88,10 +93,12 @@ def test_a_stream_waits_in_front_as_a_whole_trace_does():
     trace = Trace(draw.integers(1, 300, 500), draw.integers(1, 30, 500), arrival_s)
     parts = [trace.select(slice(0, 170)), trace.select(slice(170, 500))]
 
-    whole = simulate(trace, tables, ENGINE, 2)
+    whole = simulate(trace, fleet_of(tables, ENGINE, 2))
     streamed: list = []
     simulate_stream(
-        parts, tables, ENGINE, 2, on_finished=lambda done: streamed.append(done.copy())
+        parts,
+        fleet_of(tables, ENGINE, 2),
+        on_finished=lambda done: streamed.append(done.copy()),
     )
 
     done = np.sort(np.concatenate(streamed), order="row")
@@ -113,7 +120,7 @@ def test_the_lower_bound_stays_valid_behind_a_front_end(seed, api_request_s, tok
         api_request_s=api_request_s, prompt_token_s=token_s, request_s=0.01
     )
     for replicas in (1, 2, 3):
-        times = simulate(trace, tables, ENGINE, replicas).table
+        times = simulate(trace, fleet_of(tables, ENGINE, replicas)).table
         limit_s = np.full(n, float(np.quantile(times.ttft_s, 0.9)))
         share = float((times.ttft_s <= limit_s).mean())
         bound = lower_bound(

@@ -6,7 +6,7 @@ from cases import EXAMPLES, cases, for_scheduler, random_tables
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from capplan.deployment import EngineSettings
+from capplan.deployment.engine import EngineSettings
 from capplan.latency.contract import linear_tables
 from capplan.simulator.fleet import Fleet
 from capplan.simulator.routers import ROUTERS
@@ -15,6 +15,7 @@ from capplan.simulator.simulate import simulate
 from capplan.simulator.times import Simulation
 from capplan.workload.slo import LIMITS, RequestSlo, Slo
 from capplan.workload.trace import Trace
+from tests.deployments import fleet_of
 
 SLO = Slo(RequestSlo(ttft_s=0.5, tpot_s=0.1, tbt_s=0.2))
 COLUMNS = ("replica", "preemptions", "cached_tokens")
@@ -46,10 +47,10 @@ def assert_same(first: Simulation, second: Simulation) -> None:
 @given(case=cases(), longest_jump=st.integers(1, 9))
 def test_the_length_of_a_jump_changes_nothing(router, scheduler, case, longest_jump):
     scheduler, case = for_scheduler(scheduler, case, longest_jump)
-    policies = {"router": router, "scheduler": scheduler, "slo": SLO}
-    unbounded = simulate(*case, **policies)
+    fleet = case.deployment(router, scheduler)
+    unbounded = simulate(case.trace, fleet, slo=SLO)
 
-    shorter = simulate(*case, **policies, longest_jump=longest_jump)
+    shorter = simulate(case.trace, fleet, slo=SLO, longest_jump=longest_jump)
 
     assert_same(unbounded, shorter)
 
@@ -74,8 +75,8 @@ def test_recording_iterations_changes_nothing(router, scheduler, case):
 @given(case=cases(), seed=st.integers(0, 2**20))
 def test_all_blocks_of_gpus_and_hosts_are_free_in_the_end(scheduler, case, seed):
     scheduler, case = for_scheduler(scheduler, case, seed)
-    policies = {"router": "jsq", "scheduler": scheduler, "seed": 0, "slo": SLO}
-    fleet = Fleet(*case[1:], **policies, bins=(0.0, 1.0))
+    deployment = case.deployment("jsq", scheduler)
+    fleet = Fleet(deployment, seed=0, slo=SLO, bins=(0.0, 1.0))
 
     for _ in fleet.serve_all(case.trace):
         pass
@@ -197,7 +198,7 @@ def test_a_trace_shifted_in_time_is_served_alike(case):
     )
     now = case.simulated("round-robin").times
 
-    shifted = simulate(later, *case[1:], router="round-robin").times
+    shifted = simulate(later, case.deployment("round-robin")).times
 
     assert now.e2e_s.tolist() == shifted.e2e_s.tolist()
     assert now.preemptions.tolist() == shifted.preemptions.tolist()
@@ -217,7 +218,7 @@ def test_windows_take_their_blocks_at_admission_and_give_them_back():
     trace = Trace(np.array([3, 3]), np.array([2, 2]), np.zeros(2))
     tables = random_tables(0, 4, 8, exact=True)
 
-    simulation = simulate(trace, tables, engine, 1, record_iterations=True)
+    simulation = simulate(trace, fleet_of(tables, engine, 1), record_iterations=True)
 
     assert simulation.iterations is not None
     # 2 blocks of a prompt and 2 more; the second request waits: 4 are not free.
@@ -245,7 +246,7 @@ def test_a_looser_limit_is_met_by_all_that_met_it_and_none_by_all(
     scheduler, case, seed, limit_s, looser
 ):
     scheduler, case = for_scheduler(scheduler, case, seed)
-    simulation = simulate(*case, scheduler=scheduler, slo=SLO)
+    simulation = case.simulated("jsq", scheduler, slo=SLO)
 
     for index, name in enumerate(LIMITS):
         strict = met(simulation, **{f"{name}_s": limit_s})
@@ -263,7 +264,7 @@ def test_the_mean_gap_between_tokens_is_at_most_the_longest(scheduler, case, see
     scheduler, case = for_scheduler(scheduler, case, seed)
     assume("padded=1" not in scheduler)  # its requests end with their batch
 
-    times = simulate(*case, scheduler=scheduler, slo=SLO).times
+    times = case.simulated("jsq", scheduler, slo=SLO).times
 
     longest_s = times.longest_gap_s * (1 + ROUNDING_S) + ROUNDING_S
     assert (np.nan_to_num(times.tpot_s) <= longest_s).all()
@@ -278,7 +279,7 @@ def test_a_prompt_beside_decodes_breaks_the_tbt_and_not_the_tpot():
     )
     trace = Trace([1, 100], [3, 1], [0.0, 0.005])
 
-    simulation = simulate(trace, tables, engine, 1)
+    simulation = simulate(trace, fleet_of(tables, engine, 1))
 
     assert simulation.times.longest_gap_s.tolist() == pytest.approx([0.02, 0.0])
     assert met(simulation, tpot_s=0.018)[1].tolist() == [True, True]
@@ -295,7 +296,7 @@ def test_gaps_above_the_tbt_are_counted_over_a_jump(tbt_s, late):
     )
     slo = Slo(RequestSlo(tbt_s=tbt_s))
 
-    simulation = simulate(Trace([1], [10], [0.0]), tables, engine, 1, slo=slo)
+    simulation = simulate(Trace([1], [10], [0.0]), fleet_of(tables, engine, 1), slo=slo)
 
     assert simulation.iteration_count == 10
     assert simulation.times.late_gaps.tolist() == [late]

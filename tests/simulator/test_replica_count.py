@@ -3,12 +3,13 @@
 import numpy as np
 import pytest
 
-from capplan.deployment import EngineSettings
+from capplan.deployment.engine import EngineSettings
 from capplan.latency.contract import linear_tables
 from capplan.simulator.routers import ROUTERS
 from capplan.simulator.simulate import simulate
 from capplan.workload.slo import RequestSlo, Slo
 from capplan.workload.trace import Trace
+from tests.deployments import fleet_of
 
 LIMITS = EngineSettings(
     max_num_batched_tokens=2048, max_num_seqs=64, block_size=16, kv_blocks=1500
@@ -38,7 +39,7 @@ def test_attainment_does_not_fall_with_more_replicas(router, fewer, more):
         shares = [
             np.logical_and.reduce(
                 simulate(
-                    trace, TABLES, LIMITS, count, router=router, slo=SLO
+                    trace, fleet_of(TABLES, LIMITS, count, router=router), slo=SLO
                 ).table.met(limits_s)
             ).mean()
             for count in (fewer, more)

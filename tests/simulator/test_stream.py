@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from capplan.deployment import EngineSettings
+from capplan.deployment.engine import EngineSettings
 from capplan.errors import InputError
 from capplan.latency.contract import linear_tables
 from capplan.simulator.histogram import LEAST_S, RELATIVE_ERROR
@@ -19,6 +19,7 @@ from capplan.simulator.windows import WINDOWS, Windows
 from capplan.workload.slo import LIMITS as LIMIT_NAMES
 from capplan.workload.slo import parse_slo
 from capplan.workload.trace import Trace
+from tests.deployments import fleet_of
 
 LIMITS = EngineSettings(
     max_num_batched_tokens=512, max_num_seqs=32, block_size=16, kv_blocks=400
@@ -52,8 +53,9 @@ def chunks(trace, requests):
         yield trace.select(slice(first, first + requests))
 
 
-def streamed(trace, requests, engine=LIMITS, replicas=3, **asked):
-    return simulate_stream(chunks(trace, requests), TABLES, engine, replicas, **asked)
+def streamed(trace, requests, engine=LIMITS, replicas=3, router="jsq", **asked):
+    fleet = fleet_of(TABLES, engine, replicas, router=router)
+    return simulate_stream(chunks(trace, requests), fleet, **asked)
 
 
 def figures(simulation):
@@ -73,7 +75,7 @@ def figures(simulation):
 @pytest.mark.parametrize("router", sorted(ROUTERS))
 def test_the_figures_are_those_of_the_whole_trace(router):
     trace = traffic()
-    whole = simulate(trace, TABLES, LIMITS, 3, router=router, slo=SLO, seed=7)
+    whole = simulate(trace, fleet_of(TABLES, LIMITS, 3, router=router), slo=SLO, seed=7)
 
     parts = streamed(trace, 700, router=router, slo=SLO, seed=7)
 
@@ -108,7 +110,7 @@ def test_the_figures_are_those_of_the_whole_trace(router):
 
 def test_requests_of_the_warm_up_are_not_counted():
     trace = traffic()
-    whole = simulate(trace, TABLES, LIMITS, 3)
+    whole = simulate(trace, fleet_of(TABLES, LIMITS, 3))
     counted = trace.arrival_s >= trace.arrival_s[0] + 7.3
 
     parts = streamed(trace, 700, warmup_s=7.3)
@@ -135,7 +137,7 @@ def test_the_answer_does_not_depend_on_the_chunks(requests):
 def test_room_for_shared_prefixes_grows_with_them():
     trace = traffic(groups=True)
     engine = replace(LIMITS, prefix_caching=True)
-    whole = simulate(trace, TABLES, engine, 3)
+    whole = simulate(trace, fleet_of(TABLES, engine, 3))
 
     found = streamed(trace, 100, engine)
 
@@ -169,7 +171,7 @@ def test_a_run_that_is_stopped_answers_for_the_first_requests(after):
 
     found = streamed(trace, 400, slo=SLO, stopped=stopped)
 
-    whole = simulate(trace, TABLES, LIMITS, 3)
+    whole = simulate(trace, fleet_of(TABLES, LIMITS, 3))
     count = found.totals.request_count
     first = slice(0, count)
     end_s = trace.arrival_s[0] + found.totals.duration_s
@@ -196,9 +198,9 @@ def test_a_simulation_that_is_stopped_has_no_times_for_the_rest():
         asked.append(None)
         return len(asked) > 1
 
-    found = simulate(trace, TABLES, LIMITS, 3, stopped=stopped)
+    found = simulate(trace, fleet_of(TABLES, LIMITS, 3), stopped=stopped)
 
-    whole = simulate(trace, TABLES, LIMITS, 3)
+    whole = simulate(trace, fleet_of(TABLES, LIMITS, 3))
     finished = ~np.isnan(found.table.finish_s)
     assert 0 < found.completed == finished.sum() < len(trace)
     assert np.array_equal(found.table.ttft_s[finished], whole.table.ttft_s[finished])
@@ -247,7 +249,7 @@ def test_every_request_is_handed_on_when_it_finishes():
 )
 def test_chunks_that_cannot_be_served_are_refused(given_chunks, expected):
     with pytest.raises(InputError, match=expected):
-        simulate_stream(given_chunks, TABLES, LIMITS, 1)
+        simulate_stream(given_chunks, fleet_of(TABLES, LIMITS, 1))
 
 
 def test_a_class_without_an_slo_is_refused():
@@ -273,7 +275,7 @@ def test_tables_that_may_not_be_written_to_serve_as_well():
     for table in frozen:
         table.flags.writeable = False
 
-    found = simulate(trace, TABLES._make([*frozen, *TABLES[5:]]), LIMITS, 1)
+    found = simulate(trace, fleet_of(TABLES._make([*frozen, *TABLES[5:]]), LIMITS, 1))
 
-    whole = simulate(trace, TABLES, LIMITS, 1)
+    whole = simulate(trace, fleet_of(TABLES, LIMITS, 1))
     assert np.array_equal(found.table.finish_s, whole.table.finish_s)

@@ -3,12 +3,13 @@
 import numpy as np
 import pytest
 
-from capplan.deployment import EngineSettings
+from capplan.deployment.engine import EngineSettings
 from capplan.latency.contract import linear_tables
 from capplan.simulator.simulate import simulate
 from capplan.simulator.times import RequestTimes
 from capplan.workload.slo import Slo
 from capplan.workload.trace import Trace
+from tests.deployments import fleet_of
 
 TABLES = linear_tables(10e-3, 1e-3, 0, 1e-3, 0, max_batch=8, max_tokens=64)
 
@@ -43,7 +44,9 @@ def served(
     arrival_ms, prompts, outputs = np.array(requests).T
     trace = Trace(prompts.astype(int), outputs.astype(int), arrival_ms / 1e3)
     given = engine(blocks, **settings)
-    return simulate(trace, TABLES, given, 1, scheduler=scheduler, slo=slo).table
+    return simulate(
+        trace, fleet_of(TABLES, given, 1, scheduler=scheduler), slo=slo
+    ).table
 
 
 def ms(times_s: np.ndarray):

@@ -13,10 +13,11 @@ import math
 import numpy as np
 import pytest
 
-from capplan.deployment import EngineSettings
+from capplan.deployment.engine import EngineSettings
 from capplan.latency.contract import linear_tables
 from capplan.simulator.simulate import simulate
 from capplan.workload.trace import Trace
+from tests.deployments import fleet_of
 
 ITERATION_S = 1e-3
 REPLICATIONS = 20
@@ -53,7 +54,9 @@ def served(arrival_s, iterations, servers=1, router="jsq", seed=0, slots=1):
         async_scheduling=False,
     )
     tables = linear_tables(ITERATION_S, 0, 0, 0, 0, max_batch=slots, max_tokens=slots)
-    return simulate(trace, tables, engine, servers, router=router, seed=seed).times
+    return simulate(
+        trace, fleet_of(tables, engine, servers, router=router), seed=seed
+    ).times
 
 
 def mean_waits_s(draw_iterations, mean_service_s, load, servers=1, router="jsq"):

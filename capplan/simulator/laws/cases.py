@@ -5,9 +5,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from capplan.deployment import EngineSettings
+from capplan.deployment.configuration import Configuration
+from capplan.deployment.engine import EngineSettings
+from capplan.deployment.policy import Policy
 from capplan.latency.contract import LatencyTables, linear_tables
-from capplan.simulator.schedulers import parse_scheduler, scheduler
+from capplan.simulator.checks import refused
 from capplan.workload.slo import RequestSlo, Slo
 from capplan.workload.trace import Trace
 
@@ -26,60 +28,56 @@ class Case(NamedTuple):
 
     seed: int
     trace: Trace
-    tables: LatencyTables
-    engine: EngineSettings
+    configuration: Configuration
     replica_count: int
     slo: Slo
 
     def looser(self, kv: int = 2, budget: int = 2) -> "Case":
         """Return the case with so many times the KV blocks and the token budget."""
+        engine = self.configuration.engine
         engine = replace(
-            self.engine,
-            kv_blocks=kv * self.engine.kv_blocks,
-            max_num_batched_tokens=budget * self.engine.max_num_batched_tokens,
+            engine,
+            kv_blocks=kv * engine.kv_blocks,
+            max_num_batched_tokens=budget * engine.max_num_batched_tokens,
         )
-        tables = self.tables.reaching(engine.max_num_batched_tokens)
-        return self._replace(engine=engine, tables=tables)
+        tables = self.configuration.tables.reaching(engine.max_num_batched_tokens)
+        return self._replace(configuration=Configuration(engine, tables))
 
-    def refused(self, given: str) -> np.ndarray:
-        """Return which requests a scheduler refuses, shape (n,), bool."""
-        name, settings = parse_scheduler(given)
-        return np.asarray(
-            scheduler(name).refused(self.trace, self.engine, settings)[0], bool
-        )
+    def refused(self) -> np.ndarray:
+        """Return which requests the scheduler refuses, shape (n,), bool."""
+        return np.asarray(refused(self.trace, self.configuration.engine)[0], bool)
 
 
-def draw(given: str, seed: int) -> Case | None:
+def draw(policy: Policy, seed: int) -> Case | None:
     """Return a case that a scheduler does not refuse; None where it refuses all."""
     rng = np.random.default_rng(seed)
-    own = parse_scheduler(given)[1]
-    ticks = [value / _TICK_S for key, value in own.items() if key.endswith("_s")]
+    own = policy.settings.items()
+    ticks = [value / _TICK_S for key, value in own if key.endswith("_s")]
     exact = bool(rng.integers(0, 2)) and all(float(n).is_integer() for n in ticks)
     trace = _trace(rng, exact)
-    engine = _engine(rng, trace, given)
+    engine = _engine(rng, trace, policy)
     case = Case(
         seed,
         trace,
-        _tables(rng, engine, exact),
-        engine,
+        Configuration(engine, _tables(rng, engine, exact)),
         int(rng.integers(1, 3)),
         _slo(rng),
     )
-    if case.refused(given).any():
-        case = _suited(case, given, rng)
-    served = ~case.refused(given)
+    if case.refused().any():
+        case = _suited(case, rng)
+    served = ~case.refused()
     return case._replace(trace=trace.select(served)) if served.any() else None
 
 
-def _suited(case: Case, given: str, rng: np.random.Generator) -> Case:
+def _suited(case: Case, rng: np.random.Generator) -> Case:
     """Return the case with the budget, and then the KV, that a scheduler asks for."""
     wider = [case]
     for _ in range(_DOUBLINGS):
         wider.append(wider[-1].looser(kv=1))
-    case = wider[int(np.argmin([each.refused(given).sum() for each in wider]))]
-    if case.refused(given).any():
+    case = wider[int(np.argmin([each.refused().sum() for each in wider]))]
+    if case.refused().any():
         for _ in range(_DOUBLINGS):
-            if case.refused(given).any():
+            if case.refused().any():
                 case = case.looser(budget=1)
         case = case.looser(int(rng.integers(1, 5)), 1)  # room for more than one
     return case
@@ -103,9 +101,9 @@ def _trace(rng: np.random.Generator, exact: bool) -> Trace:
     )
 
 
-def _engine(rng: np.random.Generator, trace: Trace, given: str) -> EngineSettings:
+def _engine(rng: np.random.Generator, trace: Trace, policy: Policy) -> EngineSettings:
     """Return an engine whose KV holds the largest request and little more."""
-    rules = scheduler(parse_scheduler(given)[0]).RULES
+    rules = policy.rules
     seqs = int(rng.integers(1, _MOST_SEQS + 1))
     engine = EngineSettings(
         max_num_batched_tokens=seqs + int(rng.integers(0, 25)),
@@ -116,6 +114,7 @@ def _engine(rng: np.random.Generator, trace: Trace, given: str) -> EngineSetting
         bounded_groups=int(rng.integers(0, 3)),
         bounded_blocks=int(rng.integers(0, 4)),
         kv_block_bytes=1000,
+        scheduler=policy,
         link_gb_per_s=1e-6 / float(rng.choice([1e-2, 1, 2]) * _TICK_S / 2),
     )
     tokens = trace.prompt_tokens + trace.output_tokens - 1

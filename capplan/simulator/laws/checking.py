@@ -6,11 +6,12 @@ import warnings
 from multiprocessing.connection import Connection
 from typing import NamedTuple
 
+from capplan.deployment.policy import Policy
 from capplan.errors import CapplanWarning
 from capplan.simulator.laws.cases import draw
 from capplan.simulator.laws.laws import ROUTER, broken
 from capplan.simulator.routers import router
-from capplan.simulator.schedulers import described, parse_scheduler, scheduler
+from capplan.simulator.schedulers import parse_scheduler
 
 _MOST_BROKEN = 10
 """Broken laws after which a check ends."""
@@ -39,7 +40,7 @@ def check_laws(
     Case ``seed + k`` is the same in every check. A case that does not end within
     ``limit_s`` ends the check, as a crash does.
     """
-    given = described(given)  # what cannot be loaded is refused here
+    given = str(parse_scheduler(given))  # what cannot be loaded is refused here
     broken: list[str] = []
     counts = [0, 0, 0, 0, 0]
     done = 0
@@ -80,21 +81,21 @@ def _check_cases(results: Connection, given: str, seed: int, cases: int) -> None
     """Send the broken laws and the counts of each case."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent
     router(ROUTER)  # compiled here, where no time is limited
-    scheduler(parse_scheduler(given)[0])
+    policy = parse_scheduler(given)
     results.send("ready")
     for number in range(seed, seed + cases):
-        results.send(check_case(given, number))
+        results.send(check_case(policy, number))
 
 
-def check_case(given: str, seed: int) -> tuple[list[str], list[int]]:
+def check_case(policy: Policy, seed: int) -> tuple[list[str], list[int]]:
     """Return the laws broken on a case, and what is counted of it in ``Checked``."""
     try:
-        case = draw(given, seed)
+        case = draw(policy, seed)
         if case is None:
             return [], [1, 0, 0, 0, 0]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", CapplanWarning)  # of times continued
-            texts, served = broken(case, given)
+            texts, served = broken(case)
     except Exception as error:  # of the scheduler's own refused, for one
         return [f"{type(error).__name__}: {error}"], [0, 0, 0, 0, 0]
     results = served.results

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from capplan.deployment.pools import Deployment
 from capplan.errors import InputError
 from capplan.simulator.checks import policy_settings
 from capplan.simulator.examine import FAULTS
@@ -30,7 +31,6 @@ class Served(NamedTuple):
 
 def serve(
     case: Case,
-    given: str,
     *,
     longest_jump: int = UNBOUNDED_JUMP,
     record: bool = False,
@@ -38,11 +38,7 @@ def serve(
     """Simulate a case and examine each call of the scheduler."""
     assert case.trace.arrival_s is not None
     fleet = Fleet(
-        case.tables,
-        case.engine,
-        case.replica_count,
-        router=ROUTER,
-        scheduler=given,
+        Deployment.of(case.configuration, case.replica_count, ROUTER),
         settings=policy_settings(ROUTER, case.slo, case.trace.class_names),
         slo=case.slo,
         seed=case.seed,
@@ -64,29 +60,29 @@ def serve(
     return Served(fault, results, fleet.iteration_count, entries)
 
 
-def broken(case: Case, given: str) -> tuple[list[str], Served]:
-    """Return the laws that a scheduler breaks on a case, and what it did."""
-    first = serve(case, given)
+def broken(case: Case) -> tuple[list[str], Served]:
+    """Return the laws that the case's scheduler breaks, and what it did."""
+    first = serve(case)
     if first.fault:
         return [first.fault], first
     if len(first.results) != len(case.trace):
         missing = len(case.trace) - len(first.results)
         return [f"{missing} of {len(case.trace)} requests did not finish"], first
     texts = _broken_times(case, first.results)
-    again = serve(case, given)
+    again = serve(case)
     if again.results.tobytes() != first.results.tobytes():
         texts.append("the same inputs gave other results")
-    cut = serve(case, given, longest_jump=1)
+    cut = serve(case, longest_jump=1)
     texts += _differences(first, cut, "jumps cut to one iteration")
-    recorded = serve(case, given, record=True)
+    recorded = serve(case, record=True)
     texts += _differences(first, recorded, "iterations recorded")
     texts += _broken_tokens(recorded)
     looser = case.looser()
-    refused = looser.refused(given)
+    refused = looser.refused()
     if refused.any():
         row = int(np.argmax(refused)) + 1
         texts.append(f"request {row} is refused with twice the KV and budget")
-    elif fault := serve(looser, given).fault:
+    elif fault := serve(looser).fault:
         texts.append(f"with twice the KV and budget: {fault}")
     return texts, first
 
@@ -123,7 +119,7 @@ def _left(fleet: Fleet) -> str:
 
 def _broken_times(case: Case, results: np.ndarray) -> list[str]:
     """Return the first request with a token too early, or nothing."""
-    tables = case.tables
+    tables = case.configuration.tables
     tokens = results["prompt_tokens"] - results["cached_tokens"]
     alone_s = tables.fused_s[0] + tokens * (tables.fused_s[1] - tables.fused_s[0])
     alone_s += tables.attention_s * tokens * (results["cached_tokens"] + tokens / 2)

@@ -17,8 +17,10 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from importlib import import_module
 from types import ModuleType
-from typing import NamedTuple
 
+from capplan.deployment.policy import Knob as Knob
+from capplan.deployment.policy import Policy
+from capplan.deployment.policy import Rules as Rules
 from capplan.errors import InputError
 from capplan.simulator.schedulers.own_file import (
     copy_of,
@@ -42,53 +44,6 @@ SCHEDULERS = {
     "sa": "sa",
     "accelgen": "accelgen",
 }
-
-
-class Knob(NamedTuple):
-    """A setting of a scheduler; whole numbers only where its default is one.
-
-    With ``choices``, a word is given and its place among them is the value.
-    """
-
-    default: float
-    least: float = 1
-    most: float = 2**31 - 1
-    choices: tuple[str, ...] = ()
-
-    def parsed(self, text: str) -> float:
-        """Return the value of a text, or NaN."""
-        if self.choices:
-            return self.choices.index(text) if text in self.choices else math.nan
-        try:
-            value = type(self.default)(text)
-        except ValueError:
-            return math.nan
-        return value if self.least <= value <= self.most else math.nan
-
-    @property
-    def expected(self) -> str:
-        """What may be given."""
-        if self.choices:
-            return f"one of {', '.join(self.choices)}"
-        return f"a number from {self.least} to {self.most}"
-
-    def written(self, value: float) -> str:
-        """Return a value as it is given."""
-        return self.choices[int(value)] if self.choices else f"{value}"
-
-
-class Rules(NamedTuple):
-    """What a scheduler may be asked for, and what the core must know of it."""
-
-    settings: dict[str, Knob] = {}  # noqa: RUF012 (never changed)
-    async_scheduling: bool = False
-    prefix_caching: bool = False
-    reserves: bool = False  # requests take their blocks when admitted, prompts whole
-    prompt_budget: bool = False  # max_num_batched_tokens is of prompts, decodes on top
-    plans: bool | str = False  # it keeps a plan of each request, in its own order
-    swaps: bool | str = False  # it moves KV to the host; or the setting that asks so
-    in_order: bool = False  # requests are admitted in their order of arrival
-    slos: tuple[str, ...] = ()  # limits that each class needs, or else one on e2e
 
 
 def check_name(given: str) -> str:
@@ -124,18 +79,19 @@ def scheduler(name: str) -> ModuleType:
     return import_module(f"{__name__}.{SCHEDULERS[name]}")
 
 
-def parse_scheduler(given: str) -> tuple[str, dict[str, float]]:
-    """Return name and all settings of ``NAME`` or ``NAME:setting=number,...``.
+def parse_scheduler(given: str) -> Policy:
+    """Return the policy of ``NAME`` or ``NAME:setting=number,...``.
 
     Examples
     --------
-    >>> parse_scheduler("orca:max_len=4096")
-    ('orca', {'max_len': 4096})
+    >>> str(parse_scheduler("static:padded=1")), parse_scheduler("orca").settings
+    ('static:max_len=2048,padded=1', {'max_len': 2048})
     """
     name, colon, rest = given.partition(":")
     if file_of(name):
         name = with_content(name)
-    knobs = scheduler(name).RULES.settings
+    rules = scheduler(name).RULES
+    knobs = rules.settings
     settings = {key: knob.default for key, knob in knobs.items()}
     for part in rest.split(",") if colon else ():
         key, _, text = part.partition("=")
@@ -154,21 +110,7 @@ def parse_scheduler(given: str) -> tuple[str, dict[str, float]]:
                 f"in {example}"
             )
         settings[key] = value
-    return name, settings
-
-
-def described(given: str) -> str:
-    """Return a scheduler by its name and all its settings.
-
-    Examples
-    --------
-    >>> described("static:padded=1"), described("vllm-v1")
-    ('static:max_len=2048,padded=1', 'vllm-v1')
-    """
-    name, settings = parse_scheduler(given)
-    knobs = scheduler(name).RULES.settings
-    texts = [f"{key}={knobs[key].written(value)}" for key, value in settings.items()]
-    return f"{name}:{','.join(texts)}" if texts else name
+    return Policy(name, rules, tuple(settings.values()))
 
 
 def _nearest(word: str, known: Iterable[str]) -> str:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from capplan.deployment import EngineSettings
+from capplan.deployment.engine import EngineSettings
 from capplan.workload.trace import Trace
 
 

@@ -6,6 +6,7 @@ speculative decoding, LoRA, encoders and KV connectors.
 
 import numpy as np
 
+from capplan.deployment.policy import VLLM_V1
 from capplan.simulator.batch import (
     admit,
     continue_prefill,
@@ -14,10 +15,9 @@ from capplan.simulator.batch import (
     take_decode_blocks,
 )
 from capplan.simulator.jit import compiled
-from capplan.simulator.schedulers import Rules
 from capplan.simulator.state import NONE, SCHEDULE
 
-RULES = Rules(async_scheduling=True, prefix_caching=True, in_order=True)
+RULES = VLLM_V1.rules
 
 
 def refused(trace, engine, settings):

@@ -9,6 +9,7 @@ from capplan.errors import InputError
 from capplan.simulator.simulate import simulate
 from capplan.workload.slo import Slo, parse_slo
 from capplan.workload.trace import Trace
+from tests.deployments import fleet_of
 
 ITS_OWN = Slo(None)
 LOOSE = "ttft=0.4s,tbt=1s"
@@ -28,7 +29,7 @@ def served(requests, blocks=64, settings="", t_pf_s=0.05, slo=ITS_OWN, **engine_
     given = engine(blocks, **{"max_num_batched_tokens": 1024, **engine_has})
     tables = TABLES.reaching(1024)
     policy = policy.rstrip(",")
-    return simulate(trace, tables, given, 1, scheduler=policy, slo=slo).table
+    return simulate(trace, fleet_of(tables, given, 1, scheduler=policy), slo=slo).table
 
 
 LONG_BESIDE_CHAT = [(0, 8, 4, "ttft=0.4s,tbt=0.025s"), (5, 60, 1, LOOSE)]
@@ -242,4 +243,8 @@ def test_what_it_cannot_serve_is_refused(slo, settings, reason):
     trace = Trace([4, 56], [2, 2], [0.0, 0.0])
 
     with pytest.raises(InputError, match=reason):
-        simulate(trace, TABLES, engine(), 1, scheduler=f"accelgen{settings}", slo=slo)
+        simulate(
+            trace,
+            fleet_of(TABLES, engine(), 1, scheduler=f"accelgen{settings}"),
+            slo=slo,
+        )

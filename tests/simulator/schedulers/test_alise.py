@@ -7,13 +7,14 @@ import numpy as np
 import pytest
 from worked import TABLES, engine, ms, served
 
-from capplan.deployment import replica
+from capplan.deployment.replica import replica
 from capplan.errors import InputError
 from capplan.fleet.catalog import gpu
 from capplan.llm.catalog import llm
 from capplan.simulator.schedulers import parse_scheduler
 from capplan.simulator.simulate import simulate
 from capplan.workload.trace import Trace
+from tests.deployments import fleet_of
 
 ALISE = "alise:levels=3,base_s=0.04,predict_s=0"
 
@@ -47,7 +48,9 @@ def test_a_prediction_that_was_too_short_is_doubled():
         [5, 5], [6, 2], [0.0, 0.001], predicted_output_tokens=np.array([2, 2])
     )
 
-    times = simulate(trace, TABLES, engine(max_num_seqs=1), 1, scheduler=ALISE).table
+    times = simulate(
+        trace, fleet_of(TABLES, engine(max_num_seqs=1), 1, scheduler=ALISE)
+    ).table
 
     assert ms(times.first_token_s) == [15, 63]
     assert ms(times.finish_s) == [96, 74]

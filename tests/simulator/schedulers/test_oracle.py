@@ -2,10 +2,11 @@
 
 from worked import ms, served
 
-from capplan.deployment import EngineSettings
+from capplan.deployment.engine import EngineSettings
 from capplan.latency.contract import linear_tables
 from capplan.simulator.simulate import simulate
 from capplan.workload.trace import Trace
+from tests.deployments import fleet_of
 
 
 def test_the_request_with_least_left_has_the_seat():
@@ -17,8 +18,8 @@ def test_the_request_with_least_left_has_the_seat():
     )
     trace = Trace([1, 1, 1], [7, 5, 2], [1.0, 2.0, 3.0])
 
-    ideal = simulate(trace, tables, engine, 1, scheduler="oracle").table
-    in_order = simulate(trace, tables, engine, 1, scheduler="vllm-v1").table
+    ideal = simulate(trace, fleet_of(tables, engine, 1, scheduler="oracle")).table
+    in_order = simulate(trace, fleet_of(tables, engine, 1, scheduler="vllm-v1")).table
 
     assert ideal.finish_s.tolist() == [8.0, 5.5, 4.0]
     assert in_order.finish_s.tolist() == [4.5, 7.0, 8.0]

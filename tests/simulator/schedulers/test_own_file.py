@@ -15,9 +15,10 @@ from capplan.cli.main import exit_code
 from capplan.errors import InputError
 from capplan.planning.settings import PlanSettings
 from capplan.simulator.jit import CACHE_DIR
-from capplan.simulator.schedulers import described, parse_scheduler, scheduler
+from capplan.simulator.schedulers import parse_scheduler, scheduler
 from capplan.simulator.simulate import simulate
 from capplan.workload.trace import Trace
+from tests.deployments import fleet_of
 
 PLAN = (
     "--workload synthetic:prompt=300,output=20,n=300 --rate 2 --slo e2e=60s "
@@ -36,12 +37,14 @@ def test_a_file_serves_as_the_policy_that_it_holds(tmp_path):
 def test_a_file_is_described_by_its_content_and_all_its_settings(tmp_path):
     path = written(tmp_path)
 
-    text = described(f"{path}:weight=4")
+    text = str(parse_scheduler(f"{path}:weight=4"))
 
     assert text.startswith(f"{path}@sha256-")
     assert text.endswith(":weight=4")
-    assert parse_scheduler(text) == (text.removesuffix(":weight=4"), {"weight": 4})
-    assert described(text) == text
+    policy = parse_scheduler(text)
+    assert policy.name == text.removesuffix(":weight=4")
+    assert policy.settings == {"weight": 4}
+    assert str(parse_scheduler(text)) == text
     assert PlanSettings(scheduler=Path(path)).scheduler == text.partition(":")[0]
 
 
@@ -57,12 +60,11 @@ def test_the_same_content_is_compiled_once_and_another_again(tmp_path):
 
 @pytest.mark.skipif(config.DISABLE_JIT, reason="nothing is compiled")
 def test_another_process_finds_the_file_compiled(tmp_path):
-    name = described(f"{written(tmp_path)}")
-    scheduler(parse_scheduler(name)[0])
+    name = str(parse_scheduler(f"{written(tmp_path)}"))
     code = (
         "import sys; from capplan.simulator.schedulers import *;"
         "from capplan.simulator.schedulers import scheduler, parse_scheduler;"
-        "hits = scheduler(parse_scheduler(sys.argv[1])[0]).schedule.stats.cache_hits;"
+        "hits = scheduler(parse_scheduler(sys.argv[1]).name).schedule.stats.cache_hits;"
         "print(sum(hits.values()))"
     )
 
@@ -86,7 +88,10 @@ def test_a_file_may_refuse_requests(tmp_path):
 
 def test_a_file_that_is_not_there_is_named():
     with pytest.raises(InputError, match=r"scheduler \./no\.py: No such file"):
-        simulate(Trace([1], [1], np.zeros(1)), TABLES, engine(), 1, scheduler="./no.py")
+        simulate(
+            Trace([1], [1], np.zeros(1)),
+            fleet_of(TABLES, engine(), 1, scheduler="./no.py"),
+        )
 
 
 BODY = "    replica = state.replicas[r]\n"
@@ -166,7 +171,7 @@ def test_a_plan_names_the_content_and_verify_says_when_it_is_another(tmp_path, c
 
     assert exit_code(f"plan {PLAN} --scheduler {path} --out {out}".split()) == 0
     document = json.loads((out / "plan.json").read_text())
-    named = described(f"{path}")
+    named = str(parse_scheduler(f"{path}"))
     assert document["request"]["scheduler"] == named.partition(":")[0]
     assert document["certificate"]["limits"]["scheduler"] == named
     assert exit_code(["verify", "--trust", f"{out / 'plan.json'}"]) == 0

@@ -1,16 +1,19 @@
 """Names and settings of schedulers, and what they refuse."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from worked import TABLES, engine, served
 
 from capplan.errors import InputError
-from capplan.simulator.checks import suited
-from capplan.simulator.schedulers import SCHEDULERS, parse_scheduler, scheduler
+from capplan.simulator.checks import without_unsupported
+from capplan.simulator.schedulers import SCHEDULERS, parse_scheduler
 from capplan.simulator.simulate import simulate
 from capplan.simulator.stream import simulate_stream
 from capplan.workload.slo import parse_slo
 from capplan.workload.trace import Trace
+from tests.deployments import fleet_of
 
 TRACE = Trace([4], [3], [0.0])
 OTHERS = sorted(name for name in SCHEDULERS if not name.startswith("vllm-v1"))
@@ -18,14 +21,15 @@ OTHERS = sorted(name for name in SCHEDULERS if not name.startswith("vllm-v1"))
 
 @pytest.mark.parametrize("name", sorted(SCHEDULERS))
 def test_a_name_alone_has_every_setting_by_default(name):
-    parsed, settings = parse_scheduler(name)
+    policy = parse_scheduler(name)
+    parsed, settings = policy.name, policy.settings
 
-    knobs = scheduler(name).RULES.settings
+    knobs = policy.rules.settings
     again = ",".join(
         f"{key}={knobs[key].written(value)}" for key, value in settings.items()
     )
     assert parsed == name
-    assert parse_scheduler(f"{name}:{again}" if again else name) == (name, settings)
+    assert parse_scheduler(f"{name}:{again}" if again else name) == policy
 
 
 def test_an_unknown_name_offers_the_nearest():
@@ -55,21 +59,23 @@ def test_what_a_scheduler_does_not_have_is_refused_by_name(name, setting):
     asked = engine(**{setting: True})
 
     with pytest.raises(InputError, match=f"{setting} is True; scheduler {name}"):
-        simulate(TRACE, TABLES, asked, 1, scheduler=name)
+        simulate(TRACE, fleet_of(TABLES, asked, 1, scheduler=name))
 
-    assert not getattr(suited(name, asked), setting)
-    assert getattr(suited("vllm-v1", asked), setting)
+    other = replace(asked, scheduler=parse_scheduler(name))
+    assert not getattr(without_unsupported(other), setting)
+    assert getattr(without_unsupported(asked), setting)
 
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_a_stream_is_served_by_the_same_scheduler(name):
-    for setting in {"max_len", "s_pf"} & set(parse_scheduler(name)[1]):
+    for setting in {"max_len", "s_pf"} & set(parse_scheduler(name).settings):
         name += f":{setting}=16"
     trace = Trace([4, 6, 2], [3, 2, 4], [0.0, 0.005, 0.03])
-    asked = {"scheduler": name, "slo": parse_slo("ttft=1s,tpot=1s,tbt=1s")}
-    whole = simulate(trace, TABLES, engine(12), 1, **asked)
+    asked = {"slo": parse_slo("ttft=1s,tpot=1s,tbt=1s")}
+    fleet = fleet_of(TABLES, engine(12), scheduler=name)
+    whole = simulate(trace, fleet, **asked)
 
-    found = simulate_stream([trace], TABLES, engine(12), 1, **asked)
+    found = simulate_stream([trace], fleet, **asked)
 
     assert found.iteration_count == whole.iteration_count
     assert found.totals == whole.totals
@@ -80,7 +86,9 @@ def test_iterations_longer_than_the_tables_are_said_to_be_continued():
     trace = Trace(np.full(8, 10), np.ones(8, int), np.zeros(8))
 
     with pytest.warns(UserWarning, match="80 tokens; the latency is given up to 64"):
-        times = simulate(trace, TABLES, engine(), 1, scheduler="orca:max_len=16").table
+        times = simulate(
+            trace, fleet_of(TABLES, engine(), 1, scheduler="orca:max_len=16")
+        ).table
 
     assert times.finish_s == pytest.approx(np.full(8, 0.090))
 
@@ -108,7 +116,9 @@ def test_the_watermark_is_kept_free_at_an_admission(name):
     trace = Trace([1], [fits], [0.0])
     given = engine(200, max_num_batched_tokens=1000)
     tables = TABLES.reaching(1000)
-    simulate(trace, tables, given, 1, scheduler=name)
+    simulate(trace, fleet_of(tables, given, 1, scheduler=name))
 
     with pytest.raises(InputError, match="leaves 2 of 200 blocks"):
-        simulate(Trace([1], [fits + 1], [0.0]), tables, given, 1, scheduler=name)
+        simulate(
+            Trace([1], [fits + 1], [0.0]), fleet_of(tables, given, 1, scheduler=name)
+        )

@@ -43,6 +43,7 @@ from capplan.simulator.simulate import simulate
 from capplan.simulator.state import PLANNED
 from capplan.workload.slo import RequestSlo, parse_slo
 from capplan.workload.trace import Trace
+from tests.deployments import fleet_of
 
 chance_of_worse = from_python(annealing.chance_of_worse)
 
@@ -253,10 +254,12 @@ def test_a_plan_starts_from_the_order_of_arrival_not_from_the_plan_before():
 
     found = simulate(
         trace,
-        TABLES,
-        engine(max_num_seqs=1),
-        1,
-        scheduler="sa:accept=printed,plan_fixed_s=0,plan_request_s=0",
+        fleet_of(
+            TABLES,
+            engine(max_num_seqs=1),
+            1,
+            scheduler="sa:accept=printed,plan_fixed_s=0,plan_request_s=0",
+        ),
         slo=slo,
     ).table
 

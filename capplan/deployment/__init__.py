@@ -1,0 +1,1 @@
+"""What runs where: engines and their policies, replicas, pools of them, deployments."""

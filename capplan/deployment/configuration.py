@@ -1,0 +1,110 @@
+"""A configuration: an engine on a GPU type, its iteration time and its price."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from capplan.deployment.engine import EngineSettings
+from capplan.deployment.replica import Replica
+from capplan.fleet.price import Price
+from capplan.latency.capacity import carried
+from capplan.latency.contract import LatencyTables
+from capplan.latency.profile import Profile
+
+WIDE = 2.0
+"""Most over least that real engines carry, from which it is no range."""
+
+UNMEASURED = "no engine of this kind was measured"
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """What a replica is: an engine on GPUs, how fast it is and what it costs."""
+
+    engine: EngineSettings  # with the KV blocks filled in
+    tables: LatencyTables  # iteration time
+    gpu: str = ""  # empty where nobody named it
+    tp: int = 1  # tensor-parallel degree
+    price: Price | None = None  # of one GPU; None where no source names one
+    # source of the iteration time; None where the user gave its coefficients
+    profile: Profile | None = None
+    # memory budget; None where the user gave the KV blocks
+    replica: Replica | None = None
+    # of the engines' times, that the tables hold; None where the user gave the times
+    quantile: float | None = None
+    # prefix caching is on, and simulated without, since no request shares a prefix
+    caching_unused: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.gpu} × TP {self.tp}"
+
+    def usd_per_h(self, replica_count: int) -> float | None:
+        """Return the price of some replicas; None without a price. [$/h]"""
+        if self.price is None:
+            return None
+        return replica_count * self.tp * self.price.usd_per_gpu_h
+
+    @property
+    def is_estimated(self) -> bool:
+        """Whether there are doubts: it neither prunes nor replaces one without."""
+        return bool(self.doubts)
+
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """Why its count of GPUs or its cost may be far from what it will be.
+
+        None where engines were measured and a price is asked.
+        """
+        found = []
+        if self.latency_source == "estimate":
+            found.append("its latency is an estimate")
+        elif is_too_wide(self.carried):
+            found.append(UNMEASURED)
+        if self.price is not None and self.price.is_guess:
+            found.append("its price is a guess")
+        return tuple(found)
+
+    @property
+    def kv_dtype(self) -> str:
+        """Type of the KV cache; empty where the user gave the KV blocks alone."""
+        return "" if self.replica is None else self.replica.kv_dtype
+
+    @property
+    def latency_source(self) -> str:
+        """How the iteration time was obtained: as ``Profile.how``, or given."""
+        return "given" if self.profile is None else self.profile.how
+
+    @cached_property
+    def carried(self) -> tuple[float, float] | None:
+        """What 80 % of such engines carry of what is assumed; None where unknown."""
+        if self.profile is None or self.quantile is None:
+            return None
+        return carried(self.profile, self.quantile)
+
+    @property
+    def is_unmeasured(self) -> bool:
+        """No engine of this kind was measured, or they differ by a factor of two."""
+        has_time = self.profile is not None and self.profile.engine_time is not None
+        return is_too_wide(self.carried) or (has_time and self.carried is None)
+
+    @property
+    def times_of(self) -> str:
+        """Engine and version whose times are taken; empty where the user gave them."""
+        return "" if self.profile is None else self.profile.times_of
+
+    @property
+    def sweeps(self) -> int:
+        """Sweeps of real engines that ``carried`` was counted in."""
+        time = None if self.profile is None else self.profile.engine_time
+        return 0 if time is None or time.served is None else time.served.sweeps
+
+    @property
+    def note(self) -> str:
+        """One sentence on the source of the iteration time."""
+        if self.profile is None:
+            return "Iteration time given outright (--latency-ms)."
+        return self.profile.note()
+
+
+def is_too_wide(carried: tuple[float, float] | None) -> bool:
+    """Return whether real engines differ by a factor of two or more."""
+    return carried is not None and carried[1] >= WIDE * carried[0]

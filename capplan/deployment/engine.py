@@ -1,0 +1,132 @@
+"""Settings of an engine, with the policy by which it schedules."""
+
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+
+from capplan.deployment.policy import VLLM_V1, Policy
+from capplan.errors import InputError
+from capplan.fleet.gpu import Gpu
+
+_GIB = 2**30
+
+
+@dataclass(frozen=True)
+class EngineSettings:
+    """Settings of an engine, with vLLM's names."""
+
+    max_num_batched_tokens: int = 8192  # token budget of an iteration [tokens]
+    max_num_seqs: int = 1024  # most requests running at once
+    block_size: int = 16  # tokens in a KV block [tokens]
+    kv_blocks: int = 27_000  # with the null block, as vLLM's ``num_gpu_blocks``
+    async_scheduling: bool = True  # iteration k + 1 is scheduled while k runs
+    prefix_caching: bool = False  # full blocks are kept and shared
+    max_model_len: int = 2**31 - 1  # longest prompt plus output [tokens]
+    bounded_groups: int = 0  # groups of layers whose KV a window or a state bounds
+    bounded_blocks: int = 0  # most KV blocks that a request holds in each of them
+    kv_block_bytes: int = 0  # of a KV block on each GPU; 0 where unknown [bytes]
+    link_gb_per_s: float = 24.0  # GPU to host, each way, as PCIe 4.0 x16 carries [GB/s]
+    host_kv_gib: float = 4.0  # host memory for KV, for each GPU (swap_space) [GiB]
+    api_server_count: int = 1  # processes in front of each replica
+    scheduler: Policy = VLLM_V1  # with its settings
+
+    def __post_init__(self) -> None:
+        """Refuse settings with which no request can run."""
+        for name in (
+            "max_num_batched_tokens",
+            "max_num_seqs",
+            "block_size",
+            "api_server_count",
+        ):
+            if getattr(self, name) < 1:
+                raise InputError(f"{name} is {getattr(self, name)}; expected >= 1")
+        if self.kv_blocks < 2:
+            raise InputError(
+                f"kv_blocks is {self.kv_blocks}; expected >= 2 (one is the null block)"
+            )
+        for name in (
+            "bounded_groups",
+            "bounded_blocks",
+            "kv_block_bytes",
+            "host_kv_gib",
+        ):
+            if not getattr(self, name) >= 0:
+                raise InputError(f"{name} is {getattr(self, name)}; expected >= 0")
+        if not self.link_gb_per_s > 0:
+            raise InputError(f"link_gb_per_s is {self.link_gb_per_s}; expected > 0")
+
+    @property
+    def kv_capacity_tokens(self) -> int:
+        """Tokens whose KV fits on the replica, bounded groups left out. [tokens]"""
+        return (self.kv_blocks - 1) * self.block_size
+
+    def capacity_at(self, context_tokens: float) -> int:
+        """Return the tokens that fit in requests of this context. [tokens]"""
+        bounded = min(context_tokens, self.bounded_blocks * self.block_size)
+        share = context_tokens / (context_tokens + self.bounded_groups * bounded)
+        return int(self.kv_capacity_tokens * share)
+
+    @property
+    def longest_request_tokens(self) -> int:
+        """Tokens of the longest request that fits on the replica alone. [tokens]"""
+        all_blocks = self.kv_blocks - 1
+        within = min(all_blocks // (1 + self.bounded_groups), self.bounded_blocks)
+        beyond = all_blocks - self.bounded_groups * self.bounded_blocks
+        return max(within, beyond) * self.block_size
+
+    def request_blocks(self, tokens: np.ndarray) -> np.ndarray:
+        """Return the KV blocks of requests with so many tokens, shape (n,). [blocks]"""
+        blocks = -(-tokens // self.block_size)
+        return blocks + self.bounded_groups * np.minimum(blocks, self.bounded_blocks)
+
+    @property
+    def block_link_s(self) -> float:
+        """Time to move a KV block between GPUs and host, each GPU its part. [s]"""
+        return self._known_block_bytes() / (self.link_gb_per_s * 1e9)
+
+    @property
+    def host_kv_blocks(self) -> int:
+        """KV blocks of the replica that fit in its host memory. [blocks]"""
+        return int(self.host_kv_gib * _GIB) // self._known_block_bytes()
+
+    def document(self) -> dict[str, Any]:
+        """Return the settings as they are written, the scheduler by its text."""
+        named = {field.name: getattr(self, field.name) for field in fields(self)}
+        return named | {"scheduler": str(self.scheduler)}
+
+    def _known_block_bytes(self) -> int:
+        if not self.kv_block_bytes:
+            raise InputError(
+                "the bytes of a KV block are not known, which swapping needs; "
+                "name the LLM and the GPU"
+            )
+        return self.kv_block_bytes
+
+
+def default_engine_settings(gpu: Gpu, **settings: Any) -> EngineSettings:
+    """Return the default settings of ``vllm serve`` on a GPU.
+
+    From 160 GiB 16,384 tokens and 1,024 requests; from 70 GiB, except A100, 8,192
+    and 1,024; below 2,048 and 256; no more requests than tokens; prefix caching (vLLM
+    0.32, engine arguments).
+    ``settings`` override them where not None; :func:`replica` sets ``kv_blocks``.
+
+    Examples
+    --------
+    >>> from capplan.fleet.catalog import gpu
+    >>> default_engine_settings(gpu("A100"), block_size=32).max_num_batched_tokens
+    2048
+    """
+    if gpu.memory_bytes >= 160 * _GIB:
+        tokens, seqs = 16_384, 1024
+    elif gpu.memory_bytes >= 70 * _GIB and "a100" not in gpu.name.lower():
+        tokens, seqs = 8192, 1024
+    else:
+        tokens, seqs = 2048, 256
+    given = {name: value for name, value in settings.items() if value is not None}
+    seqs = min(seqs, given.get("max_num_batched_tokens", tokens))
+    engine = EngineSettings(
+        max_num_batched_tokens=tokens, max_num_seqs=seqs, prefix_caching=True
+    )
+    return replace(engine, **given)

@@ -1,0 +1,179 @@
+"""A replica: an LLM on the GPUs of a tensor-parallel group, with its KV capacity."""
+
+from dataclasses import dataclass, replace
+
+from capplan.deployment.engine import EngineSettings, default_engine_settings
+from capplan.errors import InputError
+from capplan.fleet.gpu import Gpu
+from capplan.llm.architecture import Architecture
+from capplan.llm.dtypes import check_kv_dtype, check_weight_dtype
+from capplan.llm.kv_groups import KvGroups, kv_groups
+from capplan.llm.memory import DEFAULT_UTILIZATION, MemoryBudget, memory_budget
+from capplan.units import format_bytes
+
+
+def kv_blocks(
+    llm: Architecture,
+    gpu: Gpu,
+    tp: int = 1,
+    engine: EngineSettings | None = None,
+    *,
+    gpu_memory_utilization: float = DEFAULT_UTILIZATION,
+    weight_dtype: str | None = None,
+    kv_dtype: str = "bf16",
+) -> int:
+    """Return the estimated KV blocks of a replica, 0 when none fits. [blocks]
+
+    The memory that weights, activations and runtime leave on one GPU, over the bytes
+    of a block there; every GPU of a replica holds its part of each block.
+    """
+    engine = engine or default_engine_settings(gpu)
+    budget = _budget(llm, gpu, tp, engine, gpu_memory_utilization, weight_dtype)
+    groups = _groups(llm, tp, engine, kv_dtype)
+    return max(0, groups.blocks(budget.kv_bytes, engine.max_num_batched_tokens))
+
+
+def _budget(
+    llm: Architecture,
+    gpu: Gpu,
+    tp: int,
+    engine: EngineSettings,
+    share: float,
+    weight_dtype: str | None,
+) -> MemoryBudget:
+    return memory_budget(
+        llm,
+        gpu.memory_bytes,
+        tp,
+        engine.max_num_batched_tokens,
+        gpu_memory_utilization=share,
+        weight_dtype=weight_dtype,
+    )
+
+
+def _groups(
+    llm: Architecture, tp: int, engine: EngineSettings, kv_dtype: str
+) -> KvGroups:
+    longest = min(engine.max_model_len, llm.max_positions)
+    return kv_groups(
+        llm,
+        tp,
+        kv_dtype,
+        engine.block_size,
+        longest,
+        prefix_caching=engine.prefix_caching,
+    )
+
+
+class DoesNotFitError(InputError):
+    """An LLM cannot run on a GPU type at a TP degree; a plan tries the others.
+
+    ``budget`` is None when the reason is not memory.
+    """
+
+    def __init__(self, reason: str, budget: MemoryBudget | None = None) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.budget = budget
+
+
+@dataclass(frozen=True)
+class Replica:
+    """One engine: an LLM on the GPUs of a tensor-parallel group."""
+
+    llm: Architecture
+    gpu: Gpu
+    tp: int  # GPUs of the group
+    weight_dtype: str
+    kv_dtype: str
+    engine: EngineSettings  # with the ``kv_blocks`` of the replica
+    budget: MemoryBudget  # of each GPU
+    kv_source: str = "estimated"  # or "reported by the engine"
+
+
+def replica(
+    llm: Architecture,
+    gpu: Gpu,
+    tp: int = 1,
+    engine: EngineSettings | None = None,
+    *,
+    gpu_memory_utilization: float = DEFAULT_UTILIZATION,
+    weight_dtype: str | None = None,
+    kv_dtype: str = "bf16",
+    reported_kv_blocks: int | None = None,
+    reported_kv_tokens: int | None = None,
+) -> Replica:
+    """Return a replica with its KV capacity.
+
+    Parameters
+    ----------
+    llm, gpu, tp
+        LLM, GPU type and number of GPUs.
+    engine
+        Engine settings (default: those of the GPU); KV blocks, their bytes and the
+        bounded groups are replaced, with recurrent states ``block_size`` is raised, as
+        vLLM does, and prefix caching is off, since its hits are not modelled.
+    gpu_memory_utilization
+        Share of memory that the engine may use, in (0, 1].
+    weight_dtype, kv_dtype
+        Dtypes of weights (default: the checkpoint's) and KV.
+    reported_kv_blocks, reported_kv_tokens
+        Capacity reported by an engine, used instead of the estimate. [blocks],
+        [tokens]
+
+    Raises
+    ------
+    DoesNotFitError
+        When TP cannot split the LLM or exceeds the node, or memory is short.
+    """
+    if tp > gpu.max_gpus_per_node:
+        raise DoesNotFitError(
+            f"TP {tp} takes more GPUs than a node of {gpu.name} has "
+            f"({gpu.max_gpus_per_node})"
+        )
+    if tp >= 1:
+        try:
+            llm.check_tp(tp)
+        except InputError as error:
+            raise DoesNotFitError(str(error)) from None
+    engine = engine or default_engine_settings(gpu)
+    dtype = check_weight_dtype(weight_dtype or llm.weight_dtype)
+    kv_dtype = check_kv_dtype(kv_dtype)
+    budget = _budget(llm, gpu, tp, engine, gpu_memory_utilization, dtype)
+    groups = _groups(llm, tp, engine, kv_dtype)
+    engine = replace(
+        engine,
+        block_size=groups.block_size,
+        bounded_groups=groups.bounded_groups,
+        bounded_blocks=groups.bounded_blocks,
+        kv_block_bytes=groups.block_bytes,
+        prefix_caching=engine.prefix_caching and not llm.state_layers,
+    )
+    blocks = groups.blocks(budget.kv_bytes, engine.max_num_batched_tokens)
+    source = "estimated"
+    if reported_kv_blocks is not None:
+        blocks, source = reported_kv_blocks, "reported by the engine"
+    elif reported_kv_tokens is not None:
+        blocks = reported_kv_tokens // engine.block_size
+        source = "reported by the engine"
+    if blocks < 2 + groups.bounded_groups:
+        raise DoesNotFitError(_too_small(llm, gpu, tp, dtype, budget), budget)
+    engine = replace(engine, kv_blocks=blocks)
+    longest = min(
+        engine.max_model_len, llm.max_positions, engine.longest_request_tokens
+    )
+    engine = replace(engine, max_model_len=longest)
+    return Replica(llm, gpu, tp, dtype, kv_dtype, engine, budget, source)
+
+
+def _too_small(
+    llm: Architecture, gpu: Gpu, tp: int, dtype: str, budget: MemoryBudget
+) -> str:
+    other = budget.activation_bytes + budget.runtime_bytes + budget.comm_bytes
+    return (
+        f"{llm.name} ({dtype}) does not fit on {gpu.name} at TP {tp}: each GPU has "
+        f"{format_bytes(budget.engine_bytes)} for the engine "
+        f"({budget.utilization:.0%} of {format_bytes(budget.memory_bytes)}), weights "
+        f"take {format_bytes(budget.weight_bytes)} and activations and runtime "
+        f"{format_bytes(other)}, which leaves no room for KV"
+    )
