@@ -47,7 +47,7 @@ def planning_state(
 ) -> State:
     """Return a state with requests that have just arrived, to be planned."""
     n = len(prompt_tokens)
-    sizes = Sizes(1, n, 64, 16, 0, 1, 1, 1, 1, 1, plans=n)
+    sizes = Sizes(1, n, 64, 16, 0, 1, 1, 1, 1, 1)
     state = empty_state(sizes, tuple(np.array(table) for table in tables[:5]))
     state.engine[0].max_num_batched_tokens = BUDGET_TOKENS
     for row, values in (

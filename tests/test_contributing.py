@@ -71,6 +71,11 @@ def test_the_scheduler_of_the_worked_example_admits_the_shortest_and_is_lawful(
     served = simulate(trace, fleet_of(tables, engine, 1, scheduler=str(path)))
 
     assert np.argsort(served.times.scheduled_s).tolist() == [0, 2, 1]
+    later = Trace(np.array([40, 30, 20, 10]), np.full(4, 5), np.arange(4) * 0.02)
+    for settings, order in {"": [0, 2, 3, 1], ":patience=1": [0, 2, 1, 3]}.items():
+        fleet = fleet_of(tables, engine, 1, scheduler=f"{path}{settings}")
+        served = simulate(later, fleet)
+        assert np.argsort(served.times.scheduled_s).tolist() == order
     assert check_laws(str(path), 40).broken == ()
 
 

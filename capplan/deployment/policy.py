@@ -1,8 +1,10 @@
 """Policies: what a scheduler may be asked for, and what it was asked for."""
 
 import math
+from collections import namedtuple
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 
 class Knob(NamedTuple):
@@ -46,10 +48,28 @@ class Rules(NamedTuple):
     prefix_caching: bool = False
     reserves: bool = False  # requests take their blocks when admitted, prompts whole
     prompt_budget: bool = False  # max_num_batched_tokens is of prompts, decodes on top
-    plans: bool | str = False  # it keeps a plan of each request, in its own order
-    swaps: bool | str = False  # it moves KV to the host; or the setting that asks so
+    # What it does, or the setting that asks for it:
+    orders: bool | str = False  # it keeps requests in an order: ordered.py
+    pauses: bool | str = False  # requests sit out with their KV: pausing.py
+    swaps: bool | str = False  # it moves KV to the host: swapping.py
+    # What it remembers, by name, zero at first:
+    request_columns: tuple[str, ...] = ()  # of each request
+    replica_columns: tuple[str, ...] = ()  # of each replica
     in_order: bool = False  # requests are admitted in their order of arrival
     slos: tuple[str, ...] = ()  # limits that each class needs, or else one on e2e
+
+
+def indices(names: Iterable[str]) -> Any:
+    """Return the index of each name, as compiled policies read them.
+
+    Examples
+    --------
+    >>> SETTING = indices({"levels": Knob(4), "ratio": Knob(2.0)})
+    >>> SETTING.ratio
+    1
+    """
+    fields = tuple(names)
+    return namedtuple("indices", fields)(*range(len(fields)))
 
 
 @dataclass(frozen=True)
@@ -65,15 +85,10 @@ class Policy:
         """Values of all settings by name."""
         return dict(zip(self.rules.settings, self.values, strict=True))
 
-    @property
-    def swaps(self) -> bool:
-        """Whether it moves KV to the host."""
-        return bool(self.settings.get(str(self.rules.swaps), self.rules.swaps))
-
-    @property
-    def plans(self) -> bool:
-        """Whether it keeps a plan of each request."""
-        return bool(self.settings.get(str(self.rules.plans), self.rules.plans))
+    def does(self, what: str) -> bool:
+        """Return whether it ``orders``, ``pauses`` or ``swaps``."""
+        asked = getattr(self.rules, what)
+        return bool(self.settings.get(asked, asked))
 
     def __str__(self) -> str:
         """Return ``NAME``, or ``NAME:setting=number,...`` with all settings."""

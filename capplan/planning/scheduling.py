@@ -36,7 +36,7 @@ def scheduled(engine: EngineSettings, settings: Settings) -> EngineSettings:
     )
     check_scheduler(asked)
     for field in ("link_gb_per_s", "host_kv_gib"):
-        if getattr(server, field) is not None and not policy.swaps:
+        if getattr(server, field) is not None and not policy.does("swaps"):
             raise InputError(
                 f"{field} is given; scheduler {policy} swaps nothing, leave it out"
             )

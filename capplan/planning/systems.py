@@ -183,7 +183,7 @@ def asked_system(
             kept[flag] = value
         elif kept[flag] != value:
             won.append(f"{flag} {kept[flag]} in place of {value}")
-    if not policy.swaps:
+    if not policy.does("swaps"):
         kept |= dict.fromkeys(LINK)
     budgets: tuple[int, ...] = ()
     if not (published or policy.rules.reserves or settings.max_num_batched_tokens):

@@ -193,6 +193,21 @@ def decode_horizon(state, r, spare_blocks):
 
 
 @inlined()
+def same_batch(state, r, spare_blocks, changes):
+    """Return for how many iterations the batch that was put together runs.
+
+    0 where there is none, 1 where it has prompts or the scheduler ``changes`` it, else
+    as ``decode_horizon``.
+    """
+    replica = state.replicas[r]
+    if replica.batch_tokens + replica.batch_extra_count > 0:
+        return 1
+    if replica.decode_count == 0:
+        return 0
+    return 1 if changes else decode_horizon(state, r, spare_blocks)
+
+
+@inlined()
 def iterations_until(state, r, moment_s, most):
     """Return the fewest iterations of the decodes that end at a moment, or ``most``."""
     replica = state.replicas[r]

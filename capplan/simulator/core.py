@@ -64,15 +64,17 @@ def _take_slot(state, row, arrival_s):
     request.hit_blocks = 0
     request.shared_blocks = 0
     request.preemptions = 0
-    if state.plans.shape[0] > 0:
+    if state.orders.shape[0] > 0:
+        state.orders[slot].ordered = 0
+    if state.pauses.shape[0] > 0:
         request.room_tokens = 0
-        plan = state.plans[slot]
-        plan.ordered = 0
-        plan.level = 0
-        plan.host_blocks = 0
-        plan.swaps = 0
-        plan.paused_at_s = math.nan
-        plan.paused_s = 0.0
+        state.pauses[slot].since_s = math.nan
+        state.pauses[slot].paused_s = 0.0
+    if state.swaps.shape[0] > 0:
+        state.swaps[slot].host_blocks = 0
+        state.swaps[slot].swaps = 0
+    for column in range(state.request_memory.shape[1]):
+        state.request_memory[slot, column] = 0.0
     return slot
 
 

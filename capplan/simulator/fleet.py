@@ -19,6 +19,7 @@ from capplan.simulator.routers import router as find_router
 from capplan.simulator.schedulers import scheduler as find_scheduler
 from capplan.simulator.state import (
     LIMIT_COUNT,
+    OWN_SETTINGS,
     Count,
     Limit,
     Phase,
@@ -129,7 +130,11 @@ class Fleet:
                 entries=_LOG_ENTRIES if record_iterations else 0,
                 bins=BINS,
                 draws=1,
-                plans=_SLOTS if policy.plans else 0,
+                orders=_SLOTS if policy.does("orders") else 0,
+                pauses=_SLOTS if policy.does("pauses") else 0,
+                swaps=_SLOTS if rules.swaps else 0,
+                request_columns=len(rules.request_columns),
+                replica_columns=len(rules.replica_columns),
             ),
             # Copies: the core is compiled for writable arrays, and Ray's are read-only.
             tuple(np.array(table, np.float64, order="C") for table in tables[:5]),
@@ -151,12 +156,12 @@ class Fleet:
         self.set_bins(*bins)
         settings_row.reserves = int(rules.reserves)
         settings_row.prompt_budget = int(rules.prompt_budget)
-        if policy.swaps:
+        if policy.does("swaps"):
             settings_row.block_link_s = engine.block_link_s
             settings_row.host_blocks = engine.host_kv_blocks
             self.state.replicas["host_free_blocks"] = engine.host_kv_blocks
-        values = (*settings, *own_settings.values())
-        self.state.settings[: len(values)] = values
+        self.state.settings[: len(policy.values)] = policy.values
+        self.state.settings[OWN_SETTINGS:] = settings
         start(self.state)
 
     def set_bins(self, start_s: float, width_s: float) -> None:
@@ -282,8 +287,12 @@ class Fleet:
     @property
     def unused(self) -> tuple[str, ...]:
         """Columns of results that are zero for all requests."""
-        unused = () if len(self.state.plans) else ("swaps", "paused_s")
-        return unused if self.state.engine[0].counts_late else (*unused, "late_gaps")
+        used = {
+            "swaps": len(self.state.swaps),
+            "paused_s": len(self.state.pauses),
+            "late_gaps": self.state.engine[0].counts_late,
+        }
+        return tuple(name for name, is_used in used.items() if not is_used)
 
     @property
     def iteration_count(self) -> int:

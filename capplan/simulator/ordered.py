@@ -1,7 +1,7 @@
-"""Requests of a replica in order of (key, turn): a treap through their slots.
+"""Requests of a replica in order of (key, tie_break): a treap through their slots.
 
-A scheduler gives each of its requests a ``key`` and a ``turn`` in ``state.plans`` and
-inserts it; the first, the last and those beside another are found in logarithmic
+A scheduler places each of its requests by a ``key`` and a ``tie_break``, kept in
+``state.orders``; the first, the last and those beside another are found in logarithmic
 time. Waiting and running requests may both be in it. Nothing is allocated. The
 depth is kept by weights from a hash of the row, so that it is the same in every run.
 """
@@ -13,9 +13,9 @@ from capplan.simulator.state import NONE
 @inlined()
 def precedes(state, one, other):
     """Return whether a request stands before another."""
-    a = state.plans[one]
-    b = state.plans[other]
-    return a.key < b.key or (a.key == b.key and a.turn < b.turn)
+    a = state.orders[one]
+    b = state.orders[other]
+    return a.key < b.key or (a.key == b.key and a.tie_break < b.tie_break)
 
 
 @inlined()
@@ -28,67 +28,78 @@ def _put_below(state, r, up, before, slot):
     """Let ``slot`` stand where ``before`` stood below ``up``."""
     if up == NONE:
         state.replicas[r].root = slot
-    elif state.plans[up].left == before:
-        state.plans[up].left = slot
+    elif state.orders[up].left == before:
+        state.orders[up].left = slot
     else:
-        state.plans[up].right = slot
+        state.orders[up].right = slot
     if slot != NONE:
-        state.plans[slot].up = up
+        state.orders[slot].up = up
 
 
 @compiled()
 def _rotate_up(state, r, slot):
     """Let a request change places with the one above it; the order stays."""
-    above = state.plans[slot].up
-    _put_below(state, r, state.plans[above].up, above, slot)
-    if state.plans[above].left == slot:
-        inner = state.plans[slot].right
-        state.plans[above].left = inner
-        state.plans[slot].right = above
+    above = state.orders[slot].up
+    _put_below(state, r, state.orders[above].up, above, slot)
+    if state.orders[above].left == slot:
+        inner = state.orders[slot].right
+        state.orders[above].left = inner
+        state.orders[slot].right = above
     else:
-        inner = state.plans[slot].left
-        state.plans[above].right = inner
-        state.plans[slot].left = above
-    state.plans[above].up = slot
+        inner = state.orders[slot].left
+        state.orders[above].right = inner
+        state.orders[slot].left = above
+    state.orders[above].up = slot
     if inner != NONE:
-        state.plans[inner].up = above
+        state.orders[inner].up = above
 
 
 @compiled()
 def insert_ordered(state, r, slot):
-    """Put a request with key and turn into the order."""
-    plan = state.plans[slot]
-    plan.left = NONE
-    plan.right = NONE
-    plan.ordered = 1
+    """Put a request with key and tie_break into the order."""
+    order = state.orders[slot]
+    order.left = NONE
+    order.right = NONE
+    order.ordered = 1
     up = NONE
     at = state.replicas[r].root
     left = False
     while at != NONE:
         up = at
         left = precedes(state, slot, at)
-        at = state.plans[at].left if left else state.plans[at].right
-    plan.up = up
+        at = state.orders[at].left if left else state.orders[at].right
+    order.up = up
     if up == NONE:
         state.replicas[r].root = slot
     elif left:
-        state.plans[up].left = slot
+        state.orders[up].left = slot
     else:
-        state.plans[up].right = slot
-    while plan.up != NONE and _weight(state, slot) > _weight(state, plan.up):
+        state.orders[up].right = slot
+    while order.up != NONE and _weight(state, slot) > _weight(state, order.up):
         _rotate_up(state, r, slot)
 
 
 @compiled()
 def remove_ordered(state, r, slot):
     """Take a request out of the order."""
-    plan = state.plans[slot]
-    while plan.left != NONE and plan.right != NONE:
-        heavier = _weight(state, plan.left) > _weight(state, plan.right)
-        _rotate_up(state, r, plan.left if heavier else plan.right)
-    child = plan.left if plan.right == NONE else plan.right
-    _put_below(state, r, plan.up, slot, child)
-    plan.ordered = 0
+    order = state.orders[slot]
+    while order.left != NONE and order.right != NONE:
+        heavier = _weight(state, order.left) > _weight(state, order.right)
+        _rotate_up(state, r, order.left if heavier else order.right)
+    child = order.left if order.right == NONE else order.right
+    _put_below(state, r, order.up, slot, child)
+    order.ordered = 0
+
+
+@compiled()
+def place(state, r, slot, key, tie_break):
+    """Let a request stand where key and tie-break put it."""
+    order = state.orders[slot]
+    if order.ordered != 0:
+        remove_ordered(state, r, slot)
+    order.key = key
+    order.tie_break = tie_break
+    insert_ordered(state, r, slot)
 
 
 @inlined()
@@ -96,8 +107,8 @@ def first_ordered(state, r):
     """Return the request that stands first, or NONE."""
     slot = state.replicas[r].root
     if slot != NONE:
-        while state.plans[slot].left != NONE:
-            slot = state.plans[slot].left
+        while state.orders[slot].left != NONE:
+            slot = state.orders[slot].left
     return slot
 
 
@@ -106,23 +117,23 @@ def last_ordered(state, r):
     """Return the request that stands last, or NONE."""
     slot = state.replicas[r].root
     if slot != NONE:
-        while state.plans[slot].right != NONE:
-            slot = state.plans[slot].right
+        while state.orders[slot].right != NONE:
+            slot = state.orders[slot].right
     return slot
 
 
 @inlined()
 def previous_ordered(state, slot):
     """Return the request before, or NONE."""
-    at = state.plans[slot].left
+    at = state.orders[slot].left
     if at != NONE:
-        while state.plans[at].right != NONE:
-            at = state.plans[at].right
+        while state.orders[at].right != NONE:
+            at = state.orders[at].right
         return at
-    at = state.plans[slot].up
-    while at != NONE and state.plans[at].left == slot:
+    at = state.orders[slot].up
+    while at != NONE and state.orders[at].left == slot:
         slot = at
-        at = state.plans[at].up
+        at = state.orders[at].up
     return at
 
 
@@ -132,26 +143,26 @@ def first_at(state, r, key):
     found = NONE
     at = state.replicas[r].root
     while at != NONE:
-        if state.plans[at].key >= key:
+        if state.orders[at].key >= key:
             found = at
-            at = state.plans[at].left
+            at = state.orders[at].left
         else:
-            at = state.plans[at].right
+            at = state.orders[at].right
     return found
 
 
 @inlined()
 def next_ordered(state, slot):
     """Return the request that follows, or NONE."""
-    at = state.plans[slot].right
+    at = state.orders[slot].right
     if at != NONE:
-        while state.plans[at].left != NONE:
-            at = state.plans[at].left
+        while state.orders[at].left != NONE:
+            at = state.orders[at].left
         return at
-    at = state.plans[slot].up
-    while at != NONE and state.plans[at].right == slot:
+    at = state.orders[slot].up
+    while at != NONE and state.orders[at].right == slot:
         slot = at
-        at = state.plans[at].up
+        at = state.orders[at].up
     return at
 
 
@@ -161,9 +172,9 @@ def last_before(state, r, key):
     found = NONE
     at = state.replicas[r].root
     while at != NONE:
-        if state.plans[at].key < key:
+        if state.orders[at].key < key:
             found = at
-            at = state.plans[at].right
+            at = state.orders[at].right
         else:
-            at = state.plans[at].left
+            at = state.orders[at].left
     return found

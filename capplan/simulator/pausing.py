@@ -1,7 +1,7 @@
 """Steps of a scheduler that lets requests sit out: pause, resume, evict, swap.
 
-For schedulers that keep a plan of each request (``RULES.plans``) and have one
-iteration in flight. A request that does not run is QUEUED. It may hold KV, on the GPU
+For schedulers that let requests sit out (``RULES.pauses``) and have one
+iteration in flight. A request that does not run is PAUSED. It may hold KV, on the GPU
 or on the host; ``computed_tokens`` is how many tokens of it.
 """
 
@@ -23,7 +23,7 @@ from capplan.simulator.state import NONE, Phase
 
 @inlined()
 def first_arrival(state, r):
-    """Return the oldest arrival that is not QUEUED yet, or NONE.
+    """Return the oldest arrival that is not PAUSED yet, or NONE.
 
     Those after it follow in the waiting list.
     """
@@ -37,24 +37,24 @@ def first_arrival(state, r):
 
 @inlined()
 def take_arrival(state, r, slot):
-    """Let an arrival be QUEUED; return the next arrival or NONE."""
+    """Let an arrival be PAUSED; return the next arrival or NONE."""
     following = state.requests[slot].next
     remove_waiting(state, r, slot)
     push_waiting_front(state, r, slot)
-    state.requests[slot].phase = Phase.QUEUED
+    state.requests[slot].phase = Phase.PAUSED
     return following
 
 
 @inlined()
 def left_tokens(state, slot):
-    """Return the tokens that a QUEUED request computes before its next token."""
+    """Return the tokens that a PAUSED request computes before its next token."""
     request = state.requests[slot]
     return request.known_tokens - request.computed_tokens
 
 
 @inlined()
 def decodes_next(state, slot):
-    """Return whether a QUEUED request only has its newest token to compute."""
+    """Return whether a PAUSED request only has its newest token to compute."""
     request = state.requests[slot]
     return (
         request.computed_tokens >= request.prompt_tokens
@@ -74,17 +74,17 @@ def pause(state, r, slot):
         replica.prefilling = NONE
     remove_running(state, r, slot)
     push_waiting_front(state, r, slot)
-    request.phase = Phase.QUEUED
-    state.plans[slot].paused_at_s = replica.now_s
+    request.phase = Phase.PAUSED
+    state.pauses[slot].since_s = replica.now_s
     state.replicas[r].paused += 1
 
 
 @inlined()
 def _end_pause(state, r, slot):
-    plan = state.plans[slot]
-    if not math.isnan(plan.paused_at_s):
-        plan.paused_s += state.replicas[r].now_s - plan.paused_at_s
-        plan.paused_at_s = math.nan
+    sat_out = state.pauses[slot]
+    if not math.isnan(sat_out.since_s):
+        sat_out.paused_s += state.replicas[r].now_s - sat_out.since_s
+        sat_out.since_s = math.nan
         state.replicas[r].paused -= 1
 
 
@@ -113,7 +113,7 @@ def decode_again(state, r, slot):
 
 @compiled()
 def resume(state, r, slot):
-    """Let a QUEUED request decode again: it ``decodes_next``."""
+    """Let a PAUSED request decode again: it ``decodes_next``."""
     replica = state.replicas[r]
     _leave_queue(state, r, slot)
     push_running(state, r, slot)
@@ -124,7 +124,7 @@ def resume(state, r, slot):
 
 @compiled()
 def run_chunk(state, r, slot, chunk, room_tokens):
-    """Let a QUEUED request compute ``chunk`` tokens of its prompt.
+    """Let a PAUSED request compute ``chunk`` tokens of its prompt.
 
     It takes the blocks of ``room_tokens`` that it does not hold yet.
     """
@@ -136,10 +136,16 @@ def run_chunk(state, r, slot, chunk, room_tokens):
 
 
 @inlined()
+def blocks_on_host(state, slot):
+    """Return the blocks of a request's KV on the host."""
+    return state.swaps[slot].host_blocks if state.swaps.shape[0] > 0 else 0
+
+
+@inlined()
 def held_blocks(state, slot):
-    """Return the blocks that a QUEUED request holds on the GPU."""
+    """Return the blocks that a PAUSED request holds on the GPU."""
     request = state.requests[slot]
-    if request.computed_tokens == 0 or state.plans[slot].host_blocks > 0:
+    if request.computed_tokens == 0 or blocks_on_host(state, slot) > 0:
         return 0
     tokens = max(request.computed_tokens, request.room_tokens)
     return ceil_div(tokens, state.engine[0].block_size) + request.bounded_blocks
@@ -147,7 +153,7 @@ def held_blocks(state, slot):
 
 @inlined()
 def missing_blocks(state, slot, room_tokens):
-    """Return the blocks that a QUEUED request lacks for ``room_tokens``."""
+    """Return the blocks that a PAUSED request lacks for ``room_tokens``."""
     request = state.requests[slot]
     blocks = ceil_div(room_tokens, state.engine[0].block_size)
     blocks += request.bounded_blocks
@@ -159,7 +165,7 @@ def evict(state, r, slot):
     """Free the KV of a request; it computes all that it knows again."""
     replica = state.replicas[r]
     request = state.requests[slot]
-    if request.phase != Phase.QUEUED:
+    if request.phase != Phase.PAUSED:
         pause(state, r, slot)
     held = request.computed_tokens
     return_blocks(state, r, slot, held, held, True)
@@ -175,14 +181,14 @@ def evict(state, r, slot):
 def swap_out(state, r, slot):
     """Move the KV of a request to the host; return the blocks to copy."""
     request = state.requests[slot]
-    plan = state.plans[slot]
-    if request.phase != Phase.QUEUED:
+    swap = state.swaps[slot]
+    if request.phase != Phase.PAUSED:
         pause(state, r, slot)
     blocks = held_blocks(state, slot)
     held = request.computed_tokens
     return_blocks(state, r, slot, held, held, True)
-    plan.host_blocks = blocks
-    plan.swaps += 1
+    swap.host_blocks = blocks
+    swap.swaps += 1
     state.replicas[r].preempted += 1
     state.replicas[r].host_free_blocks -= blocks
     return blocks
@@ -190,10 +196,10 @@ def swap_out(state, r, slot):
 
 @compiled()
 def swap_in(state, r, slot):
-    """Move the KV of a QUEUED request back from the host; return the blocks to copy."""
-    plan = state.plans[slot]
-    blocks = plan.host_blocks
+    """Move the KV of a PAUSED request back from the host; return the blocks to copy."""
+    swap = state.swaps[slot]
+    blocks = swap.host_blocks
     take_blocks(state, r, blocks)
-    plan.host_blocks = 0
+    swap.host_blocks = 0
     state.replicas[r].host_free_blocks += blocks
     return blocks

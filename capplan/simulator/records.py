@@ -94,21 +94,14 @@ REPLICA = np.dtype(
         ("queue_head", np.int64),  # of free KV blocks, least recently used first
         ("queue_tail", np.int64),
         ("spare_count", np.int64),  # unused records of KV blocks
-        # What a scheduler that orders its queue keeps:
-        ("root", np.int64),  # of the tree of the queue
-        ("turns", np.int64),  # given out so far
-        ("paused", np.int64),  # QUEUED requests with KV, here or on the host
-        ("retry_s", np.float64),  # where nothing runs: look again then; see sa.py
+        ("idle_until_s", np.float64),  # where nothing runs: look again then; see sa.py
+        # Of schedulers that order, pause or swap; what one alone keeps is its memory:
+        ("root", np.int64),  # of the tree of the order
+        ("paused", np.int64),  # PAUSED requests with KV, here or on the host
         ("in_link_s", np.float64),  # until when blocks are copied from the host
         ("out_link_s", np.float64),  # and to it
         ("host_free_blocks", np.int64),
         ("leaving_blocks", np.int64),  # free on the GPU, perhaps being copied out
-        ("change_s", np.float64),  # no request changes its level by time before
-        ("running_turns", np.int64),  # turns given out to running requests
-        ("turned_step", np.int64),  # when these stood in their order
-        ("long_prompts", np.int64),  # long prompts with KV, unfinished
-        ("long_ending", np.int64),  # of these, ended by the newest iteration
-        ("paused_decodes", np.int64),  # that sit out the newest iteration
     ]
 )
 
@@ -138,27 +131,34 @@ ENGINE = np.dtype(
     ]
 )
 
-PLAN = np.dtype(
+ORDER = np.dtype(
     [
-        ("key", np.float64),  # the queue stands in order of key, then turn
-        ("turn", np.int64),
-        ("left", np.int64),  # in the tree of the queue: see ordered.py
+        ("key", np.float64),  # requests stand in order of key, then of tie_break
+        ("tie_break", np.int64),
+        ("left", np.int64),  # in the tree: see ordered.py
         ("right", np.int64),
         ("up", np.int64),
         ("ordered", np.int64),  # 1: it is in the tree
-        ("level", np.int64),  # of queues of levels
-        ("offset_s", np.float64),  # now_s less the time it ran at its level, or that
-        ("since_s", np.float64),  # when it last ran, or was promoted
-        ("ready_s", np.float64),  # when its KV has been copied
-        ("deadline_s", np.float64),  # of its next token, or of its time at its level
-        ("predicted_tokens", np.int64),  # output expected now; grows when it was short
-        ("host_blocks", np.int64),  # its KV on the host
-        ("swaps", np.int64),  # times its KV went there
-        ("paused_at_s", np.float64),  # NaN: it is not paused
+    ]
+)
+"""Where a request stands, of schedulers that keep an order."""
+
+PAUSE = np.dtype(
+    [
+        ("since_s", np.float64),  # NaN: it is not paused
         ("paused_s", np.float64),  # time with KV but not running
     ]
 )
-"""What a scheduler that orders its queue keeps of a request, beside REQUEST."""
+"""Of schedulers that let requests sit out."""
+
+SWAP = np.dtype(
+    [
+        ("host_blocks", np.int64),  # its KV on the host
+        ("swaps", np.int64),  # times its KV went there
+        ("ready_s", np.float64),  # when its KV has been copied
+    ]
+)
+"""Of schedulers that move KV to the host."""
 
 RESULT = np.dtype(
     [

@@ -88,21 +88,15 @@ def complete(state, r, slot, now_s):
     result.finish_s = now_s
     result.longest_gap_s = request.longest_gap_s
     result.late_gaps = request.late_gaps
-    if state.plans.shape[0] > 0:
-        close_plan(state, r, slot, result)
+    if state.orders.shape[0] > 0 and state.orders[slot].ordered != 0:
+        remove_ordered(state, r, slot)
+    if state.pauses.shape[0] > 0:
+        result.paused_s = state.pauses[slot].paused_s
+    if state.swaps.shape[0] > 0:
+        result.swaps = state.swaps[slot].swaps
     request.phase = Phase.FREE
     state.free_slots[state.counts[Count.FREE_SLOTS]] = slot
     state.counts[Count.FREE_SLOTS] += 1
-
-
-@compiled()
-def close_plan(state, r, slot, result):
-    """Take a finished request out of its scheduler's order; write what it waited."""
-    plan = state.plans[slot]
-    if plan.ordered != 0:
-        remove_ordered(state, r, slot)
-    result.swaps = plan.swaps
-    result.paused_s = plan.paused_s
 
 
 @inlined()
@@ -350,8 +344,8 @@ def advance(state, r, until_s, schedule):
             # Nothing to run until a result frees seats or blocks: wait for it even
             # though another iteration could be in flight.
             replica.stalled = 1
-        elif state.replicas[r].retry_s > replica.now_s:
-            replica.now_s = min(state.replicas[r].retry_s, until_s)
+        elif state.replicas[r].idle_until_s > replica.now_s:
+            replica.now_s = min(state.replicas[r].idle_until_s, until_s)
         elif replica.preempted == 0:
             state.counts[Count.STUCK] = 1
             break
@@ -378,7 +372,8 @@ def set_wake(state, r):
         or replica.waiting_count > 0
         or replica.prefilling != NONE
         or replica.heap_count == 0
-        or state.plans.shape[0] > 0
+        or state.orders.shape[0] > 0
+        or state.request_memory.shape[1] > 0
     ):
         return
     b = replica.decode_count

@@ -16,10 +16,12 @@ from capplan.simulator.records import (
     ENTRY,
     GAP,
     ITERATION,
-    PLAN,
+    ORDER,
+    PAUSE,
     REPLICA,
     REQUEST,
     RESULT,
+    SWAP,
 )
 
 NONE = -1
@@ -35,7 +37,7 @@ class Phase(IntEnum):
     DECODING = 3  # running, one token an iteration
     DRAINING = 4  # running, its last token is in flight
     PREEMPTED_DRAINING = 5  # preempted while its last token is in flight
-    QUEUED = 6  # waiting in a scheduler's own order, with KV if it ran before
+    PAUSED = 6  # waiting in a scheduler's own order, with KV if it ran before
 
 
 class Needs(IntEnum):
@@ -51,7 +53,11 @@ class State(NamedTuple):
 
     requests: np.recarray  # REQUEST, (slots,)
     replicas: np.recarray  # REPLICA, (replicas,)
-    plans: np.recarray  # PLAN, (slots,); (0,) where the scheduler keeps none
+    orders: np.recarray  # ORDER, (slots,); (0,) where the scheduler keeps no order
+    pauses: np.recarray  # PAUSE, likewise
+    swaps: np.recarray  # SWAP, likewise
+    request_memory: np.ndarray  # float64, (slots, columns): of the scheduler alone
+    replica_memory: np.ndarray  # float64, (replicas, columns): likewise
     engine: np.recarray  # ENGINE, (1,)
     ends: np.ndarray  # int64, (replicas, 2 * max_num_seqs): slots, a heap by end_step,
     # and those ``resuming``, see gaps.py
@@ -71,7 +77,7 @@ class State(NamedTuple):
     bins: np.recarray  # BIN
     draws: np.ndarray  # float64, (requests of the chunk, 2): uniform, for routers
     scratch: np.ndarray  # float64: row 0 is the router's, the others of annealing.py
-    settings: np.ndarray  # float64, (OWN + OWN_SETTINGS,): of the policies, see Setting
+    settings: np.ndarray  # float64: of the scheduler, then of routers, see Setting
     classes: np.ndarray  # float64, (classes, 4 + replicas): see Limit, then gaps above
     # the class's TBT so far, of each replica
 
@@ -99,14 +105,20 @@ class _Count(NamedTuple):
 Count = _Count()
 
 
-class _Setting(NamedTuple):
-    """Index of each setting of the policies in ``State.settings``; see _Count."""
+OWN_SETTINGS = 16
+"""Settings of its own that a scheduler may have."""
 
-    TTFT_S: int = 0  # the strictest SLO of the trace's classes
-    TPOT_S: int = 1
-    GAMMA: int = 2  # Aladdin's share of the predicted output that counts as context
-    THETA: int = 3  # Aladdin's margin for prediction error
-    OWN: int = 4  # the first of the scheduler's own, in the order of its RULES
+
+class _Setting(NamedTuple):
+    """Index of each setting of routers in ``State.settings``; see _Count.
+
+    Those of the scheduler stand before them, in the order of its RULES.
+    """
+
+    TTFT_S: int = OWN_SETTINGS  # the strictest SLO of the trace's classes
+    TPOT_S: int = OWN_SETTINGS + 1
+    GAMMA: int = OWN_SETTINGS + 2  # Aladdin's share of predicted output in contexts
+    THETA: int = OWN_SETTINGS + 3  # Aladdin's margin for prediction error
 
 
 Setting = _Setting()
@@ -127,8 +139,6 @@ LIMIT_COUNT = len(Limit)
 
 UNLIMITED = 2**62
 """A budget of tokens that binds nothing."""
-OWN_SETTINGS = 16
-"""Settings of its own that a scheduler may have."""
 PLANNED = 256
 """Most requests that a scheduler orders at once."""
 GAPS = 256
@@ -152,7 +162,11 @@ class Sizes(NamedTuple):
     entries: int
     bins: int
     draws: int
-    plans: int = 0
+    orders: int = 0
+    pauses: int = 0
+    swaps: int = 0
+    request_columns: int = 0
+    replica_columns: int = 0
 
 
 def empty_state(sizes: Sizes, tables: tuple[np.ndarray, ...]) -> State:
@@ -168,7 +182,11 @@ def empty_state(sizes: Sizes, tables: tuple[np.ndarray, ...]) -> State:
     state = State(
         requests=_records(sizes.slots, REQUEST),
         replicas=_records(sizes.replicas, REPLICA),
-        plans=_records(sizes.plans, PLAN),
+        orders=_records(sizes.orders, ORDER),
+        pauses=_records(sizes.pauses, PAUSE),
+        swaps=_records(sizes.swaps, SWAP),
+        request_memory=np.zeros((sizes.slots, sizes.request_columns)),
+        replica_memory=np.zeros((sizes.replicas, sizes.replica_columns)),
         engine=_records(1, ENGINE),
         ends=np.zeros((sizes.replicas, 2 * sizes.max_num_seqs), np.int64),
         residues=np.zeros((sizes.replicas, sizes.block_size), np.int64),
@@ -189,7 +207,7 @@ def empty_state(sizes: Sizes, tables: tuple[np.ndarray, ...]) -> State:
         bins=_records(sizes.bins, BIN),
         draws=np.zeros((sizes.draws, 2)),
         scratch=_scratch(sizes),
-        settings=np.zeros(Setting.OWN + OWN_SETTINGS),
+        settings=np.zeros(OWN_SETTINGS + len(Setting)),
         classes=no_limits(1, sizes.replicas),
     )
     state.counts[Count.FREE_SLOTS] = sizes.slots
@@ -232,9 +250,7 @@ def no_limits(classes: int, replicas: int) -> np.ndarray:
 
 
 def _scratch(sizes: Sizes) -> np.ndarray:
-    """Return a row for the router and, where plans are kept, those of annealing."""
-    if not sizes.plans:
-        return np.zeros((1, sizes.replicas))
+    """Return a row for the router, and those of annealing."""
     return np.zeros((14, max(sizes.replicas, PLANNED)))
 
 
@@ -248,7 +264,10 @@ def with_more_slots(state: State) -> State:
     return state._replace(
         requests=_grown(state.requests, new).view(np.recarray),
         results=_grown(state.results, len(state.results) + old).view(np.recarray),
-        plans=_grown(state.plans, 2 * len(state.plans)).view(np.recarray),
+        orders=_grown(state.orders, 2 * len(state.orders)).view(np.recarray),
+        pauses=_grown(state.pauses, 2 * len(state.pauses)).view(np.recarray),
+        swaps=_grown(state.swaps, 2 * len(state.swaps)).view(np.recarray),
+        request_memory=_grown(state.request_memory, new),
         holdings=_grown(state.holdings, new),
         free_slots=free_slots,
     )

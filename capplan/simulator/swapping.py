@@ -29,11 +29,11 @@ from capplan.simulator.state import NONE, Count, Phase
 
 @inlined()
 def next_arrival(state, r):
-    """Let the oldest arrival be QUEUED where it stands; return it, or NONE."""
+    """Let the oldest arrival be PAUSED where it stands; return it, or NONE."""
     slot = first_arrival(state, r)
     if slot != NONE:
-        state.requests[slot].phase = Phase.QUEUED
-        state.plans[slot].ready_s = 0.0
+        state.requests[slot].phase = Phase.PAUSED
+        state.swaps[slot].ready_s = 0.0
     return slot
 
 
@@ -47,7 +47,7 @@ def last_with_kv(state, r, key):
     slot = state.replicas[r].waiting_head
     while slot != NONE and held_blocks(state, slot) > 0:
         later = last == NONE or precedes(state, last, slot)
-        if later and state.plans[slot].key >= key:
+        if later and state.orders[slot].key >= key:
             last = slot
         slot = state.requests[slot].next
     return last
@@ -73,15 +73,15 @@ def wait_for_blocks(state, r):
 def _link_s(state, r, slot, link_s):
     """Return when a copy on a link that is busy until ``link_s`` can start."""
     replica = state.replicas[r]
-    ready_s = state.plans[slot].ready_s
+    ready_s = state.swaps[slot].ready_s
     return max(max(link_s, ready_s), max(replica.now_s, replica.gpu_s))
 
 
 @compiled()
 def copy_out(state, r, slot):
-    """Copy the KV of a QUEUED request to the host, unless that is full."""
+    """Copy the KV of a PAUSED request to the host, unless that is full."""
     replica = state.replicas[r]
-    plan = state.plans[slot]
+    swap = state.swaps[slot]
     if held_blocks(state, slot) > replica.host_free_blocks:
         state.counts[Count.HOST_FULL] = 1
         return
@@ -91,12 +91,12 @@ def copy_out(state, r, slot):
     replica.leaving_blocks += blocks
     start_s = _link_s(state, r, slot, replica.out_link_s)
     replica.out_link_s = start_s + blocks * state.engine[0].block_link_s
-    plan.ready_s = replica.out_link_s
+    swap.ready_s = replica.out_link_s
 
 
 @compiled()
 def copy_in(state, r, slot):
-    """Copy the KV of a QUEUED request back from the host."""
+    """Copy the KV of a PAUSED request back from the host."""
     replica = state.replicas[r]
     blocks = swap_in(state, r, slot)
     remove_waiting(state, r, slot)
@@ -104,7 +104,7 @@ def copy_in(state, r, slot):
     wait_for_blocks(state, r)
     start_s = _link_s(state, r, slot, replica.in_link_s)
     replica.in_link_s = start_s + blocks * state.engine[0].block_link_s
-    state.plans[slot].ready_s = replica.in_link_s
+    state.swaps[slot].ready_s = replica.in_link_s
 
 
 @inlined()
@@ -112,7 +112,7 @@ def next_blocks(state, slot):
     """Return the blocks of a request with its next token."""
     request = state.requests[slot]
     tokens = request.known_tokens
-    if request.phase != Phase.QUEUED:
+    if request.phase != Phase.PAUSED:
         step = state.replicas[request.replica].step + 1
         tokens = computed_tokens(state, slot, step) + 1
     return ceil_div(tokens, state.engine[0].block_size) + request.bounded_blocks
@@ -122,7 +122,7 @@ def next_blocks(state, slot):
 def next_missing_blocks(state, slot):
     """Return those of them that it does not hold on the GPU."""
     request = state.requests[slot]
-    if request.phase == Phase.QUEUED:
+    if request.phase == Phase.PAUSED:
         return missing_blocks(state, slot, request.known_tokens)
     step = state.replicas[request.replica].step + 1
     return int(computed_tokens(state, slot, step) % state.engine[0].block_size == 0)

@@ -7,7 +7,6 @@ from capplan.deployment.configuration import Configuration
 from capplan.deployment.engine import EngineSettings
 from capplan.errors import CapplanWarning, HorizonWarning, InputError
 from capplan.latency.contract import linear_tables
-from capplan.planning.demand_settings import DemandSettings
 from capplan.planning.settings import PlanSettings, SimulateSettings
 from capplan.planning.traffic import (
     judged_traffic,
@@ -330,7 +329,7 @@ def test_predictions_of_the_trace_are_kept_with_their_error(tmp_path):
         read_traffic(PlanSettings(trace=path, predictor="aladdin"), rng())
 
 
-@pytest.mark.parametrize("settings", [PlanSettings, SimulateSettings, DemandSettings])
+@pytest.mark.parametrize("settings", [PlanSettings, SimulateSettings])
 def test_every_command_that_simulates_reads_the_predictor(settings):
     traffic = read_traffic(
         settings(workload="azure-conv-like", predictor="retrieval:k=8"), rng()

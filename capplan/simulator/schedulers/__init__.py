@@ -5,9 +5,11 @@ replica's next iteration with the functions of ``batch.py`` and returns for how
 many iterations the same batch runs if nothing arrives: 0 when nothing can run
 before a result is collected; otherwise 1 is always correct.
 
-Its file also has ``RULES``, what the door must know of it, and
-``refused(trace, engine, settings)``: which requests it would never finish, shape
-(n,), bool, and the reason. It is imported, and so compiled, when it is named.
+Its file also has ``RULES``, what the door must know of it: its settings, what it does,
+and the columns of what it remembers of each request and replica. Compiled code reads
+them by name, as ``state.settings[SETTING.levels]`` with ``indices(RULES.settings)``.
+It may have ``refused(trace, engine, settings)``: which requests it would never finish,
+shape (n,), bool, and the reason. It is imported, and so compiled, when it is named.
 
 A user's own file is named by its path: see own_file.py.
 """
@@ -21,6 +23,7 @@ from types import ModuleType
 from capplan.deployment.policy import Knob as Knob
 from capplan.deployment.policy import Policy
 from capplan.deployment.policy import Rules as Rules
+from capplan.deployment.policy import indices as indices
 from capplan.errors import InputError
 from capplan.simulator.schedulers.own_file import (
     copy_of,
@@ -29,6 +32,7 @@ from capplan.simulator.schedulers.own_file import (
     named_by_content,
     with_content,
 )
+from capplan.simulator.schedulers.refusals import none
 
 SCHEDULERS = {
     "vllm-v1": "vllm_v1",
@@ -74,9 +78,12 @@ def needs_compiling(given: str) -> bool:
 def scheduler(name: str) -> ModuleType:
     """Return the module of the named policy, with ``schedule`` and ``RULES``."""
     if file_of(name):
-        return load(name)
-    check_name(name)
-    return import_module(f"{__name__}.{SCHEDULERS[name]}")
+        module = load(name)
+    else:
+        check_name(name)
+        module = import_module(f"{__name__}.{SCHEDULERS[name]}")
+    module.__dict__.setdefault("refused", none)
+    return module
 
 
 def parse_scheduler(given: str) -> Policy:

@@ -49,14 +49,11 @@ from capplan.simulator.pausing import (
     run_chunk,
     take_arrival,
 )
-from capplan.simulator.schedulers import Rules
+from capplan.simulator.schedulers import Rules, indices
 from capplan.simulator.schedulers.slack import (
-    BATCHING,
-    BOUNDED,
-    CHUNKING,
-    ERA,
-    GAMMA_S,
-    ORDERING,
+    REQUEST,
+    REQUEST_COLUMNS,
+    SETTING,
     SETTINGS,
     latest_start_s,
     limit_s,
@@ -78,7 +75,19 @@ from capplan.simulator.schedulers.slack_order import (
 )
 from capplan.simulator.state import NONE, SCHEDULE, Phase
 
-RULES = Rules(settings=SETTINGS, plans=True, slos=("ttft", "tbt"))
+RULES = Rules(
+    SETTINGS,
+    orders=True,
+    pauses=True,
+    request_columns=REQUEST_COLUMNS,
+    replica_columns=(
+        "long_prompts",  # with KV, unfinished
+        "long_ending",  # of these, ended by the newest iteration
+        "paused_decodes",  # that sit out the newest iteration
+    ),
+    slos=("ttft", "tbt"),
+)
+REPLICA = indices(RULES.replica_columns)
 
 
 def refused(trace, engine, settings):
@@ -102,8 +111,9 @@ def refused(trace, engine, settings):
 def _take_changes(state, r):
     """File arrivals and the prompts of the last iteration, which decode or pause."""
     replica = state.replicas[r]
-    replica.long_prompts -= replica.long_ending
-    replica.long_ending = 0
+    memory = state.replica_memory[r]
+    memory[REPLICA.long_prompts] -= memory[REPLICA.long_ending]
+    memory[REPLICA.long_ending] = 0
     slot = replica.running_tail
     while slot != NONE and not is_decode(state, slot):
         before = state.requests[slot].previous
@@ -130,7 +140,7 @@ def _gap_s(state, r):
 @compiled()
 def _budget_tokens(state, r):
     """Return S_b: tokens of an iteration that keeps the strictest limit."""
-    if state.settings[BATCHING] == 0:
+    if state.settings[SETTING.batching] == 0:
         return state.engine[0].max_num_batched_tokens
     strictest_s = _gap_s(state, r)
     calm = NONE
@@ -152,7 +162,7 @@ def _budget_tokens(state, r):
 @inlined()
 def _within_time(state, r, slot, chunk):
     """Return how much of a chunk keeps the limits of decodes, where that is asked."""
-    if state.settings[BOUNDED] == 0 or chunk <= 0:
+    if state.settings[SETTING.bounded] == 0 or chunk <= 0:
         return chunk
     return tokens_in_time(state, r, slot, chunk, _gap_s(state, r))
 
@@ -166,7 +176,7 @@ def _run_decodes(state, r, budget):
     replica = state.replicas[r]
     needed = blocks_in_iteration(state, r, replica.step + 1)
     fits = needed <= replica.free_blocks and replica.decode_count <= budget
-    if fits and state.replicas[r].paused_decodes == 0:
+    if fits and state.replica_memory[r, REPLICA.paused_decodes] == 0:
         take_blocks(state, r, needed)
     else:
         _pause_decodes(state, r, budget)
@@ -205,7 +215,7 @@ def _pause_decodes(state, r, budget):
         following = state.requests[resuming].next_joining
         resume(state, r, resuming)
         resuming = following
-    state.replicas[r].paused_decodes = paused
+    state.replica_memory[r, REPLICA.paused_decodes] = paused
 
 
 # Prompts.
@@ -232,7 +242,10 @@ def _can_run(state, r, slot):
         return False
     if missing_blocks(state, slot, request.known_tokens) > replica.free_blocks:
         return False
-    others = state.settings[ERA] != 0 and state.replicas[r].long_prompts > 0
+    others = (
+        state.settings[SETTING.era] != 0
+        and state.replica_memory[r, REPLICA.long_prompts] > 0
+    )
     return not (others and request.computed_tokens == 0 and is_long(state, slot))
 
 
@@ -241,8 +254,12 @@ def _run_prompt(state, r, slot, chunk):
     """Let a prompt run; its first chunk takes the blocks of all."""
     request = state.requests[slot]
     if is_long(state, slot):
-        state.replicas[r].long_prompts += int(request.computed_tokens == 0)
-        state.replicas[r].long_ending += int(chunk == left_tokens(state, slot))
+        state.replica_memory[r, REPLICA.long_prompts] += int(
+            request.computed_tokens == 0
+        )
+        state.replica_memory[r, REPLICA.long_ending] += int(
+            chunk == left_tokens(state, slot)
+        )
     run_chunk(state, r, slot, chunk, request.known_tokens)
 
 
@@ -250,7 +267,7 @@ def _run_prompt(state, r, slot, chunk):
 def _fill(state, r, slot, budget, urgent):
     """Let prompts from ``slot`` on, urgent or calm ones, fill the budget in order."""
     replica = state.replicas[r]
-    cut = state.settings[CHUNKING] != 0
+    cut = state.settings[SETTING.chunking] != 0
     while slot != NONE and replica.running_count < state.engine[0].max_num_seqs:
         room = _left(state, r, budget)
         if room <= 0 and (cut or _prompt_tokens(state, r) > 0):
@@ -282,7 +299,10 @@ def _run_calm(state, r, budget):
     first = first_calm(state, r)
     if first == NONE:
         return
-    latest_s = state.plans[first].deadline_s + state.settings[GAMMA_S]
+    latest_s = (
+        state.request_memory[first, REQUEST.deadline_s]
+        + state.settings[SETTING.gamma_s]
+    )
     part = _left(state, r, budget)  # the chunk of a long prompt, made once
     while True:
         room = _left(state, r, budget)
@@ -291,15 +311,15 @@ def _run_calm(state, r, budget):
         least = 0
         slot = first
         while slot != NONE:
-            plan = state.plans[slot]
+            deadline_s = state.request_memory[slot, REQUEST.deadline_s]
             request = state.requests[slot]
-            if plan.deadline_s > latest_s and state.settings[ORDERING] != 0:
+            if deadline_s > latest_s and state.settings[SETTING.ordering] != 0:
                 break
-            chosen = request.phase != Phase.QUEUED or is_urgent(state, r, slot)
-            if plan.deadline_s <= latest_s and not chosen:
+            chosen = request.phase != Phase.PAUSED or is_urgent(state, r, slot)
+            if deadline_s <= latest_s and not chosen:
                 chunk = left_tokens(state, slot)
                 whole = chunk
-                cut = is_long(state, slot) and state.settings[CHUNKING] != 0
+                cut = is_long(state, slot) and state.settings[SETTING.chunking] != 0
                 if cut:
                     chunk = min(chunk, part)
                 generated = request.known_tokens - request.prompt_tokens
@@ -333,14 +353,16 @@ def _evict_one(state, r):
     while slot != NONE:
         if held_blocks(state, slot) > 0:
             if is_decode(state, slot):
-                state.plans[slot].deadline_s = latest_start_s(state, r, slot)
+                state.request_memory[slot, REQUEST.deadline_s] = latest_start_s(
+                    state, r, slot
+                )
             if victim == NONE or runs_before(state, victim, slot):
                 victim = slot
         slot = next_ordered(state, slot)
     if victim == NONE:
         return False
     if not is_decode(state, victim) and is_long(state, victim):
-        state.replicas[r].long_prompts -= 1
+        state.replica_memory[r, REPLICA.long_prompts] -= 1
     evict(state, r, victim)
     file_request(state, r, victim)
     return True
@@ -350,7 +372,7 @@ def _evict_one(state, r):
 def _decodes_alone(state, r):
     """Return for how many iterations the decodes run alone."""
     replica = state.replicas[r]
-    if state.replicas[r].paused_decodes > 0:
+    if state.replica_memory[r, REPLICA.paused_decodes] > 0:
         return 1
     n = decode_horizon(state, r, 0)
     urgent_s = next_urgent_s(state, r)
@@ -373,7 +395,7 @@ def schedule(state, r):
         _run_decodes(state, r, budget)
         log_decodes(state, r)
         _fill(state, r, first_prompt(state, r), budget, True)
-        if state.settings[BATCHING] != 0:
+        if state.settings[SETTING.batching] != 0:
             _run_calm(state, r, budget)
         else:
             _fill(state, r, first_calm(state, r), budget, False)
@@ -381,8 +403,10 @@ def schedule(state, r):
             return 1
         if replica.decode_count > 0:
             return _decodes_alone(state, r)
-        if replica.paused_decodes == 0 and not has_urgent(state, r):
-            replica.retry_s = next_urgent_s(state, r)
+        if state.replica_memory[r, REPLICA.paused_decodes] == 0 and not has_urgent(
+            state, r
+        ):
+            replica.idle_until_s = next_urgent_s(state, r)
             return 0
         if not _evict_one(state, r):
             return 0

@@ -37,8 +37,8 @@ from capplan.simulator.jump import ROUNDING_S
 from capplan.simulator.kvcache import blocks_in_iteration, take_blocks
 from capplan.simulator.ordered import (
     first_ordered,
-    insert_ordered,
     next_ordered,
+    place,
     remove_ordered,
 )
 from capplan.simulator.pausing import (
@@ -50,12 +50,15 @@ from capplan.simulator.pausing import (
     run_chunk,
 )
 from capplan.simulator.queues import push_waiting_back, remove_waiting
-from capplan.simulator.schedulers import Knob, Rules
+from capplan.simulator.schedulers import Knob, Rules, indices
 from capplan.simulator.schedulers.remaining_time import (
+    REQUEST_COLUMNS,
+    SETTINGS,
     predict_more,
+    predicted_tokens,
     rank,
 )
-from capplan.simulator.state import NONE, SCHEDULE, Count, Phase, Setting
+from capplan.simulator.state import NONE, SCHEDULE, Count, Phase
 from capplan.simulator.swapping import (
     copy_in,
     copy_out,
@@ -69,13 +72,7 @@ from capplan.simulator.swapping import (
 
 RULES = Rules(
     {
-        "levels": Knob(5, 1, 1000),
-        "base_s": Knob(0.2, 1e-6),
-        "ratio": Knob(2.0, 1.0, 1e3),
-        "t0_s": Knob(-1.0, -1.0),
-        "alpha_s": Knob(-1.0, -1.0),
-        "beta_s": Knob(-1.0, -1.0),
-        "batch_size": Knob(1),
+        **SETTINGS,
         "ageing_s": Knob(30.0, 1e-6),
         "swap": Knob(1, 0, 1),
         "defer": Knob(0, 0, 1),
@@ -84,13 +81,19 @@ RULES = Rules(
         "overhead_s": Knob(0.0, 0.0),
     },
     prompt_budget=True,
-    plans=True,
+    orders=True,
+    pauses=True,
     swaps="swap",
+    request_columns=(
+        *REQUEST_COLUMNS,
+        "level",
+        "since_s",  # when it last ran, or rose
+    ),
+    replica_columns=("change_s",),  # no request rises a level before
 )
-_AGEING_S = Setting.OWN + 7
-_SWAP = Setting.OWN + 8
-_DEFER = Setting.OWN + 9
-_STALL = Setting.OWN + 10
+SETTING = indices(RULES.settings)
+REQUEST = indices(RULES.request_columns)
+REPLICA = indices(RULES.replica_columns)
 
 _RUNNING_FIRST = -1e4
 """Added to the key of running requests where newcomers wait."""
@@ -111,30 +114,21 @@ def refused(trace, engine, settings):
     return np.asarray(tokens > budget), reason
 
 
-@compiled()
-def _put(state, r, slot, key, turn):
-    plan = state.plans[slot]
-    if plan.ordered != 0:
-        remove_ordered(state, r, slot)
-    plan.key = key
-    plan.turn = turn
-    insert_ordered(state, r, slot)
-
-
 @inlined()
 def _queue(state, r, slot, first):
     """Put a request at its level; ``first`` is added to the key."""
-    _put(state, r, slot, first + state.plans[slot].level, state.requests[slot].row)
+    key = first + state.request_memory[slot, REQUEST.level]
+    place(state, r, slot, key, state.requests[slot].row)
 
 
 @inlined()
 def _wait_since(state, r, slot, since_s):
     """Note since when a request waits, and when it will rise a level."""
-    state.plans[slot].since_s = since_s
-    if state.plans[slot].level > 0:
-        replica = state.replicas[r]
-        rises_s = since_s + state.settings[_AGEING_S]
-        replica.change_s = min(replica.change_s, rises_s)
+    memory, replica = state.request_memory[slot], state.replica_memory[r]
+    memory[REQUEST.since_s] = since_s
+    if memory[REQUEST.level] > 0:
+        rises_s = since_s + state.settings[SETTING.ageing_s]
+        replica[REPLICA.change_s] = min(replica[REPLICA.change_s], rises_s)
 
 
 @compiled()
@@ -142,9 +136,9 @@ def _file_arrivals(state, r):
     slot = next_arrival(state, r)
     while slot != NONE:
         request = state.requests[slot]
-        plan = state.plans[slot]
-        plan.predicted_tokens = max(1, request.predicted_tokens)
-        plan.level = rank(state, slot, 0, request.prompt_tokens)
+        memory = state.request_memory[slot]
+        memory[REQUEST.predicted_tokens] = max(1, request.predicted_tokens)
+        memory[REQUEST.level] = rank(state, slot, 0, request.prompt_tokens)
         _wait_since(state, r, slot, request.arrival_s)
         _queue(state, r, slot, 0.0)
         slot = next_arrival(state, r)
@@ -155,15 +149,16 @@ def _raise_aged(state, r):
     """Let those that waited long rise a level."""
     replica = state.replicas[r]
     now_s = replica.now_s
-    if now_s + ROUNDING_S < replica.change_s:
+    if now_s + ROUNDING_S < state.replica_memory[r, REPLICA.change_s]:
         return
-    replica.change_s = math.inf
+    state.replica_memory[r, REPLICA.change_s] = math.inf
     slot = replica.waiting_head
     while slot != NONE:
-        plan = state.plans[slot]
-        since_s = plan.since_s
-        if plan.level > 0 and now_s - since_s + ROUNDING_S >= state.settings[_AGEING_S]:
-            plan.level -= 1
+        memory = state.request_memory[slot]
+        since_s = memory[REQUEST.since_s]
+        aged = now_s - since_s + ROUNDING_S >= state.settings[SETTING.ageing_s]
+        if memory[REQUEST.level] > 0 and aged:
+            memory[REQUEST.level] -= 1
             since_s = now_s
             _queue(state, r, slot, 0.0)
         _wait_since(state, r, slot, since_s)
@@ -180,14 +175,15 @@ def _generated_tokens(state, r, slot):
 @compiled()
 def _return_batch(state, r):
     """Put what ran into the order, each at the level of the time that it has left."""
-    first = _RUNNING_FIRST if state.settings[_DEFER] != 0 else 0.0
+    first = _RUNNING_FIRST if state.settings[SETTING.defer] != 0 else 0.0
     slot = state.replicas[r].running_head
     while slot != NONE:
-        plan = state.plans[slot]
+        memory = state.request_memory[slot]
         generated = _generated_tokens(state, r, slot)
         short = predict_more(state, slot, generated)
         level = rank(state, slot, generated, 0)
-        plan.level = level if short else min(level, plan.level)
+        if short or level < memory[REQUEST.level]:
+            memory[REQUEST.level] = level
         _queue(state, r, slot, first)
         slot = state.requests[slot].next
 
@@ -195,7 +191,7 @@ def _return_batch(state, r):
 @inlined()
 def _prompt_left(state, slot):
     """Return the tokens that a request computes at once; 0 where it decodes."""
-    if state.requests[slot].phase != Phase.QUEUED or decodes_next(state, slot):
+    if state.requests[slot].phase != Phase.PAUSED or decodes_next(state, slot):
         return 0
     return left_tokens(state, slot)
 
@@ -245,20 +241,20 @@ def _choose(state, r):
             needed += next_missing_blocks(state, slot)
             budget -= left
             count += 1
-            _put(state, r, slot, _CHOSEN, count)
+            place(state, r, slot, _CHOSEN, count)
         elif left > 0:
             budget = 0  # prompts keep their order
-        elif state.plans[slot].host_blocks > 0:
-            needed += state.plans[slot].host_blocks
+        elif state.swaps[slot].host_blocks > 0:
+            needed += state.swaps[slot].host_blocks
             turns += 1
-            _put(state, r, slot, _FETCHED, turns)
+            place(state, r, slot, _FETCHED, turns)
         slot = following
     changes = False
     slot = replica.running_head
     while slot != NONE:
         following = state.requests[slot].next
-        if state.plans[slot].key != _CHOSEN:
-            changes = state.settings[_DEFER] != 0
+        if state.orders[slot].key != _CHOSEN:
+            changes = state.settings[SETTING.defer] != 0
             _queue(state, r, slot, 0.0)
             pause(state, r, slot)
             _wait_since(state, r, slot, replica.now_s)
@@ -271,7 +267,7 @@ def _make_room(state, r, needed):
     """Let KV leave the GPU, the last in order first, until blocks are free."""
     while state.replicas[r].free_blocks < needed:
         slot = last_with_kv(state, r, _RUNNING_FIRST)
-        if state.settings[_SWAP] != 0:
+        if state.settings[SETTING.swap] != 0:
             copy_out(state, r, slot)
             if state.counts[Count.HOST_FULL] != 0:
                 return
@@ -285,11 +281,11 @@ def _make_room(state, r, needed):
 def _fetch(state, r):
     """Copy the KV of the next batch back, then that of those after it."""
     slot = first_ordered(state, r)
-    while slot != NONE and state.plans[slot].key <= _FETCHED:
+    while slot != NONE and state.orders[slot].key <= _FETCHED:
         following = next_ordered(state, slot)
-        if state.plans[slot].host_blocks > 0:
+        if state.swaps[slot].host_blocks > 0:
             copy_in(state, r, slot)
-        if state.plans[slot].key == _FETCHED:
+        if state.orders[slot].key == _FETCHED:
             _queue(state, r, slot, 0.0)
         slot = following
 
@@ -297,7 +293,7 @@ def _fetch(state, r):
 @inlined()
 def _join(state, r, slot):
     """Let a request that waited run when its KV is there."""
-    wait_for_kv(state, r, state.plans[slot].ready_s)
+    wait_for_kv(state, r, state.swaps[slot].ready_s)
     if decodes_next(state, slot):
         resume(state, r, slot)
     else:
@@ -309,16 +305,16 @@ def _join(state, r, slot):
 def _run_first(state, r, key):
     """Let those of the order run whose key is at most ``key``; take their blocks."""
     replica = state.replicas[r]
-    if state.settings[_STALL] != 0:
+    if state.settings[SETTING.stall] != 0:
         slot = first_ordered(state, r)
-        while slot != NONE and state.plans[slot].key <= key:
+        while slot != NONE and state.orders[slot].key <= key:
             if _prompt_left(state, slot) > 0:
                 replica.prompts_only = 1
             slot = next_ordered(state, slot)
     slot = first_ordered(state, r)
-    while slot != NONE and state.plans[slot].key <= key:
+    while slot != NONE and state.orders[slot].key <= key:
         following = next_ordered(state, slot)
-        if state.requests[slot].phase != Phase.QUEUED:
+        if state.requests[slot].phase != Phase.PAUSED:
             remove_ordered(state, r, slot)
         elif replica.prompts_only != 0 and decodes_next(state, slot):
             _queue(state, r, slot, 0.0)
@@ -345,10 +341,11 @@ def _horizon(state, r):
         return most
     slot = replica.running_head
     while slot != NONE:
-        left = state.plans[slot].predicted_tokens - _generated_tokens(state, r, slot)
+        left = predicted_tokens(state, slot) - _generated_tokens(state, r, slot)
         most = min(most, left)
         slot = state.requests[slot].next
-    return iterations_until(state, r, replica.change_s - ROUNDING_S, most)
+    change_s = state.replica_memory[r, REPLICA.change_s]
+    return iterations_until(state, r, change_s - ROUNDING_S, most)
 
 
 @compiled(SCHEDULE)

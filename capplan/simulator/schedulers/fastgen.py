@@ -21,9 +21,8 @@ from capplan.simulator.kvcache import blocks_in_iteration, take_blocks
 from capplan.simulator.ordered import (
     first_at,
     first_ordered,
-    insert_ordered,
     next_ordered,
-    remove_ordered,
+    place,
 )
 from capplan.simulator.pausing import (
     evict,
@@ -35,10 +34,12 @@ from capplan.simulator.pausing import (
     run_chunk,
     take_arrival,
 )
-from capplan.simulator.schedulers import Rules
+from capplan.simulator.schedulers import Rules, indices
 from capplan.simulator.state import NONE, SCHEDULE, Phase
 
-RULES = Rules(plans=True, in_order=True)
+RULES = Rules(orders=True, pauses=True, in_order=True, replica_columns=("placed",))
+REPLICA = indices(RULES.replica_columns)
+"""``placed``: requests put last so far."""
 
 _DECODE = 0.0
 _PROMPT = 1.0
@@ -59,13 +60,8 @@ def refused(trace, engine, settings):
 @compiled()
 def _put_last(state, r, slot, key):
     """Put a request behind all others of its kind."""
-    plan = state.plans[slot]
-    if plan.ordered != 0:
-        remove_ordered(state, r, slot)
-    plan.key = key
-    state.replicas[r].turns += 1
-    plan.turn = state.replicas[r].turns
-    insert_ordered(state, r, slot)
+    state.replica_memory[r, REPLICA.placed] += 1
+    place(state, r, slot, key, int(state.replica_memory[r, REPLICA.placed]))
 
 
 @compiled()
@@ -73,7 +69,7 @@ def _file(state, r):
     """Put new decodes and arrivals in order, and the unfinished prompt first."""
     new = NONE
     slot = state.replicas[r].running_tail
-    while slot != NONE and state.plans[slot].key == _PROMPT:
+    while slot != NONE and state.orders[slot].key == _PROMPT:
         new = slot
         slot = state.requests[slot].previous
     while new != NONE:
@@ -82,9 +78,7 @@ def _file(state, r):
             _put_last(state, r, new, _DECODE)
         else:
             pause(state, r, new)
-            remove_ordered(state, r, new)
-            state.plans[new].turn = -1
-            insert_ordered(state, r, new)
+            place(state, r, new, _PROMPT, -1)
         new = following
     slot = first_arrival(state, r)
     while slot != NONE:
@@ -97,9 +91,9 @@ def _file(state, r):
 def _first_decode_waits(state, r):
     """Return whether a decode was skipped: such ones stand first."""
     slot = first_ordered(state, r)
-    if slot == NONE or state.plans[slot].key != _DECODE:
+    if slot == NONE or state.orders[slot].key != _DECODE:
         return False
-    return state.requests[slot].phase == Phase.QUEUED
+    return state.requests[slot].phase == Phase.PAUSED
 
 
 @compiled()
@@ -111,10 +105,10 @@ def _run_decodes_that_fit(state, r):
     replica = state.replicas[r]
     block_size = state.engine[0].block_size
     skipped = False
-    last = state.replicas[r].turns
+    last = state.replica_memory[r, REPLICA.placed]
     slot = first_ordered(state, r)
-    while slot != NONE and state.plans[slot].key == _DECODE:
-        if state.plans[slot].turn > last:  # ran already
+    while slot != NONE and state.orders[slot].key == _DECODE:
+        if state.orders[slot].tie_break > last:  # ran already
             break
         following = next_ordered(state, slot)
         request = state.requests[slot]
@@ -124,7 +118,7 @@ def _run_decodes_that_fit(state, r):
         needed = int(held % block_size == 0)
         if needed <= replica.free_blocks:
             take_blocks(state, r, needed)
-            if request.phase == Phase.QUEUED:
+            if request.phase == Phase.PAUSED:
                 resume(state, r, slot)
             _put_last(state, r, slot, _DECODE)
         else:
@@ -162,7 +156,7 @@ def _last_with_kv(state, r):
     if slot != NONE and state.requests[slot].computed_tokens == 0:
         slot = NONE
     other = first_ordered(state, r)
-    while other != NONE and state.plans[other].key == _DECODE:
+    while other != NONE and state.orders[other].key == _DECODE:
         slot = other
         other = next_ordered(state, other)
     return slot

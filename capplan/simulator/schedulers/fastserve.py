@@ -47,11 +47,15 @@ from capplan.simulator.pausing import (
     resume,
     run_chunk,
 )
-from capplan.simulator.schedulers import Knob, Rules
+from capplan.simulator.schedulers import Knob, Rules, indices
 from capplan.simulator.schedulers.feedback_queue import (
     BACK,
     FRONT,
-    STARVATION_ITERATIONS,
+    REPLICA,
+    REPLICA_COLUMNS,
+    REQUEST,
+    REQUEST_COLUMNS,
+    SETTINGS,
     demote,
     file_arrivals,
     pause_at_level,
@@ -61,7 +65,7 @@ from capplan.simulator.schedulers.feedback_queue import (
     return_batch,
     stand_last,
 )
-from capplan.simulator.state import NONE, SCHEDULE, Count, Phase, Setting
+from capplan.simulator.state import NONE, SCHEDULE, Count, Phase
 from capplan.simulator.swapping import (
     copy_in,
     copy_out,
@@ -74,24 +78,20 @@ from capplan.simulator.swapping import (
 
 RULES = Rules(
     {
-        "base_quantum_s": Knob(0.01, 1e-6),
-        "ratio": Knob(2.0, 1.0, 1e3),
-        "levels": Knob(1000, 1, 1000),
-        "starvation_s": Knob(3.0, 0.0),
-        "starvation_iterations": Knob(1000),
-        "as_written": Knob(0, 0, 1),
+        **SETTINGS,
         "proactive": Knob(1, 0, 1),
         "min_free_blocks": Knob(0, 0),
         "host_share": Knob(0.1, 0.0, 1.0),
         "overhead_s": Knob(0.0, 0.0),
     },
     prompt_budget=True,
-    plans=True,
+    orders=True,
+    pauses=True,
     swaps=True,
+    request_columns=REQUEST_COLUMNS,
+    replica_columns=REPLICA_COLUMNS,
 )
-_PROACTIVE = Setting.OWN + 6
-_MIN_FREE_BLOCKS = Setting.OWN + 7
-_HOST_SHARE = Setting.OWN + 8
+SETTING = indices(RULES.settings)
 
 _CHOSEN = -1.0
 """Key of the requests of the next batch while it is put together."""
@@ -115,9 +115,9 @@ def refused(trace, engine, settings):
 @inlined()
 def _spare_blocks(state):
     """Return the blocks that stay free beside those of the batch."""
-    if state.settings[_PROACTIVE] == 0:
+    if state.settings[SETTING.proactive] == 0:
         return 0
-    least = int(state.settings[_MIN_FREE_BLOCKS])
+    least = int(state.settings[SETTING.min_free_blocks])
     return max(state.engine[0].max_num_seqs, least)
 
 
@@ -125,13 +125,13 @@ def _spare_blocks(state):
 def _is_prompt(state, slot):
     request = state.requests[slot]
     return (
-        request.phase == Phase.QUEUED and request.known_tokens == request.prompt_tokens
+        request.phase == Phase.PAUSED and request.known_tokens == request.prompt_tokens
     )
 
 
 @inlined()
 def _host_is_low(state, r):
-    least = state.settings[_HOST_SHARE] * state.engine[0].host_blocks
+    least = state.settings[SETTING.host_share] * state.engine[0].host_blocks
     return state.replicas[r].host_free_blocks < least
 
 
@@ -161,11 +161,14 @@ def _all_fit(state, r):
 def _join(state, r, slot):
     """Let a request that waited run when its KV is there."""
     now_s = state.replicas[r].now_s
-    plan = state.plans[slot]
-    wait_for_kv(state, r, plan.ready_s)
-    plan.offset_s = now_s - plan.offset_s
-    plan.deadline_s = plan.offset_s + quantum_s(state, plan.level)
-    state.replicas[r].change_s = min(state.replicas[r].change_s, plan.deadline_s)
+    memory, replica = state.request_memory[slot], state.replica_memory[r]
+    wait_for_kv(state, r, state.swaps[slot].ready_s)
+    memory[REQUEST.offset_s] = now_s - memory[REQUEST.offset_s]
+    quantum = quantum_s(state, int(memory[REQUEST.level]))
+    memory[REQUEST.deadline_s] = memory[REQUEST.offset_s] + quantum
+    replica[REPLICA.change_s] = min(
+        replica[REPLICA.change_s], memory[REQUEST.deadline_s]
+    )
     if _is_prompt(state, slot):
         known = state.requests[slot].known_tokens
         run_chunk(state, r, slot, known, known)
@@ -177,10 +180,10 @@ def _join(state, r, slot):
 def _join_first(state, r, key):
     """Let those of the order run whose key is at most ``key``."""
     slot = first_ordered(state, r)
-    while slot != NONE and state.plans[slot].key <= key:
+    while slot != NONE and state.orders[slot].key <= key:
         remove_ordered(state, r, slot)
         stand_last(state, r, slot)
-        if state.requests[slot].phase == Phase.QUEUED:
+        if state.requests[slot].phase == Phase.PAUSED:
             _join(state, r, slot)
         slot = first_ordered(state, r)
 
@@ -202,7 +205,7 @@ def _choose(state, r):
         prompt = _is_prompt(state, slot)
         more = state.requests[slot].prompt_tokens if prompt else 1
         if prompt and low:
-            push(state, r, slot, state.plans[slot].level, FRONT)
+            push(state, r, slot, state.request_memory[slot, REQUEST.level], FRONT)
             aside = True
         elif (
             count < engine.max_num_seqs
@@ -218,7 +221,7 @@ def _choose(state, r):
     slot = state.replicas[r].running_head
     while slot != NONE:
         following = state.requests[slot].next
-        if state.plans[slot].key >= 0.0:
+        if state.orders[slot].key >= 0.0:
             pause_at_level(state, r, slot)
         slot = following
     return aside
@@ -232,7 +235,7 @@ def _reserve(state, r):
     """
     needed = 0
     slot = first_ordered(state, r)
-    while slot != NONE and state.plans[slot].key < 0.0:
+    while slot != NONE and state.orders[slot].key < 0.0:
         needed += next_missing_blocks(state, slot)
         slot = next_ordered(state, slot)
     short = _spare_blocks(state) + needed - state.replicas[r].free_blocks
@@ -255,9 +258,9 @@ def _reserve(state, r):
             copy_out(state, r, slot)
         first = slot
         slot = previous_ordered(state, slot)
-    while first != NONE and state.plans[first].key < 0.0:
+    while first != NONE and state.orders[first].key < 0.0:
         following = next_ordered(state, first)
-        push(state, r, first, state.plans[first].level, FRONT)
+        push(state, r, first, state.request_memory[first, REQUEST.level], FRONT)
         first = following
     _swap_in_batch(state, r)
     return True
@@ -266,8 +269,8 @@ def _reserve(state, r):
 @compiled()
 def _swap_in_batch(state, r):
     slot = first_ordered(state, r)
-    while slot != NONE and state.plans[slot].key < 0.0:
-        if state.plans[slot].host_blocks > 0:
+    while slot != NONE and state.orders[slot].key < 0.0:
+        if state.swaps[slot].host_blocks > 0:
             copy_in(state, r, slot)
         slot = next_ordered(state, slot)
 
@@ -275,13 +278,13 @@ def _swap_in_batch(state, r):
 @compiled()
 def _swap_in_ahead(state, r, needed):
     """Swap in those of the first of the queue that fit beside the batch."""
-    if state.settings[_PROACTIVE] == 0:
+    if state.settings[SETTING.proactive] == 0:
         return
     spare = _spare_blocks(state) + needed
     quota = state.engine[0].max_num_seqs
     slot = first_at(state, r, 0.0)
     while slot != NONE and quota > 0:
-        blocks = state.plans[slot].host_blocks
+        blocks = state.swaps[slot].host_blocks
         if blocks > 0 and state.replicas[r].free_blocks >= spare + blocks:
             copy_in(state, r, slot)
         quota -= 1
@@ -308,9 +311,10 @@ def _horizon(state, r):
     spare = max(_spare_blocks(state), replica.leaving_blocks)
     most = decode_horizon(state, r, spare)
     if replica.waiting_count > 0:
-        period = int(state.settings[STARVATION_ITERATIONS])
+        period = int(state.settings[SETTING.starvation_iterations])
         most = min(most, period - (replica.step + 1) % period)
-    return iterations_until(state, r, replica.change_s + ROUNDING_S, most)
+    change_s = state.replica_memory[r, REPLICA.change_s]
+    return iterations_until(state, r, change_s + ROUNDING_S, most)
 
 
 @compiled(SCHEDULE)

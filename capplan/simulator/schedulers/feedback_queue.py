@@ -5,8 +5,7 @@ to the front of its level one by one when its iteration ends, so the order of ru
 requests turns round in each iteration. They keep their turns instead, and are read
 from the other end after an odd number of iterations since ``turned_step``.
 
-Settings, the first of its scheduler: ``base_quantum_s``, ``ratio``, ``levels``,
-``starvation_s``, ``starvation_iterations`` and ``as_written``; see fastserve.py.
+Settings: see fastserve.py.
 """
 
 import math
@@ -15,20 +14,37 @@ from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.jump import ROUNDING_S
 from capplan.simulator.ordered import (
     first_at,
-    insert_ordered,
     next_ordered,
-    remove_ordered,
+    place,
 )
 from capplan.simulator.pausing import pause
-from capplan.simulator.state import NONE, Setting
+from capplan.simulator.schedulers import Knob, indices
+from capplan.simulator.state import NONE
 from capplan.simulator.swapping import next_arrival
 
-_BASE_QUANTUM_S = Setting.OWN
-_RATIO = Setting.OWN + 1
-_LEVELS = Setting.OWN + 2
-_STARVATION_S = Setting.OWN + 3
-STARVATION_ITERATIONS = Setting.OWN + 4
-_AS_WRITTEN = Setting.OWN + 5
+SETTINGS = {
+    "base_quantum_s": Knob(0.01, 1e-6),
+    "ratio": Knob(2.0, 1.0, 1e3),
+    "levels": Knob(1000, 1, 1000),
+    "starvation_s": Knob(3.0, 0.0),
+    "starvation_iterations": Knob(1000),
+    "as_written": Knob(0, 0, 1),
+}
+SETTING = indices(SETTINGS)
+REQUEST_COLUMNS = (
+    "level",
+    "offset_s",  # now_s less the time it ran at its level, or that
+    "since_s",  # when it last ran, or was promoted
+    "deadline_s",  # of its time at its level
+)
+REQUEST = indices(REQUEST_COLUMNS)
+REPLICA_COLUMNS = (
+    "turns",  # given out so far
+    "running_turns",  # and to running requests
+    "turned_step",  # when these stood in their order
+    "change_s",  # no request leaves its level before
+)
+REPLICA = indices(REPLICA_COLUMNS)
 
 BACK = 1
 FRONT = -1
@@ -37,9 +53,10 @@ FRONT = -1
 @inlined()
 def quantum_s(state, level):
     """Return the time that a request may run at a level. [s]"""
-    if level + 1 >= state.settings[_LEVELS]:
+    if level + 1 >= state.settings[SETTING.levels]:
         return math.inf
-    return state.settings[_BASE_QUANTUM_S] * state.settings[_RATIO] ** level
+    settings = state.settings
+    return settings[SETTING.base_quantum_s] * settings[SETTING.ratio] ** level
 
 
 @compiled()
@@ -57,13 +74,8 @@ def _first_level(state, slot):
 @inlined()
 def push(state, r, slot, key, end):
     """Put a request first (FRONT) or last (BACK) of all with its key."""
-    plan = state.plans[slot]
-    if plan.ordered != 0:
-        remove_ordered(state, r, slot)
-    state.replicas[r].turns += 1
-    plan.key = key
-    plan.turn = end * state.replicas[r].turns
-    insert_ordered(state, r, slot)
+    state.replica_memory[r, REPLICA.turns] += 1
+    place(state, r, slot, key, end * int(state.replica_memory[r, REPLICA.turns]))
 
 
 @compiled()
@@ -71,30 +83,31 @@ def file_arrivals(state, r):
     """Put arrivals at the end of the first level whose quantum holds their prompt."""
     slot = next_arrival(state, r)
     while slot != NONE:
-        plan = state.plans[slot]
-        plan.level = _first_level(state, slot)
-        plan.offset_s = 0.0
-        plan.since_s = state.requests[slot].arrival_s
-        if state.settings[_AS_WRITTEN] != 0:
-            plan.since_s = -math.inf
-        push(state, r, slot, plan.level, BACK)
+        memory = state.request_memory[slot]
+        memory[REQUEST.level] = _first_level(state, slot)
+        memory[REQUEST.offset_s] = 0.0
+        memory[REQUEST.since_s] = state.requests[slot].arrival_s
+        if state.settings[SETTING.as_written] != 0:
+            memory[REQUEST.since_s] = -math.inf
+        push(state, r, slot, memory[REQUEST.level], BACK)
         slot = next_arrival(state, r)
 
 
 @inlined()
 def _last_end(state, r):
     """Return at which end of the turns the last of running requests stands."""
-    replica = state.replicas[r]
-    steps = replica.step - replica.turned_step
+    steps = state.replicas[r].step - int(state.replica_memory[r, REPLICA.turned_step])
     return BACK if steps % 2 == 0 else FRONT
 
 
 @inlined()
 def stand_last(state, r, slot):
     """Give a request the last turn of those that run."""
-    replica = state.replicas[r]
-    replica.running_turns += 1
-    state.plans[slot].turn = _last_end(state, r) * replica.running_turns
+    memory = state.replica_memory[r]
+    memory[REPLICA.running_turns] += 1
+    state.orders[slot].tie_break = _last_end(state, r) * int(
+        memory[REPLICA.running_turns]
+    )
 
 
 @inlined()
@@ -102,8 +115,8 @@ def _insert(state, first, slot, end):
     """Put a request into a list in order of turn; return the first of the list."""
     before = NONE
     after = first
-    turn = end * state.plans[slot].turn
-    while after != NONE and end * state.plans[after].turn < turn:
+    turn = end * state.orders[slot].tie_break
+    while after != NONE and end * state.orders[after].tie_break < turn:
         before = after
         after = state.requests[after].next_joining
     state.requests[slot].next_joining = after
@@ -121,24 +134,27 @@ def demote(state, r):
     """
     replica = state.replicas[r]
     now_s = replica.now_s
-    if now_s <= replica.change_s + ROUNDING_S:
+    turns = state.replica_memory[r]
+    if now_s <= turns[REPLICA.change_s] + ROUNDING_S:
         return
     end = _last_end(state, r)
-    replica.change_s = math.inf
+    turns[REPLICA.change_s] = math.inf
     demoted = NONE
     slot = replica.running_head
     while slot != NONE:
-        if now_s > state.plans[slot].deadline_s + ROUNDING_S:
+        deadline_s = state.request_memory[slot, REQUEST.deadline_s]
+        if now_s > deadline_s + ROUNDING_S:
             demoted = _insert(state, demoted, slot, end)
         else:
-            replica.change_s = min(replica.change_s, state.plans[slot].deadline_s)
+            turns[REPLICA.change_s] = min(turns[REPLICA.change_s], deadline_s)
         slot = state.requests[slot].next
     while demoted != NONE:
-        plan = state.plans[demoted]
-        plan.level += 1
-        plan.offset_s = now_s
-        plan.deadline_s = now_s + quantum_s(state, plan.level)
-        replica.change_s = min(replica.change_s, plan.deadline_s)
+        memory = state.request_memory[demoted]
+        memory[REQUEST.level] += 1
+        memory[REQUEST.offset_s] = now_s
+        deadline_s = now_s + quantum_s(state, int(memory[REQUEST.level]))
+        memory[REQUEST.deadline_s] = deadline_s
+        turns[REPLICA.change_s] = min(turns[REPLICA.change_s], deadline_s)
         stand_last(state, r, demoted)
         demoted = state.requests[demoted].next_joining
 
@@ -147,27 +163,27 @@ def demote(state, r):
 def return_batch(state, r):
     """Put what ran in front of its queues, in order."""
     replica = state.replicas[r]
+    memory = state.replica_memory[r]
+    running = int(memory[REPLICA.running_turns])
     end = _last_end(state, r)
-    front = replica.turns + replica.running_turns + 1
+    front = int(memory[REPLICA.turns]) + running + 1
     slot = replica.running_head
     while slot != NONE:
-        plan = state.plans[slot]
-        plan.key = plan.level
-        plan.turn = end * plan.turn - front
-        insert_ordered(state, r, slot)
+        level = state.request_memory[slot, REQUEST.level]
+        place(state, r, slot, level, end * state.orders[slot].tie_break - front)
         slot = state.requests[slot].next
-    replica.turns = front + replica.running_turns
-    replica.running_turns = 0
-    replica.turned_step = replica.step
+    memory[REPLICA.turns] = front + running
+    memory[REPLICA.running_turns] = 0
+    memory[REPLICA.turned_step] = replica.step
 
 
 @compiled()
 def pause_at_level(state, r, slot):
     """Let a running request wait at its level, with the time it ran there."""
     now_s = state.replicas[r].now_s
-    plan = state.plans[slot]
-    plan.offset_s = now_s - plan.offset_s
-    plan.since_s = now_s
+    memory = state.request_memory[slot]
+    memory[REQUEST.offset_s] = now_s - memory[REQUEST.offset_s]
+    memory[REQUEST.since_s] = now_s
     pause(state, r, slot)
 
 
@@ -179,14 +195,14 @@ def promote_starving(state, r):
     """
     replica = state.replicas[r]
     promoted = False
-    if (replica.step + 1) % int(state.settings[STARVATION_ITERATIONS]) != 0:
+    if (replica.step + 1) % int(state.settings[SETTING.starvation_iterations]) != 0:
         return promoted
     slot = first_at(state, r, 0.0)
     while slot != NONE:
         following = next_ordered(state, slot)
-        waited_s = replica.now_s - state.plans[slot].since_s
-        if waited_s + ROUNDING_S >= state.settings[_STARVATION_S]:
-            state.plans[slot].level = 0
+        waited_s = replica.now_s - state.request_memory[slot, REQUEST.since_s]
+        if waited_s + ROUNDING_S >= state.settings[SETTING.starvation_s]:
+            state.request_memory[slot, REQUEST.level] = 0
             push(state, r, slot, 0.0, FRONT)
             promoted = True
         slot = following

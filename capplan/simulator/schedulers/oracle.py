@@ -11,15 +11,13 @@ never for one that has more left than itself. A prompt starts only if all of it 
 as in vLLM V1; the first in the queue that cannot run holds up those after it.
 """
 
-import numpy as np
-
-from capplan.simulator.batch import computed_tokens, decode_horizon, log_decodes
+from capplan.simulator.batch import computed_tokens, log_decodes, same_batch
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.kvcache import blocks_in_iteration, ceil_div, take_blocks
 from capplan.simulator.ordered import (
     first_ordered,
-    insert_ordered,
     last_ordered,
+    place,
     previous_ordered,
     remove_ordered,
 )
@@ -38,24 +36,17 @@ from capplan.simulator.pausing import (
 from capplan.simulator.schedulers import Rules
 from capplan.simulator.state import NONE, SCHEDULE, Phase
 
-RULES = Rules(plans=True)
-
-
-def refused(trace, engine, settings):
-    """Return that all requests are served which a replica can hold."""
-    return np.zeros(len(trace), bool), ""
+RULES = Rules(orders=True, pauses=True)
 
 
 @compiled()
 def _queue(state, r, slot):
-    """Put a QUEUED request into the order of the iterations that it has left."""
+    """Put a PAUSED request into the order of the iterations that it has left."""
     request = state.requests[slot]
-    plan = state.plans[slot]
     generated = request.known_tokens - request.prompt_tokens
     chunks = ceil_div(left_tokens(state, slot), state.engine[0].max_num_batched_tokens)
-    plan.key = chunks - 1 + request.output_tokens - generated
-    plan.turn = -request.row
-    insert_ordered(state, r, slot)
+    left = chunks - 1 + request.output_tokens - generated
+    place(state, r, slot, left, -request.row)
 
 
 @compiled()
@@ -102,13 +93,13 @@ def _last_running(state, r, left, row):
 
 @compiled()
 def _last_paused(state, r, left, row):
-    """Return the last QUEUED request with KV behind one with ``left``, or NONE."""
+    """Return the last PAUSED request with KV behind one with ``left``, or NONE."""
     if state.replicas[r].paused == 0:
         return NONE
     slot = last_ordered(state, r)
     while slot != NONE:
-        plan = state.plans[slot]
-        if plan.key < left or (plan.key == left and -plan.turn >= row):
+        order = state.orders[slot]
+        if order.key < left or (order.key == left and -order.tie_break >= row):
             return NONE
         if state.requests[slot].computed_tokens > 0:
             return slot
@@ -121,7 +112,7 @@ def _last_holder(state, r, left, row):
     """Return the last request with KV behind one with ``left``, or NONE."""
     slot = _last_paused(state, r, left, row)
     if slot != NONE:
-        left = state.plans[slot].key
+        left = state.orders[slot].key
         row = state.requests[slot].row
     running = _last_running(state, r, left, row)
     return running if running != NONE else slot
@@ -138,7 +129,7 @@ def _sit_out(state, r, slot, taken):
 @compiled()
 def _evict(state, r, slot, taken):
     """Let a holder of KV compute again."""
-    if state.plans[slot].ordered != 0:
+    if state.orders[slot].ordered != 0:
         remove_ordered(state, r, slot)
     else:
         _sit_out(state, r, slot, taken)
@@ -161,8 +152,8 @@ def _free_if_all_went(state, r, left, row):
         slot = request.next
     slot = last_ordered(state, r) if state.replicas[r].paused > 0 else NONE
     while slot != NONE:
-        plan = state.plans[slot]
-        if plan.key < left or (plan.key == left and -plan.turn >= row):
+        order = state.orders[slot]
+        if order.key < left or (order.key == left and -order.tie_break >= row):
             break
         free += held_blocks(state, slot)
         slot = previous_ordered(state, slot)
@@ -190,7 +181,7 @@ def _run_first(state, r):
     if slot == NONE:
         return False
     request = state.requests[slot]
-    left = state.plans[slot].key
+    left = state.orders[slot].key
     seated = NONE
     if replica.running_count >= engine.max_num_seqs:
         seated = _last_running(state, r, left, request.row)
@@ -226,8 +217,4 @@ def schedule(state, r):
     while _run_first(state, r):
         moved = True
     log_decodes(state, r)
-    if replica.batch_tokens + replica.batch_extra_count > 0:
-        return 1
-    if replica.decode_count == 0:
-        return 0
-    return 1 if moved else decode_horizon(state, r, 0)
+    return same_batch(state, r, 0, moved)

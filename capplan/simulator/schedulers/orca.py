@@ -14,11 +14,12 @@ from capplan.simulator.batch import (
     log_decodes,
 )
 from capplan.simulator.jit import compiled
-from capplan.simulator.schedulers import Knob, Rules
+from capplan.simulator.schedulers import Knob, Rules, indices
 from capplan.simulator.schedulers.refusals import beyond_room
-from capplan.simulator.state import SCHEDULE, UNLIMITED, Setting
+from capplan.simulator.state import SCHEDULE, UNLIMITED
 
 RULES = Rules({"max_len": Knob(2048)}, reserves=True, in_order=True)
+SETTING = indices(RULES.settings)
 
 
 def refused(trace, engine, settings):
@@ -29,7 +30,7 @@ def refused(trace, engine, settings):
 @compiled(SCHEDULE)
 def schedule(state, r):
     """Let all running requests decode and the head of the queue join them."""
-    room_tokens = int(state.settings[Setting.OWN])
+    room_tokens = int(state.settings[SETTING.max_len])
     log_decodes(state, r)
     while admit_head_with_room(state, r, UNLIMITED, room_tokens, 0) > 0:
         pass

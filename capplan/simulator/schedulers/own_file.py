@@ -127,7 +127,6 @@ def _check(module: ModuleType, path: str) -> None:
     import numba
 
     from capplan.simulator.schedulers import Knob, Rules
-    from capplan.simulator.schedulers.refusals import none
     from capplan.simulator.state import OWN_SETTINGS, SCHEDULE
 
     schedule = getattr(module, "schedule", None)
@@ -155,7 +154,6 @@ def _check(module: ModuleType, path: str) -> None:
                 f"{path}: the default of {key} is {knob.default}; expected "
                 f"{knob.expected}"
             )
-    module.__dict__.setdefault("refused", none)
 
 
 def _explained(error: BaseException, copy: Path) -> tuple[int, str]:

@@ -23,8 +23,6 @@ Settings:
   with static batches when the one before has ended.
 """
 
-import numpy as np
-
 from capplan.simulator.annealing import (
     BEST_ORDER,
     BEST_SIZES,
@@ -41,16 +39,16 @@ from capplan.simulator.annealing import (
 from capplan.simulator.batch import (
     admit,
     continue_prefill,
-    decode_horizon,
     iterations_until,
     log_decodes,
+    same_batch,
     take_decode_blocks,
 )
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.jump import ROUNDING_S
 from capplan.simulator.queues import insert_waiting_before, remove_waiting
-from capplan.simulator.schedulers import Knob, Rules
-from capplan.simulator.state import NONE, PLANNED, SCHEDULE, Phase, Setting
+from capplan.simulator.schedulers import Knob, Rules, indices
+from capplan.simulator.state import NONE, PLANNED, SCHEDULE, Phase
 
 RULES = Rules(
     {
@@ -65,27 +63,18 @@ RULES = Rules(
         "plan_fixed_s": Knob(64e-6, 0.0, 1.0),
         "plan_request_s": Knob(43e-6, 0.0, 1.0),
     },
-    plans=True,
+    request_columns=("batch",),
+    replica_columns=("plans",),
     slos=("ttft", "tpot"),
 )
 
 _LATER = 2**40
 """Batch of a request that the newest plan left out."""
-_ACCEPT = Setting.OWN
-_BATCHES = Setting.OWN + 1
-_HOTTEST = Setting.OWN + 2
-_COLDEST = Setting.OWN + 3
-_DECAY = Setting.OWN + 4
-_MOVES = Setting.OWN + 5
-_EARLY = Setting.OWN + 6
-_WINDOW = Setting.OWN + 7
-_FIXED_S = Setting.OWN + 8
-_REQUEST_S = Setting.OWN + 9
-
-
-def refused(trace, engine, settings):
-    """Return that all requests are served which a replica can hold."""
-    return np.zeros(len(trace), bool), ""
+SETTING = indices(RULES.settings)
+REQUEST = indices(RULES.request_columns)
+"""``batch``: that the newest plan puts it in, from 1 on; 0: it was not planned."""
+REPLICA = indices(RULES.replica_columns)
+"""``plans``: made so far."""
 
 
 @compiled()
@@ -142,40 +131,43 @@ def _plan(state, r):
     replica = state.replicas[r]
     settings = state.settings
     begins_s = replica.now_s
-    if settings[_BATCHES] == 0:
+    if settings[SETTING.batches] == 0:
         newest = state.requests[replica.waiting_tail]
         begins_s = newest.arrival_s + state.engine[0].request_s
     n = 0
     slot = replica.waiting_head
     while slot != NONE and state.requests[slot].preemptions > 0:
-        state.plans[slot].level = 1
+        state.request_memory[slot, REQUEST.batch] = 1
         slot = state.requests[slot].next
     # Those planned before stand in front of all that came after them: the first of the
     # queue are the oldest, in some order.
-    while slot != NONE and n < int(settings[_WINDOW]):
+    while slot != NONE and n < int(settings[SETTING.window]):
         state.scratch[SLOTS, n] = slot
         slot = state.requests[slot].next
         n += 1
     if n == 0:
         return replica.now_s
     _describe(state, r, n)
-    replica.turns += 1
-    mixed = state.engine[0].seed * 1_000_003 + r * 8_191 + replica.turns
+    state.replica_memory[r, REPLICA.plans] += 1
+    plans = int(state.replica_memory[r, REPLICA.plans])
+    mixed = state.engine[0].seed * 1_000_003 + r * 8_191 + plans
     seed = mixed % 2147483646 + 1
     delay_s = _rest_of_batch_s(state, r) if replica.running_count > 0 else 0.0
     cooling = Cooling(
-        settings[_HOTTEST],
-        settings[_COLDEST],
-        settings[_DECAY],
-        int(settings[_MOVES]),
-        settings[_ACCEPT] == 0,
-        settings[_EARLY] != 0,
+        settings[SETTING.hottest],
+        settings[SETTING.coldest],
+        settings[SETTING.decay],
+        int(settings[SETTING.moves]),
+        settings[SETTING.accept] == 0,
+        settings[SETTING.early_return] != 0,
     )
     anneal(state, n, state.engine[0].max_num_seqs, delay_s, seed, cooling)
     _relink(state, r, n, slot)
     if slot != NONE:  # behind the window, in order of arrival
-        state.plans[replica.waiting_tail].level = _LATER
-    return begins_s + settings[_FIXED_S] + settings[_REQUEST_S] * n
+        state.request_memory[replica.waiting_tail, REQUEST.batch] = _LATER
+    return (
+        begins_s + settings[SETTING.plan_fixed_s] + settings[SETTING.plan_request_s] * n
+    )
 
 
 @inlined()
@@ -191,7 +183,7 @@ def _relink(state, r, n, rest):
             left = state.scratch[BEST_SIZES, batch]
         left -= 1
         slot = int(state.scratch[SLOTS, int(state.scratch[BEST_ORDER, k])])
-        state.plans[slot].level = batch + 1
+        state.request_memory[slot, REQUEST.batch] = batch + 1
         insert_waiting_before(state, r, slot, rest)
 
 
@@ -199,34 +191,34 @@ def _relink(state, r, n, rest):
 def _wants_plan(state, r):
     """Return whether there is a seat, and a request that has not been planned."""
     replica = state.replicas[r]
-    if state.settings[_BATCHES] != 0:
+    if state.settings[SETTING.batches] != 0:
         return replica.running_count == 0
     seat = replica.running_count < state.engine[0].max_num_seqs
-    return seat and state.plans[replica.waiting_tail].level == 0
+    return seat and state.request_memory[replica.waiting_tail, REQUEST.batch] == 0
 
 
 @inlined()
 def _may_start(state, r):
     """Return whether the head of the queue may be admitted by the newest plan."""
     replica = state.replicas[r]
-    level = state.plans[replica.waiting_head].level
-    if state.settings[_BATCHES] != 0:
-        return level == 1
-    return level > 0 or state.plans[replica.waiting_tail].level > 0
+    batch = state.request_memory[replica.waiting_head, REQUEST.batch]
+    if state.settings[SETTING.batches] != 0:
+        return batch == 1
+    return batch > 0 or state.request_memory[replica.waiting_tail, REQUEST.batch] > 0
 
 
 @inlined()
 def _plan_and_admit(state, r, budget):
     """Plan where it is time, and admit by a plan that is ready.
 
-    ``retry_s`` is when a plan will be ready by which nobody was admitted yet, or 0.
+    ``idle_until_s`` is when a plan is ready by which nobody was admitted yet, or 0.
     """
     replica = state.replicas[r]
-    if replica.retry_s == 0 and _wants_plan(state, r):
-        replica.retry_s = _plan(state, r)
-    if replica.now_s + ROUNDING_S < replica.retry_s:
+    if replica.idle_until_s == 0 and _wants_plan(state, r):
+        replica.idle_until_s = _plan(state, r)
+    if replica.now_s + ROUNDING_S < replica.idle_until_s:
         return
-    replica.retry_s = 0.0
+    replica.idle_until_s = 0.0
     while budget > 0 and replica.waiting_count > 0 and _may_start(state, r):
         chunk = admit(state, r, budget)
         if chunk == 0:
@@ -245,14 +237,10 @@ def schedule(state, r):
         budget -= continue_prefill(state, r, budget)
     if replica.preempted == 0 and replica.waiting_count > 0 and budget > 0:
         _plan_and_admit(state, r, budget)
-    if replica.batch_tokens + replica.batch_extra_count > 0:
-        return 1
-    if replica.decode_count == 0:
-        return 0
-    if replica.preempted > 0:
-        return 1
-    most = decode_horizon(state, r, 0)
-    ready_s = replica.retry_s
+    most = same_batch(state, r, 0, replica.preempted > 0)
+    if most <= 1:
+        return most
+    ready_s = replica.idle_until_s
     if ready_s > 0:
         return iterations_until(state, r, ready_s - ROUNDING_S, most)
     if replica.waiting_count > 0 and budget > 0 and _wants_plan(state, r):

@@ -12,8 +12,8 @@ The engine's ``max_num_batched_tokens`` is the chunk.
 from capplan.simulator.batch import (
     admit_head_with_room,
     continue_prefill,
-    decode_horizon,
     log_decodes,
+    same_batch,
     take_decode_blocks,
     watermark_blocks,
 )
@@ -46,10 +46,5 @@ def schedule(state, r):
         if chunk == 0:
             break
         budget -= chunk
-    if replica.batch_tokens + replica.batch_extra_count > 0:
-        return 1
-    if replica.decode_count == 0:
-        return 0
-    if replica.preempted > 0 or replica.prefilling != NONE:
-        return 1
-    return decode_horizon(state, r, 1)
+    changes = replica.preempted > 0 or replica.prefilling != NONE
+    return same_batch(state, r, 1, changes)

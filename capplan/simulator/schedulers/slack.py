@@ -12,8 +12,8 @@ import math
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.jump import ROUNDING_S
 from capplan.simulator.kvcache import ceil_div
-from capplan.simulator.schedulers import Knob
-from capplan.simulator.state import Limit, Phase, Setting
+from capplan.simulator.schedulers import Knob, indices
+from capplan.simulator.state import Limit, Phase
 
 SETTINGS = {
     "s_pf": Knob(768),
@@ -28,25 +28,18 @@ SETTINGS = {
     "overhead_s": Knob(0.0, 0),
     "bounded": Knob(0, 0, 1),
 }
-"""Of AccelGen, in the order of the indices below."""
-S_PF = Setting.OWN
-T_PF_S = Setting.OWN + 1
-GAMMA_S = Setting.OWN + 2
-LONG_TOKENS = Setting.OWN + 3
-AFFINE = Setting.OWN + 4
-CHUNKING = Setting.OWN + 5
-ORDERING = Setting.OWN + 6
-BATCHING = Setting.OWN + 7
-ERA = Setting.OWN + 8
-BOUNDED = Setting.OWN + 10
+"""Of AccelGen."""
+SETTING = indices(SETTINGS)
+REQUEST_COLUMNS = ("deadline_s",)  # when all until its next token must start
+REQUEST = indices(REQUEST_COLUMNS)
 
 
 @inlined()
 def longest_s(state):
     """Return the time of an iteration of S_pf prompt tokens: T_pf and T_max. [s]"""
-    if state.settings[T_PF_S] > 0:
-        return state.settings[T_PF_S]
-    tokens = int(state.settings[S_PF])
+    if state.settings[SETTING.t_pf_s] > 0:
+        return state.settings[SETTING.t_pf_s]
+    tokens = int(state.settings[SETTING.s_pf])
     attention = tokens * (0.5 * tokens)
     prompt_s = state.fused_s[tokens] + state.by_batch[0].fused_decode_s
     return prompt_s + state.engine[0].attention_s * attention
@@ -61,10 +54,10 @@ def tokens_within(state, limit_s):
     see :func:`tokens_in_time`.
     """
     fixed_s = 0.0
-    if state.settings[AFFINE] != 0:
+    if state.settings[SETTING.affine] != 0:
         fixed_s = state.fused_s[0]
     span_s = max(longest_s(state) - fixed_s, 1e-12)
-    tokens = state.settings[S_PF] * (limit_s - fixed_s) / span_s
+    tokens = state.settings[SETTING.s_pf] * (limit_s - fixed_s) / span_s
     return int(max(1.0, min(tokens, float(state.engine[0].max_num_batched_tokens))))
 
 
@@ -104,7 +97,7 @@ def tokens_in_time(state, r, slot, most, limit_s):
 @inlined()
 def chunks(state, tokens):
     """Return in how many iterations a prompt is computed: N_ck, with L_c = S_pf."""
-    return ceil_div(tokens, int(state.settings[S_PF]))
+    return ceil_div(tokens, int(state.settings[SETTING.s_pf]))
 
 
 @inlined()

@@ -10,13 +10,12 @@ from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.ordered import (
     first_at,
     first_ordered,
-    insert_ordered,
     next_ordered,
-    remove_ordered,
+    place,
 )
 from capplan.simulator.schedulers.slack import (
-    LONG_TOKENS,
-    ORDERING,
+    REQUEST,
+    SETTING,
     latest_start_s,
     limit_s,
     longest_s,
@@ -30,31 +29,27 @@ _DECODES = -1e100
 @compiled()
 def file_request(state, r, slot):
     """Put a request where it stands now: its limit or slack has changed."""
-    plan = state.plans[slot]
     request = state.requests[slot]
-    if plan.ordered != 0:
-        remove_ordered(state, r, slot)
-    plan.turn = request.row
     if request.phase == Phase.DECODING:
-        plan.key = _DECODES * 1e100 / limit_s(state, slot, 1)
+        key = _DECODES * 1e100 / limit_s(state, slot, 1)
     else:
-        plan.deadline_s = latest_start_s(state, r, slot)
-        plan.key = _rank(state, slot)
-    insert_ordered(state, r, slot)
+        state.request_memory[slot, REQUEST.deadline_s] = latest_start_s(state, r, slot)
+        key = _rank(state, slot)
+    place(state, r, slot, key, request.row)
 
 
 @inlined()
 def _rank(state, slot):
     """Return what requests are ordered by: slack, or arrival without ``ordering``."""
-    if state.settings[ORDERING] != 0:
-        return state.plans[slot].deadline_s
+    if state.settings[SETTING.ordering] != 0:
+        return state.request_memory[slot, REQUEST.deadline_s]
     return float(state.requests[slot].row)
 
 
 @inlined()
 def is_decode(state, slot):
     """Return whether a request in the order decodes, if it runs."""
-    return state.plans[slot].key < _DECODES
+    return state.orders[slot].key < _DECODES
 
 
 @inlined()
@@ -66,13 +61,13 @@ def first_prompt(state, r):
 @inlined()
 def is_long(state, slot):
     """Return whether a prompt is one that ERA serves alone."""
-    return state.requests[slot].prompt_tokens >= state.settings[LONG_TOKENS]
+    return state.requests[slot].prompt_tokens >= state.settings[SETTING.long_tokens]
 
 
 @inlined()
 def urgent_s(state, slot):
     """Return when a prompt turns urgent. [s]"""
-    return state.plans[slot].deadline_s - longest_s(state)
+    return state.request_memory[slot, REQUEST.deadline_s] - longest_s(state)
 
 
 @inlined()
@@ -84,7 +79,7 @@ def is_urgent(state, r, slot):
 @inlined()
 def is_past(state, r, slot):
     """Return whether no urgent prompt follows."""
-    return state.settings[ORDERING] != 0 and not is_urgent(state, r, slot)
+    return state.settings[SETTING.ordering] != 0 and not is_urgent(state, r, slot)
 
 
 @inlined()
@@ -115,7 +110,7 @@ def next_urgent_s(state, r):
     while slot != NONE:
         if not is_urgent(state, r, slot):
             soonest_s = min(soonest_s, urgent_s(state, slot))
-        if state.settings[ORDERING] != 0:
+        if state.settings[SETTING.ordering] != 0:
             break
         slot = next_ordered(state, slot)
     return soonest_s
@@ -127,7 +122,7 @@ def decodes_by_slack(state, r):
     head = NONE
     slot = first_ordered(state, r)
     while slot != NONE and is_decode(state, slot):
-        state.plans[slot].deadline_s = latest_start_s(state, r, slot)
+        state.request_memory[slot, REQUEST.deadline_s] = latest_start_s(state, r, slot)
         state.requests[slot].next_joining = head
         head = slot
         slot = next_ordered(state, slot)

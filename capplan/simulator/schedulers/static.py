@@ -15,13 +15,14 @@ from capplan.simulator.batch import (
     log_decodes,
 )
 from capplan.simulator.jit import compiled
-from capplan.simulator.schedulers import Knob, Rules
+from capplan.simulator.schedulers import Knob, Rules, indices
 from capplan.simulator.schedulers.refusals import beyond_room
-from capplan.simulator.state import NONE, SCHEDULE, UNLIMITED, Setting
+from capplan.simulator.state import NONE, SCHEDULE, UNLIMITED
 
 RULES = Rules(
     {"max_len": Knob(2048), "padded": Knob(0, 0, 1)}, reserves=True, in_order=True
 )
+SETTING = indices(RULES.settings)
 
 
 def refused(trace, engine, settings):
@@ -49,9 +50,9 @@ def schedule(state, r):
     if state.replicas[r].decode_count > 0:
         log_decodes(state, r)
         return iterations_to_completion(state, r)
-    room_tokens = int(state.settings[Setting.OWN])
+    room_tokens = int(state.settings[SETTING.max_len])
     while admit_head_with_room(state, r, UNLIMITED, room_tokens, 0) > 0:
         pass
-    if state.settings[Setting.OWN + 1] != 0:
+    if state.settings[SETTING.padded] != 0:
         _pad(state, r)
     return int(state.replicas[r].batch_tokens > 0)

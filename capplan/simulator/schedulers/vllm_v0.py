@@ -26,14 +26,14 @@ from capplan.simulator.batch import (
     admit_with_room,
     computed_tokens,
     continue_prefill,
-    decode_horizon,
     log_decodes,
     preempt,
+    same_batch,
     watermark_blocks,
 )
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.kvcache import blocks_in_iteration, take_blocks
-from capplan.simulator.ordered import first_ordered, insert_ordered, remove_ordered
+from capplan.simulator.ordered import first_ordered, place, remove_ordered
 from capplan.simulator.pausing import (
     decodes_next,
     held_blocks,
@@ -45,20 +45,19 @@ from capplan.simulator.pausing import (
     swap_out,
 )
 from capplan.simulator.queues import move_by_arrival
-from capplan.simulator.schedulers import Knob, Rules
+from capplan.simulator.schedulers import Knob, Rules, indices
 from capplan.simulator.schedulers.refusals import above_watermark
-from capplan.simulator.state import NONE, SCHEDULE, Count, Phase, Setting
+from capplan.simulator.state import NONE, SCHEDULE, Count, Phase
 
 RULES = Rules(
     {"swap": Knob(0, 0, 1), "chunked": Knob(0, 0, 1), "padded_budget": Knob(0, 0, 1)},
-    plans="swap",
+    orders="swap",
+    pauses="swap",
     swaps="swap",
     in_order=True,
 )
 
-_SWAP = Setting.OWN
-_CHUNKED = Setting.OWN + 1
-_PADDED = Setting.OWN + 2
+SETTING = indices(RULES.settings)
 
 
 def refused(trace, engine, settings):
@@ -80,7 +79,7 @@ def refused(trace, engine, settings):
 def _first_waiting(state, r):
     """Return the first that is not on the host: those stand before it."""
     slot = state.replicas[r].waiting_head
-    while slot != NONE and state.requests[slot].phase == Phase.QUEUED:
+    while slot != NONE and state.requests[slot].phase == Phase.PAUSED:
         slot = state.requests[slot].next
     return slot
 
@@ -100,7 +99,7 @@ def _admit_whole(state, r):
         longest = max(longest, known_tokens)
         count += 1
         tokens += known_tokens
-        if state.settings[_PADDED] != 0:
+        if state.settings[SETTING.padded_budget] != 0:
             tokens = count * longest
         if tokens > budget:
             break
@@ -133,7 +132,7 @@ def _make_room(state, r):
         request = state.requests[slot]
         while replica.free_blocks == 0:
             victim = replica.running_tail
-            if state.settings[_SWAP] == 0:
+            if state.settings[SETTING.swap] == 0:
                 preempt(state, r, victim)
             elif not _swap_out(state, r, victim):
                 return
@@ -153,9 +152,7 @@ def _swap_out(state, r, slot):
         state.counts[Count.HOST_FULL] = 1
         return False
     _wait_for(state, r, swap_out(state, r, slot))
-    state.plans[slot].key = 0.0
-    state.plans[slot].turn = state.requests[slot].row
-    insert_ordered(state, r, slot)
+    place(state, r, slot, 0.0, state.requests[slot].row)
     return True
 
 
@@ -173,7 +170,7 @@ def _swap_in(state, r, budget_tokens):
             or replica.running_count >= engine.max_num_seqs
         ):
             return used
-        after = replica.free_blocks - (state.plans[slot].host_blocks + 1)
+        after = replica.free_blocks - (state.swaps[slot].host_blocks + 1)
         if after < watermark_blocks(state):
             return used
         remove_ordered(state, r, slot)
@@ -222,11 +219,7 @@ def _schedule_chunks(state, r):
         if chunk == 0:
             break
         budget -= chunk
-    if replica.batch_tokens + replica.batch_extra_count > 0:
-        return 1
-    if replica.decode_count == 0:
-        return 0
-    return 1 if moved > 0 else decode_horizon(state, r, 1)
+    return same_batch(state, r, 1, moved > 0)
 
 
 @compiled(SCHEDULE)
@@ -235,7 +228,7 @@ def schedule(state, r):
     replica = state.replicas[r]
     if state.counts[Count.HOST_FULL] != 0:
         return 0
-    if state.settings[_CHUNKED] != 0:
+    if state.settings[SETTING.chunked] != 0:
         return _schedule_chunks(state, r)
     if state.replicas[r].root == NONE:
         _admit_whole(state, r)
@@ -247,6 +240,4 @@ def schedule(state, r):
     if moved == 0:
         moved = _swap_in(state, r, state.engine[0].max_num_batched_tokens)
     log_decodes(state, r)
-    if replica.decode_count == 0:
-        return 0
-    return 1 if moved > 0 else decode_horizon(state, r, 1)
+    return same_batch(state, r, 1, moved > 0)

@@ -4,25 +4,18 @@ vLLM 0.32, v1/core/sched/scheduler.py, ``Scheduler.schedule``, without
 speculative decoding, LoRA, encoders and KV connectors.
 """
 
-import numpy as np
-
 from capplan.deployment.policy import VLLM_V1
 from capplan.simulator.batch import (
     admit,
     continue_prefill,
-    decode_horizon,
     log_decodes,
+    same_batch,
     take_decode_blocks,
 )
 from capplan.simulator.jit import compiled
 from capplan.simulator.state import NONE, SCHEDULE
 
 RULES = VLLM_V1.rules
-
-
-def refused(trace, engine, settings):
-    """Return that all requests are served which a replica can hold."""
-    return np.zeros(len(trace), bool), ""
 
 
 @compiled(SCHEDULE)
@@ -33,26 +26,16 @@ def schedule(state, r):
     log_decodes(state, r)
 
     budget = state.engine[0].max_num_batched_tokens - replica.decode_count
-    chunks = 0
     if replica.prefilling != NONE:
         budget -= continue_prefill(state, r, budget)
-        chunks += replica.batch_tokens + replica.batch_extra_count
     if replica.preempted == 0:
         while budget > 0:
             chunk = admit(state, r, budget)
             if chunk == 0:
                 break
-            chunks += chunk
             budget -= chunk
 
-    if chunks > 0:
-        return 1
-    if replica.decode_count == 0:
-        return 0
-    if replica.preempted > 0:
-        return 1
     # Only decoding, and the queue's head waits for a request to finish: the
     # same batch runs until then, or until the KV blocks are used up.
-    if replica.waiting_count > 0 and replica.oldest_finishing != NONE:
-        return 1
-    return decode_horizon(state, r, 0)
+    ends = replica.waiting_count > 0 and replica.oldest_finishing != NONE
+    return same_batch(state, r, 0, replica.preempted > 0 or ends)

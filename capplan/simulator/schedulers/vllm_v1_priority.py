@@ -7,42 +7,32 @@ its place in the iteration already. When that is the request that lacks a block,
 behind it in the order of admission sit the iteration out.
 """
 
-import numpy as np
-
 from capplan.simulator.batch import (
     add_chunk,
     admit,
     computed_tokens,
-    decode_horizon,
     log_decodes,
     preempt,
+    same_batch,
     stop_decoding,
 )
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.kvcache import blocks_in_iteration, ceil_div, take_blocks
-from capplan.simulator.ordered import insert_ordered, next_ordered, remove_ordered
+from capplan.simulator.ordered import next_ordered, place, remove_ordered
 from capplan.simulator.pausing import decode_again
 from capplan.simulator.queues import insert_waiting_before, remove_waiting
 from capplan.simulator.schedulers import Rules
 from capplan.simulator.state import NONE, SCHEDULE, Phase
 
-RULES = Rules(async_scheduling=True, prefix_caching=True, plans=True)
-
-
-def refused(trace, engine, settings):
-    """Return that all requests are served which a replica can hold."""
-    return np.zeros(len(trace), bool), ""
+RULES = Rules(async_scheduling=True, prefix_caching=True, orders=True)
 
 
 @compiled()
 def _place(state, r, slot, unplaced):
     """Let a waiting request stand where its priority puts it, before ``unplaced``."""
     request = state.requests[slot]
-    plan = state.plans[slot]
-    plan.key = request.priority
-    plan.turn = request.row
     remove_waiting(state, r, slot)
-    insert_ordered(state, r, slot)
+    place(state, r, slot, request.priority, request.row)
     following = next_ordered(state, slot)
     insert_waiting_before(state, r, slot, unplaced if following == NONE else following)
 
@@ -52,7 +42,7 @@ def _place_arrivals(state, r):
     """Place the arrivals, which stand last; none is in the order yet."""
     first = NONE
     slot = state.replicas[r].waiting_tail
-    while slot != NONE and state.plans[slot].ordered == 0:
+    while slot != NONE and state.orders[slot].ordered == 0:
         first = slot
         slot = state.requests[slot].previous
     while first != NONE:
@@ -96,7 +86,7 @@ def _return_those_that_sat_out(state, r):
     """Let decodes that sat the last iteration out, the newest ones, decode again."""
     slot = state.replicas[r].running_tail
     while slot != NONE and state.requests[slot].phase != Phase.DECODING:
-        if state.requests[slot].phase == Phase.QUEUED:
+        if state.requests[slot].phase == Phase.PAUSED:
             decode_again(state, r, slot)
         slot = state.requests[slot].previous
 
@@ -132,7 +122,7 @@ def _sit_out_from(state, r, turn):
         if request.phase == Phase.DECODING:
             request.computed_tokens = stop_decoding(state, r, slot)
             state.replicas[r].prefill_tokens += 1
-            request.phase = Phase.QUEUED
+            request.phase = Phase.PAUSED
         slot = request.previous
 
 
@@ -182,12 +172,5 @@ def schedule(state, r):
             break
         remove_ordered(state, r, slot)
         budget -= chunk
-    if replica.batch_tokens + replica.batch_extra_count > 0:
-        return 1
-    if replica.decode_count == 0:
-        return 0
-    if replica.preempted > 0:
-        return 1
-    if replica.waiting_count > 0 and replica.oldest_finishing != NONE:
-        return 1
-    return decode_horizon(state, r, 0)
+    ends = replica.waiting_count > 0 and replica.oldest_finishing != NONE
+    return same_batch(state, r, 0, replica.preempted > 0 or ends)
