@@ -31,8 +31,8 @@ from capplan.deployment.engine import EngineSettings
 from capplan.deployment.pools import Deployment
 from capplan.latency.catalog import find_profile
 from capplan.latency.contract import LatencyTables
+from capplan.simulator.request_times import RequestTimes
 from capplan.simulator.simulate import simulate
-from capplan.simulator.times import RequestTimes
 from capplan.workload.arrivals import with_arrivals
 from capplan.workload.catalog import open_workload
 from capplan.workload.synthesis import resample

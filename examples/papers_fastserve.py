@@ -24,9 +24,9 @@ from capplan.fleet.catalog import gpu
 from capplan.latency.catalog import find_profile
 from capplan.latency.contract import LatencyTables
 from capplan.llm.catalog import llm
+from capplan.simulator.request_times import RequestTimes
 from capplan.simulator.schedulers import parse_scheduler
 from capplan.simulator.simulate import simulate
-from capplan.simulator.times import RequestTimes
 from capplan.workload.trace import Trace
 
 COUNT, LONGEST_TOKENS = 400, 2048

@@ -19,8 +19,9 @@ from capplan.deployment.pools import Deployment
 from capplan.errors import InputError
 from capplan.latency.contract import LatencyTables, linear_tables
 from capplan.latency.served_run import ServedRun
+from capplan.simulator.request_times import RequestTimes
 from capplan.simulator.simulate import simulate
-from capplan.simulator.times import RequestTimes, Simulation
+from capplan.simulator.times import Simulation
 from capplan.workload.trace import Trace
 
 NAMES = ("fixed_s", "prefill_s", "attention_s", "decode_s", "context_s")

@@ -36,10 +36,12 @@ from capplan.planning.traffic import (
 )
 from capplan.simulator.fleet import Stopped
 from capplan.simulator.histogram import RELATIVE_ERROR
+from capplan.simulator.request_times import METRICS
 from capplan.simulator.sample import sample_of
-from capplan.simulator.simulate import finished_part, simulate
-from capplan.simulator.stream import Finished, simulate_stream
-from capplan.simulator.times import METRICS, Simulation
+from capplan.simulator.simulate import simulate
+from capplan.simulator.sketches import Finished, Sketches
+from capplan.simulator.table import finished_part
+from capplan.simulator.times import Simulation
 from capplan.units import parse_duration_s
 from capplan.workload.readers import plain_csv
 from capplan.workload.slo import Slo
@@ -350,15 +352,14 @@ def _streamed(
     configuration = with_caching_as_used(configuration, settings, shares)
     warmup_s = parse_duration_s(settings.warm_up) if settings.warm_up else 0.0
     deployment = _deployment(settings, configuration)
-    simulation = simulate_stream(
+    simulation = simulate(
         chunks(settings, configuration.engine),
         deployment,
         slo=slo,
         seed=settings.seed,
         progress=None if progress is None else lambda n: progress(n, about),
         stopped=stopped,
-        on_finished=on_finished,
-        warmup_s=warmup_s,
+        sink=Sketches(slo, warmup_s, on_finished),
     )
     if not simulation.totals.request_count:
         raise KeyboardInterrupt

@@ -10,8 +10,8 @@ from capplan.deployment.engine import EngineSettings
 from capplan.deployment.policy import VLLM_V1
 from capplan.deployment.pools import Deployment
 from capplan.planning.traffic import Traffic
+from capplan.simulator.request_times import RequestTimes
 from capplan.simulator.simulate import simulate
-from capplan.simulator.times import RequestTimes
 from capplan.workload.slo import Slo
 from capplan.workload.synthesis import joined, resample
 from capplan.workload.trace import Trace

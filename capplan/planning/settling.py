@@ -20,7 +20,8 @@ from capplan.errors import HostFullError
 from capplan.planning.executors import side_by_side
 from capplan.planning.saturation import Saturation
 from capplan.planning.traffic import Traffic
-from capplan.simulator.times import RequestTimes, Simulation
+from capplan.simulator.request_times import RequestTimes
+from capplan.simulator.times import Simulation
 from capplan.workload.synthesis import joined
 from capplan.workload.trace import Trace
 

@@ -11,7 +11,7 @@ from capplan.files import new_file
 from capplan.planning.settings import SimulateSettings
 from capplan.planning.traffic import is_streamed
 from capplan.report.tables import write_csv_file
-from capplan.simulator.times import RequestTimes
+from capplan.simulator.request_times import RequestTimes
 
 REQUEST_COLUMNS: tuple[str, ...] = ("arrival_s", "scheduled_s", "first_token_s")
 REQUEST_COLUMNS += ("finish_s", "longest_gap_s", "ttft_s", "tpot_s", "e2e_s", "wait_s")

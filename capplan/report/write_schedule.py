@@ -9,7 +9,8 @@ import numpy as np
 
 from capplan.files import new_file
 from capplan.report.tables import write_csv_file
-from capplan.simulator.times import Iterations, RequestTimes
+from capplan.simulator.request_times import RequestTimes
+from capplan.simulator.times import Iterations
 
 ITERATION_COLUMNS: tuple[str, ...] = ("it", "sched_s", "start_s", "end_s", "ctx_reqs")
 ITERATION_COLUMNS += ("ctx_tokens", "gen_reqs", "gen_ctx", "running", "waiting")

@@ -11,9 +11,9 @@ import numpy as np
 
 from capplan.deployment.pools import Deployment
 from capplan.errors import CapplanWarning, HostFullError, InputError
-from capplan.latency.contract import LatencyTables
 from capplan.simulator.core import Arrivals, drain, read_only, run, start
 from capplan.simulator.front_end import FrontEnd
+from capplan.simulator.pool_state import pool_state, scheduled_tables
 from capplan.simulator.records import ENTRY, ITERATION
 from capplan.simulator.routers import router as find_router
 from capplan.simulator.schedulers import scheduler as find_scheduler
@@ -23,25 +23,21 @@ from capplan.simulator.state import (
     Count,
     Limit,
     Phase,
-    Sizes,
-    empty_state,
     no_limits,
     with_more_slots,
 )
 from capplan.simulator.times import Iterations
+from capplan.simulator.windows import WINDOWS, joined, widening
 from capplan.workload.slo import Slo, require
 from capplan.workload.trace import Trace
 
-BINS = 240
+BINS = WINDOWS
 """Time bins of a simulation's series."""
 _CHUNK = 250_000  # requests at most between two progress calls
 _FIRST_CHUNK = 5_000
 _PROGRESS_PERIOD_S = 0.25
 _DRAIN_STEPS = 64  # after the last arrival, for as long as the arrivals took
 _LEAST_DRAIN_S = 60.0
-_SLOTS = 4096  # requests outstanding at once; doubled when full
-_LOG_ITERATIONS = 20_000
-_LOG_ENTRIES = 2_000_000
 _LARGEST_GROUP = 2**40
 UNBOUNDED_JUMP = 2**62
 
@@ -83,30 +79,23 @@ class Fleet:
         seed: int,
         settings: PolicySettings = _UNLIMITED,
         slo: Slo | None = None,
-        bins: tuple[float, float],
+        bin_width_s: float,
         record_iterations: bool = False,
         longest_jump: int = UNBOUNDED_JUMP,
-        chunk: int = _CHUNK,
+        chunk: int | None = None,
     ) -> None:
         pool = deployment.pool
         replica_count = pool.replica_count
         tables, engine = pool.configuration.tables, pool.configuration.engine
         tables.check(engine.max_num_seqs, engine.max_num_batched_tokens)
         router_file = find_router(deployment.router.partition(":")[0])
-        policy, own_settings = engine.scheduler, engine.scheduler.settings
+        policy = engine.scheduler
         schedule = find_scheduler(policy.name).schedule
         self.policies = _Policies(router_file.route, int(router_file.NEEDS), schedule)
-        rules = policy.rules
         self._measured_tokens = len(tables.fused_s) - 1
-        if rules.reserves:  # no token budget: the KV bounds the prompts of an iteration
-            tables = tables.reaching(engine.kv_capacity_tokens + engine.max_num_seqs)
-        elif rules.prompt_budget:
-            tables = tables.reaching(
-                engine.max_num_batched_tokens + engine.max_num_seqs
-            )
-        tables = _with_overheads(tables, own_settings)
+        tables = scheduled_tables(tables, engine)
         self._slo = slo
-        self._slos_needed = (rules.slos, f"scheduler {policy.name}")
+        self._slos_needed = (policy.rules.slos, f"scheduler {policy.name}")
         self._class_names: tuple[str, ...] = ()
         self.engine = engine
         processes = replica_count * engine.api_server_count
@@ -116,58 +105,49 @@ class Fleet:
         self.generator = np.random.default_rng(seed)
         self.served = 0
         self._part = _FIRST_CHUNK
-        self._span_s = (math.inf, -math.inf)
+        self._first_arrival_s = math.inf
+        self.last_arrival_s = -math.inf
         self.log: list[tuple[np.ndarray, np.ndarray]] = []
-        self.state = empty_state(
-            Sizes(
-                replicas=replica_count,
-                slots=_SLOTS,
-                max_num_seqs=engine.max_num_seqs,
-                block_size=engine.block_size,
-                cached_blocks=engine.kv_blocks - 1 if engine.prefix_caching else 0,
-                results=min(chunk, _CHUNK) + _SLOTS + replica_count,
-                iterations=_LOG_ITERATIONS if record_iterations else 0,
-                entries=_LOG_ENTRIES if record_iterations else 0,
-                bins=BINS,
-                draws=1,
-                orders=_SLOTS if policy.does("orders") else 0,
-                pauses=_SLOTS if policy.does("pauses") else 0,
-                swaps=_SLOTS if rules.swaps else 0,
-                request_columns=len(rules.request_columns),
-                replica_columns=len(rules.replica_columns),
-            ),
-            # Copies: the core is compiled for writable arrays, and Ray's are read-only.
-            tuple(np.array(table, np.float64, order="C") for table in tables[:5]),
+        self.state = pool_state(
+            engine,
+            tables,
+            replica_count,
+            seed=seed,
+            results=min(chunk or _CHUNK, _CHUNK),
+            record_iterations=record_iterations,
+            longest_jump=longest_jump,
         )
-        settings_row = self.state.engine[0]
-        settings_row.max_num_batched_tokens = engine.max_num_batched_tokens
-        settings_row.max_num_seqs = engine.max_num_seqs
-        settings_row.block_size = engine.block_size
-        settings_row.kv_blocks = engine.kv_blocks - 1
-        settings_row.bounded_groups = engine.bounded_groups
-        settings_row.bounded_blocks = engine.bounded_blocks
-        settings_row.depth = 2 if engine.async_scheduling else 1
-        settings_row.prefix_caching = int(engine.prefix_caching)
-        settings_row.longest_jump = 1 if record_iterations else longest_jump
-        settings_row.recording = int(record_iterations)
-        settings_row.attention_s = tables.attention_s
-        settings_row.request_s = tables.request_s
-        settings_row.seed = seed
-        self.set_bins(*bins)
-        settings_row.reserves = int(rules.reserves)
-        settings_row.prompt_budget = int(rules.prompt_budget)
-        if policy.does("swaps"):
-            settings_row.block_link_s = engine.block_link_s
-            settings_row.host_blocks = engine.host_kv_blocks
-            self.state.replicas["host_free_blocks"] = engine.host_kv_blocks
-        self.state.settings[: len(policy.values)] = policy.values
+        self.state.engine[0].bin_width_s = bin_width_s
         self.state.settings[OWN_SETTINGS:] = settings
         start(self.state)
 
-    def set_bins(self, start_s: float, width_s: float) -> None:
-        """Let the bins of the series start and be as wide as given. [s]"""
-        self.state.engine[0].bins_start_s = start_s
-        self.state.engine[0].bin_width_s = width_s
+    def reach(self, arrival_s: np.ndarray, first: int = 0) -> int:
+        """Widen the bins of the series to reach an arrival; return how many they reach.
+
+        They begin with the first arrival of all.
+        """
+        if self._first_arrival_s == math.inf:
+            self._first_arrival_s = float(arrival_s[first])
+            self.state.engine[0].bins_start_s = self._first_arrival_s
+        span_s = float(arrival_s[first]) - self._first_arrival_s
+        factor = widening(span_s, self.bin_width_s)
+        if factor > 1:
+            for name in self.state.bins.dtype.names or ():
+                column = self.state.bins[name]
+                self.state.bins[name] = joined(np.asarray(column), factor)
+            self.state.engine[0].bin_width_s *= factor
+        end_s = self._first_arrival_s + BINS * self.bin_width_s
+        return int(np.searchsorted(arrival_s, end_s))
+
+    @property
+    def bin_width_s(self) -> float:
+        """Width of the bins of the series. [s]"""
+        return float(self.state.engine[0].bin_width_s)
+
+    @property
+    def bin_starts_s(self) -> np.ndarray:
+        """Start of each bin of the series, shape (BINS,). [s]"""
+        return self._first_arrival_s + self.bin_width_s * np.arange(BINS)
 
     def serve_all(
         self,
@@ -217,7 +197,8 @@ class Fleet:
                 f"expected less than {_LARGEST_GROUP}"
             )
         arrival_s = trace.arrival_s[rows]
-        self._span_s = (min(self._span_s[0], float(arrival_s[0])), float(arrival_s[-1]))
+        self.reach(arrival_s)
+        self.last_arrival_s = float(arrival_s[-1])
         predicted = trace.predicted_output_tokens
         if predicted is None:
             predicted = trace.output_tokens
@@ -268,7 +249,7 @@ class Fleet:
 
         In steps of a share of the arrivals' span, so that ``stopped`` is called often.
         """
-        first_s, until_s = self._span_s
+        first_s, until_s = self._first_arrival_s, self.last_arrival_s
         step_s = max((until_s - first_s) / _DRAIN_STEPS, _LEAST_DRAIN_S)
         steps = 0
         while self.outstanding and not (stopped is not None and stopped()):
@@ -391,13 +372,3 @@ class Fleet:
             np.concatenate([np.zeros(0, ITERATION), *(log[0] for log in self.log)]),
             np.concatenate([np.zeros(0, ENTRY), *(log[1] for log in self.log)]),
         )
-
-
-def _with_overheads(tables: LatencyTables, settings: dict[str, float]) -> LatencyTables:
-    """Return times with what a scheduler takes per iteration and per prediction."""
-    overhead_s = settings.get("overhead_s", 0.0)
-    return tables._replace(
-        decode_s=tables.decode_s + overhead_s,
-        fused_s=tables.fused_s + overhead_s,
-        request_s=tables.request_s + settings.get("predict_s", 0.0),
-    )

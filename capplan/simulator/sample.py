@@ -5,7 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from capplan.simulator.histogram import Histogram
-from capplan.simulator.times import METRICS, Simulation
+from capplan.simulator.request_times import METRICS
+from capplan.simulator.times import Simulation
 from capplan.simulator.windows import window_index
 from capplan.workload.slo import LIMITS, Slo, base_classes
 

@@ -1,11 +1,10 @@
-"""Simulate a deployment that serves a trace, and keep the times of every request.
+"""Simulate a deployment that serves requests.
 
 Names, dataclasses and checks stop here; the compiled core sees arrays.
 """
 
-from collections.abc import Collection
-from dataclasses import replace
-from typing import NamedTuple
+from collections.abc import Iterable
+from typing import Protocol
 
 import numpy as np
 
@@ -18,156 +17,122 @@ from capplan.simulator.checks import (
     refuse_oversized,
 )
 from capplan.simulator.fleet import BINS, UNBOUNDED_JUMP, Fleet, Progress, Stopped
-from capplan.simulator.series import fleet_series
-from capplan.simulator.times import RequestTimes, Simulation, totals
+from capplan.simulator.table import Table
+from capplan.simulator.times import Simulation
+from capplan.simulator.windows import FIRST_WIDTH_S
 from capplan.workload.slo import Slo
 from capplan.workload.trace import Trace
 
 
+class Sink(Protocol):
+    """What becomes of the finished requests."""
+
+    def expect(self, chunk: Trace, fleet: Fleet) -> None:
+        """Make room for requests that will arrive."""
+
+    def reach(self, moment_s: float) -> None:
+        """Note that requests arrive until a moment. [s]"""
+
+    def put(self, done: np.ndarray, fleet: Fleet) -> None:
+        """Take requests that have finished, records of dtype RESULT."""
+
+    def simulation(self, fleet: Fleet, *, stopped: bool) -> Simulation:
+        """Return what was simulated; where it was stopped, of what had finished."""
+
+
 def simulate(
-    trace: Trace,
+    requests: Trace | Iterable[Trace],
     deployment: Deployment,
     *,
     slo: Slo | None = None,
     seed: int = 0,
+    sink: Sink | None = None,
     record_iterations: bool = False,
     longest_jump: int = UNBOUNDED_JUMP,
     progress: Progress | None = None,
     stopped: Stopped | None = None,
 ) -> Simulation:
-    """Return the simulation of a deployment that serves a trace.
+    """Return the simulation of a deployment that serves requests.
 
-    The router ``best-fit:theta=0.5,gamma=0.5`` has a margin for prediction error and a
-    share of the output that counts as context. Policies that
-    look at SLOs meet the strictest limits of the classes; ``seed`` is of the router's
-    random choices. With ``record_iterations`` every iteration is returned, each run by
-    itself; else at most ``longest_jump`` decode iterations run at once, on which the
-    result does not depend. ``progress`` is called with the number of requests that have
-    arrived; when ``stopped`` says so, requests not finished have NaN times.
+    Parameters
+    ----------
+    requests
+        A trace, or its chunks in order of arrival, with the same class indices.
+    deployment
+        Its router may have settings, as ``best-fit:theta=0.5,gamma=0.5``: its margin
+        for prediction error and the share of the output that counts as context.
+    slo
+        Policies that look at SLOs meet the strictest limits of the classes.
+    seed
+        Of the router's random choices.
+    sink
+        What becomes of the finished requests: a table (the default), or ``Sketches``,
+        in memory that does not grow.
+    record_iterations
+        Whether every iteration is returned, each run by itself.
+    longest_jump
+        Decode iterations that run at once, on which the result does not depend.
+    progress, stopped
+        Called several times a second with the number of requests that have arrived;
+        when ``stopped`` says so, the simulation ends there.
     """
-    if trace.arrival_s is None:
-        raise InputError(
-            f"{trace.source}: no arrival times; give a rate or an arrival process"
-        )
     engine = deployment.pool.configuration.engine
     check_engine(engine)
     check_scheduler(engine)
-    refuse_oversized(trace, engine)
-    span_s = max(float(trace.arrival_s[-1] - trace.arrival_s[0]), 1e-9)
+    whole = requests if isinstance(requests, Trace) else None
+    chunks = (requests,) if isinstance(requests, Trace) else requests
+    names = None if whole is None else whole.class_names
     fleet = Fleet(
         deployment,
-        settings=policy_settings(deployment.router, slo, trace.class_names),
+        settings=policy_settings(deployment.router, slo, names),
         slo=slo,
         seed=seed,
-        bins=(float(trace.arrival_s[0]), span_s / BINS * 1.02),
+        bin_width_s=FIRST_WIDTH_S if whole is None else _bin_width_s(whole),
         record_iterations=record_iterations,
         longest_jump=longest_jump,
-        chunk=len(trace),
+        chunk=None if whole is None else len(whole),
     )
-    columns = _Columns.empty(len(trace))
-    for done in fleet.serve_all(trace, progress, stopped):
-        columns.put(done, fleet.unused)
-    return _simulation(trace, columns, fleet)
+    sink = sink or Table()
+    last_arrival_s = -np.inf
+    for chunk in chunks:
+        arrival_s = _in_order(chunk, last_arrival_s)
+        last_arrival_s = float(arrival_s[-1])
+        refuse_oversized(chunk, engine, fleet.served)
+        sink.expect(chunk, fleet)
+        first = end = 0
+        while first == end < len(chunk):
+            end = fleet.reach(arrival_s, first)
+            sink.reach(float(arrival_s[first]))
+            before = fleet.served
+            for done in fleet.serve_in_chunks(chunk, progress, stopped, first, end):
+                sink.put(done, fleet)
+            first += fleet.served - before
+        if first < len(chunk):
+            return sink.simulation(fleet, stopped=True)
+    if last_arrival_s == -np.inf:
+        raise InputError("no requests; expected at least one")
+    for done in fleet.finish(stopped):
+        sink.put(done, fleet)
+    return sink.simulation(fleet, stopped=fleet.outstanding > 0)
 
 
-class _Columns(NamedTuple):
-    """What is kept of the finished requests, one row per request of the trace."""
+def _bin_width_s(trace: Trace) -> float:
+    """Return the width of time bins that reach beyond the last arrival. [s]"""
+    arrival_s = trace.arrival_s
+    span_s = 0.0 if arrival_s is None else float(arrival_s[-1] - arrival_s[0])
+    return max(span_s, 1e-9) / BINS * 1.02
 
-    scheduled_s: np.ndarray
-    first_token_s: np.ndarray
-    finish_s: np.ndarray
-    longest_gap_s: np.ndarray
-    late_gaps: np.ndarray
-    replica: np.ndarray
-    preemptions: np.ndarray
-    cached_tokens: np.ndarray
-    swaps: np.ndarray
-    paused_s: np.ndarray
 
-    @classmethod
-    def empty(cls, n: int) -> "_Columns":
-        """Return rows of requests that did not finish."""
-        return cls(
-            scheduled_s=np.full(n, np.nan),
-            first_token_s=np.full(n, np.nan),
-            finish_s=np.full(n, np.nan),
-            longest_gap_s=np.zeros(n),
-            late_gaps=np.zeros(n, np.int64),
-            replica=np.zeros(n, np.int64),
-            preemptions=np.zeros(n, np.int64),
-            cached_tokens=np.zeros(n, np.int64),
-            swaps=np.zeros(n, np.int64),
-            paused_s=np.zeros(n),
+def _in_order(chunk: Trace, last_arrival_s: float) -> np.ndarray:
+    """Return the arrivals of a chunk; refuse what has none or comes too late. [s]"""
+    arrival_s = chunk.arrival_s
+    if arrival_s is None:
+        raise InputError(
+            f"{chunk.source}: no arrival times; give a rate or an arrival process"
         )
-
-    def put(self, done: np.ndarray, unused: Collection[str]) -> None:
-        """Write finished requests to their rows, while they are in the cache.
-
-        Columns that are ``unused`` stay zero.
-        """
-        rows = done["row"]
-        for name, column in self._asdict().items():
-            if name not in unused:
-                column[rows] = done[name]
-
-
-def finished_part(simulation: Simulation) -> Simulation:
-    """Return the simulation of the requests before the first that did not finish.
-
-    Their times are those of the whole simulation. Later requests that had finished
-    are left out, since those still running would be missing beside them. Raises
-    KeyboardInterrupt when there are none; one that ran to its end is returned as is.
-    """
-    unfinished = np.isnan(simulation.table.finish_s)
-    if not unfinished.any():
-        return simulation
-    count = int(np.argmax(unfinished))
-    if count == 0:
-        raise KeyboardInterrupt
-    times = simulation.table.select(slice(0, count))
-    series = simulation.series.until(float(times.arrival_s[-1]))
-    kept = totals(times)
-    busy_share = float(series.busy_share.mean())
-    return replace(
-        simulation,
-        times=times,
-        totals=kept,
-        series=series,
-        busy_s=busy_share * kept.makespan_s * simulation.replica_count,
-        completed=count,
-    )
-
-
-def _simulation(trace: Trace, columns: _Columns, fleet: Fleet) -> Simulation:
-    assert trace.arrival_s is not None
-    times = RequestTimes(
-        arrival_s=trace.arrival_s,
-        prompt_tokens=trace.prompt_tokens,
-        output_tokens=trace.output_tokens,
-        request_class=trace.request_class,
-        **columns._asdict(),
-    )
-    replicas = fleet.state.replicas
-    settings = fleet.state.engine[0]
-    first_s, width_s = settings.bins_start_s, settings.bin_width_s
-    bins = len(fleet.state.bins)
-    index = np.clip((times.finish_s - first_s) / width_s, 0, bins - 1)
-    index = np.nan_to_num(index).astype(np.int64)
-    start_s = first_s + width_s * np.arange(bins)
-    return Simulation(
-        times=times,
-        totals=totals(times),
-        series=fleet_series(
-            fleet,
-            start_s,
-            np.bincount(index, times.preemptions, bins),
-            float(np.nanmax(times.finish_s, initial=start_s[-1])),
-        ),
-        class_names=trace.class_names,
-        replica_count=len(replicas),
-        iteration_count=fleet.iteration_count,
-        busy_s=float(fleet.state.bins["busy_s"].sum()),
-        arrived_count=len(trace),
-        completed=int(np.isfinite(columns.finish_s).sum()),
-        iterations=fleet.iterations() if fleet.state.engine[0].recording else None,
-    )
+    if arrival_s[0] < last_arrival_s:
+        raise InputError(
+            f"{chunk.source}: a request arrives at {arrival_s[0]} s, after one at "
+            f"{last_arrival_s} s; sort the trace to stream it"
+        )
+    return arrival_s

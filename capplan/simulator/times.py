@@ -1,111 +1,11 @@
-"""What happened to each request, and the fleet over time."""
+"""What a simulation returns: its requests, sums over them, the fleet over time."""
 
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from capplan.simulator.windows import Windows
-
-METRICS = (
-    "ttft_s",
-    "tpot_s",
-    "e2e_s",
-    "wait_s",
-    "longest_gap_s",
-    "normalized_latency_s",
-)
-"""Times of a request whose distribution a judgement reports."""
-
-
-@dataclass(frozen=True, eq=False)
-class RequestTimes:
-    """One row per request of the trace, in its order, all shape (n,).
-
-    Times are NaN for a request that did not get so far.
-    """
-
-    arrival_s: np.ndarray  # [s]
-    scheduled_s: np.ndarray  # when first in a batch [s]
-    first_token_s: np.ndarray  # [s]
-    finish_s: np.ndarray  # last token [s]
-    longest_gap_s: np.ndarray  # between two of its tokens; 0 for one token [s]
-    late_gaps: np.ndarray  # of these, above the TBT limit of its class
-    prompt_tokens: np.ndarray  # [tokens]
-    output_tokens: np.ndarray  # [tokens]
-    replica: np.ndarray  # where it was served
-    preemptions: np.ndarray  # how often it lost its KV
-    cached_tokens: np.ndarray  # in the prefix cache at first admission [tokens]
-    request_class: np.ndarray  # index of its class
-    swaps: np.ndarray  # how often its KV went to the host
-    paused_s: np.ndarray  # time that it held KV, there or on the GPU, and sat out [s]
-
-    def __len__(self) -> int:
-        """Return the number of requests."""
-        return len(self.arrival_s)
-
-    @classmethod
-    def of(cls, records: np.ndarray) -> "RequestTimes":
-        """Return finished requests, records of dtype RESULT, as a table."""
-        return cls(**{field.name: records[field.name] for field in fields(cls)})
-
-    def met(self, limits_s: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...]:
-        """Return which requests meet each of an SLO's LIMITS, shape (n,) each, bool.
-
-        ``limits_s`` has shape (n,) each, infinite where there is no limit. [s]
-        """
-        # A one-token output has no time between tokens, and so meets any TPOT.
-        tpot_s = np.nan_to_num(self.tpot_s)
-        measured_s = (self.ttft_s, tpot_s, self.longest_gap_s, self.e2e_s)
-        return tuple(
-            value_s <= limit_s
-            for value_s, limit_s in zip(measured_s, limits_s, strict=True)
-        )
-
-    def output_tokens_by(self, moment_s: float) -> float:
-        """Return the output tokens until a moment. [tokens]
-
-        A request's tokens are taken to come evenly from its first to its last.
-        """
-        first_s, last_s = self.first_token_s, self.finish_s
-        with np.errstate(invalid="ignore", divide="ignore"):
-            share = (moment_s - first_s) / (last_s - first_s)
-        share = np.where(last_s <= moment_s, 1.0, np.nan_to_num(share))
-        tokens = 1 + np.clip(share, 0.0, 1.0) * (self.output_tokens - 1)
-        return float(tokens[first_s <= moment_s].sum())
-
-    def select(self, rows: slice | np.ndarray) -> "RequestTimes":
-        """Return the requests at ``rows``."""
-        return RequestTimes(
-            **{field.name: getattr(self, field.name)[rows] for field in fields(self)}
-        )
-
-    @property
-    def ttft_s(self) -> np.ndarray:
-        """Time to first token. [s]"""
-        return self.first_token_s - self.arrival_s
-
-    @property
-    def tpot_s(self) -> np.ndarray:
-        """Time per output token after the first (ATGT); NaN for one token. [s]"""
-        later_tokens = np.where(self.output_tokens > 1, self.output_tokens - 1, np.nan)
-        return (self.finish_s - self.first_token_s) / later_tokens
-
-    @property
-    def e2e_s(self) -> np.ndarray:
-        """Arrival to last token. [s]"""
-        return self.finish_s - self.arrival_s
-
-    @property
-    def wait_s(self) -> np.ndarray:
-        """Arrival to first scheduling. [s]"""
-        return self.scheduled_s - self.arrival_s
-
-    @property
-    def normalized_latency_s(self) -> np.ndarray:
-        """End-to-end time per output token. [s/token]"""
-        return self.e2e_s / self.output_tokens
+from capplan.simulator.request_times import RequestTimes
+from capplan.simulator.windows import Windows
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,13 +60,17 @@ class Totals:
 
 
 def totals(times: RequestTimes) -> Totals:
-    """Return the sums over a table of requests."""
+    """Return the sums over the requests of a table that finished."""
+    finished = np.isfinite(times.finish_s)
+    if not finished.all():
+        times = times.select(finished)
+    if not len(times):
+        return Totals(0, 0.0, 0.0, 0, 0, 0, 0)
     start_s = times.arrival_s[0]
-    last_s = np.nanmax(times.finish_s, initial=start_s)
     return Totals(
         request_count=len(times),
         duration_s=float(times.arrival_s[-1] - start_s),
-        makespan_s=float(last_s - start_s),
+        makespan_s=float(times.finish_s.max() - start_s),
         prompt_tokens=int(times.prompt_tokens.sum()),
         output_tokens=int(times.output_tokens.sum()),
         cached_tokens=int(times.cached_tokens.sum()),
@@ -187,7 +91,7 @@ class Simulation:
     busy_s: float  # replica seconds in which an iteration ran [s]
     arrived_count: int  # all of the trace; where not kept, those that had arrived
     completed: int  # requests that finished: all, unless it was stopped
-    windows: "Windows | None" = None  # counts where requests were not kept
+    windows: Windows | None = None  # counts where requests were not kept
     iterations: Iterations | None = None  # where recorded
 
     @property

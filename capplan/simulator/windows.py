@@ -8,13 +8,14 @@ chunks in which the requests came, and memory does not grow.
 import numpy as np
 
 from capplan.simulator.histogram import BINS, Histogram, bin_of
-from capplan.simulator.times import METRICS, RequestTimes
+from capplan.simulator.request_times import METRICS, RequestTimes
 from capplan.workload.slo import LIMITS
 
 WINDOWS = 240
 """Windows at most; at least half of them are in use in a long run."""
 
-_FIRST_WIDTH_S = 2.0**-6
+FIRST_WIDTH_S = 2.0**-6
+"""Width of windows at first. [s]"""
 _COLUMNS: tuple[str, ...] = ("preemptions", "completed", "counted", "attained")
 _COLUMNS += (*LIMITS, *METRICS)
 _COLUMNS += ("prompt_tokens", "output_tokens", "cached_tokens")
@@ -27,13 +28,13 @@ def window_index(
 
     Those of a simulation whose arrivals go from ``first_s`` to ``last_s``.
     """
-    width_s = _FIRST_WIDTH_S * _widening(last_s - first_s, _FIRST_WIDTH_S)
+    width_s = FIRST_WIDTH_S * widening(last_s - first_s, FIRST_WIDTH_S)
     last = int((last_s - first_s) / width_s)
     index = np.clip((arrival_s - first_s) / width_s, 0, last).astype(np.int64)
     return index, last + 1
 
 
-def _widening(span_s: float, width_s: float) -> int:
+def widening(span_s: float, width_s: float) -> int:
     """Return how many windows are joined into one to reach beyond a time."""
     factor = 1
     while span_s >= WINDOWS * width_s * factor:
@@ -59,7 +60,7 @@ class Windows:
     def __init__(self, start_s: float, counted_from_s: float = -np.inf) -> None:
         self.start_s = start_s
         self.counted_from_s = counted_from_s
-        self.width_s = _FIRST_WIDTH_S
+        self.width_s = FIRST_WIDTH_S
         self.columns = {name: np.zeros(WINDOWS) for name in _COLUMNS}
         self.histograms = np.zeros((len(METRICS), WINDOWS, BINS), np.int64)
         self.by_class = np.zeros((WINDOWS, 1, 2))
@@ -82,7 +83,7 @@ class Windows:
 
     def reach(self, moment_s: float) -> int:
         """Join windows until they reach beyond a moment; return how many into one."""
-        factor = _widening(moment_s - self.start_s, self.width_s)
+        factor = widening(moment_s - self.start_s, self.width_s)
         if factor == 1:
             return 1
         self.width_s *= factor

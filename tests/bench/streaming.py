@@ -15,7 +15,7 @@ import numpy as np
 from capplan.deployment.engine import EngineSettings
 from capplan.latency.catalog import find_profile
 from capplan.simulator.simulate import simulate
-from capplan.simulator.stream import simulate_stream
+from capplan.simulator.sketches import Sketches
 from capplan.simulator.windows import WINDOWS
 from capplan.workload.catalog import shipped_workload
 from capplan.workload.slo import RequestSlo, Slo
@@ -52,14 +52,13 @@ def main(n: int) -> None:
     ends_s = np.sort(simulate(full, fleet_of(tables, LIMITS, 1)).times.finish_s)
     capacity_per_s = 10_000 / (ends_s[15_000] - ends_s[5_000])
     rate_per_s = LOAD * capacity_per_s * REPLICAS
-    simulate_stream(
-        chunks(1000, rate_per_s), fleet_of(tables, LIMITS, REPLICAS)
+    simulate(
+        chunks(1000, rate_per_s), fleet_of(tables, LIMITS, REPLICAS), sink=Sketches()
     )  # compiles
 
     processor_s, wall_s = time.process_time(), time.perf_counter()
-    found = simulate_stream(
-        chunks(n, rate_per_s), fleet_of(tables, LIMITS, REPLICAS), slo=SLO
-    )
+    fleet = fleet_of(tables, LIMITS, REPLICAS)
+    found = simulate(chunks(n, rate_per_s), fleet, slo=SLO, sink=Sketches(SLO))
     processor_s = time.process_time() - processor_s
     tpot = found.windows.histogram("tpot_s", WINDOWS)
     measured = {

@@ -8,8 +8,9 @@ import pytest
 from capplan.errors import InputError
 from capplan.planning.judgement import LEVELS, Steadiness, is_hopeless, is_roomy
 from capplan.planning.judgement import judge as judge_samples
+from capplan.simulator.request_times import RequestTimes
 from capplan.simulator.sample import sample_of
-from capplan.simulator.times import RequestTimes, Series, Simulation, totals
+from capplan.simulator.times import Series, Simulation, totals
 from capplan.workload.slo import RequestSlo, Slo
 
 

@@ -11,7 +11,7 @@ from capplan.planning.settings import PlanSettings, SimulateSettings
 from capplan.report.write_json import plan_json
 from capplan.report.write_run import run_json
 from capplan.simulator.histogram import RELATIVE_ERROR
-from capplan.simulator.times import METRICS
+from capplan.simulator.request_times import METRICS
 
 H100 = {"llm": "Llama-3.1-8B", "gpu": "H100-SXM", "tp": 1}
 COST = {"latency_ms": "9,0.04,0,0.08,0.00005", "kv_blocks": 3000}

@@ -15,7 +15,7 @@ from capplan.report.write_requests import (
     write_requests,
 )
 from capplan.simulator.records import RESULT
-from capplan.simulator.times import RequestTimes
+from capplan.simulator.request_times import RequestTimes
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ def results(case: Case, router: str, cuts: list[int]) -> np.ndarray:
             scheduler="vllm-v1",
         ),
         seed=1,
-        bins=(0.0, 1.0),
+        bin_width_s=1.0,
     )
     n = len(case.trace)
     ends = sorted({min(cut, n) for cut in cuts} | {n})

@@ -10,7 +10,7 @@ from capplan.deployment.engine import EngineSettings
 from capplan.latency.contract import linear_tables
 from capplan.simulator.front_end import FrontEnd
 from capplan.simulator.simulate import simulate
-from capplan.simulator.stream import simulate_stream
+from capplan.simulator.sketches import Sketches
 from capplan.workload.trace import Trace
 from tests.deployments import fleet_of
 
@@ -95,11 +95,8 @@ def test_a_stream_waits_in_front_as_a_whole_trace_does():
 
     whole = simulate(trace, fleet_of(tables, ENGINE, 2))
     streamed: list = []
-    simulate_stream(
-        parts,
-        fleet_of(tables, ENGINE, 2),
-        on_finished=lambda done: streamed.append(done.copy()),
-    )
+    sink = Sketches(on_finished=lambda done: streamed.append(done.copy()))
+    simulate(parts, fleet_of(tables, ENGINE, 2), sink=sink)
 
     done = np.sort(np.concatenate(streamed), order="row")
     assert done["first_token_s"].tolist() == whole.table.first_token_s.tolist()

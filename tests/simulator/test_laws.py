@@ -76,7 +76,7 @@ def test_recording_iterations_changes_nothing(router, scheduler, case):
 def test_all_blocks_of_gpus_and_hosts_are_free_in_the_end(scheduler, case, seed):
     scheduler, case = for_scheduler(scheduler, case, seed)
     deployment = case.deployment("jsq", scheduler)
-    fleet = Fleet(deployment, seed=0, slo=SLO, bins=(0.0, 1.0))
+    fleet = Fleet(deployment, seed=0, slo=SLO, bin_width_s=1.0)
 
     for _ in fleet.serve_all(case.trace):
         pass

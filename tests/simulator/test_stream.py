@@ -11,10 +11,10 @@ from capplan.deployment.engine import EngineSettings
 from capplan.errors import InputError
 from capplan.latency.contract import linear_tables
 from capplan.simulator.histogram import LEAST_S, RELATIVE_ERROR
+from capplan.simulator.request_times import METRICS
 from capplan.simulator.routers import ROUTERS
 from capplan.simulator.simulate import simulate
-from capplan.simulator.stream import simulate_stream
-from capplan.simulator.times import METRICS
+from capplan.simulator.sketches import Sketches
 from capplan.simulator.windows import WINDOWS, Windows
 from capplan.workload.slo import LIMITS as LIMIT_NAMES
 from capplan.workload.slo import parse_slo
@@ -55,7 +55,11 @@ def chunks(trace, requests):
 
 def streamed(trace, requests, engine=LIMITS, replicas=3, router="jsq", **asked):
     fleet = fleet_of(TABLES, engine, replicas, router=router)
-    return simulate_stream(chunks(trace, requests), fleet, **asked)
+    counted = {key: asked.pop(key, None) for key in ("on_finished", "warmup_s")}
+    sink = Sketches(
+        asked.get("slo"), counted["warmup_s"] or 0.0, counted["on_finished"]
+    )
+    return simulate(chunks(trace, requests), fleet, sink=sink, **asked)
 
 
 def figures(simulation):
@@ -249,7 +253,7 @@ def test_every_request_is_handed_on_when_it_finishes():
 )
 def test_chunks_that_cannot_be_served_are_refused(given_chunks, expected):
     with pytest.raises(InputError, match=expected):
-        simulate_stream(given_chunks, fleet_of(TABLES, LIMITS, 1))
+        simulate(given_chunks, fleet_of(TABLES, LIMITS, 1), sink=Sketches())
 
 
 def test_a_class_without_an_slo_is_refused():

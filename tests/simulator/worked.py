@@ -5,8 +5,8 @@ import pytest
 
 from capplan.deployment.engine import EngineSettings
 from capplan.latency.contract import linear_tables
+from capplan.simulator.request_times import RequestTimes
 from capplan.simulator.simulate import simulate
-from capplan.simulator.times import RequestTimes
 from capplan.workload.slo import Slo
 from capplan.workload.trace import Trace
 from tests.deployments import fleet_of

@@ -42,7 +42,7 @@ def serve(
         settings=policy_settings(ROUTER, case.slo, case.trace.class_names),
         slo=case.slo,
         seed=case.seed,
-        bins=(float(case.trace.arrival_s[0]), 1.0),
+        bin_width_s=1.0,
         record_iterations=record,
         longest_jump=longest_jump,
         chunk=len(case.trace),

@@ -49,17 +49,16 @@ from capplan.simulator.pausing import (
     run_chunk,
     take_arrival,
 )
-from capplan.simulator.schedulers import Rules, indices
 from capplan.simulator.schedulers.slack import (
+    REPLICA,
     REQUEST,
-    REQUEST_COLUMNS,
     SETTING,
-    SETTINGS,
     latest_start_s,
     limit_s,
     tokens_in_time,
     tokens_within,
 )
+from capplan.simulator.schedulers.slack import RULES as RULES
 from capplan.simulator.schedulers.slack_order import (
     decodes_by_slack,
     file_request,
@@ -74,20 +73,6 @@ from capplan.simulator.schedulers.slack_order import (
     runs_before,
 )
 from capplan.simulator.state import NONE, SCHEDULE, Phase
-
-RULES = Rules(
-    SETTINGS,
-    orders=True,
-    pauses=True,
-    request_columns=REQUEST_COLUMNS,
-    replica_columns=(
-        "long_prompts",  # with KV, unfinished
-        "long_ending",  # of these, ended by the newest iteration
-        "paused_decodes",  # that sit out the newest iteration
-    ),
-    slos=("ttft", "tbt"),
-)
-REPLICA = indices(RULES.replica_columns)
 
 
 def refused(trace, engine, settings):

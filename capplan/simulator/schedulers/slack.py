@@ -12,26 +12,37 @@ import math
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.jump import ROUNDING_S
 from capplan.simulator.kvcache import ceil_div
-from capplan.simulator.schedulers import Knob, indices
+from capplan.simulator.schedulers import Knob, Rules, indices
 from capplan.simulator.state import Limit, Phase
 
-SETTINGS = {
-    "s_pf": Knob(768),
-    "t_pf_s": Knob(0.0, 0),
-    "gamma_s": Knob(0.75, 0),
-    "long_tokens": Knob(4096),
-    "affine": Knob(0, 0, 1),
-    "chunking": Knob(1, 0, 1),
-    "ordering": Knob(1, 0, 1),
-    "batching": Knob(1, 0, 1),
-    "era": Knob(1, 0, 1),
-    "overhead_s": Knob(0.0, 0),
-    "bounded": Knob(0, 0, 1),
-}
+RULES = Rules(
+    {
+        "s_pf": Knob(768),
+        "t_pf_s": Knob(0.0, 0),
+        "gamma_s": Knob(0.75, 0),
+        "long_tokens": Knob(4096),
+        "affine": Knob(0, 0, 1),
+        "chunking": Knob(1, 0, 1),
+        "ordering": Knob(1, 0, 1),
+        "batching": Knob(1, 0, 1),
+        "era": Knob(1, 0, 1),
+        "overhead_s": Knob(0.0, 0),
+        "bounded": Knob(0, 0, 1),
+    },
+    orders=True,
+    pauses=True,
+    request_columns=("deadline_s",),  # when all until its next token must start
+    replica_columns=(
+        "long_prompts",  # with KV, unfinished
+        "long_ending",  # of these, ended by the newest iteration
+        "paused_decodes",  # that sit out the newest iteration
+    ),
+    slos=("ttft", "tbt"),
+)
 """Of AccelGen."""
-SETTING = indices(SETTINGS)
-REQUEST_COLUMNS = ("deadline_s",)  # when all until its next token must start
-REQUEST = indices(REQUEST_COLUMNS)
+SETTING = indices(RULES.settings)
+REQUEST = indices(RULES.request_columns)
+REPLICA = indices(RULES.replica_columns)
 
 
 @inlined()

@@ -10,7 +10,7 @@ from capplan.errors import InputError
 from capplan.simulator.checks import without_unsupported
 from capplan.simulator.schedulers import SCHEDULERS, parse_scheduler
 from capplan.simulator.simulate import simulate
-from capplan.simulator.stream import simulate_stream
+from capplan.simulator.sketches import Sketches
 from capplan.workload.slo import parse_slo
 from capplan.workload.trace import Trace
 from tests.deployments import fleet_of
@@ -75,7 +75,7 @@ def test_a_stream_is_served_by_the_same_scheduler(name):
     fleet = fleet_of(TABLES, engine(12), scheduler=name)
     whole = simulate(trace, fleet, **asked)
 
-    found = simulate_stream([trace], fleet, **asked)
+    found = simulate([trace], fleet, sink=Sketches(**asked), **asked)
 
     assert found.iteration_count == whole.iteration_count
     assert found.totals == whole.totals

@@ -1,0 +1,91 @@
+"""The state of a pool: arrays for equal replicas of an engine."""
+
+import numpy as np
+
+from capplan.deployment.engine import EngineSettings
+from capplan.latency.contract import LatencyTables
+from capplan.simulator.state import Sizes, State, empty_state
+from capplan.simulator.windows import WINDOWS
+
+_SLOTS = 4096  # requests outstanding at once; doubled when full
+_LOG_ITERATIONS = 20_000
+_LOG_ENTRIES = 2_000_000
+
+
+def scheduled_tables(tables: LatencyTables, engine: EngineSettings) -> LatencyTables:
+    """Return iteration times as long and as large as the engine's scheduler needs.
+
+    They reach its longest iteration, and have what it takes for an iteration and for a
+    prediction.
+    """
+    rules, own = engine.scheduler.rules, engine.scheduler.settings
+    if rules.reserves:  # no token budget: the KV bounds the prompts of an iteration
+        tables = tables.reaching(engine.kv_capacity_tokens + engine.max_num_seqs)
+    elif rules.prompt_budget:
+        tables = tables.reaching(engine.max_num_batched_tokens + engine.max_num_seqs)
+    overhead_s = own.get("overhead_s", 0.0)
+    return tables._replace(
+        decode_s=tables.decode_s + overhead_s,
+        fused_s=tables.fused_s + overhead_s,
+        request_s=tables.request_s + own.get("predict_s", 0.0),
+    )
+
+
+def pool_state(
+    engine: EngineSettings,
+    tables: LatencyTables,
+    replica_count: int,
+    *,
+    seed: int,
+    results: int,
+    record_iterations: bool,
+    longest_jump: int,
+) -> State:
+    """Return the state of idle replicas.
+
+    As many as ``results`` requests may finish before they are taken from it.
+    """
+    policy, rules = engine.scheduler, engine.scheduler.rules
+    state = empty_state(
+        Sizes(
+            replicas=replica_count,
+            slots=_SLOTS,
+            max_num_seqs=engine.max_num_seqs,
+            block_size=engine.block_size,
+            cached_blocks=engine.kv_blocks - 1 if engine.prefix_caching else 0,
+            results=results + _SLOTS + replica_count,
+            iterations=_LOG_ITERATIONS if record_iterations else 0,
+            entries=_LOG_ENTRIES if record_iterations else 0,
+            bins=WINDOWS,
+            draws=1,
+            orders=_SLOTS if policy.does("orders") else 0,
+            pauses=_SLOTS if policy.does("pauses") else 0,
+            swaps=_SLOTS if rules.swaps else 0,
+            request_columns=len(rules.request_columns),
+            replica_columns=len(rules.replica_columns),
+        ),
+        # Copies: the core is compiled for writable arrays, and Ray's are read-only.
+        tuple(np.array(table, np.float64, order="C") for table in tables[:5]),
+    )
+    row = state.engine[0]
+    row.max_num_batched_tokens = engine.max_num_batched_tokens
+    row.max_num_seqs = engine.max_num_seqs
+    row.block_size = engine.block_size
+    row.kv_blocks = engine.kv_blocks - 1
+    row.bounded_groups = engine.bounded_groups
+    row.bounded_blocks = engine.bounded_blocks
+    row.depth = 2 if engine.async_scheduling else 1
+    row.prefix_caching = int(engine.prefix_caching)
+    row.longest_jump = 1 if record_iterations else longest_jump
+    row.recording = int(record_iterations)
+    row.attention_s = tables.attention_s
+    row.request_s = tables.request_s
+    row.seed = seed
+    row.reserves = int(rules.reserves)
+    row.prompt_budget = int(rules.prompt_budget)
+    if policy.does("swaps"):
+        row.block_link_s = engine.block_link_s
+        row.host_blocks = engine.host_kv_blocks
+        state.replicas["host_free_blocks"] = engine.host_kv_blocks
+    state.settings[: len(policy.values)] = policy.values
+    return state
