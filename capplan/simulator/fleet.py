@@ -11,7 +11,7 @@ import numpy as np
 
 from capplan.deployment.pools import Deployment
 from capplan.errors import CapplanWarning, HostFullError, InputError
-from capplan.simulator.core import Arrivals, drain, read_only, run, start
+from capplan.simulator.drivers.open_loop import Arrivals, drain, read_only, run, start
 from capplan.simulator.front_end import FrontEnd
 from capplan.simulator.pool_state import pool_state, scheduled_tables
 from capplan.simulator.records import ENTRY, ITERATION

@@ -3,7 +3,7 @@
 import numpy as np
 from numba import types
 
-from capplan.simulator.core import read_only
+from capplan.simulator.drivers.open_loop import read_only
 from capplan.simulator.jit import compiled
 
 

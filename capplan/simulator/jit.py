@@ -79,7 +79,7 @@ numba.config.CACHE_DIR = str(CACHE_DIR)  # type: ignore[attr-defined]
 
 def is_cold(file: str = "") -> bool:
     """Return whether the simulator, or the scheduler in a file, is not compiled yet."""
-    return _is_cold(CACHE_DIR, f"{file}.schedule" if file else "core.run")
+    return _is_cold(CACHE_DIR, f"{file}.schedule" if file else "open_loop.run")
 
 
 def compiled(*signature: Any, **options: Any) -> Callable[[Any], Any]:

@@ -312,54 +312,72 @@ def _pop_finishing(state, r):
         _drain_request(state, r, slot)
 
 
+@inlined()
+def next_s(state, r):
+    """Return when a replica next does something of its own; infinite when idle. [s]
+
+    It collects a result when the pipeline is full, or schedules an iteration.
+    """
+    replica = state.replicas[r]
+    if replica.in_flight == state.engine[0].depth or replica.stalled != 0:
+        return replica.oldest_end_s
+    return replica.now_s if replica.outstanding > 0 else math.inf
+
+
+@inlined()
+def step(state, r, until_s, schedule):
+    """Collect one result, or schedule one iteration or jump; return whether it could.
+
+    Nothing happens at ``until_s`` or later. It cannot where the log is full, or where
+    nothing will ever run.
+    """
+    replica = state.replicas[r]
+    if replica.in_flight == state.engine[0].depth or replica.stalled != 0:
+        collect_oldest(state, r)
+        return True
+    if not log_has_room(state):
+        return False
+    replica.batch_tokens = 0
+    replica.batch_attention = 0.0
+    replica.batch_extra_count = 0
+    replica.batch_extra_tokens = 0
+    replica.preempted = 0
+    replica.prompts_only = 0
+    horizon = schedule(state, r)
+    if state.engine[0].examined != 0 and has_fault(state, r, horizon):
+        return False
+    if horizon > 0:
+        run_iterations(state, r, min(horizon, state.engine[0].longest_jump), until_s)
+    elif replica.in_flight > 0:
+        # Nothing to run until a result frees seats or blocks: wait for it even
+        # though another iteration could be in flight.
+        replica.stalled = 1
+    elif state.replicas[r].idle_until_s > replica.now_s:
+        replica.now_s = min(state.replicas[r].idle_until_s, until_s)
+    elif replica.preempted == 0:
+        state.counts[Count.STUCK] = 1
+        return False
+    return True
+
+
 @compiled()
 def advance(state, r, until_s, schedule):
     """Simulate a replica up to ``until_s``: all that happens before that time."""
-    replica = state.replicas[r]
-    depth = state.engine[0].depth
-    while True:
-        if replica.in_flight == depth or replica.stalled != 0:
-            if replica.oldest_end_s >= until_s:
-                break
-            collect_oldest(state, r)
-            continue
-        if replica.outstanding == 0 or replica.now_s >= until_s:
-            break
-        if not log_has_room(state):
-            break
-        replica.batch_tokens = 0
-        replica.batch_attention = 0.0
-        replica.batch_extra_count = 0
-        replica.batch_extra_tokens = 0
-        replica.preempted = 0
-        replica.prompts_only = 0
-        horizon = schedule(state, r)
-        if state.engine[0].examined != 0 and has_fault(state, r, horizon):
-            break
-        if horizon > 0:
-            run_iterations(
-                state, r, min(horizon, state.engine[0].longest_jump), until_s
-            )
-        elif replica.in_flight > 0:
-            # Nothing to run until a result frees seats or blocks: wait for it even
-            # though another iteration could be in flight.
-            replica.stalled = 1
-        elif state.replicas[r].idle_until_s > replica.now_s:
-            replica.now_s = min(state.replicas[r].idle_until_s, until_s)
-        elif replica.preempted == 0:
-            state.counts[Count.STUCK] = 1
+    while next_s(state, r) < until_s:
+        if not step(state, r, until_s, schedule):
             break
     set_wake(state, r)
 
 
 @inlined()
 def set_wake(state, r):
-    """Set the earliest time at which a request can finish.
+    """Set the time before which no input for anyone else can come from the replica.
 
-    Before then the replica's counts of outstanding requests do not change, so a
-    router that reads only counts need not have it advanced. While the replica only
-    decodes, it is the end of the first request to finish, in closed form, or of the
-    iterations before one may be preempted; otherwise the next result.
+    That is the earliest time at which a request can finish: before then its counts of
+    outstanding requests do not change, so a router that reads only counts need not
+    have it advanced, and no user gets an answer. While the replica only decodes, it is
+    the end of the first request to finish, in closed form, or of the iterations before
+    one may be preempted; otherwise the next result.
     """
     replica = state.replicas[r]
     if replica.outstanding == 0:

@@ -1,4 +1,4 @@
-"""All replicas: route arrivals in order, advance replicas only when needed."""
+"""Arrivals that are known beforehand: route them in order, advance when needed."""
 
 import math
 from typing import NamedTuple
@@ -48,12 +48,13 @@ def start(state):
 
 
 @compiled()
-def _take_slot(state, row, arrival_s):
+def take_slot(state, arrivals, row, first_row):
+    """Return the slot of an arrival, with what is known of the request."""
     state.counts[Count.FREE_SLOTS] -= 1
     slot = state.free_slots[state.counts[Count.FREE_SLOTS]]
     request = state.requests[slot]
-    request.row = row
-    request.arrival_s = arrival_s
+    request.row = first_row + row
+    request.arrival_s = arrivals.arrival_s[row]
     request.scheduled_s = math.nan
     request.first_token_s = math.nan
     request.last_token_s = math.nan
@@ -75,6 +76,16 @@ def _take_slot(state, row, arrival_s):
         state.swaps[slot].swaps = 0
     for column in range(state.request_memory.shape[1]):
         state.request_memory[slot, column] = 0.0
+    request.prompt_tokens = arrivals.prompt_tokens[row]
+    request.output_tokens = arrivals.output_tokens[row]
+    request.run_tokens = arrivals.output_tokens[row]
+    request.predicted_tokens = arrivals.predicted_tokens[row]
+    request.prefix_group = arrivals.prefix_group[row]
+    request.prefix_tokens = min(arrivals.prefix_tokens[row], request.prompt_tokens)
+    request.request_class = arrivals.request_class[row]
+    request.priority = arrivals.priority[row]
+    request.known_tokens = request.prompt_tokens
+    request.bounded_blocks = bounded_blocks(state, request)
     return slot
 
 
@@ -124,20 +135,7 @@ def run(
         if not log_has_room(state):
             return row
 
-        slot = _take_slot(state, first_row + row, arrivals.arrival_s[row])
-        request = state.requests[slot]
-        request.prompt_tokens = arrivals.prompt_tokens[row]
-        request.output_tokens = arrivals.output_tokens[row]
-        request.run_tokens = arrivals.output_tokens[row]
-        request.predicted_tokens = arrivals.predicted_tokens[row]
-        request.prefix_group = arrivals.prefix_group[row]
-        request.prefix_tokens = min(
-            arrivals.prefix_tokens[row], arrivals.prompt_tokens[row]
-        )
-        request.request_class = arrivals.request_class[row]
-        request.priority = arrivals.priority[row]
-        request.known_tokens = arrivals.prompt_tokens[row]
-        request.bounded_blocks = bounded_blocks(state, request)
+        slot = take_slot(state, arrivals, row, first_row)
         state.counts[Count.DRAW] = row
         r = route(state, slot, now_s)
         advance(state, r, now_s, schedule)

@@ -1,0 +1,1 @@
+"""Who drives the replicas: one file for each source of requests."""

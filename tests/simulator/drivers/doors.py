@@ -1,0 +1,123 @@
+"""What a driver in Python needs of the compiled replicas of one pool."""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numba import types
+
+from capplan.simulator.drivers.open_loop import (
+    ARRIVALS,
+    Arrivals,
+    read_only,
+    start,
+    take_slot,
+)
+from capplan.simulator.jit import compiled
+from capplan.simulator.pool_state import pool_state, scheduled_tables
+from capplan.simulator.replica import enqueue, next_s, set_wake, step
+from capplan.simulator.routers import router as find_router
+from capplan.simulator.schedulers import scheduler as find_scheduler
+from capplan.simulator.state import NONE, ROUTE, SCHEDULE, STATE, Count
+
+
+@compiled(types.float64(STATE, types.int64))
+def _next_s(state, r):
+    return next_s(state, r)
+
+
+@compiled(
+    types.boolean(STATE, types.int64, types.float64, types.FunctionType(SCHEDULE))
+)
+def _step(state, r, until_s, schedule):
+    went = step(state, r, until_s, schedule)
+    set_wake(state, r)
+    return went
+
+
+@compiled(
+    types.int64(
+        STATE,
+        ARRIVALS,
+        types.int64,
+        types.float64,
+        types.FunctionType(ROUTE),
+    )
+)
+def _arrive(state, arrivals, row, now_s, route):
+    slot = take_slot(state, arrivals, 0, row)
+    r = route(state, slot, now_s)
+    enqueue(state, r, slot, now_s)
+    state.counts[Count.ROUTED] += 1
+    return slot
+
+
+class Request(NamedTuple):
+    """What a driver brings to a replica."""
+
+    row: int
+    prompt_tokens: int
+    output_tokens: int
+
+
+class Pool:
+    """The replicas of a deployment's only pool, stepped from outside."""
+
+    def __init__(self, deployment, seed=0):
+        pool = deployment.pool
+        engine = pool.configuration.engine
+        tables = scheduled_tables(pool.configuration.tables, engine)
+        self.state = pool_state(
+            engine,
+            tables,
+            pool.replica_count,
+            seed=seed,
+            results=1000,
+            record_iterations=False,
+            longest_jump=2**62,
+        )
+        self.state.engine[0].bin_width_s = 1.0
+        start(self.state)
+        self._route = find_router(deployment.router).route
+        self._schedule = find_scheduler(engine.scheduler.name).schedule
+
+    @property
+    def replicas(self):
+        """Records of the replicas."""
+        return self.state.replicas
+
+    def next_s(self, r):
+        """Return when a replica next does something of its own. [s]"""
+        return _next_s(self.state, r)
+
+    def arrive(self, request, now_s):
+        """Route a request; return its slot."""
+        columns = (request.prompt_tokens, request.output_tokens, request.output_tokens)
+        columns += (NONE, 0, 0, 0)
+        arrivals = Arrivals(
+            *(read_only(np.array([now_s]), np.float64) for _ in range(2)),
+            *(read_only(np.array([value]), np.int64) for value in columns),
+        )
+        return _arrive(self.state, arrivals, request.row, now_s, self._route)
+
+    def step(self, r, until_s):
+        """Let a replica do one thing; return the requests that finished, by row."""
+        went = _step(self.state, r, until_s, self._schedule)
+        count = int(self.state.counts[Count.RESULTS])
+        self.state.counts[Count.RESULTS] = 0
+        return went, np.array(self.state.results[:count])
+
+    def unstick(self):
+        """Forget that nothing can run: something from outside will change that."""
+        self.state.counts[Count.STUCK] = 0
+
+    def pending_s(self, r):
+        """Return when the first known finish of a replica is collected. [s]"""
+        replica = self.replicas[r]
+        if replica.oldest_finishing != NONE:
+            return float(replica.oldest_end_s)
+        return (
+            float(replica.newest_end_s)
+            if replica.newest_finishing != NONE
+            else math.inf
+        )

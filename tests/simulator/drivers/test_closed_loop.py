@@ -1,0 +1,55 @@
+"""A closed loop is the open simulation of the arrivals that it produced."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from capplan.deployment.engine import EngineSettings
+from capplan.simulator.simulate import simulate
+from capplan.workload.trace import Trace
+from tests.deployments import fleet_of
+from tests.simulator.cases import MOST_SEQS, random_tables
+from tests.simulator.drivers.closed_loop import serve
+
+
+def random_case(seed):
+    rng = np.random.default_rng(seed)
+    count, users = int(rng.integers(5, 40)), int(rng.integers(1, 10))
+    lengths = list(
+        zip(
+            rng.integers(1, 25, count).tolist(),
+            rng.integers(1, 17, count).tolist(),
+            strict=True,
+        )
+    )
+    seqs = int(rng.integers(1, MOST_SEQS + 1))
+    engine = EngineSettings(
+        max_num_batched_tokens=seqs + int(rng.integers(0, 25)),
+        max_num_seqs=seqs,
+        block_size=int(rng.integers(1, 8)),
+        async_scheduling=bool(rng.integers(0, 2)),
+    )
+    longest = np.array([sum(pair) - 1 for pair in lengths])
+    largest = int(engine.request_blocks(longest).max())
+    engine = replace(engine, kv_blocks=1 + largest + int(rng.integers(0, 6)))
+    tables = random_tables(seed, seqs, engine.max_num_batched_tokens, False)
+    tables = tables._replace(request_s=0.0)
+    think_s = rng.exponential(0.05, count) + 1e-4
+    router = ("jsq", "round-robin")[seed % 2]
+    fleet = fleet_of(tables, engine, int(rng.integers(1, 4)), router=router)
+    return fleet, lengths, users, think_s
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_a_closed_loop_is_the_open_simulation_of_its_arrivals(seed):
+    fleet, lengths, users, think_s = random_case(seed)
+
+    arrivals, finish_s = serve(fleet, lengths, users, think_s)
+
+    arrival_s = np.array([moment_s for moment_s, _ in arrivals])
+    prompts, outputs = np.array([pair for _, pair in arrivals]).T
+    table = simulate(Trace(prompts, outputs, arrival_s), fleet).table
+    assert len(arrivals) == len(lengths)
+    assert np.all(np.diff(arrival_s) >= 0)
+    assert finish_s == pytest.approx(table.finish_s.tolist(), abs=1e-9)
