@@ -266,16 +266,6 @@ class Fleet:
         self._warn_of_long_iterations()
 
     @property
-    def unused(self) -> tuple[str, ...]:
-        """Columns of results that are zero for all requests."""
-        used = {
-            "swaps": len(self.state.swaps),
-            "paused_s": len(self.state.pauses),
-            "late_gaps": self.state.engine[0].counts_late,
-        }
-        return tuple(name for name, is_used in used.items() if not is_used)
-
-    @property
     def iteration_count(self) -> int:
         """Iterations of all replicas."""
         replicas = self.state.replicas

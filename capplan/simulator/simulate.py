@@ -27,13 +27,13 @@ from capplan.workload.trace import Trace
 class Sink(Protocol):
     """What becomes of the finished requests."""
 
-    def expect(self, chunk: Trace, fleet: Fleet) -> None:
+    def expect(self, chunk: Trace) -> None:
         """Make room for requests that will arrive."""
 
     def reach(self, moment_s: float) -> None:
         """Note that requests arrive until a moment. [s]"""
 
-    def put(self, done: np.ndarray, fleet: Fleet) -> None:
+    def put(self, done: np.ndarray) -> None:
         """Take requests that have finished, records of dtype RESULT."""
 
     def simulation(self, fleet: Fleet, *, stopped: bool) -> Simulation:
@@ -98,21 +98,21 @@ def simulate(
         arrival_s = _in_order(chunk, last_arrival_s)
         last_arrival_s = float(arrival_s[-1])
         refuse_oversized(chunk, engine, fleet.served)
-        sink.expect(chunk, fleet)
+        sink.expect(chunk)
         first = end = 0
         while first == end < len(chunk):
             end = fleet.reach(arrival_s, first)
             sink.reach(float(arrival_s[first]))
             before = fleet.served
             for done in fleet.serve_in_chunks(chunk, progress, stopped, first, end):
-                sink.put(done, fleet)
+                sink.put(done)
             first += fleet.served - before
         if first < len(chunk):
             return sink.simulation(fleet, stopped=True)
     if last_arrival_s == -np.inf:
         raise InputError("no requests; expected at least one")
     for done in fleet.finish(stopped):
-        sink.put(done, fleet)
+        sink.put(done)
     return sink.simulation(fleet, stopped=fleet.outstanding > 0)
 
 

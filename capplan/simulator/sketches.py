@@ -48,7 +48,7 @@ class Sketches:
         self._held = 0
         self._limits_s = np.full((len(LIMITS), 1), np.inf)
 
-    def expect(self, chunk: Trace, fleet: Fleet) -> None:
+    def expect(self, chunk: Trace) -> None:
         """Learn the classes of a chunk."""
         names, known = chunk.class_names, len(self._class_names)
         if (
@@ -73,7 +73,7 @@ class Sketches:
             self._windows = Windows(moment_s, moment_s + self._warmup_s)
         self._windows.reach(moment_s)
 
-    def put(self, done: np.ndarray, fleet: Fleet) -> None:
+    def put(self, done: np.ndarray) -> None:
         """Count finished requests."""
         if self._on_finished is not None and len(done):
             self._on_finished(done)

@@ -28,6 +28,10 @@ NONE = -1
 """No request, no block: the end of every linked list."""
 
 
+ADVANCE_FIRST = -2
+"""A router that returns this less r is asked again once replica r has come to now."""
+
+
 class Phase(IntEnum):
     """Where a request is in its life on a replica."""
 
@@ -100,6 +104,7 @@ class _Count(NamedTuple):
     FAULT: int = 9  # what an examined scheduler did wrong: see examine.py
     FOUND: int = 10  # the number that is wrong
     LIMIT: int = 11  # and what it may be
+    OPEN: int = 12  # replicas that take requests: the first ones of the pool
 
 
 Count = _Count()
@@ -211,6 +216,7 @@ def empty_state(sizes: Sizes, tables: tuple[np.ndarray, ...]) -> State:
         classes=no_limits(1, sizes.replicas),
     )
     state.counts[Count.FREE_SLOTS] = sizes.slots
+    state.counts[Count.OPEN] = sizes.replicas
     for name in (
         "oldest_finishing",
         "newest_finishing",

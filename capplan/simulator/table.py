@@ -1,10 +1,15 @@
 """A table of the finished requests, one row each."""
 
+from collections import namedtuple
 from dataclasses import fields, replace
+from typing import Any
 
+import numba
 import numpy as np
+from numba import types
 
 from capplan.simulator.fleet import Fleet
+from capplan.simulator.jit import compiled
 from capplan.simulator.records import RESULT
 from capplan.simulator.request_times import RequestTimes
 from capplan.simulator.series import fleet_series
@@ -13,45 +18,66 @@ from capplan.workload.trace import Trace
 
 _TIMES = ("arrival_s", "scheduled_s", "first_token_s", "finish_s")
 """Columns that are NaN for a request that did not finish."""
+_NAMES = [field.name for field in fields(RequestTimes)]
+_Columns: Any = namedtuple("_Columns", _NAMES)  # type: ignore[misc]
+_EMPTY: Any = _Columns(*(np.zeros(0, RESULT[name]) for name in _NAMES))
+
+
+@compiled(types.void(numba.typeof(np.zeros(0, RESULT)), numba.typeof(_EMPTY)))
+def _scatter(done, columns):
+    """Write finished requests to their rows, while they are in the cache."""
+    for k in range(done.shape[0]):
+        result = done[k]
+        row = result.row
+        columns.arrival_s[row] = result.arrival_s
+        columns.scheduled_s[row] = result.scheduled_s
+        columns.first_token_s[row] = result.first_token_s
+        columns.finish_s[row] = result.finish_s
+        columns.longest_gap_s[row] = result.longest_gap_s
+        columns.late_gaps[row] = result.late_gaps
+        columns.prompt_tokens[row] = result.prompt_tokens
+        columns.output_tokens[row] = result.output_tokens
+        columns.replica[row] = result.replica
+        columns.preemptions[row] = result.preemptions
+        columns.cached_tokens[row] = result.cached_tokens
+        columns.request_class[row] = result.request_class
+        columns.swaps[row] = result.swaps
+        columns.paused_s[row] = result.paused_s
 
 
 class Table:
     """Keeps every request."""
 
     def __init__(self) -> None:
-        self._columns: dict[str, np.ndarray] = {}
-        self._expected = 0
+        self._columns: Any = _EMPTY
         self._class_names: tuple[str, ...] = ()
 
-    def expect(self, chunk: Trace, fleet: Fleet) -> None:
+    def expect(self, chunk: Trace) -> None:
         """Make room for the requests of a chunk."""
         self._class_names = max(self._class_names, chunk.class_names, key=len)
-        self._expected += len(chunk)
-        for field in fields(RequestTimes):
-            empty = np.nan if field.name in _TIMES else 0
-            more = np.full(len(chunk), empty, RESULT[field.name])
-            known = self._columns.get(field.name)
-            self._columns[field.name] = (
-                more if known is None else np.concatenate([known, more])
-            )
+        longer = []
+        for column in self._columns:
+            room = np.zeros(len(column) + len(chunk), column.dtype)
+            room[: len(column)] = column
+            longer.append(room)
+        self._columns = _Columns(*longer)
 
     def reach(self, moment_s: float) -> None:
         """Nothing: the table has no bins."""
 
-    def put(self, done: np.ndarray, fleet: Fleet) -> None:
-        """Write finished requests to their rows, while they are in the cache.
-
-        Columns that the fleet does not use stay zero.
-        """
-        rows = done["row"]
-        unused = fleet.unused
-        for name, column in self._columns.items():
-            if name not in unused:
-                column[rows] = done[name]
+    def put(self, done: np.ndarray) -> None:
+        """Keep finished requests."""
+        _scatter(done, self._columns)
 
     def simulation(self, fleet: Fleet, *, stopped: bool) -> Simulation:
         """Return the simulation with the table."""
-        times = RequestTimes(**self._columns)
+        columns = self._columns._asdict()
+        completed = fleet.served - fleet.outstanding
+        if completed < len(self._columns.finish_s):
+            missing = columns["finish_s"] == 0.0
+            for name in _TIMES:
+                columns[name][missing] = np.nan
+        times = RequestTimes(**columns)
         start_s = fleet.bin_starts_s
         index = (times.finish_s - start_s[0]) / fleet.bin_width_s
         index = np.nan_to_num(np.clip(index, 0, len(start_s) - 1)).astype(np.int64)
@@ -68,8 +94,8 @@ class Table:
             replica_count=len(fleet.state.replicas),
             iteration_count=fleet.iteration_count,
             busy_s=float(fleet.state.bins["busy_s"].sum()),
-            arrived_count=self._expected,
-            completed=int(np.isfinite(times.finish_s).sum()),
+            arrived_count=len(times),
+            completed=completed,
             iterations=fleet.iterations() if fleet.state.engine[0].recording else None,
         )
 

@@ -7,11 +7,11 @@ import numba
 import numpy as np
 from numba import types
 
-from capplan.simulator.jit import compiled
+from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.kvcache import bounded_blocks, fill_free_blocks
 from capplan.simulator.log import log_has_room
-from capplan.simulator.replica import advance, enqueue
-from capplan.simulator.state import ROUTE, SCHEDULE, STATE, Count, Needs
+from capplan.simulator.replica import advance, enqueue, next_s
+from capplan.simulator.state import ADVANCE_FIRST, ROUTE, SCHEDULE, STATE, Count, Needs
 
 
 class Arrivals(NamedTuple):
@@ -89,6 +89,20 @@ def take_slot(state, arrivals, row, first_row):
     return slot
 
 
+@inlined()
+def routed(state, slot, now_s, route, schedule):
+    """Return the replica of an arrival, advanced to it: but where the log is full."""
+    r = route(state, slot, now_s)
+    while r <= ADVANCE_FIRST:
+        asked = ADVANCE_FIRST - r
+        advance(state, asked, now_s, schedule)
+        # Where it did not come there the log is full, or it is stuck.
+        came = next_s(state, asked) >= now_s
+        r = route(state, slot, now_s) if came else asked
+    advance(state, r, now_s, schedule)
+    return r
+
+
 @compiled(
     types.int64(
         STATE,
@@ -131,14 +145,14 @@ def run(
                     advance(state, r, now_s, schedule)
         elif needs == Needs.ALL:
             for r in range(replicas.shape[0]):
-                advance(state, r, now_s, schedule)
+                if next_s(state, r) < now_s:
+                    advance(state, r, now_s, schedule)
         if not log_has_room(state):
             return row
 
         slot = take_slot(state, arrivals, row, first_row)
         state.counts[Count.DRAW] = row
-        r = route(state, slot, now_s)
-        advance(state, r, now_s, schedule)
+        r = routed(state, slot, now_s, route, schedule)
         if not log_has_room(state):
             # The replica may not have reached now_s: give the slot back and
             # route this arrival again once the log is empty.

@@ -2,8 +2,11 @@
 
 A router is a compiled ``route(state, slot, now_s) -> replica``. ``NEEDS`` in its
 file says what it reads of the replicas, so that the core advances no more than
-that to the moment of the arrival. Random numbers come from ``state.draws``, two
-for each arrival. Rules that placement uses too are in ``capplan/routing.py``.
+that to the moment of the arrival. One that wants to see more of replica r returns
+``ADVANCE_FIRST - r`` and is asked again when r has come there (``next_s``). It
+chooses among the first ``state.counts[Count.OPEN]``. Random numbers come from
+``state.draws``, two for each arrival. Rules that placement uses too are in
+``capplan/routing.py``.
 """
 
 from importlib import import_module

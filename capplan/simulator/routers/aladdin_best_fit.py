@@ -14,14 +14,23 @@ from collections.abc import Callable
 
 from capplan.routing import squared_capacity_norm
 from capplan.simulator.jit import compiled, inlined
-from capplan.simulator.state import NONE, ROUTE, Needs, Phase, Setting
+from capplan.simulator.replica import next_s
+from capplan.simulator.state import (
+    ADVANCE_FIRST,
+    NONE,
+    ROUTE,
+    Count,
+    Needs,
+    Phase,
+    Setting,
+)
 
-NEEDS = Needs.ALL
+NEEDS = Needs.COUNTS  # of a candidate more: it is advanced first
 
 _squared_norm: Callable[..., float] = inlined()(squared_capacity_norm)
 
 
-@compiled()
+@inlined()
 def prefill_time_s(state, tokens):
     """Return the time to prefill tokens, in iterations of the token budget."""
     budget = state.engine[0].max_num_batched_tokens
@@ -32,7 +41,7 @@ def prefill_time_s(state, tokens):
     return time_s
 
 
-@compiled()
+@inlined()
 def meets_decode_slo(state, r, slot):
     """Return whether (b) holds: an iteration with all contexts meets the TPOT SLO."""
     replica = state.replicas[r]
@@ -56,8 +65,7 @@ def meets_prefill_slos(state, r, slot, now_s):
     ahead of its TPOT SLO.
     """
     replica = state.replicas[r]
-    request = state.requests[slot]
-    tokens = replica.prefill_tokens + request.prompt_tokens
+    tokens = replica.prefill_tokens + state.requests[slot].prompt_tokens
     time_s = prefill_time_s(state, tokens)
     if time_s > state.settings[Setting.TTFT_S]:
         return False
@@ -65,15 +73,12 @@ def meets_prefill_slos(state, r, slot, now_s):
     if math.isinf(tpot_s):
         return True
     theta = state.settings[Setting.THETA]
-    ongoing = replica.running_head
-    while ongoing != NONE:
-        other = state.requests[ongoing]
-        if other.phase == Phase.DECODING:
-            generated = other.run_tokens - (other.end_step - replica.step)
-            saved_s = tpot_s * generated - (now_s - other.first_token_s)
-            if time_s > theta * saved_s:
-                return False
-        ongoing = other.next
+    for k in range(replica.heap_count):  # all that decode; a list is slower to follow
+        other = state.requests[state.ends[r, k]]
+        generated = other.run_tokens - (other.end_step - replica.step)
+        saved_s = tpot_s * generated - (now_s - other.first_token_s)
+        if time_s > theta * saved_s:
+            return False
     return True
 
 
@@ -146,7 +151,7 @@ def fits_kv(state, r, slot):
 @compiled(ROUTE)
 def route(state, slot, now_s):
     """Return the replica of the largest capacity norm that meets (b) to (e)."""
-    n = state.replicas.shape[0]
+    n = state.counts[Count.OPEN]
     gamma = state.settings[Setting.GAMMA]
     emptiest = 0
     for r in range(n):
@@ -157,6 +162,9 @@ def route(state, slot, now_s):
         if state.scratch[0, r] < state.scratch[0, emptiest]:
             emptiest = r
     least = state.scratch[0, emptiest]
+    for r in range(n):  # counts alone rule most out
+        if not meets_decode_slo(state, r, slot):
+            state.scratch[0, r] = -1.0
     for _ in range(n):
         best = 0
         for r in range(1, n):
@@ -164,11 +172,9 @@ def route(state, slot, now_s):
                 best = r
         if state.scratch[0, best] < least:
             break
-        if (
-            meets_decode_slo(state, best, slot)
-            and meets_prefill_slos(state, best, slot, now_s)
-            and fits_kv(state, best, slot)
-        ):
+        if next_s(state, best) < now_s:
+            return ADVANCE_FIRST - best
+        if meets_prefill_slos(state, best, slot, now_s) and fits_kv(state, best, slot):
             return best
         state.scratch[0, best] = -1.0
     return emptiest

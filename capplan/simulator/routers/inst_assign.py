@@ -8,7 +8,7 @@ requests have given back since is not looked at.
 """
 
 from capplan.simulator.jit import compiled
-from capplan.simulator.state import ROUTE, Needs
+from capplan.simulator.state import ROUTE, Count, Needs
 
 NEEDS = Needs.NOTHING
 
@@ -24,7 +24,7 @@ def route(state, slot, now_s):
     tokens = request.prompt_tokens + request.predicted_tokens
     capacity = state.engine[0].kv_blocks * state.engine[0].block_size
     best = 0
-    for r in range(1, state.replicas.shape[0]):
+    for r in range(1, state.counts[Count.OPEN]):
         if charged[r] < charged[best]:
             best = r
     if (capacity - charged[best]) * MEMORY_SHARE < tokens:

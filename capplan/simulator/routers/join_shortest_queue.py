@@ -2,7 +2,7 @@
 
 from capplan.routing import shortest_queue
 from capplan.simulator.jit import compiled, inlined
-from capplan.simulator.state import ROUTE, Needs
+from capplan.simulator.state import ROUTE, Count, Needs
 
 NEEDS = Needs.COUNTS
 
@@ -12,4 +12,4 @@ _shortest_queue = inlined()(shortest_queue)
 @compiled(ROUTE)
 def route(state, slot, now_s):
     """Return the replica with the fewest outstanding requests, the first of equals."""
-    return _shortest_queue(state.replicas.outstanding)
+    return _shortest_queue(state.replicas.outstanding[: state.counts[Count.OPEN]])

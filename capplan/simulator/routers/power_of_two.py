@@ -13,4 +13,5 @@ _shorter_of_two = inlined()(shorter_of_two)
 def route(state, slot, now_s):
     """Return the replica with fewer outstanding requests of two distinct ones."""
     draw = state.draws[state.counts[Count.DRAW]]
-    return _shorter_of_two(state.replicas.outstanding, draw[0], draw[1])
+    outstanding = state.replicas.outstanding[: state.counts[Count.OPEN]]
+    return _shorter_of_two(outstanding, draw[0], draw[1])

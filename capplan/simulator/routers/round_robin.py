@@ -12,4 +12,4 @@ _round_robin = inlined()(round_robin)
 @compiled(ROUTE)
 def route(state, slot, now_s):
     """Return the replica after the one that got the arrival before."""
-    return _round_robin(state.counts[Count.ROUTED], state.replicas.shape[0])
+    return _round_robin(state.counts[Count.ROUTED], state.counts[Count.OPEN])

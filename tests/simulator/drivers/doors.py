@@ -10,6 +10,7 @@ from capplan.simulator.drivers.open_loop import (
     ARRIVALS,
     Arrivals,
     read_only,
+    routed,
     start,
     take_slot,
 )
@@ -42,11 +43,12 @@ def _step(state, r, until_s, schedule):
         types.int64,
         types.float64,
         types.FunctionType(ROUTE),
+        types.FunctionType(SCHEDULE),
     )
 )
-def _arrive(state, arrivals, row, now_s, route):
+def _arrive(state, arrivals, row, now_s, route, schedule):
     slot = take_slot(state, arrivals, 0, row)
-    r = route(state, slot, now_s)
+    r = routed(state, slot, now_s, route, schedule)
     enqueue(state, r, slot, now_s)
     state.counts[Count.ROUTED] += 1
     return slot
@@ -98,7 +100,9 @@ class Pool:
             *(read_only(np.array([now_s]), np.float64) for _ in range(2)),
             *(read_only(np.array([value]), np.int64) for value in columns),
         )
-        return _arrive(self.state, arrivals, request.row, now_s, self._route)
+        return _arrive(
+            self.state, arrivals, request.row, now_s, self._route, self._schedule
+        )
 
     def step(self, r, until_s):
         """Let a replica do one thing; return the requests that finished, by row."""

@@ -6,11 +6,15 @@ import numpy as np
 import pytest
 
 from capplan.deployment.engine import EngineSettings
+from capplan.latency.contract import linear_tables
+from capplan.simulator.routers import ROUTERS
 from capplan.simulator.simulate import simulate
+from capplan.simulator.state import Count
 from capplan.workload.trace import Trace
 from tests.deployments import fleet_of
 from tests.simulator.cases import MOST_SEQS, random_tables
 from tests.simulator.drivers.closed_loop import serve
+from tests.simulator.drivers.doors import Pool, Request
 
 
 def random_case(seed):
@@ -53,3 +57,24 @@ def test_a_closed_loop_is_the_open_simulation_of_its_arrivals(seed):
     assert len(arrivals) == len(lengths)
     assert np.all(np.diff(arrival_s) >= 0)
     assert finish_s == pytest.approx(table.finish_s.tolist(), abs=1e-9)
+
+
+@pytest.mark.parametrize("router", sorted(ROUTERS))
+def test_a_closed_replica_finishes_what_it_has_and_takes_no_more(router):
+    engine = EngineSettings(64, 8, kv_blocks=200, async_scheduling=False)
+    tables = linear_tables(0.01, 1e-4, 0, 1e-3, 0, max_batch=8, max_tokens=64)
+    pool = Pool(fleet_of(tables, engine, 3, router=router))
+    first = [pool.arrive(Request(row, 40, 5), 0.0) for row in range(6)]
+    before = pool.state.requests[first].replica.copy()
+    pool.state.counts[Count.OPEN] = 2
+
+    later = [pool.arrive(Request(row, 40, 5), 0.001) for row in range(6, 18)]
+    done = []
+    while pool.replicas["outstanding"].sum() > 0:
+        r = int(np.argmin([pool.next_s(i) for i in range(3)]))
+        done += pool.step(r, np.inf)[1].tolist()
+
+    if router in ("jsq", "round-robin"):
+        assert 2 in before
+    assert max(pool.state.requests[later].replica) < 2
+    assert len(done) == 18
