@@ -19,6 +19,7 @@ from capplan.simulator.routers import router as find_router
 from capplan.simulator.schedulers import scheduler as find_scheduler
 from capplan.simulator.state import (
     LIMIT_COUNT,
+    NONE,
     OWN_SETTINGS,
     Count,
     Limit,
@@ -349,7 +350,7 @@ class Fleet:
         state = self.state
         if state.engine[0].recording:
             self._take_log()
-        if state.counts[Count.FREE_SLOTS] == 0:
+        if state.counts[Count.FREE] == NONE:
             self.state = with_more_slots(state)
 
     def iterations(self) -> Iterations:

@@ -7,7 +7,14 @@ reason.
 """
 
 from capplan.simulator.jit import compiled, inlined
-from capplan.simulator.state import NONE
+from capplan.simulator.state import NONE, Count
+
+
+@inlined()
+def give_slot(state, slot):
+    """Let a slot be taken again."""
+    state.requests[slot].next = state.counts[Count.FREE]
+    state.counts[Count.FREE] = slot
 
 
 @inlined()

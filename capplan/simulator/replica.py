@@ -31,6 +31,7 @@ from capplan.simulator.kvcache import (
 from capplan.simulator.log import log_has_room, log_iteration
 from capplan.simulator.ordered import remove_ordered
 from capplan.simulator.queues import (
+    give_slot,
     push_end,
     push_waiting_back,
     remove_end,
@@ -95,8 +96,7 @@ def complete(state, r, slot, now_s):
     if state.swaps.shape[0] > 0:
         result.swaps = state.swaps[slot].swaps
     request.phase = Phase.FREE
-    state.free_slots[state.counts[Count.FREE_SLOTS]] = slot
-    state.counts[Count.FREE_SLOTS] += 1
+    give_slot(state, slot)
 
 
 @inlined()

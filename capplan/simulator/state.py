@@ -73,7 +73,6 @@ class State(NamedTuple):
     spare: np.ndarray  # int64, (replicas, kv_blocks): unused records of these
     table: np.ndarray  # int32, (replicas, 2**k): hash table of full blocks
     holdings: np.ndarray  # int64, (slots, most): blocks held through the cache
-    free_slots: np.ndarray  # int64, a stack
     counts: np.ndarray  # int64, (COUNTS,): see Count
     results: np.recarray  # RESULT, requests in order of completion
     iterations: np.recarray  # ITERATION
@@ -92,7 +91,7 @@ class _Count(NamedTuple):
     No IntEnum: numba 0.65, which the engine pins, cannot index arrays by one.
     """
 
-    FREE_SLOTS: int = 0
+    FREE: int = 0  # the first free slot, NONE when there is none; ``next`` follows
     RESULTS: int = 1
     ITERATIONS: int = 2
     ENTRIES: int = 3
@@ -204,7 +203,6 @@ def empty_state(sizes: Sizes, tables: tuple[np.ndarray, ...]) -> State:
             (sizes.replicas, _table_size(sizes.cached_blocks)), NONE, np.int32
         ),
         holdings=np.zeros((sizes.slots, 0), np.int64),
-        free_slots=np.arange(sizes.slots)[::-1].copy(),
         counts=np.zeros(len(Count), np.int64),
         results=_records(sizes.results, RESULT),
         iterations=_records(sizes.iterations, ITERATION),
@@ -215,7 +213,7 @@ def empty_state(sizes: Sizes, tables: tuple[np.ndarray, ...]) -> State:
         settings=np.zeros(OWN_SETTINGS + len(Setting)),
         classes=no_limits(1, sizes.replicas),
     )
-    state.counts[Count.FREE_SLOTS] = sizes.slots
+    _chain(state.requests, 0)
     state.counts[Count.OPEN] = sizes.replicas
     for name in (
         "oldest_finishing",
@@ -260,22 +258,27 @@ def _scratch(sizes: Sizes) -> np.ndarray:
     return np.zeros((14, max(sizes.replicas, PLANNED)))
 
 
+def _chain(requests: np.recarray, first: int) -> None:
+    """Let the slots from ``first`` on follow each other."""
+    requests["next"][first:] = np.arange(first + 1, len(requests) + 1)
+    requests["next"][-1] = NONE
+
+
 def with_more_slots(state: State) -> State:
     """Return the state with twice the room for outstanding requests."""
     old = len(state.requests)
     new = 2 * old
-    free_slots = _grown(state.free_slots, new)
-    free_slots[:old] = np.arange(old, new)[::-1]
-    state.counts[Count.FREE_SLOTS] = old
+    requests = _grown(state.requests, new).view(np.recarray)
+    _chain(requests, old)
+    state.counts[Count.FREE] = old
     return state._replace(
-        requests=_grown(state.requests, new).view(np.recarray),
+        requests=requests,
         results=_grown(state.results, len(state.results) + old).view(np.recarray),
         orders=_grown(state.orders, 2 * len(state.orders)).view(np.recarray),
         pauses=_grown(state.pauses, 2 * len(state.pauses)).view(np.recarray),
         swaps=_grown(state.swaps, 2 * len(state.swaps)).view(np.recarray),
         request_memory=_grown(state.request_memory, new),
         holdings=_grown(state.holdings, new),
-        free_slots=free_slots,
     )
 
 

@@ -10,8 +10,17 @@ from numba import types
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.kvcache import bounded_blocks, fill_free_blocks
 from capplan.simulator.log import log_has_room
+from capplan.simulator.queues import give_slot
 from capplan.simulator.replica import advance, enqueue, next_s
-from capplan.simulator.state import ADVANCE_FIRST, ROUTE, SCHEDULE, STATE, Count, Needs
+from capplan.simulator.state import (
+    ADVANCE_FIRST,
+    NONE,
+    ROUTE,
+    SCHEDULE,
+    STATE,
+    Count,
+    Needs,
+)
 
 
 class Arrivals(NamedTuple):
@@ -50,9 +59,9 @@ def start(state):
 @compiled()
 def take_slot(state, arrivals, row, first_row):
     """Return the slot of an arrival, with what is known of the request."""
-    state.counts[Count.FREE_SLOTS] -= 1
-    slot = state.free_slots[state.counts[Count.FREE_SLOTS]]
+    slot = state.counts[Count.FREE]
     request = state.requests[slot]
+    state.counts[Count.FREE] = request.next
     request.row = first_row + row
     request.arrival_s = arrivals.arrival_s[row]
     request.scheduled_s = math.nan
@@ -132,7 +141,7 @@ def run(
     n = arrivals.arrival_s.shape[0]
     for row in range(first, n):
         if (
-            state.counts[Count.FREE_SLOTS] == 0
+            state.counts[Count.FREE] == NONE
             or state.counts[Count.RESULTS] + replicas.shape[0]
             > state.results.shape[0] - state.requests.shape[0]
         ):
@@ -156,8 +165,7 @@ def run(
         if not log_has_room(state):
             # The replica may not have reached now_s: give the slot back and
             # route this arrival again once the log is empty.
-            state.free_slots[state.counts[Count.FREE_SLOTS]] = slot
-            state.counts[Count.FREE_SLOTS] += 1
+            give_slot(state, slot)
             return row
         enqueue(state, r, slot, now_s)
         state.counts[Count.ROUTED] += 1
