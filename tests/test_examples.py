@@ -30,6 +30,18 @@ def test_the_example_compares_its_degrees_in_a_search(capsys):
     assert "output tokens/s per GPU, bound by" in capsys.readouterr().out
 
 
+def test_the_page_of_settings_is_made_from_them(monkeypatch):
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    from settings_page import COMMANDS, page
+
+    text = (EXAMPLES.parent / "docs" / "settings.md").read_text(encoding="utf-8")
+
+    assert text == page()
+    for model in COMMANDS.values():
+        for name in model.model_fields:
+            assert f"| `--{name.replace('_', '-')}` |" in text
+
+
 def test_the_mixed_example_compares_systems_by_class(tmp_path, capsys):
     given = ["--systems", "sarathi,fastgen", "--rates", "12", "--out", str(tmp_path)]
 

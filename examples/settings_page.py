@@ -1,0 +1,85 @@
+"""Write the page of all settings, with the commands that read each.
+
+    python examples/settings_page.py --docs docs/settings.md
+
+What it writes is the page as it should stand; the tests compare.
+"""
+
+import argparse
+from pathlib import Path
+
+from capplan.calibration.settings import FitSettings
+from capplan.planning.compare_settings import CompareSettings
+from capplan.planning.demand_settings import DemandSettings
+from capplan.planning.place_settings import PlaceSettings
+from capplan.planning.search_settings import SearchSettings
+from capplan.planning.settings import PlanSettings, SimulateSettings
+from capplan.profiling.settings import ProfileSettings
+
+COMMANDS = {
+    "plan": PlanSettings,
+    "simulate": SimulateSettings,
+    "search": SearchSettings,
+    "compare": CompareSettings,
+    "demand": DemandSettings,
+    "place": PlaceSettings,
+    "profile": ProfileSettings,
+    "fit": FitSettings,
+}
+BEGIN = """# Settings
+
+Each is a flag of the commands named, a key of their scenario files (with `_` for `-`) and an argument of the call in
+Python. A command refuses those that it does not read. Made from the settings themselves by
+`python examples/settings_page.py --docs docs/settings.md`.
+"""
+
+
+def page() -> str:
+    """Return the page, a table for each group of settings."""
+    tables: dict[str, list[str]] = {}
+    for name, (panel, text, default, commands) in _rows().items():
+        flag = f"`--{name.replace('_', '-')}`"
+        cells = (flag, text, default, ", ".join(commands))
+        tables.setdefault(panel, []).append(f"| {' | '.join(cells)} |")
+    parts = [BEGIN]
+    for panel, lines in tables.items():
+        parts.append(
+            f"## {panel}\n\n| setting | what it does | default | read by |\n"
+            "|---|---|---|---|\n" + "\n".join(lines) + "\n"
+        )
+    return "\n".join(parts)
+
+
+def _rows() -> dict[str, tuple[str, str, str, list[str]]]:
+    """Return panel, text, default and commands of each setting."""
+    rows: dict[str, tuple[str, str, str, list[str]]] = {}
+    for command, model in COMMANDS.items():
+        for name, field in model.model_fields.items():
+            extra = field.json_schema_extra
+            assert isinstance(extra, dict)
+            default = "" if field.is_required() else _written(field.default)
+            text = (field.description or "").replace("|", "\\|")
+            row = (str(extra["panel"]) or "Other", text, default, [])
+            rows.setdefault(name, row)[3].append(command)
+    return rows
+
+
+def _written(default: object) -> str:
+    if default is None or default in ((), {}, ""):
+        return ""
+    if isinstance(default, bool):
+        return "yes" if default else "no"
+    if isinstance(default, dict):
+        default = tuple(default.values())
+    return ",".join(map(str, default)) if isinstance(default, tuple) else str(default)
+
+
+def main() -> None:
+    """Write the page."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--docs", type=Path, required=True)
+    parser.parse_args().docs.write_text(page(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
