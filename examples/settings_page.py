@@ -28,39 +28,42 @@ COMMANDS = {
 }
 BEGIN = """# Settings
 
-Each is a flag of the commands named, a key of their scenario files (with `_` for `-`) and an argument of the call in
-Python. A command refuses those that it does not read. Made from the settings themselves by
-`python examples/settings_page.py --docs docs/settings.md`.
+Each is a flag of the commands named, a key of their scenario files (with `_` for `-`)
+and an argument of the call in Python. A command refuses those that it does not read.
+Made from the settings themselves by `python examples/settings_page.py --docs
+docs/settings.md`.
 """
 
 
 def page() -> str:
     """Return the page, a table for each group of settings."""
     tables: dict[str, list[str]] = {}
-    for name, (panel, text, default, commands) in _rows().items():
+    for (name, text), (panel, default, commands) in _rows().items():
         flag = f"`--{name.replace('_', '-')}`"
         cells = (flag, text, default, ", ".join(commands))
         tables.setdefault(panel, []).append(f"| {' | '.join(cells)} |")
     parts = [BEGIN]
     for panel, lines in tables.items():
         parts.append(
-            f"## {panel}\n\n| setting | what it does | default | read by |\n"
-            "|---|---|---|---|\n" + "\n".join(lines) + "\n"
+            f"## {panel or 'Command'}\n\n"
+            "| setting | what it does | default | read by |\n|---|---|---|---|\n"
+            + "\n".join(lines)
+            + "\n"
         )
     return "\n".join(parts)
 
 
-def _rows() -> dict[str, tuple[str, str, str, list[str]]]:
-    """Return panel, text, default and commands of each setting."""
-    rows: dict[str, tuple[str, str, str, list[str]]] = {}
+def _rows() -> dict[tuple[str, str], tuple[str, str, list[str]]]:
+    """Return panel, default and commands of each setting and what it does."""
+    rows: dict[tuple[str, str], tuple[str, str, list[str]]] = {}
     for command, model in COMMANDS.items():
         for name, field in model.model_fields.items():
             extra = field.json_schema_extra
             assert isinstance(extra, dict)
             default = "" if field.is_required() else _written(field.default)
             text = (field.description or "").replace("|", "\\|")
-            row = (str(extra["panel"]) or "Other", text, default, [])
-            rows.setdefault(name, row)[3].append(command)
+            row: tuple[str, str, list[str]] = (str(extra["panel"]), default, [])
+            rows.setdefault((name, text), row)[2].append(command)
     return rows
 
 

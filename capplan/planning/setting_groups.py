@@ -123,7 +123,7 @@ class PriceSettings(Settings):
         None, CHOICES, "FILE", "CSV of prices, used before the shipped ones."
     )
     as_of: Annotated[str | None, BeforeValidator(day)] = setting(
-        None, CHOICES, "DATE", "Day on which prices are judged old (default: today)."
+        None, CHOICES, "DATE", "Reference date for the age of prices (default: today)."
     )
 
 
@@ -194,7 +194,8 @@ class LatencySettings(Settings):
         None,
         LATENCY,
         "Q",
-        "Share of engines as fast as planned (default 0.5; 0.9 for estimates).",
+        "Quantile of measured iteration times to plan with; higher is more cautious "
+        "(default 0.5; 0.9 for estimates).",
         ge=0.01,
         le=0.99,
     )
@@ -253,7 +254,8 @@ class TrialSettings(Settings):
         None,
         METHOD,
         "NAME",
-        "mip, cp-sat, scip or highs: try all routers, place the peak exactly.",
+        "Also try all routers and solve the peak heartbeat's placement exactly: mip "
+        "(= cp-sat), scip, highs.",
     )
 
 

@@ -121,7 +121,8 @@ class LimitSettings(Settings):
         (),
         OBJECTIVE,
         "LIMITS",
-        "Limits: ttft=1s,tpot=30ms,tbt=0.2s,e2e=20s; chat:ttft=1s; trace: its own.",
+        "Limits: ttft=1s,tpot=30ms,tbt=0.2s,e2e=20s; per class chat:ttft=1s; `trace` "
+        "uses the trace's slo_* columns.",
         repeated=True,
     )
 
@@ -148,7 +149,8 @@ class ObjectiveSettings(LimitSettings):
         "class",
         OBJECTIVE,
         "class|all",
-        "Whether each class with limits of its own attains it, or all together.",
+        "Apply --attainment to each class with its own SLO (`class`, default), or to "
+        "all requests (`all`).",
     )
     warm_up: Annotated[
         str | None, BeforeValidator(path_text), accepted_by(check_duration)
@@ -168,7 +170,8 @@ class ObjectiveSettings(LimitSettings):
         None,
         WORKLOAD,
         "",
-        "Resample too few requests to judge (default: those without times).",
+        "Resample a short trace until the attainment can be judged (default: only "
+        "drawn arrivals).",
     )
 
     def objective(self) -> Slo | None:

@@ -312,8 +312,8 @@ class Fleet:
             )
         if self.state.counts[Count.STUCK]:
             raise InputError(
-                "requests wait for ever: none fits its replica, or the scheduler lets "
-                "none run"
+                "deadlock: no waiting request fits the free KV, or the scheduler never "
+                "admits one"
             )
 
     def _warn_of_long_iterations(self) -> None:
