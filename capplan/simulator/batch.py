@@ -237,7 +237,7 @@ def add_chunk(state, r, slot, chunk):
     if state.engine[0].prefix_caching != 0:
         share_full_blocks(state, r, slot, request.computed_tokens)
     if request.computed_tokens == request.known_tokens:
-        request.next_joining = replica.joining
+        request.next_in_list = replica.joining
         replica.joining = slot
         if replica.prefilling == slot:
             replica.prefilling = NONE

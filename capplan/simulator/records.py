@@ -38,7 +38,7 @@ REQUEST = np.dtype(
         ("admission", np.int64),  # running requests stand in this order
         ("next", np.int64),  # in its replica's waiting or running list
         ("previous", np.int64),
-        ("next_joining", np.int64),  # in a list of joining or finishing requests
+        ("next_in_list", np.int64),  # in a list of joining or finishing requests
         ("replica", np.int64),
         ("phase", np.int64),
     ]

@@ -24,7 +24,6 @@ from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.jump import SMALLEST_STEP_S, decode_time_s, iterations_before
 from capplan.simulator.kvcache import (
     blocks_in_iterations,
-    iterations_that_fit,
     return_blocks,
     take_blocks,
 )
@@ -39,6 +38,7 @@ from capplan.simulator.queues import (
     remove_waiting,
 )
 from capplan.simulator.state import NONE, Count, Phase
+from capplan.simulator.wake import next_s, set_wake
 
 
 @inlined()
@@ -106,7 +106,7 @@ def collect_oldest(state, r):
     replica.now_s = max(replica.now_s, replica.oldest_end_s)
     slot = replica.oldest_finishing
     while slot != NONE:
-        following = state.requests[slot].next_joining
+        following = state.requests[slot].next_in_list
         complete(state, r, slot, replica.oldest_end_s)
         slot = following
     replica.oldest_end_s = replica.newest_end_s
@@ -255,10 +255,10 @@ def _drain_request(state, r, slot):
     )
     while after != NONE and state.requests[after].admission < request.admission:
         before = after
-        after = state.requests[after].next_joining
-    request.next_joining = after
+        after = state.requests[after].next_in_list
+    request.next_in_list = after
     if before != NONE:
-        state.requests[before].next_joining = slot
+        state.requests[before].next_in_list = slot
     elif replica.in_flight == 1:
         replica.oldest_finishing = slot
     else:
@@ -277,7 +277,7 @@ def start_decoding(state, r, end_s):
     replica.joining = NONE
     while slot != NONE:
         request = state.requests[slot]
-        following = request.next_joining
+        following = request.next_in_list
         if math.isnan(request.first_token_s):
             request.first_token_s = end_s
         else:
@@ -310,18 +310,6 @@ def _pop_finishing(state, r):
         remove_end(state, r, slot)
         leave_decoding(state, r, slot)
         _drain_request(state, r, slot)
-
-
-@inlined()
-def next_s(state, r):
-    """Return when a replica next does something of its own; infinite when idle. [s]
-
-    It collects a result when the pipeline is full, or schedules an iteration.
-    """
-    replica = state.replicas[r]
-    if replica.in_flight == state.engine[0].depth or replica.stalled != 0:
-        return replica.oldest_end_s
-    return replica.now_s if replica.outstanding > 0 else math.inf
 
 
 @inlined()
@@ -367,41 +355,3 @@ def advance(state, r, until_s, schedule):
         if not step(state, r, until_s, schedule):
             break
     set_wake(state, r)
-
-
-@inlined()
-def set_wake(state, r):
-    """Set the time before which no input for anyone else can come from the replica.
-
-    That is the earliest time at which a request can finish: before then its counts of
-    outstanding requests do not change, so a router that reads only counts need not
-    have it advanced, and no user gets an answer. While the replica only decodes, it is
-    the end of the first request to finish, in closed form, or of the iterations before
-    one may be preempted; otherwise the next result.
-    """
-    replica = state.replicas[r]
-    if replica.outstanding == 0:
-        replica.wake_s = math.inf
-        return
-    replica.wake_s = replica.oldest_end_s if replica.in_flight else replica.now_s
-    if (
-        replica.oldest_finishing != NONE
-        or replica.newest_finishing != NONE
-        or replica.waiting_count > 0
-        or replica.prefilling != NONE
-        or replica.heap_count == 0
-        or state.orders.shape[0] > 0
-        or state.request_memory.shape[1] > 0
-    ):
-        return
-    b = replica.decode_count
-    n = state.requests[state.ends[r, 0]].end_step - replica.step
-    if state.engine[0].reserves == 0:
-        # A preemption makes the iterations after it shorter.
-        n = iterations_that_fit(state, r, replica.step + 1, n, replica.free_blocks - 1)
-    times = state.by_batch[b]
-    first_s = times.decode_s + times.decode_context_s * replica.context_tokens
-    slope_s = times.decode_context_s * b
-    # A little short of the very end, so that rounding cannot make it late.
-    end_s = replica.gpu_s + (1.0 - 1e-9) * decode_time_s(first_s, slope_s, n)
-    replica.wake_s = max(replica.wake_s, end_s - 1e-15 * abs(end_s))

@@ -11,7 +11,7 @@ from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.kvcache import bounded_blocks, fill_free_blocks
 from capplan.simulator.log import log_has_room
 from capplan.simulator.queues import give_slot
-from capplan.simulator.replica import advance, enqueue, next_s
+from capplan.simulator.replica import advance, enqueue
 from capplan.simulator.state import (
     ADVANCE_FIRST,
     NONE,
@@ -21,6 +21,7 @@ from capplan.simulator.state import (
     Count,
     Needs,
 )
+from capplan.simulator.wake import next_s
 
 
 class Arrivals(NamedTuple):

@@ -14,7 +14,6 @@ from collections.abc import Callable
 
 from capplan.routing import squared_capacity_norm
 from capplan.simulator.jit import compiled, inlined
-from capplan.simulator.replica import next_s
 from capplan.simulator.state import (
     ADVANCE_FIRST,
     NONE,
@@ -24,6 +23,7 @@ from capplan.simulator.state import (
     Phase,
     Setting,
 )
+from capplan.simulator.wake import next_s
 
 NEEDS = Needs.COUNTS  # of a candidate more: it is advanced first
 

@@ -179,7 +179,7 @@ def _pause_decodes(state, r, budget):
     slot = decodes_by_slack(state, r)
     while slot != NONE:
         request = state.requests[slot]
-        following = request.next_joining
+        following = request.next_in_list
         runs = request.phase == Phase.DECODING
         held = request.computed_tokens
         if runs:
@@ -189,7 +189,7 @@ def _pause_decodes(state, r, budget):
             take_blocks(state, r, needed)
             chosen += 1
             if not runs:
-                request.next_joining = resuming
+                request.next_in_list = resuming
                 resuming = slot
         else:
             paused += 1
@@ -197,7 +197,7 @@ def _pause_decodes(state, r, budget):
                 pause(state, r, slot)
         slot = following
     while resuming != NONE:  # now that their seats are free
-        following = state.requests[resuming].next_joining
+        following = state.requests[resuming].next_in_list
         resume(state, r, resuming)
         resuming = following
     state.replica_memory[r, REPLICA.paused_decodes] = paused

@@ -118,11 +118,11 @@ def _insert(state, first, slot, end):
     turn = end * state.orders[slot].tie_break
     while after != NONE and end * state.orders[after].tie_break < turn:
         before = after
-        after = state.requests[after].next_joining
-    state.requests[slot].next_joining = after
+        after = state.requests[after].next_in_list
+    state.requests[slot].next_in_list = after
     if before == NONE:
         return slot
-    state.requests[before].next_joining = slot
+    state.requests[before].next_in_list = slot
     return first
 
 
@@ -156,7 +156,7 @@ def demote(state, r):
         memory[REQUEST.deadline_s] = deadline_s
         turns[REPLICA.change_s] = min(turns[REPLICA.change_s], deadline_s)
         stand_last(state, r, demoted)
-        demoted = state.requests[demoted].next_joining
+        demoted = state.requests[demoted].next_in_list
 
 
 @compiled()

@@ -118,12 +118,12 @@ def next_urgent_s(state, r):
 
 @compiled()
 def decodes_by_slack(state, r):
-    """Return the first of all decodes by slack; ``next_joining`` leads to the next."""
+    """Return the first of all decodes by slack; ``next_in_list`` leads to the next."""
     head = NONE
     slot = first_ordered(state, r)
     while slot != NONE and is_decode(state, slot):
         state.request_memory[slot, REQUEST.deadline_s] = latest_start_s(state, r, slot)
-        state.requests[slot].next_joining = head
+        state.requests[slot].next_in_list = head
         head = slot
         slot = next_ordered(state, slot)
     width = 1
@@ -137,7 +137,7 @@ def decodes_by_slack(state, r):
             other = one
             ones = 0
             while ones < width and other != NONE:
-                other = state.requests[other].next_joining
+                other = state.requests[other].next_in_list
                 ones += 1
             others = width
             while ones > 0 or (others > 0 and other != NONE):
@@ -145,20 +145,20 @@ def decodes_by_slack(state, r):
                     others == 0 or other == NONE or runs_before(state, one, other)
                 ):
                     taken = one
-                    one = state.requests[one].next_joining
+                    one = state.requests[one].next_in_list
                     ones -= 1
                 else:
                     taken = other
-                    other = state.requests[other].next_joining
+                    other = state.requests[other].next_in_list
                     others -= 1
                 if last == NONE:
                     head = taken
                 else:
-                    state.requests[last].next_joining = taken
+                    state.requests[last].next_in_list = taken
                 last = taken
             one = other
         if last != NONE:
-            state.requests[last].next_joining = NONE
+            state.requests[last].next_in_list = NONE
         if runs <= 1:
             return head
         width *= 2

@@ -16,10 +16,11 @@ from capplan.simulator.drivers.open_loop import (
 )
 from capplan.simulator.jit import compiled
 from capplan.simulator.pool_state import pool_state, scheduled_tables
-from capplan.simulator.replica import enqueue, next_s, set_wake, step
+from capplan.simulator.replica import enqueue, step
 from capplan.simulator.routers import router as find_router
 from capplan.simulator.schedulers import scheduler as find_scheduler
 from capplan.simulator.state import NONE, ROUTE, SCHEDULE, STATE, Count
+from capplan.simulator.wake import next_s, set_wake
 
 
 @compiled(types.float64(STATE, types.int64))

@@ -1,0 +1,58 @@
+"""When a replica does something next, and when that matters to others."""
+
+import math
+
+from capplan.simulator.jit import inlined
+from capplan.simulator.jump import decode_time_s
+from capplan.simulator.kvcache import iterations_that_fit
+from capplan.simulator.state import NONE
+
+
+@inlined()
+def next_s(state, r):
+    """Return when a replica next does something of its own; infinite when idle. [s]
+
+    It collects a result when the pipeline is full, or schedules an iteration.
+    """
+    replica = state.replicas[r]
+    if replica.in_flight == state.engine[0].depth or replica.stalled != 0:
+        return replica.oldest_end_s
+    return replica.now_s if replica.outstanding > 0 else math.inf
+
+
+@inlined()
+def set_wake(state, r):
+    """Set the time before which no input for anyone else can come from the replica.
+
+    That is the earliest time at which a request can finish: before then its counts of
+    outstanding requests do not change, so a router that reads only counts need not
+    have it advanced, and no user gets an answer. While the replica only decodes, it is
+    the end of the first request to finish, in closed form, or of the iterations before
+    one may be preempted; otherwise the next result.
+    """
+    replica = state.replicas[r]
+    if replica.outstanding == 0:
+        replica.wake_s = math.inf
+        return
+    replica.wake_s = replica.oldest_end_s if replica.in_flight else replica.now_s
+    if (
+        replica.oldest_finishing != NONE
+        or replica.newest_finishing != NONE
+        or replica.waiting_count > 0
+        or replica.prefilling != NONE
+        or replica.heap_count == 0
+        or state.orders.shape[0] > 0
+        or state.request_memory.shape[1] > 0
+    ):
+        return
+    b = replica.decode_count
+    n = state.requests[state.ends[r, 0]].end_step - replica.step
+    if state.engine[0].reserves == 0:
+        # A preemption makes the iterations after it shorter.
+        n = iterations_that_fit(state, r, replica.step + 1, n, replica.free_blocks - 1)
+    times = state.by_batch[b]
+    first_s = times.decode_s + times.decode_context_s * replica.context_tokens
+    slope_s = times.decode_context_s * b
+    # A little short of the very end, so that rounding cannot make it late.
+    end_s = replica.gpu_s + (1.0 - 1e-9) * decode_time_s(first_s, slope_s, n)
+    replica.wake_s = max(replica.wake_s, end_s - 1e-15 * abs(end_s))
