@@ -52,6 +52,14 @@ def test_the_bound_itself_may_pass():
     assert tried == [1, 2]
 
 
+def test_counts_beyond_the_band_above_decide_nothing():
+    """Of 20 replicas 5 % are one more: 21 must do, and 22, which does not, may not."""
+    fewest, tried = search(lambda count: float(count >= 20 and count != 22), 20)
+
+    assert (fewest.run.replica_count, fewest.decided) == (20, True)
+    assert 21 in tried
+
+
 def test_the_count_below_is_among_the_runs_and_fails():
     fewest, _ = search(lambda count: count / 20, at_least=3)
 
