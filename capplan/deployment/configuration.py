@@ -101,7 +101,7 @@ class Configuration:
     def note(self) -> str:
         """One sentence on the source of the iteration time."""
         if self.profile is None:
-            return "Iteration time given outright (--latency-ms)."
+            return "Iteration time from --latency-ms."
         return self.profile.note()
 
 

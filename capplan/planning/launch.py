@@ -47,7 +47,9 @@ def launch(
         return None
     engine = configuration.engine
     if not is_vllm(engine):
-        return Launch((), (f"{scheduling(engine)}; no release of vllm serve does",))
+        return Launch(
+            (), (f"{scheduling(engine)}; no vllm serve command: vLLM does not",)
+        )
     if engine.max_num_seqs > engine.max_num_batched_tokens:
         few = "vllm serve refuses fewer max_num_batched_tokens than max_num_seqs"
         return Launch((), (few,))

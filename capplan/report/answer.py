@@ -112,8 +112,8 @@ def engines(candidate: Candidate) -> str:
     if not candidate.sweeps:
         return f"by the error of the profile's fit: {needed}"
     return (
-        f"measured engines of this kind carried {low:.2f} to {high:.2f} of what is "
-        f"assumed here ({plural(candidate.sweeps, 'sweep')}): {needed}"
+        f"reached {low:.0%} to {high:.0%} of the predicted load "
+        f"({plural(candidate.sweeps, 'benchmark sweep')}): {needed}"
     )
 
 

@@ -42,7 +42,7 @@ def test_the_count_says_how_many_replicas_engines_need(usual):
     assert low <= usual.replica_count <= high
     assert low < high
     assert f"{low} to {high} replicas" in answer.engines(usual)
-    assert f"({usual.sweeps} sweeps)" in answer.engines(usual)
+    assert f"({usual.sweeps} benchmark sweeps)" in answer.engines(usual)
 
 
 def test_kernels_alone_promise_more(usual):

@@ -169,7 +169,7 @@ def test_no_release_of_vllm_is_started_for_another_scheduler():
     other = started("Llama-3.1-8B", scheduler="orca")
 
     assert other.words == ()
-    assert other.notes[0].endswith("no release of vllm serve does")
+    assert other.notes[0].endswith("no vllm serve command: vLLM does not")
 
 
 def test_seats_that_nobody_gave_are_no_more_than_the_tokens_of_an_iteration():

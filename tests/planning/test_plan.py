@@ -194,7 +194,7 @@ def test_latency_given_outright_needs_no_profile():
     )
 
     assert answer.best.engine.kv_blocks == 20_000
-    assert "given outright" in answer.best.profile_note
+    assert "from --latency-ms" in answer.best.profile_note
 
 
 def test_every_router_plans_and_none_beats_the_bound():

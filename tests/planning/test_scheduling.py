@@ -121,7 +121,7 @@ def test_a_plan_with_another_scheduler_names_it_and_is_verified(name):
     assert f"schedules as {text}" in result.assumptions[-1].source
     assert result.best is not None
     assert result.best.gpu_count >= result.best.bound.replica_count
-    assert "no release of vllm serve does" in result.best.launch.notes[0]
+    assert "no vllm serve command: vLLM does not" in result.best.launch.notes[0]
     assert check_document(document, reproduce) == []
 
 
