@@ -12,7 +12,7 @@ from pathlib import Path
 from capplan.csv_file import read_rows
 from capplan.errors import InputError, PriceWarning
 from capplan.fleet.gpu import Gpu
-from capplan.fleet.price import Price
+from capplan.fleet.price import GIVEN, Price
 from capplan.fleet.quotes import Quote, middle_quote, read_quotes
 from capplan.units import parse_usd_per_h
 
@@ -164,7 +164,7 @@ def price(
     tp = min(tp, gpu(name).max_gpus_per_node)
     given = {gpu(key).name: value for key, value in (overrides or {}).items()}
     if full in given:
-        return Price(float(given[full]), "given by the user")
+        return Price(float(given[full]), GIVEN)
     own_quotes = [_quotes(Path(prices_file))] if prices_file else []
     for known in (*own_quotes, _catalog_quotes()):
         quotes = [
@@ -192,12 +192,18 @@ def price(
                 PriceWarning,
                 stacklevel=2,
             )
-        notes = (rule, quote.note if quote.note != "list" else "", weakness, gap)
+        basis = "" if quote.basis == "list" or quote.is_guess else quote.basis
+        notes = (rule, basis, quote.note, weakness, gap)
         return Price(
             usd_per_gpu_h=quote.usd_per_gpu_h,
             source=f"{offer}: {quote.source}" if offer else quote.source,
             as_of=quote.as_of,
             note="; ".join(text for text in notes if text),
             is_guess=quote.is_guess,
+            is_stale=bool(quote.staleness(today or date.today())),
+            kind=quote.kind,
+            node=quote.sku,
+            gpus_per_node=quote.gpus_per_node,
+            nvlink_domain_gpus=quote.nvlink_domain_gpus,
         )
     return None

@@ -5,16 +5,24 @@ from dataclasses import dataclass
 
 from capplan.errors import InputError
 
+GIVEN = "given by the user"
+"""Source of a price that the user gave."""
+
 
 @dataclass(frozen=True)
 class Price:
     """The price of a GPU hour and its source."""
 
     usd_per_gpu_h: float  # of one GPU: of a node, over its GPUs [$/h]
-    source: str  # provider and document, or "given by the user"
+    source: str  # provider and document, or GIVEN
     as_of: str = ""  # date as the source states it; empty when undated
-    note: str = ""  # how it was chosen; whether it is old, a guess, of too small a node
+    note: str = ""  # for people: how it was chosen, and what is doubtful about it
     is_guess: bool = False  # nobody asks it
+    is_stale: bool = False  # undated, or old on the day of the plan
+    kind: str = "on-demand"  # as of a Quote
+    node: str = ""  # what the provider calls the offer; empty where not known
+    gpus_per_node: int | None = None  # GPUs that are rented together; None: not known
+    nvlink_domain_gpus: int | None = None  # as of a Quote
 
     def __post_init__(self) -> None:
         """Refuse a price that is not positive."""

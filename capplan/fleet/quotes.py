@@ -14,7 +14,16 @@ from capplan.input_file import parse_yaml, read_text
 STALE_DAYS = 90
 """Older prices give a warning. [d]"""
 
-_NOT_LISTED = ("no sla", "superseded", "guess", "stale", "starting-at")
+BASES = {
+    "list": "a price that the provider asks of anybody",
+    "observed": "a price that somebody saw or paid",
+    "best-effort": "without a promise to keep the node",
+    "starting-at": "the lowest of several",
+    "superseded": "replaced by a later one",
+    "guess": "asked by nobody",
+}
+"""What a quote rests on; of one provider the first two count before the others."""
+_FIRM = ("list", "observed")
 
 
 @dataclass(frozen=True)
@@ -28,10 +37,13 @@ class Quote:
     usd_per_gpu_h: float  # of one GPU [$/h]
     as_of: str  # YYYY-MM-DD or YYYY-MM; empty when undated
     source: str  # document
-    note: str = ""  # remarks such as "guess" or "no SLA"
+    note: str = ""  # remarks
     # of the node that the price is for, the largest of several at one price per GPU;
     # None where it is not known
     gpus_per_node: int | None = None
+    # GPUs that NVLink or Infinity Fabric joins, 1 without; None where it is not known
+    nvlink_domain_gpus: int | None = None
+    basis: str = "list"  # of BASES
 
     def __post_init__(self) -> None:
         """Refuse a price that is not positive, an empty node or a malformed date."""
@@ -39,9 +51,13 @@ class Quote:
             raise InputError(
                 f"usd_per_gpu_h is {self.usd_per_gpu_h}; expected more than 0"
             )
-        if self.gpus_per_node is not None and self.gpus_per_node < 1:
+        for name in ("gpus_per_node", "nvlink_domain_gpus"):
+            count = getattr(self, name)
+            if count is not None and count < 1:
+                raise InputError(f"{name} is {count}; expected 1 or more, or nothing")
+        if self.basis not in BASES:
             raise InputError(
-                f"gpus_per_node is {self.gpus_per_node}; expected 1 or more, or nothing"
+                f"basis is {self.basis!r}; expected one of {', '.join(BASES)}"
             )
         if self.as_of:
             self.day()
@@ -61,7 +77,7 @@ class Quote:
     @property
     def listed(self) -> bool:
         """Whether it is a list price, not a guess or a best-effort offer."""
-        return not any(word in self.note.lower() for word in _NOT_LISTED)
+        return self.basis in _FIRM
 
     def holds(self, tp: int) -> bool:
         """Whether its node is known to hold a replica of this TP degree."""
@@ -81,19 +97,19 @@ class Quote:
     @property
     def is_guess(self) -> bool:
         """Whether nobody asks this price."""
-        return "guess" in self.note.lower()
+        return self.basis == "guess"
 
-    def weakness(self, today: date) -> str:
-        """Return why the price is unreliable; empty when it is not."""
+    def staleness(self, today: date) -> str:
+        """Return that it is undated or old; empty when it is not."""
         day = self.day()
-        if self.is_guess:
-            return "it is a guess"
         if day is None:
             return "it is undated"
         age_days = (today - day).days
-        if age_days > STALE_DAYS:
-            return f"it is {age_days} days old"
-        return ""
+        return f"it is {age_days} days old" if age_days > STALE_DAYS else ""
+
+    def weakness(self, today: date) -> str:
+        """Return why the price is unreliable; empty when it is not."""
+        return "it is a guess" if self.is_guess else self.staleness(today)
 
 
 def read_quotes(path: Path, canonical: Callable[[str], str]) -> list[Quote]:
@@ -139,18 +155,21 @@ def _quote(
         value = row.get(column)
         return otherwise if value in (None, "") else str(value).strip()
 
-    price, node = text("usd_per_gpu_h"), text("gpus_per_node")
+    def whole(column: str) -> int | None:
+        value = text(column)
+        try:
+            return int(value) if value else None
+        except ValueError:
+            raise InputError(
+                f"{column} is {value!r}; expected a whole number, or nothing"
+            ) from None
+
+    price = text("usd_per_gpu_h")
     try:
         usd_per_gpu_h = float(price)
     except ValueError:
         raise InputError(
             f"usd_per_gpu_h is {price!r}; expected a number of dollars"
-        ) from None
-    try:
-        gpus_per_node = int(node) if node else None
-    except ValueError:
-        raise InputError(
-            f"gpus_per_node is {node!r}; expected a whole number, or nothing"
         ) from None
     return Quote(
         gpu=canonical(text("gpu")),
@@ -161,7 +180,9 @@ def _quote(
         as_of=text("as_of"),
         source=text("source", file_name),
         note=text("note"),
-        gpus_per_node=gpus_per_node,
+        gpus_per_node=whole("gpus_per_node"),
+        nvlink_domain_gpus=whole("nvlink_domain_gpus"),
+        basis=text("basis", "list"),
     )
 
 

@@ -13,7 +13,7 @@ from capplan.errors import InputError, PriceWarning
 from capplan.fleet import catalog
 from capplan.fleet.catalog import gpu, gpu_names, parse_price_overrides, price
 from capplan.fleet.price import Price
-from capplan.fleet.quotes import Quote, middle_quote, read_quotes
+from capplan.fleet.quotes import BASES, Quote, middle_quote, read_quotes
 from capplan.planning.configuration import configurations
 from capplan.planning.settings import PlanSettings
 
@@ -21,9 +21,17 @@ TODAY = date(2026, 11, 21)
 SHIPPED = Path(catalog.__file__).parent / "data/prices.csv"
 
 
-def quote(provider, usd, as_of="2026-11-01", note="list", gpus=None):
+def quote(provider, usd, as_of="2026-11-01", basis="list", gpus=None):
     return Quote(
-        "H100-SXM", provider, "", "on-demand", usd, as_of, "somewhere", note, gpus
+        "H100-SXM",
+        provider,
+        "",
+        "on-demand",
+        usd,
+        as_of,
+        "somewhere",
+        gpus_per_node=gpus,
+        basis=basis,
     )
 
 
@@ -71,9 +79,11 @@ def test_a_provider_counts_once_with_its_newest_quote():
     "weak",
     [
         quote("b", 1.0, ""),
-        quote("b", 1.0, note="no SLA"),
-        quote("b", 1.0, note="guess"),
-        quote("b", 1.0, note="superseded"),
+        *(
+            quote("b", 1.0, basis=basis)
+            for basis in BASES
+            if basis not in ("list", "observed")
+        ),
     ],
 )
 def test_an_undated_or_best_effort_quote_yields_to_a_dated_list_price(weak):
@@ -206,7 +216,7 @@ QUOTES = st.lists(
         st.sampled_from("abcd"),
         st.integers(1, 99).map(float),
         st.sampled_from(["", "2026-09", "2026-10-02", "2026-11-01"]),
-        st.sampled_from(["list", "no SLA", "guess"]),
+        st.sampled_from(sorted(BASES)),
         SIZES,
     ),
     min_size=1,
@@ -302,11 +312,13 @@ def test_an_undated_price_is_warned_of():
 def test_a_guess_is_warned_of(tmp_path):
     path = tmp_path / "prices.csv"
     header = SHIPPED.read_text().splitlines()[0]
-    path.write_text(f"{header}\nMI355X,,,,on-demand,2.50,2026-11-01,a note,guess\n")
+    row = "MI355X,,,,,on-demand,2.50,guess,2026-11-01,a note,"
+    path.write_text(f"{header}\n{row}\n")
 
     with pytest.warns(PriceWarning, match="MI355X.*guess"):
         found = price("MI355X", prices_file=path, today=TODAY)
 
+    assert found.is_guess
     assert "guess" in found.note
 
 
