@@ -3,21 +3,30 @@
     python examples/same_figures.py OLD_FOLDER NEW_FOLDER
 
 Every number, text and truth value of each file of the same name is compared by its
-path; keys that were renamed since are in ``RENAMED``. Times of the run itself are left
-out. Prints how many values are the same and each that is not; the exit code is 1 where
-one differs by more than rounding.
+path; paths that were renamed since are in ``RENAMED``. Times of the run itself are left
+out, and what says that there is nothing (null, an empty text) is the same. Prints how
+many values are the same, how many keys are new, and each value that differs by more
+than rounding: then the exit code is 1.
 """
 
 import argparse
 import json
 import math
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-RENAMED: dict[str, str] = {}
-"""Old keys and what they are called now."""
+RENAMED = {
+    r"^/request/": "/settings/",
+    r"/limits/": "/engine/",
+    r"/carried/": "/capacity_ratio/",
+    r"/sweeps$": "/sweep_count",
+    r"^/(candidates/\d+|best\w*)/bound/": r"/\1/bounds/0/",
+}
+"""Old paths, as patterns, and what they are called now."""
+_NOTHING = (None, "", "absent")
 _OF_THE_RUN = {"runtime_s", "seal", "digest", "inputs_digest"}
 _ROUNDING = 1e-9
 
@@ -27,7 +36,7 @@ def values(document: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     if isinstance(document, dict):
         for key, value in document.items():
             if key not in _OF_THE_RUN:
-                yield from values(value, f"{path}/{RENAMED.get(key, key)}")
+                yield from values(value, f"{path}/{key}")
     elif isinstance(document, list):
         for k, value in enumerate(document):
             yield from values(value, f"{path}/{k}")
@@ -36,12 +45,15 @@ def values(document: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def differences(old: Any, new: Any) -> tuple[int, list[str]]:
-    """Return how many values are the same, and a line for each that is not."""
+    """Return how many old values are the same, and a line for each that is not."""
     before, after = dict(values(old)), dict(values(new))
     same, lines = 0, []
-    for path in sorted({*before, *after}):
-        one, other = before.get(path, "absent"), after.get(path, "absent")
-        if one == other or _close(one, other):
+    for path, one in before.items():
+        for pattern, now in RENAMED.items():
+            path = re.sub(pattern, now, path)
+        other = after.get(path, "absent")
+        nothing = one in _NOTHING and other in _NOTHING
+        if nothing or one == other or _close(one, other):
             same += 1
         else:
             lines.append(f"{path}: {one!r} -> {other!r}")

@@ -4,6 +4,9 @@ from dataclasses import replace
 
 from capplan.deployment.configuration import Configuration
 from capplan.deployment.pools import Deployment
+from capplan.planning.cost import cost
+from capplan.planning.result import Candidate
+from capplan.planning.run import Run
 from capplan.simulator.schedulers import parse_scheduler
 
 
@@ -18,4 +21,23 @@ def changed(run, replica_count=None, **changes):
     """Return a run with another count, or with changes to its configuration."""
     count = replica_count or run.replica_count
     configuration = replace(run.configuration, **changes)
-    return replace(run, deployment=Deployment.of(configuration, count, run.router))
+    return replace(
+        run, deployment=Deployment.of(configuration, count, run.deployment.router)
+    )
+
+
+def candidate_of(configuration, replica_count):
+    """Return a feasible candidate of so many replicas, of which no more is known."""
+    run = Run(Deployment.of(configuration, replica_count), "", (), None, None, None)
+    candidate = Candidate.of(configuration, "feasible")
+    return replace(candidate, run=run, cost=cost(run.deployment.pools))
+
+
+def rated(candidate, ratio):
+    """Return a candidate of which real engines carry these shares (low, high)."""
+    pool = candidate.run.deployment.pool
+    configuration = replace(pool.configuration)
+    vars(configuration)["capacity_ratio"] = ratio  # of a profile, computed once
+    deployment = Deployment.of(configuration, pool.replica_count)
+    run = replace(candidate.run, deployment=deployment)
+    return replace(candidate, configuration=configuration, run=run)

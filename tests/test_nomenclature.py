@@ -16,14 +16,15 @@ from capplan.llm.architecture import Architecture
 from capplan.llm.memory import MemoryBudget
 from capplan.planning.classes import ClassResult
 from capplan.planning.cost import Cost, CostLine
-from capplan.planning.result import Assumption, Candidate, Plan, Probe, Series
+from capplan.planning.result import Assumption, Candidate, Plan, Probe
 from capplan.planning.search import TpOption, TpRow, TpSearch
-from capplan.report.class_columns import IN_FILES
-from capplan.report.columns import COLUMNS
-from capplan.report.compare_columns import AT_RATES
-from capplan.report.compare_columns import COLUMNS as SYSTEM_COLUMNS
+from capplan.report.pages.candidates import COLUMNS, PATHS
+from capplan.report.pages.classes import COLUMNS as CLASS_COLUMNS
+from capplan.report.pages.system_columns import AT_RATES
+from capplan.report.pages.system_columns import COLUMNS as SYSTEM_COLUMNS
 from capplan.report.write_requests import REQUEST_COLUMNS
 from capplan.report.write_schedule import ITERATION_COLUMNS
+from capplan.simulator.times import Series
 
 FILE = Path(capplan.__file__).parent / "nomenclature.csv"
 
@@ -58,7 +59,8 @@ def test_every_field_of_a_result_is_in_the_nomenclature(table):
     "names",
     [
         [column.name for column in COLUMNS],
-        [column.name for column in IN_FILES],
+        list(PATHS),
+        [column.name for column in CLASS_COLUMNS if column.name],
         [column.name for column in (*SYSTEM_COLUMNS, *AT_RATES)],
         ITERATION_COLUMNS,
         REQUEST_COLUMNS,

@@ -31,7 +31,7 @@ __all__ = [
     "seal",
 ]
 
-SCHEMA = "capplan.certificate/1"
+SCHEMA = "capplan.certificate/2"
 
 
 class Reproduction(NamedTuple):

@@ -25,15 +25,14 @@ def compare_command(scenario: Scenario = None, **flags: Any) -> int:
         SYSTEMS[name].scheduler if name in SYSTEMS else name
         for name in settings.systems or SYSTEMS
     )
-    from capplan.report.terminal import console, print_written, progress
+    from capplan.report.console import progress
+    from capplan.report.pages.comparison import comparison_page
+    from capplan.report.render.terminal import print_result
     from capplan.report.to_files import compare
-    from capplan.report.write_compare import print_comparison
 
     with progress() as show, interruptible() as stopped:
         result, written = compare(settings, show, stopped)
-    out = console()
-    print_comparison(result, out)
-    print_written(written, out)
+    print_result(comparison_page(result), written)
     if result.interrupted:
         return INTERRUPTED
     ran = any(row.candidate or row.served for row in result.systems)

@@ -13,13 +13,12 @@ def demand_command(scenario: Scenario = None, **flags: Any) -> int:
     """Plan at several arrival rates and fit replicas = ⌈k5 · rate + c5⌉ (Aladdin)."""
     settings = settings_from(DemandSettings, scenario, flags)
     announce_compilation([settings.scheduler])
-    from capplan.report.terminal import console, print_written, progress
+    from capplan.report.console import progress
+    from capplan.report.pages.demand import demand_page
+    from capplan.report.render.terminal import print_result
     from capplan.report.to_files import demand
-    from capplan.report.write_demand import print_demand
 
     with progress() as show:
         result, written = demand(settings, show)
-    out = console()
-    print_demand(result, out)
-    print_written(written, out)
+    print_result(demand_page(result), written)
     return 0

@@ -28,18 +28,10 @@ def place_command(
     Exit code 0: placed; 2: wrong input; 3: no placement within --max-replicas.
     """
     settings = settings_from(PlaceSettings, None, {**flags, "snapshot": snapshot})
-    from capplan.planning.placing import place
-    from capplan.report.terminal import console, print_written
-    from capplan.report.write_placement import (
-        check_placement_files,
-        print_placement,
-        write_placement_files,
-    )
+    from capplan.report.pages.placement import placement_page
+    from capplan.report.render.terminal import print_result
+    from capplan.report.to_files import place
 
-    check_placement_files(settings)
-    problem, placement = place(settings)
-    written = write_placement_files(problem, placement, settings)
-    shown = console()
-    print_placement(problem, placement, shown)
-    print_written(written, shown)
-    return 0 if placement.assignment is not None else INFEASIBLE
+    placed, written = place(settings)
+    print_result(placement_page(*placed), written)
+    return 0 if placed[1].assignment is not None else INFEASIBLE

@@ -20,14 +20,14 @@ def plan_command(scenario: Scenario = None, **flags: Any) -> int:
     """
     settings = settings_from(PlanSettings, scenario, flags)
     announce_compilation([settings.scheduler])
-    from capplan.report.terminal import console, print_plan, print_written, progress
+    from capplan.report.console import progress
+    from capplan.report.pages.plan import plan_page
+    from capplan.report.render.terminal import print_result
     from capplan.report.to_files import plan
 
     with progress() as show, interruptible() as stopped:
         result, written = plan(settings, show, stopped)
-    out = console()
-    print_plan(result, out)
-    print_written(written, out)
+    print_result(plan_page(result), written)
     if result.interrupted:
         return INTERRUPTED
     return 0 if result.best is not None else INFEASIBLE

@@ -16,12 +16,10 @@ def search_command(scenario: Scenario = None, **flags: Any) -> int:
     (Aladdin, Eq. 5 and 6); no simulation. Exit code 3 when no GPU can serve.
     """
     settings = settings_from(SearchSettings, scenario, flags)
-    from capplan.report.terminal import console, print_written
+    from capplan.report.pages.search import search_page
+    from capplan.report.render.terminal import print_result
     from capplan.report.to_files import search
-    from capplan.report.write_search import print_search
 
     result, written = search(settings)
-    out = console()
-    print_search(result, out)
-    print_written(written, out)
+    print_result(search_page(result), written)
     return 0 if result.found.best is not None else INFEASIBLE

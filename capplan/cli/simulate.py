@@ -18,14 +18,13 @@ def simulate_command(scenario: Scenario = None, **flags: Any) -> int:
     """
     settings = settings_from(SimulateSettings, scenario, flags)
     announce_compilation([settings.scheduler])
-    from capplan.report.terminal import console, print_written, request_progress
+    from capplan.report.console import request_progress
+    from capplan.report.pages.run import run_page
+    from capplan.report.render.terminal import print_result
     from capplan.report.to_files import simulate
-    from capplan.report.write_run import print_run
 
     with request_progress() as progress, interruptible() as stopped:
         run, written = simulate(settings, progress, stopped)
         interrupted = stopped()
-    out = console()
-    print_run(run, out)
-    print_written(written, out)
+    print_result(run_page(run), written)
     return INTERRUPTED if interrupted else 0

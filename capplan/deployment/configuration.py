@@ -6,7 +6,7 @@ from functools import cached_property
 from capplan.deployment.engine import EngineSettings
 from capplan.deployment.replica import Replica
 from capplan.fleet.price import Price
-from capplan.latency.capacity import carried
+from capplan.latency.capacity import capacity_ratio
 from capplan.latency.contract import LatencyTables
 from capplan.latency.profile import Profile
 
@@ -37,12 +37,6 @@ class Configuration:
     def __str__(self) -> str:
         return f"{self.gpu} × TP {self.tp}"
 
-    def usd_per_h(self, replica_count: int) -> float | None:
-        """Return the price of some replicas; None without a price. [$/h]"""
-        if self.price is None:
-            return None
-        return replica_count * self.tp * self.price.usd_per_gpu_h
-
     @property
     def is_estimated(self) -> bool:
         """Whether there are doubts: it neither prunes nor replaces one without."""
@@ -57,7 +51,7 @@ class Configuration:
         found = []
         if self.latency_source == "estimate":
             found.append("its latency is an estimate")
-        elif is_too_wide(self.carried):
+        elif is_too_wide(self.capacity_ratio):
             found.append(UNMEASURED)
         if self.price is not None and self.price.is_guess:
             found.append("its price is a guess")
@@ -74,17 +68,18 @@ class Configuration:
         return "given" if self.profile is None else self.profile.how
 
     @cached_property
-    def carried(self) -> tuple[float, float] | None:
+    def capacity_ratio(self) -> tuple[float, float] | None:
         """What 80 % of such engines carry of what is assumed; None where unknown."""
         if self.profile is None or self.quantile is None:
             return None
-        return carried(self.profile, self.quantile)
+        return capacity_ratio(self.profile, self.quantile)
 
     @property
     def is_unmeasured(self) -> bool:
         """No engine of this kind was measured, or they differ by a factor of two."""
         has_time = self.profile is not None and self.profile.engine_time is not None
-        return is_too_wide(self.carried) or (has_time and self.carried is None)
+        ratio = self.capacity_ratio
+        return is_too_wide(ratio) or (has_time and ratio is None)
 
     @property
     def times_of(self) -> str:
@@ -92,10 +87,19 @@ class Configuration:
         return "" if self.profile is None else self.profile.times_of
 
     @property
-    def sweeps(self) -> int:
-        """Sweeps of real engines that ``carried`` was counted in."""
+    def sweep_count(self) -> int:
+        """Sweeps of real engines that ``capacity_ratio`` was counted in; 0: none."""
         time = None if self.profile is None else self.profile.engine_time
         return 0 if time is None or time.served is None else time.served.sweeps
+
+    @property
+    def latency_error(self) -> dict[str, float]:
+        """Mean relative error of the profile's fit, by phase."""
+        errors = {} if self.profile is None else self.profile.errors
+        return {
+            str(phase): record.held_out_mean_abs or record.mean_abs or 0.0
+            for phase, record in errors.items()
+        }
 
     @property
     def note(self) -> str:
@@ -105,6 +109,6 @@ class Configuration:
         return self.profile.note()
 
 
-def is_too_wide(carried: tuple[float, float] | None) -> bool:
+def is_too_wide(ratio: tuple[float, float] | None) -> bool:
     """Return whether real engines differ by a factor of two or more."""
-    return carried is not None and carried[1] >= WIDE * carried[0]
+    return ratio is not None and ratio[1] >= WIDE * ratio[0]

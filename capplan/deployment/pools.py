@@ -53,6 +53,11 @@ class Deployment:
         return cls((Pool(configuration, replica_count),), router)
 
     @property
+    def gpu_count(self) -> int:
+        """GPUs of all pools."""
+        return sum(pool.gpu_count for pool in self.pools)
+
+    @property
     def pool(self) -> Pool:
         """Its only pool."""
         (pool,) = self.pools

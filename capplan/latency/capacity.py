@@ -52,7 +52,7 @@ def capacity_range(profile: Profile, level: float) -> tuple[float, float]:
     return low / middle, high / middle
 
 
-def carried(profile: Profile, quantile: float) -> tuple[float, float] | None:
+def capacity_ratio(profile: Profile, quantile: float) -> tuple[float, float] | None:
     """Return what 80 % of such engines carry of a plan made at a quantile of times.
 
     Counted in sweeps where there are any, else by the curve at the lowest level; None

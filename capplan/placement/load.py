@@ -28,21 +28,6 @@ class ReplicaLoad:
     kv_capacity_tokens: int
     kv_peak_iteration: int  # iterations until the peak
 
-    @property
-    def context_share(self) -> float:
-        """Load of (b) over its limit."""
-        return self.context_tokens / self.context_limit_tokens
-
-    @property
-    def prefill_share(self) -> float:
-        """Load of (c) and (d) over their limit."""
-        return self.prefill_s / self.prefill_limit_s
-
-    @property
-    def kv_share(self) -> float:
-        """Load of (e) over its limit."""
-        return self.kv_peak_tokens / self.kv_capacity_tokens
-
 
 def replica_loads(
     problem: PlacementProblem, assignment: np.ndarray

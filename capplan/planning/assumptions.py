@@ -2,7 +2,7 @@
 
 from capplan.deployment.configuration import Configuration
 from capplan.deployment.engine import EngineSettings
-from capplan.fleet.price import Price
+from capplan.fleet.price import GIVEN, Price
 from capplan.planning.configuration import Excluded
 from capplan.planning.result import Assumption, Candidate
 from capplan.planning.scheduling import scheduling
@@ -122,7 +122,7 @@ def _prices(tried: list[Configuration | Excluded]) -> list[Assumption]:
             + (f", TP {', '.join(map(str, degrees))}" if gpu in several else ""),
             f"${price.usd_per_gpu_h:.2f} per GPU and hour",
             ", ".join(x for x in (price.source, price.as_of, price.note) if x),
-            "given" if price.source == "given by the user" else "published",
+            "given" if price.source == GIVEN else "published",
         )
         for (gpu, price), degrees in tps.items()
     ]

@@ -20,7 +20,7 @@ def binding_setting(run: Run) -> str:
     are as full as it lets them be while requests wait, or where one that is full takes
     longer than any gap between tokens may, which is what most requests miss.
     """
-    engine, series = run.engine, run.simulation.series
+    engine, series = run.configuration.engine, run.simulation.series
     rules = engine.scheduler.rules
     waits = series.waiting_requests > 1.0
     if waits.mean() > _QUEUES:

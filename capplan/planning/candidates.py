@@ -10,8 +10,7 @@ from capplan.deployment.configuration import Configuration
 from capplan.deployment.pools import Deployment
 from capplan.errors import HostFullError
 from capplan.planning.cautions import extrapolations
-from capplan.planning.configuration import Excluded, with_budget
-from capplan.planning.cost import Cost, cost
+from capplan.planning.configuration import with_budget
 from capplan.planning.fewest_replicas import (
     BAND_ABOVE,
     Fewest,
@@ -19,7 +18,7 @@ from capplan.planning.fewest_replicas import (
     binding_limit,
     fewest_replicas,
 )
-from capplan.planning.inputs import PlanInputs, configuration_of
+from capplan.planning.inputs import PlanInputs
 from capplan.planning.prospects import MOST_REPLICAS, Prospect
 from capplan.planning.replications import Interrupted
 from capplan.planning.result import Candidate, Probe
@@ -139,9 +138,7 @@ def _first(
     return replace(above, runs=(*within.runs, *above.runs), too_close=within.too_close)
 
 
-def insisted(
-    inputs: PlanInputs, candidate: Candidate, tried: list[Configuration | Excluded]
-) -> Candidate:
+def insisted(inputs: PlanInputs, candidate: Candidate) -> Candidate:
     """Return the best candidate with what more samples decide of it.
 
     Each count of the search got fewer samples. Those of its own count and of the one
@@ -150,16 +147,14 @@ def insisted(
     run = candidate.run
     if run is None or run.judgement.no_miss or _misses_above(candidate):
         return candidate
-    configuration = replace(
-        configuration_of(tried, candidate.gpu, candidate.tp), engine=run.engine
-    )
     runs: dict[int, Run] = {}
     count = run.replica_count
     probes = {probe.replica_count: probe for probe in candidate.probes}
 
     def met(replicas: int) -> bool:
         try:
-            deployment = Deployment.of(configuration, replicas, candidate.router)
+            pool = replace(run.deployment.pool, replica_count=replicas)
+            deployment = replace(run.deployment, pools=(pool,))
             runs[replicas] = run_of(inputs, deployment, thorough=True)
         except HostFullError:
             return False
@@ -189,7 +184,7 @@ def insisted(
     return replace(
         candidate,
         run=chosen,
-        cost=_cost(chosen),
+        cost=chosen.cost,
         decided=decided and count - 1 not in close,
         too_close=tuple(sorted(close)),
         probes=tuple(probes[replicas] for replicas in sorted(probes)),
@@ -282,7 +277,9 @@ def gpus_without_caching(inputs: PlanInputs, prospect: Prospect) -> int | None:
     prospect = replace(prospect, configuration=configuration)
     candidate, _ = evaluate(inputs, prospect)
     if candidate.replica_count is not None and is_tuned(inputs, configuration):
-        tuning = Tuning(prospect, candidate.router, candidate.replica_count - 1)
+        assert candidate.run is not None
+        router = candidate.run.deployment.router
+        tuning = Tuning(prospect, router, candidate.replica_count - 1)
         candidate = tune(inputs, tuning).candidate or candidate
     return candidate.gpu_count
 
@@ -322,7 +319,7 @@ def _candidate(
         Candidate.of(configuration, "feasible", bound=prospect.bound),
         bound_sample=prospect.sample,
         run=run.without_requests(),
-        cost=_cost(run),
+        cost=run.cost,
         decided=fewest.decided and run.replica_count - 1 not in fewest.too_close,
         coarse=fewest.coarse,
         cut_short=fewest.interrupted,
@@ -369,17 +366,4 @@ def _infeasible(
         bound_sample=prospect.sample,
         infeasible_reason=reason,
         probes=probes,
-    )
-
-
-def _cost(run: Run) -> Cost | None:
-    if run.price is None:
-        return None
-    totals = run.simulation.totals
-    return cost(
-        run.gpu_count,
-        run.price,
-        rate_per_s=totals.rate_per_s,
-        mean_prompt_tokens=totals.prompt_tokens / totals.request_count,
-        mean_output_tokens=totals.output_tokens / totals.request_count,
     )

@@ -9,7 +9,7 @@ from capplan.planning.run import FILLING, Run
 
 def uncertainty(candidate: Candidate) -> str:
     """Return what of a feasible candidate's count is not decided; empty if nothing."""
-    run, name = candidate.run, f"{candidate.gpu} × TP {candidate.tp}"
+    run, name = candidate.run, str(candidate)
     if run is None or candidate.status != "feasible":
         return ""
     count = run.replica_count
@@ -26,7 +26,7 @@ def uncertainty(candidate: Candidate) -> str:
     if not candidate.decided and not candidate.coarse and not candidate.cut_short:
         return (
             f"{name}: {count:,} replicas meet the SLO, and larger counts miss it with "
-            f"router {run.router}"
+            f"router {run.deployment.router}"
         )
     return ""
 
@@ -39,7 +39,9 @@ def extrapolations(run: Run) -> tuple[str, ...]:
     times = run.simulation.table
     batch = int(np.ceil(run.simulation.series.batch_requests.max()))
     context = int((times.prompt_tokens + times.output_tokens).max())
-    chunk = int(min(times.prompt_tokens.max(), run.engine.max_num_batched_tokens))
+    chunk = int(
+        min(times.prompt_tokens.max(), run.configuration.engine.max_num_batched_tokens)
+    )
     sentences = profile.beyond_range(batch, context, chunk)
     replica, batches = run.configuration.replica, run.simulation.series.batch_requests
     if profile.kernels_from and replica is not None and replica.llm.experts:

@@ -11,7 +11,7 @@ from capplan.deployment.replica import DoesNotFitError, Replica, replica
 from capplan.errors import ExtrapolationWarning, InputError
 from capplan.fleet.catalog import parse_price_overrides
 from capplan.fleet.gpu import Gpu
-from capplan.fleet.price import Price
+from capplan.fleet.price import GIVEN, Price
 from capplan.latency.catalog import list_profiles
 from capplan.latency.estimate import estimated_profile
 from capplan.latency.profile import Profile
@@ -156,7 +156,7 @@ def _unlisted(
     engine = replace(engine, kv_blocks=blocks, kv_block_bytes=block_bytes)
     cost = None
     if isinstance(settings, PriceSettings) and gpu in settings.price:
-        cost = Price(parse_usd_per_h(settings.price[gpu]), "given by the user")
+        cost = Price(parse_usd_per_h(settings.price[gpu]), GIVEN)
     return _built(settings, engine, profile, gpu=gpu, tp=tp, price=cost)
 
 

@@ -1,10 +1,11 @@
 """Cost of a deployment as lines: quantity × unit price = amount."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from capplan.deployment.pools import Pool
 from capplan.errors import InputError
-from capplan.fleet.price import Price
 from capplan.units import format_usd
 
 HOURS_PER_MONTH = 730
@@ -40,32 +41,34 @@ class CostLine:
 
 @dataclass(frozen=True)
 class Cost:
-    """Cost of GPUs by the hour, the month, the year and the token."""
+    """Cost of pools by the hour, the month, the year and the token."""
 
-    usd_per_h: float  # of all GPUs [$]
+    usd_per_h: float  # of all pools [$]
     usd_per_month: float  # 730 h [$]
     usd_per_year: float  # 8,760 h [$]
     usd_per_million_output_tokens: float | None  # None without traffic [$]
     usd_per_million_total_tokens: float | None  # None without traffic [$]
     lines: tuple[CostLine, ...]  # how each is computed
-    price: Price  # of one GPU for an hour, with its source
+
+
+def usd_per_h(pools: Sequence[Pool]) -> float | None:
+    """Return what pools cost by the hour; None where one has no price. [$]"""
+    hours = _hours(pools)
+    return None if hours is None else sum(line.amount_usd for line in hours)
 
 
 def cost(
-    gpu_count: int,
-    price: Price,
+    pools: Sequence[Pool],
     *,
     rate_per_s: float = math.nan,
     mean_prompt_tokens: float = 0.0,
     mean_output_tokens: float = 0.0,
-) -> Cost:
-    """Return the cost of GPUs by the hour, the month, the year and the token.
+) -> Cost | None:
+    """Return the cost of pools by the hour, the month, the year and the token.
 
-    ``rate_per_s`` is NaN when the traffic is not known [requests/s]; means are over the
-    requests [tokens].
+    None where a pool has no price. ``rate_per_s`` is NaN when the traffic is not known
+    [requests/s]; means are over the requests [tokens].
     """
-    if gpu_count < 1:
-        raise InputError(f"gpu_count is {gpu_count}; expected >= 1")
     for name, value in (
         ("rate_per_s", rate_per_s),
         ("mean_prompt_tokens", mean_prompt_tokens),
@@ -73,30 +76,46 @@ def cost(
     ):
         if value < 0 or math.isinf(value):
             raise InputError(f"{name} is {value}; expected >= 0")
-    doubtful = bool(price.note) and any(
-        word in price.note for word in ("guess", "undated", "days old")
-    )
-    gpus = "GPU" if gpu_count == 1 else "GPUs"
-    hour = CostLine("per hour", gpu_count, gpus, price.usd_per_gpu_h, doubtful)
-    usd_per_h = hour.amount_usd
-    month = CostLine("per month", HOURS_PER_MONTH, "h", usd_per_h, doubtful)
-    year = CostLine("per year", HOURS_PER_YEAR, "h", usd_per_h, doubtful)
+    hours = _hours(pools)
+    if hours is None:
+        return None
+    usd = sum(line.amount_usd for line in hours)
+    doubtful = any(line.estimated for line in hours)
+    month = CostLine("per month", HOURS_PER_MONTH, "h", usd, doubtful)
+    year = CostLine("per year", HOURS_PER_YEAR, "h", usd, doubtful)
     total_tokens = mean_prompt_tokens + mean_output_tokens
-    output = _per_million("output", rate_per_s * mean_output_tokens, usd_per_h)
-    total = _per_million("total", rate_per_s * total_tokens, usd_per_h)
-    lines = (hour, month, year, output, total)
+    output = per_million("output", rate_per_s * mean_output_tokens, usd)
+    total = per_million("total", rate_per_s * total_tokens, usd)
     return Cost(
-        usd_per_h=usd_per_h,
+        usd_per_h=usd,
         usd_per_month=month.amount_usd,
         usd_per_year=year.amount_usd,
         usd_per_million_output_tokens=output.amount_usd if output else None,
         usd_per_million_total_tokens=total.amount_usd if total else None,
-        lines=tuple(line for line in lines if line),
-        price=price,
+        lines=(*hours, *(line for line in (month, year, output, total) if line)),
     )
 
 
-def _per_million(kind: str, tokens_per_s: float, usd_per_h: float) -> CostLine | None:
+def _hours(pools: Sequence[Pool]) -> list[CostLine] | None:
+    """Return an hour of each pool; None where one has no price."""
+    lines = []
+    for pool in pools:
+        price, gpu = pool.configuration.price, pool.configuration.gpu
+        if price is None:
+            return None
+        lines.append(
+            CostLine(
+                "per hour" if len(pools) == 1 else f"per hour, {gpu}",
+                pool.gpu_count,
+                "GPU" if pool.gpu_count == 1 else "GPUs",
+                price.usd_per_gpu_h,
+                price.is_guess or price.is_stale,
+            )
+        )
+    return lines
+
+
+def per_million(kind: str, tokens_per_s: float, usd_per_h: float) -> CostLine | None:
     """Return the hours that a million tokens take, at the price of an hour."""
     if not tokens_per_s > 0:
         return None

@@ -53,7 +53,7 @@ class PlaceSettings(
         None,
         OUTPUT,
         "DIR",
-        "Write placement.json, placement.csv and report.html.",
+        "Write the placement as JSON, CSV, HTML and Markdown.",
         flags=("-o", "--out"),
     )
     export: PathText | None = setting(

@@ -36,7 +36,10 @@ _FILLED = 3.0
 """Stays of a request after which a fleet that began empty is full."""
 
 
-def place(settings: PlaceSettings) -> tuple[PlacementProblem, Placement]:
+Placed = tuple[PlacementProblem, Placement]
+
+
+def place(settings: PlaceSettings) -> Placed:
     """Return the placement problem that the settings describe, and its solution."""
     problem = placement_problem(settings)
     if settings.solver in SOLVERS:

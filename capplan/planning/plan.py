@@ -1,6 +1,5 @@
 """From requests, SLOs and GPUs to the fewest replicas, their cost and their proof."""
 
-import math
 import time
 import warnings
 from collections.abc import Callable
@@ -37,9 +36,10 @@ from capplan.planning.prospects import (
     cannot_win,
     cheapest_first,
     feasible_of,
+    most_against,
     most_to_compete,
     most_to_win,
-    or_inf,
+    price_of,
     without_doubts,
 )
 from capplan.planning.result import Candidate, Plan
@@ -110,7 +110,7 @@ def planned(
     if feasible := feasible_of(candidates):
         progress("deciding what was too close to call")
         best = min(without_doubts(feasible), key=_by_cost)
-        surer = insisted(inputs, best, tried)
+        surer = insisted(inputs, best)
         candidates = [surer if row is best else row for row in candidates]
     for text in filter(None, map(uncertainty, candidates)):
         warnings.warn(text, CapplanWarning, stacklevel=2)
@@ -259,17 +259,15 @@ def _tunings(
         configuration = prospect.configuration
         row = rows[configuration.gpu, configuration.tp]
         rivals = feasible if configuration.is_estimated else without_doubts(feasible)
-        best = min(rivals, key=lambda row: (_usd(row), row.gpu_count), default=None)
+        best = min(rivals, key=price_of, default=None)
         most = 0 if row.replica_count is None else row.replica_count - 1
         if best is not None and row is not best:
-            assert best.gpu_count is not None
-            beats = (best.gpu_count - 1) // configuration.tp
-            replica_usd = configuration.usd_per_h(1)
-            if replica_usd is not None and best.usd_per_h is not None:
-                beats = max(beats, math.ceil(best.usd_per_h / replica_usd) - 1)
+            beats = most_against(configuration, [best])
             most = beats if row.replica_count is None else min(beats, most)
         if most >= max(1, prospect.bound.replica_count):
-            tunings.append(Tuning(prospect, row.router or inputs.routers[0], most))
+            run = row.run
+            router = inputs.routers[0] if run is None else run.deployment.router
+            tunings.append(Tuning(prospect, router, most))
     return tunings
 
 
@@ -318,14 +316,15 @@ def _result(
     candidates = [_with_launch(row, inputs.settings) for row in candidates]
     feasible = feasible_of(candidates)
     by_cost = sorted(feasible, key=_by_cost)
-    estimated = [row for row in by_cost if row.estimated]
+    estimated = [row for row in by_cost if row.is_in_doubt]
     eligible = without_doubts(by_cost)
-    by_gpus = sorted(eligible, key=lambda row: (row.gpu_count, _usd(row), row.tp))
+    by_gpus = sorted(eligible, key=lambda row: (*reversed(price_of(row)), row.tp))
     if eligible:  # the best first, those in doubt in their place
         by_cost = [eligible[0], *(row for row in by_cost if row is not eligible[0])]
     others = [row for row in candidates if row.status != "feasible"]
     others.sort(key=lambda row: (row.status != "pruned", row.gpu, row.tp))
     trace, slo, settings = inputs.trace, inputs.slo, inputs.settings
+    best = eligible[0].run if eligible else None
     interrupted = inputs.is_stopped()
     if interrupted:
         warnings.warn(
@@ -348,14 +347,14 @@ def _result(
         mean_prompt_tokens=float(trace.prompt_tokens.mean()),
         mean_output_tokens=float(trace.output_tokens.mean()),
         duration_s=trace.duration_s,
-        router=eligible[0].router if eligible else inputs.routers[0],
+        router=inputs.routers[0] if best is None else best.deployment.router,
         seed=settings.seed,
         best=eligible[0] if eligible else None,
         best_by_gpus=by_gpus[0] if by_gpus else None,
         best_estimated=estimated[0] if estimated else None,
         infeasible_reason=None if feasible else _why_none(candidates),
         assumptions=assumptions(settings, trace, candidates, tried),
-        request=settings.model_dump(
+        settings=settings.model_dump(
             mode="json", exclude_defaults=True, exclude=_NOT_IN_THE_RESULT
         ),
         slo_limits_s=slo.shared_limits_s(trace.class_names),
@@ -370,17 +369,12 @@ def _with_launch(candidate: Candidate, settings: PlanSettings) -> Candidate:
     return replace(candidate, launch=launch(run.configuration, settings))
 
 
-def _usd(candidate: Candidate) -> float:
-    return or_inf(candidate.usd_per_h)
-
-
 def _by_cost(candidate: Candidate) -> tuple[float, int, int]:
-    return _usd(candidate), candidate.gpu_count or 0, candidate.tp
+    return *price_of(candidate), candidate.tp
 
 
 def _why_none(candidates: list[Candidate]) -> str:
     return " | ".join(
-        f"{candidate.gpu} × TP {candidate.tp}: "
-        f"{candidate.infeasible_reason or candidate.pruned_reason}"
+        f"{candidate}: {candidate.infeasible_reason or candidate.pruned_reason}"
         for candidate in candidates
     )

@@ -157,20 +157,19 @@ def certificate_of(
     configuration = configuration_of(tried, best.gpu, best.tp)
     shares = {probe.replica_count: probe.slo_attainment for probe in best.probes}
     assert best.bound is not None
-    assert best.engine is not None
-    assert best.replica_count is not None
+    assert best.run is not None
     return certificate(
         asdict(best.bound),
         bound_inputs(inputs, configuration, best.bound_sample),
         target_of(inputs, best.bound_sample),
         group_targets(inputs, best.bound_sample),
-        replica_count=best.replica_count,
-        passing=shares[best.replica_count],
-        failing=shares.get(best.replica_count - 1),
+        replica_count=best.run.replica_count,
+        passing=shares[best.run.replica_count],
+        failing=shares.get(best.run.replica_count - 1),
         gpu=best.gpu,
         tp=best.tp,
-        router=best.router,
-        limits=best.engine.document(),
+        router=best.run.deployment.router,
+        engine=best.run.configuration.engine.document(),
         sample=best.bound_sample,
     )
 
@@ -185,19 +184,19 @@ def _checked_count(block: Mapping[str, Any]) -> int:
     return count
 
 
-def _tuned(engine: EngineSettings, limits: Mapping[str, Any]) -> EngineSettings:
+def _tuned(engine: EngineSettings, given: Mapping[str, Any]) -> EngineSettings:
     """Return a configuration's engine as a certificate says that it was tuned.
 
     Only budget and seats may differ, and only below: the tables hold no more.
     """
     names = ("max_num_batched_tokens", "max_num_seqs")
-    tuned = replace(engine, **{name: limits[name] for name in names})
+    tuned = replace(engine, **{name: given[name] for name in names})
     for name in names:
         most = getattr(engine, name)
-        if type(limits[name]) is not int or limits[name] > most:
-            raise ValueError(f"{name} is {limits[name]!r}; expected at most {most}")
-    if dict(limits) != tuned.document():
-        raise ValueError("its limits are not those of the configuration")
+        if type(given[name]) is not int or given[name] > most:
+            raise ValueError(f"{name} is {given[name]!r}; expected at most {most}")
+    if dict(given) != tuned.document():
+        raise ValueError("its engine is not that of the configuration")
     return tuned
 
 
@@ -207,12 +206,12 @@ def reproduce(document: Mapping[str, Any]) -> Reproduction:
     count = _checked_count(block)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CapplanWarning)
-        inputs, tried = plan_inputs(PlanSettings(**document["request"]))
+        inputs, tried = plan_inputs(PlanSettings(**document["settings"]))
         configuration = configuration_of(tried, block["gpu"], block["tp"])
         if block["sample"] == MIX and not inputs.traffic.is_resampled:
             raise ValueError("its bound is that of a mix, and the arrivals are given")
         bounded = bound_inputs(inputs, configuration, block["sample"])
-    engine = _tuned(configuration.engine, block["limits"])
+    engine = _tuned(configuration.engine, block["engine"])
     configuration = replace(configuration, engine=engine)
     shares = {}
     for replicas in (count, count - 1):

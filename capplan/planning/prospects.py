@@ -1,12 +1,15 @@
 """Configurations before they are simulated: their order, and which cannot win."""
 
+import math
 from bisect import bisect_left
+from collections.abc import Callable
 from dataclasses import dataclass
-
-import numpy as np
+from typing import Any
 
 from capplan.bounds.lower_bound import Bound
 from capplan.deployment.configuration import Configuration
+from capplan.deployment.pools import Pool
+from capplan.planning.cost import usd_per_h
 from capplan.planning.result import Candidate
 
 MOST_REPLICAS = 4096
@@ -32,45 +35,29 @@ class Prospect:
         return max(1, self.bound.replica_count, self.held)
 
     @property
-    def gpu_count(self) -> int:
-        """GPUs of these replicas."""
-        return self.at_least * self.configuration.tp
-
-    @property
-    def usd_per_h(self) -> float | None:
-        """Price of these GPUs; None without a price. [$/h]"""
-        return self.configuration.usd_per_h(self.at_least)
+    def pool(self) -> Pool:
+        """These replicas."""
+        return Pool(self.configuration, self.at_least)
 
 
 def cheapest_first(prospect: Prospect) -> tuple[float, int, str, int]:
     """Order by the least possible cost, then by the fewest possible GPUs."""
     configuration = prospect.configuration
-    return (
-        or_inf(prospect.usd_per_h),
-        prospect.gpu_count,
-        configuration.gpu,
-        configuration.tp,
-    )
+    return *_price(prospect.pool), configuration.gpu, configuration.tp
 
 
 def most_to_win(prospect: Prospect, done: list[Candidate]) -> int:
     """Return the most replicas with which a configuration is the best of all."""
     configuration = prospect.configuration
     rivals = _rivals(prospect, done)
-    if configuration.is_estimated and any(not row.estimated for row in rivals):
+    if configuration.is_estimated and any(not row.is_in_doubt for row in rivals):
         return 0
-    best = min(
-        ((or_inf(row.usd_per_h), row.gpu_count or 0, row.tp) for row in rivals),
-        default=None,
-    )
-    if best is None:
+    if not rivals:
         return MOST_REPLICAS
-
-    def place(count: int) -> tuple[float, int, int]:
-        usd = configuration.usd_per_h(count)
-        return or_inf(usd), count * configuration.tp, configuration.tp
-
-    return bisect_left(range(MOST_REPLICAS + 1), best, key=place) - 1
+    best = min((*price_of(row), row.tp) for row in rivals)
+    return _most_below(
+        configuration, lambda pool: (*_price(pool), configuration.tp), best
+    )
 
 
 def most_to_compete(prospect: Prospect, done: list[Candidate]) -> int:
@@ -79,17 +66,24 @@ def most_to_compete(prospect: Prospect, done: list[Candidate]) -> int:
     That cost less than the cheapest, or are fewer GPUs than the smallest.
     """
     rivals = _rivals(prospect, done)
-    if not rivals:
-        return MOST_REPLICAS
-    configuration = prospect.configuration
-    fewest = min(row.gpu_count or 0 for row in rivals)
-    cheapest = min(or_inf(row.usd_per_h) for row in rivals)
+    return most_against(prospect.configuration, rivals) if rivals else MOST_REPLICAS
 
-    def usd(count: int) -> float:
-        return or_inf(configuration.usd_per_h(count))
 
-    by_usd = bisect_left(range(MOST_REPLICAS + 1), cheapest, key=usd) - 1
+def most_against(configuration: Configuration, rivals: list[Candidate]) -> int:
+    """Return the most replicas that cost less, or are fewer GPUs, than all rivals."""
+    cheapest, fewest = map(min, zip(*map(price_of, rivals), strict=True))
+    by_usd = _most_below(configuration, lambda pool: _price(pool)[0], cheapest)
     return max(by_usd, (fewest - 1) // configuration.tp)
+
+
+def _most_below(
+    configuration: Configuration, place: Callable[[Pool], Any], limit: Any
+) -> int:
+    """Return the most replicas that come before a limit; more never come earlier."""
+    counts = range(1, MOST_REPLICAS + 1)
+    return bisect_left(
+        counts, limit, key=lambda count: place(Pool(configuration, count))
+    )
 
 
 def feasible_of(done: list[Candidate]) -> list[Candidate]:
@@ -99,44 +93,43 @@ def feasible_of(done: list[Candidate]) -> list[Candidate]:
 
 def without_doubts(feasible: list[Candidate]) -> list[Candidate]:
     """Return the candidates of which the best is: those without doubts, if any."""
-    return [row for row in feasible if not row.estimated] or feasible
+    return [row for row in feasible if not row.is_in_doubt] or feasible
 
 
 def _rivals(prospect: Prospect, done: list[Candidate]) -> list[Candidate]:
     """Return the feasible candidates; one in doubt is none to one that is not."""
     guessed = prospect.configuration.is_estimated
-    return [row for row in feasible_of(done) if guessed or not row.estimated]
+    return [row for row in feasible_of(done) if guessed or not row.is_in_doubt]
 
 
-def or_inf(usd: float | None) -> float:
-    """Return a price, infinite where there is none."""
-    return np.inf if usd is None else usd
+def price_of(candidate: Candidate) -> tuple[float, int]:
+    """Return $/h, infinite without a price, and GPUs of a feasible candidate."""
+    usd = math.inf if candidate.cost is None else candidate.cost.usd_per_h
+    return usd, candidate.gpu_count or 0
+
+
+def _price(pool: Pool) -> tuple[float, int]:
+    """Return $/h, infinite without a price, and GPUs of a pool."""
+    usd = usd_per_h([pool])
+    return math.inf if usd is None else usd, pool.gpu_count
 
 
 def cannot_win(prospect: Prospect, done: list[Candidate]) -> str | None:
     """Return why a configuration can be neither cheapest nor smallest, or None."""
     rivals = _rivals(prospect, done)
-    smaller = any(
-        candidate.gpu_count is not None and candidate.gpu_count <= prospect.gpu_count
-        for candidate in rivals
-    )
-    usd = prospect.usd_per_h
-    cheaper = [
-        candidate
-        for candidate in rivals
-        if usd is None
-        or (candidate.usd_per_h is not None and candidate.usd_per_h <= usd)
-    ]
+    usd, gpu_count = _price(prospect.pool)
+    smaller = any(price_of(row)[1] <= gpu_count for row in rivals)
+    cheaper = [row for row in rivals if price_of(row)[0] <= usd]
     if not smaller or not cheaper:
         if prospect.most < prospect.at_least:
-            return f"needs at least {prospect.gpu_count} GPUs; the best costs less"
+            return f"needs at least {gpu_count} GPUs; the best costs less"
         return None
     other = cheaper[0]
-    price = "" if usd is None else f" and ${usd:,.2f}/h"
+    price = "" if math.isinf(usd) else f" and ${usd:,.2f}/h"
     by = "its lower bound"
     if prospect.held > prospect.bound.replica_count:
         by = "its utilisation, which is then below 1"
     return (
-        f"needs at least {prospect.gpu_count} GPUs{price} by {by}; "
-        f"{other.gpu} × TP {other.tp} does with {other.gpu_count}"
+        f"needs at least {gpu_count} GPUs{price} by {by}; "
+        f"{other} does with {other.gpu_count}"
     )

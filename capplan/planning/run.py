@@ -8,11 +8,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from capplan.deployment.configuration import Configuration
-from capplan.deployment.engine import EngineSettings
 from capplan.deployment.pools import Deployment
 from capplan.errors import CapplanWarning, collected_warnings
-from capplan.fleet.price import Price
 from capplan.planning.configuration import only_configuration
+from capplan.planning.cost import Cost, cost
 from capplan.planning.inputs import DEFAULT_ROUTER
 from capplan.planning.judgement import Judgement, is_hopeless, judge, verdict
 from capplan.planning.launch import Launch, launch
@@ -87,44 +86,15 @@ class Run:
         return self.deployment.pool.replica_count
 
     @property
-    def router(self) -> str:
-        """Router with its settings."""
-        return self.deployment.router
-
-    @property
-    def gpu(self) -> str:
-        """GPU type; empty where the user gave the iteration time."""
-        return self.configuration.gpu
-
-    @property
-    def tp(self) -> int:
-        """Tensor-parallel degree."""
-        return self.configuration.tp
-
-    @property
-    def gpu_count(self) -> int:
-        """GPUs of all replicas."""
-        return self.deployment.pool.gpu_count
-
-    @property
-    def engine(self) -> EngineSettings:
-        """Settings of each engine."""
-        return self.configuration.engine
-
-    @property
-    def price(self) -> Price | None:
-        """Price of one GPU; None where no source names one."""
-        return self.configuration.price
-
-    @property
-    def profile_note(self) -> str:
-        """One sentence on the source of the iteration time."""
-        return self.configuration.note
-
-    @property
-    def usd_per_h(self) -> float | None:
-        """Price of all GPUs; None without a price. [$/h]"""
-        return self.configuration.usd_per_h(self.replica_count)
+    def cost(self) -> Cost | None:
+        """What its pools cost, and its tokens; None without a price."""
+        totals = self.simulation.totals
+        return cost(
+            self.deployment.pools,
+            rate_per_s=totals.rate_per_s,
+            mean_prompt_tokens=totals.prompt_tokens / totals.request_count,
+            mean_output_tokens=totals.output_tokens / totals.request_count,
+        )
 
     @property
     def interrupted_of(self) -> int | None:

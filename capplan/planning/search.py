@@ -10,9 +10,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from capplan.deployment.configuration import Configuration
+from capplan.deployment.pools import Pool
 from capplan.errors import InputError, collected_warnings
 from capplan.latency.contract import LatencyTables
 from capplan.planning.configuration import Excluded, configurations
+from capplan.planning.cost import per_million, usd_per_h
 from capplan.planning.search_settings import SearchSettings
 from capplan.planning.traffic import read_requests
 from capplan.units import format_duration
@@ -27,7 +29,7 @@ class TpOption:
     tables: LatencyTables  # of a replica; they reach to the largest batch allowed
     kv_capacity_tokens: int  # of a replica [tokens]
     max_num_seqs: int | None = None  # largest batch; None: end of the tables [requests]
-    usd_per_gpu_h: float | None = None  # None when not known [$/h]
+    usd_per_h: float | None = None  # of a replica; None when not known [$/h]
 
     def __post_init__(self) -> None:
         """Refuse impossible degrees and capacities."""
@@ -173,9 +175,9 @@ def _row(option: TpOption, context_tokens: float, slo_tpot_s: float) -> TpRow:
     else:
         binding = "max_num_seqs" if at_end else "TPOT"
         batch, throughput = tpot_batch, tpot_throughput
-    usd_per_million = None
-    if option.usd_per_gpu_h is not None:
-        usd_per_million = option.usd_per_gpu_h / 3600 / throughput * 1e6
+    million = None
+    if option.usd_per_h is not None:
+        million = per_million("output", throughput * option.tp, option.usd_per_h)
     return TpRow(
         gpu=option.gpu,
         tp=option.tp,
@@ -187,7 +189,7 @@ def _row(option: TpOption, context_tokens: float, slo_tpot_s: float) -> TpRow:
         batch=batch,
         iteration_s=float(option.decode_s(batch, context_tokens)),
         binding=binding,
-        usd_per_million_output_tokens=usd_per_million,
+        usd_per_million_output_tokens=None if million is None else million.amount_usd,
     )
 
 
@@ -295,5 +297,5 @@ def _option(configuration: Configuration, context_tokens: float) -> TpOption:
         configuration.tables,
         configuration.engine.capacity_at(context_tokens),
         configuration.engine.max_num_seqs,
-        None if configuration.price is None else configuration.price.usd_per_gpu_h,
+        usd_per_h([Pool(configuration, 1)]),
     )

@@ -108,7 +108,11 @@ class Pricing:
         published = self._settings.published
         row, other = self._plan(name, published), None
         best = row.result.candidate
-        tuned_nothing = best is not None and best.engine == row.result.engine
+        tuned_nothing = (
+            best is not None
+            and best.run is not None
+            and best.run.configuration.engine == row.result.engine
+        )
         ours, theirs = self._asked(name, published), self._asked(name, not published)
         alike = ours.settings.model_copy(update={"tune": theirs.settings.tune})
         if alike == theirs.settings and (tuned_nothing and not published):
@@ -183,7 +187,11 @@ class Pricing:
             budgets=asked.budgets,
         )
         plan = self._tuned(asked, inputs, tried)
-        routers = {(c.gpu, c.tp): c.router for c in plan.candidates if c.router}
+        routers = {
+            (row.gpu, row.tp): row.run.deployment.router
+            for row in plan.candidates
+            if row.run is not None
+        }
         best = plan.best
         result = replace(
             result,

@@ -1,13 +1,12 @@
-"""Columns of the candidates: one table for the terminal, CSV and HTML."""
+"""Numbers as people read them, and columns of tables of results."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from rich.console import JustifyMethod
 
-from capplan.planning.cost import HOURS_PER_MONTH, HOURS_PER_YEAR
-from capplan.units import format_duration, format_usd
+from capplan.units import format_usd
 
 DASH = "–"
 
@@ -24,6 +23,11 @@ def format_share(share: float) -> str:
         return DASH
     # 0.57 * 10_000 is 5699.999...: the small term keeps it at 57 %.
     return f"{math.floor(share * 10_000 + 1e-6) / 100:g} %"
+
+
+def format_interval(interval: tuple[float, float]) -> str:
+    """Return an interval of shares: ``98.9 % to 99.5 %``."""
+    return " to ".join(map(format_share, interval))
 
 
 def format_count(count: float) -> str:
@@ -54,99 +58,60 @@ def format_fine_usd(amount: float) -> str:
     return f"${amount:.3g}" if 0 < abs(amount) < 0.995 else format_usd(amount)
 
 
+def at(value: Any, path: str) -> Any:
+    """Return what lies at a path of attributes, keys and indices.
+
+    None where a part of the path, or the value before it, is None.
+
+    Examples
+    --------
+    >>> at({"interval": (0.98, 0.99)}, "interval.1"), at(None, "interval.1")
+    (0.99, None)
+    """
+    for part in path.split(".") if path else ():
+        if value is None:
+            return None
+        if isinstance(value, Mapping):
+            value = value[part]
+        else:
+            value = value[int(part)] if part.isdigit() else getattr(value, part)
+    return value
+
+
 class Column(NamedTuple):
     """One column of a table of results."""
 
-    name: str  # in CSV
+    name: str  # in CSV; empty: not there
     value: Callable[[Any], Any]  # of a row; may be None
-    heading: str = ""  # on the terminal and in HTML; empty: not shown there
-    show: Callable[[Any], str] = str  # formats the value there
+    heading: str = ""  # for people; empty: not shown to them
+    show: Callable[[Any], str] = str  # formats the value for people
     justify: JustifyMethod = "right"
+    is_wide: bool = False  # a text that takes a line of its own on a phone
+    is_optional: bool = False  # left out on a narrow terminal
 
     def text(self, row: Any) -> str:
         """Return the value for people; a dash where there is none."""
         value = self.value(row)
         return DASH if value is None or value == "" else self.show(value)
 
+    def within(self, path: str) -> "Column":
+        """Return the column of rows in which its own row lies at a path."""
 
-def field_column(
+        def value(row: Any) -> Any:
+            part = at(row, path)
+            return None if part is None else self.value(part)
+
+        return self._replace(value=value)
+
+
+def column(
     name: str,
+    path: str | None = None,
     heading: str = "",
     show: Callable[[Any], str] = str,
     justify: JustifyMethod = "right",
+    **layout: bool,
 ) -> Column:
-    """Return the column of the attribute ``name``."""
-    return Column(name, lambda row: getattr(row, name), heading, show, justify)
-
-
-def _price(name: str, field: str) -> Column:
-    return Column(
-        name, lambda row: None if row.price is None else getattr(row.price, field)
-    )
-
-
-def _per_hours(name: str, hours: int) -> Column:
-    return Column(
-        name, lambda row: None if row.usd_per_h is None else row.usd_per_h * hours
-    )
-
-
-def end_column(name: str, field: str, end: int) -> Column:
-    """Return the column of one end of an interval that may be missing."""
-    return Column(name, lambda row: (getattr(row, field) or (None, None))[end])
-
-
-COLUMNS = (
-    field_column("gpu", "GPU", justify="left"),
-    field_column("tp", "TP"),
-    field_column("status"),
-    field_column("replica_count", "replicas", format_count),
-    end_column("replica_count_low", "replica_count_range", 0),
-    end_column("replica_count_high", "replica_count_range", 1),
-    field_column("latency_source"),
-    end_column("carried_low", "carried", 0),
-    end_column("carried_high", "carried", 1),
-    field_column("sweeps"),
-    Column("doubts", lambda row: "; ".join(row.doubts)),
-    field_column("kv_dtype"),
-    field_column("gpu_count", "GPUs", format_count),
-    field_column("lower_bound_gpu_count", "at least", format_count),
-    field_column("slo_attainment", "attainment", format_share),
-    end_column("slo_attainment_low", "slo_attainment_interval", 0),
-    end_column("slo_attainment_high", "slo_attainment_interval", 1),
-    field_column("attainment_by_class"),
-    field_column("decided"),
-    field_column("undecided_reason"),
-    field_column("too_close"),
-    field_column("coarse"),
-    field_column("utilisation"),
-    field_column("settled"),
-    field_column("recovery_s"),
-    field_column("counted_request_count"),
-    field_column("sample_count"),
-    field_column("warmup_s"),
-    field_column("ttft_p99_s", "p99 TTFT", format_duration),
-    field_column("tpot_p99_s", "p99 TPOT", format_duration),
-    _price("usd_per_gpu_h", "usd_per_gpu_h"),
-    field_column("usd_per_h", "$ per hour", format_usd),
-    _per_hours("usd_per_month", HOURS_PER_MONTH),
-    _per_hours("usd_per_year", HOURS_PER_YEAR),
-    field_column("usd_per_million_output_tokens", "$ per Mtok out", format_fine_usd),
-    field_column("usd_per_million_total_tokens"),
-    field_column("binding", "binds", justify="left"),
-    field_column("router"),
-    field_column("scheduler"),
-    field_column("caching_unused"),
-    field_column("launch_line"),
-    field_column("infeasible_reason"),
-    field_column("pruned_reason"),
-    _price("price_source", "source"),
-    _price("price_as_of", "as_of"),
-    _price("price_note", "note"),
-    field_column("profile_note"),
-    field_column("bound_note"),
-)
-"""All columns of a candidate, in the order of the CSV."""
-
-SHOWN = tuple(column for column in COLUMNS if column.heading)
-"""Columns of the table on the terminal and in HTML."""
+    """Return the column of what lies at a path; by default that of its name."""
+    place = name if path is None else path
+    return Column(name, lambda row: at(row, place), heading, show, justify, **layout)

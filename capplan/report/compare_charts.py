@@ -5,12 +5,11 @@ from collections.abc import Callable
 import numpy as np
 
 from capplan.planning.compare import Comparison
-from capplan.planning.cost import HOURS_PER_MONTH
 from capplan.planning.equal_hardware import Served
 from capplan.planning.system_price import SystemResult
-from capplan.report.answer import plural
 from capplan.report.columns import format_count
-from capplan.report.fleet_charts import Figure
+from capplan.report.page import Figure
+from capplan.report.sentences import plural
 from capplan.report.svg_bars import Bar, bars
 from capplan.report.svg_chart import Axis, Line, chart, legend_of
 from capplan.units import format_usd
@@ -80,7 +79,7 @@ def _latency(comparison: Comparison, drawn: list[SystemResult]) -> Figure:
 
 def _price(comparison: Comparison) -> Figure:
     priced = any(
-        row.candidate and row.candidate.usd_per_h is not None
+        row.candidate is not None and row.candidate.cost is not None
         for row in comparison.systems
     )
     rows = []
@@ -88,14 +87,14 @@ def _price(comparison: Comparison) -> Figure:
         best = row.candidate
         if best is None or best.gpu_count is None:
             rows.append(Bar(row.name, None, row.status))
-        elif priced and best.usd_per_h is None:
+        elif priced and best.cost is None:
             rows.append(
                 Bar(row.name, None, f"{plural(best.gpu_count, 'GPU')}, no price")
             )
         else:
             value, text = float(best.gpu_count), plural(best.gpu_count, "GPU")
-            if best.usd_per_h is not None:
-                value = best.usd_per_h * HOURS_PER_MONTH
+            if best.cost is not None:
+                value = best.cost.usd_per_month
                 text = format_usd(value)
             bound = best.lower_bound_gpu_count
             mark = None if bound is None else value * bound / best.gpu_count

@@ -1,24 +1,17 @@
 """Charts of latency distributions and of the fleet over time."""
 
 import math
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
 
 from capplan.report.columns import format_share
+from capplan.report.page import Figure
 from capplan.report.svg_chart import Axis, Line, Rule, chart, legend_of
 from capplan.report.ticks import linear_ticks
 from capplan.simulator.times import Series
 from capplan.units import format_duration
-
-
-class Figure(NamedTuple):
-    """A chart with its title, its legend (label and colour) and its caption."""
-
-    title: str
-    svg: str
-    legend: tuple[tuple[str, str], ...] = ()
-    caption: str = ""
 
 
 class Curve(NamedTuple):
@@ -26,7 +19,7 @@ class Curve(NamedTuple):
 
     label: str
     levels: np.ndarray
-    quantiles_s: dict[str, np.ndarray | None]
+    quantiles_s: Mapping[str, np.ndarray | None]
 
 
 def latency_figures(

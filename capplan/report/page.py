@@ -1,31 +1,98 @@
-"""Fill in the template of a self-contained HTML page; every text is escaped."""
+"""A result as a page: what every format shows of it, in one order."""
 
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
-from capplan.report.columns import DASH, format_count, format_fine_usd, format_share
-from capplan.units import format_duration, format_usd
+from capplan.report.columns import Column
 
-TEMPLATES = Path(__file__).parent / "templates"
+FILES, TERMINAL = "files", "terminal"
+
+Fact = tuple[str, str]
+"""A label and its text; without a text it is left out."""
 
 
-def render_page(template: str, **values: Any) -> str:
-    """Return a template filled in with values; a missing one is an error."""
-    # Imported here: only commands that write a page wait for it.
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+class Tile(NamedTuple):
+    """A figure that stands out."""
 
-    templates = Environment(
-        loader=FileSystemLoader(TEMPLATES),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    templates.filters |= {
-        "share": lambda value: DASH if value is None else format_share(value),
-        "count": lambda value: DASH if value is None else format_count(value),
-        "duration": lambda value: DASH if value is None else format_duration(value),
-        "usd": format_usd,
-        "fine_usd": format_fine_usd,
-    }
-    return templates.get_template(template).render(**values)
+    label: str
+    text: str
+    small: str = ""
+
+
+class Figure(NamedTuple):
+    """A chart with its title, its legend (label and colour) and its caption."""
+
+    title: str
+    svg: str
+    legend: tuple[tuple[str, str], ...] = ()
+    caption: str = ""
+
+
+def no_style(row: Any) -> str:
+    """Return that a row stands out in no way."""
+    return ""
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of results under their columns."""
+
+    columns: Sequence[Column]
+    rows: Sequence[Any]
+    title: str = ""
+    note: str = ""
+    style: Callable[[Any], str] = no_style  # of a row: "best", "fail" or empty
+
+    @property
+    def shown(self) -> list[Column]:
+        """Columns for people."""
+        return [column for column in self.columns if column.heading]
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of a page; without content it is left out."""
+
+    heading: str = ""
+    facts: Sequence[Fact] = ()
+    tables: Sequence[Table] = ()
+    figures: Callable[[], Sequence[Figure]] = tuple
+    command: str = ""  # one line to copy
+    notes: Sequence[str] = ()
+    only: str = ""  # FILES or TERMINAL, where it does not stand in both
+
+    @property
+    def known_facts(self) -> list[Fact]:
+        """Facts that have a text."""
+        return [(label, text) for label, text in self.facts if text]
+
+    @property
+    def full_tables(self) -> list[Table]:
+        """Tables that have rows."""
+        return [table for table in self.tables if table.rows]
+
+
+@dataclass(frozen=True)
+class Page:
+    """What is said of a result, in the order in which it is read."""
+
+    name: str  # of its files: "plan"
+    headline: str
+    about: str  # whose it is: "Llama-3.1-70B on H100-SXM"
+    sections: Sequence[Section]
+    values: Callable[[], Mapping[str, Any]]  # of the JSON
+    csv: Mapping[str, Table] = field(default_factory=dict)  # by file name
+    lead: str = ""  # the answer in a sentence
+    tiles: Sequence[Tile] = ()
+    warnings: Sequence[str] = ()
+    is_failure: bool = False
+
+    @property
+    def files(self) -> str:
+        """Names of the files that hold the same numbers."""
+        names = [
+            f"{self.name}.json",
+            *(name for name, table in self.csv.items() if table.rows),
+        ]
+        return " and ".join([", ".join(names[:-1]), names[-1]] if names[1:] else names)

@@ -3,11 +3,13 @@
 import numpy as np
 
 from capplan.planning.classes import ClassResult, own_targets
+from capplan.planning.judgement import LEVELS
 from capplan.planning.result import Plan, Probe
-from capplan.report import class_columns
-from capplan.report.answer import name
+from capplan.planning.run import Run
 from capplan.report.columns import format_share
-from capplan.report.fleet_charts import Curve, Figure, fleet_figures, latency_figures
+from capplan.report.fleet_charts import Curve, fleet_figures, latency_figures
+from capplan.report.page import Figure
+from capplan.report.pages.classes import shown
 from capplan.report.svg_chart import Axis, Line, Rule, chart, legend_of
 
 _COMPARED = 4
@@ -18,24 +20,25 @@ _CLASSES_DRAWN = 4
 
 def figures(plan: Plan) -> list[Figure]:
     """Return the charts that a plan has data for, in reading order."""
-    curves = [
-        Curve(
-            name(row),
-            row.quantile_levels,
-            {m: getattr(row, f"{m}_quantiles_s") for m in ("ttft", "tpot", "e2e")},
-        )
-        for row in plan.candidates
-        if row.quantile_levels is not None
-    ]
+    curves = [run_curve(str(row), row.run) for row in plan.candidates if row.run]
     attainment = attainment_figure(plan)
-    best = plan.best
-    own = best is not None and own_targets(best.classes)
+    run = None if plan.best is None else plan.best.run
+    own = run is not None and own_targets(run.judgement.classes)
     target = None if own else plan.attainment
     return [
         *latency_figures(curves[:_COMPARED], target, plan.slo_limits_s),
         *([] if attainment is None else [attainment]),
-        *([] if best is None or best.series is None else fleet_figures(best.series)),
+        *([] if run is None else fleet_figures(run.simulation.series)),
     ]
+
+
+def run_curve(label: str, run: Run) -> Curve:
+    """Return the latency distributions of a run."""
+    quantiles_s = {
+        metric: run.judgement.quantiles_s[f"{metric}_s"]
+        for metric in ("ttft", "tpot", "e2e")
+    }
+    return Curve(label, LEVELS, quantiles_s)
 
 
 def attainment_figure(plan: Plan) -> Figure | None:
@@ -44,20 +47,20 @@ def attainment_figure(plan: Plan) -> Figure | None:
     Of each class where classes have targets of their own, of all requests else.
     """
     best = plan.best
-    if best is None or not best.probes:
+    if best is None or best.run is None or not best.probes:
         return None
-    probes = best.probes
+    probes, classes = best.probes, best.run.judgement.classes
     counts = np.array([probe.replica_count for probe in probes], dtype=float)
     met = tuple(probe.meets is True for probe in probes)
-    if own_targets(best.classes):
-        drawn = class_columns.shown(best.classes)[:_CLASSES_DRAWN]
+    if own_targets(classes):
+        drawn = shown(classes)[:_CLASSES_DRAWN]
         lines = [_class_line(row, probes, counts) for row in drawn]
         # The legend says which rule is whose: labels would lie on each other.
         rules = [Rule("", y=y) for y in sorted({row.attainment for row in drawn})]
         meets = "attain the target of the class"
     else:
         shares = [(p.slo_attainment, *p.slo_attainment_interval) for p in probes]
-        lines = [_line(name(best), counts, shares, met)]
+        lines = [_line(str(best), counts, shares, met)]
         rules = [Rule(f"asked {format_share(plan.attainment)}", y=plan.attainment)]
         meets = "meet the SLO"
     # Few counts get a tick each, many get those of a linear axis.
@@ -81,7 +84,7 @@ def attainment_figure(plan: Plan) -> Figure | None:
             rules,
         ),
         legend_of(lines),
-        caption=f"{name(best)}. Filled points {meets}, hollow ones miss it; bars are "
+        caption=f"{best}. Filled points {meets}, hollow ones miss it; bars are "
         "95 % intervals.",
     )
 

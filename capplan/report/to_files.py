@@ -3,18 +3,23 @@
 Paths that cannot be written are refused before the computation.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
 from capplan.errors import InputError
 from capplan.files import check_folder, write_texts
+from capplan.placement.lp_export import write_model
+from capplan.placement.snapshot import write_snapshot
 from capplan.planning.compare import Comparison
 from capplan.planning.compare import compare as compute_comparison
 from capplan.planning.compare_settings import CompareSettings
 from capplan.planning.demand import Demand
 from capplan.planning.demand import demand as compute_demand
 from capplan.planning.demand_settings import DemandSettings
+from capplan.planning.place_settings import PlaceSettings
+from capplan.planning.placing import Placed
+from capplan.planning.placing import place as compute_placement
 from capplan.planning.plan import plan as compute_plan
 from capplan.planning.result import Plan
 from capplan.planning.run import RequestProgress, Run, simulate_deployment
@@ -25,20 +30,19 @@ from capplan.planning.settings import (
     PlanSettings,
     SimulateSettings,
 )
-from capplan.report.write_compare import (
-    compare_csv,
-    compare_html,
-    compare_json,
-    rates_csv,
-)
-from capplan.report.write_csv import classes_csv, plan_classes_csv, plan_csv
-from capplan.report.write_demand import demand_json
-from capplan.report.write_html import plan_html
-from capplan.report.write_json import plan_json
+from capplan.report.page import Page
+from capplan.report.pages.comparison import comparison_page
+from capplan.report.pages.demand import demand_page
+from capplan.report.pages.placement import placement_page
+from capplan.report.pages.plan import plan_page
+from capplan.report.pages.run import run_page
+from capplan.report.pages.search import search_page
+from capplan.report.render.csv_table import table_csv
+from capplan.report.render.html_page import html
+from capplan.report.render.json_text import json_text
+from capplan.report.render.markdown import markdown
 from capplan.report.write_requests import appending, write_requests
-from capplan.report.write_run import run_csv, run_html, run_json
 from capplan.report.write_schedule import write_iterations, write_trace_events
-from capplan.report.write_search import search_csv, search_json
 from capplan.simulator.fleet import Stopped
 
 Result = TypeVar("Result")
@@ -47,21 +51,12 @@ Written = tuple[Path, ...]
 """Paths of the files written."""
 
 
-_PLAN = {"plan.json": plan_json, "plan.csv": plan_csv, "report.html": plan_html}
-_PLAN |= {"classes.csv": plan_classes_csv}
-_SEARCH = {"search.json": search_json, "search.csv": search_csv}
-_COMPARISON = {"compare.json": compare_json, "compare.csv": compare_csv}
-_COMPARISON |= {"rates.csv": rates_csv, "report.html": compare_html}
-_RUN = {"simulation.json": run_json, "simulation.csv": run_csv, "report.html": run_html}
-_RUN |= {"classes.csv": lambda run: classes_csv([run])}
-
-
 def _computed(
     compute: Callable[[], Result],
-    writers: Mapping[str, Callable[[Result], str]],
+    page_of: Callable[[Result], Page],
     folder: str | None,
 ) -> tuple[Result, Written]:
-    """Compute a result; write all its files into a folder, or none of them.
+    """Compute a result; write all files of its page into a folder, or none of them.
 
     A text that is empty is no file: one of an earlier result is removed.
     """
@@ -69,7 +64,10 @@ def _computed(
         return compute(), ()
     check_folder(folder)
     result = compute()
-    texts = {name: writer(result) for name, writer in writers.items()}
+    page = page_of(result)
+    texts = {f"{page.name}.json": json_text(page.values())}
+    texts |= {name: table_csv(table) for name, table in page.csv.items()}
+    texts |= {"report.html": html(page), "report.md": markdown(page)}
     written = write_texts({name: text for name, text in texts.items() if text}, folder)
     for name in (name for name, text in texts.items() if not text):
         Path(folder, name).unlink(missing_ok=True)
@@ -81,15 +79,15 @@ def plan(
     progress: Progress | None = None,
     stopped: Stopped | None = None,
 ) -> tuple[Plan, Written]:
-    """Plan; write ``plan.json``, ``plan.csv``, ``classes.csv`` and ``report.html``."""
+    """Plan, and write the files."""
     return _computed(
-        lambda: compute_plan(settings, progress, stopped), _PLAN, settings.out
+        lambda: compute_plan(settings, progress, stopped), plan_page, settings.out
     )
 
 
 def search(settings: SearchSettings) -> tuple[Search, Written]:
-    """Compare TP degrees; write ``search.json`` and ``search.csv``."""
-    return _computed(lambda: compute_search(settings), _SEARCH, settings.out)
+    """Compare TP degrees, and write the files."""
+    return _computed(lambda: compute_search(settings), search_page, settings.out)
 
 
 def compare(
@@ -97,10 +95,10 @@ def compare(
     progress: Progress | None = None,
     stopped: Stopped | None = None,
 ) -> tuple[Comparison, Written]:
-    """Compare; write ``compare.json``, ``compare.csv``, ``rates.csv``, HTML."""
+    """Compare systems, and write the files."""
     return _computed(
         lambda: compute_comparison(settings, progress, stopped),
-        _COMPARISON,
+        comparison_page,
         settings.out,
     )
 
@@ -108,9 +106,33 @@ def compare(
 def demand(
     settings: DemandSettings, progress: Progress | None = None
 ) -> tuple[Demand, Written]:
-    """Plan at several rates; write ``demand.json``."""
-    writers = {"demand.json": demand_json}
-    return _computed(lambda: compute_demand(settings, progress), writers, settings.out)
+    """Plan at several rates, and write the files."""
+    return _computed(
+        lambda: compute_demand(settings, progress), demand_page, settings.out
+    )
+
+
+def place(settings: PlaceSettings) -> tuple[Placed, Written]:
+    """Place the requests of one moment; write the export and the files."""
+    _check_parent(settings.export)
+    placed, written = _computed(
+        lambda: compute_placement(settings),
+        lambda placed: placement_page(*placed),
+        settings.out,
+    )
+    if settings.export is not None:
+        path = Path(settings.export)
+        write = write_model if path.suffix in (".lp", ".mps") else write_snapshot
+        write(placed[0], path)
+    return placed, written
+
+
+def _check_parent(path: str | None) -> None:
+    """Refuse a file that cannot be written, before work that may take minutes."""
+    if path is not None and not Path(path).parent.is_dir():
+        raise InputError(f"{path}: {Path(path).parent} is not a folder")
+    if path is not None and Path(path).is_dir():
+        raise InputError(f"{path}: is a folder; expected a file")
 
 
 def simulate(
@@ -118,23 +140,16 @@ def simulate(
     progress: RequestProgress | None = None,
     stopped: Stopped | None = None,
 ) -> tuple[Run, Written]:
-    """Simulate; write the tables, ``simulation.json`` and ``.csv``, ``report.html``."""
-    # A simulation may take minutes: find out before it that a file cannot be written.
-    for path in (
-        settings.record_iterations,
-        settings.per_request,
-        settings.trace_events,
-    ):
-        if path is not None and not Path(path).parent.is_dir():
-            raise InputError(f"{path}: {Path(path).parent} is not a folder")
-        if path is not None and Path(path).is_dir():
-            raise InputError(f"{path}: is a folder; expected a file")
+    """Simulate; write the tables of requests and iterations, and the files."""
+    _check_parent(settings.record_iterations)
+    _check_parent(settings.per_request)
+    _check_parent(settings.trace_events)
 
     def compute() -> Run:
         with appending(settings) as append:
             return simulate_deployment(settings, progress, stopped, append)
 
-    run, written = _computed(compute, _RUN, settings.out)
+    run, written = _computed(compute, run_page, settings.out)
     return run, (*_tables(run, settings), *written)
 
 

@@ -11,8 +11,10 @@ from capplan.errors import InputError
 from capplan.input_file import parse_json, read_text
 from capplan.planning.plan import plan
 from capplan.planning.proof import reproduce
+from capplan.planning.result import SCHEMA
 from capplan.planning.settings import PlanSettings
-from capplan.report.write_json import plan_json
+from capplan.report.pages.plan import plan_values
+from capplan.report.render.json_text import json_text
 from capplan.simulator.schedulers.own_file import (
     file_of,
     named_by_content,
@@ -26,9 +28,17 @@ _DIGEST = "document_digest"
 def read_plan(path: Path) -> dict[str, Any]:
     """Return the JSON object of a plan file."""
     document = parse_json(path, read_text(path), finite=True)
-    if not isinstance(document, dict) or not isinstance(document.get("request"), dict):
-        raise InputError(f"{path}: expected a JSON object, a plan that capplan wrote")
-    return document
+    schema = document.get("schema") if isinstance(document, dict) else None
+    if schema != SCHEMA and str(schema).startswith("capplan.plan/"):
+        raise InputError(
+            f"{path}: its schema is {schema!r}; this release reads {SCHEMA!r}: plan "
+            "again"
+        )
+    if schema != SCHEMA or not isinstance(document.get("settings"), dict):
+        raise InputError(
+            f"{path}: expected a JSON object, a plan that capplan wrote ({SCHEMA})"
+        )
+    return dict(document)
 
 
 def verify(
@@ -54,14 +64,14 @@ def verify(
             ]
         return check_document(document)
     refuse_foreign_code(path, document, trust)
-    named = document["request"].get("trace")
+    named = document["settings"].get("trace")
     if not isinstance(named, str | None):
-        raise InputError(f"{path}: request.trace is {named!r}; expected a path")
+        raise InputError(f"{path}: settings.trace is {named!r}; expected a path")
     found = _found(named, path, trace)
     if found is not None:
-        request = {**document["request"], "trace": str(found)}
+        settings = {**document["settings"], "trace": str(found)}
     else:
-        request = document["request"]
+        settings = document["settings"]
     if document.get("interrupted"):
         return ["the plan was interrupted; plan again to have all of it verified"]
     has_proof = document.get("certificate") is not None
@@ -73,9 +83,9 @@ def verify(
     if reasons:
         return reasons
     if has_proof:
-        rebuilt = {**document, "request": request}
+        rebuilt = {**document, "settings": settings}
         reasons = check_document(document, lambda _: reproduce(rebuilt))
-    again = plan_json(plan(PlanSettings(**request)))
+    again = json_text(plan_values(plan(PlanSettings(**settings))))
     if found is not None and named is not None:
         again = again.replace(json.dumps(str(found))[1:-1], json.dumps(named)[1:-1])
     different = _differences(document, json.loads(again), "")
@@ -93,8 +103,8 @@ def refuse_foreign_code(path: Path, document: dict[str, Any], trust: bool) -> No
     before it is executed.
     """
     block = document.get("certificate")
-    limits = block.get("limits") if isinstance(block, dict) else None
-    for part in (document["request"], limits):
+    engine = block.get("engine") if isinstance(block, dict) else None
+    for part in (document["settings"], engine):
         name = part.get("scheduler") if isinstance(part, dict) else None
         file = file_of(name) if isinstance(name, str) else ""
         if not file:

@@ -6,13 +6,13 @@ from collections.abc import Iterable
 from rich.console import Console
 from rich.table import Table
 
-from capplan.latency.capacity import LEVELS, capacity_range, carried
+from capplan.latency.capacity import LEVELS, capacity_range, capacity_ratio
 from capplan.latency.profile import Profile
 from capplan.latency.validate import Validation
 from capplan.latency.with_engine import as_planned
 from capplan.profiling.compare import Comparison
 from capplan.profiling.scenes import Point
-from capplan.report.terminal import console
+from capplan.report.console import console
 
 _PHASES = ("prefill", "decode", "mixed")
 
@@ -40,7 +40,7 @@ def print_profiles(profiles: Iterable[Profile]) -> None:
 
 
 def _users(profile: Profile) -> str:
-    found = carried(as_planned(profile), 0.5)
+    found = capacity_ratio(as_planned(profile), 0.5)
     return "–" if found is None else "{:.2f}–{:.2f}".format(*found)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from capplan.files import new_file
 from capplan.planning.settings import SimulateSettings
 from capplan.planning.traffic import is_streamed
-from capplan.report.tables import write_csv_file
+from capplan.report.render.csv_table import write_csv_file
 from capplan.simulator.request_times import RequestTimes
 
 REQUEST_COLUMNS: tuple[str, ...] = ("arrival_s", "scheduled_s", "first_token_s")

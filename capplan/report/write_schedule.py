@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from capplan.files import new_file
-from capplan.report.tables import write_csv_file
+from capplan.report.render.csv_table import write_csv_file
 from capplan.simulator.request_times import RequestTimes
 from capplan.simulator.times import Iterations
 

@@ -11,6 +11,7 @@ import pytest
 from capplan.cli.main import exit_code
 from capplan.errors import InputError, TraceWarning
 from capplan.input_file import has_more_than, parse_yaml
+from capplan.planning.result import SCHEMA
 from capplan.planning.settings import SimulateSettings
 from capplan.planning.traffic import is_streamed
 from capplan.shipped import shipped
@@ -183,10 +184,17 @@ def test_a_snapshot_of_1e30_tokens_is_refused(where, value, file, refused):
     assert f"{path}: " in refused("place", path)
 
 
-def test_a_request_trace_of_5_in_a_plan_is_refused(file, refused):
-    path = file(json.dumps({"request": {"trace": 5}}))
+def test_a_plan_of_an_older_schema_is_refused_with_the_one_that_is_read(file, refused):
+    path = file(json.dumps({"schema": "capplan.plan/1", "request": {}}))
 
-    assert "request.trace is 5; expected a path" in refused("verify", path)
+    told = refused("verify", path)
+    assert f"'capplan.plan/1'; this release reads '{SCHEMA}': plan again" in told
+
+
+def test_a_trace_of_5_in_a_plan_is_refused(file, refused):
+    path = file(json.dumps({"schema": SCHEMA, "settings": {"trace": 5}}))
+
+    assert "settings.trace is 5; expected a path" in refused("verify", path)
 
 
 def test_a_small_gz_of_many_rows_is_streamed_by_its_decompressed_size(

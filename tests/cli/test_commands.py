@@ -39,7 +39,7 @@ def trace(tmp_path):
     return path
 
 
-def test_plan_writes_the_three_files_and_prints_the_answer(trace, tmp_path, capsys):
+def test_plan_writes_its_files_and_prints_the_answer(trace, tmp_path, capsys):
     out = tmp_path / "out"
 
     code = run(f"plan --trace {trace} {SERVED} {COST} {SLO} --out {out}")
@@ -53,6 +53,7 @@ def test_plan_writes_the_three_files_and_prints_the_answer(trace, tmp_path, caps
         "plan.csv",
         "plan.json",
         "report.html",
+        "report.md",
     ]
     assert best["usd_per_h"] == 2.5 * best["gpu_count"]
     assert best["lower_bound_gpu_count"] <= best["gpu_count"]
@@ -155,7 +156,7 @@ def test_search_names_the_degree_with_its_reason(trace, tmp_path, capsys):
     document = json.loads((out / "search.json").read_text())
     best = document["found"]["best"]
     assert code == 0
-    assert lines[0].startswith(f"{best['gpu']} TP {best['tp']}")
+    assert lines[0].startswith(f"{best['gpu']} × TP {best['tp']}")
     assert "output tokens/s per GPU, bound by" in lines[1]
     assert len(document["found"]["rows"]) == 2
 

@@ -94,7 +94,7 @@ def test_search_shows_the_choice_in_bold_green_before_the_table(run):
     )
 
     assert code == 0, shown
-    assert screen.startswith("\x1b[1;32mH100-SXM TP 1")
+    assert screen.startswith("\x1b[1;32mH100-SXM × TP 1")
     assert "decode at a steady full batch only" in shown
 
 
@@ -109,7 +109,7 @@ def test_demand_shows_a_row_per_rate_and_the_extrapolation(run):
     for rate in ("20", "40", "60", "80"):
         assert any(row[:1] == [rate] and row[-1] == "%" for row in rows), shown
     assert "replicas = ⌈" in shown
-    assert "120 requests/s, extrapolated: " in shown
+    assert "120 requests/s, extrapolated " in shown
 
 
 def test_place_shows_the_replicas(run, tmp_path):

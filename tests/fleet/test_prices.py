@@ -258,8 +258,8 @@ def test_a_plan_prices_each_tp_degree_by_nodes_that_hold_it():
     with pytest.warns(PriceWarning):
         one, four = configurations(settings)
 
-    assert one.usd_per_h(1) == 1.861
-    assert four.usd_per_h(1) == pytest.approx(10.493, 1e-4)
+    assert one.price.usd_per_gpu_h == 1.861
+    assert 4 * four.price.usd_per_gpu_h == pytest.approx(10.493, 1e-4)
 
 
 def test_a_size_in_the_name_of_a_shipped_offer_is_its_node_size():

@@ -3,7 +3,13 @@
 import numpy as np
 import pytest
 
-from capplan.latency.capacity import LEVELS, alone_s, capacity_range, carried, users
+from capplan.latency.capacity import (
+    LEVELS,
+    alone_s,
+    capacity_range,
+    capacity_ratio,
+    users,
+)
 from capplan.latency.contract import linear_tables
 from capplan.latency.engine_time import EngineTime, ServedError
 from capplan.latency.measurements import points_from_rows
@@ -128,7 +134,7 @@ def test_a_cautious_plan_gives_a_replica_fewer_users_than_most_engines_carry():
     share = users(profile, limit_s, 0.9) / users(profile, limit_s)
 
     assert share < 1
-    assert carried(profile, 0.9) == pytest.approx((0.7 / share, 1.3 / share))
+    assert capacity_ratio(profile, 0.9) == pytest.approx((0.7 / share, 1.3 / share))
 
 
 def test_tables_hold_the_engines_time_at_the_quantile():
@@ -182,7 +188,7 @@ def test_what_engines_carry_is_counted_in_sweeps_or_comes_from_the_fits_error():
     counted = kernels(engine_time=EngineTime(source="", served=SERVED))
     measured = kernels(how="measured", kernels_from=None)
 
-    assert carried(counted, 0.5) == pytest.approx((0.7, 1.3))
-    low, high = carried(measured, 0.5)
+    assert capacity_ratio(counted, 0.5) == pytest.approx((0.7, 1.3))
+    low, high = capacity_ratio(measured, 0.5)
     assert low < 1 < high
-    assert carried(kernels(), 0.5) is None
+    assert capacity_ratio(kernels(), 0.5) is None

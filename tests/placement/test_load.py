@@ -42,7 +42,6 @@ def test_loads_and_limits_of_an_ongoing_and_a_new_request():
     assert load.prefill_limit_s == pytest.approx(0.060)
     # 25 + 4 and 10 + 4 four iterations ahead; 40 when the ongoing one ends.
     assert (load.kv_peak_tokens, load.kv_peak_iteration) == (43, 4)
-    assert load.kv_share == 0.43
 
 
 def test_without_new_requests_prefill_has_no_limit():
@@ -54,7 +53,6 @@ def test_without_new_requests_prefill_has_no_limit():
 
     assert load.prefill_s == 0
     assert load.prefill_limit_s == np.inf
-    assert load.prefill_share == 0
 
 
 @pytest.mark.parametrize("seed", range(700, 760))

@@ -31,6 +31,7 @@ from capplan.planning.settings import PlanSettings
 from capplan.planning.traffic import Traffic
 from capplan.workload.slo import parse_slo
 from capplan.workload.trace import Trace
+from tests.deployments import candidate_of
 
 # An iteration takes 10 ms, and 0.1 ms more for each prompt token in it.
 ENGINE = EngineSettings(
@@ -53,13 +54,15 @@ def prospect(replica_count, **of):
 
 
 def feasible(gpu, gpu_count, usd_per_h):
-    return SimpleNamespace(
-        status="feasible",
-        gpu=gpu,
-        tp=1,
-        gpu_count=gpu_count,
-        usd_per_h=usd_per_h,
-        estimated=False,
+    """A candidate of which all GPUs cost so much; None: without a price."""
+    usd = None if usd_per_h is None else usd_per_h / gpu_count
+    return candidate_of(configuration(gpu, usd=usd), gpu_count)
+
+
+def in_doubt(candidate):
+    guessed = replace(candidate.configuration.price, is_guess=True)
+    return candidate_of(
+        replace(candidate.configuration, price=guessed), candidate.replica_count
     )
 
 
@@ -120,10 +123,8 @@ def test_the_most_replicas_with_which_a_configuration_is_the_best(done, most):
 
 
 def test_an_estimate_is_not_the_best_beside_what_was_measured():
-    measured, estimate = feasible("A", 4, 8.0), feasible("B", 4, 8.0)
-    estimate.estimated = True
-    guess = SimpleNamespace(tp=1, is_estimated=True, usd_per_h=lambda n: 2.0 * n)
-    guessed = Prospect(guess, bound(2))
+    measured, estimate = feasible("A", 4, 8.0), in_doubt(feasible("B", 4, 8.0))
+    guessed = Prospect(in_doubt(feasible("C", 1, 2.0)).configuration, bound(2))
 
     assert most_to_win(guessed, [measured]) == 0
     assert most_to_win(guessed, [estimate]) == 3
@@ -133,14 +134,13 @@ def test_an_estimate_is_not_the_best_beside_what_was_measured():
 
 
 def test_an_estimate_prunes_nothing_that_was_measured():
-    done = [feasible("A", 3, 5.0)]
-    done[0].estimated = True
+    done = [in_doubt(feasible("A", 3, 5.0))]
 
     assert cannot_win(prospect(4, usd=2.0), done) is None
 
 
 def test_infeasible_candidates_prune_nothing():
-    done = [SimpleNamespace(status="infeasible", gpu_count=None, usd_per_h=None)]
+    done = [Candidate.of(configuration(), "infeasible")]
 
     assert cannot_win(prospect(4), done) is None
 
@@ -152,7 +152,7 @@ def test_a_pruned_candidate_keeps_its_bound_and_reason():
     assert candidate.pruned_reason == "why"
     assert candidate.lower_bound_gpu_count == 6
     assert candidate.gpu_count is None
-    assert candidate.usd_per_h is None
+    assert candidate.cost is None
 
 
 def test_requests_that_fit_no_replica_cannot_be_served():
@@ -177,9 +177,13 @@ def test_the_fewest_replicas_are_found_with_their_cost():
     candidate, warnings = evaluate(inputs(), prospect(1))
 
     assert candidate.status == "feasible"
-    assert candidate.replica_count == candidate.gpu_count == candidate.run.gpu_count
+    assert (
+        candidate.replica_count
+        == candidate.gpu_count
+        == candidate.run.deployment.gpu_count
+    )
     assert candidate.replica_count > 1
-    assert candidate.usd_per_h == pytest.approx(2.0 * candidate.gpu_count)
+    assert candidate.cost.usd_per_h == pytest.approx(2.0 * candidate.gpu_count)
     assert candidate.run.simulation.times is None
     assert [probe.meets for probe in candidate.probes][-1]
     below = [p for p in candidate.probes if p.replica_count < candidate.replica_count]
@@ -192,7 +196,6 @@ def test_a_candidate_without_a_price_has_no_cost():
     candidate, _ = evaluate(inputs(), prospect(1, usd=None))
 
     assert candidate.cost is None
-    assert candidate.usd_per_million_output_tokens is None
 
 
 def drawn_inputs(ttft):
@@ -215,7 +218,7 @@ def test_the_best_count_gets_the_samples_that_it_wanted(
     drawn = drawn_inputs(ttft)
 
     quick, _ = evaluate(drawn, prospect(1))
-    surer = insisted(drawn, quick, [configuration()])
+    surer = insisted(drawn, quick)
 
     assert (quick.replica_count, quick.run.judgement.spent) == (searched, True)
     assert (surer.replica_count, surer.decided) == (decided, True)
@@ -229,7 +232,7 @@ def test_a_count_is_decided_only_where_the_one_below_was_simulated(monkeypatch):
     quick, _ = evaluate(drawn, prospect(1))
     gap = tuple(probe for probe in quick.probes if probe.replica_count >= 5)
 
-    surer = insisted(drawn, replace(quick, probes=gap), [configuration()])
+    surer = insisted(drawn, replace(quick, probes=gap))
 
     assert [probe.meets for probe in surer.probes[:2]] == [False, True]
     assert [probe.replica_count for probe in surer.probes[:2]] == [4, 5]
@@ -240,7 +243,7 @@ def test_a_count_that_larger_ones_do_not_bear_out_gets_no_more_samples():
     missed = replace(quick.probes[0], replica_count=quick.replica_count + 1)
     alone = replace(quick, probes=(*quick.probes, missed), decided=False)
 
-    assert insisted(inputs(), alone, [configuration()]) is alone
+    assert insisted(inputs(), alone) is alone
 
 
 def test_a_smaller_token_budget_is_taken_where_it_saves_replicas():
@@ -253,11 +256,11 @@ def test_a_smaller_token_budget_is_taken_where_it_saves_replicas():
     plain, _ = evaluate(given, prospect(1))
     better = tune(given, Tuning(prospect(1), "jsq", plain.replica_count - 1)).candidate
 
-    assert plain.engine.max_num_batched_tokens == 2048
+    assert plain.configuration.engine.max_num_batched_tokens == 2048
     assert better is not None
     assert better.replica_count < plain.replica_count
-    assert better.engine.max_num_batched_tokens < 2048
-    assert better.engine == better.run.engine
+    assert better.configuration.engine.max_num_batched_tokens < 2048
+    assert better.configuration.engine == better.run.configuration.engine
 
 
 def test_without_a_replica_to_save_the_token_budget_stays():

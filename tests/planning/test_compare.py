@@ -16,7 +16,8 @@ from capplan.planning.compare_settings import CompareSettings
 from capplan.planning.highest_rate import STEP
 from capplan.planning.settings import PlanSettings
 from capplan.planning.systems import SYSTEMS, asked_system
-from capplan.report.write_compare import print_comparison
+from capplan.report.pages.comparison import comparison_page
+from capplan.report.render.terminal import print_page
 
 ASKED = {
     "workload": "synthetic:prompt=300,output=lognormal(median=80,sigma=0.6),n=2000",
@@ -56,7 +57,7 @@ def test_the_price_is_that_of_a_plan_of_the_same_system(found):
     sarathi = found.systems[1]
     assert sarathi.status == "feasible"
     assert sarathi.candidate.gpu_count == alone.best.gpu_count
-    assert sarathi.candidate.usd_per_h == alone.best.usd_per_h
+    assert sarathi.candidate.cost.usd_per_h == alone.best.cost.usd_per_h
     assert sarathi.candidate.bound == alone.best.bound
 
 
@@ -73,7 +74,7 @@ def test_the_best_of_many_configurations_is_that_of_a_plan():
         alone.tp,
         alone.replica_count,
     )
-    assert best.usd_per_h == alone.usd_per_h
+    assert best.cost.usd_per_h == alone.cost.usd_per_h
 
 
 def test_equal_hardware_is_what_a_simulation_says(found):
@@ -273,7 +274,8 @@ def test_a_scheduler_of_the_user_that_fails_leaves_the_others(tmp_path):
 def test_no_figure_is_cut_on_a_narrow_terminal():
     out = Console(file=StringIO(), width=60)
 
-    print_comparison(compare(settings(systems="vllm-v1", replicas=1)), out)
+    page = comparison_page(compare(settings(systems="vllm-v1", replicas=1)))
+    print_page(page, out)
 
     lines = out.file.getvalue().splitlines()
     row = next(line for line in lines if line.startswith(" vllm-v1 "))

@@ -14,7 +14,7 @@ from capplan.planning.highest_rate import STEP, highest_rate
 from capplan.planning.room import room_tokens, slo_of_rest
 from capplan.planning.settings import PlanSettings
 from capplan.planning.systems import SYSTEMS, asked_system
-from capplan.report.write_compare import notes
+from capplan.report.pages.comparison import notes
 from capplan.workload.slo import parse_slo
 from capplan.workload.trace import Trace
 
@@ -68,7 +68,7 @@ def test_by_default_every_system_has_the_same_seats_and_its_own_tuned_budget():
 def test_a_tuned_budget_saves_gpus(gaps):
     vllm = gaps[0].systems[0]
 
-    assert vllm.tuned.engine.max_num_batched_tokens < 8192
+    assert vllm.tuned.configuration.engine.max_num_batched_tokens < 8192
     assert vllm.tuned.gpu_count < vllm.published.gpu_count
     assert vllm.candidate is vllm.tuned
 

@@ -171,7 +171,7 @@ def test_gpu_without_a_price_is_said_and_never_wins_by_cost():
     alone = plan(PlanSettings(**settings | {"price": {}}, gpu=("GB300",)))
 
     assert (beside.best.gpu, beside.best.gpu_count) == ("H100-SXM", 1)
-    assert (alone.best.gpu, alone.best.usd_per_h) == ("GB300", None)
+    assert (alone.best.gpu, alone.best.cost) == ("GB300", None)
     for found in (beside, alone):
         (told,) = [text for text in found.warnings if "price" in text]
         assert told.startswith("no price is known for GB300")

@@ -8,7 +8,8 @@ from capplan.errors import InputError
 from capplan.planning.demand import demand
 from capplan.planning.demand_settings import DemandSettings
 from capplan.planning.plan import plan
-from capplan.report.write_demand import demand_json
+from capplan.report.pages.demand import demand_values
+from capplan.report.render.json_text import json_text
 
 RATES = (20.0, 40.0, 60.0, 80.0, 100.0)
 
@@ -54,7 +55,7 @@ def test_too_few_rates_are_refused(settings):
 
 
 def test_file_holds_points_and_extrapolations(found):
-    written = json.loads(demand_json(found))
+    written = json.loads(json_text(demand_values(found)))
 
     assert [point["rate_per_s"] for point in written["points"]] == list(RATES)
     extrapolated = written["extrapolated"][0]

@@ -11,9 +11,11 @@ from capplan.errors import CapplanError, InputError
 from capplan.planning.configuration import only_configuration
 from capplan.planning.plan import plan
 from capplan.planning.settings import PlanSettings
-from capplan.report import answer
-from capplan.report.terminal import print_plan
-from capplan.report.write_json import plan_json
+from capplan.report import sentences
+from capplan.report.pages.plan import plan_page
+from capplan.report.render.terminal import print_page
+from tests.deployments import rated
+from tests.documents import plan_json
 
 SETTINGS = {
     "workload": "synthetic:prompt=300,output=lognormal(median=80,sigma=0.6),n=2000",
@@ -38,11 +40,13 @@ def usual():
 def test_the_count_says_how_many_replicas_engines_need(usual):
     low, high = usual.replica_count_range
 
-    assert usual.latency_source == "kernel-sum"
+    assert usual.configuration.latency_source == "kernel-sum"
     assert low <= usual.replica_count <= high
     assert low < high
-    assert f"{low} to {high} replicas" in answer.engines(usual)
-    assert f"({usual.sweeps} benchmark sweeps)" in answer.engines(usual)
+    assert f"{low} to {high} replicas" in sentences.engines(usual)
+    assert f"({usual.configuration.sweep_count} benchmark sweeps)" in sentences.engines(
+        usual
+    )
 
 
 def test_kernels_alone_promise_more(usual):
@@ -51,7 +55,7 @@ def test_kernels_alone_promise_more(usual):
     assert alone.replica_count <= usual.replica_count
     assert alone.bound.replica_count <= usual.bound.replica_count
     assert alone.replica_count_range is None
-    assert answer.engines(alone) == ""
+    assert sentences.engines(alone) == ""
 
 
 GPT_OSS = {"llm": "gpt-oss-120b", "gpu": "H100-SXM", "tp": 2}
@@ -59,32 +63,31 @@ GPT_OSS = {"llm": "gpt-oss-120b", "gpu": "H100-SXM", "tp": 2}
 
 def shown(found):
     out = Console(width=200, file=io.StringIO())
-    print_plan(found, out)
+    print_page(plan_page(found), out)
     return out.file.getvalue()
 
 
 def test_a_plans_first_lines_say_whose_times_and_whose_rules_it_takes():
     found = plan(PlanSettings(**SETTINGS | GPT_OSS, engine="vllm@0.13"))
 
-    second = shown(found).splitlines()[1]
-    assert second.startswith("engine")
-    assert "times: vLLM 0.11.2–0.13.0, rules: vLLM 0.24 to 0.33" in second
-    assert "times of vLLM 0.11.2–0.13.0" in found.best.profile_note
+    first = [" ".join(line.split()) for line in shown(found).splitlines()[:5]]
+    assert "engine times: vLLM 0.11.2–0.13.0, rules: vLLM 0.24 to 0.33" in first
+    assert "times of vLLM 0.11.2–0.13.0" in found.best.configuration.note
     assert found.best.launch.words[:2] == ("vllm", "serve")
 
 
 def test_by_default_the_newest_row_of_that_kind_is_taken():
     newest, named = best(**GPT_OSS), best(**GPT_OSS, engine="vllm")
 
-    assert newest.times_of == named.times_of
-    assert newest.times_of.startswith("vllm 0.18")
+    assert newest.configuration.times_of == named.configuration.times_of
+    assert newest.configuration.times_of.startswith("vllm 0.18")
 
 
 def test_an_older_engine_needs_more():
     old = best(**GPT_OSS, engine="vllm@0.10")
 
     assert old.replica_count > best(**GPT_OSS).replica_count
-    assert old.times_of == "vllm 0.10.2"
+    assert old.configuration.times_of == "vllm 0.10.2"
 
 
 def test_an_engine_newer_than_any_row_says_so_and_widens_the_range_upward():
@@ -94,8 +97,9 @@ def test_an_engine_newer_than_any_row_says_so_and_widens_the_range_upward():
 
     assert any("no engine newer than vLLM" in text for text in found.warnings)
     assert found.best.replica_count == newest.replica_count
-    if newest.carried is not None and found.best.carried is not None:
-        assert found.best.carried[1] > newest.carried[1]
+    ratios = [row.configuration.capacity_ratio for row in (newest, found.best)]
+    if None not in ratios:
+        assert ratios[1][1] > ratios[0][1]
 
 
 @pytest.mark.parametrize("engine", ["sglang", "trtllm"])
@@ -105,7 +109,7 @@ def test_a_plan_with_the_times_of_another_engine_prints_no_vllm_serve_line(engin
     found = plan(PlanSettings(**asked, engine=engine))
 
     text = shown(found)
-    if found.best.times_of.startswith(engine):
+    if found.best.configuration.times_of.startswith(engine):
         assert found.best.launch.words == ()
         assert "vllm serve gpt" not in text
         assert "vllm serve openai" not in text
@@ -118,23 +122,23 @@ def test_a_name_that_is_no_engine_is_refused():
         PlanSettings(**SETTINGS, engine="llama.cpp")
 
 
-@pytest.mark.parametrize("carried", [(1.1, 1.6), (0.6, 0.9), (0.9, 1.1)])
-def test_a_plans_own_answer_lies_inside_its_range(carried, usual):
-    low, high = replace(usual, carried=carried).replica_count_range
+@pytest.mark.parametrize("ratio", [(1.1, 1.6), (0.6, 0.9), (0.9, 1.1)])
+def test_a_plans_own_answer_lies_inside_its_range(ratio, usual):
+    low, high = rated(usual, ratio).replica_count_range
 
     assert low <= usual.replica_count <= high
 
 
 def test_a_range_below_the_bound_says_why(usual):
     bound = replace(usual.bound, replica_count=usual.replica_count)
-    below = replace(usual, carried=(1.1, 2.0), bound=bound)
+    below = replace(rated(usual, (1.1, 2.0)), bound=bound)
 
     assert below.replica_count_range[0] < bound.replica_count
     assert (
         "fewer than the lower bound, which holds for the times assumed here"
-        in answer.engines(below)
+        in sentences.engines(below)
     )
-    assert "lower bound" not in answer.engines(replace(usual, carried=(0.9, 1.0)))
+    assert "lower bound" not in sentences.engines(rated(usual, (0.9, 1.0)))
 
 
 def test_a_range_above_two_is_no_engine_of_this_kind_was_measured(tmp_path):
@@ -149,7 +153,7 @@ def test_a_range_above_two_is_no_engine_of_this_kind_was_measured(tmp_path):
     found = best(engine_overhead=str(path))
 
     assert found.replica_count_range is None
-    assert answer.engines(found) == "no engine of this kind was measured"
+    assert sentences.engines(found) == "no engine of this kind was measured"
 
 
 def test_a_higher_share_of_engines_needs_more(usual):
@@ -164,11 +168,12 @@ def test_an_estimate_is_cautious_unless_told_otherwise():
 
     estimate, median = best(**asked), best(**asked, latency_quantile=0.5)
 
-    assert estimate.latency_source == "estimate"
-    assert estimate.estimated
-    assert estimate.tpot_p99_s > median.tpot_p99_s
+    assert estimate.configuration.latency_source == "estimate"
+    assert estimate.is_in_doubt
+    p99_s = [row.run.judgement.p99_s("tpot_s") for row in (estimate, median)]
+    assert p99_s[0] > p99_s[1]
     # Sweeps on data sheets differ by more than a factor of two.
-    assert estimate.unmeasured
+    assert estimate.configuration.is_unmeasured
     assert estimate.replica_count_range is None
 
 

@@ -5,14 +5,9 @@ import pytest
 from capplan.planning.compare_settings import CompareSettings
 from capplan.planning.demand_settings import DemandSettings
 from capplan.planning.place_settings import PlaceSettings
-from capplan.planning.placing import place
 from capplan.planning.search_settings import SearchSettings
 from capplan.planning.settings import PlanSettings, SimulateSettings
 from capplan.report import to_files
-from capplan.report.write_placement import (
-    check_placement_files,
-    write_placement_files,
-)
 from capplan.settings import SettingError, Settings
 
 WORKLOAD = {"workload": "synthetic:prompt=300,output=80,n=300"}
@@ -54,12 +49,6 @@ def read(monkeypatch):
     return names
 
 
-def placed(settings):
-    check_placement_files(settings)
-    problem, placement = place(settings)
-    write_placement_files(problem, placement, settings)
-
-
 RUNS = [
     (to_files.plan, PlanSettings, {**WORKLOAD, **ON_H100, **SLO, "rate": 20}),
     (to_files.simulate, SimulateSettings, {**WORKLOAD, **ON_H100, **SLO, "rate": 20}),
@@ -74,11 +63,7 @@ RUNS = [
         DemandSettings,
         {**WORKLOAD, **ON_H100, **SLO, "rates": (20, 40, 60, 80)},
     ),
-    (
-        placed,
-        PlaceSettings,
-        PLACED,
-    ),
+    (to_files.place, PlaceSettings, PLACED),
 ]
 
 
@@ -101,11 +86,11 @@ def test_what_a_placement_of_a_snapshot_does_not_read_it_refuses(
     read, replica, tmp_path
 ):
     path = tmp_path / "now.json"
-    placed(PlaceSettings(**PLACED, export=str(path)))
+    to_files.place(PlaceSettings(**PLACED, export=str(path)))
     settings = PlaceSettings(snapshot=str(path), **replica)
     read.clear()
 
-    placed(settings)
+    to_files.place(settings)
 
     unread = set(PlaceSettings.model_fields) - read
     assert {"rate", "at", "workload"} <= unread

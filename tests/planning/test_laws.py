@@ -221,13 +221,13 @@ def test_every_row_is_what_simulate_says_of_that_count(planned, case, tmp_path):
     if row is None:
         return
 
-    budget = row.engine.max_num_batched_tokens
+    budget = row.configuration.engine.max_num_batched_tokens
     given_settings = case.settings(tmp_path) | {"max_num_batched_tokens": budget}
     run = simulate_deployment(
         SimulateSettings(**given_settings, replicas=row.replica_count)
     )
 
     judged = run.judgement
-    assert judged.attainment == row.attainment
-    assert judged.counted_request_count == row.counted_request_count
+    assert judged.attainment == row.run.judgement.attainment
+    assert judged.counted_request_count == row.run.judgement.counted_request_count
     assert judged.meets or not row.decided

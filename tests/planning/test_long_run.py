@@ -229,7 +229,7 @@ def compared(seed, folder):
         best.decided,
         best.undecided_reason
         or (f"too close {best.too_close}" if best.too_close else ""),
-        best.utilisation,
+        best.run.judgement.steadiness.known_utilisation,
         (),
         (),
         best.run.judgement.attainment.share,

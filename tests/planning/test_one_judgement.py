@@ -8,10 +8,9 @@ import pytest
 from capplan.planning.plan import plan
 from capplan.planning.run import simulate_deployment
 from capplan.planning.settings import PlanSettings, SimulateSettings
-from capplan.report.write_json import plan_json
-from capplan.report.write_run import run_json
 from capplan.simulator.histogram import RELATIVE_ERROR
 from capplan.simulator.request_times import METRICS
+from tests.documents import plan_json, run_json
 
 H100 = {"llm": "Llama-3.1-8B", "gpu": "H100-SXM", "tp": 1}
 COST = {"latency_ms": "9,0.04,0,0.08,0.00005", "kv_blocks": 3000}
@@ -81,8 +80,8 @@ def run_of(best, settings, **more):
         SimulateSettings(
             **same,
             replicas=best.replica_count,
-            max_num_batched_tokens=best.engine.max_num_batched_tokens,
-            max_num_seqs=best.engine.max_num_seqs,
+            max_num_batched_tokens=best.configuration.engine.max_num_batched_tokens,
+            max_num_seqs=best.configuration.engine.max_num_seqs,
             **more,
         )
     )
@@ -142,7 +141,7 @@ def test_both_files_use_the_same_names(tmp_path):
         "warmup_s",
         "gpu_count",
         "usd_per_h",
-        "limits",
+        "engine",
     ):
         assert written[name] == best[name], name
 

@@ -9,7 +9,7 @@ import pytest
 from capplan.errors import InputError
 from capplan.planning.plan import plan
 from capplan.planning.settings import PlanSettings
-from capplan.report.write_json import plan_json
+from tests.documents import plan_json
 
 SETTINGS = {
     "workload": "synthetic:prompt=300,output=lognormal(median=80,sigma=0.6),n=3000",
@@ -33,7 +33,7 @@ def test_best_is_the_cheapest_feasible_candidate(found):
     feasible = [one for one in found.candidates if one.status == "feasible"]
 
     assert found.status == "feasible"
-    assert found.best.usd_per_h == min(one.usd_per_h for one in feasible)
+    assert found.best.cost.usd_per_h == min(one.cost.usd_per_h for one in feasible)
     assert found.best_by_gpus.gpu_count == min(one.gpu_count for one in feasible)
     assert found.candidates[0] is found.best
 
@@ -45,7 +45,7 @@ def test_answer_passes_and_the_count_below_is_shown_failing(found):
         probes = {probe.replica_count: probe for probe in one.probes}
 
         assert probes[one.replica_count].meets
-        assert one.slo_attainment >= found.attainment
+        assert one.run.judgement.attainment.share >= found.attainment
         if one.replica_count > 1:
             assert not probes[one.replica_count - 1].meets
 
@@ -63,8 +63,8 @@ def test_pruned_candidates_could_win_neither_by_cost_nor_by_gpus():
 
     assert pruned
     for one in pruned:
-        least_usd = one.lower_bound_gpu_count * one.price.usd_per_gpu_h
-        assert found.best.usd_per_h <= least_usd
+        least_usd = one.lower_bound_gpu_count * one.configuration.price.usd_per_gpu_h
+        assert found.best.cost.usd_per_h <= least_usd
         assert found.best_by_gpus.gpu_count <= one.lower_bound_gpu_count
         assert "lower bound" in one.pruned_reason
 
@@ -73,9 +73,11 @@ def test_costs_are_gpus_times_price(found):
     best = found.best
     tokens_per_h = found.rate_per_s * found.mean_output_tokens * 3600
 
-    assert best.usd_per_h == pytest.approx(best.gpu_count * best.price.usd_per_gpu_h)
-    assert best.usd_per_million_output_tokens == pytest.approx(
-        best.usd_per_h / tokens_per_h * 1e6
+    assert best.cost.usd_per_h == pytest.approx(
+        best.gpu_count * best.configuration.price.usd_per_gpu_h
+    )
+    assert best.cost.usd_per_million_output_tokens == pytest.approx(
+        best.cost.usd_per_h / tokens_per_h * 1e6
     )
 
 
@@ -193,8 +195,8 @@ def test_latency_given_outright_needs_no_profile():
         )
     )
 
-    assert answer.best.engine.kv_blocks == 20_000
-    assert "from --latency-ms" in answer.best.profile_note
+    assert answer.best.configuration.engine.kv_blocks == 20_000
+    assert "from --latency-ms" in answer.best.configuration.note
 
 
 def test_every_router_plans_and_none_beats_the_bound():
@@ -246,9 +248,10 @@ def test_wrong_requests_are_one_clear_line(change, message):
 def test_series_and_quantiles_belong_to_the_answer(found):
     best = found.best
 
-    assert np.all(np.diff(best.ttft_quantiles_s) >= 0)
-    assert np.all((best.series.kv_share >= 0) & (best.series.kv_share <= 1))
-    assert best.series.busy_share.max() <= 1
+    assert np.all(np.diff(best.run.judgement.quantiles_s["ttft_s"]) >= 0)
+    series = best.run.simulation.series
+    assert np.all((series.kv_share >= 0) & (series.kv_share <= 1))
+    assert series.busy_share.max() <= 1
 
 
 @cache
@@ -261,7 +264,7 @@ def test_every_solver_plans_within_the_same_bound(solver):
     result = solved(solver)
 
     assert result.best.gpu_count >= result.best.lower_bound_gpu_count
-    assert result.router == result.best.router != ""
+    assert result.router == result.best.run.deployment.router != ""
     assert (result.placement is not None) is (solver in ("mip", "highs"))
 
 
@@ -333,7 +336,10 @@ def test_tuned_engine_is_proven_with_its_own_settings():
 
     tuned = answer.best
     assert tuned.gpu_count < plain.gpu_count
-    assert tuned.engine.max_num_batched_tokens < plain.engine.max_num_batched_tokens
+    budgets = [
+        row.configuration.engine.max_num_batched_tokens for row in (tuned, plain)
+    ]
+    assert budgets[0] < budgets[1]
     below = [p for p in tuned.probes if p.replica_count == tuned.replica_count - 1]
     assert not below[0].meets
     assert check_document(json.loads(plan_json(answer)), reproduce) == []
@@ -347,7 +353,9 @@ def test_front_end_overhead_is_part_of_ttft():
     best = at_once.best
     other = same[(best.gpu, best.tp)]
     if other.replica_count == best.replica_count:
-        assert other.ttft_p99_s == pytest.approx(best.ttft_p99_s + 0.1, rel=0.05)
+        assert other.run.judgement.p99_s("ttft_s") == pytest.approx(
+            best.run.judgement.p99_s("ttft_s") + 0.1, rel=0.05
+        )
     else:
         assert other.replica_count > best.replica_count
 

@@ -9,7 +9,7 @@ from capplan.bounds.certificate import check_document, seal
 from capplan.planning.plan import plan
 from capplan.planning.proof import MIX, reproduce
 from capplan.planning.settings import PlanSettings
-from capplan.report.write_json import plan_json
+from tests.documents import plan_json
 
 ASKED = {
     "workload": "synthetic:prompt=300,output=lognormal(median=80,sigma=0.6),n=3000",
@@ -41,7 +41,7 @@ def test_plan_holds_when_everything_is_made_again(document):
         (("best", "usd_per_h"), 1.0),
         (("certificate", "replica_count"), 1),
         (("certificate", "bound", "work_s"), 1.0),
-        (("request", "rate"), 121.0),
+        (("settings", "rate"), 121.0),
         (("candidates", 0, "slo_attainment"), 0.5),
     ],
 )
@@ -73,7 +73,7 @@ def test_answer_that_is_not_what_is_proven_is_refused(document, where, value, ch
 
 def test_other_request_under_a_fresh_digest_is_refused(document):
     spoiled = json.loads(json.dumps(document))
-    spoiled["request"]["rate"] = 110.0
+    spoiled["settings"]["rate"] = 110.0
 
     reasons = check_document(seal(spoiled), reproduce)
 

@@ -21,8 +21,8 @@ from capplan.planning.scheduling import (
     widest_iterations,
 )
 from capplan.planning.settings import PlanSettings
-from capplan.report.write_json import plan_json
 from capplan.simulator.schedulers import SCHEDULERS, parse_scheduler
+from tests.documents import plan_json
 
 LENGTHS = "synthetic:prompt=300,output=lognormal(median=80,sigma=0.6),n=3000"
 ASKED = {
@@ -116,8 +116,8 @@ def test_a_plan_with_another_scheduler_names_it_and_is_verified(name):
     document = json.loads(plan_json(result))
     text = str(parse_scheduler(name))
     assert document["best"]["scheduler"] == text
-    assert document["best"]["limits"]["scheduler"] == text
-    assert document["certificate"]["limits"]["scheduler"] == text
+    assert document["best"]["engine"]["scheduler"] == text
+    assert document["certificate"]["engine"]["scheduler"] == text
     assert f"schedules as {text}" in result.assumptions[-1].source
     assert result.best is not None
     assert result.best.gpu_count >= result.best.bound.replica_count
@@ -130,17 +130,17 @@ def test_a_plan_by_priority_is_started_with_vllms_own_flag():
 
     assert "--scheduling-policy priority" in result.assumptions[-1].source
     assert result.best is not None
-    assert result.best.launch_line.endswith("--scheduling-policy priority")
+    assert result.best.launch.line.endswith("--scheduling-policy priority")
     assert check_document(json.loads(plan_json(result)), reproduce) == []
 
 
 def test_a_certificate_of_another_scheduler_is_refused():
     document = json.loads(plan_json(plan(PlanSettings(**ASKED, scheduler="sarathi"))))
-    spoiled = {**document, "request": {**document["request"], "scheduler": "vllm-v0"}}
+    spoiled = {**document, "settings": {**document["settings"], "scheduler": "vllm-v0"}}
 
     reasons = check_document(seal(spoiled), reproduce)
 
-    assert any("limits are not those" in reason for reason in reasons)
+    assert any("engine is not that" in reason for reason in reasons)
 
 
 def test_a_candidate_whose_scheduler_refuses_requests_is_infeasible():

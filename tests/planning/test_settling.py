@@ -223,7 +223,7 @@ def test_the_mix_itself_bounds_drawn_arrivals_without_deadlines():
     best = plan(PlanSettings(**HEADLINE, rate=230.0, slo="ttft=1s", tune=False)).best
 
     assert best.bound.replica_count > 1
-    assert "deadlines or not" in best.bound_note
+    assert "deadlines or not" in best.bound.note
 
 
 def test_an_attainment_of_1_is_the_fewest_without_a_miss_and_not_decided():
@@ -232,7 +232,7 @@ def test_an_attainment_of_1_is_the_fewest_without_a_miss_and_not_decided():
     best = plan(PlanSettings(**asked)).best
 
     assert not best.decided
-    assert best.undecided_reason.startswith("no miss in ")
+    assert best.run.judgement.open.startswith("no miss in ")
     assert max(probe.replica_count for probe in best.probes) == best.replica_count
 
 

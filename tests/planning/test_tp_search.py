@@ -121,8 +121,8 @@ def test_the_best_degree_trades_memory_against_what_is_not_split():
 
 
 def test_between_gpu_types_the_price_may_choose_another():
-    fast = option("fast", usd_per_gpu_h=4.0)
-    slow = option("slow", fixed=20e-3, usd_per_gpu_h=1.0)
+    fast = option("fast", usd_per_h=4.0)
+    slow = option("slow", fixed=20e-3, usd_per_h=1.0)
 
     found = search_tp([fast, slow], context_tokens=100, slo_tpot_s=50e-3)
 

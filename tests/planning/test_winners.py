@@ -10,26 +10,21 @@ from capplan.deployment.engine import EngineSettings
 from capplan.fleet.price import Price
 from capplan.latency.contract import linear_tables
 from capplan.planning.plan import _tunings, plan
-from capplan.planning.result import Candidate
+from capplan.planning.prospects import Prospect
 from capplan.planning.settings import PlanSettings
-from capplan.report import answer
+from capplan.report import sentences
+from tests.deployments import candidate_of, rated
 
 TRAFFIC = "synthetic:prompt=300,output=lognormal(median=80,sigma=0.6),n=1500"
 ASKED = {"workload": TRAFFIC, "rate": 40.0, "slo": ("ttft=1s,tpot=40ms",)}
 
 
-def configuration(share=None, how="kernel-sum", monkeypatch=None, **price):
-    """A configuration of which real engines carry the two shares."""
-    if monkeypatch is not None:
-        monkeypatch.setattr(
-            "capplan.deployment.configuration.carried", lambda profile, quantile: share
-        )
+def configuration(how="kernel-sum", usd=2.0, **price):
+    """A configuration whose profile was obtained in a way."""
     tables = linear_tables(10e-3, 1e-4, 0, 0, 0, max_batch=8, max_tokens=64)
     profile = SimpleNamespace(how=how, kernels_from=None, engine_time=None)
-    cost = Price(2.0, "a source", **price)
-    return Configuration(
-        EngineSettings(), tables, "GPU", 1, cost, profile, quantile=0.5
-    )
+    cost = Price(usd, "a source", **price)
+    return Configuration(EngineSettings(), tables, "GPU", 1, cost, profile)
 
 
 @pytest.mark.parametrize(
@@ -42,15 +37,15 @@ def configuration(share=None, how="kernel-sum", monkeypatch=None, **price):
         (None, ()),
     ],
 )
-def test_a_range_that_spans_a_factor_of_two_is_a_doubt(share, doubts, monkeypatch):
-    of = configuration(share, monkeypatch=monkeypatch)
+def test_a_range_that_spans_a_factor_of_two_is_a_doubt(share, doubts):
+    of = rated(candidate_of(configuration(), 1), share).configuration
 
     assert of.doubts == doubts
     assert of.is_estimated is bool(doubts)
 
 
-def test_a_guessed_price_and_an_estimated_latency_are_doubts(monkeypatch):
-    guessed = configuration((0.9, 1.1), "estimate", monkeypatch, is_guess=True)
+def test_a_guessed_price_and_an_estimated_latency_are_doubts():
+    guessed = configuration("estimate", is_guess=True)
 
     assert guessed.doubts == ("its latency is an estimate", "its price is a guess")
 
@@ -67,9 +62,9 @@ def test_engines_that_differ_by_a_factor_of_two_do_not_take_the_headline():
 
     best, beside = result.best, result.best_estimated
     assert (best.gpu, beside.gpu) == ("H100-SXM", "MI300X")
-    assert best.doubts == ()
-    assert beside.doubts
-    assert beside.usd_per_h < best.usd_per_h
+    assert best.configuration.doubts == ()
+    assert beside.configuration.doubts
+    assert beside.cost.usd_per_h < best.cost.usd_per_h
     assert result.candidates[0] is best
     assert result.best_by_gpus is best
 
@@ -78,7 +73,7 @@ def test_engines_that_differ_by_a_factor_of_two_do_not_take_the_headline():
 def test_a_guessed_price_does_not_take_the_headline(tmp_path):
     prices = tmp_path / "prices.csv"
     prices.write_text(
-        "gpu,usd_per_gpu_h,as_of,note\n"
+        "gpu,usd_per_gpu_h,as_of,basis\n"
         "H100-SXM,4,2026-11-01,list\nH200-SXM,1,2026-11-01,guess\n"
     )
     asked = {**ASKED, "llm": "Llama-3.1-8B", "tp": 1, "as_of": "2026-11-20"}
@@ -87,39 +82,21 @@ def test_a_guessed_price_does_not_take_the_headline(tmp_path):
     alone = plan(PlanSettings(**asked, gpu="H200-SXM", prices=str(prices)))
 
     assert (both.best.gpu, both.best_estimated.gpu) == ("H100-SXM", "H200-SXM")
-    assert both.best_estimated.doubts == ("its price is a guess",)
-    assert both.best_estimated.price.is_guess
+    assert both.best_estimated.configuration.doubts == ("its price is a guess",)
+    assert both.best_estimated.configuration.price.is_guess
     # With nothing else to answer, the headline says what it rests on.
     assert alone.best.gpu == "H200-SXM"
-    assert answer.doubts(alone.best).startswith("its price is a guess")
+    assert sentences.doubts(alone.best).startswith("its price is a guess")
 
 
 def test_budgets_are_tuned_against_the_best_of_those_without_doubts():
     """A measured candidate is not held against the count of an uncertain one."""
 
-    def row(gpu, count, usd, *, estimated):
-        return SimpleNamespace(
-            gpu=gpu,
-            tp=1,
-            status="feasible",
-            replica_count=count,
-            gpu_count=count,
-            usd_per_h=usd,
-            estimated=estimated,
-            router="jsq",
-        )
-
-    def prospect(gpu, usd, *, estimated):
-        of = SimpleNamespace(
-            gpu=gpu, tp=1, is_estimated=estimated, usd_per_h=lambda n: n * usd
-        )
-        return SimpleNamespace(configuration=of, bound=SimpleNamespace(replica_count=1))
-
-    done = [row("sure", 6, 24.0, estimated=False), row("doubt", 2, 2.0, estimated=True)]
-    simulated = [
-        prospect("sure", 4.0, estimated=False),
-        prospect("doubt", 1.0, estimated=True),
-    ]
+    sure, doubt = configuration(usd=4.0), configuration("estimate", usd=1.0)
+    sure, doubt = replace(sure, gpu="sure"), replace(doubt, gpu="doubt")
+    done = [candidate_of(sure, 6), candidate_of(doubt, 2)]
+    bound = SimpleNamespace(replica_count=1)
+    simulated = [Prospect(of, bound) for of in (sure, doubt)]
     inputs = SimpleNamespace(routers=("jsq",))
 
     most = {
@@ -131,25 +108,16 @@ def test_budgets_are_tuned_against_the_best_of_those_without_doubts():
 
 
 def test_the_uncertain_one_is_said_with_the_range_of_its_replicas():
-    best = Candidate("H100-SXM", 8, "feasible", run=SimpleNamespace(replica_count=5))
-    beside = replace(
-        best,
-        gpu="MI300X",
-        estimated=True,
-        doubts=("its latency is an estimate",),
-        carried=(0.52, 1.0),
-    )
-    too_wide = replace(
-        beside,
-        doubts=("no engine of this kind was measured",),
-        carried=(0.27, 1.0),
-        unmeasured=True,
-    )
+    sure, doubt = configuration(), configuration("estimate")
 
-    assert answer.doubts(beside) == "its latency is an estimate (5 to 10 replicas)"
+    assert sentences.doubts(rated(candidate_of(doubt, 5), (0.52, 1.0))) == (
+        "its latency is an estimate (5 to 10 replicas)"
+    )
     # A range of a factor of two is none.
-    assert answer.doubts(too_wide) == "no engine of this kind was measured"
-    assert answer.doubts(best) == ""
+    assert sentences.doubts(rated(candidate_of(sure, 5), (0.27, 1.0))) == (
+        "no engine of this kind was measured"
+    )
+    assert sentences.doubts(rated(candidate_of(sure, 5), (0.9, 1.0))) == ""
 
 
 @pytest.mark.filterwarnings("ignore::capplan.errors.CapplanWarning")

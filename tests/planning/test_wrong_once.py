@@ -143,7 +143,7 @@ def test_a_rare_class_with_limits_of_its_own_is_not_lost_in_the_others(tmp_path)
     assert apart.best is None
     assert "requests of class vip" in apart.infeasible_reason
     assert together.best is not None
-    assert together.best.attainment_by_class["vip"] == 0.0
+    assert together.best.run.judgement.attainment.by_class["vip"] == 0.0
 
 
 @pytest.mark.filterwarnings("ignore::capplan.errors.CapplanWarning")

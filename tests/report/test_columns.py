@@ -7,14 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from capplan.report.columns import (
-    COLUMNS,
     DASH,
-    SHOWN,
-    field_column,
+    at,
+    column,
     format_count,
     format_fine_usd,
     format_share,
 )
+from capplan.report.page import Table
+from capplan.report.pages.candidates import COLUMNS, PATHS
 
 
 @pytest.mark.parametrize(
@@ -83,32 +84,44 @@ def test_dollars_have_three_digits_below_one_and_cents_above(usd, expected):
 def test_what_a_candidate_lacks_is_a_dash(plan):
     pruned = plan.candidates[2]
 
-    texts = {column.name: column.text(pruned) for column in SHOWN}
+    texts = {each.name: each.text(pruned) for each in COLUMNS if each.heading}
 
-    assert texts == {name: DASH for name in texts} | {
-        "gpu": "H100-SXM",
-        "tp": "4",
-        "lower_bound_gpu_count": "44",
+    assert texts == dict.fromkeys(texts, DASH) | {
+        "gpu": "A100-80GB-SXM",
+        "tp": "1",
+        "lower_bound_gpu_count": "5",
     }
 
 
-def test_months_years_and_interval_of_the_best_are_in_its_columns(best):
-    values = {column.name: column.value(best) for column in COLUMNS}
+def test_every_path_of_a_candidate_leads_somewhere(plan):
+    for name, path in PATHS.items():
+        found = [at(candidate, path) for candidate in plan.candidates]
+        known = name in ("infeasible_reason", "pruned_reason", "launch_notes")
+        assert known or found[0] is not None or name in _UNKNOWN_OF_A_TRACE
 
-    assert values["usd_per_month"] == pytest.approx(730 * 40 * 2.49)
-    assert values["usd_per_year"] == pytest.approx(8760 * 40 * 2.49)
-    assert values["slo_attainment_low"] == 0.989
-    assert values["slo_attainment_high"] == 0.9952
-    assert (values["usd_per_gpu_h"], values["price_as_of"]) == (2.49, "2026-06")
+
+_UNKNOWN_OF_A_TRACE = {"settled", "recovery_s"}
+
+
+@pytest.mark.parametrize("path", ["nothing", "run.nothing", "probes.x"])
+def test_a_path_that_leads_nowhere_is_an_error(best, path):
+    with pytest.raises((AttributeError, KeyError)):
+        at(best, path)
 
 
 def test_only_columns_with_a_heading_are_shown():
-    assert len(SHOWN) < len(COLUMNS)
-    assert all(column.heading for column in SHOWN)
+    assert 0 < len(Table(COLUMNS, ()).shown) < len(COLUMNS)
 
 
 def test_a_column_shows_its_value_in_its_format():
-    column = field_column("real", "real part", lambda value: f"<{value}>")
+    found = column("real", heading="real part", show=lambda value: f"<{value}>")
 
-    assert column.text(3 + 4j) == "<3.0>"
-    assert math.isclose(column.value(2j), 0)
+    assert found.text(3 + 4j) == "<3.0>"
+    assert math.isclose(found.value(2j), 0)
+
+
+def test_a_column_within_a_part_is_empty_where_there_is_no_part():
+    inner = column("end", "1").within("part")
+
+    assert inner.value({"part": (1, 2)}) == 2
+    assert inner.text({"part": None}) == DASH

@@ -18,11 +18,11 @@ def write_plan(plan, monkeypatch):
     return lambda folder: to_files.plan(PlanSettings(out=folder))[1]
 
 
-def test_a_plan_is_three_files_and_nothing_else(write_plan, tmp_path):
+def test_a_plan_is_four_files_and_nothing_else(write_plan, tmp_path):
     written = write_plan(tmp_path / "new" / "report")
 
     names = sorted(path.name for path in (tmp_path / "new" / "report").iterdir())
-    assert names == ["plan.csv", "plan.json", "report.html"]
+    assert names == ["plan.csv", "plan.json", "report.html", "report.md"]
     assert sorted(path.name for path in written) == names
 
 
@@ -34,8 +34,14 @@ def test_classes_are_a_file_that_a_plan_without_them_removes(
         to_files.plan(PlanSettings(out=tmp_path))
         return sorted(path.name for path in tmp_path.iterdir())
 
-    assert write(classed) == ["classes.csv", "plan.csv", "plan.json", "report.html"]
-    assert write(plan) == ["plan.csv", "plan.json", "report.html"]
+    assert write(classed) == [
+        "classes.csv",
+        "plan.csv",
+        "plan.json",
+        "report.html",
+        "report.md",
+    ]
+    assert write(plan) == ["plan.csv", "plan.json", "report.html", "report.md"]
 
 
 def test_the_same_plan_gives_the_same_bytes(write_plan, tmp_path):
@@ -81,7 +87,7 @@ def test_a_run_writes_its_tables_and_its_files_and_names_them(small_settings, tm
 
     assert [path.name for path in written] == [
         *("it.csv", "requests.csv", "events.json"),
-        *("simulation.json", "simulation.csv", "report.html"),
+        *("simulation.json", "simulation.csv", "report.html", "report.md"),
     ]
     assert all(path.stat().st_size for path in written)
 

@@ -15,8 +15,8 @@ from capplan.errors import InputError
 from capplan.planning.plan import plan
 from capplan.planning.settings import PlanSettings
 from capplan.report.verify import read_plan, verify
-from capplan.report.write_json import plan_json
 from capplan.simulator.schedulers import own_file
+from tests.documents import plan_json
 
 COST = {"latency_ms": "9,0.04,0,0.08,0.00005", "kv_blocks": 1500}
 SETTINGS = {
@@ -93,10 +93,10 @@ def test_another_trace_is_refused(folder, tmp_path):
 
 FORGERIES = {
     "more KV and fewer replicas": [
-        (("request", "kv_blocks"), 30_000),
-        (("certificate", "limits", "kv_blocks"), 30_000),
+        (("settings", "kv_blocks"), 30_000),
+        (("certificate", "engine", "kv_blocks"), 30_000),
     ],
-    "a lower target": [(("request", "attainment"), 0.5)],
+    "a lower target": [(("settings", "attainment"), 0.5)],
     "a price": [(("best", "price", "usd_per_gpu_h"), 0.01)],
     "a cost": [(("best", "usd_per_h"), 0.02)],
     "more replicas": [(("best", "replica_count"), 12)],
@@ -146,7 +146,7 @@ def test_every_single_change_is_refused_even_when_sealed_again(
             st.booleans(),
         ).filter(lambda x: x != value)
     )
-    if place[0] == "request":  # another spelling may mean the same
+    if place[0] == "settings":  # another spelling may mean the same
         other = "nonsense"
 
     assert refused(changed(document, place, other), folder)
@@ -169,11 +169,23 @@ def test_an_infeasible_plan_is_verified_too(folder, tmp_path):
         ("", "not JSON"),
         ("[1]", "expected a JSON object"),
         ("{}", "expected a JSON object"),
-        ('{"request": {}, "best": NaN}', "NaN is not a number"),
+        (
+            '{"schema": "capplan.plan/2", "settings": {}, "best": NaN}',
+            "NaN is not a number",
+        ),
         ("[" * 100_000, "nested too deeply"),
-        ('{"request": {}, "seed": 1, "seed": 2}', "the key 'seed' stands twice"),
-        ('{"request": {"rate": 1, "rate": 2}}', "the key 'rate' stands twice"),
-        ('{"request": {"trace": 5}}', "request.trace is 5; expected a path"),
+        (
+            '{"schema": "capplan.plan/2", "settings": {}, "seed": 1, "seed": 2}',
+            "the key 'seed' stands twice",
+        ),
+        (
+            '{"schema": "capplan.plan/2", "settings": {"rate": 1, "rate": 2}}',
+            "the key 'rate' stands twice",
+        ),
+        (
+            '{"schema": "capplan.plan/2", "settings": {"trace": 5}}',
+            "settings.trace is 5; expected a path",
+        ),
     ],
 )
 def test_what_is_no_plan_is_one_line_and_exit_2(text, message, tmp_path, capsys):
@@ -209,11 +221,11 @@ def test_a_huge_value_of_the_request_is_refused_before_anything_is_allocated(
     name, document, folder, changed, capsys
 ):
     value, message = HUGE[name]
-    forged = changed(document, ("request", name), value)
+    forged = changed(document, ("settings", name), value)
     if name in ("arrivals", "workload"):
-        forged["request"] |= {"rate": 20.0}
+        forged["settings"] |= {"rate": 20.0}
     if name == "workload":
-        del forged["request"]["trace"]
+        del forged["settings"]["trace"]
     path = folder / "forged.json"
     path.write_text(json.dumps(seal(forged)))
 
@@ -232,11 +244,11 @@ def test_a_huge_value_of_the_request_is_refused_before_anything_is_allocated(
     [
         (("replica_count",), 10**9),
         (("sample",), 10**9),
-        (("limits", "max_num_seqs"), 10**9),
-        (("limits", "max_num_batched_tokens"), 10**9),
-        (("limits", "scheduler"), "orca"),
-        (("limits", "kv_blocks"), 10**15),
-        (("limits",), 5),
+        (("engine", "max_num_seqs"), 10**9),
+        (("engine", "max_num_batched_tokens"), 10**9),
+        (("engine", "scheduler"), "orca"),
+        (("engine", "kv_blocks"), 10**15),
+        (("engine",), 5),
         (("bound",), [1]),
     ],
 )
@@ -296,15 +308,15 @@ def test_a_trusted_file_of_another_content_is_not_executed(with_file, capsys):
     assert not said.exists()
 
 
-@pytest.mark.parametrize("place", ["request", "limits"])
+@pytest.mark.parametrize("place", ["settings", "engine"])
 def test_a_file_named_without_its_content_is_not_executed(place, with_file, capsys):
     path, mine, said = with_file
     document = json.loads(path.read_text())
-    if place == "request":
-        document["request"]["scheduler"] = str(mine)
+    if place == "settings":
+        document["settings"]["scheduler"] = str(mine)
     else:
-        del document["request"]["scheduler"]
-        document["certificate"]["limits"]["scheduler"] = f"{mine}:weight=2"
+        del document["settings"]["scheduler"]
+        document["certificate"]["engine"]["scheduler"] = f"{mine}:weight=2"
     path.write_text(json.dumps(seal(document)))
 
     assert exit_code(["verify", str(path), "--trust"]) == 2

@@ -1,0 +1,160 @@
+"""Values and columns of the candidates of a plan."""
+
+from typing import Any
+
+from capplan.planning.judgement import LEVELS, PERCENTILES
+from capplan.planning.result import Candidate
+from capplan.report.columns import (
+    Column,
+    at,
+    column,
+    format_count,
+    format_fine_usd,
+    format_share,
+)
+from capplan.units import format_duration, format_usd
+
+_P99 = 1 + PERCENTILES.index(99.0)  # after the mean
+_DISTRIBUTIONS: tuple[str, ...] = ("quantile_levels", "ttft_quantiles_s")
+_DISTRIBUTIONS += ("tpot_quantiles_s", "e2e_quantiles_s", "series")
+
+PATHS = {
+    "gpu": "gpu",
+    "tp": "tp",
+    "status": "status",
+    "replica_count": "replica_count",
+    "replica_count_range": "replica_count_range",
+    "gpu_count": "gpu_count",
+    "latency_source": "configuration.latency_source",
+    "capacity_ratio": "configuration.capacity_ratio",
+    "sweep_count": "configuration.sweep_count",
+    "kv_dtype": "configuration.kv_dtype",
+    "lower_bound_gpu_count": "lower_bound_gpu_count",
+    "slo_attainment": "run.judgement.attainment.share",
+    "slo_attainment_interval": "run.judgement.attainment.interval",
+    "attainment_by_class": "run.judgement.attainment.by_class",
+    "classes": "run.judgement.classes",
+    "counted_request_count": "run.judgement.counted_request_count",
+    "sample_count": "run.judgement.sample_count",
+    "warmup_s": "run.judgement.warmup_s",
+    "decided": "decided",
+    "undecided_reason": "run.judgement.open",
+    "too_close": "too_close",
+    "coarse": "coarse",
+    "utilisation": "run.judgement.steadiness.known_utilisation",
+    "settled": "run.judgement.steadiness.settled",
+    "recovery_s": "run.judgement.steadiness.recovery_s",
+    "ttft_p99_s": f"run.judgement.percentiles.ttft_s.{_P99}",
+    "tpot_p99_s": f"run.judgement.percentiles.tpot_s.{_P99}",
+    "usd_per_h": "cost.usd_per_h",
+    "usd_per_month": "cost.usd_per_month",
+    "usd_per_year": "cost.usd_per_year",
+    "usd_per_million_output_tokens": "cost.usd_per_million_output_tokens",
+    "usd_per_million_total_tokens": "cost.usd_per_million_total_tokens",
+    "binding": "binding",
+    "router": "run.deployment.router",
+    "scheduler": "configuration.engine.scheduler",
+    "caching_unused": "configuration.caching_unused",
+    "launch_line": "launch.line",
+    "launch_notes": "launch.notes",
+    "infeasible_reason": "infeasible_reason",
+    "pruned_reason": "pruned_reason",
+    "price": "configuration.price",
+    "engine": "configuration.engine",
+    "estimated": "is_in_doubt",
+    "doubts": "configuration.doubts",
+    "times_of": "configuration.times_of",
+    "profile_note": "configuration.note",
+    "latency_error": "configuration.latency_error",
+    "probes": "probes",
+    "ttft_quantiles_s": "run.judgement.quantiles_s.ttft_s",
+    "tpot_quantiles_s": "run.judgement.quantiles_s.tpot_s",
+    "e2e_quantiles_s": "run.judgement.quantiles_s.e2e_s",
+    "series": "run.simulation.series",
+    "bound_note": "bound.note",
+}
+"""Where the values of a candidate lie, by the keys of the JSON, in order."""
+
+
+def candidate_values(candidate: Candidate, brief: bool = False) -> dict[str, Any]:
+    """Return a candidate by the keys of the JSON.
+
+    ``brief`` is without distributions and series.
+    """
+    values = {name: at(candidate, path) for name, path in PATHS.items()}
+    values["quantile_levels"] = None if candidate.run is None else LEVELS
+    values["bounds"] = [] if candidate.bound is None else [candidate.bound]  # by pool
+    if brief:
+        values = {k: v for k, v in values.items() if k not in _DISTRIBUTIONS}
+    return values
+
+
+def _column(name: str, heading: str = "", show: Any = str, **layout: Any) -> Column:
+    return column(name, PATHS[name], heading, show, **layout)
+
+
+def _end(name: str, of: str, end: int) -> Column:
+    return column(name, f"{PATHS[of]}.{end}")
+
+
+def _of_price(name: str) -> Column:
+    key = name.removeprefix("price_")
+    return column(name, f"{PATHS['price']}.{key}")
+
+
+COLUMNS = (
+    _column("gpu", "GPU", justify="left"),
+    _column("tp", "TP"),
+    _column("status"),
+    _column("replica_count", "replicas", format_count),
+    _end("replica_count_low", "replica_count_range", 0),
+    _end("replica_count_high", "replica_count_range", 1),
+    _column("latency_source"),
+    _end("capacity_ratio_low", "capacity_ratio", 0),
+    _end("capacity_ratio_high", "capacity_ratio", 1),
+    _column("sweep_count"),
+    Column("doubts", lambda row: "; ".join(at(row, PATHS["doubts"]) or ())),
+    _column("kv_dtype"),
+    _column("gpu_count", "GPUs", format_count),
+    _column("lower_bound_gpu_count", "at least", format_count),
+    _column("slo_attainment", "attainment", format_share, is_optional=True),
+    _end("slo_attainment_low", "slo_attainment_interval", 0),
+    _end("slo_attainment_high", "slo_attainment_interval", 1),
+    _column("attainment_by_class"),
+    _column("decided"),
+    _column("undecided_reason"),
+    _column("too_close"),
+    _column("coarse"),
+    _column("utilisation"),
+    _column("settled"),
+    _column("recovery_s"),
+    _column("counted_request_count"),
+    _column("sample_count"),
+    _column("warmup_s"),
+    _column("ttft_p99_s", "p99 TTFT", format_duration, is_optional=True),
+    _column("tpot_p99_s", "p99 TPOT", format_duration, is_optional=True),
+    _of_price("usd_per_gpu_h"),
+    _column("usd_per_h", "$ per hour", format_usd),
+    _column("usd_per_month"),
+    _column("usd_per_year"),
+    _column(
+        "usd_per_million_output_tokens",
+        "$ per Mtok out",
+        format_fine_usd,
+        is_optional=True,
+    ),
+    _column("usd_per_million_total_tokens"),
+    _column("binding", "binds", justify="left"),
+    _column("router"),
+    _column("scheduler"),
+    _column("caching_unused"),
+    _column("launch_line"),
+    _column("infeasible_reason"),
+    _column("pruned_reason"),
+    _of_price("price_source"),
+    _of_price("price_as_of"),
+    _of_price("price_note"),
+    _column("profile_note"),
+    _column("bound_note"),
+)
+"""All columns of a candidate, in the order of the CSV."""

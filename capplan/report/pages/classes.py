@@ -1,0 +1,78 @@
+"""What each class of a run attains, as a section and as CSV."""
+
+from collections.abc import Iterable
+
+from capplan.planning.classes import ClassResult
+from capplan.planning.run import Run
+from capplan.report.columns import (
+    Column,
+    column,
+    format_count,
+    format_interval,
+    format_share,
+)
+from capplan.report.page import Section, Table
+from capplan.units import format_duration
+
+MOST_SHOWN = 20
+"""Rows shown to people; all are in the files."""
+_INTERVAL = "slo_attainment_interval"
+
+COLUMNS = (
+    column("class_name", heading="class", justify="left"),
+    column("slo_text", heading="limits", justify="left", is_wide=True),
+    column("attainment", heading="asked", show=format_share),
+    Column("attainment_of", lambda row: "; ".join(row.attainment_of)),
+    column("slo_attainment", heading="attained", show=format_share),
+    # two columns in CSV
+    column("", _INTERVAL, "95 % interval", format_interval, is_optional=True),
+    column("slo_attainment_low", f"{_INTERVAL}.0"),
+    column("slo_attainment_high", f"{_INTERVAL}.1"),
+    column("counted_request_count", None, "requests", format_count, is_optional=True),
+    column("ttft_p99_s", None, "p99 TTFT", format_duration),
+    column("tpot_p99_s", None, "p99 TPOT", format_duration),
+    column("e2e_p99_s", None, "p99 e2e", format_duration),
+)
+"""Columns of a class; ``attainment`` may be asked of several classes together."""
+
+
+def shown(classes: tuple[ClassResult, ...]) -> tuple[ClassResult, ...]:
+    """Return the classes to show: all, or those closest to their target and below."""
+    if len(classes) <= MOST_SHOWN:
+        return classes
+    near = sorted(classes, key=lambda row: row.slo_attainment - row.attainment)
+    return tuple(near[:MOST_SHOWN])
+
+
+def classes_section(classes: tuple[ClassResult, ...]) -> Section:
+    """Return what each class attains; empty where there is one class."""
+    return Section(
+        "Classes", tables=[Table(COLUMNS, shown(classes), note=_note(classes))]
+    )
+
+
+def classes_table(runs: Iterable[Run]) -> Table:
+    """Return the classes of runs for CSV; no rows where there is one class."""
+    rows = [(run, row) for run in runs for row in run.judgement.classes]
+    of_run = (
+        column("gpu", "0.configuration.gpu"),
+        column("tp", "0.configuration.tp"),
+        column("replica_count", "0.replica_count"),
+    )
+    return Table((*of_run, *(each.within("1") for each in COLUMNS)), rows)
+
+
+def _note(classes: tuple[ClassResult, ...]) -> str:
+    """Return what the table leaves out, or asks of several classes together."""
+    parts = []
+    if len(classes) > MOST_SHOWN:
+        parts.append(
+            f"{MOST_SHOWN} of {len(classes):,} classes, those closest to their target "
+            "or below it; all are in classes.csv"
+        )
+    for group in dict.fromkeys(row.attainment_of for row in classes):
+        if len(group) > 1:
+            target = next(row.attainment for row in classes if row.class_name in group)
+            of = "all classes" if len(group) == len(classes) else " and ".join(group)
+            parts.append(f"{format_share(target)} is asked of {of} together")
+    return "; ".join(parts)

@@ -1,0 +1,297 @@
+"""The page of compared systems: what each needs, what each does on equal hardware."""
+
+from functools import partial
+from typing import Any
+
+from capplan.planning.compare import Comparison
+from capplan.planning.highest_rate import STEP
+from capplan.planning.system_price import SystemResult
+from capplan.planning.systems import TUNED
+from capplan.report import sentences
+from capplan.report.columns import Column, at, column, format_count
+from capplan.report.compare_charts import figures
+from capplan.report.page import FILES, TERMINAL, Fact, Page, Section, Table
+from capplan.report.pages.system_columns import (
+    AT_RATES,
+    BINDING,
+    BOTH,
+    BUDGETS,
+    COLUMNS,
+    COUNTS,
+    HELD,
+    OVERVIEW,
+    PRICE,
+    classes_text,
+    curve_values,
+)
+
+SCHEMA = "capplan.compare/2"
+
+_NEEDS = (
+    "“at least” is a lower bound: with fewer GPUs no scheduler meets the SLO with that "
+    "system's engine settings under the same latency model."
+)
+_HELD = (
+    "Goodput is requests within their SLO. The max rate is the highest that a system "
+    "holds at the SLO there, its arrivals scaled in time, with the token budget that "
+    "holds most; “binds” is what keeps it from more: a setting, or the limit that most "
+    "requests miss. Tokens/s to the end are over the time to the last token, those in "
+    "the span over the time from the first arrival to the last: a queue that empties "
+    "after it counts only in the first. Preemptions and swaps are those of one sample, "
+    "the pause is that of a request with its KV kept. The curves are in rates.csv."
+)
+
+
+def comparison_page(comparison: Comparison) -> Page:
+    """Return the page of compared systems."""
+    rows, on = comparison.systems, hardware(comparison)
+    several = bool(_classes(comparison))
+    counts = [
+        each.within("served")
+        for each in COUNTS
+        if several or each.name != "attainment_by_class"
+    ]
+    both = [each.within("served") for each in BOTH]
+    equal = Section(
+        f"All on {on}" if on else "",
+        tables=[
+            _table([PRICE[0], HELD, BINDING, *BUDGETS, *counts], comparison),
+            _table([PRICE[0], *both], comparison),
+        ]
+        if on
+        else (),
+        notes=[f"At {format_count(comparison.rate_per_s)} requests/s. {_HELD}"]
+        if on
+        else (),
+        only=FILES,
+    )
+    curves = [(row.name, served) for row in rows for served in row.curve]
+    return Page(
+        "compare",
+        f"{sentences.plural(len(rows), 'system')} compared",
+        comparison.llm,
+        [
+            Section("What is compared", facts=facts(comparison)),
+            Section(tables=[_table(OVERVIEW, comparison)], only=TERMINAL),
+            Section(
+                "What each needs",
+                tables=[_table(PRICE, comparison)],
+                notes=[_NEEDS],
+                only=FILES,
+            ),
+            equal,
+            Section("Remarks", facts=[*notes(comparison), *_classes(comparison)]),
+            Section("Charts", figures=partial(figures, comparison)),
+            Section("Systems", tables=[Table(_RUNS_AS, rows)], only=FILES),
+            Section("What the figures rest on", facts=_basis(comparison)),
+        ],
+        values=partial(comparison_values, comparison),
+        csv={
+            "compare.csv": Table(COLUMNS, rows),
+            "rates.csv": Table(AT_RATES, curves),
+        },
+        warnings=comparison.warnings,
+    )
+
+
+def _table(columns: Any, comparison: Comparison) -> Table:
+    def style(row: SystemResult) -> str:
+        return "" if row.status == "feasible" else "fail"
+
+    return Table(columns, comparison.systems, style=style)
+
+
+def _runs_as(row: SystemResult) -> str:
+    error = f", {row.prediction_error}" if row.prediction_error else ""
+    parts = [
+        row.scheduler or "–",
+        f"router {row.router}" if row.router else "",
+        f"predictor {row.predictor}{error}" if row.predictor else "",
+    ]
+    if row.engine is not None:
+        parts += [f"{name} {format_count(getattr(row.engine, name))}" for name in TUNED]
+    return "; ".join(filter(None, parts))
+
+
+_RUNS_AS = (
+    column("name", None, "system", justify="left", is_wide=True),
+    Column(
+        "",
+        _runs_as,
+        "scheduler, router, predictor, engine",
+        justify="left",
+        is_wide=True,
+    ),
+    column("source", None, "source", justify="left", is_wide=True),
+)
+
+
+def _basis(comparison: Comparison) -> list[Fact]:
+    source = "; ".join((comparison.trace_source, *comparison.trace_notes))
+    return [
+        ("workload", source),
+        ("latency", at(comparison, "hardware.note") or ""),
+        ("seed", str(comparison.seed)),
+    ]
+
+
+def hardware(comparison: Comparison) -> str:
+    """Return the hardware on which all are compared; empty where there is none."""
+    at, count = comparison.hardware, comparison.replica_count
+    if at is None or count is None:
+        return ""
+    return f"{sentences.plural(count, 'replica')} of {at}"
+
+
+def facts(comparison: Comparison) -> list[Fact]:
+    """Return labels and texts of a comparison, for the terminal and HTML."""
+    early = "what was not simulated by then is missing"
+    return [
+        ("interrupted", early if comparison.interrupted else ""),
+        (
+            "serves",
+            sentences.traffic(
+                comparison.rate_per_s,
+                comparison.mean_prompt_tokens,
+                comparison.mean_output_tokens,
+            ),
+        ),
+        (
+            "within",
+            f"{comparison.slo_text}; asked {comparison.attainment_text}",
+        ),
+        (
+            "GPUs, $",
+            "the fewest of each system with its published seats and token budget"
+            if comparison.is_published
+            else "the fewest of each system with the same seats and its own tuned "
+            "token budget; --published takes the published ones",
+        ),
+        (
+            "equal GPUs",
+            f"all else on {hardware(comparison)}; max rate within {STEP - 1:.0%}"
+            if hardware(comparison)
+            else "",
+        ),
+        (
+            "simulated",
+            f"{format_count(comparison.request_count)} requests of "
+            f"{comparison.trace_source}, seed {comparison.seed}",
+        ),
+    ]
+
+
+def notes(comparison: Comparison) -> list[Fact]:
+    """Return what there is to say of each system beside its figures."""
+    found = []
+    for row in comparison.systems:
+        if row.reason:
+            found.append((row.name, f"{row.status}: {row.reason}"))
+        if row.not_served:
+            found.append((row.name, f"on the same hardware: {row.not_served}"))
+        if row.given:
+            text = "; ".join(row.given)
+            found.append((row.name, f"the scenario's own: {text}"))
+        said = (_two_kinds(row), _refused(row, comparison), _predictions(row))
+        found += [(row.name, text) for text in said if text]
+    return found
+
+
+def _two_kinds(row: SystemResult) -> str:
+    """Return the seats and the budget as tuned and as published, where they differ."""
+    kinds = {"tuned": row.tuned, "published": row.published}
+    runs = [found.run for found in kinds.values() if found is not None]
+    engines = [run.configuration.engine for run in runs if run is not None]
+    differ = [
+        name for name in TUNED if len({getattr(engine, name) for engine in engines}) > 1
+    ]
+    if not engines or (len(engines) == 2 and not differ):
+        return ""
+    texts = []
+    for kind, found in kinds.items():
+        if found is None or found.run is None:
+            texts.append(f"{kind}: not feasible")
+            continue
+        engine = found.run.configuration.engine
+        flags = [f"{name} {format_count(getattr(engine, name))}" for name in differ]
+        gpus = sentences.plural(found.gpu_count or 0, "GPU")
+        texts.append(f"{', '.join([kind, *flags])}: {gpus}")
+    return "; ".join(texts)
+
+
+def _refused(row: SystemResult, comparison: Comparison) -> str:
+    """Return which requests a system refuses, as longer than its room."""
+    if not row.refused_share or row.room_tokens is None:
+        return ""
+    return (
+        f"set up for requests of {format_count(row.room_tokens)} tokens "
+        f"(--max-model-len); the longest {row.refused_share:.2%}, of up to "
+        f"{format_count(comparison.longest_request_tokens)}, are refused: they count "
+        f"as missed, and their {row.refused_token_share:.2%} of all tokens load nothing"
+    )
+
+
+def _predictions(row: SystemResult) -> str:
+    """Return how good the predictions of a system are, and whether they matter."""
+    error = row.prediction_error
+    if error is None or not row.predictor or not error.mean > 0:
+        return ""
+    published = row.published_prediction_error
+    beside = "" if published is None else f"; published {100 * published:.3g} %"
+    matter = ""
+    if row.predictions_matter is False:
+        matter = "; at this rate they change nothing: true lengths give the same times"
+    return f"predictor {row.predictor} {error}{beside}{matter}"
+
+
+def _classes(comparison: Comparison) -> list[Fact]:
+    """Return the attainment of each class by system; empty where there is one class."""
+    return [
+        (row.name, classes_text(row.served.attainment_by_class))
+        for row in comparison.systems
+        if row.served is not None and len(row.served.attainment_by_class) > 1
+    ]
+
+
+def comparison_values(comparison: Comparison) -> dict[str, Any]:
+    """Return the comparison by the keys of ``compare.json``."""
+    hardware = comparison.hardware
+    names = (
+        "slo_text",
+        "attainment",
+        "attainment_text",
+        "trace_source",
+        "trace_notes",
+        "request_count",
+        "rate_per_s",
+        "mean_prompt_tokens",
+        "mean_output_tokens",
+        "rates_per_s",
+        "is_published",
+        "longest_request_tokens",
+        "seed",
+        "warnings",
+        "interrupted",
+    )
+    return {
+        "schema": SCHEMA,
+        "llm": comparison.llm,
+        "hardware": hardware
+        and {
+            "gpu": hardware.gpu,
+            "tp": hardware.tp,
+            "replica_count": comparison.replica_count,
+            "latency_source": hardware.latency_source,
+            "profile_note": hardware.note,
+        },
+        "systems": [
+            {
+                **{each.name: each.value(row) for each in COLUMNS},
+                "engine": row.engine,
+                "curve": [curve_values(served) for served in row.curve],
+            }
+            for row in comparison.systems
+        ],
+        **{name: getattr(comparison, name) for name in names},
+        "rate_step": STEP,
+    }

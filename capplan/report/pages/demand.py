@@ -1,0 +1,103 @@
+"""The page of the replicas that several arrival rates need."""
+
+from functools import partial
+from typing import Any
+
+from capplan.placement.demand_law import DemandLaw, workers_interval
+from capplan.planning.demand import Demand
+from capplan.report.columns import at, column
+from capplan.report.page import Fact, Page, Section, Table
+from capplan.report.pages.candidates import COLUMNS, PATHS
+
+SCHEMA = "capplan.demand/2"
+
+_POINT = ("replica_count", "gpu_count", "lower_bound_gpu_count", "slo_attainment")
+_FAR = 2.0
+"""Times the highest simulated rate beyond which an extrapolation is doubtful."""
+
+
+def demand_page(demand: Demand) -> Page:
+    """Return the simulated counts, the line through them and its extrapolations."""
+    columns = (
+        column("rate_per_s", "0", "requests/s", "{:g}".format),
+        *(row.within("1") for row in COLUMNS if row.name in _POINT),
+    )
+    points = list(zip(demand.rates_per_s, demand.candidates, strict=True))
+    facts: list[Fact] = [("no line through these counts", demand.no_law)]
+    if demand.law is not None:
+        facts.append(("Aladdin, Eq. 7", _line(demand.law)))
+        for rate in demand.extrapolated_per_s:
+            fact = _extrapolated(demand, demand.law, rate)
+            facts.append((f"{rate:g} requests/s, extrapolated", fact))
+    table = Table(columns, points)
+    return Page(
+        "demand",
+        f"Replicas against requests/s: {demand.gpu} × TP {demand.tp}",
+        f"scheduler {_scheduler(demand)}",
+        [Section("Simulated rates", facts, [table])],
+        values=partial(demand_values, demand),
+        csv={"demand.csv": table},
+        warnings=demand.warnings,
+    )
+
+
+def _scheduler(demand: Demand) -> str:
+    return str(at(demand.candidates[0], PATHS["scheduler"]))
+
+
+def _line(law: DemandLaw) -> str:
+    slope, fixed = law.workers_per_rate_interval, law.workers_fixed_interval
+    return (
+        f"replicas = ⌈{law.workers_per_rate:.4g} · rate {law.workers_fixed:+.3g}⌉ from "
+        f"{law.linear_from_per_s:g} requests/s on; "
+        f"{law.confidence:.0%} intervals: slope {slope[0]:.4g} to {slope[1]:.4g}, "
+        f"constant {fixed[0]:.3g} to {fixed[1]:.3g}; largest residual "
+        f"{law.residual_workers:.2g} replicas"
+    )
+
+
+def _extrapolated(demand: Demand, law: DemandLaw, rate: float) -> str:
+    low, high = workers_interval(law, rate)
+    times = rate / demand.rates_per_s[-1]
+    caution = f"; {times:.3g} times the highest simulated rate: simulate this rate too"
+    return (
+        f"{demand.pool_at(rate)}; {low} to {high} replicas within the interval of the "
+        f"slope{caution if times > _FAR else ''}"
+    )
+
+
+def demand_values(demand: Demand) -> dict[str, Any]:
+    """Return the counts, the line and its extrapolations by their keys."""
+    law = demand.law
+    return {
+        "schema": SCHEMA,
+        "gpu": demand.gpu,
+        "tp": demand.tp,
+        "scheduler": _scheduler(demand),
+        "points": [
+            {"rate_per_s": rate} | {name: at(row, PATHS[name]) for name in _POINT}
+            for rate, row in zip(demand.rates_per_s, demand.candidates, strict=True)
+        ],
+        **{
+            name: at(law, name)
+            for name in (
+                "workers_per_rate",
+                "workers_per_rate_interval",
+                "workers_fixed",
+                "workers_fixed_interval",
+                "linear_from_per_s",
+            )
+        },
+        "no_law": demand.no_law or None,
+        "extrapolated": [
+            {
+                "rate_per_s": rate,
+                "replica_count": law.workers(rate),
+                "replica_count_interval": workers_interval(law, rate),
+                "gpus": str(demand.pool_at(rate)),
+            }
+            for rate in demand.extrapolated_per_s
+            if law is not None
+        ],
+        "warnings": demand.warnings,
+    }

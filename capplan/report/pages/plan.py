@@ -1,0 +1,355 @@
+"""The page of a plan: the answer, why it is that, its cost, and what it rests on."""
+
+from functools import partial
+from typing import Any
+
+from capplan.bounds.certificate import seal
+from capplan.planning.classes import own_targets
+from capplan.planning.cost import Cost, CostLine
+from capplan.planning.launch import Launch
+from capplan.planning.result import SCHEMA, Assumption, Candidate, Plan, Probe
+from capplan.planning.run import Run
+from capplan.report import sentences
+from capplan.report.columns import (
+    Column,
+    column,
+    format_count,
+    format_fine_usd,
+    format_interval,
+    format_share,
+)
+from capplan.report.page import FILES, Fact, Page, Section, Table, Tile
+from capplan.report.pages.candidates import COLUMNS, candidate_values
+from capplan.report.pages.classes import classes_section, classes_table
+from capplan.report.plan_charts import figures
+from capplan.report.render.json_text import plain
+from capplan.units import format_duration
+
+HOW = {
+    "measured": "Measured",
+    "fitted": "Fitted to measurements",
+    "published": "Published",
+    "assumed": "Assumed",
+    "given": "Given by you",
+}
+"""Headings of the assumptions by how each was obtained, most certain first."""
+
+_STARRED = "* estimated from the simulated traffic or from an uncertain price"
+_IN_TILES = ("per month", "per million output tokens")
+_COARSE = "its count is found to 10 %: it is no rival to the best"
+
+
+def plan_page(plan: Plan) -> Page:
+    """Return the page of a plan."""
+    best = plan.best
+    run = None if best is None else best.run
+    return Page(
+        "plan",
+        plan.status.capitalize() if run is None else sentences.pools(run.deployment),
+        plan.llm if best is None else f"{plan.llm} on {best.gpu}",
+        lead=_lead(plan),
+        tiles=() if best is None or run is None else _tiles(plan, best, run),
+        warnings=plan.warnings,
+        is_failure=best is None,
+        sections=[
+            *(() if best is None or run is None else _of_best(plan, best, run)),
+            _candidates(plan),
+            Section(
+                "Latency, replicas and the fleet over time",
+                figures=partial(figures, plan),
+            ),
+            *(() if best is None else (_probes(best),)),
+            *(
+                ()
+                if run is None
+                else (
+                    Section(
+                        "Engine settings",
+                        facts=sentences.engine_facts(run),
+                        only=FILES,
+                    ),
+                )
+            ),
+            *_assumptions(plan),
+        ],
+        values=partial(plan_values, plan),
+        csv={
+            "plan.csv": Table(COLUMNS, plan.candidates),
+            "classes.csv": classes_table(
+                row.run for row in plan.candidates if row.run is not None
+            ),
+        },
+    )
+
+
+def plan_values(plan: Plan) -> dict[str, Any]:
+    """Return the plan as plain values, sealed where it has a certificate.
+
+    Only ``candidates`` holds the distributions and series. The time that the plan took
+    is left out, so that the same plan gives the same bytes.
+    """
+    values: dict[str, Any] = {
+        "schema": SCHEMA,
+        "status": plan.status,
+        **{
+            name: row and candidate_values(row, brief=True)
+            for name, row in (
+                ("best", plan.best),
+                ("best_by_gpus", plan.best_by_gpus),
+                ("best_estimated", plan.best_estimated),
+            )
+        },
+        "infeasible_reason": plan.infeasible_reason,
+        "candidates": [candidate_values(row) for row in plan.candidates],
+    }
+    rest = {k: v for k, v in vars(plan).items() if k not in {*values, "runtime_s"}}
+    lines = _lines(plan)
+    bill = [{**plain(line), "amount_usd": line.amount_usd} for line in lines]
+    document: dict[str, Any] = plain({**values, **rest, "costs": bill})
+    return document if plan.certificate is None else seal(document)
+
+
+def launch_section(launch: Launch | None) -> Section:
+    """Return the command that starts a replica, and what to know before."""
+    if launch is None:
+        return Section()
+    return Section(
+        "Start each replica with",
+        command=launch.line,
+        notes=[f"{note}." for note in launch.notes],
+    )
+
+
+def _lines(plan: Plan) -> tuple[CostLine, ...]:
+    """Return the cost lines of the best candidate; none without a price."""
+    return () if plan.best is None or plan.best.cost is None else plan.best.cost.lines
+
+
+def _lead(plan: Plan) -> str:
+    """Return what the best candidate does, or why there is none."""
+    traffic = sentences.traffic(
+        plan.rate_per_s, plan.mean_prompt_tokens, plan.mean_output_tokens
+    )
+    best = plan.best
+    if best is None or best.gpu_count is None:
+        return (
+            f"No configuration is known to serve {traffic}, within {plan.slo_text}; "
+            f"asked {plan.attainment_text}."
+        )
+    price = ""
+    if best.cost is not None:
+        price = f", at {format_fine_usd(best.cost.usd_per_h)} per hour,"
+    serve = "serves" if best.gpu_count == 1 else "serve"
+    gpus = sentences.plural(best.gpu_count, f"{best.gpu} GPU")
+    return f"{gpus}{price} {serve} {traffic}, within {plan.slo_text}."
+
+
+def _tiles(plan: Plan, best: Candidate, run: Run) -> list[Tile]:
+    judgement = run.judgement
+    if own_targets(judgement.classes):
+        few = len(judgement.classes) < 4
+        asked = plan.attainment_text if few else "each its own share"
+        attained = Tile(
+            "Attained by", sentences.classes_attained(judgement), f"asked {asked}"
+        )
+    else:
+        assert judgement.attainment is not None
+        attained = Tile(
+            "Attained by",
+            format_share(judgement.attainment.share),
+            f"of requests; asked {plan.attainment_text}",
+        )
+    bound = best.lower_bound_gpu_count
+    return [
+        attained,
+        *(
+            Tile(f"Cost {line.what}", _amount(line))
+            for line in _lines(plan)
+            if line.what in _IN_TILES
+        ),
+        Tile("Binding limit", best.binding or "–"),
+        Tile(
+            "Lower bound",
+            "–" if bound is None else sentences.plural(bound, "GPU"),
+            sentences.gap(best),
+        ),
+    ]
+
+
+def _of_best(plan: Plan, best: Candidate, run: Run) -> list[Section]:
+    """Return why the best candidate is as large, its classes, command and cost."""
+    fewest, estimate = plan.best_by_gpus, plan.best_estimated
+    facts = [
+        ("engine", sentences.versions(best)),
+        ("uncertain", sentences.doubts(best)),
+        ("attained by", sentences.attained(run.judgement, plan.attainment_text)),
+        ("load", sentences.load(run.judgement)),
+        ("one fewer", sentences.proof(best)),
+        ("real engines", sentences.engines(best)),
+        ("binds", best.binding or ""),
+        ("prefix cache", sentences.caching(plan)),
+        ("lower bound", sentences.lower_bound(best)),
+        ("bound by", "" if best.bound is None else best.bound.note),
+        ("placement", "" if plan.placement is None else str(plan.placement)),
+    ]
+    if fewest is not None and fewest.gpu_count != best.gpu_count:
+        facts.append(("fewest GPUs", _priced(fewest)))
+    if estimate is not None and estimate is not best:
+        doubts = sentences.doubts(estimate)
+        facts.append(("uncertain", f"{_priced(estimate)}: {doubts}"))
+    return [
+        Section("Why this many GPUs", facts=facts),
+        classes_section(run.judgement.classes),
+        launch_section(best.launch),
+        _bill(plan, best, run),
+    ]
+
+
+def _priced(candidate: Candidate) -> str:
+    assert candidate.run is not None
+    cost: Cost | None = candidate.cost
+    price = "" if cost is None else f", {format_fine_usd(cost.usd_per_h)} per hour"
+    return f"{sentences.pools(candidate.run.deployment)} of {candidate.gpu}{price}"
+
+
+def _amount(line: CostLine) -> str:
+    return f"{format_fine_usd(line.amount_usd)}{'*' if line.estimated else ''}"
+
+
+def _unit_price(line: CostLine) -> str:
+    per = "hour" if line.quantity_unit == "h" else "GPU-hour"
+    return f"× {format_fine_usd(line.unit_price_usd)} per {per}"
+
+
+_BILL = (
+    column("what", heading="cost", justify="left"),
+    Column(
+        "",
+        lambda line: f"{format_count(line.quantity)} {line.quantity_unit}",
+        "quantity",
+    ),
+    Column("", _unit_price, "unit price"),
+    Column("", lambda line: f"= {_amount(line)}", "amount"),
+)
+
+
+def _bill(plan: Plan, best: Candidate, run: Run) -> Section:
+    """Return the cost of the best candidate as quantity × unit price = amount."""
+    lines = _lines(plan)
+    if not lines:
+        missing = (
+            f"No price is known for {best.gpu}; set one with "
+            f"--price {best.gpu}=USD_PER_H."
+        )
+        return Section("Cost", notes=[missing])
+    price = run.configuration.price
+    assert price is not None
+    source = "; ".join(
+        filter(None, (", ".join(filter(None, (price.source, price.as_of))), price.note))
+    )
+    notes = [
+        f"Price of {best.gpu}: {format_fine_usd(price.usd_per_gpu_h)} per GPU-hour, "
+        f"{source}. GPUs only: no storage, network or staff."
+    ]
+    if any(line.estimated for line in lines):
+        notes.append(f"{_STARRED}.")
+    return Section("Cost", tables=[Table(_BILL, lines)], notes=notes)
+
+
+def _candidates(plan: Plan) -> Section:
+    best = plan.best
+
+    def style(row: Candidate) -> str:
+        return "best" if row is best else "" if row.status == "feasible" else "fail"
+
+    remarks: list[Fact] = [
+        (str(row), f"uncertain: {sentences.doubts(row)}")
+        for row in plan.candidates
+        if row.run is not None and row.is_in_doubt
+    ]
+    for row in plan.candidates:
+        why = row.pruned_reason or row.infeasible_reason or (_COARSE * row.coarse)
+        if why:
+            remarks.append((str(row), f"{row.status}: {why}"))
+    note = (
+        "Best first. “at least” is a lower bound: with fewer GPUs of that candidate, "
+        "no scheduler meets the SLO under the same latency model."
+    )
+    table = Table(COLUMNS, plan.candidates, style=style)
+    return Section("Candidates", tables=[table], facts=remarks, notes=[note])
+
+
+def _result(probe: Probe) -> str:
+    found = {True: "meets the SLO", False: "misses the SLO", None: "too close to call"}
+    return found[probe.meets] + ("" if probe.stable else ", backlog grows")
+
+
+_PROBES = (
+    column("replica_count", None, "replicas", format_count),
+    column("slo_attainment", None, "attainment", format_share),
+    column("", "slo_attainment_interval", "95 % interval", format_interval),
+    column("ttft_p99_s", None, "p99 TTFT", format_duration),
+    column("tpot_p99_s", None, "p99 TPOT", format_duration),
+    column("e2e_p99_s", None, "p99 e2e", format_duration),
+    Column("", _result, "result", justify="left"),
+)
+
+
+def _probes(best: Candidate) -> Section:
+    def style(probe: Probe) -> str:
+        if probe.replica_count == best.replica_count:
+            return "best"
+        return "" if probe.meets else "fail"
+
+    table = Table(_PROBES, best.probes, style=style)
+    return Section("Simulated replica counts", tables=[table], only=FILES)
+
+
+_ASSUMPTION = (
+    column("what", None, "quantity", justify="left", is_wide=True),
+    column("value", None, "value", justify="left", is_wide=True),
+    column("source", None, "source", justify="left", is_wide=True),
+)
+
+
+def _assumptions(plan: Plan) -> list[Section]:
+    """Return what the figures rest on: the simulation, then all that was assumed."""
+    best = plan.best
+    run = None if best is None else best.run
+    counted = (
+        "" if run is None else sentences.counted(run.judgement, plan.request_count)
+    )
+    errors = {} if run is None else run.configuration.latency_error
+    simulated = (
+        f"{plan.request_count:,} requests of {plan.trace_source}, over "
+        f"{format_duration(plan.duration_s)}"
+    )
+    how = "" if run is None else f"scheduler {run.configuration.engine.scheduler}, "
+    facts = [
+        ("latency", "" if run is None else run.configuration.note),
+        (
+            "its error",
+            ", ".join(f"{phase} {format_share(x)}" for phase, x in errors.items()),
+        ),
+        ("simulated", "; ".join(filter(None, (simulated, counted)))),
+        ("with", f"{how}router {plan.router}, seed {plan.seed}"),
+    ]
+    tables = [
+        Table(_ASSUMPTION, rows, title=heading)
+        for heading, rows in grouped(plan.assumptions)
+    ]
+    return [
+        Section("What the figures rest on", facts=facts),
+        Section("Assumptions", tables=tables, only=FILES),
+    ]
+
+
+def grouped(assumptions: tuple[Assumption, ...]) -> list[tuple[str, list[Assumption]]]:
+    """Return the assumptions by how each was obtained, most certain first."""
+    # Kinds without a heading of ours come last, under their own name.
+    kinds = [*HOW, *sorted({row.how for row in assumptions} - set(HOW))]
+    groups = [
+        (HOW.get(kind, kind), [row for row in assumptions if row.how == kind])
+        for kind in kinds
+    ]
+    return [(heading, rows) for heading, rows in groups if rows]

@@ -1,0 +1,230 @@
+"""The page of a simulated deployment."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from capplan.planning.classes import own_targets
+from capplan.planning.judgement import LEVELS, PERCENTILES
+from capplan.planning.run import Run
+from capplan.planning.scheduling import scheduling
+from capplan.report import sentences
+from capplan.report.columns import (
+    at,
+    column,
+    format_count,
+    format_fine_usd,
+    format_share,
+)
+from capplan.report.fleet_charts import fleet_figures, latency_figures
+from capplan.report.page import FILES, Fact, Figure, Page, Section, Table
+from capplan.report.pages.classes import classes_section, classes_table
+from capplan.report.pages.plan import launch_section
+from capplan.report.plan_charts import run_curve
+from capplan.simulator.histogram import RELATIVE_ERROR
+from capplan.units import format_duration
+
+SCHEMA = "capplan.simulation/2"
+
+METRICS = {
+    "ttft_s": "time to first token",
+    "tpot_s": "time per output token",
+    "e2e_s": "arrival to last token",
+    "wait_s": "arrival to first scheduling",
+    "longest_gap_s": "longest gap between tokens",
+    "normalized_latency_s": "e2e per output token",
+}
+"""Latencies of a run and their labels."""
+
+STATISTICS = ("mean", *(f"p{level:g}" for level in PERCENTILES))
+"""Headings of the statistics of each latency."""
+
+_PATHS = {
+    "tp": "configuration.tp",
+    "replica_count": "replica_count",
+    "gpu_count": "deployment.gpu_count",
+    "slo_attainment": "judgement.attainment.share",
+    "slo_attainment_interval": "judgement.attainment.interval",
+    "attainment_by_limit": "judgement.attainment.by_limit",
+    "attainment_by_class": "judgement.attainment.by_class",
+    "classes": "judgement.classes",
+    "stable": "judgement.stable",
+    "utilisation": "judgement.steadiness.known_utilisation",
+    "settled": "judgement.steadiness.settled",
+    "recovery_s": "judgement.steadiness.recovery_s",
+    "undecided_reason": "judgement.open",
+    "goodput_per_s": "goodput_per_s",
+    "output_tokens_per_s": "output_tokens_per_s",
+    "span_output_tokens_per_s": "span_output_tokens_per_s",
+    "usd_per_h": "cost.usd_per_h",
+    "usd_per_month": "cost.usd_per_month",
+    "usd_per_year": "cost.usd_per_year",
+    "price": "configuration.price",
+    "warmup_s": "judgement.warmup_s",
+    "counted_request_count": "judgement.counted_request_count",
+    "sample_count": "judgement.sample_count",
+    "engine": "configuration.engine",
+    "launch_line": "launch.line",
+    "launch_notes": "launch.notes",
+    "profile_note": "configuration.note",
+    "warnings": "warnings",
+    "busy_share": "simulation.busy_share",
+    "preemptions": "simulation.totals.preemptions",
+    "request_count": "simulation.totals.request_count",
+    "completed": "simulation.completed",
+    "iteration_count": "simulation.iteration_count",
+    "trace_source": "trace_source",
+    "trace_notes": "trace_notes",
+    "rate_per_s": "simulation.totals.rate_per_s",
+    "duration_s": "simulation.totals.duration_s",
+    "ttft_quantiles_s": "judgement.quantiles_s.ttft_s",
+    "tpot_quantiles_s": "judgement.quantiles_s.tpot_s",
+    "e2e_quantiles_s": "judgement.quantiles_s.e2e_s",
+    "series": "simulation.series",
+    "interrupted": "simulation.interrupted",
+}
+"""Where the values of a run lie, by the keys of the JSON, in order."""
+
+
+def run_page(run: Run) -> Page:
+    """Return the page of a simulated deployment."""
+    gpu = run.configuration.gpu
+    rows = [
+        (name, label, run.judgement.percentiles[name])
+        for name, label in METRICS.items()
+    ]
+    latencies = Table(
+        (
+            column("", "1", "latency", justify="left"),
+            column("metric", "0"),
+            *(
+                column(name, f"2.{k}", name, format_duration)
+                for k, name in enumerate(STATISTICS)
+            ),
+        ),
+        rows,
+    )
+    return Page(
+        "simulation",
+        sentences.pools(run.deployment),
+        f"one deployment, simulated{f' · {gpu}' if gpu else ''}",
+        [
+            Section("Results", facts=_facts(run)),
+            classes_section(run.judgement.classes),
+            Section("Latency", tables=[latencies]),
+            Section("Latency and the fleet over time", figures=partial(_figures, run)),
+            launch_section(run.launch),
+            Section("Engine settings", facts=sentences.engine_facts(run), only=FILES),
+        ],
+        values=partial(run_values, run),
+        csv={"simulation.csv": latencies, "classes.csv": classes_table([run])},
+        warnings=run.warnings,
+    )
+
+
+def run_values(run: Run) -> dict[str, Any]:
+    """Return the keys and values of ``simulation.json``."""
+    judgement, simulation = run.judgement, run.simulation
+    totals = simulation.totals
+    values = {
+        "schema": SCHEMA,
+        "gpu": run.configuration.gpu or None,
+        **{name: at(run, path) for name, path in _PATHS.items()},
+        "slo_text": run.slo and run.slo.describe(simulation.class_names),
+        "latency": {
+            name: dict(zip(STATISTICS, judgement.percentiles[name], strict=True))
+            for name in METRICS
+        },
+        "quantile_levels": LEVELS,
+        "mean_prompt_tokens": totals.prompt_tokens / totals.request_count,
+        "mean_output_tokens": totals.output_tokens / totals.request_count,
+    }
+    if simulation.times is None:  # percentiles come from a histogram
+        values["percentile_error"] = RELATIVE_ERROR
+    return values
+
+
+def _figures(run: Run) -> Sequence[Figure]:
+    names, judgement = run.simulation.class_names, run.judgement
+    limits_s = {} if run.slo is None else run.slo.shared_limits_s(names)
+    target = None
+    if run.slo is not None and not own_targets(judgement.classes):
+        target = run.slo.shared_target(names)
+    curve = run_curve(sentences.pools(run.deployment), run)
+    return [
+        *latency_figures([curve], target, limits_s),
+        *fleet_figures(run.simulation.series),
+    ]
+
+
+def _facts(run: Run) -> list[Fact]:
+    return [
+        ("interrupted", sentences.interruption(run)),
+        ("serves", _traffic(run)),
+        *_objective_facts(run),
+        ("throughput", _throughput(run)),
+        ("busy", f"{format_share(run.simulation.busy_share)} of the time"),
+        ("preemptions", format_count(run.simulation.totals.preemptions)),
+        ("backlog", "" if run.judgement.stable else "keeps growing: too few replicas"),
+        ("costs", _cost(run)),
+        ("engine", scheduling(run.configuration.engine)),
+        ("latency", run.configuration.note),
+        ("simulated", _requests(run)),
+        ("noted", "; ".join(run.trace_notes)),
+    ]
+
+
+def _traffic(run: Run) -> str:
+    totals = run.simulation.totals
+    return sentences.traffic(
+        totals.rate_per_s,
+        totals.prompt_tokens / totals.request_count,
+        totals.output_tokens / totals.request_count,
+    )
+
+
+def _objective_facts(run: Run) -> list[Fact]:
+    attainment = run.judgement.attainment
+    if attainment is None or run.slo is None:
+        return []
+    asked = run.slo.describe_targets(run.simulation.class_names)
+    return [
+        ("within", run.slo.describe(run.simulation.class_names)),
+        ("attained by", sentences.attained(run.judgement, asked)),
+        ("load", sentences.load(run.judgement)),
+        ("each limit", sentences.shares(attainment.by_limit)),
+    ]
+
+
+def _throughput(run: Run) -> str:
+    goodput = run.goodput_per_s
+    met = (
+        ""
+        if goodput is None
+        else f"; {format_count(goodput)} requests/s within the SLO"
+    )
+    in_span = run.span_output_tokens_per_s
+    span = (
+        "" if in_span is None else f", {format_count(in_span)} until the last arrival"
+    )
+    to_end = format_count(run.output_tokens_per_s)
+    return f"{to_end} output tokens/s to the last token{span}{met}"
+
+
+def _cost(run: Run) -> str:
+    if run.cost is None:
+        return ""
+    hour = run.cost.lines[0]
+    return (
+        f"{format_count(hour.quantity)} × {format_fine_usd(hour.unit_price_usd)} per "
+        f"GPU-hour = {format_fine_usd(run.cost.usd_per_h)} per hour"
+    )
+
+
+def _requests(run: Run) -> str:
+    totals = run.simulation.totals
+    return (
+        f"{format_count(totals.request_count)} requests over "
+        f"{format_duration(totals.duration_s)} of {run.trace_source}; "
+        f"{sentences.counted(run.judgement, totals.request_count)}"
+    )

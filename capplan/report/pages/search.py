@@ -1,0 +1,82 @@
+"""The page of a comparison of GPU types and TP degrees."""
+
+import math
+from functools import partial
+from typing import Any
+
+from capplan.planning.search import Search, TpRow
+from capplan.report.columns import DASH, column, format_count, format_fine_usd
+from capplan.report.page import Fact, Page, Section, Table
+from capplan.units import format_duration
+
+SCHEMA = "capplan.search/2"
+
+
+def _positive(count: float) -> str:
+    """Return a count; a dash for the zeros of a row that cannot serve."""
+    return format_count(count) if count else DASH
+
+
+_USD = "usd_per_million_output_tokens"
+
+COLUMNS = (
+    column("gpu", None, "GPU", justify="left"),
+    column("tp", None, "TP"),
+    column("kv_batch", None, "batch KV holds", _positive),
+    column("tpot_batch", None, "batch in TPOT", _positive),
+    column("batch", None, "batch", _positive),
+    column("iteration_s", None, "iteration", format_duration),
+    column("tokens_per_s_per_gpu", None, "tokens/s per GPU", _positive),
+    column(_USD, None, "$ per Mtok out", format_fine_usd),
+    column("binding", None, "binds", justify="left"),
+    column("infeasible_reason"),
+)
+
+
+def search_page(search: Search) -> Page:
+    """Return the choice with its reason, then the table."""
+    found = search.found
+    best, cheapest = found.best, found.best_by_usd
+
+    def style(row: TpRow) -> str:
+        return "best" if row is best else "fail" if row.infeasible_reason else ""
+
+    facts: list[Fact] = []
+    if cheapest is not None and cheapest is not best:
+        usd = cheapest.usd_per_million_output_tokens
+        price = "" if usd is None else f" at {format_fine_usd(usd)} per million"
+        facts.append(
+            ("cheapest output tokens", f"{cheapest.gpu} × TP {cheapest.tp}{price}")
+        )
+    facts += [
+        (f"{row.gpu} × TP {row.tp}", row.infeasible_reason or "") for row in found.rows
+    ]
+    facts += [(f"{row.gpu} × TP {row.tp}", row.reason) for row in search.excluded]
+    if best is not None:
+        facts.append(("latency", search.profile_notes[f"{best.gpu} TP {best.tp}"]))
+    tpot_s = found.slo_tpot_s
+    limited = math.isfinite(tpot_s)
+    limit = f"TPOT ≤ {format_duration(tpot_s)}" if limited else "no TPOT limit"
+    note = (
+        f"For a mean context of {found.context_tokens:,.0f} tokens and {limit}; decode "
+        "at a steady full batch only: `capplan plan` simulates prefill and queueing."
+    )
+    table = Table(COLUMNS, found.rows, style=style)
+    return Page(
+        "search",
+        f"None can serve {search.llm}"
+        if best is None
+        else f"{best.gpu} × TP {best.tp}",
+        search.llm,
+        [Section("Output tokens per GPU", facts, [table], notes=[note])],
+        values=partial(search_values, search),
+        csv={"search.csv": table},
+        lead=found.reason,
+        warnings=search.warnings,
+        is_failure=best is None,
+    )
+
+
+def search_values(search: Search) -> dict[str, Any]:
+    """Return the comparison by the keys of ``search.json``."""
+    return {"schema": SCHEMA, **vars(search)}

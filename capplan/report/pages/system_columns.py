@@ -1,0 +1,166 @@
+"""Columns of compared systems: one table for the terminal, CSV, JSON and HTML."""
+
+from typing import Any
+
+from capplan.planning.equal_hardware import Served
+from capplan.report.columns import Column, column, format_count, format_share
+from capplan.report.pages.candidates import PATHS
+from capplan.units import format_duration, format_usd
+from capplan.workload.predictors import PredictionError
+
+LATENCIES = {
+    "ttft_s": "TTFT",
+    "tpot_s": "TPOT",
+    "longest_gap_s": "longest gap",
+    "e2e_s": "e2e",
+    "normalized_latency_s": "e2e per token",
+}
+"""Latencies compared, and their headings."""
+
+
+def _best(name: str, heading: str = "", show: Any = str, **layout: Any) -> Column:
+    """Return the column of a value of the best candidate."""
+    found = column(name, PATHS[name], heading, show, **layout)
+    return found.within("candidate")
+
+
+def _gpus(of: str) -> Column:
+    """Return the column of the GPUs with one kind of seats and token budget."""
+    return column(f"{of}_gpu_count", f"{of}.gpu_count", f"GPUs, {of}", format_count)
+
+
+def _served_with(name: str, heading: str) -> Column:
+    """Return the column of an engine setting on equal hardware."""
+    return column(name, f"served_engine.{name}", heading, format_count)
+
+
+def _latency(metric: str, level: float) -> Column:
+    base = metric.removesuffix("_s")
+    return Column(
+        f"{base}_p{level:g}_s",
+        lambda served: served.percentile_s(metric, level),
+        f"p{level:g} {LATENCIES[metric]}",
+        format_duration,
+    )
+
+
+def classes_text(shares: dict[str, float]) -> str:
+    """Return the attainment of each class; a dash for one class."""
+    return ", ".join(f"{name} {format_share(share)}" for name, share in shares.items())
+
+
+COUNTS = (
+    column("slo_attainment", None, "attained", format_share),
+    column("slo_attainment_low", "slo_attainment_interval.0"),
+    column("slo_attainment_high", "slo_attainment_interval.1"),
+    column("attainment_by_class", None, "by class", classes_text, "left", is_wide=True),
+    column("goodput_per_s", None, "goodput/s", format_count),
+    column("output_tokens_per_s", None, "tokens/s to the end", format_count),
+    column("span_output_tokens_per_s", None, "in the span", format_count),
+    column("request_count"),
+    column("preemptions", None, "preemptions", format_count),
+    column("swaps", None, "swaps", format_count),
+    column("paused_s", None, "mean pause", format_duration),
+)
+
+SERVED = (
+    *COUNTS,
+    *(_latency(metric, level) for metric in LATENCIES for level in (50.0, 99.0)),
+    Column(
+        "normalized_latency_mean_s",
+        lambda served: served.mean_s("normalized_latency_s"),
+    ),
+)
+"""Columns of what a system does at one rate, a ``Served``."""
+
+
+def _both(metric: str) -> Column:
+    return Column(
+        metric,
+        lambda served: [served.percentile_s(metric, level) for level in (50.0, 99.0)],
+        f"{LATENCIES[metric]}, p50 and p99",
+        lambda values_s: ", ".join(map(format_duration, values_s)),
+    )
+
+
+BOTH = tuple(map(_both, LATENCIES))
+"""Latencies of a ``Served``, two to a column."""
+
+PRICE = (
+    column("name", None, "system", justify="left"),
+    column("status"),
+    _best("gpu", "GPU", justify="left"),
+    _best("tp", "TP"),
+    _best("gpu_count", "GPUs", format_count),
+    _gpus("tuned"),
+    _gpus("published"),
+    _best("replica_count", "replicas", format_count),
+    _best("lower_bound_gpu_count", "at least", format_count),
+    _best("usd_per_h"),
+    _best("usd_per_month", "$ per month", format_usd),
+    _best("decided"),
+    _best("too_close"),
+    _best("binding", "binds", justify="left"),
+    column("infeasible_reason", "reason"),
+    column("room_tokens"),
+    column("refused_share"),
+    column("refused_token_share"),
+)
+"""Columns of what a system needs, a ``SystemResult``."""
+
+HELD = column("max_rate_per_s", None, "max rate/s", format_count)
+
+BINDING = column("binding_setting", None, "binds", justify="left")
+BUDGETS = (
+    _served_with("max_num_batched_tokens", "token budget"),
+    _served_with("max_num_seqs", "seats"),
+)
+
+COLUMNS = (
+    *PRICE,
+    HELD,
+    BINDING,
+    *BUDGETS,
+    *(each.within("served") for each in SERVED),
+    column("not_served"),
+    column("scheduler"),
+    column("router"),
+    column("predictor"),
+    *(
+        column(f"prediction_error_{part}", f"prediction_error.{part}")
+        for part in PredictionError._fields
+    ),
+    column("published_prediction_error"),
+    column("predictions_matter"),
+    column("given"),
+    column("source"),
+)
+"""All columns of a system, in the order of the CSV."""
+
+_OVERVIEW: tuple[str, ...] = (
+    "name",
+    "tuned_gpu_count",
+    "published_gpu_count",
+    "lower_bound_gpu_count",
+    "usd_per_month",
+)
+_OVERVIEW += ("slo_attainment", "goodput_per_s", "max_rate_per_s", "ttft_p99_s")
+_OVERVIEW += ("tpot_p99_s", "e2e_p99_s", "output_tokens_per_s")
+_OVERVIEW += ("span_output_tokens_per_s", "binding_setting")
+_BY_NAME = {column.name: column for column in COLUMNS}
+OVERVIEW = tuple(_BY_NAME[name] for name in _OVERVIEW)
+"""Columns of the overview."""
+
+
+AT_RATES = (
+    column("name", "0"),
+    column("rate_per_s", "1.rate_per_s"),
+    *(each.within("1") for each in SERVED),
+)
+"""Columns of a system at a rate, a pair of its name and a ``Served``."""
+
+
+def curve_values(served: Served) -> dict[str, Any]:
+    """Return the values of a system at a rate by the names of their columns."""
+    values = {column.name: column.value(served) for column in SERVED}
+    return {"rate_per_s": served.rate_per_s, **values}

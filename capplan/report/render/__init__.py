@@ -1,0 +1,1 @@
+"""Pages in the formats that people and programs read."""

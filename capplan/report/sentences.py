@@ -1,0 +1,246 @@
+"""Sentences about a plan or a run, the same on the terminal and in HTML."""
+
+from capplan.deployment.configuration import UNMEASURED
+from capplan.deployment.pools import Deployment
+from capplan.latency.engine_time import ENGINES
+from capplan.planning.classes import own_targets
+from capplan.planning.judgement import Judgement
+from capplan.planning.result import Candidate, Plan, Probe
+from capplan.planning.run import Run
+from capplan.planning.scheduling import rules
+from capplan.report.columns import format_count, format_share
+from capplan.report.page import Fact
+from capplan.units import format_duration
+
+_CLASSES_NAMED = 3
+"""Classes below their target that a sentence names."""
+
+
+def plural(count: int, noun: str) -> str:
+    """Return a count with its noun.
+
+    Examples
+    --------
+    >>> plural(1, "GPU"), plural(40, "GPU")
+    ('1 GPU', '40 GPUs')
+    """
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")
+
+
+def pools(deployment: Deployment) -> str:
+    """Return "40 GPUs = 5 replicas × 8 (TP 8)", for each pool."""
+    return " + ".join(map(str, deployment.pools))
+
+
+def engine_facts(run: Run) -> list[Fact]:
+    """Return the settings of the engines of a run."""
+    engine = run.configuration.engine
+    caching = "on" if engine.prefix_caching else "off"
+    if run.configuration.caching_unused:
+        caching = "on; no request shares a prefix, so simulated without"
+    return [
+        (
+            "max_num_batched_tokens",
+            f"{format_count(engine.max_num_batched_tokens)} tokens",
+        ),
+        ("max_num_seqs", f"{format_count(engine.max_num_seqs)} requests"),
+        (
+            "KV cache",
+            f"{format_count(engine.kv_blocks)} blocks of {engine.block_size} tokens",
+        ),
+        ("async_scheduling", "on" if engine.async_scheduling else "off"),
+        ("prefix_caching", caching),
+        ("scheduler", str(engine.scheduler)),
+        ("router", run.deployment.router),
+    ]
+
+
+def traffic(
+    rate_per_s: float, mean_prompt_tokens: float, mean_output_tokens: float
+) -> str:
+    """Return the arrival rate and the mean lengths."""
+    return (
+        f"{format_count(rate_per_s)} requests/s, on average "
+        f"{format_count(mean_prompt_tokens)} prompt and "
+        f"{format_count(mean_output_tokens)} output tokens"
+    )
+
+
+def attained(judgement: Judgement, asked: str) -> str:
+    """Return the simulated attainment with its interval, and what is asked.
+
+    Where classes have targets of their own, that of all requests is held against none.
+    """
+    attainment = judgement.attainment
+    if attainment is None:
+        return ""
+    low, high = map(format_share, attainment.interval)
+    of_all = f"{format_share(attainment.share)} of requests"
+    interval = f"(95 % interval {low} to {high})"
+    if not own_targets(judgement.classes):
+        return f"{of_all} {interval}; asked {asked}"
+    return f"{classes_attained(judgement)}; asked {asked}; {of_all} in all {interval}"
+
+
+def classes_attained(judgement: Judgement) -> str:
+    """Return how many classes attain their target."""
+    count = len(judgement.classes)
+    missing = [row for row in judgement.classes if row.class_name in judgement.missing]
+    if not missing:
+        return f"each of {count:,} classes"
+    return f"{count - len(missing):,} of {count:,} classes"
+
+
+def versions(candidate: Candidate) -> str:
+    """Return whose times and whose scheduling rules are simulated."""
+    configuration = candidate.configuration
+    if configuration is None or not configuration.times_of:
+        return ""
+    engine, _, version = configuration.times_of.partition(" ")
+    name = f"{ENGINES.get(engine, engine)} {version}".strip()
+    return f"times: {name}, rules: {rules(configuration.engine)}"
+
+
+def engines(candidate: Candidate) -> str:
+    """Return how many replicas real engines need; empty where it is not known."""
+    configuration, counts = candidate.configuration, candidate.replica_count_range
+    if configuration is not None and configuration.is_unmeasured:
+        return UNMEASURED
+    if counts is None or configuration is None or configuration.capacity_ratio is None:
+        return ""
+    low, high = configuration.capacity_ratio
+    least, most = counts
+    needed = (
+        plural(least, "replica") if least == most else f"{least:,} to {most:,} replicas"
+    )
+    if candidate.bound is not None and least < candidate.bound.replica_count:
+        needed += "; fewer than the lower bound, which holds for the times assumed here"
+    if not configuration.sweep_count:
+        return f"by the error of the profile's fit: {needed}"
+    return (
+        f"reached {low:.0%} to {high:.0%} of the predicted load "
+        f"({plural(configuration.sweep_count, 'benchmark sweep')}): {needed}"
+    )
+
+
+def doubts(candidate: Candidate) -> str:
+    """Return why a count may be far off, and how far; empty where nothing says so."""
+    if candidate.configuration is None or not candidate.configuration.doubts:
+        return ""
+    counts = candidate.replica_count_range
+    replicas = "" if counts is None else f" ({counts[0]:,} to {counts[1]:,} replicas)"
+    return "; ".join(candidate.configuration.doubts) + replicas
+
+
+def caching(plan: Plan) -> str:
+    """Return what prefix caching is worth; empty where no prefix is found."""
+    share = None if plan.best is None else plan.best.cached_share
+    if not share:
+        return ""
+    count = plan.gpu_count_without_prefix_caching
+    without = "no count was found" if count is None else plural(count, "GPU")
+    return f"{format_share(share)} of prompt tokens are found; without it: {without}"
+
+
+def proof(candidate: Candidate) -> str:
+    """Return how the largest count decided below the candidate's misses the SLO."""
+    count = candidate.replica_count or 0
+    below = [probe for probe in candidate.probes if probe.replica_count < count]
+    if not below:
+        return "No smaller count exists." if count == 1 else ""
+    failing = [probe for probe in below if probe.meets is False]
+    texts = [_of_probe(probe) for probe in failing[-1:]]  # probes ascend
+    if candidate.too_close:
+        counts = ", ".join(f"{close:,}" for close in candidate.too_close)
+        texts.append(f"Too close to the target to call: {counts}.")
+    return " ".join(texts)
+
+
+def _of_probe(probe: Probe) -> str:
+    backlog = "" if probe.stable else "; the backlog keeps growing"
+    if probe.utilisation is not None and probe.utilisation >= 1 and not probe.stable:
+        backlog = f"; the utilisation is {probe.utilisation:.2f}, so the backlog grows"
+    missing = [row for row in probe.classes if row.class_name in probe.missing]
+    met = f"{format_share(probe.slo_attainment)} of requests"
+    if own_targets(probe.classes) and missing:
+        named = [
+            f"{format_share(row.slo_attainment)} of {row.class_name}"
+            for row in missing[:_CLASSES_NAMED]
+        ]
+        if len(missing) > _CLASSES_NAMED:
+            named.append(
+                f"and fewer than asked of {len(missing) - _CLASSES_NAMED} more"
+            )
+        met = ", ".join(named)
+    return (
+        f"{plural(probe.replica_count, 'replica')} simulated: {met} meet the SLO"
+        f"{backlog}."
+    )
+
+
+def shares(named: dict[str, float]) -> str:
+    """Return names with their share of requests."""
+    return ", ".join(f"{name} {format_share(share)}" for name, share in named.items())
+
+
+def counted(judgement: Judgement, request_count: int) -> str:
+    """Return how many requests count, of how many samples, and the warm-up."""
+    samples = judgement.sample_count
+    if samples > 1:
+        return (
+            f"{samples} samples of it, of which "
+            f"{judgement.counted_request_count:,} requests count, after a warm-up of "
+            f"{format_duration(judgement.warmup_s)} each"
+        )
+    if not judgement.warmup_s:
+        return "all count"
+    return (
+        f"{judgement.counted_request_count:,} of {request_count:,} count, after a "
+        f"warm-up of {format_duration(judgement.warmup_s)}"
+    )
+
+
+def load(judgement: Judgement) -> str:
+    """Return the utilisation of a fleet, and how it recovers; empty if unknown."""
+    steadiness = judgement.steadiness
+    used = steadiness.known_utilisation
+    if used is None:
+        return ""
+    text = f"utilisation {used:.2f}"
+    if not steadiness.drawn:
+        return f"{text}, {steadiness.busiest_utilisation:.2f} in the busiest 5 min"
+    if steadiness.recovery_s is not None:
+        text += f"; forgets a full queue in {format_duration(steadiness.recovery_s)}"
+    return f"{text}; {judgement.open}" if judgement.open else text
+
+
+def interruption(run: Run) -> str:
+    """Return how many requests an interrupted run reports; empty for a whole run."""
+    if run.interrupted_of is None:
+        return ""
+    # A streamed run does not know how many requests the file still holds.
+    arrived = " that had arrived" if run.simulation.times is None else ""
+    return (
+        f"after {format_count(run.simulation.totals.request_count)} of "
+        f"{format_count(run.interrupted_of)} requests{arrived}: the figures hold for "
+        "those"
+    )
+
+
+def gap(candidate: Candidate) -> str:
+    """Return how far the candidate may be above the minimum."""
+    bound = candidate.lower_bound_gpu_count
+    if bound is None or candidate.gpu_count is None:
+        return "none known"
+    above = candidate.gpu_count - bound
+    if above <= 0:
+        return "proven minimal"
+    share = above / max(bound, 1)
+    return f"at most {plural(above, 'GPU')} ({share:.0%}) above the minimum"
+
+
+def lower_bound(candidate: Candidate) -> str:
+    """Return the lower bound of a candidate and its gap."""
+    bound = candidate.lower_bound_gpu_count
+    prefix = "" if bound is None else f"{plural(bound, 'GPU')}: "
+    return prefix + gap(candidate)

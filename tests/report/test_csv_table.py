@@ -1,0 +1,112 @@
+"""Tables as CSV: one row per candidate or class, safe in a spreadsheet."""
+
+import csv
+import gzip
+import io
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from capplan.errors import InputError
+from capplan.report.pages.plan import plan_page
+from capplan.report.render.csv_table import csv_text, table_csv, write_csv_file
+
+
+def test_what_is_not_known_or_not_finite_is_an_empty_cell():
+    rows = [[None, float("nan"), np.float64("inf"), 0.0, 0, ""]]
+
+    assert csv_text("abcdef", rows) == "a,b,c,d,e,f\n,,,0.0,0,\n"
+
+
+@pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@SUM(A1)"])
+def test_a_formula_is_quoted_for_spreadsheets(text):
+    assert csv_text(["a"], [[text]]) == f"a\n'{text}\n"
+
+
+def test_a_negative_number_is_no_formula():
+    assert csv_text(["a"], [[-1.5]]) == "a\n-1.5\n"
+
+
+@given(st.lists(st.text(st.characters(blacklist_categories=("Cs", "Cc"))), min_size=2))
+def test_any_other_text_is_read_back_the_same(texts):
+    cells = [f"x{text}" for text in texts]
+
+    (row,) = csv.reader(io.StringIO(csv_text([], [cells])[1:]))
+
+    assert row == cells
+
+
+def test_a_file_is_the_same_text_and_gz_is_compressed(tmp_path):
+    rows = [(1, 2.5), (3, "")]
+
+    plain = write_csv_file(tmp_path / "a.csv", ("x", "y"), rows)
+    packed = write_csv_file(tmp_path / "a.csv.gz", ("x", "y"), rows)
+
+    assert plain.read_text() == "x,y\n1,2.5\n3,\n"
+    assert gzip.decompress(packed.read_bytes()) == plain.read_bytes()
+
+
+def test_rows_that_fail_leave_no_file(tmp_path):
+    def rows():
+        yield (1,)
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        write_csv_file(tmp_path / "a.csv", ("x",), rows())
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_in_a_missing_folder_is_refused(tmp_path):
+    with pytest.raises(InputError, match=r"cannot be written"):
+        write_csv_file(tmp_path / "no" / "a.csv", ("x",), [])
+
+
+def rows(plan, name="plan.csv"):
+    return list(csv.DictReader(io.StringIO(table_csv(plan_page(plan).csv[name]))))
+
+
+def test_every_candidate_is_a_row_best_first(plan):
+    table = rows(plan)
+
+    assert [row["status"] for row in table] == [
+        "feasible",
+        "feasible",
+        "pruned",
+        "infeasible",
+    ]
+    assert table[0]["gpu_count"] == "3"
+    assert float(table[0]["usd_per_month"]) == pytest.approx(730 * 7.47)
+
+
+def test_what_is_not_known_is_an_empty_cell(plan):
+    table = rows(plan)
+
+    assert table[2]["usd_per_h"] == ""
+    assert table[3]["slo_attainment"] == ""
+
+
+def test_a_text_that_a_spreadsheet_would_run_is_kept_text(plan, best):
+    spoiled = replace(best, pruned_reason="=HYPERLINK(1)")
+
+    table = rows(replace(plan, candidates=(spoiled,)))
+
+    assert table[0]["pruned_reason"] == "'=HYPERLINK(1)"
+
+
+def test_the_classes_of_each_candidate_are_rows_of_a_file_of_their_own(classed):
+    table = rows(classed, "classes.csv")
+
+    assert [row["class_name"] for row in table] == ["chat", "code"] * 2
+    assert [row["gpu"] for row in table] == ["H100-SXM"] * 2 + ["H200-SXM"] * 2
+    assert [float(row["attainment"]) for row in table[:2]] == [0.99, 0.95]
+    code = classed.best.run.judgement.classes[1]
+    assert float(table[1]["slo_attainment_low"]) == code.slo_attainment_interval[0]
+    assert table[0]["attainment_of"] == "chat"
+
+
+def test_one_class_has_no_file_of_classes(plan):
+    assert table_csv(plan_page(plan).csv["classes.csv"]) == ""

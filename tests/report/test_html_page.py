@@ -1,0 +1,153 @@
+"""report.html: one page, nothing fetched, nothing run, every text escaped."""
+
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+from jinja2 import UndefinedError
+
+from capplan.planning.result import Assumption
+from capplan.report.pages.candidates import COLUMNS
+from capplan.report.pages.plan import plan_page
+from capplan.report.render.html_page import html
+
+VOID = {"meta", "link", "br", "img", "hr", "input"}
+
+
+class Outline(HTMLParser):
+    """Check that tags close in order, and keep the tags and the text."""
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.tags, self.text = [], [], []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text.append(data)
+
+
+def plan_html(plan):
+    return html(plan_page(plan))
+
+
+def outline(page):
+    parser = Outline()
+    parser.feed(page)
+    parser.close()
+    assert parser.open == []
+    return parser
+
+
+def test_the_answer_stands_before_everything_else(plan):
+    page = plan_html(plan)
+
+    assert page.index("<h1>3 GPUs = 3 replicas × 1 (TP 1)</h1>") < page.index("<h2>")
+
+
+def test_the_page_fetches_nothing_and_runs_nothing(plan):
+    parsed = outline(plan_html(plan))
+
+    assert not {tag for tag, _ in parsed.tags} & {"script", "link", "img", "iframe"}
+    for _, attributes in parsed.tags:
+        assert not set(attributes) & {"src", "href", "onload", "onclick"}
+
+
+def test_the_command_to_copy_is_a_block_of_one_line(plan):
+    page = plan_html(plan)
+
+    (block,) = re.findall(r'<pre class="command"[^>]*>(.*?)</pre>', page, re.DOTALL)
+    assert block == plan.best.launch.line
+
+
+def test_classes_stand_in_the_page_with_their_own_targets(classed):
+    page = plan_html(classed)
+
+    assert "<dd>each of 2 classes<small>asked 95 % of code, 99 % of chat" in page
+    assert "<h2>Classes</h2>" in page
+    for cell in ("asked", "attained", "95 % interval", "p99 TTFT", "limits"):
+        assert page.count(f'data-label="{cell}"') >= 2
+    assert ">asked 99 %<" not in page  # no rule for all in any chart
+    assert "</i>chat, asked 99 %</li>" in page
+    assert "</i>code, asked 95 %</li>" in page
+
+
+def test_a_page_is_far_below_six_megabytes(plan):
+    assert len(plan_html(plan).encode()) < 1_000_000
+
+
+@pytest.mark.parametrize("field", ["trace_source", "llm", "slo_text"])
+def test_text_from_outside_is_escaped(plan, field):
+    page = plan_html(replace(plan, **{field: "<script>alert(1)</script>"}))
+
+    assert "<script" not in page
+    assert "&lt;script&gt;" in page
+
+
+def test_text_in_charts_assumptions_and_warnings_is_escaped(plan, best):
+    evil = '"><svg onload=alert(1)>'
+    spoiled = replace(best, gpu=evil, probes=best.probes)
+    page = plan_html(
+        replace(
+            plan,
+            best=spoiled,
+            candidates=(spoiled, *plan.candidates[1:]),
+            warnings=(evil,),
+            assumptions=(Assumption(evil, evil, evil, "assumed"),),
+        )
+    )
+
+    for tag, attributes in outline(page).tags:
+        assert "onload" not in attributes, tag
+
+
+def test_every_number_of_the_candidates_table_is_on_the_page(plan):
+    page = " ".join(outline(plan_html(plan)).text)
+
+    for candidate in plan.candidates:
+        for column in COLUMNS:
+            assert not column.heading or column.text(candidate) in page
+
+
+def test_an_infeasible_plan_has_a_page_with_its_reasons(infeasible):
+    page = plan_html(infeasible)
+
+    outline(page)
+    assert "<h1>Infeasible</h1>" in page
+    assert "0.99 of them need 7.01× that" in page
+
+
+def test_a_template_that_names_what_a_page_lacks_is_an_error(plan):
+    with pytest.raises(UndefinedError):
+        html(object())
+
+
+def test_charts_have_no_coordinate_that_is_not_a_number(plan, best):
+    run = best.run
+    series = run.simulation.series
+    series = replace(series, kv_share=np.full(len(series.kv_share), np.nan))
+    quantiles_s = run.judgement.quantiles_s | {"ttft_s": np.full(103, np.inf)}
+    spoiled = replace(
+        best,
+        run=replace(
+            run,
+            simulation=replace(run.simulation, series=series),
+            judgement=replace(run.judgement, quantiles_s=quantiles_s),
+        ),
+    )
+
+    page = plan_html(replace(plan, best=spoiled, candidates=(spoiled,)))
+
+    drawn = re.findall(r' d="([^"]*)"', page)
+    assert drawn
+    for coordinates in drawn:
+        assert "nan" not in coordinates
+        assert "inf" not in coordinates
