@@ -31,6 +31,7 @@ than blocks, since each run has one at least.
 
 from capplan.simulator.block_table import add_hash, find, remove_hash
 from capplan.simulator.jit import compiled, inlined
+from capplan.simulator.linked_list import linked, unlinked
 from capplan.simulator.state import NONE
 
 
@@ -95,45 +96,21 @@ def iterations_that_fit(state, r, first_step, n, free):
 
 @compiled()
 def _unlink(state, r, label):
-    replica = state.replicas[r]
-    block = state.blocks[r, label]
-    if block.previous == NONE:
-        replica.queue_head = block.next
-    else:
-        state.blocks[r, block.previous].next = block.next
-    if block.next == NONE:
-        replica.queue_tail = block.previous
-    else:
-        state.blocks[r, block.next].previous = block.previous
-    replica.free_blocks -= block.count
+    replica, blocks = state.replicas[r], state.blocks[r]
+    replica.queue_head, replica.queue_tail = unlinked(
+        blocks, replica.queue_head, replica.queue_tail, label
+    )
+    replica.free_blocks -= blocks[label].count
 
 
 @compiled()
-def _append(state, r, label):
-    replica = state.replicas[r]
-    block = state.blocks[r, label]
-    block.next = NONE
-    block.previous = replica.queue_tail
-    if replica.queue_tail == NONE:
-        replica.queue_head = label
-    else:
-        state.blocks[r, replica.queue_tail].next = label
-    replica.queue_tail = label
-    replica.free_blocks += block.count
-
-
-@compiled()
-def _prepend(state, r, label):
-    replica = state.replicas[r]
-    block = state.blocks[r, label]
-    block.previous = NONE
-    block.next = replica.queue_head
-    if replica.queue_head == NONE:
-        replica.queue_tail = label
-    else:
-        state.blocks[r, replica.queue_head].previous = label
-    replica.queue_head = label
-    replica.free_blocks += block.count
+def _put_before(state, r, label, following):
+    """Put free blocks before others of the queue, or last where these are NONE."""
+    replica, blocks = state.replicas[r], state.blocks[r]
+    replica.queue_head, replica.queue_tail = linked(
+        blocks, replica.queue_head, replica.queue_tail, label, following
+    )
+    replica.free_blocks += blocks[label].count
 
 
 @compiled()
@@ -166,7 +143,7 @@ def fill_free_blocks(state, r, kv_blocks):
     for label in range(kv_blocks):
         state.spare[r, label] = label
     replica.spare_count = kv_blocks
-    _append(state, r, _take_record(state, r, NONE, kv_blocks))
+    _put_before(state, r, _take_record(state, r, NONE, kv_blocks), NONE)
 
 
 @compiled()
@@ -312,19 +289,20 @@ def return_blocks(state, r, slot, held_tokens, hashed_tokens, keep):
     held += request.bounded_blocks
     unhashed = max(0, held - max(hashed, request.shared_blocks))
     if unhashed > 0 and not _extends_run(state, r, replica.queue_head, unhashed):
-        _prepend(state, r, _take_record(state, r, NONE, unhashed))
+        label = _take_record(state, r, NONE, unhashed)
+        _put_before(state, r, label, replica.queue_head)
     own_hashed = held - unhashed - request.shared_blocks
     if keep:
         for index in range(held - unhashed - 1, request.shared_blocks - 1, -1):
             label = _take_record(state, r, own, 1)
             add_hash(state, r, label, own, index, index < request.hit_blocks)
-            _append(state, r, label)
+            _put_before(state, r, label, NONE)
     elif own_hashed > 0 and not _extends_run(state, r, replica.queue_tail, own_hashed):
-        _append(state, r, _take_record(state, r, NONE, own_hashed))
+        _put_before(state, r, _take_record(state, r, NONE, own_hashed), NONE)
     for index in range(request.shared_blocks - 1, -1, -1):
         label = state.holdings[slot, index]
         blocks[label].references -= 1
         if blocks[label].references == 0:
-            _append(state, r, label)
+            _put_before(state, r, label, NONE)
     request.shared_blocks = 0
     request.hit_blocks = 0

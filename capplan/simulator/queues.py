@@ -1,12 +1,11 @@
 """Linked lists of waiting and running requests, and the order in which they finish.
 
-Waiting and running requests are in doubly linked lists through their slots, so
-that a request leaves from anywhere without a search. Decoding requests also stand
-in a binary heap by ``end_step``; each knows its position there, for the same
-reason.
+Decoding requests also stand in a binary heap by ``end_step``; each knows its position
+there, so that it leaves without a search.
 """
 
 from capplan.simulator.jit import compiled, inlined
+from capplan.simulator.linked_list import linked, unlinked
 from capplan.simulator.state import NONE, Count
 
 
@@ -20,79 +19,42 @@ def give_slot(state, slot):
 @inlined()
 def push_waiting_back(state, r, slot):
     """Put an arrival at the end of the queue."""
-    replica = state.replicas[r]
-    request = state.requests[slot]
-    request.next = NONE
-    request.previous = replica.waiting_tail
-    if replica.waiting_tail == NONE:
-        replica.waiting_head = slot
-    else:
-        state.requests[replica.waiting_tail].next = slot
-    replica.waiting_tail = slot
-    replica.waiting_count += 1
+    insert_waiting_before(state, r, slot, NONE)
 
 
-@compiled()
+@inlined()
 def push_waiting_front(state, r, slot):
     """Put a preempted request before all others."""
-    replica = state.replicas[r]
-    request = state.requests[slot]
-    request.previous = NONE
-    request.next = replica.waiting_head
-    if replica.waiting_head == NONE:
-        replica.waiting_tail = slot
-    else:
-        state.requests[replica.waiting_head].previous = slot
-    replica.waiting_head = slot
-    replica.waiting_count += 1
+    insert_waiting_before(state, r, slot, state.replicas[r].waiting_head)
 
 
-@compiled()
+@inlined()
 def insert_waiting_before(state, r, slot, following):
     """Put a request before another that waits, or last where that is NONE."""
-    if following == NONE:
-        push_waiting_back(state, r, slot)
-        return
-    request = state.requests[slot]
-    before = state.requests[following].previous
-    request.previous = before
-    request.next = following
-    state.requests[following].previous = slot
-    if before == NONE:
-        state.replicas[r].waiting_head = slot
-    else:
-        state.requests[before].next = slot
-    state.replicas[r].waiting_count += 1
+    replica = state.replicas[r]
+    replica.waiting_head, replica.waiting_tail = linked(
+        state.requests, replica.waiting_head, replica.waiting_tail, slot, following
+    )
+    replica.waiting_count += 1
 
 
 @inlined()
 def remove_waiting(state, r, slot):
     """Take a request out of the queue."""
     replica = state.replicas[r]
-    request = state.requests[slot]
-    if request.previous == NONE:
-        replica.waiting_head = request.next
-    else:
-        state.requests[request.previous].next = request.next
-    if request.next == NONE:
-        replica.waiting_tail = request.previous
-    else:
-        state.requests[request.next].previous = request.previous
+    replica.waiting_head, replica.waiting_tail = unlinked(
+        state.requests, replica.waiting_head, replica.waiting_tail, slot
+    )
     replica.waiting_count -= 1
 
 
 @inlined()
-def push_running(state, r, slot):
+def push_running(state, r, slot, following=NONE):
     """Put an admitted request last: it is the first to be preempted."""
     replica = state.replicas[r]
-    request = state.requests[slot]
-    request.next = NONE
-    request.previous = replica.running_tail
-    if replica.running_tail == NONE:
-        replica.running_head = slot
-    else:
-        state.requests[replica.running_tail].next = slot
-    replica.running_tail = slot
+    replica.running_head, replica.running_tail = linked(
+        state.requests, replica.running_head, replica.running_tail, slot, following
+    )
     replica.running_count += 1
 
 
@@ -100,15 +62,9 @@ def push_running(state, r, slot):
 def remove_running(state, r, slot):
     """Take a request that finished or was preempted out of the batch."""
     replica = state.replicas[r]
-    request = state.requests[slot]
-    if request.previous == NONE:
-        replica.running_head = request.next
-    else:
-        state.requests[request.previous].next = request.next
-    if request.next == NONE:
-        replica.running_tail = request.previous
-    else:
-        state.requests[request.next].previous = request.previous
+    replica.running_head, replica.running_tail = unlinked(
+        state.requests, replica.running_head, replica.running_tail, slot
+    )
     replica.running_count -= 1
 
 
@@ -121,18 +77,9 @@ def move_by_arrival(state, r, slot):
     while before != NONE and state.requests[before].row > row:
         following = before
         before = state.requests[before].previous
-    if following == NONE:
-        return
-    remove_running(state, r, slot)
-    state.replicas[r].running_count += 1
-    request = state.requests[slot]
-    request.previous = before
-    request.next = following
-    state.requests[following].previous = slot
-    if before == NONE:
-        state.replicas[r].running_head = slot
-    else:
-        state.requests[before].next = slot
+    if following != NONE:
+        remove_running(state, r, slot)
+        push_running(state, r, slot, following)
 
 
 @inlined()

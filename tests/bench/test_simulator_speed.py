@@ -185,7 +185,7 @@ def test_two_threads(capacity):
 
     def both():
         threads = [
-            threading.Thread(target=simulate, args=(trace, TABLES, LIMITS, 8))
+            threading.Thread(target=simulate, args=(trace, fleet_of(TABLES, LIMITS, 8)))
             for _ in range(2)
         ]
         for thread in threads:
