@@ -173,7 +173,7 @@ def test_a_plan_names_the_content_and_verify_says_when_it_is_another(tmp_path, c
     document = json.loads((out / "plan.json").read_text())
     named = str(parse_scheduler(f"{path}"))
     assert document["settings"]["scheduler"] == named.partition(":")[0]
-    assert document["certificate"]["limits"]["scheduler"] == named
+    assert document["certificate"]["engine"]["scheduler"] == named
     assert exit_code(["verify", "--trust", f"{out / 'plan.json'}"]) == 0
 
     capsys.readouterr()
