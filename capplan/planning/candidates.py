@@ -37,7 +37,7 @@ from capplan.simulator.checks import oversized, refusal
 
 def cannot_serve(inputs: PlanInputs, configuration: Configuration) -> str | None:
     """Return why no number of replicas serves the requests, or None."""
-    requests, engine = inputs.traffic.base, configuration.engine
+    requests, engine = inputs.load.base, configuration.engine
     too_large = oversized(requests, engine)
     if too_large.any():
         return (
@@ -48,7 +48,7 @@ def cannot_serve(inputs: PlanInputs, configuration: Configuration) -> str | None
         return refused
     engine, tables = widest_iterations(engine, configuration.tables)
     alone = unbatched(inputs.trace, tables, engine)
-    return too_slow(inputs.trace, alone, inputs.slo, inputs.traffic.counted())
+    return too_slow(inputs.trace, alone, inputs.slo, inputs.load.counted())
 
 
 def pruned(prospect: Prospect, reason: str) -> Candidate:
@@ -72,7 +72,7 @@ def run_of(
         raise Interrupted
     few = OF_FEW if inputs.candidate_count <= 2 else 1
     run = judged_run(
-        inputs.traffic,
+        inputs.load,
         inputs.slo,
         deployment,
         seed=inputs.settings.seed,
@@ -243,7 +243,7 @@ def tune(inputs: PlanInputs, tuning: Tuning) -> Tuned:
         if budget >= engine.max_num_batched_tokens or most < at_least:
             continue
         configuration = with_budget(prospect.configuration, budget)
-        if refusal(inputs.traffic.base, configuration.engine):
+        if refusal(inputs.load.base, configuration.engine):
             continue  # a prompt that is not cut is longer
         run_with = partial(_run_with, inputs, configuration, tuning.router)
         better = _up_to(run_with, at_least, most)

@@ -95,7 +95,7 @@ def _compared(
     progress("reading the requests")
     with collected_warnings() as texts:
         requests = requests_of(plain.model_copy(update=dict.fromkeys(LINK)), slo)
-    trace = requests.traffic.trace
+    trace = requests.load.trace
     result = Comparison(
         llm=str(settings.llm),
         systems=(),

@@ -14,6 +14,7 @@ from capplan.planning.binding_setting import binding_setting
 from capplan.planning.configuration import with_budget
 from capplan.planning.highest_rate import STEP, highest_rate
 from capplan.planning.judgement import PERCENTILES
+from capplan.planning.load import OpenLoad, at_rate
 from capplan.planning.predictions import predictions_matter
 from capplan.planning.replications import Interrupted
 from capplan.planning.room import kept_by_class, slo_of_rest
@@ -23,7 +24,7 @@ from capplan.planning.run import (
     judged_run,
 )
 from capplan.planning.settings import PlanSettings
-from capplan.planning.traffic import Traffic, at_rate, judged, read_traffic
+from capplan.planning.traffic import judged, read_traffic
 from capplan.simulator.checks import refusal
 from capplan.simulator.fleet import Stopped
 from capplan.workload.slo import Slo
@@ -39,8 +40,8 @@ class Requests:
     Some systems refuse those longer than their room, which then count as missed.
     """
 
-    read: Traffic  # as read, without those refused
-    traffic: Traffic  # as systems are judged by it, at its own rate
+    read: OpenLoad  # as read, without those refused
+    load: OpenLoad  # as systems are judged by it, at its own rate
     settings: PlanSettings
     slo: Slo  # of those that are not refused
     configurations: tuple[Configuration, ...]  # that may serve them
@@ -57,11 +58,11 @@ class Requests:
         """Return the requests of the settings."""
         rng = np.random.default_rng(settings.seed)
         read = read_traffic(settings, rng)
-        traffic = judged(read, settings, slo, deepcopy(rng), able)
-        rate_per_s = traffic.rate_per_s  # of the process, where there is one
-        if not traffic.is_resampled:
+        load = judged(read, settings, slo, deepcopy(rng), able)
+        rate_per_s = load.rate_per_s  # of the process, where there is one
+        if not load.is_resampled:
             rate_per_s = read.base.rate_per_s
-        return cls(read, traffic, settings, slo, tuple(able), rng, rate_per_s)
+        return cls(read, load, settings, slo, tuple(able), rng, rate_per_s)
 
     def within(self, room_tokens: int | None) -> "Requests":
         """Return the requests without those longer than the room of a system.
@@ -87,17 +88,17 @@ class Requests:
         return replace(
             self,
             read=read,
-            traffic=judged(read, self.settings, slo, rng, self.configurations),
+            load=judged(read, self.settings, slo, rng, self.configurations),
             slo=slo,
             refused_share=float((~kept).mean()),
             refused_token_share=float(tokens[~kept].sum() / tokens.sum()),
             kept_by_class=kept_by_class(base, kept),
         )
 
-    def at(self, rate_per_s: float) -> Traffic:
+    def at(self, rate_per_s: float) -> OpenLoad:
         """Return the requests with their arrivals scaled in time to a rate of all."""
         if rate_per_s == self.rate_per_s or math.isnan(self.rate_per_s):
-            return self.traffic
+            return self.load
         scaled = at_rate(self.read, rate_per_s / self.rate_per_s)
         rng = deepcopy(self.rng)
         return judged(scaled, self.settings, self.slo, rng, self.configurations)
@@ -260,7 +261,7 @@ class _Looks:
     def is_able(self) -> bool:
         """Return whether the system serves all requests."""
         engine = self._trial.configuration.engine
-        base = self._trial.requests.traffic.base
+        base = self._trial.requests.load.base
         return not refusal(base, engine)
 
     def holds_more_than(self, most_per_s: float | None) -> bool:

@@ -8,9 +8,10 @@ from capplan.deployment.configuration import Configuration
 from capplan.errors import InputError
 from capplan.placement.solvers import SOLVERS
 from capplan.planning.configuration import Excluded, able_among, configurations
+from capplan.planning.load import OpenLoad
 from capplan.planning.prefix_caching import with_caching_as_used
 from capplan.planning.settings import PlanSettings
-from capplan.planning.traffic import Traffic, judged_traffic
+from capplan.planning.traffic import judged_traffic
 from capplan.simulator.fleet import Stopped
 from capplan.simulator.routers import ROUTERS
 from capplan.workload.slo import Slo
@@ -26,7 +27,7 @@ class PlanInputs:
     """Inputs shared by all candidates of a plan."""
 
     settings: PlanSettings  # as the user gave them
-    traffic: Traffic  # requests to serve, and which of them count
+    load: OpenLoad  # requests to serve, and which of them count
     slo: Slo  # limits by class, and the share of requests that must meet them
     routers: tuple[str, ...]  # to try, the first one first
     solver: str | None  # places the peak heartbeat exactly; None for none
@@ -43,11 +44,11 @@ class PlanInputs:
     @property
     def trace(self) -> Trace:
         """The requests to serve: the first sample where they are drawn."""
-        return self.traffic.trace
+        return self.load.trace
 
 
 def plan_inputs(
-    settings: PlanSettings, traffic: Traffic | None = None
+    settings: PlanSettings, load: OpenLoad | None = None
 ) -> tuple[PlanInputs, list[Configuration | Excluded]]:
     """Return the inputs that all candidates share, and the candidates.
 
@@ -58,10 +59,10 @@ def plan_inputs(
         raise InputError("no SLO; give --slo such as ttft=1s,tpot=30ms")
     tried = list(configurations(settings))
     able = able_among(tried)
-    if traffic is None:
+    if load is None:
         rng = np.random.default_rng(settings.seed)
-        traffic = judged_traffic(settings, slo, rng, able)
-    shares = bool(traffic.base.prefix_tokens.any())
+        load = judged_traffic(settings, slo, rng, able)
+    shares = bool(load.base.prefix_tokens.any())
     tried = [
         with_caching_as_used(row, settings, shares)
         if isinstance(row, Configuration)
@@ -69,7 +70,7 @@ def plan_inputs(
         for row in tried
     ]
     routers, solver = _routers_and_solver(settings)
-    return PlanInputs(settings, traffic, slo, routers, solver, len(able)), tried
+    return PlanInputs(settings, load, slo, routers, solver, len(able)), tried
 
 
 def _routers_and_solver(settings: PlanSettings) -> tuple[tuple[str, ...], str | None]:

@@ -157,12 +157,12 @@ def _held(inputs: PlanInputs, configuration: Configuration) -> int:
 
     That is for arrivals of a trace's own, and for policies that let long requests wait.
     """
-    if not inputs.traffic.is_resampled:
+    if not inputs.load.is_resampled:
         return 0
-    found = saturation(inputs.traffic, configuration, inputs.slo)
+    found = saturation(inputs.load, configuration, inputs.slo)
     if found is None or not found.binds:
         return 0
-    return found.replicas_at(inputs.traffic.rate_per_s)
+    return found.replicas_at(inputs.load.rate_per_s)
 
 
 def _simulated(

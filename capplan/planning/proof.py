@@ -39,9 +39,9 @@ def bound_inputs(
     """
     if sample == MIX:
         return _mix_inputs(inputs, configuration)
-    trace = inputs.traffic.sample(sample)
+    trace = inputs.load.sample(sample)
     assert trace.arrival_s is not None
-    counted = inputs.traffic.counted(sample)
+    counted = inputs.load.counted(sample)
     ttft_s, tpot_s, tbt_s, e2e_s = inputs.slo.columns(
         trace.request_class, trace.class_names
     )
@@ -70,7 +70,7 @@ def _mix_inputs(inputs: PlanInputs, configuration: Configuration) -> Inputs:
     They arrive at once, which asks for less. The mix is repeated until the time is long
     for each request.
     """
-    mix, rate_per_s = inputs.traffic.base, inputs.traffic.rate_per_s
+    mix, rate_per_s = inputs.load.base, inputs.load.rate_per_s
     engine, tables = widest_iterations(configuration.engine, configuration.tables)
     alone_s = float(unbatched(mix, tables, engine).e2e_s.max())
     times = max(1, int(np.ceil(_LONGEST * alone_s * rate_per_s / len(mix))))
@@ -93,8 +93,8 @@ def _mix_inputs(inputs: PlanInputs, configuration: Configuration) -> Inputs:
 def target_of(inputs: PlanInputs, sample: int) -> float:
     """Return the share of a sample's counted requests that must meet the SLO."""
     sample = max(sample, 0)
-    trace = inputs.traffic.sample(sample)
-    counted = inputs.traffic.counted(sample)
+    trace = inputs.load.sample(sample)
+    counted = inputs.load.counted(sample)
     return inputs.slo.overall_target(trace.request_class[counted], trace.class_names)
 
 
@@ -125,7 +125,7 @@ def sample_bound(
         return bound
     length_s = bound.window_end_s - bound.window_start_s
     note = (
-        f"{inputs.traffic.rate_per_s:.6g} requests/s of the mix bring "
+        f"{inputs.load.rate_per_s:.6g} requests/s of the mix bring "
         f"{bound.work_s / length_s:.6g} replica seconds of work a second, deadlines "
         f"or not"
     )
@@ -139,10 +139,10 @@ def bound_of(inputs: PlanInputs, configuration: Configuration) -> tuple[Bound, i
     them, whatever the scheduler. Fewer than that of the mix serve less of drawn
     arrivals than comes.
     """
-    samples = BOUND_SAMPLES if inputs.traffic.is_resampled else 1
+    samples = BOUND_SAMPLES if inputs.load.is_resampled else 1
     bounds = [sample_bound(inputs, configuration, k) for k in range(samples)]
     least = min(range(samples), key=lambda k: bounds[k].replica_count)
-    if not inputs.traffic.is_resampled or not bounds[least].reachable:
+    if not inputs.load.is_resampled or not bounds[least].reachable:
         return bounds[least], least
     of_mix = sample_bound(inputs, configuration, MIX)
     if of_mix.replica_count > bounds[least].replica_count:
@@ -208,7 +208,7 @@ def reproduce(document: Mapping[str, Any]) -> Reproduction:
         warnings.simplefilter("ignore", CapplanWarning)
         inputs, tried = plan_inputs(PlanSettings(**document["settings"]))
         configuration = configuration_of(tried, block["gpu"], block["tp"])
-        if block["sample"] == MIX and not inputs.traffic.is_resampled:
+        if block["sample"] == MIX and not inputs.load.is_resampled:
             raise ValueError("its bound is that of a mix, and the arrivals are given")
         bounded = bound_inputs(inputs, configuration, block["sample"])
     engine = _tuned(configuration.engine, block["engine"])

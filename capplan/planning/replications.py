@@ -19,9 +19,9 @@ from capplan.planning.judgement import (
     judge,
     verdict,
 )
+from capplan.planning.load import OpenLoad
 from capplan.planning.saturation import saturation
 from capplan.planning.settling import Settling, requests_in_system, settle
-from capplan.planning.traffic import Traffic
 from capplan.simulator.metrics import (
     autocorrelation_time,
     length_biased_mean,
@@ -54,22 +54,22 @@ class Interrupted(Exception):
     """A simulation was stopped before anything was known."""
 
 
-def drawn_steadiness(traffic: Traffic, deployment: Deployment, slo: Slo) -> Steadiness:
+def drawn_steadiness(load: OpenLoad, deployment: Deployment, slo: Slo) -> Steadiness:
     """Return the utilisation of a fleet under drawn arrivals."""
     pool = deployment.pool
-    found = saturation(traffic, pool.configuration, slo)
+    found = saturation(load, pool.configuration, slo)
     if found is None:
         return Steadiness(drawn=True)
     return Steadiness(
         drawn=True,
-        utilisation=found.utilisation(traffic.rate_per_s, pool.replica_count),
+        utilisation=found.utilisation(load.rate_per_s, pool.replica_count),
         utilisation_error=found.error,
         binds=found.binds,
     )
 
 
 def given_steadiness(
-    traffic: Traffic,
+    load: OpenLoad,
     deployment: Deployment,
     slo: Slo | None,
     simulation: Simulation,
@@ -79,7 +79,7 @@ def given_steadiness(
     In the mean, and in the busiest five minutes.
     """
     pool, times = deployment.pool, simulation.table
-    found = saturation(traffic, pool.configuration, slo)
+    found = saturation(load, pool.configuration, slo)
     replica_count, duration_s = pool.replica_count, simulation.totals.duration_s
     if found is None or not duration_s > 0:
         return Steadiness()
@@ -98,7 +98,7 @@ def given_steadiness(
 
 def first_looks(
     simulated: Callable[[Trace], Simulation],
-    traffic: Traffic,
+    load: OpenLoad,
     slo: Slo,
     first: Sample,
     metrics: tuple[str, ...],
@@ -108,27 +108,27 @@ def first_looks(
     A fleet that starts empty does no worse than one that has filled, so that they may
     decide that it misses the SLO; not where it also starts with empty prefix caches.
     """
-    if traffic.base.prefix_tokens.any():
+    if load.base.prefix_tokens.any():
         return [first]
 
     def sampled(index: int) -> Sample:
-        simulation = simulated(traffic.sample(index))
-        return sample_of(simulation, slo, traffic.warmup_s, metrics)
+        simulation = simulated(load.sample(index))
+        return sample_of(simulation, slo, load.warmup_s, metrics)
 
     return [first, *side_by_side(sampled, range(1, FEWEST))]
 
 
 def replicated(
     simulated: Callable[[Trace], Simulation],
-    traffic: Traffic,
+    load: OpenLoad,
     slo: Slo,
     deployment: Deployment,
-    load: Steadiness,
+    steadiness: Steadiness,
     *,
     metrics: tuple[str, ...],
     budget_requests: int,
 ) -> Judgement:
-    """Return the judgement of a fleet's windows of time; ``load`` is its utilisation.
+    """Return the judgement of a fleet's windows of time; with its utilisation.
 
     What two starts need to meet is left out of a run as warm-up, and so is its end,
     where requests would see the load go down: as long as the longest stay. What is left
@@ -139,37 +139,37 @@ def replicated(
     windows where the budget allows them. Where ``simulated`` raises Interrupted, the
     windows until then are judged; before there are any, it is raised.
     """
-    names = traffic.base.class_names
+    names = load.base.class_names
     if any(group.target >= 1 for group in slo.groups(names)):
         budget_requests = min(budget_requests, _NO_MISS_REQUESTS)
 
     def misses(empty: Simulation, since_s: float) -> bool:
         sample = sample_of(empty, slo, since_s, ())
-        return verdict([sample], slo, names, load) is False
+        return verdict([sample], slo, names, steadiness) is False
 
     settling = settle(
         simulated,
         partial(_agree, slo=slo, class_names=names),
         misses,
-        traffic,
-        deployment.pool,
-        saturation(traffic, deployment.pool.configuration, slo),
-    )
-    load = replace(
         load,
+        deployment.pool,
+        saturation(load, deployment.pool.configuration, slo),
+    )
+    steadiness = replace(
+        steadiness,
         settled=settling.settled,
         recovery_s=settling.recovery_s,
         simulated_s=settling.duration_s,
     )
     warmup_s = settling.recovery_s
-    if traffic.has_given_warmup:
-        warmup_s = traffic.warmup_s
+    if load.has_given_warmup:
+        warmup_s = load.warmup_s
     if warmup_s is None:
         warmup_s = settling.duration_s / 2
     if not settling.settled:
         alone = [sample_of(settling.empty, slo, warmup_s, metrics)]
-        return judge(alone, slo, names, warmup_s, load)
-    rate_per_s = traffic.rate_per_s
+        return judge(alone, slo, names, warmup_s, steadiness)
+    rate_per_s = load.rate_per_s
     window_s = _window_s(settling, slo, names, rate_per_s, warmup_s)
     runs = count(1)  # the first one is that of the two starts
 
@@ -189,7 +189,7 @@ def replicated(
             most = math.ceil(_RUN_REQUESTS / (window_s * rate_per_s))
             each = min(math.ceil((windows - len(found)) / 2), most)
             duration_s = warmup_s + settling.longest_stay_s + each * window_s
-            streams = [traffic.stream(next(runs), duration_s) for _ in range(2)]
+            streams = [load.sample(next(runs), duration_s) for _ in range(2)]
             for run in side_by_side(simulated, streams):
                 found += cut(run, duration_s)
         return found
@@ -198,17 +198,17 @@ def replicated(
     if len(samples) < FEWEST:
         samples += further(FEWEST - len(samples))
     for _ in range(1, LOOKS):
-        met = verdict(samples, slo, names, load)
+        met = verdict(samples, slo, names, steadiness)
         enough = len(samples) >= _MANY or is_roomy(samples, slo, names)
         if met is False or (met and enough):
             break
         if 2 * len(samples) * window_s * rate_per_s > budget_requests:
-            return replace(judge(samples, slo, names, warmup_s, load), spent=True)
+            return replace(judge(samples, slo, names, warmup_s, steadiness), spent=True)
         try:
             samples += further(len(samples))
         except Interrupted:
             break
-    return judge(samples, slo, names, warmup_s, load)
+    return judge(samples, slo, names, warmup_s, steadiness)
 
 
 def _window_s(

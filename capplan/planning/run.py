@@ -15,6 +15,7 @@ from capplan.planning.cost import Cost, cost
 from capplan.planning.inputs import DEFAULT_ROUTER
 from capplan.planning.judgement import Judgement, is_hopeless, judge, verdict
 from capplan.planning.launch import Launch, launch
+from capplan.planning.load import OpenLoad
 from capplan.planning.predictions import predictions_matter
 from capplan.planning.prefix_caching import with_caching_as_used
 from capplan.planning.replications import (
@@ -27,7 +28,6 @@ from capplan.planning.replications import (
 from capplan.planning.settings import SimulateSettings
 from capplan.planning.traffic import (
     STREAMED_BYTES,
-    Traffic,
     about_how_many,
     chunks,
     is_streamed,
@@ -146,7 +146,7 @@ class Run:
 
 
 def judged_run(
-    traffic: Traffic,
+    load: OpenLoad,
     slo: Slo | None,
     deployment: Deployment,
     *,
@@ -173,35 +173,35 @@ def judged_run(
         return simulation
 
     if first is None:
-        first = simulated(traffic.trace)
-    alone, names = sample_of(first, slo, traffic.warmup_s, metrics), first.class_names
+        first = simulated(load.trace)
+    alone, names = sample_of(first, slo, load.warmup_s, metrics), first.class_names
     judgement: Judgement | None = None
-    if slo is not None and traffic.is_resampled and not first.interrupted:
-        load = drawn_steadiness(traffic, deployment, slo)
-        short = first_only or load.overloaded or is_hopeless(alone, slo, names)
+    if slo is not None and load.is_resampled and not first.interrupted:
+        steadiness = drawn_steadiness(load, deployment, slo)
+        short = first_only or steadiness.overloaded or is_hopeless(alone, slo, names)
         with suppress(Interrupted):
             if not short:
-                looks = first_looks(simulated, traffic, slo, alone, metrics)
-                if verdict(looks, slo, names, load) is False:
-                    judgement = judge(looks, slo, names, traffic.warmup_s, load)
+                looks = first_looks(simulated, load, slo, alone, metrics)
+                if verdict(looks, slo, names, steadiness) is False:
+                    judgement = judge(looks, slo, names, load.warmup_s, steadiness)
             if not short and judgement is None:
                 judgement = replicated(
                     simulated,
-                    traffic,
+                    load,
                     slo,
                     deployment,
-                    load,
+                    steadiness,
                     metrics=metrics,
                     budget_requests=budget_requests,
                 )
     else:
-        load = given_steadiness(traffic, deployment, slo, first)
+        steadiness = given_steadiness(load, deployment, slo, first)
     if judgement is None:
-        judgement = judge([alone], slo, names, traffic.warmup_s, load)
+        judgement = judge([alone], slo, names, load.warmup_s, steadiness)
     return Run(
         deployment,
-        traffic.base.source,
-        traffic.base.notes,
+        load.base.source,
+        load.base.notes,
         slo,
         first,
         judgement,
@@ -249,13 +249,13 @@ def _kept(
     stopped: Stopped | None,
 ) -> Run:
     rng = np.random.default_rng(settings.seed)
-    traffic = judged_traffic(settings, slo, rng, [configuration])
-    shares = bool(traffic.base.prefix_tokens.any())
+    load = judged_traffic(settings, slo, rng, [configuration])
+    shares = bool(load.base.prefix_tokens.any())
     configuration = with_caching_as_used(configuration, settings, shares)
     deployment = _deployment(settings, configuration)
-    request_count = len(traffic.trace)
+    request_count = len(load.trace)
     simulation = simulate(
-        traffic.trace,
+        load.trace,
         deployment,
         slo=slo,
         seed=settings.seed,
@@ -265,13 +265,13 @@ def _kept(
     )
     if not simulation.interrupted:
         _warn_of_idle_predictions(
-            traffic.trace, deployment, slo, settings.seed, simulation, stopped
+            load.trace, deployment, slo, settings.seed, simulation, stopped
         )
     if simulation.interrupted:  # then the first sample alone is judged
         simulation = finished_part(simulation)
-        traffic = replace(traffic, base=traffic.trace, request_count=0)
+        load = replace(load, base=load.trace, request_count=0)
     return judged_run(
-        traffic,
+        load,
         slo,
         deployment,
         seed=settings.seed,

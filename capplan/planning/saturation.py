@@ -9,7 +9,7 @@ from capplan.deployment.configuration import Configuration
 from capplan.deployment.engine import EngineSettings
 from capplan.deployment.policy import VLLM_V1
 from capplan.deployment.pools import Deployment
-from capplan.planning.traffic import Traffic
+from capplan.planning.load import OpenLoad
 from capplan.simulator.request_times import RequestTimes
 from capplan.simulator.simulate import simulate
 from capplan.workload.slo import Slo
@@ -46,7 +46,7 @@ class Saturation:
 
 
 def saturation(
-    traffic: Traffic, configuration: Configuration, slo: Slo | None
+    load: OpenLoad, configuration: Configuration, slo: Slo | None
 ) -> Saturation | None:
     """Return what a replica completes with an endless queue of the traffic's mix.
 
@@ -56,16 +56,16 @@ def saturation(
     None where such a queue is more than the policy takes (its swapped KV fills the
     host).
     """
-    known, key = traffic.saturations, (id(configuration), id(slo))
+    known, key = load.saturations, (id(configuration), id(slo))
     if key not in known:
-        found = _saturation(traffic, configuration, slo)
+        found = _saturation(load, configuration, slo)
         known[key] = (configuration, slo, found)
     result: Saturation | None = known[key][-1]
     return result
 
 
 def _saturation(
-    traffic: Traffic, configuration: Configuration, slo: Slo | None
+    load: OpenLoad, configuration: Configuration, slo: Slo | None
 ) -> Saturation | None:
     in_order = configuration.engine.scheduler.rules.in_order
     if not in_order:  # then it is that of vLLM V1 with the same seats and KV
@@ -74,7 +74,7 @@ def _saturation(
     n = _FIRST_REQUESTS
     while True:
         try:
-            rate_per_s, error = _measured(traffic, configuration, slo, n)
+            rate_per_s, error = _measured(load, configuration, slo, n)
         except Exception:
             # A full host, or a user's policy that raises: what else fails here fails
             # again, and is told, where the fleet is simulated.
@@ -86,11 +86,11 @@ def _saturation(
 
 
 def _measured(
-    traffic: Traffic, configuration: Configuration, slo: Slo | None, n: int
+    load: OpenLoad, configuration: Configuration, slo: Slo | None, n: int
 ) -> tuple[float, float]:
     """Return the rate that ``n`` queued requests show, and its relative error."""
-    rng = np.random.default_rng((traffic.seed, 5))
-    mix, engine = traffic.base, configuration.engine
+    rng = np.random.default_rng((load.seed, 5))
+    mix, engine = load.base, configuration.engine
     running = _running(mix, engine, rng)
     queued = resample(mix, n, rng)
     trace = joined(running, queued)

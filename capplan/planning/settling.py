@@ -18,8 +18,8 @@ from capplan.deployment.engine import EngineSettings
 from capplan.deployment.pools import Pool
 from capplan.errors import HostFullError
 from capplan.planning.executors import side_by_side
+from capplan.planning.load import OpenLoad
 from capplan.planning.saturation import Saturation
-from capplan.planning.traffic import Traffic
 from capplan.simulator.request_times import RequestTimes
 from capplan.simulator.times import Simulation
 from capplan.workload.synthesis import joined
@@ -72,7 +72,7 @@ def settle(
     simulated: Simulated,
     agree: Agree,
     misses: Misses,
-    traffic: Traffic,
+    load: OpenLoad,
     pool: Pool,
     saturation: Saturation | None,
 ) -> Settling:
@@ -89,10 +89,10 @@ def settle(
     # Policies that order a queue take long to order one that no fleet would hold.
     engine, replica_count = pool.configuration.engine, pool.replica_count
     times = 2 if engine.scheduler.rules.in_order else 1
-    crowd = traffic.crowd(times * full_batch(traffic.base, engine) * replica_count)
-    rate_per_s = traffic.rate_per_s
+    crowd = load.crowd(times * full_batch(load.base, engine) * replica_count)
+    rate_per_s = load.rate_per_s
     budget_s = min(BUDGET_S, _BUDGET_REQUESTS / rate_per_s)
-    duration_s = traffic.request_count / rate_per_s
+    duration_s = load.request_count / rate_per_s
     if saturation is not None:
         spare_per_s = saturation.rate_per_s * replica_count - rate_per_s
         drained_s = _ROOM * len(crowd) / max(spare_per_s, 1e-9)
@@ -102,7 +102,7 @@ def settle(
             duration_s = max(duration_s, _LEAST_SHOWN * budget_s)
     while True:
         duration_s = min(duration_s, budget_s)
-        arrivals = traffic.stream(0, duration_s)
+        arrivals = load.sample(0, duration_s)
         try:
             empty, full = side_by_side(simulated, [arrivals, joined(crowd, arrivals)])
         except HostFullError:  # more than a full queue can be on its host

@@ -96,7 +96,7 @@ class Pricing:
     ) -> None:
         self._settings, self._plain = settings, plain
         self._progress, self._stopped = progress, stopped
-        base = requests.traffic.base
+        base = requests.load.base
         self._room_tokens = settings.max_model_len or room_tokens(base, requests.slo)
         self._predicted = (
             base.predicted_output_tokens is not None and not settings.predictor
@@ -154,9 +154,9 @@ class Pricing:
 
     def _planned(self, asked: Asked, result: SystemResult) -> Priced:
         requests = self._requests(asked.settings.predictor).within(asked.room_tokens)
-        inputs, tried = plan_inputs(asked.settings, requests.traffic)
+        inputs, tried = plan_inputs(asked.settings, requests.load)
         able = tuple(row for row in tried if isinstance(row, Configuration))
-        base = requests.traffic.base
+        base = requests.load.base
         result = replace(
             result,
             scheduler=str(able[0].engine.scheduler),

@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from capplan.deployment.configuration import Configuration
 from capplan.deployment.engine import EngineSettings
 from capplan.errors import CapplanWarning, HorizonWarning, InputError
 from capplan.input_file import has_more_than, read_head
+from capplan.planning.load import OpenLoad, timed
 from capplan.planning.settings import PlanSettings, SimulateSettings
 from capplan.planning.traffic_settings import (
     ObjectiveSettings,
@@ -25,16 +26,14 @@ from capplan.simulator.metrics import length_biased_mean, requests_needed
 from capplan.units import parse_duration_s
 from capplan.workload.arrivals import (
     no_times,
-    parse_arrivals,
     rescale,
-    with_arrivals,
 )
 from capplan.workload.catalog import open_workload
 from capplan.workload.predictors import with_error, with_predictions
 from capplan.workload.readers import plain_csv, read_trace
 from capplan.workload.readers.chunks import iterate_trace
 from capplan.workload.slo import Slo, base_classes
-from capplan.workload.synthesis import extend, resample, with_shared_prefix
+from capplan.workload.synthesis import extend, with_shared_prefix
 from capplan.workload.trace import Trace
 
 STREAMED_BYTES = 256 * 2**20
@@ -57,89 +56,7 @@ _MOST_FOR_STAYS = 200_000
 """Requests of the first sample at most, where its length is for stays to pass."""
 
 
-@dataclass(frozen=True, eq=False)
-class Traffic:
-    """Requests with arrival times: one trace, or a process to draw samples of."""
-
-    base: Trace  # as read
-    # of drawn times; None where they are the trace's own, which are then one sample of
-    # what the user serves, and all count
-    process: str | None
-    rate_per_s: float = float("nan")  # of the process [requests/s]
-    request_count: int = 0  # of a drawn sample; 0 where the base is taken as it is
-    # arrivals in this first part do not count, in all samples where the user gave it
-    warmup_s: float = 0.0  # [s]
-    has_given_warmup: bool = False
-    seed: int = 0  # of all samples
-    _samples: dict[int, Trace] = field(default_factory=dict, repr=False)
-    # by identity of a configuration and an SLO, with what ``saturation`` found of them
-    saturations: dict[tuple[int, int], tuple[Any, ...]] = field(
-        default_factory=dict, repr=False
-    )
-
-    @property
-    def trace(self) -> Trace:
-        """The first sample."""
-        return self.sample(0)
-
-    def counted(self, index: int = 0) -> np.ndarray:
-        """Return which requests of a sample count, shape (n,), bool."""
-        arrival_s = self.sample(index).arrival_s
-        assert arrival_s is not None
-        return np.asarray(arrival_s >= arrival_s[0] + self.warmup_s)
-
-    @property
-    def is_resampled(self) -> bool:
-        """Whether there are more samples than one."""
-        return self.process is not None and self.request_count > 0
-
-    def sample(self, index: int) -> Trace:
-        """Return a sample of ``request_count`` requests at exactly the rate.
-
-        It shows what is served, and bounds are about it; fleets are judged by
-        :meth:`stream`.
-        """
-        if not self.is_resampled:
-            return self.base
-        if index not in self._samples:
-            rng = np.random.default_rng((self.seed, index, 1))
-            drawn = resample(self.base, self.request_count, rng)
-            assert self.process is not None
-            drawn = _timed(drawn, self.process, self.rate_per_s, rng)
-            self._samples[index] = replace(
-                drawn, source=self.base.source, notes=self.base.notes
-            )
-        return self._samples[index]
-
-    def stream(self, index: int, duration_s: float) -> Trace:
-        """Return the arrivals of a time from the first one on, at time 0. [s]
-
-        Lengths are drawn from the base with replacement, arrivals from the process,
-        whose mean over the sample is left to chance as it is in service. A longer one
-        begins with the shorter one, and it is the same for every replica count.
-        """
-        process = parse_arrivals(self.process or "poisson")
-        expected = self.rate_per_s * duration_s
-        n = int(expected + 6 * np.sqrt(expected)) + 16
-        while True:
-            rng = np.random.default_rng((self.seed, index, 2))
-            arrival_s = process.arrivals_s(n, self.rate_per_s, rng)
-            arrival_s -= arrival_s[0]
-            if arrival_s[-1] >= duration_s:
-                break
-            n *= 2
-        n = int(np.searchsorted(arrival_s, duration_s))
-        drawn = resample(self.base, n, np.random.default_rng((self.seed, index, 3)))
-        return replace(drawn, arrival_s=arrival_s[:n], notes=self.base.notes)
-
-    def crowd(self, request_count: int) -> Trace:
-        """Return requests of the mix that all arrive at time 0."""
-        rng = np.random.default_rng((self.seed, 4))
-        drawn = resample(self.base, request_count, rng)
-        return replace(drawn, arrival_s=np.zeros(request_count))
-
-
-def read_traffic(settings: TrafficSettings, rng: np.random.Generator) -> Traffic:
+def read_traffic(settings: TrafficSettings, rng: np.random.Generator) -> OpenLoad:
     """Return the requests that the settings name, as they are, and when they arrive."""
     trace = read_requests(settings)
     process, rate_per_s = None, float("nan")
@@ -148,7 +65,7 @@ def read_traffic(settings: TrafficSettings, rng: np.random.Generator) -> Traffic
         if not np.isfinite(rate_per_s):
             raise InputError(no_times(trace))
         process = settings.arrivals or "poisson"
-        trace = _timed(trace, process, rate_per_s, rng)
+        trace = timed(trace, process, rate_per_s, rng)
     elif settings.rate is not None:
         trace = rescale(trace, settings.rate)
     if trace.predicted_output_tokens is not None:
@@ -160,25 +77,7 @@ def read_traffic(settings: TrafficSettings, rng: np.random.Generator) -> Traffic
         trace = with_error(trace, "the trace")
     elif settings.predictor is not None:
         trace = with_predictions(trace, settings.predictor, None, rng)
-    return Traffic(trace, process, rate_per_s, seed=settings.seed)
-
-
-def at_rate(traffic: Traffic, times: float) -> Traffic:
-    """Return requests as read, their arrivals scaled in time to ``times`` the rate."""
-    base = traffic.base
-    if base.duration_s > 0:
-        base = rescale(base, times * base.rate_per_s)
-    return replace(
-        traffic, base=base, rate_per_s=times * traffic.rate_per_s, _samples={}
-    )
-
-
-def _timed(
-    trace: Trace, process: str, rate_per_s: float, rng: np.random.Generator
-) -> Trace:
-    """Return the trace with drawn arrivals, scaled to their exact rate."""
-    timed = with_arrivals(trace, rate_per_s, process, rng)
-    return rescale(timed, rate_per_s) if timed.duration_s > 0 else timed
+    return OpenLoad(trace, process, rate_per_s, seed=settings.seed)
 
 
 def read_requests(settings: RequestSettings) -> Trace:
@@ -210,7 +109,7 @@ def judged_traffic(
     slo: Slo | None,
     rng: np.random.Generator,
     configurations: Sequence[Configuration],
-) -> Traffic:
+) -> OpenLoad:
     """Return the requests that a fleet is judged by, the same for every command.
 
     Oversized requests are dropped where the settings say so. Drawn arrivals are
@@ -221,22 +120,22 @@ def judged_traffic(
 
 
 def judged(
-    traffic: Traffic,
+    load: OpenLoad,
     settings: ObjectiveSettings,
     slo: Slo | None,
     rng: np.random.Generator,
     configurations: Sequence[Configuration],
-) -> Traffic:
+) -> OpenLoad:
     """Return requests as a fleet is judged by them; see :func:`judged_traffic`."""
     engines = [configuration.engine for configuration in configurations]
-    base = without_oversized(traffic.base, engines, drop=settings.drop_oversized)
-    if base is not traffic.base:
-        traffic = replace(traffic, base=base, saturations={})
+    base = without_oversized(load.base, engines, drop=settings.drop_oversized)
+    if base is not load.base:
+        load = replace(load, base=base, saturations={})
     stay_s = _longest_stay_s(base, configurations)
     if slo is not None:
         slo.columns(base.request_class, base.class_names)
         slo.groups(base.class_names)
-        traffic = _long_enough(traffic, slo, rng, stay_s, settings.extend)
+        load = _long_enough(load, slo, rng, stay_s, settings.extend)
     elif base_classes(base.class_names)[0] != base.class_names:
         warnings.warn(
             f"{base.source}: the requests' own limits are not judged without an SLO; "
@@ -246,30 +145,30 @@ def judged(
         )
     if settings.warm_up is not None:
         given_s = parse_duration_s(settings.warm_up)
-        return replace(traffic, warmup_s=given_s, has_given_warmup=True)
-    if traffic.process is None:
-        return traffic
-    return replace(traffic, warmup_s=_warmup_s(traffic.trace, stay_s))
+        return replace(load, warmup_s=given_s, has_given_warmup=True)
+    if load.process is None:
+        return load
+    return replace(load, warmup_s=_warmup_s(load.trace, stay_s))
 
 
 def _long_enough(
-    traffic: Traffic,
+    load: OpenLoad,
     slo: Slo,
     rng: np.random.Generator,
     stay_s: float,
     may_extend: bool | None,
-) -> Traffic:
+) -> OpenLoad:
     """Return the traffic with as many requests as show whether the SLO is met.
 
     Drawn arrivals are drawn in samples of that many. A trace with its own times is
     left as it is unless ``may_extend`` is True: then its own gaps are repeated.
     """
-    base = traffic.base
+    base = load.base
     wanted = requests_wanted(base, slo, stay_s)
-    if traffic.process is not None and may_extend is not False:
-        return replace(traffic, request_count=wanted)
+    if load.process is not None and may_extend is not False:
+        return replace(load, request_count=wanted)
     if len(base) >= wanted:
-        return traffic
+        return load
     short = (
         f"the trace has {len(base):,} requests over {base.duration_s:.0f} s; "
         f"{slo.attainment:.4g} of them within the SLO takes {wanted:,} to judge"
@@ -278,14 +177,14 @@ def _long_enough(
         warnings.warn(
             f"{short}: read the attainment's interval", HorizonWarning, stacklevel=2
         )
-        return traffic
+        return load
     longer = extend(base, wanted, rng)
     warnings.warn(f"{short}; extended by resampling", HorizonWarning, stacklevel=2)
-    return replace(traffic, base=replace(longer, source=base.source))
+    return replace(load, base=replace(longer, source=base.source))
 
 
 def requests_wanted(trace: Trace, slo: Slo, stay_s: float) -> int:
-    """Return how many requests of this traffic give a first look at the SLO.
+    """Return how many requests of this load give a first look at the SLO.
 
     Enough that ten miss it at the highest target, and that the arrivals span ten
     stays.

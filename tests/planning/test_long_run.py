@@ -1,4 +1,4 @@
-"""The long run refutes no plan of random traffic: heavy tails, bursts, classes.
+"""The long run refutes no plan of random load: heavy tails, bursts, classes.
 
     python tests/planning/test_long_run.py --seeds 0:300 --out long_run.jsonl
 
@@ -116,7 +116,7 @@ def scenario(seed, folder):
     if rng.random() < 0.3:
         asked["max_num_seqs"] = int(rng.choice([16, 32, 64, 128]))
     inputs, (configuration,) = plan_inputs(PlanSettings(**asked, rate=1.0))
-    found = saturation(inputs.traffic, configuration, inputs.slo)
+    found = saturation(inputs.load, configuration, inputs.slo)
     replicas = int(rng.choice([1, 2, 3, 4, 6, 8, 12]))
     asked["rate"] = float(f"{rng.uniform(0.5, 1.1) * replicas * found.rate_per_s:.3g}")
     return asked
@@ -151,8 +151,8 @@ class LongRun:
         """
         slo = self._inputs.slo
         groups = slo.groups(self._inputs.trace.class_names)
-        found = saturation(self._inputs.traffic, self._configuration, slo)
-        rate_per_s = self._inputs.traffic.rate_per_s
+        found = saturation(self._inputs.load, self._configuration, slo)
+        rate_per_s = self._inputs.load.rate_per_s
         near = found.utilisation(rate_per_s, replica_count) > _NEAR
         requests = _REQUESTS[1] if near else _REQUESTS[0]
         while True:
@@ -168,8 +168,8 @@ class LongRun:
             requests *= 4
 
     def _shares(self, replica_count, groups, requests, full):
-        traffic = self._inputs.traffic
-        counted_s = max(requests / traffic.rate_per_s, 10 * self._memory_s)
+        load = self._inputs.load
+        counted_s = max(requests / load.rate_per_s, 10 * self._memory_s)
         warmup_s = max(4 * self._memory_s, 0.3 * counted_s)
         # As long again after what counts, so that the load does not go down in it.
         duration_s = warmup_s + counted_s + self._memory_s
@@ -177,9 +177,9 @@ class LongRun:
         edges_s = warmup_s + counted_s * np.array([0.0, 0.5, 1.0])
         in_system = np.zeros(2)
         engine = self._configuration.engine
-        crowd = traffic.crowd(2 * full_batch(traffic.base, engine) * replica_count)
+        crowd = load.crowd(2 * full_batch(load.base, engine) * replica_count)
         for index in range(STREAMS):
-            arrivals = traffic.stream(index, duration_s)
+            arrivals = load.stream(index, duration_s)
             if full:
                 arrivals = joined(crowd, arrivals)
             simulation = simulate(

@@ -9,12 +9,12 @@ from capplan.deployment.configuration import Configuration
 from capplan.deployment.engine import EngineSettings
 from capplan.deployment.pools import Deployment
 from capplan.latency.contract import linear_tables
+from capplan.planning.load import OpenLoad
 from capplan.planning.plan import plan
 from capplan.planning.run import judged_run, simulate_deployment
 from capplan.planning.saturation import saturation
 from capplan.planning.settings import PlanSettings, SimulateSettings
 from capplan.planning.settling import full_batch, requests_in_system, settle
-from capplan.planning.traffic import Traffic
 from capplan.simulator.metrics import autocorrelation_time
 from capplan.simulator.simulate import simulate
 from capplan.workload.slo import RequestSlo, Slo
@@ -33,7 +33,7 @@ SLO = Slo(RequestSlo(e2e_s=5.0), attainment=0.9)
 def traffic(rate_per_s, outputs=(21,), seed=0):
     outputs = np.resize(outputs, 1000)
     base = Trace(np.ones(1000, int), outputs, np.arange(1000) / rate_per_s)
-    return Traffic(base, "poisson", rate_per_s, request_count=1000, seed=seed)
+    return OpenLoad(base, "poisson", rate_per_s, request_count=1000, seed=seed)
 
 
 def settling(rate_per_s, replica_count, **about):
@@ -95,7 +95,7 @@ def test_two_starts_of_an_overloaded_fleet_never_meet():
 
 
 def test_the_area_under_the_requests_is_the_time_that_they_spend():
-    trace = traffic(30.0).stream(0, 100.0)
+    trace = traffic(30.0).sample(0, 100.0)
     simulation = simulate(trace, fleet_of(TABLES, ENGINE, 2), slo=SLO)
     times = simulation.table
     edges_s = np.linspace(0.0, 100.0, 11)
@@ -110,7 +110,7 @@ def test_the_area_under_the_requests_is_the_time_that_they_spend():
 
 def test_the_core_and_the_table_agree_on_the_requests_in_the_system():
     # Running and waiting, as the core counts them, over all the time of the fleet.
-    trace = traffic(30.0).stream(1, 100.0)
+    trace = traffic(30.0).sample(1, 100.0)
     simulation = simulate(trace, fleet_of(TABLES, ENGINE, 2), slo=SLO)
     series, times = simulation.series, simulation.table
     width_s = np.diff(series.start_s, append=times.finish_s.max())

@@ -42,18 +42,18 @@ def evenly(n, duration_s, output=11):
 
 
 def test_times_of_the_trace_are_no_process(tmp_path):
-    traffic = read_traffic(PlanSettings(trace=own(tmp_path)), rng())
+    load = read_traffic(PlanSettings(trace=own(tmp_path)), rng())
 
-    assert traffic.process is None
-    assert traffic.trace.arrival_s[10] == pytest.approx(1.0)
+    assert load.process is None
+    assert load.trace.arrival_s[10] == pytest.approx(1.0)
 
 
 def test_a_rate_rescales_times_and_draws_none(tmp_path):
-    traffic = read_traffic(PlanSettings(trace=own(tmp_path), rate=20.0), rng())
+    load = read_traffic(PlanSettings(trace=own(tmp_path), rate=20.0), rng())
 
-    assert traffic.process is None
-    assert traffic.trace.rate_per_s == pytest.approx(20.0)
-    assert np.ptp(np.diff(traffic.trace.arrival_s)) == pytest.approx(0.0, abs=1e-9)
+    assert load.process is None
+    assert load.trace.rate_per_s == pytest.approx(20.0)
+    assert np.ptp(np.diff(load.trace.arrival_s)) == pytest.approx(0.0, abs=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -64,19 +64,19 @@ def test_requests_without_times_are_drawn(arrivals, process):
         workload="synthetic:prompt=10,output=5,n=4000", rate=50.0, arrivals=arrivals
     )
 
-    traffic = read_traffic(settings, rng())
+    load = read_traffic(settings, rng())
 
-    assert traffic.process == process
-    assert traffic.trace.rate_per_s == pytest.approx(50.0, rel=0.15)
+    assert load.process == process
+    assert load.trace.rate_per_s == pytest.approx(50.0, rel=0.15)
 
 
 def test_an_arrival_process_replaces_the_times_of_a_trace(tmp_path):
     settings = PlanSettings(trace=own(tmp_path), arrivals="poisson")
 
-    traffic = read_traffic(settings, rng())
+    load = read_traffic(settings, rng())
 
-    assert traffic.process == "poisson"
-    assert np.ptp(np.diff(traffic.trace.arrival_s)) > 0.1
+    assert load.process == "poisson"
+    assert np.ptp(np.diff(load.trace.arrival_s)) > 0.1
 
 
 def test_without_times_and_rate_the_flags_are_named():
@@ -89,31 +89,31 @@ def test_without_times_and_rate_the_flags_are_named():
 def test_all_requests_of_a_replayed_trace_count(tmp_path):
     slo = parse_slo("ttft=1s,tpot=50ms")
 
-    traffic = judged_traffic(
+    load = judged_traffic(
         PlanSettings(trace=own(tmp_path)), slo, rng(), [CONFIGURATION]
     )
 
-    assert traffic.warmup_s == 0.0
-    assert len(traffic.trace) == 2000
+    assert load.warmup_s == 0.0
+    assert len(load.trace) == 2000
 
 
 def test_a_short_replayed_trace_is_left_as_it_is_and_said_so(tmp_path):
     settings = PlanSettings(trace=own(tmp_path, rows=50))
 
     with pytest.warns(HorizonWarning, match="read the attainment's interval"):
-        traffic = judged_traffic(settings, parse_slo("ttft=1s"), rng(), [CONFIGURATION])
+        load = judged_traffic(settings, parse_slo("ttft=1s"), rng(), [CONFIGURATION])
 
-    assert len(traffic.trace) == 50
+    assert len(load.trace) == 50
 
 
 def test_a_short_replayed_trace_is_extended_when_asked(tmp_path):
     settings = PlanSettings(trace=own(tmp_path, rows=50), extend=True)
 
     with pytest.warns(HorizonWarning, match="extended by resampling"):
-        traffic = judged_traffic(settings, parse_slo("ttft=1s"), rng(), [CONFIGURATION])
+        load = judged_traffic(settings, parse_slo("ttft=1s"), rng(), [CONFIGURATION])
 
-    assert len(traffic.trace) == 1000
-    assert np.diff(traffic.trace.arrival_s).max() == pytest.approx(0.1)
+    assert len(load.trace) == 1000
+    assert np.diff(load.trace.arrival_s).max() == pytest.approx(0.1)
 
 
 DRAWN = PlanSettings(workload="synthetic:prompt=10,output=11,n=200", rate=50.0)
@@ -121,12 +121,12 @@ DRAWN = PlanSettings(workload="synthetic:prompt=10,output=11,n=200", rate=50.0)
 
 def test_the_first_sample_leaves_out_three_stays_of_warm_up():
     # Alone: prefill 10 + 1 ms and 10 decode iterations of 10 ms, 0.111 s.
-    traffic = judged_traffic(DRAWN, parse_slo("ttft=1s"), rng(), [CONFIGURATION])
+    load = judged_traffic(DRAWN, parse_slo("ttft=1s"), rng(), [CONFIGURATION])
 
-    assert len(traffic.trace) == 1000
-    assert traffic.warmup_s == pytest.approx(3 * 0.111)
-    arrival_s = traffic.trace.arrival_s
-    assert traffic.counted().sum() == (arrival_s >= arrival_s[0] + 0.333).sum()
+    assert len(load.trace) == 1000
+    assert load.warmup_s == pytest.approx(3 * 0.111)
+    arrival_s = load.trace.arrival_s
+    assert load.counted().sum() == (arrival_s >= arrival_s[0] + 0.333).sum()
 
 
 def test_a_stay_is_weighted_by_itself(tmp_path):
@@ -135,11 +135,9 @@ def test_a_stay_is_weighted_by_itself(tmp_path):
     path.write_text("prompt_tokens,output_tokens\n" + "10,11\n10,1001\n" * 100)
     settings = PlanSettings(trace=path, rate=50.0)
 
-    traffic = judged_traffic(
-        settings, parse_slo("ttft=1s", 0.9), rng(), [CONFIGURATION]
-    )
+    load = judged_traffic(settings, parse_slo("ttft=1s", 0.9), rng(), [CONFIGURATION])
 
-    assert len(traffic.trace) == np.ceil(50 * 10 * 9.90237) == 4952
+    assert len(load.trace) == np.ceil(50 * 10 * 9.90237) == 4952
 
 
 def test_the_warm_up_is_at_most_a_fifth_of_the_trace(tmp_path):
@@ -148,41 +146,41 @@ def test_the_warm_up_is_at_most_a_fifth_of_the_trace(tmp_path):
     settings = PlanSettings(trace=path, rate=50.0, extend=False)
 
     with pytest.warns(HorizonWarning, match="read the attainment's interval"):
-        traffic = judged_traffic(
+        load = judged_traffic(
             settings, parse_slo("ttft=30s,tpot=50ms"), rng(), [CONFIGURATION]
         )
 
-    assert len(traffic.trace) == 200
-    assert not traffic.is_resampled
-    assert traffic.warmup_s == pytest.approx(traffic.trace.duration_s / 5)
+    assert len(load.trace) == 200
+    assert not load.is_resampled
+    assert load.warmup_s == pytest.approx(load.trace.duration_s / 5)
 
 
 @pytest.mark.parametrize("warm_up", ["10s", "0.5m"])
 def test_a_warm_up_that_is_given_holds(warm_up):
     settings = DRAWN.model_copy(update={"warm_up": warm_up})
 
-    traffic = judged_traffic(settings, parse_slo("ttft=1s"), rng(), [CONFIGURATION])
+    load = judged_traffic(settings, parse_slo("ttft=1s"), rng(), [CONFIGURATION])
 
-    assert traffic.warmup_s == {"10s": 10.0, "0.5m": 30.0}[warm_up]
+    assert load.warmup_s == {"10s": 10.0, "0.5m": 30.0}[warm_up]
 
 
 def test_samples_have_the_rate_and_differ_but_come_again():
-    traffic = judged_traffic(DRAWN, parse_slo("ttft=1s"), rng(), [CONFIGURATION])
+    load = judged_traffic(DRAWN, parse_slo("ttft=1s"), rng(), [CONFIGURATION])
 
-    first, second = traffic.sample(0), traffic.sample(1)
+    first, second = load.sample(0), load.sample(1)
 
     assert first.rate_per_s == pytest.approx(50.0, rel=1e-9)
     assert second.rate_per_s == pytest.approx(50.0, rel=1e-9)
     assert first.arrival_s.tolist() != second.arrival_s.tolist()
-    assert traffic.sample(1) is second
+    assert load.sample(1) is second
 
 
 @pytest.mark.parametrize("arrivals", ["poisson", "gamma:cv=6", "constant"])
 def test_a_longer_stream_begins_with_the_shorter_one(arrivals):
     settings = DRAWN.model_copy(update={"arrivals": arrivals})
-    traffic = judged_traffic(settings, parse_slo("ttft=1s"), rng(), [CONFIGURATION])
+    load = judged_traffic(settings, parse_slo("ttft=1s"), rng(), [CONFIGURATION])
 
-    short, long = traffic.stream(3, 20.0), traffic.stream(3, 200.0)
+    short, long = load.sample(3, 20.0), load.sample(3, 200.0)
 
     n = len(short)
     assert short.arrival_s[0] == 0
@@ -192,9 +190,9 @@ def test_a_longer_stream_begins_with_the_shorter_one(arrivals):
 
 
 def test_the_rate_of_a_stream_is_left_to_chance():
-    traffic = judged_traffic(DRAWN, parse_slo("ttft=1s"), rng(), [CONFIGURATION])
+    load = judged_traffic(DRAWN, parse_slo("ttft=1s"), rng(), [CONFIGURATION])
 
-    counts = [len(traffic.stream(index, 100.0)) for index in range(40)]
+    counts = [len(load.stream(index, 100.0)) for index in range(40)]
 
     # Poisson: 5,000 ± 71.
     assert abs(np.mean(counts) - 5000) < 4 * 71 / np.sqrt(40)
@@ -204,9 +202,9 @@ def test_the_rate_of_a_stream_is_left_to_chance():
 def test_without_an_slo_requests_are_taken_as_they_are():
     settings = PlanSettings(workload="synthetic:prompt=10,output=11,n=20", rate=50.0)
 
-    traffic = judged_traffic(settings, None, rng(), [CONFIGURATION])
+    load = judged_traffic(settings, None, rng(), [CONFIGURATION])
 
-    assert len(traffic.trace) == 20
+    assert len(load.trace) == 20
 
 
 def test_a_class_without_an_slo_is_named(tmp_path):
@@ -299,9 +297,9 @@ def limited(tmp_path):
 def test_limits_of_requests_are_an_slo(tmp_path):
     settings = PlanSettings(trace=limited(tmp_path), slo="trace")
 
-    traffic = judged_traffic(settings, settings.objective(), rng(), [CONFIGURATION])
+    load = judged_traffic(settings, settings.objective(), rng(), [CONFIGURATION])
 
-    assert traffic.trace.class_names == (
+    assert load.trace.class_names == (
         "all/ttft=1.0s,tbt=0.2s",
         "all/ttft=2.0s,tbt=0.2s",
     )
@@ -331,8 +329,8 @@ def test_predictions_of_the_trace_are_kept_with_their_error(tmp_path):
 
 @pytest.mark.parametrize("settings", [PlanSettings, SimulateSettings])
 def test_every_command_that_simulates_reads_the_predictor(settings):
-    traffic = read_traffic(
+    load = read_traffic(
         settings(workload="azure-conv-like", predictor="retrieval:k=8"), rng()
     )
 
-    assert "predicted by retrieval:k=8: off by" in traffic.trace.notes[-1]
+    assert "predicted by retrieval:k=8: off by" in load.trace.notes[-1]

@@ -124,8 +124,8 @@ def test_the_uncertain_one_is_said_with_the_range_of_its_replicas():
 def test_what_was_pruned_names_the_count_that_stands_in_the_table():
     """A smaller token budget lowers the best after the others were left out."""
     slo = ("ttft=1.5s,tpot=25ms",)
-    traffic = "synthetic:prompt=2000,output=lognormal(median=150,sigma=0.6),n=400"
-    asked = {"workload": traffic, "rate": 20.0, "slo": slo, "llm": "Llama-3.1-8B"}
+    load = "synthetic:prompt=2000,output=lognormal(median=150,sigma=0.6),n=400"
+    asked = {"workload": load, "rate": 20.0, "slo": slo, "llm": "Llama-3.1-8B"}
     gpus = {"gpu": "H100-SXM,H200-SXM", "tp": "1,2,4,8"}
     prices = {"price": {"H100-SXM": "2", "H200-SXM": "4"}}
 

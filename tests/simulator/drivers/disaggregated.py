@@ -105,7 +105,6 @@ class _Fleet:
         if not went:  # blocks are held for others: it waits for a release
             assert pool is self.prefill
             assert self.held[r] > 0
-            pool.unstick()
             self.blocked[r] = True
         for result in done:
             row = int(result["row"])

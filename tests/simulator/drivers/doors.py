@@ -32,9 +32,10 @@ def _next_s(state, r):
     types.boolean(STATE, types.int64, types.float64, types.FunctionType(SCHEDULE))
 )
 def _step(state, r, until_s, schedule):
-    went = step(state, r, until_s, schedule)
+    state.counts[Count.STUCK] = 0
+    step(state, r, until_s, schedule)
     set_wake(state, r)
-    return went
+    return state.counts[Count.STUCK] == 0
 
 
 @compiled(
@@ -111,10 +112,6 @@ class Pool:
         count = int(self.state.counts[Count.RESULTS])
         self.state.counts[Count.RESULTS] = 0
         return went, np.array(self.state.results[:count])
-
-    def unstick(self):
-        """Forget that nothing can run: something from outside will change that."""
-        self.state.counts[Count.STUCK] = 0
 
     def pending_s(self, r):
         """Return when the first known finish of a replica is collected. [s]"""
