@@ -38,17 +38,17 @@ def setting(
     return Field(default, description=description, json_schema_extra=shown, **checks)
 
 
-def accepted_by(check: Callable[[Any], object]) -> AfterValidator:
+def validated_with(check: Callable[[Any], object]) -> AfterValidator:
     """Return a validator that refuses a value as ``check`` does, by an InputError."""
 
     def accept(value: Any) -> Any:
         check(value)
         return value
 
-    return read_by(accept)
+    return parsed_with(accept)
 
 
-def read_by(read: Callable[[Any], Any]) -> AfterValidator:
+def parsed_with(read: Callable[[Any], Any]) -> AfterValidator:
     """Return a validator that takes what ``read`` returns; it refuses as that does."""
 
     def validate(value: Any) -> Any:

@@ -46,18 +46,18 @@ def _flag(model: type[Settings], name: str) -> inspect.Parameter:
     ]
     assert isinstance(flags, list)
     required = field.is_required()
-    described = field.description or ""
+    text = field.description or ""
     if not required and field.default not in (None, (), {}, False, True, ""):
         default = field.default
         shown_default = (
             ",".join(map(str, default)) if isinstance(default, tuple) else default
         )
-        described = f"{described[:-1]} (default {shown_default})."
+        text = f"{text[:-1]} (default {shown_default})."
     if repeated:
-        described += " May be repeated."
+        text += " May be repeated."
     option = typer.Option(
         *map(str, flags),
-        help=described,
+        help=text,
         metavar=str(shown["metavar"]) or None,
         show_default=False,
         rich_help_panel=str(shown["panel"]) or None,

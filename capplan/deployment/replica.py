@@ -6,7 +6,7 @@ from capplan.deployment.engine import EngineSettings, default_engine_settings
 from capplan.errors import InputError
 from capplan.fleet.gpu import Gpu
 from capplan.llm.architecture import Architecture
-from capplan.llm.dtypes import check_kv_dtype, check_weight_dtype
+from capplan.llm.dtypes import check_kv_dtype, weight_dtype_named
 from capplan.llm.kv_groups import KvGroups, kv_groups
 from capplan.llm.memory import DEFAULT_UTILIZATION, MemoryBudget, memory_budget
 from capplan.units import format_bytes
@@ -137,7 +137,7 @@ def replica(
         except InputError as error:
             raise DoesNotFitError(str(error)) from None
     engine = engine or default_engine_settings(gpu)
-    dtype = check_weight_dtype(weight_dtype or llm.weight_dtype)
+    dtype = weight_dtype_named(weight_dtype or llm.weight_dtype)
     kv_dtype = check_kv_dtype(kv_dtype)
     budget = _budget(llm, gpu, tp, engine, gpu_memory_utilization, dtype)
     groups = _groups(llm, tp, engine, kv_dtype)

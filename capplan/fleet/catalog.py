@@ -52,7 +52,7 @@ def _gpus() -> dict[str, Gpu]:
 
 
 def _gpu(row: dict[str, str], all_reduces: list[tuple[int, float]]) -> Gpu:
-    def rate(column: str) -> float | None:
+    def number(column: str) -> float | None:
         return float(row[column]) if row[column] else None
 
     return Gpu(
@@ -60,10 +60,10 @@ def _gpu(row: dict[str, str], all_reduces: list[tuple[int, float]]) -> Gpu:
         architecture=row["architecture"],
         memory_bytes=int(row["memory_bytes"]),
         bandwidth_bytes_per_s=float(row["bandwidth_bytes_per_s"]),
-        fp16_flops=rate("fp16_flops"),
-        bf16_flops=rate("bf16_flops"),
-        fp8_flops=rate("fp8_flops"),
-        fp4_flops=rate("fp4_flops"),
+        fp16_flops=number("fp16_flops"),
+        bf16_flops=number("bf16_flops"),
+        fp8_flops=number("fp8_flops"),
+        fp4_flops=number("fp4_flops"),
         nvlink_bytes_per_s_per_direction=float(row["nvlink_bytes_per_s_per_direction"]),
         max_gpus_per_node=int(row["max_gpus_per_node"]),
         tdp_w=float(row["tdp_w"]),

@@ -9,7 +9,7 @@ from capplan.llm.dtypes import (
     QUANTIZED_BYTES,
     UNQUANTIZED_BYTES,
     check_kv_dtype,
-    check_weight_dtype,
+    weight_dtype_named,
 )
 from capplan.llm.sparse_index import SparseIndex
 from capplan.llm.state_layer import StateLayer
@@ -126,7 +126,7 @@ class Architecture:
             )
         if self.growing_layers < 1:
             raise InputError(f"{self.name}: no layer has attention; expected >= 1")
-        check_weight_dtype(self.weight_dtype)
+        weight_dtype_named(self.weight_dtype)
 
     @property
     def attention_layers(self) -> int:
@@ -279,7 +279,7 @@ class Architecture:
         Embeddings, norms, biases and routers stay in 16 bits.
         """
         self.check_tp(tp)
-        dtype = check_weight_dtype(dtype or self.weight_dtype)
+        dtype = weight_dtype_named(dtype or self.weight_dtype)
         part = self._per_gpu(tp)
         quantized = self._quantized(part, dtype)
         plain_bytes = (sum(part) - quantized) * UNQUANTIZED_BYTES

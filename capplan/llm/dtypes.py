@@ -44,12 +44,12 @@ UNQUANTIZED_BYTES = 2
 """Embeddings, norms, biases and routers stay in 16 bits. [bytes]"""
 
 
-def check_weight_dtype(dtype: str) -> str:
+def weight_dtype_named(dtype: str) -> str:
     """Return the short name of a dtype of weights.
 
     Examples
     --------
-    >>> check_weight_dtype("bfloat16")
+    >>> weight_dtype_named("bfloat16")
     'bf16'
     """
     return _checked(dtype, "weight", QUANTIZED_BYTES)

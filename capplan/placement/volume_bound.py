@@ -80,7 +80,7 @@ def _context(
         if not members.any():
             continue
         limit = _reachable(full_limit, units.context)
-        for toll in _tolls(limit):
+        for toll in _multipliers(limit):
             value = np.where(limit >= 0, limit + toll * batch, -1)
             held = 0
             for i in ongoing:
@@ -112,7 +112,7 @@ def _reachable(limit: np.ndarray, context: np.ndarray) -> np.ndarray:
     return reached
 
 
-def _tolls(limit: np.ndarray) -> list[int]:
+def _multipliers(limit: np.ndarray) -> list[int]:
     """Return tolls per request: the rounded slopes of the limit's upper hull."""
     batch = np.flatnonzero(limit >= 0)
     steps = pairwise(batch[upper_hull(batch, limit[batch])].tolist())

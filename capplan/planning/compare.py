@@ -15,12 +15,12 @@ from capplan.errors import (
 )
 from capplan.planning.compare_settings import CompareSettings
 from capplan.planning.equal_hardware import (
-    Bench,
+    Entrant,
+    Hardware,
     Requests,
     Result,
-    Trial,
-    held,
-    point,
+    at_rate,
+    capacity,
 )
 from capplan.planning.executors import Executor, executor
 from capplan.planning.settings import PlanSettings
@@ -31,7 +31,7 @@ from capplan.planning.system_price import (
     SystemResult,
     requests_of,
 )
-from capplan.planning.systems import LINK, SYSTEMS, asked_system
+from capplan.planning.systems import LINK, SYSTEMS, resolve
 from capplan.simulator.fleet import Stopped
 
 CURVE = (0.6, 0.8, 1.0, 1.2, 1.4)
@@ -91,7 +91,7 @@ def _compared(
         raise InputError("no SLO; give --slo such as ttft=1s,tpot=30ms")
     plain = PlanSettings(**settings.shared_with(PlanSettings))
     for name in settings.systems:  # a wrong setting is said before all else
-        asked_system(name, plain, _ANY_ROOM)
+        resolve(name, plain, _ANY_ROOM)
     progress("reading the requests")
     with collected_warnings() as texts:
         requests = requests_of(plain.model_copy(update=dict.fromkeys(LINK)), slo)
@@ -120,9 +120,9 @@ def _compared(
         # Whether a trace is long enough was said at its own rate.
         with collected_warnings(without=(HorizonWarning,)) as more:
             if hardware is not None:
-                bench = Bench(replica_count, settings.seed, stopped)
+                equal = Hardware(replica_count, settings.seed, stopped)
                 systems, rates = _measured(
-                    bench, hardware, settings.rates, priced, workers, progress
+                    equal, hardware, settings.rates, priced, workers, progress
                 )
             else:
                 none = "no system is feasible; give --replicas N"
@@ -209,7 +209,7 @@ def _hardware(
 
 
 def _measured(
-    bench: Bench,
+    equal: Hardware,
     hardware: Configuration,
     asked: tuple[float, ...],
     priced: list[Priced],
@@ -217,29 +217,29 @@ def _measured(
     progress: Progress,
 ) -> tuple[list[SystemResult], tuple[float, ...]]:
     """Return the systems with what they do on equal hardware, and the curves' rates."""
-    trials = [_trial(row, hardware) for row in priced]
-    able = [trial for trial in trials if trial is not None]
-    where = f"{bench.replica_count} × {hardware}"
+    entrants = [_entrant(row, hardware) for row in priced]
+    able = [entrant for entrant in entrants if entrant is not None]
+    where = f"{equal.replica_count} × {hardware}"
     progress(f"{where}: the highest rates of {len(able)} systems")
-    highest = workers(held, bench, able)
+    highest = workers(capacity, equal, able)
     rates = [tuple(sorted(set(asked)))] * len(able)
     if not asked:
         rates = _curves(highest, able[0].requests.rate_per_s)
     progress(f"{where}: the curves of {len(able)} systems")
     tasks = [
-        replace(trial, configuration=first.configuration, rate_per_s=rate)
-        for trial, first, each in zip(able, highest, rates, strict=True)
+        replace(entrant, configuration=first.configuration, rate_per_s=rate)
+        for entrant, first, each in zip(able, highest, rates, strict=True)
         for rate in each
     ]
-    curves: dict[str, list[Result]] = {trial.name: [] for trial in able}
-    for task, at_rate in zip(tasks, workers(point, bench, tasks), strict=True):
-        if at_rate.reason:
-            reason = f"at {task.rate_per_s:g} requests/s: {at_rate.reason}"
-            at_rate = replace(at_rate, reason=reason)
-        curves[task.name].append(at_rate)
+    curves: dict[str, list[Result]] = {entrant.name: [] for entrant in able}
+    for task, there in zip(tasks, workers(at_rate, equal, tasks), strict=True):
+        if there.reason:
+            reason = f"at {task.rate_per_s:g} requests/s: {there.reason}"
+            there = replace(there, reason=reason)
+        curves[task.name].append(there)
     found = {
-        trial.name: (first, curves[trial.name])
-        for trial, first in zip(able, highest, strict=True)
+        entrant.name: (first, curves[entrant.name])
+        for entrant, first in zip(able, highest, strict=True)
     }
     results = []
     for row in priced:
@@ -252,12 +252,12 @@ def _measured(
     return results, tuple(sorted({task.rate_per_s for task in tasks}))
 
 
-def _trial(row: Priced, hardware: Configuration) -> Trial | None:
+def _entrant(row: Priced, hardware: Configuration) -> Entrant | None:
     for configuration in row.configurations:
         at = configuration.gpu, configuration.tp
         if row.requests is not None and at == (hardware.gpu, hardware.tp):
             router = row.routers.get(at, row.result.router)
-            return Trial(
+            return Entrant(
                 row.result.name, row.requests, configuration, router, row.budgets
             )
     return None

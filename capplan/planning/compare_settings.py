@@ -16,7 +16,7 @@ from capplan.planning.settings import FleetSettings
 from capplan.planning.systems import SYSTEMS, check_system
 from capplan.planning.traffic_settings import WORKLOAD, Rate, TrafficSettings
 from capplan.setting_values import parts
-from capplan.settings import accepted_by, setting
+from capplan.settings import setting, validated_with
 
 
 def _systems(value: Any) -> Any:
@@ -44,7 +44,7 @@ class CompareSettings(OutputSettings, ExecutorSettings, FleetSettings, TrafficSe
     """Settings of a comparison of serving systems."""
 
     systems: Annotated[
-        tuple[str, ...], BeforeValidator(_systems), accepted_by(_check_systems)
+        tuple[str, ...], BeforeValidator(_systems), validated_with(_check_systems)
     ] = setting(
         (),
         METHOD,

@@ -273,7 +273,7 @@ def _replica(
     )
 
 
-def able_among(tried: list[Configuration | Excluded]) -> list[Configuration]:
+def runnable(tried: list[Configuration | Excluded]) -> list[Configuration]:
     """Return the configurations that can run; refuse when there is none."""
     able = [row for row in tried if isinstance(row, Configuration)]
     if not able:
@@ -296,7 +296,7 @@ def only_configuration(settings: ConfigurationSettings) -> Configuration:
     given = given_configuration(settings)
     if given is not None:
         return given
-    able = able_among(list(configurations(settings)))
+    able = runnable(list(configurations(settings)))
     if len(able) > 1:
         names = ", ".join(str(configuration) for configuration in able)
         raise InputError(

@@ -14,7 +14,7 @@ from capplan.planning.binding_setting import binding_setting
 from capplan.planning.configuration import with_budget
 from capplan.planning.highest_rate import STEP, highest_rate
 from capplan.planning.judgement import PERCENTILES
-from capplan.planning.load import OpenLoad, at_rate
+from capplan.planning.load import OpenLoad, scaled
 from capplan.planning.predictions import predictions_matter
 from capplan.planning.replications import Interrupted
 from capplan.planning.room import kept_by_class, slo_of_rest
@@ -99,13 +99,13 @@ class Requests:
         """Return the requests with their arrivals scaled in time to a rate of all."""
         if rate_per_s == self.rate_per_s or math.isnan(self.rate_per_s):
             return self.load
-        scaled = at_rate(self.read, rate_per_s / self.rate_per_s)
+        faster = scaled(self.read, rate_per_s / self.rate_per_s)
         rng = deepcopy(self.rng)
-        return judged(scaled, self.settings, self.slo, rng, self.configurations)
+        return judged(faster, self.settings, self.slo, rng, self.configurations)
 
 
 @dataclass(frozen=True)
-class Served:
+class OperatingPoint:
     """What a system does with requests at one rate."""
 
     rate_per_s: float  # of the arrivals [requests/s]
@@ -124,7 +124,7 @@ class Served:
     paused_s: float  # that a request held KV and sat out, on average [s]
 
     @classmethod
-    def of(cls, run: Run, rate_per_s: float, requests: Requests) -> "Served":
+    def of(cls, run: Run, rate_per_s: float, requests: Requests) -> "OperatingPoint":
         """Return what a judged run shows; of all requests, the refused ones missed."""
         attainment, times = run.judgement.attainment, run.simulation.table
         share, interval, by_class = None, None, {}
@@ -162,20 +162,20 @@ class Served:
 
 
 @dataclass(frozen=True, eq=False)
-class Bench:
+class Hardware:
     """The hardware on which all systems are compared."""
 
     replica_count: int
     seed: int
     stopped: Stopped | None = None  # says when to answer with what is known
 
-    def deployment(self, trial: "Trial") -> Deployment:
+    def deployment(self, entrant: "Entrant") -> Deployment:
         """Return the replicas of a system."""
-        return Deployment.of(trial.configuration, self.replica_count, trial.router)
+        return Deployment.of(entrant.configuration, self.replica_count, entrant.router)
 
 
 @dataclass(frozen=True, eq=False)
-class Trial:
+class Entrant:
     """A system on that hardware."""
 
     name: str
@@ -194,38 +194,39 @@ class Result:
     """What was found of a system on that hardware."""
 
     configuration: Configuration  # with the budget that holds the highest rate
-    served: tuple[Served, ...] = ()  # at one rate; nothing where it was not simulated
+    # at one rate; nothing where it was not simulated
+    served: tuple[OperatingPoint, ...] = ()
     max_rate_per_s: float | None = None  # None: it holds none, or nobody knows
     reason: str = ""  # why it was not simulated, or not to the end
     binding: str = ""  # what keeps it from a higher rate
     predictions_matter: bool | None = None  # at the own rate; None: there are none
 
 
-def point(bench: Bench, trial: Trial) -> Result:
-    """Return what a system does at the rate of its trial, by one sample."""
+def at_rate(hardware: Hardware, entrant: Entrant) -> Result:
+    """Return what a system does at the rate of its entrant, by one sample."""
     try:
-        run = _run(bench, trial, trial.rate_per_s, first_only=True)
+        run = _run(hardware, entrant, entrant.rate_per_s, first_only=True)
     except Interrupted:
-        return Result(trial.configuration, reason="interrupted")
+        return Result(entrant.configuration, reason="interrupted")
     except InputError as error:
-        return Result(trial.configuration, reason=str(error))
-    served = Served.of(run, trial.rate_per_s, trial.requests)
-    return Result(trial.configuration, (served,))
+        return Result(entrant.configuration, reason=str(error))
+    served = OperatingPoint.of(run, entrant.rate_per_s, entrant.requests)
+    return Result(entrant.configuration, (served,))
 
 
-def held(bench: Bench, trial: Trial) -> Result:
+def capacity(hardware: Hardware, entrant: Entrant) -> Result:
     """Return what a system does at the requests' own rate, and the highest it holds.
 
     Both are judged as a plan judges a count of replicas: the next higher rate is not
     decided to be held. Of its token budgets a system has the one with which it holds
     the highest rate.
     """
-    best = _Looks(bench, trial)
+    best = _Looks(hardware, entrant)
     try:
         best.search()
-        for budget in () if best.binding in _NOT_THE_BUDGET else trial.budgets:
-            other = _Looks(bench, _with_budget(trial, budget))
-            if budget < trial.configuration.engine.max_num_batched_tokens and (
+        for budget in () if best.binding in _NOT_THE_BUDGET else entrant.budgets:
+            other = _Looks(hardware, _with_budget(entrant, budget))
+            if budget < entrant.configuration.engine.max_num_batched_tokens and (
                 other.is_able() and other.holds_more_than(best.most_per_s)
             ):
                 other.search(best.most_per_s)
@@ -239,29 +240,29 @@ def held(bench: Bench, trial: Trial) -> Result:
     return best.result()
 
 
-def _with_budget(trial: Trial, budget_tokens: int) -> Trial:
-    changed = with_budget(trial.configuration, budget_tokens)
-    return replace(trial, configuration=changed)
+def _with_budget(entrant: Entrant, budget_tokens: int) -> Entrant:
+    changed = with_budget(entrant.configuration, budget_tokens)
+    return replace(entrant, configuration=changed)
 
 
 class _Looks:
     """Rates at which a system was simulated."""
 
-    def __init__(self, bench: Bench, trial: Trial) -> None:
+    def __init__(self, hardware: Hardware, entrant: Entrant) -> None:
         self.most_per_s: float | None = None
         self.reason = ""
-        self._bench, self._trial = bench, trial
-        self._own_per_s = trial.requests.rate_per_s
+        self._hardware, self._entrant = hardware, entrant
+        self._own_per_s = entrant.requests.rate_per_s
         self._held: dict[float, bool] = {}
-        self._served: tuple[Served, ...] = ()
+        self._served: tuple[OperatingPoint, ...] = ()
         self._matter: bool | None = None
         self._missed: Run | None = None  # at the lowest rate that is not held
         self._missed_per_s = math.inf
 
     def is_able(self) -> bool:
         """Return whether the system serves all requests."""
-        engine = self._trial.configuration.engine
-        base = self._trial.requests.load.base
+        engine = self._entrant.configuration.engine
+        base = self._entrant.requests.load.base
         return not refusal(base, engine)
 
     def holds_more_than(self, most_per_s: float | None) -> bool:
@@ -289,24 +290,26 @@ class _Looks:
     def at_own_rate(self) -> None:
         """Simulate the requests' own rate, where the search did not."""
         if not self._served:
-            run = _run(self._bench, self._trial, self._own_per_s)
-            self._served = (Served.of(run, self._own_per_s, self._trial.requests),)
+            run = _run(self._hardware, self._entrant, self._own_per_s)
+            self._served = (
+                OperatingPoint.of(run, self._own_per_s, self._entrant.requests),
+            )
 
     def compare_with_true_lengths(self) -> None:
         """Ask whether any request's times are others than with true lengths."""
-        bench, trial = self._bench, self._trial
+        hardware, entrant = self._hardware, self._entrant
         self._matter = predictions_matter(
-            trial.requests.at(self._own_per_s).trace,
-            bench.deployment(trial),
-            trial.requests.slo,
-            bench.seed,
-            bench.stopped,
+            entrant.requests.at(self._own_per_s).trace,
+            hardware.deployment(entrant),
+            entrant.requests.slo,
+            hardware.seed,
+            hardware.stopped,
         )
 
     def result(self) -> Result:
         """Return what is known."""
         return Result(
-            self._trial.configuration,
+            self._entrant.configuration,
             self._served,
             self.most_per_s,
             self.reason,
@@ -327,7 +330,7 @@ class _Looks:
     def _seems_held(self, rate_per_s: float) -> bool:
         """Return whether the first sample alone keeps the SLO, below capacity."""
         try:
-            run = _run(self._bench, self._trial, rate_per_s, first_only=True)
+            run = _run(self._hardware, self._entrant, rate_per_s, first_only=True)
         except HostFullError:
             return False
         if run.judgement.steadiness.utilisation >= 1:
@@ -337,12 +340,12 @@ class _Looks:
     def _look(self, rate_per_s: float) -> bool:
         is_own = rate_per_s == self._own_per_s
         try:
-            run = _run(self._bench, self._trial, rate_per_s)
+            run = _run(self._hardware, self._entrant, rate_per_s)
         except HostFullError as error:
             self.reason = str(error) if is_own else self.reason
             return False
         if is_own:
-            self._served = (Served.of(run, rate_per_s, self._trial.requests),)
+            self._served = (OperatingPoint.of(run, rate_per_s, self._entrant.requests),)
         is_held = run.judgement.meets is True or run.judgement.no_miss
         if not is_held and rate_per_s < self._missed_per_s:
             self._missed, self._missed_per_s = run, rate_per_s
@@ -350,19 +353,19 @@ class _Looks:
 
 
 def _run(
-    bench: Bench, trial: Trial, rate_per_s: float, *, first_only: bool = False
+    hardware: Hardware, entrant: Entrant, rate_per_s: float, *, first_only: bool = False
 ) -> Run:
-    if bench.stopped is not None and bench.stopped():
+    if hardware.stopped is not None and hardware.stopped():
         raise Interrupted
     run = judged_run(
-        trial.requests.at(rate_per_s),
-        trial.requests.slo,
-        bench.deployment(trial),
-        seed=bench.seed,
+        entrant.requests.at(rate_per_s),
+        entrant.requests.slo,
+        hardware.deployment(entrant),
+        seed=hardware.seed,
         budget_requests=BUDGET_REQUESTS,
         first_only=first_only,
-        stopped=bench.stopped,
+        stopped=hardware.stopped,
     )
-    if bench.stopped is not None and bench.stopped():
+    if hardware.stopped is not None and hardware.stopped():
         raise Interrupted
     return run

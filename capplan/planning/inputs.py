@@ -7,7 +7,7 @@ import numpy as np
 from capplan.deployment.configuration import Configuration
 from capplan.errors import InputError
 from capplan.placement.solvers import SOLVERS
-from capplan.planning.configuration import Excluded, able_among, configurations
+from capplan.planning.configuration import Excluded, configurations, runnable
 from capplan.planning.load import OpenLoad
 from capplan.planning.prefix_caching import with_caching_as_used
 from capplan.planning.settings import PlanSettings
@@ -58,7 +58,7 @@ def plan_inputs(
     if slo is None:
         raise InputError("no SLO; give --slo such as ttft=1s,tpot=30ms")
     tried = list(configurations(settings))
-    able = able_among(tried)
+    able = runnable(tried)
     if load is None:
         rng = np.random.default_rng(settings.seed)
         load = judged_traffic(settings, slo, rng, able)

@@ -116,7 +116,7 @@ class OpenLoad:
         return replace(drawn, arrival_s=np.zeros(request_count))
 
 
-def at_rate(load: OpenLoad, times: float) -> OpenLoad:
+def scaled(load: OpenLoad, times: float) -> OpenLoad:
     """Return requests as read, their arrivals scaled in time to ``times`` the rate."""
     base = load.base
     if base.duration_s > 0:

@@ -51,7 +51,7 @@ def place(settings: PlaceSettings) -> Placed:
 
 def placement_problem(settings: PlaceSettings) -> PlacementProblem:
     """Return the requests of the snapshot, or of one heartbeat of the trace."""
-    slo = settings.limits()
+    slo = settings.slo_of_requests()
     shares = {"gamma": settings.gamma, "theta": settings.theta}
     if settings.snapshot is not None:
         named = settings.llm is not None or settings.latency_ms is not None

@@ -274,7 +274,7 @@ def _search(settings: SearchSettings) -> Search:
     trace = read_requests(settings)
     tried = list(configurations(settings))
     able = [row for row in tried if isinstance(row, Configuration)]
-    slo = settings.limits()
+    slo = settings.slo_of_requests()
     context_tokens = mean_context_tokens(trace.prompt_tokens, trace.output_tokens)
     comparison = search_tp(
         [_option(configuration, context_tokens) for configuration in able],

@@ -11,7 +11,13 @@ from capplan.setting_values import (
     parts,
     prices_by_gpu,
 )
-from capplan.settings import SettingError, Settings, accepted_by, read_by, setting
+from capplan.settings import (
+    SettingError,
+    Settings,
+    parsed_with,
+    setting,
+    validated_with,
+)
 from capplan.simulator.schedulers import SCHEDULERS, check_name
 
 CHOICES = "LLM, GPUs and prices"
@@ -166,7 +172,7 @@ class ServerSettings(Settings):
 class LatencySettings(Settings):
     """How long an iteration takes."""
 
-    engine: Annotated[str | None, accepted_by(parse_engine)] = setting(
+    engine: Annotated[str | None, validated_with(parse_engine)] = setting(
         None,
         LATENCY,
         "NAME@VERSION",
@@ -236,7 +242,7 @@ class RouterSettings(Settings):
 class SchedulerSettings(Settings):
     """The scheduler of a replica."""
 
-    scheduler: Annotated[PathText | None, read_by(check_name)] = setting(
+    scheduler: Annotated[PathText | None, parsed_with(check_name)] = setting(
         None,
         METHOD,
         "NAME|FILE.py",

@@ -9,17 +9,17 @@ from capplan.errors import CapplanError, InputError, collected_warnings
 from capplan.planning.compare_settings import CompareSettings
 from capplan.planning.configuration import (
     Excluded,
-    able_among,
     configurations,
+    runnable,
     with_budget,
 )
-from capplan.planning.equal_hardware import Requests, Served
+from capplan.planning.equal_hardware import OperatingPoint, Requests
 from capplan.planning.inputs import PlanInputs, plan_inputs
 from capplan.planning.plan import planned
 from capplan.planning.result import Candidate, Plan
 from capplan.planning.room import room_tokens
 from capplan.planning.settings import PlanSettings
-from capplan.planning.systems import SYSTEMS, Asked, asked_system
+from capplan.planning.systems import SYSTEMS, ResolvedSystem, resolve
 from capplan.simulator.checks import refusal
 from capplan.simulator.fleet import Stopped
 from capplan.simulator.schedulers.own_file import file_of
@@ -58,11 +58,12 @@ class SystemResult:
     room_tokens: int | None = None  # of the longest request it takes; None: any
     refused_share: float = 0.0  # of all requests, which are longer and count as missed
     refused_token_share: float = 0.0  # of all tokens, which load it with nothing
-    served: Served | None = None  # on equal hardware, at the rate of the requests
+    # on equal hardware, at the rate of the requests
+    served: OperatingPoint | None = None
     max_rate_per_s: float | None = None  # that it holds there; None: none, or unknown
     binding_setting: str = ""  # what keeps it from a higher one
     served_engine: EngineSettings | None = None  # there, with the budget that is best
-    curve: tuple[Served, ...] = ()  # there, at the rates of the comparison
+    curve: tuple[OperatingPoint, ...] = ()  # there, at the rates of the comparison
     not_served: str = ""  # why it was not simulated there, or not to the end
 
 
@@ -80,7 +81,7 @@ class Priced:
 
 def requests_of(settings: PlanSettings, slo: Slo) -> Requests:
     """Return the requests of the settings, which any of their GPUs may serve."""
-    return Requests.of(settings, slo, able_among(list(configurations(settings))))
+    return Requests.of(settings, slo, runnable(list(configurations(settings))))
 
 
 class Pricing:
@@ -127,8 +128,8 @@ class Pricing:
     def _is_stopped(self) -> bool:
         return self._stopped is not None and self._stopped()
 
-    def _asked(self, name: str, published: bool) -> Asked:
-        return asked_system(
+    def _asked(self, name: str, published: bool) -> ResolvedSystem:
+        return resolve(
             name,
             self._plain,
             self._room_tokens,
@@ -152,7 +153,7 @@ class Pricing:
             reason = f"{error}; try check-scheduler {own}"
             return Priced(replace(result, status="refused", reason=reason))
 
-    def _planned(self, asked: Asked, result: SystemResult) -> Priced:
+    def _planned(self, asked: ResolvedSystem, result: SystemResult) -> Priced:
         requests = self._requests(asked.settings.predictor).within(asked.room_tokens)
         inputs, tried = plan_inputs(asked.settings, requests.load)
         able = tuple(row for row in tried if isinstance(row, Configuration))
@@ -203,7 +204,10 @@ class Pricing:
         return Priced(result, requests, able, asked.budgets, routers)
 
     def _tuned(
-        self, asked: Asked, inputs: PlanInputs, tried: list[Configuration | Excluded]
+        self,
+        asked: ResolvedSystem,
+        inputs: PlanInputs,
+        tried: list[Configuration | Excluded],
     ) -> Plan:
         """Return the plan; with a smaller budget where the first is infeasible."""
 

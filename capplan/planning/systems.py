@@ -107,7 +107,7 @@ LINK = ("link_gb_per_s", "host_kv_gib")
 """Settings that only schedulers with swaps take."""
 
 
-class Asked(NamedTuple):
+class ResolvedSystem(NamedTuple):
     """A system as it is asked for, with the settings of its plan."""
 
     name: str  # as the user wrote it
@@ -140,14 +140,14 @@ def check_system(given: str) -> None:
     )
 
 
-def asked_system(
+def resolve(
     given: str,
     settings: PlanSettings,
     room_tokens: int,
     *,
     predicted: bool = False,
     published: bool = False,
-) -> Asked:
+) -> ResolvedSystem:
     """Return a system by its name, or by a scheduler with settings.
 
     A scheduler of a known system keeps the other flags of that system. ``room_tokens``
@@ -168,7 +168,7 @@ def asked_system(
         flags["max_num_batched_tokens"] = CHUNKED_TOKENS
     has_room = chosen != given and "{room}" in system.scheduler
     kept = dict(settings)
-    won = []
+    overridden = []
     for flag, value in flags.items():
         if value == ROOM:
             has_room = kept[flag] is None
@@ -176,13 +176,13 @@ def asked_system(
         elif flag in TUNED and not published:
             continue
         if flag == "predictor" and predicted:
-            won.append("predictions of the trace")
+            overridden.append("predictions of the trace")
         elif flag == "kv_cache_dtype" and kept["kv_blocks"] is not None:
-            won.append(f"kv_blocks {kept['kv_blocks']} in place of {value} KV")
+            overridden.append(f"kv_blocks {kept['kv_blocks']} in place of {value} KV")
         elif kept[flag] == PlanSettings.model_fields[flag].default:
             kept[flag] = value
         elif kept[flag] != value:
-            won.append(f"{flag} {kept[flag]} in place of {value}")
+            overridden.append(f"{flag} {kept[flag]} in place of {value}")
     if not policy.does("swaps"):
         kept |= dict.fromkeys(LINK)
     budgets: tuple[int, ...] = ()
@@ -193,4 +193,6 @@ def asked_system(
         budgets = budgets[::-1]
     kept |= {"scheduler": chosen, "tune": bool(budgets)}
     room = room_tokens if has_room else None
-    return Asked(given, system.source, PlanSettings(**kept), tuple(won), room, budgets)
+    return ResolvedSystem(
+        given, system.source, PlanSettings(**kept), tuple(overridden), room, budgets
+    )

@@ -13,7 +13,7 @@ from capplan.setting_values import (
     slo_texts,
     targets_by_class,
 )
-from capplan.settings import SettingError, Settings, accepted_by, setting
+from capplan.settings import SettingError, Settings, setting, validated_with
 from capplan.units import check_duration
 from capplan.workload.arrivals import MOST_RATE_PER_S
 from capplan.workload.readers import reader as reader_named
@@ -43,11 +43,11 @@ class RequestSettings(Settings):
         "NAME|FILE",
         "Shipped workload, or a .yaml of one; see workloads/.",
     )
-    reader: Annotated[str | None, accepted_by(reader_named)] = setting(
+    reader: Annotated[str | None, validated_with(reader_named)] = setting(
         None, WORKLOAD, "NAME", "Trace format (default: detected)."
     )
     columns: Annotated[
-        dict[str, str], BeforeValidator(columns_by_name), accepted_by(check_columns)
+        dict[str, str], BeforeValidator(columns_by_name), validated_with(check_columns)
     ] = setting(
         {},
         WORKLOAD,
@@ -55,13 +55,13 @@ class RequestSettings(Settings):
         "Columns of a CSV: arrival_s=timestamp,class=tenant (default: by name).",
         repeated=True,
     )
-    sharegpt_rule: Annotated[str | None, accepted_by(ReadOptions)] = setting(
+    sharegpt_rule: Annotated[str | None, validated_with(ReadOptions)] = setting(
         None,
         WORKLOAD,
         "RULE",
         "Turns that make a request: first (default), vllm, multiturn.",
     )
-    tokenizer: Annotated[PathText | None, accepted_by(tokenizer_file)] = setting(
+    tokenizer: Annotated[PathText | None, validated_with(tokenizer_file)] = setting(
         None,
         WORKLOAD,
         "FILE",
@@ -116,7 +116,7 @@ class LimitSettings(Settings):
     """Limits that a request is to keep."""
 
     slo: Annotated[
-        tuple[str, ...], BeforeValidator(slo_texts), accepted_by(parse_slo)
+        tuple[str, ...], BeforeValidator(slo_texts), validated_with(parse_slo)
     ] = setting(
         (),
         OBJECTIVE,
@@ -126,7 +126,7 @@ class LimitSettings(Settings):
         repeated=True,
     )
 
-    def limits(self) -> Slo | None:
+    def slo_of_requests(self) -> Slo | None:
         """Return the limits of the settings; None without one."""
         return parse_slo(list(self.slo)) if self.slo else None
 
@@ -153,7 +153,7 @@ class ObjectiveSettings(LimitSettings):
         "all requests (`all`).",
     )
     warm_up: Annotated[
-        str | None, BeforeValidator(path_text), accepted_by(check_duration)
+        str | None, BeforeValidator(path_text), validated_with(check_duration)
     ] = setting(
         None,
         OBJECTIVE,

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 
 from capplan.planning.compare import Comparison
-from capplan.planning.equal_hardware import Served
+from capplan.planning.equal_hardware import OperatingPoint
 from capplan.planning.system_price import SystemResult
 from capplan.report.columns import format_count
 from capplan.report.page import Figure
@@ -22,7 +22,9 @@ def figures(comparison: Comparison) -> list[Figure]:
     return [*curves, _price(comparison)]
 
 
-def _lines(drawn: list[SystemResult], value: Callable[[Served], float]) -> list[Line]:
+def _lines(
+    drawn: list[SystemResult], value: Callable[[OperatingPoint], float]
+) -> list[Line]:
     return [
         Line(
             row.name,
@@ -40,7 +42,7 @@ def _rate_axis(comparison: Comparison) -> Axis:
 
 
 def _goodput(comparison: Comparison, drawn: list[SystemResult]) -> Figure:
-    def goodput_per_s(served: Served) -> float:
+    def goodput_per_s(served: OperatingPoint) -> float:
         return served.goodput_per_s or 0.0
 
     lines = _lines(drawn, goodput_per_s)
@@ -57,7 +59,7 @@ def _goodput(comparison: Comparison, drawn: list[SystemResult]) -> Figure:
 
 
 def _latency(comparison: Comparison, drawn: list[SystemResult]) -> Figure:
-    def per_token_s(served: Served) -> float:
+    def per_token_s(served: OperatingPoint) -> float:
         return served.mean_s("normalized_latency_s")
 
     lines = _lines(drawn, per_token_s)

@@ -87,7 +87,7 @@ def _print_sweep_fit(fitted: "SweepProfile", console: Console) -> None:
         tests.add_row(
             f"{point.isl:,}/{point.osl:,}",
             f"{point.concurrency:,}",
-            _seen(point),
+            _measured_text(point),
             f"{ratio - 1:+.1%}",
             f"{unseen - 1:+.1%}",
         )
@@ -111,7 +111,7 @@ def _print_sweep_fit(fitted: "SweepProfile", console: Console) -> None:
     )
 
 
-def _seen(point: "SweepPoint") -> str:
+def _measured_text(point: "SweepPoint") -> str:
     if point.tpot_s is not None:
         return f"TPOT {point.tpot_s * 1e3:.4g} ms"
     if point.output_tokens_per_s is not None:

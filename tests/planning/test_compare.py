@@ -15,7 +15,7 @@ from capplan.planning.compare import CURVE, _curves, _largest, compare
 from capplan.planning.compare_settings import CompareSettings
 from capplan.planning.highest_rate import STEP
 from capplan.planning.settings import PlanSettings
-from capplan.planning.systems import SYSTEMS, asked_system
+from capplan.planning.systems import SYSTEMS, resolve
 from capplan.report.pages.comparison import comparison_page
 from capplan.report.render.terminal import print_page
 
@@ -156,7 +156,7 @@ def test_a_looser_slo_holds_no_lower_rate(found):
 
 def test_the_flags_of_the_scenario_win_and_this_is_said():
     given = plain(max_num_batched_tokens=2048)
-    asked = asked_system("sarathi", given, 900, published=True)
+    asked = resolve("sarathi", given, 900, published=True)
 
     assert asked.settings.max_num_batched_tokens == 2048
     assert asked.settings.max_num_seqs == 128
@@ -165,7 +165,7 @@ def test_the_flags_of_the_scenario_win_and_this_is_said():
 
 def test_a_scheduler_with_settings_keeps_the_other_flags_of_its_system():
     both = settings(systems="static:max_len=900,padded=1,sarathi").systems
-    asked = asked_system("static:max_len=900", plain(), 700, published=True)
+    asked = resolve("static:max_len=900", plain(), 700, published=True)
 
     assert both == ("static:max_len=900,padded=1", "sarathi")
     assert asked.settings.scheduler == "static:max_len=900"
@@ -173,25 +173,25 @@ def test_a_scheduler_with_settings_keeps_the_other_flags_of_its_system():
 
 
 def test_each_request_is_given_the_room_of_the_longest_that_is_taken():
-    assert asked_system("orca", plain(), 700).settings.scheduler == ("orca:max_len=700")
-    v0 = asked_system("vllm-v0", plain(), 9000)
+    assert resolve("orca", plain(), 700).settings.scheduler == ("orca:max_len=700")
+    v0 = resolve("vllm-v0", plain(), 9000)
     assert (v0.room_tokens, v0.budgets) == (9000, (9000, 4096, 2048, 1024, 512))
     assert v0.settings.max_num_batched_tokens == 9000
 
 
 @pytest.mark.parametrize("name", SYSTEMS)
 def test_every_system_can_be_asked_for(name):
-    asked = asked_system(name, plain(host_kv_gib=8.0, link_gb_per_s=12.0), 700)
+    asked = resolve(name, plain(host_kv_gib=8.0, link_gb_per_s=12.0), 700)
 
-    published = asked_system(name, plain(), 700, published=True)
+    published = resolve(name, plain(), 700, published=True)
     assert asked.source
     assert asked.settings.tune is bool(asked.budgets)
     assert published.settings.tune is False
 
 
 def test_kv_of_8_bit_is_not_put_into_blocks_that_were_counted():
-    asked = asked_system("alise", plain(), 700)
-    counted = asked_system("alise", plain(kv_blocks=900), 700)
+    asked = resolve("alise", plain(), 700)
+    counted = resolve("alise", plain(kv_blocks=900), 700)
 
     assert (asked.settings.kv_cache_dtype, asked.given) == ("fp8", ())
     assert counted.settings.kv_cache_dtype == "auto"
@@ -199,7 +199,7 @@ def test_kv_of_8_bit_is_not_put_into_blocks_that_were_counted():
 
 
 def test_predictions_of_the_trace_win():
-    asked = asked_system("alise", plain(), 700, predicted=True)
+    asked = resolve("alise", plain(), 700, predicted=True)
 
     assert asked.settings.predictor is None
     assert asked.given == ("predictions of the trace",)

@@ -13,7 +13,7 @@ from capplan.planning.compare_settings import CompareSettings
 from capplan.planning.highest_rate import STEP, highest_rate
 from capplan.planning.room import room_tokens, slo_of_rest
 from capplan.planning.settings import PlanSettings
-from capplan.planning.systems import SYSTEMS, asked_system
+from capplan.planning.systems import SYSTEMS, resolve
 from capplan.report.pages.comparison import notes
 from capplan.workload.slo import parse_slo
 from capplan.workload.trace import Trace
@@ -56,7 +56,7 @@ def seats():
 
 def test_by_default_every_system_has_the_same_seats_and_its_own_tuned_budget():
     plain = PlanSettings(**ASKED)
-    asked = [asked_system(name, plain, 700) for name in SYSTEMS]
+    asked = [resolve(name, plain, 700) for name in SYSTEMS]
 
     assert {each.settings.max_num_seqs for each in asked} == {None}
     by_name = {each.name: each for each in asked}
@@ -111,8 +111,8 @@ def test_a_tuned_budget_holds_no_lower_rate_than_the_published_one(gaps):
 
 def test_chunked_prompts_of_v0_have_the_default_budget_of_0_4_2():
     plain = PlanSettings(**ASKED)
-    chunked = asked_system("vllm-v0:chunked=1", plain, 9000, published=True)
-    tuned = asked_system("vllm-v0:chunked=1", plain, 9000)
+    chunked = resolve("vllm-v0:chunked=1", plain, 9000, published=True)
+    tuned = resolve("vllm-v0:chunked=1", plain, 9000)
 
     assert chunked.settings.max_num_batched_tokens == 512
     assert (chunked.room_tokens, tuned.room_tokens) == (None, None)

@@ -48,7 +48,7 @@ def long_run_attainment(settings, replica_count):
     shares = []
     for index in range(24):
         simulation = simulate(
-            inputs.load.stream(index, LONG_S),
+            inputs.load.sample(index, LONG_S),
             Deployment.of(configuration, replica_count),
             slo=inputs.slo,
             seed=index,

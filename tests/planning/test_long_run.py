@@ -179,7 +179,7 @@ class LongRun:
         engine = self._configuration.engine
         crowd = load.crowd(2 * full_batch(load.base, engine) * replica_count)
         for index in range(STREAMS):
-            arrivals = load.stream(index, duration_s)
+            arrivals = load.sample(index, duration_s)
             if full:
                 arrivals = joined(crowd, arrivals)
             simulation = simulate(

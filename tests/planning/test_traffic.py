@@ -192,7 +192,7 @@ def test_a_longer_stream_begins_with_the_shorter_one(arrivals):
 def test_the_rate_of_a_stream_is_left_to_chance():
     load = judged_traffic(DRAWN, parse_slo("ttft=1s"), rng(), [CONFIGURATION])
 
-    counts = [len(load.stream(index, 100.0)) for index in range(40)]
+    counts = [len(load.sample(index, 100.0)) for index in range(40)]
 
     # Poisson: 5,000 ± 71.
     assert abs(np.mean(counts) - 5000) < 4 * 71 / np.sqrt(40)

@@ -1,4 +1,4 @@
-"""The terminal: the answer first, warnings last, no markup of a trace, no cut figure."""
+"""The terminal: answer first, warnings last, no markup of a trace, no cut figure."""
 
 import io
 from dataclasses import replace

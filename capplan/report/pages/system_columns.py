@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from capplan.planning.equal_hardware import Served
+from capplan.planning.equal_hardware import OperatingPoint
 from capplan.report.columns import Column, column, format_count, format_share
 from capplan.report.pages.candidates import PATHS
 from capplan.units import format_duration, format_usd
@@ -71,7 +71,7 @@ SERVED = (
         lambda served: served.mean_s("normalized_latency_s"),
     ),
 )
-"""Columns of what a system does at one rate, a ``Served``."""
+"""Columns of what a system does at one rate, a ``OperatingPoint``."""
 
 
 def _both(metric: str) -> Column:
@@ -84,7 +84,7 @@ def _both(metric: str) -> Column:
 
 
 BOTH = tuple(map(_both, LATENCIES))
-"""Latencies of a ``Served``, two to a column."""
+"""Latencies of a ``OperatingPoint``, two to a column."""
 
 PRICE = (
     column("name", None, "system", justify="left"),
@@ -157,10 +157,10 @@ AT_RATES = (
     column("rate_per_s", "1.rate_per_s"),
     *(each.within("1") for each in SERVED),
 )
-"""Columns of a system at a rate, a pair of its name and a ``Served``."""
+"""Columns of a system at a rate, a pair of its name and a ``OperatingPoint``."""
 
 
-def curve_values(served: Served) -> dict[str, Any]:
+def curve_values(served: OperatingPoint) -> dict[str, Any]:
     """Return the values of a system at a rate by the names of their columns."""
     values = {column.name: column.value(served) for column in SERVED}
     return {"rate_per_s": served.rate_per_s, **values}
