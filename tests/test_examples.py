@@ -1,6 +1,7 @@
 """The shipped example is a scenario that works as the README says."""
 
 import json
+import runpy
 from pathlib import Path
 
 import pytest
@@ -31,7 +32,7 @@ def test_the_example_compares_its_degrees_in_a_search(capsys):
 
 
 def test_the_page_of_settings_is_made_from_them(monkeypatch):
-    monkeypatch.syspath_prepend(str(EXAMPLES))
+    monkeypatch.syspath_prepend(str(EXAMPLES / "studies"))
     from settings_page import COMMANDS, page
 
     text = (EXAMPLES.parent / "docs" / "settings.md").read_text(encoding="utf-8")
@@ -53,6 +54,58 @@ def test_the_mixed_example_compares_systems_by_class(tmp_path, capsys):
     for system in systems:
         assert list(system["attainment_by_class"]) == ["chat", "code"]
         assert system["max_rate_per_s"] > 12
+
+
+def test_a_plan_of_classes_replays_the_requests_beside_it(capsys):
+    assert exit_code(["plan", str(EXAMPLES / "plan_classes.yaml")]) == 0
+
+    shown = capsys.readouterr().out
+    assert "600 requests of" in shown
+    assert "code   e2e ≤ 10 s" in shown
+
+
+def test_a_plan_takes_the_profile_fitted_to_the_points_beside_it(tmp_path, capsys):
+    fitted = tmp_path / "mine.yaml"
+    given = [
+        "--llm",
+        "Llama-3.1-8B",
+        "--gpu",
+        "H100-SXM",
+        "--tp",
+        "1",
+        "--engine-version",
+        "0.24.0",
+    ]
+    points = str(EXAMPLES / "points.csv")
+
+    assert exit_code(["fit", "--from", points, *given, "--out", str(fitted)]) == 0
+    assert exit_code(["plan", str(EXAMPLES / "plan_own_profile.yaml")]) == 0
+
+    shipped = EXAMPLES / "profiles" / "mine.yaml"
+    assert fitted.read_text() == shipped.read_text()
+    assert "by the error of the profile's fit" in capsys.readouterr().out
+
+
+def test_a_snapshot_is_placed(capsys):
+    assert exit_code(["place", str(EXAMPLES / "snapshot.json")]) == 0
+
+    assert capsys.readouterr().out.startswith("5 replicas, and no fewer are possible")
+
+
+@pytest.mark.filterwarnings("ignore::capplan.errors.CapplanWarning")
+def test_the_walkthrough_runs_from_the_first_cell_to_the_last(capsys):
+    runpy.run_path(str(EXAMPLES / "walkthrough.py"))
+
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("1 GPU = 1 replica × 1 (TP 1) of H100-SXM: $")
+    assert lines[-1].startswith("busy ")
+
+
+def test_every_example_is_told_of_and_none_is_missing():
+    told = (EXAMPLES / "README.md").read_text(encoding="utf-8")
+
+    for path in EXAMPLES.iterdir():
+        assert path.name == "README.md" or path.name in told, path.name
 
 
 @pytest.mark.slow

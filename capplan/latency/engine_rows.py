@@ -1,6 +1,7 @@
 """Choose the engine's own time by GPU, LLM, engine and version from a file of rows.
 
-The shipped rows are of engines that were measured (``examples/served_accuracy.py``).
+The shipped rows are of engines that were measured, see
+``examples/studies/served_accuracy.py``.
 """
 
 import re

@@ -2,7 +2,7 @@
 
 A profile of kernel sums has none of it, and a roofline has none either. It is linear
 in the batch, so decode iterations keep their closed form. The shipped times were fitted
-to sweeps of real engines (``examples/served_accuracy.py``).
+to sweeps of real engines (``examples/studies/served_accuracy.py``).
 """
 
 from statistics import NormalDist

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "bound_quality.py"
+EXAMPLE = Path(__file__).parents[2] / "examples" / "studies" / "bound_quality.py"
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ from capplan.latency.engine_rows import EngineName, engine_time
 from capplan.latency.engine_time import EngineTime
 from capplan.latency.terms import tables
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+EXAMPLES = Path(__file__).parents[2] / "examples" / "studies"
 TRUE = EngineTime(iteration_s=1.5e-3, per_request_s=6e-5, source="")
 USERS = (4, 16, 64)
 POINT = SweepPoint(1024, 512, 4, least_share=0.8, median=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "served_runs.py"
+EXAMPLE = Path(__file__).parents[2] / "examples" / "studies" / "served_runs.py"
 
 
 def example():

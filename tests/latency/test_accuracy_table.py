@@ -4,7 +4,7 @@ import runpy
 import sys
 from pathlib import Path
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "accuracy_table.py"
+EXAMPLE = Path(__file__).parents[2] / "examples" / "studies" / "accuracy_table.py"
 
 
 def rows(text: str) -> dict[str, list[str]]:

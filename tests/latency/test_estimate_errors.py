@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "estimate_errors.py"
+EXAMPLE = Path(__file__).parents[2] / "examples" / "studies" / "estimate_errors.py"
 
 
 def rms_of(text: str) -> dict[tuple[str, str], float]:

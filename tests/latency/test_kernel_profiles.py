@@ -10,7 +10,7 @@ import pytest
 from capplan.latency.catalog import list_profiles
 from capplan.latency.profile_file import load_profile
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "kernel_profiles.py"
+EXAMPLE = Path(__file__).parents[2] / "examples" / "studies" / "kernel_profiles.py"
 
 
 def run(monkeypatch, *arguments: str) -> None:

@@ -23,7 +23,7 @@ SHARED = Path(__file__).parents[3] / "shared" / "data"
 DISTSERVE = SHARED / "measured" / "profiler-a100-80g.vllm.json"
 SPLITWISE = SHARED / "measured" / "splitwise_llama2_70b.csv"
 ITERATIONS = SHARED / "iteration_times" / "vllm_kernel_sum.csv.gz"
-EXAMPLE = Path(__file__).parents[2] / "examples" / "accuracy_table.py"
+EXAMPLE = Path(__file__).parents[2] / "examples" / "studies" / "accuracy_table.py"
 
 SA_PREFILL_MS = (0.1, 5.7, 0.01, 43.67)
 SA_DECODE_MS = (0.0002, 0.275, 0.00088, 15.85)

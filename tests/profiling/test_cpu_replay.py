@@ -13,7 +13,7 @@ from capplan.latency.contract import linear_tables
 from capplan.profiling.iteration_clock import Iteration
 from capplan.workload.trace import Trace
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "cpu_replay.py"
+EXAMPLE = Path(__file__).parents[2] / "examples" / "studies" / "cpu_replay.py"
 
 
 @pytest.fixture(scope="module")

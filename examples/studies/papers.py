@@ -1,7 +1,7 @@
 """Write docs/papers.md: what the papers of the policies claim, and what comes out here.
 
-    python examples/papers.py --docs docs/papers.md
-    python examples/papers.py --docs docs/papers.md --only accelgen
+    python examples/studies/papers.py --docs docs/papers.md
+    python examples/studies/papers.py --docs docs/papers.md --only accelgen
 
 Each section is a module with ``section()``, which runs the paper's setting and returns
 its text. A claim's band comes from the paper's settings, not from our runs; one that
@@ -28,7 +28,7 @@ SECTIONS = (
 )
 HEAD = """# Papers and what comes out here
 
-Written by `python examples/papers.py --docs docs/papers.md`. Each policy runs in the
+Written by `python examples/studies/papers.py --docs docs/papers.md`. Each policy runs in the
 setting of its paper as far as the paper gives it. Ratios between policies are compared,
 not absolute times: those belong to the papers' GPUs. A band says where ours is expected
 from the paper's own settings; what lies outside has its reason beside it.

@@ -1,6 +1,6 @@
 """Write the page of all settings, with the commands that read each.
 
-    python examples/settings_page.py --docs docs/settings.md
+    python examples/studies/settings_page.py --docs docs/settings.md
 
 What it writes is the page as it should stand; the tests compare.
 """
@@ -30,7 +30,7 @@ BEGIN = """# Settings
 
 Each is a flag of the commands named, a key of their scenario files (with `_` for `-`)
 and an argument of the call in Python. A command refuses those that it does not read.
-Made from the settings themselves by `python examples/settings_page.py --docs
+Made from the settings themselves by `python examples/studies/settings_page.py --docs
 docs/settings.md`.
 """
 

@@ -1,6 +1,6 @@
 """Regenerate the figures of Aladdin's sections 4 to 6 that placement can reproduce.
 
-    python examples/aladdin_figures.py
+    python examples/studies/aladdin_figures.py
 
 Figure 3's example; Figures 11 and 12, GPUs against the arrival rate, for default vLLM
 (all four GPUs of a node in one worker, join the shortest queue), the shortest queue on

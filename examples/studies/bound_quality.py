@@ -1,7 +1,8 @@
 """Print how close the lower bound comes to the best plan that was simulated.
 
-    python examples/bound_quality.py
-    python examples/bound_quality.py --requests 20000 --workload sharegpt --tpot-ms 30
+    python examples/studies/bound_quality.py
+    python examples/studies/bound_quality.py --requests 20000 --workload sharegpt \
+        --tpot-ms 30
 
 For each workload and TPOT limit: replicas of the bound, of the best simulated plan over
 token budgets and of the engine's default budget, and where the gap between bound and

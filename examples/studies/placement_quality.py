@@ -1,7 +1,7 @@
 """Print how good and how fast placements are.
 
-    python examples/placement_quality.py
-    python examples/placement_quality.py --large
+    python examples/studies/placement_quality.py
+    python examples/studies/placement_quality.py --large
 
 Heartbeats of ShareGPT lengths on replicas of a shipped profile, where the SLO binds,
 and on replicas with little KV, where KV binds. For each: lower bound, best placement,
@@ -25,7 +25,7 @@ from capplan.placement.rebalance import EstimationErrors, rebalance
 from capplan.placement.replica import PlacementReplica, replica_of_tables
 from capplan.workload.catalog import shipped_workload
 
-MIX = Path(__file__).parent.parent / "tests" / "placement" / "data"
+MIX = Path(__file__).parents[2] / "tests" / "placement" / "data"
 
 
 def replica(llm: str, gpu: str, tp: int, kv_tokens: int) -> PlacementReplica:

@@ -1,6 +1,7 @@
 """Fit the engine's own time to load tests of real engines, and score it on others.
 
-    python examples/served_accuracy.py [--data FOLDER] [--docs FILE] [--out PROFILES]
+    python examples/studies/served_accuracy.py \
+        [--data FOLDER] [--docs FILE] [--out PROFILES]
 
 ``FOLDER`` (default ``../shared/data``) holds the files that ``served_sets.py`` names.
 Every figure of a sweep comes from fits without its LLM, GPU and version. ``--docs``

@@ -1,6 +1,6 @@
 """Read sweeps of real engines: load tests at several concurrencies.
 
-    python examples/served_sweeps.py [FOLDER]
+    python examples/studies/served_sweeps.py [FOLDER]
 
 lists those that ``served_sets.py`` reads from a folder (default ``../shared/data``).
 ``served_accuracy.py`` fits and scores them.
@@ -30,7 +30,7 @@ from capplan.latency.terms import tables
 from capplan.llm.architecture import Architecture
 from capplan.llm.dtypes import KV_BYTES
 
-DATA = Path(__file__).parents[2] / "shared" / "data"
+DATA = Path(__file__).parents[3] / "shared" / "data"
 
 FAMILIES = {
     "Ampere": ("A100",),

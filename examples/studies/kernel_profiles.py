@@ -4,9 +4,9 @@ Without arguments: the list of LLMs and GPU types. With ``--out FOLDER``, every 
 is fitted again and written, or why it is not; ``--llm NAME`` and ``--gpu NAME``
 restrict both. It needs ``pip install "aiconfigurator-core==0.12.*"``:
 
-    python examples/kernel_profiles.py --out profiles --llm gpt-oss-120b
+    python examples/studies/kernel_profiles.py --out profiles --llm gpt-oss-120b
 
-The profiles of the LLMs that ``examples/accuracy_table.py`` fits are made there.
+The profiles of the LLMs that ``accuracy_table.py`` fits are made there.
 """
 
 import argparse

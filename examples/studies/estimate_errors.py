@@ -7,8 +7,8 @@ Errors are signed: below 0 the estimate is too fast. Each profile counts once pe
 with the median over the batch sizes, contexts and prompts below that it was measured
 for:
 
-    python examples/estimate_errors.py
-    python examples/estimate_errors.py --by gpu
+    python examples/studies/estimate_errors.py
+    python examples/studies/estimate_errors.py --by gpu
 """
 
 import argparse

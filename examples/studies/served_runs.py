@@ -6,7 +6,7 @@ vLLM: ``requests.jsonl`` (tokens and the engine's own timestamps of each request
 engine's limits). The iteration time is fitted from the requests that arrived in the
 first half of the run; the other half, and the time series, are then predicted.
 
-    python examples/served_runs.py [FOLDER ...]
+    python examples/studies/served_runs.py [FOLDER ...]
 """
 
 import csv
@@ -25,7 +25,7 @@ from capplan.latency.served_run import ServedRun
 from capplan.simulator.simulate import simulate
 from capplan.workload.trace import Trace
 
-RUNS = Path(__file__).parents[2] / "shared" / "data" / "measured" / "vllm_runs"
+RUNS = Path(__file__).parents[3] / "shared" / "data" / "measured" / "vllm_runs"
 
 PLENTY_OF_BLOCKS = 30_000
 """KV blocks of a run that does not state them: more than 128 requests fill."""

@@ -4,7 +4,7 @@ Without arguments: the held-out errors recorded in the shipped profiles (5-fold)
 ``--data FOLDER`` every profile is fitted again from the raw tables in it, beside
 Aladdin's linear forms; tables that are absent are named:
 
-    python examples/accuracy_table.py --data ../shared/data
+    python examples/studies/accuracy_table.py --data ../shared/data
 
 ``iteration_times/vllm_kernel_sum.csv.gz``, ``iteration_times/memory.csv``,
 ``iteration_times/vidur_predictor.csv`` and ``measured/splitwise_llama2_70b.csv``.

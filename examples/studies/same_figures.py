@@ -1,6 +1,6 @@
 """Compare the figures of two versions of JSON reports.
 
-    python examples/same_figures.py OLD_FOLDER NEW_FOLDER
+    python examples/studies/same_figures.py OLD_FOLDER NEW_FOLDER
 
 Every number, text and truth value of each file of the same name is compared by its
 path; paths that were renamed since are in ``RENAMED``. Times of the run itself are left

@@ -17,8 +17,9 @@ On a CPU, oneDNN builds a matrix product for each new number of tokens, so a
 prompt of a new length takes up to half longer. A GPU has no such cost; so the
 cache of products is made large enough for all lengths. Where vLLM is installed:
 
-    OMP_NUM_THREADS=1 KMP_BLOCKTIME=0 python examples/cpu_replay.py serve run.json
-    python examples/cpu_replay.py compare run.json
+    export OMP_NUM_THREADS=1 KMP_BLOCKTIME=0
+    python examples/studies/cpu_replay.py serve run.json
+    python examples/studies/cpu_replay.py compare run.json
 """
 
 import argparse
