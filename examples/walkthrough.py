@@ -22,23 +22,19 @@ asked = {
 }
 plan = capplan.plan(**asked)
 best = plan.best
-print(
-    f"{best.run.deployment.pool} of {best.gpu}: ${best.cost.usd_per_month:,.0f} a month"
-)
+pool, usd = best.run.deployment.pool, best.cost.usd_per_month
+print(f"{pool} of {best.gpu}: ${usd:,.0f} a month")
 
 # %% Why not fewer? Each simulated count, and the bound that no scheduler beats.
 for probe in best.probes:
-    says = {True: "meets", False: "misses", None: "is too close to"}[probe.meets]
-    print(
-        f"replicas {probe.replica_count}: {says} the SLO ({probe.slo_attainment:.2%})"
-    )
+    found = {True: "enough", False: "too few", None: "too close to call"}[probe.meets]
+    print(f"{probe.replica_count}: {probe.slo_attainment:.2%} in time, {found}")
 print(f"no scheduler does with fewer than {best.bound.replica_count}")
 
 # %% What does each class get?
 for row in best.run.judgement.classes:
-    print(
-        f"{row.class_name}: {row.slo_attainment:.2%}, p99 TTFT {row.ttft_p99_s:.2f} s"
-    )
+    p99_s = row.ttft_p99_s
+    print(f"{row.class_name}: {row.slo_attainment:.2%} in time, p99 TTFT {p99_s:.2f} s")
 
 # %% What if the same requests come twice and four times as fast?
 for rate in (20, 40):
