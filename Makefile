@@ -1,11 +1,12 @@
 # make plan   set up, plan the shipped example, say where the report is
-# make test   set up, run the tests
+# make test   set up, run the quick tests
+# make test-all   those, then the thorough ones
 
 PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11; do \
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
 	&& echo $$python && break; done)
 
-.PHONY: plan test clean
+.PHONY: plan test test-all clean
 
 plan: .venv/run
 	.venv/bin/capplan plan examples/plan_sharegpt.yaml --out out
@@ -13,6 +14,10 @@ plan: .venv/run
 
 test: .venv/dev
 	.venv/bin/python -m pytest -q -n auto --dist loadfile
+
+test-all: test
+	.venv/bin/python -m pytest -q -n auto --dist loadfile \
+		-m 'thorough and not slow and not vllm and not gpu'
 
 .venv/bin/python:
 	@test -n "$(PYTHON)" || { echo "capplan needs Python 3.11 or newer" >&2; exit 1; }

@@ -1,12 +1,17 @@
-"""For all tests: hypothesis judges what code does, never how long it takes."""
+"""For all tests: hypothesis judges what code does, never how long it takes.
+
+A case that fails is made smaller for half a minute at most.
+"""
 
 import json
 
 import pytest
 from hypothesis import settings
+from hypothesis.internal.conjecture import engine
 
 settings.register_profile("capplan", deadline=None)
 settings.load_profile("capplan")
+engine.MAX_SHRINKING_SECONDS = 30
 
 
 @pytest.fixture(scope="session", name="changed")

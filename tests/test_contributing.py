@@ -56,6 +56,7 @@ def test_the_router_of_the_worked_example_sends_to_the_fewest_tokens(
     assert served.times.replica.tolist() == [0, 1, 1]
 
 
+@pytest.mark.thorough
 def test_the_scheduler_of_the_worked_example_admits_the_shortest_and_is_lawful(
     tmp_path,
 ):

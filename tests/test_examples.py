@@ -43,6 +43,7 @@ def test_the_page_of_settings_is_made_from_them(monkeypatch):
             assert f"| `--{name.replace('_', '-')}` |" in text
 
 
+@pytest.mark.thorough
 def test_the_mixed_example_compares_systems_by_class(tmp_path, capsys):
     given = ["--systems", "sarathi,fastgen", "--rates", "12", "--out", str(tmp_path)]
 

@@ -30,8 +30,8 @@ HEAD = """# Papers and what comes out here
 
 Written by `python examples/studies/papers.py --docs docs/papers.md`. Each policy runs
 in the setting of its paper as far as the paper gives it. Ratios between policies are
-compared, not absolute times: those belong to the papers' GPUs. A band says where ours is expected
-from the paper's own settings; what lies outside has its reason beside it.
+compared, not absolute times: those belong to the papers' GPUs. A band says where ours
+is expected from the paper's own settings; what lies outside has its reason beside it.
 
 | scheduler | where |
 | --- | --- |

@@ -36,7 +36,7 @@ def processor_s(call):
     return time.process_time() - start
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_v1_keeps_its_speed_over_a_frozen_kernel():
     arrival_s, prompt, output = requests(200_000)
     trace, fleet = Trace(prompt, output, arrival_s), fleet_of(TABLES, ENGINE, REPLICAS)
@@ -58,6 +58,7 @@ def test_v1_keeps_its_speed_over_a_frozen_kernel():
     assert ratio >= 0.85 * RATIO
 
 
+@pytest.mark.thorough
 def test_the_kernel_serves_what_a_hand_reckons():
     arrival_s = np.array([0.0, 0.0])
     prompt, output = np.array([100, 200]), np.array([3, 2])

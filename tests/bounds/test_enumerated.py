@@ -186,6 +186,7 @@ def check_every_schedule(seed):
         assert bound.replica_count == 1
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("seed", range(12))
 def test_one_replica_is_enough_for_what_some_schedule_of_it_attains(seed):
     check_every_schedule(seed)
@@ -197,6 +198,7 @@ def test_one_replica_is_enough_for_what_many_schedules_attain(seed):
     check_every_schedule(seed)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("seed", range(30))
 def test_one_replica_is_enough_for_the_least_time_in_which_it_serves_all(seed):
     check_least_makespan(seed)

@@ -180,6 +180,7 @@ def test_wrong_input_is_named(arrival_s, attainment, message):
         bound(arrival_s, 1, 1, tables(), attainment=attainment)
 
 
+@pytest.mark.thorough
 @settings(max_examples=6, deadline=None)
 @given(
     seed=st.integers(0, 2**32 - 1),

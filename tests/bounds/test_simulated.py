@@ -129,6 +129,7 @@ def test_one_replica_fewer_than_the_bound_fails_in_the_simulator(seed):
         assert share < attainment
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("seed", range(200, 208))
 def test_a_simulated_schedule_has_no_fewer_replicas_than_the_bound(seed):
     check_bound_of_simulated(seed)
@@ -140,6 +141,7 @@ def test_many_simulated_schedules_have_no_fewer_replicas_than_the_bound(seed):
     check_bound_of_simulated(seed)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("seed", range(300, 303))
 @pytest.mark.parametrize("name", OTHERS)
 def test_no_scheduler_has_fewer_replicas_than_the_bound(name, seed):

@@ -50,6 +50,7 @@ def data(tmp_path):
     return tmp_path
 
 
+@pytest.mark.thorough
 def test_the_engines_time_is_found_and_scored_on_groups_left_out(
     data, tmp_path, monkeypatch, capsys
 ):

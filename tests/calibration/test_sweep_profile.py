@@ -66,6 +66,7 @@ def test_half_of_a_sweep_predicts_the_other_half(tmp_path, capsys):
         )
 
 
+@pytest.mark.thorough
 def test_the_command_says_what_the_tests_determine(sweep, tmp_path, capsys):
     code = fit(sweep, tmp_path / "mine.yaml")
 
@@ -77,6 +78,7 @@ def test_the_command_says_what_the_tests_determine(sweep, tmp_path, capsys):
     assert load_profile(tmp_path / "mine.yaml").engine_time.served is None
 
 
+@pytest.mark.thorough
 def test_three_shapes_say_how_far_other_concurrencies_are_off(tmp_path, capsys):
     tests = [test for isl in (256, 1024, 4096) for test in served(isl=isl)]
     sweep = write(tmp_path / "sweep.csv", tests)
@@ -89,6 +91,7 @@ def test_three_shapes_say_how_far_other_concurrencies_are_off(tmp_path, capsys):
     assert time.engine_version == "0.33.0"
 
 
+@pytest.mark.thorough
 def test_kv_of_the_test_is_read_by_its_bytes_and_the_profile_stays_its_own(
     sweep, tmp_path
 ):
@@ -100,6 +103,7 @@ def test_kv_of_the_test_is_read_by_its_bytes_and_the_profile_stays_its_own(
     assert load_profile(out).kv_tokens == 500_000
 
 
+@pytest.mark.thorough
 def test_a_plan_takes_the_calibrated_profile(sweep, tmp_path, capsys):
     fit(sweep, tmp_path / "mine.yaml")
     asked = ["--workload", "synthetic:prompt=1024,output=128,n=300", "--rate", "8"]
@@ -111,6 +115,7 @@ def test_a_plan_takes_the_calibrated_profile(sweep, tmp_path, capsys):
     assert "calibrated" in capsys.readouterr().out
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("column", ["tpot_ms", "ttft_ms", "output_tokens_per_s"])
 def test_any_one_column_is_enough(column, sweep, tmp_path, capsys):
     names, *rows = [line.split(",") for line in sweep.read_text().splitlines()]

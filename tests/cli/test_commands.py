@@ -161,6 +161,7 @@ def test_search_names_the_degree_with_its_reason(trace, tmp_path, capsys):
     assert len(document["found"]["rows"]) == 2
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("command", "expected"),
     [

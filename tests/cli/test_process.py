@@ -32,6 +32,7 @@ def test_python_m_capplan_is_the_command():
     assert done.returncode == 0
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
 def test_a_closed_output_changes_nothing_else(closed):
     done = shell(f"{PYTHON_M} {LIST} {closed}")
@@ -92,6 +93,7 @@ def interrupted_after(seconds, *arguments, **environment):
     return process.returncode, shown[1], time.monotonic() - pressed_s
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("seconds", [0.1, 0.15, 0.25, 0.5, 1.0])
 def test_ctrl_c_quits_with_one_line_whenever_it_comes(seconds, tmp_path):
     code, shown, took_s = interrupted_after(

@@ -58,6 +58,7 @@ def test_list_takes_only_the_llm_and_gpu_that_are_named(profiles):
     assert out.splitlines()[-1] == "Errors are means over points not fitted to."
 
 
+@pytest.mark.thorough
 def test_list_shows_the_users_own_profiles_before_the_shipped(profiles, tmp_path):
     own = find_profile("Llama-3.1-8B", "H100-SXM", 1)
     folder = tmp_path / "MyGPU" / "Llama-3.1-8B"

@@ -234,6 +234,7 @@ def test_a_price_is_never_that_of_a_node_too_small_while_another_is_known(quotes
     assert (chosen.node_gap(tp) == "") == chosen.holds(tp)
 
 
+@pytest.mark.thorough
 @given(QUOTES, st.sampled_from([2, 4, 8]))
 def test_quotes_of_nodes_too_small_change_nothing_while_another_holds(quotes, tp):
     holding = [quote for quote in quotes if quote.holds(tp)]

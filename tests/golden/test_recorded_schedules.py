@@ -15,6 +15,7 @@ SHARED_TAGS = [
 ]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("tag", SHARED_TAGS)
 def test_the_schedule_is_that_of_the_engine_on_a_shared_recording(tag):
     if not SHARED.is_dir():

@@ -4,6 +4,8 @@ import runpy
 import sys
 from pathlib import Path
 
+import pytest
+
 EXAMPLE = Path(__file__).parents[2] / "examples" / "studies" / "accuracy_table.py"
 
 
@@ -15,6 +17,7 @@ def rows(text: str) -> dict[str, list[str]]:
     }
 
 
+@pytest.mark.thorough
 def test_the_table_shows_what_the_shipped_profiles_recorded(monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["accuracy_table.py"])
 

@@ -125,6 +125,7 @@ def test_profiles_are_shipped_for_three_gpu_types_and_eight_llms():
     assert ("A100-80GB-SXM", "OPT-13B") in names
 
 
+@pytest.mark.thorough
 def test_every_shipped_profile_is_sound_and_says_where_it_is_from():
     for path in SHIPPED:
         loaded = load_profile(path)

@@ -47,6 +47,7 @@ def assert_order(problem, fewest):
         assert len(np.unique(assignment)) >= fewest, name
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("solver", SOLVERS)
 @pytest.mark.parametrize("seed", range(12))
 def test_solver_alone_finds_what_trying_every_placement_finds(

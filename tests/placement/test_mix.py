@@ -14,6 +14,7 @@ FILE = Path(__file__).parent / "data" / "mix_allocation.json"
 PROVEN = json.loads(FILE.read_text())["proven_optimum_usd_per_h"]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("solver", ["scip", "highs"])
 @pytest.mark.parametrize("case", PROVEN, ids=lambda case: f"{case['rate']}")
 def test_proven_optimum_is_found_and_proven(case, solver):

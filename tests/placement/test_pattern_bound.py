@@ -54,6 +54,7 @@ def test_requests_that_fit_with_no_other_count_whole():
     assert bound_of(problem) == 5
 
 
+@pytest.mark.thorough
 def test_it_proves_an_instance_optimal_that_is_too_large_for_a_model(monkeypatch):
     # 180 of seven tenths and 180 of four: 180 + 90 replicas; sums say 198. The step
     # of the iteration time after batch 3 makes the limit no line in the batch.

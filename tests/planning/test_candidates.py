@@ -284,6 +284,7 @@ def test_a_token_budget_too_close_to_call_is_named(monkeypatch):
     assert "3 replicas with --max-num-batched-tokens 1024" in found.warnings[0]
 
 
+@pytest.mark.thorough
 def test_a_fleet_that_no_count_saves_is_infeasible_with_the_last_share():
     # Alone on a replica a request has its first token after 20 ms: 1,000 replicas for
     # 1,000 requests keep 20 ms, no count keeps 19 ms.

@@ -249,6 +249,8 @@ from capplan.simulator.jit import compiled
 from capplan.simulator.schedulers import Rules
 from capplan.simulator.state import SCHEDULE
 
+pytestmark = pytest.mark.thorough
+
 RULES = Rules()
 
 

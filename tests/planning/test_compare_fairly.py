@@ -18,6 +18,8 @@ from capplan.report.pages.comparison import notes
 from capplan.workload.slo import parse_slo
 from capplan.workload.trace import Trace
 
+pytestmark = pytest.mark.thorough
+
 ASKED = {
     "workload": "synthetic:prompt=300,output=lognormal(median=80,sigma=0.6),n=2000",
     "rate": 60,

@@ -11,6 +11,8 @@ from capplan.planning.plan import plan
 from capplan.report.pages.demand import demand_values
 from capplan.report.render.json_text import json_text
 
+pytestmark = pytest.mark.thorough
+
 RATES = (20.0, 40.0, 60.0, 80.0, 100.0)
 
 

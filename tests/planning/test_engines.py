@@ -76,6 +76,7 @@ def test_a_plans_first_lines_say_whose_times_and_whose_rules_it_takes():
     assert found.best.launch.words[:2] == ("vllm", "serve")
 
 
+@pytest.mark.thorough
 def test_by_default_the_newest_row_of_that_kind_is_taken():
     newest, named = best(**GPT_OSS), best(**GPT_OSS, engine="vllm")
 
@@ -83,6 +84,7 @@ def test_by_default_the_newest_row_of_that_kind_is_taken():
     assert newest.configuration.times_of.startswith("vllm 0.18")
 
 
+@pytest.mark.thorough
 def test_an_older_engine_needs_more():
     old = best(**GPT_OSS, engine="vllm@0.10")
 
@@ -90,6 +92,7 @@ def test_an_older_engine_needs_more():
     assert old.configuration.times_of == "vllm 0.10.2"
 
 
+@pytest.mark.thorough
 def test_an_engine_newer_than_any_row_says_so_and_widens_the_range_upward():
     newest = best(**GPT_OSS)
 

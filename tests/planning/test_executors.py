@@ -196,6 +196,7 @@ def test_a_ray_cluster_that_is_not_there_is_one_line(where, capsys, monkeypatch)
     assert "no Ray cluster answers" in error
 
 
+@pytest.mark.thorough
 def test_ray_that_is_not_installed_is_one_line(capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
 

@@ -67,6 +67,7 @@ RUNS = [
 ]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("run", "model", "asked"),
     RUNS,

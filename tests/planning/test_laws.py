@@ -149,6 +149,7 @@ LAW = settings(
 )
 
 
+@pytest.mark.thorough
 @LAW
 @given(case=CASES, by=st.sampled_from([1.2, 2.0, 10.0]), data=st.data())
 def test_a_looser_limit_never_needs_more(planned, case, by, data):
@@ -160,6 +161,7 @@ def test_a_looser_limit_never_needs_more(planned, case, by, data):
     assert needs_no_more(planned(looser), planned(case))
 
 
+@pytest.mark.thorough
 @LAW
 @given(case=CASES.filter(lambda case: len(case.limits) > 1), data=st.data())
 def test_a_limit_dropped_never_needs_more(planned, case, data):
@@ -169,6 +171,7 @@ def test_a_limit_dropped_never_needs_more(planned, case, data):
     assert needs_no_more(planned(without), planned(case))
 
 
+@pytest.mark.thorough
 @LAW
 @given(case=CASES, target=st.sampled_from([0.5, 0.8]))
 def test_a_lower_target_never_needs_more(planned, case, target):
@@ -177,6 +180,7 @@ def test_a_lower_target_never_needs_more(planned, case, target):
     assert needs_no_more(planned(lower), planned(case))
 
 
+@pytest.mark.thorough
 @LAW
 @given(case=CASES, share=st.sampled_from([0.5, 0.8, 0.95]))
 def test_fewer_arrivals_never_need_more(planned, case, share):
@@ -189,6 +193,7 @@ def test_fewer_arrivals_never_need_more(planned, case, share):
     assert needs_no_more(planned(thinned), planned(case))
 
 
+@pytest.mark.thorough
 @LAW
 @given(
     case=CASES,
@@ -203,6 +208,7 @@ def test_more_kv_never_needs_more_for_the_ttft(planned, case, ttft_s, times):
     assert needs_no_more(planned(larger), planned(case))
 
 
+@pytest.mark.thorough
 @LAW
 @given(
     case=CASES.map(lambda case: replace(case, drawn=False)),
@@ -214,6 +220,7 @@ def test_a_class_of_its_own_never_lowers_the_count(planned, case, own):
     assert needs_no_more(planned(case), planned(with_class))
 
 
+@pytest.mark.thorough
 @LAW
 @given(case=CASES)
 def test_every_row_is_what_simulate_says_of_that_count(planned, case, tmp_path):

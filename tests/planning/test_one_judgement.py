@@ -87,6 +87,7 @@ def run_of(best, settings, **more):
     )
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("scenario", DRAWN, ids=lambda name: name.replace(" ", "-"))
 def test_drawn_requests_are_judged_alike(scenario):
     best, run = reported(DRAWN[scenario])
@@ -123,6 +124,7 @@ def test_replayed_requests_are_judged_alike_streamed_and_not(scenario, tmp_path)
         np.testing.assert_allclose(near_s, exact_s, rtol=RELATIVE_ERROR, atol=1e-6)
 
 
+@pytest.mark.thorough
 def test_both_files_use_the_same_names(tmp_path):
     settings = drawn()
     best = json.loads(plan_json(plan(PlanSettings(**settings))))["best"]

@@ -57,6 +57,7 @@ def test_no_answer_is_below_its_bound(found):
             assert one.lower_bound_gpu_count % one.tp == 0
 
 
+@pytest.mark.thorough
 def test_pruned_candidates_could_win_neither_by_cost_nor_by_gpus():
     found = plan(PlanSettings(**{**SETTINGS, "rate": 5.0, "tp": (1, 2, 4, 8)}))
     pruned = [one for one in found.candidates if one.status == "pruned"]
@@ -81,6 +82,7 @@ def test_costs_are_gpus_times_price(found):
     )
 
 
+@pytest.mark.thorough
 def test_same_request_gives_the_same_bytes(found):
     again = plan(PlanSettings(**SETTINGS))
 
@@ -167,6 +169,7 @@ def test_request_that_no_replica_can_hold_is_dropped_when_asked(tmp_path):
     assert any("dropped" in text for text in answer.warnings)
 
 
+@pytest.mark.thorough
 def test_few_lengths_are_drawn_again_in_samples_long_enough():
     settings = {**SETTINGS, "workload": "synthetic:prompt=300,output=80,n=50"}
 
@@ -199,6 +202,7 @@ def test_latency_given_outright_needs_no_profile():
     assert "from --latency-ms" in answer.best.configuration.note
 
 
+@pytest.mark.thorough
 def test_every_router_plans_and_none_beats_the_bound():
     from capplan.simulator.routers import ROUTERS
 
@@ -216,12 +220,14 @@ def test_every_router_plans_and_none_beats_the_bound():
     assert all(one.gpu_count >= one.lower_bound_gpu_count for one in counts.values())
 
 
+@pytest.mark.thorough
 def test_pessimistic_latency_never_needs_fewer_gpus(found):
     slower = plan(PlanSettings(**SETTINGS, latency_quantile=0.99))
 
     assert slower.best_by_gpus.gpu_count >= found.best_by_gpus.gpu_count
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -259,6 +265,7 @@ def solved(solver):
     return plan(PlanSettings(**{**SETTINGS, **ALONE, "rate": 150.0}, solver=solver))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("solver", ["mip", "highs", "simulated"])
 def test_every_solver_plans_within_the_same_bound(solver):
     result = solved(solver)
@@ -301,6 +308,7 @@ def test_a_router_as_solver_is_told_where_it_belongs():
         plan(PlanSettings(**SETTINGS, solver="jsq"))
 
 
+@pytest.mark.thorough
 def test_predicted_answers_are_what_routers_see_but_not_what_is_served():
     asked = {
         **SETTINGS,
@@ -317,6 +325,7 @@ def test_predicted_answers_are_what_routers_see_but_not_what_is_served():
         plan(PlanSettings(**asked, predictor="astrology"))
 
 
+@pytest.mark.thorough
 def test_tuned_engine_is_proven_with_its_own_settings():
     import json
 
@@ -345,6 +354,7 @@ def test_tuned_engine_is_proven_with_its_own_settings():
     assert check_document(json.loads(plan_json(answer)), reproduce) == []
 
 
+@pytest.mark.thorough
 def test_front_end_overhead_is_part_of_ttft():
     slower = plan(PlanSettings(**SETTINGS, api_overhead_ms=100.0))
     at_once = plan(PlanSettings(**SETTINGS, api_overhead_ms=0.0))
@@ -360,6 +370,7 @@ def test_front_end_overhead_is_part_of_ttft():
         assert other.replica_count > best.replica_count
 
 
+@pytest.mark.thorough
 def test_requests_too_slow_alone_are_left_out_of_the_exact_placement(tmp_path):
     path = tmp_path / "trace.csv"
     rows = [f"{k / 50},{60_000 if k == 700 else 200},40" for k in range(2000)]
@@ -374,6 +385,7 @@ def test_requests_too_slow_alone_are_left_out_of_the_exact_placement(tmp_path):
     assert "1 too slow alone left out" in str(answer.placement)
 
 
+@pytest.mark.thorough
 def test_the_exact_placement_leaves_out_what_its_own_line_of_prefill_does(tmp_path):
     # Which prompts keep the TTFT differs between the times and the line through them.
     path = tmp_path / "trace.csv"
@@ -391,6 +403,7 @@ def test_the_exact_placement_leaves_out_what_its_own_line_of_prefill_does(tmp_pa
         assert answer.best is None or answer.placement is not None
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("calls", [1, 3, 10, 30, 100, 10_000])
 def test_an_interrupted_plan_is_what_was_decided_by_then(found, calls):
     left = [calls]
@@ -423,6 +436,7 @@ def test_an_interrupted_plan_is_what_was_decided_by_then(found, calls):
         assert "Ctrl-C" in partial.infeasible_reason
 
 
+@pytest.mark.thorough
 def test_what_prefix_caching_is_worth_is_told_where_prefixes_are_shared(found):
     shared = {
         "workload": "synthetic:prompt=2000,output=20,n=1000",

@@ -31,6 +31,7 @@ def document():
     return planned()
 
 
+@pytest.mark.thorough
 def test_plan_holds_when_everything_is_made_again(document):
     assert check_document(document, reproduce) == []
 
@@ -91,6 +92,7 @@ def test_claimed_attainment_is_simulated_again(document):
     assert any("simulated again" in reason for reason in reasons)
 
 
+@pytest.mark.thorough
 def test_a_bound_of_the_mix_holds_and_is_none_of_given_arrivals(tmp_path):
     path = tmp_path / "given.csv"
     rows = "".join(f"{k * 0.01:.2f},300,80\n" for k in range(3000))
@@ -106,6 +108,7 @@ def test_a_bound_of_the_mix_holds_and_is_none_of_given_arrivals(tmp_path):
     assert "the arrivals are given" in reason
 
 
+@pytest.mark.thorough
 def test_the_example_report_holds_when_everything_is_made_again():
     path = Path(__file__).parents[2] / "reports" / "plan" / "plan.json"
 

@@ -107,6 +107,7 @@ def test_a_scheduler_says_what_it_does_not_have():
     )
 
 
+@pytest.mark.thorough
 @pytest.mark.filterwarnings("ignore:.*continued in a straight line")
 @pytest.mark.parametrize("name", sorted(set(SCHEDULERS) - set(VLLM)))
 def test_a_plan_with_another_scheduler_names_it_and_is_verified(name):
@@ -125,6 +126,7 @@ def test_a_plan_with_another_scheduler_names_it_and_is_verified(name):
     assert check_document(document, reproduce) == []
 
 
+@pytest.mark.thorough
 def test_a_plan_by_priority_is_started_with_vllms_own_flag():
     result = plan(PlanSettings(**ASKED, scheduler="vllm-v1-priority", tune=False))
 
@@ -165,6 +167,7 @@ PLAN = (
 )
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("asked", "complaint"),
     [

@@ -206,6 +206,7 @@ HEADLINE = {
 }
 
 
+@pytest.mark.thorough
 def test_a_sample_that_ends_before_the_fleet_has_filled_decides_nothing():
     """230 requests/s were planned with 7 GPUs, which hold 64 % in the long run."""
     asked = {**HEADLINE, "rate": 230.0, "slo": "ttft=1s", "tune": False}
@@ -219,6 +220,7 @@ def test_a_sample_that_ends_before_the_fleet_has_filled_decides_nothing():
     assert below.meets is False
 
 
+@pytest.mark.thorough
 def test_the_mix_itself_bounds_drawn_arrivals_without_deadlines():
     best = plan(PlanSettings(**HEADLINE, rate=230.0, slo="ttft=1s", tune=False)).best
 
@@ -226,6 +228,7 @@ def test_the_mix_itself_bounds_drawn_arrivals_without_deadlines():
     assert "deadlines or not" in best.bound.note
 
 
+@pytest.mark.thorough
 def test_an_attainment_of_1_is_the_fewest_without_a_miss_and_not_decided():
     asked = {**HEADLINE, "rate": 5.0, "slo": "ttft=20s", "attainment": 1.0}
 

@@ -50,6 +50,7 @@ def test_a_guessed_price_and_an_estimated_latency_are_doubts():
     assert guessed.doubts == ("its latency is an estimate", "its price is a guess")
 
 
+@pytest.mark.thorough
 @pytest.mark.filterwarnings("ignore::capplan.errors.CapplanWarning")
 def test_engines_that_differ_by_a_factor_of_two_do_not_take_the_headline():
     """Llama FP8 on MI300X is cheaper here, with four times as many replicas or not."""
@@ -120,6 +121,7 @@ def test_the_uncertain_one_is_said_with_the_range_of_its_replicas():
     assert sentences.doubts(rated(candidate_of(sure, 5), (0.9, 1.0))) == ""
 
 
+@pytest.mark.thorough
 @pytest.mark.filterwarnings("ignore::capplan.errors.CapplanWarning")
 def test_what_was_pruned_names_the_count_that_stands_in_the_table():
     """A smaller token budget lowers the best after the others were left out."""

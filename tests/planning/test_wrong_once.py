@@ -70,6 +70,7 @@ def test_a_fleet_that_only_fills_is_no_backlog():
     assert count(**settings, extend=False) <= 19
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("first_per_s", "last_per_s", "duration_s", "outputs"),
     [(2, 30, 3600, 1500), (10, 60, 600, 1000)],

@@ -115,6 +115,7 @@ FORGERIES = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("forgery", FORGERIES)
 @pytest.mark.parametrize("sealed", [True, False])
 def test_forged_plans_are_refused(document, folder, forgery, sealed, changed):
@@ -127,6 +128,7 @@ def test_forged_plans_are_refused(document, folder, forgery, sealed, changed):
     assert refused(forged, folder, sealed)
 
 
+@pytest.mark.thorough
 @settings(max_examples=10, deadline=None)
 @given(data=st.data())
 def test_every_single_change_is_refused_even_when_sealed_again(
@@ -216,6 +218,7 @@ HUGE = {
 """Settings of a request that would keep verify busy for minutes, or take gigabytes."""
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", HUGE)
 def test_a_huge_value_of_the_request_is_refused_before_anything_is_allocated(
     name, document, folder, changed, capsys
@@ -239,6 +242,7 @@ def test_a_huge_value_of_the_request_is_refused_before_anything_is_allocated(
     assert message in capsys.readouterr().err
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("where", "value"),
     [
@@ -287,6 +291,7 @@ def with_file(tmp_path, folder, monkeypatch):
     return path, mine, said
 
 
+@pytest.mark.thorough
 def test_a_received_plans_python_file_is_not_executed_without_trust(with_file, capsys):
     path, mine, said = with_file
 
@@ -299,6 +304,7 @@ def test_a_received_plans_python_file_is_not_executed_without_trust(with_file, c
     assert said.exists()
 
 
+@pytest.mark.thorough
 def test_a_trusted_file_of_another_content_is_not_executed(with_file, capsys):
     path, mine, said = with_file
     mine.write_text(mine.read_text() + "# more\n")
@@ -308,6 +314,7 @@ def test_a_trusted_file_of_another_content_is_not_executed(with_file, capsys):
     assert not said.exists()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("place", ["settings", "engine"])
 def test_a_file_named_without_its_content_is_not_executed(place, with_file, capsys):
     path, mine, said = with_file

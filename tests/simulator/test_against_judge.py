@@ -66,6 +66,7 @@ def test_every_scheduler_has_a_judge():
     assert set(SCHEDULERS) <= set(JUDGED_SCHEDULERS)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("router", sorted(ROUTERS))
 @settings(deadline=None, max_examples=2 * EXAMPLES)
 @given(
@@ -85,6 +86,7 @@ def test_every_request_gets_the_times_of_the_step_by_step_judge(
     assert_same(simulation, verdict)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("scheduler", sorted(set(SCHEDULERS) - {"vllm-v1"}))
 @settings(deadline=None, max_examples=4 * EXAMPLES)
 @given(

@@ -98,6 +98,7 @@ def check(given, cases):
     return [x for texts, _ in found for x in texts], np.sum([n for _, n in found], 0)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", [*sorted(SCHEDULERS), *SETTINGS])
 def test_every_law_holds_for_every_shipped_scheduler(name):
     broken, (refused, requests, *_) = check(name, CASES)
@@ -107,12 +108,14 @@ def test_every_law_holds_for_every_shipped_scheduler(name):
     assert requests > 8 * CASES
 
 
+@pytest.mark.thorough
 def test_the_cases_are_short_of_kv():
     for name in ("vllm-v1", "sarathi", "fastgen", "oracle", "vllm-v0"):
         assert check(name, CASES)[1][3] > CASES // 4, name
     assert check("vllm-v0:swap=1", CASES)[1][4] > CASES // 4
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", NONSENSE)
 def test_nonsense_is_caught_with_its_case(kind, tmp_path):
     old, new, complaint = NONSENSE[kind]
@@ -124,6 +127,7 @@ def test_nonsense_is_caught_with_its_case(kind, tmp_path):
     assert any(re.search(complaint, line) for line in broken)
 
 
+@pytest.mark.thorough
 def test_a_scheduler_that_never_returns_does_not_hang_the_check(tmp_path):
     endless = FAIR.replace(
         "    replica = state.replicas[r]\n",
@@ -138,6 +142,7 @@ def test_a_scheduler_that_never_returns_does_not_hang_the_check(tmp_path):
     assert checked.broken[-1].startswith("does not end within 5 s (again: --seed ")
 
 
+@pytest.mark.thorough
 def test_the_command_says_which_case_to_run_again(tmp_path, capsys):
     path = written(tmp_path, FAIR.replace(RETURN, "    return -3\n", 1))
 
@@ -148,6 +153,7 @@ def test_the_command_says_which_case_to_run_again(tmp_path, capsys):
     assert error.endswith("iterations or more (again: --seed 9 --cases 1)")
 
 
+@pytest.mark.thorough
 def test_the_command_counts_what_it_has_seen(tmp_path, capsys):
     path = written(tmp_path)
 

@@ -103,6 +103,7 @@ def test_a_stream_waits_in_front_as_a_whole_trace_does():
     assert done["finish_s"].tolist() == whole.table.finish_s.tolist()
 
 
+@pytest.mark.thorough
 @settings(max_examples=15)
 @given(st.integers(0, 2**32), st.floats(0, 0.05), st.floats(0, 1e-4))
 def test_the_lower_bound_stays_valid_behind_a_front_end(seed, api_request_s, token_s):

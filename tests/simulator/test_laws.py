@@ -41,6 +41,7 @@ def assert_same(first: Simulation, second: Simulation) -> None:
     assert first.iteration_count == second.iteration_count
 
 
+@pytest.mark.thorough
 @every_scheduler
 @every_router
 @settings(deadline=None, max_examples=EXAMPLES)
@@ -55,6 +56,7 @@ def test_the_length_of_a_jump_changes_nothing(router, scheduler, case, longest_j
     assert_same(unbounded, shorter)
 
 
+@pytest.mark.thorough
 @every_scheduler
 @every_router
 @settings(deadline=None, max_examples=EXAMPLES)
@@ -70,6 +72,7 @@ def test_recording_iterations_changes_nothing(router, scheduler, case):
     assert_same(silent, recorded)
 
 
+@pytest.mark.thorough
 @every_scheduler
 @settings(deadline=None, max_examples=EXAMPLES)
 @given(case=cases(), seed=st.integers(0, 2**20))
@@ -234,6 +237,7 @@ def met(simulation: Simulation, **limits_s: float) -> list[np.ndarray]:
     return times.met(slo.columns(np.zeros(len(times), int), ("all",)))
 
 
+@pytest.mark.thorough
 @every_scheduler
 @settings(deadline=None, max_examples=EXAMPLES)
 @given(
@@ -257,6 +261,7 @@ def test_a_looser_limit_is_met_by_all_that_met_it_and_none_by_all(
     assert all(hits.all() for hits in met(simulation))
 
 
+@pytest.mark.thorough
 @every_scheduler
 @settings(deadline=None, max_examples=EXAMPLES)
 @given(case=cases(), seed=st.integers(0, 9))

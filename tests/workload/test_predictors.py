@@ -51,6 +51,7 @@ def requests(seed, n=600):
     )
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", PREDICTORS)
 @settings(deadline=None, max_examples=50)
 @given(

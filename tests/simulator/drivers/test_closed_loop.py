@@ -45,6 +45,7 @@ def random_case(seed):
     return fleet, lengths, users, think_s
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("seed", range(100))
 def test_a_closed_loop_is_the_open_simulation_of_its_arrivals(seed):
     fleet, lengths, users, think_s = random_case(seed)

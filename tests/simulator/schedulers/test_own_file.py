@@ -165,6 +165,7 @@ def test_what_does_not_compile_is_named_by_its_own_line(wrong, tmp_path):
     assert len(f"{refusal.value}") < 400
 
 
+@pytest.mark.thorough
 def test_a_plan_names_the_content_and_verify_says_when_it_is_another(tmp_path, capsys):
     path = written(tmp_path)
     out = tmp_path / "out"

@@ -159,6 +159,7 @@ def judged_best(state, n: int, largest: int) -> float:
     return judge_sa.best_of_all(requests, largest, 0.0, replica)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("largest", "n"), [(1, 4), (2, 4), (2, 5), (4, 5)])
 def test_the_best_of_all_plans_is_that_of_the_judge(largest, n):
     for seed in range(3):
@@ -169,6 +170,7 @@ def test_the_best_of_all_plans_is_that_of_the_judge(largest, n):
         )
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("largest", "n"), [(1, 4), (1, 6), (1, 8), (2, 6), (4, 6)])
 def test_the_best_plan_kept_is_near_the_best_of_all(largest, n):
     search = PUBLISHED._replace(early_return=False)
