@@ -200,7 +200,7 @@ def test_a_trace_of_5_in_a_plan_is_refused(file, refused):
 def test_a_small_gz_of_many_rows_is_streamed_by_its_decompressed_size(
     file, monkeypatch
 ):
-    monkeypatch.setattr("capplan.planning.load.STREAMED_BYTES", 2**20)
+    monkeypatch.setattr("capplan.planning.traffic.STREAMED_BYTES", 2**20)
     text = b"arrival_s,prompt_tokens,output_tokens\n" + b"0,5,5\n" * 200_000
     path = file(gzip.compress(text))
 

@@ -35,6 +35,8 @@ SARATHI = {
     "max_num_seqs": 128,
 }
 
+pytestmark = pytest.mark.thorough
+
 
 def plain(**more):
     return PlanSettings(**{**ASKED, **more})
@@ -248,8 +250,6 @@ RAISING = """
 from capplan.simulator.jit import compiled
 from capplan.simulator.schedulers import Rules
 from capplan.simulator.state import SCHEDULE
-
-pytestmark = pytest.mark.thorough
 
 RULES = Rules()
 

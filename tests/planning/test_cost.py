@@ -125,6 +125,6 @@ def test_a_pool_without_a_price_leaves_none_for_all():
     "traffic",
     [{"rate_per_s": -1.0}, {"rate_per_s": math.inf}, {"mean_output_tokens": -1.0}],
 )
-def test_what_cannot_be_billed_is_refused(load):
+def test_what_cannot_be_billed_is_refused(traffic):
     with pytest.raises(InputError):
-        cost(pools(1, Price(1.0, "a provider")), **load)
+        cost(pools(1, Price(1.0, "a provider")), **traffic)
