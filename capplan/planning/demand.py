@@ -30,11 +30,6 @@ class Demand:
     no_law: str  # why there is none; empty when there is one
     warnings: tuple[str, ...]  # for the reader
 
-    @property
-    def replica_counts(self) -> tuple[int, ...]:
-        """Replicas at each rate."""
-        return tuple(row.replica_count or 0 for row in self.candidates)
-
     def pool_at(self, rate_per_s: float) -> Pool:
         """Return the replicas that the law extrapolates to a rate."""
         if self.law is None:

@@ -9,12 +9,15 @@ for:
 
     python examples/studies/estimate_errors.py
     python examples/studies/estimate_errors.py --by gpu
+    python examples/studies/estimate_errors.py --docs docs/latency.md
 """
 
 import argparse
+import re
 import warnings
 from collections import defaultdict
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 
@@ -31,6 +34,17 @@ CONTEXTS = (1000, 4000)
 PROMPTS = (512, 2048, 8192)
 PHASES = ("decode", "prefill", "mixed")
 
+KINDS = (
+    "between TP degrees",
+    "beyond TP degrees",
+    "another GPU, same architecture",
+    "another architecture",
+    "data sheets alone",
+)
+"""Kinds of estimates, from the nearest to the farthest."""
+
+TABLE = re.compile(r"\| estimate \(profiles\),.*?(?=\n\n)", re.DOTALL)
+
 Row = tuple[str, str, dict[str, float]]
 """Kind of estimate, GPU estimated, median signed error by phase."""
 
@@ -38,22 +52,43 @@ Row = tuple[str, str, dict[str, float]]
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--by", choices=["gpu"], help="split by the GPU estimated")
+    parser.add_argument("--docs", type=Path, help="file to write the table into")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore", CapplanWarning)
+    text = table(arguments.by == "gpu")
+    print(text)
+    if arguments.docs is not None:
+        page = arguments.docs.read_text(encoding="utf-8")
+        arguments.docs.write_text(TABLE.sub(lambda _: text, page), encoding="utf-8")
+
+
+def table(by_gpu: bool = False) -> str:
+    """Return the errors as a Markdown table: range (RMS) of each phase, in percent."""
     errors = defaultdict(list)
     for kind, gpu, error in estimates():
-        name = f"{kind}, of {gpu}" if arguments.by else kind
+        name = f"{kind}, of {gpu}" if by_gpu else kind
         for phase in PHASES:
             errors[name, phase].append(error[phase])
-    print("| estimate | phase | number | median | 10th to 90th percentile | RMS |")
-    print("|---|---|---|---|---|---|")
-    for (name, phase), values in sorted(errors.items()):
-        low, median, high = np.quantile(values, [0.1, 0.5, 0.9])
-        rms = np.sqrt(np.mean(np.square(values)))
-        print(
-            f"| {name} | {phase} | {len(values)} | {median:+.1%} | "
-            f"{low:+.1%} to {high:+.1%} | {rms:.1%} |"
-        )
+    names = dict.fromkeys(name for name, _ in errors)
+    rows = [
+        "| estimate (profiles), 10th to 90th percentile (RMS), % "
+        f"| {' | '.join(PHASES)} |",
+        "|---|---|---|---|",
+    ]
+    for name in sorted(names, key=lambda name: (_place(name), name)):
+        cells = []
+        for phase in PHASES:
+            values = 100 * np.array(errors[name, phase])
+            low, high = np.quantile(values, [0.1, 0.9])
+            rms = np.sqrt(np.mean(values**2))
+            cells.append(f"{low:+.0f} to {high:+.0f} ({rms:.0f})")
+        count = len(errors[name, PHASES[0]])
+        rows.append(f"| {name} ({count}) | {' | '.join(cells)} |")
+    return "\n".join(rows)
+
+
+def _place(name: str) -> int:
+    return [name.startswith(kind) for kind in KINDS].index(True)
 
 
 def estimates() -> Iterator[Row]:

@@ -1,28 +1,34 @@
-"""The table of the estimates' errors can be printed from a checkout alone."""
+"""Errors of estimates: the table is made from the profiles and stands in the docs."""
 
-import runpy
-import sys
+import re
+import warnings
 from pathlib import Path
 
 import pytest
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "studies" / "estimate_errors.py"
+from capplan.errors import CapplanWarning
+
+ROOT = Path(__file__).parents[2]
 
 
-def rms_of(text: str) -> dict[tuple[str, str], float]:
-    rows = [line.strip("| ").split(" | ") for line in text.splitlines() if "%" in line]
-    return {(row[0], row[1]): float(row[-1].rstrip("%")) for row in rows}
+@pytest.mark.thorough
+def test_the_nearer_the_source_the_smaller_the_error_and_the_docs_say_so(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "examples" / "studies"))
+    from estimate_errors import table
 
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CapplanWarning)
+        text = table()
 
-@pytest.mark.slow
-def test_the_nearer_the_source_the_smaller_the_error(monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["estimate_errors.py"])
-
-    runpy.run_path(str(EXAMPLE), run_name="__main__")
-
-    rms = rms_of(capsys.readouterr().out)
-    near, other = "another GPU, same architecture", "another architecture"
-    for phase in ("decode", "prefill", "mixed"):
-        assert rms["between TP degrees", phase] < 12
-        assert rms[near, phase] < 12
-        assert rms[near, phase] < rms[other, phase] < 25
+    assert text in (ROOT / "docs" / "latency.md").read_text(encoding="utf-8")
+    rms = {}
+    for line in text.splitlines()[2:]:
+        kind, *cells = line.strip("| ").split(" | ")
+        rms[kind.partition(" (")[0]] = [
+            int(re.search(r"\((\d+)\)", cell)[1]) for cell in cells
+        ]
+    near, other = rms["another GPU, same architecture"], rms["another architecture"]
+    for phase in range(3):
+        assert rms["between TP degrees"][phase] < 12
+        assert near[phase] < 12
+        assert near[phase] < other[phase] < 25

@@ -39,7 +39,7 @@ def test_counts_are_those_of_a_plan_at_each_rate(settings, found):
     alone = plan(settings.at_rate(RATES[1]))
 
     assert found.rates_per_s == RATES
-    assert found.replica_counts[1] == alone.best.replica_count
+    assert found.candidates[1].replica_count == alone.best.replica_count
 
 
 def test_law_meets_the_rate_that_was_not_simulated(settings, found):

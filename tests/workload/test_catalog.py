@@ -18,7 +18,6 @@ from capplan.workload.catalog import (
     shipped_workload,
     shipped_workload_names,
 )
-from capplan.workload.describe import burstiness
 
 NAMES = shipped_workload_names()
 LENGTHS = Path(__file__).parents[3] / "shared/data/traces/lengths"
@@ -108,6 +107,14 @@ def test_the_synthetic_workload_follows_the_distribution_its_yaml_states():
         )
         < limit
     )
+
+
+def burstiness(trace, window_s):
+    """Variance over mean of the arrivals in windows (Cox and Lewis 1966, 4.5)."""
+    windows = int(trace.duration_s // window_s)
+    edges_s = trace.arrival_s[0] + window_s * np.arange(windows + 1)
+    counts = np.diff(np.searchsorted(trace.arrival_s, edges_s))
+    return counts.var(ddof=1) / counts.mean()
 
 
 def test_the_synthetic_workload_is_as_near_its_original_as_its_yaml_says():

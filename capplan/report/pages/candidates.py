@@ -18,6 +18,25 @@ _P99 = 1 + PERCENTILES.index(99.0)  # after the mean
 _DISTRIBUTIONS: tuple[str, ...] = ("quantile_levels", "ttft_quantiles_s")
 _DISTRIBUTIONS += ("tpot_quantiles_s", "e2e_quantiles_s", "series")
 
+RUN_PATHS = {
+    "slo_attainment": "judgement.attainment.share",
+    "slo_attainment_interval": "judgement.attainment.interval",
+    "attainment_by_class": "judgement.attainment.by_class",
+    "classes": "judgement.classes",
+    "counted_request_count": "judgement.counted_request_count",
+    "sample_count": "judgement.sample_count",
+    "warmup_s": "judgement.warmup_s",
+    "undecided_reason": "judgement.open",
+    "utilisation": "judgement.steadiness.known_utilisation",
+    "settled": "judgement.steadiness.settled",
+    "recovery_s": "judgement.steadiness.recovery_s",
+    "ttft_quantiles_s": "judgement.quantiles_s.ttft_s",
+    "tpot_quantiles_s": "judgement.quantiles_s.tpot_s",
+    "e2e_quantiles_s": "judgement.quantiles_s.e2e_s",
+    "series": "simulation.series",
+}
+"""Where the values that a run and a candidate share lie in the run."""
+
 PATHS = {
     "gpu": "gpu",
     "tp": "tp",
@@ -30,20 +49,10 @@ PATHS = {
     "sweep_count": "configuration.sweep_count",
     "kv_dtype": "configuration.kv_dtype",
     "lower_bound_gpu_count": "lower_bound_gpu_count",
-    "slo_attainment": "run.judgement.attainment.share",
-    "slo_attainment_interval": "run.judgement.attainment.interval",
-    "attainment_by_class": "run.judgement.attainment.by_class",
-    "classes": "run.judgement.classes",
-    "counted_request_count": "run.judgement.counted_request_count",
-    "sample_count": "run.judgement.sample_count",
-    "warmup_s": "run.judgement.warmup_s",
+    **{name: f"run.{path}" for name, path in RUN_PATHS.items()},
     "decided": "decided",
-    "undecided_reason": "run.judgement.open",
     "too_close": "too_close",
     "coarse": "coarse",
-    "utilisation": "run.judgement.steadiness.known_utilisation",
-    "settled": "run.judgement.steadiness.settled",
-    "recovery_s": "run.judgement.steadiness.recovery_s",
     "ttft_p99_s": f"run.judgement.percentiles.ttft_s.{_P99}",
     "tpot_p99_s": f"run.judgement.percentiles.tpot_s.{_P99}",
     "usd_per_h": "cost.usd_per_h",
@@ -67,10 +76,6 @@ PATHS = {
     "profile_note": "configuration.note",
     "latency_error": "configuration.latency_error",
     "probes": "probes",
-    "ttft_quantiles_s": "run.judgement.quantiles_s.ttft_s",
-    "tpot_quantiles_s": "run.judgement.quantiles_s.tpot_s",
-    "e2e_quantiles_s": "run.judgement.quantiles_s.e2e_s",
-    "series": "run.simulation.series",
     "bound_note": "bound.note",
 }
 """Where the values of a candidate lie, by the keys of the JSON, in order."""

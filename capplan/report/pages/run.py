@@ -18,6 +18,7 @@ from capplan.report.columns import (
 )
 from capplan.report.fleet_charts import fleet_figures, latency_figures
 from capplan.report.page import FILES, Fact, Figure, Page, Section, Table
+from capplan.report.pages.candidates import RUN_PATHS
 from capplan.report.pages.classes import classes_section, classes_table
 from capplan.report.pages.plan import launch_section
 from capplan.report.plan_charts import run_curve
@@ -43,16 +44,9 @@ _PATHS = {
     "tp": "configuration.tp",
     "replica_count": "replica_count",
     "gpu_count": "deployment.gpu_count",
-    "slo_attainment": "judgement.attainment.share",
-    "slo_attainment_interval": "judgement.attainment.interval",
+    **RUN_PATHS,
     "attainment_by_limit": "judgement.attainment.by_limit",
-    "attainment_by_class": "judgement.attainment.by_class",
-    "classes": "judgement.classes",
     "stable": "judgement.stable",
-    "utilisation": "judgement.steadiness.known_utilisation",
-    "settled": "judgement.steadiness.settled",
-    "recovery_s": "judgement.steadiness.recovery_s",
-    "undecided_reason": "judgement.open",
     "goodput_per_s": "goodput_per_s",
     "output_tokens_per_s": "output_tokens_per_s",
     "span_output_tokens_per_s": "span_output_tokens_per_s",
@@ -60,9 +54,6 @@ _PATHS = {
     "usd_per_month": "cost.usd_per_month",
     "usd_per_year": "cost.usd_per_year",
     "price": "configuration.price",
-    "warmup_s": "judgement.warmup_s",
-    "counted_request_count": "judgement.counted_request_count",
-    "sample_count": "judgement.sample_count",
     "engine": "configuration.engine",
     "launch_line": "launch.line",
     "launch_notes": "launch.notes",
@@ -77,13 +68,9 @@ _PATHS = {
     "trace_notes": "trace_notes",
     "rate_per_s": "simulation.totals.rate_per_s",
     "duration_s": "simulation.totals.duration_s",
-    "ttft_quantiles_s": "judgement.quantiles_s.ttft_s",
-    "tpot_quantiles_s": "judgement.quantiles_s.tpot_s",
-    "e2e_quantiles_s": "judgement.quantiles_s.e2e_s",
-    "series": "simulation.series",
     "interrupted": "simulation.interrupted",
 }
-"""Where the values of a run lie, by the keys of the JSON, in order."""
+"""Where the values of a run lie, by the keys of the JSON."""
 
 
 def run_page(run: Run) -> Page:
