@@ -286,5 +286,5 @@ class OutputSettings(Settings):
         None,
         OUTPUT,
         "DIR",
-        "Folder for the JSON, CSV and HTML files.",
+        "Folder for the JSON, CSV, HTML and Markdown files.",
     )

@@ -310,6 +310,14 @@ def test_an_undated_price_is_warned_of():
         price("V100-16GB", today=TODAY)
 
 
+def test_a_basis_that_nobody_knows_is_refused_with_those_known(tmp_path):
+    path = tmp_path / "prices.csv"
+    path.write_text("gpu,usd_per_gpu_h,basis\nH100,2.5,guessed\n")
+
+    with pytest.raises(InputError, match=r"prices.csv:2: basis is 'guessed'; .*guess"):
+        price("H100", prices_file=path, today=TODAY)
+
+
 def test_a_guess_is_warned_of(tmp_path):
     path = tmp_path / "prices.csv"
     header = SHIPPED.read_text().splitlines()[0]
