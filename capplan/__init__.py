@@ -45,7 +45,7 @@ def simulate(**settings: Any) -> "Run":
 
 def search(**settings: Any) -> "Search":
     """Return the throughput per GPU of each GPU type and TP degree."""
-    from capplan.planning.search_settings import SearchSettings
+    from capplan.planning.settings import SearchSettings
     from capplan.report import to_files
 
     return to_files.search(SearchSettings(**settings))[0]
@@ -57,7 +57,7 @@ def demand(**settings: Any) -> "Demand":
     Settings are those of :func:`plan` without ``rate``; ``rates`` to plan for, and
     rates ``at`` which to extrapolate.
     """
-    from capplan.planning.demand_settings import DemandSettings
+    from capplan.planning.settings import DemandSettings
     from capplan.report import to_files
 
     return to_files.demand(DemandSettings(**settings))[0]

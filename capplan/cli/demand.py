@@ -5,7 +5,7 @@ from typing import Any
 from capplan.cli.notices import announce_compilation
 from capplan.cli.options import with_settings
 from capplan.cli.scenario import Scenario, settings_from
-from capplan.planning.demand_settings import DemandSettings
+from capplan.planning.settings import DemandSettings
 
 
 @with_settings(DemandSettings)

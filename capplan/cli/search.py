@@ -5,7 +5,7 @@ from typing import Any
 from capplan.cli.options import with_settings
 from capplan.cli.plan import INFEASIBLE
 from capplan.cli.scenario import Scenario, settings_from
-from capplan.planning.search_settings import SearchSettings
+from capplan.planning.settings import SearchSettings
 
 
 @with_settings(SearchSettings)

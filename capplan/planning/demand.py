@@ -9,9 +9,9 @@ import numpy as np
 from capplan.deployment.pools import Pool
 from capplan.errors import InputError
 from capplan.placement.demand_law import DemandLaw, fit_demand_law
-from capplan.planning.demand_settings import DemandSettings
 from capplan.planning.plan import plan
 from capplan.planning.result import Candidate
+from capplan.planning.settings import DemandSettings
 
 FEWEST_RATES = 4
 """Rates that the demand law needs."""

@@ -15,7 +15,7 @@ from capplan.errors import InputError, collected_warnings
 from capplan.latency.contract import LatencyTables
 from capplan.planning.configuration import Excluded, configurations
 from capplan.planning.cost import per_million, usd_per_h
-from capplan.planning.search_settings import SearchSettings
+from capplan.planning.settings import SearchSettings
 from capplan.planning.traffic import read_requests
 from capplan.units import format_duration
 

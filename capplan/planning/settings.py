@@ -1,4 +1,8 @@
-"""Settings of ``capplan plan`` and ``capplan simulate``, and what commands share."""
+"""Settings of ``plan``, ``simulate``, ``search``, ``demand``, and what they share."""
+
+from typing import Annotated, ClassVar
+
+from pydantic import BeforeValidator
 
 from capplan.planning.setting_groups import (
     CHOICES,
@@ -15,12 +19,15 @@ from capplan.planning.setting_groups import (
     TrialSettings,
 )
 from capplan.planning.traffic_settings import (
+    WORKLOAD,
     ArrivalSettings,
+    LimitSettings,
     ObjectiveSettings,
+    Rate,
     RequestSettings,
     TrafficSettings,
 )
-from capplan.setting_values import PathText
+from capplan.setting_values import PathText, parts
 from capplan.settings import setting
 
 # Fields, and so flags and keys, come in the order of the last base first.
@@ -71,3 +78,30 @@ class SimulateSettings(
         "",
         "Read a CSV in chunks, in constant memory (default: above 256 MiB).",
     )
+
+
+class SearchSettings(
+    OutputSettings,
+    PriceSettings,
+    ConfigurationSettings,
+    LimitSettings,
+    RequestSettings,
+):
+    """Settings of the comparison of TP degrees at a full batch."""
+
+    scenario_of: ClassVar = PlanSettings
+
+
+class DemandSettings(PlanningSettings):
+    """Settings of plans at several arrival rates."""
+
+    rates: Annotated[tuple[Rate, ...], BeforeValidator(parts)] = setting(
+        (), WORKLOAD, "R,R,R,R", "Arrival rates to plan for, requests/s, four or more."
+    )
+    at: Annotated[tuple[Rate, ...], BeforeValidator(parts)] = setting(
+        (), WORKLOAD, "R,R", "Arrival rates to extrapolate to, requests/s."
+    )
+
+    def at_rate(self, rate_per_s: float) -> PlanSettings:
+        """Return the settings of the plan for one rate."""
+        return PlanSettings(**self.shared_with(PlanSettings), rate=rate_per_s)

@@ -16,7 +16,6 @@ from capplan.planning.compare import compare as compute_comparison
 from capplan.planning.compare_settings import CompareSettings
 from capplan.planning.demand import Demand
 from capplan.planning.demand import demand as compute_demand
-from capplan.planning.demand_settings import DemandSettings
 from capplan.planning.place_settings import PlaceSettings
 from capplan.planning.placing import Placed
 from capplan.planning.placing import place as compute_placement
@@ -25,9 +24,10 @@ from capplan.planning.result import Plan
 from capplan.planning.run import RequestProgress, Run, simulate_deployment
 from capplan.planning.search import Search
 from capplan.planning.search import search as compute_search
-from capplan.planning.search_settings import SearchSettings
 from capplan.planning.settings import (
+    DemandSettings,
     PlanSettings,
+    SearchSettings,
     SimulateSettings,
 )
 from capplan.report.page import Page

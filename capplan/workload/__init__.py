@@ -8,7 +8,6 @@ _HOME = {
     "RequestSlo": "slo",
     "Slo": "slo",
     "Trace": "trace",
-    "conditional_mean_given_longer": "conditional_mean",
     "extend": "synthesis",
     "iterate_trace": "readers.chunks",
     "open_workload": "catalog",

@@ -10,10 +10,13 @@ from pathlib import Path
 
 from capplan.calibration.settings import FitSettings
 from capplan.planning.compare_settings import CompareSettings
-from capplan.planning.demand_settings import DemandSettings
 from capplan.planning.place_settings import PlaceSettings
-from capplan.planning.search_settings import SearchSettings
-from capplan.planning.settings import PlanSettings, SimulateSettings
+from capplan.planning.settings import (
+    DemandSettings,
+    PlanSettings,
+    SearchSettings,
+    SimulateSettings,
+)
 from capplan.profiling.settings import ProfileSettings
 
 COMMANDS = {

@@ -6,10 +6,10 @@ import capplan
 from capplan.cli.main import exit_code
 from capplan.cli.scenario import settings_from
 from capplan.errors import CapplanWarning, InputError
-from capplan.planning.demand_settings import DemandSettings
-from capplan.planning.search_settings import SearchSettings
 from capplan.planning.settings import (
+    DemandSettings,
     PlanSettings,
+    SearchSettings,
     SimulateSettings,
 )
 

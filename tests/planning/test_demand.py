@@ -6,8 +6,8 @@ import pytest
 
 from capplan.errors import InputError
 from capplan.planning.demand import demand
-from capplan.planning.demand_settings import DemandSettings
 from capplan.planning.plan import plan
+from capplan.planning.settings import DemandSettings
 from capplan.report.pages.demand import demand_values
 from capplan.report.render.json_text import json_text
 

@@ -13,7 +13,6 @@ from capplan.errors import InputError
 from capplan.workload.conditional_mean import (
     LEAST_REQUESTS,
     ConditionalMean,
-    conditional_mean_given_longer,
 )
 from capplan.workload.predictors import (
     PREDICTORS,
@@ -164,46 +163,6 @@ def test_a_short_past_is_one_bin():
     past = Trace([1, 1000], [10, 20])
 
     assert ConditionalMean.fit(past).predict(np.array([1, 1000])).tolist() == [15, 15]
-
-
-def test_once_overrun_the_mean_of_the_longer_ones_by_hand():
-    past = Trace([7] * 4, [10, 20, 30, 40])
-
-    expected = conditional_mean_given_longer(
-        past, np.full(5, 7), np.array([0, 10, 25, 39, 40])
-    )
-
-    assert expected.tolist() == [25, 30, 35, 40, 41]
-
-
-@settings(deadline=None, max_examples=50)
-@given(
-    answers=st.lists(st.integers(1, 500), min_size=1, max_size=300),
-    generated=st.integers(0, 600),
-)
-def test_an_overrun_prediction_is_always_longer(answers, generated):
-    past = Trace(np.arange(1, len(answers) + 1), answers)
-
-    expected = conditional_mean_given_longer(
-        past, np.array([1, len(answers)]), np.array([generated] * 2)
-    )
-
-    assert (expected > generated).all()
-
-
-def test_the_mean_given_longer_is_unbiased():
-    generated = 210
-
-    errors = []
-    for seed in range(60):
-        now, past = requests(seed), requests(1000 + seed)
-        outrun = now.output_tokens > generated
-        expected = conditional_mean_given_longer(
-            past, now.prompt_tokens[outrun], np.full(outrun.sum(), generated)
-        )
-        errors.append((expected - now.output_tokens[outrun]).mean())
-
-    assert_mean(errors, 0.0)
 
 
 def test_the_nearest_prompts_of_the_class_are_neighbours_by_hand():
