@@ -140,12 +140,14 @@ def lower_bound(
     counts = np.bincount(group, minlength=len(targets))
     droppable = np.array([*map(droppable_requests, counts.tolist(), targets.tolist())])
     effort = _THOROUGH if thorough else _QUICK
-    limits = engine_bounds(engine)
+    bounds = engine_bounds(engine)
     best: tuple[Window, _Pricing, str] | None = None
+    # Prices for several mixes of iterations are ranked by what they are worth, as they
+    # come from a sample of iterations; only the best are proven for all, which is slow.
     for pricing in _ranked(requests, tables, engine, effort)[: effort.proofs]:
         prices = prove_prefill_price(
             tables,
-            limits,
+            bounds,
             pricing.prices,
             pricing.mix[0],
             pricing.context_cap,
@@ -157,6 +159,7 @@ def lower_bound(
         impossible = np.bincount(group[~work.possible], minlength=len(targets))
         if (impossible > droppable).any():
             return _unreachable(impossible, droppable)
+        # Work that must be done within a window, over its length, needs so many replicas.
         windows = {
             BUSIEST: busiest_window(
                 requests.release_s,
@@ -224,32 +227,32 @@ def _ranked(
     effort: _SearchEffort,
 ) -> list[_Pricing]:
     """Return candidate pricings, the one with the most estimated work first."""
-    limits = engine_bounds(engine)
+    bounds = engine_bounds(engine)
     stride = -(-len(requests.release_s) // _SAMPLE)
     sample = Requests._make(column[::stride] for column in requests)
     steps = requests.output_tokens - 1
     total_steps = max(float(steps.sum()), 1.0)
     context = float((steps * (requests.prompt_tokens + steps / 2)).sum()) / total_steps
     context = max(context, 2.0)
-    b = np.arange(1, limits.batch + 1)
+    b = np.arange(1, bounds.batch + 1)
     time_s = tables.decode_s[b] + tables.decode_context_s[b] * (b * context)
-    fits_kv = b * context <= limits.context
+    fits_kv = b * context <= bounds.context
     fits_tpot = fits_kv & (time_s <= float(np.median(requests.tpot_s)))
-    highest_s = float(tables.fused_s[limits.tokens]) / limits.tokens
-    growth_s = float(tables.fused_s[limits.tokens] - tables.fused_s[1])
+    highest_s = float(tables.fused_s[bounds.tokens]) / bounds.tokens
+    growth_s = float(tables.fused_s[bounds.tokens] - tables.fused_s[1])
     prefill_prices_s = [slope * highest_s for slope in effort.prefill_slopes]
-    prefill_prices_s.append(max(growth_s, 0.0) / max(limits.tokens - 1, 1))
+    prefill_prices_s.append(max(growth_s, 0.0) / max(bounds.tokens - 1, 1))
     ranked: list[tuple[float, _Pricing]] = []
     tpot_mixes = [mix for mix in _MIXES if mix[0]]
     for fits, mixes in ((fits_tpot, tpot_mixes), (fits_kv, [*_MIXES])):
         batch = float(b[fits].max()) if fits.any() else 1.0
         for prefill_s in prefill_prices_s:
-            prices = fit_prices(tables, limits, batch, context, prefill_s)
+            prices = fit_prices(tables, bounds, batch, context, prefill_s)
             for mix in mixes:
                 for multiple in _CONTEXT_CAPS if mix[0] else _CONTEXT_CAPS[-1:]:
                     cap = float(np.floor(multiple * context))
                     estimate = prove_prefill_price(
-                        tables, limits, prices, mix[0], cap, token_step=None
+                        tables, bounds, prices, mix[0], cap, token_step=None
                     )
                     work = _Pricing(estimate, mix, cap).work(sample, engine)
                     # A pricing that shows the SLO to be out of reach goes first.

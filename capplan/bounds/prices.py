@@ -54,7 +54,7 @@ def engine_bounds(engine: EngineSettings) -> EngineBounds:
 
 def fit_prices(
     tables: LatencyTables,
-    limits: EngineBounds,
+    bounds: EngineBounds,
     batch: float,
     context_per_request: float,
     prefill_s: float,
@@ -68,18 +68,18 @@ def fit_prices(
     from scipy.optimize import linprog
 
     scale = 1e3  # milliseconds: the solver's tolerances are absolute
-    batch = min(max(batch, 1.0), limits.batch)
-    rows, times_s = _sample_iterations(tables, limits)
+    batch = min(max(batch, 1.0), bounds.batch)
+    rows, times_s = _sample_iterations(tables, bounds)
     highest_context_s = None
-    if np.isinf(limits.context):  # no higher than the slope of the times in L
+    if np.isinf(bounds.context):  # no higher than the slope of the times in L
         highest_context_s = scale * float(
             min(
-                tables.decode_context_s[1 : limits.batch + 1].min(),
-                tables.fused_context_s[1 : limits.batch + 1].min(),
+                tables.decode_context_s[1 : bounds.batch + 1].min(),
+                tables.fused_context_s[1 : bounds.batch + 1].min(),
             )
         )
-    context = min(limits.context, batch * context_per_request)
-    least_s = float(min(tables.decode_s[1 : limits.batch + 1].min(), tables.fused_s[1]))
+    context = min(bounds.context, batch * context_per_request)
+    least_s = float(min(tables.decode_s[1 : bounds.batch + 1].min(), tables.fused_s[1]))
     for least_fixed_s in (0.0, 0.05 * least_s):
         solution = linprog(
             -np.array([1.0, batch, context, 1e3]),
@@ -97,21 +97,21 @@ def fit_prices(
         prices_s = np.maximum(np.asarray(solution.x) * (1 - 1e-6) / scale, 0.0)
         prices = IterationPrices._make([*prices_s.tolist(), tables.attention_s])
         # Iterations between the samples may take less: lower the fixed price to them.
-        fixed_s = prices.fixed_s + least_slack_s(tables, limits, prices) - _MARGIN_S
+        fixed_s = prices.fixed_s + least_slack_s(tables, bounds, prices) - _MARGIN_S
         if fixed_s >= 0:
             return prices._replace(fixed_s=fixed_s)
     flat = IterationPrices(0.0, 0.0, 0.0, 0.0, tables.attention_s)
-    slack_s = least_slack_s(tables, limits, flat)
+    slack_s = least_slack_s(tables, bounds, flat)
     return flat._replace(fixed_s=max(slack_s - _MARGIN_S, 0.0))
 
 
 def _sample_iterations(
-    tables: LatencyTables, limits: EngineBounds
+    tables: LatencyTables, bounds: EngineBounds
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return sampled iterations (1, b, L, T) and their times without attention."""
-    batches = np.unique(np.geomspace(1, limits.batch, 16).round().astype(int))
-    tokens = np.unique(np.geomspace(1, limits.tokens, 16).round().astype(int))
-    context = limits.context if np.isfinite(limits.context) else 0.0
+    batches = np.unique(np.geomspace(1, bounds.batch, 16).round().astype(int))
+    tokens = np.unique(np.geomspace(1, bounds.tokens, 16).round().astype(int))
+    context = bounds.context if np.isfinite(bounds.context) else 0.0
     b = np.repeat(batches, 2)
     total = np.where(np.arange(len(b)) % 2, context, _LEAST_CONTEXT * b)
     times_s = [tables.decode_s[b] + tables.decode_context_s[b] * total]
@@ -129,31 +129,31 @@ def _sample_iterations(
 
 
 def least_slack_s(
-    tables: LatencyTables, limits: EngineBounds, prices: IterationPrices
+    tables: LatencyTables, bounds: EngineBounds, prices: IterationPrices
 ) -> float:
     """Return the least that any iteration takes above its prices; < 0 if below. [s]
 
     Every batch size and every number of tokens is evaluated. Times are linear in L, so
     the ends of its range decide; times and prices have the same attention term.
     """
-    b = np.arange(limits.batch + 1)
+    b = np.arange(bounds.batch + 1)
     low = _LEAST_CONTEXT * b.astype(np.float64)
-    high = np.minimum(limits.context, _ENDLESS_CONTEXT) * (b > 0)
+    high = np.minimum(bounds.context, _ENDLESS_CONTEXT) * (b > 0)
 
     def context_slack_s(per_token_s: np.ndarray) -> np.ndarray:
-        slope_s = per_token_s[: limits.batch + 1] - prices.context_s
+        slope_s = per_token_s[: bounds.batch + 1] - prices.context_s
         return np.minimum(slope_s * low, slope_s * high)
 
     decode_s = (
-        tables.decode_s[: limits.batch + 1]
+        tables.decode_s[: bounds.batch + 1]
         + context_slack_s(tables.decode_context_s)
         - prices.fixed_s
         - prices.decode_s * b
     )[1:]
-    tokens = np.arange(limits.tokens + 1)
-    over_s = tables.fused_s[: limits.tokens + 1] - prices.prefill_s * tokens
+    tokens = np.arange(bounds.tokens + 1)
+    over_s = tables.fused_s[: bounds.tokens + 1] - prices.prefill_s * tokens
     least_over_s = np.minimum.accumulate(over_s[::-1])[::-1]  # over n' >= n
-    mixed = b < limits.tokens
+    mixed = b < bounds.tokens
     fused_s = (
         least_over_s[b[mixed] + 1]
         + prices.prefill_s * b[mixed]
@@ -167,7 +167,7 @@ def least_slack_s(
 
 def prove_prefill_price(
     tables: LatencyTables,
-    limits: EngineBounds,
+    bounds: EngineBounds,
     prices: IterationPrices,
     tpot_share: float,
     context_cap: float,
@@ -191,23 +191,23 @@ def prove_prefill_price(
     largest T. The result may be low by about a step and is never too high.
     ``token_step`` None evaluates a sample only: an estimate without proof.
     """
-    if np.isinf(limits.context):
+    if np.isinf(bounds.context):
         return prices
-    largest = min(limits.batch, limits.tokens - 1)
+    largest = min(bounds.batch, bounds.tokens - 1)
     if token_step is None:
         b = np.unique(np.append(0, np.geomspace(1, largest, 16).astype(int)))
-        first = last = np.unique(np.geomspace(1, limits.tokens, 24).astype(int))
+        first = last = np.unique(np.geomspace(1, bounds.tokens, 24).astype(int))
     else:
         b = np.arange(largest + 1)
-        edges = _token_blocks(limits.tokens, token_step)
+        edges = _token_blocks(bounds.tokens, token_step)
         first, last = edges[:-1], edges[1:] - 1
-    last = np.minimum(last[None, :], (limits.tokens - b)[:, None])
+    last = np.minimum(last[None, :], (bounds.tokens - b)[:, None])
     possible = first[None, :] <= last
-    base_s = tables.fused_s[: limits.tokens + 1]
+    base_s = tables.fused_s[: bounds.tokens + 1]
     base_s = np.minimum.accumulate(base_s[::-1])[::-1]  # over n' >= n
     own_s = tables.fused_decode_s[b] - prices.fixed_s - prices.decode_s * b
     without_context_s = (
-        base_s[np.minimum(b[:, None] + first[None, :], limits.tokens)] + own_s[:, None]
+        base_s[np.minimum(b[:, None] + first[None, :], bounds.tokens)] + own_s[:, None]
     )
     slope_s = tables.fused_context_s[b] - prices.context_s
     least_s = np.inf
@@ -228,11 +228,11 @@ def prove_prefill_price(
 
 
 def _context_ranges(
-    b: np.ndarray, limits: EngineBounds, context_cap: float, pieces: int
+    b: np.ndarray, bounds: EngineBounds, context_cap: float, pieces: int
 ) -> list[tuple[np.ndarray, np.ndarray, bool]]:
     """Return ranges (low, high, above the cap) that cover every possible L."""
     least = _LEAST_CONTEXT * b.astype(np.float64)
-    largest = np.maximum(float(limits.context), least)
+    largest = np.maximum(float(bounds.context), least)
     middle = np.clip(context_cap * b, least, largest)
     ranges = []
     for start, end, above_cap in ((least, middle, False), (middle, largest, True)):

@@ -107,11 +107,13 @@ def _run(
     search: _Search, solver: str, deadline: float, seed: int
 ) -> tuple[Status, tuple[str, ...]]:
     problem, most = search.problem, search.problem.max_replicas
+    # Cheap placements first: they bound the model's size, and often meet the bound.
     for name in WARM_STARTS:
         search.offer(heuristic(name)(problem, seed), name)
     if most is not None and search.bound > most:
         return Status.INFEASIBLE, _conflict(problem, most, solver, deadline)
     _squeeze(search, deadline, seed)
+    # Column generation costs seconds: only where the volume left a gap.
     if search.count != search.bound:
         _sharpen(search, deadline)
     if search.count == search.bound:
@@ -121,8 +123,11 @@ def _run(
     bins = most if search.count is None else search.count - 1
     if bins is None:  # best fit opens what new requests need, so others are at fault
         raise SolverError(f"{problem.source}: the ongoing requests break a constraint")
+    # One replica fewer than known is a yes-or-no question, which solvers answer far
+    # sooner than they minimise the count.
     solution, assignment = _solve_on(search, bins, solver, deadline, seed)
     if assignment is not None:
+        # Solvers work with tolerances: what they return is held to the exact rules.
         broken = violations(problem, assignment)
         if broken:
             raise SolverError(f"{solver} returned a placement that breaks {broken[0]}")
@@ -153,6 +158,8 @@ def _squeeze(search: _Search, deadline: float, seed: int) -> None:
         else:
             search.offer(assignment, "balance")
             high = middle
+    # Then one fewer at a time, by moves that a greedy start does not find. A part of
+    # the time is kept for the solver, unless its model could not be built anyway.
     free = int((problem.replica < 0).sum())
     left_s = deadline - time.perf_counter()
     stop = time.perf_counter() + left_s * (0.7 if _too_large(search) else 0.5)

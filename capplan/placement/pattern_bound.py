@@ -39,6 +39,8 @@ def pattern_bound(
     """
     if (problem.replica >= 0).any():
         return 0
+    # With the loosest TPOT for all, and a limit that never rises again as the batch
+    # grows: a larger pattern may then always be one of fewer requests and more room.
     limit = np.maximum.accumulate(units.limit[-1][::-1])[::-1]
     batches = np.flatnonzero(limit[1:] >= 0) + 1
     if len(batches) == 0:
@@ -51,6 +53,8 @@ def pattern_bound(
         price = _duals(columns, pricing.count)
         if price is None:
             break
+        # Duals of a few patterns jump from one corner to another; their running mean
+        # gives good bounds many rounds earlier (any prices give a valid one).
         smooth = price if len(smooth) == 0 else 0.7 * smooth + 0.3 * price
         improved = False
         for trial in (smooth, price):
@@ -59,6 +63,8 @@ def pattern_bound(
                 break
             bound = float(trial @ pricing.count) / value
             best = max(best, int(np.ceil(bound - 1e-6)))
+            # Smooth prices may name a pattern that the duals do not want: then the
+            # duals themselves are asked, else no new pattern is left to find.
             if float(price @ column) > 1 + 1e-7:
                 columns.append(column)
                 improved = True
@@ -72,6 +78,7 @@ class _Pricing:
     """Finds the pattern of highest price: a knapsack in (batch, context)."""
 
     def __init__(self, context: np.ndarray, limit: np.ndarray):
+        # Coarser steps round contexts down, which only admits more patterns.
         self.step = max(int(limit[1:].max()) // _GRID, 1)
         self.limit = limit // self.step
         self.size, self.count = _classes(context, self.step)
@@ -111,6 +118,7 @@ class _Pricing:
         allowed = np.where(self.limit >= 0, value[batch, self.limit], -np.inf)
         b = int(allowed.argmax())
         c = int(self.limit[b])
+        # Walk back through the decisions of each pack to the pattern itself.
         column = np.zeros(len(self.size), np.int64)
         worth = float(allowed[b])
         for (row, many), better in zip(

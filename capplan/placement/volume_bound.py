@@ -80,6 +80,9 @@ def _context(
         if not members.any():
             continue
         limit = _reachable(full_limit, units.context)
+        # The limit on the contexts falls with the batch. A toll on each request bends
+        # it flat: with the slope of its hull as toll, every batch has about the same
+        # room for contexts and tolls together, and a volume is all that counts.
         for toll in _multipliers(limit):
             value = np.where(limit >= 0, limit + toll * batch, -1)
             held = 0
@@ -130,6 +133,7 @@ def _kv(problem: PlacementProblem, ongoing: np.ndarray) -> VolumeBound:
     for iterations in np.array_split(np.unique(problem.remaining_tokens[free]), 64):
         if len(iterations) == 0:
             continue
+        # KV rises until requests end, so that the moment that binds is not the first.
         need = np.zeros(len(iterations), np.int64)
         for rows in np.array_split(free, max(len(free) // 4096, 1)):
             need += kv_tokens(problem, rows, iterations).sum(axis=0)

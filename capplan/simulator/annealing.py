@@ -150,6 +150,7 @@ def _delay(scratch, n, position, largest):
     batch, begins = _batch_of(scratch, position)
     size = int(scratch[NEW_SIZES, batch])
     ends = begins + size
+    # From the last batch a request opens a new one, unless it was alone in it.
     if ends == n:
         if size < 2:
             return False
@@ -231,12 +232,15 @@ def anneal(state, n, largest, delay_s, seed, cooling):
     scratch = state.scratch
     for k in range(n):
         scratch[ORDER, k] = k
+    # Two starts, as Algorithm 1: in order of arrival and by time; the better goes on.
     _start(scratch, n, largest)
     in_order, _ = goodput(state, n, ORDER, SIZES, delay_s)
     _copy_plan(scratch, n, ORDER, SIZES, BEST_ORDER, BEST_SIZES)
     _sort_by_time(state, n, largest)
     now, kept = goodput(state, n, ORDER, SIZES, delay_s)
     best = now
+    # The paper stops where all keep their SLO; where none can, no order helps either,
+    # and the search would only shorten the sum of the times of the late.
     if (kept == n and cooling.early_return) or now * _ROUNDING >= in_order:
         _copy_plan(scratch, n, ORDER, SIZES, BEST_ORDER, BEST_SIZES)
         if (kept == n and cooling.early_return) or _all_late(scratch, n, delay_s):
@@ -269,6 +273,7 @@ def anneal(state, n, largest, delay_s, seed, cooling):
                 scratch[NEW_ORDER, other] = held
             if not moved:
                 continue
+            # A move changes all batches behind it, so the whole plan is judged again.
             found, _ = goodput(state, n, NEW_ORDER, NEW_SIZES, delay_s)
             accepted = found > now * _ROUNDING
             if not accepted and cooling.metropolis:
