@@ -159,7 +159,7 @@ def lower_bound(
         impossible = np.bincount(group[~work.possible], minlength=len(targets))
         if (impossible > droppable).any():
             return _unreachable(impossible, droppable)
-        # Work that must be done within a window, over its length, needs so many replicas.
+        # Work that must be done within a window, over its length, are replicas.
         windows = {
             BUSIEST: busiest_window(
                 requests.release_s,

@@ -211,7 +211,7 @@ def prove_prefill_price(
     )
     slope_s = tables.fused_context_s[b] - prices.context_s
     least_s = np.inf
-    for low, high, above_cap in _context_ranges(b, limits, context_cap, pieces):
+    for low, high, above_cap in _context_ranges(b, bounds, context_cap, pieces):
         context_slack_s = np.minimum(slope_s * low, slope_s * high)
         over_s = np.maximum(without_context_s + context_slack_s[:, None], 0.0)
         spread_s = prices.decode_s * b + prices.context_s * (
