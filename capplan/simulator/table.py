@@ -18,6 +18,8 @@ from capplan.workload.trace import Trace
 
 _TIMES = ("arrival_s", "scheduled_s", "first_token_s", "finish_s")
 """Columns that are NaN for a request that did not finish."""
+_ASKED = ("prompt_tokens", "output_tokens", "request_class")
+"""Columns of the trace that no simulation changes."""
 _NAMES = [field.name for field in fields(RequestTimes)]
 _Columns: Any = namedtuple("_Columns", _NAMES)  # type: ignore[misc]
 _EMPTY: Any = _Columns(*(np.zeros(0, RESULT[name]) for name in _NAMES))
@@ -34,15 +36,18 @@ def _scatter(done, columns):
         columns.first_token_s[row] = result.first_token_s
         columns.finish_s[row] = result.finish_s
         columns.longest_gap_s[row] = result.longest_gap_s
-        columns.late_gaps[row] = result.late_gaps
-        columns.prompt_tokens[row] = result.prompt_tokens
-        columns.output_tokens[row] = result.output_tokens
         columns.replica[row] = result.replica
-        columns.preemptions[row] = result.preemptions
-        columns.cached_tokens[row] = result.cached_tokens
-        columns.request_class[row] = result.request_class
-        columns.swaps[row] = result.swaps
-        columns.paused_s[row] = result.paused_s
+        # Mostly 0, as the table is before: what is not written need not be fetched.
+        if result.late_gaps != 0:
+            columns.late_gaps[row] = result.late_gaps
+        if result.preemptions != 0:
+            columns.preemptions[row] = result.preemptions
+        if result.cached_tokens != 0:
+            columns.cached_tokens[row] = result.cached_tokens
+        if result.swaps != 0:
+            columns.swaps[row] = result.swaps
+        if result.paused_s != 0:
+            columns.paused_s[row] = result.paused_s
 
 
 class Table:
@@ -56,9 +61,11 @@ class Table:
         """Make room for the requests of a chunk."""
         self._class_names = max(self._class_names, chunk.class_names, key=len)
         longer = []
-        for column in self._columns:
+        for name, column in self._columns._asdict().items():
             room = np.zeros(len(column) + len(chunk), column.dtype)
             room[: len(column)] = column
+            if name in _ASKED:  # known beforehand: no need to wait for the result
+                room[len(column) :] = getattr(chunk, name)
             longer.append(room)
         self._columns = _Columns(*longer)
 
