@@ -114,15 +114,29 @@ def lower_bound(
     """Return a lower bound on the replicas that any scheduler needs.
 
     With fewer than ``replica_count`` replicas, less than ``attainment`` of the requests
-    meet their limits, whatever the routing, batching, chunking and preemption; where
-    ``group`` says to which group each request belongs, less of at least one group than
-    that group's.
+    meet their limits, whatever the routing, batching, chunking and preemption. Leave
+    out a warm-up: it can only add work.
 
-    Columns have shape (n,), limits infinite where there is none. Leave out a warm-up:
-    it can only add work. ``cached_tokens`` are the most of each prompt that a prefix
-    cache could save (default none). By ``all_by_s`` [s] also requests that miss their
-    SLO are finished; by default the costliest of them are turned away. ``thorough``
-    tries more prices: about 2 % closer, ten times slower.
+    Parameters
+    ----------
+    arrival_s, prompt_tokens, output_tokens
+        Of each request, shape (n,).
+    ttft_s, tpot_s, e2e_s
+        Its limits, infinite where there is none, shape (n,). [s]
+    tables, engine
+        Iteration time and settings of a replica.
+    attainment
+        Share of requests that must meet their limits, or of each group.
+    cached_tokens
+        Most of each prompt that a prefix cache could save, shape (n,); default none.
+    group
+        Group of each request, shape (n,): then less of at least one group than its
+        share meets its limits.
+    all_by_s
+        Time by which also requests that miss their SLO are finished; by default the
+        costliest of them are turned away. [s]
+    thorough
+        Try more prices: about 2 % closer, ten times slower.
     """
     if cached_tokens is None:
         cached_tokens = np.zeros(len(prompt_tokens))

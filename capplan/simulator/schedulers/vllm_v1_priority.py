@@ -68,14 +68,14 @@ def _last_of_all(state, r):
 
 
 @compiled()
-def _preempt_last(state, r, turn):
+def _preempt_last(state, r, admission):
     """Preempt the last of all; return it.
 
-    Decodes admitted before ``turn`` have their place in the iteration.
+    Decodes admitted before ``admission`` have their place in the iteration.
     """
     slot = _last_of_all(state, r)
     request = state.requests[slot]
-    taken = request.phase == Phase.DECODING and request.admission < turn
+    taken = request.phase == Phase.DECODING and request.admission < admission
     preempt(state, r, slot, int(taken))
     _place(state, r, slot, NONE)
     return slot
@@ -102,11 +102,11 @@ def _make_room(state, r):
         if request.phase == Phase.DECODING:
             held = computed_tokens(state, slot, replica.step + 1)
             needed = int(held % block_size == 0)
-            turn = request.admission
+            admission = request.admission
             while replica.free_blocks < needed:
-                victim = _preempt_last(state, r, turn)
+                victim = _preempt_last(state, r, admission)
                 if victim == slot:
-                    _sit_out_from(state, r, turn)
+                    _sit_out_from(state, r, admission)
                     return False
             take_blocks(state, r, needed)
         slot = request.next
@@ -114,10 +114,10 @@ def _make_room(state, r):
 
 
 @compiled()
-def _sit_out_from(state, r, turn):
-    """Keep decodes admitted after ``turn`` out of the iteration, with their KV."""
+def _sit_out_from(state, r, admission):
+    """Keep decodes admitted after ``admission`` out of the iteration, with their KV."""
     slot = state.replicas[r].running_tail
-    while slot != NONE and state.requests[slot].admission > turn:
+    while slot != NONE and state.requests[slot].admission > admission:
         request = state.requests[slot]
         if request.phase == Phase.DECODING:
             request.computed_tokens = stop_decoding(state, r, slot)
