@@ -91,7 +91,7 @@ def test_no_seed_decides_against_another():
     for seed in range(20):
         both = {"gpu": ("H100-SXM", "A100-80GB-SXM"), "tp": (1, 2, 4, 8)}
         for row in plan(PlanSettings(**SHARED | both, seed=seed)).candidates:
-            budget = row.engine and row.engine.max_num_batched_tokens
+            budget = row.configuration.engine and row.engine.max_num_batched_tokens
             for probe in row.probes:
                 count = (row.gpu, row.tp, budget, probe.replica_count)
                 verdicts.setdefault(count, set()).add(probe.meets)

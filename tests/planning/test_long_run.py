@@ -227,7 +227,7 @@ def compared(seed, folder):
         shown,
         best.replica_count,
         best.decided,
-        best.undecided_reason
+        best.run.judgement.open
         or (f"too close {best.too_close}" if best.too_close else ""),
         best.run.judgement.steadiness.known_utilisation,
         (),
@@ -240,7 +240,7 @@ def compared(seed, folder):
     if not best.decided:
         return verdict
     started = time.perf_counter()
-    memory_s = max(best.recovery_s or 0.0, best.run.judgement.p99_s("e2e_s"))
+    memory_s = max(best.run.judgement.steadiness.recovery_s or 0.0, best.run.judgement.p99_s("e2e_s"))
     truth = LongRun(asked, memory_s)
     at = truth.intervals(best.replica_count)
     wrong = any(high < target for _, high, target in at)
