@@ -8,6 +8,7 @@ from capplan.planning.candidates import run_of
 from capplan.planning.inputs import plan_inputs
 from capplan.planning.plan import plan
 from capplan.planning.settings import PlanSettings
+from capplan.report.columns import at
 from capplan.simulator.sample import sample_of
 from capplan.simulator.simulate import simulate
 
@@ -91,7 +92,7 @@ def test_no_seed_decides_against_another():
     for seed in range(20):
         both = {"gpu": ("H100-SXM", "A100-80GB-SXM"), "tp": (1, 2, 4, 8)}
         for row in plan(PlanSettings(**SHARED | both, seed=seed)).candidates:
-            budget = row.configuration.engine and row.engine.max_num_batched_tokens
+            budget = at(row, "configuration.engine.max_num_batched_tokens")
             for probe in row.probes:
                 count = (row.gpu, row.tp, budget, probe.replica_count)
                 verdicts.setdefault(count, set()).add(probe.meets)
