@@ -240,7 +240,10 @@ def compared(seed, folder):
     if not best.decided:
         return verdict
     started = time.perf_counter()
-    memory_s = max(best.run.judgement.steadiness.recovery_s or 0.0, best.run.judgement.p99_s("e2e_s"))
+    memory_s = max(
+        best.run.judgement.steadiness.recovery_s or 0.0,
+        best.run.judgement.p99_s("e2e_s"),
+    )
     truth = LongRun(asked, memory_s)
     at = truth.intervals(best.replica_count)
     wrong = any(high < target for _, high, target in at)
