@@ -281,8 +281,9 @@ def test_rare_long_answers_fill_a_fleet_before_it_is_judged(
     tmp_path, name, rate, slo, attainment, planned
 ):
     path = lengths(tmp_path, name)
-    asked = {**HEADLINE, "trace": path, "rate": rate, "slo": slo, "tune": False}
+    asked = {**HEADLINE, "workload": None, "trace": path, "rate": rate, "slo": slo}
 
-    best = plan(PlanSettings(**asked, attainment=attainment, drop_oversized=True)).best
+    own = {"attainment": attainment, "drop_oversized": True, "tune": False}
+    best = plan(PlanSettings(**asked, **own)).best
 
     assert best.replica_count in planned
