@@ -49,8 +49,8 @@ def test_an_slo_without_tpot_needs_no_more_than_one_with(rate):
     both = count(workload="sharegpt", rate=rate, slo="ttft=1s,tpot=1s")
 
     assert count(workload="sharegpt", rate=rate, slo="ttft=1s") <= both
-    if rate == 700:
-        assert both <= 12
+    if rate == 700:  # a replica completes about 31 of these requests a second
+        assert both <= 24
 
 
 @pytest.mark.slow
