@@ -96,8 +96,8 @@ def evaluate(
 ) -> tuple[Candidate, tuple[str, ...]]:
     """Find the fewest replicas of a configuration; return it with its warnings.
 
-    Of one that needs more than ``prospect.most`` the count is found to 10 %, or, where
-    only the best is asked for, not at all.
+    Of one that needs more than ``prospect.max_replicas`` the count is found to 10 %,
+    or, where only the best is asked for, not at all.
     """
     configuration, at_least = prospect.configuration, prospect.at_least
     chosen, best = inputs.routers[0], Fewest(None, (), False, ())
@@ -109,14 +109,14 @@ def evaluate(
                 break
             continue
         # A later router matters only where it saves replicas.
-        most = best.run.replica_count - 1
-        if most < at_least:
+        max_replicas = best.run.replica_count - 1
+        if max_replicas < at_least:
             continue
-        better = _up_to(run_with, at_least, most)
+        better = _up_to(run_with, at_least, max_replicas)
         if better.run is not None:
             best, chosen = better, router
     if best.run is None and inputs.best_only and not best.interrupted:
-        return pruned(prospect, f"needs more than {prospect.most} replicas"), ()
+        return pruned(prospect, f"needs more than {prospect.max_replicas} replicas"), ()
     return _candidate(inputs, prospect, configuration, chosen, best)
 
 
@@ -124,16 +124,16 @@ def _first(
     inputs: PlanInputs, prospect: Prospect, run_with: Callable[[int], Run]
 ) -> Fewest:
     """Return the fewest replicas with the first router that serves."""
-    at_least, most = prospect.at_least, prospect.most
+    at_least, max_replicas = prospect.at_least, prospect.max_replicas
     settled_by = 2 * prospect.held or None
-    if most == MOST_REPLICAS:
-        return fewest_replicas(run_with, at_least, most, settled_by)
+    if max_replicas == MOST_REPLICAS:
+        return fewest_replicas(run_with, at_least, max_replicas, settled_by)
     within = Fewest(None, (), False, ())
-    if most >= at_least:
-        within = _up_to(run_with, at_least, most)
+    if max_replicas >= at_least:
+        within = _up_to(run_with, at_least, max_replicas)
     if within.run is not None or within.interrupted or inputs.best_only:
         return within
-    begin = max(at_least, most + 1)
+    begin = max(at_least, max_replicas + 1)
     above = about_fewest(run_with, begin, MOST_REPLICAS, settled_by)
     return replace(above, runs=(*within.runs, *above.runs), too_close=within.too_close)
 
@@ -207,7 +207,7 @@ class Tuning(NamedTuple):
 
     prospect: Prospect  # with its bound
     router: str  # to tune it with
-    most: int  # replicas at which it saves GPUs or cost
+    max_replicas: int  # replicas at which it saves GPUs or cost
 
 
 class Tuned(NamedTuple):
@@ -235,29 +235,29 @@ def tune(inputs: PlanInputs, tuning: Tuning) -> Tuned:
     decode in. Every schedule that it allows the larger one allows too, so that the
     lower bound holds.
     """
-    prospect, most = tuning.prospect, tuning.most
+    prospect, max_replicas = tuning.prospect, tuning.max_replicas
     engine = prospect.configuration.engine
     at_least = max(1, prospect.bound.replica_count)
     found = Tuned(None, ())
     for budget in inputs.budgets or BUDGETS:
-        if budget >= engine.max_num_batched_tokens or most < at_least:
+        if budget >= engine.max_num_batched_tokens or max_replicas < at_least:
             continue
         configuration = with_budget(prospect.configuration, budget)
         if refusal(inputs.load.base, configuration.engine):
             continue  # a prompt that is not cut is longer
         run_with = partial(_run_with, inputs, configuration, tuning.router)
-        better = _up_to(run_with, at_least, most)
+        better = _up_to(run_with, at_least, max_replicas)
         if better.run is not None:
-            most = better.run.replica_count - 1
+            max_replicas = better.run.replica_count - 1
             found = Tuned(
                 *_candidate(inputs, prospect, configuration, tuning.router, better)
             )
         elif better.too_close and found.candidate is None:
             text = (
-                f"{prospect}: {most:,} replicas with --max-num-batched-tokens {budget} "
-                "are too close to the target to call"
+                f"{prospect}: {max_replicas:,} replicas with "
+                f"--max-num-batched-tokens {budget} are too close to the target to call"
             )
-            found = Tuned(None, (*found.warnings, text), most)
+            found = Tuned(None, (*found.warnings, text), max_replicas)
     return found
 
 
@@ -284,21 +284,21 @@ def gpus_without_caching(inputs: PlanInputs, prospect: Prospect) -> int | None:
     return candidate.gpu_count
 
 
-def _up_to(run_with: Callable[[int], Run], at_least: int, most: int) -> Fewest:
+def _up_to(run_with: Callable[[int], Run], at_least: int, max_replicas: int) -> Fewest:
     """Return the fewest replicas up to a count; no run where it is not decided."""
     run_with = cache(run_with)  # the search may come to this count again
     try:
-        run = run_with(most)
+        run = run_with(max_replicas)
     except Interrupted:
         return Fewest(None, (), False, (), interrupted=True)
     except HostFullError:
         return Fewest(None, (), False, ())
     meets = run.judgement.meets
     if meets:
-        fewest = fewest_replicas(run_with, at_least, most)
+        fewest = fewest_replicas(run_with, at_least, max_replicas)
         if fewest.decided:
             return fewest
-    return Fewest(None, (run,), False, () if meets is False else (most,))
+    return Fewest(None, (run,), False, () if meets is False else (max_replicas,))
 
 
 def _candidate(

@@ -44,7 +44,7 @@ class Fewest:
 def fewest_replicas(
     run_with: Callable[[int], Run],
     at_least: int,
-    most: int,
+    max_replicas: int,
     settled_by: int | None = None,
 ) -> Fewest:
     """Find the fewest replicas of which it is decided that they meet the SLO.
@@ -57,7 +57,7 @@ def fewest_replicas(
     replicas and more do not settle. A target of 1, which no sample decides, takes the
     fewest without a miss.
     """
-    search = _Search(run_with, most, settled_by)
+    search = _Search(run_with, max_replicas, settled_by)
     try:
         return search.with_one_fewer(_fewest(search, at_least))
     except Interrupted:
@@ -67,11 +67,11 @@ def fewest_replicas(
 def about_fewest(
     run_with: Callable[[int], Run],
     at_least: int,
-    most: int,
+    max_replicas: int,
     settled_by: int | None = None,
 ) -> Fewest:
     """Find a count that meets the SLO, above one that does not by 10 % at most."""
-    search = _Search(run_with, most, settled_by)
+    search = _Search(run_with, max_replicas, settled_by)
     try:
         count = search.first(at_least, _COARSE)
     except Interrupted:
@@ -107,13 +107,13 @@ class _Search:
     """Counts simulated so far."""
 
     def __init__(
-        self, run_with: Callable[[int], Run], most: int, settled_by: int | None
+        self, run_with: Callable[[int], Run], max_replicas: int, settled_by: int | None
     ) -> None:
         self.runs: dict[int, Run] = {}
         self._full: dict[int, HostFullError] = {}  # counts that swap out too much
         self._run_with = run_with
-        self._most = most
-        self._settled_by = settled_by or most
+        self._most = max_replicas
+        self._settled_by = settled_by or max_replicas
 
     def meets(self, count: int) -> bool:
         """Return whether it is decided that a count meets the SLO, or has no miss."""

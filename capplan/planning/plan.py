@@ -194,8 +194,8 @@ def _simulated(
                 texts[str(prospect)] = result[1]
             left = []
             for prospect in prospects:
-                most = most_to_win if inputs.best_only else most_to_compete
-                prospect = replace(prospect, most=most(prospect, done))
+                limit = most_to_win if inputs.best_only else most_to_compete
+                prospect = replace(prospect, max_replicas=limit(prospect, done))
                 reason = cannot_win(prospect, before + done)
                 if reason is None:
                     left.append(prospect)
@@ -260,14 +260,16 @@ def _tunings(
         row = rows[configuration.gpu, configuration.tp]
         rivals = feasible if configuration.is_estimated else without_doubts(feasible)
         best = min(rivals, key=price_of, default=None)
-        most = 0 if row.replica_count is None else row.replica_count - 1
+        max_replicas = 0 if row.replica_count is None else row.replica_count - 1
         if best is not None and row is not best:
             beats = most_against(configuration, [best])
-            most = beats if row.replica_count is None else min(beats, most)
-        if most >= max(1, prospect.bound.replica_count):
+            max_replicas = (
+                beats if row.replica_count is None else min(beats, max_replicas)
+            )
+        if max_replicas >= max(1, prospect.bound.replica_count):
             run = row.run
             router = inputs.routers[0] if run is None else run.deployment.router
-            tunings.append(Tuning(prospect, router, most))
+            tunings.append(Tuning(prospect, router, max_replicas))
     return tunings
 
 

@@ -24,7 +24,7 @@ class Prospect:
     bound: Bound
     sample: int = 0  # whose bound it is
     held: int = 0  # replicas below which more arrives than is completed; 0: unknown
-    most: int = MOST_REPLICAS  # replicas above which it is of no use
+    max_replicas: int = MOST_REPLICAS  # replicas above which it is of no use
 
     def __str__(self) -> str:
         return str(self.configuration)
@@ -121,7 +121,7 @@ def cannot_win(prospect: Prospect, done: list[Candidate]) -> str | None:
     smaller = any(price_of(row)[1] <= gpu_count for row in rivals)
     cheaper = [row for row in rivals if price_of(row)[0] <= usd]
     if not smaller or not cheaper:
-        if prospect.most < prospect.at_least:
+        if prospect.max_replicas < prospect.at_least:
             return f"needs at least {gpu_count} GPUs; the best costs less"
         return None
     other = cheaper[0]

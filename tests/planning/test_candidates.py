@@ -129,7 +129,7 @@ def test_an_estimate_is_not_the_best_beside_what_was_measured():
     assert most_to_win(guessed, [measured]) == 0
     assert most_to_win(guessed, [estimate]) == 3
     assert most_to_win(prospect(2, usd=2.0), [estimate]) == MOST_REPLICAS
-    beaten = replace(prospect(2, usd=2.0), most=1)
+    beaten = replace(prospect(2, usd=2.0), max_replicas=1)
     assert "the best costs less" in cannot_win(beaten, [measured])
 
 

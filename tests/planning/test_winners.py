@@ -101,7 +101,7 @@ def test_budgets_are_tuned_against_the_best_of_those_without_doubts():
     inputs = SimpleNamespace(routers=("jsq",))
 
     most = {
-        tuning.prospect.configuration.gpu: tuning.most
+        tuning.prospect.configuration.gpu: tuning.max_replicas
         for tuning in _tunings(inputs, simulated, done)
     }
 
