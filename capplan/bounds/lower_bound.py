@@ -127,14 +127,11 @@ def lower_bound(
         Iteration time and settings of a replica.
     attainment
         Share of requests that must meet their limits, or of each group.
-    cached_tokens
-        Most of each prompt that a prefix cache could save, shape (n,); default none.
-    group
-        Group of each request, shape (n,): then less of at least one group than its
-        share meets its limits.
+    cached_tokens, group
+        Of each request, shape (n,): what a prefix cache could save at most (default
+        nothing), and its group (default one): then one at least misses its share.
     all_by_s
-        Time by which also requests that miss their SLO are finished; by default the
-        costliest of them are turned away. [s]
+        When those that miss their SLO are finished; default: they are turned away. [s]
     thorough
         Try more prices: about 2 % closer, ten times slower.
     """
