@@ -11,6 +11,7 @@ import numpy as np
 
 from capplan.deployment.pools import Deployment
 from capplan.errors import CapplanWarning, HostFullError, InputError
+from capplan.simulator.drivers import closed_loop
 from capplan.simulator.drivers.open_loop import Arrivals, drain, read_only, run, start
 from capplan.simulator.front_end import FrontEnd
 from capplan.simulator.pool_state import pool_state, scheduled_tables
@@ -99,15 +100,18 @@ class Fleet:
         self._slos_needed = (policy.rules.slos, f"scheduler {policy.name}")
         self._class_names: tuple[str, ...] = ()
         self.engine = engine
-        processes = replica_count * engine.api_server_count
+        self._processes = replica_count * engine.api_server_count
         times_s = (tables.request_s, tables.api_request_s)
-        self._front_end = FrontEnd(processes, *times_s)
+        self._front_end = FrontEnd(self._processes, *times_s)
+        self._front_s = np.array([*times_s, tables.prompt_token_s])
         self._prompt_token_s = tables.prompt_token_s
         self.generator = np.random.default_rng(seed)
         self.served = 0
         self._part = _FIRST_CHUNK
         self._first_arrival_s = math.inf
         self.last_arrival_s = -math.inf
+        self.reached_s = -math.inf  # an arrival, or a moment, that the bins reach
+        self._bins_used = BINS
         self.log: list[tuple[np.ndarray, np.ndarray]] = []
         self.state = pool_state(
             engine,
@@ -127,10 +131,11 @@ class Fleet:
 
         They begin with the first arrival of all.
         """
+        self.reached_s = float(arrival_s[first])
         if self._first_arrival_s == math.inf:
-            self._first_arrival_s = float(arrival_s[first])
+            self._first_arrival_s = self.reached_s
             self.state.engine[0].bins_start_s = self._first_arrival_s
-        span_s = float(arrival_s[first]) - self._first_arrival_s
+        span_s = self.reached_s - self._first_arrival_s
         factor = widening(span_s, self.bin_width_s)
         if factor > 1:
             for name in self.state.bins.dtype.names or ():
@@ -147,8 +152,8 @@ class Fleet:
 
     @property
     def bin_starts_s(self) -> np.ndarray:
-        """Start of each bin of the series, shape (BINS,). [s]"""
-        return self._first_arrival_s + self.bin_width_s * np.arange(BINS)
+        """Start of each bin of the series, shape (bins,). [s]"""
+        return self._first_arrival_s + self.bin_width_s * np.arange(self._bins_used)
 
     def serve_all(
         self,
@@ -184,49 +189,71 @@ class Fleet:
             first = self.served - already
             if progress is not None:
                 progress(self.served)
-            took_s = max(time.perf_counter() - began_s, 1e-6)
-            growth = min(max(_PROGRESS_PERIOD_S / took_s, 0.1), 2.0)
-            self._part = min(max(int(self._part * growth), 100), _CHUNK)
+            self._pace(began_s)
+
+    def _pace(self, began_s: float) -> None:
+        """Set how many requests are served at once by the time that it last took."""
+        took_s = max(time.perf_counter() - began_s, 1e-6)
+        growth = min(max(_PROGRESS_PERIOD_S / took_s, 0.1), 2.0)
+        self._part = min(max(int(self._part * growth), 100), _CHUNK)
+
+    def serve_users(
+        self,
+        trace: Trace,
+        progress: Progress | None = None,
+        stopped: Stopped | None = None,
+    ) -> Iterator[np.ndarray]:
+        """Let users ask for the requests of a trace; yield the finished requests."""
+        assert trace.think_s is not None
+        n = len(trace)
+        unknown_s = read_only(np.zeros(n), np.float64)
+        requests = self._taken(trace, slice(None), unknown_s, unknown_s)
+        think_s = read_only(trace.think_s, np.float64)
+        first_s = think_s[: trace.users]
+        users = closed_loop.thinking(
+            first_s, len(self.state.replicas), self._processes, self._front_s
+        )
+        self.reach(users.ask_s[:1])
+        why = closed_loop.ROOM
+        while why != closed_loop.ANSWERED and not (stopped is not None and stopped()):
+            began_s = time.perf_counter()
+            until_row = self.served + self._part
+            until_s = self._first_arrival_s + BINS * self.bin_width_s
+            why = closed_loop.run(
+                self.state,
+                users,
+                requests,
+                think_s,
+                trace.asked_until_s,
+                until_row if until_row < n else n + 1,  # then on to the last answer
+                until_s,
+                self.policies.needs,
+                self.policies.route,
+                self.policies.schedule,
+            )
+            self._check_stuck()
+            self.served = int(users.counts[closed_loop.Index.DELIVERED])
+            self.last_arrival_s = closed_loop.last_asked_s(users)
+            yield self._take_results()
+            if why == closed_loop.TIME:
+                self.reach(np.array([until_s + 0.5 * self.bin_width_s]))
+            elif why == closed_loop.ROOM and self.served < until_row:
+                self._make_room()
+            if progress is not None:
+                progress(self.served)
+            self._pace(began_s)
+        span_s = self.last_arrival_s - self._first_arrival_s
+        self._bins_used = int(span_s / self.bin_width_s) + 1
 
     def serve(self, trace: Trace, rows: slice = slice(None)) -> Iterator[np.ndarray]:
         """Let the requests of a chunk arrive; yield finished requests (``RESULT``)."""
         assert trace.arrival_s is not None
-        groups = trace.prefix_group[rows]
-        if int(groups.max()) >= _LARGEST_GROUP:
-            raise InputError(
-                f"{trace.source}: prefix_group is {int(groups.max())}; "
-                f"expected less than {_LARGEST_GROUP}"
-            )
         arrival_s = trace.arrival_s[rows]
         self.reach(arrival_s)
         self.last_arrival_s = float(arrival_s[-1])
-        predicted = trace.predicted_output_tokens
-        if predicted is None:
-            predicted = trace.output_tokens
-        columns = (
-            trace.prompt_tokens,
-            trace.output_tokens,
-            predicted,
-            trace.prefix_group,
-            trace.prefix_tokens,
-            trace.request_class,
-            trace.priority,
-        )
-        arrivals = Arrivals(
-            read_only(arrival_s, np.float64),
-            read_only(self._front_end.reaches_s(arrival_s), np.float64),
-            *(read_only(column[rows], np.int64) for column in columns),
-        )
-        if self._class_names != trace.class_names:
-            self._class_names = trace.class_names
-            kinds, who = self._slos_needed
-            require(self._slo, trace.class_names, kinds, who, instead="e2e")
-            self._set_limits(trace.class_names)
-        if self.engine.prefix_caching:
-            most = int(arrivals.prefix_tokens.max())
-            self._grow_holdings(most // self.engine.block_size)
+        reaches_s = self._front_end.reaches_s(arrival_s)
+        arrivals = self._taken(trace, rows, arrival_s, reaches_s)
         n = len(arrival_s)
-        self.state = self.state._replace(draws=self.generator.random((n, 2)))
         policies = self.policies
         row = 0
         while row < n:
@@ -244,6 +271,45 @@ class Fleet:
             if row < n:
                 self._make_room()
         self.served += n
+
+    def _taken(
+        self, trace: Trace, rows: slice, arrival_s: np.ndarray, reaches_s: np.ndarray
+    ) -> Arrivals:
+        """Return requests as the core takes them; make room for what they need."""
+        groups = trace.prefix_group[rows]
+        if int(groups.max()) >= _LARGEST_GROUP:
+            raise InputError(
+                f"{trace.source}: prefix_group is {int(groups.max())}; "
+                f"expected less than {_LARGEST_GROUP}"
+            )
+        predicted = trace.predicted_output_tokens
+        if predicted is None:
+            predicted = trace.output_tokens
+        columns = (
+            trace.prompt_tokens,
+            trace.output_tokens,
+            predicted,
+            trace.prefix_group,
+            trace.prefix_tokens,
+            trace.request_class,
+            trace.priority,
+        )
+        arrivals = Arrivals(
+            read_only(arrival_s, np.float64),
+            read_only(reaches_s, np.float64),
+            *(read_only(column[rows], np.int64) for column in columns),
+        )
+        if self._class_names != trace.class_names:
+            self._class_names = trace.class_names
+            kinds, who = self._slos_needed
+            require(self._slo, trace.class_names, kinds, who, instead="e2e")
+            self._set_limits(trace.class_names)
+        if self.engine.prefix_caching:
+            most = int(arrivals.prefix_tokens.max())
+            self._grow_holdings(most // self.engine.block_size)
+        draws = self.generator.random((len(groups), 2))
+        self.state = self.state._replace(draws=draws)
+        return arrivals
 
     def finish(self, stopped: Stopped | None = None) -> Iterator[np.ndarray]:
         """Let all requests that have arrived finish; yield them (``RESULT``).

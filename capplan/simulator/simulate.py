@@ -57,7 +57,8 @@ def simulate(
     Parameters
     ----------
     requests
-        A trace, or its chunks in order of arrival, with the same class indices.
+        A trace, or its chunks in order of arrival, with the same class indices. Users
+        (``Trace.users``) ask for a whole trace.
     deployment
         Its router may have settings, as ``best-fit:theta=0.5,gamma=0.5``: its margin
         for prediction error and the share of the output that counts as context.
@@ -87,7 +88,7 @@ def simulate(
         settings=policy_settings(deployment.router, slo, names),
         slo=slo,
         seed=seed,
-        bin_width_s=FIRST_WIDTH_S if whole is None else _bin_width_s(whole),
+        bin_width_s=_bin_width_s(whole),
         record_iterations=record_iterations,
         longest_jump=longest_jump,
         chunk=None if whole is None else len(whole),
@@ -95,6 +96,8 @@ def simulate(
     sink = sink or Table()
     last_arrival_s = -np.inf
     for chunk in chunks:
+        if chunk.users:
+            return _closed(chunk, fleet, sink, progress, stopped)
         arrival_s = _in_order(chunk, last_arrival_s)
         last_arrival_s = float(arrival_s[-1])
         refuse_oversized(chunk, engine, fleet.served)
@@ -116,11 +119,32 @@ def simulate(
     return sink.simulation(fleet, stopped=fleet.outstanding > 0)
 
 
-def _bin_width_s(trace: Trace) -> float:
-    """Return the width of time bins that reach beyond the last arrival. [s]"""
-    arrival_s = trace.arrival_s
-    span_s = 0.0 if arrival_s is None else float(arrival_s[-1] - arrival_s[0])
-    return max(span_s, 1e-9) / BINS * 1.02
+def _closed(
+    trace: Trace,
+    fleet: Fleet,
+    sink: Sink,
+    progress: Progress | None,
+    stopped: Stopped | None,
+) -> Simulation:
+    """Return the simulation of users who wait for their answers."""
+    refuse_oversized(trace, fleet.engine)
+    sink.expect(trace)
+    for done in fleet.serve_users(trace, progress, stopped):
+        sink.reach(fleet.reached_s)
+        sink.put(done)
+    for done in fleet.finish(stopped):
+        sink.put(done)
+    return sink.simulation(fleet, stopped=fleet.outstanding > 0)
+
+
+def _bin_width_s(trace: Trace | None) -> float:
+    """Return the width of time bins that reach beyond the last arrival. [s]
+
+    Where that is not known, the smallest: they are widened on the way.
+    """
+    if trace is None or trace.arrival_s is None:
+        return FIRST_WIDTH_S
+    return max(trace.duration_s, 1e-9) / BINS * 1.02
 
 
 def _in_order(chunk: Trace, last_arrival_s: float) -> np.ndarray:

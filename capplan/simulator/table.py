@@ -56,10 +56,12 @@ class Table:
     def __init__(self) -> None:
         self._columns: Any = _EMPTY
         self._class_names: tuple[str, ...] = ()
+        self._may_be_fewer = False
 
     def expect(self, chunk: Trace) -> None:
         """Make room for the requests of a chunk."""
         self._class_names = max(self._class_names, chunk.class_names, key=len)
+        self._may_be_fewer = chunk.asked_until_s < np.inf
         longer = []
         for name, column in self._columns._asdict().items():
             room = np.zeros(len(column) + len(chunk), column.dtype)
@@ -79,8 +81,10 @@ class Table:
     def simulation(self, fleet: Fleet, *, stopped: bool) -> Simulation:
         """Return the simulation with the table."""
         columns = self._columns._asdict()
+        if self._may_be_fewer:
+            columns = {name: rows[: fleet.served] for name, rows in columns.items()}
         completed = fleet.served - fleet.outstanding
-        if completed < len(self._columns.finish_s):
+        if completed < len(columns["finish_s"]):
             missing = columns["finish_s"] == 0.0
             for name in _TIMES:
                 columns[name][missing] = np.nan

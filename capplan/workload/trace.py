@@ -39,6 +39,7 @@ COLUMNS = {
     "prefix_tokens": _Column(np.int64, 0, MAX_TOKENS, 0),
     "predicted_output_tokens": _Column(np.int64, 1, MAX_TOKENS),
     "priority": _Column(np.int64, -(2**31), 2**31 - 1, 0),
+    "think_s": _Column(np.float64, 0, np.inf),
 }
 """Columns of a trace with their dtype, range and default."""
 
@@ -78,6 +79,14 @@ class Trace:
         default.
     unread_columns
         Columns of the source that were not read, for messages.
+    users
+        Users who ask for the requests in their order, each the next when it has been
+        answered and has thought; 0 where requests arrive whatever becomes of others.
+    think_s
+        Time that the k-th request asked is thought of: after an answer, or of the first
+        ``users`` requests from time 0 on. Shape (n,), float64; None without users. [s]
+    asked_until_s
+        Time from which on users ask no more: then there may be fewer requests. [s]
     """
 
     prompt_tokens: np.ndarray
@@ -92,6 +101,9 @@ class Trace:
     predicted_output_tokens: np.ndarray | None = None
     priority: np.ndarray = _DEFAULT
     unread_columns: tuple[str, ...] = ()
+    users: int = 0
+    think_s: np.ndarray | None = None
+    asked_until_s: float = np.inf
 
     def __post_init__(self) -> None:
         """Refuse values that no request can have; fill the default columns."""
