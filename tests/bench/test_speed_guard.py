@@ -55,7 +55,7 @@ def test_v1_keeps_its_speed_over_a_frozen_kernel():
     kernel_s, v1_s = map(min, zip(*both_s, strict=True))
     ratio = kernel_s / v1_s
     print(f"V1 makes {ratio:.3f} of the kernel's requests per second")
-    assert ratio >= 0.7 * RATIO  # beside other work; a slow loop makes 0.36
+    assert ratio >= 0.85 * RATIO
 
 
 @pytest.mark.thorough
