@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from datetime import date
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from capplan.csv_file import read_rows
 from capplan.errors import InputError, PriceWarning
@@ -17,6 +18,7 @@ from capplan.fleet.quotes import Quote, middle_quote, read_quotes
 from capplan.units import parse_usd_per_h
 
 _DATA = Path(__file__).parent / "data"
+_TEXTS = {"name", "architecture", "source", "confidence", "note"}
 
 _ALIASES = {
     squeezed: name
@@ -52,26 +54,13 @@ def _gpus() -> dict[str, Gpu]:
 
 
 def _gpu(row: dict[str, str], all_reduces: list[tuple[int, float]]) -> Gpu:
-    def number(column: str) -> float | None:
-        return float(row[column]) if row[column] else None
-
-    return Gpu(
-        name=row["name"],
-        architecture=row["architecture"],
-        memory_bytes=int(row["memory_bytes"]),
-        bandwidth_bytes_per_s=float(row["bandwidth_bytes_per_s"]),
-        fp16_flops=number("fp16_flops"),
-        bf16_flops=number("bf16_flops"),
-        fp8_flops=number("fp8_flops"),
-        fp4_flops=number("fp4_flops"),
-        nvlink_bytes_per_s_per_direction=float(row["nvlink_bytes_per_s_per_direction"]),
-        max_gpus_per_node=int(row["max_gpus_per_node"]),
-        tdp_w=float(row["tdp_w"]),
-        source=row["source"],
-        confidence=row["confidence"],
-        note=row["note"],
-        all_reduce_bytes_per_s=tuple(all_reduces),
-    )
+    """Return the GPU of a row, whose columns are the fields."""
+    values: dict[str, Any] = dict(row)
+    for name in row.keys() - _TEXTS:
+        values[name] = float(row[name]) if row[name] else None
+    for name in ("memory_bytes", "max_gpus_per_node"):
+        values[name] = int(row[name])
+    return Gpu(**values, all_reduce_bytes_per_s=tuple(all_reduces))
 
 
 def _squeeze(name: str) -> str:
@@ -161,6 +150,7 @@ def price(
     older than 90 days, undated, a guess or of too small a node.
     """
     full = gpu(name).name
+    today = today or date.today()
     tp = min(tp, gpu(name).max_gpus_per_node)
     given = {gpu(key).name: value for key, value in (overrides or {}).items()}
     if full in given:
@@ -180,7 +170,8 @@ def price(
         own = known is not _catalog_quotes()
         if own and len(quotes) == 1:
             rule = "given in the user's prices file"
-        weakness = quote.weakness(today or date.today())
+        staleness = quote.staleness(today)
+        weakness = "it is a guess" if quote.is_guess else staleness
         gap = "" if own and quote.gpus_per_node is None else quote.node_gap(tp)
         doubts = [gap] if own and not quote.as_of else [weakness, gap]
         offer = " ".join(x for x in (quote.provider, quote.sku) if x)
@@ -200,7 +191,7 @@ def price(
             as_of=quote.as_of,
             note="; ".join(text for text in notes if text),
             is_guess=quote.is_guess,
-            is_stale=bool(quote.staleness(today or date.today())),
+            is_stale=bool(staleness),
             kind=quote.kind,
             node=quote.sku,
             gpus_per_node=quote.gpus_per_node,

@@ -107,10 +107,6 @@ class Quote:
         age_days = (today - day).days
         return f"it is {age_days} days old" if age_days > STALE_DAYS else ""
 
-    def weakness(self, today: date) -> str:
-        """Return why the price is unreliable; empty when it is not."""
-        return "it is a guess" if self.is_guess else self.staleness(today)
-
 
 def read_quotes(path: Path, canonical: Callable[[str], str]) -> list[Quote]:
     """Return the quotes of a CSV, or of a YAML mapping of GPU to price.
