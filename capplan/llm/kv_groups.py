@@ -64,9 +64,11 @@ def kv_groups(
     if not bounded:
         token_bytes = llm.kv_bytes_per_token_per_gpu(tp, kv_dtype)
         return KvGroups(block_size, token_bytes * block_size, 0, 0, False)
-    window_block, block_size = _of_one_size(
-        block_size, llm.layer_kv_bytes_per_gpu(tp, kv_dtype, windowed=True), layer_bytes
-    )
+    # Blocks have the same memory: where a token takes less, a block holds more of them.
+    window_bytes = llm.layer_kv_bytes_per_gpu(tp, kv_dtype, windowed=True)
+    most_bytes = max(window_bytes, layer_bytes)
+    window_block = most_bytes // window_bytes * block_size
+    block_size *= most_bytes // layer_bytes
     least, most = sorted((llm.growing_layers, bounded))
     group = most if most < _EVEN * least else least
     growing_groups = _ceil_div(llm.growing_layers, group)
@@ -82,17 +84,6 @@ def kv_groups(
         blocks,
         window=llm.sliding_window > 0,
     )
-
-
-def _of_one_size(
-    block_size: int, window_bytes: int, full_bytes: int
-) -> tuple[int, int]:
-    """Return tokens in a block of a layer with a window, and with full attention.
-
-    Blocks have the same memory: where a token takes less, a block holds more of them.
-    """
-    most = max(window_bytes, full_bytes)
-    return most // window_bytes * block_size, most // full_bytes * block_size
 
 
 def _ceil_div(numerator: int, denominator: int) -> int:
