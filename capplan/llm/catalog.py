@@ -86,9 +86,7 @@ class Published(NamedTuple):
     llm: str  # the entry
     checkpoints: Mapping[str, str]  # Hugging Face repositories by weight dtype
     serve_flags: tuple[str, ...]  # of ``vllm serve``, whatever the settings
-    is_named: (
-        bool  # the name asked for is the entry's or a checkpoint's, not a tuning's
-    )
+    is_named: bool  # the name asked for is the entry's or a checkpoint's, no tuning's
 
 
 def published(name_or_path: str | Path) -> Published | None:
@@ -105,10 +103,7 @@ def published(name_or_path: str | Path) -> Published | None:
     config = _configs()[entry]
     checkpoints = config.get("checkpoints", {})
     key, _ = _split_dtype(_squeeze(str(name_or_path)))
-    own = {
-        _squeeze(entry),
-        *(_split_dtype(_squeeze(x))[0] for x in checkpoints.values()),
-    }
+    own = {_split_dtype(_squeeze(x))[0] for x in (entry, *checkpoints.values())}
     flags = tuple(config.get("serve_flags", ()))
     return Published(entry, checkpoints, flags, key in own)
 
@@ -140,12 +135,9 @@ def _found(name_or_path: str | Path) -> tuple[str, str | None]:
             f"unknown LLM {name!r}; did you mean {', '.join(names)}? "
             "The path of a config.json does as well"
         )
-    return full, _fp8(full) if dtype == "" else dtype
-
-
-def _fp8(name: str) -> str:
-    """Return the FP8 dtype of an entry's published checkpoint of that name."""
-    return str(_configs()[name].get("fp8_checkpoint", "fp8"))
+    if dtype == "":  # FP8, as in the published checkpoint of that name
+        dtype = str(_configs()[full].get("fp8_checkpoint", "fp8"))
+    return full, dtype
 
 
 def _listed(name: str, dtype: str | None = None) -> Architecture:
