@@ -55,7 +55,20 @@ _FOUR_NORMS = ("gemma2", "gemma3_text", "gemma4_text")
 _BIASED_ROUTERS = frozenset({"gpt_oss", "deepseek_v3", "kimi_k2", "glm4_moe"})
 _BIASED_ROUTERS |= {"nemotron_h", *_SPARSE, "gemma4_text"}
 
-_DTYPES = {"bfloat16": "bf16", "float16": "fp16", "float32": "bf16"}
+_FFN = {
+    "opt": "ffn_dim",
+    "llama4_text": "intermediate_size_mlp",
+    "minimax_m3": "dense_intermediate_size",
+}
+"""Names of ``intermediate_size`` in some types of models."""
+_COMPRESSED = {
+    "float 8": "fp8",
+    "float 8 block": "fp8_block",
+    "float 4 tensor_group": "nvfp4",
+    "int 8": "int8",
+    "int 4": "int4",
+}
+"""Dtypes of compressed-tensors: kind and bits, with a strategy where that matters."""
 
 
 def from_config(config: Mapping[str, Any], name: str, source: str) -> Architecture:
@@ -84,17 +97,9 @@ def from_config(config: Mapping[str, Any], name: str, source: str) -> Architectu
         )
     _check_attention(config, source)
     fields = Fields(config, source)
-    if kind == "opt":
-        shapes = _opt(fields)
-    elif kind == "llama4_text":
-        shapes = _llama_like(fields, ffn="intermediate_size_mlp")
-    elif kind == "minimax_m3":
-        shapes = _llama_like(fields, ffn="dense_intermediate_size")
-    else:
-        shapes = _llama_like(fields)
-    shapes |= _biases_and_norms(kind, fields)
-    if fields.first("num_local_experts", "num_experts", "n_routed_experts"):
-        shapes |= _experts(kind, fields)
+    shapes = _llama_like(kind, fields) | _biases_and_norms(kind, fields)
+    if experts := fields.first("num_local_experts", "num_experts", "n_routed_experts"):
+        shapes |= _experts(kind, fields, experts)
     if fields.whole("kv_lora_rank", 0):
         shapes |= _latent_attention(fields)
     shapes |= _sliding(kind, fields, shapes["layers"])
@@ -139,13 +144,12 @@ def _check_attention(config: Mapping[str, Any], source: str) -> None:
         )
 
 
-def _llama_like(
-    fields: Fields, ffn: str = "intermediate_size", positions: int = 4096
-) -> dict[str, Any]:
+def _llama_like(kind: str, fields: Fields) -> dict[str, Any]:
     heads, hidden = fields.whole("num_attention_heads"), fields.whole("hidden_size")
-    kind = str(fields.get("model_type"))
     tied_by_default = kind == "opt" or kind.startswith("gemma")
-    return {
+    ffn = _FFN.get(kind, "intermediate_size")
+    positions = 2048 if kind == "opt" else 4096
+    shapes = {
         "layers": fields.whole("num_hidden_layers"),
         "hidden": hidden,
         "heads": heads,
@@ -158,36 +162,28 @@ def _llama_like(
         "tied_embeddings": fields.flag("tie_word_embeddings", tied_by_default),
         "max_positions": fields.whole("max_position_embeddings", positions),
     }
-
-
-def _opt(fields: Fields) -> dict[str, Any]:
-    shapes = _llama_like(fields, ffn="ffn_dim", positions=2048)
-    return shapes | {
-        "gated": False,
-        "learned_positions": shapes["max_positions"] + 2,  # OPT has two padding rows
-        "ffn_bias": True,
-        "norm_width_factor": 2,
-    }
+    if kind == "opt":
+        shapes["learned_positions"] = shapes["max_positions"] + 2  # two padding rows
+    return shapes
 
 
 def _biases_and_norms(kind: str, fields: Fields) -> dict[str, Any]:
     attention_bias = fields.flag("attention_bias", kind in ("opt", "gpt_oss"))
-    shapes: dict[str, Any] = {
+    return {
+        "gated": kind != "opt",
         "qkv_bias": attention_bias or kind == "qwen2",
         "out_bias": attention_bias and kind != "glm4_moe",
         "head_norm": kind.startswith("qwen3")
         or kind in ("gemma3_text", "gemma4_text", "minimax_m3")
         or (kind == "glm4_moe" and fields.flag("use_qk_norm", False)),
         "norms_per_layer": 4 if kind in _FOUR_NORMS else 2,
+        "norm_width_factor": 2 if kind == "opt" else 1,
         "sinks": kind == "gpt_oss",
+        "ffn_bias": fields.flag("mlp_bias", False) or kind == "opt",
     }
-    if fields.flag("mlp_bias", False):
-        shapes["ffn_bias"] = True
-    return shapes
 
 
-def _experts(kind: str, fields: Fields) -> dict[str, Any]:
-    experts = fields.first("num_local_experts", "num_experts", "n_routed_experts")
+def _experts(kind: str, fields: Fields, experts: int) -> dict[str, Any]:
     layers = fields.whole("num_hidden_layers")
     expert_ffn = fields.whole("moe_intermediate_size", 0)
     expert_ffn = expert_ffn or fields.whole("intermediate_size")
@@ -353,9 +349,8 @@ def _mixers(kind: str, fields: Fields) -> dict[str, Any]:
 def _weight_dtype(fields: Fields) -> str:
     quantized = fields.get("quantization_config")
     if not isinstance(quantized, Mapping):
-        return _DTYPES.get(
-            str(fields.get("torch_dtype") or fields.get("dtype")), "bf16"
-        )
+        dtype = fields.get("torch_dtype") or fields.get("dtype")
+        return "fp16" if str(dtype) == "float16" else "bf16"
     method = str(quantized.get("quant_method", ""))
     if method == "mxfp4":
         return method
@@ -371,16 +366,10 @@ def _weight_dtype(fields: Fields) -> str:
     if method == "compressed-tensors" and isinstance(groups, Mapping) and groups:
         weights = next(iter(groups.values())).get("weights") or {}
         numbers = f"{weights.get('type')} {weights.get('num_bits')}"
-        by_strategy = {
-            ("float 8", "block"): "fp8_block",
-            ("float 4", "tensor_group"): "nvfp4",
-        }
         if numbers == "int 4" and weights.get("group_size") == 32:
             return "int4_g32"
-        dtypes = {"float 8": "fp8", "int 8": "int8", "int 4": "int4"}
-        dtype = by_strategy.get((numbers, str(weights.get("strategy"))))
-        dtype = dtype or dtypes.get(numbers)
-        if dtype:
+        exact = f"{numbers} {weights.get('strategy')}"
+        if dtype := _COMPRESSED.get(exact) or _COMPRESSED.get(numbers):
             return dtype
     raise InputError(
         f"{fields.source}: quantization {method!r} is not known; expected fp8, awq, "
