@@ -19,10 +19,10 @@ MOST_BINS = 64
 
 @dataclass(frozen=True, eq=False)
 class ConditionalMean:
-    """Past output lengths in bins of prompt length. [tokens]"""
+    """Mean past outputs in bins of prompt length. [tokens]"""
 
     upper_prompt_tokens: np.ndarray  # longest of each bin but the last, (bins - 1,)
-    outputs_tokens: tuple[np.ndarray, ...]  # sorted, one array per bin
+    mean_tokens: np.ndarray  # output of each bin, (bins,)
 
     @classmethod
     def fit(cls, past: Trace) -> "ConditionalMean":
@@ -34,13 +34,9 @@ class ConditionalMean:
         )
         upper = upper[upper < past.prompt_tokens.max()]
         bin_of = np.searchsorted(upper, past.prompt_tokens)
-        outputs = tuple(
-            np.sort(past.output_tokens[bin_of == index])
-            for index in range(len(upper) + 1)
-        )
-        return cls(upper, outputs)
+        return cls(upper, np.bincount(bin_of, past.output_tokens) / np.bincount(bin_of))
 
     def predict(self, prompt_tokens: np.ndarray) -> np.ndarray:
         """Return the mean output for prompts of these lengths, shape (n,). [tokens]"""
-        means = np.array([outputs.mean() for outputs in self.outputs_tokens])
-        return means[np.searchsorted(self.upper_prompt_tokens, prompt_tokens)]
+        bin_of = np.searchsorted(self.upper_prompt_tokens, prompt_tokens)
+        return self.mean_tokens[bin_of]
