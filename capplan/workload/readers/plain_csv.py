@@ -160,17 +160,13 @@ def counts(table: Table, columns: Columns) -> dict[str, np.ndarray]:
         )
         given["prefix_tokens"] = prefix
     if "prefix_group" in names:
-        expected = "a whole number from -1"
-        group = table.numbers(names["prefix_group"], expected)
-        right = (group >= -1) & (group == np.floor(group))
-        table.require(right, names["prefix_group"], expected)
-        given["prefix_group"] = group.astype(np.int64)
+        given["prefix_group"] = table.whole(
+            names["prefix_group"], -1, np.inf, "a whole number from -1"
+        )
     if "priority" in names:
-        expected = "a whole number, lower first"
-        priority = table.numbers(names["priority"], expected)
-        right = (priority == np.floor(priority)) & (np.abs(priority) < 2**31)
-        table.require(right, names["priority"], expected)
-        given["priority"] = priority.astype(np.int64)
+        given["priority"] = table.whole(
+            names["priority"], -(2**31) + 1, 2**31 - 1, "a whole number, lower first"
+        )
     return given
 
 

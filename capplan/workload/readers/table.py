@@ -56,8 +56,14 @@ class Table:
     def tokens(self, column: str, least: int = 1) -> np.ndarray:
         """Return a column of token counts, shape (n,), int64. [tokens]"""
         expected = f"a whole number from {least} to {MAX_TOKENS}"
+        return self.whole(column, least, MAX_TOKENS, expected)
+
+    def whole(
+        self, column: str, least: float, most: float, expected: str
+    ) -> np.ndarray:
+        """Return a column of whole numbers in a range, shape (n,), int64."""
         values = self.numbers(column, expected)
-        right = (values >= least) & (values <= MAX_TOKENS)
+        right = (values >= least) & (values <= most)
         if values.dtype.kind == "f":
             right &= values == np.floor(values)
         self.require(right, column, expected)
@@ -95,11 +101,11 @@ class Table:
         )
 
 
-def read_table(path: str | Path, wanted: Mapping[str, Any] | None = None) -> Table:
+def read_table(path: str | Path, wanted: Mapping[str, Any]) -> Table:
     """Return all rows of a CSV, plain or gzipped.
 
     ``wanted`` has the pandas dtype of each column to read, None to infer it; those
-    that the file lacks are ignored. Without it all columns are read.
+    that the file lacks are ignored.
     """
     _refuse_too_many(path)
     with opened(path) as file:
@@ -130,7 +136,7 @@ def _refuse_too_many(path: str | Path) -> None:
 
 
 def iterate_tables(
-    path: str | Path, chunk_rows: int, wanted: Mapping[str, Any] | None = None
+    path: str | Path, chunk_rows: int, wanted: Mapping[str, Any]
 ) -> Iterator[Table]:
     """Yield a CSV as tables of at most ``chunk_rows`` rows."""
     with opened(path) as file:
@@ -141,19 +147,14 @@ def _tables(
     path: str | Path,
     file: IO[bytes],
     chunk_rows: int | None,
-    wanted: Mapping[str, Any] | None,
+    wanted: Mapping[str, Any],
 ) -> Iterator[Table]:
     names = header(path)
-    columns = names if wanted is None else [name for name in names if name in wanted]
+    columns = [name for name in names if name in wanted]
     missing = {
-        name: [""] if (wanted or {}).get(name) == "category" else _MISSING
-        for name in names
+        name: [""] if wanted.get(name) == "category" else _MISSING for name in names
     }
-    dtypes = {
-        name: dtype
-        for name in columns
-        if (dtype := (wanted or {}).get(name)) is not None
-    }
+    dtypes = {name: wanted[name] for name in columns if wanted[name] is not None}
     # pandas only warns of a row longer than the header, and with usecols does not:
     # so all columns are parsed.
     with _refusals(path):
