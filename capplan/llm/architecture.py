@@ -202,14 +202,9 @@ class Architecture:
         hidden, heads = self.hidden, self.heads / tp
         if self.is_mla:
             query_dim = self.head_dim + self.rope_head_dim
-            down = hidden * (self.kv_lora_rank + self.rope_head_dim)
-            norm = self.kv_lora_rank
-            if self.q_lora_rank:
-                down += hidden * self.q_lora_rank
-                norm += self.q_lora_rank
-                query = self.q_lora_rank * heads * query_dim
-            else:
-                query = hidden * heads * query_dim
+            norm = self.kv_lora_rank + self.q_lora_rank
+            down = hidden * (norm + self.rope_head_dim)
+            query = (self.q_lora_rank or hidden) * heads * query_dim
             up = self.kv_lora_rank * heads * (self.head_dim + self.value_head_dim)
             out = heads * self.value_head_dim * hidden
             return _Part(down + query + up + out, 0, 0, norm)
@@ -291,15 +286,11 @@ class Architecture:
 
     def _quantized(self, part: _Part, dtype: str) -> float:
         """Return the parameters in matrices that a dtype quantizes."""
-        only_experts = self.experts > 0 and dtype in ("mxfp4", "int4_g32")
+        if self.experts > 0 and dtype in ("mxfp4", "int4_g32"):
+            return part.expert
         unlike = self.is_mla or self.state_layers > 0 or self.full_head_dim > 0
         keeps_mixers = dtype == "nvfp4" and unlike
-        quantized = part.expert
-        if not only_experts:
-            quantized += part.matrix
-        if not (only_experts or keeps_mixers):
-            quantized += part.mixer
-        return quantized
+        return part.expert + part.matrix + (0 if keeps_mixers else part.mixer)
 
     def weight_bytes(self, tp: int = 1, dtype: str | None = None) -> int:
         """Return the weights of a replica, replicated parts included. [bytes]"""
