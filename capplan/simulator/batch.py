@@ -55,6 +55,17 @@ def computed_tokens(state, slot, step):
 
 
 @inlined()
+def next_block(state, slot):
+    """Return the blocks that the next token of a decode takes, also while PAUSED."""
+    request = state.requests[slot]
+    held = request.computed_tokens
+    if request.phase == Phase.DECODING:
+        step = state.replicas[request.replica].step + 1
+        held = computed_tokens(state, slot, step)
+    return int(held % state.engine[0].block_size == 0)
+
+
+@inlined()
 def log_decodes(state, r):
     """Log all decoding requests of the next iteration, in order of admission."""
     if state.engine[0].recording == 0:

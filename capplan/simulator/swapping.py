@@ -8,7 +8,7 @@ as in FastServe's block_manager.py. An iteration also waits for the KV of its re
 In the waiting list of a replica those with KV on the GPU stand first.
 """
 
-from capplan.simulator.batch import computed_tokens
+from capplan.simulator.batch import computed_tokens, next_block
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.kvcache import ceil_div
 from capplan.simulator.ordered import precedes
@@ -124,5 +124,4 @@ def next_missing_blocks(state, slot):
     request = state.requests[slot]
     if request.phase == Phase.PAUSED:
         return missing_blocks(state, slot, request.known_tokens)
-    step = state.replicas[request.replica].step + 1
-    return int(computed_tokens(state, slot, step) % state.engine[0].block_size == 0)
+    return next_block(state, slot)

@@ -33,9 +33,13 @@ import math
 
 import numpy as np
 
-from capplan.simulator.batch import computed_tokens, decode_horizon, log_decodes
+from capplan.simulator.batch import (
+    decode_horizon,
+    iterations_until,
+    log_decodes,
+    next_block,
+)
 from capplan.simulator.jit import compiled, inlined
-from capplan.simulator.jump import iterations_before
 from capplan.simulator.kvcache import blocks_in_iteration, take_blocks
 from capplan.simulator.ordered import first_ordered, next_ordered
 from capplan.simulator.pausing import (
@@ -172,7 +176,6 @@ def _pause_decodes(state, r, budget):
     """Choose the decodes that run; the others keep their KV and sit out."""
     replica = state.replicas[r]
     most = min(budget, state.engine[0].max_num_seqs)
-    block_size = state.engine[0].block_size
     chosen = 0
     paused = 0
     resuming = NONE
@@ -181,10 +184,7 @@ def _pause_decodes(state, r, budget):
         request = state.requests[slot]
         following = request.next_in_list
         runs = request.phase == Phase.DECODING
-        held = request.computed_tokens
-        if runs:
-            held = computed_tokens(state, slot, replica.step + 1)
-        needed = int(held % block_size == 0)
+        needed = next_block(state, slot)
         if chosen < most and needed <= replica.free_blocks:
             take_blocks(state, r, needed)
             chosen += 1
@@ -356,18 +356,10 @@ def _evict_one(state, r):
 @inlined()
 def _decodes_alone(state, r):
     """Return for how many iterations the decodes run alone."""
-    replica = state.replicas[r]
     if state.replica_memory[r, REPLICA.paused_decodes] > 0:
         return 1
-    n = decode_horizon(state, r, 0)
-    urgent_s = next_urgent_s(state, r)
-    if urgent_s < math.inf:
-        b = replica.decode_count
-        slope_s = state.by_batch[b].decode_context_s
-        first_s = state.by_batch[b].decode_s + slope_s * replica.context_tokens
-        start_s = max(replica.now_s, replica.gpu_s)
-        n = iterations_before(first_s, slope_s * b, urgent_s - start_s, n)
-    return n
+    most = decode_horizon(state, r, 0)
+    return iterations_until(state, r, next_urgent_s(state, r), most)
 
 
 @compiled(SCHEDULE)

@@ -15,7 +15,7 @@ The engine's ``max_num_batched_tokens`` is the budget (768 there).
 
 import numpy as np
 
-from capplan.simulator.batch import computed_tokens, decode_horizon, log_decodes
+from capplan.simulator.batch import decode_horizon, log_decodes, next_block
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.kvcache import blocks_in_iteration, take_blocks
 from capplan.simulator.ordered import (
@@ -103,7 +103,6 @@ def _run_decodes_that_fit(state, r):
     Those that run go behind those that do not.
     """
     replica = state.replicas[r]
-    block_size = state.engine[0].block_size
     skipped = False
     last = state.replica_memory[r, REPLICA.placed]
     slot = first_ordered(state, r)
@@ -112,10 +111,7 @@ def _run_decodes_that_fit(state, r):
             break
         following = next_ordered(state, slot)
         request = state.requests[slot]
-        held = request.computed_tokens
-        if request.phase == Phase.DECODING:
-            held = computed_tokens(state, slot, replica.step + 1)
-        needed = int(held % block_size == 0)
+        needed = next_block(state, slot)
         if needed <= replica.free_blocks:
             take_blocks(state, r, needed)
             if request.phase == Phase.PAUSED:

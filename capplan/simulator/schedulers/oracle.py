@@ -11,7 +11,7 @@ never for one that has more left than itself. A prompt starts only if all of it 
 as in vLLM V1; the first in the queue that cannot run holds up those after it.
 """
 
-from capplan.simulator.batch import computed_tokens, log_decodes, same_batch
+from capplan.simulator.batch import computed_tokens, log_decodes, next_block, same_batch
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.kvcache import blocks_in_iteration, ceil_div, take_blocks
 from capplan.simulator.ordered import (
@@ -122,8 +122,8 @@ def _last_holder(state, r, left, row):
 def _sit_out(state, r, slot, taken):
     """Pause a decode; ``taken``: it has its block for the next iteration, freed now."""
     pause(state, r, slot)
-    if taken and state.requests[slot].computed_tokens % state.engine[0].block_size == 0:
-        state.replicas[r].free_blocks += 1
+    if taken:
+        state.replicas[r].free_blocks += next_block(state, slot)
 
 
 @compiled()

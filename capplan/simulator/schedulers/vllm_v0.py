@@ -24,9 +24,9 @@ import numpy as np
 
 from capplan.simulator.batch import (
     admit_with_room,
-    computed_tokens,
     continue_prefill,
     log_decodes,
+    next_block,
     preempt,
     same_batch,
     watermark_blocks,
@@ -126,7 +126,6 @@ def _take_blocks(state, r):
 def _make_room(state, r):
     """Take blocks one by one, in order of arrival, preempting the latest."""
     replica = state.replicas[r]
-    block_size = state.engine[0].block_size
     slot = replica.running_head
     while slot != NONE:
         request = state.requests[slot]
@@ -139,8 +138,7 @@ def _make_room(state, r):
             if victim == slot:
                 return
         if request.phase == Phase.DECODING:
-            held = computed_tokens(state, slot, replica.step + 1)
-            take_blocks(state, r, int(held % block_size == 0))
+            take_blocks(state, r, next_block(state, slot))
         slot = request.next
 
 
@@ -177,7 +175,7 @@ def _swap_in(state, r, budget_tokens):
         _wait_for(state, r, swap_in(state, r, slot))
         request = state.requests[slot]
         if decodes_next(state, slot):
-            take_blocks(state, r, int(request.computed_tokens % engine.block_size == 0))
+            take_blocks(state, r, next_block(state, slot))
             resume(state, r, slot)
             used += 1
         else:

@@ -10,8 +10,8 @@ behind it in the order of admission sit the iteration out.
 from capplan.simulator.batch import (
     add_chunk,
     admit,
-    computed_tokens,
     log_decodes,
+    next_block,
     preempt,
     same_batch,
     stop_decoding,
@@ -95,13 +95,11 @@ def _return_those_that_sat_out(state, r):
 def _make_room(state, r):
     """Take the blocks of decodes in order of admission; return whether all run."""
     replica = state.replicas[r]
-    block_size = state.engine[0].block_size
     slot = replica.running_head
     while slot != NONE:
         request = state.requests[slot]
         if request.phase == Phase.DECODING:
-            held = computed_tokens(state, slot, replica.step + 1)
-            needed = int(held % block_size == 0)
+            needed = next_block(state, slot)
             admission = request.admission
             while replica.free_blocks < needed:
                 victim = _preempt_last(state, r, admission)
