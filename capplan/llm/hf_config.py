@@ -190,9 +190,7 @@ def _experts(kind: str, fields: Fields, experts: int) -> dict[str, Any]:
     dense_layers = fields.whole("first_k_dense_replace", 0)
     step = fields.first("decoder_sparse_step", "interleave_moe_layer_step") or 1
     only_dense = fields.several("mlp_only_layers")
-    dense_layers += sum(
-        1 for i in range(layers) if i in only_dense or (i + 1) % step != 0
-    )
+    dense_layers += sum(i in only_dense or (i + 1) % step != 0 for i in range(layers))
     shared = fields.whole("n_shared_experts", 1 if kind == "llama4_text" else 0)
     shared_ffn = fields.first(
         "shared_expert_intermediate_size", "moe_shared_expert_intermediate_size"
@@ -248,16 +246,15 @@ def _index(kind: str, fields: Fields) -> SparseIndex:
     layers = fields.whole("num_hidden_layers")
     if kind in _SPARSE_LATENT:
         kinds = fields.several("indexer_types")
+        indexed = kinds.count("full")
         if not kinds:  # as in transformers' configuration of GLM-5.2
             step = max(fields.whole("index_topk_freq", 1), 1)
             skipped = fields.whole("index_skip_topk_offset", 2) - 1
-            kinds = ["full"] * min(skipped + 1, layers)
-            kinds += [
-                "full" if (i - skipped) % step == 0 else ""
-                for i in range(len(kinds), layers)
-            ]
+            indexed = sum(
+                i <= skipped or (i - skipped) % step == 0 for i in range(layers)
+            )
         return SparseIndex(
-            layers=kinds.count("full"),
+            layers=indexed,
             sparse_layers=layers,
             heads=fields.whole("index_n_heads"),
             head_dim=fields.whole("index_head_dim"),
