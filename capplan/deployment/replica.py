@@ -7,7 +7,7 @@ from capplan.errors import InputError
 from capplan.fleet.gpu import Gpu
 from capplan.llm.architecture import Architecture
 from capplan.llm.dtypes import check_kv_dtype, weight_dtype_named
-from capplan.llm.kv_groups import KvGroups, kv_groups
+from capplan.llm.kv_groups import kv_groups
 from capplan.llm.memory import DEFAULT_UTILIZATION, MemoryBudget, memory_budget
 from capplan.units import format_bytes
 
@@ -27,42 +27,21 @@ def kv_blocks(
     The memory that weights, activations and runtime leave on one GPU, over the bytes
     of a block there; every GPU of a replica holds its part of each block.
     """
-    engine = engine or default_engine_settings(gpu)
-    budget = _budget(llm, gpu, tp, engine, gpu_memory_utilization, weight_dtype)
-    groups = _groups(llm, tp, engine, kv_dtype)
-    return max(0, groups.blocks(budget.kv_bytes, engine.max_num_batched_tokens))
-
-
-def _budget(
-    llm: Architecture,
-    gpu: Gpu,
-    tp: int,
-    engine: EngineSettings,
-    share: float,
-    weight_dtype: str | None,
-) -> MemoryBudget:
-    return memory_budget(
-        llm,
-        gpu.memory_bytes,
-        tp,
-        engine.max_num_batched_tokens,
-        gpu_memory_utilization=share,
-        weight_dtype=weight_dtype,
-    )
-
-
-def _groups(
-    llm: Architecture, tp: int, engine: EngineSettings, kv_dtype: str
-) -> KvGroups:
-    longest = min(engine.max_model_len, llm.max_positions)
-    return kv_groups(
-        llm,
-        tp,
-        kv_dtype,
-        engine.block_size,
-        longest,
-        prefix_caching=engine.prefix_caching,
-    )
+    try:
+        found = replica(
+            llm,
+            gpu,
+            tp,
+            engine,
+            gpu_memory_utilization=gpu_memory_utilization,
+            weight_dtype=weight_dtype,
+            kv_dtype=kv_dtype,
+        )
+    except DoesNotFitError as error:
+        if error.budget is None:
+            raise
+        return 0
+    return found.engine.kv_blocks
 
 
 class DoesNotFitError(InputError):
@@ -139,8 +118,22 @@ def replica(
     engine = engine or default_engine_settings(gpu)
     dtype = weight_dtype_named(weight_dtype or llm.weight_dtype)
     kv_dtype = check_kv_dtype(kv_dtype)
-    budget = _budget(llm, gpu, tp, engine, gpu_memory_utilization, dtype)
-    groups = _groups(llm, tp, engine, kv_dtype)
+    budget = memory_budget(
+        llm,
+        gpu.memory_bytes,
+        tp,
+        engine.max_num_batched_tokens,
+        gpu_memory_utilization=gpu_memory_utilization,
+        weight_dtype=dtype,
+    )
+    groups = kv_groups(
+        llm,
+        tp,
+        kv_dtype,
+        engine.block_size,
+        min(engine.max_model_len, llm.max_positions),
+        prefix_caching=engine.prefix_caching,
+    )
     engine = replace(
         engine,
         block_size=groups.block_size,
