@@ -8,14 +8,18 @@ as in FastServe's block_manager.py. An iteration also waits for the KV of its re
 In the waiting list of a replica those with KV on the GPU stand first.
 """
 
-from capplan.simulator.batch import computed_tokens, next_block
+from capplan.simulator.batch import computed_tokens, log_decodes, next_block
 from capplan.simulator.jit import compiled, inlined
-from capplan.simulator.kvcache import ceil_div
+from capplan.simulator.kvcache import blocks_in_iteration, ceil_div, take_blocks
 from capplan.simulator.ordered import precedes
 from capplan.simulator.pausing import (
+    decodes_next,
     first_arrival,
     held_blocks,
+    left_tokens,
     missing_blocks,
+    resume,
+    run_chunk,
     swap_in,
     swap_out,
 )
@@ -125,3 +129,56 @@ def next_missing_blocks(state, slot):
     if request.phase == Phase.PAUSED:
         return missing_blocks(state, slot, request.known_tokens)
     return next_block(state, slot)
+
+
+@inlined()
+def prompt_left(state, slot):
+    """Return the tokens that a request computes at once; 0 where it decodes."""
+    if state.requests[slot].phase != Phase.PAUSED or decodes_next(state, slot):
+        return 0
+    return left_tokens(state, slot)
+
+
+@compiled()
+def all_fit(state, r, spare_blocks, budget_tokens):
+    """Return whether all requests fit the next iteration, none with KV on the host.
+
+    Beside ``spare_blocks``, with prompts of ``budget_tokens`` at most.
+    """
+    replica = state.replicas[r]
+    engine = state.engine[0]
+    if replica.running_count + replica.waiting_count > engine.max_num_seqs:
+        return False
+    if replica.host_free_blocks < engine.host_blocks:
+        return False
+    tokens = 0
+    blocks = spare_blocks + blocks_in_iteration(state, r, replica.step + 1)
+    slot = replica.waiting_head
+    while slot != NONE:
+        blocks += next_missing_blocks(state, slot)
+        tokens += prompt_left(state, slot)
+        slot = state.requests[slot].next
+    return tokens <= budget_tokens and blocks <= replica.free_blocks
+
+
+@inlined()
+def run_whole(state, r, slot):
+    """Let a PAUSED request decode, or compute its prompt whole, once its KV is here."""
+    wait_for_kv(state, r, state.swaps[slot].ready_s)
+    if decodes_next(state, slot):
+        resume(state, r, slot)
+    else:
+        known = state.requests[slot].known_tokens
+        run_chunk(state, r, slot, left_tokens(state, slot), known)
+
+
+@inlined()
+def start_batch(state, r):
+    """Take the blocks of the decodes; wait where any taken are still copied."""
+    replica = state.replicas[r]
+    if replica.prompts_only == 0:
+        take_blocks(state, r, blocks_in_iteration(state, r, replica.step + 1))
+        log_decodes(state, r)
+    wait_for_blocks(state, r)
+    tokens = replica.batch_tokens + replica.decode_count
+    state.counts[Count.MOST_TOKENS] = max(state.counts[Count.MOST_TOKENS], tokens)

@@ -26,29 +26,16 @@ import math
 
 import numpy as np
 
-from capplan.simulator.batch import (
-    computed_tokens,
-    decode_horizon,
-    iterations_until,
-    log_decodes,
-)
+from capplan.simulator.batch import computed_tokens, decode_horizon, iterations_until
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.jump import ROUNDING_S
-from capplan.simulator.kvcache import blocks_in_iteration, take_blocks
 from capplan.simulator.ordered import (
     first_ordered,
     next_ordered,
     place,
     remove_ordered,
 )
-from capplan.simulator.pausing import (
-    decodes_next,
-    evict,
-    left_tokens,
-    pause,
-    resume,
-    run_chunk,
-)
+from capplan.simulator.pausing import decodes_next, evict, pause
 from capplan.simulator.queues import push_waiting_back, remove_waiting
 from capplan.simulator.schedulers import Knob, Rules, indices
 from capplan.simulator.schedulers.remaining_time import (
@@ -60,14 +47,16 @@ from capplan.simulator.schedulers.remaining_time import (
 )
 from capplan.simulator.state import NONE, SCHEDULE, Count, Phase
 from capplan.simulator.swapping import (
+    all_fit,
     copy_in,
     copy_out,
     last_with_kv,
     next_arrival,
     next_blocks,
     next_missing_blocks,
-    wait_for_blocks,
-    wait_for_kv,
+    prompt_left,
+    run_whole,
+    start_batch,
 )
 
 RULES = Rules(
@@ -188,33 +177,6 @@ def _return_batch(state, r):
         slot = state.requests[slot].next
 
 
-@inlined()
-def _prompt_left(state, slot):
-    """Return the tokens that a request computes at once; 0 where it decodes."""
-    if state.requests[slot].phase != Phase.PAUSED or decodes_next(state, slot):
-        return 0
-    return left_tokens(state, slot)
-
-
-@compiled()
-def _all_fit(state, r):
-    """Return whether all requests fit the next iteration, none with KV on the host."""
-    replica = state.replicas[r]
-    engine = state.engine[0]
-    if replica.running_count + replica.waiting_count > engine.max_num_seqs:
-        return False
-    if replica.host_free_blocks < engine.host_blocks:
-        return False
-    tokens = 0
-    blocks = blocks_in_iteration(state, r, replica.step + 1)
-    slot = replica.waiting_head
-    while slot != NONE:
-        blocks += next_missing_blocks(state, slot)
-        tokens += _prompt_left(state, slot)
-        slot = state.requests[slot].next
-    return tokens <= engine.max_num_batched_tokens and blocks <= replica.free_blocks
-
-
 @compiled()
 def _choose(state, r):
     """Take the first that fit the blocks, up to seats and budget; pause the others.
@@ -236,7 +198,7 @@ def _choose(state, r):
         within += next_blocks(state, slot)
         if within > engine.kv_blocks:
             break
-        left = _prompt_left(state, slot)
+        left = prompt_left(state, slot)
         if count < engine.max_num_seqs and left <= budget:
             needed += next_missing_blocks(state, slot)
             budget -= left
@@ -290,17 +252,6 @@ def _fetch(state, r):
         slot = following
 
 
-@inlined()
-def _join(state, r, slot):
-    """Let a request that waited run when its KV is there."""
-    wait_for_kv(state, r, state.swaps[slot].ready_s)
-    if decodes_next(state, slot):
-        resume(state, r, slot)
-    else:
-        known = state.requests[slot].known_tokens
-        run_chunk(state, r, slot, left_tokens(state, slot), known)
-
-
 @compiled()
 def _run_first(state, r, key):
     """Let those of the order run whose key is at most ``key``; take their blocks."""
@@ -308,7 +259,7 @@ def _run_first(state, r, key):
     if state.settings[SETTING.stall] != 0:
         slot = first_ordered(state, r)
         while slot != NONE and state.orders[slot].key <= key:
-            if _prompt_left(state, slot) > 0:
+            if prompt_left(state, slot) > 0:
                 replica.prompts_only = 1
             slot = next_ordered(state, slot)
     slot = first_ordered(state, r)
@@ -320,14 +271,9 @@ def _run_first(state, r, key):
             _queue(state, r, slot, 0.0)
         else:
             remove_ordered(state, r, slot)
-            _join(state, r, slot)
+            run_whole(state, r, slot)
         slot = following
-    if replica.prompts_only == 0:
-        take_blocks(state, r, blocks_in_iteration(state, r, replica.step + 1))
-        log_decodes(state, r)
-    wait_for_blocks(state, r)
-    tokens = replica.batch_tokens + replica.decode_count
-    state.counts[Count.MOST_TOKENS] = max(state.counts[Count.MOST_TOKENS], tokens)
+    start_batch(state, r)
 
 
 @compiled()
@@ -355,7 +301,7 @@ def schedule(state, r):
         return 0
     _file_arrivals(state, r)
     _raise_aged(state, r)
-    if _all_fit(state, r):
+    if all_fit(state, r, 0, state.engine[0].max_num_batched_tokens):
         _run_first(state, r, math.inf)
         return _horizon(state, r)
     _return_batch(state, r)

@@ -30,10 +30,9 @@ import math
 
 import numpy as np
 
-from capplan.simulator.batch import decode_horizon, iterations_until, log_decodes
+from capplan.simulator.batch import decode_horizon, iterations_until
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.jump import ROUNDING_S
-from capplan.simulator.kvcache import blocks_in_iteration, take_blocks
 from capplan.simulator.ordered import (
     first_at,
     first_ordered,
@@ -42,11 +41,7 @@ from capplan.simulator.ordered import (
     previous_ordered,
     remove_ordered,
 )
-from capplan.simulator.pausing import (
-    held_blocks,
-    resume,
-    run_chunk,
-)
+from capplan.simulator.pausing import held_blocks
 from capplan.simulator.schedulers import Knob, Rules, indices
 from capplan.simulator.schedulers.feedback_queue import (
     BACK,
@@ -67,13 +62,15 @@ from capplan.simulator.schedulers.feedback_queue import (
 )
 from capplan.simulator.state import NONE, SCHEDULE, Count, Phase
 from capplan.simulator.swapping import (
+    all_fit,
     copy_in,
     copy_out,
     last_with_kv,
     next_blocks,
     next_missing_blocks,
-    wait_for_blocks,
-    wait_for_kv,
+    prompt_left,
+    run_whole,
+    start_batch,
 )
 
 RULES = Rules(
@@ -122,39 +119,9 @@ def _spare_blocks(state):
 
 
 @inlined()
-def _is_prompt(state, slot):
-    request = state.requests[slot]
-    return (
-        request.phase == Phase.PAUSED and request.known_tokens == request.prompt_tokens
-    )
-
-
-@inlined()
 def _host_is_low(state, r):
     least = state.settings[SETTING.host_share] * state.engine[0].host_blocks
     return state.replicas[r].host_free_blocks < least
-
-
-@compiled()
-def _all_fit(state, r):
-    """Return whether all requests fit the next iteration, none with KV on the host."""
-    replica = state.replicas[r]
-    engine = state.engine[0]
-    if replica.running_count + replica.waiting_count > engine.max_num_seqs:
-        return False
-    if replica.host_free_blocks < engine.host_blocks:
-        return False
-    tokens = 1
-    blocks = _spare_blocks(state) + blocks_in_iteration(state, r, replica.step + 1)
-    slot = replica.waiting_head
-    while slot != NONE:
-        blocks += next_missing_blocks(state, slot)
-        if _is_prompt(state, slot):
-            tokens += state.requests[slot].prompt_tokens
-        slot = state.requests[slot].next
-    if tokens > 1 and _host_is_low(state, r):
-        return False
-    return tokens <= engine.max_num_batched_tokens and blocks <= replica.free_blocks
 
 
 @compiled()
@@ -162,18 +129,13 @@ def _join(state, r, slot):
     """Let a request that waited run when its KV is there."""
     now_s = state.replicas[r].now_s
     memory, replica = state.request_memory[slot], state.replica_memory[r]
-    wait_for_kv(state, r, state.swaps[slot].ready_s)
     memory[REQUEST.offset_s] = now_s - memory[REQUEST.offset_s]
     quantum = quantum_s(state, int(memory[REQUEST.level]))
     memory[REQUEST.deadline_s] = memory[REQUEST.offset_s] + quantum
     replica[REPLICA.change_s] = min(
         replica[REPLICA.change_s], memory[REQUEST.deadline_s]
     )
-    if _is_prompt(state, slot):
-        known = state.requests[slot].known_tokens
-        run_chunk(state, r, slot, known, known)
-    else:
-        resume(state, r, slot)
+    run_whole(state, r, slot)
 
 
 @compiled()
@@ -202,19 +164,17 @@ def _choose(state, r):
     slot = first_ordered(state, r)
     while slot != NONE:
         following = next_ordered(state, slot)
-        prompt = _is_prompt(state, slot)
-        more = state.requests[slot].prompt_tokens if prompt else 1
-        if prompt and low:
+        prompt_tokens = prompt_left(state, slot)
+        if prompt_tokens > 0 and low:
             push(state, r, slot, state.request_memory[slot, REQUEST.level], FRONT)
             aside = True
         elif (
             count < engine.max_num_seqs
-            and tokens + more <= engine.max_num_batched_tokens
+            and tokens + max(1, prompt_tokens) <= engine.max_num_batched_tokens
         ):
             push(state, r, slot, _CHOSEN, BACK)
             count += 1
-            if prompt:
-                tokens += more
+            tokens += prompt_tokens
         else:
             break
         slot = following
@@ -291,17 +251,6 @@ def _swap_in_ahead(state, r, needed):
         slot = next_ordered(state, slot)
 
 
-@inlined()
-def _take_blocks(state, r):
-    """Take the blocks of the decodes; wait where any taken are still copied."""
-    replica = state.replicas[r]
-    take_blocks(state, r, blocks_in_iteration(state, r, replica.step + 1))
-    wait_for_blocks(state, r)
-    log_decodes(state, r)
-    tokens = replica.batch_tokens + replica.decode_count
-    state.counts[Count.MOST_TOKENS] = max(state.counts[Count.MOST_TOKENS], tokens)
-
-
 @compiled()
 def _horizon(state, r):
     """Return for how many iterations the batch stays the same."""
@@ -324,9 +273,10 @@ def schedule(state, r):
         return 0
     file_arrivals(state, r)
     demote(state, r)
-    if _all_fit(state, r):
+    budget = state.engine[0].max_num_batched_tokens - 1
+    if all_fit(state, r, _spare_blocks(state), budget):
         _join_first(state, r, math.inf)
-        _take_blocks(state, r)
+        start_batch(state, r)
         return _horizon(state, r)
     return_batch(state, r)
     if state.replicas[r].host_free_blocks < state.engine[0].host_blocks:
@@ -337,5 +287,5 @@ def schedule(state, r):
     if state.counts[Count.HOST_FULL] != 0:
         return 0
     _join_first(state, r, _CHOSEN)
-    _take_blocks(state, r)
+    start_batch(state, r)
     return 1 if aside or short or promoted else _horizon(state, r)
