@@ -145,17 +145,24 @@ def preempt(state, r, slot, taken=0):
 
 
 @inlined()
+def take_free_decode_blocks(state, r, spare_blocks):
+    """Take the blocks of decodes if they leave ``spare_blocks``; return whether."""
+    replica = state.replicas[r]
+    needed = blocks_in_iteration(state, r, replica.step + 1)
+    if needed + spare_blocks > replica.free_blocks:
+        return False
+    take_blocks(state, r, needed)
+    return True
+
+
+@inlined()
 def take_decode_blocks(state, r, spare_blocks):
     """Take the blocks that decoding needs, preempting the newest requests for them.
 
     ``spare_blocks`` is 1 where each request wants a block to be free at its turn
     even if it needs none, else 0.
     """
-    replica = state.replicas[r]
-    needed = blocks_in_iteration(state, r, replica.step + 1)
-    if needed + spare_blocks <= replica.free_blocks:
-        take_blocks(state, r, needed)
-    else:
+    if not take_free_decode_blocks(state, r, spare_blocks):
         _make_room_for_decodes(state, r, spare_blocks)
 
 
@@ -280,6 +287,21 @@ def continue_prefill(state, r, budget_tokens):
     take_blocks(state, r, blocks)
     add_chunk(state, r, slot, chunk)
     return chunk
+
+
+@inlined()
+def continue_running(state, r, spare_blocks):
+    """Let all decode and the unfinished prompt go on; return the budget that is left.
+
+    ``spare_blocks`` as in ``take_decode_blocks``.
+    """
+    replica = state.replicas[r]
+    take_decode_blocks(state, r, spare_blocks)
+    log_decodes(state, r)
+    budget = state.engine[0].max_num_batched_tokens - replica.decode_count
+    if replica.prefilling != NONE:
+        budget -= continue_prefill(state, r, budget)
+    return budget
 
 
 @inlined()

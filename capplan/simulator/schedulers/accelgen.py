@@ -38,9 +38,10 @@ from capplan.simulator.batch import (
     iterations_until,
     log_decodes,
     next_block,
+    take_free_decode_blocks,
 )
 from capplan.simulator.jit import compiled, inlined
-from capplan.simulator.kvcache import blocks_in_iteration, take_blocks
+from capplan.simulator.kvcache import take_blocks
 from capplan.simulator.ordered import first_ordered, next_ordered
 from capplan.simulator.pausing import (
     evict,
@@ -162,12 +163,9 @@ def _within_time(state, r, slot, chunk):
 @compiled()
 def _run_decodes(state, r, budget):
     """Let each decode run, by slack, that has a block and is within the budget."""
-    replica = state.replicas[r]
-    needed = blocks_in_iteration(state, r, replica.step + 1)
-    fits = needed <= replica.free_blocks and replica.decode_count <= budget
-    if fits and state.replica_memory[r, REPLICA.paused_decodes] == 0:
-        take_blocks(state, r, needed)
-    else:
+    all_run = state.replica_memory[r, REPLICA.paused_decodes] == 0
+    all_run = all_run and state.replicas[r].decode_count <= budget
+    if not (all_run and take_free_decode_blocks(state, r, 0)):
         _pause_decodes(state, r, budget)
 
 

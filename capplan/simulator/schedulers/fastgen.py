@@ -15,9 +15,14 @@ The engine's ``max_num_batched_tokens`` is the budget (768 there).
 
 import numpy as np
 
-from capplan.simulator.batch import decode_horizon, log_decodes, next_block
+from capplan.simulator.batch import (
+    decode_horizon,
+    log_decodes,
+    next_block,
+    take_free_decode_blocks,
+)
 from capplan.simulator.jit import compiled, inlined
-from capplan.simulator.kvcache import blocks_in_iteration, take_blocks
+from capplan.simulator.kvcache import take_blocks
 from capplan.simulator.ordered import (
     first_at,
     first_ordered,
@@ -166,10 +171,8 @@ def schedule(state, r):
     while True:
         skipped = False
         free_blocks = replica.free_blocks  # before the decodes take theirs
-        needed = blocks_in_iteration(state, r, replica.step + 1)
-        if not _first_decode_waits(state, r) and needed <= replica.free_blocks:
-            take_blocks(state, r, needed)
-        else:
+        waits = _first_decode_waits(state, r)
+        if waits or not take_free_decode_blocks(state, r, 0):
             skipped = _run_decodes_that_fit(state, r)
         log_decodes(state, r)
         if free_blocks > 0:

@@ -11,9 +11,15 @@ never for one that has more left than itself. A prompt starts only if all of it 
 as in vLLM V1; the first in the queue that cannot run holds up those after it.
 """
 
-from capplan.simulator.batch import computed_tokens, log_decodes, next_block, same_batch
+from capplan.simulator.batch import (
+    computed_tokens,
+    log_decodes,
+    next_block,
+    same_batch,
+    take_free_decode_blocks,
+)
 from capplan.simulator.jit import compiled, inlined
-from capplan.simulator.kvcache import blocks_in_iteration, ceil_div, take_blocks
+from capplan.simulator.kvcache import ceil_div, take_blocks
 from capplan.simulator.ordered import (
     first_ordered,
     last_ordered,
@@ -161,18 +167,6 @@ def _free_if_all_went(state, r, left, row):
 
 
 @compiled()
-def _take_decode_blocks(state, r):
-    """Take the blocks of decodes; the holders with most left go while they lack."""
-    replica = state.replicas[r]
-    while True:
-        needed = blocks_in_iteration(state, r, replica.step + 1)
-        if needed <= replica.free_blocks:
-            take_blocks(state, r, needed)
-            return
-        _evict(state, r, _last_holder(state, r, -1, 0), False)
-
-
-@compiled()
 def _run_first(state, r):
     """Let the first of the queue run, if it may; return whether it does."""
     replica = state.replicas[r]
@@ -212,7 +206,8 @@ def schedule(state, r):
     """Let decodes go on, then the queue in order while seats, budget and KV last."""
     replica = state.replicas[r]
     _file(state, r)
-    _take_decode_blocks(state, r)
+    while not take_free_decode_blocks(state, r, 0):
+        _evict(state, r, _last_holder(state, r, -1, 0), False)
     moved = replica.preempted > 0
     while _run_first(state, r):
         moved = True

@@ -38,11 +38,9 @@ from capplan.simulator.annealing import (
 )
 from capplan.simulator.batch import (
     admit,
-    continue_prefill,
+    continue_running,
     iterations_until,
-    log_decodes,
     same_batch,
-    take_decode_blocks,
 )
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.jump import ROUNDING_S
@@ -230,11 +228,7 @@ def _plan_and_admit(state, r, budget):
 def schedule(state, r):
     """Serve as vLLM V1 does, from a queue that is planned."""
     replica = state.replicas[r]
-    take_decode_blocks(state, r, 0)
-    log_decodes(state, r)
-    budget = state.engine[0].max_num_batched_tokens - replica.decode_count
-    if replica.prefilling != NONE:
-        budget -= continue_prefill(state, r, budget)
+    budget = continue_running(state, r, 0)
     if replica.preempted == 0 and replica.waiting_count > 0 and budget > 0:
         _plan_and_admit(state, r, budget)
     most = same_batch(state, r, 0, replica.preempted > 0)

@@ -11,10 +11,8 @@ The engine's ``max_num_batched_tokens`` is the chunk.
 
 from capplan.simulator.batch import (
     admit_head_with_room,
-    continue_prefill,
-    log_decodes,
+    continue_running,
     same_batch,
-    take_decode_blocks,
     watermark_blocks,
 )
 from capplan.simulator.jit import compiled
@@ -34,11 +32,7 @@ def refused(trace, engine, settings):
 def schedule(state, r):
     """Let all decode, continue the unfinished prompt, then admit."""
     replica = state.replicas[r]
-    take_decode_blocks(state, r, 1)
-    log_decodes(state, r)
-    budget = state.engine[0].max_num_batched_tokens - replica.decode_count
-    if replica.prefilling != NONE:
-        budget -= continue_prefill(state, r, budget)
+    budget = continue_running(state, r, 1)
     while replica.preempted == 0 and replica.waiting_head != NONE:
         known_tokens = state.requests[replica.waiting_head].known_tokens
         spare_blocks = watermark_blocks(state)

@@ -29,10 +29,11 @@ from capplan.simulator.batch import (
     next_block,
     preempt,
     same_batch,
+    take_free_decode_blocks,
     watermark_blocks,
 )
 from capplan.simulator.jit import compiled, inlined
-from capplan.simulator.kvcache import blocks_in_iteration, take_blocks
+from capplan.simulator.kvcache import take_blocks
 from capplan.simulator.ordered import first_ordered, place, remove_ordered
 from capplan.simulator.pausing import (
     decodes_next,
@@ -114,11 +115,7 @@ def _admit_whole(state, r):
 @inlined()
 def _take_blocks(state, r):
     """Take the blocks of decodes; the latest arrivals go where none is free."""
-    replica = state.replicas[r]
-    needed = blocks_in_iteration(state, r, replica.step + 1)
-    if needed < replica.free_blocks:
-        take_blocks(state, r, needed)
-    else:
+    if not take_free_decode_blocks(state, r, 1):
         _make_room(state, r)
 
 

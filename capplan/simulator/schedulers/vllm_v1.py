@@ -5,13 +5,7 @@ speculative decoding, LoRA, encoders and KV connectors.
 """
 
 from capplan.deployment.policy import VLLM_V1
-from capplan.simulator.batch import (
-    admit,
-    continue_prefill,
-    log_decodes,
-    same_batch,
-    take_decode_blocks,
-)
+from capplan.simulator.batch import admit, continue_running, same_batch
 from capplan.simulator.jit import compiled
 from capplan.simulator.state import NONE, SCHEDULE
 
@@ -22,12 +16,7 @@ RULES = VLLM_V1.rules
 def schedule(state, r):
     """Give each running request its tokens, then admit while budget is left."""
     replica = state.replicas[r]
-    take_decode_blocks(state, r, 0)
-    log_decodes(state, r)
-
-    budget = state.engine[0].max_num_batched_tokens - replica.decode_count
-    if replica.prefilling != NONE:
-        budget -= continue_prefill(state, r, budget)
+    budget = continue_running(state, r, 0)
     if replica.preempted == 0:
         while budget > 0:
             chunk = admit(state, r, budget)

@@ -15,9 +15,10 @@ from capplan.simulator.batch import (
     preempt,
     same_batch,
     stop_decoding,
+    take_free_decode_blocks,
 )
 from capplan.simulator.jit import compiled, inlined
-from capplan.simulator.kvcache import blocks_in_iteration, ceil_div, take_blocks
+from capplan.simulator.kvcache import ceil_div, take_blocks
 from capplan.simulator.ordered import next_ordered, place, remove_ordered
 from capplan.simulator.pausing import decode_again
 from capplan.simulator.queues import insert_waiting_before, remove_waiting
@@ -149,12 +150,7 @@ def schedule(state, r):
     replica = state.replicas[r]
     _return_those_that_sat_out(state, r)
     _place_arrivals(state, r)
-    all_run = True
-    needed = blocks_in_iteration(state, r, replica.step + 1)
-    if needed <= replica.free_blocks:
-        take_blocks(state, r, needed)
-    else:
-        all_run = _make_room(state, r)
+    all_run = take_free_decode_blocks(state, r, 0) or _make_room(state, r)
     budget = state.engine[0].max_num_batched_tokens - replica.decode_count
     chunk = 0
     if replica.prefilling != NONE and all_run:
