@@ -59,8 +59,7 @@ class Quote:
             raise InputError(
                 f"basis is {self.basis!r}; expected one of {', '.join(BASES)}"
             )
-        if self.as_of:
-            self.day()
+        self.day()
 
     def day(self) -> date | None:
         """Return the date, or the first of its month; None when undated."""

@@ -47,12 +47,8 @@ def iterate_trace(
             table.refuse(0, arrival, "all arrivals or none")
         timed = arrival_s is not None
         if arrival_s is not None:
-            if arrival_s.min() < last_s:
-                table.refuse(
-                    int(np.argmax(arrival_s < last_s)),
-                    arrival,
-                    f"at least {last_s} as before; sort the file to stream it",
-                )
+            expected = f"at least {last_s} as before; sort the file to stream it"
+            table.require(arrival_s >= last_s, arrival, expected)
             last_s = float(arrival_s.max())
             if epoch_s is None:
                 first_s = float(arrival_s.min())

@@ -59,12 +59,8 @@ class _Counted:
         opened_brackets = data.count(b"[") + data.count(b"{")
         if opened_brackets - data.count(b"]") - data.count(b"}") > _MOST_OPENED:
             raise BrokenArrayError(f"byte {self.bytes_read:,}: nested too deeply")
-        self._text_bytes = (
-            len(data)
-            - data.rfind(b'"')
-            - 1
-            + (self._text_bytes if b'"' not in data else 0)
-        )
+        ends = data.rfind(b'"')
+        self._text_bytes = len(data) - ends - 1 + (self._text_bytes if ends < 0 else 0)
         if self._text_bytes > _MOST_TEXT_BYTES:
             raise BrokenArrayError(f"byte {self.bytes_read:,}: a text without end")
         self.last_bytes = len(data)

@@ -195,15 +195,12 @@ def classes(
         return ("all",), None
     name = columns.names["class"]
     column: pd.Series = table.frame[name]
-    long = [
-        label
-        for label in column.cat.categories
-        if len(str(label)) > _MAX_CLASS_CHARACTERS
-    ]
+    labels = column.cat.categories
+    long = [label for label in labels if len(str(label)) > _MAX_CLASS_CHARACTERS]
     named = column.notna() & ~column.isin(long)
     expected = f"the name of a class, at most {_MAX_CLASS_CHARACTERS} characters"
     table.require(named.to_numpy(), name, expected)
-    class_names = tuple(str(label) for label in column.cat.categories)
+    class_names = tuple(str(label) for label in labels)
     if len(class_names) > _MAX_CLASSES:
         raise InputError(
             f"{table.path}: {name} has {len(class_names):,} different values; "
