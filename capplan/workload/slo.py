@@ -110,16 +110,12 @@ class Slo:
         own = {*self.by_class, *self.targets} if self.each_class else set()
         alone = [(name,) for name in names if name in own]
         rest = tuple(name for name in names if name not in own)
-        return tuple(
-            Group(
-                of,
-                tuple(
-                    np.flatnonzero(np.isin(base, list(map(names.index, of)))).tolist()
-                ),
-                self.targets.get(of[0], self.attainment),
-            )
-            for of in (*alone, *([rest] if rest else []))
-        )
+        groups = []
+        for of in [*alone, rest] if rest else alone:
+            is_in = np.isin(base, [names.index(name) for name in of])
+            indices = tuple(np.flatnonzero(is_in).tolist())
+            groups.append(Group(of, indices, self.targets.get(of[0], self.attainment)))
+        return tuple(groups)
 
     def group_of(
         self, request_class: np.ndarray, class_names: tuple[str, ...]
@@ -147,10 +143,8 @@ class Slo:
             return self.by_class[class_name]
         name, own = own_limits(class_name)
         limits = self.by_class.get(name, self.default)
-        if limits is not None:
-            return replace(limits, **own)
-        if own:
-            return RequestSlo(**own)
+        if limits is not None or own:
+            return replace(limits or RequestSlo(), **own)
         known = ", ".join(sorted(self.by_class)) or "none"
         raise InputError(
             f"class {class_name!r} of the trace has no SLO; given: {known}"
@@ -187,17 +181,12 @@ class Slo:
         'chat: tpot ≤ 30 ms; code: ttft ≤ 1 s'
         """
         names, base = base_classes(class_names)
-        texts = [
-            _ranges(
-                [self.of_class(class_names[row]) for row in np.flatnonzero(base == k)]
-            )
-            for k in range(len(names))
-        ]
-        if len(names) == 1:
-            return texts[0]
-        return "; ".join(
-            f"{name}: {text}" for name, text in zip(names, texts, strict=True)
-        )
+        texts = []
+        for k, name in enumerate(names):
+            rows = np.flatnonzero(base == k)
+            text = _ranges([self.of_class(class_names[row]) for row in rows])
+            texts.append(text if len(names) == 1 else f"{name}: {text}")
+        return "; ".join(texts)
 
     def shared_target(self, class_names: tuple[str, ...]) -> float:
         """Return the share asked of all together, or of classes without their own."""
