@@ -112,13 +112,6 @@ def _admit_whole(state, r):
             break
 
 
-@inlined()
-def _take_blocks(state, r):
-    """Take the blocks of decodes; the latest arrivals go where none is free."""
-    if not take_free_decode_blocks(state, r, 1):
-        _make_room(state, r)
-
-
 @compiled()
 def _make_room(state, r):
     """Take blocks one by one, in order of arrival, preempting the latest."""
@@ -194,7 +187,8 @@ def _wait_for(state, r, blocks):
 def _schedule_chunks(state, r):
     """Let all decode and fill what is left of the budget with prompts."""
     replica = state.replicas[r]
-    _take_blocks(state, r)
+    if not take_free_decode_blocks(state, r, 1):
+        _make_room(state, r)
     budget = state.engine[0].max_num_batched_tokens - replica.decode_count
     if replica.prefilling != NONE:
         budget -= continue_prefill(state, r, budget)
@@ -230,7 +224,8 @@ def schedule(state, r):
     if replica.batch_tokens > 0:
         replica.prompts_only = 1
         return 1
-    _take_blocks(state, r)
+    if not take_free_decode_blocks(state, r, 1):
+        _make_room(state, r)
     moved = replica.preempted
     if moved == 0:
         moved = _swap_in(state, r, state.engine[0].max_num_batched_tokens)
