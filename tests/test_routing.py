@@ -5,7 +5,7 @@ import pytest
 
 from capplan.deployment.engine import EngineSettings
 from capplan.latency.contract import linear_tables
-from capplan.placement.heuristics import jsq, round_robin
+from capplan.placement.heuristics.blind import route_in_turn, route_jsq
 from capplan.routing import round_robin as turn_of
 from capplan.routing import shorter_of_two, shortest_queue, squared_capacity_norm
 from capplan.simulator.simulate import simulate
@@ -78,12 +78,10 @@ def test_the_capacity_norm_is_that_of_requests_and_context():
 
 @pytest.mark.parametrize("replica_count", [1, 2, 5])
 @pytest.mark.parametrize(
-    ("router", "heuristic"), [("jsq", jsq), ("round-robin", round_robin)]
+    ("router", "route"), [("jsq", route_jsq), ("round-robin", route_in_turn)]
 )
-def test_simulator_and_placement_choose_the_same_replicas(
-    router, heuristic, replica_count
-):
-    placed = heuristic.route(np.zeros(replica_count, np.int64), 23)
+def test_simulator_and_placement_choose_the_same_replicas(router, route, replica_count):
+    placed = route(np.zeros(replica_count, np.int64), 23)
 
     routed = replicas_chosen(router, 23, replica_count)
 

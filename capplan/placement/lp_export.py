@@ -9,7 +9,7 @@ import numpy as np
 from capplan.errors import InputError, SolverError
 from capplan.files import new_file
 from capplan.placement.formulation import Formulation, formulate
-from capplan.placement.heuristics import heuristic
+from capplan.placement.heuristics.packing import best_fit
 from capplan.placement.problem import PlacementProblem
 from capplan.placement.solvers import scaled_rows
 
@@ -18,7 +18,7 @@ _WRITERS = {".lp": "writeLP", ".mps": "writeMPS"}
 
 def whole_model(problem: PlacementProblem) -> Formulation:
     """Return the model with every row, on as many replicas as best fit needs."""
-    bins = len(np.unique(heuristic("best-fit")(problem, 0)))
+    bins = len(np.unique(best_fit(problem)))
     if problem.max_replicas is not None:
         bins = min(bins, problem.max_replicas)
     return formulate(problem, bins)

@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from capplan.errors import InputError
-from capplan.placement.heuristics.best_fit import capacity_norm
-from capplan.placement.heuristics.greedy import place_by_score
+from capplan.placement.heuristics.packing import best_fit
 from capplan.placement.problem import PlacementProblem
 from capplan.placement.replica import PlacementReplica
 
@@ -175,7 +174,7 @@ def _best_fit(fleet: _Fleet, new: np.ndarray, now_s: float) -> PlacementProblem 
         return None
     problem = _problem(fleet, new, now_s)
     assert problem is not None
-    placed = place_by_score(problem, capacity_norm)
+    placed = best_fit(problem)
     fleet.replica[new] = placed[len(problem) - len(new) :]
     return problem
 

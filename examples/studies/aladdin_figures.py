@@ -22,7 +22,7 @@ from capplan.fleet.catalog import gpu
 from capplan.latency.catalog import find_profile
 from capplan.llm.catalog import llm
 from capplan.placement.demand_law import fit_demand_law
-from capplan.placement.heuristics.jsq import route as shortest_queue
+from capplan.placement.heuristics.blind import route_jsq as shortest_queue
 from capplan.placement.kv_profile import kv_at
 from capplan.placement.replay import Replay, Route, replay
 from capplan.placement.replica import PlacementReplica, replica_of_tables

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from capplan.placement.heuristics.jsq import route
+from capplan.placement.heuristics.blind import route_jsq as route
 from capplan.placement.mip import solve
 from capplan.placement.problem import (
     PlacementProblem,

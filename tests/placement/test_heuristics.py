@@ -1,13 +1,15 @@
 """What every heuristic keeps, whatever its rule, and what tells them apart."""
 
-from importlib import import_module
-
 import numpy as np
 import pytest
 
 from capplan.errors import InputError
 from capplan.placement.heuristics import HEURISTICS, heuristic
-from capplan.placement.heuristics.blind import fewest_that_keep_all
+from capplan.placement.heuristics.blind import (
+    fewest_that_keep_all,
+    route_in_turn,
+    route_jsq,
+)
 from capplan.placement.problem import PlacementProblem, violations
 from capplan.placement.replica import affine_replica
 
@@ -76,9 +78,7 @@ def test_a_router_gets_no_more_replicas_than_its_first_valid_placement_takes(
     name, seed, small_problem
 ):
     problem = small_problem(seed)
-    route = import_module(
-        f"capplan.placement.heuristics.{name.replace('-', '_')}"
-    ).route
+    route = {"jsq": route_jsq, "round-robin": route_in_turn}[name]
     ongoing = problem.ongoing_replicas
     free = np.flatnonzero(problem.replica < 0)
 

@@ -5,7 +5,7 @@ import pytest
 
 from capplan.errors import InputError
 from capplan.placement.heuristics import heuristic
-from capplan.placement.heuristics.jsq import route
+from capplan.placement.heuristics.blind import route_jsq as route
 from capplan.placement.problem import violations
 from capplan.placement.replay import replay
 from capplan.placement.replica import affine_replica

@@ -5,11 +5,65 @@ from dataclasses import replace
 
 import numpy as np
 
+from capplan import routing
 from capplan.errors import InputError
 from capplan.placement.problem import PlacementProblem, replica_numbers, violations
 
 Route = Callable[[np.ndarray, int], np.ndarray]
 """``route(waiting per replica, requests) -> row of each request``, in arrival order."""
+
+
+def jsq(problem: PlacementProblem, seed: int = 0) -> np.ndarray:
+    """Send each request, in arrival order, to the replica with the fewest requests.
+
+    The baseline of Aladdin, section 6.1, with queues counted in requests as in its
+    Figure 3.
+    """
+    return fewest_that_keep_all(problem, route_jsq)
+
+
+def power_of_two(problem: PlacementProblem, seed: int = 0) -> np.ndarray:
+    """Send each request to the replica with fewer requests of two drawn at random.
+
+    The baseline of Aladdin, section 6.1.
+    """
+
+    def route(waiting: np.ndarray, requests: int) -> np.ndarray:
+        # The same draws at every count of replicas: counts are compared on them.
+        draws = iter(np.random.default_rng(seed).random((requests, 2)).tolist())
+        return _one_by_one(
+            waiting, requests, lambda queue: routing.shorter_of_two(queue, *next(draws))
+        )
+
+    return fewest_that_keep_all(problem, route)
+
+
+def round_robin(problem: PlacementProblem, seed: int = 0) -> np.ndarray:
+    """Send the requests to the replicas in turn, without regard to their load."""
+    return fewest_that_keep_all(problem, route_in_turn)
+
+
+def route_jsq(waiting: np.ndarray, requests: int) -> np.ndarray:
+    """Send each request to the replica with the fewest, the first among equals."""
+    return _one_by_one(waiting, requests, routing.shortest_queue)
+
+
+def route_in_turn(waiting: np.ndarray, requests: int) -> np.ndarray:
+    """Send each request to the next replica in turn, first to one without requests."""
+    turns = np.arange(requests) + np.count_nonzero(waiting)
+    return routing.round_robin(turns, len(waiting))
+
+
+def _one_by_one(
+    waiting: np.ndarray, requests: int, choose: Callable[[list[int]], int]
+) -> np.ndarray:
+    """Send each request to the row chosen from the queues that those before left."""
+    queue = waiting.tolist()
+    rows = np.empty(requests, np.int64)
+    for request in range(requests):
+        rows[request] = row = choose(queue)
+        queue[row] += 1
+    return rows
 
 
 def fewest_that_keep_all(problem: PlacementProblem, route: Route) -> np.ndarray:
@@ -21,15 +75,17 @@ def fewest_that_keep_all(problem: PlacementProblem, route: Route) -> np.ndarray:
     problem = replace(problem, max_replicas=None)  # the caller compares the count
     ongoing = problem.ongoing_replicas
     count = max(len(ongoing), 1)
-    most = 50 * (len(ongoing) + len(problem))
+    # Some placements are valid at no count: ongoing requests may leave no time for a
+    # prefill, and a router sends them one all the same.
+    max_count = 50 * (len(ongoing) + len(problem))
     below = count - 1
     while violations(problem, _routed(problem, route, count)):
-        if count >= most:
+        if count >= max_count:
             raise InputError(
                 f"{problem.source}: a router that looks at no constraint breaks one "
                 f"even with {count} replicas"
             )
-        below, count = count, min(count + max(count // 50, 1), most)
+        below, count = count, min(count + max(count // 50, 1), max_count)
     for fewer in range(below + 1, count):
         assignment = _routed(problem, route, fewer)
         if not violations(problem, assignment):
