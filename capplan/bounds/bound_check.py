@@ -15,12 +15,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+# Names and tolerances again, not imported: the checker trusts nothing that it checks.
 BUSIEST = "busiest window"
 ALL_SERVED = "busiest window, all served"
 _RELATIVE = 1e-6
 _PIECES = 6
 """Ranges of context; a multiple of those that the bound is found with."""
 _ROWS = 64
+"""Batch sizes checked at once, each with every number of tokens."""
 _STRAIGHT_S = 1e-12
 """Distance from a straight line that iteration times on it may have. [s]"""
 _ENDLESS_CONTEXT = 1e12
@@ -92,6 +94,7 @@ def check_bound(block: Mapping[str, Any], inputs: Inputs) -> list[str]:
     inside = release_s >= bound["window_start_s"] - 1e-9
     if bound["method"] == BUSIEST:
         inside &= due_s <= bound["window_end_s"] + 1e-9
+        # Turned away, one that misses its SLO costs nothing.
         base_s, extra_s = np.zeros(len(group)), base_s + extra_s
     in_window = int(inside.sum())
     kept_s = base_s[inside].sum()
@@ -133,6 +136,7 @@ def _check_prices(bound: Mapping[str, Any], inputs: Inputs) -> list[str]:
         return ["the price of attention is above what it takes"]
     b = np.arange(1, most_batch + 1)
     slope_s = tables["decode_context_s"][b] - context_s
+    # Times and prices are linear in the context: the ends of its range decide.
     ends_s = slope_s * np.minimum(most_context, _ENDLESS_CONTEXT), slope_s * 2.0 * b
     over_s = tables["decode_s"][b] - fixed_s - decode_s * b + np.minimum(*ends_s)
     if over_s.min() < -1e-9 * fixed_s - 1e-12:

@@ -14,22 +14,10 @@ from typing import Any, NamedTuple
 from capplan.bounds.bound_check import (
     ALL_SERVED,
     BUSIEST,
-    COLUMNS,
     Inputs,
     check_bound,
     inputs_digest,
 )
-
-__all__ = [
-    "COLUMNS",
-    "SCHEMA",
-    "Inputs",
-    "Reproduce",
-    "Reproduction",
-    "certificate",
-    "check_document",
-    "seal",
-]
 
 SCHEMA = "capplan.certificate/2"
 
@@ -114,6 +102,7 @@ def check_document(
     if block.get("document_digest") != document_digest(document):
         return ["its digest does not match: something was changed after it was made"]
     try:
+        # The cheap checks first: a document that contradicts itself is not simulated.
         reasons = _check_claims(block) + _check_candidates(document)
         if reasons or reproduce is None:
             return reasons
@@ -144,6 +133,7 @@ def _check_claims(block: Mapping[str, Any]) -> list[str]:
             f"{attainment:.6g}"
         )
     failing = simulated["failing"]
+    # Minimal means that one replica fewer fails; below one there is none to run.
     if (failing is None) != (count == 1):
         reasons.append("the run one replica lower is missing, or is of 0 replicas")
     if bound["method"] in (BUSIEST, ALL_SERVED):
@@ -155,6 +145,7 @@ def _check_claims(block: Mapping[str, Any]) -> list[str]:
                 f"{bound['work_s']:.9g} s of work in {length_s:.9g} s do not make "
                 f"{bound['replica_count']} replicas"
             )
+    # Without a window nothing is proven but that a trace needs a replica.
     elif bound["replica_count"] != 1:
         reasons.append(f"a bound of method {bound['method']!r} proves no more than 1")
     return reasons
@@ -188,6 +179,7 @@ def _check_candidates(document: Mapping[str, Any]) -> list[str]:
     for row, candidate in enumerate(document.get("candidates", ())):
         if (candidate["gpu"], candidate["tp"]) == (block["gpu"], block["tp"]):
             copies[f"candidates[{row}]"] = candidate
+    # What a reader sees of the best candidate, in both places, is what was proven.
     for key, candidate in copies.items():
         for name, expected in proven.items():
             value = candidate.get(name)

@@ -22,6 +22,7 @@ from capplan.deployment.engine import EngineSettings
 from capplan.errors import InputError
 from capplan.latency.contract import LatencyTables
 
+# Shares x, y, z of the fixed time, and what then limits how many share it.
 _MIXES = {
     (1.0, 0.0, 0.0): "the TPOT allows",
     (0.0, 1.0, 0.0): "max_num_seqs allows",
@@ -31,6 +32,7 @@ _MIXES = {
 _CONTEXT_CAPS = (2.0, 3.0, 1e6)
 """Multiples of the mean context above which a request spreads no fixed time."""
 _SAMPLE = 1000
+"""Requests whose work ranks the prices."""
 
 BUSIEST = "busiest window"
 ALL_SERVED = "busiest window, all served"
@@ -135,8 +137,8 @@ def lower_bound(
     thorough
         Try more prices: about 2 % closer, ten times slower.
     """
-    if cached_tokens is None:
-        cached_tokens = np.zeros(len(prompt_tokens))
+    none = np.zeros(len(prompt_tokens))
+    cached_tokens = none if cached_tokens is None else cached_tokens
     requests = _requests(
         (arrival_s, prompt_tokens, output_tokens, cached_tokens, ttft_s, tpot_s, e2e_s),
         tables.request_s,
@@ -145,9 +147,7 @@ def lower_bound(
     if not ((targets > 0) & (targets <= 1)).all():
         raise InputError(f"attainment is {attainment}; expected more than 0, at most 1")
     tables.check(engine.max_num_seqs, engine.max_num_batched_tokens)
-    if group is None:
-        group = np.zeros(len(requests.release_s), np.int64)
-    group = np.asarray(group, np.int64)
+    group = np.asarray(none if group is None else group, np.int64)
     counts = np.bincount(group, minlength=len(targets))
     droppable = np.array([*map(droppable_requests, counts.tolist(), targets.tolist())])
     effort = _THOROUGH if thorough else _QUICK
@@ -181,6 +181,8 @@ def lower_bound(
             )
         }
         if all_by_s is not None:
+            # One that misses its SLO is still served by then: only what the SLO adds to
+            # its work may be left out.
             windows[ALL_SERVED] = busiest_window(
                 requests.release_s,
                 np.full(len(work.work_s), all_by_s),
@@ -205,6 +207,7 @@ def droppable_requests(request_count: int, attainment: float) -> int:
     >>> droppable_requests(100, 0.99), droppable_requests(150, 0.99)
     (1, 1)
     """
+    # In doubles the product may be just above the whole number that it is.
     return request_count - math.ceil(attainment * request_count * (1 - 1e-12))
 
 
@@ -220,6 +223,8 @@ def _requests(columns: tuple[np.ndarray, ...], request_s: float) -> Requests:
                 f"{name} has shape {array.shape}; expected ({n},) and no NaN"
             )
     arrival_s, prompt, output, cached, ttft_s, tpot_s, e2e_s = arrays
+    # The time before the engine sees a request counts in TTFT and e2e, not in TPOT. A
+    # hit of the whole prompt still computes its last token.
     return Requests(
         release_s=arrival_s + request_s,
         prompt_tokens=prompt,
@@ -244,11 +249,14 @@ def _ranked(
     steps = requests.output_tokens - 1
     total_steps = max(float(steps.sum()), 1.0)
     context = float((steps * (requests.prompt_tokens + steps / 2)).sum()) / total_steps
+    # A step has at least a token of the prompt and one of the output in its context.
     context = max(context, 2.0)
     b = np.arange(1, bounds.batch + 1)
+    # Prices are tight at one batch: the largest within TPOT, or that the KV allows.
     time_s = tables.decode_s[b] + tables.decode_context_s[b] * (b * context)
     fits_kv = b * context <= bounds.context
     fits_tpot = fits_kv & (time_s <= float(np.median(requests.tpot_s)))
+    # No price of a prompt token is above the mean one of a full iteration.
     highest_s = float(tables.fused_s[bounds.tokens]) / bounds.tokens
     growth_s = float(tables.fused_s[bounds.tokens] - tables.fused_s[1])
     prefill_prices_s = [slope * highest_s for slope in effort.prefill_slopes]

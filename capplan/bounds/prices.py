@@ -80,6 +80,7 @@ def fit_prices(
         )
     context = min(bounds.context, batch * context_per_request)
     least_s = float(min(tables.decode_s[1 : bounds.batch + 1].min(), tables.fused_s[1]))
+    # A fixed price of 0 cannot be lowered: if it must be, ask for some of it.
     for least_fixed_s in (0.0, 0.05 * least_s):
         solution = linprog(
             -np.array([1.0, batch, context, 1e3]),
@@ -94,12 +95,14 @@ def fit_prices(
         )
         if solution.status != 0:
             continue
+        # Below the tolerance of the solver, so that no sample is above its time.
         prices_s = np.maximum(np.asarray(solution.x) * (1 - 1e-6) / scale, 0.0)
         prices = IterationPrices._make([*prices_s.tolist(), tables.attention_s])
         # Iterations between the samples may take less: lower the fixed price to them.
         fixed_s = prices.fixed_s + least_slack_s(tables, bounds, prices) - _MARGIN_S
         if fixed_s >= 0:
             return prices._replace(fixed_s=fixed_s)
+    # The shortest iteration as fixed price is always valid.
     flat = IterationPrices(0.0, 0.0, 0.0, 0.0, tables.attention_s)
     slack_s = least_slack_s(tables, bounds, flat)
     return flat._replace(fixed_s=max(slack_s - _MARGIN_S, 0.0))
@@ -119,6 +122,7 @@ def _sample_iterations(
     b, total = np.append(b, 0), np.append(total, 0.0)
     row = np.tile(np.arange(len(b)), len(tokens))
     n = np.repeat(tokens, len(b))
+    # A mixed iteration has a prompt token beside its decodes.
     row, n = row[n > b[row]], n[n > b[row]]
     b, total = b[row], total[row]
     times_s.append(
@@ -191,6 +195,7 @@ def prove_prefill_price(
     largest T. The result may be low by about a step and is never too high.
     ``token_step`` None evaluates a sample only: an estimate without proof.
     """
+    # With prefix caching the proof needs the first price (docs/bounds.md, step 6).
     if np.isinf(bounds.context):
         return prices
     largest = min(bounds.batch, bounds.tokens - 1)
@@ -201,6 +206,7 @@ def prove_prefill_price(
         b = np.arange(largest + 1)
         edges = _token_blocks(bounds.tokens, token_step)
         first, last = edges[:-1], edges[1:] - 1
+    # Beside b decodes there is room for tokens - b of prompts.
     last = np.minimum(last[None, :], (bounds.tokens - b)[:, None])
     possible = first[None, :] <= last
     base_s = tables.fused_s[: bounds.tokens + 1]

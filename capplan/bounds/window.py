@@ -60,6 +60,7 @@ def busiest_window(
     requests = _Requests(*(column[due] for column in columns))
     starts = _quantiles(requests.release_s)
     ends = _quantiles(requests.deadline_s)
+    # The window from start i to end j holds the requests with row >= i, column <= j.
     row = np.searchsorted(starts, requests.release_s, side="right") - 1
     column = np.searchsorted(ends, requests.deadline_s, side="left")
     length_s = ends[None, :] - starts[:, None]
@@ -68,6 +69,7 @@ def busiest_window(
         kept_s = _work_inside(
             row, column, requests.capped_s(level_s), (len(starts), len(ends))
         )
+        # Sum of min(w, t) less k * t: valid for any t, exact for the best.
         kept_s -= droppable @ level_s
         rate = np.where(length_s > 0, kept_s / np.where(length_s > 0, length_s, 1), 0.0)
         for index in np.argsort(rate, axis=None)[-_STARTS:]:
@@ -104,10 +106,11 @@ def _level(work_s: np.ndarray, droppable: int) -> float:
 def _levels(requests: _Requests, droppable: np.ndarray) -> list[np.ndarray]:
     """Return levels for windows of all, a half, a quarter … of the requests. [s]"""
     levels = np.zeros((_LEVELS, len(droppable)))
-    for group, most in enumerate(droppable):
+    for group, dropped in enumerate(droppable):
         descending = np.sort(requests.work_s[requests.group == group])[::-1]
         if len(descending):
-            ranks = np.minimum(most << np.arange(_LEVELS), len(descending) - 1)
+            # The k-th costliest of a half of them is about the 2k-th of all.
+            ranks = np.minimum(dropped << np.arange(_LEVELS), len(descending) - 1)
             levels[:, group] = descending[ranks]
     return list(np.unique(levels, axis=0))
 

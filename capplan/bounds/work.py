@@ -64,7 +64,9 @@ def request_work(
     steps = requests.output_tokens - 1
     new = prompt - cached
     prefill_s = prices.prefill_s * new + prices.attention_s * new * (cached + new / 2)
+    # Not their sum: the price of a prompt may hold a share of the fixed time.
     first_token_s = np.maximum(prefill_s, prices.fixed_s)
+    # A limit on the end-to-end time limits the mean step too.
     e2e_limit_s = (requests.e2e_s - first_token_s) / np.maximum(steps, 1)
     tpot_s = np.minimum(np.minimum(requests.tpot_s, e2e_limit_s), _ENDLESS_S)
     room_s = tpot_s - prices.fixed_s
@@ -92,6 +94,7 @@ def request_work(
             added_s + factor * decode_s, recompute_s - factor * context_s, prompt, steps
         )
 
+    # Contexts of the steps are prompt + 1 to prompt + steps: sums in closed form.
     steps_s = steps * (decode_s + context_s * (prompt + (steps + 1) / 2))
     held = steps * (new + (steps + 1) / 2)
     decoded_s = (
@@ -100,6 +103,7 @@ def request_work(
         + mix[1] * prices.fixed_s * steps / engine_bounds(engine).batch
         + mix[2] * prices.fixed_s * held / engine.kv_capacity_tokens
     )
+    # With l = 0, which holds whether the SLO is met or not.
     base_s = decoded_s - recomputing_saves_s(0.0, 1.0)
     # The x term of a step is 2 * per_room * m * sqrt(v) <= per_room * (m² + u).
     spread_s = per_room * steps * square_s
@@ -110,6 +114,7 @@ def request_work(
     possible = first_token_s <= requests.ttft_s * _TOLERANCE
     possible &= first_token_s + least_s <= requests.e2e_s * _TOLERANCE
     possible &= least_s <= steps * tpot_s * _TOLERANCE
+    # An infinite TPOT times no step would be nan.
     decode_limit_s = np.where(steps > 0, requests.tpot_s, 0.0) * steps
     return Work(
         work_s=np.maximum(base_s, decoded_s + spread_s),
@@ -157,6 +162,7 @@ def _mean_root(
         out=mean,
         where=root > 0,
     )
+    # Then no step is above the cap, and 0 * inf would be nan.
     if np.isinf(context_cap):
         return mean
     capped = np.sqrt(decode_s + context_s * context_cap)

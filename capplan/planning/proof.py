@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from capplan.bounds.certificate import COLUMNS, Inputs, Reproduction, certificate
+from capplan.bounds.bound_check import COLUMNS, Inputs
+from capplan.bounds.certificate import Reproduction, certificate
 from capplan.bounds.lower_bound import Bound, lower_bound
 from capplan.deployment.configuration import Configuration
 from capplan.deployment.engine import EngineSettings

@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 from capplan.simulator.jit import compiled, inlined
 
+# A plan is two rows, its order and its batch sizes; the first of them names it.
 SLOTS, ORDER, SIZES, NEW_ORDER, NEW_SIZES, BEST_ORDER, BEST_SIZES = range(1, 8)
 PROMPT, OUTPUT, WAITED, TTFT, TPOT, E2E = range(8, 14)
 
@@ -41,21 +42,20 @@ class Cooling(NamedTuple):
 
 
 @inlined()
-def _copy_plan(scratch, n, order_from, sizes_from, order_to, sizes_to):
+def _copy_plan(scratch, n, source, target):
     for k in range(n):
-        scratch[order_to, k] = scratch[order_from, k]
-        scratch[sizes_to, k] = scratch[sizes_from, k]
+        scratch[target, k] = scratch[source, k]
+        scratch[target + 1, k] = scratch[source + 1, k]
 
 
 @inlined()
 def prefill_s(state, tokens):
     """Return the time of a prefill in iterations of at most the token budget. [s]"""
-    most = min(state.engine[0].max_num_batched_tokens, state.fused_s.shape[0] - 1)
-    whole = tokens // most
-    return (
-        whole * state.fused_s[most]
-        + (tokens > whole * most) * (state.fused_s[tokens - whole * most])
-    )
+    budget = min(state.engine[0].max_num_batched_tokens, state.fused_s.shape[0] - 1)
+    full = tokens // budget
+    rest = tokens - full * budget
+    # The table has a time of no tokens too, that of an iteration which is not run.
+    return full * state.fused_s[budget] + (rest > 0) * state.fused_s[rest]
 
 
 @inlined()
@@ -64,8 +64,10 @@ def first_and_rest_s(state, index, b):
     prompt = state.scratch[PROMPT, index]
     output = state.scratch[OUTPUT, index]
     b = min(b, state.by_batch.shape[0] - 1)
+    # Eq. 14 for b prompts alike, as the paper takes a request's own length for all.
     attention_s = state.engine[0].attention_s * 0.5 * prompt * prompt * b
     first_s = prefill_s(state, int(b * prompt)) + attention_s
+    # Eq. 16 in closed form: contexts prompt + 1 to prompt + output, in the mean.
     context = b * (prompt + 0.5 * (output + 1))
     times = state.by_batch[b]
     rest_s = output * (times.decode_s + times.decode_context_s * context)
@@ -90,18 +92,18 @@ def goodput(state, n, order, sizes, delay_s):
         longest_s = 0.0
         for k in range(position, position + b):
             index = int(scratch[order, k])
-            output = state.scratch[OUTPUT, index]
             first_s, rest_s = first_and_rest_s(state, index, b)
             longest_s = max(longest_s, first_s + rest_s)
-            ttft_s = state.scratch[WAITED, index] + begins_s + first_s
+            ttft_s = scratch[WAITED, index] + begins_s + first_s
             e2e_s = ttft_s + rest_s
             total_s += e2e_s
             if (
-                ttft_s <= state.scratch[TTFT, index] * _ROUNDING
-                and rest_s <= state.scratch[TPOT, index] * output * _ROUNDING
-                and e2e_s <= state.scratch[E2E, index] * _ROUNDING
+                ttft_s <= scratch[TTFT, index] * _ROUNDING
+                and rest_s <= scratch[TPOT, index] * scratch[OUTPUT, index] * _ROUNDING
+                and e2e_s <= scratch[E2E, index] * _ROUNDING
             ):
                 kept += 1
+        # Eq. 11: a batch waits for the longest of every batch before it.
         begins_s += longest_s
         position += b
         batch += 1
@@ -132,8 +134,10 @@ def _drop_empty(scratch, n, batch):
 def _squeeze(scratch, n, position, largest):
     """Move a request to the end of the batch before; return whether it did."""
     batch, begins = _batch_of(scratch, position)
+    # Section 4.3: not from the first batch, and not into a full one.
     if batch == 0 or scratch[NEW_SIZES, batch - 1] >= largest:
         return False
+    # The place where its batch began becomes the last of the batch before.
     moved = scratch[NEW_ORDER, position]
     for k in range(position, begins, -1):
         scratch[NEW_ORDER, k] = scratch[NEW_ORDER, k - 1]
@@ -235,29 +239,29 @@ def anneal(state, n, largest, delay_s, seed, cooling):
     # Two starts, as Algorithm 1: in order of arrival and by time; the better goes on.
     _start(scratch, n, largest)
     in_order, _ = goodput(state, n, ORDER, SIZES, delay_s)
-    _copy_plan(scratch, n, ORDER, SIZES, BEST_ORDER, BEST_SIZES)
+    _copy_plan(scratch, n, ORDER, BEST_ORDER)
     _sort_by_time(state, n, largest)
     now, kept = goodput(state, n, ORDER, SIZES, delay_s)
     best = now
     # The paper stops where all keep their SLO; where none can, no order helps either,
     # and the search would only shorten the sum of the times of the late.
-    if (kept == n and cooling.early_return) or now * _ROUNDING >= in_order:
-        _copy_plan(scratch, n, ORDER, SIZES, BEST_ORDER, BEST_SIZES)
-        if (kept == n and cooling.early_return) or _all_late(scratch, n, delay_s):
+    all_kept = kept == n and cooling.early_return
+    if all_kept or now * _ROUNDING >= in_order:
+        _copy_plan(scratch, n, ORDER, BEST_ORDER)
+        if all_kept or _all_late(scratch, n, delay_s):
             return best
     else:
-        best = in_order
-        now = in_order
-        _copy_plan(scratch, n, BEST_ORDER, BEST_SIZES, ORDER, SIZES)
+        best = now = in_order
+        _copy_plan(scratch, n, BEST_ORDER, ORDER)
     if n == 1:
         return best
     draw = seed
     temperature = cooling.hottest
-    _copy_plan(scratch, n, ORDER, SIZES, NEW_ORDER, NEW_SIZES)
+    _copy_plan(scratch, n, ORDER, NEW_ORDER)
     while temperature >= cooling.coldest:
         for _ in range(cooling.moves):
             draw = _next_draw(draw)
-            move = draw % 3
+            move = draw % 3  # rand({0, 1, 2}) of Algorithm 1
             draw = _next_draw(draw)
             position = draw % n
             moved = True
@@ -271,21 +275,23 @@ def anneal(state, n, largest, delay_s, seed, cooling):
                 held = scratch[NEW_ORDER, position]
                 scratch[NEW_ORDER, position] = scratch[NEW_ORDER, other]
                 scratch[NEW_ORDER, other] = held
+            # A move that is not allowed counts as one of the iterations all the same.
             if not moved:
                 continue
             # A move changes all batches behind it, so the whole plan is judged again.
             found, _ = goodput(state, n, NEW_ORDER, NEW_SIZES, delay_s)
             accepted = found > now * _ROUNDING
+            # Printed is exp(-(f_new - f) / T) < rand, which is true of no worse plan.
             if not accepted and cooling.metropolis:
                 draw = _next_draw(draw)
                 accepted = draw / _MODULUS < chance_of_worse(found, now, temperature)
             if accepted:
                 now = found
-                _copy_plan(scratch, n, NEW_ORDER, NEW_SIZES, ORDER, SIZES)
+                _copy_plan(scratch, n, NEW_ORDER, ORDER)
                 if now > best * _ROUNDING:
                     best = now
-                    _copy_plan(scratch, n, ORDER, SIZES, BEST_ORDER, BEST_SIZES)
+                    _copy_plan(scratch, n, ORDER, BEST_ORDER)
             else:
-                _copy_plan(scratch, n, ORDER, SIZES, NEW_ORDER, NEW_SIZES)
+                _copy_plan(scratch, n, ORDER, NEW_ORDER)
         temperature *= cooling.decay
     return best

@@ -7,10 +7,8 @@ from dataclasses import asdict, replace
 import numpy as np
 import pytest
 
-from capplan.bounds.bound_check import check_bound, inputs_digest
+from capplan.bounds.bound_check import COLUMNS, Inputs, check_bound, inputs_digest
 from capplan.bounds.certificate import (
-    COLUMNS,
-    Inputs,
     Reproduction,
     certificate,
     check_document,
