@@ -24,31 +24,19 @@ from capplan.placement.result import Status
 class MixProblem:
     """Buckets of requests and the GPU types that could serve them.
 
-    Parameters
-    ----------
-    requests_per_s
-        Rate of each bucket, shape (buckets,). [requests/s]
-    gpus
-        Names of the GPU types.
-    usd_per_h
-        Price of one GPU of each type, shape (gpus,). [$/h]
-    capacity_per_s
-        Requests of a bucket that one GPU of a type serves within the SLO, 0 if none,
-        shape (buckets, gpus). [requests/s]
-    slices
-        Slices of each bucket.
-
     Raises
     ------
     InputError
         When shapes or values do not fit, or a bucket fits no GPU type.
     """
 
-    requests_per_s: np.ndarray
-    gpus: tuple[str, ...]
-    usd_per_h: np.ndarray
+    requests_per_s: np.ndarray  # rate of each bucket, (buckets,) [requests/s]
+    gpus: tuple[str, ...]  # names of the GPU types
+    usd_per_h: np.ndarray  # price of one GPU of each type, (gpus,) [$/h]
+    # Requests of a bucket that one GPU of a type serves within the SLO, 0 if none,
+    # (buckets, gpus) [requests/s]
     capacity_per_s: np.ndarray
-    slices: int = 4
+    slices: int = 4  # of each bucket
 
     def __post_init__(self) -> None:
         """Check shapes, values and that every bucket fits a GPU type."""
@@ -76,30 +64,14 @@ class MixProblem:
 
 @dataclass(frozen=True, eq=False)
 class Mix:
-    """GPUs of each type and the slices they serve.
+    """GPUs of each type and the slices they serve; None without a solution."""
 
-    Parameters
-    ----------
-    status
-        Optimal only when proven.
-    gpu_count
-        GPUs of each type, shape (gpus,); None without a solution.
-    slices
-        Slices of a bucket on a type, shape (buckets, gpus); None without a solution.
-    usd_per_h
-        Cost; None without a solution. [$/h]
-    lower_bound_usd_per_h
-        Lower bound on the cost. [$/h]
-    runtime_s
-        Wall time. [s]
-    """
-
-    status: Status
-    gpu_count: np.ndarray | None
-    slices: np.ndarray | None
-    usd_per_h: float | None
-    lower_bound_usd_per_h: float
-    runtime_s: float
+    status: Status  # optimal only when proven
+    gpu_count: np.ndarray | None  # GPUs of each type, (gpus,)
+    slices: np.ndarray | None  # of a bucket on a type, (buckets, gpus)
+    usd_per_h: float | None  # cost [$/h]
+    lower_bound_usd_per_h: float  # on the cost [$/h]
+    runtime_s: float  # wall time [s]
 
     @property
     def gap(self) -> float:
@@ -140,6 +112,7 @@ def allocate_mix(
     start = time.perf_counter()
     model = mathopt.Model(name="mix")
     count = [model.add_integer_variable(lb=0, name=f"n_{gpu}") for gpu in problem.gpus]
+    # Slices of a bucket on a type; none where the type serves no request of the bucket.
     part: dict[tuple[int, int], object] = {}
     terms: list[list[object]] = [[] for _ in problem.gpus]
     for bucket, rate in enumerate(problem.requests_per_s.tolist()):
@@ -150,6 +123,7 @@ def allocate_mix(
                 lb=0, ub=problem.slices, name=f"s_{bucket}_{gpu}"
             )
             part[bucket, gpu] = variable
+            # Load of one slice: the share of a GPU of this type that it takes.
             share = rate / (problem.slices * problem.capacity_per_s[bucket, gpu])
             terms[gpu].append(share * variable)
         parts = [v for (b, _), v in part.items() if b == bucket]
@@ -172,9 +146,11 @@ def allocate_mix(
     slices = np.zeros(problem.capacity_per_s.shape, np.int64)
     for (bucket, gpu), variable in part.items():
         slices[bucket, gpu] = round(result.variable_values(variable))
+    # Counted from whole slices: the solver keeps its rows only within a tolerance.
     gpu_count = gpus_for(problem, slices)
     usd_per_h = float(problem.usd_per_h @ gpu_count)
     proven = result.termination.reason == mathopt.TerminationReason.OPTIMAL
+    # Optimal is said only where the cost found meets the bound itself.
     proven = proven and usd_per_h <= bound * (1 + 1e-6) + 1e-9
     status = Status.OPTIMAL if proven else Status.FEASIBLE
     return Mix(status, gpu_count, slices, usd_per_h, bound, runtime_s)
@@ -196,6 +172,7 @@ def gpus_for(problem: MixProblem, slices: np.ndarray) -> np.ndarray:
     rate = slices * problem.requests_per_s[:, None] / problem.slices
     load = np.zeros(slices.shape)
     np.divide(rate, problem.capacity_per_s, out=load, where=rate > 0)
+    # Exact sums, so that slices which fill a GPU do not open another by rounding.
     totals = [math.fsum(column) for column in load.T]
     return np.array([math.ceil(total - 1e-9) for total in totals])
 

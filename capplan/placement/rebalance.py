@@ -15,19 +15,13 @@ from capplan.placement.replica import PlacementReplica
 
 @dataclass(frozen=True, eq=False)
 class EstimationErrors:
-    """Prediction errors of each worker.
+    """Prediction errors of each worker, columns of shape (workers,).
 
-    Parameters
-    ----------
-    tokens
-        l^e, positive where outputs are longer than predicted, shape (workers,).
-        [tokens]
-    requests
-        b^e, shape (workers,). [requests]
+    They are positive where outputs are longer than predicted.
     """
 
-    tokens: np.ndarray
-    requests: np.ndarray
+    tokens: np.ndarray  # l^e [tokens]
+    requests: np.ndarray  # b^e [requests]
 
 
 def estimation_errors(
@@ -71,21 +65,11 @@ def estimation_errors(
 
 @dataclass(frozen=True, eq=False)
 class Rebalance:
-    """New assignment of the new requests.
+    """New assignment of the new requests."""
 
-    Parameters
-    ----------
-    worker
-        Worker of each new request, shape (n,).
-    moved
-        Rows that changed their worker.
-    distance_before, distance_after
-        Sum of the distances of the error lines from the origin.
-    """
-
-    worker: np.ndarray
-    moved: np.ndarray
-    distance_before: float
+    worker: np.ndarray  # of each new request, (n,)
+    moved: np.ndarray  # rows that changed their worker
+    distance_before: float  # sum of the error lines' distances from the origin
     distance_after: float
 
 
@@ -127,17 +111,17 @@ def rebalance(
         )
     token_s, request_s = _slopes(template, np.asarray(batch))
     norm = np.hypot(token_s, request_s)
+    # Where neither tokens nor requests take time, no error is a distance.
     norm[norm == 0] = 1.0
     per_token = (token_s / norm).tolist()
     per_request = (request_s / norm).tolist()
+    # Distance of each error line from the origin; the sign says on which side it is.
     signed = ((token_s * errors.tokens + request_s * errors.requests) / norm).tolist()
     before = sum(map(abs, signed))
     worker = np.array(new_worker, np.int64)
     moved = []
     predicted = np.asarray(new_predicted_tokens).tolist()
-    for request in np.argsort(
-        -np.asarray(new_predicted_tokens), kind="stable"
-    ).tolist():
+    for request in np.argsort(-np.array(predicted), kind="stable").tolist():
         x = int(worker[request])
         if signed[x] <= 0:
             continue
@@ -151,11 +135,8 @@ def rebalance(
             signed[x], signed[y] = after_x, after_y
             worker[request] = y
             moved.append(request)
-    return Rebalance(worker, np.array(sorted(moved), np.int64), before, _total(signed))
-
-
-def _total(signed: list[float]) -> float:
-    return sum(map(abs, signed))
+    after = sum(map(abs, signed))
+    return Rebalance(worker, np.array(sorted(moved), np.int64), before, after)
 
 
 def _slopes(
@@ -165,6 +146,7 @@ def _slopes(
     last = template.max_batch
     here = np.clip(batch, 1, last)
     token_s = template.decode_context_s[here]
+    # The table is no line: its slope about the batch, from one request to either side.
     up, down = np.minimum(here + 1, last), np.maximum(here - 1, 1)
     run = np.maximum(up - down, 1)
     request_s = (template.decode_s[up] - template.decode_s[down]) / run
