@@ -10,6 +10,7 @@ from capplan.placement.problem import (
     decode_limit_tokens,
     kv_over_iterations,
     prefill_times_s,
+    rows_by_replica,
 )
 
 
@@ -34,14 +35,14 @@ def replica_loads(
 ) -> list[ReplicaLoad]:
     """Return the load of every replica in use, by number."""
     return [
-        _load(problem, int(replica), np.flatnonzero(assignment == replica))
-        for replica in np.unique(assignment)
+        _load(problem, replica, rows) for replica, rows in rows_by_replica(assignment)
     ]
 
 
 def _load(problem: PlacementProblem, replica: int, rows: np.ndarray) -> ReplicaLoad:
     template = problem.template
     tpot_s = float(problem.tpot_slo_s[rows].min())
+    # A batch that the table does not reach is shown beside the last limit it has.
     batch = min(len(rows), template.max_batch)
     prefill_s, ttft_s, saved_limit_s = prefill_times_s(problem, rows)
     iterations, total = kv_over_iterations(problem, rows)

@@ -121,13 +121,9 @@ class PlacementProblem:
             wrong |= values != np.floor(values)
         if name.endswith("slo_s"):
             wrong |= values == 0
-        if wrong.any():
-            row = int(np.flatnonzero(wrong)[0])
-            raise InputError(
-                f"{self.source}: request {self.names[row]}: {name} is {values[row]}; "
-                f"expected {'more than 0' if name.endswith('slo_s') else f'>= {low}'}"
-                f"{' and a whole number' if dtype is np.int64 else ''}"
-            )
+        expected = "more than 0" if name.endswith("slo_s") else f">= {low}"
+        expected += " and a whole number" if dtype is np.int64 else ""
+        self._refuse(wrong, lambda row: f"{name} is {values[row]}; expected {expected}")
         object.__setattr__(self, name, np.ascontiguousarray(values, dtype))
 
     def _check_parameters(self) -> None:
@@ -188,6 +184,7 @@ class PlacementProblem:
         )
 
     def _check_fits_alone(self) -> None:
+        # What fits on no empty replica makes any number of them infeasible.
         block = self.template.block_tokens
         kv = -(-(self.prompt_tokens + self.predicted_output_tokens) // block) * block
         capacity = self.template.kv_capacity_tokens
@@ -233,6 +230,7 @@ def context_tokens(problem: PlacementProblem) -> np.ndarray:
 
 def decode_limit_tokens(problem: PlacementProblem, tpot_s: float) -> np.ndarray:
     """Return theta * l_d(b), the right side of (b), by batch size. [tokens]"""
+    # No share of an infinite limit is still none, where 0 * inf would be nan.
     if problem.theta == 0:
         return np.zeros(problem.template.max_batch + 1)
     return problem.theta * problem.template.context_limit_tokens(tpot_s)
@@ -253,6 +251,7 @@ def prefill_times_s(
 
     Without new requests the time is 0; a limit that does not apply is infinite.
     """
+    # (c), (d) of the paper: all prefills of the heartbeat run in one iteration (Eq. 2).
     new = rows[problem.generated_tokens[rows] == 0]
     if len(new) == 0:
         return 0.0, np.inf, np.inf
@@ -313,14 +312,20 @@ def violations(problem: PlacementProblem, assignment: np.ndarray) -> list[str]:
         f"{problem.replica[row]} for {assignment[row]}"
         for row in np.flatnonzero(moved)
     ]
-    order = np.argsort(assignment, kind="stable")
-    used, starts = np.unique(assignment[order], return_index=True)
-    for replica, rows in zip(used, np.split(order, starts[1:]), strict=True):
+    used = rows_by_replica(assignment)
+    for replica, rows in used:
         if replica >= 0:
             broken += replica_violations(problem, rows, str(replica))
     if problem.max_replicas is not None and len(used) > problem.max_replicas:
         broken.append(f"(f) {len(used)} replicas used; at most {problem.max_replicas}")
     return broken
+
+
+def rows_by_replica(assignment: np.ndarray) -> list[tuple[int, np.ndarray]]:
+    """Return each replica in use and the rows of its requests, by number."""
+    order = np.argsort(assignment, kind="stable")
+    used, starts = np.unique(assignment[order], return_index=True)
+    return list(zip(used.tolist(), np.split(order, starts)[1:], strict=True))
 
 
 def replica_violations(
@@ -330,13 +335,15 @@ def replica_violations(
     if len(rows) == 0:
         return []
     broken = []
-    batch, most = len(rows), problem.template.max_batch
-    if batch > most:
-        return [f"(b) replica {replica}: batch {batch}; largest {most}"]
+    batch, max_batch = len(rows), problem.template.max_batch
+    if batch > max_batch:
+        return [f"(b) replica {replica}: batch {batch}; largest {max_batch}"]
+    # An iteration serves the whole batch: the strictest TPOT holds for all.
     tpot_s = float(problem.tpot_slo_s[rows].min())
     limit = float(decode_limit_tokens(problem, tpot_s)[batch])
     context = float(context_tokens(problem)[rows].sum())
-    if context > limit * (1 + _ROUNDING) or limit < 0:
+    # Also where the limit is negative, since a context never is.
+    if context > limit * (1 + _ROUNDING):
         broken.append(
             f"(b) replica {replica}: context {context:.6g} tokens at batch {batch}; "
             f"limit {limit:.6g} for TPOT {tpot_s:g} s"

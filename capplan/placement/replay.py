@@ -15,7 +15,7 @@ import numpy as np
 
 from capplan.errors import InputError
 from capplan.placement.heuristics.packing import best_fit
-from capplan.placement.problem import PlacementProblem
+from capplan.placement.problem import PlacementProblem, rows_by_replica
 from capplan.placement.replica import PlacementReplica
 
 Route = Callable[[np.ndarray, int], np.ndarray]
@@ -140,9 +140,8 @@ def replay(
         theta,
         decode_only,
     )
-    slo_s = (ttft_slo_s, tpot_slo_s)
     heartbeats: list[tuple[int, float, int]] = []
-    peak, problem, peak_problem = (0, 0), None, None
+    peak, problem, wanted = (0, 0), None, None
     now_s = float(arrival_s[0])
     arrived = 0
     while arrived < n or np.isnan(fleet.end_s).any():
@@ -151,32 +150,23 @@ def replay(
         new = np.arange(arrived, upto)
         arrived = upto
         if until_s is not None and now_s >= until_s:
-            problem = _problem(fleet, new, now_s)
-            return _result(fleet, heartbeats, arrival_s, slo_s), problem
+            wanted = _problem(fleet, new, now_s)
+            break
         start = time.perf_counter()
         if route is not None and replicas is not None:
             counts = np.bincount(fleet.replica[fleet.running()], minlength=replicas)
             fleet.replica[new] = route(counts, len(new))
         else:
-            problem = _best_fit(fleet, new, now_s)
+            problem = _problem(fleet, new, now_s) if len(new) else None
+            if problem is not None:  # its last rows are the new requests
+                fleet.replica[new] = best_fit(problem)[len(problem) - len(new) :]
         placing_s = time.perf_counter() - start
         used = _advance(fleet, now_s, heartbeat_s)
         heartbeats.append((used, placing_s, len(new)))
         # Only new requests open replicas: a heartbeat without any is no peak.
         if len(new) and until_s is None and (used, len(new)) >= peak:
-            peak, peak_problem = (used, len(new)), problem
-    return _result(fleet, heartbeats, arrival_s, slo_s), peak_problem
-
-
-def _best_fit(fleet: _Fleet, new: np.ndarray, now_s: float) -> PlacementProblem | None:
-    """Place new requests by best fit; return the problem, None without any."""
-    if len(new) == 0:
-        return None
-    problem = _problem(fleet, new, now_s)
-    assert problem is not None
-    placed = best_fit(problem)
-    fleet.replica[new] = placed[len(problem) - len(new) :]
-    return problem
+            peak, wanted = (used, len(new)), problem
+    return _result(fleet, heartbeats, arrival_s, (ttft_slo_s, tpot_slo_s)), wanted
 
 
 def _problem(fleet: _Fleet, new: np.ndarray, now_s: float) -> PlacementProblem | None:
@@ -185,8 +175,10 @@ def _problem(fleet: _Fleet, new: np.ndarray, now_s: float) -> PlacementProblem |
     if len(rows) == 0:
         return None
     generated = fleet.generated[rows]
+    # One that has outlived its prediction is taken to end with its next token.
     predicted = np.maximum(fleet.predicted[rows], generated + 1)
     if fleet.decode_only:
+        # With its prefill done elsewhere it has its first token, but no replica yet.
         generated = np.maximum(generated, 1)
         predicted = np.maximum(predicted, 2)
     elapsed_s = np.nan_to_num(now_s - fleet.first_s[rows], nan=0.0)
@@ -212,12 +204,12 @@ def _problem(fleet: _Fleet, new: np.ndarray, now_s: float) -> PlacementProblem |
 def _advance(fleet: _Fleet, now_s: float, span_s: float) -> int:
     """Run every replica for one heartbeat; return how many have requests."""
     running = fleet.running()
-    order = running[np.argsort(fleet.replica[running], kind="stable")]
-    used, starts = np.unique(fleet.replica[order], return_index=True)
-    for rows in np.split(order, starts[1:]) if len(used) else []:
-        replica = int(fleet.replica[rows[0]])
+    used = rows_by_replica(fleet.replica[running])
+    for replica, rows in used:
+        # An iteration that began in the last heartbeat may end in this one.
         clock_s = max(now_s, fleet.ready_s.get(replica, now_s))
-        fleet.ready_s[replica] = _work(fleet, rows, clock_s, now_s + span_s)
+        until_s = now_s + span_s
+        fleet.ready_s[replica] = _work(fleet, running[rows], clock_s, until_s)
     return len(used)
 
 
@@ -233,6 +225,7 @@ def _work(fleet: _Fleet, rows: np.ndarray, clock_s: float, until_s: float) -> fl
         fleet.generated[fresh] = 1
         fleet.end_s[fresh[fleet.output[fresh] == 1]] = clock_s
         rows = rows[np.isnan(fleet.end_s[rows])]
+    # From one completion to the next the batch stays, and context grows by its size.
     while len(rows) and clock_s < until_s:
         context = float((fleet.prompt[rows] + fleet.generated[rows]).sum())
         if context > template.kv_capacity_tokens:
@@ -244,6 +237,7 @@ def _work(fleet: _Fleet, rows: np.ndarray, clock_s: float, until_s: float) -> fl
         left = int((fleet.output[rows] - fleet.generated[rows]).min())
         fits = _iterations(first_s, growth_s, until_s - clock_s)
         n = min(left, max(fits, 1))
+        # Eq. 3 summed over n iterations, each longer by the tokens of the one before.
         clock_s += n * first_s + growth_s * n * (n - 1) / 2
         fleet.generated[rows] += n
         done = fleet.generated[rows] >= fleet.output[rows]
@@ -274,6 +268,7 @@ def _result(
     slo_s: tuple[float, float],
 ) -> Replay:
     ttft_s = fleet.first_s - arrival_s
+    # ATGT: a one-token output has no time between tokens, and attains it.
     tokens = np.where(fleet.output > 1, fleet.output - 1, np.nan)
     tpot_s = (fleet.end_s - fleet.first_s) / tokens
     attained = fleet.decode_only | (ttft_s <= slo_s[0])
