@@ -53,6 +53,11 @@ class Formulation:
         kept = [(v, int(c)) for v, c in terms if v >= 0 and c != 0]
         self.rows.append(([v for v, _ in kept], [c for _, c in kept], low, high, name))
 
+    def implies(self, variable: int, other: int, name: str) -> None:
+        """Let a variable that is 1 switch another one on; excluded ones do not."""
+        if variable >= 0:
+            self.row([(int(variable), 1), (int(other), -1)], None, 0, name)
+
     def on_bin(self, bin_: int, weights: np.ndarray):
         """Return the terms w_j x_ij of a bin; weights by row of ``free``."""
         return list(zip(self.x[:, bin_].tolist(), weights.tolist(), strict=True))
@@ -72,12 +77,13 @@ def formulate(
     units: IntegerUnits | None = None,
     kv_iterations: np.ndarray | None = None,
     families: str = "bce",
-    least: int = 0,
+    least_replicas: int = 0,
 ) -> Formulation:
     """Return the integer program on at most ``bins`` replicas.
 
     (e) is stated in ``kv_iterations``, by default in all that can bind; ``families``
-    are the constraints to state, of ``FAMILIES``; ``least`` is a known lower bound.
+    are the constraints to state, of ``FAMILIES``; ``least_replicas`` is a known
+    lower bound.
     """
     units = integer_units(problem) if units is None else units
     order = by_falling_share(problem)
@@ -88,7 +94,7 @@ def formulate(
     x, y = np.full((len(free), bins), -1), np.full(bins, -1)
     model = Formulation(problem, units, free, replicas, ongoing, x, y)
     _variables(model)
-    _place_each_once(model, least)
+    _place_each_once(model, least_replicas)
     if "b" in families:
         _decode_rows(model)
     if "c" in families:
@@ -105,27 +111,28 @@ def _variables(model: Formulation) -> None:
         model.y[i] = model.variable(f"y_{i}")
     model.objective = model.y[model.ongoing :].tolist()
     for j in range(len(model.free)):
+        # At most j requests come before it: one of the first j + 1 fresh ones is empty.
         for i in range(min(len(model.replicas), model.ongoing + j + 1)):
             model.x[j, i] = model.variable(f"x_{i}_{model.free[j]}")
 
 
-def _place_each_once(model: Formulation, least: int) -> None:
+def _place_each_once(model: Formulation, least_replicas: int) -> None:
     for j, request in enumerate(model.free):
         terms = [(v, 1) for v in model.x[j].tolist()]
         model.row(terms, 1, 1, f"a_{request}")
     for i in range(model.ongoing, len(model.replicas)):
+        # One row a request, not one for all: the linear relaxation is tighter.
         for j, request in enumerate(model.free):
-            if model.x[j, i] >= 0:
-                terms = [(int(model.x[j, i]), 1), (int(model.y[i]), -1)]
-                model.row(terms, None, 0, f"f_{i}_{request}")
+            model.implies(model.x[j, i], model.y[i], f"f_{i}_{request}")
+        # (f) from the other side: a replica is used only with a request on it.
         terms = [(v, -1) for v in model.x[:, i].tolist()]
         model.row([(int(model.y[i]), 1), *terms], None, 0, f"used_{i}")
+        # Empty replicas are alike: used in order, no placement counts twice.
         if i > model.ongoing:
-            terms = [(int(model.y[i]), 1), (int(model.y[i - 1]), -1)]
-            model.row(terms, None, 0, f"order_{i}")
-    if least > model.ongoing:
+            model.implies(model.y[i], model.y[i - 1], f"order_{i}")
+    if least_replicas > model.ongoing:
         terms = [(v, 1) for v in model.objective]
-        model.row(terms, least - model.ongoing, None, "least")
+        model.row(terms, least_replicas - model.ongoing, None, "least")
 
 
 def _ongoing_rows(model: Formulation, bin_: int) -> np.ndarray:
@@ -142,6 +149,7 @@ def _classes_on(model: Formulation, bin_: int, value: np.ndarray, letter: str):
     levels = np.unique(value[model.free])
     ongoing = _ongoing_rows(model, bin_)
     if len(ongoing):
+        # Limits above that of an ongoing request never bind.
         held = value[ongoing].min()
         levels = np.union1d(levels[levels < held], [held])
     for level in levels[::-1].tolist():
@@ -149,9 +157,8 @@ def _classes_on(model: Formulation, bin_: int, value: np.ndarray, letter: str):
         if level != levels[-1]:
             switch = model.variable(f"{letter}_{bin_}_{level}")
             for j in np.flatnonzero(value[model.free] <= level).tolist():
-                terms = [(int(model.x[j, bin_]), 1), (switch, -1)]
-                if model.x[j, bin_] >= 0:
-                    model.row(terms, None, 0, f"{letter}on_{bin_}_{level}_{j}")
+                name = f"{letter}on_{bin_}_{level}_{j}"
+                model.implies(model.x[j, bin_], switch, name)
         yield level, switch
 
 
@@ -167,19 +174,22 @@ def _decode_rows(model: Formulation) -> None:
             line = lines[level]
             name = f"b_{i}_{level}"
             if line is not None:
-                scale, toll, top, most = line
+                scale, toll, top, max_batch = line
                 weights = scale * context + toll
                 room = top - scale * held - toll * batch
                 _switched_row(model, i, weights, room, switch, name)
+                # Beyond the largest batch the line goes on, where the limit is -1.
                 each = np.ones(len(free), np.int64)
-                _switched_row(model, i, each, most - batch, switch, name + "_batch")
+                left = max_batch - batch
+                _switched_row(model, i, each, left, switch, name + "_batch")
                 continue
             if choice is None:
-                most = min(units.limit.shape[1] - 1, batch + len(free))
-                choice = _choose_batch(model, i, batch, most)
+                max_batch = min(units.limit.shape[1] - 1, batch + len(free))
+                choice = _choose_batch(model, i, batch, max_batch)
             limit = np.maximum(units.limit[level], -1)
             terms = model.on_bin(i, context)
             terms += [(u, -int(limit[b])) for b, u in choice]
+            # Big M: unswitched, all requests at a limit of -1 satisfy the row.
             slack = int(context.sum()) + held + 1 if switch >= 0 else 0
             model.row([*terms, (switch, slack)], None, slack - held, name)
 
@@ -193,14 +203,16 @@ def _switched_row(
     name: str,
 ) -> None:
     """Add ``weights on the bin <= room``; where there is a switch, only if it is 1."""
+    # Big M, no larger than needed: it weakens the linear relaxation.
     slack = max(int(weights.sum()) - room, 0) if switch >= 0 else 0
     terms = [*model.on_bin(bin_, weights), (switch, slack)]
     model.row(terms, None, room + slack, name)
 
 
-def _choose_batch(model: Formulation, bin_: int, batch: int, most: int):
+def _choose_batch(model: Formulation, bin_: int, batch: int, max_batch: int):
     """Add one variable for each batch size of a bin, of which one is chosen."""
-    choice = [(b, model.variable(f"u_{bin_}_{b}")) for b in range(batch, most + 1)]
+    sizes = range(batch, max_batch + 1)
+    choice = [(b, model.variable(f"u_{bin_}_{b}")) for b in sizes]
     model.row([(u, 1) for _, u in choice], 1, 1, f"size_{bin_}")
     ones = np.ones(len(model.free), np.int64)
     terms = [*model.on_bin(bin_, ones), *((u, -b) for b, u in choice)]
@@ -218,16 +230,17 @@ def line_of(limit: np.ndarray) -> tuple[int, int, int, int] | None:
     usable = np.flatnonzero(limit[1:] >= 0) + 1
     if len(usable) == 0 or usable[-1] != len(usable):
         return None
-    most = int(usable[-1])
-    batch = np.arange(1, most + 1)
-    values = limit[1 : most + 1]
-    slopes = -np.polyfit(batch, values, 1)[0] if most > 1 else 0.0
+    max_batch = int(usable[-1])
+    batch = np.arange(1, max_batch + 1)
+    values = limit[1 : max_batch + 1]
+    slope = -float(np.polyfit(batch, values, 1)[0]) if max_batch > 1 else 0.0
     for scale in (1, 2**8, 2**16, 2**20, 2**24):
-        toll = max(round(scale * float(slopes)), 0)
+        toll = max(round(scale * slope), 0)
+        # Each batch must allow its limit, and must not allow one more.
         lowest = int((scale * values + toll * batch).max())
         highest = int((scale * (values + 1) + toll * batch).min()) - 1
         if lowest <= highest:
-            return scale, toll, lowest, most
+            return scale, toll, lowest, max_batch
     return None
 
 
@@ -236,6 +249,7 @@ def _prefill_rows(model: Formulation) -> None:
     for i in range(len(model.replicas)):
         ceilings = _classes_on(model, i, model.units.prefill_ceiling, "v")
         for level, switch in list(ceilings):
+            # The loosest limit is left out where all prefills together are below it.
             if switch >= 0 or int(weights.sum()) > level:
                 _switched_row(model, i, weights, level, switch, f"c_{i}_{level}")
 
@@ -251,6 +265,7 @@ def add_kv_rows(model: Formulation, iterations: np.ndarray) -> None:
         reachable = model.x[:, i] >= 0
         for k, iteration in enumerate(fresh):
             room = problem.template.kv_capacity_tokens - int(held[k])
+            # No row where all requests that may come here fit at once.
             if int(weights[reachable, k].sum()) > room:
                 name = f"e_{i}_{iteration}"
                 model.row(model.on_bin(i, weights[:, k]), None, room, name)

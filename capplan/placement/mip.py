@@ -53,13 +53,15 @@ class _Search:
         self.bound, self.bound_source = bound.replicas, f"volume of {bound.resource}"
         self.counts: dict[str, int] = {}
 
+    @property
+    def next_count(self) -> int | None:
+        """Replicas to try: one fewer than known, or the most allowed; None if any."""
+        return self.problem.max_replicas if self.count is None else self.count - 1
+
     def offer(self, assignment: np.ndarray, name: str) -> None:
         """Keep a placement if it is valid and better."""
         count = len(np.unique(assignment))
         self.counts[name] = min(count, self.counts.get(name, count))
-        most = self.problem.max_replicas
-        if most is not None and count > most:
-            return
         better = self.count is None or count < self.count
         if better and not violations(self.problem, assignment):
             self.assignment, self.count, self.found_by = assignment, count, name
@@ -68,6 +70,12 @@ class _Search:
         """Keep a bound if it is better."""
         if bound < 2**31 and np.ceil(bound - 1e-6) > self.bound:
             self.bound, self.bound_source = int(np.ceil(bound - 1e-6)), source
+
+    def status(self) -> Status:
+        """Return what is known of the count, infeasibility aside."""
+        if self.count == self.bound:
+            return Status.OPTIMAL
+        return Status.UNKNOWN if self.count is None else Status.FEASIBLE
 
 
 def solve(
@@ -106,21 +114,19 @@ def solve(
 def _run(
     search: _Search, solver: str, deadline: float, seed: int
 ) -> tuple[Status, tuple[str, ...]]:
-    problem, most = search.problem, search.problem.max_replicas
+    problem, max_replicas = search.problem, search.problem.max_replicas
     # Cheap placements first: they bound the model's size, and often meet the bound.
     for name in WARM_STARTS:
         search.offer(heuristic(name)(problem, seed), name)
-    if most is not None and search.bound > most:
-        return Status.INFEASIBLE, _conflict(problem, most, solver, deadline)
+    if max_replicas is not None and search.bound > max_replicas:
+        return Status.INFEASIBLE, _conflict(problem, max_replicas, solver, deadline)
     _squeeze(search, deadline, seed)
     # Column generation costs seconds: only where the volume left a gap.
     if search.count != search.bound:
         _sharpen(search, deadline)
-    if search.count == search.bound:
-        return Status.OPTIMAL, ()
-    if _too_large(search):
-        return (Status.UNKNOWN if search.count is None else Status.FEASIBLE), ()
-    bins = most if search.count is None else search.count - 1
+    if search.count == search.bound or _too_large(search):
+        return search.status(), ()
+    bins = search.next_count
     if bins is None:  # best fit opens what new requests need, so others are at fault
         raise SolverError(f"{problem.source}: the ongoing requests break a constraint")
     # One replica fewer than known is a yes-or-no question, which solvers answer far
@@ -138,18 +144,14 @@ def _run(
         search.raise_bound(bins + 1, f"{solver}: no placement on {bins} replicas")
     else:
         search.raise_bound(solution.bound, f"{solver}'s bound")
-    if search.count is None:
-        return Status.UNKNOWN, ()
-    optimal = search.count == search.bound
-    return (Status.OPTIMAL if optimal else Status.FEASIBLE), ()
+    return search.status(), ()
 
 
 def _squeeze(search: _Search, deadline: float, seed: int) -> None:
     """Balance the requests on fewer and fewer replicas, down to the bound."""
     problem, units = search.problem, search.units
-    most = problem.max_replicas
-    low = search.bound
-    high = search.count if search.count is not None else (most or low) + 1
+    low, next_count = search.bound, search.next_count
+    high = (low if next_count is None else next_count) + 1
     while low < high and time.perf_counter() < deadline:
         middle = (low + high) // 2  # a greedy start costs little: halve
         assignment = balance(problem, units, middle)
@@ -165,8 +167,8 @@ def _squeeze(search: _Search, deadline: float, seed: int) -> None:
     stop = time.perf_counter() + left_s * (0.7 if _too_large(search) else 0.5)
     for attempt in range(_ATTEMPTS):
         while time.perf_counter() < stop:
-            target = (search.count if search.count is not None else (most or 0) + 1) - 1
-            if target < max(search.bound, 1):
+            target = search.next_count
+            if target is None or target < search.bound:
                 return
             assignment = balance(
                 problem,
@@ -178,7 +180,7 @@ def _squeeze(search: _Search, deadline: float, seed: int) -> None:
                 deadline=stop,
             )
             if assignment is None:
-                break
+                break  # the next seed
             search.offer(assignment, "balance")
 
 
@@ -209,8 +211,9 @@ def _solve_on(
         problem,
         bins,
         units=search.units,
+        # A few rows of (e) to begin with; those that a solution breaks are added.
         kv_iterations=watched[:: max(len(watched) // 24, 1)],
-        least=search.bound,
+        least_replicas=search.bound,
     )
     hint = None if search.assignment is None else _hint(model, search.assignment)
     bound = float(search.bound)
@@ -246,6 +249,8 @@ def _broken_iterations(model: Formulation, assignment: np.ndarray) -> np.ndarray
 def _hint(model: Formulation, assignment: np.ndarray) -> np.ndarray:
     """Return the variables' values in a placement, -1 where it leaves them open."""
     values = np.full(len(model.names), -1)
+    # Replicas in the order in which the largest requests open them: then the
+    # formulation's breaking of the symmetry admits the placement.
     row_of = {int(model.replicas[row]): row for row in range(model.ongoing)}
     taken = model.ongoing
     for j, request in enumerate(model.free.tolist()):
@@ -266,11 +271,11 @@ def _conflict(
 ) -> tuple[str, ...]:
     """Return a minimal set of constraints that is infeasible on the bins."""
     kept = list(FAMILIES)
+    # A deletion filter: leave out one family after another while the rest conflicts.
     for letter in FAMILIES:
         fewer = [other for other in kept if other != letter]
         model = formulate(problem, bins, families="".join(fewer))
         left_s = max(deadline - time.perf_counter(), 1.0)
         if solve_formulation(model, solver, left_s).status == "infeasible":
             kept = fewer
-    most = f"at most {bins} replicas"
-    return (most, *(FAMILIES[letter] for letter in kept))
+    return (f"at most {bins} replicas", *(FAMILIES[letter] for letter in kept))
