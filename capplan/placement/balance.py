@@ -16,7 +16,7 @@ from capplan.placement.integer_units import IntegerUnits
 from capplan.placement.kv_profile import kv_at
 from capplan.placement.problem import PlacementProblem, replica_numbers, violations
 
-_MOST_COLUMNS = 768
+_MAX_COLUMNS = 768
 _CELLS = 60_000
 """Watched KV iterations times replicas."""
 
@@ -39,13 +39,14 @@ class Loads:
     def __init__(self, problem: PlacementProblem, units: IntegerUnits, count: int):
         self.problem, self.units = problem, units
         remaining = problem.remaining_tokens
-        most = min(max(_CELLS // count, 24), _MOST_COLUMNS)
-        self.iterations = watched_iterations(remaining, most)
+        max_columns = min(max(_CELLS // count, 24), _MAX_COLUMNS)
+        self.iterations = watched_iterations(remaining, max_columns)
         self.replicas = replica_numbers(problem, count)
         self.weights = self._weights(remaining)
         self.load = np.zeros((count, self.weights.shape[1]))
         # The tightest TPOT for all requests.
         limit = units.limit[0].astype(float)
+        # None below a hundredth of the largest, so that shares stay finite.
         self.limit = np.maximum(limit, 0.01 * max(float(limit.max()), 1.0))
         self.limit[0] = np.inf
         self.row = np.full(len(problem), -1)
@@ -53,6 +54,7 @@ class Loads:
             here = problem.replica == replica
             self.row[here] = row
             self.load[row] = self.weights[here].sum(axis=0)
+            # (d) leaves this replica less: the difference counts as prefill on it.
             ceiling = max(int(units.prefill_ceiling[here].min()), 1)
             self.load[row, 2] = max(0.0, 1 - ceiling / self.prefill_room)
 
@@ -105,13 +107,14 @@ class Loads:
             self.row[request] = row
 
 
-def watched_iterations(remaining: np.ndarray, most: int = 96) -> np.ndarray:
+def watched_iterations(remaining: np.ndarray, max_columns: int = 96) -> np.ndarray:
     """Return iterations spread evenly over the completions, shape (k,)."""
     ends = np.unique(remaining)
-    if len(ends) <= most:
+    if len(ends) <= max_columns:
         return ends
-    spread = np.quantile(remaining, np.linspace(0, 1, most), method="nearest")
-    return np.union1d(spread, ends[-1:])
+    # By rank: where most requests end, KV changes most.
+    ranks = np.linspace(0, 1, max_columns)
+    return np.union1d(np.quantile(remaining, ranks, method="nearest"), ends[-1:])
 
 
 def balance(
@@ -138,6 +141,7 @@ def balance(
     if overloaded and (steps == 0 or not _anneal(loads, steps, seed, deadline)):
         return None
     assignment = loads.replicas[loads.row]
+    # Shares have a tolerance, and small limits were raised: the exact rules decide.
     return None if violations(problem, assignment) else assignment
 
 
@@ -145,6 +149,7 @@ def _anneal(loads: Loads, steps: int, seed: int, deadline: float) -> bool:
     """Move and swap requests; return whether no replica is overloaded any more."""
     rng = np.random.default_rng(seed)
     load, nobody = loads.load, len(loads.weights)
+    # ``nobody`` is a request of no weight: a swap with it is a move.
     weights = np.vstack([loads.weights, np.zeros(load.shape[1])])
     free = loads.problem.replica < 0
     members = [
@@ -169,6 +174,7 @@ def _anneal(loads: Loads, steps: int, seed: int, deadline: float) -> bool:
         total = np.maximum(loads.fullest(after_a) - 1, 0)
         total += np.maximum(loads.fullest(after_b) - 1, 0)
         best = int(total.argmin())
+        # Metropolis: worse by h with probability exp(-h / T), T falling to 0.
         heat = _HEAT * (1 - step / steps) * rng.exponential()
         if total[best] > over[a] + over[b] + heat:
             continue

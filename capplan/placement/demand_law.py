@@ -74,6 +74,7 @@ def fit_demand_law(rate_per_s: np.ndarray, workers: np.ndarray) -> DemandLaw:
         )
     if not (np.isfinite(rate).all() and np.isfinite(count).all() and rate.min() > 0):
         raise InputError("rates must be more than 0 and counts finite")
+    # The line has two coefficients: at least four rates leave some to judge it by.
     for start in np.unique(rate)[:-3]:
         kept = rate >= start
         law = _fit(rate[kept], count[kept] - 0.5, rate[~kept])

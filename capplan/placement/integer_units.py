@@ -52,6 +52,7 @@ class IntegerUnits:
 
 def integer_units(problem: PlacementProblem) -> IntegerUnits:
     """Return the weights and limits of the problem as integers."""
+    # Less than a thousandth of a unit is rounding of doubles, not a weight.
     context = np.ceil(context_tokens(problem) * UNITS_PER_TOKEN - 1e-3)
     _refuse_large(problem, "contexts", float(context.sum()))
     prefill, ceiling, unit = _prefill(problem)
@@ -71,6 +72,7 @@ def integer_units(problem: PlacementProblem) -> IntegerUnits:
 
 def _limit(problem: PlacementProblem, tpot_s: float, total: float) -> np.ndarray:
     tokens = decode_limit_tokens(problem, tpot_s) * (1 + _SLACK)
+    # Infinite limits as the sum of all contexts, which no batch exceeds.
     units = np.floor(np.clip(tokens * UNITS_PER_TOKEN, -1, total))
     units[0] = 0
     return units.astype(np.int64)
@@ -80,6 +82,7 @@ def _prefill(problem: PlacementProblem) -> tuple[np.ndarray, np.ndarray, str]:
     template = problem.template
     new = problem.generated_tokens == 0
     limit_s = np.where(new, problem.ttft_slo_s, problem.theta * saved_s(problem))
+    # 0 * inf would be nan.
     limit_s = np.where(problem.theta == 0, np.where(new, limit_s, 0.0), limit_s)
     room_s = limit_s + _SLACK * np.abs(limit_s) - template.prefill_fixed_s
     if template.prefill_s_per_token2 > 0:
@@ -90,7 +93,9 @@ def _prefill(problem: PlacementProblem) -> tuple[np.ndarray, np.ndarray, str]:
         work = problem.prompt_tokens.astype(np.float64)
     else:
         unit, per_s = "requests", np.inf
+        # Prefill takes no time for its tokens: only whether there is any counts.
         work = np.ones(len(problem))
+    # At least 1, so that a limit of 0 keeps every new request away.
     prefill = np.where(new, np.maximum(work, 1), 0).astype(np.int64)
     total = float(prefill.sum())
     _refuse_large(problem, "prefills", total)

@@ -26,5 +26,6 @@ def kv_at(
     ahead = np.asarray(iterations, np.int64)[None, :]
     tokens = now + ahead
     if block_tokens > 1:
+        # An engine gives KV in whole blocks, the last one partly used.
         tokens = -(-tokens // block_tokens) * block_tokens
     return np.where(ahead <= np.asarray(remaining_tokens)[:, None], tokens, 0)

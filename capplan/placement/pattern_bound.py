@@ -37,6 +37,7 @@ def pattern_bound(
     best bound so far is returned at ``deadline`` on ``time.perf_counter`` [s], or when
     it is ``enough``.
     """
+    # Replicas with ongoing requests have less room each: no pattern is common to all.
     if (problem.replica >= 0).any():
         return 0
     # With the loosest TPOT for all, and a limit that never rises again as the batch
@@ -83,6 +84,7 @@ class _Pricing:
         self.limit = limit // self.step
         self.size, self.count = _classes(context, self.step)
         batch = np.arange(len(limit))
+        # The largest batch of requests all of one class that satisfies (b).
         fits = [np.flatnonzero(size * batch <= self.limit)[-1] for size in self.size]
         self.fits = np.minimum(self.count, fits)  # most of a class in a pattern
         # Packs of 1, 2, 4, … requests: any number that fits is a sum of packs.
@@ -110,6 +112,7 @@ class _Pricing:
             if price[row] <= 0 or size > top or many >= len(value):
                 taken.append(None)
                 continue
+            # value[b, c] without the pack, against b - many and c - size with it.
             with_it = value[:-many, : top + 1 - size] + price[row] * many
             better = with_it > value[many:, size:]
             np.copyto(value[many:, size:], with_it, where=better)

@@ -76,6 +76,7 @@ class PlacementReplica:
         sloped = self.decode_context_s > 0
         if np.isfinite(tpot_s):
             limit[sloped] = room_s[sloped] / self.decode_context_s[sloped]
+        # Each batch the largest limit of those from it on, to which it can be padded.
         limit[:] = np.maximum.accumulate(limit[::-1])[::-1]
         limit[0] = 0.0
         return limit
@@ -150,6 +151,7 @@ def replica_of_tables(
         tables.decode_context_s[:size],
         prefill_fixed_s=fixed,
         prefill_s_per_token=slope,
+        # Attention of a token to all before it: half of the prompt, in the mean.
         prefill_s_per_token2=0.5 * tables.attention_s,
         block_tokens=block_tokens,
     )
@@ -158,10 +160,10 @@ def replica_of_tables(
 def _lowest_line_above(x: np.ndarray, y: np.ndarray, at: float) -> tuple[float, float]:
     """Return (slope, value at 0) of a line above the points and their multiples."""
     hull = upper_hull(x, y)
-    right = max(int(np.searchsorted(x[hull], at)), 1)
-    right = min(right, len(hull) - 1)
+    right = min(max(int(np.searchsorted(x[hull], at)), 1), len(hull) - 1)
     a, b = hull[max(right - 1, 0)], hull[right]
     edge = (y[b] - y[a]) / (x[b] - x[a]) if b != a else 0.0
+    # A prompt of several full iterations takes y[-1] / x[-1] a token.
     slope = max(float(edge), float(y[-1] / x[-1]), 0.0)
     return slope, max(float(np.max(y - slope * x)), 0.0)
 

@@ -107,9 +107,9 @@ def _from_json(
         if value is None:
             continue
         number = _number(f"{path}", name, value)
-        most = _WHOLE.get(name, 1)
-        if not 0 <= number <= most or (name in _WHOLE and number != int(number)):
-            raise InputError(f"{path}: {name} is {value}; expected 0 to {most:,}")
+        largest = _WHOLE.get(name, 1)
+        if not 0 <= number <= largest or (name in _WHOLE and number != int(number)):
+            raise InputError(f"{path}: {name} is {value}; expected 0 to {largest:,}")
     return rows, template, own, slo
 
 
@@ -127,6 +127,7 @@ def _replica(path: Path, content: Any) -> PlacementReplica:
         raise InputError(f"{where} is not a table of fields")
     known = {"kv_capacity_tokens", "block_tokens", *_PREFILL}
     tables = ("decode_s", "decode_context_s")
+    # Eq. 3 by its coefficients, or a measured table: one of them, not both.
     kind: tuple[str, ...] = tables if "decode_s" in content else _AFFINE
     for name in content:
         if name not in known | set(kind):
@@ -160,6 +161,7 @@ def _replica(path: Path, content: Any) -> PlacementReplica:
 
 def _number(where: str, name: str, value: Any) -> float:
     try:
+        # A bool is an int of Python, but no number of a snapshot.
         if isinstance(value, bool):
             raise ValueError
         number = float(value)
@@ -188,17 +190,18 @@ def _problem(
         seen[name] = where
     defaults = dict(DEFAULTS)
     if slo is not None:
+        # An SLO is the default of rows without their own, so that a file may mix.
         defaults |= {"ttft_slo_s": slo.ttft_s, "tpot_slo_s": slo.mean_gap_s}
     columns: dict[str, Any] = {name: _column(rows, name, defaults) for name in COLUMNS}
-    held = int(columns["replica"].max()) + 1
-    if constraints.get("replica_count") is None:
-        constraints = {**constraints, "replica_count": max(held, 0)}
+    given = {name: value for name, value in constraints.items() if value is not None}
+    # Replicas are counted from 0: those that hold requests exist, and all before them.
+    given.setdefault("replica_count", int(columns["replica"].max()) + 1)
     return PlacementProblem(
         template,
         names=tuple(names),
         source=str(path),
         **columns,
-        **{name: value for name, value in constraints.items() if value is not None},
+        **given,
     )
 
 
@@ -231,11 +234,8 @@ def write_snapshot(problem: PlacementProblem, path: Path) -> None:
         for row in range(len(problem))
     ]
     if path.suffix == ".csv":
-        lines = [",".join(("name", *COLUMNS))]
-        lines += [
-            ",".join(str(row[name]) for name in ("name", *COLUMNS)) for row in rows
-        ]
-        text = "\n".join(lines)
+        lines = [list(rows[0]), *(list(row.values()) for row in rows)]
+        text = "\n".join(",".join(map(str, cells)) for cells in lines)
     elif path.suffix == ".json":
         template = problem.template
         content = {

@@ -51,9 +51,9 @@ def _cp_sat(
     variables = [cp.new_bool_var(name) for name in model.names]
     for index, factors, low, high, _ in model.rows:
         total = cp_model.LinearExpr.weighted_sum([variables[v] for v in index], factors)
-        least = cp_model.INT_MIN if low is None else low
-        most = cp_model.INT_MAX if high is None else high
-        cp.add_linear_constraint(total, least, most)
+        lowest = cp_model.INT_MIN if low is None else low
+        highest = cp_model.INT_MAX if high is None else high
+        cp.add_linear_constraint(total, lowest, highest)
     used = cp_model.LinearExpr.sum([variables[v] for v in model.objective])
     cp.minimize(used + model.ongoing)
     if hint is not None:
@@ -80,6 +80,7 @@ def scaled_rows(model: Formulation):
     """Yield the rows scaled to small coefficients, for solvers in doubles."""
     for index, factors, low, high, name in model.rows:
         size = max((abs(c) for c in factors), default=1) or 1
+        # By a power of two, which changes no digit of a double.
         size = 1 if size == 1 else 2 ** max(size.bit_length() - 10, 0)
         yield (
             index,
@@ -123,12 +124,14 @@ def _math_opt(
     except (RuntimeError, ValueError) as error:
         raise SolverError(f"{solver} failed: {error}") from error
     reason = mathopt.TerminationReason
+    # No sum of binaries is unbounded.
     infeasible = (reason.INFEASIBLE, reason.INFEASIBLE_OR_UNBOUNDED)
     if result.termination.reason in infeasible:
         return Solution("infeasible", None, float("inf"))
     bound = result.termination.objective_bounds.dual_bound
     if not result.has_primal_feasible_solution():
         return Solution("unknown", None, bound)
+    # Within the tolerance of a solver in doubles, a binary may be 0.9999999.
     values = np.round(np.array(result.variable_values(variables)))
     optimal = result.termination.reason == reason.OPTIMAL
     return Solution("optimal" if optimal else "feasible", values, bound)

@@ -49,6 +49,7 @@ def _replicas(need: int, held: int, room: int, ongoing: int) -> int:
     """Return |E| + ceil((need - held) / room)."""
     if need <= held:
         return ongoing
+    # Without room no number is enough: 2**31 stands for infeasible.
     return ongoing + -(-(need - held) // room) if room > 0 else 2**31
 
 
@@ -56,16 +57,14 @@ def _prefill(
     problem: PlacementProblem, units: IntegerUnits, ongoing: np.ndarray
 ) -> int:
     # A replica with a request of ceiling t holds prefills of at most t in sum.
-    held = {
-        int(i): int(units.prefill_ceiling[problem.replica == i].min()) for i in ongoing
-    }
+    rooms = [int(units.prefill_ceiling[problem.replica == i].min()) for i in ongoing]
     free = problem.replica < 0
     new = free & (units.prefill > 0)
     bound = 0
     for ceiling in np.unique(units.prefill_ceiling[new]).tolist():
         need = int(units.prefill[new & (units.prefill_ceiling <= ceiling)].sum())
-        left = sum(min(room, ceiling) for room in held.values())
-        bound = max(bound, _replicas(need, left, ceiling, len(ongoing)))
+        held = sum(min(room, ceiling) for room in rooms)
+        bound = max(bound, _replicas(need, held, ceiling, len(ongoing)))
     return bound
 
 
@@ -76,6 +75,7 @@ def _context(
     bound = 0
     free = problem.replica < 0
     for row, full_limit in enumerate(units.limit):
+        # Requests of tighter TPOTs obey this limit too.
         members = free & (units.tpot_class <= row)
         if not members.any():
             continue
@@ -105,13 +105,13 @@ def _reachable(limit: np.ndarray, context: np.ndarray) -> np.ndarray:
     """
     rising = np.cumsum(np.sort(context))
     falling = np.cumsum(np.sort(context)[::-1])
-    most = min(len(context), len(limit) - 1)
+    largest = min(len(context), len(limit) - 1)
+    rising, falling = rising[:largest], falling[:largest]
+    within = limit[1 : largest + 1]
     reached = np.full(len(limit), -1)
     reached[0] = 0
-    within = limit[1 : most + 1]
-    reached[1 : most + 1] = np.where(
-        rising[:most] <= within, np.minimum(within, falling[:most]), -1
-    )
+    fits = rising <= within
+    reached[1 : largest + 1] = np.where(fits, np.minimum(within, falling), -1)
     return reached
 
 
@@ -127,8 +127,6 @@ def _kv(problem: PlacementProblem, ongoing: np.ndarray) -> VolumeBound:
     capacity = problem.template.kv_capacity_tokens
     free = np.flatnonzero(problem.replica < 0)
     best = VolumeBound(0, "KV (e)")
-    if len(free) == 0:
-        return best
     # In chunks, since a table of requests times iterations may not fit into memory.
     for iterations in np.array_split(np.unique(problem.remaining_tokens[free]), 64):
         if len(iterations) == 0:
@@ -144,6 +142,6 @@ def _kv(problem: PlacementProblem, ongoing: np.ndarray) -> VolumeBound:
         replicas = len(ongoing) + np.maximum(-(-(need - held) // capacity), 0)
         k = int(replicas.argmax())
         if replicas[k] > best.replicas:
-            text = f"KV (e) {iterations[k]} iterations ahead"
-            best = VolumeBound(int(replicas[k]), text)
+            resource = f"KV (e) {iterations[k]} iterations ahead"
+            best = VolumeBound(int(replicas[k]), resource)
     return best

@@ -32,6 +32,7 @@ def _choose(state: OpenReplicas, request: int, score: Score) -> int:
     scores = np.where(fits, score(state), -np.inf)
     if state.count:
         row = int(scores.argmax())
+        # The whole of (e) for the best row; for the others only where it fails.
         if scores[row] > -np.inf and not state.holds_kv(row, request):
             scores[~state.hold_kv(fits, request)] = -np.inf
             row = int(scores.argmax())
@@ -47,5 +48,6 @@ def by_falling_share(problem: PlacementProblem) -> np.ndarray:
     ceiling = np.maximum(units.prefill_ceiling, 1)
     kv = problem.prompt_tokens + problem.predicted_output_tokens
     share = np.maximum(units.context / limit, kv / problem.template.kv_capacity_tokens)
+    # A request that decodes brings no prefill; its ceiling is what it leaves others.
     share = np.maximum(share, np.where(units.prefill > 0, units.prefill / ceiling, 0))
     return np.argsort(-share, kind="stable")

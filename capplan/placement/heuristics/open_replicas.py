@@ -34,6 +34,7 @@ class OpenReplicas:
         self.iterations, self.last = np.unique(remaining, return_inverse=True)
         block = problem.template.block_tokens
         top = int(self.now.max()) + int(self.iterations[-1]) + 1
+        # Tokens rounded up to whole blocks, by tokens: a lookup for each request.
         self.ramp = -(-np.arange(top) // block) * block
         self._limit_flat = self.units.limit.ravel()
         self._width = self.units.limit.shape[1]
@@ -72,6 +73,7 @@ class OpenReplicas:
     def open(self, replica: int | None = None) -> int:
         """Open a replica, by default the lowest unused number; return its row."""
         if self.count == len(self.batch):
+            # Twice as many, so that opening one copies O(1) rows in the mean.
             self._allocate(2 * self.count)
         if replica is None:
             used = set(self.replica[: self.count].tolist())
@@ -87,6 +89,7 @@ class OpenReplicas:
         request; :meth:`holds_kv` checks the rest.
         """
         n, units = self.count, self.units
+        # (b) with the request counted, at the strictest TPOT of it and of the replica.
         index = self.batch[:n] + 1
         np.minimum(index, self._width - 1, out=index)
         if self._one_class:
@@ -100,6 +103,7 @@ class OpenReplicas:
         fits &= prefill <= units.prefill_ceiling[request]
         fits &= prefill <= self.ceiling[:n]
         chunk = int(self.last[request]) // _CHUNK
+        # (e) in the whole chunks before the one in which the request ends.
         column = max(chunk - 1, 0)
         if chunk:
             fits &= self.room_ahead[:n, column] >= self.now[request]
