@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Sequence
-from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -11,6 +10,7 @@ from capplan.errors import InputError, ProfileError
 from capplan.fleet.gpu import Gpu
 from capplan.latency.profile import Profile
 from capplan.latency.profile_file import SCHEMA, load_profile
+from capplan.latency.yaml_file import read_once
 from capplan.llm.architecture import Architecture
 from capplan.llm.catalog import twins
 from capplan.shipped import shipped
@@ -134,15 +134,7 @@ def _is_profile(path: Path) -> bool:
 
 def load_listed(path: Path) -> Profile:
     """Return the profile of a file, read once until it changes."""
-    try:
-        return _loaded(path, path.stat().st_mtime_ns)
-    except OSError as error:
-        raise ProfileError(f"{path}: {error.strerror or error}") from None
-
-
-@lru_cache(maxsize=1024)
-def _loaded(path: Path, changed_ns: int) -> Profile:
-    return load_profile(path)
+    return read_once(path, load_profile)
 
 
 def _by_content(path: Path) -> Listed:

@@ -6,15 +6,14 @@ The shipped rows are of engines that were measured, see
 
 import re
 from collections.abc import Sequence
-from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, NamedTuple, TypeVar
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
-from capplan.errors import InputError, ProfileError
+from capplan.errors import InputError
 from capplan.latency.engine_time import ENGINES, Basis, EngineTime, ServedError
-from capplan.latency.yaml_file import Strict, first_problem, read_yaml
+from capplan.latency.yaml_file import Strict, read_once, read_yaml
 from capplan.shipped import shipped
 
 SCHEMA = "capplan-engine-times/1"
@@ -122,7 +121,7 @@ def engine_time(
 
     ``path`` is the user's file; the shipped one when None. See :func:`choose`.
     """
-    table = _table(path)
+    table = read_once(path or shipped("profiles") / SHIPPED, _read)
     row = choose(table.times, of, gpu, llm, experts, wanted)
     if row is None and of in table.estimated:
         row = choose(table.times, "kernel-sum", gpu, llm, experts, wanted)
@@ -181,21 +180,5 @@ def widened(time: AnyTime) -> AnyTime:
     return time.model_copy(update={"served": served})
 
 
-def _table(path: Path | None) -> _Table:
-    path = path or shipped("profiles") / SHIPPED
-    try:
-        changed_ns = path.stat().st_mtime_ns
-    except OSError as error:
-        raise ProfileError(f"{path}: {error.strerror or error}") from None
-    return _read(path, changed_ns)
-
-
-@lru_cache(maxsize=8)
-def _read(path: Path, changed_ns: int) -> _Table:
-    content = read_yaml(path, "a file of engine times")
-    if (schema := content.pop("schema", None)) != SCHEMA:
-        raise ProfileError(f"{path}: schema is {schema!r}; expected {SCHEMA!r}")
-    try:
-        return _Table.model_validate(content)
-    except ValidationError as error:
-        raise ProfileError(f"{path}: {first_problem(error, 'engine times')}") from None
+def _read(path: Path) -> _Table:
+    return read_yaml(path, _Table, SCHEMA, "a file of engine times")

@@ -4,12 +4,11 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import ValidationError
 
 from capplan.errors import ProfileError
 from capplan.files import write_texts
 from capplan.latency.profile import Profile
-from capplan.latency.yaml_file import first_problem, read_yaml
+from capplan.latency.yaml_file import read_yaml
 
 SCHEMA = "capplan-profile/1"
 
@@ -20,14 +19,7 @@ _MOST = 1e7
 
 def load_profile(path: Path) -> Profile:
     """Return the profile of a YAML file."""
-    content = read_yaml(path, "a profile")
-    schema = content.pop("schema", None)
-    if schema != SCHEMA:
-        raise ProfileError(f"{path}: schema is {schema!r}; expected {SCHEMA!r}")
-    try:
-        profile = Profile.model_validate(content)
-    except ValidationError as error:
-        raise ProfileError(f"{path}: {first_problem(error, 'profile')}") from None
+    profile = read_yaml(path, Profile, SCHEMA, "a profile")
     times = profile.model_dump(include=_TIMES)
     for name in sorted(times):
         _refuse_endless(path, name, times[name])

@@ -1,7 +1,9 @@
 """Read YAML files of capplan's own schemas, with one line for what is wrong."""
 
+from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -15,8 +17,11 @@ class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-def read_yaml(path: Path, what: str) -> dict[str, Any]:
-    """Return the mapping of a file; ``what`` it should hold, such as a profile."""
+Content = TypeVar("Content", bound=Strict)
+
+
+def read_yaml(path: Path, model: type[Content], schema: str, what: str) -> Content:
+    """Return the content of a file; ``what`` it should be, such as ``a profile``."""
     try:
         content, _ = parse_yaml(path, read_text(path))
     except InputError as error:
@@ -25,13 +30,32 @@ def read_yaml(path: Path, what: str) -> dict[str, Any]:
         raise ProfileError(
             f"{path}: is a {type(content).__name__}; expected the keys of {what}"
         )
-    return content
+    found = content.pop("schema", None)
+    if found != schema:
+        raise ProfileError(f"{path}: schema is {found!r}; expected {schema!r}")
+    try:
+        return model.model_validate(content)
+    except ValidationError as error:
+        raise ProfileError(f"{path}: {_first_problem(error)}") from None
 
 
-def first_problem(error: ValidationError, what: str) -> str:
+def read_once(path: Path, read: Callable[[Path], Content]) -> Content:
+    """Return what ``read`` makes of a file; it is read again only when it changes."""
+    try:
+        return _read_at(path, path.stat().st_mtime_ns, read)
+    except OSError as error:
+        raise ProfileError(f"{path}: {error.strerror or error}") from None
+
+
+@lru_cache(maxsize=1024)
+def _read_at(path: Path, changed_ns: int, read: Callable[[Path], Content]) -> Content:
+    return read(path)
+
+
+def _first_problem(error: ValidationError) -> str:
     """Return the first problem, with its key."""
     problem = error.errors()[0]
-    key = ".".join(str(part) for part in problem["loc"]) or what
+    key = ".".join(str(part) for part in problem["loc"])
     kind, given = problem["type"], problem.get("input")
     if kind == "extra_forbidden":
         return f"unknown key {key}"
