@@ -181,6 +181,7 @@ def _engine(source: Source, tp: int) -> Any:
         raise InputError(
             f"aiconfigurator-core is {installed}; expected 0.12, the supported version"
         )
+    changed: dict[str, Any] = _dtypes(source, tp)[2]
     try:
         return EngineHandle.compile(
             source.model,
@@ -189,10 +190,8 @@ def _engine(source: Source, tp: int) -> Any:
             backend_version=source.version,
             tp_size=tp,
             moe_tp_size=tp,
-            **_dtypes(source, tp)[2],
+            **changed,
         )
-    except InputError:
-        raise
     except Exception as error:  # a different type for each kind of unknown name
         reason = " ".join(str(error).split())[:300]
         raise InputError(

@@ -54,16 +54,14 @@ class ServedError(Strict):
     capacity: Quantiles
 
     def slowdown(self, quantile: float) -> float:
-        """Return the factor on times that a share of the engines stay within."""
-        return _at(self.tpot, quantile)
+        """Return the factor on times that a share of the engines stay within.
 
-
-def _at(quantiles: list[float], share: float) -> float:
-    """Return a quantile, the logarithm linear in the normal quantile between three."""
-    z = NormalDist().inv_cdf(share)
-    low, middle, high = np.log(quantiles)
-    step = (high - middle if z > 0 else middle - low) / _OUTER
-    return float(np.exp(middle + step * z))
+        Its logarithm is linear in the normal quantile between the three of ``tpot``.
+        """
+        z = NormalDist().inv_cdf(quantile)
+        low, middle, high = np.log(self.tpot)
+        step = (high - middle if z > 0 else middle - low) / _OUTER
+        return float(np.exp(middle + step * z))
 
 
 BEYOND_TOKENS = 64

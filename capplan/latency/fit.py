@@ -44,8 +44,8 @@ class FormScore(NamedTuple):
     held_out_points: float
     held_out_groups: float
     """Error on batch sizes (decode) or token counts (fused) left out whole."""
-    chosen: bool
-    reason: str
+    chosen: bool = False
+    reason: str = ""
 
     @property
     def score(self) -> float:
@@ -180,8 +180,6 @@ def _choose(
                 len(shapes[0].basis),
                 _mean_error(part.points, held_out[name]),
                 _mean_error(part.points, grouped),
-                False,
-                "",
             )
         )
     if not scores:

@@ -151,22 +151,16 @@ class Profile(Strict):
         the sigma of the fit.
         """
         served = None if self.engine_time is None else self.engine_time.served
-        slower = [1.0, 1.0]
-        if served is None:
-            z = NormalDist().inv_cdf(quantile)
-            sigmas = (
-                self.sigma("decode"),
-                max(self.sigma("prefill"), self.sigma("mixed")),
-            )
-            slower = [max(1 + z * sigma, 0.1) for sigma in sigmas]
+        z = NormalDist().inv_cdf(quantile) if served is None else 0.0
+        fused_sigma = max(self.sigma("prefill"), self.sigma("mixed"))
         made = tables(
             self.decode,
             self.fused,
             max_batch,
             max_tokens,
             request_s=self.request_s,
-            decode_scale=slower[0],
-            fused_scale=slower[1],
+            decode_scale=max(1 + z * self.sigma("decode"), 0.1),
+            fused_scale=max(1 + z * fused_sigma, 0.1),
         )
         if self.engine_time is not None:
             made = self.engine_time.applied(made)

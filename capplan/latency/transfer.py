@@ -15,7 +15,7 @@ from capplan.errors import ProfileError
 from capplan.fleet.catalog import gpu as find_gpu
 from capplan.fleet.gpu import Gpu
 from capplan.latency.contract import LatencyTables
-from capplan.latency.engine_time import Basis, EngineTime
+from capplan.latency.engine_time import Basis
 from capplan.latency.least_squares import relative_nnls
 from capplan.latency.profile import ErrorRecord, Profile
 from capplan.latency.roofline import TOKENS, efficiency_of, roofline_terms
@@ -186,11 +186,6 @@ def across_gpu(
     )
 
 
-def _unproven(time: EngineTime | None) -> EngineTime | None:
-    """Return an engine's time without the error that it had on its own profile."""
-    return None if time is None else time.model_copy(update={"served": None})
-
-
 def _profile_of(
     entries: dict[str, np.ndarray],
     like: Profile,
@@ -221,11 +216,14 @@ def _profile_of(
         phase: ErrorRecord(sigma=float(np.hypot(like.sigma(phase), sigma)))
         for phase in like.errors
     }
+    time = like.engine_time
+    if time is not None:  # without the error that it had on its own profile
+        time = time.model_copy(update={"served": None})
     return like.model_copy(
         update={
             "how": "estimate",
             "kernels_from": basis if like.kernels_from else None,
-            "engine_time": _unproven(like.engine_time),
+            "engine_time": time,
             "decode_form": "knots",
             "fused_form": "knots",
             "decode": decode,
