@@ -16,14 +16,13 @@ from capplan.calibration.closed_loop import SweepPoint
 from capplan.csv_file import cell_number, refuse_outliers
 from capplan.errors import InputError
 from capplan.input_file import parse_json, read_text
-from capplan.latency.measurement_file import need, table_rows
+from capplan.latency.measurement_file import as_written, need, table_rows
 
 SHAPE = ("isl", "osl", "concurrency")
 SEEN = ("tpot_ms", "ttft_ms", "output_tokens_per_s")
 """Columns of a sweep; at least one of ``SEEN`` must be there."""
 
-_SCALES = {"tpot_s": 1e3, "ttft_s": 1e3, "output_tokens_per_s": 1.0}
-"""What a sweep's points hold of ``SEEN``, and the factor to the unit of its file."""
+_OPTIONAL = ("range_ratio", "requests")
 
 _LARGEST = 1e15
 """Number of a sweep in its own unit."""
@@ -43,18 +42,15 @@ def read_sweep(path: Path, tp: int, where: dict[str, str]) -> list[SweepPoint]:
     files = sorted(path.glob("*.json")) if path.is_dir() else [path]
     if not files:
         raise InputError(f"{path}: holds no .json file; expected one of each load test")
-    placed = [
-        (place, _point(place, row))
+    tests = [
+        (place, row, _point(place, row))
         for file in files
         for place, row in _rows(file, tp, where)
     ]
-    for name, scale in _SCALES.items():
-        seen = [(place, getattr(point, name)) for place, point in placed]
-        refuse_outliers(
-            f"{name.removesuffix('_s')}_ms" if scale > 1 else name,
-            [(place, value * scale) for place, value in seen if value is not None],
-        )
-    points = [point for _, point in placed]
+    for name in SEEN:
+        seen = [(place, row.get(name)) for place, row, _ in tests]
+        refuse_outliers(name, [(place, x) for place, x in seen if x is not None])
+    points = [point for *_, point in tests]
     by_key = {(p.isl, p.osl, p.concurrency): p for p in points}
     if len(by_key) < len(points):
         raise InputError(
@@ -77,28 +73,15 @@ def _rows(path: Path, tp: int, where: dict[str, str]) -> Iterator[tuple[str, Row
     content = parse_json(path, text)
     for number, test in enumerate(_tests(content)):
         place = f"{path}" if number == 0 else f"{path}: test {number + 1}"
-        for recognised, read in _FORMATS:
-            if isinstance(test, dict) and recognised in test:
-                yield place, _as_written(place, read, test, tp)
-                break
-        else:
+        keys = [key for key in _FORMATS if isinstance(test, dict) and key in test]
+        if not keys:
             raise InputError(
                 f"{place}: is no load test of a known format; expected the JSON of "
                 "vLLM's bench serve, InferenceMAX, GuideLLM, AIPerf or genai-perf"
             )
-
-
-def _as_written(
-    place: str,
-    read: Callable[[Path, dict[str, Any], int], Row],
-    test: dict[str, Any],
-    tp: int,
-) -> Row:
-    try:
-        return read(Path(place), test, tp)
-    except (TypeError, ValueError, AttributeError, ArithmeticError) as error:
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise InputError(f"{place}: is not as its tool writes it: {reason}") from error
+        with as_written(Path(place), "its tool"):
+            row = _FORMATS[keys[0]](Path(place), test, tp)
+        yield place, row
 
 
 def _tests(content: Any) -> list[Any]:
@@ -110,15 +93,10 @@ def _tests(content: Any) -> list[Any]:
 
 def _csv(path: Path, where: dict[str, str]) -> Iterator[tuple[str, Row]]:
     for line, cells in table_rows(path, SHAPE, where):
-        seen = [name for name in SEEN if cells.get(name)]
-        extra = [name for name in ("range_ratio", "requests") if cells.get(name)]
-        yield (
-            f"{path}:{line}",
-            {
-                name: cell_number(path, line, name, cells[name])
-                for name in (*SHAPE, *seen, *extra)
-            },
-        )
+        given = [name for name in (*SEEN, *_OPTIONAL) if cells.get(name)]
+        names = (*SHAPE, *given)
+        row: Row = {name: cell_number(path, line, name, cells[name]) for name in names}
+        yield f"{path}:{line}", row
 
 
 def _vllm(path: Path, test: dict[str, Any], tp: int) -> Row:
@@ -198,12 +176,12 @@ def _perf(path: Path, test: dict[str, Any], tp: int) -> Row:
     }
 
 
-_FORMATS: tuple[tuple[str, Callable[[Path, dict[str, Any], int], Row]], ...] = (
-    ("metrics", _guidellm),
-    ("input_config", _perf),
-    ("conc", _inferencemax),
-    ("total_input_tokens", _vllm),
-)
+_FORMATS: dict[str, Callable[[Path, dict[str, Any], int], Row]] = {
+    "metrics": _guidellm,
+    "input_config": _perf,
+    "conc": _inferencemax,
+    "total_input_tokens": _vllm,
+}
 """A key that only this format has, and what reads it."""
 
 

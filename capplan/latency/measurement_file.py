@@ -1,6 +1,7 @@
 """Rows of one configuration in a table of measurements, and fields of JSON."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,17 @@ def json_lines(path: Path, text: str) -> Iterator[tuple[Path, Any]]:
     for number, line in enumerate(text.splitlines(), start=1):
         if line.strip():
             yield Path(f"{path}:{number}"), parse_json(path, line, number)
+
+
+@contextmanager
+def as_written(path: Path, tool: str) -> Iterator[None]:
+    """Say of what fails in a file's content that its tool does not write it so."""
+    wrong = (TypeError, LookupError, AttributeError, ValueError, ArithmeticError)
+    try:
+        yield
+    except wrong as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise InputError(f"{path}: is not as {tool} writes it: {reason}") from error
 
 
 def need(path: Path, content: Any, *names: str) -> list[Any]:

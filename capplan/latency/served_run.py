@@ -1,6 +1,6 @@
 """Completed requests of a server, as a client measured them."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -34,14 +34,13 @@ class ServedRun(NamedTuple):
         return spent / np.where(gaps > 0, gaps, 1)
 
 
-def served_run(
-    rows: Sequence[Row], *, source: str, failed: int, path: object
-) -> ServedRun:
-    """Return a run from one row per completed request."""
-    if not rows:
+def served_run(rows: Iterable[Row | None], *, source: str, path: object) -> ServedRun:
+    """Return a run from one row per request, None for one that failed."""
+    rows = list(rows)
+    completed = sorted((row for row in rows if row), key=lambda row: row[0])
+    if not completed:
         raise InputError(f"{path}: holds no completed request")
-    rows = sorted(rows, key=lambda row: row[0])
-    arrival_s, prompt, output, ttft_s, e2e_s = np.array(rows, np.float64).T
+    arrival_s, prompt, output, ttft_s, e2e_s = np.array(completed, np.float64).T
     wrong = ~np.isfinite([arrival_s, prompt, output, e2e_s]).all(axis=0)
     wrong |= (prompt < 1) | (output < 1) | (e2e_s <= 0)
     wrong |= (ttft_s <= 0) | (ttft_s > e2e_s * 1.001)
@@ -59,5 +58,5 @@ def served_run(
         ttft_s,
         e2e_s,
         source,
-        failed,
+        failed=len(rows) - len(completed),
     )

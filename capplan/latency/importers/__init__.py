@@ -12,6 +12,7 @@ from pathlib import Path
 from capplan.errors import InputError
 from capplan.input_file import read_head
 from capplan.latency.importers.options import ImportOptions
+from capplan.latency.measurement_file import as_written
 from capplan.latency.measurements import Points
 from capplan.latency.served_run import ServedRun
 
@@ -41,11 +42,8 @@ def read_measurements(
     if name not in IMPORTERS:
         raise InputError(f"importer {name!r} is unknown; expected {_known()}")
     module = import_module(f"{__name__}.{IMPORTERS[name]}")
-    try:
+    with as_written(path, name):
         return module.read(path, options or ImportOptions())
-    except (TypeError, KeyError, AttributeError, ValueError, IndexError) as error:
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise InputError(f"{path}: is not as {name} writes it: {reason}") from error
 
 
 def recognise(path: Path) -> str:

@@ -31,16 +31,12 @@ def read(path: Path, options: ImportOptions) -> ServedRun:
             "profile_export.jsonl beside it"
         )
     rows = []
-    failed = 0
     for where, record in json_lines(path, text):
         metadata, metrics = need(where, record, "metadata", "metrics")
-        if metadata.get("benchmark_phase", "profiling") != "profiling":
-            continue
-        if record.get("error") or metadata.get("was_cancelled"):
-            failed += 1
-            continue
-        rows.append(_row(where, metadata, metrics))
-    return served_run(rows, source="AIPerf", failed=failed, path=path)
+        if metadata.get("benchmark_phase", "profiling") == "profiling":
+            failed = record.get("error") or metadata.get("was_cancelled")
+            rows.append(None if failed else _row(where, metadata, metrics))
+    return served_run(rows, source="AIPerf", path=path)
 
 
 def _row(where: Path, metadata: dict, metrics: dict[str, Any]) -> Row:

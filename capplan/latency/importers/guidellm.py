@@ -28,13 +28,10 @@ def read(path: Path, options: ImportOptions) -> ServedRun:
         )
     [requests] = need(path, benchmarks[int(index) - 1], "requests")
     [successful] = need(path, requests, "successful")
-    others = [requests.get(name) or [] for name in ("errored", "incomplete")]
-    return served_run(
-        [_row(path, request) for request in successful],
-        source="GuideLLM",
-        failed=sum(len(other) for other in others),
-        path=path,
-    )
+    rows: list[Row | None] = [_row(path, request) for request in successful]
+    for name in ("errored", "incomplete"):
+        rows += [None] * len(requests.get(name) or [])
+    return served_run(rows, source="GuideLLM", path=path)
 
 
 def _row(path: Path, request: dict[str, Any]) -> Row:

@@ -23,18 +23,17 @@ def read(path: Path, options: ImportOptions) -> ServedRun:
 
     The front end's time before that is not included.
     """
-    rows = []
-    failed = 0
-    for where, record in json_lines(path, read_text(path)):
-        values = need(where, record, *_COLUMNS)
-        if None in values or not values[1]:
-            failed += 1
-            continue
-        rows.append(_row(where, values))
-    return served_run(rows, source="LLMServingSim's bench", failed=failed, path=path)
+    rows = [
+        _row(where, need(where, record, *_COLUMNS))
+        for where, record in json_lines(path, read_text(path))
+    ]
+    return served_run(rows, source="LLMServingSim's bench", path=path)
 
 
-def _row(where: Path, values: list[Any]) -> Row:
+def _row(where: Path, values: list[Any]) -> Row | None:
+    """Return the row of a request; None for one without output."""
+    if None in values or not values[1]:
+        return None
     for name, value in zip(_COLUMNS, values, strict=True):
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise InputError(f"{where}: {name} is {value!r}; expected a number")

@@ -34,4 +34,4 @@ def read(path: Path, options: ImportOptions) -> ServedRun:
         raise InputError(f"{path}: latencies must be times > 0, at least one")
     e2e_s = float(np.median(times))
     rows = [(0.0, prompt, output, np.nan, e2e_s)] * batch
-    return served_run(rows, source="vllm bench latency", failed=0, path=path)
+    return served_run(rows, source="vllm bench latency", path=path)

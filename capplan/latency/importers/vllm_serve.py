@@ -8,7 +8,7 @@ from capplan.errors import InputError
 from capplan.input_file import parse_json, read_text
 from capplan.latency.importers.options import ImportOptions
 from capplan.latency.measurement_file import need
-from capplan.latency.served_run import ServedRun, served_run
+from capplan.latency.served_run import Row, ServedRun, served_run
 
 _DETAIL = ("input_lens", "output_lens", "ttfts", "itls", "start_times")
 
@@ -36,14 +36,13 @@ def read(path: Path, options: ImportOptions) -> ServedRun:
             for name, column in zip(_DETAIL, columns, strict=True)
         )
         raise InputError(f"{path}: lists differ in length: {counts}")
-    rows = []
-    failed = 0
+    rows: list[Row | None] = []
     for prompt, output, ttft_s, gaps_s, start_s in zip(*columns, strict=True):
         if not output or not ttft_s:
-            failed += 1
+            rows.append(None)
             continue
         e2e_s = ttft_s + float(np.asarray(gaps_s, np.float64).sum())
         rows.append((start_s, prompt, output, ttft_s, e2e_s))
     model = content.get("model_id", "an unnamed model")
     source = f"vllm bench serve, {model}"
-    return served_run(rows, source=source, failed=failed, path=path)
+    return served_run(rows, source=source, path=path)
