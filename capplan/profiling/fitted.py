@@ -1,7 +1,7 @@
 """Fit a profile to the points that were measured."""
 
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from capplan.errors import CapplanError
 from capplan.latency.catalog import profile_path
@@ -15,27 +15,19 @@ from capplan.profiling.runner import Measured, OnProgress, profile
 from capplan.profiling.settings import ProfileSettings
 
 
-class FittedRun(NamedTuple):
-    """Result of one TP degree: its measurement, and its profile or why it has none."""
-
-    measured: Measured
-    profile_path: Path | None = None
-    refusal: str = ""
-
-
 def profile_and_fit(
     settings: ProfileSettings, on_progress: OnProgress
-) -> list[FittedRun]:
+) -> list[Measured]:
     """Measure each TP degree and fit a profile to those that succeeded."""
     runs = []
     for measured in profile(settings, on_progress):
-        path, refusal = None, ""
         try:
             if not measured.failure:
                 path = fit_measured(measured, settings.out)
+                measured = measured._replace(profile_path=path)
         except CapplanError as error:  # the other degrees may still have a profile
-            refusal = str(error)
-        runs.append(FittedRun(measured, path, refusal))
+            measured = measured._replace(refusal=str(error))
+        runs.append(measured)
     return runs
 
 

@@ -3,6 +3,7 @@
 import os
 import random
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -46,6 +47,8 @@ class Measured(NamedTuple):
     failure: str | None  # the engine's reason for stopping; None when complete
     advice: str | None  # how to avoid the failure
     skipped: tuple[tuple[str, str], ...]  # what was left out, and why
+    profile_path: Path | None = None  # where a profile was fitted to the points
+    refusal: str = ""  # why none was
 
 
 OnProgress = Callable[[int, float, float, str], None]
@@ -94,26 +97,23 @@ def _measure_degree(
         return run.finish(failure)
 
 
+@dataclass
 class _Run:
     """The measurement of one tensor-parallel degree into one folder."""
 
-    def __init__(
-        self,
-        settings: ProfileSettings,
-        gpu: str,
-        llm: str,
-        tp: int,
-        on_progress: OnProgress,
-    ) -> None:
-        self.settings, self.gpu, self.llm, self.tp = settings, gpu, llm, tp
-        folder = settings.out / gpu / llm
-        self.points_path = folder / f"tp{tp}.csv"
-        self.record_path = record_path(settings.out, gpu, llm, tp)
-        self.log_path = folder / f"tp{tp}.log"
-        self.on_progress = on_progress
-        self.rows: list[Row] = []
-        self.failed: dict[Scene, str] = {}
-        self.record: dict[str, Any] = {}
+    settings: ProfileSettings
+    gpu: str
+    llm: str
+    tp: int
+    on_progress: OnProgress
+    rows: list[Row] = field(default_factory=list)
+    failed: dict[Scene, str] = field(default_factory=dict)
+    record: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.record_path = record_path(self.settings.out, self.gpu, self.llm, self.tp)
+        self.points_path = self.record_path.with_name(f"tp{self.tp}.csv")
+        self.log_path = self.record_path.with_name(f"tp{self.tp}.log")
 
     def measure(self, engine: EngineProcess) -> str | None:
         """Measure the points that are missing; return the reason when that fails."""

@@ -91,13 +91,11 @@ class Ladder:
 
     def chunk_starts(self) -> dict[int, int]:
         """Return the tokens of each chunk by the number of its iteration."""
-        starts: dict[int, int] = {}
-        for start, rung in self.rung_starts().items():
-            at = start + SETTLE_ITERATIONS + self.repeats + 1
-            for chunk in rung.chunks:
-                starts[at] = chunk
-                at += CHUNK_ITERATIONS
-        return starts
+        return {
+            number: point.new_tokens - point.batch
+            for number, point in self.schedule().items()
+            if point.phase == "mixed"
+        }
 
     def schedule(self) -> dict[int, Point]:
         """Return the point that each iteration measures, by the iteration's number.

@@ -84,7 +84,7 @@ class TorchBackend:
             process.start()
             self._workers.append((process, mine))
         self.rank = _Rank(llm, tp, 0, port, settings)
-        self._everywhere("ready")
+        self._everywhere("wait")
         return self._facts(llm, settings, time.perf_counter() - start)
 
     def run(self, scene: Scene) -> list[Sample]:
@@ -199,13 +199,8 @@ class _Rank:
                 "nccl" if on_gpu else "gloo", rank=rank, world_size=tp
             )
         self.dtype = getattr(torch, settings["dtype"])
-        self.kv_bytes_per_token = (
-            2
-            * llm.layers
-            * llm.kv_heads_per_gpu(tp)
-            * llm.head_dim
-            * self.dtype.itemsize
-        )
+        kv_width = llm.kv_heads_per_gpu(tp) * llm.head_dim
+        self.kv_bytes_per_token = 2 * llm.layers * kv_width * self.dtype.itemsize
         budget = settings["max_num_batched_tokens"]
         kv_bytes = settings["kv_cache_memory_bytes"] or self._free_bytes(
             llm, tp, budget, settings["memory_share"]
@@ -219,10 +214,6 @@ class _Rank:
             )
         self.hidden = llm.hidden
         self.llm = TorchLlm(llm, tp, self.device, self.dtype, self.kv_tokens, budget)
-
-    def ready(self) -> None:
-        """Return when the rank is ready."""
-        self._wait()
 
     def time(self, work: Work, repeats: int) -> list[float]:
         """Return the times of an iteration, after two warm-up runs. [s]"""
@@ -241,10 +232,10 @@ class _Rank:
     ) -> list[float]:
         times = []
         for _ in range(warm_ups + repeats):
-            self._wait()
+            self.wait()
             start = time.perf_counter()
             run()
-            self._wait()
+            self.wait()
             times.append(time.perf_counter() - start)
         return times[warm_ups:]
 
@@ -265,7 +256,8 @@ class _Rank:
 
         return replay
 
-    def _wait(self) -> None:
+    def wait(self) -> None:
+        """Return when the rank has done its work."""
         if self.device.type == "cuda":
             torch.cuda.synchronize()
 

@@ -13,8 +13,7 @@ from rich.progress import (
 )
 
 from capplan.profiling.expected import ExpectedRun
-from capplan.profiling.fitted import FittedRun
-from capplan.profiling.runner import OnProgress
+from capplan.profiling.runner import Measured, OnProgress
 from capplan.units import format_duration
 
 
@@ -41,11 +40,10 @@ def profiling_progress(degrees: Iterable[int]) -> Iterator[OnProgress]:
         yield show
 
 
-def print_measured(runs: Iterable[FittedRun]) -> None:
+def print_measured(runs: Iterable[Measured]) -> None:
     """Print paths of profiles on standard output, failures on standard error."""
     console = Console(stderr=True, highlight=False, markup=False)
-    for run in runs:
-        measured = run.measured
+    for measured in runs:
         name = f"{measured.llm} on {measured.gpu}, TP {measured.tp}"
         for points, reason in measured.skipped:
             console.print(f"{name}: left out: {points}: {reason}")
@@ -56,10 +54,10 @@ def print_measured(runs: Iterable[FittedRun]) -> None:
             continue
         noisy = f", {measured.noisy_count} noisy" if measured.noisy_count else ""
         console.print(f"{name}: {measured.point_count} points{noisy}")
-        if run.profile_path is None:
-            console.print(f"{name}: no profile: {run.refusal}")
+        if measured.profile_path is None:
+            console.print(f"{name}: no profile: {measured.refusal}")
         else:
-            print(run.profile_path)
+            print(measured.profile_path)
 
 
 def print_expected(runs: Iterable[ExpectedRun]) -> None:
