@@ -101,7 +101,7 @@ def calibrate(
 
     def residuals(relative: np.ndarray) -> np.ndarray:
         times = simulate(trace, replica(relative)).table
-        return np.concatenate(_errors(run, times, chosen))
+        return _errors(run, times, chosen)
 
     def linear(relative: np.ndarray) -> tuple[np.ndarray, np.ndarray, Simulation]:
         simulation = simulate(trace, replica(relative), record_iterations=True)
@@ -112,7 +112,7 @@ def calibrate(
         )
         errors = _errors(run, simulation.table, chosen)
         work_s = np.concatenate(rows_of_work) * scale_s
-        return work_s, np.concatenate(errors), simulation
+        return work_s, errors, simulation
 
     best = _refine(residuals, _solve_in_rounds(lambda relative: linear(relative)[:2]))
     work, left, simulation = linear(best)
@@ -153,12 +153,11 @@ def _first_guess(run: ServedRun) -> np.ndarray:
     return tpot_s * np.array([1.0, 3e-3, 1e-7, 1e-2, 1e-5])
 
 
-def _errors(
-    run: ServedRun, times: RequestTimes, rows: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
+def _errors(run: ServedRun, times: RequestTimes, rows: np.ndarray) -> np.ndarray:
+    """Return the errors of TTFT, then of TPOT, shape (2 * requests,)."""
     ttft = (times.ttft_s[rows] - run.ttft_s[rows]) / run.e2e_s[rows]
     tpot = times.tpot_s[rows] / run.tpot_s[rows] - 1
-    return ttft, tpot
+    return np.concatenate([ttft, tpot])
 
 
 def _solve_in_rounds(

@@ -139,14 +139,17 @@ def _fit_sweep(path: Path, settings: FitSettings, onto: str) -> "SweepProfile":
     points = read_sweep(path, tp, settings.where)
     given = settings.engine_settings()
     kv = settings.kv_dtype if "kv_dtype" in settings.model_fields_set else base.kv_dtype
+    measured = {
+        "engine": settings.engine or base.engine,
+        "engine_version": settings.engine_version or "",
+    }
     identity = Identity(
         gpu=at.name,
         llm=model.name,
         tp=tp,
-        engine=settings.engine or base.engine,
         source=settings.source or str(path),
         how="calibrated",
-        engine_version=settings.engine_version or "",
+        **measured,
         quantization=base.quantization,
         kv_dtype=kv,
         kv_tokens=settings.kv_tokens,
@@ -160,17 +163,11 @@ def _fit_sweep(path: Path, settings: FitSettings, onto: str) -> "SweepProfile":
         points, base, engine, model.experts > 0, source=identity.source, kv_times=times
     )
     changes = {
+        **measured,
         "llm": model.name,
-        "engine": identity.engine,
-        "engine_version": identity.engine_version,
         "date": settings.date,
         "kv_tokens": settings.kv_tokens or base.kv_tokens,
-        "engine_time": fitted.fit.time.model_copy(
-            update={
-                "engine": identity.engine,
-                "engine_version": identity.engine_version,
-            }
-        ),
+        "engine_time": fitted.fit.time.model_copy(update=measured),
     }
     return fitted._replace(profile=fitted.profile.model_copy(update=changes))
 

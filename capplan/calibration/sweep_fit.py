@@ -5,6 +5,7 @@ fitted is the time that makes the simulated users wait as long as the real ones.
 """
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -74,25 +75,6 @@ class SweepFit(NamedTuple):
     ratio: np.ndarray  # (points,): simulated ÷ measured time
 
 
-class _Loops:
-    """Closed loops of load tests, simulated once for each time in their iterations."""
-
-    def __init__(self, served: Sequence[Served]) -> None:
-        self.served = served
-        self._known: dict[tuple[float, ...], list[ClosedLoop]] = {}
-
-    def at(self, time: EngineTime) -> list[ClosedLoop]:
-        """Return what the users of each test see."""
-        key = tuple(getattr(time, name) for name in NAMES[:_IN_LOOP])
-        if key not in self._known:
-            plain = time.model_copy(update=dict.fromkeys(NAMES[_IN_LOOP:], 0.0))
-            self._known[key] = [test.simulated(plain) for test in self.served]
-        return [
-            loop._replace(ttft_s=loop.ttft_s + _in_front_s(time, test.point))
-            for loop, test in zip(self._known[key], self.served, strict=True)
-        ]
-
-
 class _Slopes:
     """Derivatives by differences, taken at the first points only.
 
@@ -112,10 +94,6 @@ class _Slopes:
             moved = [self._residuals(values + step) - here for step in steps]
             self._taken.append(np.array(moved).T / np.diag(steps))
         return self._taken[-1]
-
-
-def _in_front_s(time: EngineTime, point: SweepPoint) -> float:
-    return time.request_s + time.prompt_token_s * point.mean_isl
 
 
 def fit_engine_time(
@@ -140,7 +118,22 @@ def fit_engine_time(
     drawn_to = np.array([getattr(prior, name) for name in NAMES])
     first = np.array([getattr(start or prior, name) for name in NAMES])
     free = np.array([name not in fixed for name in NAMES])
-    loops = _Loops(served)
+
+    @cache
+    def simulated(in_loop: tuple[float, ...]) -> list[ClosedLoop]:
+        others = dict.fromkeys(NAMES[_IN_LOOP:], 0.0)
+        values = dict(zip(NAMES, in_loop, strict=False))
+        time = prior.model_copy(update=others | values)
+        return [test.simulated(time) for test in served]
+
+    def loops(time: EngineTime) -> list[ClosedLoop]:
+        """Return what the users of each test see."""
+        found = []
+        in_loop = tuple(getattr(time, name) for name in NAMES[:_IN_LOOP])
+        for test, loop in zip(served, simulated(in_loop), strict=True):
+            in_front_s = time.request_s + time.prompt_token_s * test.point.mean_isl
+            found.append(loop._replace(ttft_s=loop.ttft_s + in_front_s))
+        return found
 
     def time_of(values: np.ndarray) -> EngineTime:
         whole = drawn_to.copy()
@@ -150,7 +143,7 @@ def fit_engine_time(
     def residuals(values: np.ndarray) -> np.ndarray:
         drawn = (values - _SHIFT) * _UNITS[free] - drawn_to[free]
         drawn /= _PRIOR_SPREAD[free]
-        tests = zip(served, loops.at(time_of(values)), share, strict=True)
+        tests = zip(served, loops(time_of(values)), share, strict=True)
         errors = [w * error for test, loop, w in tests for error in test.errors(loop)]
         return np.concatenate([errors, drawn])
 
@@ -171,7 +164,7 @@ def fit_engine_time(
     )
     errors, determined = _certainty(np.asarray(solution.jac), free)
     time = time_of(np.asarray(solution.x))
-    pairs = zip(loops.at(time), served, strict=True)
+    pairs = zip(loops(time), served, strict=True)
     ratio = np.array([loop.slower(test.point) for loop, test in pairs])
     return SweepFit(time, errors, determined, ratio)
 
