@@ -19,9 +19,8 @@ from capplan.latency.catalog import known_profile, parse_which
 from capplan.latency.estimate import estimated_profile
 from capplan.latency.fit import Fit, fit
 from capplan.latency.fitted_profile import Identity, profile_of
-from capplan.latency.importers import read_measurements
+from capplan.latency.importers import ImportOptions, read_measurements
 from capplan.latency.importers.identity import GPU_NAMES, identity_in, identity_of_place
-from capplan.latency.importers.options import ImportOptions
 from capplan.latency.measurements import Points
 from capplan.latency.profile import Profile
 from capplan.latency.served_run import ServedRun

@@ -13,16 +13,6 @@ MEASURED = "What was measured"
 FILE = "What the file does not say"
 SERVED = "The engine that served the requests, for served runs"
 
-ENGINE_FIELDS = (
-    "max_num_batched_tokens",
-    "max_num_seqs",
-    "block_size",
-    "kv_blocks",
-    "async_scheduling",
-    "prefix_caching",
-)
-"""Settings of the engine that served, under the names of ``EngineSettings``."""
-
 
 def column_values(texts: Iterable[str] | Mapping[str, str]) -> dict[str, str]:
     """Return COLUMN=VALUE texts as a mapping."""
@@ -131,4 +121,7 @@ class FitSettings(Settings):
 
     def engine_settings(self) -> dict[str, int | bool]:
         """Return the engine's settings that were given."""
-        return self.model_dump(include=set(ENGINE_FIELDS), exclude_none=True)
+        from capplan.deployment.engine import EngineSettings
+
+        names = set(EngineSettings.__dataclass_fields__)
+        return self.model_dump(include=names, exclude_none=True)

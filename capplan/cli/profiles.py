@@ -98,8 +98,7 @@ def validate_command(
 ) -> None:
     """Print the errors of a profile on points that it was not fitted to."""
     from capplan.calibration.settings import column_values
-    from capplan.latency.importers import read_measurements
-    from capplan.latency.importers.options import ImportOptions
+    from capplan.latency.importers import ImportOptions, read_measurements
     from capplan.latency.served_run import ServedRun
     from capplan.latency.validate import validate
     from capplan.latency.with_engine import as_planned

@@ -45,11 +45,9 @@ class PrefillRange(Strict):
     prefix: Range
 
 
-class MixedRange(Strict):
+class MixedRange(DecodeRange):
     """Measured range of mixed iterations."""
 
-    batch: Range
-    context: Range
     chunk: Range
 
 

@@ -83,11 +83,7 @@ def roofline_terms(
     dtype = weight_dtype or llm.weight_dtype
     efficiency = efficiency or efficiency_of(gpu)
     kv_bytes_per_s = gpu.bandwidth_bytes_per_s * efficiency.kv_bandwidth
-    context_bytes, request_bytes = _read_bytes(llm, tp)
-    context_s, request_s = (
-        context_bytes / kv_bytes_per_s,
-        request_bytes / kv_bytes_per_s,
-    )
+    context_s, request_s = (read / kv_bytes_per_s for read in _read_bytes(llm, tp))
     # Beyond the window, only layers with full attention work on a longer context.
     window = 0 if _grows(llm) else llm.window
     at_window = llm.flops_per_token(window)

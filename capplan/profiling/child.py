@@ -56,9 +56,7 @@ def main() -> None:
     replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     document = json.loads(sys.argv[1])
-    backend = backend_class(document["backend"])(
-        EngineRequest(document["llm"], document["tp"], document["options"])
-    )
+    backend = backend_class(document.pop("backend"))(EngineRequest(**document))
     try:
         serve(backend, sys.stdin, replies)
     except BrokenPipeError:

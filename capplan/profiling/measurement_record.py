@@ -6,7 +6,7 @@ from typing import Any
 import yaml
 
 from capplan.errors import InputError
-from capplan.files import new_file
+from capplan.files import write_texts
 
 SAME_ENGINE = (
     "device",
@@ -31,9 +31,8 @@ def record_path(out: Path, gpu: str, llm: str, tp: int) -> Path:
 
 def write_record(path: Path, record: dict[str, Any]) -> None:
     """Write the record, whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with new_file(path) as file:
-        yaml.safe_dump(record, file, sort_keys=False, width=88, allow_unicode=True)
+    text = yaml.safe_dump(record, sort_keys=False, width=88, allow_unicode=True)
+    write_texts({path.name: text}, path.parent)
 
 
 def read_record(path: Path) -> dict[str, Any]:

@@ -1,8 +1,10 @@
 """Points of a profile, and the scenes that an engine runs to measure them."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import accumulate
 from typing import Any, NamedTuple
+
+from pydantic import TypeAdapter
 
 SETTLE_ITERATIONS = 3
 """Iterations left out after the batch has changed."""
@@ -121,6 +123,7 @@ class Ladder:
 
 
 Scene = Prompts | Ladder
+_SCENE: TypeAdapter[Scene] = TypeAdapter(Scene)
 
 
 class Sample(NamedTuple):
@@ -132,17 +135,9 @@ class Sample(NamedTuple):
 
 def scene_to_json(scene: Scene) -> dict[str, Any]:
     """Return a scene as JSON for the measuring process."""
-    if isinstance(scene, Prompts):
-        return {"prompts": [scene.count, scene.prompt_tokens, scene.repeats]}
-    rungs = [[rung.batch, list(rung.chunks)] for rung in scene.rungs]
-    return {"ladder": [scene.context, rungs, scene.repeats]}
+    return asdict(scene)
 
 
 def scene_from_json(document: dict[str, Any]) -> Scene:
     """Return the scene that ``scene_to_json`` wrote."""
-    if "prompts" in document:
-        return Prompts(*document["prompts"])
-    context, rungs, repeats = document["ladder"]
-    return Ladder(
-        context, tuple(Rung(batch, tuple(chunks)) for batch, chunks in rungs), repeats
-    )
+    return _SCENE.validate_python(document)

@@ -274,16 +274,9 @@ class _Rank:
         return free - (1 - share) * total - weights - activations
 
 
-def _work(
-    connection: Connection,
-    llm: Architecture,
-    tp: int,
-    number: int,
-    port: int,
-    settings: dict[str, Any],
-) -> None:
+def _work(connection: Connection, *rank_arguments: Any) -> None:
     """Run another rank; reply to each call with "", or with the reason of a failure."""
-    rank = _Rank(llm, tp, number, port, settings)
+    rank = _Rank(*rank_arguments)
     while True:
         name, *arguments = connection.recv()
         if name == "stop":

@@ -30,9 +30,8 @@ from capplan.fleet.catalog import gpu as find_gpu
 from capplan.latency.catalog import list_profiles, profile_path
 from capplan.latency.fit import Fit, fit
 from capplan.latency.fitted_profile import Identity, profile_of
-from capplan.latency.importers import read_measurements
+from capplan.latency.importers import ImportOptions, read_measurements
 from capplan.latency.importers.identity import GPU_NAMES
-from capplan.latency.importers.options import ImportOptions
 from capplan.latency.measurements import Points, points_from_rows
 from capplan.latency.profile import Profile
 from capplan.latency.profile_file import load_profile, save_profile

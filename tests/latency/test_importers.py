@@ -8,9 +8,13 @@ import numpy as np
 import pytest
 
 from capplan.errors import CapplanWarning, InputError
-from capplan.latency.importers import IMPORTERS, read_measurements, recognise
+from capplan.latency.importers import (
+    IMPORTERS,
+    ImportOptions,
+    read_measurements,
+    recognise,
+)
 from capplan.latency.importers.identity import identity_in
-from capplan.latency.importers.options import ImportOptions
 from capplan.latency.measurements import Points
 from capplan.latency.served_run import ServedRun
 

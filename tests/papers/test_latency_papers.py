@@ -12,8 +12,7 @@ from capplan.fleet.catalog import gpu as find_gpu
 from capplan.latency.catalog import find_profile
 from capplan.latency.fit import fit
 from capplan.latency.fitted_profile import Identity, profile_of
-from capplan.latency.importers import read_measurements
-from capplan.latency.importers.options import ImportOptions
+from capplan.latency.importers import ImportOptions, read_measurements
 from capplan.latency.measurements import Points, points_from_rows
 from capplan.latency.profile_file import profile_text
 from capplan.latency.transfer import across_tp

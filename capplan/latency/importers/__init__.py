@@ -6,12 +6,13 @@ format, and ``read(path, options)``, which returns measured iterations
 a :class:`~capplan.latency.served_run.ServedRun`.
 """
 
+from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
+from typing import NamedTuple
 
 from capplan.errors import InputError
 from capplan.input_file import read_head
-from capplan.latency.importers.options import ImportOptions
 from capplan.latency.measurement_file import as_written
 from capplan.latency.measurements import Points
 from capplan.latency.served_run import ServedRun
@@ -28,7 +29,19 @@ IMPORTERS = {
 }
 """Public name of each format and the file that reads it."""
 
+_KNOWN = ", ".join(IMPORTERS)
 _HEAD_BYTES = 65_536
+
+
+class ImportOptions(NamedTuple):
+    """Facts about measurements that a file may not hold."""
+
+    where: Mapping[str, str] = {}  # column to value: rows to read from a table
+    # Shape of the batch of a ``vllm bench latency`` run.
+    batch: int | None = None
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    kv_tokens: int | None = None  # KV capacity, for a log without it [tokens]
 
 
 def read_measurements(
@@ -40,7 +53,7 @@ def read_measurements(
     """
     name = importer or recognise(path)
     if name not in IMPORTERS:
-        raise InputError(f"importer {name!r} is unknown; expected {_known()}")
+        raise InputError(f"importer {name!r} is unknown; expected {_KNOWN}")
     module = import_module(f"{__name__}.{IMPORTERS[name]}")
     with as_written(path, name):
         return module.read(path, options or ImportOptions())
@@ -54,9 +67,5 @@ def recognise(path: Path) -> str:
             return name
     raise InputError(
         f"{path}: starts with {head[:40]!r}, which is no known format; expected "
-        f"{_known()}, named with --importer if it is one of them"
+        f"{_KNOWN}, named with --importer if it is one of them"
     )
-
-
-def _known() -> str:
-    return ", ".join(IMPORTERS)

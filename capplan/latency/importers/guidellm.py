@@ -7,7 +7,7 @@ import numpy as np
 
 from capplan.errors import InputError
 from capplan.input_file import parse_json, read_text
-from capplan.latency.importers.options import ImportOptions
+from capplan.latency.importers import ImportOptions
 from capplan.latency.measurement_file import need
 from capplan.latency.served_run import Row, ServedRun, served_run
 

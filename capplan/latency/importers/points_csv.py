@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from capplan.latency.importers.options import ImportOptions
+from capplan.latency.importers import ImportOptions
 from capplan.latency.measurements import COLUMNS, Points, read_points
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from capplan.csv_file import cell_number, refuse_outliers
 from capplan.errors import CapplanWarning, InputError
-from capplan.latency.importers.options import ImportOptions
+from capplan.latency.importers import ImportOptions
 from capplan.latency.measurement_file import table_rows
 from capplan.latency.measurements import Points, merge_duplicates, points_from_rows
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from capplan.errors import CapplanWarning, InputError
 from capplan.input_file import read_text
-from capplan.latency.importers.options import ImportOptions
+from capplan.latency.importers import ImportOptions
 from capplan.latency.measurements import Points, merge_duplicates, points_from_rows
 
 _ITERATION = re.compile(
@@ -52,17 +52,15 @@ def read(path: Path, options: ImportOptions) -> Points:
             "printed it at start"
         )
     rows = []
-    skipped = 0
     for match in matches:
         _, prompts, new, decoding, decoded, elapsed_ms, dummy, usage = match.groups()
         kv_used = float(usage or "nan") / 100 * kv_tokens
         row = _row(int(prompts), int(new), int(decoding), kv_used)
         # More tokens than requests is speculative decoding, which is not modelled.
-        if dummy or row is None or decoded != decoding or float(elapsed_ms) <= 0:
-            skipped += 1
-            continue
-        rows.append((*row, float(elapsed_ms) / 1e3))
-    if skipped:
+        plain = not dummy and decoded == decoding and float(elapsed_ms) > 0
+        if plain and row is not None:
+            rows.append((*row, float(elapsed_ms) / 1e3))
+    if skipped := len(matches) - len(rows):
         warnings.warn(
             f"{path}: {skipped} of {len(matches)} iterations are empty, dummy, "
             "speculative or of an unknown context, and were left out",
