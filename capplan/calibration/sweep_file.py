@@ -100,14 +100,8 @@ def _csv(path: Path, where: dict[str, str]) -> Iterator[tuple[str, Row]]:
 
 
 def _vllm(path: Path, test: dict[str, Any], tp: int) -> Row:
-    users, done, prompt, output = need(
-        path,
-        test,
-        "max_concurrency",
-        "completed",
-        "total_input_tokens",
-        "total_output_tokens",
-    )
+    counts = ("max_concurrency", "completed", "total_input_tokens")
+    users, done, prompt, output = need(path, test, *counts, "total_output_tokens")
     if not users or test.get("request_rate") not in (None, "inf", math.inf):
         raise InputError(
             f"{path}: has no max_concurrency or a rate; a closed loop needs "

@@ -92,9 +92,8 @@ def _check_little(point: SweepPoint, tp: int, source: str) -> None:
     low, high = _LITTLE
     if low <= share <= high:
         return
-    hint = ""
-    if low <= share * tp <= high:
-        hint = f"; is it per GPU? times TP {tp} it fits"
+    is_per_gpu = low <= share * tp <= high
+    hint = f"; is it per GPU? times TP {tp} it fits" if is_per_gpu else ""
     raise InputError(
         f"{source}: {point.output_tokens_per_s:g} output tokens/s at a TPOT of "
         f"{point.tpot_s * 1e3:.4g} ms are {users:.3g} requests at once by Little's "

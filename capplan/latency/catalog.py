@@ -51,11 +51,9 @@ def known_profile(
 ) -> Profile | None:
     """Return the profile of an LLM, or of another with the same shapes, or None."""
     at = gpu if isinstance(gpu, str) else gpu.name
-    for name in (llm.name, *twins(llm)):
-        profile = find_profile(name, at, tp, folders)
-        if profile is not None:
-            return profile
-    return None
+    names = (llm.name, *twins(llm))
+    found = (find_profile(name, at, tp, folders) for name in names)
+    return next((profile for profile in found if profile is not None), None)
 
 
 def parse_which(text: str) -> tuple[str, str, int]:

@@ -194,10 +194,6 @@ def _profile_of(
     **changes: object,
 ) -> Profile:
     """Return a profile with knots at the entries, marked as an estimate."""
-
-    def rising(values: np.ndarray) -> list[float]:
-        return np.maximum.accumulate(values).tolist()
-
     decode = DecodeTerms(
         batch=_BATCH,
         batch_s=entries["decode"].tolist(),
@@ -209,7 +205,7 @@ def _profile_of(
         tokens_s=entries["tokens"].tolist(),
         attention_s=float(entries["attention"][0]),
         batch=[0, *_BATCH],
-        batch_s=[0.0, *rising(entries["share"])],
+        batch_s=[0.0, *np.maximum.accumulate(entries["share"]).tolist()],
         batch_context_s=[context[0], *context],
     )
     errors = {

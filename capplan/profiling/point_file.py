@@ -10,17 +10,6 @@ from capplan.csv_file import read_rows
 from capplan.errors import InputError
 from capplan.profiling.scenes import Point
 
-COLUMNS = (
-    "phase",
-    "batch",
-    "new_tokens",
-    "context",
-    "seconds",
-    "spread",
-    "samples",
-    "noisy",
-)
-
 
 class Row(NamedTuple):
     """A measured point."""
@@ -30,6 +19,9 @@ class Row(NamedTuple):
     spread: float  # interquartile range over the median
     samples: int  # iterations measured
     noisy: bool  # spread stayed above the limit
+
+
+COLUMNS = (*Point._fields, *Row._fields[1:])
 
 
 class PointFile:

@@ -95,17 +95,10 @@ class TorchLlm:
         hidden = self.embedding[self.tokens[:count]]
         for number, layer in enumerate(self.layers):
             normed = F.rms_norm(hidden, (llm.hidden,), layer.norms[0])
-            query, key, value = (normed @ layer.query_key_value.T).split(
-                [
-                    self.heads * llm.head_dim,
-                    self.kv_heads * llm.head_dim,
-                    self.kv_heads * llm.head_dim,
-                ],
-                dim=-1,
-            )
-            query = _rotated(query.view(count, self.heads, -1), cosine, sine)
-            key = _rotated(key.view(count, self.kv_heads, -1), cosine, sine)
-            value = value.view(count, self.kv_heads, -1)
+            heads = (normed @ layer.query_key_value.T).view(count, -1, llm.head_dim)
+            counts = [self.heads, self.kv_heads, self.kv_heads]
+            query, key, value = heads.split(counts, dim=1)
+            query, key = _rotated(query, cosine, sine), _rotated(key, cosine, sine)
             attended = self._attend(number, work, query, key, value)
             hidden = hidden + self._reduced(attended @ layer.out.T)
             normed = F.rms_norm(hidden, (llm.hidden,), layer.norms[1])

@@ -1,6 +1,7 @@
 """Run scenes on vLLM's engine, in process, with the settings of ``vllm serve``."""
 
 import importlib.metadata
+import itertools
 import os
 import random
 import time
@@ -36,11 +37,7 @@ class VllmBackend:
         self._timer = timer
         self.clock: IterationClock
         self._random = random.Random(0)
-        self._next_id = 0
-        self._max_num_batched_tokens = 0
-        self._max_model_len = 0
-        self._lag = 0
-        self._vocabulary = 0
+        self._ids = itertools.count(1)
         self._live: list[str] = []
         self._environment: dict[str, str] = {}
         self._device = ""
@@ -173,8 +170,7 @@ class VllmBackend:
             detokenize=False,
         )
         tokens = self._random.choices(range(self._vocabulary), k=prompt_tokens)
-        self._next_id += 1
-        name = f"capplan-{self._next_id}"
+        name = f"capplan-{next(self._ids)}"
         self.engine.add_request(name, {"prompt_token_ids": tokens}, params)
         self._live.append(name)
         return name
