@@ -18,6 +18,7 @@ from capplan.deployment.engine import EngineSettings
 from capplan.deployment.pools import Deployment
 from capplan.errors import InputError
 from capplan.latency.contract import LatencyTables, linear_tables
+from capplan.latency.least_squares import scaled_nnls
 from capplan.latency.served_run import ServedRun
 from capplan.simulator.request_times import RequestTimes
 from capplan.simulator.simulate import simulate
@@ -111,8 +112,7 @@ def calibrate(
             work.tpot[chosen] / run.tpot_s[chosen, None],
         )
         errors = _errors(run, simulation.table, chosen)
-        work_s = np.concatenate(rows_of_work) * scale_s
-        return work_s, errors, simulation
+        return np.concatenate(rows_of_work) * scale_s, errors, simulation
 
     best = _refine(residuals, _solve_in_rounds(lambda relative: linear(relative)[:2]))
     work, left, simulation = linear(best)
@@ -174,11 +174,7 @@ def _solve_in_rounds(
         weight = 1 / np.sqrt(1 + (left / spread) ** 2)
         # Simulated less its error is measured, here relative to the measured times.
         target = (work @ relative - left) * weight
-        weighted = work * weight[:, None]
-        norm = np.linalg.norm(weighted, axis=0)
-        norm[norm == 0] = 1.0
-        solved, _ = optimize.nnls(weighted / norm, target)
-        solved = np.maximum(solved / norm, 1e-6)
+        solved = np.maximum(scaled_nnls(work * weight[:, None], target), 1e-6)
         relative = relative + _DAMPING * (solved - relative)
     return min(rounds, key=lambda loss_and_relative: loss_and_relative[0])[1]
 

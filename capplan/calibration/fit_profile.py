@@ -136,7 +136,6 @@ def _fit_sweep(path: Path, settings: FitSettings, onto: str) -> "SweepProfile":
     at, model = find_gpu(gpu), find_llm(llm)
     base = known_profile(model, at, tp) or estimated_profile(model, at, tp)
     points = read_sweep(path, tp, settings.where)
-    given = settings.engine_settings()
     kv = settings.kv_dtype if "kv_dtype" in settings.model_fields_set else base.kv_dtype
     measured = {
         "engine": settings.engine or base.engine,
@@ -156,7 +155,8 @@ def _fit_sweep(path: Path, settings: FitSettings, onto: str) -> "SweepProfile":
     with warnings.catch_warnings():
         # The estimate of the KV cache matters only where it holds fewer than the users.
         warnings.simplefilter("ignore", CapplanWarning)
-        engine, _ = served_engine(identity, {**given, "prefix_caching": False})
+        given = settings.engine_settings() | {"prefix_caching": False}
+        engine, _ = served_engine(identity, given)
     times = KV_BYTES[check_kv_dtype(kv)] / KV_BYTES[base.kv_element]
     fitted = fit_sweep(
         points, base, engine, model.experts > 0, source=identity.source, kv_times=times

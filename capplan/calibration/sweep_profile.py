@@ -105,9 +105,8 @@ def _check_units(
     served: Sequence[Served], prior: EngineTime, base: Profile, source: str
 ) -> None:
     """Refuse times that no engine can have with this profile."""
-    slower = float(
-        np.median([test.simulated(prior).slower(test.point) for test in served])
-    )
+    ratios = [test.simulated(prior).slower(test.point) for test in served]
+    slower = float(np.median(ratios))
     if 1 / _FARTHEST <= slower <= _FARTHEST:
         return
     hint = "is this another LLM, GPU or TP degree?"

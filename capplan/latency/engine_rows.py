@@ -81,8 +81,7 @@ class EngineRow(EngineTime):
     @property
     def time(self) -> EngineTime:
         """The row's time alone."""
-        names = set(EngineTime.model_fields)
-        return EngineTime.model_validate(self.model_dump(include=names))
+        return EngineTime(**self.model_dump(include=set(EngineTime.model_fields)))
 
     @property
     def versions(self) -> tuple[Version, Version]:

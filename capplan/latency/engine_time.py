@@ -89,9 +89,9 @@ class EngineTime(Strict):
     def _one_factor_is_both(cls, content: Any) -> Any:
         """Read ``factor`` as both factors, which were one before."""
         if isinstance(content, dict) and "factor" in content:
-            factor = content["factor"]
-            both = {"decode_factor": factor, "prefill_factor": factor}
-            return both | {k: v for k, v in content.items() if k != "factor"}
+            rest = dict(content)
+            factor = rest.pop("factor")
+            return {"decode_factor": factor, "prefill_factor": factor, **rest}
         return content
 
     def applied(self, tables: LatencyTables) -> LatencyTables:

@@ -120,11 +120,9 @@ def _decode_hinge(points: Points, rate: float | None) -> Shapes:
 
 def _decode_saturation(points: Points, rate: float | None) -> Shapes:
     """Weights of the experts that a batch touches: m·(1 − exp(−r·b))."""
-    rates = (
-        rate * np.array([0.5, 0.65, 0.8, 1.0, 1.25])
-        if rate
-        else np.geomspace(0.01, 0.6, 10)
-    )
+    rates = np.geomspace(0.01, 0.6, 10)
+    if rate:
+        rates = rate * np.array([0.5, 0.65, 0.8, 1.0, 1.25])
     basis = _scalars(*_PLANE, "saturation_s")
     return [Shape({"saturation_rate": round(float(r), 5)}, basis) for r in rates]
 

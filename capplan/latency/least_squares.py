@@ -6,6 +6,14 @@ from scipy.optimize import nnls
 _ROUNDS = 6
 
 
+def scaled_nnls(design: np.ndarray, target: np.ndarray) -> np.ndarray:
+    """Return coefficients >= 0 of the least squares, solved with columns of norm 1."""
+    scale = np.linalg.norm(design, axis=0)
+    scale[scale == 0] = 1.0
+    scaled, _ = nnls(design / scale, target, maxiter=50 * design.shape[1])
+    return scaled / scale
+
+
 def relative_nnls(
     design: np.ndarray,
     seconds: np.ndarray,
@@ -27,18 +35,11 @@ def relative_nnls(
     [0.5, 0.001]
     """
     rows = np.zeros((0, design.shape[1])) if ties is None else ties
-    zeros = np.zeros(len(rows))
     weight = importance / seconds
     for _ in range(_ROUNDS):
         weighted = np.vstack([design * weight[:, None], rows])
-        scale = np.linalg.norm(weighted, axis=0)
-        scale[scale == 0] = 1.0
-        scaled, _ = nnls(
-            weighted / scale,
-            np.append(seconds * weight, zeros),
-            maxiter=50 * design.shape[1],
-        )
-        coefficients = scaled / scale
+        target = np.append(seconds * weight, np.zeros(len(rows)))
+        coefficients = scaled_nnls(weighted, target)
         predicted = design @ coefficients
         weight = importance / np.maximum(predicted, 1e-3 * seconds)
     return coefficients

@@ -21,11 +21,9 @@ def check_seconds(
     ratio = float(np.median(points.seconds / estimate_s))
     if FASTEST <= ratio <= SLOWEST:
         return
-    hint = (
-        "are these milliseconds?"
-        if ratio > SLOWEST
-        else "is this another LLM, GPU or unit?"
-    )
+    hint = "is this another LLM, GPU or unit?"
+    if ratio > SLOWEST:
+        hint = "are these milliseconds?"
     median_s, sheet_s = np.median(points.seconds), np.median(estimate_s)
     raise ProfileError(
         f"{source}: seconds are {ratio:,.3g} times what {llm.name} on {tp} × "

@@ -40,8 +40,7 @@ def read_record(path: Path) -> dict[str, Any]:
     if not path.exists():
         return {}
     try:
-        with open(path, encoding="utf-8") as file:
-            record = yaml.safe_load(file)
+        record = yaml.safe_load(path.read_text("utf-8"))
     except yaml.YAMLError as error:
         reason = " ".join(str(error).split())
         raise InputError(f"{path}: cannot be read as YAML: {reason}") from error

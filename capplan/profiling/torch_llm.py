@@ -188,9 +188,7 @@ def _rotated(
 
 def _attention(query: torch.Tensor, cached: torch.Tensor, causal: bool) -> torch.Tensor:
     """Return attention of queries (n, new, heads, d) to cached keys and values."""
-    queries, keys, values = (
-        tensor.transpose(1, 2) for tensor in (query, cached[0], cached[1])
-    )
+    queries, keys, values = (part.transpose(1, 2) for part in (query, *cached))
     new, length = queries.shape[2], keys.shape[2]
     grouped = queries.shape[1] != keys.shape[1]
     if not causal or new == length:
