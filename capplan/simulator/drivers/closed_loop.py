@@ -25,7 +25,6 @@ from capplan.simulator.replica import advance, enqueue, step
 from capplan.simulator.state import NONE, ROUTE, SCHEDULE, STATE, Count, Needs
 from capplan.simulator.wake import next_s, set_wake
 
-
 ROOM, TIME, ANSWERED = range(3)
 """Why ``run`` stopped."""
 
@@ -236,9 +235,9 @@ def run(
     """Let users ask and be answered; return why it stopped.
 
     ``requests`` are in the order in which they are asked; the k-th time that a user
-    starts to think takes ``think_s[k]``. ANSWERED: nothing is left to do. TIME: all has
-    happened before ``until_s``. ROOM: row ``until_row`` is next, or the caller must make
-    room for requests, results or the log.
+    starts to think takes ``think_s[k]``. ANSWERED: nothing is left to do. TIME: all
+    before ``until_s`` has happened. ROOM: row ``until_row`` is next, or the caller must
+    make room for requests, results or the log.
     """
     replicas = state.replicas
     while state.counts[Count.STUCK] == 0:
