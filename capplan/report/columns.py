@@ -106,12 +106,21 @@ class Column(NamedTuple):
 
 def column(
     name: str,
-    path: str | None = None,
     heading: str = "",
     show: Callable[[Any], str] = str,
     justify: JustifyMethod = "right",
+    *,
+    path: str = "",
     **layout: bool,
 ) -> Column:
     """Return the column of what lies at a path; by default that of its name."""
-    place = name if path is None else path
+    place = path or name
     return Column(name, lambda row: at(row, place), heading, show, justify, **layout)
+
+
+def ends(name: str, path: str) -> tuple[Column, Column]:
+    """Return the columns of the ends of an interval; people are shown neither."""
+    return (
+        column(f"{name}_low", path=f"{path}.0"),
+        column(f"{name}_high", path=f"{path}.1"),
+    )

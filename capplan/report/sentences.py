@@ -8,7 +8,7 @@ from capplan.planning.judgement import Judgement
 from capplan.planning.result import Candidate, Plan, Probe
 from capplan.planning.run import Run
 from capplan.planning.scheduling import rules
-from capplan.report.columns import format_count, format_share
+from capplan.report.columns import format_count, format_interval, format_share
 from capplan.report.page import Fact
 from capplan.units import format_duration
 
@@ -74,9 +74,8 @@ def attained(judgement: Judgement, asked: str) -> str:
     attainment = judgement.attainment
     if attainment is None:
         return ""
-    low, high = map(format_share, attainment.interval)
     of_all = f"{format_share(attainment.share)} of requests"
-    interval = f"(95 % interval {low} to {high})"
+    interval = f"(95 % interval {format_interval(attainment.interval)})"
     if not own_targets(judgement.classes):
         return f"{of_all} {interval}; asked {asked}"
     return f"{classes_attained(judgement)}; asked {asked}; {of_all} in all {interval}"

@@ -121,7 +121,7 @@ def test_a_column_shows_its_value_in_its_format():
 
 
 def test_a_column_within_a_part_is_empty_where_there_is_no_part():
-    inner = column("end", "1").within("part")
+    inner = column("end", path="1").within("part")
 
     assert inner.value({"part": (1, 2)}) == 2
     assert inner.text({"part": None}) == DASH

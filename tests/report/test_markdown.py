@@ -13,7 +13,7 @@ from capplan.report.render.markdown import markdown
 
 
 def page_of(text):
-    table = Table([column("", "0", text, justify="left")], [(text,)], text, text)
+    table = Table([column("", text, justify="left", path="0")], [(text,)], text, text)
     section = Section("Part", [("label", text)], [table], notes=[text])
     return Page("own", text, text, [section], dict, lead=text, warnings=(text,))
 

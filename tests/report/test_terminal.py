@@ -62,7 +62,7 @@ def test_a_narrow_terminal_leaves_optional_columns_out_and_cuts_none(plan):
 
 
 def test_a_table_wider_than_the_terminal_keeps_its_figures():
-    columns = [column("", str(k), f"heading {k}") for k in range(9)]
+    columns = [column("", f"heading {k}", path=str(k)) for k in range(9)]
 
     text = shown(page_of(Section(tables=[Table(columns, [range(9)])])), 40)
 
@@ -72,7 +72,8 @@ def test_a_table_wider_than_the_terminal_keeps_its_figures():
 def test_a_long_table_says_how_many_rows_are_in_the_files():
     rows = [(k,) for k in range(50)]
 
-    text = shown(page_of(Section(tables=[Table([column("", "0", "row")], rows)])))
+    table = Table([column("", "row", path="0")], rows)
+    text = shown(page_of(Section(tables=[table])))
 
     assert "39" in text
     assert "… and 10 more rows; --out writes all" in text

@@ -8,6 +8,7 @@ from capplan.report.columns import (
     Column,
     at,
     column,
+    ends,
     format_count,
     format_fine_usd,
     format_share,
@@ -95,16 +96,12 @@ def candidate_values(candidate: Candidate, brief: bool = False) -> dict[str, Any
 
 
 def _column(name: str, heading: str = "", show: Any = str, **layout: Any) -> Column:
-    return column(name, PATHS[name], heading, show, **layout)
-
-
-def _end(name: str, of: str, end: int) -> Column:
-    return column(name, f"{PATHS[of]}.{end}")
+    return column(name, heading, show, path=PATHS[name], **layout)
 
 
 def _of_price(name: str) -> Column:
     key = name.removeprefix("price_")
-    return column(name, f"{PATHS['price']}.{key}")
+    return column(name, path=f"{PATHS['price']}.{key}")
 
 
 COLUMNS = (
@@ -112,19 +109,16 @@ COLUMNS = (
     _column("tp", "TP"),
     _column("status"),
     _column("replica_count", "replicas", format_count),
-    _end("replica_count_low", "replica_count_range", 0),
-    _end("replica_count_high", "replica_count_range", 1),
+    *ends("replica_count", PATHS["replica_count_range"]),
     _column("latency_source"),
-    _end("capacity_ratio_low", "capacity_ratio", 0),
-    _end("capacity_ratio_high", "capacity_ratio", 1),
+    *ends("capacity_ratio", PATHS["capacity_ratio"]),
     _column("sweep_count"),
     Column("doubts", lambda row: "; ".join(at(row, PATHS["doubts"]) or ())),
     _column("kv_dtype"),
     _column("gpu_count", "GPUs", format_count),
     _column("lower_bound_gpu_count", "at least", format_count),
     _column("slo_attainment", "attainment", format_share, is_optional=True),
-    _end("slo_attainment_low", "slo_attainment_interval", 0),
-    _end("slo_attainment_high", "slo_attainment_interval", 1),
+    *ends("slo_attainment", PATHS["slo_attainment_interval"]),
     _column("attainment_by_class"),
     _column("decided"),
     _column("undecided_reason"),

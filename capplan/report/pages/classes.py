@@ -7,6 +7,7 @@ from capplan.planning.run import Run
 from capplan.report.columns import (
     Column,
     column,
+    ends,
     format_count,
     format_interval,
     format_share,
@@ -24,14 +25,12 @@ COLUMNS = (
     column("attainment", heading="asked", show=format_share),
     Column("attainment_of", lambda row: "; ".join(row.attainment_of)),
     column("slo_attainment", heading="attained", show=format_share),
-    # two columns in CSV
-    column("", _INTERVAL, "95 % interval", format_interval, is_optional=True),
-    column("slo_attainment_low", f"{_INTERVAL}.0"),
-    column("slo_attainment_high", f"{_INTERVAL}.1"),
-    column("counted_request_count", None, "requests", format_count, is_optional=True),
-    column("ttft_p99_s", None, "p99 TTFT", format_duration),
-    column("tpot_p99_s", None, "p99 TPOT", format_duration),
-    column("e2e_p99_s", None, "p99 e2e", format_duration),
+    column("", "95 % interval", format_interval, path=_INTERVAL, is_optional=True),
+    *ends("slo_attainment", _INTERVAL),
+    column("counted_request_count", "requests", format_count, is_optional=True),
+    column("ttft_p99_s", "p99 TTFT", format_duration),
+    column("tpot_p99_s", "p99 TPOT", format_duration),
+    column("e2e_p99_s", "p99 e2e", format_duration),
 )
 """Columns of a class; ``attainment`` may be asked of several classes together."""
 
@@ -55,9 +54,9 @@ def classes_table(runs: Iterable[Run]) -> Table:
     """Return the classes of runs for CSV; no rows where there is one class."""
     rows = [(run, row) for run in runs for row in run.judgement.classes]
     of_run = (
-        column("gpu", "0.configuration.gpu"),
-        column("tp", "0.configuration.tp"),
-        column("replica_count", "0.replica_count"),
+        column("gpu", path="0.configuration.gpu"),
+        column("tp", path="0.configuration.tp"),
+        column("replica_count", path="0.replica_count"),
     )
     return Table((*of_run, *(each.within("1") for each in COLUMNS)), rows)
 

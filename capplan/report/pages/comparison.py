@@ -21,7 +21,6 @@ from capplan.report.pages.system_columns import (
     HELD,
     OVERVIEW,
     PRICE,
-    classes_text,
     curve_values,
 )
 
@@ -114,7 +113,7 @@ def _runs_as(row: SystemResult) -> str:
 
 
 _RUNS_AS = (
-    column("name", None, "system", justify="left", is_wide=True),
+    column("name", "system", justify="left", is_wide=True),
     Column(
         "",
         _runs_as,
@@ -122,7 +121,7 @@ _RUNS_AS = (
         justify="left",
         is_wide=True,
     ),
-    column("source", None, "source", justify="left", is_wide=True),
+    column("source", "source", justify="left", is_wide=True),
 )
 
 
@@ -247,7 +246,7 @@ def _predictions(row: SystemResult) -> str:
 def _classes(comparison: Comparison) -> list[Fact]:
     """Return the attainment of each class by system; empty where there is one class."""
     return [
-        (row.name, classes_text(row.served.attainment_by_class))
+        (row.name, sentences.shares(row.served.attainment_by_class))
         for row in comparison.systems
         if row.served is not None and len(row.served.attainment_by_class) > 1
     ]

@@ -19,7 +19,7 @@ _FAR = 2.0
 def demand_page(demand: Demand) -> Page:
     """Return the simulated counts, the line through them and its extrapolations."""
     columns = (
-        column("rate_per_s", "0", "requests/s", "{:g}".format),
+        column("rate_per_s", "requests/s", "{:g}".format, path="0"),
         *(row.within("1") for row in COLUMNS if row.name in _POINT),
     )
     points = list(zip(demand.rates_per_s, demand.candidates, strict=True))

@@ -78,9 +78,9 @@ def _whole(tokens: float) -> str:
 
 
 _LOADS = (
-    column("replica", None, "replica"),
-    column("requests", None, "requests"),
-    column("new_requests", None, "new"),
+    column("replica", "replica"),
+    column("requests", "requests"),
+    column("new_requests", "new"),
     Column(
         "",
         _share("context_tokens", "context_limit_tokens", _whole),

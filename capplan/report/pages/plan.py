@@ -285,12 +285,12 @@ def _result(probe: Probe) -> str:
 
 
 _PROBES = (
-    column("replica_count", None, "replicas", format_count),
-    column("slo_attainment", None, "attainment", format_share),
-    column("", "slo_attainment_interval", "95 % interval", format_interval),
-    column("ttft_p99_s", None, "p99 TTFT", format_duration),
-    column("tpot_p99_s", None, "p99 TPOT", format_duration),
-    column("e2e_p99_s", None, "p99 e2e", format_duration),
+    column("replica_count", "replicas", format_count),
+    column("slo_attainment", "attainment", format_share),
+    column("", "95 % interval", format_interval, path="slo_attainment_interval"),
+    column("ttft_p99_s", "p99 TTFT", format_duration),
+    column("tpot_p99_s", "p99 TPOT", format_duration),
+    column("e2e_p99_s", "p99 e2e", format_duration),
     Column("", _result, "result", justify="left"),
 )
 
@@ -306,9 +306,9 @@ def _probes(best: Candidate) -> Section:
 
 
 _ASSUMPTION = (
-    column("what", None, "quantity", justify="left", is_wide=True),
-    column("value", None, "value", justify="left", is_wide=True),
-    column("source", None, "source", justify="left", is_wide=True),
+    column("what", "quantity", justify="left", is_wide=True),
+    column("value", "value", justify="left", is_wide=True),
+    column("source", "source", justify="left", is_wide=True),
 )
 
 

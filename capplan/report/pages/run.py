@@ -82,10 +82,10 @@ def run_page(run: Run) -> Page:
     ]
     latencies = Table(
         (
-            column("", "1", "latency", justify="left"),
-            column("metric", "0"),
+            column("", "latency", justify="left", path="1"),
+            column("metric", path="0"),
             *(
-                column(name, f"2.{k}", name, format_duration)
+                column(name, name, format_duration, path=f"2.{k}")
                 for k, name in enumerate(STATISTICS)
             ),
         ),

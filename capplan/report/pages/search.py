@@ -20,15 +20,15 @@ def _positive(count: float) -> str:
 _USD = "usd_per_million_output_tokens"
 
 COLUMNS = (
-    column("gpu", None, "GPU", justify="left"),
-    column("tp", None, "TP"),
-    column("kv_batch", None, "batch KV holds", _positive),
-    column("tpot_batch", None, "batch in TPOT", _positive),
-    column("batch", None, "batch", _positive),
-    column("iteration_s", None, "iteration", format_duration),
-    column("tokens_per_s_per_gpu", None, "tokens/s per GPU", _positive),
-    column(_USD, None, "$ per Mtok out", format_fine_usd),
-    column("binding", None, "binds", justify="left"),
+    column("gpu", "GPU", justify="left"),
+    column("tp", "TP"),
+    column("kv_batch", "batch KV holds", _positive),
+    column("tpot_batch", "batch in TPOT", _positive),
+    column("batch", "batch", _positive),
+    column("iteration_s", "iteration", format_duration),
+    column("tokens_per_s_per_gpu", "tokens/s per GPU", _positive),
+    column(_USD, "$ per Mtok out", format_fine_usd),
+    column("binding", "binds", justify="left"),
     column("infeasible_reason"),
 )
 

@@ -3,8 +3,9 @@
 from typing import Any
 
 from capplan.planning.equal_hardware import OperatingPoint
-from capplan.report.columns import Column, column, format_count, format_share
+from capplan.report.columns import Column, column, ends, format_count, format_share
 from capplan.report.pages.candidates import PATHS
+from capplan.report.sentences import shares
 from capplan.units import format_duration, format_usd
 from capplan.workload.predictors import PredictionError
 
@@ -20,18 +21,19 @@ LATENCIES = {
 
 def _best(name: str, heading: str = "", show: Any = str, **layout: Any) -> Column:
     """Return the column of a value of the best candidate."""
-    found = column(name, PATHS[name], heading, show, **layout)
-    return found.within("candidate")
+    return column(name, heading, show, path=f"candidate.{PATHS[name]}", **layout)
 
 
 def _gpus(of: str) -> Column:
     """Return the column of the GPUs with one kind of seats and token budget."""
-    return column(f"{of}_gpu_count", f"{of}.gpu_count", f"GPUs, {of}", format_count)
+    return column(
+        f"{of}_gpu_count", f"GPUs, {of}", format_count, path=f"{of}.gpu_count"
+    )
 
 
 def _served_with(name: str, heading: str) -> Column:
     """Return the column of an engine setting on equal hardware."""
-    return column(name, f"served_engine.{name}", heading, format_count)
+    return column(name, heading, format_count, path=f"served_engine.{name}")
 
 
 def _latency(metric: str, level: float) -> Column:
@@ -44,23 +46,17 @@ def _latency(metric: str, level: float) -> Column:
     )
 
 
-def classes_text(shares: dict[str, float]) -> str:
-    """Return the attainment of each class; a dash for one class."""
-    return ", ".join(f"{name} {format_share(share)}" for name, share in shares.items())
-
-
 COUNTS = (
-    column("slo_attainment", None, "attained", format_share),
-    column("slo_attainment_low", "slo_attainment_interval.0"),
-    column("slo_attainment_high", "slo_attainment_interval.1"),
-    column("attainment_by_class", None, "by class", classes_text, "left", is_wide=True),
-    column("goodput_per_s", None, "goodput/s", format_count),
-    column("output_tokens_per_s", None, "tokens/s to the end", format_count),
-    column("span_output_tokens_per_s", None, "in the span", format_count),
+    column("slo_attainment", "attained", format_share),
+    *ends("slo_attainment", "slo_attainment_interval"),
+    column("attainment_by_class", "by class", shares, "left", is_wide=True),
+    column("goodput_per_s", "goodput/s", format_count),
+    column("output_tokens_per_s", "tokens/s to the end", format_count),
+    column("span_output_tokens_per_s", "in the span", format_count),
     column("request_count"),
-    column("preemptions", None, "preemptions", format_count),
-    column("swaps", None, "swaps", format_count),
-    column("paused_s", None, "mean pause", format_duration),
+    column("preemptions", "preemptions", format_count),
+    column("swaps", "swaps", format_count),
+    column("paused_s", "mean pause", format_duration),
 )
 
 SERVED = (
@@ -87,7 +83,7 @@ BOTH = tuple(map(_both, LATENCIES))
 """Latencies of a ``OperatingPoint``, two to a column."""
 
 PRICE = (
-    column("name", None, "system", justify="left"),
+    column("name", "system", justify="left"),
     column("status"),
     _best("gpu", "GPU", justify="left"),
     _best("tp", "TP"),
@@ -108,9 +104,9 @@ PRICE = (
 )
 """Columns of what a system needs, a ``SystemResult``."""
 
-HELD = column("max_rate_per_s", None, "max rate/s", format_count)
+HELD = column("max_rate_per_s", "max rate/s", format_count)
 
-BINDING = column("binding_setting", None, "binds", justify="left")
+BINDING = column("binding_setting", "binds", justify="left")
 BUDGETS = (
     _served_with("max_num_batched_tokens", "token budget"),
     _served_with("max_num_seqs", "seats"),
@@ -127,7 +123,7 @@ COLUMNS = (
     column("router"),
     column("predictor"),
     *(
-        column(f"prediction_error_{part}", f"prediction_error.{part}")
+        column(f"prediction_error_{part}", path=f"prediction_error.{part}")
         for part in PredictionError._fields
     ),
     column("published_prediction_error"),
@@ -153,8 +149,8 @@ OVERVIEW = tuple(_BY_NAME[name] for name in _OVERVIEW)
 
 
 AT_RATES = (
-    column("name", "0"),
-    column("rate_per_s", "1.rate_per_s"),
+    column("name", path="0"),
+    column("rate_per_s", path="1.rate_per_s"),
     *(each.within("1") for each in SERVED),
 )
 """Columns of a system at a rate, a pair of its name and a ``OperatingPoint``."""
