@@ -1,6 +1,5 @@
 """Replicas against the arrival rate: simulated at several, extrapolated to others."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,7 +8,7 @@ import numpy as np
 from capplan.deployment.pools import Pool
 from capplan.errors import InputError
 from capplan.placement.demand_law import DemandLaw, fit_demand_law
-from capplan.planning.plan import plan
+from capplan.planning.plan import Progress, plan
 from capplan.planning.result import Candidate
 from capplan.planning.settings import DemandSettings
 
@@ -39,9 +38,7 @@ class Demand:
         return Pool(run.configuration, self.law.workers(rate_per_s))
 
 
-def demand(
-    settings: DemandSettings, progress: Callable[[str], None] | None = None
-) -> Demand:
+def demand(settings: DemandSettings, progress: Progress | None = None) -> Demand:
     """Plan for several arrival rates and fit the demand law through the counts.
 
     Aladdin, section 5.2, Eq. 7: above a rate R the workers needed are
@@ -54,17 +51,16 @@ def demand(
             f"{len(rates)} different rates; expected at least {FEWEST_RATES}"
         )
     chosen: dict[str, Any] = {}
-    by_rate: dict[float, Candidate] = {}
+    candidates: list[Candidate] = []
     notes: dict[str, None] = {}
     for rate in reversed(rates):
         at_rate = settings.at_rate(rate).model_copy(update=chosen)
         result = plan(at_rate, progress)
         if result.best is None:
             raise InputError(f"at {rate:g} requests/s: {result.infeasible_reason}")
-        by_rate[rate] = result.best
+        candidates.insert(0, result.best)
         notes.update(dict.fromkeys(result.warnings))
         chosen = {"gpu": (result.best.gpu,), "tp": (result.best.tp,)}
-    candidates = tuple(by_rate[rate] for rate in rates)
     counts = np.array([row.replica_count for row in candidates], np.float64)
     law, no_law = None, ""
     try:
@@ -76,7 +72,7 @@ def demand(
         tp=candidates[0].tp,
         rates_per_s=rates,
         extrapolated_per_s=settings.at,
-        candidates=candidates,
+        candidates=tuple(candidates),
         law=law,
         no_law=no_law,
         warnings=tuple(notes),

@@ -1,6 +1,5 @@
 """What a serving system needs: a plan of it, about the requests of all systems."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from capplan.deployment.configuration import Configuration
@@ -15,7 +14,7 @@ from capplan.planning.configuration import (
 )
 from capplan.planning.equal_hardware import OperatingPoint, Requests
 from capplan.planning.inputs import PlanInputs, plan_inputs
-from capplan.planning.plan import planned
+from capplan.planning.plan import Progress, planned
 from capplan.planning.result import Candidate, Plan
 from capplan.planning.room import room_tokens
 from capplan.planning.settings import PlanSettings
@@ -29,9 +28,6 @@ from capplan.workload.slo import Slo
 _MANY = 3
 """Candidates from which on a plan gives each replica count fewer samples."""
 _BEFORE = "not simulated before Ctrl-C"
-
-Progress = Callable[[str], None]
-"""Called with the step that begins."""
 
 
 @dataclass(frozen=True, eq=False)

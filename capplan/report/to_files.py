@@ -19,11 +19,13 @@ from capplan.planning.demand import demand as compute_demand
 from capplan.planning.place_settings import PlaceSettings
 from capplan.planning.placing import Placed
 from capplan.planning.placing import place as compute_placement
+from capplan.planning.plan import Progress
 from capplan.planning.plan import plan as compute_plan
 from capplan.planning.result import Plan
 from capplan.planning.run import RequestProgress, Run, simulate_deployment
 from capplan.planning.search import Search
 from capplan.planning.search import search as compute_search
+from capplan.planning.setting_groups import OutputSettings
 from capplan.planning.settings import (
     DemandSettings,
     PlanSettings,
@@ -46,24 +48,26 @@ from capplan.report.write_schedule import write_iterations, write_trace_events
 from capplan.simulator.fleet import Stopped
 
 Result = TypeVar("Result")
-Progress = Callable[[str], None]
 Written = tuple[Path, ...]
 """Paths of the files written."""
 
 
 def _computed(
-    compute: Callable[[], Result],
+    compute: Callable[..., Result],
     page_of: Callable[[Result], Page],
-    folder: str | None,
+    settings: OutputSettings,
+    *watched: object,
 ) -> tuple[Result, Written]:
     """Compute a result; write all files of its page into a folder, or none of them.
 
-    A text that is empty is no file: one of an earlier result is removed.
+    ``watched`` is what else ``compute`` takes: a progress, what says when to stop. A
+    text that is empty is no file: one of an earlier result is removed.
     """
+    folder = settings.out
     if folder is None:
-        return compute(), ()
+        return compute(settings, *watched), ()
     check_folder(folder)
-    result = compute()
+    result = compute(settings, *watched)
     page = page_of(result)
     texts = {f"{page.name}.json": json_text(page.values())}
     texts |= {name: table_csv(table) for name, table in page.csv.items()}
@@ -80,14 +84,12 @@ def plan(
     stopped: Stopped | None = None,
 ) -> tuple[Plan, Written]:
     """Plan, and write the files."""
-    return _computed(
-        lambda: compute_plan(settings, progress, stopped), plan_page, settings.out
-    )
+    return _computed(compute_plan, plan_page, settings, progress, stopped)
 
 
 def search(settings: SearchSettings) -> tuple[Search, Written]:
     """Compare TP degrees, and write the files."""
-    return _computed(lambda: compute_search(settings), search_page, settings.out)
+    return _computed(compute_search, search_page, settings)
 
 
 def compare(
@@ -96,29 +98,21 @@ def compare(
     stopped: Stopped | None = None,
 ) -> tuple[Comparison, Written]:
     """Compare systems, and write the files."""
-    return _computed(
-        lambda: compute_comparison(settings, progress, stopped),
-        comparison_page,
-        settings.out,
-    )
+    return _computed(compute_comparison, comparison_page, settings, progress, stopped)
 
 
 def demand(
     settings: DemandSettings, progress: Progress | None = None
 ) -> tuple[Demand, Written]:
     """Plan at several rates, and write the files."""
-    return _computed(
-        lambda: compute_demand(settings, progress), demand_page, settings.out
-    )
+    return _computed(compute_demand, demand_page, settings, progress)
 
 
 def place(settings: PlaceSettings) -> tuple[Placed, Written]:
     """Place the requests of one moment; write the export and the files."""
     _check_parent(settings.export)
     placed, written = _computed(
-        lambda: compute_placement(settings),
-        lambda placed: placement_page(*placed),
-        settings.out,
+        compute_placement, lambda placed: placement_page(*placed), settings
     )
     if settings.export is not None:
         path = Path(settings.export)
@@ -145,11 +139,11 @@ def simulate(
     _check_parent(settings.per_request)
     _check_parent(settings.trace_events)
 
-    def compute() -> Run:
+    def compute(settings: SimulateSettings) -> Run:
         with appending(settings) as append:
             return simulate_deployment(settings, progress, stopped, append)
 
-    run, written = _computed(compute, run_page, settings.out)
+    run, written = _computed(compute, run_page, settings)
     return run, (*_tables(run, settings), *written)
 
 
