@@ -23,11 +23,11 @@ from capplan.planning.equal_hardware import (
     capacity,
 )
 from capplan.planning.executors import Executor, executor
+from capplan.planning.plan import Progress
 from capplan.planning.settings import PlanSettings
 from capplan.planning.system_price import (
     Priced,
     Pricing,
-    Progress,
     SystemResult,
     requests_of,
 )
@@ -39,7 +39,7 @@ CURVE = (0.6, 0.8, 1.0, 1.2, 1.4)
 _ANY_ROOM = 2048
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Comparison:
     """Serving systems compared on the same requests."""
 
@@ -54,12 +54,12 @@ class Comparison:
     rate_per_s: float  # [requests/s]
     mean_prompt_tokens: float  # [tokens]
     mean_output_tokens: float  # [tokens]
+    rates_per_s: tuple[float, ...] = ()  # of the curves, ascending [requests/s]
+    is_published: bool = False  # seats and budgets are the published ones
     longest_request_tokens: int  # prompt and output [tokens]
     seed: int
-    is_published: bool = False  # seats and budgets are the published ones
     hardware: Configuration | None = None  # equal for all; as the first runs on it
     replica_count: int | None = None  # of it
-    rates_per_s: tuple[float, ...] = ()  # of the curves, ascending [requests/s]
     warnings: tuple[str, ...] = ()
     interrupted: bool = False
     runtime_s: float = 0.0  # [s]
@@ -79,13 +79,7 @@ def compare(
         settings = settings.model_copy(update={"as_of": date.today().isoformat()})
     if settings.executor != "local":  # elsewhere Ctrl-C cannot be seen
         stopped = None
-    result = _compared(settings, progress or (lambda step: None), stopped)
-    return replace(result, runtime_s=time.perf_counter() - started_s)
-
-
-def _compared(
-    settings: CompareSettings, progress: Progress, stopped: Stopped | None
-) -> Comparison:
+    progress = progress or (lambda step: None)
     slo = settings.objective()
     if slo is None:
         raise InputError("no SLO; give --slo such as ttft=1s,tpot=30ms")
@@ -95,25 +89,6 @@ def _compared(
     progress("reading the requests")
     with collected_warnings() as texts:
         requests = requests_of(plain.model_copy(update=dict.fromkeys(LINK)), slo)
-    trace = requests.load.trace
-    result = Comparison(
-        llm=str(settings.llm),
-        systems=(),
-        slo_text=slo.describe(trace.class_names),
-        attainment=slo.shared_target(trace.class_names),
-        attainment_text=slo.describe_targets(trace.class_names),
-        trace_source=trace.source,
-        trace_notes=requests.read.base.notes,
-        request_count=len(trace),
-        rate_per_s=trace.rate_per_s,
-        mean_prompt_tokens=float(trace.prompt_tokens.mean()),
-        mean_output_tokens=float(trace.output_tokens.mean()),
-        longest_request_tokens=int(
-            (requests.read.base.prompt_tokens + requests.read.base.output_tokens).max()
-        ),
-        seed=settings.seed,
-        is_published=settings.published,
-    )
     with executor(settings.executor, settings.ray_address) as workers:
         priced = _priced(settings, plain, requests, progress, stopped)
         hardware, replica_count = _hardware(settings, priced)
@@ -128,14 +103,28 @@ def _compared(
                 none = "no system is feasible; give --replicas N"
                 systems = [replace(row.result, not_served=none) for row in priced]
                 rates = ()
-    return replace(
-        result,
+    trace, read = requests.load.trace, requests.read.base
+    return Comparison(
+        llm=str(settings.llm),
         systems=tuple(systems),
+        slo_text=slo.describe(trace.class_names),
+        attainment=slo.shared_target(trace.class_names),
+        attainment_text=slo.describe_targets(trace.class_names),
+        trace_source=trace.source,
+        trace_notes=read.notes,
+        request_count=len(trace),
+        rate_per_s=trace.rate_per_s,
+        mean_prompt_tokens=float(trace.prompt_tokens.mean()),
+        mean_output_tokens=float(trace.output_tokens.mean()),
+        rates_per_s=rates,
+        is_published=settings.published,
+        longest_request_tokens=int((read.prompt_tokens + read.output_tokens).max()),
+        seed=settings.seed,
         hardware=hardware,
         replica_count=None if hardware is None else replica_count,
-        rates_per_s=rates,
         warnings=(*texts, *_by_system(priced, texts, more)),
         interrupted=stopped is not None and stopped(),
+        runtime_s=time.perf_counter() - started_s,
     )
 
 

@@ -43,27 +43,7 @@ _HELD = (
 
 def comparison_page(comparison: Comparison) -> Page:
     """Return the page of compared systems."""
-    rows, on = comparison.systems, hardware(comparison)
-    several = bool(_classes(comparison))
-    counts = [
-        each.within("served")
-        for each in COUNTS
-        if several or each.name != "attainment_by_class"
-    ]
-    both = [each.within("served") for each in BOTH]
-    equal = Section(
-        f"All on {on}" if on else "",
-        tables=[
-            _table([PRICE[0], HELD, BINDING, *BUDGETS, *counts], comparison),
-            _table([PRICE[0], *both], comparison),
-        ]
-        if on
-        else (),
-        notes=[f"At {format_count(comparison.rate_per_s)} requests/s. {_HELD}"]
-        if on
-        else (),
-        only=FILES,
-    )
+    rows = comparison.systems
     curves = [(row.name, served) for row in rows for served in row.curve]
     return Page(
         "compare",
@@ -78,7 +58,7 @@ def comparison_page(comparison: Comparison) -> Page:
                 notes=[_NEEDS],
                 only=FILES,
             ),
-            equal,
+            _on_equal_hardware(comparison),
             Section("Remarks", facts=[*notes(comparison), *_classes(comparison)]),
             Section("Charts", figures=partial(figures, comparison)),
             Section("Systems", tables=[Table(_RUNS_AS, rows)], only=FILES),
@@ -90,6 +70,28 @@ def comparison_page(comparison: Comparison) -> Page:
             "rates.csv": Table(AT_RATES, curves),
         },
         warnings=comparison.warnings,
+    )
+
+
+def _on_equal_hardware(comparison: Comparison) -> Section:
+    on = hardware(comparison)
+    if not on:
+        return Section()
+    several = bool(_classes(comparison))
+    counts = [
+        each.within("served")
+        for each in COUNTS
+        if several or each.name != "attainment_by_class"
+    ]
+    both = [each.within("served") for each in BOTH]
+    return Section(
+        f"All on {on}",
+        tables=[
+            _table([PRICE[0], HELD, BINDING, *BUDGETS, *counts], comparison),
+            _table([PRICE[0], *both], comparison),
+        ],
+        notes=[f"At {format_count(comparison.rate_per_s)} requests/s. {_HELD}"],
+        only=FILES,
     )
 
 
@@ -255,24 +257,7 @@ def _classes(comparison: Comparison) -> list[Fact]:
 def comparison_values(comparison: Comparison) -> dict[str, Any]:
     """Return the comparison by the keys of ``compare.json``."""
     hardware = comparison.hardware
-    names = (
-        "slo_text",
-        "attainment",
-        "attainment_text",
-        "trace_source",
-        "trace_notes",
-        "request_count",
-        "rate_per_s",
-        "mean_prompt_tokens",
-        "mean_output_tokens",
-        "rates_per_s",
-        "is_published",
-        "longest_request_tokens",
-        "seed",
-        "warnings",
-        "interrupted",
-    )
-    return {
+    values = {
         "schema": SCHEMA,
         "llm": comparison.llm,
         "hardware": hardware
@@ -291,6 +276,8 @@ def comparison_values(comparison: Comparison) -> dict[str, Any]:
             }
             for row in comparison.systems
         ],
-        **{name: getattr(comparison, name) for name in names},
-        "rate_step": STEP,
     }
+    # The replicas stand with the hardware; the same comparison gives the same bytes.
+    left_out = {*values, "replica_count", "runtime_s"}
+    rest = {k: v for k, v in vars(comparison).items() if k not in left_out}
+    return {**values, **rest, "rate_step": STEP}
