@@ -11,7 +11,7 @@ from capplan.report.columns import format_count
 from capplan.report.page import Figure
 from capplan.report.sentences import plural
 from capplan.report.svg_bars import Bar, bars
-from capplan.report.svg_chart import Axis, Line, chart, legend_of
+from capplan.report.svg_chart import Axis, Line, figure
 from capplan.units import format_usd
 
 
@@ -47,15 +47,8 @@ def _goodput(comparison: Comparison, drawn: list[SystemResult]) -> Figure:
 
     lines = _lines(drawn, goodput_per_s)
     most = max(float(line.y.max()) for line in lines) or 1.0
-    return Figure(
-        "Goodput against rate",
-        chart(
-            _rate_axis(comparison),
-            Axis("requests/s within the SLO", format_count, 0, 1.08 * most),
-            lines,
-        ),
-        legend_of(lines),
-    )
+    y = Axis("requests/s within the SLO", format_count, 0, 1.08 * most)
+    return figure("Goodput against rate", _rate_axis(comparison), y, lines)
 
 
 def _latency(comparison: Comparison, drawn: list[SystemResult]) -> Figure:
@@ -65,17 +58,14 @@ def _latency(comparison: Comparison, drawn: list[SystemResult]) -> Figure:
     lines = _lines(drawn, per_token_s)
     ends = np.concatenate([line.y[np.isfinite(line.y)] for line in lines])
     low, high = float(ends.min()) / 1.2, float(ends.max()) * 1.2
-    return Figure(
+    return figure(
         "Latency against rate",
-        chart(
-            _rate_axis(comparison),
-            Axis("mean e2e per token, s", format_count, low, high, log=high / low > 3),
-            lines,
-        ),
-        legend_of(lines),
-        "Mean of the end-to-end time over the output tokens. Above the rate that a "
-        "system holds it grows with the length of the sample; far above it the curves "
-        "end.",
+        _rate_axis(comparison),
+        Axis("mean e2e per token, s", format_count, low, high, log=high / low > 3),
+        lines,
+        caption="Mean of the end-to-end time over the output tokens. Above the rate "
+        "that a system holds it grows with the length of the sample; far above it the "
+        "curves end.",
     )
 
 
@@ -89,18 +79,17 @@ def _price(comparison: Comparison) -> Figure:
         best = row.candidate
         if best is None or best.gpu_count is None:
             rows.append(Bar(row.name, None, row.status))
-        elif priced and best.cost is None:
-            rows.append(
-                Bar(row.name, None, f"{plural(best.gpu_count, 'GPU')}, no price")
-            )
-        else:
-            value, text = float(best.gpu_count), plural(best.gpu_count, "GPU")
-            if best.cost is not None:
-                value = best.cost.usd_per_month
-                text = format_usd(value)
-            bound = best.lower_bound_gpu_count
-            mark = None if bound is None else value * bound / best.gpu_count
-            rows.append(Bar(row.name, value, text, mark))
+            continue
+        value, text = float(best.gpu_count), plural(best.gpu_count, "GPU")
+        if best.cost is not None:
+            value = best.cost.usd_per_month
+            text = format_usd(value)
+        elif priced:
+            rows.append(Bar(row.name, None, f"{text}, no price"))
+            continue
+        bound = best.lower_bound_gpu_count
+        mark = None if bound is None else value * bound / best.gpu_count
+        rows.append(Bar(row.name, value, text, mark))
     title = "$ per month" if priced else "GPUs"
     caption = "For the rate of the requests. The white line is the lower bound."
     return Figure(title, bars(title, rows), caption=caption)

@@ -8,7 +8,7 @@ import numpy as np
 
 from capplan.report.columns import format_share
 from capplan.report.page import Figure
-from capplan.report.svg_chart import Axis, Line, Rule, chart, legend_of
+from capplan.report.svg_chart import Axis, Line, Rule, figure
 from capplan.report.ticks import linear_ticks
 from capplan.simulator.times import Series
 from capplan.units import format_duration
@@ -63,16 +63,9 @@ def _distribution(
         rules.append(Rule(f"SLO {format_duration(limit_s)}", x=limit_s))
     # Keep the ends of the curves off the frame.
     low, high = float(ends.min()) / 1.1, float(ends.max()) * 1.15
-    return Figure(
-        title,
-        chart(
-            Axis(title.lower(), format_duration, low, high, log=high / low > 3),
-            Axis("share of requests within", format_share, 0, 1),
-            lines,
-            rules,
-        ),
-        legend_of(lines),
-    )
+    x = Axis(title.lower(), format_duration, low, high, log=high / low > 3)
+    y = Axis("share of requests within", format_share, 0, 1)
+    return figure(title, x, y, lines, rules)
 
 
 def fleet_figures(series: Series) -> list[Figure]:
@@ -87,37 +80,34 @@ def fleet_figures(series: Series) -> list[Figure]:
     # At least one request, so that an idle fleet has an axis; 8 % are left above.
     most = float(np.nanmax([running.y.max(), waiting.y.max(), 1.0])) * 1.08
     figures = [
-        Figure(
+        figure(
             "Utilisation and KV over time",
-            chart(time, Axis("share", format_share, 0, 1), [busy, kv]),
-            legend_of([busy, kv]),
-            "Share of time spent in iterations, and share of KV blocks in use; mean "
-            "over the replicas.",
+            time,
+            Axis("share", format_share, 0, 1),
+            [busy, kv],
+            caption="Share of time spent in iterations, and share of KV blocks in use; "
+            "mean over the replicas.",
         ),
-        Figure(
+        figure(
             "Requests on a replica over time",
-            chart(
-                time,
-                Axis("requests", lambda value: f"{value:,.4g}", 0, most),
-                [running, waiting],
-            ),
-            legend_of([running, waiting]),
-            "Mean over the replicas.",
+            time,
+            Axis("requests", _digits, 0, most),
+            [running, waiting],
+            caption="Mean over the replicas.",
         ),
     ]
     preempted = float(np.nansum(series.preemptions))
     if preempted:
         line = Line("preemptions", series.start_s, series.preemptions)
         top = float(np.nanmax(series.preemptions)) * 1.08
-        axis = Axis("per bin", lambda value: f"{value:,.4g}", 0, top)
+        axis, total = Axis("per bin", _digits, 0, top), f"{preempted:,.0f} in total."
         figures.append(
-            Figure(
-                "Preemptions over time",
-                chart(time, axis, [line]),
-                caption=f"{preempted:,.0f} in total.",
-            )
+            figure("Preemptions over time", time, axis, [line], caption=total)
         )
     return figures
+
+
+_digits = "{:,.4g}".format
 
 
 def _time_axis(start_s: np.ndarray) -> Axis:
@@ -130,7 +120,7 @@ def _time_axis(start_s: np.ndarray) -> Axis:
     ticks = linear_ticks(first / scale_s, last / scale_s)
     return Axis(
         f"time since the first arrival, {unit}",
-        lambda value: f"{value / scale_s:,.4g}",
+        lambda value: _digits(value / scale_s),
         first,
         last,
         ticks=tuple(tick * scale_s for tick in ticks),

@@ -10,7 +10,8 @@ from capplan.report.columns import format_share
 from capplan.report.fleet_charts import Curve, fleet_figures, latency_figures
 from capplan.report.page import Figure
 from capplan.report.pages.classes import shown
-from capplan.report.svg_chart import Axis, Line, Rule, chart, legend_of
+from capplan.report.sentences import plural
+from capplan.report.svg_chart import Axis, Line, Rule, figure
 
 _COMPARED = 4
 """Candidates whose latencies are drawn; more lines hide each other."""
@@ -69,21 +70,18 @@ def attainment_figure(plan: Plan) -> Figure | None:
     ends = [line.y if line.low is None else line.low for line in lines]
     lowest = float(np.nanmin(np.concatenate(ends)))
     floor = min(0.95 * lowest, *(rule.y - 0.02 for rule in rules if rule.y is not None))
-    return Figure(
+    return figure(
         "Attainment against replicas",
-        chart(
-            Axis(
-                f"replicas of {best.tp} GPU" + ("" if best.tp == 1 else "s"),
-                lambda value: f"{value:,.0f}",
-                float(counts.min()) - 0.5,
-                float(counts.max()) + 0.5,
-                ticks=ticks,
-            ),
-            Axis("attainment", format_share, max(0.0, floor), 1.0),
-            lines,
-            rules,
+        Axis(
+            f"replicas of {plural(best.tp, 'GPU')}",
+            "{:,.0f}".format,
+            float(counts.min()) - 0.5,
+            float(counts.max()) + 0.5,
+            ticks=ticks,
         ),
-        legend_of(lines),
+        Axis("attainment", format_share, max(0.0, floor), 1.0),
+        lines,
+        rules,
         caption=f"{best}. Filled points {meets}, hollow ones miss it; bars are "
         "95 % intervals.",
     )

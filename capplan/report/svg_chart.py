@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from markupsafe import Markup, escape
 
+from capplan.report.page import Figure
 from capplan.report.ticks import linear_ticks, log_ticks
 
 COLOURS = ("#1f5fbf", "#c2570c", "#1b7f5c", "#7a3fa0", "#8a6d00")
@@ -68,6 +69,18 @@ class Axis:
             ratio = np.log(np.maximum(values, self.low) / self.low)
             return np.asarray(ratio / math.log(self.high / self.low))
         return np.asarray((values - self.low) / (self.high - self.low))
+
+
+def figure(
+    title: str,
+    x: Axis,
+    y: Axis,
+    lines: Sequence[Line],
+    rules: Sequence[Rule] = (),
+    caption: str = "",
+) -> Figure:
+    """Return lines over axes with their legend."""
+    return Figure(title, chart(x, y, lines, rules), legend_of(lines), caption)
 
 
 def chart(x: Axis, y: Axis, lines: Sequence[Line], rules: Sequence[Rule] = ()) -> str:
