@@ -53,11 +53,7 @@ def cannot_serve(inputs: PlanInputs, configuration: Configuration) -> str | None
 
 def pruned(prospect: Prospect, reason: str) -> Candidate:
     """Return the candidate of a configuration that is not worth simulating."""
-    return replace(
-        Candidate.of(prospect.configuration, "pruned", bound=prospect.bound),
-        bound_sample=prospect.sample,
-        pruned_reason=reason,
-    )
+    return replace(prospect.candidate("pruned"), pruned_reason=reason)
 
 
 def run_of(
@@ -100,7 +96,7 @@ def evaluate(
     or, where only the best is asked for, not at all.
     """
     configuration, at_least = prospect.configuration, prospect.at_least
-    chosen, best = inputs.routers[0], Fewest(None, (), False, ())
+    chosen, best = inputs.routers[0], Fewest(None)
     for router in inputs.routers:
         run_with = partial(_run_with, inputs, configuration, router)
         if best.run is None:
@@ -117,7 +113,7 @@ def evaluate(
             best, chosen = better, router
     if best.run is None and inputs.best_only and not best.interrupted:
         return pruned(prospect, f"needs more than {prospect.max_replicas} replicas"), ()
-    return _candidate(inputs, prospect, configuration, chosen, best)
+    return _candidate(inputs, prospect, chosen, best)
 
 
 def _first(
@@ -128,7 +124,7 @@ def _first(
     settled_by = 2 * prospect.held or None
     if max_replicas == MOST_REPLICAS:
         return fewest_replicas(run_with, at_least, max_replicas, settled_by)
-    within = Fewest(None, (), False, ())
+    within = Fewest(None)
     if max_replicas >= at_least:
         within = _up_to(run_with, at_least, max_replicas)
     if within.run is not None or within.interrupted or inputs.best_only:
@@ -249,9 +245,8 @@ def tune(inputs: PlanInputs, tuning: Tuning) -> Tuned:
         better = _up_to(run_with, at_least, max_replicas)
         if better.run is not None:
             max_replicas = better.run.replica_count - 1
-            found = Tuned(
-                *_candidate(inputs, prospect, configuration, tuning.router, better)
-            )
+            tuned = replace(prospect, configuration=configuration)
+            found = Tuned(*_candidate(inputs, tuned, tuning.router, better))
         elif better.too_close and found.candidate is None:
             text = (
                 f"{prospect}: {max_replicas:,} replicas with "
@@ -290,21 +285,20 @@ def _up_to(run_with: Callable[[int], Run], at_least: int, max_replicas: int) -> 
     try:
         run = run_with(max_replicas)
     except Interrupted:
-        return Fewest(None, (), False, (), interrupted=True)
+        return Fewest(None, interrupted=True)
     except HostFullError:
-        return Fewest(None, (), False, ())
+        return Fewest(None)
     meets = run.judgement.meets
     if meets:
         fewest = fewest_replicas(run_with, at_least, max_replicas)
         if fewest.decided:
             return fewest
-    return Fewest(None, (run,), False, () if meets is False else (max_replicas,))
+    return Fewest(None, (run,), too_close=() if meets is False else (max_replicas,))
 
 
 def _candidate(
     inputs: PlanInputs,
     prospect: Prospect,
-    configuration: Configuration,
     router: str,
     fewest: Fewest,
 ) -> tuple[Candidate, tuple[str, ...]]:
@@ -316,8 +310,7 @@ def _candidate(
         return _infeasible(inputs, prospect, router, probes), ()
     below = [fewer for fewer in fewest.runs if fewer.replica_count < run.replica_count]
     candidate = replace(
-        Candidate.of(configuration, "feasible", bound=prospect.bound),
-        bound_sample=prospect.sample,
+        prospect.candidate("feasible"),
         run=run.without_requests(),
         cost=run.cost,
         decided=fewest.decided and run.replica_count - 1 not in fewest.too_close,
@@ -337,8 +330,7 @@ def _candidate(
 def _interrupted(prospect: Prospect, probes: tuple[Probe, ...]) -> Candidate:
     counts = ", ".join(f"{probe.replica_count:,}" for probe in probes)
     return replace(
-        Candidate.of(prospect.configuration, "interrupted", bound=prospect.bound),
-        bound_sample=prospect.sample,
+        prospect.candidate("interrupted"),
         pruned_reason=(
             f"of {counts} replicas none was shown to meet the SLO before Ctrl-C"
             if counts
@@ -362,8 +354,7 @@ def _infeasible(
         + ", and more do not help"
     )
     return replace(
-        Candidate.of(prospect.configuration, "infeasible", bound=prospect.bound),
-        bound_sample=prospect.sample,
+        prospect.candidate("infeasible"),
         infeasible_reason=reason,
         probes=probes,
     )

@@ -33,10 +33,10 @@ class Fewest:
     # decided, the fewest that meets it alone, whose attainment is at the target, or the
     # most that did not settle; None where no count helps
     run: Run | None
-    runs: tuple[Run, ...]  # by ascending count
-    decided: bool  # by the samples, and by somewhat larger counts
+    runs: tuple[Run, ...] = ()  # by ascending count
+    decided: bool = False  # by the samples, and by somewhat larger counts
     # smaller counts that the samples do not tell from the target
-    too_close: tuple[int, ...]
+    too_close: tuple[int, ...] = ()
     coarse: bool = False  # found to 10 %, and decided in this sense
     interrupted: bool = False  # then the run is the fewest decided until then
 
@@ -52,8 +52,8 @@ def fewest_replicas(
     Brackets from a lower bound upward in growing steps, then bisects. Attainment is not
     monotone in the count, so that then every count in a band below is tried, until
     five in a row miss, and those up to 5 % above must meet the SLO too; of more than
-    five, some between. Gives up at ``most``, where more replicas change nothing (a
-    router that fills replicas leaves the new ones idle), or where ``settled_by``
+    five, some between. Gives up at ``max_replicas``, where more replicas change nothing
+    (a router that fills replicas leaves the new ones idle), or where ``settled_by``
     replicas and more do not settle. A target of 1, which no sample decides, takes the
     fewest without a miss.
     """
@@ -80,7 +80,7 @@ def about_fewest(
         return search.undecided()
     run = search.runs[count]
     decided = run.judgement.meets is True
-    return Fewest(run, search.ordered(), decided, (), coarse=True)
+    return Fewest(run, search.ordered(), decided, coarse=True)
 
 
 def _fewest(search: "_Search", at_least: int) -> Fewest:
@@ -112,7 +112,7 @@ class _Search:
         self.runs: dict[int, Run] = {}
         self._full: dict[int, HostFullError] = {}  # counts that swap out too much
         self._run_with = run_with
-        self._most = max_replicas
+        self._max_replicas = max_replicas
         self._settled_by = settled_by or max_replicas
 
     def meets(self, count: int) -> bool:
@@ -138,14 +138,16 @@ class _Search:
         """
         low, count = at_least - 1, at_least
         while not self.meets(count):
-            if count >= self._most or self._changes_nothing(low, count):
+            if count >= self._max_replicas or self._changes_nothing(low, count):
                 return None
             if count >= self._settled_by and self._is_unsettled(count):
                 return None
             low = count
             # The first miss says how far off the bound is: go near it, then stride.
             growth = 1.25 if len(self.runs) + len(self._full) == 1 else _GROWTH
-            count = min(self._most, max(count + 1, int(np.ceil(count * growth))))
+            count = min(
+                self._max_replicas, max(count + 1, int(np.ceil(count * growth)))
+            )
         high = count
         while high - low > max(1, precision * high):
             middle = (low + high) // 2
@@ -163,7 +165,7 @@ class _Search:
         """
         if self.runs[count].judgement.no_miss:
             return True
-        reach = min(self._most, count + math.ceil(BAND_ABOVE * count))
+        reach = min(self._max_replicas, count + math.ceil(BAND_ABOVE * count))
         stride = math.ceil((reach - count) / _ENOUGH)
         return all(
             self.meets(more)
@@ -181,7 +183,9 @@ class _Search:
 
         None also where more replicas change nothing, or twice as many are not enough.
         """
-        for count in range(first, min(self._most, 2 * first + _LOOKED_ABOVE) + 1):
+        for count in range(
+            first, min(self._max_replicas, 2 * first + _LOOKED_ABOVE) + 1
+        ):
             if self.meets(count) and self.holds_above(count):
                 return count
             if self._changes_nothing(count - 1, count):
@@ -204,7 +208,7 @@ class _Search:
         """Return the fewest replicas decided to meet the SLO until now."""
         passing = [run for run in self.ordered() if run.judgement.meets]
         first = passing[0] if passing else None
-        return Fewest(first, self.ordered(), False, (), interrupted=True)
+        return Fewest(first, self.ordered(), interrupted=True)
 
     def undecided(self) -> Fewest:
         """Return the fewest replicas at the target, where none is decided.
@@ -213,7 +217,7 @@ class _Search:
         """
         if self._full and not self.runs:
             raise next(iter(self._full.values()))
-        close = self.close_below(self._most + 1)
+        close = self.close_below(self._max_replicas + 1)
         for run in self.ordered():
             if run.judgement.meets:
                 return Fewest(run, self.ordered(), False, close)

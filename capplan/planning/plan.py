@@ -24,7 +24,7 @@ from capplan.planning.configuration import Excluded
 from capplan.planning.executors import executor, side_by_side
 from capplan.planning.inputs import PlanInputs, configuration_of, plan_inputs
 from capplan.planning.launch import launch
-from capplan.planning.placing import PeakHeartbeat, peak_heartbeat
+from capplan.planning.placing import peak_heartbeat
 from capplan.planning.proof import (
     BOUND_SAMPLES,
     bound_of,
@@ -98,7 +98,16 @@ def _plan(settings: PlanSettings, progress: Progress, stopped: Stopped | None) -
     if inputs.solver is None or result.interrupted:
         return result
     progress(f"placing the peak heartbeat ({inputs.solver})")
-    return replace(result, placement=_placement(inputs, best, tried, inputs.solver))
+    placement = peak_heartbeat(
+        prospect.configuration,
+        inputs.trace,
+        inputs.slo,
+        solver=inputs.solver,
+        gamma=PolicySettings().gamma,
+        theta=PAPER_THETA,
+        seed=settings.seed,
+    )
+    return replace(result, placement=placement)
 
 
 def planned(
@@ -178,7 +187,7 @@ def _simulated(
     settings = inputs.settings
     done: list[Candidate] = []
     simulated: list[Prospect] = []
-    left_out: list[Prospect] = []
+    left_out: list[tuple[Prospect, str]] = []  # and why
     texts: dict[str, tuple[str, ...]] = {}
     with executor(settings.executor, settings.ray_address) as workers:
         while prospects:
@@ -200,8 +209,7 @@ def _simulated(
                 if reason is None:
                     left.append(prospect)
                 else:
-                    done.append(pruned(prospect, reason))
-                    left_out.append(prospect)
+                    left_out.append((prospect, reason))
             prospects = left
         tunable = [row for row in simulated if is_tuned(inputs, row.configuration)]
         tunings = _tunings(inputs, tunable, done)
@@ -216,25 +224,11 @@ def _simulated(
             done[index] = tuned.candidate or _with_close(done[index], tuned.too_close)
     for warning in (text for each in texts.values() for text in each):
         warnings.warn(warning, CapplanWarning, stacklevel=2)
-    return _pruned_by_the_tuned(left_out, before, done)
-
-
-def _pruned_by_the_tuned(
-    left_out: list[Prospect], before: list[Candidate], done: list[Candidate]
-) -> list[Candidate]:
-    """Return candidates with those left out held against the tuned ones.
-
-    A reason names the count of another, which a smaller budget may have lowered.
-    """
-    of = {(row.configuration.gpu, row.configuration.tp): row for row in left_out}
-    rows = []
-    for row in done:
-        prospect = of.get((row.gpu, row.tp))
-        reason = None if prospect is None else cannot_win(prospect, before + done)
-        rows.append(
-            row if prospect is None or reason is None else pruned(prospect, reason)
-        )
-    return rows
+    # A reason names the count of another, which a smaller budget may have lowered.
+    return done + [
+        pruned(prospect, cannot_win(prospect, before + done) or reason)
+        for prospect, reason in left_out
+    ]
 
 
 def _with_close(candidate: Candidate, count: int | None) -> Candidate:
@@ -292,30 +286,17 @@ def _bound_held(
     return replace(candidate, bound=bound, bound_sample=sample)
 
 
-def _placement(
-    inputs: PlanInputs,
-    best: Candidate,
-    tried: list[Configuration | Excluded],
-    solver: str,
-) -> PeakHeartbeat | None:
-    """Return the exact placement of the best configuration's peak heartbeat."""
-    return peak_heartbeat(
-        configuration_of(tried, best.gpu, best.tp),
-        inputs.trace,
-        inputs.slo,
-        solver=solver,
-        gamma=PolicySettings().gamma,
-        theta=PAPER_THETA,
-        seed=inputs.settings.seed,
-    )
-
-
 def _result(
     inputs: PlanInputs,
     candidates: list[Candidate],
     tried: list[Configuration | Excluded],
 ) -> Plan:
-    candidates = [_with_launch(row, inputs.settings) for row in candidates]
+    candidates = [
+        replace(row, launch=launch(row.run.configuration, inputs.settings))
+        if row.run is not None
+        else row
+        for row in candidates
+    ]
     feasible = feasible_of(candidates)
     by_cost = sorted(feasible, key=_by_cost)
     estimated = [row for row in by_cost if row.is_in_doubt]
@@ -362,13 +343,6 @@ def _result(
         slo_limits_s=slo.shared_limits_s(trace.class_names),
         interrupted=interrupted,
     )
-
-
-def _with_launch(candidate: Candidate, settings: PlanSettings) -> Candidate:
-    run = candidate.run
-    if run is None:
-        return candidate
-    return replace(candidate, launch=launch(run.configuration, settings))
 
 
 def _by_cost(candidate: Candidate) -> tuple[float, int, int]:

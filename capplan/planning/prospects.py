@@ -3,7 +3,7 @@
 import math
 from bisect import bisect_left
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from capplan.bounds.lower_bound import Bound
@@ -38,6 +38,11 @@ class Prospect:
     def pool(self) -> Pool:
         """These replicas."""
         return Pool(self.configuration, self.at_least)
+
+    def candidate(self, status: str) -> Candidate:
+        """Return its candidate, with the bound and without a run."""
+        candidate = Candidate.of(self.configuration, status)
+        return replace(candidate, bound=self.bound, bound_sample=self.sample)
 
 
 def cheapest_first(prospect: Prospect) -> tuple[float, int, str, int]:

@@ -86,13 +86,9 @@ class Candidate:
     launch: Launch | None = None
 
     @classmethod
-    def of(
-        cls, configuration: Configuration, status: str, bound: Bound | None = None
-    ) -> "Candidate":
+    def of(cls, configuration: Configuration, status: str) -> "Candidate":
         """Return a candidate of a configuration without a run."""
-        return cls(
-            configuration.gpu, configuration.tp, status, configuration, bound=bound
-        )
+        return cls(configuration.gpu, configuration.tp, status, configuration)
 
     def __str__(self) -> str:
         return f"{self.gpu} × TP {self.tp}"
