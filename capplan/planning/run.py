@@ -4,6 +4,7 @@ import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -85,7 +86,7 @@ class Run:
         """Replicas, all alike."""
         return self.deployment.pool.replica_count
 
-    @property
+    @cached_property
     def cost(self) -> Cost | None:
         """What its pools cost, and its tokens; None without a price."""
         totals = self.simulation.totals
@@ -263,13 +264,22 @@ def _kept(
         progress=None if progress is None else lambda n: progress(n, request_count),
         stopped=stopped,
     )
-    if not simulation.interrupted:
-        _warn_of_idle_predictions(
-            load.trace, deployment, slo, settings.seed, simulation, stopped
-        )
     if simulation.interrupted:  # then the first sample alone is judged
         simulation = finished_part(simulation)
         load = replace(load, base=load.trace, request_count=0)
+    elif (
+        predictions_matter(
+            load.trace, deployment, slo, settings.seed, stopped, simulation
+        )
+        is False
+    ):
+        warnings.warn(
+            "the predicted answer lengths change nothing: with true ones every request "
+            f"finishes at the same time (scheduler {configuration.engine.scheduler}, "
+            f"router {deployment.router})",
+            CapplanWarning,
+            stacklevel=2,
+        )
     return judged_run(
         load,
         slo,
@@ -278,26 +288,6 @@ def _kept(
         first=simulation,
         stopped=stopped,
     )
-
-
-def _warn_of_idle_predictions(
-    trace: Trace,
-    deployment: Deployment,
-    slo: Slo | None,
-    seed: int,
-    simulation: Simulation,
-    stopped: Stopped | None,
-) -> None:
-    matter = predictions_matter(trace, deployment, slo, seed, stopped, simulation)
-    if matter is False:
-        scheduler = deployment.pool.configuration.engine.scheduler
-        warnings.warn(
-            "the predicted answer lengths change nothing: with true ones every request "
-            f"finishes at the same time (scheduler {scheduler}, "
-            f"router {deployment.router})",
-            CapplanWarning,
-            stacklevel=2,
-        )
 
 
 def _streamed(
