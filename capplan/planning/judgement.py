@@ -160,7 +160,7 @@ def _verdicts(
     return [
         (group, _group_verdict(samples, group, drawn=steadiness.drawn))
         for group in slo.groups(class_names)
-        if _counts(samples, group)[0].sum()
+        if counts_of(samples, group)[0].sum()
     ]
 
 
@@ -223,7 +223,7 @@ def _open(
     if any(met is None and group.target < 1 for group, met in of_groups):
         text = f"{len(samples)} samples leave the attainment too close to the target"
         return text, False
-    counts = [_counts(samples, group)[0].sum() for group, met in of_groups if not met]
+    counts = [counts_of(samples, group)[0].sum() for group, met in of_groups if not met]
     count = int(min(counts))
     least = _floored((1 - CONFIDENCE) ** (1 / count))
     return f"no miss in {count:,} requests, at least {least}", True
@@ -257,7 +257,7 @@ def _attainment(samples: Sequence[Sample], class_names: tuple[str, ...]) -> Atta
     )
 
 
-def _counts(samples: Sequence[Sample], group: Group) -> tuple[np.ndarray, np.ndarray]:
+def counts_of(samples: Sequence[Sample], group: Group) -> tuple[np.ndarray, np.ndarray]:
     """Return counted and attained requests of a group by sample."""
     rows = list(group.indices)
     return (
@@ -267,7 +267,7 @@ def _counts(samples: Sequence[Sample], group: Group) -> tuple[np.ndarray, np.nda
 
 
 def _share(samples: Sequence[Sample], group: Group) -> float:
-    counted, attained = _counts(samples, group)
+    counted, attained = counts_of(samples, group)
     return float(attained.sum() / counted.sum()) if counted.sum() else 1.0
 
 
@@ -282,7 +282,7 @@ def _interval(
     if len(samples) == 1:
         counted, attained = _blocks(samples[0], group)
     else:
-        counted, attained = _counts(samples, group)
+        counted, attained = counts_of(samples, group)
         confidence = 1 - (1 - confidence) / LOOKS
     if not counted.sum():
         return math.nan, math.nan

@@ -15,6 +15,7 @@ from capplan.planning.judgement import (
     LOOKS,
     Judgement,
     Steadiness,
+    counts_of,
     is_roomy,
     judge,
     verdict,
@@ -186,8 +187,8 @@ def replicated(
         """Return the windows of more pairs of runs, at least so many in all."""
         found: list[Sample] = []
         while len(found) < windows:
-            most = math.ceil(_RUN_REQUESTS / (window_s * rate_per_s))
-            each = min(math.ceil((windows - len(found)) / 2), most)
+            max_windows = math.ceil(_RUN_REQUESTS / (window_s * rate_per_s))
+            each = min(math.ceil((windows - len(found)) / 2), max_windows)
             duration_s = warmup_s + settling.longest_stay_s + each * window_s
             streams = [load.sample(next(runs), duration_s) for _ in range(2)]
             for run in side_by_side(simulated, streams):
@@ -246,9 +247,7 @@ def _agree(
     """
     samples = [sample_of(simulation, slo, since_s, ()) for simulation in (empty, full)]
     for group in slo.groups(class_names):
-        rows = list(group.indices)
-        counted = np.array([sample.counted[rows].sum() for sample in samples])
-        attained = np.array([sample.attained[rows].sum() for sample in samples])
+        counted, attained = counts_of(samples, group)
         share = attained / np.maximum(counted, 1)
         same_side = (share >= group.target).all() or (share < group.target).all()
         if not same_side and np.ptp(share) > (1 - group.target) / 4:

@@ -142,20 +142,22 @@ def _meeting(
     None where they differ in the last window. [s]
     """
     edges_s = np.linspace(0.0, duration_s, _WINDOWS + 1)
-    differs = np.zeros(_WINDOWS, bool)
-    left = 0.0
-    for measure in (_requests_in_system, _kv_in_use):
-        low, high = measure(empty, edges_s), measure(full, edges_s)
-        later = low[int(_WINDOWS * _LATER) :]
-        chance = _DEVIATIONS * float(np.diff(later).std())
-        tolerance = max(AGREEMENT * float(later.mean()), chance, 1e-9)
-        differs |= np.abs(high - low) > tolerance
-        if measure is _requests_in_system:
-            left = float(np.clip((high[-1] - low[-1]) / crowd_count, 0, 1))
-    if differs[-1] or _grows(_requests_in_system(empty, edges_s)):
+    low, high = (requests_in_system(each.table, edges_s) for each in (empty, full))
+    left = float(np.clip((high[-1] - low[-1]) / crowd_count, 0, 1))
+    differs = _differ(low, high)
+    differs |= _differ(*(_kv_in_use(each, edges_s) for each in (empty, full)))
+    if differs[-1] or _grows(low):
         return None, left
     last = int(np.flatnonzero(differs)[-1]) + 1 if differs.any() else 0
     return float(edges_s[last]), left
+
+
+def _differ(low: np.ndarray, high: np.ndarray) -> np.ndarray:
+    """Return the windows in which two starts differ, shape (windows,), bool."""
+    later = low[int(_WINDOWS * _LATER) :]
+    chance = _DEVIATIONS * float(np.diff(later).std())
+    tolerance = max(AGREEMENT * float(later.mean()), chance, 1e-9)
+    return np.asarray(np.abs(high - low) > tolerance)
 
 
 def _grows(number: np.ndarray) -> bool:
@@ -168,11 +170,6 @@ def _grows(number: np.ndarray) -> bool:
     chance = _DEVIATIONS * float(np.diff(number[-_WINDOWS // 2 :]).std())
     rise = float(second.mean() - first.mean())
     return rise > max(0.1 * float(first.mean()), chance / np.sqrt(len(first)))
-
-
-def _requests_in_system(simulation: Simulation, edges_s: np.ndarray) -> np.ndarray:
-    """Return the mean number of requests in each window, shape (windows,)."""
-    return requests_in_system(simulation.table, edges_s)
 
 
 def requests_in_system(times: RequestTimes, edges_s: np.ndarray) -> np.ndarray:
