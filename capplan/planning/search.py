@@ -3,8 +3,9 @@
 Aladdin, section 4.1, Eq. 5 and 6.
 """
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -60,13 +61,14 @@ class TpRow:
     gpu: str
     tp: int  # GPUs of a replica
     kv_batch: int  # requests whose KV fits at their mean context, M / m_r
-    kv_tokens_per_s_per_gpu: float  # KV cache full, left side of Eq. 6 [tokens/s]
-    tpot_batch: int  # largest whose iteration keeps the TPOT SLO, B [requests]
-    tpot_tokens_per_s_per_gpu: float  # there, right side of Eq. 6 [tokens/s]
-    tokens_per_s_per_gpu: float  # the smaller; 0 when it cannot serve [tokens/s]
-    batch: int  # at which it is reached [requests]
-    iteration_s: float  # decode iteration of that batch; NaN when it cannot serve [s]
-    binding: str  # "KV", "TPOT" or "max_num_seqs"; empty when it cannot serve
+    kv_tokens_per_s_per_gpu: float = 0.0  # KV cache full, left side of Eq. 6 [tokens/s]
+    tpot_batch: int = 0  # largest whose iteration keeps the TPOT SLO, B [requests]
+    tpot_tokens_per_s_per_gpu: float = 0.0  # there, right side of Eq. 6 [tokens/s]
+    tokens_per_s_per_gpu: float = 0.0  # the smaller; 0 when it cannot serve [tokens/s]
+    batch: int = 0  # at which it is reached [requests]
+    # decode iteration of that batch; NaN when it cannot serve [s]
+    iteration_s: float = math.nan
+    binding: str = ""  # "KV", "TPOT" or "max_num_seqs"; empty when it cannot serve
     usd_per_million_output_tokens: float | None = None  # None without a price [$]
     infeasible_reason: str | None = None  # None when it can serve
 
@@ -215,13 +217,7 @@ def _cannot_serve(
         gpu=option.gpu,
         tp=option.tp,
         kv_batch=kv_batch,
-        kv_tokens_per_s_per_gpu=0.0,
         tpot_batch=tpot_batch,
-        tpot_tokens_per_s_per_gpu=0.0,
-        tokens_per_s_per_gpu=0.0,
-        batch=0,
-        iteration_s=float("nan"),
-        binding="",
         infeasible_reason=reason,
     )
 
@@ -266,27 +262,23 @@ def search(settings: SearchSettings) -> Search:
     class, the strictest TPOT holds for all.
     """
     with collected_warnings() as texts:
-        result = _search(settings)
-    return replace(result, warnings=tuple(texts))
-
-
-def _search(settings: SearchSettings) -> Search:
-    trace = read_requests(settings)
-    tried = list(configurations(settings))
-    able = [row for row in tried if isinstance(row, Configuration)]
-    slo = settings.slo_of_requests()
-    context_tokens = mean_context_tokens(trace.prompt_tokens, trace.output_tokens)
-    comparison = search_tp(
-        [_option(configuration, context_tokens) for configuration in able],
-        context_tokens=context_tokens,
-        slo_tpot_s=np.inf if slo is None else slo.strictest().mean_gap_s,
-    )
+        trace = read_requests(settings)
+        tried = list(configurations(settings))
+        able = [row for row in tried if isinstance(row, Configuration)]
+        slo = settings.slo_of_requests()
+        context_tokens = mean_context_tokens(trace.prompt_tokens, trace.output_tokens)
+        found = search_tp(
+            [_option(configuration, context_tokens) for configuration in able],
+            context_tokens=context_tokens,
+            slo_tpot_s=np.inf if slo is None else slo.strictest().mean_gap_s,
+        )
     return Search(
         llm=str(settings.llm),
         trace_source=trace.source,
-        found=comparison,
+        found=found,
         excluded=tuple(row for row in tried if isinstance(row, Excluded)),
         profile_notes={f"{row.gpu} TP {row.tp}": row.note for row in able},
+        warnings=tuple(texts),
     )
 
 
