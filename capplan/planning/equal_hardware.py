@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
+from functools import cache
 
 import numpy as np
 
@@ -225,11 +226,12 @@ def capacity(hardware: Hardware, entrant: Entrant) -> Result:
     try:
         best.search()
         for budget in () if best.binding in _NOT_THE_BUDGET else entrant.budgets:
-            other = _Looks(hardware, _with_budget(entrant, budget))
+            smaller = with_budget(entrant.configuration, budget)
+            other = _Looks(hardware, replace(entrant, configuration=smaller))
             if budget < entrant.configuration.engine.max_num_batched_tokens and (
-                other.is_able() and other.holds_more_than(best.most_per_s)
+                other.is_able() and other.holds_more_than(best.max_rate_per_s)
             ):
-                other.search(best.most_per_s)
+                other.search(best.max_rate_per_s)
                 best = other
         best.at_own_rate()
         best.compare_with_true_lengths()
@@ -240,20 +242,15 @@ def capacity(hardware: Hardware, entrant: Entrant) -> Result:
     return best.result()
 
 
-def _with_budget(entrant: Entrant, budget_tokens: int) -> Entrant:
-    changed = with_budget(entrant.configuration, budget_tokens)
-    return replace(entrant, configuration=changed)
-
-
 class _Looks:
     """Rates at which a system was simulated."""
 
     def __init__(self, hardware: Hardware, entrant: Entrant) -> None:
-        self.most_per_s: float | None = None
+        self.max_rate_per_s: float | None = None
         self.reason = ""
         self._hardware, self._entrant = hardware, entrant
         self._own_per_s = entrant.requests.rate_per_s
-        self._held: dict[float, bool] = {}
+        self._holds = cache(self._look)  # the search may come to a rate again
         self._served: tuple[OperatingPoint, ...] = ()
         self._matter: bool | None = None
         self._missed: Run | None = None  # at the lowest rate that is not held
@@ -261,16 +258,15 @@ class _Looks:
 
     def is_able(self) -> bool:
         """Return whether the system serves all requests."""
-        engine = self._entrant.configuration.engine
-        base = self._entrant.requests.load.base
-        return not refusal(base, engine)
+        entrant = self._entrant
+        return not refusal(entrant.requests.load.base, entrant.configuration.engine)
 
-    def holds_more_than(self, most_per_s: float | None) -> bool:
+    def holds_more_than(self, max_rate_per_s: float | None) -> bool:
         """Return whether a higher rate than another's is held."""
-        if most_per_s is None:
+        if max_rate_per_s is None:
             self.search()
-            return self.most_per_s is not None
-        return math.isfinite(most_per_s) and self._holds(most_per_s * STEP)
+            return self.max_rate_per_s is not None
+        return math.isfinite(max_rate_per_s) and self._holds(max_rate_per_s * STEP)
 
     def search(self, above_per_s: float | None = None) -> None:
         """Find the highest rate, above one that is held."""
@@ -280,11 +276,11 @@ class _Looks:
         from_per_s = self._own_per_s if above_per_s is None else above_per_s * STEP
         # One sample each says where it is about; near it each rate is decided.
         about_per_s = highest_rate(self._seems_held, from_per_s)
-        self.most_per_s = about_per_s
+        self.max_rate_per_s = about_per_s
         if about_per_s is not None and about_per_s != math.inf:
-            self.most_per_s = highest_rate(self._holds, about_per_s, stride=1)
-        if self.most_per_s == math.inf:
-            self.most_per_s = None
+            self.max_rate_per_s = highest_rate(self._holds, about_per_s, stride=1)
+        if self.max_rate_per_s == math.inf:
+            self.max_rate_per_s = None
             self.reason = "holds any rate: all requests could arrive at once"
 
     def at_own_rate(self) -> None:
@@ -311,7 +307,7 @@ class _Looks:
         return Result(
             self._entrant.configuration,
             self._served,
-            self.most_per_s,
+            self.max_rate_per_s,
             self.reason,
             self.binding,
             self._matter,
@@ -321,11 +317,6 @@ class _Looks:
     def binding(self) -> str:
         """What keeps the system from a higher rate."""
         return "" if self._missed is None else binding_setting(self._missed)
-
-    def _holds(self, rate_per_s: float) -> bool:
-        if rate_per_s not in self._held:
-            self._held[rate_per_s] = self._look(rate_per_s)
-        return self._held[rate_per_s]
 
     def _seems_held(self, rate_per_s: float) -> bool:
         """Return whether the first sample alone keeps the SLO, below capacity."""

@@ -187,10 +187,9 @@ def resolve(
         kept |= dict.fromkeys(LINK)
     budgets: tuple[int, ...] = ()
     if not (published or policy.rules.reserves or settings.max_num_batched_tokens):
-        also = flags.get("max_num_batched_tokens")
-        budgets = BUDGETS + ((also,) if isinstance(also, int) else ())
-        budgets = tuple(sorted({*budgets, room_tokens} if has_room else {*budgets}))
-        budgets = budgets[::-1]
+        also = flags.get("max_num_batched_tokens"), room_tokens if has_room else None
+        tried = {*BUDGETS, *(budget for budget in also if isinstance(budget, int))}
+        budgets = tuple(sorted(tried, reverse=True))
     kept |= {"scheduler": chosen, "tune": bool(budgets)}
     room = room_tokens if has_room else None
     return ResolvedSystem(
