@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
+from statistics import median_low
 
 from capplan.errors import InputError
 from capplan.input_file import opened, read_text
@@ -117,8 +118,7 @@ def refuse_outliers(name: str, values: Iterable[tuple[str, float]]) -> None:
     placed = [(place, value) for place, value in values if value > 0]
     if not placed:
         return
-    ordered = sorted(value for _, value in placed)
-    middle = ordered[(len(ordered) - 1) // 2]
+    middle = median_low(value for _, value in placed)
     for place, value in placed:
         if not middle / _MOST_APART <= value <= middle * _MOST_APART:
             raise InputError(

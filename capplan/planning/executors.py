@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import cache
 from os import cpu_count, environ
 from socket import create_connection
@@ -43,8 +43,9 @@ class Executor(Protocol):
         """Return the result of each task."""
 
 
-@contextmanager
-def executor(name: str = "local", ray_address: str | None = None) -> Iterator[Executor]:
+def executor(
+    name: str = "local", ray_address: str | None = None
+) -> AbstractContextManager[Executor]:
     """Open the named executor for the length of a plan.
 
     ``name`` is one of EXECUTORS; ``ray_address`` is that of a running Ray cluster,
@@ -53,8 +54,7 @@ def executor(name: str = "local", ray_address: str | None = None) -> Iterator[Ex
     if name not in EXECUTORS:
         known = ", ".join(sorted(EXECUTORS))
         raise InputError(f"--executor is {name!r}; expected one of {known}")
-    with EXECUTORS[name](ray_address) as chosen:
-        yield chosen
+    return EXECUTORS[name](ray_address)
 
 
 @contextmanager

@@ -24,9 +24,7 @@ CAUTIOUS = 0.9
 
 def folders(settings: ConfigurationSettings) -> list[Path]:
     """Return the user's folders of profiles."""
-    if not settings.profiles:
-        return []
-    return [Path(settings.profiles)]
+    return [Path(settings.profiles)] if settings.profiles else []
 
 
 def own_profile(settings: ConfigurationSettings) -> Profile | None:

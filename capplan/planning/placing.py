@@ -57,8 +57,7 @@ def placement_problem(settings: PlaceSettings) -> PlacementProblem:
         named = settings.llm is not None or settings.latency_ms is not None
         template = _template(_only_configuration(settings)) if named else None
         limits = None if slo is None else slo.default
-        most = {"max_replicas": settings.max_replicas}
-        constraints = _given(shares | most)
+        constraints = _given(shares | {"max_replicas": settings.max_replicas})
         return read_snapshot(Path(settings.snapshot), template, limits, **constraints)
     if slo is None:
         raise InputError("no SLO; give --slo ttft=1s,tpot=30ms")

@@ -68,28 +68,23 @@ def verify(
     if not isinstance(named, str | None):
         raise InputError(f"{path}: settings.trace is {named!r}; expected a path")
     found = _found(named, path, trace)
+    settings = document["settings"]
     if found is not None:
-        settings = {**document["settings"], "trace": str(found)}
-    else:
-        settings = document["settings"]
+        settings = {**settings, "trace": str(found)}
     if document.get("interrupted"):
         return ["the plan was interrupted; plan again to have all of it verified"]
-    has_proof = document.get("certificate") is not None
-    reasons = []
-    if has_proof:
-        reasons = check_document(document)
-    elif document.get("best") is not None:
-        reasons = ["the plan has no certificate"]
-    if reasons:
-        return reasons
-    if has_proof:
+    reasons: list[str] = []
+    if document.get("certificate") is not None:
+        if reasons := check_document(document):
+            return reasons
         rebuilt = {**document, "settings": settings}
         reasons = check_document(document, lambda _: reproduce(rebuilt))
+    elif document.get("best") is not None:
+        return ["the plan has no certificate"]
     again = json_text(plan_values(plan(PlanSettings(**settings))))
     if found is not None and named is not None:
         again = again.replace(json.dumps(str(found))[1:-1], json.dumps(named)[1:-1])
-    different = _differences(document, json.loads(again), "")
-    for where, value, expected in different:
+    for where, value, expected in _differences(document, json.loads(again), ""):
         reasons.append(f"{where} is {_short(value)}; planned again: {_short(expected)}")
         if len(reasons) >= _MOST_REASONS:
             break

@@ -59,16 +59,10 @@ def plan_page(plan: Plan) -> Page:
                 figures=partial(figures, plan),
             ),
             *(() if best is None else (_probes(best),)),
-            *(
-                ()
-                if run is None
-                else (
-                    Section(
-                        "Engine settings",
-                        facts=sentences.engine_facts(run),
-                        only=FILES,
-                    ),
-                )
+            Section(
+                "Engine settings",
+                facts=() if run is None else sentences.engine_facts(run),
+                only=FILES,
             ),
             *_assumptions(plan),
         ],
