@@ -26,10 +26,13 @@ def assumptions(
     tried: list[Configuration | Excluded],
 ) -> tuple[Assumption, ...]:
     """Return the assumptions on traffic, latency, memory, prices and engine."""
+    users = settings.asking
     rows = [
         Assumption(
             "traffic",
-            f"{len(trace):,} requests at {trace.rate_per_s:.4g}/s",
+            f"{len(trace):,} requests at {trace.rate_per_s:.4g}/s"
+            if users is None
+            else str(users),
             "; ".join((trace.source, *trace.notes)),
             "given",
         )

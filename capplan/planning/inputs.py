@@ -8,7 +8,7 @@ from capplan.deployment.configuration import Configuration
 from capplan.errors import InputError
 from capplan.placement.solvers import SOLVERS
 from capplan.planning.configuration import Excluded, configurations, runnable
-from capplan.planning.load import OpenLoad
+from capplan.planning.load import Load
 from capplan.planning.prefix_caching import with_caching_as_used
 from capplan.planning.settings import PlanSettings
 from capplan.planning.traffic import judged_traffic
@@ -27,7 +27,7 @@ class PlanInputs:
     """Inputs shared by all candidates of a plan."""
 
     settings: PlanSettings  # as the user gave them
-    load: OpenLoad  # requests to serve, and which of them count
+    load: Load  # requests to serve, and which of them count
     slo: Slo  # limits by class, and the share of requests that must meet them
     routers: tuple[str, ...]  # to try, the first one first
     solver: str | None  # places the peak heartbeat exactly; None for none
@@ -48,7 +48,7 @@ class PlanInputs:
 
 
 def plan_inputs(
-    settings: PlanSettings, load: OpenLoad | None = None
+    settings: PlanSettings, load: Load | None = None
 ) -> tuple[PlanInputs, list[Configuration | Excluded]]:
     """Return the inputs that all candidates share, and the candidates.
 
@@ -70,6 +70,11 @@ def plan_inputs(
         for row in tried
     ]
     routers, solver = _routers_and_solver(settings)
+    if solver is not None and not load.is_open:
+        raise InputError(
+            f"--solver is {settings.solver!r}: it places what arrives in a heartbeat, "
+            "and users ask when they have been answered; leave out one of them"
+        )
     return PlanInputs(settings, load, slo, routers, solver, len(able)), tried
 
 

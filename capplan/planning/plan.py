@@ -166,7 +166,7 @@ def _held(inputs: PlanInputs, configuration: Configuration) -> int:
 
     That is for arrivals of a trace's own, and for policies that let long requests wait.
     """
-    if not inputs.load.is_resampled:
+    if not (inputs.load.is_resampled and inputs.load.is_open):
         return 0
     found = saturation(inputs.load, configuration, inputs.slo)
     if found is None or not found.binds:
@@ -308,6 +308,8 @@ def _result(
     others.sort(key=lambda row: (row.status != "pruned", row.gpu, row.tp))
     trace, slo, settings = inputs.trace, inputs.slo, inputs.settings
     best = eligible[0].run if eligible else None
+    # Users ask as fast as they are answered: by the best.
+    served = best.simulation.totals if best is not None and trace.users else None
     interrupted = inputs.is_stopped()
     if interrupted:
         warnings.warn(
@@ -325,11 +327,11 @@ def _result(
         attainment=slo.shared_target(trace.class_names),
         attainment_text=slo.describe_targets(trace.class_names),
         trace_source=trace.source,
-        request_count=len(trace),
-        rate_per_s=trace.rate_per_s,
+        request_count=len(trace) if served is None else served.request_count,
+        rate_per_s=trace.rate_per_s if served is None else served.rate_per_s,
         mean_prompt_tokens=float(trace.prompt_tokens.mean()),
         mean_output_tokens=float(trace.output_tokens.mean()),
-        duration_s=trace.duration_s,
+        duration_s=trace.duration_s if served is None else served.duration_s,
         router=inputs.routers[0] if best is None else best.deployment.router,
         seed=settings.seed,
         best=eligible[0] if eligible else None,
@@ -341,6 +343,7 @@ def _result(
             mode="json", exclude_defaults=True, exclude=_NOT_IN_THE_RESULT
         ),
         slo_limits_s=slo.shared_limits_s(trace.class_names),
+        asked_by=inputs.load.process if trace.users else None,
         interrupted=interrupted,
     )
 

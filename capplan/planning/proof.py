@@ -41,15 +41,18 @@ def bound_inputs(
     if sample == MIX:
         return _mix_inputs(inputs, configuration)
     trace = inputs.load.sample(sample)
-    assert trace.arrival_s is not None
     counted = inputs.load.counted(sample)
-    ttft_s, tpot_s, tbt_s, e2e_s = inputs.slo.columns(
-        trace.request_class, trace.class_names
-    )
+    arrival_s = trace.arrival_s
+    limits_s = inputs.slo.columns(trace.request_class, trace.class_names)
+    if arrival_s is None:
+        # Users ask less of a slow fleet: no request is due at a time that is known.
+        arrival_s = np.zeros(len(trace))
+        limits_s = (np.full(len(trace), np.inf),) * len(limits_s)
+    ttft_s, tpot_s, tbt_s, e2e_s = limits_s
     engine, tables = widest_iterations(configuration.engine, configuration.tables)
     cached = trace.prefix_tokens * int(engine.prefix_caching)
     columns = (
-        trace.arrival_s,
+        arrival_s,
         trace.prompt_tokens,
         trace.output_tokens,
         cached,
@@ -122,6 +125,8 @@ def sample_bound(
         tables=tables,
         engine=engine,
     )
+    if not inputs.load.is_open:
+        return replace(bound, note="users ask less of a slow fleet: none is known")
     if sample != MIX:
         return bound
     length_s = bound.window_end_s - bound.window_start_s
@@ -140,10 +145,11 @@ def bound_of(inputs: PlanInputs, configuration: Configuration) -> tuple[Bound, i
     them, whatever the scheduler. Fewer than that of the mix serve less of drawn
     arrivals than comes.
     """
-    samples = BOUND_SAMPLES if inputs.load.is_resampled else 1
+    drawn = inputs.load.is_resampled and inputs.load.is_open
+    samples = BOUND_SAMPLES if drawn else 1
     bounds = [sample_bound(inputs, configuration, k) for k in range(samples)]
     least = min(range(samples), key=lambda k: bounds[k].replica_count)
-    if not inputs.load.is_resampled or not bounds[least].reachable:
+    if not drawn or not bounds[least].reachable:
         return bounds[least], least
     of_mix = sample_bound(inputs, configuration, MIX)
     if of_mix.replica_count > bounds[least].replica_count:

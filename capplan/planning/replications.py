@@ -20,7 +20,7 @@ from capplan.planning.judgement import (
     judge,
     verdict,
 )
-from capplan.planning.load import OpenLoad
+from capplan.planning.load import Load
 from capplan.planning.saturation import saturation
 from capplan.planning.settling import Settling, requests_in_system, settle
 from capplan.simulator.metrics import (
@@ -55,7 +55,7 @@ class Interrupted(Exception):
     """A simulation was stopped before anything was known."""
 
 
-def drawn_steadiness(load: OpenLoad, deployment: Deployment, slo: Slo) -> Steadiness:
+def drawn_steadiness(load: Load, deployment: Deployment, slo: Slo) -> Steadiness:
     """Return the utilisation of a fleet under drawn arrivals."""
     pool = deployment.pool
     found = saturation(load, pool.configuration, slo)
@@ -65,12 +65,12 @@ def drawn_steadiness(load: OpenLoad, deployment: Deployment, slo: Slo) -> Steadi
         drawn=True,
         utilisation=found.utilisation(load.rate_per_s, pool.replica_count),
         utilisation_error=found.error,
-        binds=found.binds,
+        binds=found.binds and load.is_open,  # users ask less of a slow fleet
     )
 
 
 def given_steadiness(
-    load: OpenLoad,
+    load: Load,
     deployment: Deployment,
     slo: Slo | None,
     simulation: Simulation,
@@ -79,6 +79,8 @@ def given_steadiness(
 
     In the mean, and in the busiest five minutes.
     """
+    if not load.is_open:  # users ask less of a slow fleet: there is no overload
+        return Steadiness()
     pool, times = deployment.pool, simulation.table
     found = saturation(load, pool.configuration, slo)
     replica_count, duration_s = pool.replica_count, simulation.totals.duration_s
@@ -99,7 +101,7 @@ def given_steadiness(
 
 def first_looks(
     simulated: Callable[[Trace], Simulation],
-    load: OpenLoad,
+    load: Load,
     slo: Slo,
     first: Sample,
     metrics: tuple[str, ...],
@@ -121,7 +123,7 @@ def first_looks(
 
 def replicated(
     simulated: Callable[[Trace], Simulation],
-    load: OpenLoad,
+    load: Load,
     slo: Slo,
     deployment: Deployment,
     steadiness: Steadiness,

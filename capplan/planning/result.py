@@ -188,5 +188,6 @@ class Plan:
     # GPUs that the best candidate would need with prefix caching off; None where the
     # requests share no prefix, caching is off, or no count serves
     gpu_count_without_prefix_caching: int | None = None
+    asked_by: str | None = None  # users who wait for their answers; None: arrivals
     interrupted: bool = False  # then not all configurations were simulated
     schema: str = SCHEMA

@@ -16,7 +16,7 @@ from capplan.planning.cost import Cost, cost
 from capplan.planning.inputs import DEFAULT_ROUTER
 from capplan.planning.judgement import Judgement, is_hopeless, judge, verdict
 from capplan.planning.launch import Launch, launch
-from capplan.planning.load import OpenLoad
+from capplan.planning.load import Load
 from capplan.planning.predictions import predictions_matter
 from capplan.planning.prefix_caching import with_caching_as_used
 from capplan.planning.replications import (
@@ -147,7 +147,7 @@ class Run:
 
 
 def judged_run(
-    load: OpenLoad,
+    load: Load,
     slo: Slo | None,
     deployment: Deployment,
     *,
@@ -175,6 +175,7 @@ def judged_run(
 
     if first is None:
         first = simulated(load.trace)
+    load = load.as_served(first)
     alone, names = sample_of(first, slo, load.warmup_s, metrics), first.class_names
     judgement: Judgement | None = None
     if slo is not None and load.is_resampled and not first.interrupted:

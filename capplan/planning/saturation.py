@@ -9,7 +9,7 @@ from capplan.deployment.configuration import Configuration
 from capplan.deployment.engine import EngineSettings
 from capplan.deployment.policy import VLLM_V1
 from capplan.deployment.pools import Deployment
-from capplan.planning.load import OpenLoad
+from capplan.planning.load import Load
 from capplan.simulator.request_times import RequestTimes
 from capplan.simulator.simulate import simulate
 from capplan.workload.slo import Slo
@@ -46,7 +46,7 @@ class Saturation:
 
 
 def saturation(
-    load: OpenLoad, configuration: Configuration, slo: Slo | None
+    load: Load, configuration: Configuration, slo: Slo | None
 ) -> Saturation | None:
     """Return what a replica completes with an endless queue of the traffic's mix.
 
@@ -65,7 +65,7 @@ def saturation(
 
 
 def _saturation(
-    load: OpenLoad, configuration: Configuration, slo: Slo | None
+    load: Load, configuration: Configuration, slo: Slo | None
 ) -> Saturation | None:
     in_order = configuration.engine.scheduler.rules.in_order
     if not in_order:  # then it is that of vLLM V1 with the same seats and KV
@@ -86,7 +86,7 @@ def _saturation(
 
 
 def _measured(
-    load: OpenLoad, configuration: Configuration, slo: Slo | None, n: int
+    load: Load, configuration: Configuration, slo: Slo | None, n: int
 ) -> tuple[float, float]:
     """Return the rate that ``n`` queued requests show, and its relative error."""
     rng = np.random.default_rng((load.seed, 5))

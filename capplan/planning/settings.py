@@ -26,6 +26,7 @@ from capplan.planning.traffic_settings import (
     Rate,
     RequestSettings,
     TrafficSettings,
+    UserSettings,
 )
 from capplan.setting_values import PathText, parts
 from capplan.settings import setting
@@ -51,12 +52,12 @@ class PlanningSettings(
     """Settings of a plan but for the rate: of plans at several rates."""
 
 
-class PlanSettings(PlanningSettings, TrafficSettings):
+class PlanSettings(PlanningSettings, UserSettings, TrafficSettings):
     """Settings of a plan; a field left None takes capplan's default."""
 
 
 class SimulateSettings(
-    OutputSettings, SchedulerSettings, FleetSettings, TrafficSettings
+    OutputSettings, SchedulerSettings, FleetSettings, UserSettings, TrafficSettings
 ):
     """Settings of the simulation of one given deployment."""
 

@@ -18,11 +18,10 @@ from capplan.deployment.engine import EngineSettings
 from capplan.deployment.pools import Pool
 from capplan.errors import HostFullError
 from capplan.planning.executors import side_by_side
-from capplan.planning.load import OpenLoad
+from capplan.planning.load import Load
 from capplan.planning.saturation import Saturation
 from capplan.simulator.request_times import RequestTimes
 from capplan.simulator.times import Simulation
-from capplan.workload.synthesis import joined
 from capplan.workload.trace import Trace
 
 AGREEMENT = 0.05
@@ -72,7 +71,7 @@ def settle(
     simulated: Simulated,
     agree: Agree,
     misses: Misses,
-    load: OpenLoad,
+    load: Load,
     pool: Pool,
     saturation: Saturation | None,
 ) -> Settling:
@@ -89,13 +88,13 @@ def settle(
     # Policies that order a queue take long to order one that no fleet would hold.
     engine, replica_count = pool.configuration.engine, pool.replica_count
     times = 2 if engine.scheduler.rules.in_order else 1
-    crowd = load.crowd(times * full_batch(load.base, engine) * replica_count)
+    queued = times * full_batch(load.base, engine) * replica_count
     rate_per_s = load.rate_per_s
     budget_s = min(BUDGET_S, _BUDGET_REQUESTS / rate_per_s)
     duration_s = load.request_count / rate_per_s
-    if saturation is not None:
+    if saturation is not None and load.is_open:
         spare_per_s = saturation.rate_per_s * replica_count - rate_per_s
-        drained_s = _ROOM * len(crowd) / max(spare_per_s, 1e-9)
+        drained_s = _ROOM * queued / max(spare_per_s, 1e-9)
         if drained_s < budget_s:
             duration_s = max(duration_s, drained_s)
         elif saturation.binds:  # a part of the budget shows how fast it drains
@@ -103,11 +102,12 @@ def settle(
     while True:
         duration_s = min(duration_s, budget_s)
         arrivals = load.sample(0, duration_s)
+        behind, waiting = load.behind_a_queue(arrivals, queued)
         try:
-            empty, full = side_by_side(simulated, [arrivals, joined(crowd, arrivals)])
+            empty, full = side_by_side(simulated, [arrivals, behind])
         except HostFullError:  # more than a full queue can be on its host
             return _settling(simulated(arrivals), duration_s, None, 1.0)
-        met_s, left = _meeting(empty, full, len(crowd), duration_s)
+        met_s, left = _meeting(empty, full, waiting, duration_s)
         later_s = duration_s * _LATER
         if met_s is not None and met_s <= later_s and agree(empty, full, met_s):
             return _settling(empty, duration_s, met_s, left)

@@ -4,7 +4,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -12,9 +12,10 @@ from capplan.deployment.configuration import Configuration
 from capplan.deployment.engine import EngineSettings
 from capplan.errors import CapplanWarning, HorizonWarning, InputError
 from capplan.input_file import has_more_than, read_head
-from capplan.planning.load import OpenLoad, timed
+from capplan.planning.load import Load, OpenLoad, UserLoad, timed
 from capplan.planning.settings import PlanSettings, SimulateSettings
 from capplan.planning.traffic_settings import (
+    ArrivalSettings,
     ObjectiveSettings,
     RequestSettings,
     TrafficSettings,
@@ -35,6 +36,9 @@ from capplan.workload.readers.chunks import iterate_trace
 from capplan.workload.slo import Slo, base_classes
 from capplan.workload.synthesis import extend, with_shared_prefix
 from capplan.workload.trace import Trace
+from capplan.workload.users import Users
+
+AnyLoad = TypeVar("AnyLoad", bound=Load)
 
 STREAMED_BYTES = 256 * 2**20
 """A plain CSV larger than this is streamed by default."""
@@ -51,7 +55,8 @@ _NEEDS_ALL = {
 _REQUESTS_FOR_ALL = 1000
 """Requests that show that all meet their SLO."""
 _STAYS = 10
-"""Stays of a request alone, as the batch sees them, that the first sample spans."""
+"""Stays of a request alone, as the batch sees them, that the first sample spans; of
+users, requests of each."""
 _MOST_FOR_STAYS = 200_000
 """Requests of the first sample at most, where its length is for stays to pass."""
 
@@ -68,16 +73,34 @@ def read_traffic(settings: TrafficSettings, rng: np.random.Generator) -> OpenLoa
         trace = timed(trace, process, rate_per_s, rng)
     elif settings.rate is not None:
         trace = rescale(trace, settings.rate)
+    trace = _foreseen(trace, settings, rng)
+    return OpenLoad(trace, process, rate_per_s, seed=settings.seed)
+
+
+def _asked(
+    users: Users, settings: PlanSettings | SimulateSettings, rng: np.random.Generator
+) -> UserLoad:
+    """Return the requests that the settings name, to be asked by users."""
+    trace = replace(read_requests(settings), arrival_s=None)
+    trace = replace(trace, notes=(*trace.notes, f"asked by {users}"))
+    trace = _foreseen(trace, settings, rng)
+    return UserLoad(trace, str(users), seed=settings.seed, users=users)
+
+
+def _foreseen(
+    trace: Trace, settings: ArrivalSettings, rng: np.random.Generator
+) -> Trace:
+    """Return requests with the output lengths that policies are to expect."""
     if trace.predicted_output_tokens is not None:
         if settings.predictor is not None:
             raise InputError(
                 f"{trace.source}: has predicted_output_tokens; "
                 "expected no --predictor beside them"
             )
-        trace = with_error(trace, "the trace")
-    elif settings.predictor is not None:
-        trace = with_predictions(trace, settings.predictor, None, rng)
-    return OpenLoad(trace, process, rate_per_s, seed=settings.seed)
+        return with_error(trace, "the trace")
+    if settings.predictor is not None:
+        return with_predictions(trace, settings.predictor, None, rng)
+    return trace
 
 
 def read_requests(settings: RequestSettings) -> Trace:
@@ -109,23 +132,27 @@ def judged_traffic(
     slo: Slo | None,
     rng: np.random.Generator,
     configurations: Sequence[Configuration],
-) -> OpenLoad:
+) -> Load:
     """Return the requests that a fleet is judged by, the same for every command.
 
     Oversized requests are dropped where the settings say so. Drawn arrivals are
     resampled, as many requests as can show the attainment, and leave out a warm-up.
     Without an SLO the requests are taken as they are.
     """
-    return judged(read_traffic(settings, rng), settings, slo, rng, configurations)
+    users = settings.asking
+    load = (
+        read_traffic(settings, rng) if users is None else _asked(users, settings, rng)
+    )
+    return judged(load, settings, slo, rng, configurations)
 
 
 def judged(
-    load: OpenLoad,
+    load: AnyLoad,
     settings: ObjectiveSettings,
     slo: Slo | None,
     rng: np.random.Generator,
     configurations: Sequence[Configuration],
-) -> OpenLoad:
+) -> AnyLoad:
     """Return requests as a fleet is judged by them; see :func:`judged_traffic`."""
     engines = [configuration.engine for configuration in configurations]
     base = without_oversized(load.base, engines, drop=settings.drop_oversized)
@@ -143,21 +170,27 @@ def judged(
             CapplanWarning,
             stacklevel=2,
         )
+    if isinstance(load, UserLoad) and load.asks_once:
+        warnings.warn(
+            f"{base.source}: {load.users.count:,} users and {len(base):,} requests: "
+            "each user asks once at most",
+            CapplanWarning,
+            stacklevel=2,
+        )
+    load = load.warmed_up(stay_s)
     if settings.warm_up is not None:
         given_s = parse_duration_s(settings.warm_up)
         return replace(load, warmup_s=given_s, has_given_warmup=True)
-    if load.process is None:
-        return load
-    return replace(load, warmup_s=_warmup_s(load.trace, stay_s))
+    return load
 
 
 def _long_enough(
-    load: OpenLoad,
+    load: AnyLoad,
     slo: Slo,
     rng: np.random.Generator,
     stay_s: float,
     may_extend: bool | None,
-) -> OpenLoad:
+) -> AnyLoad:
     """Return the traffic with as many requests as show whether the SLO is met.
 
     Drawn arrivals are drawn in samples of that many. A trace with its own times is
@@ -165,6 +198,8 @@ def _long_enough(
     """
     base = load.base
     wanted = requests_wanted(base, slo, stay_s)
+    if isinstance(load, UserLoad):
+        wanted = max(wanted, min(_STAYS * load.users.count, _MOST_FOR_STAYS))
     if load.process is not None and may_extend is not False:
         return replace(load, request_count=wanted)
     if len(base) >= wanted:
@@ -195,16 +230,6 @@ def requests_wanted(trace: Trace, slo: Slo, stay_s: float) -> int:
     if not np.isfinite(for_stays):
         return int(for_percentile)
     return int(max(for_percentile, min(np.ceil(for_stays), _MOST_FOR_STAYS)))
-
-
-def _warmup_s(trace: Trace, stay_s: float) -> float:
-    """Return the part of the first sample that does not count. [s]
-
-    Three stays, at most a fifth of the sample. It is fixed before the simulation, so
-    that the first look at every replica count and the lower bound are about the same
-    requests.
-    """
-    return float(min(3 * stay_s, 0.2 * trace.duration_s))
 
 
 def _longest_stay_s(trace: Trace, configurations: Sequence[Configuration]) -> float:

@@ -20,6 +20,7 @@ from capplan.workload.readers import reader as reader_named
 from capplan.workload.readers.columns import check_columns
 from capplan.workload.readers.options import ReadOptions, tokenizer_file
 from capplan.workload.slo import Slo, parse_slo
+from capplan.workload.users import MOST_USERS, Users, parse_think
 
 WORKLOAD = "Workload"
 OBJECTIVE = "Objective"
@@ -97,6 +98,49 @@ class ArrivalSettings(Settings):
         "Output lengths as policies predict them: oracle (default), aladdin, "
         "retrieval:k=16, relative-error:error=0.1.",
     )
+
+
+class UserSettings(Settings):
+    """Users who wait for their answers, in place of a rate."""
+
+    users: int | None = setting(
+        None,
+        WORKLOAD,
+        "C",
+        "Users who ask, wait for the answer, think and ask again, in place of a rate.",
+        flags=("--users", "--concurrency"),
+        ge=1,
+        le=MOST_USERS,
+    )
+    think: Annotated[
+        str | None, BeforeValidator(path_text), validated_with(parse_think)
+    ] = setting(
+        None,
+        WORKLOAD,
+        "TIME",
+        "Time from an answer to its user's next request: 20s for all, exp:20s in the "
+        "mean (default 0).",
+    )
+
+    def __init__(self, **values: Any) -> None:
+        """Refuse settings that contradict each other."""
+        super().__init__(**values)
+        if self.users is None and self.think is not None:
+            raise SettingError("think", "think is a time of users; give --users too")
+        for name in ("rate", "arrivals"):
+            if self.users is not None and getattr(self, name) is not None:
+                raise SettingError(
+                    name,
+                    f"users and {name} are both given; users ask when they have been "
+                    "answered, expected one of them",
+                )
+
+    @property
+    def asking(self) -> Users | None:
+        """The users; None without any."""
+        if self.users is None:
+            return None
+        return Users(self.users, *parse_think(self.think or "0"))
 
 
 class TrafficSettings(ArrivalSettings, RequestSettings):

@@ -234,6 +234,8 @@ def gap(candidate: Candidate) -> str:
     above = candidate.gpu_count - bound
     if above <= 0:
         return "proven minimal"
+    if candidate.bound is not None and candidate.bound.method == "none":
+        return "no more is known"
     share = above / max(bound, 1)
     return f"at most {plural(above, 'GPU')} ({share:.0%}) above the minimum"
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from capplan.deployment.pools import Deployment
 from capplan.errors import CapplanWarning, HostFullError, InputError
+from capplan.simulator.bins import Bins
 from capplan.simulator.drivers import closed_loop
 from capplan.simulator.drivers.open_loop import Arrivals, drain, read_only, run, start
 from capplan.simulator.front_end import FrontEnd
@@ -29,12 +30,9 @@ from capplan.simulator.state import (
     with_more_slots,
 )
 from capplan.simulator.times import Iterations
-from capplan.simulator.windows import WINDOWS, joined, widening
 from capplan.workload.slo import Slo, require
 from capplan.workload.trace import Trace
 
-BINS = WINDOWS
-"""Time bins of a simulation's series."""
 _CHUNK = 250_000  # requests at most between two progress calls
 _FIRST_CHUNK = 5_000
 _PROGRESS_PERIOD_S = 0.25
@@ -108,10 +106,7 @@ class Fleet:
         self.generator = np.random.default_rng(seed)
         self.served = 0
         self._part = _FIRST_CHUNK
-        self._first_arrival_s = math.inf
         self.last_arrival_s = -math.inf
-        self.reached_s = -math.inf  # an arrival, or a moment, that the bins reach
-        self._bins_used = BINS
         self.log: list[tuple[np.ndarray, np.ndarray]] = []
         self.state = pool_state(
             engine,
@@ -122,38 +117,9 @@ class Fleet:
             record_iterations=record_iterations,
             longest_jump=longest_jump,
         )
-        self.state.engine[0].bin_width_s = bin_width_s
+        self.bins = Bins(self.state, bin_width_s)
         self.state.settings[OWN_SETTINGS:] = settings
         start(self.state)
-
-    def reach(self, arrival_s: np.ndarray, first: int = 0) -> int:
-        """Widen the bins of the series to reach an arrival; return how many they reach.
-
-        They begin with the first arrival of all.
-        """
-        self.reached_s = float(arrival_s[first])
-        if self._first_arrival_s == math.inf:
-            self._first_arrival_s = self.reached_s
-            self.state.engine[0].bins_start_s = self._first_arrival_s
-        span_s = self.reached_s - self._first_arrival_s
-        factor = widening(span_s, self.bin_width_s)
-        if factor > 1:
-            for name in self.state.bins.dtype.names or ():
-                column = self.state.bins[name]
-                self.state.bins[name] = joined(np.asarray(column), factor)
-            self.state.engine[0].bin_width_s *= factor
-        end_s = self._first_arrival_s + BINS * self.bin_width_s
-        return int(np.searchsorted(arrival_s, end_s))
-
-    @property
-    def bin_width_s(self) -> float:
-        """Width of the bins of the series. [s]"""
-        return float(self.state.engine[0].bin_width_s)
-
-    @property
-    def bin_starts_s(self) -> np.ndarray:
-        """Start of each bin of the series, shape (bins,). [s]"""
-        return self._first_arrival_s + self.bin_width_s * np.arange(self._bins_used)
 
     def serve_all(
         self,
@@ -213,12 +179,11 @@ class Fleet:
         users = closed_loop.thinking(
             first_s, len(self.state.replicas), self._processes, self._front_s
         )
-        self.reach(users.ask_s[:1])
+        self.bins.reach(float(users.ask_s[0]))
         why = closed_loop.ROOM
         while why != closed_loop.ANSWERED and not (stopped is not None and stopped()):
             began_s = time.perf_counter()
             until_row = self.served + self._part
-            until_s = self._first_arrival_s + BINS * self.bin_width_s
             why = closed_loop.run(
                 self.state,
                 users,
@@ -226,7 +191,7 @@ class Fleet:
                 think_s,
                 trace.asked_until_s,
                 until_row if until_row < n else n + 1,  # then on to the last answer
-                until_s,
+                self.bins.end_s,
                 self.policies.needs,
                 self.policies.route,
                 self.policies.schedule,
@@ -236,20 +201,19 @@ class Fleet:
             self.last_arrival_s = closed_loop.last_asked_s(users)
             yield self._take_results()
             if why == closed_loop.TIME:
-                self.reach(np.array([until_s + 0.5 * self.bin_width_s]))
+                self.bins.reach(self.bins.end_s + 0.5 * self.bins.width_s)
             elif why == closed_loop.ROOM and self.served < until_row:
                 self._make_room()
             if progress is not None:
                 progress(self.served)
             self._pace(began_s)
-        span_s = self.last_arrival_s - self._first_arrival_s
-        self._bins_used = int(span_s / self.bin_width_s) + 1
+        self.bins.use_until(self.last_arrival_s)
 
     def serve(self, trace: Trace, rows: slice = slice(None)) -> Iterator[np.ndarray]:
         """Let the requests of a chunk arrive; yield finished requests (``RESULT``)."""
         assert trace.arrival_s is not None
         arrival_s = trace.arrival_s[rows]
-        self.reach(arrival_s)
+        self.bins.reach(float(arrival_s[0]))
         self.last_arrival_s = float(arrival_s[-1])
         reaches_s = self._front_end.reaches_s(arrival_s)
         arrivals = self._taken(trace, rows, arrival_s, reaches_s)
@@ -316,7 +280,7 @@ class Fleet:
 
         In steps of a share of the arrivals' span, so that ``stopped`` is called often.
         """
-        first_s, until_s = self._first_arrival_s, self.last_arrival_s
+        first_s, until_s = self.bins.first_s, self.last_arrival_s
         step_s = max((until_s - first_s) / _DRAIN_STEPS, _LEAST_DRAIN_S)
         steps = 0
         while self.outstanding and not (stopped is not None and stopped()):

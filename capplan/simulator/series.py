@@ -15,7 +15,7 @@ def fleet_series(
     where it was stopped: later bins are left out. ``preemptions`` are of all bins. [s]
     """
     used = len(start_s)
-    bins, width_s = fleet.state.bins, fleet.state.engine[0].bin_width_s
+    bins, width_s = fleet.state.bins, fleet.bins.width_s
     bin_s = np.full(used, width_s)
     totals = {name: np.array(bins[name][:used]) for name in bins.dtype.names or ()}
     preemptions = np.array(preemptions)

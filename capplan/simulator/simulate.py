@@ -16,10 +16,10 @@ from capplan.simulator.checks import (
     policy_settings,
     refuse_oversized,
 )
-from capplan.simulator.fleet import BINS, UNBOUNDED_JUMP, Fleet, Progress, Stopped
+from capplan.simulator.fleet import UNBOUNDED_JUMP, Fleet, Progress, Stopped
 from capplan.simulator.table import Table
 from capplan.simulator.times import Simulation
-from capplan.simulator.windows import FIRST_WIDTH_S
+from capplan.simulator.windows import FIRST_WIDTH_S, WINDOWS
 from capplan.workload.slo import Slo
 from capplan.workload.trace import Trace
 
@@ -104,7 +104,8 @@ def simulate(
         sink.expect(chunk)
         first = end = 0
         while first == end < len(chunk):
-            end = fleet.reach(arrival_s, first)
+            fleet.bins.reach(float(arrival_s[first]))
+            end = int(np.searchsorted(arrival_s, fleet.bins.end_s))
             sink.reach(float(arrival_s[first]))
             before = fleet.served
             for done in fleet.serve_in_chunks(chunk, progress, stopped, first, end):
@@ -130,7 +131,7 @@ def _closed(
     refuse_oversized(trace, fleet.engine)
     sink.expect(trace)
     for done in fleet.serve_users(trace, progress, stopped):
-        sink.reach(fleet.reached_s)
+        sink.reach(fleet.bins.reached_s)
         sink.put(done)
     for done in fleet.finish(stopped):
         sink.put(done)
@@ -144,7 +145,7 @@ def _bin_width_s(trace: Trace | None) -> float:
     """
     if trace is None or trace.arrival_s is None:
         return FIRST_WIDTH_S
-    return max(trace.duration_s, 1e-9) / BINS * 1.02
+    return max(trace.duration_s, 1e-9) / WINDOWS * 1.02
 
 
 def _in_order(chunk: Trace, last_arrival_s: float) -> np.ndarray:

@@ -89,8 +89,8 @@ class Table:
             for name in _TIMES:
                 columns[name][missing] = np.nan
         times = RequestTimes(**columns)
-        start_s = fleet.bin_starts_s
-        index = (times.finish_s - start_s[0]) / fleet.bin_width_s
+        start_s = fleet.bins.starts_s
+        index = (times.finish_s - start_s[0]) / fleet.bins.width_s
         index = np.nan_to_num(np.clip(index, 0, len(start_s) - 1)).astype(np.int64)
         return Simulation(
             times=times,

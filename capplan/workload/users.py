@@ -11,7 +11,7 @@ from capplan.workload.trace import Trace
 MOST_USERS = 1_000_000
 """Users that may ask at once; each has a place in memory."""
 
-_CONSTANT, _EXPONENTIAL = "", "exp:"
+_EXPONENTIAL = "exp:"
 
 
 @dataclass(frozen=True)
@@ -29,12 +29,11 @@ class Users:
 
     def __str__(self) -> str:
         """Return ``500 users, think time exp:20 s``."""
-        kind = _EXPONENTIAL if self.is_exponential else _CONSTANT
-        users = "user" if self.count == 1 else "users"
-        return (
-            f"{self.count:,} {users}, think time "
-            f"{kind}{format_duration(self.mean_think_s)}"
-        )
+        users = f"{self.count:,} {'user' if self.count == 1 else 'users'}"
+        if not self.mean_think_s:
+            return f"{users}, no think time"
+        kind = _EXPONENTIAL if self.is_exponential else ""
+        return f"{users}, think time {kind}{format_duration(self.mean_think_s)}"
 
     def asking(
         self, trace: Trace, rng: np.random.Generator, until_s: float = np.inf
@@ -59,6 +58,10 @@ class Users:
             asked_until_s=until_s,
             notes=(*trace.notes, f"asked by {self}"),
         )
+
+
+ONE_USER = Users(1, 0.0)
+"""One user who does not think: requests one after the other."""
 
 
 def parse_think(text: str) -> tuple[float, bool]:

@@ -124,6 +124,9 @@ def _lead(plan: Plan) -> str:
     traffic = sentences.traffic(
         plan.rate_per_s, plan.mean_prompt_tokens, plan.mean_output_tokens
     )
+    if plan.asked_by is not None:
+        known = plan.best is not None  # at which rate they ask
+        traffic = f"{plan.asked_by}: {traffic}" if known else plan.asked_by
     best = plan.best
     if best is None or best.gpu_count is None:
         return (

@@ -97,7 +97,7 @@ PRICE = (
     _best("decided"),
     _best("too_close"),
     _best("binding", "binds", justify="left"),
-    column("infeasible_reason", "reason"),
+    column("infeasible_reason", path="reason"),
     column("room_tokens"),
     column("refused_share"),
     column("refused_token_share"),
