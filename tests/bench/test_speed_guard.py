@@ -20,7 +20,10 @@ TABLES = linear_tables(7e-3, 2e-5, 0, 2e-5, 1e-8, max_batch=1024, max_tokens=819
 REPLICAS = 8
 RATE_PER_S = 220.0
 RATIO = 0.395
-"""Requests per second of V1 over those of the kernel, as measured (0.394 to 0.402)."""
+"""Requests per second of V1 over those of the kernel, as measured.
+
+0.394 to 0.402 on one machine, 0.287 to 0.365 on another, in processes of the same code.
+"""
 
 
 def requests(n):
@@ -55,7 +58,7 @@ def test_v1_keeps_its_speed_over_a_frozen_kernel():
     kernel_s, v1_s = map(min, zip(*both_s, strict=True))
     ratio = kernel_s / v1_s
     print(f"V1 makes {ratio:.3f} of the kernel's requests per second")
-    assert ratio >= 0.85 * RATIO
+    assert ratio >= 0.7 * RATIO  # a loop that fell off a cliff makes 0.36 of it
 
 
 @pytest.mark.thorough
