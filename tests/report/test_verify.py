@@ -68,6 +68,13 @@ def leaves(value, where=()):
         yield where
 
 
+def test_a_plan_without_a_key_that_a_later_release_added_is_verified(document, folder):
+    older = {key: value for key, value in document.items() if key != "asked_by"}
+
+    assert document["asked_by"] is None
+    assert refused(older, folder) == []
+
+
 def test_a_plan_is_verified_as_it_was_written(folder):
     assert verify(folder / "plan.json", simulate=True) == []
 
