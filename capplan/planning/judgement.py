@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from capplan.planning.classes import ClassResult, class_results
+from capplan.planning.worst_windows import WorstWindow
 from capplan.simulator.histogram import Histogram
 from capplan.simulator.metrics import CONFIDENCE, share_interval
 from capplan.simulator.sample import Sample
@@ -118,6 +119,8 @@ class Judgement:
     # by metric of METRICS: the values at LEVELS, shape (levels,) [s]
     quantiles_s: dict[str, np.ndarray]
     classes: tuple[ClassResult, ...] = ()  # where there are several, with an SLO
+    # the worst of each length, of arrivals of a trace's own
+    windows: tuple[WorstWindow, ...] = ()
     spent: bool = False  # more samples were wanted than the budget allowed
 
     def p99_s(self, metric: str) -> float:

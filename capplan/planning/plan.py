@@ -343,6 +343,7 @@ def _result(
             mode="json", exclude_defaults=True, exclude=_NOT_IN_THE_RESULT
         ),
         slo_limits_s=slo.shared_limits_s(trace.class_names),
+        windows=() if best is None else best.judgement.windows,
         asked_by=inputs.load.process if trace.users else None,
         interrupted=interrupted,
     )

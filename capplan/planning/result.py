@@ -11,6 +11,7 @@ from capplan.planning.cost import Cost
 from capplan.planning.launch import Launch
 from capplan.planning.placing import PeakHeartbeat
 from capplan.planning.run import Run
+from capplan.planning.worst_windows import WorstWindow
 
 SCHEMA = "capplan.plan/2"
 
@@ -32,6 +33,7 @@ class Probe:
     # arrivals over completions with queues never empty; None: unknown
     utilisation: float | None = None
     classes: tuple[ClassResult, ...] = ()  # where there are several, and not many
+    windows: tuple[WorstWindow, ...] = ()  # of a trace's own arrivals
 
     @classmethod
     def of(cls, run: Run) -> "Probe":
@@ -51,6 +53,7 @@ class Probe:
             sample_count=judgement.sample_count,
             utilisation=judgement.steadiness.known_utilisation,
             classes=few(judgement.classes),
+            windows=judgement.windows,
         )
 
 
@@ -188,6 +191,7 @@ class Plan:
     # GPUs that the best candidate would need with prefix caching off; None where the
     # requests share no prefix, caching is off, or no count serves
     gpu_count_without_prefix_caching: int | None = None
+    windows: tuple[WorstWindow, ...] = ()  # the worst of each length, of the best
     asked_by: str | None = None  # users who wait for their answers; None: arrivals
     interrupted: bool = False  # then not all configurations were simulated
     schema: str = SCHEMA

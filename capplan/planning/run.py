@@ -34,6 +34,7 @@ from capplan.planning.traffic import (
     is_streamed,
     judged_traffic,
 )
+from capplan.planning.worst_windows import worst_windows
 from capplan.simulator.fleet import Stopped
 from capplan.simulator.histogram import RELATIVE_ERROR
 from capplan.simulator.request_times import METRICS
@@ -200,6 +201,8 @@ def judged_run(
         steadiness = given_steadiness(load, deployment, slo, first)
     if judgement is None:
         judgement = judge([alone], slo, names, load.warmup_s, steadiness)
+    if slo is not None and load.process is None and len(first.table):
+        judgement = _in_windows(judgement, first, slo)
     return Run(
         deployment,
         load.base.source,
@@ -208,6 +211,22 @@ def judged_run(
         first,
         judgement,
     )
+
+
+def _in_windows(judgement: Judgement, simulation: Simulation, slo: Slo) -> Judgement:
+    """Return a judgement with the worst windows, which are to attain the target too."""
+    windows = worst_windows(
+        simulation.table,
+        slo,
+        simulation.class_names,
+        judgement.warmup_s,
+        slo.attain_in_s,
+    )
+    misses = any(
+        not window.meets for window in windows if window.seconds == slo.attain_in_s
+    )
+    meets = False if misses else judgement.meets
+    return replace(judgement, windows=windows, meets=meets)
 
 
 def simulate_deployment(

@@ -24,7 +24,7 @@ from capplan.planning.unbatched import unbatched
 from capplan.planning.unserved import without_oversized
 from capplan.simulator.checks import unserved
 from capplan.simulator.metrics import length_biased_mean, requests_needed
-from capplan.units import parse_duration_s
+from capplan.units import format_duration, parse_duration_s
 from capplan.workload.arrivals import (
     no_times,
     rescale,
@@ -49,6 +49,7 @@ _NEEDS_ALL = {
     "rate": "rescaling needs the rate of the whole trace",
     "arrivals": "arrivals are drawn for the whole trace",
     "predictor": "predictions are made for the whole trace",
+    "attain_in": "its windows are judged from a table of the requests",
     "record_iterations": "every iteration would be kept",
     "trace_events": "every iteration would be kept",
 }
@@ -163,6 +164,7 @@ def judged(
         slo.columns(base.request_class, base.class_names)
         slo.groups(base.class_names)
         load = _long_enough(load, slo, rng, stay_s, settings.extend)
+        _check_windows(load, slo, stay_s)
     elif base_classes(base.class_names)[0] != base.class_names:
         warnings.warn(
             f"{base.source}: the requests' own limits are not judged without an SLO; "
@@ -182,6 +184,38 @@ def judged(
         given_s = parse_duration_s(settings.warm_up)
         return replace(load, warmup_s=given_s, has_given_warmup=True)
     return load
+
+
+def _check_windows(load: Load, slo: Slo, stay_s: float) -> None:
+    """Refuse windows in which nothing can be attained, or told."""
+    width_s, arrival_s = slo.attain_in_s, load.base.arrival_s
+    if width_s is None:
+        return
+    if load.process is not None or arrival_s is None:
+        raise InputError(
+            "--attain-in is for rates that vary, of a trace with its own times; these "
+            f"requests are {load.process}, at one rate: leave it out"
+        )
+    wide = format_duration(width_s)
+    if width_s < stay_s:
+        raise InputError(
+            f"--attain-in is {wide}; a request stays {format_duration(stay_s)} alone: "
+            "expected more"
+        )
+    if width_s >= load.base.duration_s:
+        raise InputError(
+            f"--attain-in is {wide}; the requests arrive within "
+            f"{format_duration(load.base.duration_s)}: expected less"
+        )
+    windows = ((arrival_s - arrival_s[0]) / width_s).astype(np.int64)
+    busiest = int(np.bincount(windows).max())
+    least = min(group.target for group in slo.groups(load.base.class_names))
+    if busiest < requests_needed(least):
+        raise InputError(
+            f"--attain-in is {wide}; the busiest such window has {busiest:,} requests, "
+            f"and {least:.4g} of them within the SLO takes {requests_needed(least):,} "
+            "to tell: expected longer windows"
+        )
 
 
 def _long_enough(

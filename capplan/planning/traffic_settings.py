@@ -1,5 +1,6 @@
 """Groups of settings of the traffic and the objective."""
 
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, PlainSerializer
@@ -14,7 +15,7 @@ from capplan.setting_values import (
     targets_by_class,
 )
 from capplan.settings import SettingError, Settings, setting, validated_with
-from capplan.units import check_duration
+from capplan.units import check_duration, parse_duration_s
 from capplan.workload.arrivals import MOST_RATE_PER_S
 from capplan.workload.readers import reader as reader_named
 from capplan.workload.readers.columns import check_columns
@@ -196,6 +197,15 @@ class ObjectiveSettings(LimitSettings):
         "Apply --attainment to each class with its own SLO (`class`, default), or to "
         "all requests (`all`).",
     )
+    attain_in: Annotated[
+        str | None, BeforeValidator(path_text), validated_with(check_duration)
+    ] = setting(
+        None,
+        OBJECTIVE,
+        "TIME",
+        "Attain the target in every window of this length too: 1h, 5m (default: over "
+        "the whole trace).",
+    )
     warm_up: Annotated[
         str | None, BeforeValidator(path_text), validated_with(check_duration)
     ] = setting(
@@ -224,4 +234,7 @@ class ObjectiveSettings(LimitSettings):
             return None
         targets = {name: x for name, x in self.attainment.items() if name != ALL}
         each = self.attainment_of == "class"
-        return parse_slo(list(self.slo), self.attainment[ALL], targets, each)
+        slo = parse_slo(list(self.slo), self.attainment[ALL], targets, each)
+        if self.attain_in is None:
+            return slo
+        return replace(slo, attain_in_s=parse_duration_s(self.attain_in))

@@ -1,5 +1,7 @@
 """Sentences about a plan or a run, the same on the terminal and in HTML."""
 
+from collections.abc import Sequence
+
 from capplan.deployment.configuration import UNMEASURED
 from capplan.deployment.pools import Deployment
 from capplan.latency.engine_time import ENGINES
@@ -8,12 +10,14 @@ from capplan.planning.judgement import Judgement
 from capplan.planning.result import Candidate, Plan, Probe
 from capplan.planning.run import Run
 from capplan.planning.scheduling import rules
+from capplan.planning.worst_windows import WorstWindow
 from capplan.report.columns import format_count, format_interval, format_share
 from capplan.report.page import Fact
 from capplan.units import format_duration
 
 _CLASSES_NAMED = 3
 """Classes below their target that a sentence names."""
+_LENGTHS = {300.0: "5 min", 3600.0: "hour"}
 
 
 def plural(count: int, noun: str) -> str:
@@ -79,6 +83,45 @@ def attained(judgement: Judgement, asked: str) -> str:
     if not own_targets(judgement.classes):
         return f"{of_all} {interval}; asked {asked}"
     return f"{classes_attained(judgement)}; asked {asked}; {of_all} in all {interval}"
+
+
+def windows(judgement: Judgement, probes: Sequence[Probe] = ()) -> list[Fact]:
+    """Return the attainment in the worst window of each length.
+
+    Where it is below the target, with the fewest replicas simulated that attain it.
+    """
+    return [
+        (_worst(row), _window(row) + _windows_take(row, probes))
+        for row in judgement.windows
+    ]
+
+
+def _worst(row: WorstWindow) -> str:
+    return f"worst {_LENGTHS.get(row.seconds) or format_duration(row.seconds)}"
+
+
+def _window(row: WorstWindow) -> str:
+    of = "" if len(row.classes) < 2 else f" of {' and '.join(row.classes[:3])}"
+    since = f"{format_duration(row.start_s)} after" if row.start_s else "from"
+    return (
+        f"{format_share(row.slo_attainment)} of requests{of}, {since} the first "
+        f"arrival, at {format_count(row.rate_per_s)} requests/s"
+    )
+
+
+def _windows_take(row: WorstWindow, probes: Sequence[Probe]) -> str:
+    if row.meets or not probes:
+        return ""
+    enough = [
+        probe.replica_count
+        for probe in probes
+        for same in probe.windows
+        if same.seconds == row.seconds and same.meets
+    ]
+    if not enough:
+        most = plural(max(probe.replica_count for probe in probes), "replica")
+        return f"; {most}, the most simulated, are too few for all such windows"
+    return f"; {plural(min(enough), 'replica')} attain the target in all such windows"
 
 
 def classes_attained(judgement: Judgement) -> str:
@@ -171,6 +214,9 @@ def _of_probe(probe: Probe) -> str:
                 f"and fewer than asked of {len(missing) - _CLASSES_NAMED} more"
             )
         met = ", ".join(named)
+    low = [row for row in probe.windows if not row.meets]
+    if low and not probe.missing:  # of all requests enough, and of some windows too few
+        met += f" ({format_share(low[0].slo_attainment)} in the {_worst(low[0])})"
     return (
         f"{plural(probe.replica_count, 'replica')} simulated: {met} meet the SLO"
         f"{backlog}."

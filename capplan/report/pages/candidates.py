@@ -27,6 +27,7 @@ RUN_PATHS = {
     "counted_request_count": "judgement.counted_request_count",
     "sample_count": "judgement.sample_count",
     "warmup_s": "judgement.warmup_s",
+    "windows": "judgement.windows",
     "undecided_reason": "judgement.open",
     "utilisation": "judgement.steadiness.known_utilisation",
     "settled": "judgement.steadiness.settled",

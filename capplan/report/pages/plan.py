@@ -180,6 +180,7 @@ def _of_best(plan: Plan, best: Candidate, run: Run) -> list[Section]:
         ("engine", sentences.versions(best)),
         ("uncertain", sentences.doubts(best)),
         ("attained by", sentences.attained(run.judgement, plan.attainment_text)),
+        *sentences.windows(run.judgement, best.probes),
         ("load", sentences.load(run.judgement)),
         ("one fewer", sentences.proof(best)),
         ("real engines", sentences.engines(best)),

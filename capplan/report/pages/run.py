@@ -178,6 +178,7 @@ def _objective_facts(run: Run) -> list[Fact]:
     return [
         ("within", run.slo.describe(run.simulation.class_names)),
         ("attained by", sentences.attained(run.judgement, asked)),
+        *sentences.windows(run.judgement),
         ("load", sentences.load(run.judgement)),
         ("each limit", sentences.shares(attainment.by_limit)),
     ]
