@@ -205,11 +205,17 @@ class UserLoad(Load):
         return self.users.asking(drawn, rng, duration_s)
 
     def behind_a_queue(self, arrivals: Trace, queued: int) -> tuple[Trace, int]:
-        """Return what the users ask when all begin at time 0."""
+        """Return what the users ask when all begin at time 0.
+
+        After their first answer they think as long as others do before they begin:
+        users who all think as long would ask in step for ever.
+        """
         assert arrivals.think_s is not None
-        think_s = arrivals.think_s.copy()
-        think_s[: arrivals.users] = 0.0
-        return replace(arrivals, think_s=think_s), arrivals.users
+        think_s, users = arrivals.think_s.copy(), arrivals.users
+        rest = len(think_s[users : 2 * users])
+        think_s[users : users + rest] = think_s[:rest]
+        think_s[:users] = 0.0
+        return replace(arrivals, think_s=think_s), users
 
     def warmed_up(self, stay_s: float) -> Self:
         """Return the load: its warm-up is that of a deployment."""

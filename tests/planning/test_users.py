@@ -125,6 +125,26 @@ def test_more_users_than_requests_is_said():
     assert any("each user asks once at most" in text for text in run.warnings)
 
 
+def test_users_behind_a_queue_begin_at_once_and_do_not_stay_in_step():
+    inputs, _ = plan_inputs(PlanSettings(**{**ASKED, "think": "3s"}))
+    arrivals = inputs.load.sample(0, 30.0)
+
+    behind, users = inputs.load.behind_a_queue(arrivals, 10)
+
+    assert users == 600
+    assert not behind.think_s[:600].any()
+    assert (behind.think_s[600:1200] == arrivals.think_s[:600]).all()
+    assert (behind.think_s[1200:] == 3.0).all()
+
+
+@pytest.mark.thorough
+def test_users_who_all_think_as_long_are_decided():
+    # All begin at once in one of the two starts: in step for ever, they never met.
+    made = plan(PlanSettings(**{**ASKED, "users": 2000, "think": "60s"}))
+
+    assert made.best.decided
+
+
 def test_samples_of_users_are_apart_and_longer_ones_begin_alike():
     inputs, _ = plan_inputs(PlanSettings(**ASKED))
     load = inputs.load
