@@ -1,19 +1,21 @@
 """capplan: offline capacity planner for LLM serving.
 
-``plan``, ``simulate``, ``search``, ``demand`` and ``compare`` take the settings of the
-commands under the same names; :mod:`capplan.planning.settings` lists them.
+``plan``, ``simulate``, ``search``, ``demand``, ``capacity`` and ``compare`` take the
+settings of the commands under the same names; :mod:`capplan.planning.settings` lists
+them.
 """
 
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from capplan.planning.capacity import Capacity
     from capplan.planning.compare import Comparison
     from capplan.planning.demand import Demand
     from capplan.planning.result import Plan
     from capplan.planning.run import Run
     from capplan.planning.search import Search
 
-__all__ = ["compare", "demand", "plan", "search", "simulate"]
+__all__ = ["capacity", "compare", "demand", "plan", "search", "simulate"]
 
 
 def plan(**settings: Any) -> "Plan":
@@ -61,6 +63,18 @@ def demand(**settings: Any) -> "Demand":
     from capplan.report import to_files
 
     return to_files.demand(DemandSettings(**settings))[0]
+
+
+def capacity(**settings: Any) -> "Capacity":
+    """Return the highest rate and the most users that given fleets serve.
+
+    Settings are those of :func:`plan` without ``rate``; one of ``replicas``,
+    ``max_gpus`` and ``max_usd_per_month``; ``also_slo`` for other objectives.
+    """
+    from capplan.planning.settings import CapacitySettings
+    from capplan.report import to_files
+
+    return to_files.capacity(CapacitySettings(**settings))[0]
 
 
 def compare(**settings: Any) -> "Comparison":

@@ -1,9 +1,10 @@
 """Settings of ``plan``, ``simulate``, ``search``, ``demand``, and what they share."""
 
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator
 
+from capplan.errors import InputError
 from capplan.planning.setting_groups import (
     CHOICES,
     METHOD,
@@ -19,17 +20,20 @@ from capplan.planning.setting_groups import (
     TrialSettings,
 )
 from capplan.planning.traffic_settings import (
+    OBJECTIVE,
     WORKLOAD,
     ArrivalSettings,
     LimitSettings,
     ObjectiveSettings,
     Rate,
     RequestSettings,
+    Think,
     TrafficSettings,
     UserSettings,
 )
-from capplan.setting_values import PathText, parts
-from capplan.settings import setting
+from capplan.setting_values import PathText, parts, slo_texts
+from capplan.settings import SettingError, setting, validated_with
+from capplan.workload.slo import Slo, parse_slo
 
 # Fields, and so flags and keys, come in the order of the last base first.
 
@@ -79,6 +83,67 @@ class SimulateSettings(
         "",
         "Read a CSV in chunks, in constant memory (default: above 256 MiB).",
     )
+
+
+class CapacitySettings(OutputSettings, SchedulerSettings, FleetSettings):
+    """Settings of what given fleets serve: the highest rate, and the most users."""
+
+    scenario_of: ClassVar = PlanSettings
+
+    replicas: int | None = setting(
+        None, CHOICES, "N", "Replicas of each fleet.", ge=1, le=MOST_REPLICAS
+    )
+    max_gpus: int | None = setting(
+        None, CHOICES, "N", "As many whole replicas as so many GPUs hold.", ge=1
+    )
+    max_usd_per_month: float | None = setting(
+        None,
+        CHOICES,
+        "USD",
+        "As many whole replicas as cost so much in a month of 730 h.",
+        gt=0,
+    )
+    think: Think = setting(
+        None,
+        WORKLOAD,
+        "TIME",
+        "Time from an answer to its user's next request: 20s for all, exp:20s in the "
+        "mean (default 0).",
+    )
+    also_slo: Annotated[
+        tuple[str, ...], BeforeValidator(slo_texts), validated_with(parse_slo)
+    ] = setting(
+        (),
+        OBJECTIVE,
+        "LIMITS",
+        "Another objective to answer for, by itself: ttft=2s,tpot=50ms.",
+        repeated=True,
+    )
+
+    def __init__(self, **values: Any) -> None:
+        """Refuse a fleet that is not given once."""
+        super().__init__(**values)
+        sizes = ("replicas", "max_gpus", "max_usd_per_month")
+        given = [name for name in sizes if getattr(self, name) is not None]
+        if len(given) != 1:
+            raise SettingError(
+                given[-1] if given else sizes[0],
+                f"{' and '.join(given) or 'no size'} given for the fleets; expected "
+                "one of --replicas, --max-gpus and --max-usd-per-month",
+            )
+
+    def objectives(self) -> list[Slo]:
+        """Return the SLOs to answer for."""
+        first = self.objective()
+        if first is None:
+            raise InputError("no SLO; give --slo such as ttft=1s,tpot=30ms")
+        others = (self.model_copy(update={"slo": (text,)}) for text in self.also_slo)
+        return [first, *(slo for other in others if (slo := other.objective()))]
+
+    def at_rate(self, rate_per_s: float | None) -> PlanSettings:
+        """Return the settings of a plan of the same requests, of arrivals."""
+        shared = {**self.shared_with(PlanSettings), "think": None}
+        return PlanSettings(**shared, rate=rate_per_s)
 
 
 class SearchSettings(

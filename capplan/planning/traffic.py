@@ -13,7 +13,11 @@ from capplan.deployment.engine import EngineSettings
 from capplan.errors import CapplanWarning, HorizonWarning, InputError
 from capplan.input_file import has_more_than, read_head
 from capplan.planning.load import Load, OpenLoad, UserLoad, timed
-from capplan.planning.settings import PlanSettings, SimulateSettings
+from capplan.planning.settings import (
+    CapacitySettings,
+    PlanSettings,
+    SimulateSettings,
+)
 from capplan.planning.traffic_settings import (
     ArrivalSettings,
     ObjectiveSettings,
@@ -78,8 +82,10 @@ def read_traffic(settings: TrafficSettings, rng: np.random.Generator) -> OpenLoa
     return OpenLoad(trace, process, rate_per_s, seed=settings.seed)
 
 
-def _asked(
-    users: Users, settings: PlanSettings | SimulateSettings, rng: np.random.Generator
+def asked(
+    users: Users,
+    settings: PlanSettings | SimulateSettings | CapacitySettings,
+    rng: np.random.Generator,
 ) -> UserLoad:
     """Return the requests that the settings name, to be asked by users."""
     trace = replace(read_requests(settings), arrival_s=None)
@@ -141,9 +147,7 @@ def judged_traffic(
     Without an SLO the requests are taken as they are.
     """
     users = settings.asking
-    load = (
-        read_traffic(settings, rng) if users is None else _asked(users, settings, rng)
-    )
+    load = read_traffic(settings, rng) if users is None else asked(users, settings, rng)
     return judged(load, settings, slo, rng, configurations)
 
 

@@ -30,6 +30,10 @@ Rate = Annotated[float, Field(gt=0, le=MOST_RATE_PER_S)]
 """An arrival rate. [requests/s]"""
 
 
+Think = Annotated[str | None, BeforeValidator(path_text), validated_with(parse_think)]
+"""A think time: ``20s``, or ``exp:20s`` in the mean."""
+
+
 class RequestSettings(Settings):
     """Requests to read, as they are."""
 
@@ -113,9 +117,7 @@ class UserSettings(Settings):
         ge=1,
         le=MOST_USERS,
     )
-    think: Annotated[
-        str | None, BeforeValidator(path_text), validated_with(parse_think)
-    ] = setting(
+    think: Think = setting(
         None,
         WORKLOAD,
         "TIME",
@@ -139,9 +141,8 @@ class UserSettings(Settings):
     @property
     def asking(self) -> Users | None:
         """The users; None without any."""
-        if self.users is None:
-            return None
-        return Users(self.users, *parse_think(self.think or "0"))
+        think = parse_think(self.think or "0")
+        return None if self.users is None else Users(self.users, *think)
 
 
 class TrafficSettings(ArrivalSettings, RequestSettings):

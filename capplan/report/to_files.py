@@ -11,6 +11,8 @@ from capplan.errors import InputError
 from capplan.files import check_folder, write_texts
 from capplan.placement.lp_export import write_model
 from capplan.placement.snapshot import write_snapshot
+from capplan.planning.capacity import Capacity
+from capplan.planning.capacity import capacity as compute_capacity
 from capplan.planning.compare import Comparison
 from capplan.planning.compare import compare as compute_comparison
 from capplan.planning.compare_settings import CompareSettings
@@ -27,12 +29,14 @@ from capplan.planning.search import Search
 from capplan.planning.search import search as compute_search
 from capplan.planning.setting_groups import OutputSettings
 from capplan.planning.settings import (
+    CapacitySettings,
     DemandSettings,
     PlanSettings,
     SearchSettings,
     SimulateSettings,
 )
 from capplan.report.page import Page
+from capplan.report.pages.capacity import capacity_page
 from capplan.report.pages.comparison import comparison_page
 from capplan.report.pages.demand import demand_page
 from capplan.report.pages.placement import placement_page
@@ -85,6 +89,13 @@ def plan(
 ) -> tuple[Plan, Written]:
     """Plan, and write the files."""
     return _computed(compute_plan, plan_page, settings, progress, stopped)
+
+
+def capacity(
+    settings: CapacitySettings, progress: Progress | None = None
+) -> tuple[Capacity, Written]:
+    """Find what given fleets serve, and write the files."""
+    return _computed(compute_capacity, capacity_page, settings, progress)
 
 
 def search(settings: SearchSettings) -> tuple[Search, Written]:

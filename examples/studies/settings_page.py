@@ -12,6 +12,7 @@ from capplan.calibration.settings import FitSettings
 from capplan.planning.compare_settings import CompareSettings
 from capplan.planning.place_settings import PlaceSettings
 from capplan.planning.settings import (
+    CapacitySettings,
     DemandSettings,
     PlanSettings,
     SearchSettings,
@@ -24,6 +25,7 @@ COMMANDS = {
     "simulate": SimulateSettings,
     "search": SearchSettings,
     "compare": CompareSettings,
+    "capacity": CapacitySettings,
     "demand": DemandSettings,
     "place": PlaceSettings,
     "profile": ProfileSettings,

@@ -5,6 +5,7 @@ import pytest
 from capplan.planning.compare_settings import CompareSettings
 from capplan.planning.place_settings import PlaceSettings
 from capplan.planning.settings import (
+    CapacitySettings,
     DemandSettings,
     PlanSettings,
     SearchSettings,
@@ -65,6 +66,11 @@ RUNS = [
         to_files.demand,
         DemandSettings,
         {**WORKLOAD, **ON_H100, **SLO, "rates": (20, 40, 60, 80)},
+    ),
+    (
+        to_files.capacity,
+        CapacitySettings,
+        {**WORKLOAD, **ON_H100, **SLO, "replicas": 1, "think": "1s"},
     ),
     (to_files.place, PlaceSettings, PLACED),
 ]

@@ -1,0 +1,28 @@
+"""``capplan capacity``: the highest rate and the most users that a fleet serves."""
+
+from typing import Any
+
+from capplan.cli.notices import announce_compilation
+from capplan.cli.options import with_settings
+from capplan.cli.scenario import Scenario, settings_from
+from capplan.planning.settings import CapacitySettings
+
+
+@with_settings(CapacitySettings)
+def capacity_command(scenario: Scenario = None, **flags: Any) -> int:
+    """Find the highest rate and the most users that given fleets serve.
+
+    The inverse of `capplan plan`: of --replicas N, of the replicas that --max-gpus
+    hold, or of those that --max-usd-per-month pays.
+    """
+    settings = settings_from(CapacitySettings, scenario, flags)
+    announce_compilation([settings.scheduler])
+    from capplan.report.console import progress
+    from capplan.report.pages.capacity import capacity_page
+    from capplan.report.render.terminal import print_result
+    from capplan.report.to_files import capacity
+
+    with progress() as show:
+        result, written = capacity(settings, show)
+    print_result(capacity_page(result), written)
+    return 0

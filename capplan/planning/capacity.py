@@ -1,0 +1,302 @@
+"""What given fleets serve within an SLO: the highest rate, and the most users."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache
+
+import numpy as np
+
+from capplan.deployment.configuration import Configuration
+from capplan.deployment.pools import Deployment, Pool
+from capplan.errors import HostFullError, InputError, collected_warnings
+from capplan.planning.candidates import cannot_serve
+from capplan.planning.configuration import Excluded, configurations, runnable
+from capplan.planning.cost import HOURS_PER_MONTH, usd_per_h
+from capplan.planning.highest_rate import STEP, highest_rate
+from capplan.planning.inputs import DEFAULT_ROUTER, PlanInputs
+from capplan.planning.load import Load, OpenLoad, scaled
+from capplan.planning.plan import Progress
+from capplan.planning.prefix_caching import with_caching_as_used
+from capplan.planning.proof import bound_of
+from capplan.planning.run import BUDGET_REQUESTS, OF_FEW, Run, judged_run
+from capplan.planning.saturation import saturation
+from capplan.planning.settings import CapacitySettings
+from capplan.planning.traffic import asked, judged, read_requests, read_traffic
+from capplan.workload.slo import Slo
+from capplan.workload.users import MOST_USERS, Users, parse_think
+
+_OF_SATURATION = 0.7
+"""Share of what replicas complete at most at which the search begins."""
+_METRICS = ("ttft_s", "tpot_s", "e2e_s")
+
+
+@dataclass(frozen=True, eq=False)
+class Served:
+    """What one fleet serves within one SLO."""
+
+    deployment: Deployment
+    slo_text: str
+    attainment_text: str
+    usd_per_month: float | None  # None without a price
+    max_rate_per_s: float | None = None  # None where no rate is held [requests/s]
+    # the highest rate decided to be held, and the lowest decided not to be
+    max_rate_per_s_interval: tuple[float, float] | None = None
+    # no scheduler serves more within the SLO; None without a bound [requests/s]
+    upper_bound_rate_per_s: float | None = None
+    max_users: int | None = None
+    max_users_interval: tuple[float, float] | None = None
+    reason: str = ""  # why it serves none
+
+    @property
+    def pool(self) -> Pool:
+        """Its replicas."""
+        return self.deployment.pool
+
+
+@dataclass(frozen=True, eq=False)
+class Capacity:
+    """What each fleet serves within each SLO, the most first."""
+
+    rows: tuple[Served, ...]
+    excluded: tuple[Excluded, ...]
+    think: str  # of users
+    trace_source: str
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def best(self) -> Served:
+        """The first fleet."""
+        return self.rows[0]
+
+
+def capacity(settings: CapacitySettings, progress: Progress | None = None) -> Capacity:
+    """Return what fleets of a given size serve: of each configuration, for each SLO.
+
+    A rate, or a number of users, is held where it is decided that the SLO is met; the
+    next one, 3 % higher, is not.
+    """
+    show = progress or (lambda step: None)
+    with collected_warnings() as texts:
+        show("reading the requests")
+        base = read_requests(settings)
+        shares = bool(base.prefix_tokens.any())
+        tried = list(configurations(settings.at_rate(None)))
+        runnable(tried)  # refuses where there is none
+        rows = []
+        for slo in settings.objectives():
+            for configuration in tried:
+                if isinstance(configuration, Excluded):
+                    continue
+                known = with_caching_as_used(
+                    configuration, settings.at_rate(None), shares
+                )
+                show(f"loading {known} within {slo.describe(base.class_names)}")
+                rows.append(_served(settings, slo, known))
+    ordered = sorted(rows, key=lambda row: -(row.max_rate_per_s or 0.0))
+    return Capacity(
+        tuple(ordered),
+        tuple(row for row in tried if isinstance(row, Excluded)),
+        str(Users(1, *parse_think(settings.think or "0"))).partition(", ")[2],
+        base.source,
+        tuple(texts),
+    )
+
+
+def _served(
+    settings: CapacitySettings, slo: Slo, configuration: Configuration
+) -> Served:
+    search = _Search(settings, slo, configuration)
+    load = search.at(search.first_per_s)
+    names = load.base.class_names
+    monthly = usd_per_h([search.deployment.pool])
+    served = Served(
+        search.deployment,
+        slo.describe(names),
+        slo.describe_targets(names),
+        None if monthly is None else monthly * HOURS_PER_MONTH,
+    )
+    if reason := cannot_serve(search.inputs(load), configuration):
+        return replace(served, reason=reason)
+    rate_per_s = search.highest_rate()
+    if rate_per_s is None:
+        return replace(served, reason="no rate is held")
+    if rate_per_s == np.inf:
+        reason = "holds any rate: all requests could arrive at once"
+        return replace(served, reason=reason)
+    users = search.most_users(rate_per_s)
+    return replace(
+        served,
+        max_rate_per_s=rate_per_s,
+        max_rate_per_s_interval=search.interval(rate_per_s, search.rates),
+        upper_bound_rate_per_s=search.bound(rate_per_s),
+        max_users=users,
+        max_users_interval=None
+        if users is None
+        else search.interval(users, search.crowds),
+    )
+
+
+class _Search:
+    """Loads on one fleet, and whether it holds them."""
+
+    def __init__(
+        self, settings: CapacitySettings, slo: Slo, configuration: Configuration
+    ) -> None:
+        self._settings, self._slo = settings, slo
+        self._configuration = configuration
+        count = replica_count(settings, configuration)
+        router = settings.router or DEFAULT_ROUTER
+        self.deployment = Deployment.of(configuration, count, router)
+        self.rates: dict[float, bool | None] = {}
+        self.crowds: dict[float, bool | None] = {}
+        self._think = parse_think(settings.think or "0")
+        trace = read_requests(settings)
+        own = settings.arrivals is None and trace.arrival_s is not None
+        own_per_s = trace.rate_per_s if own else 1.0
+        plan_settings = settings.at_rate(None if own else own_per_s)
+        rng = np.random.default_rng(settings.seed)
+        self._read: OpenLoad = read_traffic(plan_settings, rng)
+        self._own_per_s = own_per_s
+        found = saturation(self._read, configuration, slo)
+        completed_per_s = own_per_s if found is None else found.rate_per_s * count
+        self.first_per_s = own_per_s if own else _OF_SATURATION * completed_per_s
+
+    @cache  # noqa: B019  (a search lives as long as its fleet is looked at)
+    def at(self, rate_per_s: float) -> OpenLoad:
+        """Return the requests at a rate."""
+        load = scaled(self._read, rate_per_s / self._own_per_s)
+        return judged(load, self._settings, self._slo, self._rng, [self._configuration])
+
+    @property
+    def _rng(self) -> np.random.Generator:
+        return np.random.default_rng(self._settings.seed)
+
+    def inputs(self, load: OpenLoad) -> PlanInputs:
+        """Return the inputs of a plan for a load, of which there is a bound."""
+        router = self.deployment.router
+        settings = self._settings.at_rate(None)
+        return PlanInputs(settings, load, self._slo, (router,), None)
+
+    def highest_rate(self) -> float | None:
+        """Return the highest rate that is held; None where none is. [requests/s]"""
+        return self._highest(self.at, self.first_per_s, self.rates)
+
+    def most_users(self, max_rate_per_s: float) -> int | None:
+        """Return the most users who are served; None where not one is."""
+
+        @cache
+        def of(users: float) -> Load:
+            rng = self._rng
+            load = asked(Users(_whole(users), *self._think), self._settings, rng)
+            return judged(load, self._settings, self._slo, rng, [self._configuration])
+
+        # By Little's law, from how long requests stay at the highest rate.
+        run = self._run(self.at(max_rate_per_s), first_only=True)
+        stay_s = 0.0 if run is None else run.judgement.percentiles["e2e_s"][0]
+        about = _whole(max_rate_per_s * (self._think[0] + stay_s))
+        most = self._highest(of, about, self.crowds, _whole)
+        return None if most is None or most == np.inf else _whole(most)
+
+    def _highest(
+        self,
+        load_of: Callable[[float], Load],
+        about: float,
+        looked: dict[float, bool | None],
+        rounded: Callable[[float], float] = float,
+    ) -> float | None:
+        """Return the highest load that is held; one sample each says where it is."""
+
+        @cache
+        def seems(amount: float) -> bool:
+            run = self._run(load_of(amount), first_only=True)
+            return run is not None and _seems_held(run)
+
+        @cache
+        def holds(amount: float) -> bool:
+            return self._holds(load_of(amount), amount, looked)
+
+        near = highest_rate(lambda amount: seems(rounded(amount)), about)
+        if near is None or near == np.inf:
+            return near
+        return highest_rate(lambda amount: holds(rounded(amount)), near, stride=1)
+
+    def bound(self, held_per_s: float) -> float | None:
+        """Return a rate at which the lower bound on replicas is above the fleet's."""
+        count = self.deployment.pool.replica_count
+
+        def allows(rate_per_s: float) -> bool:
+            inputs = self.inputs(self.at(rate_per_s))
+            return bound_of(inputs, self._configuration)[0].replica_count <= count
+
+        highest = highest_rate(cache(allows), held_per_s)
+        return None if highest is None or highest == np.inf else highest * STEP
+
+    def interval(
+        self, held: float, looked: dict[float, bool | None]
+    ) -> tuple[float, float]:
+        """Return what is held and the least above it decided to be missed."""
+        missed = [at for at, meets in looked.items() if meets is False and at > held]
+        return held, min(missed, default=np.inf)
+
+    def _holds(
+        self, load: Load, amount: float, looked: dict[float, bool | None]
+    ) -> bool:
+        run = self._run(load)
+        meets = False if run is None else run.judgement.meets
+        no_miss = run is not None and run.judgement.no_miss
+        looked[amount] = meets
+        return meets is True or no_miss
+
+    def _run(self, load: Load, *, first_only: bool = False) -> Run | None:
+        try:
+            return judged_run(
+                load,
+                self._slo,
+                self.deployment,
+                seed=self._settings.seed,
+                metrics=_METRICS,
+                budget_requests=OF_FEW * BUDGET_REQUESTS,
+                first_only=first_only,
+            )
+        except HostFullError:
+            return None
+
+
+def _whole(users: float) -> int:
+    return int(min(max(1, round(users)), MOST_USERS))
+
+
+def _seems_held(run: Run) -> bool:
+    """Return whether the first sample alone keeps the SLO, below capacity."""
+    judgement = run.judgement
+    if judgement.steadiness.utilisation >= 1:
+        return False
+    return judgement.stable and not judgement.missing
+
+
+def replica_count(settings: CapacitySettings, configuration: Configuration) -> int:
+    """Return the replicas of a fleet of the size given."""
+    gpus, usd = settings.max_gpus, settings.max_usd_per_month
+    if settings.replicas is not None:
+        return settings.replicas
+    if gpus is not None:
+        if gpus < configuration.tp:
+            raise InputError(
+                f"--max-gpus is {gpus}; a replica of {configuration} takes "
+                f"{configuration.tp}"
+            )
+        return gpus // configuration.tp
+    assert usd is not None
+    hourly = usd_per_h([Pool(configuration, 1)])
+    if not hourly:
+        raise InputError(
+            f"{configuration} has no price; give --price {configuration.gpu}=USD, or "
+            "--max-gpus"
+        )
+    monthly = hourly * HOURS_PER_MONTH
+    if usd < monthly:
+        raise InputError(
+            f"--max-usd-per-month is {usd:,.0f}; a replica of {configuration} costs "
+            f"{monthly:,.0f} a month"
+        )
+    return int(usd / monthly + 1e-9)  # 3 × 0.1 is more than 0.3

@@ -1,0 +1,110 @@
+"""The page of what given fleets serve."""
+
+from functools import partial
+from typing import Any
+
+from capplan.planning.capacity import Capacity, Served
+from capplan.report import sentences
+from capplan.report.columns import at, column, ends, format_count
+from capplan.report.page import Fact, Page, Section, Table
+from capplan.units import format_usd
+
+SCHEMA = "capplan.capacity/2"
+
+PATHS = {
+    "gpu": "pool.configuration.gpu",
+    "tp": "pool.configuration.tp",
+    "replica_count": "pool.replica_count",
+    "gpu_count": "deployment.gpu_count",
+    "slo_text": "slo_text",
+    "attainment_text": "attainment_text",
+    "max_rate_per_s": "max_rate_per_s",
+    "max_rate_per_s_interval": "max_rate_per_s_interval",
+    "upper_bound_rate_per_s": "upper_bound_rate_per_s",
+    "max_users": "max_users",
+    "max_users_interval": "max_users_interval",
+    "usd_per_month": "usd_per_month",
+    "router": "deployment.router",
+    "scheduler": "pool.configuration.engine.scheduler",
+    "infeasible_reason": "reason",
+    "profile_note": "pool.configuration.note",
+}
+"""Where the values of a fleet lie, by the keys of the JSON."""
+
+COLUMNS = (
+    column("gpu", "GPU", justify="left", path=PATHS["gpu"]),
+    column("tp", "TP", path=PATHS["tp"]),
+    column("replica_count", "replicas", format_count, path=PATHS["replica_count"]),
+    column("gpu_count", "GPUs", format_count, path=PATHS["gpu_count"]),
+    column("slo_text", "within", justify="left", is_wide=True),
+    column("max_rate_per_s", "requests/s", format_count),
+    *ends("max_rate_per_s", PATHS["max_rate_per_s_interval"]),
+    column("upper_bound_rate_per_s", "at most", format_count, is_optional=True),
+    column("max_users", "users", format_count),
+    *ends("max_users", PATHS["max_users_interval"]),
+    column("usd_per_month", "$ per month", format_usd, is_optional=True),
+    column("infeasible_reason", path="reason"),
+)
+
+
+def capacity_page(capacity: Capacity) -> Page:
+    """Return what the fleets serve: the most first."""
+    best = capacity.best
+    facts: list[Fact] = [
+        (f"{row.pool.configuration} within {row.slo_text}", row.reason)
+        for row in capacity.rows
+    ]
+    facts += [(f"{row.gpu} × TP {row.tp}", row.reason) for row in capacity.excluded]
+    facts += [("users", capacity.think), ("requests", capacity.trace_source)]
+    facts.append(("latency", best.pool.configuration.note))
+    note = (
+        "A rate, or a number of users, is decided to be held, and the next one, 3 % "
+        "higher, is not. “at most” is a bound: no scheduler serves more within the SLO "
+        "under the same latency model; of users none is known."
+    )
+
+    def style(row: Served) -> str:
+        return "best" if row is best else "fail" if row.reason else ""
+
+    table = Table(COLUMNS, capacity.rows, note=note, style=style)
+    return Page(
+        "capacity",
+        sentences.pools(best.deployment),
+        f"on {best.pool.configuration.gpu or 'given iteration times'}",
+        [Section("What each fleet serves", facts, [table])],
+        values=partial(capacity_values, capacity),
+        csv={"capacity.csv": table},
+        lead=_lead(best),
+        warnings=capacity.warnings,
+        is_failure=best.max_rate_per_s is None,
+    )
+
+
+def _lead(best: Served) -> str:
+    if best.max_rate_per_s is None:
+        return f"Serves nothing within {best.slo_text}: {best.reason}."
+    low, high = best.max_rate_per_s_interval or (best.max_rate_per_s, float("inf"))
+    users = "" if best.max_users is None else f", or {best.max_users:,} users,"
+    return (
+        f"Serves {format_count(low)} requests/s (not {format_count(high)}){users} "
+        f"within {best.slo_text}; asked {best.attainment_text}."
+    )
+
+
+def capacity_values(capacity: Capacity) -> dict[str, Any]:
+    """Return the best fleet by its keys, then all, by the keys of ``capacity.json``."""
+    rows = [
+        {name: at(row, path) for name, path in PATHS.items()} for row in capacity.rows
+    ]
+    return {
+        "schema": SCHEMA,
+        **rows[0],
+        "think": capacity.think,
+        "trace_source": capacity.trace_source,
+        "rows": rows,
+        "excluded": [
+            {"gpu": row.gpu, "tp": row.tp, "reason": row.reason}
+            for row in capacity.excluded
+        ],
+        "warnings": capacity.warnings,
+    }

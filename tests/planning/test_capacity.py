@@ -1,0 +1,120 @@
+"""What given fleets serve: the inverse of a plan."""
+
+import json
+
+import pytest
+
+from capplan.errors import InputError
+from capplan.planning.capacity import capacity
+from capplan.planning.plan import plan
+from capplan.planning.settings import CapacitySettings, PlanSettings
+from capplan.report.pages.capacity import capacity_page, capacity_values
+from capplan.report.render.json_text import json_text
+
+COMMON = {
+    "workload": "synthetic:prompt=300,output=lognormal(median=80,sigma=0.6),n=2000",
+    "slo": "ttft=400ms,tpot=15ms",
+    "llm": "Llama-3.1-8B",
+    "gpu": "H100-SXM",
+    "tp": 1,
+    "price": "H100-SXM=2.0",
+    "latency_ms": "9,0.04,0,0.08,0.00005",
+    "kv_blocks": 4000,
+}
+
+
+@pytest.fixture(scope="module")
+def found():
+    return capacity(
+        CapacitySettings(
+            **COMMON, replicas=3, think="exp:3s", also_slo=["ttft=2s,tpot=30ms"]
+        )
+    )
+
+
+def planned(**settings):
+    return plan(PlanSettings(**COMMON, tune=False, **settings)).best
+
+
+@pytest.mark.thorough
+def test_a_plan_for_the_highest_rate_takes_the_fleet_and_for_more_a_larger_one(found):
+    row = next(row for row in found.rows if "15 ms" in row.slo_text)
+
+    held, missed = row.max_rate_per_s_interval
+    assert held == row.max_rate_per_s < missed
+    assert planned(rate=held).replica_count == 3
+    assert planned(rate=missed).replica_count > 3
+
+
+@pytest.mark.thorough
+def test_no_bound_is_below_what_is_held(found):
+    assert all(row.upper_bound_rate_per_s > row.max_rate_per_s for row in found.rows)
+
+
+@pytest.mark.thorough
+def test_a_plan_for_the_most_users_takes_the_fleet(found):
+    row = next(row for row in found.rows if "15 ms" in row.slo_text)
+
+    held, missed = row.max_users_interval
+    assert held == row.max_users < missed
+    assert planned(users=row.max_users, think="exp:3s").replica_count == 3
+    assert planned(users=int(missed), think="exp:3s").replica_count > 3
+
+
+@pytest.mark.thorough
+def test_a_looser_objective_is_served_more(found):
+    loose, strict = found.rows
+
+    assert "30 ms" in loose.slo_text
+    assert loose.max_rate_per_s > strict.max_rate_per_s
+    assert loose.max_users > strict.max_users
+
+
+@pytest.mark.thorough
+def test_the_json_has_the_best_first_and_all_in_rows(found):
+    values = json.loads(json_text(capacity_values(found)))
+
+    assert values["schema"] == "capplan.capacity/2"
+    assert values["rows"][0]["max_rate_per_s"] == values["max_rate_per_s"]
+    assert values["max_users_interval"][0] == values["max_users"]
+    assert values["think"] == "think time exp:3 s"
+    assert values["gpu_count"] == 3
+    assert "3,0" not in capacity_page(found).lead
+    assert "Serves" in capacity_page(found).lead
+
+
+def test_fleets_are_as_large_as_their_size_says():
+    fixed = {k: v for k, v in COMMON.items() if k != "tp"} | {"slo": "ttft=1ms"}
+
+    by_gpus = capacity(CapacitySettings(**fixed, tp=[2], max_gpus=7)).best
+    # 2 × $2 × 730 h = $2,920 a replica and month.
+    by_usd = capacity(CapacitySettings(**fixed, tp=[2], max_usd_per_month=9000)).best
+
+    assert by_gpus.pool.replica_count == 3
+    assert by_usd.pool.replica_count == 3
+    assert by_usd.usd_per_month == pytest.approx(8760)
+    assert by_gpus.max_rate_per_s is None
+    assert "alone" in by_gpus.reason or "ttft" in by_gpus.reason.lower()
+    assert capacity_page(
+        capacity(CapacitySettings(**fixed, tp=[2], max_gpus=7))
+    ).is_failure
+
+
+@pytest.mark.parametrize(
+    ("size", "said"),
+    [
+        ({}, "expected one of --replicas"),
+        ({"replicas": 2, "max_gpus": 4}, "expected one of --replicas"),
+        ({"max_usd_per_month": 100.0}, "costs 1,460 a month"),
+        ({"max_gpus": 0}, "max_gpus is 0"),
+        ({"replicas": 1, "think": "-1s"}, "negative"),
+    ],
+)
+def test_a_fleet_that_is_none_is_refused(size, said):
+    with pytest.raises(InputError, match=said):
+        capacity(CapacitySettings(**COMMON, **size))
+
+
+def test_too_few_gpus_for_a_replica_are_refused():
+    with pytest.raises(InputError, match="--max-gpus is 1; a replica"):
+        capacity(CapacitySettings(**{**COMMON, "tp": 2}, max_gpus=1))
