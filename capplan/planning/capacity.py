@@ -55,7 +55,7 @@ class Served:
 
 @dataclass(frozen=True, eq=False)
 class Capacity:
-    """What each fleet serves within each SLO, the most first."""
+    """What each fleet serves, by SLO in the order given, the most first."""
 
     rows: tuple[Served, ...]
     excluded: tuple[Excluded, ...]
@@ -84,6 +84,7 @@ def capacity(settings: CapacitySettings, progress: Progress | None = None) -> Ca
         runnable(tried)  # refuses where there is none
         rows = []
         for slo in settings.objectives():
+            fleets = []
             for configuration in tried:
                 if isinstance(configuration, Excluded):
                     continue
@@ -91,10 +92,10 @@ def capacity(settings: CapacitySettings, progress: Progress | None = None) -> Ca
                     configuration, settings.at_rate(None), shares
                 )
                 show(f"loading {known} within {slo.describe(base.class_names)}")
-                rows.append(_served(settings, slo, known))
-    ordered = sorted(rows, key=lambda row: -(row.max_rate_per_s or 0.0))
+                fleets.append(_served(settings, slo, known))
+            rows += sorted(fleets, key=lambda row: -(row.max_rate_per_s or 0.0))
     return Capacity(
-        tuple(ordered),
+        tuple(rows),
         tuple(row for row in tried if isinstance(row, Excluded)),
         str(Users(1, *parse_think(settings.think or "0"))).partition(", ")[2],
         base.source,
