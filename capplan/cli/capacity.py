@@ -2,8 +2,10 @@
 
 from typing import Any
 
+from capplan.cli.interruption import INTERRUPTED, interruptible
 from capplan.cli.notices import announce_compilation
 from capplan.cli.options import with_settings
+from capplan.cli.plan import INFEASIBLE
 from capplan.cli.scenario import Scenario, settings_from
 from capplan.planning.settings import CapacitySettings
 
@@ -13,7 +15,8 @@ def capacity_command(scenario: Scenario = None, **flags: Any) -> int:
     """Find the highest rate and the most users that given fleets serve.
 
     The inverse of `capplan plan`: of --replicas N, of the replicas that --max-gpus
-    hold, or of those that --max-usd-per-month pays.
+    hold, or of those that --max-usd-per-month pays. Ctrl-C answers with the fleets
+    that are done; exit code 130. Exit code 3: the first one serves nothing.
     """
     settings = settings_from(CapacitySettings, scenario, flags)
     announce_compilation([settings.scheduler])
@@ -22,7 +25,10 @@ def capacity_command(scenario: Scenario = None, **flags: Any) -> int:
     from capplan.report.render.terminal import print_result
     from capplan.report.to_files import capacity
 
-    with progress() as show:
-        result, written = capacity(settings, show)
+    with progress() as show, interruptible() as stopped:
+        result, written = capacity(settings, show, stopped)
+        interrupted = stopped()
     print_result(capacity_page(result), written)
-    return 0
+    if interrupted:
+        return INTERRUPTED
+    return INFEASIBLE if result.best.max_rate_per_s is None else 0

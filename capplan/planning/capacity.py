@@ -1,6 +1,8 @@
 """What given fleets serve within an SLO: the highest rate, and the most users."""
 
+import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -8,7 +10,12 @@ import numpy as np
 
 from capplan.deployment.configuration import Configuration
 from capplan.deployment.pools import Deployment, Pool
-from capplan.errors import HostFullError, InputError, collected_warnings
+from capplan.errors import (
+    CapplanWarning,
+    HostFullError,
+    InputError,
+    collected_warnings,
+)
 from capplan.planning.candidates import cannot_serve
 from capplan.planning.configuration import Excluded, configurations, runnable
 from capplan.planning.cost import HOURS_PER_MONTH, usd_per_h
@@ -18,10 +25,12 @@ from capplan.planning.load import Load, OpenLoad, scaled
 from capplan.planning.plan import Progress
 from capplan.planning.prefix_caching import with_caching_as_used
 from capplan.planning.proof import bound_of
+from capplan.planning.replications import Interrupted
 from capplan.planning.run import BUDGET_REQUESTS, OF_FEW, Run, judged_run
 from capplan.planning.saturation import saturation
 from capplan.planning.settings import CapacitySettings
 from capplan.planning.traffic import asked, judged, read_requests, read_traffic
+from capplan.simulator.fleet import Stopped
 from capplan.workload.slo import Slo
 from capplan.workload.users import MOST_USERS, Users, parse_think
 
@@ -69,12 +78,18 @@ class Capacity:
         return self.rows[0]
 
 
-def capacity(settings: CapacitySettings, progress: Progress | None = None) -> Capacity:
+def capacity(
+    settings: CapacitySettings,
+    progress: Progress | None = None,
+    stopped: Stopped | None = None,
+) -> Capacity:
     """Return what fleets of a given size serve: of each configuration, for each SLO.
 
     A rate, or a number of users, is held where it is decided that the SLO is met; the
-    next one, 3 % higher, is not.
+    next one, 3 % higher, is not. When ``stopped`` says so, the fleets that were done by
+    then are returned; before there is one, KeyboardInterrupt is raised.
     """
+    settings.check_size()
     show = progress or (lambda step: None)
     with collected_warnings() as texts:
         show("reading the requests")
@@ -92,8 +107,14 @@ def capacity(settings: CapacitySettings, progress: Progress | None = None) -> Ca
                     configuration, settings.at_rate(None), shares
                 )
                 show(f"loading {known} within {slo.describe(base.class_names)}")
-                fleets.append(_served(settings, slo, known))
+                with suppress(Interrupted):
+                    fleets.append(_served(_Search(settings, slo, known, stopped)))
             rows += sorted(fleets, key=lambda row: -(row.max_rate_per_s or 0.0))
+        if stopped is not None and stopped():
+            if not rows:
+                raise KeyboardInterrupt
+            text = "interrupted: fleets that were not loaded by then are left out"
+            warnings.warn(text, CapplanWarning, stacklevel=2)
     return Capacity(
         tuple(rows),
         tuple(row for row in tried if isinstance(row, Excluded)),
@@ -103,11 +124,8 @@ def capacity(settings: CapacitySettings, progress: Progress | None = None) -> Ca
     )
 
 
-def _served(
-    settings: CapacitySettings, slo: Slo, configuration: Configuration
-) -> Served:
-    search = _Search(settings, slo, configuration)
-    load = search.at(search.first_per_s)
+def _served(search: "_Search") -> Served:
+    slo, load = search.slo, search.at(search.first_per_s)
     names = load.base.class_names
     monthly = usd_per_h([search.deployment.pool])
     served = Served(
@@ -116,7 +134,7 @@ def _served(
         slo.describe_targets(names),
         None if monthly is None else monthly * HOURS_PER_MONTH,
     )
-    if reason := cannot_serve(search.inputs(load), configuration):
+    if reason := cannot_serve(search.inputs(load), search.configuration):
         return replace(served, reason=reason)
     rate_per_s = search.highest_rate()
     if rate_per_s is None:
@@ -141,10 +159,14 @@ class _Search:
     """Loads on one fleet, and whether it holds them."""
 
     def __init__(
-        self, settings: CapacitySettings, slo: Slo, configuration: Configuration
+        self,
+        settings: CapacitySettings,
+        slo: Slo,
+        configuration: Configuration,
+        stopped: Stopped | None,
     ) -> None:
-        self._settings, self._slo = settings, slo
-        self._configuration = configuration
+        self._settings, self._stopped = settings, stopped
+        self.slo, self.configuration = slo, configuration
         count = replica_count(settings, configuration)
         router = settings.router or DEFAULT_ROUTER
         self.deployment = Deployment.of(configuration, count, router)
@@ -166,7 +188,7 @@ class _Search:
     def at(self, rate_per_s: float) -> OpenLoad:
         """Return the requests at a rate."""
         load = scaled(self._read, rate_per_s / self._own_per_s)
-        return judged(load, self._settings, self._slo, self._rng, [self._configuration])
+        return judged(load, self._settings, self.slo, self._rng, [self.configuration])
 
     @property
     def _rng(self) -> np.random.Generator:
@@ -176,7 +198,7 @@ class _Search:
         """Return the inputs of a plan for a load, of which there is a bound."""
         router = self.deployment.router
         settings = self._settings.at_rate(None)
-        return PlanInputs(settings, load, self._slo, (router,), None)
+        return PlanInputs(settings, load, self.slo, (router,), None)
 
     def highest_rate(self) -> float | None:
         """Return the highest rate that is held; None where none is. [requests/s]"""
@@ -189,7 +211,7 @@ class _Search:
         def of(users: float) -> Load:
             rng = self._rng
             load = asked(Users(_whole(users), *self._think), self._settings, rng)
-            return judged(load, self._settings, self._slo, rng, [self._configuration])
+            return judged(load, self._settings, self.slo, rng, [self.configuration])
 
         # By Little's law, from how long requests stay at the highest rate.
         run = self._run(self.at(max_rate_per_s), first_only=True)
@@ -227,7 +249,7 @@ class _Search:
 
         def allows(rate_per_s: float) -> bool:
             inputs = self.inputs(self.at(rate_per_s))
-            return bound_of(inputs, self._configuration)[0].replica_count <= count
+            return bound_of(inputs, self.configuration)[0].replica_count <= count
 
         highest = highest_rate(cache(allows), held_per_s)
         return None if highest is None or highest == np.inf else highest * STEP
@@ -250,17 +272,21 @@ class _Search:
 
     def _run(self, load: Load, *, first_only: bool = False) -> Run | None:
         try:
-            return judged_run(
+            run = judged_run(
                 load,
-                self._slo,
+                self.slo,
                 self.deployment,
                 seed=self._settings.seed,
                 metrics=_METRICS,
                 budget_requests=OF_FEW * BUDGET_REQUESTS,
                 first_only=first_only,
+                stopped=self._stopped,
             )
         except HostFullError:
             return None
+        if self._stopped is not None and self._stopped():
+            raise Interrupted
+        return run
 
 
 def _whole(users: float) -> int:

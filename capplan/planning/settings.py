@@ -1,6 +1,6 @@
 """Settings of ``plan``, ``simulate``, ``search``, ``demand``, and what they share."""
 
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 from pydantic import BeforeValidator
 
@@ -32,7 +32,7 @@ from capplan.planning.traffic_settings import (
     UserSettings,
 )
 from capplan.setting_values import PathText, parts, slo_texts
-from capplan.settings import SettingError, setting, validated_with
+from capplan.settings import setting, validated_with
 from capplan.workload.slo import Slo, parse_slo
 
 # Fields, and so flags and keys, come in the order of the last base first.
@@ -120,16 +120,17 @@ class CapacitySettings(OutputSettings, SchedulerSettings, FleetSettings):
         repeated=True,
     )
 
-    def __init__(self, **values: Any) -> None:
-        """Refuse a fleet that is not given once."""
-        super().__init__(**values)
+    def check_size(self) -> None:
+        """Refuse a size of the fleets that is not given, or given twice.
+
+        A scenario alone may have none: a flag gives it.
+        """
         sizes = ("replicas", "max_gpus", "max_usd_per_month")
         given = [name for name in sizes if getattr(self, name) is not None]
         if len(given) != 1:
-            raise SettingError(
-                given[-1] if given else sizes[0],
+            raise InputError(
                 f"{' and '.join(given) or 'no size'} given for the fleets; expected "
-                "one of --replicas, --max-gpus and --max-usd-per-month",
+                "one of --replicas, --max-gpus and --max-usd-per-month"
             )
 
     def objectives(self) -> list[Slo]:

@@ -92,10 +92,12 @@ def plan(
 
 
 def capacity(
-    settings: CapacitySettings, progress: Progress | None = None
+    settings: CapacitySettings,
+    progress: Progress | None = None,
+    stopped: Stopped | None = None,
 ) -> tuple[Capacity, Written]:
     """Find what given fleets serve, and write the files."""
-    return _computed(compute_capacity, capacity_page, settings, progress)
+    return _computed(compute_capacity, capacity_page, settings, progress, stopped)
 
 
 def search(settings: SearchSettings) -> tuple[Search, Written]:

@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from capplan.errors import InputError
+from capplan.cli.scenario import settings_from
+from capplan.errors import CapplanWarning, InputError
 from capplan.planning.capacity import capacity
 from capplan.planning.plan import plan
 from capplan.planning.settings import CapacitySettings, PlanSettings
@@ -98,6 +99,38 @@ def test_fleets_are_as_large_as_their_size_says():
     assert capacity_page(
         capacity(CapacitySettings(**fixed, tp=[2], max_gpus=7))
     ).is_failure
+
+
+def test_a_scenario_of_a_plan_serves_with_the_size_as_a_flag(tmp_path):
+    scenario = tmp_path / "own.yaml"
+    scenario.write_text("workload: sharegpt\nrate: 20\nslo: ttft=1s\n")
+
+    with pytest.warns(CapplanWarning, match="rate has no effect"):
+        settings = settings_from(CapacitySettings, scenario, {"max_gpus": 2})
+
+    settings.check_size()
+    assert settings.max_gpus == 2
+
+
+@pytest.mark.thorough
+def test_a_capacity_that_is_stopped_has_the_fleets_done_by_then():
+    done = []
+
+    def stopped():
+        return len(done) > 1
+
+    settings = CapacitySettings(**COMMON, replicas=1, also_slo=["ttft=2s,tpot=30ms"])
+    found = capacity(
+        settings, lambda step: done.append(step) if "ttft" in step else None, stopped
+    )
+
+    assert len(found.rows) == 1
+    assert "interrupted" in " ".join(found.warnings)
+
+
+def test_a_capacity_stopped_at_once_is_an_interrupt():
+    with pytest.raises(KeyboardInterrupt):
+        capacity(CapacitySettings(**COMMON, replicas=1), None, lambda: True)
 
 
 @pytest.mark.parametrize(

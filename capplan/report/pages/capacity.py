@@ -1,5 +1,6 @@
 """The page of what given fleets serve."""
 
+import math
 from functools import partial
 from typing import Any
 
@@ -83,10 +84,11 @@ def capacity_page(capacity: Capacity) -> Page:
 def _lead(best: Served) -> str:
     if best.max_rate_per_s is None:
         return f"Serves nothing within {best.slo_text}: {best.reason}."
-    low, high = best.max_rate_per_s_interval or (best.max_rate_per_s, float("inf"))
+    low, high = best.max_rate_per_s_interval or (best.max_rate_per_s, math.inf)
+    missed = f" (not {format_count(high)})" if math.isfinite(high) else ""
     users = "" if best.max_users is None else f", or {best.max_users:,} users,"
     return (
-        f"Serves {format_count(low)} requests/s (not {format_count(high)}){users} "
+        f"Serves {format_count(low)} requests/s{missed}{users} "
         f"within {best.slo_text}; asked {best.attainment_text}."
     )
 
