@@ -53,6 +53,7 @@ _NEEDS_ALL = {
     "rate": "rescaling needs the rate of the whole trace",
     "arrivals": "arrivals are drawn for the whole trace",
     "predictor": "predictions are made for the whole trace",
+    "users": "users ask for requests of the whole trace",
     "attain_in": "its windows are judged from a table of the requests",
     "record_iterations": "every iteration would be kept",
     "trace_events": "every iteration would be kept",
@@ -88,8 +89,11 @@ def asked(
     rng: np.random.Generator,
 ) -> UserLoad:
     """Return the requests that the settings name, to be asked by users."""
-    trace = replace(read_requests(settings), arrival_s=None)
-    trace = replace(trace, notes=(*trace.notes, f"asked by {users}"))
+    read = read_requests(settings)
+    note = f"asked by {users}"
+    if read.arrival_s is not None:
+        note += ", whatever their own times are"
+    trace = replace(read, arrival_s=None, notes=(*read.notes, note))
     trace = _foreseen(trace, settings, rng)
     return UserLoad(trace, str(users), seed=settings.seed, users=users)
 

@@ -117,6 +117,20 @@ def test_without_an_slo_each_request_is_asked_once():
     assert "asked by 7 users, think time 1 s" in run.trace_notes
 
 
+def test_a_trace_with_times_is_asked_whatever_they_are(tmp_path):
+    path = tmp_path / "own.csv"
+    rows = "".join(f"{k / 50},300,80\n" for k in range(500))
+    path.write_text("arrival_s,prompt_tokens,output_tokens\n" + rows)
+
+    run = simulate_deployment(SimulateSettings(trace=path, users=2, **COST))
+
+    assert run.simulation.totals.request_count == 500
+    assert run.simulation.totals.rate_per_s < 10
+    assert any("whatever their own times are" in note for note in run.trace_notes)
+    with pytest.raises(InputError, match="--stream does not go with --users"):
+        simulate_deployment(SimulateSettings(trace=path, users=2, stream=True, **COST))
+
+
 def test_more_users_than_requests_is_said():
     settings = SimulateSettings(workload=MIX, users=5000, **COST)
 
