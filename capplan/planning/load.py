@@ -46,6 +46,15 @@ class Load(ABC):
         return True
 
     @property
+    def falls_in_step(self) -> bool:
+        """Whether what is served changes over hours, whatever the fleet.
+
+        Users who all think as long bunch, as buses do: who waits behind others comes
+        back behind them.
+        """
+        return False
+
+    @property
     def trace(self) -> Trace:
         """The first sample."""
         return self.sample(0)
@@ -182,6 +191,11 @@ class UserLoad(Load):
         """Whether there are no more requests than users."""
         return not self.is_resampled and self.users.count >= len(self.base)
 
+    @property
+    def falls_in_step(self) -> bool:
+        """Whether all think as long, and do think."""
+        return self.users.mean_think_s > 0 and not self.users.is_exponential
+
     def _as_read(self) -> Trace:
         return self.users.asking(self.base, np.random.default_rng((self.seed, 2)))
 
@@ -205,17 +219,11 @@ class UserLoad(Load):
         return self.users.asking(drawn, rng, duration_s)
 
     def behind_a_queue(self, arrivals: Trace, queued: int) -> tuple[Trace, int]:
-        """Return what the users ask when all begin at time 0.
-
-        After their first answer they think as long as others do before they begin:
-        users who all think as long would ask in step for ever.
-        """
+        """Return what the users ask when all begin at time 0."""
         assert arrivals.think_s is not None
-        think_s, users = arrivals.think_s.copy(), arrivals.users
-        rest = len(think_s[users : 2 * users])
-        think_s[users : users + rest] = think_s[:rest]
-        think_s[:users] = 0.0
-        return replace(arrivals, think_s=think_s), users
+        think_s = arrivals.think_s.copy()
+        think_s[: arrivals.users] = 0.0
+        return replace(arrivals, think_s=think_s), arrivals.users
 
     def warmed_up(self, stay_s: float) -> Self:
         """Return the load: its warm-up is that of a deployment."""

@@ -99,6 +99,8 @@ def settle(
             duration_s = max(duration_s, drained_s)
         elif saturation.binds:  # a part of the budget shows how fast it drains
             duration_s = max(duration_s, _LEAST_SHOWN * budget_s)
+    if load.falls_in_step:  # over hours: what looks settled before is not
+        duration_s = budget_s
     while True:
         duration_s = min(duration_s, budget_s)
         arrivals = load.sample(0, duration_s)
@@ -109,8 +111,11 @@ def settle(
             return _settling(simulated(arrivals), duration_s, None, 1.0)
         met_s, left = _meeting(empty, full, waiting, duration_s)
         later_s = duration_s * _LATER
-        if met_s is not None and met_s <= later_s and agree(empty, full, met_s):
-            return _settling(empty, duration_s, met_s, left)
+        if met_s is not None and met_s <= later_s:
+            if load.falls_in_step:
+                met_s = later_s
+            if agree(empty, full, met_s):
+                return _settling(empty, duration_s, met_s, left)
         drained_s = duration_s / max(1 - left, 1e-9)
         hopeless = duration_s >= _LEAST_SHOWN * budget_s and drained_s > budget_s
         if duration_s >= budget_s or hopeless or misses(empty, later_s):

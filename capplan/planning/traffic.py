@@ -95,7 +95,16 @@ def asked(
         note += ", whatever their own times are"
     trace = replace(read, arrival_s=None, notes=(*read.notes, note))
     trace = _foreseen(trace, settings, rng)
-    return UserLoad(trace, str(users), seed=settings.seed, users=users)
+    load = UserLoad(trace, str(users), seed=settings.seed, users=users)
+    if load.falls_in_step:
+        think = format_duration(users.mean_think_s)
+        warnings.warn(
+            f"users who all think exactly {think} bunch over hours, as buses do, and "
+            f"then wait for one another; people's times vary: --think exp:{think}",
+            CapplanWarning,
+            stacklevel=2,
+        )
+    return load
 
 
 def _foreseen(

@@ -70,7 +70,7 @@ RUNS = [
     (
         to_files.capacity,
         CapacitySettings,
-        {**WORKLOAD, **ON_H100, **SLO, "replicas": 1, "think": "1s"},
+        {**WORKLOAD, **ON_H100, **SLO, "replicas": 1, "think": "exp:1s"},
     ),
     (to_files.place, PlaceSettings, PLACED),
 ]

@@ -139,24 +139,28 @@ def test_more_users_than_requests_is_said():
     assert any("each user asks once at most" in text for text in run.warnings)
 
 
-def test_users_behind_a_queue_begin_at_once_and_do_not_stay_in_step():
-    inputs, _ = plan_inputs(PlanSettings(**{**ASKED, "think": "3s"}))
-    arrivals = inputs.load.sample(0, 30.0)
-
-    behind, users = inputs.load.behind_a_queue(arrivals, 10)
-
-    assert users == 600
-    assert not behind.think_s[:600].any()
-    assert (behind.think_s[600:1200] == arrivals.think_s[:600]).all()
-    assert (behind.think_s[1200:] == 3.0).all()
-
-
 @pytest.mark.thorough
-def test_users_who_all_think_as_long_are_decided():
-    # All begin at once in one of the two starts: in step for ever, they never met.
-    made = plan(PlanSettings(**{**ASKED, "users": 2000, "think": "60s"}))
+def test_users_who_all_think_as_long_are_judged_after_they_fell_in_step():
+    # With 6 replicas 100 % meet the SLO at first, 15 % after half an hour: who waits
+    # behind others comes back behind them.
+    settings = SimulateSettings(
+        workload="synthetic:prompt=lognormal(median=1195,sigma=0.7),"
+        "output=lognormal(median=100,sigma=0.36),n=3000",
+        slo="ttft=1s,tpot=50ms",
+        attainment=0.9,
+        users=473,
+        think="20s",
+        replicas=6,
+        drop_oversized=True,
+        **COST | {"kv_blocks": 8000},
+    )
 
-    assert made.best.decided
+    run = simulate_deployment(settings)
+
+    judgement = run.judgement
+    assert any("bunch over hours" in text for text in run.warnings)
+    assert judgement.meets is False
+    assert judgement.attainment.share < 0.5
 
 
 def test_samples_of_users_are_apart_and_longer_ones_begin_alike():
