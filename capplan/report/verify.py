@@ -137,8 +137,8 @@ def _differences(
                 place = f"{where}.{key}" if where else str(key)
                 if key in value and key in expected:
                     yield from _differences(value[key], expected[key], place)
-                elif value.get(key) is not None or expected.get(key) is not None:
-                    # A key that a later release added, with nothing in it, is none.
+                elif key in value or expected[key] is not None:
+                    # Nothing in a key that a later release added is no difference.
                     yield place, value.get(key, "absent"), expected.get(key, "absent")
     elif isinstance(value, list) and isinstance(expected, list):
         if len(value) != len(expected):
