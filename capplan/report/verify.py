@@ -137,7 +137,7 @@ def _differences(
                 place = f"{where}.{key}" if where else str(key)
                 if key in value and key in expected:
                     yield from _differences(value[key], expected[key], place)
-                elif key in value or expected[key] is not None:
+                elif key in value or expected[key] not in (None, []):
                     # Nothing in a key that a later release added is no difference.
                     yield place, value.get(key, "absent"), expected.get(key, "absent")
     elif isinstance(value, list) and isinstance(expected, list):
