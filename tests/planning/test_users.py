@@ -79,6 +79,7 @@ def test_a_plan_says_whose_requests_it_serves(planned):
     assert planned.request_count == planned.best.run.simulation.totals.request_count
 
 
+@pytest.mark.thorough
 def test_a_plan_for_users_is_verified(planned, tmp_path):
     (tmp_path / "plan.json").write_text(plan_json(planned))
 

@@ -153,6 +153,7 @@ def test_a_plan_of_a_spike_tells_what_its_windows_take(spike):
     assert "attain the target in all such windows" in facts["worst 5 min"]
 
 
+@pytest.mark.thorough
 def test_every_window_attains_the_target_where_that_is_asked(spike, tmp_path):
     lenient = plan(PlanSettings(**SETTINGS, trace=spike))
 
