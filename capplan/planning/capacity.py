@@ -18,8 +18,8 @@ from capplan.errors import (
 )
 from capplan.planning.candidates import cannot_serve
 from capplan.planning.configuration import Excluded, configurations, runnable
-from capplan.planning.cost import HOURS_PER_MONTH, usd_per_h
-from capplan.planning.highest_rate import STEP, highest_rate
+from capplan.planning.cost import usd_per_month
+from capplan.planning.highest_rate import STEP, highest_decided, highest_rate
 from capplan.planning.inputs import DEFAULT_ROUTER, PlanInputs
 from capplan.planning.load import Load, OpenLoad, scaled
 from capplan.planning.plan import Progress
@@ -29,10 +29,11 @@ from capplan.planning.replications import Interrupted
 from capplan.planning.run import BUDGET_REQUESTS, OF_FEW, Run, judged_run
 from capplan.planning.saturation import saturation
 from capplan.planning.settings import CapacitySettings
-from capplan.planning.traffic import asked, judged, read_requests, read_traffic
+from capplan.planning.traffic import arriving, asked, judged, read_requests
 from capplan.simulator.fleet import Stopped
 from capplan.workload.slo import Slo
-from capplan.workload.users import MOST_USERS, Users, parse_think
+from capplan.workload.trace import Trace
+from capplan.workload.users import MOST_USERS, Users, think_text
 
 _OF_SATURATION = 0.7
 """Share of what replicas complete at most at which the search begins."""
@@ -95,7 +96,8 @@ def capacity(
         show("reading the requests")
         base = read_requests(settings)
         shares = bool(base.prefix_tokens.any())
-        tried = list(configurations(settings.at_rate(None)))
+        of_plan = settings.at_rate(None)
+        tried = list(configurations(of_plan))
         runnable(tried)  # refuses where there is none
         rows = []
         for slo in settings.objectives():
@@ -103,12 +105,10 @@ def capacity(
             for configuration in tried:
                 if isinstance(configuration, Excluded):
                     continue
-                known = with_caching_as_used(
-                    configuration, settings.at_rate(None), shares
-                )
+                known = with_caching_as_used(configuration, of_plan, shares)
                 show(f"loading {known} within {slo.describe(base.class_names)}")
                 with suppress(Interrupted):
-                    fleets.append(_served(_Search(settings, slo, known, stopped)))
+                    fleets.append(_served(_Search(settings, base, slo, known, stopped)))
             rows += sorted(fleets, key=lambda row: -(row.max_rate_per_s or 0.0))
         if stopped is not None and stopped():
             if not rows:
@@ -118,7 +118,7 @@ def capacity(
     return Capacity(
         tuple(rows),
         tuple(row for row in tried if isinstance(row, Excluded)),
-        str(Users(1, *parse_think(settings.think or "0"))).partition(", ")[2],
+        think_text(*settings.think_time),
         base.source,
         tuple(texts),
     )
@@ -127,12 +127,11 @@ def capacity(
 def _served(search: "_Search") -> Served:
     slo, load = search.slo, search.at(search.first_per_s)
     names = load.base.class_names
-    monthly = usd_per_h([search.deployment.pool])
     served = Served(
         search.deployment,
         slo.describe(names),
         slo.describe_targets(names),
-        None if monthly is None else monthly * HOURS_PER_MONTH,
+        usd_per_month(search.deployment.pools),
     )
     if reason := cannot_serve(search.inputs(load), search.configuration):
         return replace(served, reason=reason)
@@ -161,31 +160,29 @@ class _Search:
     def __init__(
         self,
         settings: CapacitySettings,
+        trace: Trace,
         slo: Slo,
         configuration: Configuration,
         stopped: Stopped | None,
     ) -> None:
-        self._settings, self._stopped = settings, stopped
+        self._settings, self._trace, self._stopped = settings, trace, stopped
         self.slo, self.configuration = slo, configuration
         count = replica_count(settings, configuration)
         router = settings.router or DEFAULT_ROUTER
         self.deployment = Deployment.of(configuration, count, router)
         self.rates: dict[float, bool | None] = {}
         self.crowds: dict[float, bool | None] = {}
-        self._think = parse_think(settings.think or "0")
-        trace = read_requests(settings)
+        self.at = cache(self._at)  # the search may come to a rate again
         own = settings.arrivals is None and trace.arrival_s is not None
         own_per_s = trace.rate_per_s if own else 1.0
-        plan_settings = settings.at_rate(None if own else own_per_s)
-        rng = np.random.default_rng(settings.seed)
-        self._read: OpenLoad = read_traffic(plan_settings, rng)
+        self._of_plan = settings.at_rate(None if own else own_per_s)
+        self._read = arriving(trace, self._of_plan, self._rng)
         self._own_per_s = own_per_s
         found = saturation(self._read, configuration, slo)
         completed_per_s = own_per_s if found is None else found.rate_per_s * count
         self.first_per_s = own_per_s if own else _OF_SATURATION * completed_per_s
 
-    @cache  # noqa: B019  (a search lives as long as its fleet is looked at)
-    def at(self, rate_per_s: float) -> OpenLoad:
+    def _at(self, rate_per_s: float) -> OpenLoad:
         """Return the requests at a rate."""
         load = scaled(self._read, rate_per_s / self._own_per_s)
         return judged(load, self._settings, self.slo, self._rng, [self.configuration])
@@ -197,8 +194,7 @@ class _Search:
     def inputs(self, load: OpenLoad) -> PlanInputs:
         """Return the inputs of a plan for a load, of which there is a bound."""
         router = self.deployment.router
-        settings = self._settings.at_rate(None)
-        return PlanInputs(settings, load, self.slo, (router,), None)
+        return PlanInputs(self._of_plan, load, self.slo, (router,), None)
 
     def highest_rate(self) -> float | None:
         """Return the highest rate that is held; None where none is. [requests/s]"""
@@ -206,17 +202,19 @@ class _Search:
 
     def most_users(self, max_rate_per_s: float) -> int | None:
         """Return the most users who are served; None where not one is."""
+        think = self._settings.think_time
 
         @cache
         def of(users: float) -> Load:
             rng = self._rng
-            load = asked(Users(_whole(users), *self._think), self._settings, rng)
+            many = Users(_whole(users), *think)
+            load = asked(many, self._trace, self._settings, rng)
             return judged(load, self._settings, self.slo, rng, [self.configuration])
 
         # By Little's law, from how long requests stay at the highest rate.
         run = self._run(self.at(max_rate_per_s), first_only=True)
         stay_s = 0.0 if run is None else run.judgement.percentiles["e2e_s"][0]
-        about = _whole(max_rate_per_s * (self._think[0] + stay_s))
+        about = _whole(max_rate_per_s * (think[0] + stay_s))
         most = self._highest(of, about, self.crowds, _whole)
         return None if most is None or most == np.inf else _whole(most)
 
@@ -232,16 +230,17 @@ class _Search:
         @cache
         def seems(amount: float) -> bool:
             run = self._run(load_of(amount), first_only=True)
-            return run is not None and _seems_held(run)
+            return run is not None and run.judgement.seems_held
 
         @cache
         def holds(amount: float) -> bool:
             return self._holds(load_of(amount), amount, looked)
 
-        near = highest_rate(lambda amount: seems(rounded(amount)), about)
-        if near is None or near == np.inf:
-            return near
-        return highest_rate(lambda amount: holds(rounded(amount)), near, stride=1)
+        return highest_decided(
+            lambda amount: seems(rounded(amount)),
+            lambda amount: holds(rounded(amount)),
+            about,
+        )
 
     def bound(self, held_per_s: float) -> float | None:
         """Return a rate at which the lower bound on replicas is above the fleet's."""
@@ -265,10 +264,8 @@ class _Search:
         self, load: Load, amount: float, looked: dict[float, bool | None]
     ) -> bool:
         run = self._run(load)
-        meets = False if run is None else run.judgement.meets
-        no_miss = run is not None and run.judgement.no_miss
-        looked[amount] = meets
-        return meets is True or no_miss
+        looked[amount] = False if run is None else run.judgement.meets
+        return run is not None and run.judgement.holds
 
     def _run(self, load: Load, *, first_only: bool = False) -> Run | None:
         try:
@@ -293,14 +290,6 @@ def _whole(users: float) -> int:
     return int(min(max(1, round(users)), MOST_USERS))
 
 
-def _seems_held(run: Run) -> bool:
-    """Return whether the first sample alone keeps the SLO, below capacity."""
-    judgement = run.judgement
-    if judgement.steadiness.utilisation >= 1:
-        return False
-    return judgement.stable and not judgement.missing
-
-
 def replica_count(settings: CapacitySettings, configuration: Configuration) -> int:
     """Return the replicas of a fleet of the size given."""
     gpus, usd = settings.max_gpus, settings.max_usd_per_month
@@ -314,13 +303,12 @@ def replica_count(settings: CapacitySettings, configuration: Configuration) -> i
             )
         return gpus // configuration.tp
     assert usd is not None
-    hourly = usd_per_h([Pool(configuration, 1)])
-    if not hourly:
+    monthly = usd_per_month([Pool(configuration, 1)])
+    if not monthly:
         raise InputError(
             f"{configuration} has no price; give --price {configuration.gpu}=USD, or "
             "--max-gpus"
         )
-    monthly = hourly * HOURS_PER_MONTH
     if usd < monthly:
         raise InputError(
             f"--max-usd-per-month is {usd:,.0f}; a replica of {configuration} costs "

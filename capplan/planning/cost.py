@@ -57,6 +57,12 @@ def usd_per_h(pools: Sequence[Pool]) -> float | None:
     return None if hours is None else sum(line.amount_usd for line in hours)
 
 
+def usd_per_month(pools: Sequence[Pool]) -> float | None:
+    """Return what pools cost in a month; None where one has no price. [$]"""
+    hour = usd_per_h(pools)
+    return None if hour is None else HOURS_PER_MONTH * hour
+
+
 def cost(
     pools: Sequence[Pool],
     *,

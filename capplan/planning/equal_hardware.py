@@ -13,7 +13,7 @@ from capplan.deployment.pools import Deployment
 from capplan.errors import HostFullError, InputError
 from capplan.planning.binding_setting import binding_setting
 from capplan.planning.configuration import with_budget
-from capplan.planning.highest_rate import STEP, highest_rate
+from capplan.planning.highest_rate import STEP, highest_decided
 from capplan.planning.judgement import PERCENTILES
 from capplan.planning.load import OpenLoad, scaled
 from capplan.planning.predictions import predictions_matter
@@ -274,11 +274,7 @@ class _Looks:
             self.reason = "all requests arrive at once, which is no rate"
             return
         from_per_s = self._own_per_s if above_per_s is None else above_per_s * STEP
-        # One sample each says where it is about; near it each rate is decided.
-        about_per_s = highest_rate(self._seems_held, from_per_s)
-        self.max_rate_per_s = about_per_s
-        if about_per_s is not None and about_per_s != math.inf:
-            self.max_rate_per_s = highest_rate(self._holds, about_per_s, stride=1)
+        self.max_rate_per_s = highest_decided(self._seems_held, self._holds, from_per_s)
         if self.max_rate_per_s == math.inf:
             self.max_rate_per_s = None
             self.reason = "holds any rate: all requests could arrive at once"
@@ -324,9 +320,7 @@ class _Looks:
             run = _run(self._hardware, self._entrant, rate_per_s, first_only=True)
         except HostFullError:
             return False
-        if run.judgement.steadiness.utilisation >= 1:
-            return False
-        return run.judgement.stable and not run.judgement.missing
+        return run.judgement.seems_held
 
     def _look(self, rate_per_s: float) -> bool:
         is_own = rate_per_s == self._own_per_s
@@ -337,7 +331,7 @@ class _Looks:
             return False
         if is_own:
             self._served = (OperatingPoint.of(run, rate_per_s, self._entrant.requests),)
-        is_held = run.judgement.meets is True or run.judgement.no_miss
+        is_held = run.judgement.holds
         if not is_held and rate_per_s < self._missed_per_s:
             self._missed, self._missed_per_s = run, rate_per_s
         return is_held

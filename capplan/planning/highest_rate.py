@@ -52,3 +52,18 @@ def highest_rate(
         else:
             missed = middle
     return at(held)
+
+
+def highest_decided(
+    seems_held: Callable[[float], bool],
+    holds: Callable[[float], bool],
+    rate_per_s: float,
+) -> float | None:
+    """Return the highest rate that is decided to be held; see ``highest_rate``.
+
+    ``seems_held``, of one sample each, says where it is about; near it each is decided.
+    """
+    about_per_s = highest_rate(seems_held, rate_per_s)
+    if about_per_s is None or about_per_s == math.inf:
+        return about_per_s
+    return highest_rate(holds, about_per_s, stride=1)

@@ -123,6 +123,18 @@ class Judgement:
     windows: tuple[WorstWindow, ...] = ()
     spent: bool = False  # more samples were wanted than the budget allowed
 
+    @property
+    def holds(self) -> bool:
+        """Whether it is decided that the SLO is met, or no request misses it."""
+        return self.meets is True or self.no_miss
+
+    @property
+    def seems_held(self) -> bool:
+        """Whether the samples keep the SLO below capacity, decided or not."""
+        if self.steadiness.utilisation >= 1:
+            return False
+        return self.stable and not self.missing
+
     def p99_s(self, metric: str) -> float:
         """Return the 99th percentile of a metric; NaN where none is known. [s]"""
         return self.percentiles[metric][1 + PERCENTILES.index(99.0)]

@@ -27,7 +27,7 @@ from capplan.planning.traffic_settings import (
     ObjectiveSettings,
     Rate,
     RequestSettings,
-    Think,
+    ThinkSettings,
     TrafficSettings,
     UserSettings,
 )
@@ -85,7 +85,7 @@ class SimulateSettings(
     )
 
 
-class CapacitySettings(OutputSettings, SchedulerSettings, FleetSettings):
+class CapacitySettings(OutputSettings, SchedulerSettings, ThinkSettings, FleetSettings):
     """Settings of what given fleets serve: the highest rate, and the most users."""
 
     scenario_of: ClassVar = PlanSettings
@@ -102,13 +102,6 @@ class CapacitySettings(OutputSettings, SchedulerSettings, FleetSettings):
         "USD",
         "As many whole replicas as cost so much in a month of 730 h.",
         gt=0,
-    )
-    think: Think = setting(
-        None,
-        WORKLOAD,
-        "TIME",
-        "Time from an answer to its user's next request: 20s for all, exp:20s in the "
-        "mean (default 0).",
     )
     also_slo: Annotated[
         tuple[str, ...], BeforeValidator(slo_texts), validated_with(parse_slo)

@@ -69,7 +69,13 @@ _MOST_FOR_STAYS = 200_000
 
 def read_traffic(settings: TrafficSettings, rng: np.random.Generator) -> OpenLoad:
     """Return the requests that the settings name, as they are, and when they arrive."""
-    trace = read_requests(settings)
+    return arriving(read_requests(settings), settings, rng)
+
+
+def arriving(
+    trace: Trace, settings: TrafficSettings, rng: np.random.Generator
+) -> OpenLoad:
+    """Return requests as they were read, and when they arrive by the settings."""
     process, rate_per_s = None, float("nan")
     if settings.arrivals is not None or trace.arrival_s is None:
         rate_per_s = settings.rate or trace.rate_per_s
@@ -85,11 +91,11 @@ def read_traffic(settings: TrafficSettings, rng: np.random.Generator) -> OpenLoa
 
 def asked(
     users: Users,
+    read: Trace,
     settings: PlanSettings | SimulateSettings | CapacitySettings,
     rng: np.random.Generator,
 ) -> UserLoad:
-    """Return the requests that the settings name, to be asked by users."""
-    read = read_requests(settings)
+    """Return requests as they were read, to be asked by users."""
     note = f"asked by {users}"
     if read.arrival_s is not None:
         note += ", whatever their own times are"
@@ -160,7 +166,12 @@ def judged_traffic(
     Without an SLO the requests are taken as they are.
     """
     users = settings.asking
-    load = read_traffic(settings, rng) if users is None else asked(users, settings, rng)
+    read = read_requests(settings)
+    load = (
+        arriving(read, settings, rng)
+        if users is None
+        else asked(users, read, settings, rng)
+    )
     return judged(load, settings, slo, rng, configurations)
 
 

@@ -30,10 +30,6 @@ Rate = Annotated[float, Field(gt=0, le=MOST_RATE_PER_S)]
 """An arrival rate. [requests/s]"""
 
 
-Think = Annotated[str | None, BeforeValidator(path_text), validated_with(parse_think)]
-"""A think time: ``20s``, or ``exp:20s`` in the mean."""
-
-
 class RequestSettings(Settings):
     """Requests to read, as they are."""
 
@@ -105,7 +101,26 @@ class ArrivalSettings(Settings):
     )
 
 
-class UserSettings(Settings):
+class ThinkSettings(Settings):
+    """How long users think."""
+
+    think: Annotated[
+        str | None, BeforeValidator(path_text), validated_with(parse_think)
+    ] = setting(
+        None,
+        WORKLOAD,
+        "TIME",
+        "Time from an answer to its user's next request: 20s for all, exp:20s in the "
+        "mean (default 0).",
+    )
+
+    @property
+    def think_time(self) -> tuple[float, bool]:
+        """Mean think time [s], and whether it varies."""
+        return parse_think(self.think or "0")
+
+
+class UserSettings(ThinkSettings):
     """Users who wait for their answers, in place of a rate."""
 
     users: int | None = setting(
@@ -116,13 +131,6 @@ class UserSettings(Settings):
         flags=("--users", "--concurrency"),
         ge=1,
         le=MOST_USERS,
-    )
-    think: Think = setting(
-        None,
-        WORKLOAD,
-        "TIME",
-        "Time from an answer to its user's next request: 20s for all, exp:20s in the "
-        "mean (default 0).",
     )
 
     def __init__(self, **values: Any) -> None:
@@ -141,7 +149,7 @@ class UserSettings(Settings):
     @property
     def asking(self) -> Users | None:
         """The users; None without any."""
-        think = parse_think(self.think or "0")
+        think = self.think_time
         return None if self.users is None else Users(self.users, *think)
 
 

@@ -30,10 +30,7 @@ class Users:
     def __str__(self) -> str:
         """Return ``500 users, think time exp:20 s``."""
         users = f"{self.count:,} {'user' if self.count == 1 else 'users'}"
-        if not self.mean_think_s:
-            return f"{users}, no think time"
-        kind = _EXPONENTIAL if self.is_exponential else ""
-        return f"{users}, think time {kind}{format_duration(self.mean_think_s)}"
+        return f"{users}, {think_text(self.mean_think_s, self.is_exponential)}"
 
     def asking(
         self, trace: Trace, rng: np.random.Generator, until_s: float = np.inf
@@ -62,6 +59,14 @@ class Users:
 
 ONE_USER = Users(1, 0.0)
 """One user who does not think: requests one after the other."""
+
+
+def think_text(mean_s: float, is_exponential: bool) -> str:
+    """Return ``think time exp:20 s``. ``mean_s`` is as in ``Users``."""
+    if not mean_s:
+        return "no think time"
+    kind = _EXPONENTIAL if is_exponential else ""
+    return f"think time {kind}{format_duration(mean_s)}"
 
 
 def parse_think(text: str) -> tuple[float, bool]:
