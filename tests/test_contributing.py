@@ -42,16 +42,16 @@ def worked(tmp_path, monkeypatch):
     return put
 
 
-def test_the_router_of_the_worked_example_sends_to_the_fewest_tokens(
+def test_the_router_of_the_worked_example_sends_to_the_least_prefill(
     worked, monkeypatch
 ):
-    worked(routers, "fewest_tokens")
-    monkeypatch.setitem(routers.ROUTERS, "fewest-tokens", "fewest_tokens")
+    worked(routers, "least_prefill")
+    monkeypatch.setitem(routers.ROUTERS, "least-prefill", "least_prefill")
     engine = EngineSettings(kv_blocks=200, max_num_seqs=8, max_num_batched_tokens=512)
     tables = linear_tables(0.01, 1e-4, 0, 1e-3, 0, max_batch=8, max_tokens=512)
-    trace = Trace(np.array([400, 10, 10]), np.array([50, 5, 5]), np.arange(3) * 1e-3)
+    trace = Trace(np.array([2000, 10, 10]), np.array([50, 5, 5]), np.arange(3) * 1e-3)
 
-    served = simulate(trace, fleet_of(tables, engine, 2, router="fewest-tokens"))
+    served = simulate(trace, fleet_of(tables, engine, 2, router="least-prefill"))
 
     assert served.times.replica.tolist() == [0, 1, 1]
 

@@ -4,27 +4,35 @@ import math
 from collections import namedtuple
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from typing import Any, NamedTuple
+
+from capplan.errors import InputError
+from capplan.units import parse_duration_s
 
 
 class Knob(NamedTuple):
-    """A setting of a scheduler; whole numbers only where its default is one.
+    """A setting of a policy; whole numbers only where its default is one.
 
-    With ``choices``, a word is given and its place among them is the value.
+    With ``choices``, a word is given and its place among them is the value; a duration
+    is given as ``50ms`` and is in seconds.
     """
 
     default: float
     least: float = 1
     most: float = 2**31 - 1
     choices: tuple[str, ...] = ()
+    is_duration: bool = False
 
     def parsed(self, text: str) -> float:
         """Return the value of a text, or NaN."""
         if self.choices:
             return self.choices.index(text) if text in self.choices else math.nan
         try:
-            value = type(self.default)(text)
-        except ValueError:
+            value = (
+                parse_duration_s(text) if self.is_duration else type(self.default)(text)
+            )
+        except (ValueError, InputError):
             return math.nan
         return value if self.least <= value <= self.most else math.nan
 
@@ -33,15 +41,19 @@ class Knob(NamedTuple):
         """What may be given."""
         if self.choices:
             return f"one of {', '.join(self.choices)}"
+        if self.is_duration:
+            return f"a time from {self.least:g}s to {self.most:g}s"
         return f"a number from {self.least} to {self.most}"
 
     def written(self, value: float) -> str:
         """Return a value as it is given."""
-        return self.choices[int(value)] if self.choices else f"{value}"
+        if self.choices:
+            return self.choices[int(value)]
+        return f"{value}s" if self.is_duration else f"{value}"
 
 
 class Rules(NamedTuple):
-    """What a scheduler may be asked for, and what the core must know of it."""
+    """What a policy may be asked for, and what the core must know of a scheduler."""
 
     settings: dict[str, Knob] = {}  # noqa: RUF012 (never changed)
     async_scheduling: bool = False
@@ -74,9 +86,9 @@ def indices(names: Iterable[str]) -> Any:
 
 @dataclass(frozen=True)
 class Policy:
-    """A scheduler with its settings; its text names both."""
+    """A policy with its settings; its text names both."""
 
-    name: str  # in the table of schedulers, or a file's with its content's digits
+    name: str  # in the table of its family, or a file's with its content's digits
     rules: Rules = field(compare=False, repr=False)
     values: tuple[float, ...] = ()  # of all its settings, in the order of its rules
 
@@ -97,6 +109,37 @@ class Policy:
             f"{key}={knobs[key].written(value)}" for key, value in self.settings.items()
         ]
         return f"{self.name}:{','.join(texts)}" if texts else self.name
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """Return a hint at the known word that is nearest; empty where none is near."""
+    near = get_close_matches(word, list(known), n=1, cutoff=0.5)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+def parse_policy(family: str, given: str, name: str, rules: Rules) -> Policy:
+    """Return the policy of ``NAME:setting=number,...``, by the rules of its name."""
+    knobs = rules.settings
+    settings = {key: knob.default for key, knob in knobs.items()}
+    _, colon, rest = given.partition(":")
+    for part in rest.split(",") if colon else ():
+        key, _, text = part.partition("=")
+        if key not in knobs:
+            known = ", ".join(knobs) or "none"
+            raise InputError(
+                f"{family} {given!r}: {key!r} is not a setting of {name}"
+                f"{nearest(key, knobs)}; it has {known}"
+            )
+        knob = knobs[key]
+        value = knob.parsed(text)
+        if math.isnan(value):
+            example = f"{name}:{key}={knob.written(knob.default)}"
+            raise InputError(
+                f"{family} {given!r}: {key} is {text!r}; expected {knob.expected}, as "
+                f"in {example}"
+            )
+        settings[key] = value
+    return Policy(name, rules, tuple(settings.values()))
 
 
 VLLM_V1 = Policy(

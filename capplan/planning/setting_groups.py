@@ -18,6 +18,7 @@ from capplan.settings import (
     setting,
     validated_with,
 )
+from capplan.simulator.routers import ROUTERS
 from capplan.simulator.schedulers import SCHEDULERS, check_name
 
 CHOICES = "LLM, GPUs and prices"
@@ -235,7 +236,7 @@ class RouterSettings(Settings):
         None,
         METHOD,
         "NAME",
-        "Router: jsq (default), round-robin, power-of-two, best-fit.",
+        f"Router: {', '.join(ROUTERS)} (default jsq); llm-d:refresh=50ms.",
     )
 
 

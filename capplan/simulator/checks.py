@@ -1,15 +1,12 @@
 """Check requests, engine settings and policy settings before a simulation."""
 
-import math
 from dataclasses import replace
 
 import numpy as np
 
 from capplan.deployment.engine import EngineSettings
 from capplan.errors import InputError
-from capplan.simulator.fleet import PolicySettings
 from capplan.simulator.schedulers import scheduler as find_scheduler
-from capplan.workload.slo import Slo
 from capplan.workload.trace import Trace
 
 
@@ -96,32 +93,3 @@ def check_engine(engine: EngineSettings) -> None:
             f"max_num_batched_tokens is {engine.max_num_batched_tokens}; expected "
             f"at least max_num_seqs, {engine.max_num_seqs}"
         )
-
-
-def policy_settings(
-    router: str, slo: Slo | None, class_names: tuple[str, ...] | None = None
-) -> PolicySettings:
-    """Return the settings of ``NAME`` or ``NAME:theta=0.5,gamma=0.5``.
-
-    Policies meet the strictest limit of the classes, by default all the SLO knows.
-    """
-    settings = PolicySettings()
-    if slo is not None:
-        strictest = slo.strictest(class_names)
-        settings = settings._replace(
-            ttft_s=strictest.ttft_s, tpot_s=strictest.mean_gap_s
-        )
-    _, colon, given = router.partition(":")
-    for part in given.split(",") if colon else ():
-        name, _, number = part.partition("=")
-        try:
-            value = float(number)
-        except ValueError:
-            value = math.nan
-        if name not in ("theta", "gamma") or not 0 <= value <= 1:
-            raise InputError(
-                f"router {router!r}: {part!r} is not a setting; expected theta or "
-                "gamma from 0 to 1, as in best-fit:theta=0.5"
-            )
-        settings = settings._replace(**{name: value})
-    return settings

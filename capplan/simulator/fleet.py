@@ -5,7 +5,6 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
@@ -17,20 +16,22 @@ from capplan.simulator.drivers.open_loop import Arrivals, drain, read_only, run,
 from capplan.simulator.front_end import FrontEnd
 from capplan.simulator.pool_state import pool_state, scheduled_tables
 from capplan.simulator.records import ENTRY, ITERATION
+from capplan.simulator.routers import parse_router
 from capplan.simulator.routers import router as find_router
 from capplan.simulator.schedulers import scheduler as find_scheduler
 from capplan.simulator.state import (
     LIMIT_COUNT,
     NONE,
-    OWN_SETTINGS,
+    ROUTER_SETTINGS,
     Count,
     Limit,
     Phase,
+    Setting,
     no_limits,
     with_more_slots,
 )
 from capplan.simulator.times import Iterations
-from capplan.workload.slo import Slo, require
+from capplan.workload.slo import RequestSlo, Slo, require
 from capplan.workload.trace import Trace
 
 _CHUNK = 250_000  # requests at most between two progress calls
@@ -47,16 +48,7 @@ Stopped = Callable[[], bool]
 """Called several times a second; True stops the simulation early."""
 
 
-class PolicySettings(NamedTuple):
-    """Settings of routers, in the order of ``Setting``."""
-
-    ttft_s: float = math.inf
-    tpot_s: float = math.inf
-    gamma: float = 0.5
-    theta: float = 0.5
-
-
-_UNLIMITED = PolicySettings()
+_UNLIMITED = RequestSlo()
 
 
 @dataclass(frozen=True)
@@ -77,7 +69,7 @@ class Fleet:
         deployment: Deployment,
         *,
         seed: int,
-        settings: PolicySettings = _UNLIMITED,
+        limits: RequestSlo = _UNLIMITED,
         slo: Slo | None = None,
         bin_width_s: float,
         record_iterations: bool = False,
@@ -88,7 +80,8 @@ class Fleet:
         replica_count = pool.replica_count
         tables, engine = pool.configuration.tables, pool.configuration.engine
         tables.check(engine.max_num_seqs, engine.max_num_batched_tokens)
-        router_file = find_router(deployment.router.partition(":")[0])
+        router = parse_router(deployment.router)
+        router_file = find_router(router.name)
         policy = engine.scheduler
         schedule = find_scheduler(policy.name).schedule
         self.policies = _Policies(router_file.route, int(router_file.NEEDS), schedule)
@@ -118,7 +111,10 @@ class Fleet:
             longest_jump=longest_jump,
         )
         self.bins = Bins(self.state, bin_width_s)
-        self.state.settings[OWN_SETTINGS:] = settings
+        own = self.state.settings
+        own[[Setting.TTFT_S, Setting.TPOT_S]] = limits.ttft_s, limits.mean_gap_s
+        own[Setting.REFRESH_S] = router.settings.get("refresh", 0.0)
+        own[ROUTER_SETTINGS : ROUTER_SETTINGS + len(router.values)] = router.values
         start(self.state)
 
     def serve_all(

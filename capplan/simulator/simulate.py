@@ -13,14 +13,13 @@ from capplan.errors import InputError
 from capplan.simulator.checks import (
     check_engine,
     check_scheduler,
-    policy_settings,
     refuse_oversized,
 )
 from capplan.simulator.fleet import UNBOUNDED_JUMP, Fleet, Progress, Stopped
 from capplan.simulator.table import Table
 from capplan.simulator.times import Simulation
 from capplan.simulator.windows import FIRST_WIDTH_S, WINDOWS
-from capplan.workload.slo import Slo
+from capplan.workload.slo import RequestSlo, Slo
 from capplan.workload.trace import Trace
 
 
@@ -85,7 +84,7 @@ def simulate(
     names = None if whole is None else whole.class_names
     fleet = Fleet(
         deployment,
-        settings=policy_settings(deployment.router, slo, names),
+        limits=RequestSlo() if slo is None else slo.strictest(names),
         slo=slo,
         seed=seed,
         bin_width_s=_bin_width_s(whole),

@@ -50,6 +50,7 @@ class Needs(IntEnum):
     NOTHING = 0
     COUNTS = 1  # the counts of outstanding requests and tokens
     ALL = 2
+    SEEN = 3  # metrics as they stood at the last look: see looking.py
 
 
 class State(NamedTuple):
@@ -79,7 +80,8 @@ class State(NamedTuple):
     entries: np.recarray  # ENTRY
     bins: np.recarray  # BIN
     draws: np.ndarray  # float64, (requests of the chunk, 2): uniform, for routers
-    scratch: np.ndarray  # float64: row 0 is the router's, the others of annealing.py
+    scratch: np.ndarray  # float64: row 0 is the router's, SEEN_* of looking.py, the
+    # others of annealing.py
     settings: np.ndarray  # float64: of the scheduler, then of routers, see Setting
     classes: np.ndarray  # float64, (classes, 4 + replicas): see Limit, then gaps above
     # the class's TBT so far, of each replica
@@ -116,16 +118,19 @@ OWN_SETTINGS = 16
 class _Setting(NamedTuple):
     """Index of each setting of routers in ``State.settings``; see _Count.
 
-    Those of the scheduler stand before them, in the order of its RULES.
+    Those of the scheduler stand before them, those of the router after them, each in
+    the order of its RULES.
     """
 
     TTFT_S: int = OWN_SETTINGS  # the strictest SLO of the trace's classes
     TPOT_S: int = OWN_SETTINGS + 1
-    GAMMA: int = OWN_SETTINGS + 2  # Aladdin's share of predicted output in contexts
-    THETA: int = OWN_SETTINGS + 3  # Aladdin's margin for prediction error
+    REFRESH_S: int = OWN_SETTINGS + 2  # between two looks at the replicas' metrics
 
 
 Setting = _Setting()
+ROUTER_SETTINGS = OWN_SETTINGS + len(Setting)
+"""Index of the router's first own setting, in the order of its RULES."""
+_MOST_ROUTER_SETTINGS = 8
 
 
 class _Limit(NamedTuple):
@@ -145,6 +150,8 @@ UNLIMITED = 2**62
 """A budget of tokens that binds nothing."""
 PLANNED = 256
 """Most requests that a scheduler orders at once."""
+LOOKED, SEEN_WAITING, SEEN_KV_USE = range(14, 17)
+"""Rows of ``State.scratch``: at which period the router last looked, and at what."""
 GAPS = 256
 """Pairs that a replica keeps to find the longest gap since an iteration."""
 
@@ -210,10 +217,11 @@ def empty_state(sizes: Sizes, tables: tuple[np.ndarray, ...]) -> State:
         bins=_records(sizes.bins, BIN),
         draws=np.zeros((sizes.draws, 2)),
         scratch=_scratch(sizes),
-        settings=np.zeros(OWN_SETTINGS + len(Setting)),
+        settings=np.zeros(ROUTER_SETTINGS + _MOST_ROUTER_SETTINGS),
         classes=no_limits(1, sizes.replicas),
     )
     _chain(state.requests, 0)
+    state.scratch[LOOKED] = -1.0
     state.counts[Count.OPEN] = sizes.replicas
     for name in (
         "oldest_finishing",
@@ -254,8 +262,8 @@ def no_limits(classes: int, replicas: int) -> np.ndarray:
 
 
 def _scratch(sizes: Sizes) -> np.ndarray:
-    """Return a row for the router, and those of annealing."""
-    return np.zeros((14, max(sizes.replicas, PLANNED)))
+    """Return a row for the router, those of annealing, and those of looking."""
+    return np.zeros((SEEN_KV_USE + 1, max(sizes.replicas, PLANNED)))
 
 
 def _chain(requests: np.recarray, first: int) -> None:

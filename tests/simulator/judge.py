@@ -16,6 +16,7 @@ from judge_schedulers import SCHEDULERS
 
 from capplan.deployment.engine import EngineSettings
 from capplan.latency.contract import LatencyTables
+from capplan.simulator.routers import parse_router
 from capplan.simulator.schedulers import parse_scheduler
 from capplan.workload.slo import RequestSlo, Slo
 from capplan.workload.trace import Trace
@@ -173,6 +174,7 @@ class Replica:
         self.slo = slo
         self.plans = 0
         self.charged = 0.0  # InstAssign: tokens
+        self.seen = 0, 0.0  # waiting requests and KV use at the last look
         policy = parse_scheduler(scheduler)
         self.scheduler, self.settings = policy.name, policy.settings
         overhead_s = self.settings.get("overhead_s", 0.0)
@@ -195,9 +197,13 @@ class Replica:
         self.host_free = engine.host_kv_blocks if engine.kv_block_bytes else 0
 
     @property
-    def outstanding(self) -> int:
+    def unfinished(self) -> list[Request]:
         everyone = {*self.waiting, *self.running, *self.buffer}
-        return sum(not request.done for request in everyone)
+        return [request for request in everyone if not request.done]
+
+    @property
+    def outstanding(self) -> int:
+        return len(self.unfinished)
 
     @property
     def seats_left(self) -> int:
@@ -238,6 +244,12 @@ class Replica:
         if self.outstanding == 0:
             self.now_s = max(self.now_s, now_s)
         self.waiting.append(request)
+
+    def look(self, moment_s: float) -> None:
+        """Note the queue and the share of the KV in use at a moment."""
+        self.advance(moment_s)
+        free = len(self.pool.free) / (self.engine.kv_blocks - 1)
+        self.seen = len(self.waiting), 1.0 - free
 
     def advance(self, until_s: float) -> None:
         """Do all that happens before ``until_s``."""
@@ -365,7 +377,33 @@ def _inst_assign(replicas, index, draw, request, now_s, slo):
     return best
 
 
+def _least_tokens(replicas, index, draw, request, now_s, slo):
+    counts = [
+        sum(each.prompt_count + each.predicted_count for each in replica.unfinished)
+        for replica in replicas
+    ]
+    return counts.index(min(counts))
+
+
+def _llm_d(replicas, index, draw, request, now_s, slo, queue, kv, prefix, refresh):
+    """Queue and KV as seen at the last look, the prefix as it is."""
+    waiting = [replica.seen[0] for replica in replicas]
+    blocks = request.prompt_count // replicas[0].engine.block_size
+    scores = []
+    for replica in replicas:
+        span = max(waiting) - min(waiting)
+        score = queue * ((max(waiting) - replica.seen[0]) / span if span else 1.0)
+        score += kv * (1.0 - replica.seen[1])
+        if blocks and replica.engine.prefix_caching:
+            score += prefix * (len(replica.pool.hits(request)) / blocks)
+        scores.append(score)
+    best = [r for r, score in enumerate(scores) if score == max(scores)]
+    return best[int(draw[0] * len(best))]
+
+
 ROUTERS = {
+    "least-tokens": _least_tokens,
+    "llm-d": _llm_d,
     "round-robin": _round_robin,
     "jsq": _shortest_queue,
     "power-of-two": _power_of_two,
@@ -404,12 +442,22 @@ def judge(
     if predicted is None:
         predicted = trace.output_tokens
     requests, chosen = [], []
+    policy = parse_router(router)
+    own = policy.settings if policy.name == "llm-d" else {}
+    period_s = own.get("refresh", 0.0)
+    looks = 0
     for row in range(len(trace)):
         assert trace.arrival_s is not None
         arrival_s = float(trace.arrival_s[row])
         now_s = arrival_s + tables.request_s
+        while period_s and looks * period_s < now_s:
+            for replica in replicas:
+                replica.look(looks * period_s)
+            looks += 1
         for replica in replicas:
             replica.advance(now_s)
+            if not period_s:
+                replica.look(now_s)
         prompt = int(trace.prompt_tokens[row])
         group = int(trace.prefix_group[row])
         shared = int(trace.prefix_tokens[row]) if group >= 0 else 0
@@ -426,7 +474,8 @@ def judge(
             priority=int(trace.priority[row]),
             slo=Slo(slo).of_class(trace.class_names[trace.request_class[row]]),
         )
-        r = ROUTERS[router](replicas, row, draws[row], request, now_s, slo)
+        choose = ROUTERS[policy.name]
+        r = choose(replicas, row, draws[row], request, now_s, slo, **own)
         replicas[r].arrive(request, now_s)
         requests.append(request)
         chosen.append(r)

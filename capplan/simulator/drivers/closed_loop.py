@@ -20,6 +20,7 @@ from numba import types
 from capplan.simulator.drivers.open_loop import ARRIVALS, routed, take_slot
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.log import log_has_room
+from capplan.simulator.looking import look_before, next_look_s
 from capplan.simulator.queues import give_slot
 from capplan.simulator.replica import advance, enqueue, step
 from capplan.simulator.state import NONE, ROUTE, SCHEDULE, STATE, Count, Needs
@@ -161,8 +162,10 @@ def _deliver(state, users, requests, now_s, needs, route, schedule):
         for r in range(state.replicas.shape[0]):
             if next_s(state, r) < now_s:
                 advance(state, r, now_s, schedule)
-        if not log_has_room(state):
-            return
+    elif needs == Needs.SEEN:
+        look_before(state, now_s, schedule)
+    if not log_has_room(state):
+        return
     row = users.counts[Index.DELIVERED]
     slot = take_slot(state, requests, row, 0)
     state.requests[slot].arrival_s = users.passing_s[0, row % users.passing_s.shape[1]]
@@ -265,9 +268,17 @@ def run(
             return ANSWERED
         if min(known_s, wake_s) >= until_s:
             return TIME
+        look_s = next_look_s(state) if needs == Needs.SEEN else math.inf
+        if look_s < known_s and look_s <= wake_s:
+            after_s = math.nextafter(wake_s, math.inf)
+            look_before(state, min(known_s, after_s), schedule)
+            for r in range(replicas.shape[0]):
+                users.wake_s[r] = replicas[r].wake_s
+            continue
         if known_s > wake_s:
             done = state.counts[Count.RESULTS]
-            _step(state, users, first, min(known_s, others_s), schedule)
+            until_step_s = min(known_s, others_s, look_s)
+            _step(state, users, first, until_step_s, schedule)
             _note_answers(state, users, think_s, done)
             continue
         if asks_s < reaches_s:

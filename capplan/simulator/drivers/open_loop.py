@@ -10,6 +10,7 @@ from numba import types
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.kvcache import bounded_blocks, fill_free_blocks
 from capplan.simulator.log import log_has_room
+from capplan.simulator.looking import look_before
 from capplan.simulator.queues import give_slot
 from capplan.simulator.replica import advance, enqueue
 from capplan.simulator.state import (
@@ -157,6 +158,8 @@ def run(
             for r in range(replicas.shape[0]):
                 if next_s(state, r) < now_s:
                     advance(state, r, now_s, schedule)
+        elif needs == Needs.SEEN:
+            look_before(state, now_s, schedule)
         if not log_has_room(state):
             return row
 

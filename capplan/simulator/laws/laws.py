@@ -6,7 +6,6 @@ import numpy as np
 
 from capplan.deployment.pools import Deployment
 from capplan.errors import InputError
-from capplan.simulator.checks import policy_settings
 from capplan.simulator.examine import FAULTS
 from capplan.simulator.fleet import UNBOUNDED_JUMP, Fleet
 from capplan.simulator.laws.cases import Case
@@ -39,7 +38,7 @@ def serve(
     assert case.trace.arrival_s is not None
     fleet = Fleet(
         Deployment.of(case.configuration, case.replica_count, ROUTER),
-        settings=policy_settings(ROUTER, case.slo, case.trace.class_names),
+        limits=case.slo.strictest(case.trace.class_names),
         slo=case.slo,
         seed=case.seed,
         bin_width_s=1.0,

@@ -4,14 +4,16 @@ A router is a compiled ``route(state, slot, now_s) -> replica``. ``NEEDS`` in it
 file says what it reads of the replicas, so that the core advances no more than
 that to the moment of the arrival. One that wants to see more of replica r returns
 ``ADVANCE_FIRST - r`` and is asked again when r has come there (``next_s``). It
-chooses among the first ``state.counts[Count.OPEN]``. Random numbers come from
-``state.draws``, two for each arrival. Rules that placement uses too are in
+chooses among the first ``state.counts[Count.OPEN]``. Its file may have ``RULES`` with
+its settings, which compiled code reads from ``ROUTER_SETTINGS`` on. Random numbers
+come from ``state.draws``, two for each arrival. Rules that placement uses too are in
 ``capplan/routing.py``.
 """
 
 from importlib import import_module
 from types import ModuleType
 
+from capplan.deployment.policy import Policy, Rules, nearest, parse_policy
 from capplan.errors import InputError
 
 ROUTERS = {
@@ -20,6 +22,8 @@ ROUTERS = {
     "power-of-two": "power_of_two",
     "best-fit": "aladdin_best_fit",
     "inst-assign": "inst_assign",
+    "least-tokens": "least_tokens",
+    "llm-d": "llm_d",
 }
 
 
@@ -27,5 +31,16 @@ def router(name: str) -> ModuleType:
     """Return the module of the named policy, with ``route`` and ``NEEDS``."""
     if name not in ROUTERS:
         known = ", ".join(sorted(ROUTERS))
-        raise InputError(f"router {name!r} is not known; expected one of {known}")
-    return import_module(f"{__name__}.{ROUTERS[name]}")
+        raise InputError(
+            f"router {name!r} is not known{nearest(name, ROUTERS)}; expected one of "
+            f"{known}"
+        )
+    module = import_module(f"{__name__}.{ROUTERS[name]}")
+    module.__dict__.setdefault("RULES", Rules())
+    return module
+
+
+def parse_router(given: str) -> Policy:
+    """Return the policy of ``NAME`` or ``NAME:setting=number,...``."""
+    name = given.partition(":")[0]
+    return parse_policy("router", given, name, router(name).RULES)

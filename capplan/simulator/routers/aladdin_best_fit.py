@@ -12,12 +12,14 @@ prediction error alone: 0.4 to 0.5 on ShareGPT at a TPOT of 30 ms.
 import math
 from collections.abc import Callable
 
+from capplan.deployment.policy import Knob, Rules, indices
 from capplan.routing import squared_capacity_norm
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.state import (
     ADVANCE_FIRST,
     NONE,
     ROUTE,
+    ROUTER_SETTINGS,
     Count,
     Needs,
     Phase,
@@ -26,6 +28,15 @@ from capplan.simulator.state import (
 from capplan.simulator.wake import next_s
 
 NEEDS = Needs.COUNTS  # of a candidate more: it is advanced first
+RULES = Rules(
+    {
+        "theta": Knob(0.5, 0, 1),  # margin for prediction error
+        "gamma": Knob(0.5, 0, 1),  # share of predicted output in contexts
+    }
+)
+_OWN = indices(RULES.settings)
+THETA = ROUTER_SETTINGS + _OWN.theta
+GAMMA = ROUTER_SETTINGS + _OWN.gamma
 
 _squared_norm: Callable[..., float] = inlined()(squared_capacity_norm)
 
@@ -52,8 +63,8 @@ def meets_decode_slo(state, r, slot):
     spare_s = state.settings[Setting.TPOT_S] - state.by_batch[b].decode_s
     prompts = replica.outstanding_prompt_tokens + request.prompt_tokens
     outputs = replica.outstanding_output_tokens + request.predicted_tokens
-    context = prompts + state.settings[Setting.GAMMA] * outputs
-    theta = state.settings[Setting.THETA]
+    context = prompts + state.settings[GAMMA] * outputs
+    theta = state.settings[THETA]
     return state.by_batch[b].decode_context_s * context <= theta * spare_s
 
 
@@ -72,7 +83,7 @@ def meets_prefill_slos(state, r, slot, now_s):
     tpot_s = state.settings[Setting.TPOT_S]
     if math.isinf(tpot_s):
         return True
-    theta = state.settings[Setting.THETA]
+    theta = state.settings[THETA]
     for k in range(replica.heap_count):  # all that decode; a list is slower to follow
         other = state.requests[state.ends[r, k]]
         generated = other.run_tokens - (other.end_step - replica.step)
@@ -152,7 +163,7 @@ def fits_kv(state, r, slot):
 def route(state, slot, now_s):
     """Return the replica of the largest capacity norm that meets (b) to (e)."""
     n = state.counts[Count.OPEN]
-    gamma = state.settings[Setting.GAMMA]
+    gamma = state.settings[GAMMA]
     emptiest = 0
     for r in range(n):
         replica = state.replicas[r]

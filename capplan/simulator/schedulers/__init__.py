@@ -14,14 +14,11 @@ shape (n,), bool, and the reason. It is imported, and so compiled, when it is na
 A user's own file is named by its path: see own_file.py.
 """
 
-import math
-from collections.abc import Iterable
-from difflib import get_close_matches
 from importlib import import_module
 from types import ModuleType
 
 from capplan.deployment.policy import Knob as Knob
-from capplan.deployment.policy import Policy
+from capplan.deployment.policy import Policy, nearest, parse_policy
 from capplan.deployment.policy import Rules as Rules
 from capplan.deployment.policy import indices as indices
 from capplan.errors import InputError
@@ -61,7 +58,7 @@ def check_name(given: str) -> str:
         return f"{named_by_content(name)}{colon}{rest}"
     if name not in SCHEDULERS:
         raise InputError(
-            f"scheduler {name!r} is not known{_nearest(name, SCHEDULERS)}; expected "
+            f"scheduler {name!r} is not known{nearest(name, SCHEDULERS)}; expected "
             f"one of {', '.join(sorted(SCHEDULERS))}, or a file such as ./mine.py"
         )
     return given
@@ -94,32 +91,7 @@ def parse_scheduler(given: str) -> Policy:
     >>> str(parse_scheduler("static:padded=1")), parse_scheduler("orca").settings
     ('static:max_len=2048,padded=1', {'max_len': 2048})
     """
-    name, colon, rest = given.partition(":")
+    name = given.partition(":")[0]
     if file_of(name):
         name = with_content(name)
-    rules = scheduler(name).RULES
-    knobs = rules.settings
-    settings = {key: knob.default for key, knob in knobs.items()}
-    for part in rest.split(",") if colon else ():
-        key, _, text = part.partition("=")
-        if key not in knobs:
-            known = ", ".join(knobs) or "none"
-            raise InputError(
-                f"scheduler {given!r}: {key!r} is not a setting of {name}"
-                f"{_nearest(key, knobs)}; it has {known}"
-            )
-        knob = knobs[key]
-        value = knob.parsed(text)
-        if math.isnan(value):
-            example = f"{name}:{key}={knob.written(knob.default)}"
-            raise InputError(
-                f"scheduler {given!r}: {key} is {text!r}; expected {knob.expected}, as "
-                f"in {example}"
-            )
-        settings[key] = value
-    return Policy(name, rules, tuple(settings.values()))
-
-
-def _nearest(word: str, known: Iterable[str]) -> str:
-    near = get_close_matches(word, list(known), n=1, cutoff=0.5)
-    return f"; did you mean {near[0]}?" if near else ""
+    return parse_policy("scheduler", given, name, scheduler(name).RULES)

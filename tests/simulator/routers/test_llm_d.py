@@ -1,0 +1,76 @@
+"""llm-d's scores and its old metrics, worked by hand."""
+
+import numpy as np
+import pytest
+from worked import TABLES, engine
+
+from capplan.errors import InputError
+from capplan.simulator.routers import parse_router
+from capplan.simulator.routers.llm_d import score
+from capplan.simulator.simulate import simulate
+from capplan.workload.trace import Trace
+from tests.deployments import fleet_of
+
+HITS = (1.0, 0.0, 0.5)
+KV_USES = (0.5, 0.1, 0.3)
+
+
+@pytest.mark.parametrize(
+    ("weights", "waiting", "hits", "expected"),
+    [
+        # Defaults, and the second and third prompt as cached as 0 and 4 of 8 blocks.
+        ((2, 2, 3), (4, 0, 2), HITS, (4.0, 3.8, 3.9)),
+        ((1, 1, 2), (4, 0, 2), HITS, (2.5, 1.9, 2.2)),
+        ((1, 1, 2), (40, 0, 2), HITS, (2.5, 1.9, 2.65)),  # the third wins
+        ((1, 1, 2), (3, 3, 3), HITS, (3.5, 1.9, 2.7)),  # equal queues count as 1
+    ],
+)
+def test_scores_are_the_weighted_sums_worked_by_hand(weights, waiting, hits, expected):
+    most, fewest = max(waiting), min(waiting)
+
+    found = [
+        score(weights, most, fewest, *replica)
+        for replica in zip(waiting, KV_USES, hits, strict=True)
+    ]
+
+    assert found == pytest.approx(expected)
+
+
+def test_arrivals_within_one_refresh_all_go_to_the_queue_that_was_shorter_then():
+    # One seat on each of two replicas. Ten requests come at 0, when all looks alike,
+    # and four after the look at 100 ms: seen afresh, two would make the queues equal.
+    arrival_s = np.array([*10 * [0.0], 0.101, 0.102, 0.103, 0.104])
+    trace = Trace(14 * [4], 14 * [200], arrival_s)
+    engine_of_one = engine(max_num_seqs=1, blocks=256)
+
+    def served_by(router):
+        fleet = fleet_of(TABLES, engine_of_one, 2, router=router)
+        return np.asarray(simulate(trace, fleet, seed=2).times.replica)
+
+    stale = served_by("llm-d:kv=0,refresh=50ms")
+    fresh = served_by("llm-d:kv=0,refresh=0s")
+
+    before = np.bincount(stale[:10], minlength=2)
+    assert abs(before[0] - before[1]) == 2
+    assert stale[10:].tolist() == 4 * [int(np.argmin(before))]
+    assert abs(np.diff(np.bincount(fresh, minlength=2))) <= 1
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("llm-d:refresh=fast", "a time from 0s to 3600s"),
+        ("llm-d:weight=2", "not a setting of llm-d"),
+        ("jsq:refresh=1s", "it has none"),
+        ("llmd", "did you mean llm-d"),
+    ],
+)
+def test_wrong_settings_are_refused_in_one_line(given, message):
+    with pytest.raises(InputError, match=message):
+        parse_router(given)
+
+
+def test_a_router_is_written_as_it_is_read():
+    assert str(parse_router("llm-d:refresh=20ms")) == (
+        "llm-d:queue=2.0,kv=2.0,prefix=3.0,refresh=0.02s"
+    )
