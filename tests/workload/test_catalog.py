@@ -280,7 +280,11 @@ def test_a_package_that_is_not_installed_says_how_to_get_it(monkeypatch):
 
 
 def test_an_unknown_name_names_the_known_ones():
-    with pytest.raises(InputError, match="azure-conv-like, mixed, sharegpt"):
+    with pytest.raises(
+        InputError, match="azure-conv-like, azure-week-like, mixed, sharegpt"
+    ):
         open_workload("sharegtp")
-    with pytest.raises(InputError, match="azure-conv-like, mixed, sharegpt"):
+    with pytest.raises(
+        InputError, match="azure-conv-like, azure-week-like, mixed, sharegpt"
+    ):
         shipped_workload("sharegtp")
