@@ -1,8 +1,9 @@
 """Errors that a user can fix, and warnings about the reliability of a result."""
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from difflib import get_close_matches
 
 
 class CapplanError(Exception):
@@ -23,6 +24,18 @@ class ProfileError(CapplanError):
 
 class SolverError(CapplanError):
     """A solver is missing or failed."""
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """Return a hint at the known word that is nearest; empty where none is near.
+
+    Examples
+    --------
+    >>> nearest("llmd", ["jsq", "llm-d"])
+    '; did you mean llm-d?'
+    """
+    near = get_close_matches(word, list(known), n=1, cutoff=0.5)
+    return f"; did you mean {near[0]}?" if near else ""
 
 
 class CapplanWarning(UserWarning):

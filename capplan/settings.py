@@ -1,7 +1,6 @@
 """Settings of a command: each field is a flag, a key of a scenario, an argument."""
 
 from collections.abc import Callable
-from difflib import get_close_matches
 from typing import Any, ClassVar, get_args
 
 from pydantic import (
@@ -13,7 +12,7 @@ from pydantic import (
     ValidationError,
 )
 
-from capplan.errors import InputError
+from capplan.errors import InputError, nearest
 
 
 def setting(
@@ -96,9 +95,7 @@ def no_setting(name: str, model: type[Settings]) -> str:
     """Return why a name is none of a command's settings, with the nearest one."""
     if any(name in other.model_fields for other in _all_settings(Settings)):
         return f"{name} has no effect on this command; leave it out"
-    near = get_close_matches(name, model.model_fields, n=1)
-    hint = f"; did you mean {near[0]}?" if near else ""
-    return f"{name} is not a setting{hint}"
+    return f"{name} is not a setting{nearest(name, model.model_fields)}"
 
 
 def _all_settings(model: type[Settings]) -> list[type[Settings]]:

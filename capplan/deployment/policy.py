@@ -4,10 +4,9 @@ import math
 from collections import namedtuple
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from typing import Any, NamedTuple
 
-from capplan.errors import InputError
+from capplan.errors import InputError, nearest
 from capplan.units import parse_duration_s
 
 
@@ -109,12 +108,6 @@ class Policy:
             f"{key}={knobs[key].written(value)}" for key, value in self.settings.items()
         ]
         return f"{self.name}:{','.join(texts)}" if texts else self.name
-
-
-def nearest(word: str, known: Iterable[str]) -> str:
-    """Return a hint at the known word that is nearest; empty where none is near."""
-    near = get_close_matches(word, list(known), n=1, cutoff=0.5)
-    return f"; did you mean {near[0]}?" if near else ""
 
 
 def parse_policy(family: str, given: str, name: str, rules: Rules) -> Policy:

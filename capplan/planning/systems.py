@@ -1,9 +1,8 @@
 """Published serving systems: scheduler, router, predictor and engine flags of each."""
 
-from difflib import get_close_matches
 from typing import Any, NamedTuple
 
-from capplan.errors import InputError
+from capplan.errors import InputError, nearest
 from capplan.planning.setting_groups import BUDGETS
 from capplan.planning.settings import PlanSettings
 from capplan.simulator.schedulers import (
@@ -132,11 +131,10 @@ def check_system(given: str) -> None:
             f"system {given!r}: {name} takes no settings; its scheduler "
             f"{SYSTEMS[name].scheduler} does"
         )
-    near = get_close_matches(name, known, n=1, cutoff=0.5)
-    hint = f"; did you mean {near[0]}?" if near else ""
     raise InputError(
-        f"system {given!r} is not known{hint}; expected one of {', '.join(known)}, or "
-        "a scheduler with settings such as orca:max_len=4096, or a file: ./mine.py"
+        f"system {given!r} is not known{nearest(name, known)}; expected one of "
+        f"{', '.join(known)}, or a scheduler with settings such as orca:max_len=4096, "
+        "or a file: ./mine.py"
     )
 
 

@@ -18,10 +18,10 @@ from importlib import import_module
 from types import ModuleType
 
 from capplan.deployment.policy import Knob as Knob
-from capplan.deployment.policy import Policy, nearest, parse_policy
+from capplan.deployment.policy import Policy, parse_policy
 from capplan.deployment.policy import Rules as Rules
 from capplan.deployment.policy import indices as indices
-from capplan.errors import InputError
+from capplan.errors import InputError, nearest
 from capplan.simulator.schedulers.own_file import (
     copy_of,
     file_of,

@@ -7,9 +7,8 @@ observability tools write are guessed, with a note; ``--columns`` says it for ce
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 
-from capplan.errors import InputError
+from capplan.errors import InputError, nearest
 from capplan.workload.slo import LIMITS, SAME
 
 ARRIVAL_UNITS_S = {
@@ -145,10 +144,8 @@ def check_columns(given: Mapping[str, str]) -> None:
     """Refuse names of columns that no plain CSV has, and one named twice."""
     for column, name in given.items():
         if column not in NAMES:
-            near = get_close_matches(column, NAMES, n=1)
-            hint = f"; did you mean {near[0]}?" if near else ""
             raise InputError(
-                f"{column!r} is no column of a trace{hint}; expected "
+                f"{column!r} is no column of a trace{nearest(column, NAMES)}; expected "
                 f"{', '.join(NAMES)}, as in arrival_s=timestamp"
             )
         if list(given.values()).count(name) > 1 and name:
