@@ -52,6 +52,10 @@ def shorter_of_two(
     return first
 
 
+GAMMA = 0.5
+"""Aladdin's share of the predicted output in a request's context."""
+
+
 def squared_capacity_norm(requests: Amount, context_tokens: Amount) -> Amount:
     """Return how full a replica is: the square of Aladdin's capacity norm.
 

@@ -45,9 +45,9 @@ from capplan.planning.prospects import (
 from capplan.planning.result import Candidate, Plan
 from capplan.planning.saturation import saturation
 from capplan.planning.settings import PlanSettings
+from capplan.routing import GAMMA
 from capplan.simulator.checks import check_engine
 from capplan.simulator.fleet import Stopped
-from capplan.simulator.routers import parse_router
 
 PAPER_THETA = 0.9
 """Aladdin's margin where prefill and decode do not share iterations."""
@@ -104,7 +104,7 @@ def _plan(settings: PlanSettings, progress: Progress, stopped: Stopped | None) -
         inputs.trace,
         inputs.slo,
         solver=inputs.solver,
-        gamma=parse_router("best-fit").settings["gamma"],
+        gamma=GAMMA,
         theta=PAPER_THETA,
         seed=settings.seed,
     )

@@ -8,9 +8,8 @@ import math
 
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.log import log_has_room
-from capplan.simulator.replica import advance
-from capplan.simulator.state import LOOKED, SEEN_KV_USE, SEEN_WAITING, Setting
-from capplan.simulator.wake import next_s
+from capplan.simulator.replica import bring_up
+from capplan.simulator.state import Count, Setting
 
 
 @inlined()
@@ -19,22 +18,20 @@ def next_look_s(state):
     period_s = state.settings[Setting.REFRESH_S]
     if period_s == 0.0:
         return math.inf
-    return (state.scratch[LOOKED, 0] + 1.0) * period_s
+    return (state.counts[Count.LOOKED] + 1) * period_s
 
 
 @compiled()
 def look(state, look_s, schedule):
     """Note the metrics of a moment, unless the log is full."""
-    for r in range(state.replicas.shape[0]):
-        if next_s(state, r) < look_s:
-            advance(state, r, look_s, schedule)
+    bring_up(state, look_s, schedule)
     if not log_has_room(state):
         return
     for r in range(state.replicas.shape[0]):
         replica = state.replicas[r]
         free = replica.free_blocks / state.engine[0].kv_blocks
-        state.scratch[SEEN_WAITING, r] = replica.waiting_count
-        state.scratch[SEEN_KV_USE, r] = 1.0 - free
+        replica.seen_waiting = replica.waiting_count
+        replica.seen_kv_use = 1.0 - free
 
 
 @compiled()
@@ -44,9 +41,9 @@ def look_before(state, now_s, schedule):
         look(state, now_s, schedule)
     elif next_look_s(state) < now_s:
         period_s = state.settings[Setting.REFRESH_S]
-        newest = math.ceil(now_s / period_s) - 1.0
+        newest = math.ceil(now_s / period_s) - 1
         if newest * period_s >= now_s:  # the quotient was rounded up
-            newest -= 1.0
+            newest -= 1
         look(state, newest * period_s, schedule)
         if log_has_room(state):
-            state.scratch[LOOKED, 0] = newest
+            state.counts[Count.LOOKED] = newest

@@ -95,6 +95,8 @@ REPLICA = np.dtype(
         ("queue_tail", np.int64),
         ("spare_count", np.int64),  # unused records of KV blocks
         ("idle_until_s", np.float64),  # where nothing runs: look again then; see sa.py
+        ("seen_waiting", np.int64),  # waiting requests at the router's last look
+        ("seen_kv_use", np.float64),  # and the share of its KV blocks in use
         # Of schedulers that order, pause or swap; what one alone keeps is its memory:
         ("root", np.int64),  # of the tree of the order
         ("paused", np.int64),  # PAUSED requests with KV, here or on the host

@@ -354,3 +354,11 @@ def advance(state, r, until_s, schedule):
     ):
         step(state, r, until_s, schedule)
     set_wake(state, r)
+
+
+@inlined()
+def bring_up(state, until_s, schedule):
+    """Advance every replica that has something to do before ``until_s``."""
+    for r in range(state.replicas.shape[0]):
+        if next_s(state, r) < until_s:
+            advance(state, r, until_s, schedule)

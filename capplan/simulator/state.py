@@ -80,8 +80,7 @@ class State(NamedTuple):
     entries: np.recarray  # ENTRY
     bins: np.recarray  # BIN
     draws: np.ndarray  # float64, (requests of the chunk, 2): uniform, for routers
-    scratch: np.ndarray  # float64: row 0 is the router's, SEEN_* of looking.py, the
-    # others of annealing.py
+    scratch: np.ndarray  # float64: row 0 is the router's, the others of annealing.py
     settings: np.ndarray  # float64: of the scheduler, then of routers, see Setting
     classes: np.ndarray  # float64, (classes, 4 + replicas): see Limit, then gaps above
     # the class's TBT so far, of each replica
@@ -106,6 +105,7 @@ class _Count(NamedTuple):
     FOUND: int = 10  # the number that is wrong
     LIMIT: int = 11  # and what it may be
     OPEN: int = 12  # replicas that take requests: the first ones of the pool
+    LOOKED: int = 13  # the router's last look, counted from 0; NONE before: looking.py
 
 
 Count = _Count()
@@ -150,8 +150,6 @@ UNLIMITED = 2**62
 """A budget of tokens that binds nothing."""
 PLANNED = 256
 """Most requests that a scheduler orders at once."""
-LOOKED, SEEN_WAITING, SEEN_KV_USE = range(14, 17)
-"""Rows of ``State.scratch``: at which period the router last looked, and at what."""
 GAPS = 256
 """Pairs that a replica keeps to find the longest gap since an iteration."""
 
@@ -221,7 +219,7 @@ def empty_state(sizes: Sizes, tables: tuple[np.ndarray, ...]) -> State:
         classes=no_limits(1, sizes.replicas),
     )
     _chain(state.requests, 0)
-    state.scratch[LOOKED] = -1.0
+    state.counts[Count.LOOKED] = NONE
     state.counts[Count.OPEN] = sizes.replicas
     for name in (
         "oldest_finishing",
@@ -262,8 +260,8 @@ def no_limits(classes: int, replicas: int) -> np.ndarray:
 
 
 def _scratch(sizes: Sizes) -> np.ndarray:
-    """Return a row for the router, those of annealing, and those of looking."""
-    return np.zeros((SEEN_KV_USE + 1, max(sizes.replicas, PLANNED)))
+    """Return a row for the router, and those of annealing."""
+    return np.zeros((14, max(sizes.replicas, PLANNED)))
 
 
 def _chain(requests: np.recarray, first: int) -> None:

@@ -22,9 +22,9 @@ from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.log import log_has_room
 from capplan.simulator.looking import look_before, next_look_s
 from capplan.simulator.queues import give_slot
-from capplan.simulator.replica import advance, enqueue, step
+from capplan.simulator.replica import bring_up, enqueue, step
 from capplan.simulator.state import NONE, ROUTE, SCHEDULE, STATE, Count, Needs
-from capplan.simulator.wake import next_s, set_wake
+from capplan.simulator.wake import set_wake
 
 ROOM, TIME, ANSWERED = range(3)
 """Why ``run`` stopped."""
@@ -155,13 +155,17 @@ def _next_known_s(users, asked_until_s):
     return asks_s, reaches_s
 
 
+@inlined()
+def _note_wakes(state, users):
+    for r in range(state.replicas.shape[0]):
+        users.wake_s[r] = state.replicas[r].wake_s
+
+
 @compiled()
 def _deliver(state, users, requests, now_s, needs, route, schedule):
     """Bring the next request to a replica, if the log has room."""
     if needs == Needs.ALL:
-        for r in range(state.replicas.shape[0]):
-            if next_s(state, r) < now_s:
-                advance(state, r, now_s, schedule)
+        bring_up(state, now_s, schedule)
     elif needs == Needs.SEEN:
         look_before(state, now_s, schedule)
     if not log_has_room(state):
@@ -177,8 +181,7 @@ def _deliver(state, users, requests, now_s, needs, route, schedule):
     enqueue(state, r, slot, now_s)
     state.counts[Count.ROUTED] += 1
     users.counts[Index.DELIVERED] += 1
-    for i in range(state.replicas.shape[0]):  # the router may have advanced others
-        users.wake_s[i] = state.replicas[i].wake_s
+    _note_wakes(state, users)  # the router may have advanced others
 
 
 @compiled()
@@ -272,8 +275,7 @@ def run(
         if look_s < known_s and look_s <= wake_s:
             after_s = math.nextafter(wake_s, math.inf)
             look_before(state, min(known_s, after_s), schedule)
-            for r in range(replicas.shape[0]):
-                users.wake_s[r] = replicas[r].wake_s
+            _note_wakes(state, users)
             continue
         if known_s > wake_s:
             done = state.counts[Count.RESULTS]

@@ -12,7 +12,7 @@ from capplan.simulator.kvcache import bounded_blocks, fill_free_blocks
 from capplan.simulator.log import log_has_room
 from capplan.simulator.looking import look_before
 from capplan.simulator.queues import give_slot
-from capplan.simulator.replica import advance, enqueue
+from capplan.simulator.replica import advance, bring_up, enqueue
 from capplan.simulator.state import (
     ADVANCE_FIRST,
     NONE,
@@ -155,9 +155,7 @@ def run(
                 if replicas[r].wake_s < now_s:
                     advance(state, r, now_s, schedule)
         elif needs == Needs.ALL:
-            for r in range(replicas.shape[0]):
-                if next_s(state, r) < now_s:
-                    advance(state, r, now_s, schedule)
+            bring_up(state, now_s, schedule)
         elif needs == Needs.SEEN:
             look_before(state, now_s, schedule)
         if not log_has_room(state):

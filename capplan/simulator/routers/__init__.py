@@ -13,8 +13,8 @@ come from ``state.draws``, two for each arrival. Rules that placement uses too a
 from importlib import import_module
 from types import ModuleType
 
-from capplan.deployment.policy import Policy, Rules, nearest, parse_policy
-from capplan.errors import InputError
+from capplan.deployment.policy import Policy, Rules, parse_policy
+from capplan.errors import InputError, nearest
 
 ROUTERS = {
     "round-robin": "round_robin",

@@ -12,8 +12,8 @@ prediction error alone: 0.4 to 0.5 on ShareGPT at a TPOT of 30 ms.
 import math
 from collections.abc import Callable
 
+from capplan import routing
 from capplan.deployment.policy import Knob, Rules, indices
-from capplan.routing import squared_capacity_norm
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.state import (
     ADVANCE_FIRST,
@@ -31,14 +31,14 @@ NEEDS = Needs.COUNTS  # of a candidate more: it is advanced first
 RULES = Rules(
     {
         "theta": Knob(0.5, 0, 1),  # margin for prediction error
-        "gamma": Knob(0.5, 0, 1),  # share of predicted output in contexts
+        "gamma": Knob(routing.GAMMA, 0, 1),  # share of predicted output in contexts
     }
 )
 _OWN = indices(RULES.settings)
 THETA = ROUTER_SETTINGS + _OWN.theta
 GAMMA = ROUTER_SETTINGS + _OWN.gamma
 
-_squared_norm: Callable[..., float] = inlined()(squared_capacity_norm)
+_squared_norm: Callable[..., float] = inlined()(routing.squared_capacity_norm)
 
 
 @inlined()

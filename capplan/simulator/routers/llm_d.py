@@ -15,8 +15,6 @@ from capplan.simulator.state import (
     ADVANCE_FIRST,
     ROUTE,
     ROUTER_SETTINGS,
-    SEEN_KV_USE,
-    SEEN_WAITING,
     Count,
     Needs,
 )
@@ -55,7 +53,7 @@ _score = inlined()(score)
 def route(state, slot, now_s):
     """Return the replica of the highest score, one of equals by the first draw."""
     n = state.counts[Count.OPEN]
-    waiting = state.scratch[SEEN_WAITING]
+    waiting = state.replicas.seen_waiting
     scores = state.scratch[0]
     fewest = most = waiting[0]
     for r in range(1, n):
@@ -72,7 +70,7 @@ def route(state, slot, now_s):
             if next_s(state, r) < now_s:
                 return ADVANCE_FIRST - r
             hit_share = count_hits(state, r, slot)[0] / blocks
-        kv_use = state.scratch[SEEN_KV_USE, r]
+        kv_use = state.replicas[r].seen_kv_use
         scores[r] = _score(weights, most, fewest, waiting[r], kv_use, hit_share)
         if scores[r] > highest:
             highest = scores[r]

@@ -215,7 +215,7 @@ def test_a_plan_holds_every_request_once():
 
 
 def test_a_window_fits_the_room_for_plans():
-    assert random_plan(0, 2).scratch.shape[1] == PLANNED
+    assert random_plan(0, 2).scratch.shape == (14, PLANNED)
 
 
 def test_the_queue_is_served_in_planned_order():
