@@ -26,16 +26,16 @@ def resample(trace: Trace, n: int, rng: np.random.Generator) -> Trace:
 
     A request is drawn with all its columns, so correlations between them stay;
     those between successive requests do not. Each ``len(trace)`` draws get prefix
-    groups of their own: otherwise a longer trace would hit the prefix cache more
-    often than its source. A group that holds every request stays one group.
+    groups and sessions of their own: otherwise a longer trace would hit the prefix
+    cache more often than its source. A group that holds every request stays one.
     """
     if n < 1:
         raise InputError(f"{n} requests asked for; expected at least 1")
     rows = rng.integers(len(trace), size=n)
     drawn = replace(trace, arrival_s=None).select(rows)
-    group = _renumbered(drawn.prefix_group, trace, np.arange(n) // len(trace))
     note = f"{n:,} requests drawn with replacement from {len(trace):,}"
-    return replace(drawn, prefix_group=group, notes=(*trace.notes, note))
+    drawn = _renumbered(drawn, trace, np.arange(n) // len(trace))
+    return replace(drawn, notes=(*trace.notes, note))
 
 
 def extend(
@@ -58,8 +58,8 @@ def extend(
     added = replace(
         added,
         arrival_s=_later_arrivals_s(trace, missing, rng, process, rate_per_s),
-        prefix_group=_renumbered(added.prefix_group, trace, 1),
     )
+    added = _renumbered(added, trace, 1)
     note = f"extended from {len(trace):,} to {n:,} requests by drawing from them again"
     return replace(joined(trace, added), notes=(*trace.notes, note))
 
@@ -74,14 +74,16 @@ def joined(trace: Trace, later: Trace) -> Trace:
     return replace(trace, **columns)
 
 
-def _renumbered(
-    group: np.ndarray, trace: Trace, repetition: np.ndarray | int
-) -> np.ndarray:
-    """Return groups drawn from a trace, with new numbers in each repetition of it."""
-    highest = int(trace.prefix_group.max())
-    if highest < 0 or highest == int(trace.prefix_group.min()):
-        return group
-    return np.where(group >= 0, group + repetition * (highest + 1), group)
+def _renumbered(drawn: Trace, trace: Trace, repetition: np.ndarray | int) -> Trace:
+    """Return requests drawn from a trace, of other groups in each repetition of it."""
+    columns: dict[str, Any] = {}
+    for name in ("prefix_group", "session"):
+        number, known = getattr(drawn, name), getattr(trace, name)
+        highest = int(known.max())
+        if highest > int(known.min()):
+            later = number + repetition * (highest + 1)
+            columns[name] = np.where(number >= 0, later, number)
+    return replace(drawn, **columns)
 
 
 def _later_arrivals_s(

@@ -13,6 +13,9 @@ MAX_TOKENS = 100_000_000
 MOST_REQUESTS = 30_000_000
 """Requests of a trace that is held whole; they take about 4 GB."""
 
+MOST_SESSIONS = 2**40
+"""Numbers of sessions are below; a hash of one fits 64 bits."""
+
 MOST_EPOCH_S = 1e10
 """Arrivals beyond this, the year 2286 since 1970, are in another unit. [s]"""
 
@@ -39,6 +42,7 @@ COLUMNS = {
     "prefix_tokens": _Column(np.int64, 0, MAX_TOKENS, 0),
     "predicted_output_tokens": _Column(np.int64, 1, MAX_TOKENS),
     "priority": _Column(np.int64, -(2**31), 2**31 - 1, 0),
+    "session": _Column(np.int64, -1, MOST_SESSIONS - 1, -1),
     "think_s": _Column(np.float64, 0, np.inf),
 }
 """Columns of a trace with their dtype, range and default."""
@@ -77,6 +81,9 @@ class Trace:
     priority
         Lower is served first by a scheduler that looks at it, shape (n,), int64; 0 by
         default.
+    session
+        Conversation or user that the request belongs to, a number from 0, shape (n,),
+        int64; -1 where it is not known (default).
     unread_columns
         Columns of the source that were not read, for messages.
     users
@@ -101,6 +108,7 @@ class Trace:
     predicted_output_tokens: np.ndarray | None = None
     priority: np.ndarray = _DEFAULT
     unread_columns: tuple[str, ...] = ()
+    session: np.ndarray = _DEFAULT
     users: int = 0
     think_s: np.ndarray | None = None
     asked_until_s: float = np.inf

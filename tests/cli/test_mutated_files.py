@@ -26,8 +26,8 @@ TABLES = {
     "trace": (
         read_trace,
         "arrival_s,prompt_tokens,output_tokens,class,prefix_group,prefix_tokens,"
-        "priority,predicted_output_tokens,slo_ttft_s\n"
-        "0,10,20,a,1,5,0,7,1\n1.5,11,21,b,-1,0,1,8,2\n2,12,22,a,1,6,2,9,\n",
+        "priority,predicted_output_tokens,slo_ttft_s,session\n"
+        "0,10,20,a,1,5,0,7,1,u1\n1.5,11,21,b,-1,0,1,8,2,\n2,12,22,a,1,6,2,9,,u1\n",
     ),
     "log": (
         read_trace,

@@ -72,15 +72,18 @@ def test_resampling_is_unbiased():
     assert_mean(means, trace.prompt_tokens.mean())
 
 
-def test_each_pass_of_draws_has_prefix_groups_of_its_own():
-    trace = Trace([9, 9, 9], [1, 1, 1], prefix_group=[0, 0, 1], prefix_tokens=[4] * 3)
+def test_each_pass_of_draws_has_groups_and_sessions_of_its_own():
+    groups = {"prefix_group": [0, 0, 1], "prefix_tokens": [4] * 3}
+    trace = Trace([9, 9, 9], [1, 1, 1], **groups, session=[-1, 0, 1])
 
     drawn = resample(trace, 9, np.random.default_rng(3))
 
-    passes = [set(drawn.prefix_group[i : i + 3].tolist()) for i in (0, 3, 6)]
-    assert passes[0] <= {0, 1}
-    assert passes[1] <= {2, 3}
-    assert passes[2] <= {4, 5}
+    for name, none in (("prefix_group", set()), ("session", {-1})):
+        number = getattr(drawn, name)
+        passes = [set(number[i : i + 3].tolist()) for i in (0, 3, 6)]
+        assert passes[0] <= {0, 1} | none
+        assert passes[1] <= {2, 3} | none
+        assert passes[2] <= {4, 5} | none
 
 
 def test_a_prefix_of_everybody_stays_one_when_extended():

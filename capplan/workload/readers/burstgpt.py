@@ -2,7 +2,7 @@
 
 Wang et al., "BurstGPT: A Real-world Workload Dataset to Optimize LLM Serving
 Systems", KDD 2025; https://github.com/HPMLL/BurstGPT. The third file inserts
-``Session ID`` and ``Elapsed time``; all are read by column name.
+``Session ID``, which is read, and ``Elapsed time``; all are read by column name.
 """
 
 from pathlib import Path
@@ -12,6 +12,7 @@ import numpy as np
 from capplan.errors import InputError
 from capplan.workload.readers.options import ReadOptions
 from capplan.workload.readers.ordering import Notes, ordered_trace
+from capplan.workload.readers.sessions import column_sessions
 from capplan.workload.readers.table import read_table
 from capplan.workload.trace import MOST_EPOCH_S, NOT_SECONDS, Trace
 
@@ -21,6 +22,7 @@ _WANTED = {
     "Response tokens": None,
     "Log Type": "category",
 }
+_SESSION = "Session ID"
 
 
 def sniff(head: bytes) -> bool:
@@ -34,7 +36,7 @@ def read(path: str | Path, options: ReadOptions) -> Trace:
 
     The class of a request is its log type (conversation or API).
     """
-    table = read_table(path, _WANTED)
+    table = read_table(path, {**_WANTED, _SESSION: "category"})
     table.require_columns(_WANTED, "BurstGPT")
     notes = Notes(path)
     output_tokens = table.tokens("Response tokens", least=0)
@@ -54,6 +56,9 @@ def read(path: str | Path, options: ReadOptions) -> Trace:
     table.require(log_type.notna().to_numpy(), "Log Type", "a kind of log")
     log_type = log_type[answered].cat.remove_unused_categories()
     arrival_s = arrival_s[answered]
+    session = None
+    if _SESSION in table.frame:
+        session = column_sessions(table.frame[_SESSION])[answered]
     notes.add("arrivals are whole seconds in this source", warn=False)
     return ordered_trace(
         notes,
@@ -62,4 +67,5 @@ def read(path: str | Path, options: ReadOptions) -> Trace:
         request_class=log_type.cat.codes.to_numpy().astype(np.int16),
         prompt_tokens=prompt_tokens[answered],
         output_tokens=output_tokens[answered],
+        session=session,
     )

@@ -34,6 +34,7 @@ def iterate_trace(
             "all requests together; expected no such column, or --no-stream"
         )
     class_names: list[str] = []
+    sessions: dict[str, int] = {}
     last_s = -np.inf
     epoch_s: float | None = None
     timed: bool | None = None
@@ -60,7 +61,7 @@ def iterate_trace(
             arrival_s,
             tuple(class_names) or ("all",),
             request_class=request_class,
-            **plain_csv.counts(table, read),
+            **plain_csv.counts(table, read, sessions),
         )
     if timed is None:
         raise InputError(f"{path}: no requests under the header; expected some")

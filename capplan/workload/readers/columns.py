@@ -34,6 +34,7 @@ NAMES = {
     "class": ("class", "request_class"),
     "prefix_group": ("prefix_group",),
     "prefix_tokens": ("prefix_tokens",),
+    "session": ("session", "session_id"),
     "predicted_output_tokens": ("predicted_output_tokens",),
     "priority": ("priority",),
     **{

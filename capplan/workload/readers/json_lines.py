@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 from reprlib import Repr
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, cast
 
 import numpy as np
 
@@ -54,6 +54,13 @@ class Line(NamedTuple):
         ):
             self.refuse(name, "a list of block hashes")
         return value
+
+    def name(self, name: str) -> str | int | None:
+        """Return a field that names something; None when missing."""
+        value: Any = self.fields.get(name)
+        if value is not None and type(value) not in (int, str):
+            self.refuse(name, "a text or a whole number")
+        return cast(str | int | None, value)
 
     def refuse(self, name: str, expected: str) -> NoReturn:
         """Raise an InputError that shows the line and the field."""

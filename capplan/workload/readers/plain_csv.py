@@ -22,6 +22,7 @@ from capplan.workload.readers.columns import (
 )
 from capplan.workload.readers.options import ReadOptions
 from capplan.workload.readers.ordering import Notes, ordered_trace
+from capplan.workload.readers.sessions import column_sessions
 from capplan.workload.readers.table import Table, read_table
 from capplan.workload.request_limits import limited_classes
 from capplan.workload.slo import LIMITS
@@ -99,7 +100,7 @@ def columns_of(path: str | Path, given: Mapping[str, str] | None = None) -> Colu
 def wanted(columns: Columns) -> dict[str, str | None]:
     """Return the columns to read and their dtypes."""
     return {
-        name: "category" if column == "class" else None
+        name: "category" if column in ("class", "session") else None
         for column, name in columns.names.items()
     }
 
@@ -143,8 +144,13 @@ def _question(value: float, name: str, unit_s: float) -> str:
     return f"{_SECONDS[unit_s]}, by which it is the year {shown}{asked}"
 
 
-def counts(table: Table, columns: Columns) -> dict[str, np.ndarray]:
-    """Return the token columns; predictions and a shared prefix where present."""
+def counts(
+    table: Table, columns: Columns, sessions: dict[str, int] | None = None
+) -> dict[str, np.ndarray]:
+    """Return the token columns, and those of what else is known of a request.
+
+    ``sessions`` has the numbers of those in the rows before.
+    """
     names = columns.names
     given: dict[str, np.ndarray] = {
         column: table.tokens(names[column])
@@ -167,6 +173,8 @@ def counts(table: Table, columns: Columns) -> dict[str, np.ndarray]:
         given["priority"] = table.whole(
             names["priority"], -(2**31) + 1, 2**31 - 1, "a whole number, lower first"
         )
+    if "session" in names:
+        given["session"] = column_sessions(table.frame[names["session"]], sessions)
     return given
 
 

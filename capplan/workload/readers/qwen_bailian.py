@@ -1,7 +1,8 @@
 """Qwen-Bailian's usage traces: JSON lines, stamps in s, hashed 16-token blocks.
 
 https://github.com/alibaba-edu/qwen-bailian-usagetraces-anon. As Mooncake's, with
-other units of stamps and blocks; the class is the request's ``type``.
+other units of stamps and blocks; the class is the request's ``type``. A chat names
+the one before it (``parent_chat_id``, -1 for none): both are of one session.
 """
 
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from capplan.workload.readers.json_lines import (
+    Line,
     arrivals_s,
     first_request,
     read_requests,
@@ -16,6 +18,7 @@ from capplan.workload.readers.json_lines import (
 )
 from capplan.workload.readers.options import ReadOptions
 from capplan.workload.readers.ordering import Notes, ordered_trace
+from capplan.workload.readers.sessions import listed_sessions
 from capplan.workload.trace import Trace
 
 BLOCK_TOKENS = 16
@@ -39,5 +42,16 @@ def read(path: str | Path, options: ReadOptions) -> Trace:
         request_class=request_class,
         prompt_tokens=requests.prompt_tokens,
         output_tokens=requests.output_tokens,
+        session=_sessions(requests.lines),
         **shared_prefixes(notes, requests, BLOCK_TOKENS),
     )
+
+
+def _sessions(lines: list[Line]) -> np.ndarray:
+    """Return the session of each chat: that of its parent, also one not in the file."""
+    first: dict[object, object] = {}  # chat of a session
+    for line in sorted(lines, key=lambda line: line.stamp("timestamp")):
+        chat, parent = line.name("chat_id"), line.name("parent_chat_id")
+        begins = parent is None or parent == -1
+        first[chat] = chat if begins else first.setdefault(parent, parent)
+    return listed_sessions(first[line.name("chat_id")] for line in lines)

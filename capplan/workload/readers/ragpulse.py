@@ -2,7 +2,7 @@
 
 https://github.com/flashserve/RAGPulse. The parts of a prompt (system prompt,
 passages, history, question) are named, but their token counts are in other files:
-no shared prefix is read.
+no shared prefix is read. ``session_id`` is.
 """
 
 from pathlib import Path
@@ -10,6 +10,7 @@ from pathlib import Path
 from capplan.workload.readers.json_lines import arrivals_s, first_request, read_requests
 from capplan.workload.readers.options import ReadOptions
 from capplan.workload.readers.ordering import Notes, ordered_trace
+from capplan.workload.readers.sessions import listed_sessions
 from capplan.workload.trace import Trace
 
 
@@ -28,4 +29,5 @@ def read(path: str | Path, options: ReadOptions) -> Trace:
         arrivals_s(requests),
         prompt_tokens=requests.prompt_tokens,
         output_tokens=requests.output_tokens,
+        session=listed_sessions(line.name("session_id") for line in requests.lines),
     )

@@ -11,7 +11,7 @@ rules select the messages that make a request:
     the prompt and 2,048 in total, as in vLLM's benchmark of this data set.
 ``multiturn``
     Every answered human message; its prompt is everything before the answer. The
-    turns of a conversation share it as their prefix.
+    turns of a conversation share it as their prefix, and are a session.
 """
 
 from collections import Counter
@@ -121,6 +121,7 @@ def read(path: str | Path, options: ReadOptions) -> Trace:
         output_tokens=output,
         prefix_group=group if shared else None,
         prefix_tokens=prompt if shared else None,
+        session=group if shared else None,
     )
 
 

@@ -55,6 +55,16 @@ def test_a_later_chunk_only_adds_class_names(tmp_path):
     assert [part.request_class.tolist() for part in chunks] == [[0], [1], [0]]
 
 
+def test_sessions_keep_their_numbers_in_later_chunks(tmp_path):
+    path = tmp_path / "trace.csv"
+    header = "arrival_s,prompt_tokens,output_tokens,session\n"
+    path.write_text(header + "0,1,1,b\n1,1,1,a\n2,1,1,\n3,1,1,b\n")
+
+    chunks = list(iterate_trace(path, 1))
+
+    assert [part.session.tolist() for part in chunks] == [[0], [1], [-1], [0]]
+
+
 def test_a_wrong_value_in_a_later_chunk_is_named_with_its_line(tmp_path):
     path = tmp_path / "trace.csv"
     path.write_text(HEADER + "0,1,1,a\n1,1,1,a\n2,1,-1,a\n")

@@ -248,6 +248,37 @@ def test_a_prefix_given_in_a_csv_is_read(write):
     assert trace.prefix_tokens.tolist() == [8, 0]
 
 
+@pytest.mark.parametrize(
+    ("text", "sessions"),
+    [
+        ("u1\nu2\nu1\n", [0, 1, 0]),
+        ("7\n7\n3\n", [1, 1, 0]),  # numbers are names too
+        ('u1\n""\n-1\n', [0, -1, -1]),  # not known
+    ],
+)
+def test_sessions_of_a_csv_are_numbered(write, text, sessions):
+    rows = "".join(f"9,1,{cell}\n" for cell in text.splitlines())
+
+    trace = read_trace(write("prompt_tokens,output_tokens,session_id\n" + rows))
+
+    assert trace.session.tolist() == sessions
+
+
+@pytest.mark.parametrize(
+    ("text", "sessions"),
+    [
+        (BURSTGPT_3.replace("a-3", "a-1"), [0, 0]),
+        (RAGPULSE, [0, 1]),
+        (RAGPULSE.replace(', "session_id": "b"', ""), [0, -1]),
+        (QWEN, [0, 0]),  # a chat and the one that it goes on from
+        (QWEN.replace('"parent_chat_id": 5', '"parent_chat_id": 2'), [0, 1]),
+        (MOONCAKE, [-1, -1]),
+    ],
+)
+def test_sessions_are_read_where_a_format_names_them(write, text, sessions):
+    assert read_quietly(write(text)).session.tolist() == sessions
+
+
 def test_qwen_bailian_shares_blocks_of_sixteen(write):
     trace = read_trace(write(QWEN))
 

@@ -91,6 +91,7 @@ def test_turns_of_a_conversation_share_it_as_their_prefix(path, tokenizer):
 
     assert trace.prefix_group.tolist() == [row[2] for row in EXPECTED["multiturn"]]
     assert trace.prefix_tokens.tolist() == trace.prompt_tokens.tolist()
+    assert trace.session.tolist() == trace.prefix_group.tolist()
 
 
 def test_without_a_tokenizer_the_estimate_is_said_loudly(path):
