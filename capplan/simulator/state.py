@@ -106,6 +106,7 @@ class _Count(NamedTuple):
     LIMIT: int = 11  # and what it may be
     OPEN: int = 12  # replicas that take requests: the first ones of the pool
     LOOKED: int = 13  # the router's last look, counted from 0; NONE before: looking.py
+    CHOSEN: int = 14  # replica of an arrival that waits for the log; NONE: to be routed
 
 
 Count = _Count()
@@ -219,7 +220,7 @@ def empty_state(sizes: Sizes, tables: tuple[np.ndarray, ...]) -> State:
         classes=no_limits(1, sizes.replicas),
     )
     _chain(state.requests, 0)
-    state.counts[Count.LOOKED] = NONE
+    state.counts[[Count.LOOKED, Count.CHOSEN]] = NONE
     state.counts[Count.OPEN] = sizes.replicas
     for name in (
         "oldest_finishing",

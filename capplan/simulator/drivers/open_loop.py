@@ -102,15 +102,22 @@ def take_slot(state, arrivals, row, first_row):
 
 @inlined()
 def routed(state, slot, now_s, route, schedule):
-    """Return the replica of an arrival, advanced to it: but where the log is full."""
-    r = route(state, slot, now_s)
+    """Return the replica of an arrival, advanced to it: but where the log is full.
+
+    A router that was asked keeps account of its answer, so it is not asked again.
+    """
+    r = state.counts[Count.CHOSEN]
+    if r == NONE:
+        r = route(state, slot, now_s)
     while r <= ADVANCE_FIRST:
         asked = ADVANCE_FIRST - r
         advance(state, asked, now_s, schedule)
         # Where it did not come there the log is full, or it is stuck.
-        came = next_s(state, asked) >= now_s
-        r = route(state, slot, now_s) if came else asked
+        if next_s(state, asked) < now_s:
+            return asked
+        r = route(state, slot, now_s)
     advance(state, r, now_s, schedule)
+    state.counts[Count.CHOSEN] = NONE if log_has_room(state) else r
     return r
 
 
