@@ -68,6 +68,10 @@ class Rules(NamedTuple):
     replica_columns: tuple[str, ...] = ()  # of each replica
     in_order: bool = False  # requests are admitted in their order of arrival
     slos: tuple[str, ...] = ()  # limits that each class needs, or else one on e2e
+    # Of a router:
+    remembers: int = 0  # holders of each replica: simulator/prefix_memory.py
+    rings: bool = False  # it has a ring of hashes: simulator/hash_ring.py
+    keyed: bool = False  # it sends requests of a session or prefix group to one replica
 
 
 def indices(names: Iterable[str]) -> Any:

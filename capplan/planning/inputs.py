@@ -12,6 +12,7 @@ from capplan.planning.load import Load
 from capplan.planning.prefix_caching import with_caching_as_used
 from capplan.planning.settings import PlanSettings
 from capplan.planning.traffic import judged_traffic
+from capplan.simulator.checks import refuse_without_keys
 from capplan.simulator.fleet import Stopped
 from capplan.simulator.routers import ROUTERS
 from capplan.workload.slo import Slo
@@ -70,6 +71,8 @@ def plan_inputs(
         for row in tried
     ]
     routers, solver = _routers_and_solver(settings)
+    for router in routers:
+        refuse_without_keys(load.base, router)
     if solver is not None and not load.is_open:
         raise InputError(
             f"--solver is {settings.solver!r}: it places what arrives in a heartbeat, "

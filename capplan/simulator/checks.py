@@ -6,6 +6,7 @@ import numpy as np
 
 from capplan.deployment.engine import EngineSettings
 from capplan.errors import InputError
+from capplan.simulator.routers import parse_router
 from capplan.simulator.schedulers import scheduler as find_scheduler
 from capplan.workload.trace import Trace
 
@@ -64,6 +65,21 @@ def refuse_oversized(trace: Trace, engine: EngineSettings, first_row: int = 0) -
         )
     if text := refusal(trace, engine, first_row):
         raise InputError(f"{trace.source}: {text}")
+
+
+def refuse_without_keys(trace: Trace, router: str) -> None:
+    """Refuse requests of which none says to which session or prefix group it belongs.
+
+    Where the router sends those of one to the same replica.
+    """
+    if not parse_router(router).rules.keyed:
+        return
+    if max(int(trace.session.max()), int(trace.prefix_group.max())) < 0:
+        raise InputError(
+            f"{trace.source}: no request has a session or a prefix group, by which "
+            f"router {router} chooses; expected a column session or prefix_group, or "
+            "another --router"
+        )
 
 
 def check_scheduler(engine: EngineSettings) -> None:

@@ -15,6 +15,7 @@ from capplan.simulator.drivers import closed_loop
 from capplan.simulator.drivers.open_loop import Arrivals, drain, read_only, run, start
 from capplan.simulator.front_end import FrontEnd
 from capplan.simulator.pool_state import pool_state, scheduled_tables
+from capplan.simulator.prefix_memory import with_enough_runs
 from capplan.simulator.records import ENTRY, ITERATION
 from capplan.simulator.routers import parse_router
 from capplan.simulator.routers import router as find_router
@@ -22,7 +23,6 @@ from capplan.simulator.schedulers import scheduler as find_scheduler
 from capplan.simulator.state import (
     LIMIT_COUNT,
     NONE,
-    ROUTER_SETTINGS,
     Count,
     Limit,
     Phase,
@@ -105,16 +105,15 @@ class Fleet:
             engine,
             tables,
             replica_count,
+            router=router,
             seed=seed,
             results=min(chunk or _CHUNK, _CHUNK),
             record_iterations=record_iterations,
             longest_jump=longest_jump,
         )
         self.bins = Bins(self.state, bin_width_s)
-        own = self.state.settings
-        own[[Setting.TTFT_S, Setting.TPOT_S]] = limits.ttft_s, limits.mean_gap_s
-        own[Setting.REFRESH_S] = router.settings.get("refresh", 0.0)
-        own[ROUTER_SETTINGS : ROUTER_SETTINGS + len(router.values)] = router.values
+        strictest = [Setting.TTFT_S, Setting.TPOT_S]
+        self.state.settings[strictest] = limits.ttft_s, limits.mean_gap_s
         start(self.state)
 
     def serve_all(
@@ -253,6 +252,7 @@ class Fleet:
             trace.prefix_tokens,
             trace.request_class,
             trace.priority,
+            trace.session,
         )
         arrivals = Arrivals(
             read_only(arrival_s, np.float64),
@@ -372,12 +372,13 @@ class Fleet:
         self.log.append((steps, entries))
 
     def _make_room(self) -> None:
-        """Empty the log; double the slots when none is free."""
+        """Empty the log; double the slots, and a router's runs, when they are short."""
         state = self.state
         if state.engine[0].recording:
             self._take_log()
         if state.counts[Count.FREE] == NONE:
-            self.state = with_more_slots(state)
+            state = with_more_slots(state)
+        self.state = with_enough_runs(state)
 
     def iterations(self) -> Iterations:
         """Return all recorded iterations, as one log."""

@@ -3,8 +3,17 @@
 import numpy as np
 
 from capplan.deployment.engine import EngineSettings
+from capplan.deployment.policy import Policy, Rules
 from capplan.latency.contract import LatencyTables
-from capplan.simulator.state import Sizes, State, empty_state
+from capplan.simulator.hash_ring import POINTS, place_points
+from capplan.simulator.prefix_memory import empty_memory, room_for_runs
+from capplan.simulator.state import (
+    ROUTER_SETTINGS,
+    Setting,
+    Sizes,
+    State,
+    empty_state,
+)
 from capplan.simulator.windows import WINDOWS
 
 _SLOTS = 4096  # requests outstanding at once; doubled when full
@@ -36,6 +45,7 @@ def pool_state(
     tables: LatencyTables,
     replica_count: int,
     *,
+    router: Policy,
     seed: int,
     results: int,
     record_iterations: bool,
@@ -63,6 +73,7 @@ def pool_state(
             swaps=_SLOTS if rules.swaps else 0,
             request_columns=len(rules.request_columns),
             replica_columns=len(rules.replica_columns),
+            runs=_runs(router.rules, replica_count),
         ),
         # Copies: the core is compiled for writable arrays, and Ray's are read-only.
         tuple(np.array(table, np.float64, order="C") for table in tables[:5]),
@@ -88,4 +99,19 @@ def pool_state(
         row.host_blocks = engine.host_kv_blocks
         state.replicas["host_free_blocks"] = engine.host_kv_blocks
     state.settings[: len(policy.values)] = policy.values
+    own = slice(ROUTER_SETTINGS, ROUTER_SETTINGS + len(router.values))
+    state.settings[own] = router.values
+    state.settings[Setting.REFRESH_S] = router.settings.get("refresh", 0.0)
+    if len(state.runs):
+        state = empty_memory(state, router.rules.remembers * replica_count)
+    if router.rules.rings:
+        place_points(state)
     return state
+
+
+def _runs(rules: Rules, replica_count: int) -> int:
+    """Return the room for what a router remembers, and for the points of its ring."""
+    if rules.remembers == 0 and not rules.rings:
+        return 0
+    points = POINTS * replica_count if rules.rings else 0
+    return max(room_for_runs(rules.remembers * replica_count), 1 << points.bit_length())

@@ -28,6 +28,11 @@ REQUEST = np.dtype(
         ("computed_tokens", np.int64),  # while prefilling: KV held
         ("room_tokens", np.int64),  # whose blocks it took when admitted; 0: none
         ("prefix_tokens", np.int64),
+        ("session", np.int64),  # NONE: not known
+        # Of a router that keeps account of what it sent, see active_blocks.py:
+        ("charged_tokens", np.int64),  # to prefill, as it knew when it chose
+        ("charged_holder", np.int64),  # of its prompt's blocks; or NONE
+        ("charged_run", np.int64),  # those that others share; NONE: none
         ("cached_tokens", np.int64),  # prefix hits at first admission
         ("hit_blocks", np.int64),  # prefix hits at last admission
         ("shared_blocks", np.int64),  # blocks held through the prefix cache
@@ -97,6 +102,9 @@ REPLICA = np.dtype(
         ("idle_until_s", np.float64),  # where nothing runs: look again then; see sa.py
         ("seen_waiting", np.int64),  # waiting requests at the router's last look
         ("seen_kv_use", np.float64),  # and the share of its KV blocks in use
+        ("charged_tokens", np.int64),  # of requests whose first token is to come
+        ("oldest_charged_tokens", np.int64),  # of those it comes to in that iteration
+        ("newest_charged_tokens", np.int64),
         # Of schedulers that order, pause or swap; what one alone keeps is its memory:
         ("root", np.int64),  # of the tree of the order
         ("paused", np.int64),  # PAUSED requests with KV, here or on the host
@@ -222,6 +230,29 @@ BLOCK = np.dtype(
         ("next_same", np.int64),  # next block with the same hash, younger
     ]
 )
+
+RUN = np.dtype(
+    [
+        ("holder", np.int64),  # a list of a replica; NONE: unused
+        ("group", np.int64),  # whose blocks; NONE: blocks that nobody can share
+        ("part", np.int64),  # prompt tokens that end in a block not full; 0: full ones
+        ("low", np.int64),  # blocks low + 1 to high of the group
+        ("high", np.int64),
+        ("at_s", np.float64),  # when they were last sent
+        ("turn", np.int64),  # and by which arrival
+        ("since", np.int64),  # arrival since which its holder has some of the group
+        ("count", np.int64),  # requests that have them: active_blocks.py
+        ("next", np.int64),  # of its holder, oldest first
+        ("previous", np.int64),
+        ("above", np.int64),  # of the same group: the run that was put over it
+        ("below", np.int64),
+        # Not of this run: all arrays of the state are passed with each call, so that
+        # one with these costs less than three.
+        ("entry", np.int64),  # in this row of their hash table: run_table.py
+        ("point", np.int64),  # at this place of a ring of hashes: hash_ring.py
+    ]
+)
+"""Blocks of a prefix group that were sent to a replica together: prefix_memory.py."""
 
 GAP = np.dtype([("step", np.int64), ("gap_s", np.float64)])
 

@@ -11,6 +11,7 @@ n * (a[b] + s[b] * L) + s[b] * b * n * (n - 1) / 2.
 
 import math
 
+from capplan.simulator.active_blocks import discharge
 from capplan.simulator.batch import leave_decoding, residue
 from capplan.simulator.examine import has_fault
 from capplan.simulator.gaps import (
@@ -71,6 +72,8 @@ def complete(state, r, slot, now_s):
         held = request.prompt_tokens + request.output_tokens - 1
         return_blocks(state, r, slot, held, held, False)
         remove_running(state, r, slot)
+    if request.charged_holder != NONE:
+        discharge(state, slot)
     replica.outstanding -= 1
     replica.outstanding_prompt_tokens -= request.prompt_tokens
     replica.outstanding_output_tokens -= request.predicted_tokens
@@ -109,6 +112,9 @@ def collect_oldest(state, r):
         following = state.requests[slot].next_in_list
         complete(state, r, slot, replica.oldest_end_s)
         slot = following
+    replica.charged_tokens -= replica.oldest_charged_tokens
+    replica.oldest_charged_tokens = replica.newest_charged_tokens
+    replica.newest_charged_tokens = 0
     replica.oldest_end_s = replica.newest_end_s
     replica.oldest_finishing = replica.newest_finishing
     replica.newest_finishing = NONE
@@ -280,6 +286,10 @@ def start_decoding(state, r, end_s):
         following = request.next_in_list
         if math.isnan(request.first_token_s):
             request.first_token_s = end_s
+            if replica.in_flight == 1:
+                replica.oldest_charged_tokens += request.charged_tokens
+            else:
+                replica.newest_charged_tokens += request.charged_tokens
         else:
             add_gap(state, slot, end_s - request.last_token_s)
         generated = request.known_tokens - request.prompt_tokens + 1

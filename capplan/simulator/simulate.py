@@ -14,6 +14,7 @@ from capplan.simulator.checks import (
     check_engine,
     check_scheduler,
     refuse_oversized,
+    refuse_without_keys,
 )
 from capplan.simulator.fleet import UNBOUNDED_JUMP, Fleet, Progress, Stopped
 from capplan.simulator.table import Table
@@ -95,6 +96,8 @@ def simulate(
     sink = sink or Table()
     last_arrival_s = -np.inf
     for chunk in chunks:
+        if fleet.served == 0:
+            refuse_without_keys(chunk, deployment.router)
         if chunk.users:
             return _closed(chunk, fleet, sink, progress, stopped)
         arrival_s = _in_order(chunk, last_arrival_s)

@@ -21,6 +21,7 @@ from capplan.simulator.records import (
     REPLICA,
     REQUEST,
     RESULT,
+    RUN,
     SWAP,
 )
 
@@ -84,6 +85,7 @@ class State(NamedTuple):
     settings: np.ndarray  # float64: of the scheduler, then of routers, see Setting
     classes: np.ndarray  # float64, (classes, 4 + replicas): see Limit, then gaps above
     # the class's TBT so far, of each replica
+    runs: np.recarray  # RUN, (2**k,): what a router remembers; (0,) if it does not
 
 
 class _Count(NamedTuple):
@@ -107,6 +109,10 @@ class _Count(NamedTuple):
     OPEN: int = 12  # replicas that take requests: the first ones of the pool
     LOOKED: int = 13  # the router's last look, counted from 0; NONE before: looking.py
     CHOSEN: int = 14  # replica of an arrival that waits for the log; NONE: to be routed
+    HOLDERS: int = 15  # of runs: see prefix_memory.py
+    UNUSED_RUN: int = 16  # the first one; ``next`` follows
+    UNUSED_RUNS: int = 17
+    POINTS: int = 18  # of the ring: hash_ring.py
 
 
 Count = _Count()
@@ -131,7 +137,7 @@ class _Setting(NamedTuple):
 Setting = _Setting()
 ROUTER_SETTINGS = OWN_SETTINGS + len(Setting)
 """Index of the router's first own setting, in the order of its RULES."""
-_MOST_ROUTER_SETTINGS = 8
+_MOST_ROUTER_SETTINGS = 12
 
 
 class _Limit(NamedTuple):
@@ -177,6 +183,7 @@ class Sizes(NamedTuple):
     swaps: int = 0
     request_columns: int = 0
     replica_columns: int = 0
+    runs: int = 0
 
 
 def empty_state(sizes: Sizes, tables: tuple[np.ndarray, ...]) -> State:
@@ -218,6 +225,7 @@ def empty_state(sizes: Sizes, tables: tuple[np.ndarray, ...]) -> State:
         scratch=_scratch(sizes),
         settings=np.zeros(ROUTER_SETTINGS + _MOST_ROUTER_SETTINGS),
         classes=no_limits(1, sizes.replicas),
+        runs=_records(sizes.runs, RUN),
     )
     _chain(state.requests, 0)
     state.counts[[Count.LOOKED, Count.CHOSEN]] = NONE
@@ -275,21 +283,21 @@ def with_more_slots(state: State) -> State:
     """Return the state with twice the room for outstanding requests."""
     old = len(state.requests)
     new = 2 * old
-    requests = _grown(state.requests, new).view(np.recarray)
+    requests = grown(state.requests, new).view(np.recarray)
     _chain(requests, old)
     state.counts[Count.FREE] = old
     return state._replace(
         requests=requests,
-        results=_grown(state.results, len(state.results) + old).view(np.recarray),
-        orders=_grown(state.orders, 2 * len(state.orders)).view(np.recarray),
-        pauses=_grown(state.pauses, 2 * len(state.pauses)).view(np.recarray),
-        swaps=_grown(state.swaps, 2 * len(state.swaps)).view(np.recarray),
-        request_memory=_grown(state.request_memory, new),
-        holdings=_grown(state.holdings, new),
+        results=grown(state.results, len(state.results) + old).view(np.recarray),
+        orders=grown(state.orders, 2 * len(state.orders)).view(np.recarray),
+        pauses=grown(state.pauses, 2 * len(state.pauses)).view(np.recarray),
+        swaps=grown(state.swaps, 2 * len(state.swaps)).view(np.recarray),
+        request_memory=grown(state.request_memory, new),
+        holdings=grown(state.holdings, new),
     )
 
 
-def _grown(array: np.ndarray, length: int) -> np.ndarray:
+def grown(array: np.ndarray, length: int) -> np.ndarray:
     """Return a copy of an array, extended by zeros to ``length``."""
     larger = np.zeros((length, *array.shape[1:]), array.dtype)
     larger[: len(array)] = array

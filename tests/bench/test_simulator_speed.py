@@ -24,6 +24,7 @@ from judge import judge
 from capplan.deployment.engine import EngineSettings
 from capplan.latency.catalog import find_profile
 from capplan.simulator.checks import without_unsupported
+from capplan.simulator.routers import ROUTERS
 from capplan.simulator.schedulers import SCHEDULERS, parse_scheduler
 from capplan.simulator.simulate import simulate
 from capplan.workload.catalog import shipped_workload
@@ -144,6 +145,25 @@ def test_table_of_speeds(capacity):
             )
         )
         report(f"{router}, {replicas} replicas, 70 % load", n, took_s)
+
+
+@pytest.mark.parametrize("groups", [0, 2000])
+@pytest.mark.parametrize("replicas", [8, 64])
+def test_speed_of_each_router(capacity, replicas, groups):
+    trace = sharegpt(200_000, 0.7 * capacity * replicas, groups=groups)
+    session = np.random.default_rng(1).integers(0, 5000, len(trace))
+    trace = replace(trace, session=session)
+    engine = CACHING if groups else LIMITS
+    routers = [name for name in ROUTERS if name not in ("jsq", "best-fit")]
+    routers += ["llm-d:index=approximate", "dynamo-kv:events=0"]
+    jsq_s = np.nan
+    for name in ("jsq", *routers):
+        fleet = fleet_of(TABLES, engine, replicas, router=name)
+        simulate(trace.select(slice(0, 1000)), fleet)  # compiles
+        took_s = seconds(lambda given=fleet: simulate(trace, given, slo=SLO))
+        jsq_s = took_s if name == "jsq" else jsq_s
+        case = f"{name}, {replicas} replicas, {groups:,} prefixes"
+        report(case, len(trace), took_s, f"{took_s / jsq_s:.2f} × jsq")
 
 
 def test_overload_with_preemption(capacity):

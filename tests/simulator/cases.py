@@ -117,6 +117,7 @@ def cases(draw, requests: int = 24, replicas: int = 2, exact: bool | None = None
         prefix_tokens=shared,
         predicted_output_tokens=np.maximum(1, outputs + excess),
         priority=np.random.default_rng(seed + 1).integers(0, 3, len(rows)),
+        session=_sessions(seed + 2, len(rows)),
     )
     most_tokens = MOST_SEQS * (24 + 1)  # of an iteration without a budget
     tables = random_tables(
@@ -126,6 +127,13 @@ def cases(draw, requests: int = 24, replicas: int = 2, exact: bool | None = None
         exact,
     )
     return Case(trace, tables, engine, draw(st.integers(1, replicas)))
+
+
+def _sessions(seed: int, n: int) -> np.ndarray:
+    """Return few sessions, and requests without; one has a session."""
+    session = np.random.default_rng(seed).integers(-1, 4, n)
+    session[0] = 0
+    return session
 
 
 def with_slos(case: Case, rng: np.random.Generator) -> Case:

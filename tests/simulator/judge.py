@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from judge_best_fit import best_fit
+from judge_routers import REMEMBERING, Sent
 from judge_schedulers import SCHEDULERS
 
 from capplan.deployment.engine import EngineSettings
@@ -54,6 +55,8 @@ class Request:
     predicted_count: int = 0  # predicted output tokens
     slo: RequestSlo | None = None  # of its class
     priority: int = 0
+    session: int = -1
+    group: int = -1
     prompt_left: bool = True  # FastGen: it still counts as a prompt
     decodes: bool = False  # oracle: its prompt is done
     batch: int = 0  # SA: of the plan; 0: not planned
@@ -175,6 +178,7 @@ class Replica:
         self.plans = 0
         self.charged = 0.0  # InstAssign: tokens
         self.seen = 0, 0.0  # waiting requests and KV use at the last look
+        self.sent = Sent()  # what a router remembers of it
         policy = parse_scheduler(scheduler)
         self.scheduler, self.settings = policy.name, policy.settings
         overhead_s = self.settings.get("overhead_s", 0.0)
@@ -385,30 +389,14 @@ def _least_tokens(replicas, index, draw, request, now_s, slo):
     return counts.index(min(counts))
 
 
-def _llm_d(replicas, index, draw, request, now_s, slo, queue, kv, prefix, refresh):
-    """Queue and KV as seen at the last look, the prefix as it is."""
-    waiting = [replica.seen[0] for replica in replicas]
-    blocks = request.prompt_count // replicas[0].engine.block_size
-    scores = []
-    for replica in replicas:
-        span = max(waiting) - min(waiting)
-        score = queue * ((max(waiting) - replica.seen[0]) / span if span else 1.0)
-        score += kv * (1.0 - replica.seen[1])
-        if blocks and replica.engine.prefix_caching:
-            score += prefix * (len(replica.pool.hits(request)) / blocks)
-        scores.append(score)
-    best = [r for r, score in enumerate(scores) if score == max(scores)]
-    return best[int(draw[0] * len(best))]
-
-
 ROUTERS = {
     "least-tokens": _least_tokens,
-    "llm-d": _llm_d,
     "round-robin": _round_robin,
     "jsq": _shortest_queue,
     "power-of-two": _power_of_two,
     "best-fit": best_fit,
     "inst-assign": _inst_assign,
+    **REMEMBERING,
 }
 
 
@@ -443,7 +431,7 @@ def judge(
         predicted = trace.output_tokens
     requests, chosen = [], []
     policy = parse_router(router)
-    own = policy.settings if policy.name == "llm-d" else {}
+    own = policy.settings if policy.name in REMEMBERING else {}
     period_s = own.get("refresh", 0.0)
     looks = 0
     for row in range(len(trace)):
@@ -472,6 +460,8 @@ def judge(
             ],
             predicted_count=int(predicted[row]),
             priority=int(trace.priority[row]),
+            session=int(trace.session[row]),
+            group=group,
             slo=Slo(slo).of_class(trace.class_names[trace.request_class[row]]),
         )
         choose = ROUTERS[policy.name]

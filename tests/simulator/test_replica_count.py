@@ -24,6 +24,7 @@ def trace_of(seed: int, n: int = 1500) -> Trace:
         np.clip(rng.lognormal(5.5, 1.0, n), 1, 4000).astype(int),
         np.clip(rng.lognormal(4.5, 0.8, n), 1, 1000).astype(int),
         np.cumsum(rng.exponential(1 / 30, n)),
+        session=rng.integers(0, 400, n),
     )
 
 

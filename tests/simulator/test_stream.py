@@ -44,6 +44,7 @@ def traffic(n=3000, rate_per_s=20.0, seed=0, start_s=100.0, groups=False):
         start_s + np.cumsum(rng.exponential(1 / rate_per_s, n)),
         request_class=rng.integers(0, 2, n),
         class_names=("chat", "batch"),
+        session=rng.integers(0, 90, n),
         **shared,
     )
 

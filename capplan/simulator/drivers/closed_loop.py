@@ -21,6 +21,7 @@ from capplan.simulator.drivers.open_loop import ARRIVALS, routed, take_slot
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.log import log_has_room
 from capplan.simulator.looking import look_before, next_look_s
+from capplan.simulator.prefix_memory import runs_are_short
 from capplan.simulator.queues import give_slot
 from capplan.simulator.replica import bring_up, enqueue, step
 from capplan.simulator.state import NONE, ROUTE, SCHEDULE, STATE, Count, Needs
@@ -253,6 +254,7 @@ def run(
             or state.counts[Count.RESULTS] + replicas.shape[0]
             > state.results.shape[0] - state.requests.shape[0]
             or not log_has_room(state)
+            or runs_are_short(state)
         ):
             return ROOM
         asks_s, reaches_s = _next_known_s(users, asked_until_s)

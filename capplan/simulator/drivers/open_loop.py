@@ -11,6 +11,7 @@ from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.kvcache import bounded_blocks, fill_free_blocks
 from capplan.simulator.log import log_has_room
 from capplan.simulator.looking import look_before
+from capplan.simulator.prefix_memory import runs_are_short
 from capplan.simulator.queues import give_slot
 from capplan.simulator.replica import advance, bring_up, enqueue
 from capplan.simulator.state import (
@@ -37,6 +38,7 @@ class Arrivals(NamedTuple):
     prefix_tokens: np.ndarray
     request_class: np.ndarray
     priority: np.ndarray
+    session: np.ndarray
 
 
 def read_only(column: np.ndarray, dtype: type) -> np.ndarray:
@@ -48,7 +50,7 @@ def read_only(column: np.ndarray, dtype: type) -> np.ndarray:
 
 _NO_TOKENS = read_only(np.zeros(0), np.int64)
 _NO_TIMES = read_only(np.zeros(0), np.float64)
-ARRIVALS = numba.typeof(Arrivals(_NO_TIMES, _NO_TIMES, *7 * [_NO_TOKENS]))
+ARRIVALS = numba.typeof(Arrivals(_NO_TIMES, _NO_TIMES, *8 * [_NO_TOKENS]))
 
 
 @compiled(types.void(STATE))
@@ -95,6 +97,10 @@ def take_slot(state, arrivals, row, first_row):
     request.prefix_tokens = min(arrivals.prefix_tokens[row], request.prompt_tokens)
     request.request_class = arrivals.request_class[row]
     request.priority = arrivals.priority[row]
+    request.session = arrivals.session[row]
+    request.charged_tokens = 0
+    request.charged_holder = NONE
+    request.charged_run = NONE
     request.known_tokens = request.prompt_tokens
     request.bounded_blocks = bounded_blocks(state, request)
     return slot
@@ -153,6 +159,7 @@ def run(
             state.counts[Count.FREE] == NONE
             or state.counts[Count.RESULTS] + replicas.shape[0]
             > state.results.shape[0] - state.requests.shape[0]
+            or runs_are_short(state)
         ):
             return row
         now_s = arrivals.reaches_s[row]

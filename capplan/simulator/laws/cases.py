@@ -98,6 +98,7 @@ def _trace(rng: np.random.Generator, exact: bool) -> Trace:
         predicted_output_tokens=outputs + rng.integers(0, 7, n),
         request_class=rng.integers(0, 2, n),
         class_names=("chat", "code"),
+        session=np.arange(n) % 3,
     )
 
 

@@ -24,6 +24,12 @@ ROUTERS = {
     "inst-assign": "inst_assign",
     "least-tokens": "least_tokens",
     "llm-d": "llm_d",
+    "dynamo-kv": "dynamo_kv",
+    "sglang-cache-aware": "sglang_cache_aware",
+    "prefix-aware": "prefix_aware",
+    "session": "session",
+    "consistent-hash": "consistent_hash",
+    "size-split": "size_split",
 }
 
 

@@ -1,18 +1,35 @@
-"""llm-d's weighted scores: free queue, free KV and cached prefix, the highest sum.
+"""llm-d's weighted scores: queue, free KV, cached prefix, load; the highest sum.
 
 llm-d inference scheduler (520af478), pkg/epp: the queue scorer gives 1 to the shortest
 queue and 0 to the longest, the KV scorer the share that is free, the prefix scorer the
-share of the prompt's blocks that is cached there. The weights are those of its
-config/loader/defaults.go. Queues and KV are as old as the last look at the metrics,
-every 50 ms there; the prefixes are those of the replica's cache at the arrival, as with
-its precise scorer. Equals are drawn from.
+share of the prompt's blocks that is cached there, the load-aware scorer 0.5 where none
+waits, falling to 0 at 128. The weights are those of its config/loader/defaults.go.
+Queues and KV are as old as the last look at the metrics, every 50 ms there. Equals are
+drawn from.
+
+Prefixes are known by one of two indices. ``precise``: the replica's cache at the
+arrival. ``approximate`` (requestcontrol/dataproducer/approximateprefix): what was sent
+there, in blocks of ``block`` tokens, of a prompt the first ``match``, of a replica the
+last ``capacity``; 0 is what the engine reports (``autoTune``, its default), else there
+16 and 31,250. A prompt's first blocks leave first, and a replica need not have them to
+score with the rest, if another has them. Here prompts match as far as their prefix
+group says.
 """
 
 from capplan.deployment.policy import Knob, Rules, indices
 from capplan.simulator.jit import compiled, inlined
-from capplan.simulator.kvcache import count_hits
+from capplan.simulator.kvcache import ceil_div, count_hits
+from capplan.simulator.prefix_memory import (
+    remember,
+    remember_own,
+    shared_blocks,
+    shared_part,
+    shrink_oldest,
+)
+from capplan.simulator.run_table import newest_run
 from capplan.simulator.state import (
     ADVANCE_FIRST,
+    NONE,
     ROUTE,
     ROUTER_SETTINGS,
     Count,
@@ -26,47 +43,161 @@ RULES = Rules(
         "queue": Knob(2.0, 0, 1000),
         "kv": Knob(2.0, 0, 1000),
         "prefix": Knob(3.0, 0, 1000),
+        "load": Knob(0.0, 0, 1000),
         "refresh": Knob(0.05, 0, 3600, is_duration=True),
-    }
+        "index": Knob(0, choices=("precise", "approximate")),
+        "block": Knob(0, 0),
+        "match": Knob(256),
+        "capacity": Knob(0, 0),
+    },
+    remembers=1,
 )
 _OWN = indices(RULES.settings)
 QUEUE = ROUTER_SETTINGS + _OWN.queue
 KV = ROUTER_SETTINGS + _OWN.kv
 PREFIX = ROUTER_SETTINGS + _OWN.prefix
+LOAD = ROUTER_SETTINGS + _OWN.load
+INDEX = ROUTER_SETTINGS + _OWN.index
+BLOCK = ROUTER_SETTINGS + _OWN.block
+MATCH = ROUTER_SETTINGS + _OWN.match
+CAPACITY = ROUTER_SETTINGS + _OWN.capacity
+
+FULL_QUEUE = 128
+"""Waiting requests of a replica that has no load left to take (queueThreshold)."""
 
 
 def score(weights, most, fewest, waiting, kv_use, hit_share):
     """Return the score of a replica on which so many requests wait.
 
-    ``weights`` are of queue, KV and prefix; on others ``fewest`` to ``most`` wait.
+    ``weights`` are of queue, KV, prefix and load; of others, ``fewest`` to ``most``
+    wait.
     """
     queue = 1.0
     if most > fewest:
         queue = (most - waiting) / (most - fewest)
-    return weights[0] * queue + weights[1] * (1.0 - kv_use) + weights[2] * hit_share
+    scored = weights[0] * queue + weights[1] * (1.0 - kv_use) + weights[2] * hit_share
+    return scored + weights[3] * (0.5 * (1.0 - min(waiting, FULL_QUEUE) / FULL_QUEUE))
 
 
 _score = inlined()(score)
+
+
+@inlined()
+def _block_tokens(state):
+    given = int(state.settings[BLOCK])
+    return given if given > 0 else state.engine[0].block_size
+
+
+@inlined()
+def _hashed_blocks(state, request):
+    """Return how many blocks of a prompt are looked up: none if it fills no block.
+
+    The last may be a part of one.
+    """
+    block_tokens = _block_tokens(state)
+    if request.prompt_tokens < block_tokens:
+        return 0
+    blocks = ceil_div(request.prompt_tokens, block_tokens)
+    return min(blocks, int(state.settings[MATCH]))
+
+
+@compiled()
+def _blocks_anywhere(state, group, full):
+    """Return how many of a group's first blocks some replica has, one after another."""
+    known = 0
+    while known < full:
+        before = known
+        for r in range(state.counts[Count.OPEN]):
+            index = newest_run(state, r, group, 0)
+            while index != NONE and known < full:
+                run = state.runs[index]
+                if run.low <= known < run.high:
+                    known = run.high
+                index = run.below
+        if known == before:
+            break
+    return min(known, full)
+
+
+@compiled()
+def _note_matches(state, request):
+    """Note in ``scratch`` how many of a prompt's blocks each replica was sent.
+
+    Up to the first that none was sent.
+    """
+    n = state.counts[Count.OPEN]
+    group = request.prefix_group
+    block_tokens = _block_tokens(state)
+    matches = state.scratch[0]
+    blocks = _hashed_blocks(state, request)
+    full = min(shared_blocks(request, block_tokens), blocks)
+    part = shared_part(request, block_tokens)
+    known = _blocks_anywhere(state, group, full) if full > 0 else 0
+    for r in range(n):
+        matches[r] = 0.0
+        if full == 0:
+            continue
+        index = newest_run(state, r, group, 0)
+        while index != NONE:
+            run = state.runs[index]
+            matches[r] += max(0, min(run.high, known) - min(run.low, known))
+            index = run.below
+        if part > 0 and known == full == blocks - 1:
+            matches[r] += int(newest_run(state, r, group, part) != NONE)
+
+
+@compiled()
+def _remember(state, r, slot, now_s):
+    """Note the blocks of a prompt; forget the oldest beyond the capacity."""
+    request = state.requests[slot]
+    block_tokens = _block_tokens(state)
+    blocks = _hashed_blocks(state, request)
+    if blocks == 0:
+        return
+    full = min(shared_blocks(request, block_tokens), blocks)
+    part = shared_part(request, block_tokens)
+    own = blocks - full
+    if full > 0:
+        remember(state, r, request.prefix_group, 0, full, now_s)
+    if part > 0 and full == blocks - 1:
+        remember(state, r, request.prefix_group, part, 1, now_s)
+        own = 0
+    remember_own(state, r, own, now_s)
+    capacity = int(state.settings[CAPACITY])
+    if capacity == 0:
+        capacity = state.engine[0].kv_blocks + 1  # with the null block
+    while state.runs[r].high > capacity:
+        shrink_oldest(state, r, state.runs[r].high - capacity, True)
 
 
 @compiled(ROUTE)
 def route(state, slot, now_s):
     """Return the replica of the highest score, one of equals by the first draw."""
     n = state.counts[Count.OPEN]
+    request = state.requests[slot]
     waiting = state.replicas.seen_waiting
     scores = state.scratch[0]
     fewest = most = waiting[0]
     for r in range(1, n):
         fewest = min(fewest, waiting[r])
         most = max(most, waiting[r])
-    blocks = state.requests[slot].prompt_tokens // state.engine[0].block_size
-    weights = (state.settings[QUEUE], state.settings[KV], state.settings[PREFIX])
+    own = state.settings
+    weights = (own[QUEUE], own[KV], own[PREFIX], own[LOAD])
+    approximate = own[INDEX] != 0.0
+    if approximate:
+        blocks = _hashed_blocks(state, request)
+        _note_matches(state, request)
+    else:
+        blocks = request.prompt_tokens // state.engine[0].block_size
     reads_cache = state.engine[0].prefix_caching != 0 and weights[2] > 0 and blocks > 0
     highest = -1.0
     equals = 0
     for r in range(n):
         hit_share = 0.0
-        if reads_cache:
+        if approximate:
+            if blocks > 0:
+                hit_share = scores[r] / blocks
+        elif reads_cache:
             if next_s(state, r) < now_s:
                 return ADVANCE_FIRST - r
             hit_share = count_hits(state, r, slot)[0] / blocks
@@ -77,9 +208,13 @@ def route(state, slot, now_s):
             equals = 0
         equals += int(scores[r] == highest)
     chosen = int(state.draws[state.counts[Count.DRAW], 0] * equals)
+    best = 0
     for r in range(n):
         if scores[r] == highest:
             if chosen == 0:
-                return r
+                best = r
+                break
             chosen -= 1
-    return 0
+    if approximate:
+        _remember(state, best, slot, now_s)
+    return best

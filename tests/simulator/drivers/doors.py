@@ -17,6 +17,7 @@ from capplan.simulator.drivers.open_loop import (
 from capplan.simulator.jit import compiled
 from capplan.simulator.pool_state import pool_state, scheduled_tables
 from capplan.simulator.replica import enqueue, step
+from capplan.simulator.routers import parse_router
 from capplan.simulator.routers import router as find_router
 from capplan.simulator.schedulers import scheduler as find_scheduler
 from capplan.simulator.state import NONE, ROUTE, SCHEDULE, STATE, Count
@@ -62,6 +63,8 @@ class Request(NamedTuple):
     row: int
     prompt_tokens: int
     output_tokens: int
+    prefix_group: int = NONE
+    prefix_tokens: int = 0
 
 
 class Pool:
@@ -75,6 +78,7 @@ class Pool:
             engine,
             tables,
             pool.replica_count,
+            router=parse_router(deployment.router),
             seed=seed,
             results=1000,
             record_iterations=False,
@@ -82,7 +86,7 @@ class Pool:
         )
         self.state.engine[0].bin_width_s = 1.0
         start(self.state)
-        self._route = find_router(deployment.router).route
+        self._route = find_router(parse_router(deployment.router).name).route
         self._schedule = find_scheduler(engine.scheduler.name).schedule
 
     @property
@@ -97,7 +101,7 @@ class Pool:
     def arrive(self, request, now_s):
         """Route a request; return its slot."""
         columns = (request.prompt_tokens, request.output_tokens, request.output_tokens)
-        columns += (NONE, 0, 0, 0)
+        columns += (request.prefix_group, request.prefix_tokens, 0, 0, NONE)
         arrivals = Arrivals(
             *(read_only(np.array([now_s]), np.float64) for _ in range(2)),
             *(read_only(np.array([value]), np.int64) for value in columns),

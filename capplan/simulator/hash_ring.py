@@ -1,0 +1,68 @@
+"""A ring of hashes, on which each replica has its points.
+
+What is hashed to a place of the ring goes to the replica of the next point. A replica
+that closes leaves its keys to the next points, and the others keep theirs (Karger et
+al., "Consistent hashing and random trees", STOC 1997).
+"""
+
+import hashlib
+
+from capplan.simulator.jit import compiled, inlined
+from capplan.simulator.state import Count, State
+
+POINTS = 160
+"""Points of a replica, as in uhashring 2.3, which vLLM production-stack uses."""
+PLACES = 2**32
+_LOW = PLACES - 1
+_REPLICA_BITS = 24
+
+
+def place_points(state: State) -> None:
+    """Give each replica its points: place, then replica, in one number.
+
+    Places are from md5, as there, of ``replica-point``.
+    """
+    replicas = len(state.replicas)
+    points = []
+    for replica in range(replicas):
+        for point in range(POINTS):
+            digest = hashlib.md5(f"{replica}-{point}".encode(), usedforsecurity=False)
+            place = int.from_bytes(digest.digest()[:4], "big")
+            points.append((place << _REPLICA_BITS) + replica)
+    state.runs["point"][: len(points)] = sorted(points)
+    state.counts[Count.POINTS] = len(points)
+
+
+@inlined()
+def _mixed(number):
+    # The product of 32 and 27 bits fits an int64.
+    number = ((number >> 16) ^ number) * 0x45D9F3B & _LOW
+    number = ((number >> 16) ^ number) * 0x45D9F3B & _LOW
+    return (number >> 16) ^ number
+
+
+@inlined()
+def place_of(key, salt):
+    """Return the place of a key, a number below 2**62; ``salt`` is below 2**32."""
+    return _mixed(_mixed(key & _LOW) ^ _mixed((key >> 32) ^ salt))
+
+
+@compiled()
+def replica_at(state, place):
+    """Return the open replica of the next point behind a place."""
+    ring = state.runs.point
+    points = state.counts[Count.POINTS]
+    low, high = 0, points
+    while low < high:
+        middle = (low + high) // 2
+        if ring[middle] >> _REPLICA_BITS <= place:
+            low = middle + 1
+        else:
+            high = middle
+    while True:
+        if low == points:
+            low = 0
+        r = ring[low] & ((1 << _REPLICA_BITS) - 1)
+        if r < state.counts[Count.OPEN]:
+            return r
+        low += 1

@@ -1,0 +1,45 @@
+"""Prompts that begin alike to one replica, by a ring of hashes and a bound on its load.
+
+SGLang's gateway (065f331f), sgl-model-gateway/src/policies/prefix_hash.rs: the hash of
+a prompt's first 256 tokens has its place on a ring. Where that replica has more than
+``load`` (1.25) of the mean of requests outstanding with this one, the request goes to
+the one with the fewest, if one is within that, else there all the same: consistent
+hashing with bounded loads (Mirrokni et al., SODA 2018), but to the least loaded instead
+of the next. Here prompts begin alike as far as their prefix group says: one that shares
+less than its first ``tokens`` with its group has a place of its own, by the first draw.
+"""
+
+from capplan.deployment.policy import Knob, Rules, indices
+from capplan.simulator.hash_ring import PLACES, place_of, replica_at
+from capplan.simulator.jit import compiled
+from capplan.simulator.state import ROUTE, ROUTER_SETTINGS, Count, Needs
+
+NEEDS = Needs.COUNTS
+RULES = Rules({"tokens": Knob(256), "load": Knob(1.25, 1, 1000)}, rings=True)
+_OWN = indices(RULES.settings)
+TOKENS = ROUTER_SETTINGS + _OWN.tokens
+LOAD = ROUTER_SETTINGS + _OWN.load
+
+
+@compiled(ROUTE)
+def route(state, slot, now_s):
+    """Return the replica of the prompt's first tokens; the least loaded beyond it."""
+    n = state.counts[Count.OPEN]
+    request = state.requests[slot]
+    tokens = min(int(state.settings[TOKENS]), request.prompt_tokens)
+    if request.prefix_group >= 0 and request.prefix_tokens >= tokens:
+        place = place_of(request.prefix_group, tokens)
+    else:
+        place = int(state.draws[state.counts[Count.DRAW], 0] * PLACES)
+    total = 0
+    least = 0
+    for r in range(n):
+        total += state.replicas[r].outstanding
+        if state.replicas[r].outstanding < state.replicas[least].outstanding:
+            least = r
+    most = (total + 1) / n * state.settings[LOAD]
+    r = replica_at(state, place)
+    if total > 0 and state.replicas[r].outstanding > most:
+        # The least loaded is within it, if any one is.
+        return least if state.replicas[least].outstanding <= most else r
+    return r

@@ -1,0 +1,178 @@
+"""Dynamo's KV router: the least cost in blocks to prefill and blocks in use.
+
+ai-dynamo/dynamo, lib/kv-router/src/scheduling/selector.rs (01690d42), sequences/
+single.rs (04df1c42) and approx.rs (209c9e83):
+
+    cost = overlap * prefill tokens / block size + blocks
+
+Prefill tokens are those of requests that have no first token yet, less what the router
+knew to be cached when it chose, and this prompt's that are not cached. Blocks are the
+full blocks of the prompts that are not finished, this one's included, those that
+several share once. The least cost wins, one of equals by a draw; with a ``temperature``
+a draw from the softmax of -cost / (max - min) / temperature. With ``events=1``, the
+default, it knows the replica's cache; else what it sent there in the last ``ttl``,
+pruned from ``blocks`` of all replicas to 0.8 of them, the oldest first.
+
+The weight multiplies all prefill, as in releases with ``overlap_score_weight``; newer
+ones have two, whose defaults give the same. Times of first tokens and ends are
+known at once. Not modelled: output blocks, request queues and other tiers of KV, which
+are off by default there.
+"""
+
+import math
+
+from capplan.deployment.policy import Knob, Rules, indices
+from capplan.simulator.active_blocks import blocks_with, charge
+from capplan.simulator.jit import compiled, inlined
+from capplan.simulator.kvcache import count_hits
+from capplan.simulator.prefix_memory import (
+    drop_before,
+    known_blocks,
+    remember,
+    remember_own,
+    shared_blocks,
+    shrink_oldest,
+)
+from capplan.simulator.state import NONE, ROUTE, ROUTER_SETTINGS, Count, Needs
+
+NEEDS = Needs.ALL
+RULES = Rules(
+    {
+        "overlap": Knob(1.0, 0, 1000),
+        "temperature": Knob(0.0, 0, 1000),
+        "events": Knob(1, 0, 1),
+        "ttl": Knob(120.0, 0, 86_400, is_duration=True),
+        "blocks": Knob(2**20, 1, 2**62),
+    },
+    remembers=2,  # what it sent; what is not finished
+)
+_OWN = indices(RULES.settings)
+OVERLAP = ROUTER_SETTINGS + _OWN.overlap
+TEMPERATURE = ROUTER_SETTINGS + _OWN.temperature
+EVENTS = ROUTER_SETTINGS + _OWN.events
+TTL = ROUTER_SETTINGS + _OWN.ttl
+BLOCKS = ROUTER_SETTINGS + _OWN.blocks
+
+PRUNED_TO = 0.8
+
+
+def cost(overlap, block_size, prefill_tokens, blocks):
+    """Return the cost of a replica with so many tokens to prefill and blocks in use."""
+    return overlap * (prefill_tokens / block_size) + blocks
+
+
+_cost = inlined()(cost)
+
+
+@inlined()
+def _cached_tokens(state, r, slot):
+    """Return how many tokens of a prompt the router takes to be cached."""
+    request = state.requests[slot]
+    block_size = state.engine[0].block_size
+    shared = shared_blocks(request, block_size)
+    if shared == 0:
+        return 0
+    if state.settings[EVENTS] == 0.0:
+        known = known_blocks(state, r, request.prefix_group, 0, shared)
+        return known * block_size
+    if state.engine[0].prefix_caching == 0:
+        return 0
+    return count_hits(state, r, slot)[0] * block_size
+
+
+@compiled()
+def _prune(state):
+    """Forget the oldest blocks of all replicas, down to a share of the most."""
+    n = state.replicas.shape[0]
+    total = 0
+    for r in range(n):
+        total += state.runs[r].high
+    if total <= state.settings[BLOCKS]:
+        return
+    excess = total - int(state.settings[BLOCKS] * PRUNED_TO)
+    while excess > 0:
+        oldest = NONE
+        for r in range(n):
+            first = state.runs[r].next
+            if first != r and (
+                oldest == NONE
+                or state.runs[first].turn < state.runs[state.runs[oldest].next].turn
+            ):
+                oldest = r
+        excess -= shrink_oldest(state, oldest, excess, False)
+
+
+@compiled()
+def _drawn(state, n, least, most):
+    """Return a replica by the softmax of the costs in ``scratch``."""
+    costs = state.scratch[0]
+    scale = 1.0 / ((most - least) * state.settings[TEMPERATURE])
+    total = 0.0
+    for r in range(n):
+        costs[r] = math.exp((least - costs[r]) * scale)
+        total += costs[r]
+    draw = state.draws[state.counts[Count.DRAW], 0] * total
+    for r in range(n):
+        draw -= costs[r]
+        if draw <= 0.0:
+            return r
+    return n - 1
+
+
+@inlined()
+def _least(state, n, least):
+    """Return a replica of the least cost, one of equals by the first draw."""
+    costs = state.scratch[0]
+    equals = 0
+    for r in range(n):
+        equals += int(costs[r] == least)
+    left = int(state.draws[state.counts[Count.DRAW], 0] * equals)
+    for r in range(n):
+        if costs[r] == least:
+            if left == 0:
+                return r
+            left -= 1
+    return 0
+
+
+@compiled()
+def _remember(state, r, slot, now_s):
+    """Note the full blocks of a prompt: of a path the last is the first to leave."""
+    request = state.requests[slot]
+    block_size = state.engine[0].block_size
+    shared = shared_blocks(request, block_size)
+    own = request.prompt_tokens // block_size - shared
+    remember_own(state, r, own, now_s)
+    if shared > 0:
+        remember(state, r, request.prefix_group, 0, shared, now_s)
+    _prune(state)
+
+
+@compiled(ROUTE)
+def route(state, slot, now_s):
+    """Return the replica of the least cost, or a drawn one."""
+    n = state.counts[Count.OPEN]
+    holders = state.replicas.shape[0]
+    request = state.requests[slot]
+    events = state.settings[EVENTS] != 0.0
+    costs = state.scratch[0]
+    least, most = math.inf, -math.inf
+    for r in range(n):
+        if not events:
+            drop_before(state, r, now_s - state.settings[TTL])
+        tokens = state.replicas[r].charged_tokens + request.prompt_tokens
+        tokens -= _cached_tokens(state, r, slot)
+        blocks = blocks_with(state, holders + r, slot)
+        block_size = state.engine[0].block_size
+        costs[r] = _cost(state.settings[OVERLAP], block_size, tokens, blocks)
+        least = min(least, costs[r])
+        most = max(most, costs[r])
+    if state.settings[TEMPERATURE] > 0.0 and most > least:
+        chosen = _drawn(state, n, least, most)
+    else:
+        chosen = _least(state, n, least)
+    prefill_tokens = request.prompt_tokens - _cached_tokens(state, chosen, slot)
+    charge(state, chosen, holders + chosen, slot, prefill_tokens)
+    if not events:
+        _remember(state, chosen, slot, now_s)
+    return chosen

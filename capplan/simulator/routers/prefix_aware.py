@@ -1,0 +1,85 @@
+"""Longest known prefix, one of equals by a draw; loads are not looked at.
+
+vLLM production-stack (a6c01db0), src/vllm_router/routers/routing_logic.py,
+``PrefixAwareRouter``, and prefix/hashtrie.py: a trie of chunks of 128 characters says
+which engines were sent a prompt that begins so, and forgets nothing. A random one of
+those with the longest match gets the request: of all where nothing is known. Below
+``match`` characters (0 by default) it is the one with the fewest queries in 60 s. Here
+a token has 4 characters, as llm-d estimates, and prompts match as far as their prefix
+group says; the last chunk of a prompt, which may be shorter, counts as a whole one.
+"""
+
+from capplan.deployment.policy import Knob, Rules, indices
+from capplan.simulator.jit import compiled
+from capplan.simulator.prefix_memory import (
+    known_blocks,
+    remember,
+    shared_blocks,
+    shared_part,
+)
+from capplan.simulator.recent_queries import fewest_queries, note_query
+from capplan.simulator.state import ROUTE, ROUTER_SETTINGS, Count, Needs
+
+NEEDS = Needs.NOTHING
+RULES = Rules(
+    {
+        "match": Knob(0, 0),
+        "chunk": Knob(128, 4),
+        "window": Knob(60.0, 0, 86_400, is_duration=True),
+    },
+    remembers=2,  # its prompts, its queries
+)
+_OWN = indices(RULES.settings)
+MATCH = ROUTER_SETTINGS + _OWN.match
+CHUNK = ROUTER_SETTINGS + _OWN.chunk
+WINDOW = ROUTER_SETTINGS + _OWN.window
+
+CHARACTERS_PER_TOKEN = 4
+
+
+@compiled()
+def _longest(state, group, full, part):
+    """Return the most chunks known anywhere, and of how many replicas.
+
+    Those of each replica are in ``scratch``.
+    """
+    known = state.scratch[0]
+    most = equals = 0
+    for r in range(state.counts[Count.OPEN]):
+        known[r] = 0.0
+        if full > 0:
+            known[r] = known_blocks(state, r, group, 0, full)
+        if part > 0 and known[r] == full:
+            known[r] += known_blocks(state, r, group, part, 1)
+        if known[r] > most:
+            most = int(known[r])
+            equals = 0
+        equals += int(known[r] == most)
+    return most, equals
+
+
+@compiled(ROUTE)
+def route(state, slot, now_s):
+    """Return a replica of the longest match, or that of the fewest queries."""
+    request = state.requests[slot]
+    chunk = int(state.settings[CHUNK])
+    tokens = chunk // CHARACTERS_PER_TOKEN
+    full = shared_blocks(request, tokens)
+    part = shared_part(request, tokens)
+    queries = state.replicas.shape[0]
+    most, equals = _longest(state, request.prefix_group, full, part)
+    if most * chunk < state.settings[MATCH]:
+        chosen = fewest_queries(state, queries, now_s, state.settings[WINDOW])
+    else:
+        left = int(state.draws[state.counts[Count.DRAW], 0] * equals)
+        chosen = 0
+        while state.scratch[0, chosen] != most or left > 0:
+            left -= int(state.scratch[0, chosen] == most)
+            chosen += 1
+    if full > 0:
+        remember(state, chosen, request.prefix_group, 0, full, now_s)
+    if part > 0:
+        remember(state, chosen, request.prefix_group, part, 1, now_s)
+    if state.settings[MATCH] > 0:  # else nobody asks for them
+        note_query(state, queries + chosen, now_s, state.settings[WINDOW])
+    return chosen
