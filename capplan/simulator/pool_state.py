@@ -40,10 +40,12 @@ def pool_state(
     results: int,
     record_iterations: bool,
     longest_jump: int,
+    senders: int = 0,
 ) -> State:
     """Return the state of idle replicas.
 
-    As many as ``results`` requests may finish before they are taken from it.
+    As many as ``results`` requests may finish before they are taken from it. KV is
+    copied from as many replicas as there are ``senders``.
     """
     policy, rules = engine.scheduler, engine.scheduler.rules
     state = empty_state(
@@ -63,6 +65,7 @@ def pool_state(
             swaps=_SLOTS if rules.swaps else 0,
             request_columns=len(rules.request_columns),
             replica_columns=len(rules.replica_columns),
+            senders=senders,
         ),
         # Copies: the core is compiled for writable arrays, and Ray's are read-only.
         tuple(np.array(table, np.float64, order="C") for table in tables[:5]),

@@ -36,6 +36,9 @@ REQUEST = np.dtype(
         ("late_gaps", np.int64),  # above its TBT; less ``late`` since ``token_step``
         ("heap_position", np.int64),
         ("admission", np.int64),  # running requests stand in this order
+        ("migrations", np.int64),
+        ("partner", np.int64),  # its slot in the other pool, see hand_off.py; NONE
+        ("handed_s", np.float64),  # when its prompt was done there; 0: it was not
         ("next", np.int64),  # in its replica's waiting or running list
         ("previous", np.int64),
         ("next_in_list", np.int64),  # in a list of joining or finishing requests
@@ -79,6 +82,7 @@ REPLICA = np.dtype(
         ("preempted_draining", np.int64),  # requests in phase PREEMPTED_DRAINING
         ("free_blocks", np.int64),
         ("outstanding", np.int64),  # requests arrived and not finished
+        ("awaited", np.int64),  # copies from or to here: blocks or requests come back
         ("outstanding_prompt_tokens", np.int64),  # their prompts
         ("outstanding_output_tokens", np.int64),  # their predicted outputs
         ("prefill_tokens", np.int64),  # tokens still to be prefilled
@@ -179,6 +183,8 @@ RESULT = np.dtype(
         ("late_gaps", np.int64),
         ("swaps", np.int64),
         ("paused_s", np.float64),
+        ("migrations", np.int64),
+        ("handed_s", np.float64),
     ]
 )
 

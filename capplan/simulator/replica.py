@@ -11,7 +11,7 @@ n * (a[b] + s[b] * L) + s[b] * b * n * (n - 1) / 2.
 
 import math
 
-from capplan.simulator.batch import leave_decoding, residue
+from capplan.simulator.decoding import leave_decoding, residue
 from capplan.simulator.examine import has_fault
 from capplan.simulator.gaps import (
     add_gap,
@@ -36,6 +36,7 @@ from capplan.simulator.queues import (
     remove_end,
     remove_running,
     remove_waiting,
+    tell,
 )
 from capplan.simulator.state import NONE, Count, Phase
 from capplan.simulator.wake import next_s, set_wake
@@ -50,6 +51,8 @@ def enqueue(state, r, slot, now_s):
     request.replica = r
     if replica.outstanding == 0:
         replica.now_s = max(replica.now_s, now_s)
+    elif replica.now_s == math.inf:
+        replica.now_s = now_s
     replica.outstanding += 1
     replica.outstanding_prompt_tokens += request.prompt_tokens
     replica.outstanding_output_tokens += request.predicted_tokens
@@ -58,22 +61,35 @@ def enqueue(state, r, slot, now_s):
     set_wake(state, r)
 
 
+@compiled()
+def _hand_over(state, r, slot, now_s):
+    """Let a prompt that is done hold its blocks until another replica has read them."""
+    request = state.requests[slot]
+    request.phase = Phase.HANDED
+    request.handed_s = now_s
+    state.replicas[r].awaited += 1
+    tell(state, slot)
+
+
 @inlined()
 def complete(state, r, slot, now_s):
     """Write the result of a finished request and free its slot."""
     replica = state.replicas[r]
     request = state.requests[slot]
+    replica.outstanding -= 1
+    replica.outstanding_prompt_tokens -= request.prompt_tokens
+    replica.outstanding_output_tokens -= request.predicted_tokens
     if request.phase == Phase.PREEMPTED_DRAINING:
         # Its blocks are gone already, and it never ran again.
         remove_waiting(state, r, slot)
         replica.preempted_draining -= 1
     else:
+        remove_running(state, r, slot)
+        if request.partner != NONE:
+            _hand_over(state, r, slot, now_s)
+            return
         held = request.prompt_tokens + request.output_tokens - 1
         return_blocks(state, r, slot, held, held, False)
-        remove_running(state, r, slot)
-    replica.outstanding -= 1
-    replica.outstanding_prompt_tokens -= request.prompt_tokens
-    replica.outstanding_output_tokens -= request.predicted_tokens
     result = state.results[state.counts[Count.RESULTS]]
     state.counts[Count.RESULTS] += 1
     result.row = request.row
@@ -89,6 +105,8 @@ def complete(state, r, slot, now_s):
     result.finish_s = now_s
     result.longest_gap_s = request.longest_gap_s
     result.late_gaps = request.late_gaps
+    result.migrations = request.migrations
+    result.handed_s = request.handed_s
     if state.orders.shape[0] > 0 and state.orders[slot].ordered != 0:
         remove_ordered(state, r, slot)
     if state.pauses.shape[0] > 0:
@@ -340,6 +358,8 @@ def step(state, r, until_s, schedule):
         replica.stalled = 1
     elif state.replicas[r].idle_until_s > replica.now_s:
         replica.now_s = min(state.replicas[r].idle_until_s, until_s)
+    elif replica.preempted == 0 and replica.awaited > 0:
+        replica.now_s = math.inf  # until what is awaited comes
     elif replica.preempted == 0:
         state.counts[Count.STUCK] = 1
 
