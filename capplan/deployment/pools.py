@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 
+from capplan.deployment.changes import Change
 from capplan.deployment.configuration import Configuration
 from capplan.errors import InputError
 
@@ -52,6 +53,9 @@ class Deployment:
     rebalancer: str = ""  # which requests move to another replica; empty: none does
     # bandwidth of each GPU's link to other replicas; None: not known [GB/s]
     link_gb_per_s: float | None = None
+    changes: tuple[Change, ...] = ()  # replicas that come, leave or die
+    autoscaler: str = ""  # decides how many replicas there are; empty: as many
+    cold_start_s: float = 0.0  # from the order of a replica to its first request [s]
 
     @classmethod
     def of(
@@ -64,8 +68,15 @@ class Deployment:
         """Refuse pools that cannot work together."""
         if self.link_gb_per_s is not None and not self.link_gb_per_s > 0:
             raise InputError(f"link_gb_per_s is {self.link_gb_per_s}; expected > 0")
+        if not self.cold_start_s >= 0:
+            raise InputError(f"cold_start_s is {self.cold_start_s}; expected >= 0")
         if len(self.pools) == 1:
             return
+        if self.is_changing:
+            raise InputError(
+                "the number of replicas changes within one pool; expected no pools of "
+                "prompts and of decoding"
+            )
         if not self.hand_off or len(self.pools) != 2:
             raise InputError(
                 f"{len(self.pools)} pools; expected one, or one for prompts and one "
@@ -100,9 +111,14 @@ class Deployment:
         return pool
 
     @property
+    def is_changing(self) -> bool:
+        """Whether the number of its replicas changes."""
+        return bool(self.changes or self.autoscaler)
+
+    @property
     def is_in_motion(self) -> bool:
-        """Whether requests move between its replicas."""
-        return len(self.pools) > 1 or bool(self.rebalancer)
+        """Whether requests move between its replicas, or these come and go."""
+        return len(self.pools) > 1 or bool(self.rebalancer) or self.is_changing
 
     @property
     def block_copy_s(self) -> float:

@@ -70,12 +70,14 @@ def preempt(state, r, slot, taken=0):
         held = hashed = request.computed_tokens
         replica.prefilling = NONE
         replica.prefill_tokens += held
+        request.token_step = NONE
         phase = Phase.WAITING
     else:
         admitted_tokens = request.known_tokens
         if request.phase == Phase.DECODING:
             held = stop_decoding(state, r, slot)
             replica.prefill_tokens += held + 1
+            request.token_step = replica.step + 1  # see failing.py
             phase = Phase.WAITING
         else:
             held = request.prompt_tokens + request.output_tokens - 1

@@ -106,10 +106,7 @@ class Fleet:
         """Its bins of time."""
         return self._pool.bins
 
-    @property
-    def moved(self) -> None:
-        """No request moves between its replicas."""
-        return None
+    moved = lives = None  # no request moves, and replicas are always there
 
     @property
     def outstanding(self) -> int:

@@ -20,7 +20,7 @@ from capplan.simulator.kvcache import (
     take_blocks,
 )
 from capplan.simulator.motion import JOIN, STAGE_END, Index, push_event
-from capplan.simulator.queues import push_running, remove_running
+from capplan.simulator.queues import push_running, push_waiting_back, remove_running
 from capplan.simulator.state import NONE, Phase
 from capplan.simulator.wake import set_wake
 
@@ -40,11 +40,11 @@ def resume(state, r, now_s):
 @inlined()
 def _end(state, motion, source, now_s, joined):
     move = motion.moves[source]
-    target = move.destination
-    for r in (source, target):
-        motion.busy[r] = 0
-        state.replicas[r].awaited -= 1
-        resume(state, r, now_s)
+    for r in (source, move.destination):
+        if r != NONE:
+            motion.busy[r] = 0
+            state.replicas[r].awaited -= 1
+            resume(state, r, now_s)
     move.source = source
     move.ended_s = now_s
     move.joined = joined
@@ -81,6 +81,7 @@ def _leave(state, motion, source, blocks, now_s):
     replica = state.replicas[source]
     slot = move.slot
     request = state.requests[slot]
+    move.known_tokens = request.known_tokens
     request.computed_tokens = stop_decoding(state, source, slot)
     remove_running(state, source, slot)
     request.phase = Phase.EXPECTED
@@ -89,7 +90,7 @@ def _leave(state, motion, source, blocks, now_s):
     move.left_s = replica.gpu_s if replica.in_flight > 0 else now_s
     settings = motion.settings
     join_s = move.left_s + settings[HANDSHAKE_S] + blocks * settings[BLOCK_S]
-    push_event(motion, join_s, JOIN, source, slot)
+    move.event = push_event(motion, join_s, JOIN, source, slot)
 
 
 @compiled()
@@ -117,7 +118,7 @@ def begin_stage(state, motion, source, now_s):
         _leave(state, motion, source, blocks, now_s)
     else:
         end_s = now_s + settings[HANDSHAKE_S] + taken * settings[BLOCK_S]
-        push_event(motion, end_s, STAGE_END, source, slot)
+        move.event = push_event(motion, end_s, STAGE_END, source, slot)
     set_wake(state, source)
     set_wake(state, move.destination)
 
@@ -149,6 +150,78 @@ def end_stage(state, motion, source, now_s):
         begin_stage(state, motion, source, now_s)
     else:
         abort(state, motion, source, now_s)
+
+
+@compiled()
+def lose_source(state, motion, r, now_s):
+    """End the migration from a replica that dies; return the request if it has left.
+
+    What is in flight of its tokens is lost.
+    """
+    move = motion.moves[r]
+    slot = move.slot
+    if slot == NONE:
+        return NONE
+    if move.is_last == 0:
+        abort(state, motion, r, now_s)
+        return NONE
+    replica = state.replicas[r]
+    request = state.requests[slot]
+    state.replicas[move.destination].running_count -= 1
+    if replica.in_flight > 0 and move.left_s >= replica.oldest_end_s:
+        lost = 1
+        if move.left_s > replica.oldest_end_s:
+            lost = min(2, request.known_tokens - move.known_tokens)
+        request.known_tokens -= lost
+        request.last_token_s = replica.now_s
+        if request.known_tokens == request.prompt_tokens:
+            request.first_token_s = math.nan
+            request.longest_gap_s = 0.0
+            request.late_gaps = 0
+    request.preemptions += 1
+    request.computed_tokens = 0
+    request.shared_blocks = 0
+    request.hit_blocks = 0
+    give_blocks(state, move.destination, move.sent_blocks)
+    _end(state, motion, r, now_s, 0)
+    return slot
+
+
+@compiled()
+def lose_destination(state, motion, r, now_s):
+    """End the migration to a replica that dies.
+
+    A request that has left its source for it goes back to the queue there, when it
+    would have joined.
+    """
+    for source in range(motion.moves.shape[0]):
+        move = motion.moves[source]
+        if move.slot == NONE or move.destination != r:
+            continue
+        if move.is_last == 0:
+            abort(state, motion, source, now_s)
+        else:
+            motion.busy[r] = 0
+            move.destination = NONE
+
+
+@compiled()
+def turn_back(state, motion, source, now_s):
+    """Put a request whose destination has died into the queue of its source."""
+    move = motion.moves[source]
+    slot = move.slot
+    request = state.requests[slot]
+    replica = state.replicas[source]
+    held = request.computed_tokens
+    return_blocks(state, source, slot, held, held, True)
+    request.preemptions += 1
+    request.computed_tokens = 0
+    request.phase = Phase.WAITING
+    replica.prefill_tokens += request.known_tokens
+    if replica.running_count + replica.waiting_count == 0:  # it has idled
+        replica.now_s = max(replica.now_s, now_s)
+    push_waiting_back(state, source, slot)
+    _end(state, motion, source, now_s, 0)
 
 
 @compiled()

@@ -29,7 +29,9 @@ MOVE = np.dtype(
         ("destination", np.int64),
         ("admission", np.int64),  # another one where it was preempted in between
         ("row", np.int64),
+        ("event", np.int64),  # sequence of its next one; what has another is over
         ("stage", np.int64),  # from 1
+        ("known_tokens", np.int64),  # of the request, when it was last admitted
         ("is_last", np.int64),  # 1: the request has left, its last blocks are copied
         ("sent_blocks", np.int64),  # taken at the destination
         ("began_s", np.float64),
@@ -120,6 +122,16 @@ def motion(slots: int, replicas: int, others: int = 0) -> Motion:
     )
 
 
+def grown(before: Motion, slots: int, replicas: int) -> Motion:
+    """Return the same with room for more requests, or more replicas of one pool."""
+    others = len(before.wake_s) - len(before.moves)
+    after = motion(slots, replicas, others)
+    for name, array in before._asdict().items():
+        if name not in ("pairs", "scratch"):  # of one tick
+            getattr(after, name)[: len(array)] = array
+    return after
+
+
 MOTION = numba.typeof(motion(1, 1))
 REBALANCE = types.int64(STATE, MOTION, types.float64)
 """``rebalance(state, motion, now_s) -> pairs``: see rebalancers/__init__.py."""
@@ -146,19 +158,21 @@ def _swap(heap, a, b):
 
 @compiled()
 def push_event(motion, time_s, kind, source, slot):
-    """Note that something will happen."""
+    """Note that something will happen; return its number."""
     at = motion.counts[Index.EVENTS]
+    sequence = motion.counts[Index.SEQUENCE]
     motion.counts[Index.EVENTS] += 1
     event = motion.events[motion.heap[at]]
     event.time_s = time_s
     event.kind = kind
     event.source = source
-    event.sequence = motion.counts[Index.SEQUENCE]
+    event.sequence = sequence
     event.slot = slot
     motion.counts[Index.SEQUENCE] += 1
     while at > 0 and _before(motion, at, (at - 1) // 2):
         _swap(motion.heap, at, (at - 1) // 2)
         at = (at - 1) // 2
+    return sequence
 
 
 @inlined()

@@ -2,15 +2,16 @@
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 
-from capplan.deployment.policy import Policy
 from capplan.deployment.pools import Deployment
 from capplan.errors import InputError
+from capplan.simulator.between import between, pulling_policy
 from capplan.simulator.bins import Bins
 from capplan.simulator.drivers import event_loop
+from capplan.simulator.drivers.deliver import place
 from capplan.simulator.drivers.open_loop import Arrivals, drain, read_only
 from capplan.simulator.drivers.users import (
     Index,
@@ -27,21 +28,14 @@ from capplan.simulator.fleet import (
     drain_steps_s,
 )
 from capplan.simulator.front_end import FrontEnd
-from capplan.simulator.hand_offs import HAND_OFF, hand_off, parse_hand_off
-from capplan.simulator.hand_offs.nixl import where as always_apart
-from capplan.simulator.motion import MOVE, Motion, Setting, motion, never
+from capplan.simulator.motion import MOVE, Setting, grown, motion
 from capplan.simulator.motion import Index as Moving
-from capplan.simulator.rebalancers import parse_rebalancer, rebalancer
-from capplan.simulator.schedulers import PULLING, scheduler
+from capplan.simulator.replicas import Replicas
 from capplan.simulator.serving_pool import UNBOUNDED_JUMP, ServingPool
-from capplan.simulator.state import State, no_pool
+from capplan.simulator.state import NONE, State, no_pool
 from capplan.workload.slo import RequestSlo, Slo
 from capplan.workload.trace import Trace
 
-MOVES = ("vllm-v1", "vllm-v1-priority")
-"""Schedulers whose running requests can be moved."""
-PULLS = ("vllm-v1",)
-"""Schedulers that decode what was prefilled elsewhere."""
 _UNLIMITED = RequestSlo()
 _NO_TIMES = read_only(np.zeros(0), np.float64)
 _NO_REQUESTS = Arrivals(_NO_TIMES, _NO_TIMES, *7 * [read_only(np.zeros(0), np.int64)])
@@ -65,7 +59,7 @@ class MovingFleet:
         prefills = deployment.pools[0].replica_count
         routers = (deployment.router, deployment.decode_router or deployment.router)
         apart = len(deployment.pools) > 1
-        pulling, own = _hand_off_of(deployment) if apart else (None, None)
+        pulling = pulling_policy(deployment) if apart else None
         self.pools = tuple(
             ServingPool(
                 pool,
@@ -87,13 +81,12 @@ class MovingFleet:
         self._first = self.pools[0]
         self._second = self.pools[1] if apart else None
         self._no_pool = no_pool()
-        self._motion = self._new_motion()
-        self._where: Callable[..., int] = always_apart
-        self._rebalance: Callable[..., int] = never
-        if own is not None:
-            self._set_hand_off(own)
-        if deployment.rebalancer:
-            self._set_rebalancer(deployment)
+        slots = len(self._first.state.requests)
+        others = 0 if self._second is None else self._second.replica_count
+        self._replicas = Replicas(
+            self._first, motion(slots, prefills, others), deployment.changes
+        )
+        self._between = between(deployment, self.pools, self._replicas.motion)
         tables = self._first.tables
         self._processes = prefills * self._first.engine.api_server_count
         times_s = (tables.request_s, tables.api_request_s)
@@ -101,43 +94,13 @@ class MovingFleet:
         last = self.pools[-1].tables
         self._front_s = np.array([*times_s, last.prompt_token_s])
         self._users = nobody()
+        self._asked_until_s = math.inf
         self.generator = np.random.default_rng(seed)
         self._pace = Pace()
         self.last_arrival_s = -math.inf
         self._moved = [np.zeros(0, MOVE)] if deployment.rebalancer else None
-
-    def _new_motion(self) -> Motion:
-        slots = len(self._first.state.requests)
-        others = 0 if self._second is None else self._second.replica_count
-        return motion(slots, self._first.replica_count, others)
-
-    def _set_hand_off(self, policy: Policy) -> None:
-        assert self._second is not None
-        file = hand_off(policy.name)
-        self._where = file.where
-        values = policy.values
-        self._second.state.settings[HAND_OFF : HAND_OFF + len(values)] = values
-        own = self._motion.settings
-        own[Setting.COUPLES] = 1
-        own[Setting.HOP_S] = policy.settings["hop"] + self._second.tables.request_s
-        own[Setting.HOP_TOKEN_S] = self._first.tables.prompt_token_s
-        own[Setting.AT_ARRIVAL] = int(file.AT_ARRIVAL)
-        own[Setting.RECOMPUTES] = int(file.RECOMPUTES)
-
-    def _set_rebalancer(self, deployment: Deployment) -> None:
-        engine = self._first.engine
-        policy = parse_rebalancer(deployment.rebalancer)
-        if engine.scheduler.name not in MOVES:
-            raise InputError(
-                f"rebalancer {policy.name} moves running requests, which scheduler "
-                f"{engine.scheduler.name} cannot; expected {' or '.join(MOVES)}"
-            )
-        self._rebalance = rebalancer(policy.name).rebalance
-        settings = policy.settings
-        if not settings["block"]:
-            settings["block"] = deployment.block_copy_s
-        self._motion.settings[: len(settings)] = list(settings.values())
-        self._motion.settings[Setting.PERIOD_S] = settings["period"]
+        self._finished = 0
+        self._has_changes = bool(deployment.changes)
 
     @property
     def bins(self) -> Bins:
@@ -156,11 +119,13 @@ class MovingFleet:
 
     @property
     def outstanding(self) -> int:
-        """Requests arrived and not finished.
+        """Requests arrived and not finished."""
+        return self.served - self._finished
 
-        One whose prompt is computed apart may count in both pools.
-        """
-        return sum(pool.outstanding for pool in self.pools)
+    @property
+    def lives(self) -> np.ndarray | None:
+        """Lives of the replicas, records of dtype LIFE; None: they are always there."""
+        return self._replicas.lives.lives() if self._has_changes else None
 
     def _reach(self, moment_s: float) -> None:
         for pool in self.pools:
@@ -180,7 +145,6 @@ class MovingFleet:
         users: Users,
         requests: Arrivals,
         think_s: np.ndarray = _NO_TIMES,
-        asked_until_s: float = math.inf,
         *,
         until_row: int,
         until_s: float = math.inf,
@@ -190,11 +154,11 @@ class MovingFleet:
         why: int = event_loop.run(
             first.state,
             self._second_state,
-            self._motion,
+            self._replicas.motion,
             users,
             requests,
             think_s,
-            asked_until_s,
+            self._asked_until_s,
             until_row,
             until_s,
             until_s,
@@ -204,8 +168,8 @@ class MovingFleet:
             second.needs,
             second.route,
             second.schedule,
-            self._rebalance,
-            self._where,
+            self._between.rebalance,
+            self._between.where,
         )
         for pool in self.pools:
             pool.check_stuck()
@@ -217,23 +181,22 @@ class MovingFleet:
         return self._no_pool if self._second is None else self._second.state
 
     def _take_moved(self) -> None:
-        count = int(self._motion.counts[Moving.MOVED])
-        self._motion.counts[Moving.MOVED] = 0
+        count = int(self._replicas.motion.counts[Moving.MOVED])
+        self._replicas.motion.counts[Moving.MOVED] = 0
         if self._moved is not None and count:
-            self._moved.append(np.array(self._motion.moved[:count]))
+            self._moved.append(np.array(self._replicas.motion.moved[:count]))
 
     def _make_room(self) -> None:
         """Empty the logs; double the slots of a pool that has none free."""
-        grown = [pool.make_room() for pool in self.pools]
-        if grown[0]:
-            before = self._motion
-            self._motion = after = self._new_motion()
-            events = len(before.heap)
-            after.heap[:events] = before.heap
-            after.events[:events] = before.events
-            kept = ("moves", "moved", "busy", "wake_s", "settings", "counts")
-            for name in kept:
-                getattr(after, name)[:] = getattr(before, name)
+        for pool in self.pools:
+            pool.make_room()
+        slots = len(self._first.state.requests)
+        if slots > len(self._replicas.motion.events) - 2 * len(
+            self._replicas.motion.moves
+        ):
+            self._replicas.motion = grown(
+                self._replicas.motion, slots, len(self._replicas.motion.moves)
+            )
 
     def serve_users(
         self,
@@ -248,8 +211,9 @@ class MovingFleet:
         requests = self._taken(trace, slice(None), unknown_s, unknown_s)
         think_s = read_only(trace.think_s, np.float64)
         first_s = think_s[: trace.users]
+        self._asked_until_s = trace.asked_until_s
         self._users = users = thinking(first_s, self._processes, self._front_s)
-        self._motion.settings[Setting.COUPLES] = 2
+        self._replicas.motion.settings[Setting.COUPLES] = 2
         self._reach(float(users.ask_s[0]))
         why = event_loop.ROOM
         while why != event_loop.DONE and not (stopped is not None and stopped()):
@@ -259,13 +223,14 @@ class MovingFleet:
                 users,
                 requests,
                 think_s,
-                trace.asked_until_s,
                 until_row=until_row if until_row < n else n + 1,  # then to the end
-                until_s=self.bins.end_s,
+                until_s=min(self.bins.end_s, self._replicas.lives.next_s),
             )
             self.last_arrival_s = last_asked_s(users)
             yield from self._results()
-            if why == event_loop.TIME:
+            if why == event_loop.TIME and self._replicas.lives.next_s < self.bins.end_s:
+                yield from self._change()
+            elif why == event_loop.TIME:
                 self._reach(self.bins.end_s + 0.5 * self.bins.width_s)
             elif why == event_loop.ROOM and self.served < until_row:
                 self._make_room()
@@ -300,9 +265,16 @@ class MovingFleet:
         while self.served < last and not (stopped is not None and stopped()):
             began_s = time.perf_counter()
             until_row = min(self.served + self._pace.count, last)
-            self._run(self._users, requests, until_row=until_row)
+            why = self._run(
+                self._users,
+                requests,
+                until_row=until_row,
+                until_s=self._replicas.lives.next_s,
+            )
             yield from self._results()
-            if self.served < until_row:
+            if why == event_loop.TIME:
+                yield from self._change()
+            elif self.served < until_row:
                 self._make_room()
             if progress is not None:
                 progress(self.served)
@@ -313,16 +285,28 @@ class MovingFleet:
         moments_s = drain_steps_s(self.bins.first_s, self.last_arrival_s)
         self._users.counts[Index.FIRST] = self.served
         while self.outstanding and not (stopped is not None and stopped()):
-            until_s = next(moments_s)
-            while not self._drained(until_s):
-                yield from self._results()
-                self._make_room()
-            yield from self._results()
+            moment_s = next(moments_s)
+            while self._replicas.lives.next_s <= moment_s and self.outstanding:
+                yield from self._drain(self._replicas.lives.next_s)
+                yield from self._change()
+            yield from self._drain(moment_s)
+            if self._holds() and self._replicas.lives.next_s == math.inf:
+                raise InputError(
+                    "requests wait, and no replica is left; expected one at least"
+                )
+        self._replicas.end_drained()
         for pool in self.pools:
             pool.take_log()
             pool.warn_of_long_iterations()
 
-    def _drained(self, until_s: float) -> bool:
+    def _drain(self, until_s: float) -> Iterator[np.ndarray]:
+        """Do all that happens before a moment; yield the finished requests."""
+        while not self._is_drained(until_s):
+            yield from self._results()
+            self._make_room()
+        yield from self._results()
+
+    def _is_drained(self, until_s: float) -> bool:
         """Go on to a moment; return whether nothing lacked room."""
         why = self._run(self._users, _NO_REQUESTS, until_row=-1, until_s=until_s)
         if why == event_loop.ROOM:
@@ -335,25 +319,35 @@ class MovingFleet:
 
     def _results(self) -> Iterator[np.ndarray]:
         for pool in self.pools:
-            yield pool.take_results()
+            done = pool.take_results()
+            self._finished += len(done)
+            yield done
 
+    def _holds(self) -> bool:
+        """Return whether requests wait since no replica is open."""
+        return bool(self._replicas.motion.counts[Moving.HELD_FIRST] != NONE)
 
-def _hand_off_of(deployment: Deployment) -> tuple[Policy, Policy]:
-    """Return the scheduler of the decode pool, and the hand-off."""
-    policy = parse_hand_off(deployment.hand_off)
-    file = hand_off(policy.name)
-    for pool in deployment.pools:
-        name = pool.configuration.engine.scheduler.name
-        if name not in PULLS:
-            raise InputError(
-                f"scheduler {name} has no hand-off of prompts; expected "
-                f"{' or '.join(PULLS)}"
+    def _change(self) -> Iterator[np.ndarray]:
+        """Let replicas come, close or die; all before that moment has happened."""
+        now_s = self._replicas.lives.next_s
+        change = self._replicas.lives.take()
+        if change.kind == "up":
+            ordered_s = now_s if change.ordered_s is None else change.ordered_s
+            for _ in range(change.count):
+                self._replicas.open(ordered_s, now_s)
+        else:
+            if change.kind == "fail":  # they come to the moment at which they die
+                yield from self._drain(now_s)
+            self._replicas.close(now_s, change.kind, change.count)
+        while self._holds() and self._replicas.lives.open:
+            place(
+                self._first.state,
+                self._replicas.motion,
+                now_s,
+                self._first.needs,
+                self._first.route,
+                self._first.schedule,
             )
-    block_s = policy.settings["block"] or deployment.block_copy_s
-    rules = scheduler(PULLING).RULES
-    values = (
-        block_s / file.SPEED_UP,
-        policy.settings["handshake"],
-        float(file.RECOMPUTES),
-    )
-    return Policy(PULLING, rules, values), policy
+            if self._holds():
+                yield from self._results()
+                self._make_room()

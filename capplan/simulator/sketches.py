@@ -5,11 +5,11 @@ percentiles within ``histogram.RELATIVE_ERROR``, and do not depend on the chunks
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from capplan.errors import InputError
-from capplan.simulator.fleet import Fleet
 from capplan.simulator.records import RESULT
 from capplan.simulator.request_times import RequestTimes
 from capplan.simulator.series import uses_of
@@ -96,7 +96,7 @@ class Sketches:
         self._windows.finish(times, limits_s)
         self._last_finish_s = max(self._last_finish_s, float(times.finish_s.max()))
 
-    def simulation(self, fleet: Fleet, *, stopped: bool) -> Simulation:
+    def simulation(self, fleet: Any, *, stopped: bool) -> Simulation:
         """Return the simulation with its counts; no table."""
         self._count_block()
         windows, last_arrival_s = self._windows, fleet.last_arrival_s
@@ -133,4 +133,5 @@ class Sketches:
             arrived_count=fleet.served,
             completed=total["completed"],
             moved=fleet.moved,
+            lives=fleet.lives,
         )

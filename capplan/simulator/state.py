@@ -200,7 +200,7 @@ def empty_state(sizes: Sizes, tables: tuple[np.ndarray, ...]) -> State:
     """
     state = State(
         requests=records(sizes.slots, REQUEST),
-        replicas=records(sizes.replicas, REPLICA),
+        replicas=idle_replicas(sizes.replicas),
         orders=records(sizes.orders, ORDER),
         pauses=records(sizes.pauses, PAUSE),
         swaps=records(sizes.swaps, SWAP),
@@ -214,9 +214,7 @@ def empty_state(sizes: Sizes, tables: tuple[np.ndarray, ...]) -> State:
         fused_s=tables[2],
         blocks=records((sizes.replicas, sizes.cached_blocks), BLOCK),
         spare=np.zeros((sizes.replicas, sizes.cached_blocks), np.int64),
-        table=np.full(
-            (sizes.replicas, _table_size(sizes.cached_blocks)), NONE, np.int32
-        ),
+        table=np.zeros((sizes.replicas, _table_size(sizes.cached_blocks)), np.int32),
         holdings=np.zeros((sizes.slots, 0), np.int64),
         counts=np.zeros(len(Count), np.int64),
         results=records(sizes.results, RESULT),
@@ -232,6 +230,14 @@ def empty_state(sizes: Sizes, tables: tuple[np.ndarray, ...]) -> State:
     for count in (Count.LOOKED, Count.NEWS_FIRST, Count.NEWS_LAST):
         state.counts[count] = NONE
     state.counts[Count.OPEN] = sizes.replicas
+    for r in range(sizes.replicas):
+        unused_blocks(state, r)
+    return state
+
+
+def idle_replicas(count: int) -> np.recarray:
+    """Return replicas on which no request is; their KV blocks are still to be freed."""
+    replicas = records(count, REPLICA)
     for name in (
         "oldest_finishing",
         "newest_finishing",
@@ -243,13 +249,18 @@ def empty_state(sizes: Sizes, tables: tuple[np.ndarray, ...]) -> State:
         "prefilling",
         "queue_head",
         "queue_tail",
+        "root",
     ):
-        state.replicas[name] = NONE
-    state.replicas["wake_s"] = np.inf
-    state.replicas["root"] = NONE
-    state.blocks["owner"] = NONE
-    state.blocks["next_same"] = NONE
-    return state
+        replicas[name] = NONE
+    replicas["wake_s"] = np.inf
+    return replicas
+
+
+def unused_blocks(state: State, r: int) -> None:
+    """Let no KV block of a replica be found."""
+    for name in ("owner", "next_same"):
+        state.blocks[name][r] = NONE
+    state.table[r] = NONE
 
 
 def _by_batch(tables: tuple[np.ndarray, ...]) -> np.recarray:

@@ -8,7 +8,6 @@ import numba
 import numpy as np
 from numba import types
 
-from capplan.simulator.fleet import Fleet
 from capplan.simulator.jit import compiled
 from capplan.simulator.records import RESULT
 from capplan.simulator.request_times import RequestTimes
@@ -82,7 +81,7 @@ class Table:
         """Keep finished requests."""
         _scatter(done, self._columns)
 
-    def simulation(self, fleet: Fleet, *, stopped: bool) -> Simulation:
+    def simulation(self, fleet: Any, *, stopped: bool) -> Simulation:
         """Return the simulation with the table."""
         columns = self._columns._asdict()
         if self._may_be_fewer:
@@ -106,6 +105,7 @@ class Table:
             arrived_count=len(times),
             completed=completed,
             moved=fleet.moved,
+            lives=fleet.lives,
         )
 
 

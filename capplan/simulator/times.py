@@ -127,6 +127,8 @@ class Simulation:
     # migrations in the order in which they ended, records of dtype MOVE (motion.py);
     # None where there is no rebalancer
     moved: np.ndarray | None = None
+    # lives of the replicas, records of dtype LIFE (lifecycle.py); None: as long as it
+    lives: np.ndarray | None = None
 
     @property
     def interrupted(self) -> bool:

@@ -7,6 +7,8 @@ event is still the next one when there is room.
 import math
 from typing import Any, NamedTuple
 
+from numba import types
+
 from capplan.simulator.apart import expect, receive, release
 from capplan.simulator.drivers.open_loop import routed, take_slot
 from capplan.simulator.drivers.users import Index as User
@@ -15,11 +17,19 @@ from capplan.simulator.hand_offs import BOTH, DECODE_ALONE, PREFILL_ALONE
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.log import log_has_room
 from capplan.simulator.looking import look_before, next_look_s
-from capplan.simulator.migration import begin, end_stage, join
-from capplan.simulator.motion import JOIN, Index, Setting, drop_event
+from capplan.simulator.migration import begin, end_stage, join, turn_back
+from capplan.simulator.motion import JOIN, MOTION, Index, Setting, drop_event
 from capplan.simulator.queues import give_slot
 from capplan.simulator.replica import advance, bring_up, enqueue
-from capplan.simulator.state import NONE, Count, Needs, Phase
+from capplan.simulator.state import (
+    NONE,
+    ROUTE,
+    SCHEDULE,
+    STATE,
+    Count,
+    Needs,
+    Phase,
+)
 
 
 class Side(NamedTuple):
@@ -98,6 +108,21 @@ def place_held(side, motion, now_s):
     motion.counts[Index.HELD_FIRST] = slot
     if slot == NONE:
         motion.counts[Index.HELD_LAST] = NONE
+
+
+@compiled(
+    types.void(
+        STATE,
+        MOTION,
+        types.float64,
+        types.int64,
+        types.FunctionType(ROUTE),
+        types.FunctionType(SCHEDULE),
+    )
+)
+def place(state, motion, now_s, needs, route, schedule):
+    """Do the same, as Python calls it."""
+    place_held(Side(state, needs, route, schedule), motion, now_s)
 
 
 @compiled()
@@ -204,12 +229,19 @@ def migrate(side, motion, now_s):
     state = side.state
     event = motion.events[motion.heap[0]]
     source, kind = event.source, event.kind
+    move = motion.moves[source]
+    if move.slot == NONE or move.event != event.sequence:  # a replica died
+        drop_event(motion)
+        return
     advance(state, source, now_s, side.schedule)
-    advance(state, motion.moves[source].destination, now_s, side.schedule)
+    if move.destination != NONE:
+        advance(state, move.destination, now_s, side.schedule)
     if not log_has_room(state):
         return
     drop_event(motion)
-    if kind == JOIN:
+    if move.destination == NONE:
+        turn_back(state, motion, source, now_s)
+    elif kind == JOIN:
         join(state, motion, source, now_s)
     else:
         end_stage(state, motion, source, now_s)
