@@ -67,6 +67,9 @@ class Rules(NamedTuple):
     request_columns: tuple[str, ...] = ()  # of each request
     replica_columns: tuple[str, ...] = ()  # of each replica
     in_order: bool = False  # requests are admitted in their order of arrival
+    # While no request waits and no prompt is unfinished, all that run decode; None: so
+    # does a scheduler that keeps no order and remembers nothing of requests.
+    keeps_batch: bool | None = None
     slos: tuple[str, ...] = ()  # limits that each class needs, or else one on e2e
 
 

@@ -10,7 +10,7 @@ from capplan.simulator.kvcache import return_blocks
 from capplan.simulator.migration import resume
 from capplan.simulator.queues import give_slot, push_waiting_back
 from capplan.simulator.schedulers.vllm_v1_pulling import REPLICA, REQUEST
-from capplan.simulator.state import Phase
+from capplan.simulator.state import NONE, Phase
 from capplan.simulator.wake import set_wake
 
 
@@ -53,11 +53,39 @@ def receive(first, second, source, at_first, now_s):
 
 
 @compiled()
-def release(first, r, slot, now_s):
-    """Free the blocks of a prompt that has been read."""
+def note_read(first, motion, r, slot):
+    """Note that a prompt's blocks have been read, of which its replica hears later.
+
+    Its workers look when they start an iteration, and tell with its result: after as
+    many calls of the scheduler as there are iterations in flight.
+    """
     request = first.requests[slot]
-    return_blocks(first, r, slot, request.prompt_tokens, request.prompt_tokens, False)
-    request.phase = Phase.FREE
-    give_slot(first, slot)
-    first.replicas[r].awaited -= 1
-    resume(first, r, now_s)
+    request.end_step = motion.reading[2, r] + 1 + first.engine[0].depth
+    request.next_in_list = NONE
+    last = motion.reading[1, r]
+    if last == NONE:
+        motion.reading[0, r] = slot
+    else:
+        first.requests[last].next_in_list = slot
+    motion.reading[1, r] = slot
+
+
+@compiled()
+def release_heard(first, motion, r, now_s, all_read):
+    """Free the blocks of prompts that have been read: all, or those heard of by now."""
+    slot = motion.reading[0, r]
+    while slot != NONE:
+        request = first.requests[slot]
+        if not all_read and request.end_step > motion.reading[2, r]:
+            break
+        following = request.next_in_list
+        held = request.prompt_tokens
+        return_blocks(first, r, slot, held, held, False)
+        request.phase = Phase.FREE
+        give_slot(first, slot)
+        first.replicas[r].awaited -= 1
+        resume(first, r, now_s)
+        slot = following
+    motion.reading[0, r] = slot
+    if slot == NONE:
+        motion.reading[1, r] = NONE

@@ -68,8 +68,14 @@ def pulling_policy(deployment: Deployment) -> Policy:
         block_s / file.SPEED_UP,
         policy.settings["handshake"],
         float(file.RECOMPUTES),
+        _launches(policy),
     )
     return Policy(PULLING, scheduler(PULLING).RULES, values)
+
+
+def _launches(hand_off: Policy) -> float:
+    """Return 1 where copies are looked for when an iteration starts, else 0."""
+    return float(hand_off.settings.get("report", 1.0) == 0.0)
 
 
 def _set_hand_off(
@@ -85,6 +91,7 @@ def _set_hand_off(
     own[Setting.HOP_TOKEN_S] = first.tables.prompt_token_s
     own[Setting.AT_ARRIVAL] = int(file.AT_ARRIVAL)
     own[Setting.RECOMPUTES] = int(file.RECOMPUTES)
+    own[Setting.LAUNCHES] = _launches(policy)
     where: Callable[..., int] = file.where
     return where
 

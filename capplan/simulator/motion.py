@@ -10,7 +10,7 @@ from numba import types
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.state import NONE, STATE, records
 
-HAND_OFF, RELEASE, STAGE_END, JOIN = range(4)
+HAND_OFF, READ, STAGE_END, JOIN = range(4)
 """Kinds of events; of one instant in this order, see README.md."""
 
 EVENT = np.dtype(
@@ -64,6 +64,9 @@ class Motion(NamedTuple):
         np.ndarray
     )  # int64, (replicas of the first pool, 3): source, destination, slot
     scratch: np.ndarray  # float64, (3, replicas of the first pool): of a rebalancer
+    # int64, (3, replicas of the first pool): the first and the last prompt that has
+    # been read and is not released, NONE: none; calls of the scheduler
+    reading: np.ndarray
     wake_s: np.ndarray  # float64, (replicas,): before then nothing comes from it [s]
     settings: np.ndarray  # float64, of the rebalancer, then see Setting
     counts: np.ndarray  # int64, see Index
@@ -92,6 +95,7 @@ class _Setting(NamedTuple):
     COUPLES: int = 3  # 1: answers bring requests, or one pool hands over to another
     AT_ARRIVAL: int = 4  # 1: a hand-off chooses the decode replica at the arrival
     RECOMPUTES: int = 5  # 1: the first token is the decode replica's
+    LAUNCHES: int = 6  # 1: replicas look for ended copies when an iteration starts
 
 
 _OWN_SETTINGS = 16
@@ -106,6 +110,8 @@ def motion(slots: int, replicas: int, others: int = 0) -> Motion:
     events = slots + 2 * replicas
     moves = records(replicas, MOVE)
     moves["slot"] = NONE
+    reading = np.zeros((3, replicas), np.int64)
+    reading[:2] = NONE
     counts = np.zeros(len(Index), np.int64)
     counts[[Index.TICK, Index.HELD_FIRST, Index.HELD_LAST]] = NONE
     return Motion(
@@ -116,6 +122,7 @@ def motion(slots: int, replicas: int, others: int = 0) -> Motion:
         busy=np.zeros(replicas, np.int64),
         pairs=np.zeros((replicas, 3), np.int64),
         scratch=np.zeros((3, replicas)),
+        reading=reading,
         wake_s=np.full(replicas + others, np.inf),
         settings=np.zeros(_OWN_SETTINGS + len(Setting)),
         counts=counts,
@@ -127,7 +134,7 @@ def grown(before: Motion, slots: int, replicas: int) -> Motion:
     others = len(before.wake_s) - len(before.moves)
     after = motion(slots, replicas, others)
     for name, array in before._asdict().items():
-        if name not in ("pairs", "scratch"):  # of one tick
+        if name not in ("pairs", "scratch", "reading"):  # of one tick, of two pools
             getattr(after, name)[: len(array)] = array
     return after
 
@@ -143,7 +150,7 @@ def _before(motion, a, b):
     first, second = motion.events[motion.heap[a]], motion.events[motion.heap[b]]
     if first.time_s != second.time_s:
         return first.time_s < second.time_s
-    kind, other = max(first.kind, RELEASE), max(second.kind, RELEASE)
+    kind, other = max(first.kind, READ), max(second.kind, READ)
     if kind != other:
         return kind < other
     if first.source != second.source:

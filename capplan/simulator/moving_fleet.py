@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -10,7 +10,7 @@ from capplan.deployment.pools import Deployment
 from capplan.errors import InputError
 from capplan.simulator.between import between, pulling_policy
 from capplan.simulator.bins import Bins
-from capplan.simulator.drivers import event_loop
+from capplan.simulator.drivers import stepping
 from capplan.simulator.drivers.deliver import place
 from capplan.simulator.drivers.open_loop import Arrivals, drain, read_only
 from capplan.simulator.drivers.users import (
@@ -32,7 +32,7 @@ from capplan.simulator.motion import MOVE, Setting, grown, motion
 from capplan.simulator.motion import Index as Moving
 from capplan.simulator.replicas import Replicas
 from capplan.simulator.serving_pool import UNBOUNDED_JUMP, ServingPool
-from capplan.simulator.state import NONE, State, no_pool
+from capplan.simulator.state import NONE
 from capplan.workload.slo import RequestSlo, Slo
 from capplan.workload.trace import Trace
 
@@ -42,7 +42,7 @@ _NO_REQUESTS = Arrivals(_NO_TIMES, _NO_TIMES, *7 * [read_only(np.zeros(0), np.in
 
 
 class MovingFleet:
-    """Pools of replicas that an event loop drives (``drivers/event_loop.py``)."""
+    """Pools of replicas that an event loop drives (``drivers/one_pool.py``)."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class MovingFleet:
         )
         self._first = self.pools[0]
         self._second = self.pools[1] if apart else None
-        self._no_pool = no_pool()
+        self._run_pools = _driver(apart)
         slots = len(self._first.state.requests)
         others = 0 if self._second is None else self._second.replica_count
         self._replicas = Replicas(
@@ -149,11 +149,9 @@ class MovingFleet:
         until_row: int,
         until_s: float = math.inf,
     ) -> int:
-        """Go on until a row or a moment; return why it stopped, see ``event_loop``."""
-        first, second = self._first, self._second or self._first
-        why: int = event_loop.run(
-            first.state,
-            self._second_state,
+        """Go on until a row or a moment; return why it stopped, see ``stepping``."""
+        first, second = self._first, self._second
+        shared = (
             self._replicas.motion,
             users,
             requests,
@@ -165,20 +163,16 @@ class MovingFleet:
             first.needs,
             first.route,
             first.schedule,
-            second.needs,
-            second.route,
-            second.schedule,
-            self._between.rebalance,
-            self._between.where,
         )
+        if second is None:
+            why = int(self._run_pools(first.state, *shared, self._between.rebalance))
+        else:
+            own = (second.needs, second.route, second.schedule, self._between.where)
+            why = int(self._run_pools(first.state, second.state, *shared, *own))
         for pool in self.pools:
             pool.check_stuck()
         self._take_moved()
         return why
-
-    @property
-    def _second_state(self) -> State:
-        return self._no_pool if self._second is None else self._second.state
 
     def _take_moved(self) -> None:
         count = int(self._replicas.motion.counts[Moving.MOVED])
@@ -215,8 +209,8 @@ class MovingFleet:
         self._users = users = thinking(first_s, self._processes, self._front_s)
         self._replicas.motion.settings[Setting.COUPLES] = 2
         self._reach(float(users.ask_s[0]))
-        why = event_loop.ROOM
-        while why != event_loop.DONE and not (stopped is not None and stopped()):
+        why = stepping.ROOM
+        while why != stepping.DONE and not (stopped is not None and stopped()):
             began_s = time.perf_counter()
             until_row = self.served + self._pace.count
             why = self._run(
@@ -228,11 +222,11 @@ class MovingFleet:
             )
             self.last_arrival_s = last_asked_s(users)
             yield from self._results()
-            if why == event_loop.TIME and self._replicas.lives.next_s < self.bins.end_s:
+            if why == stepping.TIME and self._replicas.lives.next_s < self.bins.end_s:
                 yield from self._change()
-            elif why == event_loop.TIME:
+            elif why == stepping.TIME:
                 self._reach(self.bins.end_s + 0.5 * self.bins.width_s)
-            elif why == event_loop.ROOM and self.served < until_row:
+            elif why == stepping.ROOM and self.served < until_row:
                 self._make_room()
             if progress is not None:
                 progress(self.served)
@@ -272,7 +266,7 @@ class MovingFleet:
                 until_s=self._replicas.lives.next_s,
             )
             yield from self._results()
-            if why == event_loop.TIME:
+            if why == stepping.TIME:
                 yield from self._change()
             elif self.served < until_row:
                 self._make_room()
@@ -309,7 +303,7 @@ class MovingFleet:
     def _is_drained(self, until_s: float) -> bool:
         """Go on to a moment; return whether nothing lacked room."""
         why = self._run(self._users, _NO_REQUESTS, until_row=-1, until_s=until_s)
-        if why == event_loop.ROOM:
+        if why == stepping.ROOM:
             return False
         for pool in self.pools:
             if not drain(pool.state, until_s, pool.schedule):
@@ -351,3 +345,14 @@ class MovingFleet:
             if self._holds():
                 yield from self._results()
                 self._make_room()
+
+
+def _driver(apart: bool) -> Callable[..., int]:
+    """Return the event loop of one pool or of two, compiled where it is used."""
+    if apart:
+        from capplan.simulator.drivers.two_pools import run as run_two
+
+        return run_two
+    from capplan.simulator.drivers.one_pool import run as run_one
+
+    return run_one

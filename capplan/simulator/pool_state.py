@@ -86,6 +86,10 @@ def pool_state(
     row.seed = seed
     row.reserves = int(rules.reserves)
     row.prompt_budget = int(rules.prompt_budget)
+    keeps_batch = rules.keeps_batch
+    if keeps_batch is None:
+        keeps_batch = not (policy.does("orders") or rules.request_columns)
+    row.keeps_batch = int(keeps_batch)
     if policy.does("swaps"):
         row.block_link_s = engine.block_link_s
         row.host_blocks = engine.host_kv_blocks

@@ -127,6 +127,7 @@ ENGINE = np.dtype(
         ("request_s", np.float64),  # from a request's arrival to the queue
         ("seed", np.int64),
         ("reserves", np.int64),  # 1: requests take all their blocks when admitted
+        ("keeps_batch", np.int64),  # 1: while nothing waits all decode, see Rules
         ("prompt_budget", np.int64),  # 1: decodes come on top of the token budget
         ("bins_start_s", np.float64),  # of the series
         ("bin_width_s", np.float64),

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from numba import types
 
-from capplan.simulator.apart import expect, receive, release
+from capplan.simulator.apart import expect, note_read, receive, release_heard
 from capplan.simulator.drivers.open_loop import routed, take_slot
 from capplan.simulator.drivers.users import Index as User
 from capplan.simulator.drivers.users import asked_s
@@ -30,6 +30,7 @@ from capplan.simulator.state import (
     Needs,
     Phase,
 )
+from capplan.simulator.wake import next_s
 
 
 class Side(NamedTuple):
@@ -213,14 +214,21 @@ def hand_over(prefill, decode, motion, users, now_s):
 
 
 @compiled()
-def release_read(prefill, motion, now_s):
-    """Free the blocks of a prompt that its decode replica has read."""
+def read(prefill, motion, now_s):
+    """Note that a decode replica has read the blocks of a prompt.
+
+    The prefill replica frees them when it hears of that.
+    """
+    state = prefill.state
     event = motion.events[motion.heap[0]]
-    source, slot = event.source, event.slot
-    advance(prefill.state, source, now_s, prefill.schedule)
-    if log_has_room(prefill.state):
-        drop_event(motion)
-        release(prefill.state, source, slot, now_s)
+    r, slot = event.source, event.slot
+    advance(state, r, now_s, prefill.schedule)
+    if not log_has_room(state):
+        return
+    drop_event(motion)
+    note_read(state, motion, r, slot)
+    if motion.settings[Setting.LAUNCHES] == 0 or next_s(state, r) == math.inf:
+        release_heard(state, motion, r, now_s, True)
 
 
 @compiled()

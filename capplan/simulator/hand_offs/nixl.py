@@ -5,6 +5,10 @@ the prefill replica by the same scores; ``prefix-based-pd-decider`` computes a p
 apart where at least ``threshold`` of its tokens are not cached on the decode replica (0
 there: always; its sample says 16). The prefill replica's token is dropped: vLLM 0.32
 loads the KV and computes the last prompt token again (schedulers/vllm_v1_pulling.py).
+
+vLLM's workers look for copies that have ended when they start an iteration, and tell
+with its result (``report=launch``: gpu/kv_connector.py), on both sides. With
+``report=end`` both know at their next scheduling.
 """
 
 from capplan.deployment.policy import Knob, Rules, indices
@@ -15,7 +19,9 @@ from capplan.simulator.kvcache import count_hits
 AT_ARRIVAL = True
 RECOMPUTES = True
 SPEED_UP = 1.0
-RULES = Rules(COPY | {"threshold": Knob(0, 0)})
+RULES = Rules(
+    COPY | {"threshold": Knob(0, 0), "report": Knob(0, choices=("launch", "end"))}
+)
 THRESHOLD = HAND_OFF + indices(RULES.settings).threshold
 
 

@@ -15,6 +15,7 @@ from tests.deployments import fleet_of
 
 def pools(prefills=1, token_s=1.0, block_s=2.0, prefill_blocks=100, hand_off="nixl"):
     """Return the pools; a prompt takes 10 s and ``token_s`` for each token."""
+    more = ",report=end" if hand_off == "nixl" else ""
     size = {"max_num_batched_tokens": 64, "max_num_seqs": 8, "block_size": 4}
     size |= {"async_scheduling": False}
     straight = {"max_batch": 8, "max_tokens": 64}
@@ -31,7 +32,7 @@ def pools(prefills=1, token_s=1.0, block_s=2.0, prefill_blocks=100, hand_off="ni
     return Deployment(
         (prefill.pool, decode.pool),
         "round-robin",
-        hand_off=f"{hand_off}:block={block_s}s,handshake=0s,hop=0s",
+        hand_off=f"{hand_off}:block={block_s}s,handshake=0s,hop=0s{more}",
     )
 
 
