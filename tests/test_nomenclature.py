@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 import capplan
+from capplan.deployment.cold_start import ColdStart
 from capplan.deployment.engine import EngineSettings
 from capplan.deployment.pools import Pool
 from capplan.deployment.replica import Replica
@@ -30,7 +31,7 @@ FILE = Path(capplan.__file__).parent / "nomenclature.csv"
 
 TABLES = (Gpu, Price, Quote, Architecture, MemoryBudget, EngineSettings, Replica)
 TABLES += (Pool, Cost, CostLine, TpOption, TpRow, TpSearch)
-TABLES += (Candidate, Plan, Probe, Series, Assumption, ClassResult)
+TABLES += (Candidate, Plan, Probe, Series, Assumption, ClassResult, ColdStart)
 
 UNITS = {"_s": ("s", "s/token", "s/token²"), "_bytes": ("bytes",), "_w": ("W",)}
 UNITS |= {"_tokens": ("tokens",)}
