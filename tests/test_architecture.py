@@ -10,11 +10,7 @@ MOST_LINES_OF_A_FUNCTION = 100
 MOST_LINES_OF_A_FILE = 401
 KEPT_FOR_LATER = {"capplan.placement.mix", "capplan.placement.rebalance"}
 """Mixed fleets and moving fleets will use them."""
-KEPT_FOR_LATER |= {"capplan.deployment.cold_start", "capplan.simulator.autoscalers"}
-KEPT_FOR_LATER |= {
-    f"capplan.simulator.autoscalers.{path.stem}"
-    for path in (PACKAGE / "simulator" / "autoscalers").glob("[!_]*.py")
-}
+KEPT_FOR_LATER |= {"capplan.deployment.cold_start"}
 """A fleet whose replicas come and go will use them."""
 STARTED_BY_NAME = {
     "capplan.profiling.torch_backend",

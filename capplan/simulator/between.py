@@ -8,7 +8,7 @@ from capplan.deployment.pools import Deployment
 from capplan.errors import InputError
 from capplan.simulator.hand_offs import HAND_OFF, hand_off, parse_hand_off
 from capplan.simulator.hand_offs.nixl import where as always_apart
-from capplan.simulator.motion import Motion, Setting, never
+from capplan.simulator.motion import APART, Motion, Setting, never
 from capplan.simulator.rebalancers import parse_rebalancer, rebalancer
 from capplan.simulator.schedulers import PULLING, scheduler
 from capplan.simulator.serving_pool import ServingPool
@@ -86,7 +86,7 @@ def _set_hand_off(
     values = policy.values
     second.state.settings[HAND_OFF : HAND_OFF + len(values)] = values
     own = motion.settings
-    own[Setting.COUPLES] = 1
+    own[Setting.COUPLES] = APART
     own[Setting.HOP_S] = policy.settings["hop"] + second.tables.request_s
     own[Setting.HOP_TOKEN_S] = first.tables.prompt_token_s
     own[Setting.AT_ARRIVAL] = int(file.AT_ARRIVAL)

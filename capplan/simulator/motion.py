@@ -47,6 +47,10 @@ MOVED = 4096
 """Migrations that may end before they are taken from ``Motion.moved``."""
 
 
+APART, ANSWERS = 1, 2
+"""One pool hands over to another; users wait for answers, perhaps that too."""
+
+
 class Motion(NamedTuple):
     """What the driver knows of the time between replicas.
 
@@ -92,7 +96,7 @@ class _Setting(NamedTuple):
     PERIOD_S: int = 0  # between two ticks of the rebalancer; 0: it has none
     HOP_S: int = 1  # from a prompt's last token to the queue of the decode replica
     HOP_TOKEN_S: int = 2  # and for each token of it
-    COUPLES: int = 3  # 1: answers bring requests, or one pool hands over to another
+    COUPLES: int = 3  # APART or ANSWERS: replicas' work matters to others
     AT_ARRIVAL: int = 4  # 1: a hand-off chooses the decode replica at the arrival
     RECOMPUTES: int = 5  # 1: the first token is the decode replica's
     LAUNCHES: int = 6  # 1: replicas look for ended copies when an iteration starts

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 
 import numpy as np
 
@@ -15,7 +15,6 @@ from capplan.simulator.drivers.deliver import place
 from capplan.simulator.drivers.open_loop import Arrivals, drain, read_only
 from capplan.simulator.drivers.users import (
     Index,
-    Users,
     last_asked_s,
     nobody,
     thinking,
@@ -28,11 +27,13 @@ from capplan.simulator.fleet import (
     drain_steps_s,
 )
 from capplan.simulator.front_end import FrontEnd
-from capplan.simulator.motion import MOVE, Setting, grown, motion
+from capplan.simulator.jit import direct, pointer
+from capplan.simulator.motion import ANSWERS, MOVE, REBALANCE, Setting, motion
 from capplan.simulator.motion import Index as Moving
 from capplan.simulator.replicas import Replicas
 from capplan.simulator.serving_pool import UNBOUNDED_JUMP, ServingPool
-from capplan.simulator.state import NONE
+from capplan.simulator.state import NONE, ROUTE, SCHEDULE, Count
+from capplan.simulator.ticks import Ticks
 from capplan.workload.slo import RequestSlo, Slo
 from capplan.workload.trace import Trace
 
@@ -100,7 +101,20 @@ class MovingFleet:
         self.last_arrival_s = -math.inf
         self._moved = [np.zeros(0, MOVE)] if deployment.rebalancer else None
         self._finished = 0
-        self._has_changes = bool(deployment.changes)
+        self._has_changes = deployment.is_changing
+        self._requests = _NO_REQUESTS
+        self._think_s = _NO_TIMES
+        self._ticks = Ticks(deployment)
+        if deployment.autoscaler:
+            self._prepare_ticks()
+
+    def _prepare_ticks(self) -> None:
+        """Let the core be called at every tick without a look at its arguments."""
+        pool, own = self._first, self._between
+        self._run_pools = direct(self._run_pools)
+        pool.route = pointer(pool.route, ROUTE)
+        pool.schedule = pointer(pool.schedule, SCHEDULE)
+        self._between = own._replace(rebalance=pointer(own.rebalance, REBALANCE))
 
     @property
     def bins(self) -> Bins:
@@ -133,33 +147,25 @@ class MovingFleet:
 
     def _taken(
         self, trace: Trace, rows: slice, arrival_s: np.ndarray, reaches_s: np.ndarray
-    ) -> Arrivals:
+    ) -> None:
+        """Let requests be the ones that arrive or are asked next."""
         draws = self.generator.random((len(arrival_s), 2))
         for pool in self.pools:
-            arrivals = pool.taken(trace, rows, arrival_s, reaches_s)
+            self._requests = pool.taken(trace, rows, arrival_s, reaches_s)
             pool.set_draws(draws)
-        return arrivals
 
-    def _run(
-        self,
-        users: Users,
-        requests: Arrivals,
-        think_s: np.ndarray = _NO_TIMES,
-        *,
-        until_row: int,
-        until_s: float = math.inf,
-    ) -> int:
-        """Go on until a row or a moment; return why it stopped, see ``stepping``."""
+    def _run(self, until_row: int, until_s: float, known_until_s: float) -> int:
+        """Go on until a row or a moment; return why it stopped, see ``stepping.py``."""
         first, second = self._first, self._second
         shared = (
             self._replicas.motion,
-            users,
-            requests,
-            think_s,
+            self._users,
+            self._requests,
+            self._think_s,
             self._asked_until_s,
             until_row,
             until_s,
-            until_s,
+            known_until_s,
             first.needs,
             first.route,
             first.schedule,
@@ -176,21 +182,42 @@ class MovingFleet:
 
     def _take_moved(self) -> None:
         count = int(self._replicas.motion.counts[Moving.MOVED])
-        self._replicas.motion.counts[Moving.MOVED] = 0
-        if self._moved is not None and count:
+        if count and self._moved is not None:
             self._moved.append(np.array(self._replicas.motion.moved[:count]))
+            self._replicas.motion.counts[Moving.MOVED] = 0
 
     def _make_room(self) -> None:
         """Empty the logs; double the slots of a pool that has none free."""
         for pool in self.pools:
             pool.make_room()
-        slots = len(self._first.state.requests)
-        if slots > len(self._replicas.motion.events) - 2 * len(
-            self._replicas.motion.moves
-        ):
-            self._replicas.motion = grown(
-                self._replicas.motion, slots, len(self._replicas.motion.moves)
-            )
+        self._replicas.make_room()
+
+    def _go_on(
+        self, until_row: int = -1, until_s: float = math.inf
+    ) -> Generator[np.ndarray, None, int]:
+        """Go on until a row or a moment, with what falls due before.
+
+        Yields the finished requests; returns why it stopped.
+        """
+        while True:
+            due_s = min(self._replicas.lives.next_s, self._ticks.next_s)
+            ticks = self._ticks.next_s < self._replicas.lives.next_s
+            moment_s = min(due_s, until_s)
+            known_s = math.nextafter(due_s, math.inf) if ticks else moment_s
+            why = self._run(until_row, moment_s, min(known_s, until_s))
+            if why == stepping.ROOM:
+                yield from self._results()
+                if self.served == until_row:
+                    return stepping.ROOM
+                self._make_room()
+            elif why == stepping.DONE and not (self.outstanding and due_s < until_s):
+                return stepping.DONE
+            elif due_s >= until_s:
+                return stepping.TIME
+            elif ticks:
+                yield from self._tick(due_s)
+            else:
+                yield from self._change(due_s)
 
     def serve_users(
         self,
@@ -202,32 +229,25 @@ class MovingFleet:
         assert trace.think_s is not None
         n = len(trace)
         unknown_s = read_only(np.zeros(n), np.float64)
-        requests = self._taken(trace, slice(None), unknown_s, unknown_s)
-        think_s = read_only(trace.think_s, np.float64)
-        first_s = think_s[: trace.users]
+        self._taken(trace, slice(None), unknown_s, unknown_s)
+        self._think_s = read_only(trace.think_s, np.float64)
         self._asked_until_s = trace.asked_until_s
+        first_s = self._think_s[: trace.users]
         self._users = users = thinking(first_s, self._processes, self._front_s)
-        self._replicas.motion.settings[Setting.COUPLES] = 2
+        self._replicas.motion.settings[Setting.COUPLES] = ANSWERS
         self._reach(float(users.ask_s[0]))
+        self._ticks.begin(trace, float(users.ask_s[0]))
         why = stepping.ROOM
         while why != stepping.DONE and not (stopped is not None and stopped()):
             began_s = time.perf_counter()
             until_row = self.served + self._pace.count
-            why = self._run(
-                users,
-                requests,
-                think_s,
-                until_row=until_row if until_row < n else n + 1,  # then to the end
-                until_s=min(self.bins.end_s, self._replicas.lives.next_s),
-            )
+            if until_row >= n:
+                until_row = n + 1  # then on to the last answer
+            why = yield from self._go_on(until_row, self.bins.end_s)
             self.last_arrival_s = last_asked_s(users)
             yield from self._results()
-            if why == stepping.TIME and self._replicas.lives.next_s < self.bins.end_s:
-                yield from self._change()
-            elif why == stepping.TIME:
+            if why == stepping.TIME:
                 self._reach(self.bins.end_s + 0.5 * self.bins.width_s)
-            elif why == stepping.ROOM and self.served < until_row:
-                self._make_room()
             if progress is not None:
                 progress(self.served)
             self._pace.note(began_s)
@@ -247,29 +267,18 @@ class MovingFleet:
         Now and then, as ``Pace`` says, ``progress`` and ``stopped`` are called.
         """
         assert trace.arrival_s is not None
-        end = len(trace) if end is None else end
-        rows = slice(first, end)
+        rows = slice(first, len(trace) if end is None else end)
         arrival_s = trace.arrival_s[rows]
         self._reach(float(arrival_s[0]))
         self.last_arrival_s = float(arrival_s[-1])
         reaches_s = self._front_end.reaches_s(arrival_s)
-        requests = self._taken(trace, rows, arrival_s, reaches_s)
+        self._taken(trace, rows, arrival_s, reaches_s)
+        self._ticks.begin(trace, float(arrival_s[0]))
         self._users.counts[Index.FIRST] = self.served
         last = self.served + len(arrival_s)
         while self.served < last and not (stopped is not None and stopped()):
             began_s = time.perf_counter()
-            until_row = min(self.served + self._pace.count, last)
-            why = self._run(
-                self._users,
-                requests,
-                until_row=until_row,
-                until_s=self._replicas.lives.next_s,
-            )
-            yield from self._results()
-            if why == stepping.TIME:
-                yield from self._change()
-            elif self.served < until_row:
-                self._make_room()
+            yield from self._go_on(min(self.served + self._pace.count, last))
             if progress is not None:
                 progress(self.served)
             self._pace.note(began_s)
@@ -277,14 +286,13 @@ class MovingFleet:
     def finish(self, stopped: Stopped | None = None) -> Iterator[np.ndarray]:
         """Let all requests that have arrived finish; yield them (``RESULT``)."""
         moments_s = drain_steps_s(self.bins.first_s, self.last_arrival_s)
+        self._requests = _NO_REQUESTS
         self._users.counts[Index.FIRST] = self.served
         while self.outstanding and not (stopped is not None and stopped()):
             moment_s = next(moments_s)
-            while self._replicas.lives.next_s <= moment_s and self.outstanding:
-                yield from self._drain(self._replicas.lives.next_s)
-                yield from self._change()
-            yield from self._drain(moment_s)
-            if self._holds() and self._replicas.lives.next_s == math.inf:
+            yield from self._go_on(until_s=moment_s)
+            yield from self._bring_up(moment_s)
+            if self._holds() and not self._may_come:
                 raise InputError(
                     "requests wait, and no replica is left; expected one at least"
                 )
@@ -293,23 +301,19 @@ class MovingFleet:
             pool.take_log()
             pool.warn_of_long_iterations()
 
-    def _drain(self, until_s: float) -> Iterator[np.ndarray]:
-        """Do all that happens before a moment; yield the finished requests."""
-        while not self._is_drained(until_s):
-            yield from self._results()
-            self._make_room()
-        yield from self._results()
+    @property
+    def _may_come(self) -> bool:
+        """Whether another replica may still come up."""
+        return min(self._replicas.lives.next_s, self._ticks.next_s) < math.inf
 
-    def _is_drained(self, until_s: float) -> bool:
-        """Go on to a moment; return whether nothing lacked room."""
-        why = self._run(self._users, _NO_REQUESTS, until_row=-1, until_s=until_s)
-        if why == stepping.ROOM:
-            return False
+    def _bring_up(self, moment_s: float) -> Iterator[np.ndarray]:
+        """Let every replica do what it does before a moment; yield what finishes."""
         for pool in self.pools:
-            if not drain(pool.state, until_s, pool.schedule):
-                return False
+            while not drain(pool.state, moment_s, pool.schedule):
+                yield from self._results()
+                self._make_room()
             pool.check_stuck()
-        return True
+        yield from self._results()
 
     def _results(self) -> Iterator[np.ndarray]:
         for pool in self.pools:
@@ -321,9 +325,8 @@ class MovingFleet:
         """Return whether requests wait since no replica is open."""
         return bool(self._replicas.motion.counts[Moving.HELD_FIRST] != NONE)
 
-    def _change(self) -> Iterator[np.ndarray]:
+    def _change(self, now_s: float) -> Iterator[np.ndarray]:
         """Let replicas come, close or die; all before that moment has happened."""
-        now_s = self._replicas.lives.next_s
         change = self._replicas.lives.take()
         if change.kind == "up":
             ordered_s = now_s if change.ordered_s is None else change.ordered_s
@@ -331,20 +334,24 @@ class MovingFleet:
                 self._replicas.open(ordered_s, now_s)
         else:
             if change.kind == "fail":  # they come to the moment at which they die
-                yield from self._drain(now_s)
+                yield from self._bring_up(now_s)
             self._replicas.close(now_s, change.kind, change.count)
+        pool = self._first
         while self._holds() and self._replicas.lives.open:
-            place(
-                self._first.state,
-                self._replicas.motion,
-                now_s,
-                self._first.needs,
-                self._first.route,
-                self._first.schedule,
-            )
+            moving = self._replicas.motion
+            place(pool.state, moving, now_s, pool.needs, pool.route, pool.schedule)
             if self._holds():
                 yield from self._results()
                 self._make_room()
+
+    def _tick(self, now_s: float) -> Iterator[np.ndarray]:
+        """Let the autoscaler order or close replicas, after all events until now."""
+        waiting = int(self._first.state.counts[Count.RESULTS])
+        while not self._ticks.tick(
+            self._first, self._replicas, self.served, self._finished + waiting
+        ):
+            yield from self._results()
+            self._make_room()
 
 
 def _driver(apart: bool) -> Callable[..., int]:

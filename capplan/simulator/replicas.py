@@ -3,10 +3,10 @@
 from capplan.deployment.changes import Change
 from capplan.simulator.failing import fail
 from capplan.simulator.lifecycle import Lifecycle
-from capplan.simulator.motion import Motion, grown
+from capplan.simulator.motion import Index, Motion, grown
 from capplan.simulator.rows import is_idle, renew, with_more_replicas, with_order
 from capplan.simulator.serving_pool import ServingPool
-from capplan.simulator.state import Count
+from capplan.simulator.state import NONE, Count
 
 
 class Replicas:
@@ -21,6 +21,16 @@ class Replicas:
         self._pool = pool
         self.motion = motion
         self.lives = Lifecycle(pool.replica_count, changes)
+
+    @property
+    def held(self) -> int:
+        """Requests that wait since no replica is open."""
+        slot = self.motion.counts[Index.HELD_FIRST]
+        count = 0
+        while slot != NONE:
+            count += 1
+            slot = self._pool.state.requests[slot].next_in_list
+        return count
 
     def make_room(self) -> None:
         """Let as many requests be in motion as the pool has slots for."""

@@ -34,6 +34,7 @@ from capplan.simulator.drivers.users import Index as User
 from capplan.simulator.hand_offs import WHERE
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.motion import (
+    ANSWERS,
     HAND_OFF,
     MOTION,
     READ,
@@ -44,9 +45,6 @@ from capplan.simulator.motion import (
 from capplan.simulator.schedulers.vllm_v1_pulling import REPLICA, REQUEST
 from capplan.simulator.state import NONE, ROUTE, SCHEDULE, STATE, Count
 from capplan.simulator.wake import next_s
-
-APART, ANSWERS = 1, 2
-"""Values of ``Setting.COUPLES``: pools hand over; users wait for answers too."""
 
 
 @inlined()

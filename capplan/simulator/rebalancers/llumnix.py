@@ -76,20 +76,24 @@ def headroom_blocks(state, r, target, high):
 
 
 @compiled()
-def freeness(state, r, settings):
-    """Return the free blocks for each request of a replica; infinite when idle."""
+def freeness(state, r, of_all, target, high):
+    """Return the free blocks for each request of a replica; infinite when idle.
+
+    ``of_all``: all that wait demand blocks, or else the head of the queue.
+    """
     replica = state.replicas[r]
     requests = replica.running_count + int(replica.waiting_count > 0)
     if requests == 0:
         return math.inf
     tokens = 0.0
     if replica.waiting_count > 0:
-        tokens = float(state.requests[replica.waiting_head].known_tokens)
-        if settings[SETTING.usage] != 0:
+        head = state.requests[replica.waiting_head]
+        if of_all:
             tokens = float(waiting_tokens(state, r))
+        elif head.phase != Phase.PREEMPTED_DRAINING:  # else it has only a token to get
+            tokens = float(head.known_tokens)
     free = replica.free_blocks - tokens / state.engine[0].block_size
-    free -= headroom_blocks(state, r, settings[SETTING.target], settings[SETTING.high])
-    return free / requests
+    return (free - headroom_blocks(state, r, target, high)) / requests
 
 
 @inlined()
@@ -138,13 +142,17 @@ def rebalance(state, motion, now_s):
     """Pair the fullest replica with the emptiest, the next with the next."""
     theta = motion.settings[SETTING.theta]
     newest = motion.settings[SETTING.victim] != 0
+    of_all = motion.settings[SETTING.usage] != 0
+    target, high = motion.settings[SETTING.target], motion.settings[SETTING.high]
     keys, sources, targets = motion.scratch[0], motion.scratch[1], motion.scratch[2]
     source_count = target_count = 0
     for r in range(state.replicas.shape[0]):
         closed = r >= state.counts[Count.OPEN]
         if closed and state.replicas[r].outstanding == 0:
             continue
-        keys[r] = -1000.0 if closed else freeness(state, r, motion.settings)
+        keys[r] = -1000.0
+        if not closed:
+            keys[r] = freeness(state, r, of_all, target, high)
         killed = _was_preempted(state, r)
         if closed or killed or keys[r] < theta:
             _insert(sources, keys, source_count, r)

@@ -94,9 +94,9 @@ def test_a_rebalancer_that_finds_no_pair_changes_nothing():
         assert found.table.finish_s == pytest.approx(plain.finish_s, abs=1e-6)
 
 
-@compiled(types.float64(STATE, types.int64, types.float64[::1]))
-def _freeness(state, r, settings):
-    return freeness(state, r, settings)
+@compiled(types.float64(STATE, types.int64, types.float64))
+def _freeness(state, r, target):
+    return freeness(state, r, False, target, 0.0)
 
 
 def state_of(replicas):
@@ -120,23 +120,22 @@ def settings_of(moving, text):
 
 def test_freeness_is_free_blocks_for_each_request():
     # LX-1: of 100 blocks 40 are used. 4 run: 15. The head wants 30 (120 tokens): 6.
-    state, moving = state_of(1)
+    state, _ = state_of(1)
     replica = state.replicas[0]
     replica.free_blocks, replica.running_count = 60, 4
-    settings = settings_of(moving, "theta=3")
 
-    alone = _freeness(state, 0, settings)
+    alone = _freeness(state, 0, 0.0)
     replica.waiting_count, replica.waiting_head = 1, 7
     state.requests[7].known_tokens = 120
     state.requests[7].next = -1
-    queued = _freeness(state, 0, settings)
+    queued = _freeness(state, 0, 0.0)
     # With a target of 60 blocks beside a request of high priority: (60 - 40) / 4.
     replica.waiting_count, replica.waiting_head = 0, -1
     replica.running_head = 7
     state.requests[7].priority = -1
-    kept_free = _freeness(state, 0, settings_of(moving, "target=60"))
+    kept_free = _freeness(state, 0, 60.0)
     replica.running_count = 0
-    idle = _freeness(state, 0, settings)
+    idle = _freeness(state, 0, 0.0)
 
     assert (alone, queued, kept_free, idle) == (15, 6, 5, np.inf)
 
