@@ -10,8 +10,6 @@ MOST_LINES_OF_A_FUNCTION = 100
 MOST_LINES_OF_A_FILE = 401
 KEPT_FOR_LATER = {"capplan.placement.mix", "capplan.placement.rebalance"}
 """Mixed fleets and moving fleets will use them."""
-KEPT_FOR_LATER |= {"capplan.deployment.cold_start"}
-"""A fleet whose replicas come and go will use them."""
 STARTED_BY_NAME = {
     "capplan.profiling.torch_backend",
     "capplan.profiling.vllm_backend",

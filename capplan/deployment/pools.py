@@ -6,6 +6,9 @@ from capplan.deployment.changes import Change
 from capplan.deployment.configuration import Configuration
 from capplan.errors import InputError
 
+PREFILL, DECODE = "prefill", "decode"
+"""Roles of two pools."""
+
 
 @dataclass(frozen=True)
 class Pool:
@@ -103,6 +106,11 @@ class Deployment:
     def replica_count(self) -> int:
         """Replicas of all pools."""
         return sum(pool.replica_count for pool in self.pools)
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        """What each pool does; of a single one nothing is to be told apart."""
+        return ("",) if len(self.pools) == 1 else (PREFILL, DECODE)
 
     @property
     def pool(self) -> Pool:

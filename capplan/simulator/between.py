@@ -6,12 +6,13 @@ from typing import NamedTuple
 from capplan.deployment.policy import Policy
 from capplan.deployment.pools import Deployment
 from capplan.errors import InputError
-from capplan.simulator.hand_offs import HAND_OFF, hand_off, parse_hand_off
+from capplan.simulator.hand_offs import hand_off, parse_hand_off
 from capplan.simulator.hand_offs.nixl import where as always_apart
 from capplan.simulator.motion import APART, Motion, Setting, never
 from capplan.simulator.rebalancers import parse_rebalancer, rebalancer
 from capplan.simulator.schedulers import PULLING, scheduler
 from capplan.simulator.serving_pool import ServingPool
+from capplan.simulator.state import HAND_OFF_SETTINGS
 
 MOVES = ("vllm-v1", "vllm-v1-priority")
 """Schedulers whose running requests can be moved."""
@@ -84,7 +85,7 @@ def _set_hand_off(
     policy = parse_hand_off(deployment.hand_off)
     file = hand_off(policy.name)
     values = policy.values
-    second.state.settings[HAND_OFF : HAND_OFF + len(values)] = values
+    second.state.settings[HAND_OFF_SETTINGS : HAND_OFF_SETTINGS + len(values)] = values
     own = motion.settings
     own[Setting.COUPLES] = APART
     own[Setting.HOP_S] = policy.settings["hop"] + second.tables.request_s
@@ -103,11 +104,6 @@ def _set_rebalancer(deployment: Deployment, motion: Motion) -> Callable[..., int
         raise InputError(
             f"rebalancer {policy.name} moves running requests, which scheduler {name} "
             f"does not allow; expected {' or '.join(MOVES)}"
-        )
-    if deployment.pool.replica_count == 1 and not deployment.is_changing:
-        raise InputError(
-            f"rebalancer {policy.name} has nothing to do on one replica; expected two "
-            "at least"
         )
     settings = policy.settings
     if not settings["block"]:

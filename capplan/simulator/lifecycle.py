@@ -66,7 +66,7 @@ class Lifecycle:
         change = heappop(self._changes)[2]
         if change.kind == "up":
             self.starting -= change.count
-        elif change.count > self.open:
+        elif change.of <= self.open < change.count:
             raise InputError(
                 f"{change.count} replicas leave at {change.at_s:g} s; expected at most "
                 f"the {self.open} that are there"

@@ -332,7 +332,7 @@ class MovingFleet:
             ordered_s = now_s if change.ordered_s is None else change.ordered_s
             for _ in range(change.count):
                 self._replicas.open(ordered_s, now_s)
-        else:
+        elif change.of <= self._replicas.lives.open:
             if change.kind == "fail":  # they come to the moment at which they die
                 yield from self._bring_up(now_s)
             self._replicas.close(now_s, change.kind, change.count)

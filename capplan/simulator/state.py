@@ -333,3 +333,5 @@ SCHEDULE = types.int64(STATE, types.int64)
 """``schedule(state, replica) -> horizon``: see schedulers/__init__.py."""
 ROUTE = types.int64(STATE, types.int64, types.float64)
 """``route(state, slot, now_s) -> replica``: see routers/__init__.py."""
+WHERE = types.int64(STATE, STATE, types.int64, types.int64)
+"""``where(first, second, slot, d) -> BOTH`` and others: see hand_offs/__init__.py."""

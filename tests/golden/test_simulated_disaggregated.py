@@ -12,9 +12,10 @@ from capplan.deployment.configuration import Configuration
 from capplan.deployment.engine import EngineSettings
 from capplan.deployment.pools import Deployment, Pool
 from capplan.latency.contract import linear_tables
-from capplan.simulator.hand_offs import BOTH, DECODE_ALONE, WHERE, nixl
+from capplan.simulator.hand_offs import BOTH, DECODE_ALONE, nixl
 from capplan.simulator.jit import compiled
 from capplan.simulator.simulate import simulate
+from capplan.simulator.state import WHERE
 
 DATA = Path(__file__).parent / "data" / "disaggregated"
 RECORDED = {tag: read(DATA, tag) for tag in tags(DATA)}

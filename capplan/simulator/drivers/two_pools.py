@@ -31,7 +31,6 @@ from capplan.simulator.drivers.stepping import (
 )
 from capplan.simulator.drivers.users import USERS, ask, next_asked_s
 from capplan.simulator.drivers.users import Index as User
-from capplan.simulator.hand_offs import WHERE
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.motion import (
     ANSWERS,
@@ -43,7 +42,7 @@ from capplan.simulator.motion import (
     push_event,
 )
 from capplan.simulator.schedulers.vllm_v1_pulling import REPLICA, REQUEST
-from capplan.simulator.state import NONE, ROUTE, SCHEDULE, STATE, Count
+from capplan.simulator.state import NONE, ROUTE, SCHEDULE, STATE, WHERE, Count
 from capplan.simulator.wake import next_s
 
 

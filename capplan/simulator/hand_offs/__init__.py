@@ -3,8 +3,8 @@
 One file each, with ``where(first, second, slot, d)``, compiled for ``WHERE``: is the
 request at ``slot`` of the decode pool, for which its replica ``d`` was chosen, served
 by both pools, or by a replica of one of them alone? Its settings stand in
-``second.settings`` from ``HAND_OFF`` on, in the order of its ``RULES``, which begin
-with those of every hand-off, ``COPY``. Constants say the rest:
+``second.settings`` from ``HAND_OFF_SETTINGS`` on, in the order of its ``RULES``, which
+begin with those of every hand-off, ``COPY``. Constants say the rest:
 
 - ``AT_ARRIVAL``: the decode replica is chosen at the arrival, before the prefill
   replica; else when the prompt is done, and ``where`` is not asked.
@@ -17,12 +17,8 @@ with those of every hand-off, ``COPY``. Constants say the rest:
 from importlib import import_module
 from types import ModuleType
 
-from numba import types
-
 from capplan.deployment.policy import Knob, Policy, parse_policy
 from capplan.errors import InputError, nearest
-from capplan.simulator import jit  # noqa: F401  (names the cache directory first)
-from capplan.simulator.state import HAND_OFF_SETTINGS, STATE
 
 HAND_OFFS = {"nixl": "nixl", "distserve": "distserve", "splitwise": "splitwise"}
 
@@ -32,18 +28,12 @@ MIXING = ("splitwise",)
 BOTH, DECODE_ALONE, PREFILL_ALONE = range(3)
 """Where a request is served."""
 
-WHERE = types.int64(STATE, STATE, types.int64, types.int64)
-"""``where(first, second, slot, d) -> BOTH``, or another of these."""
-
 COPY = {
     "block": Knob(0.0, 0, 10, is_duration=True),  # to copy a block; 0: by the link
     "handshake": Knob(1e-3, 0, 10, is_duration=True),  # of each copy
     "hop": Knob(1e-3, 0, 10, is_duration=True),  # from the prompt's end to the queue
 }
 """Settings of every hand-off; handshake and hop are assumed, nobody published them."""
-
-HAND_OFF = HAND_OFF_SETTINGS
-"""Index of the first of them in ``State.settings``."""
 
 
 def hand_off(name: str) -> ModuleType:

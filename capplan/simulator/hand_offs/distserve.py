@@ -11,8 +11,9 @@ a share of its blocks; here its free blocks alone say so.
 """
 
 from capplan.deployment.policy import Rules
-from capplan.simulator.hand_offs import BOTH, COPY, WHERE
+from capplan.simulator.hand_offs import BOTH, COPY
 from capplan.simulator.jit import compiled
+from capplan.simulator.state import WHERE
 
 AT_ARRIVAL = False
 RECOMPUTES = False

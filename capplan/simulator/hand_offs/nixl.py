@@ -12,9 +12,10 @@ with its result (``report=launch``: gpu/kv_connector.py), on both sides. With
 """
 
 from capplan.deployment.policy import Knob, Rules, indices
-from capplan.simulator.hand_offs import BOTH, COPY, DECODE_ALONE, HAND_OFF, WHERE
+from capplan.simulator.hand_offs import BOTH, COPY, DECODE_ALONE
 from capplan.simulator.jit import compiled
 from capplan.simulator.kvcache import count_hits
+from capplan.simulator.state import HAND_OFF_SETTINGS, WHERE
 
 AT_ARRIVAL = True
 RECOMPUTES = True
@@ -22,7 +23,7 @@ SPEED_UP = 1.0
 RULES = Rules(
     COPY | {"threshold": Knob(0, 0), "report": Knob(0, choices=("launch", "end"))}
 )
-THRESHOLD = HAND_OFF + indices(RULES.settings).threshold
+THRESHOLD = HAND_OFF_SETTINGS + indices(RULES.settings).threshold
 
 
 @compiled(WHERE)

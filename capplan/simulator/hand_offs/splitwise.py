@@ -11,23 +11,16 @@ Differs: there a machine changes its pool until it is drained, here single reque
 """
 
 from capplan.deployment.policy import Knob, Rules, indices
-from capplan.simulator.hand_offs import (
-    BOTH,
-    COPY,
-    DECODE_ALONE,
-    HAND_OFF,
-    PREFILL_ALONE,
-    WHERE,
-)
+from capplan.simulator.hand_offs import BOTH, COPY, DECODE_ALONE, PREFILL_ALONE
 from capplan.simulator.jit import compiled
 from capplan.simulator.kvcache import ceil_div
-from capplan.simulator.state import Count
+from capplan.simulator.state import HAND_OFF_SETTINGS, WHERE, Count
 
 AT_ARRIVAL = True
 RECOMPUTES = False
 SPEED_UP = 10.0
 RULES = Rules(COPY | {"queue": Knob(8192, 1)})
-QUEUE = HAND_OFF + indices(RULES.settings).queue
+QUEUE = HAND_OFF_SETTINGS + indices(RULES.settings).queue
 
 
 @compiled(WHERE)
