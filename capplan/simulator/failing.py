@@ -1,6 +1,7 @@
 """A replica that dies: its requests lose their KV and wait for another one.
 
-For vLLM V1's scheduler. What the iterations in flight would have given is lost.
+For vLLM V1's scheduler. What the iterations in flight would have given is lost; the
+longest gap between two tokens of a request may still be the one before such a result.
 """
 
 import math
@@ -70,6 +71,7 @@ def _lose(state, r, slot):
     request.computed_tokens = 0
     request.shared_blocks = 0
     request.hit_blocks = 0
+    request.token_step = NONE
     request.phase = Phase.EXPECTED
 
 

@@ -180,6 +180,7 @@ def lose_source(state, motion, r, now_s):
             request.late_gaps = 0
     request.preemptions += 1
     request.computed_tokens = 0
+    request.token_step = NONE
     request.shared_blocks = 0
     request.hit_blocks = 0
     give_blocks(state, move.destination, move.sent_blocks)
@@ -216,6 +217,7 @@ def turn_back(state, motion, source, now_s):
     return_blocks(state, source, slot, held, held, True)
     request.preemptions += 1
     request.computed_tokens = 0
+    request.token_step = NONE
     request.phase = Phase.WAITING
     replica.prefill_tokens += request.known_tokens
     if replica.running_count + replica.waiting_count == 0:  # it has idled
@@ -238,10 +240,13 @@ def join(state, motion, source, now_s):
     target.running_count -= 1  # the seat that was kept
     _count(state, source, slot, -1)
     _count(state, move.destination, slot, 1)
-    push_running(state, move.destination, slot)
+    push_running(state, move.destination, slot, target.prefilling)
     request.replica = move.destination
     request.admission = target.admissions
     target.admissions += 1
+    if target.prefilling != NONE:  # an unfinished prompt runs last
+        last = state.requests[target.prefilling]
+        request.admission, last.admission = last.admission, request.admission
     request.migrations += 1
     if state.engine[0].prefix_caching != 0:
         share_full_blocks(state, move.destination, slot, held)

@@ -171,6 +171,8 @@ class MovingFleet:
             first.schedule,
         )
         if second is None:
+            if len(self._users.ask_s):  # replicas may have changed in between
+                self._replicas.motion.wake_s[:] = first.state.replicas["wake_s"]
             why = int(self._run_pools(first.state, *shared, self._between.rebalance))
         else:
             own = (second.needs, second.route, second.schedule, self._between.where)
@@ -210,7 +212,7 @@ class MovingFleet:
                 if self.served == until_row:
                     return stepping.ROOM
                 self._make_room()
-            elif why == stepping.DONE and not (self.outstanding and due_s < until_s):
+            elif why == stepping.DONE and not (self.outstanding and due_s < math.inf):
                 return stepping.DONE
             elif due_s >= until_s:
                 return stepping.TIME
@@ -337,6 +339,8 @@ class MovingFleet:
                 yield from self._bring_up(now_s)
             self._replicas.close(now_s, change.kind, change.count)
         pool = self._first
+        if self._replicas.lives.next_s == now_s:  # all changes of a moment come first
+            return
         while self._holds() and self._replicas.lives.open:
             moving = self._replicas.motion
             place(pool.state, moving, now_s, pool.needs, pool.route, pool.schedule)

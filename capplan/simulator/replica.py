@@ -56,7 +56,7 @@ def enqueue(state, r, slot, now_s):
     replica.outstanding += 1
     replica.outstanding_prompt_tokens += request.prompt_tokens
     replica.outstanding_output_tokens += request.predicted_tokens
-    replica.prefill_tokens += request.prompt_tokens
+    replica.prefill_tokens += request.known_tokens
     push_waiting_back(state, r, slot)
     set_wake(state, r)
 

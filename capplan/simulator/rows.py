@@ -47,6 +47,7 @@ def renew(state: State, r: int, now_s: float) -> None:
     replica.host_free_blocks = state.engine[0].host_blocks
     for name in ("replica_memory", "residues"):
         getattr(state, name)[r] = 0
+    state.scratch[0, r] = 0.0  # what a router remembers of it
     unused_blocks(state, r)
     _fill(state, r)
 
@@ -70,6 +71,7 @@ def with_order(state: State, motion: Motion, order: list[int]) -> State:
     state.requests["replica"][taken] = place[state.requests["replica"][taken]]
     classes = state.classes.copy()
     classes[:, LIMIT_COUNT:] = classes[:, LIMIT_COUNT:][:, index]
+    state.scratch[0, : len(index)] = state.scratch[0, index]
     motion.moves[:] = motion.moves[index]
     motion.busy[:] = motion.busy[index]
     motion.wake_s[: len(index)] = motion.wake_s[: len(index)][index]

@@ -25,6 +25,7 @@ class FleetPool:
         self.looks_every_s = self.settings.get("refresh", 0.0)
         self.replicas: list[FleetReplica] = []
         self.open: list[FleetReplica] = []
+        self.routed = 0
         self.bring_up(count)
 
     def bring_up(self, count: int) -> None:
@@ -39,9 +40,11 @@ class FleetPool:
     def choose(self, request: FleetRequest, now_s: float) -> FleetReplica:
         if not self.looks_every_s:
             self.look(now_s)
-        route, row = ROUTERS[self.router], request.row
-        draw = self.draws[row]
-        place = route(self.open, row, draw, request, now_s, self.slo, **self.settings)
+        route, draw = ROUTERS[self.router], self.draws[request.row]
+        place = route(
+            self.open, self.routed, draw, request, now_s, self.slo, **self.settings
+        )
+        self.routed += 1
         return self.open[place]
 
     def look(self, now_s: float) -> None:

@@ -20,6 +20,7 @@ class FleetRequest(Request):
     """A request that may change its replica."""
 
     migrations: int = 0
+    joined_with: int = -1  # tokens of KV when it joined its replica by a migration
     prefill: "FleetRequest | None" = None  # the same request on its prefill replica
     is_prefill: bool = False  # it is the one on the prefill replica
     is_handed_over: bool = False  # it is, and will be read: its blocks stay held
@@ -47,6 +48,7 @@ class FleetReplica(Replica):
         self.waits_until_s: float | None = None  # asleep
         self.is_moving = False  # a request is on its way to it or from it
         self.coming: list[FleetRequest] = []  # on their way here, with a seat taken
+        self.leaving: list[FleetRequest] = []  # on their way elsewhere, run no more
         self.promised: list[FleetRequest] = []  # will be handed to it
         self.holding: list[FleetRequest] = []  # have blocks for their copy
         self.holding_has_seats = False
@@ -60,12 +62,14 @@ class FleetReplica(Replica):
     @property
     def unfinished(self) -> list[Request]:
         """What a router sees of it."""
-        everyone = {*super().unfinished, *self.holding, *self.promised, *self.coming}
+        everyone = {*super().unfinished, *self.holding, *self.promised, *self.leaving}
         return [request for request in everyone if not request.done]
 
     @property
     def has_work(self) -> bool:
-        return bool(super().unfinished or self.holding)
+        # One that leaves has its last token here in flight, as one that finishes.
+        leaves = bool(self.leaving and self.in_flight)
+        return bool(super().unfinished or self.holding or leaves)
 
     @property
     def seats_left(self) -> int:
@@ -159,10 +163,11 @@ class FleetReplica(Replica):
 def is_decoding(replica: FleetReplica, request: FleetRequest) -> bool:
     """Return whether all but its newest token have KV, and the last is not scheduled.
 
-    Tokens in flight count as known, and their KV as there.
+    Tokens in flight count as known, and their KV as there. One that computes its tokens
+    again does so to the last of them.
     """
     tokens = known(replica, request)
     return (
-        request.computed + 1 == tokens
+        request.known_at_admission <= request.computed == tokens - 1
         and request.prompt_count < tokens < request.prompt_count + request.output_count
     )

@@ -23,6 +23,7 @@ class Fleet:
         self.request_s = pools[0][0].request_s
         self.requests: list[FleetRequest] = []
         self.held: list[FleetRequest] = []  # no replica is open
+        self.failures = 0
         self.moves: list[Move] = []
         self.thoughts = 0  # begun by users
         self.counted: Counter = Counter()
@@ -141,8 +142,8 @@ class Fleet:
 
     def come_up(self, count: int, now_s: float) -> None:
         self.pools[0].bring_up(count)
-        for request in self.held:
-            self.reach(request, (0, request.row), now_s)
+        for place, request in enumerate(self.held):
+            self.reach(request, (0, place), now_s)
         self.held = []
 
     def reach(self, request: FleetRequest, within: tuple, now_s: float) -> None:
@@ -159,6 +160,7 @@ class Fleet:
 
     def fail(self, count: int, now_s: float) -> None:
         """Lose the last replicas; their requests reach the router again."""
+        self.failures += 1
         dying = self.close(count, now_s)
         left = {dead: source_dies(self.moves, dead, now_s) for dead in dying}
         for dead in dying:
@@ -168,7 +170,7 @@ class Fleet:
             for request in [*ran, *dead.waiting]:
                 request.preemptions += request in ran
                 request.forget()
-                self.reach(request, (1, dead.index, request.row), now_s)
+                self.reach(request, (1, self.failures, dead.index, request.row), now_s)
                 self.counted["routed again"] += 1
 
     def final(self, request: FleetRequest) -> FleetRequest:

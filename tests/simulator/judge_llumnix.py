@@ -8,16 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from judge import Block
-from judge_best_fit import known
+from judge_best_fit import is_prefilling, known
 from judge_fleet_clock import Order
 from judge_fleet_replica import FleetReplica, FleetRequest, is_decoding
-
-MOST_MIGRATIONS = 200
-"""Of one request; one that is moved on whenever it joins would never get a token."""
-
-
-class Endless(RuntimeError):
-    """A request is moved on and on."""
 
 
 class Llumnix(NamedTuple):
@@ -58,14 +51,29 @@ def demand(replica: FleetReplica, usage: str) -> float:
     wanting = list(replica.waiting)
     if usage == "head":
         wanting = wanting[:1]
-    tokens = sum(known(replica, request) for request in wanting)
+    tokens = sum(
+        known(replica, request)
+        for request in wanting
+        if not (request.stale and is_complete(replica, request))
+    )
     return tokens / replica.engine.block_size
+
+
+def is_complete(replica: FleetReplica, request: FleetRequest) -> bool:
+    """Whether its last token is in flight: it will compute nothing more."""
+    return known(replica, request) == request.prompt_count + request.output_count
+
+
+def has_high(replica: FleetReplica, high: int) -> bool:
+    """Whether a request of high priority is there."""
+    return any(
+        request.priority < high for request in [*replica.running, *replica.waiting]
+    )
 
 
 def headroom(replica: FleetReplica, target: int, high: int) -> int:
     """Blocks kept for high priorities."""
-    everyone = [*replica.running, *replica.coming, *replica.waiting]
-    if target > 0 and any(request.priority < high for request in everyone):
+    if target > 0 and has_high(replica, high):
         return replica.engine.kv_blocks - 1 - target
     return 0
 
@@ -85,11 +93,17 @@ def freeness(
 
 
 def llumnix_router(replicas, index, draw, request, now_s, slo, target=0, high=0):
-    """The highest dispatch freeness, the first of equals."""
-    found = [
-        freeness(each, each.running_count + len(each.waiting), "all", target, high)
-        for each in replicas
-    ]
+    """The highest dispatch freeness, the first of equals.
+
+    Requests of high priority gather where there are such, others keep away.
+    """
+    found = []
+    for each in replicas:
+        count = each.running_count + len(each.waiting)
+        free = freeness(each, count, "all", 0, 0)
+        if target and count and has_high(each, high) != (request.priority < high):
+            free -= (each.engine.kv_blocks - 1 - target) / count
+        found.append(free)
     return found.index(max(found))
 
 
@@ -117,6 +131,7 @@ def rebalance(fleet: Any, settings: Llumnix, now_s: float) -> None:
     ]
     rich.sort(key=lambda each: (-free[each], each.index))
     fleet.counted["ticks"] += 1
+    fleet.counted["ticks at which several drain"] += len(draining) > 1
     for source, target in zip([*draining, *poor], rich, strict=False):
         if source.is_moving or target.is_moving:
             continue
@@ -134,7 +149,7 @@ def victim(source: FleetReplica, settings: Llumnix) -> FleetRequest | None:
     places = {
         request: place
         for place, request in enumerate(source.running)
-        if is_decoding(source, request)
+        if is_decoding(source, request) and request.computed > request.joined_with
     }
     if not places:
         return None
@@ -153,10 +168,10 @@ def begin_stage(fleet: Any, settings: Llumnix, move: Move, now_s: float) -> None
     pool = target.pool
     move.stages += 1
     new = pool.blocks_for(request.computed) - move.sent
+    if move.stages > settings.stages:
+        abort(move, now_s, "stages")
+        return
     if new > settings.last:
-        if move.stages > settings.stages:
-            abort(move, now_s, "stages")
-            return
         if new - 1 > len(pool.free):
             abort(move, now_s, "blocks")
             return
@@ -181,6 +196,7 @@ def begin_stage(fleet: Any, settings: Llumnix, move: Move, now_s: float) -> None
     move.sent += new
     move.has_left = True
     source.running.remove(request)
+    source.leaving.append(request)
     target.coming.append(request)
     ends_s = [batch.end_s for batch in source.in_flight if batch.parts]
     stopped_s = max([now_s, *ends_s])
@@ -212,16 +228,24 @@ def join(move: Move, now_s: float) -> None:
     assert request.in_flight == request.placeholders == request.stale == 0
     assert request.computed == len(request.tokens) - 1
     source.touch(now_s)
+    source.leaving.remove(request)
     source.pool.take_back(request)
+    if target.is_dead:
+        request.computed = request.placeholders = 0
+        request.preemptions += 1
+        source.waiting.append(request)
+        over(move, now_s, "target died")
+        return
     request.blocks, request.bounded = move.blocks[: move.sent], move.blocks[move.sent :]
     target.pool.enter(request, request.computed)
     target.coming.remove(request)
     target.touch(now_s)
-    target.running.append(request)
+    last = [each for each in target.running if is_prefilling(target, each)]
+    at = target.running.index(last[0]) if last else len(target.running)
+    target.running.insert(at, request)  # an unfinished prompt runs last
     request.home = target
     request.migrations += 1
-    if request.migrations > MOST_MIGRATIONS:
-        raise Endless(f"request {request.row} migrates for ever")
+    request.joined_with = request.computed
     over(move, now_s, "joined")
 
 
@@ -234,6 +258,7 @@ def abort(move: Move, now_s: float, reason: str) -> None:
     target.pool.free[:0] = move.blocks
     if move.has_left:
         target.coming.remove(move.request)
+        move.source.leaving.remove(move.request)
     over(move, now_s, reason)
 
 
@@ -254,21 +279,16 @@ def source_dies(moves: list[Move], dead: FleetReplica, now_s: float) -> list:
 
 
 def target_dies(moves: list[Move], dead: FleetReplica, now_s: float) -> list[str]:
-    """Abort what is on its way to it; who had left is preempted at its source.
+    """Abort what is on its way to it; who has left is preempted when it would join.
 
     Return what happened, to be counted.
     """
     happened = []
     for move in moves:
         if not move.is_over and move.target is dead:
-            source, request = move.source, move.request
-            abort(move, now_s, "target died")
             if move.has_left:
-                source.touch(now_s)
-                source.pool.take_back(request)
-                request.computed = request.placeholders = 0
-                request.stale = request.in_flight
-                request.preemptions += 1
-                source.waiting.append(request)
+                dead.is_moving = False
                 happened.append("target died after the request had left its source")
+            else:
+                abort(move, now_s, "target died")
     return happened

@@ -150,12 +150,12 @@ def test_a_result_of_the_instant_of_a_failure_is_lost():
 
 
 def test_a_request_whose_destination_fails_computes_all_again_at_its_source():
-    # It left at 48 and was to join at 53; 12 tokens are known.
+    # It left at 48 and is lost at 53, as it would join; 12 tokens are known.
     verdict = moved(6, Event(50.0, "fail", 1))
 
-    assert verdict.moves == [(30.0, 1, 0, 1, 2, 3, "target died", 50.0)]
+    assert verdict.moves == [(30.0, 1, 0, 1, 2, 3, "target died", 53.0)]
     served = verdict.requests[1]
-    assert served.token_s == [18, 28, 38, 48, 50 + 10 + 12, 82]
+    assert served.token_s == [18, 28, 38, 48, 53 + 10 + 12, 85]
     assert (served.replica, served.migrations, served.preemptions) == (1, 0, 1)
 
 

@@ -93,11 +93,23 @@ def _hold(state, motion, slot):
     motion.counts[Index.HELD_LAST] = slot
 
 
+@inlined()
+def _tick_from(motion, moment_s):
+    """Let the rebalancer tick from a moment on."""
+    period_s = motion.settings[Setting.PERIOD_S]
+    tick = int(moment_s / period_s)
+    if tick * period_s < moment_s:
+        tick += 1
+    motion.counts[Index.TICK] = tick
+
+
 @compiled()
 def place_held(side, motion, now_s):
     """Bring the requests that wait for a replica to one."""
     state = side.state
     slot = motion.counts[Index.HELD_FIRST]
+    if motion.settings[Setting.PERIOD_S] > 0 and motion.counts[Index.TICK] == NONE:
+        _tick_from(motion, now_s)
     while slot != NONE:
         following = state.requests[slot].next_in_list
         draw = state.requests[slot].row % state.draws.shape[0]
@@ -264,10 +276,7 @@ def next_tick_s(motion, asked_s):
     if motion.counts[Index.TICK] == NONE:
         if asked_s == math.inf:
             return math.inf
-        tick = int(asked_s / period_s)
-        if tick * period_s < asked_s:
-            tick += 1
-        motion.counts[Index.TICK] = tick
+        _tick_from(motion, asked_s)
     return motion.counts[Index.TICK] * period_s
 
 

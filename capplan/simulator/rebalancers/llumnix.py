@@ -106,7 +106,8 @@ def _was_preempted(state, r):
 def victim(state, r, newest):
     """Return the running request to move, or NONE.
 
-    It decodes in the next iteration too.
+    It decodes in the next iteration too. One that has just come has been in one: else a
+    tick whenever it joins would move it on for ever.
     """
     best = NONE
     fewest = 0
@@ -114,8 +115,10 @@ def victim(state, r, newest):
     slot = state.replicas[r].running_head
     while slot != NONE:
         request = state.requests[slot]
+        tokens = 0
         if request.phase == Phase.DECODING:
             tokens = computed_tokens(state, slot, step)
+        if tokens >= request.known_tokens and tokens > 0:
             if newest:
                 tokens = -request.admission
             lower = best == NONE or request.priority > state.requests[best].priority

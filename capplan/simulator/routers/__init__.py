@@ -24,6 +24,7 @@ ROUTERS = {
     "inst-assign": "inst_assign",
     "least-tokens": "least_tokens",
     "llm-d": "llm_d",
+    "llumnix": "llumnix",
 }
 
 

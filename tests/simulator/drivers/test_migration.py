@@ -149,6 +149,7 @@ def test_the_fullest_replica_is_paired_with_the_emptiest():
     state.replicas["running_head"] = range(5)
     state.requests["next"][:5] = -1
     state.requests["phase"][:5] = Phase.DECODING
+    state.requests["prompt_tokens"][:5], state.requests["end_step"][:5] = 10, 1
 
     pairs = rebalance(state, moving, 0.0)
 
