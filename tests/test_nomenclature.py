@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 import capplan
+from capplan.deployment.cold_start import ColdStart
 from capplan.deployment.engine import EngineSettings
 from capplan.deployment.pools import Pool
 from capplan.deployment.replica import Replica
@@ -24,13 +25,14 @@ from capplan.report.pages.system_columns import AT_RATES
 from capplan.report.pages.system_columns import COLUMNS as SYSTEM_COLUMNS
 from capplan.report.write_requests import REQUEST_COLUMNS
 from capplan.report.write_schedule import ITERATION_COLUMNS
+from capplan.simulator.autoscalers.view import Known, View
 from capplan.simulator.times import Series
 
 FILE = Path(capplan.__file__).parent / "nomenclature.csv"
 
 TABLES = (Gpu, Price, Quote, Architecture, MemoryBudget, EngineSettings, Replica)
 TABLES += (Pool, Cost, CostLine, TpOption, TpRow, TpSearch)
-TABLES += (Candidate, Plan, Probe, Series, Assumption, ClassResult)
+TABLES += (Candidate, Plan, Probe, Series, Assumption, ClassResult, ColdStart, Known)
 
 UNITS = {"_s": ("s", "s/token", "s/token²"), "_bytes": ("bytes",), "_w": ("W",)}
 UNITS |= {"_tokens": ("tokens",)}
@@ -65,6 +67,7 @@ def test_every_field_of_a_result_is_in_the_nomenclature(table):
         ITERATION_COLUMNS,
         REQUEST_COLUMNS,
         LatencyTables._fields,
+        View._fields,
     ],
 )
 def test_every_column_of_a_file_is_in_the_nomenclature(names):

@@ -49,7 +49,8 @@ def settings_from(
         return model(**{**settings, **given})
     except SettingError as error:
         if error.setting in given:
-            raise InputError(f"--{error.setting.replace('_', '-')}: {error}") from None
+            text = str(error).removeprefix(f"{error.setting}: ")
+            raise InputError(f"--{error.setting.replace('_', '-')}: {text}") from None
         raise
 
 

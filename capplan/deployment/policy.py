@@ -14,7 +14,8 @@ class Knob(NamedTuple):
     """A setting of a policy; whole numbers only where its default is one.
 
     With ``choices``, a word is given and its place among them is the value; a duration
-    is given as ``50ms`` and is in seconds.
+    is given as ``50ms`` and is in seconds. The default of an ``optional`` one stands
+    for "not given": it is outside of the range, and texts leave it out.
     """
 
     default: float
@@ -22,6 +23,7 @@ class Knob(NamedTuple):
     most: float = 2**31 - 1
     choices: tuple[str, ...] = ()
     is_duration: bool = False
+    optional: bool = False
 
     def parsed(self, text: str) -> float:
         """Return the value of a text, or NaN."""
@@ -67,6 +69,9 @@ class Rules(NamedTuple):
     request_columns: tuple[str, ...] = ()  # of each request
     replica_columns: tuple[str, ...] = ()  # of each replica
     in_order: bool = False  # requests are admitted in their order of arrival
+    # While no request waits and no prompt is unfinished, all that run decode; None: so
+    # does a scheduler that keeps no order and remembers nothing of requests.
+    keeps_batch: bool | None = None
     slos: tuple[str, ...] = ()  # limits that each class needs, or else one on e2e
     # Of a router:
     remembers: int = 0  # holders of each replica: simulator/prefix_memory.py
@@ -106,10 +111,12 @@ class Policy:
         return bool(self.settings.get(asked, asked))
 
     def __str__(self) -> str:
-        """Return ``NAME``, or ``NAME:setting=number,...`` with all settings."""
+        """Return ``NAME``, or ``NAME:setting=number,...`` with all that are given."""
         knobs = self.rules.settings
         texts = [
-            f"{key}={knobs[key].written(value)}" for key, value in self.settings.items()
+            f"{key}={knobs[key].written(value)}"
+            for key, value in self.settings.items()
+            if not (knobs[key].optional and value == knobs[key].default)
         ]
         return f"{self.name}:{','.join(texts)}" if texts else self.name
 
@@ -122,21 +129,29 @@ def parse_policy(family: str, given: str, name: str, rules: Rules) -> Policy:
     for part in rest.split(",") if colon else ():
         key, _, text = part.partition("=")
         if key not in knobs:
-            known = ", ".join(knobs) or "none"
             raise InputError(
                 f"{family} {given!r}: {key!r} is not a setting of {name}"
-                f"{nearest(key, knobs)}; it has {known}"
+                f"{nearest(key, knobs)}; it has {_named(knobs)}"
             )
         knob = knobs[key]
         value = knob.parsed(text)
         if math.isnan(value):
-            example = f"{name}:{key}={knob.written(knob.default)}"
+            example = knob.written(knob.least if knob.optional else knob.default)
             raise InputError(
                 f"{family} {given!r}: {key} is {text!r}; expected {knob.expected}, as "
-                f"in {example}"
+                f"in {name}:{key}={example}"
             )
         settings[key] = value
     return Policy(name, rules, tuple(settings.values()))
+
+
+def _named(knobs: dict[str, Knob]) -> str:
+    """Return the names of settings, those that are numbers as one range."""
+    words = [key for key in knobs if not key.isdigit()]
+    numbers = [key for key in knobs if key.isdigit()]
+    if numbers:
+        words.append(f"{numbers[0]} to {numbers[-1]}")
+    return ", ".join(words) or "none"
 
 
 VLLM_V1 = Policy(

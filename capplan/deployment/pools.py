@@ -1,9 +1,13 @@
 """Pools of equal replicas, and deployments of pools behind a router."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from capplan.deployment.changes import Change
 from capplan.deployment.configuration import Configuration
 from capplan.errors import InputError
+
+PREFILL, DECODE = "prefill", "decode"
+"""Roles of two pools."""
 
 
 @dataclass(frozen=True)
@@ -40,10 +44,21 @@ class Pool:
 
 @dataclass(frozen=True)
 class Deployment:
-    """Pools of replicas that serve one stream of requests."""
+    """Pools of replicas that serve one stream of requests.
+
+    Of two pools the first computes prompts and the second decodes.
+    """
 
     pools: tuple[Pool, ...]
     router: str = "jsq"  # with its settings, as ``best-fit:theta=0.5,gamma=0.5``
+    decode_router: str = ""  # of the second pool; empty: as ``router``
+    hand_off: str = ""  # from the first pool to the second, with its settings
+    rebalancer: str = ""  # which requests move to another replica; empty: none does
+    # bandwidth of each GPU's link to other replicas; None: not known [GB/s]
+    link_gb_per_s: float | None = None
+    changes: tuple[Change, ...] = ()  # replicas that come, leave or die
+    autoscaler: str = ""  # decides how many replicas there are; empty: as many
+    cold_start_s: float = 0.0  # from the order of a replica to its first request [s]
 
     @classmethod
     def of(
@@ -52,13 +67,85 @@ class Deployment:
         """Return a deployment of one pool."""
         return cls((Pool(configuration, replica_count),), router)
 
+    def __post_init__(self) -> None:
+        """Refuse pools that cannot work together."""
+        if self.link_gb_per_s is not None and not self.link_gb_per_s > 0:
+            raise InputError(f"link_gb_per_s is {self.link_gb_per_s}; expected > 0")
+        if not self.cold_start_s >= 0:
+            raise InputError(f"cold_start_s is {self.cold_start_s}; expected >= 0")
+        if len(self.pools) == 1:
+            return
+        if self.is_changing:
+            raise InputError(
+                "the number of replicas changes within one pool; expected no pools of "
+                "prompts and of decoding"
+            )
+        if not self.hand_off or len(self.pools) != 2:
+            raise InputError(
+                f"{len(self.pools)} pools; expected one, or one for prompts and one "
+                "for decoding, with a hand-off"
+            )
+        if self.rebalancer:
+            raise InputError(
+                f"rebalancer {self.rebalancer}: requests move within one pool; "
+                "expected no pools of prompts and of decoding"
+            )
+        sizes = [pool.configuration.engine.block_size for pool in self.pools]
+        if sizes[0] != sizes[1]:
+            raise InputError(
+                f"the pools have KV blocks of {sizes[0]} and of {sizes[1]} tokens; "
+                "expected the same, since blocks are copied"
+            )
+
     @property
     def gpu_count(self) -> int:
         """GPUs of all pools."""
         return sum(pool.gpu_count for pool in self.pools)
 
     @property
+    def replica_count(self) -> int:
+        """Replicas of all pools."""
+        return sum(pool.replica_count for pool in self.pools)
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        """What each pool does; of a single one nothing is to be told apart."""
+        return ("",) if len(self.pools) == 1 else (PREFILL, DECODE)
+
+    @property
     def pool(self) -> Pool:
         """Its only pool."""
         (pool,) = self.pools
         return pool
+
+    @property
+    def is_changing(self) -> bool:
+        """Whether the number of its replicas changes."""
+        return bool(self.changes or self.autoscaler)
+
+    @property
+    def is_in_motion(self) -> bool:
+        """Whether requests move between its replicas, or these come and go."""
+        return len(self.pools) > 1 or bool(self.rebalancer) or self.is_changing
+
+    @property
+    def block_copy_s(self) -> float:
+        """Time to copy a KV block to another replica, each GPU its part. [s]
+
+        The replica whose GPUs hold more of it decides.
+        """
+        engines = [pool.configuration.engine for pool in self.pools]
+        per_gpu = [engine.kv_block_bytes for engine in engines]
+        if not all(per_gpu):
+            raise InputError(
+                "the bytes of a KV block are not known, which copies need; name the "
+                "LLM and the GPU, or give block=..."
+            )
+        if self.link_gb_per_s is None:
+            raise InputError("link_gb_per_s is not known, which copies of KV need")
+        return max(per_gpu) / (self.link_gb_per_s * 1e9)
+
+    def with_replicas(self, replica_count: int) -> "Deployment":
+        """Return a deployment of one pool with another number of replicas."""
+        pool = replace(self.pool, replica_count=replica_count)
+        return replace(self, pools=(pool,))

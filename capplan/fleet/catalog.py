@@ -48,18 +48,27 @@ def _gpus() -> dict[str, Gpu]:
     rates: dict[str, list[tuple[int, float]]] = defaultdict(list)
     for _, row in read_rows(_DATA / "all_reduce.csv")[1]:
         rates[row["gpu"]].append((int(row["tp"]), float(row["bytes_per_s"])))
+    networks = {row["gpu"]: row for _, row in read_rows(_DATA / "network.csv")[1]}
     rows = read_rows(_DATA / "gpus.csv")[1]
-    gpus = [_gpu(row, rates[row["name"]]) for _, row in rows]
+    gpus = [_gpu(row, rates[row["name"]], networks.get(row["name"])) for _, row in rows]
     return {gpu.name: gpu for gpu in gpus}
 
 
-def _gpu(row: dict[str, str], all_reduces: list[tuple[int, float]]) -> Gpu:
+def _gpu(
+    row: dict[str, str],
+    all_reduces: list[tuple[int, float]],
+    network: dict[str, str] | None,
+) -> Gpu:
     """Return the GPU of a row, whose columns are the fields."""
     values: dict[str, Any] = dict(row)
     for name in row.keys() - _TEXTS:
         values[name] = float(row[name]) if row[name] else None
     for name in ("memory_bytes", "max_gpus_per_node"):
         values[name] = int(row[name])
+    if network is not None:
+        values["network"] = network["network"]
+        rate = float(network["bytes_per_s_per_direction"])
+        values["network_bytes_per_s_per_direction"] = rate
     return Gpu(**values, all_reduce_bytes_per_s=tuple(all_reduces))
 
 

@@ -40,6 +40,9 @@ class Gpu:
     # (TP degree, rate) that an all-reduce over PCIe reaches: bytes of the ring in one
     # direction, 2 (N - 1) / N of the message, over its time
     all_reduce_bytes_per_s: tuple[tuple[int, float], ...] = ()
+    # of one GPU to other nodes, as clouds build them; None where not known
+    network_bytes_per_s_per_direction: float | None = None
+    network: str = ""  # its kind, such as InfiniBand 400 Gb/s
 
     def __post_init__(self) -> None:
         """Refuse values that no hardware has."""

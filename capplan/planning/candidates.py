@@ -11,6 +11,7 @@ from capplan.deployment.pools import Deployment
 from capplan.errors import HostFullError
 from capplan.planning.cautions import extrapolations
 from capplan.planning.configuration import with_budget
+from capplan.planning.deployments import one_pool
 from capplan.planning.fewest_replicas import (
     BAND_ABOVE,
     Fewest,
@@ -84,7 +85,8 @@ def run_of(
 def _run_with(
     inputs: PlanInputs, configuration: Configuration, router: str, replica_count: int
 ) -> Run:
-    return run_of(inputs, Deployment.of(configuration, replica_count, router))
+    deployment = one_pool(inputs.settings, configuration, replica_count, router)
+    return run_of(inputs, deployment)
 
 
 def evaluate(
@@ -149,8 +151,7 @@ def insisted(inputs: PlanInputs, candidate: Candidate) -> Candidate:
 
     def met(replicas: int) -> bool:
         try:
-            pool = replace(run.deployment.pool, replica_count=replicas)
-            deployment = replace(run.deployment, pools=(pool,))
+            deployment = run.deployment.with_replicas(replicas)
             runs[replicas] = run_of(inputs, deployment, thorough=True)
         except HostFullError:
             return False

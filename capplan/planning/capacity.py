@@ -19,8 +19,9 @@ from capplan.errors import (
 from capplan.planning.candidates import cannot_serve
 from capplan.planning.configuration import Excluded, configurations, runnable
 from capplan.planning.cost import usd_per_month
+from capplan.planning.deployments import one_pool
 from capplan.planning.highest_rate import STEP, highest_decided, highest_rate
-from capplan.planning.inputs import DEFAULT_ROUTER, PlanInputs
+from capplan.planning.inputs import PlanInputs
 from capplan.planning.load import Load, OpenLoad, scaled
 from capplan.planning.plan import Progress
 from capplan.planning.prefix_caching import with_caching_as_used
@@ -168,8 +169,7 @@ class _Search:
         self._settings, self._trace, self._stopped = settings, trace, stopped
         self.slo, self.configuration = slo, configuration
         count = replica_count(settings, configuration)
-        router = settings.router or DEFAULT_ROUTER
-        self.deployment = Deployment.of(configuration, count, router)
+        self.deployment = one_pool(settings, configuration, count)
         self.rates: dict[float, bool | None] = {}
         self.crowds: dict[float, bool | None] = {}
         self.at = cache(self._at)  # the search may come to a rate again

@@ -244,10 +244,15 @@ def _measured(
 def _entrant(row: Priced, hardware: Configuration) -> Entrant | None:
     for configuration in row.configurations:
         at = configuration.gpu, configuration.tp
-        if row.requests is not None and at == (hardware.gpu, hardware.tp):
-            router = row.routers.get(at, row.result.router)
+        if row.settings is not None and at == (hardware.gpu, hardware.tp):
+            assert row.requests is not None
             return Entrant(
-                row.result.name, row.requests, configuration, router, row.budgets
+                row.result.name,
+                row.requests,
+                row.settings,
+                configuration,
+                row.routers.get(at, row.result.router),
+                row.budgets,
             )
     return None
 

@@ -66,13 +66,15 @@ def usd_per_month(pools: Sequence[Pool]) -> float | None:
 def cost(
     pools: Sequence[Pool],
     *,
+    paid_replicas: float | None = None,
     rate_per_s: float = math.nan,
     mean_prompt_tokens: float = 0.0,
     mean_output_tokens: float = 0.0,
 ) -> Cost | None:
     """Return the cost of pools by the hour, the month, the year and the token.
 
-    None where a pool has no price. ``rate_per_s`` is NaN when the traffic is not known
+    None where a pool has no price. ``paid_replicas`` are those of the only pool in the
+    mean, where they come and go. ``rate_per_s`` is NaN when the traffic is not known
     [requests/s]; means are over the requests [tokens].
     """
     for name, value in (
@@ -82,7 +84,7 @@ def cost(
     ):
         if value < 0 or math.isinf(value):
             raise InputError(f"{name} is {value}; expected >= 0")
-    hours = _hours(pools)
+    hours = _hours(pools, paid_replicas)
     if hours is None:
         return None
     usd = sum(line.amount_usd for line in hours)
@@ -102,20 +104,25 @@ def cost(
     )
 
 
-def _hours(pools: Sequence[Pool]) -> list[CostLine] | None:
+def _hours(
+    pools: Sequence[Pool], paid_replicas: float | None = None
+) -> list[CostLine] | None:
     """Return an hour of each pool; None where one has no price."""
     lines = []
     for pool in pools:
+        count: float = pool.gpu_count
+        if paid_replicas is not None:
+            count = paid_replicas * pool.configuration.tp
         price, gpu = pool.configuration.price, pool.configuration.gpu
         if price is None:
             return None
         lines.append(
             CostLine(
                 "per hour" if len(pools) == 1 else f"per hour, {gpu}",
-                pool.gpu_count,
-                "GPU" if pool.gpu_count == 1 else "GPUs",
+                count,
+                "GPU" if count == 1 else "GPUs",
                 price.usd_per_gpu_h,
-                price.is_guess or price.is_stale,
+                price.is_guess or price.is_stale or paid_replicas is not None,
             )
         )
     return lines

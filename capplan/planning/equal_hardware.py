@@ -13,6 +13,7 @@ from capplan.deployment.pools import Deployment
 from capplan.errors import HostFullError, InputError
 from capplan.planning.binding_setting import binding_setting
 from capplan.planning.configuration import with_budget
+from capplan.planning.deployments import one_pool
 from capplan.planning.highest_rate import STEP, highest_decided
 from capplan.planning.judgement import PERCENTILES
 from capplan.planning.load import OpenLoad, scaled
@@ -172,7 +173,9 @@ class Hardware:
 
     def deployment(self, entrant: "Entrant") -> Deployment:
         """Return the replicas of a system."""
-        return Deployment.of(entrant.configuration, self.replica_count, entrant.router)
+        return one_pool(
+            entrant.settings, entrant.configuration, self.replica_count, entrant.router
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -181,6 +184,7 @@ class Entrant:
 
     name: str
     requests: Requests
+    settings: PlanSettings  # of its plan
     configuration: Configuration  # GPU, TP and engine with its scheduler
     router: str
     budgets: tuple[int, ...] = ()  # of tokens, to hold a higher rate with

@@ -18,6 +18,11 @@ _KV_CACHE = {"fp8": "fp8", "bf16": "bfloat16", "fp16": "float16"}
 """Values of vLLM's ``--kv-cache-dtype``."""
 _WHILE_LOADING = {"fp8": "fp8", "fp8_block": "fp8_per_block"}
 """Values of ``--quantization`` with which vLLM quantizes a 16-bit checkpoint."""
+_NIXL = '{"kv_connector":"NixlConnector","kv_role":"kv_both"}'
+_APART = (
+    "a proxy in front sends each prompt to a prefill replica, then to a decode replica "
+    "that pulls its KV, as llm-d's does; vLLM alone does not"
+)
 YOURS = "YOUR_CHECKPOINT"
 """Stands for a checkpoint that nobody has published."""
 
@@ -36,12 +41,13 @@ class Launch:
 
 
 def launch(
-    configuration: Configuration, settings: ConfigurationSettings
+    configuration: Configuration, settings: ConfigurationSettings, hand_off: str = ""
 ) -> Launch | None:
     """Return how to start a replica; None where no LLM was named.
 
     Every setting that the plan rests on is given, also where it is vLLM's default,
-    which differs by version and GPU.
+    which differs by version and GPU. ``hand_off`` is that of prompts and decoding
+    apart.
     """
     if settings.llm is None:
         return None
@@ -50,6 +56,8 @@ def launch(
         return Launch(
             (), (f"{scheduling(engine)}; no vllm serve command: vLLM does not",)
         )
+    if hand_off and hand_off.partition(":")[0] != "nixl":
+        return Launch((), (f"hand-off {hand_off}; no vllm serve command: vLLM's pull",))
     if engine.max_num_seqs > engine.max_num_batched_tokens:
         few = "vllm serve refuses fewer max_num_batched_tokens than max_num_seqs"
         return Launch((), (few,))
@@ -72,6 +80,9 @@ def launch(
     words.append(_switch("enable-prefix-caching", caching))
     if policy := VLLM[engine.scheduler.name]:
         words += ["--scheduling-policy", policy]
+    if hand_off:
+        words += ["--kv-transfer-config", _NIXL]
+        notes = (*notes, _APART)
     if _is_filled(configuration):
         notes = (
             *notes,

@@ -12,10 +12,10 @@ from capplan.bounds.certificate import Reproduction, certificate
 from capplan.bounds.lower_bound import Bound, lower_bound
 from capplan.deployment.configuration import Configuration
 from capplan.deployment.engine import EngineSettings
-from capplan.deployment.pools import Deployment
 from capplan.errors import CapplanWarning
 from capplan.planning.candidates import run_of
 from capplan.planning.configuration import Excluded
+from capplan.planning.deployments import one_pool
 from capplan.planning.inputs import PlanInputs, configuration_of, plan_inputs
 from capplan.planning.result import Candidate
 from capplan.planning.scheduling import widest_iterations
@@ -223,7 +223,8 @@ def reproduce(document: Mapping[str, Any]) -> Reproduction:
     shares = {}
     for replicas in (count, count - 1):
         if replicas > 0:
-            deployment = Deployment.of(configuration, replicas, block["router"])
+            router = block["router"]
+            deployment = one_pool(inputs.settings, configuration, replicas, router)
             run = run_of(inputs, deployment, thorough=True)
             assert run.judgement.attainment is not None
             shares[replicas] = run.judgement.attainment.share

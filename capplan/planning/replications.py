@@ -21,7 +21,7 @@ from capplan.planning.judgement import (
     verdict,
 )
 from capplan.planning.load import Load
-from capplan.planning.saturation import saturation
+from capplan.planning.saturation import fleet_saturation
 from capplan.planning.settling import Settling, requests_in_system, settle
 from capplan.simulator.metrics import (
     autocorrelation_time,
@@ -57,13 +57,12 @@ class Interrupted(Exception):
 
 def drawn_steadiness(load: Load, deployment: Deployment, slo: Slo) -> Steadiness:
     """Return the utilisation of a fleet under drawn arrivals."""
-    pool = deployment.pool
-    found = saturation(load, pool.configuration, slo)
+    found = fleet_saturation(load, deployment, slo)
     if found is None:
         return Steadiness(drawn=True)
     return Steadiness(
         drawn=True,
-        utilisation=found.utilisation(load.rate_per_s, pool.replica_count),
+        utilisation=found.utilisation(load.rate_per_s),
         utilisation_error=found.error,
         binds=found.binds and load.is_open,  # users ask less of a slow fleet
     )
@@ -81,9 +80,8 @@ def given_steadiness(
     """
     if not load.is_open:  # users ask less of a slow fleet: there is no overload
         return Steadiness()
-    pool, times = deployment.pool, simulation.table
-    found = saturation(load, pool.configuration, slo)
-    replica_count, duration_s = pool.replica_count, simulation.totals.duration_s
+    times, duration_s = simulation.table, simulation.totals.duration_s
+    found = fleet_saturation(load, deployment, slo)
     if found is None or not duration_s > 0:
         return Steadiness()
     since_s = times.arrival_s - times.arrival_s[0]
@@ -92,9 +90,9 @@ def given_steadiness(
     busiest_per_s = float(by_window.max()) / width_s
     stay_s = length_biased_mean(times.e2e_s[np.isfinite(times.e2e_s)])
     return Steadiness(
-        utilisation=found.utilisation(simulation.totals.rate_per_s, replica_count),
+        utilisation=found.utilisation(simulation.totals.rate_per_s),
         utilisation_error=found.error,
-        busiest_utilisation=found.utilisation(busiest_per_s, replica_count),
+        busiest_utilisation=found.utilisation(busiest_per_s),
         filling=duration_s < _STAYS_TO_FILL * stay_s,
     )
 
@@ -155,8 +153,8 @@ def replicated(
         partial(_agree, slo=slo, class_names=names),
         misses,
         load,
-        deployment.pool,
-        saturation(load, deployment.pool.configuration, slo),
+        deployment.pools[-1],
+        fleet_saturation(load, deployment, slo),
     )
     steadiness = replace(
         steadiness,

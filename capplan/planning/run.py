@@ -1,7 +1,7 @@
 """One deployment, simulated and judged: what every command reports of it."""
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -13,12 +13,19 @@ from capplan.deployment.pools import Deployment
 from capplan.errors import CapplanWarning, collected_warnings
 from capplan.planning.configuration import only_configuration
 from capplan.planning.cost import Cost, cost
-from capplan.planning.inputs import DEFAULT_ROUTER
-from capplan.planning.judgement import Judgement, is_hopeless, judge, verdict
+from capplan.planning.deployments import of_pools, simulated
+from capplan.planning.judgement import (
+    Judgement,
+    Steadiness,
+    is_hopeless,
+    judge,
+    verdict,
+)
 from capplan.planning.launch import Launch, launch
 from capplan.planning.load import Load
 from capplan.planning.predictions import predictions_matter
 from capplan.planning.prefix_caching import with_caching_as_used
+from capplan.planning.replica_hours import ReplicaHours, replica_hours
 from capplan.planning.replications import (
     Interrupted,
     drawn_steadiness,
@@ -75,28 +82,50 @@ class Run:
     simulation: Simulation  # its table of requests may be absent
     judgement: Judgement  # what counts of it, and what it shows
     warnings: tuple[str, ...] = ()  # for the reader
-    launch: Launch | None = None  # how to start a replica
+    launch: Launch | None = None  # how to start a replica; of two pools to decode
+    prefill_launch: Launch | None = None  # for prompts alone, where there are such
 
     @property
     def configuration(self) -> Configuration:
-        """What its replicas are."""
-        return self.deployment.pool.configuration
+        """What its replicas are; of two pools those that decode."""
+        return self.deployment.pools[-1].configuration
 
     @property
     def replica_count(self) -> int:
-        """Replicas, all alike."""
-        return self.deployment.pool.replica_count
+        """Replicas of all pools."""
+        return self.deployment.replica_count
+
+    @cached_property
+    def hours(self) -> ReplicaHours | None:
+        """Replica-hours, where replicas come and go."""
+        if self.simulation.lives is None or self.simulation.times is None:
+            return None
+        asked, scaled = self.deployment, bool(self.deployment.autoscaler)
+        return replica_hours(self.simulation, 0 if scaled else asked.replica_count)
 
     @cached_property
     def cost(self) -> Cost | None:
-        """What its pools cost, and its tokens; None without a price."""
-        totals = self.simulation.totals
+        """What its pools cost, and its tokens; None without a price.
+
+        Under an autoscaler the replicas that are paid in the mean.
+        """
+        totals, hours = self.simulation.totals, self.hours
+        scaled = bool(self.deployment.autoscaler)
         return cost(
             self.deployment.pools,
+            paid_replicas=hours.mean_replicas if scaled and hours else None,
             rate_per_s=totals.rate_per_s,
             mean_prompt_tokens=totals.prompt_tokens / totals.request_count,
             mean_output_tokens=totals.output_tokens / totals.request_count,
         )
+
+    @property
+    def busy_share(self) -> float:
+        """Share of the time of replicas that are ready in which an iteration ran."""
+        hours = self.hours
+        if hours is None:
+            return self.simulation.busy_share
+        return hours.busy_h / hours.ready_h if hours.ready_h > 0 else 0.0
 
     @property
     def interrupted_of(self) -> int | None:
@@ -179,7 +208,9 @@ def judged_run(
     load = load.as_served(first)
     alone, names = sample_of(first, slo, load.warmup_s, metrics), first.class_names
     judgement: Judgement | None = None
-    if slo is not None and load.is_resampled and not first.interrupted:
+    if deployment.is_changing:  # what it does now is not what it will do
+        steadiness = Steadiness()
+    elif slo is not None and load.is_resampled and not first.interrupted:
         steadiness = drawn_steadiness(load, deployment, slo)
         short = first_only or steadiness.overloaded or is_hopeless(alone, slo, names)
         with suppress(Interrupted):
@@ -201,7 +232,8 @@ def judged_run(
         steadiness = given_steadiness(load, deployment, slo, first)
     if judgement is None:
         judgement = judge([alone], slo, names, load.warmup_s, steadiness)
-    if slo is not None and load.process is None and len(first.table):
+    varies = load.process is None or deployment.is_changing
+    if slo is not None and varies and len(first.table):
         judgement = _in_windows(judgement, first, slo)
     return Run(
         deployment,
@@ -244,36 +276,38 @@ def simulate_deployment(
     """
     with collected_warnings() as texts:
         slo = settings.objective()
-        configuration = only_configuration(settings)
+        of = of_pools(settings, only_configuration(settings))
         if is_streamed(settings):
-            run = _streamed(
-                settings, configuration, slo, progress, stopped, on_finished
-            )
+            run = _streamed(settings, of, slo, progress, stopped, on_finished)
         else:
-            run = _kept(settings, configuration, slo, progress, stopped)
+            run = _kept(settings, of, slo, progress, stopped)
         if run.judgement.steadiness.filling:
             warnings.warn(FILLING, CapplanWarning, stacklevel=2)
-    started = launch(run.configuration, settings)
-    return replace(run, warnings=tuple(texts), launch=started)
-
-
-def _deployment(settings: SimulateSettings, configuration: Configuration) -> Deployment:
-    router = settings.router or DEFAULT_ROUTER
-    return Deployment.of(configuration, settings.replicas, router)
+    hand_off, pools = run.deployment.hand_off, run.deployment.pools
+    started = [launch(pool.configuration, settings, hand_off) for pool in pools]
+    return replace(
+        run,
+        warnings=tuple(texts),
+        launch=started[-1],
+        prefill_launch=started[0] if hand_off else None,
+    )
 
 
 def _kept(
     settings: SimulateSettings,
-    configuration: Configuration,
+    configurations: Sequence[Configuration],
     slo: Slo | None,
     progress: RequestProgress | None,
     stopped: Stopped | None,
 ) -> Run:
     rng = np.random.default_rng(settings.seed)
-    load = judged_traffic(settings, slo, rng, [configuration])
+    asked = settings
+    if settings.changes_replicas and settings.extend is None:  # all the time asked for
+        asked = settings.model_copy(update={"extend": False})
+    load = judged_traffic(asked, slo, rng, configurations)
     shares = bool(load.base.prefix_tokens.any())
-    configuration = with_caching_as_used(configuration, settings, shares)
-    deployment = _deployment(settings, configuration)
+    of = [with_caching_as_used(each, settings, shares) for each in configurations]
+    deployment = simulated(settings, of, load.trace)
     request_count = len(load.trace)
     simulation = simulate(
         load.trace,
@@ -295,7 +329,7 @@ def _kept(
     ):
         warnings.warn(
             "the predicted answer lengths change nothing: with true ones every request "
-            f"finishes at the same time (scheduler {configuration.engine.scheduler}, "
+            f"finishes at the same time (scheduler {of[-1].engine.scheduler}, "
             f"router {deployment.router})",
             CapplanWarning,
             stacklevel=2,
@@ -312,7 +346,7 @@ def _kept(
 
 def _streamed(
     settings: SimulateSettings,
-    configuration: Configuration,
+    configurations: Sequence[Configuration],
     slo: Slo | None,
     progress: RequestProgress | None,
     stopped: Stopped | None,
@@ -329,11 +363,11 @@ def _streamed(
         )
     about = about_how_many(path)
     shares = bool(settings.shared_prefix) or "prefix_tokens" in columns
-    configuration = with_caching_as_used(configuration, settings, shares)
+    of = [with_caching_as_used(each, settings, shares) for each in configurations]
     warmup_s = parse_duration_s(settings.warm_up) if settings.warm_up else 0.0
-    deployment = _deployment(settings, configuration)
+    deployment = simulated(settings, of, None)
     simulation = simulate(
-        chunks(settings, configuration.engine),
+        chunks(settings, of[-1].engine),
         deployment,
         slo=slo,
         seed=settings.seed,

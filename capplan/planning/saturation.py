@@ -1,4 +1,4 @@
-"""Requests per second that one replica completes while its queue never runs empty."""
+"""Requests per second that a replica completes while its queue never runs empty."""
 
 from dataclasses import dataclass, replace
 
@@ -8,8 +8,11 @@ from scipy.optimize import nnls
 from capplan.deployment.configuration import Configuration
 from capplan.deployment.engine import EngineSettings
 from capplan.deployment.policy import VLLM_V1
-from capplan.deployment.pools import Deployment
+from capplan.deployment.pools import DECODE, PREFILL, Deployment, Pool
+from capplan.latency.contract import linear_tables
 from capplan.planning.load import Load
+from capplan.planning.setting_groups import MOST_BATCHED_TOKENS, MOST_KV_BLOCKS
+from capplan.simulator.hand_offs import hand_off, parse_hand_off
 from capplan.simulator.request_times import RequestTimes
 from capplan.simulator.simulate import simulate
 from capplan.workload.slo import Slo
@@ -22,13 +25,15 @@ _FIRST_REQUESTS = 8_000
 _MOST_REQUESTS = 8_000 * 4**3
 _PERIODS = 40
 """Parts of the time in which the rate is measured, of equal length."""
+_AT_ONCE_S = 1e-12
+"""Coefficients of a pool that takes no time. [s]"""
 _WARMUP_SHARE = 0.1
 """Part of the time left out at its begin, after the first batch is running."""
 
 
 @dataclass(frozen=True)
 class Saturation:
-    """What one replica completes at most, with the planned mix of requests."""
+    """What replicas complete at most, with the planned mix of requests."""
 
     rate_per_s: float  # completed [requests/s]
     error: float  # relative half-width of its 95 % interval
@@ -36,7 +41,7 @@ class Saturation:
     # requests may meet one while long ones wait for ever
     binds: bool
 
-    def utilisation(self, rate_per_s: float, replica_count: int) -> float:
+    def utilisation(self, rate_per_s: float, replica_count: int = 1) -> float:
         """Return the arrival rate over what the replicas complete at most."""
         return rate_per_s / (self.rate_per_s * replica_count)
 
@@ -45,8 +50,88 @@ class Saturation:
         return int(rate_per_s / (self.rate_per_s * (1 + self.error))) + 1
 
 
+@dataclass(frozen=True)
+class _Role:
+    """What one replica of a deployment does of its requests."""
+
+    name: str = ""
+    pools_before: tuple[Pool, ...] = ()  # those do their part at once
+    hand_off: str = ""
+    link_gb_per_s: float | None = None
+
+    def part_of(self, mix: Trace) -> Trace:
+        """Return what it does of requests: all, or their first tokens."""
+        if self.name != PREFILL:
+            return mix
+        ones = np.ones(len(mix), np.int64)
+        return replace(mix, output_tokens=ones, predicted_output_tokens=None)
+
+    def deployment(self, configuration: Configuration) -> Deployment:
+        """Return the deployment of one replica."""
+        pools = (*self.pools_before, Pool(configuration, 1))
+        return Deployment(
+            pools, hand_off=self.hand_off, link_gb_per_s=self.link_gb_per_s
+        )
+
+    def begun_s(self, times: RequestTimes) -> np.ndarray:
+        """Return when it began each request, shape (n,). [s]"""
+        return times.first_token_s if self.name == DECODE else times.scheduled_s
+
+
+def fleet_saturation(
+    load: Load, deployment: Deployment, slo: Slo | None
+) -> Saturation | None:
+    """Return what a deployment completes at most; of two pools what the slower does.
+
+    The other pool does its part at once: prompts are there when they are to be decoded,
+    and answers end with their first token.
+    """
+    pools = deployment.pools
+    roles = [_Role()]
+    if len(pools) > 1:
+        roles = [_Role(PREFILL), _decode_role(deployment)]
+    found = [
+        saturation(load, pool.configuration, slo, role)
+        for pool, role in zip(pools, roles, strict=True)
+    ]
+    of_pools = [
+        replace(each, rate_per_s=each.rate_per_s * pool.replica_count)
+        for each, pool in zip(found, pools, strict=True)
+        if each is not None
+    ]
+    if len(of_pools) < len(pools):
+        return None
+    return min(of_pools, key=lambda each: each.rate_per_s)
+
+
+def _decode_role(deployment: Deployment) -> _Role:
+    """Return the role of the second pool behind a replica that takes no time."""
+    configuration = deployment.pools[0].configuration
+    engine = replace(
+        configuration.engine,
+        max_num_batched_tokens=MOST_BATCHED_TOKENS,
+        kv_blocks=MOST_KV_BLOCKS,
+        prefix_caching=False,
+    )
+    tables = linear_tables(
+        *(5 * [_AT_ONCE_S]),
+        max_batch=engine.max_num_seqs,
+        max_tokens=MOST_BATCHED_TOKENS,
+    )
+    at_once = replace(configuration, engine=engine, tables=tables)
+    policy = parse_hand_off(deployment.hand_off)
+    block_s = policy.settings["block"] or deployment.block_copy_s
+    block_s /= hand_off(policy.name).SPEED_UP
+    return _Role(
+        DECODE,
+        (Pool(at_once, 1),),
+        f"nixl:block={block_s}s,handshake={policy.settings['handshake']}s",
+        deployment.link_gb_per_s,
+    )
+
+
 def saturation(
-    load: Load, configuration: Configuration, slo: Slo | None
+    load: Load, configuration: Configuration, slo: Slo | None, role: _Role = _Role()
 ) -> Saturation | None:
     """Return what a replica completes with an endless queue of the traffic's mix.
 
@@ -56,16 +141,16 @@ def saturation(
     None where such a queue is more than the policy takes (its swapped KV fills the
     host).
     """
-    known, key = load.saturations, (id(configuration), id(slo))
+    known, key = load.saturations, (id(configuration), id(slo), role.name)
     if key not in known:
-        found = _saturation(load, configuration, slo)
+        found = _saturation(load, configuration, slo, role)
         known[key] = (configuration, slo, found)
     result: Saturation | None = known[key][-1]
     return result
 
 
 def _saturation(
-    load: Load, configuration: Configuration, slo: Slo | None
+    load: Load, configuration: Configuration, slo: Slo | None, role: _Role
 ) -> Saturation | None:
     in_order = configuration.engine.scheduler.rules.in_order
     if not in_order:  # then it is that of vLLM V1 with the same seats and KV
@@ -74,7 +159,7 @@ def _saturation(
     n = _FIRST_REQUESTS
     while True:
         try:
-            rate_per_s, error = _measured(load, configuration, slo, n)
+            rate_per_s, error = _measured(load, configuration, slo, n, role)
         except Exception:
             # A full host, or a user's policy that raises: what else fails here fails
             # again, and is told, where the fleet is simulated.
@@ -86,19 +171,19 @@ def _saturation(
 
 
 def _measured(
-    load: Load, configuration: Configuration, slo: Slo | None, n: int
+    load: Load, configuration: Configuration, slo: Slo | None, n: int, role: _Role
 ) -> tuple[float, float]:
     """Return the rate that ``n`` queued requests show, and its relative error."""
     rng = np.random.default_rng((load.seed, 5))
-    mix, engine = load.base, configuration.engine
+    mix, engine = role.part_of(load.base), configuration.engine
     running = _running(mix, engine, rng)
     queued = resample(mix, n, rng)
     trace = joined(running, queued)
     trace = replace(trace, arrival_s=np.zeros(len(trace)))
-    times = simulate(trace, Deployment.of(configuration, 1), slo=slo).table
+    times = simulate(trace, role.deployment(configuration), slo=slo).table
     # From the first batch on, until no request waits.
-    end_s = float(times.scheduled_s.max())
-    first_s = float(times.scheduled_s[: len(running)].max())
+    begun_s = role.begun_s(times)
+    end_s, first_s = float(begun_s.max()), float(begun_s[: len(running)].max())
     first_s += _WARMUP_SHARE * (end_s - first_s)
     edges_s = np.linspace(first_s, end_s, _PERIODS + 1)
     done = np.diff(_work_done(times, edges_s), axis=0)

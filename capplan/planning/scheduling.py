@@ -6,6 +6,7 @@ from capplan.deployment.engine import EngineSettings
 from capplan.deployment.policy import VLLM_V1
 from capplan.errors import InputError
 from capplan.latency.contract import LatencyTables
+from capplan.planning.fleet_settings import COPYING
 from capplan.planning.setting_groups import SchedulerSettings, ServerSettings
 from capplan.settings import Settings
 from capplan.simulator.checks import check_scheduler, without_unsupported
@@ -35,10 +36,14 @@ def scheduled(engine: EngineSettings, settings: Settings) -> EngineSettings:
         prefix_caching=server.prefix_caching is True,
     )
     check_scheduler(asked)
+    copies = any(getattr(settings, name, None) for name in COPYING)
     for field in ("link_gb_per_s", "host_kv_gib"):
-        if getattr(server, field) is not None and not policy.does("swaps"):
+        used = policy.does("swaps") or (copies and field == "link_gb_per_s")
+        if getattr(server, field) is not None and not used:
             raise InputError(
-                f"{field} is given; scheduler {policy} swaps nothing, leave it out"
+                f"{field} is given; scheduler {policy} swaps nothing"
+                + (", and no KV goes to other replicas" * (field == "link_gb_per_s"))
+                + ": leave it out"
             )
     return without_unsupported(engine)
 

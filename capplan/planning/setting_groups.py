@@ -147,7 +147,8 @@ class ServerSettings(Settings):
         None,
         ENGINE,
         "GB/S",
-        "Bandwidth of each GPU's link to the host, for swaps (default 24).",
+        "Bandwidth of each GPU's link: to other replicas, for KV that moves there "
+        "(default: its network); to the host, for swaps (default 24).",
         gt=0,
     )
     host_kv_gib: float | None = setting(

@@ -1,10 +1,15 @@
 """Settings of ``plan``, ``simulate``, ``search``, ``demand``, and what they share."""
 
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator
 
 from capplan.errors import InputError
+from capplan.planning.fleet_settings import (
+    LifeSettings,
+    PoolSettings,
+    RebalancerSettings,
+)
 from capplan.planning.setting_groups import (
     CHOICES,
     METHOD,
@@ -32,13 +37,24 @@ from capplan.planning.traffic_settings import (
     UserSettings,
 )
 from capplan.setting_values import PathText, parts, slo_texts
-from capplan.settings import setting, validated_with
+from capplan.settings import SettingError, setting, validated_with
 from capplan.workload.slo import Slo, parse_slo
+
+OF_ONE_POOL = (
+    "replicas",
+    "rebalancer",
+    "autoscaler",
+    "outage",
+    "rolling_update",
+    "spot",
+)
+"""Settings that do not go with prompts and decoding apart."""
 
 # Fields, and so flags and keys, come in the order of the last base first.
 
 
 class FleetSettings(
+    RebalancerSettings,
     RouterSettings,
     ServerSettings,
     PriceSettings,
@@ -61,7 +77,13 @@ class PlanSettings(PlanningSettings, UserSettings, TrafficSettings):
 
 
 class SimulateSettings(
-    OutputSettings, SchedulerSettings, FleetSettings, UserSettings, TrafficSettings
+    OutputSettings,
+    LifeSettings,
+    PoolSettings,
+    SchedulerSettings,
+    FleetSettings,
+    UserSettings,
+    TrafficSettings,
 ):
     """Settings of the simulation of one given deployment."""
 
@@ -83,6 +105,19 @@ class SimulateSettings(
         "",
         "Read a CSV in chunks, in constant memory (default: above 256 MiB).",
     )
+
+    def __init__(self, **values: Any) -> None:
+        """Refuse settings that contradict each other."""
+        super().__init__(**values)
+        if not self.is_apart:
+            return
+        for name in OF_ONE_POOL:
+            if name in self.model_fields_set and getattr(self, name):
+                raise SettingError(
+                    name,
+                    f"{name} is of one pool; with --prefill-replicas and "
+                    "--decode-replicas leave it out",
+                )
 
 
 class CapacitySettings(OutputSettings, SchedulerSettings, ThinkSettings, FleetSettings):

@@ -69,6 +69,7 @@ class Priced:
 
     result: SystemResult
     requests: Requests | None = None  # None where it did not run
+    settings: PlanSettings | None = None  # of its plan, where it did
     configurations: tuple[Configuration, ...] = ()
     budgets: tuple[int, ...] = ()
     routers: dict[tuple[str, int], str] = field(default_factory=dict)  # by GPU, TP
@@ -197,7 +198,7 @@ class Pricing:
             router=plan.router,
             candidate=best,
         )
-        return Priced(result, requests, able, asked.budgets, routers)
+        return Priced(result, requests, asked.settings, able, asked.budgets, routers)
 
     def _tuned(
         self,

@@ -55,6 +55,10 @@ _NEEDS_ALL = {
     "predictor": "predictions are made for the whole trace",
     "users": "users ask for requests of the whole trace",
     "attain_in": "its windows are judged from a table of the requests",
+    "autoscaler": "when the last request arrives must be known",
+    "outage": "the busiest time must be known",
+    "rolling_update": "the busiest time must be known",
+    "spot": "when the last request arrives must be known",
     "record_iterations": "every iteration would be kept",
     "trace_events": "every iteration would be kept",
 }

@@ -72,7 +72,7 @@ def fleet_figures(series: Series) -> list[Figure]:
     """Return utilisation, KV use, requests and preemptions over time."""
     if len(series.start_s) < 2:
         return []
-    time = _time_axis(series.start_s)
+    time = time_axis(series.start_s)
     busy = Line("busy", series.start_s, series.busy_share)
     kv = Line("KV blocks in use", series.start_s, series.kv_share)
     running = Line("running", series.start_s, series.batch_requests)
@@ -91,7 +91,7 @@ def fleet_figures(series: Series) -> list[Figure]:
         figure(
             "Requests on a replica over time",
             time,
-            Axis("requests", _digits, 0, most),
+            Axis("requests", digits, 0, most),
             [running, waiting],
             caption="Mean over the replicas.",
         ),
@@ -100,17 +100,19 @@ def fleet_figures(series: Series) -> list[Figure]:
     if preempted:
         line = Line("preemptions", series.start_s, series.preemptions)
         top = float(np.nanmax(series.preemptions)) * 1.08
-        axis, total = Axis("per bin", _digits, 0, top), f"{preempted:,.0f} in total."
+        axis, total = Axis("per bin", digits, 0, top), f"{preempted:,.0f} in total."
         figures.append(
             figure("Preemptions over time", time, axis, [line], caption=total)
         )
     return figures
 
 
-_digits = "{:,.4g}".format
+digits = "{:,.4g}".format
+"""Numbers at the ticks of an axis."""
 
 
-def _time_axis(start_s: np.ndarray) -> Axis:
+def time_axis(start_s: np.ndarray) -> Axis:
+    """Return the axis of moments after the first arrival. [s]"""
     last = float(start_s[-1])
     scale_s, unit = (3600, "h") if last > 7200 else (60, "min")
     # Ten minutes of seconds or two hours of minutes still read well.
@@ -120,7 +122,7 @@ def _time_axis(start_s: np.ndarray) -> Axis:
     ticks = linear_ticks(first / scale_s, last / scale_s)
     return Axis(
         f"time since the first arrival, {unit}",
-        lambda value: _digits(value / scale_s),
+        lambda value: digits(value / scale_s),
         first,
         last,
         ticks=tuple(tick * scale_s for tick in ticks),

@@ -4,13 +4,23 @@ A router that charges replicas for what it sends (``charge``) counts a prompt's 
 from then to its last token, and its tokens to prefill to its first. A group's blocks
 that several prompts begin with count once: ``runs`` has the lengths that occur in each
 group on each replica, the longest first, each with its ``count`` of prompts. The head
-of a holder has the sum of blocks in ``high``.
+of a holder has the sum of blocks in ``high``. A request that comes to another replica
+with part of its answer, since the first one died, is charged for that part too: it is
+a prompt there. Where prompts are computed in another pool, blocks are not shared.
 """
 
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.prefix_memory import leave_run, new_run, shared_blocks
 from capplan.simulator.run_table import clear_row, newest_run, table_row
-from capplan.simulator.state import NONE
+from capplan.simulator.state import NONE, Setting
+
+
+@inlined()
+def _shared_blocks(state, request):
+    """Return how many blocks of a prompt count once with those of its group."""
+    if state.settings[Setting.PULLS] != 0.0:
+        return 0
+    return shared_blocks(request, state.engine[0].block_size)
 
 
 @inlined()
@@ -18,8 +28,8 @@ def blocks_with(state, holder, slot):
     """Return the blocks that a holder would have with a request's prompt."""
     request = state.requests[slot]
     block_size = state.engine[0].block_size
-    blocks = state.runs[holder].high + request.prompt_tokens // block_size
-    shared = shared_blocks(request, block_size)
+    blocks = state.runs[holder].high + request.known_tokens // block_size
+    shared = _shared_blocks(state, request)
     if shared > 0:
         longest = newest_run(state, holder, request.prefix_group, 0)
         if longest != NONE:
@@ -34,8 +44,9 @@ def charge(state, r, holder, slot, prefill_tokens):
     state.runs[holder].high = blocks_with(state, holder, slot)
     state.replicas[r].charged_tokens += prefill_tokens
     request.charged_tokens = prefill_tokens
+    request.charged_blocks = request.known_tokens // state.engine[0].block_size
     request.charged_holder = holder
-    shared = shared_blocks(request, state.engine[0].block_size)
+    shared = _shared_blocks(state, request)
     if shared > 0:
         request.charged_run = _with_one_more(
             state, holder, request.prefix_group, shared
@@ -68,17 +79,27 @@ def _with_one_more(state, holder, group, blocks):
 
 @compiled()
 def discharge(state, slot):
-    """Give back the blocks of a request that has finished."""
+    """Give back the blocks of a request that has finished, or has left its replica."""
     request = state.requests[slot]
     holder = request.charged_holder
-    block_size = state.engine[0].block_size
-    blocks = request.prompt_tokens // block_size
+    blocks = request.charged_blocks
     if request.charged_run != NONE:
-        blocks -= shared_blocks(request, block_size)
+        blocks -= state.runs[request.charged_run].high
         blocks += _with_one_less(state, request.charged_run)
     state.runs[holder].high -= blocks
     request.charged_holder = NONE
     request.charged_run = NONE
+
+
+@compiled()
+def recharge(state, r, slot):
+    """Charge another replica for a request that decodes."""
+    request = state.requests[slot]
+    if request.charged_holder != NONE:
+        moved = r - request.replica
+        holder = request.charged_holder
+        discharge(state, slot)
+        charge(state, r, holder + moved, slot, 0)
 
 
 @inlined()

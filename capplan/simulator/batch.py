@@ -8,7 +8,7 @@ grows; ``admit_with_room`` is for schedulers that take them in advance.
 
 import math
 
-from capplan.simulator.gaps import end_gaps, leaves_resuming
+from capplan.simulator.decoding import computed_tokens, stop_decoding
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.jump import iterations_before
 from capplan.simulator.kvcache import (
@@ -25,33 +25,10 @@ from capplan.simulator.log import log_entry
 from capplan.simulator.queues import (
     push_running,
     push_waiting_front,
-    remove_end,
     remove_running,
     remove_waiting,
 )
 from capplan.simulator.state import NONE, Count, Phase
-
-
-@inlined()
-def residue(state, slot):
-    """Return the column of ``residues`` that counts a decoding request.
-
-    Its KV length less the iteration number, which stays the same while it
-    decodes: both grow by one.
-    """
-    request = state.requests[slot]
-    block_size = state.residues.shape[1]
-    return (
-        request.prompt_tokens + request.run_tokens - request.end_step - 2
-    ) % block_size
-
-
-@inlined()
-def computed_tokens(state, slot, step):
-    """Return the KV tokens that a decoding request holds before iteration ``step``."""
-    request = state.requests[slot]
-    last = request.prompt_tokens + request.run_tokens - 1
-    return last - (request.end_step - step) - 1
 
 
 @inlined()
@@ -79,31 +56,6 @@ def log_decodes(state, r):
         slot = request.next
 
 
-@inlined()
-def leave_decoding(state, r, slot):
-    """Take a request out of the counts of decoding requests."""
-    replica = state.replicas[r]
-    state.residues[r, residue(state, slot)] -= 1
-    context = computed_tokens(state, slot, replica.step + 1) + 1
-    replica.context_tokens -= context
-    replica.decode_count -= 1
-
-
-@inlined()
-def stop_decoding(state, r, slot):
-    """Take a request out of the decoding ones; return the KV tokens it holds."""
-    replica = state.replicas[r]
-    request = state.requests[slot]
-    held = computed_tokens(state, slot, replica.step + 1)
-    remove_end(state, r, slot)
-    leave_decoding(state, r, slot)
-    end_gaps(state, r, slot)
-    request.known_tokens = held + 1
-    if not leaves_resuming(state, r, slot):
-        request.last_token_s = replica.decoded_s
-    return held
-
-
 @compiled()
 def preempt(state, r, slot, taken=0):
     """Free a running request's KV and put it first in the queue.
@@ -118,12 +70,14 @@ def preempt(state, r, slot, taken=0):
         held = hashed = request.computed_tokens
         replica.prefilling = NONE
         replica.prefill_tokens += held
+        request.token_step = NONE
         phase = Phase.WAITING
     else:
         admitted_tokens = request.known_tokens
         if request.phase == Phase.DECODING:
             held = stop_decoding(state, r, slot)
             replica.prefill_tokens += held + 1
+            request.token_step = replica.step + 1  # see failing.py
             phase = Phase.WAITING
         else:
             held = request.prompt_tokens + request.output_tokens - 1
@@ -306,7 +260,13 @@ def continue_running(state, r, spare_blocks):
 
 @inlined()
 def admit(state, r, budget_tokens):
-    """Admit the head of the queue if it fits; return the tokens scheduled.
+    """Admit the head of the queue if it fits; return the tokens scheduled."""
+    return admit_waiting(state, r, state.replicas[r].waiting_head, budget_tokens)
+
+
+@inlined()
+def admit_waiting(state, r, slot, budget_tokens):
+    """Admit a waiting request, or NONE, if it fits; return the tokens scheduled.
 
     Its whole prompt, and the tokens generated before a preemption, must fit the
     free blocks, although only the blocks of its first chunk are taken, and those of
@@ -314,7 +274,6 @@ def admit(state, r, budget_tokens):
     """
     replica = state.replicas[r]
     engine = state.engine[0]
-    slot = replica.waiting_head
     if slot == NONE or replica.running_count >= engine.max_num_seqs:
         return 0
     request = state.requests[slot]
@@ -376,7 +335,7 @@ def watermark_blocks(state):
 
 @inlined()
 def _start_prefill(state, r, slot, start, chunk):
-    """Let the head of the queue run: ``start`` tokens are cached, a chunk follows."""
+    """Let a waiting request run: ``start`` tokens are cached, a chunk follows."""
     replica = state.replicas[r]
     request = state.requests[slot]
     request.computed_tokens = start

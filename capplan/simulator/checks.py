@@ -5,7 +5,9 @@ from dataclasses import replace
 import numpy as np
 
 from capplan.deployment.engine import EngineSettings
+from capplan.deployment.pools import Deployment
 from capplan.errors import InputError
+from capplan.simulator.hand_offs import MIXING
 from capplan.simulator.routers import parse_router
 from capplan.simulator.schedulers import scheduler as find_scheduler
 from capplan.workload.trace import Trace
@@ -19,6 +21,16 @@ def oversized(trace: Trace, engine: EngineSettings) -> np.ndarray:
     tokens = trace.prompt_tokens + trace.output_tokens
     held = engine.request_blocks(tokens - 1)
     return (held > engine.kv_blocks - 1) | (tokens > engine.max_model_len)
+
+
+def served_by(trace: Trace, deployment: Deployment) -> list[Trace]:
+    """Return the requests as each pool serves them: one of prompts alone gives a token.
+
+    A hand-off whose pools mix lets a prefill replica serve whole requests.
+    """
+    if len(deployment.pools) == 1 or deployment.hand_off.startswith(MIXING):
+        return [trace] * len(deployment.pools)
+    return [replace(trace, output_tokens=np.ones_like(trace.output_tokens)), trace]
 
 
 def unserved(trace: Trace, engine: EngineSettings) -> np.ndarray:

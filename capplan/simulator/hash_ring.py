@@ -2,10 +2,12 @@
 
 What is hashed to a place of the ring goes to the replica of the next point. A replica
 that closes leaves its keys to the next points, and the others keep theirs (Karger et
-al., "Consistent hashing and random trees", STOC 1997).
+al., "Consistent hashing and random trees", STOC 1997). One that comes later, in its row
+or another, is a new one, with points of its own.
 """
 
 import hashlib
+from functools import cache
 
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.state import Count, State
@@ -18,19 +20,22 @@ _REPLICA_BITS = 24
 
 
 def place_points(state: State) -> None:
-    """Give each replica its points: place, then replica, in one number.
-
-    Places are from md5, as there, of ``replica-point``.
-    """
-    replicas = len(state.replicas)
+    """Give each replica the points of its number: place, then row, in one number."""
     points = []
-    for replica in range(replicas):
-        for point in range(POINTS):
-            digest = hashlib.md5(f"{replica}-{point}".encode(), usedforsecurity=False)
-            place = int.from_bytes(digest.digest()[:4], "big")
-            points.append((place << _REPLICA_BITS) + replica)
+    for r, number in enumerate(state.replicas["number"].tolist()):
+        points += [(place << _REPLICA_BITS) + r for place in _places(number)]
     state.runs["point"][: len(points)] = sorted(points)
     state.counts[Count.POINTS] = len(points)
+
+
+@cache
+def _places(number: int) -> tuple[int, ...]:
+    """Return the places of a replica's points: from md5, as there, of number-point."""
+    digests = (
+        hashlib.md5(f"{number}-{point}".encode(), usedforsecurity=False).digest()
+        for point in range(POINTS)
+    )
+    return tuple(int.from_bytes(digest[:4], "big") for digest in digests)
 
 
 @inlined()

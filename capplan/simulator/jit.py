@@ -123,3 +123,36 @@ def from_python(function: Any) -> Any:
         return function(*values)
 
     return call
+
+
+def direct(function: Any) -> Any:
+    """Return what is compiled for a function's only signature, called at once.
+
+    Its arguments are not checked: a call takes 30 us in place of 170 us with a state.
+    """
+    overloads = getattr(function, "overloads", None)
+    return next(iter(overloads.values())).entry_point if overloads else function
+
+
+class _Pointer(numba.types.WrapperAddressProtocol):
+    def __init__(self, function: Any, signature: Any) -> None:
+        compiled_function = function.get_compile_result(signature)
+        name = compiled_function.fndesc.llvm_cfunc_wrapper_name
+        self._address = compiled_function.library.get_pointer_to_function(name)
+        self._signature = signature
+
+    def __wrapper_address__(self) -> int:
+        return int(self._address)
+
+    def signature(self) -> Any:
+        return self._signature
+
+
+def pointer(function: Any, signature: Any) -> Any:
+    """Return a compiled policy as it is passed often: it is found at once.
+
+    A call of it takes a little longer; finding it otherwise takes 100 us each time.
+    """
+    if not hasattr(function, "get_compile_result"):
+        return function
+    return _Pointer(function, signature)

@@ -178,6 +178,17 @@ def take_blocks(state, r, n):
         _leave_record(state, r, label)
 
 
+@inlined()
+def give_blocks(state, r, n):
+    """Make n blocks free that cannot be found: they are the next to be taken."""
+    replica = state.replicas[r]
+    if state.engine[0].prefix_caching == 0:
+        replica.free_blocks += n
+    elif n > 0 and not _extends_run(state, r, replica.queue_head, n):
+        label = _take_record(state, r, NONE, n)
+        _put_before(state, r, label, replica.queue_head)
+
+
 # Prefix caching: hits, shared blocks and their return.
 
 
@@ -288,9 +299,7 @@ def return_blocks(state, r, slot, held_tokens, hashed_tokens, keep):
     own = -2 - request.row
     held += request.bounded_blocks
     unhashed = max(0, held - max(hashed, request.shared_blocks))
-    if unhashed > 0 and not _extends_run(state, r, replica.queue_head, unhashed):
-        label = _take_record(state, r, NONE, unhashed)
-        _put_before(state, r, label, replica.queue_head)
+    give_blocks(state, r, unhashed)
     own_hashed = held - unhashed - request.shared_blocks
     if keep:
         for index in range(held - unhashed - 1, request.shared_blocks - 1, -1):

@@ -44,6 +44,8 @@ def look_before(state, now_s, schedule):
         newest = math.ceil(now_s / period_s) - 1
         if newest * period_s >= now_s:  # the quotient was rounded up
             newest -= 1
+        elif (newest + 1) * period_s < now_s:  # or down
+            newest += 1
         look(state, newest * period_s, schedule)
         if log_has_room(state):
             state.counts[Count.LOOKED] = newest

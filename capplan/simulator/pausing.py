@@ -7,12 +7,11 @@ or on the host; ``computed_tokens`` is how many tokens of it.
 
 import math
 
-from capplan.simulator.batch import join, residue, stop_decoding
-from capplan.simulator.gaps import enter_resuming, start_gaps
+from capplan.simulator.batch import join
+from capplan.simulator.decoding import decode_again, stop_decoding
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.kvcache import ceil_div, return_blocks, take_blocks
 from capplan.simulator.queues import (
-    push_end,
     push_running,
     push_waiting_front,
     remove_running,
@@ -94,23 +93,6 @@ def _leave_queue(state, r, slot):
     _end_pause(state, r, slot)
 
 
-@inlined()
-def decode_again(state, r, slot):
-    """Let a running request decode from the next iteration on: it sat out."""
-    replica = state.replicas[r]
-    request = state.requests[slot]
-    replica.prefill_tokens -= 1
-    generated = request.known_tokens - request.prompt_tokens
-    request.phase = Phase.DECODING
-    start_gaps(state, r, slot)
-    request.end_step = replica.step + request.run_tokens - generated
-    push_end(state, r, slot)
-    replica.decode_count += 1
-    replica.context_tokens += request.known_tokens
-    state.residues[r, residue(state, slot)] += 1
-    enter_resuming(state, r, slot)
-
-
 @compiled()
 def resume(state, r, slot):
     """Let a PAUSED request decode again: it ``decodes_next``."""
@@ -119,6 +101,7 @@ def resume(state, r, slot):
     push_running(state, r, slot)
     state.requests[slot].admission = replica.admissions
     replica.admissions += 1
+    replica.prefill_tokens -= 1
     decode_again(state, r, slot)
 
 

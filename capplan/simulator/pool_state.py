@@ -50,10 +50,12 @@ def pool_state(
     results: int,
     record_iterations: bool,
     longest_jump: int,
+    senders: int = 0,
 ) -> State:
     """Return the state of idle replicas.
 
-    As many as ``results`` requests may finish before they are taken from it.
+    As many as ``results`` requests may finish before they are taken from it. KV is
+    copied from as many replicas as there are ``senders``.
     """
     policy, rules = engine.scheduler, engine.scheduler.rules
     state = empty_state(
@@ -73,6 +75,7 @@ def pool_state(
             swaps=_SLOTS if rules.swaps else 0,
             request_columns=len(rules.request_columns),
             replica_columns=len(rules.replica_columns),
+            senders=senders,
             runs=_runs(router.rules, replica_count),
         ),
         # Copies: the core is compiled for writable arrays, and Ray's are read-only.
@@ -94,6 +97,10 @@ def pool_state(
     row.seed = seed
     row.reserves = int(rules.reserves)
     row.prompt_budget = int(rules.prompt_budget)
+    keeps_batch = rules.keeps_batch
+    if keeps_batch is None:
+        keeps_batch = not (policy.does("orders") or rules.request_columns)
+    row.keeps_batch = int(keeps_batch)
     if policy.does("swaps"):
         row.block_link_s = engine.block_link_s
         row.host_blocks = engine.host_kv_blocks
@@ -102,6 +109,8 @@ def pool_state(
     own = slice(ROUTER_SETTINGS, ROUTER_SETTINGS + len(router.values))
     state.settings[own] = router.values
     state.settings[Setting.REFRESH_S] = router.settings.get("refresh", 0.0)
+    state.settings[Setting.PULLS] = senders > 0
+    state.replicas["number"] = np.arange(replica_count)
     if len(state.runs):
         state = empty_memory(state, router.rules.remembers * replica_count)
     if router.rules.rings:

@@ -228,11 +228,11 @@ def empty_memory(state: State, holders: int) -> State:
     runs["entry"] = NONE
     heads = slice(holders + 1)
     runs["next"][heads] = runs["previous"][heads] = np.arange(holders + 1)
-    _chain(state, holders + 1)
+    link_unused(state, holders + 1)
     return state
 
 
-def _chain(state: State, first: int) -> None:
+def link_unused(state: State, first: int) -> None:
     """Let the runs from ``first`` to half of all be unused, before those that were."""
     runs = state.runs
     end = len(runs) // 2
@@ -250,6 +250,6 @@ def with_enough_runs(state: State) -> State:
     state = state._replace(runs=grown(state.runs, 2 * before).view(np.recarray))
     state.runs["entry"] = NONE
     state.runs["holder"][before:] = NONE
-    _chain(state, before // 2)
+    link_unused(state, before // 2)
     fill_table(state)
     return state

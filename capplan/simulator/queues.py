@@ -17,6 +17,18 @@ def give_slot(state, slot):
 
 
 @inlined()
+def tell(state, slot):
+    """Let the driver hear of a request, after those of which it has not heard yet."""
+    state.requests[slot].next_in_list = NONE
+    last = state.counts[Count.NEWS_LAST]
+    if last == NONE:
+        state.counts[Count.NEWS_FIRST] = slot
+    else:
+        state.requests[last].next_in_list = slot
+    state.counts[Count.NEWS_LAST] = slot
+
+
+@inlined()
 def push_waiting_back(state, r, slot):
     """Put an arrival at the end of the queue."""
     insert_waiting_before(state, r, slot, NONE)

@@ -31,7 +31,8 @@ REQUEST = np.dtype(
         ("session", np.int64),  # NONE: not known
         # Of a router that keeps account of what it sent, see active_blocks.py:
         ("charged_tokens", np.int64),  # to prefill, as it knew when it chose
-        ("charged_holder", np.int64),  # of its prompt's blocks; or NONE
+        ("charged_blocks", np.int64),
+        ("charged_holder", np.int64),  # of these blocks; or NONE
         ("charged_run", np.int64),  # those that others share; NONE: none
         ("cached_tokens", np.int64),  # prefix hits at first admission
         ("hit_blocks", np.int64),  # prefix hits at last admission
@@ -41,6 +42,9 @@ REQUEST = np.dtype(
         ("late_gaps", np.int64),  # above its TBT; less ``late`` since ``token_step``
         ("heap_position", np.int64),
         ("admission", np.int64),  # running requests stand in this order
+        ("migrations", np.int64),
+        ("partner", np.int64),  # its slot in the other pool, see hand_off.py; NONE
+        ("handed_s", np.float64),  # when its prompt was done there; 0: it was not
         ("next", np.int64),  # in its replica's waiting or running list
         ("previous", np.int64),
         ("next_in_list", np.int64),  # in a list of joining or finishing requests
@@ -84,6 +88,7 @@ REPLICA = np.dtype(
         ("preempted_draining", np.int64),  # requests in phase PREEMPTED_DRAINING
         ("free_blocks", np.int64),
         ("outstanding", np.int64),  # requests arrived and not finished
+        ("awaited", np.int64),  # copies from or to here: blocks or requests come back
         ("outstanding_prompt_tokens", np.int64),  # their prompts
         ("outstanding_output_tokens", np.int64),  # their predicted outputs
         ("prefill_tokens", np.int64),  # tokens still to be prefilled
@@ -102,6 +107,7 @@ REPLICA = np.dtype(
         ("idle_until_s", np.float64),  # where nothing runs: look again then; see sa.py
         ("seen_waiting", np.int64),  # waiting requests at the router's last look
         ("seen_kv_use", np.float64),  # and the share of its KV blocks in use
+        ("number", np.int64),  # of those that there have been: hash_ring.py
         ("charged_tokens", np.int64),  # of requests whose first token is to come
         ("oldest_charged_tokens", np.int64),  # of those it comes to in that iteration
         ("newest_charged_tokens", np.int64),
@@ -131,6 +137,7 @@ ENGINE = np.dtype(
         ("request_s", np.float64),  # from a request's arrival to the queue
         ("seed", np.int64),
         ("reserves", np.int64),  # 1: requests take all their blocks when admitted
+        ("keeps_batch", np.int64),  # 1: while nothing waits all decode, see Rules
         ("prompt_budget", np.int64),  # 1: decodes come on top of the token budget
         ("bins_start_s", np.float64),  # of the series
         ("bin_width_s", np.float64),
@@ -187,6 +194,8 @@ RESULT = np.dtype(
         ("late_gaps", np.int64),
         ("swaps", np.int64),
         ("paused_s", np.float64),
+        ("migrations", np.int64),
+        ("handed_s", np.float64),
     ]
 )
 

@@ -12,7 +12,7 @@ n * (a[b] + s[b] * L) + s[b] * b * n * (n - 1) / 2.
 import math
 
 from capplan.simulator.active_blocks import discharge
-from capplan.simulator.batch import leave_decoding, residue
+from capplan.simulator.decoding import leave_decoding, residue
 from capplan.simulator.examine import has_fault
 from capplan.simulator.gaps import (
     add_gap,
@@ -37,6 +37,7 @@ from capplan.simulator.queues import (
     remove_end,
     remove_running,
     remove_waiting,
+    tell,
 )
 from capplan.simulator.state import NONE, Count, Phase
 from capplan.simulator.wake import next_s, set_wake
@@ -51,12 +52,24 @@ def enqueue(state, r, slot, now_s):
     request.replica = r
     if replica.outstanding == 0:
         replica.now_s = max(replica.now_s, now_s)
+    elif replica.now_s == math.inf:
+        replica.now_s = now_s
     replica.outstanding += 1
     replica.outstanding_prompt_tokens += request.prompt_tokens
     replica.outstanding_output_tokens += request.predicted_tokens
-    replica.prefill_tokens += request.prompt_tokens
+    replica.prefill_tokens += request.known_tokens
     push_waiting_back(state, r, slot)
     set_wake(state, r)
+
+
+@compiled()
+def _hand_over(state, r, slot, now_s):
+    """Let a prompt that is done hold its blocks until another replica has read them."""
+    request = state.requests[slot]
+    request.phase = Phase.HANDED
+    request.handed_s = now_s
+    state.replicas[r].awaited += 1
+    tell(state, slot)
 
 
 @inlined()
@@ -64,19 +77,22 @@ def complete(state, r, slot, now_s):
     """Write the result of a finished request and free its slot."""
     replica = state.replicas[r]
     request = state.requests[slot]
+    replica.outstanding -= 1
+    replica.outstanding_prompt_tokens -= request.prompt_tokens
+    replica.outstanding_output_tokens -= request.predicted_tokens
+    if request.charged_holder != NONE:
+        discharge(state, slot)
     if request.phase == Phase.PREEMPTED_DRAINING:
         # Its blocks are gone already, and it never ran again.
         remove_waiting(state, r, slot)
         replica.preempted_draining -= 1
     else:
+        remove_running(state, r, slot)
+        if request.partner != NONE:
+            _hand_over(state, r, slot, now_s)
+            return
         held = request.prompt_tokens + request.output_tokens - 1
         return_blocks(state, r, slot, held, held, False)
-        remove_running(state, r, slot)
-    if request.charged_holder != NONE:
-        discharge(state, slot)
-    replica.outstanding -= 1
-    replica.outstanding_prompt_tokens -= request.prompt_tokens
-    replica.outstanding_output_tokens -= request.predicted_tokens
     result = state.results[state.counts[Count.RESULTS]]
     state.counts[Count.RESULTS] += 1
     result.row = request.row
@@ -92,6 +108,8 @@ def complete(state, r, slot, now_s):
     result.finish_s = now_s
     result.longest_gap_s = request.longest_gap_s
     result.late_gaps = request.late_gaps
+    result.migrations = request.migrations
+    result.handed_s = request.handed_s
     if state.orders.shape[0] > 0 and state.orders[slot].ordered != 0:
         remove_ordered(state, r, slot)
     if state.pauses.shape[0] > 0:
@@ -286,12 +304,14 @@ def start_decoding(state, r, end_s):
         following = request.next_in_list
         if math.isnan(request.first_token_s):
             request.first_token_s = end_s
+        else:
+            add_gap(state, slot, end_s - request.last_token_s)
+        if request.charged_tokens > 0:
             if replica.in_flight == 1:
                 replica.oldest_charged_tokens += request.charged_tokens
             else:
                 replica.newest_charged_tokens += request.charged_tokens
-        else:
-            add_gap(state, slot, end_s - request.last_token_s)
+            request.charged_tokens = 0
         generated = request.known_tokens - request.prompt_tokens + 1
         start_gaps(state, r, slot)
         request.end_step = replica.step + request.run_tokens - generated
@@ -350,6 +370,8 @@ def step(state, r, until_s, schedule):
         replica.stalled = 1
     elif state.replicas[r].idle_until_s > replica.now_s:
         replica.now_s = min(state.replicas[r].idle_until_s, until_s)
+    elif replica.preempted == 0 and replica.awaited > 0:
+        replica.now_s = math.inf  # until what is awaited comes
     elif replica.preempted == 0:
         state.counts[Count.STUCK] = 1
 

@@ -36,6 +36,9 @@ class RequestTimes:
     request_class: np.ndarray  # index of its class
     swaps: np.ndarray  # how often its KV went to the host
     paused_s: np.ndarray  # time that it held KV, there or on the GPU, and sat out [s]
+    migrations: np.ndarray  # how often it moved to another replica while it ran
+    # when its prompt was done, where that was on a prefill replica; 0: it was not [s]
+    handed_s: np.ndarray
 
     def __len__(self) -> int:
         """Return the number of requests."""

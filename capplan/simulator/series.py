@@ -1,21 +1,53 @@
-"""The fleet over time, from the bins that the core fills."""
+"""What the replicas of a pool did, from the bins that the core fills."""
+
+from collections.abc import Sequence
 
 import numpy as np
 
-from capplan.simulator.fleet import Fleet
-from capplan.simulator.times import Series
+from capplan.simulator.serving_pool import ServingPool
+from capplan.simulator.times import PoolUse, Series
 
 
-def fleet_series(
-    fleet: Fleet, start_s: np.ndarray, preemptions: np.ndarray, end_s: float | None
+def uses_of(
+    pools: Sequence[ServingPool],
+    start_s: np.ndarray,
+    preemptions: np.ndarray,
+    end_s: float | None,
+) -> tuple[PoolUse, ...]:
+    """Return what pools did, in bins that begin at ``start_s``. [s]
+
+    Of several, all preemptions count as the last one's. ``end_s`` is as in
+    ``pool_series``.
+    """
+    uses = []
+    for pool in pools:
+        of_pool = preemptions if pool is pools[-1] else np.zeros(len(preemptions))
+        used = None if end_s is not None else len(start_s)
+        uses.append(
+            PoolUse(
+                replica_count=pool.replica_count,
+                iteration_count=pool.iteration_count,
+                busy_s=float(pool.state.bins["busy_s"][:used].sum()),
+                series=pool_series(pool, start_s, of_pool, end_s),
+                iterations=pool.iterations(),
+            )
+        )
+    return tuple(uses)
+
+
+def pool_series(
+    pool: ServingPool,
+    start_s: np.ndarray,
+    preemptions: np.ndarray,
+    end_s: float | None,
 ) -> Series:
-    """Return the series of a fleet after it served, in bins that begin at ``start_s``.
+    """Return the series of a pool after it served, in bins that begin at ``start_s``.
 
     The last bin takes what comes after it begins, up to ``end_s``, the last token; None
     where it was stopped: later bins are left out. ``preemptions`` are of all bins. [s]
     """
     used = len(start_s)
-    bins, width_s = fleet.state.bins, fleet.bins.width_s
+    bins, width_s = pool.state.bins, pool.bins.width_s
     bin_s = np.full(used, width_s)
     totals = {name: np.array(bins[name][:used]) for name in bins.dtype.names or ()}
     preemptions = np.array(preemptions)
@@ -24,9 +56,9 @@ def fleet_series(
             total[-1] += bins[name][used:].sum()
         preemptions[used - 1] += preemptions[used:].sum()
         bin_s[-1] = max(width_s, end_s - start_s[-1])
-    replica_s = bin_s * len(fleet.state.replicas)
+    replica_s = bin_s * pool.replica_count
     busy_s = np.maximum(totals["busy_s"], 1e-300)
-    blocks = fleet.engine.kv_blocks - 1
+    blocks = pool.engine.kv_blocks - 1
     return Series(
         start_s=start_s,
         busy_share=np.minimum(totals["busy_s"] / replica_s, 1.0),

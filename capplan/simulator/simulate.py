@@ -4,7 +4,7 @@ Names, dataclasses and checks stop here; the compiled core sees arrays.
 """
 
 from collections.abc import Iterable
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -15,8 +15,10 @@ from capplan.simulator.checks import (
     check_scheduler,
     refuse_oversized,
     refuse_without_keys,
+    served_by,
 )
-from capplan.simulator.fleet import UNBOUNDED_JUMP, Fleet, Progress, Stopped
+from capplan.simulator.fleet import Fleet, Progress, Stopped
+from capplan.simulator.serving_pool import UNBOUNDED_JUMP
 from capplan.simulator.table import Table
 from capplan.simulator.times import Simulation
 from capplan.simulator.windows import FIRST_WIDTH_S, WINDOWS
@@ -77,13 +79,14 @@ def simulate(
         Called several times a second with the number of requests that have arrived;
         when ``stopped`` says so, the simulation ends there.
     """
-    engine = deployment.pool.configuration.engine
-    check_engine(engine)
-    check_scheduler(engine)
+    for pool in deployment.pools:
+        check_engine(pool.configuration.engine)
+        check_scheduler(pool.configuration.engine)
     whole = requests if isinstance(requests, Trace) else None
     chunks = (requests,) if isinstance(requests, Trace) else requests
     names = None if whole is None else whole.class_names
-    fleet = Fleet(
+    moves = deployment.is_in_motion or (whole is not None and whole.users > 0)
+    fleet = _fleet_class(moves)(
         deployment,
         limits=RequestSlo() if slo is None else slo.strictest(names),
         slo=slo,
@@ -97,12 +100,16 @@ def simulate(
     last_arrival_s = -np.inf
     for chunk in chunks:
         if fleet.served == 0:
-            refuse_without_keys(chunk, deployment.router)
+            for router in {deployment.router, deployment.decode_router} - {""}:
+                refuse_without_keys(chunk, router)
+        for pool, part in zip(
+            deployment.pools, served_by(chunk, deployment), strict=True
+        ):
+            refuse_oversized(part, pool.configuration.engine, fleet.served)
         if chunk.users:
             return _closed(chunk, fleet, sink, progress, stopped)
         arrival_s = _in_order(chunk, last_arrival_s)
         last_arrival_s = float(arrival_s[-1])
-        refuse_oversized(chunk, engine, fleet.served)
         sink.expect(chunk)
         first = end = 0
         while first == end < len(chunk):
@@ -122,15 +129,23 @@ def simulate(
     return sink.simulation(fleet, stopped=fleet.outstanding > 0)
 
 
+def _fleet_class(moves: bool) -> Any:
+    """Return the class of the fleet: the event loop is compiled where it is used."""
+    if not moves:
+        return Fleet
+    from capplan.simulator.moving_fleet import MovingFleet
+
+    return MovingFleet
+
+
 def _closed(
     trace: Trace,
-    fleet: Fleet,
+    fleet: Any,
     sink: Sink,
     progress: Progress | None,
     stopped: Stopped | None,
 ) -> Simulation:
     """Return the simulation of users who wait for their answers."""
-    refuse_oversized(trace, fleet.engine)
     sink.expect(trace)
     for done in fleet.serve_users(trace, progress, stopped):
         sink.reach(fleet.bins.reached_s)

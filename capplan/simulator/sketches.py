@@ -5,14 +5,14 @@ percentiles within ``histogram.RELATIVE_ERROR``, and do not depend on the chunks
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from capplan.errors import InputError
-from capplan.simulator.fleet import Fleet
 from capplan.simulator.records import RESULT
 from capplan.simulator.request_times import RequestTimes
-from capplan.simulator.series import fleet_series
+from capplan.simulator.series import uses_of
 from capplan.simulator.times import Simulation, Totals
 from capplan.simulator.windows import Windows
 from capplan.workload.slo import LIMITS, Slo
@@ -96,7 +96,7 @@ class Sketches:
         self._windows.finish(times, limits_s)
         self._last_finish_s = max(self._last_finish_s, float(times.finish_s.max()))
 
-    def simulation(self, fleet: Fleet, *, stopped: bool) -> Simulation:
+    def simulation(self, fleet: Any, *, stopped: bool) -> Simulation:
         """Return the simulation with its counts; no table."""
         self._count_block()
         windows, last_arrival_s = self._windows, fleet.last_arrival_s
@@ -105,12 +105,11 @@ class Sketches:
         used = int(windows.index(last_arrival_s)) + 1
         duration_s = last_arrival_s - windows.start_s
         makespan_s = self._last_finish_s - windows.start_s
-        busy_s = float(fleet.state.bins["busy_s"].sum())
         if stopped:  # only windows all of whose requests have finished
-            until_s = min(fleet.all_finished_before_s, last_arrival_s)
+            oldest_s = min(pool.oldest_arrival_s for pool in fleet.pools)
+            until_s = min(oldest_s, last_arrival_s)
             used = int(max(0.0, until_s - windows.start_s) / windows.width_s)
             duration_s = makespan_s = used * windows.width_s
-            busy_s = float(fleet.state.bins["busy_s"][:used].sum())
         total = {name: int(column[:used].sum()) for name, column in columns.items()}
         return Simulation(
             times=None,
@@ -124,16 +123,15 @@ class Sketches:
                 cached_tokens=total["cached_tokens"],
                 preemptions=int(columns["preemptions"].sum()),
             ),
-            series=fleet_series(
-                fleet,
+            pools=uses_of(
+                fleet.pools,
                 windows.edges_s[:used],
                 columns["preemptions"],
                 None if stopped else self._last_finish_s,
             ),
             class_names=self._class_names,
-            replica_count=len(fleet.state.replicas),
-            iteration_count=fleet.iteration_count,
-            busy_s=busy_s,
             arrived_count=fleet.served,
             completed=total["completed"],
+            moved=fleet.moved,
+            lives=fleet.lives,
         )

@@ -43,6 +43,8 @@ class Phase(IntEnum):
     DRAINING = 4  # running, its last token is in flight
     PREEMPTED_DRAINING = 5  # preempted while its last token is in flight
     PAUSED = 6  # waiting in a scheduler's own order, with KV if it ran before
+    EXPECTED = 7  # in no list yet: its prompt is computed, or its KV is on its way here
+    HANDED = 8  # its prompt is done; it holds its KV until that has been read
 
 
 class Needs(IntEnum):
@@ -108,11 +110,15 @@ class _Count(NamedTuple):
     LIMIT: int = 11  # and what it may be
     OPEN: int = 12  # replicas that take requests: the first ones of the pool
     LOOKED: int = 13  # the router's last look, counted from 0; NONE before: looking.py
-    CHOSEN: int = 14  # replica of an arrival that waits for the log; NONE: to be routed
-    HOLDERS: int = 15  # of runs: see prefix_memory.py
-    UNUSED_RUN: int = 16  # the first one; ``next`` follows
-    UNUSED_RUNS: int = 17
-    POINTS: int = 18  # of the ring: hash_ring.py
+    # Requests of which the driver has not heard yet, NONE: none; ``next_in_list``
+    # follows. Prompts that are done, or requests whose copy has begun:
+    NEWS_FIRST: int = 14
+    NEWS_LAST: int = 15
+    CHOSEN: int = 16  # replica of an arrival that waits for the log; NONE: to be routed
+    HOLDERS: int = 17  # of runs: see prefix_memory.py
+    UNUSED_RUN: int = 18  # the first one; ``next`` follows
+    UNUSED_RUNS: int = 19
+    POINTS: int = 20  # of the ring: hash_ring.py
 
 
 Count = _Count()
@@ -132,12 +138,15 @@ class _Setting(NamedTuple):
     TTFT_S: int = OWN_SETTINGS  # the strictest SLO of the trace's classes
     TPOT_S: int = OWN_SETTINGS + 1
     REFRESH_S: int = OWN_SETTINGS + 2  # between two looks at the replicas' metrics
+    PULLS: int = OWN_SETTINGS + 3  # 1: prompts are computed in another pool
 
 
 Setting = _Setting()
 ROUTER_SETTINGS = OWN_SETTINGS + len(Setting)
 """Index of the router's first own setting, in the order of its RULES."""
-_MOST_ROUTER_SETTINGS = 12
+HAND_OFF_SETTINGS = ROUTER_SETTINGS + 12
+"""Index of the first setting of the hand-off; a router has 12 settings at most."""
+_MOST_HAND_OFF_SETTINGS = 8
 
 
 class _Limit(NamedTuple):
@@ -161,7 +170,8 @@ GAPS = 256
 """Pairs that a replica keeps to find the longest gap since an iteration."""
 
 
-def _records(shape: int | tuple[int, ...], dtype: np.dtype) -> np.recarray:
+def records(shape: int | tuple[int, ...], dtype: np.dtype) -> np.recarray:
+    """Return records of zeros."""
     return np.zeros(shape, dtype).view(np.recarray)
 
 
@@ -183,6 +193,7 @@ class Sizes(NamedTuple):
     swaps: int = 0
     request_columns: int = 0
     replica_columns: int = 0
+    senders: int = 0  # prefill replicas that KV is copied from
     runs: int = 0
 
 
@@ -197,39 +208,46 @@ def empty_state(sizes: Sizes, tables: tuple[np.ndarray, ...]) -> State:
         The five arrays of ``LatencyTables``.
     """
     state = State(
-        requests=_records(sizes.slots, REQUEST),
-        replicas=_records(sizes.replicas, REPLICA),
-        orders=_records(sizes.orders, ORDER),
-        pauses=_records(sizes.pauses, PAUSE),
-        swaps=_records(sizes.swaps, SWAP),
+        requests=records(sizes.slots, REQUEST),
+        replicas=idle_replicas(sizes.replicas),
+        orders=records(sizes.orders, ORDER),
+        pauses=records(sizes.pauses, PAUSE),
+        swaps=records(sizes.swaps, SWAP),
         request_memory=np.zeros((sizes.slots, sizes.request_columns)),
         replica_memory=np.zeros((sizes.replicas, sizes.replica_columns)),
-        engine=_records(1, ENGINE),
+        engine=records(1, ENGINE),
         ends=np.zeros((sizes.replicas, 2 * sizes.max_num_seqs), np.int64),
         residues=np.zeros((sizes.replicas, sizes.block_size), np.int64),
-        gaps=_records((sizes.replicas, GAPS), GAP),
+        gaps=records((sizes.replicas, GAPS), GAP),
         by_batch=_by_batch(tables),
         fused_s=tables[2],
-        blocks=_records((sizes.replicas, sizes.cached_blocks), BLOCK),
+        blocks=records((sizes.replicas, sizes.cached_blocks), BLOCK),
         spare=np.zeros((sizes.replicas, sizes.cached_blocks), np.int64),
-        table=np.full(
-            (sizes.replicas, _table_size(sizes.cached_blocks)), NONE, np.int32
-        ),
+        table=np.zeros((sizes.replicas, _table_size(sizes.cached_blocks)), np.int32),
         holdings=np.zeros((sizes.slots, 0), np.int64),
         counts=np.zeros(len(Count), np.int64),
-        results=_records(sizes.results, RESULT),
-        iterations=_records(sizes.iterations, ITERATION),
-        entries=_records(sizes.entries, ENTRY),
-        bins=_records(sizes.bins, BIN),
+        results=records(sizes.results, RESULT),
+        iterations=records(sizes.iterations, ITERATION),
+        entries=records(sizes.entries, ENTRY),
+        bins=records(sizes.bins, BIN),
         draws=np.zeros((sizes.draws, 2)),
         scratch=_scratch(sizes),
-        settings=np.zeros(ROUTER_SETTINGS + _MOST_ROUTER_SETTINGS),
+        settings=np.zeros(HAND_OFF_SETTINGS + _MOST_HAND_OFF_SETTINGS),
         classes=no_limits(1, sizes.replicas),
-        runs=_records(sizes.runs, RUN),
+        runs=records(sizes.runs, RUN),
     )
     _chain(state.requests, 0)
-    state.counts[[Count.LOOKED, Count.CHOSEN]] = NONE
+    for count in (Count.LOOKED, Count.NEWS_FIRST, Count.NEWS_LAST, Count.CHOSEN):
+        state.counts[count] = NONE
     state.counts[Count.OPEN] = sizes.replicas
+    for r in range(sizes.replicas):
+        unused_blocks(state, r)
+    return state
+
+
+def idle_replicas(count: int) -> np.recarray:
+    """Return replicas on which no request is; their KV blocks are still to be freed."""
+    replicas = records(count, REPLICA)
     for name in (
         "oldest_finishing",
         "newest_finishing",
@@ -241,24 +259,29 @@ def empty_state(sizes: Sizes, tables: tuple[np.ndarray, ...]) -> State:
         "prefilling",
         "queue_head",
         "queue_tail",
+        "root",
     ):
-        state.replicas[name] = NONE
-    state.replicas["wake_s"] = np.inf
-    state.replicas["root"] = NONE
-    state.blocks["owner"] = NONE
-    state.blocks["next_same"] = NONE
-    return state
+        replicas[name] = NONE
+    replicas["wake_s"] = np.inf
+    return replicas
+
+
+def unused_blocks(state: State, r: int) -> None:
+    """Let no KV block of a replica be found."""
+    for name in ("owner", "next_same"):
+        state.blocks[name][r] = NONE
+    state.table[r] = NONE
 
 
 def _by_batch(tables: tuple[np.ndarray, ...]) -> np.recarray:
     """Return the tables by batch as records."""
     decode_s, decode_context_s, _, fused_decode_s, fused_context_s = tables
-    records = _records(len(decode_s), BY_BATCH)
-    records["decode_s"] = decode_s
-    records["decode_context_s"] = decode_context_s
-    records["fused_decode_s"] = fused_decode_s
-    records["fused_context_s"] = fused_context_s
-    return records
+    rows = records(len(decode_s), BY_BATCH)
+    rows["decode_s"] = decode_s
+    rows["decode_context_s"] = decode_context_s
+    rows["fused_decode_s"] = fused_decode_s
+    rows["fused_context_s"] = fused_context_s
+    return rows
 
 
 def no_limits(classes: int, replicas: int) -> np.ndarray:
@@ -269,8 +292,8 @@ def no_limits(classes: int, replicas: int) -> np.ndarray:
 
 
 def _scratch(sizes: Sizes) -> np.ndarray:
-    """Return a row for the router, and those of annealing."""
-    return np.zeros((14, max(sizes.replicas, PLANNED)))
+    """Return a row for the router, and those of annealing or of the senders."""
+    return np.zeros((14, max(sizes.replicas, sizes.senders, PLANNED)))
 
 
 def _chain(requests: np.recarray, first: int) -> None:
@@ -309,14 +332,16 @@ def _table_size(cached_blocks: int) -> int:
     return 1 << max(1, 2 * cached_blocks).bit_length() if cached_blocks else 1
 
 
-def _smallest_state() -> State:
-    return empty_state(
-        Sizes(1, 1, 1, 1, 1, 1, 1, 1, 1, 1), tuple(np.ones(2) for _ in range(5))
-    )
+def no_pool() -> State:
+    """Return the state of a pool without replicas."""
+    sizes = Sizes(0, 1, 1, 1, 0, results=2, iterations=0, entries=0, bins=1, draws=1)
+    return empty_state(sizes, tuple(np.ones(2) for _ in range(5)))
 
 
-STATE = numba.typeof(_smallest_state())
+STATE = numba.typeof(no_pool())
 SCHEDULE = types.int64(STATE, types.int64)
 """``schedule(state, replica) -> horizon``: see schedulers/__init__.py."""
 ROUTE = types.int64(STATE, types.int64, types.float64)
 """``route(state, slot, now_s) -> replica``: see routers/__init__.py."""
+WHERE = types.int64(STATE, STATE, types.int64, types.int64)
+"""``where(first, second, slot, d) -> BOTH`` and others: see hand_offs/__init__.py."""

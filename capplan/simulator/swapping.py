@@ -8,7 +8,8 @@ as in FastServe's block_manager.py. An iteration also waits for the KV of its re
 In the waiting list of a replica those with KV on the GPU stand first.
 """
 
-from capplan.simulator.batch import computed_tokens, log_decodes, next_block
+from capplan.simulator.batch import log_decodes, next_block
+from capplan.simulator.decoding import computed_tokens
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.kvcache import blocks_in_iteration, ceil_div, take_blocks
 from capplan.simulator.ordered import precedes

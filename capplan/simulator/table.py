@@ -8,12 +8,11 @@ import numba
 import numpy as np
 from numba import types
 
-from capplan.simulator.fleet import Fleet
 from capplan.simulator.jit import compiled
 from capplan.simulator.records import RESULT
 from capplan.simulator.request_times import RequestTimes
-from capplan.simulator.series import fleet_series
-from capplan.simulator.times import Simulation, totals
+from capplan.simulator.series import uses_of
+from capplan.simulator.times import PoolUse, Simulation, totals
 from capplan.workload.trace import Trace
 
 _TIMES = ("arrival_s", "scheduled_s", "first_token_s", "finish_s")
@@ -48,6 +47,10 @@ def _scatter(done, columns):
             columns.swaps[row] = result.swaps
         if result.paused_s != 0:
             columns.paused_s[row] = result.paused_s
+        if result.migrations != 0:
+            columns.migrations[row] = result.migrations
+        if result.handed_s != 0:
+            columns.handed_s[row] = result.handed_s
 
 
 class Table:
@@ -78,7 +81,7 @@ class Table:
         """Keep finished requests."""
         _scatter(done, self._columns)
 
-    def simulation(self, fleet: Fleet, *, stopped: bool) -> Simulation:
+    def simulation(self, fleet: Any, *, stopped: bool) -> Simulation:
         """Return the simulation with the table."""
         columns = self._columns._asdict()
         if self._may_be_fewer:
@@ -92,22 +95,17 @@ class Table:
         start_s = fleet.bins.starts_s
         index = (times.finish_s - start_s[0]) / fleet.bins.width_s
         index = np.nan_to_num(np.clip(index, 0, len(start_s) - 1)).astype(np.int64)
+        end_s = float(np.nanmax(times.finish_s, initial=start_s[-1]))
+        preemptions = np.bincount(index, times.preemptions, len(start_s))
         return Simulation(
             times=times,
             totals=totals(times),
-            series=fleet_series(
-                fleet,
-                start_s,
-                np.bincount(index, times.preemptions, len(start_s)),
-                float(np.nanmax(times.finish_s, initial=start_s[-1])),
-            ),
+            pools=uses_of(fleet.pools, start_s, preemptions, end_s),
             class_names=self._class_names,
-            replica_count=len(fleet.state.replicas),
-            iteration_count=fleet.iteration_count,
-            busy_s=float(fleet.state.bins["busy_s"].sum()),
             arrived_count=len(times),
             completed=completed,
-            iterations=fleet.iterations() if fleet.state.engine[0].recording else None,
+            moved=fleet.moved,
+            lives=fleet.lives,
         )
 
 
@@ -125,14 +123,17 @@ def finished_part(simulation: Simulation) -> Simulation:
     if count == 0:
         raise KeyboardInterrupt
     times = simulation.table.select(slice(0, count))
-    series = simulation.series.until(float(times.arrival_s[-1]))
     kept = totals(times)
-    busy_share = float(series.busy_share.mean())
+
+    def part(pool: PoolUse) -> PoolUse:
+        series = pool.series.until(float(times.arrival_s[-1]))
+        busy_s = float(series.busy_share.mean()) * kept.makespan_s * pool.replica_count
+        return replace(pool, series=series, busy_s=busy_s)
+
     return replace(
         simulation,
         times=times,
         totals=kept,
-        series=series,
-        busy_s=busy_share * kept.makespan_s * simulation.replica_count,
+        pools=tuple(map(part, simulation.pools)),
         completed=count,
     )

@@ -1,6 +1,7 @@
 """What a simulation returns: its requests, sums over them, the fleet over time."""
 
 from dataclasses import dataclass, fields
+from functools import cached_property
 
 import numpy as np
 
@@ -25,6 +26,29 @@ class Series:
         return Series(
             **{field.name: getattr(self, field.name)[:bins] for field in fields(self)}
         )
+
+
+def joined(parts: list[Series], shares: list[float]) -> Series:
+    """Return the series of pools as one; ``shares`` are those of the replicas."""
+
+    def weighted(name: str, weights: list[np.ndarray]) -> np.ndarray:
+        values = [getattr(part, name) for part in parts]
+        return np.array(sum(v * w for v, w in zip(values, weights, strict=True)))
+
+    of_replicas = [np.full(len(parts[0].start_s), share) for share in shares]
+    busy = weighted("busy_share", of_replicas)
+    of_busy = [
+        part.busy_share * share / np.maximum(busy, 1e-300)
+        for part, share in zip(parts, of_replicas, strict=True)
+    ]
+    return Series(
+        start_s=parts[0].start_s,
+        busy_share=busy,
+        batch_requests=weighted("batch_requests", of_busy),
+        waiting_requests=weighted("waiting_requests", of_busy),
+        kv_share=weighted("kv_share", of_replicas),
+        preemptions=np.sum([part.preemptions for part in parts], axis=0),
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,20 +103,32 @@ def totals(times: RequestTimes) -> Totals:
 
 
 @dataclass(frozen=True, eq=False)
+class PoolUse:
+    """What the replicas of a pool did."""
+
+    replica_count: int  # that there were at once, at most
+    iteration_count: int  # of all of them
+    busy_s: float  # replica seconds in which an iteration ran [s]
+    series: Series
+    iterations: Iterations | None = None  # where recorded
+
+
+@dataclass(frozen=True, eq=False)
 class Simulation:
     """What a deployment does with a trace."""
 
     times: RequestTimes | None  # None where requests were counted and not kept
     totals: Totals
-    series: Series
+    pools: tuple[PoolUse, ...]  # of the deployment, in its order
     class_names: tuple[str, ...]  # of the trace
-    replica_count: int  # replicas simulated
-    iteration_count: int  # of all replicas
-    busy_s: float  # replica seconds in which an iteration ran [s]
     arrived_count: int  # all of the trace; where not kept, those that had arrived
     completed: int  # requests that finished: all, unless it was stopped
     windows: Windows | None = None  # counts where requests were not kept
-    iterations: Iterations | None = None  # where recorded
+    # migrations in the order in which they ended, records of dtype MOVE (motion.py);
+    # None where there is no rebalancer
+    moved: np.ndarray | None = None
+    # lives of the replicas, records of dtype LIFE (lifecycle.py); None: as long as it
+    lives: np.ndarray | None = None
 
     @property
     def interrupted(self) -> bool:
@@ -100,10 +136,38 @@ class Simulation:
         return self.completed < self.arrived_count
 
     @property
+    def replica_count(self) -> int:
+        """Replicas of all pools."""
+        return sum(pool.replica_count for pool in self.pools)
+
+    @property
+    def iteration_count(self) -> int:
+        """Iterations of all replicas."""
+        return sum(pool.iteration_count for pool in self.pools)
+
+    @property
+    def busy_s(self) -> float:
+        """Replica seconds in which an iteration ran. [s]"""
+        return sum(pool.busy_s for pool in self.pools)
+
+    @property
     def busy_share(self) -> float:
         """Share of replica time in which an iteration ran."""
         available_s = self.totals.makespan_s * self.replica_count
         return self.busy_s / available_s if available_s > 0 else 0.0
+
+    @cached_property
+    def series(self) -> Series:
+        """The fleet over time, all pools together."""
+        if len(self.pools) == 1:
+            return self.pools[0].series
+        weights = [pool.replica_count / self.replica_count for pool in self.pools]
+        return joined([pool.series for pool in self.pools], weights)
+
+    @property
+    def iterations(self) -> Iterations | None:
+        """Every iteration of the only pool, where recorded."""
+        return self.pools[0].iterations if len(self.pools) == 1 else None
 
     @property
     def table(self) -> RequestTimes:

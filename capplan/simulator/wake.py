@@ -41,8 +41,8 @@ def set_wake(state, r):
         or replica.waiting_count > 0
         or replica.prefilling != NONE
         or replica.heap_count == 0
-        or state.orders.shape[0] > 0
-        or state.request_memory.shape[1] > 0
+        or replica.running_count != replica.decode_count
+        or state.engine[0].keeps_batch == 0
     ):
         return
     b = replica.decode_count

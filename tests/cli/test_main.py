@@ -57,7 +57,7 @@ def test_help_imports_nothing_heavy():
         (["plan", "--rate", "0"], "--rate: rate is 0.0; expected greater than 0"),
         (["plan", "--attainment", "99"], "--attainment: attainment is 99.0"),
         (["plan", "--tp", "1,x"], "--tp: tp is 'x'; expected a valid integer"),
-        (["plan", "--price", "H100"], "--price: price: 'H100' is not a price"),
+        (["plan", "--price", "H100"], "--price: 'H100' is not a price"),
         (["plan", "--latency-ms", "1,2"], "--latency-ms: latency_ms has 2 numbers"),
         (
             ["plan", "--kv-cache-dtype", "fp4"],

@@ -16,6 +16,7 @@ import sys
 import tempfile
 import zipfile
 from pathlib import Path
+from typing import Any
 
 from recorded import Recording, first_difference, read, tags
 
@@ -58,13 +59,24 @@ def record(
     python: str, names: list[str], out: Path, release: Path | None = None
 ) -> None:
     """Record scenarios again, with vLLM from ``release`` if that is given."""
+    run(python, "record.py", {name: case(name) for name in names}, out, release)
+
+
+def run(
+    python: str,
+    script: str,
+    cases: dict[str, dict[str, Any]],
+    out: Path,
+    release: Path | None = None,
+) -> None:
+    """Record cases with a script."""
     paths = []
-    for tag in names:
+    for tag, given in cases.items():
         paths.append(out / f"{tag}.json")
-        paths[-1].write_text(json.dumps(case(tag)))
+        paths[-1].write_text(json.dumps(given))
     path = {} if release is None else {"PYTHONPATH": str(release)}
     done = subprocess.run(
-        [python, HERE / "record.py", out, *paths],
+        [python, HERE / script, out, *paths],
         env={**os.environ, **path},
         capture_output=True,
         text=True,

@@ -1,8 +1,10 @@
-"""Lets the tests here import the modules beside them."""
+"""Lets the tests here import the modules beside them, and the simulator's judge."""
 
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
+HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE), str(HERE.parent / "simulator")]
 
-collect_ignore = ["record.py"]  # runs under the Python that has vLLM
+# They run under the Python that has vLLM.
+collect_ignore = ["record.py", "record_disaggregated.py"]

@@ -78,8 +78,11 @@ SMALL_LLM = {
 LOWEST_TOKEN, HIGHEST_TOKEN = 10, 128_000
 
 
-def scheduler(case: Case, folder: str) -> Scheduler:
-    """Return vLLM's own scheduler with the limits of the case."""
+def scheduler(case: Case, folder: str, transfer: Any = None) -> Scheduler:
+    """Return vLLM's own scheduler with the limits of the case.
+
+    ``transfer`` is vLLM's ``KVTransferConfig`` where KV comes from or goes to others.
+    """
     (Path(folder) / "config.json").write_text(json.dumps(SMALL_LLM))
     config = VllmConfig(
         model_config=ModelConfig(
@@ -100,6 +103,7 @@ def scheduler(case: Case, folder: str) -> Scheduler:
             block_size=case["block_size"],
             enable_prefix_caching=bool(case["prefix_caching"]),
         ),
+        kv_transfer_config=transfer,
     )
     config.cache_config.block_size = case["block_size"]
     config.cache_config.num_gpu_blocks = case["blocks"]
@@ -130,6 +134,7 @@ class Batch:
 
     output: Any
     ends_prompt: dict[str, bool]
+    sched_s: float
     end_s: float
 
 
@@ -161,37 +166,60 @@ class Recorder:
     def tokens(self, count: int) -> list[int]:
         return self.rng.integers(LOWEST_TOKEN, HIGHEST_TOKEN, count).tolist()
 
+    def prompt(self, index: int) -> list[int]:
+        """Return the tokens of a request's prompt."""
+        _, prompt, _, group, shared, before, *_ = self.case["requests"][index]
+        head: list[int] = []
+        if group >= 0:
+            prefix = self.prefixes.setdefault(group, [])
+            prefix += self.tokens(max(0, shared - len(prefix)))
+            head = prefix[:shared]
+        elif before >= 0:
+            head = self.texts[f"r{before}"]
+        return (head + self.tokens(prompt))[:prompt]
+
+    def add(
+        self,
+        name: str,
+        prompt: list[int],
+        output: int,
+        arrival_s: float,
+        priority: int = 0,
+        transfer: dict[str, Any] | None = None,
+    ) -> None:
+        """Hand the scheduler a request, with what its KV connector is to know."""
+        self.texts[name] = list(prompt)
+        self.scheduler.add_request(
+            Request(
+                name,
+                prompt,
+                SamplingParams(
+                    max_tokens=output,
+                    min_tokens=output,
+                    ignore_eos=True,
+                    temperature=0.0,
+                    extra_args=transfer and {"kv_transfer_params": transfer},
+                ),
+                None,
+                arrival_time=arrival_s,
+                priority=priority,
+                block_hasher=self.hasher,
+            )
+        )
+
     def arrive(self) -> None:
         """Hand the scheduler what has arrived by now."""
         while self.due and self.due[0][0] <= self.now_s:
             arrival_s, index = heapq.heappop(self.due)
             request = self.case["requests"][index]
             given_s, prompt, output, group, shared, before, *priority = request
-            head: list[int] = []
-            if group >= 0:
-                prefix = self.prefixes.setdefault(group, [])
-                prefix += self.tokens(max(0, shared - len(prefix)))
-                head = prefix[:shared]
-            elif before >= 0:
-                head = self.texts[f"r{before}"]
-            prompt_tokens = (head + self.tokens(prompt))[:prompt]
             name = f"r{index}"
-            self.texts[name] = list(prompt_tokens)
-            self.scheduler.add_request(
-                Request(
-                    name,
-                    prompt_tokens,
-                    SamplingParams(
-                        max_tokens=output,
-                        min_tokens=output,
-                        ignore_eos=True,
-                        temperature=0.0,
-                    ),
-                    None,
-                    arrival_time=arrival_s,
-                    priority=priority[0] if priority else 0,
-                    block_hasher=self.hasher,
-                )
+            self.add(
+                name,
+                self.prompt(index),
+                output,
+                arrival_s,
+                priority=priority[0] if priority else 0,
             )
             self.rows[name] = {
                 "id": name,
@@ -223,16 +251,20 @@ class Recorder:
         parts = []
         for name, new in output.num_scheduled_tokens.items():
             before = live[name].num_computed_tokens - new
-            decodes = new == 1 and before >= live[name].num_prompt_tokens
-            parts.append((name, before, new, decodes))
+            parts.append((name, before, new, self.decodes(live[name], before, new)))
         batch = Batch(
             output,
             {part[0]: not live[part[0]].is_prefill_chunk for part in parts},
+            self.now_s,
             self.now_s,
         )
         if parts:
             batch.end_s = self.note(parts, preempted)
         return batch
+
+    def decodes(self, one: Request, before: int, new: int) -> bool:
+        """Return whether a part of an iteration is a decode, not of a prompt."""
+        return new == 1 and before >= one.num_prompt_tokens
 
     def note(self, parts: list[tuple[str, int, int, bool]], preempted: int) -> float:
         """Write the iteration down, run it on the virtual GPU, return its end."""
@@ -283,6 +315,7 @@ class Recorder:
             sampled_token_ids=[
                 self.tokens(1) if batch.ends_prompt[name] else [] for name in names
             ],
+            kv_connector_output=self.copied(batch),
         )
         for client in self.scheduler.update_from_output(batch.output, given).values():
             for one in client.outputs:
@@ -292,7 +325,15 @@ class Recorder:
                     row["first_token_s"] = self.now_s
                 if one.finish_reason is not None:
                     row["finish_s"] = self.now_s
-                    self.follow(int(one.request_id[1:]))
+                    self.finished(one)
+
+    def copied(self, batch: Batch) -> Any:
+        """Return what a worker tells with an iteration of KV that was copied."""
+        return None
+
+    def finished(self, one: Any) -> None:
+        """Do what follows on a request's last token."""
+        self.follow(int(one.request_id[1:]))
 
     def follow(self, finished: int) -> None:
         """Let the next turns of a finished request arrive after their think time."""
@@ -329,18 +370,22 @@ class Recorder:
                 self.collect(in_flight.popleft())
 
 
-def write(recorder: Recorder, out: Path) -> None:
+def write(
+    case: Case,
+    rows: list[dict[str, Any]],
+    iterations: list[dict[str, Any]],
+    out: Path,
+) -> None:
     """Write the three files of a recording."""
-    case, rows = recorder.case, list(recorder.rows.values())
     with (out / f"req_{case['tag']}.csv").open("w", newline="") as file:
         writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
     path = out / f"iter_{case['tag']}.csv.gz"
     with gzip.open(path, "wt", newline="") as text:
-        writer = csv.DictWriter(text, list(recorder.iterations[0]), lineterminator="\n")
+        writer = csv.DictWriter(text, list(iterations[0]), lineterminator="\n")
         writer.writeheader()
-        writer.writerows(recorder.iterations)
+        writer.writerows(iterations)
     meta = {name: value for name, value in case.items() if name != "requests"}
     (out / f"meta_{case['tag']}.json").write_text(
         json.dumps({"vllm": vllm.__version__, "args": meta}, indent=1)
@@ -360,7 +405,7 @@ def main() -> None:
                 hasher = get_request_block_hasher(case["block_size"], sha256)
             recorder = Recorder(case, scheduler(case, folder), hasher)
             recorder.run()
-            write(recorder, out)
+            write(case, list(recorder.rows.values()), recorder.iterations, out)
 
 
 if __name__ == "__main__":

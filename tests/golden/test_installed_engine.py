@@ -4,12 +4,14 @@ Runs where ``vllm`` can be imported, or where ``CAPPLAN_VLLM_PYTHON`` names a Py
 that can.
 """
 
+import gzip
 import importlib.util
 import os
 import sys
 
 import pytest
-from compare import DATA, difference, record
+import recorded_disaggregated
+from compare import DATA, difference, record, run
 from recorded import read
 
 TAGS = ["just_fits_a0", "just_fits_a1", "groups_a1", "turns_a1"]
@@ -31,3 +33,18 @@ def test_the_installed_engine_schedules_as_the_recorded_one(tmp_path):
     found = [difference(read(DATA, tag), read(tmp_path, tag)) for tag in TAGS]
 
     assert found == [""] * len(TAGS)
+
+
+@pytest.mark.vllm
+def test_the_installed_engine_hands_prompts_over_as_the_recorded_one(tmp_path):
+    folder = DATA / "disaggregated"
+    tags = ["held_a0", "pair_tight_a1", "launch_fleet_a1"]
+    cases = {tag: recorded_disaggregated.read(folder, tag).case for tag in tags}
+
+    run(python_with_vllm(), "record_disaggregated.py", cases, tmp_path)
+
+    for tag in tags:
+        iterations, requests = f"iter_{tag}.csv.gz", f"req_{tag}.csv"
+        kept = gzip.decompress((folder / iterations).read_bytes())
+        assert gzip.decompress((tmp_path / iterations).read_bytes()) == kept
+        assert (tmp_path / requests).read_bytes() == (folder / requests).read_bytes()

@@ -10,7 +10,7 @@ from capplan.planning.judgement import LEVELS, Steadiness, is_hopeless, is_roomy
 from capplan.planning.judgement import judge as judge_samples
 from capplan.simulator.request_times import RequestTimes
 from capplan.simulator.sample import sample_of
-from capplan.simulator.times import Series, Simulation, totals
+from capplan.simulator.times import PoolUse, Series, Simulation, totals
 from capplan.workload.slo import RequestSlo, Slo
 
 
@@ -34,16 +34,15 @@ def simulation_of(
         request_class=np.array(classes or [0] * n),
         swaps=np.zeros(n, np.int64),
         paused_s=none,
+        migrations=np.zeros(n, np.int64),
+        handed_s=none,
     )
     series = Series(*(np.zeros(1) for _ in range(6)))
     return Simulation(
         times=times,
         totals=totals(times),
-        series=series,
+        pools=(PoolUse(1, 1, 1.0, series),),
         class_names=("chat", "batch") if classes else ("all",),
-        replica_count=1,
-        iteration_count=1,
-        busy_s=1.0,
         arrived_count=n,
         completed=n,
     )

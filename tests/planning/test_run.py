@@ -15,6 +15,7 @@ from capplan.planning.settings import SimulateSettings
 from capplan.planning.traffic import is_streamed
 from capplan.simulator.fleet import Fleet
 from capplan.simulator.histogram import RELATIVE_ERROR
+from capplan.simulator.serving_pool import ServingPool
 
 COST = "--latency-ms 10,0.05,0,0.1,0.0001 --kv-blocks 2000 --max-num-seqs 64 --tp 1"
 SLO = "--slo ttft=100ms,tpot=16ms"
@@ -240,7 +241,7 @@ def test_a_second_ctrl_c_quits_at_once(trace, tmp_path, capsys, monkeypatch):
         signal.raise_signal(signal.SIGINT)
         signal.raise_signal(signal.SIGINT)
 
-    monkeypatch.setattr(Fleet, "_check_stuck", press)
+    monkeypatch.setattr(ServingPool, "check_stuck", press)
     path = tmp_path / "requests.csv"
 
     code = run(f"simulate --trace {trace} {COST} --stream --per-request {path}")

@@ -12,7 +12,7 @@ from capplan.latency.contract import linear_tables
 from capplan.planning.load import OpenLoad
 from capplan.planning.plan import plan
 from capplan.planning.run import judged_run, simulate_deployment
-from capplan.planning.saturation import saturation
+from capplan.planning.saturation import fleet_saturation, saturation
 from capplan.planning.settings import PlanSettings, SimulateSettings
 from capplan.planning.settling import full_batch, requests_in_system, settle
 from capplan.simulator.metrics import autocorrelation_time
@@ -42,13 +42,14 @@ def settling(rate_per_s, replica_count, **about):
     def simulated(trace):
         return simulate(trace, fleet_of(TABLES, ENGINE, replica_count), slo=SLO)
 
+    deployment = Deployment.of(CONFIGURATION, replica_count)
     return settle(
         simulated,
         lambda empty, full, since_s: True,
         lambda empty, since_s: False,
         drawn,
-        Deployment.of(CONFIGURATION, replica_count).pool,
-        saturation(drawn, CONFIGURATION, SLO),
+        deployment.pool,
+        fleet_saturation(drawn, deployment, SLO),
     )
 
 

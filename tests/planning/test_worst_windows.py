@@ -33,7 +33,15 @@ def table(arrival_s, ttft_s, classes=None):
     """Return requests of 10 tokens with their times to first token, all else alike."""
     n = len(arrival_s)
     zeros = dict.fromkeys(
-        ("longest_gap_s", "late_gaps", "replica", "preemptions", "cached_tokens"),
+        (
+            "longest_gap_s",
+            "late_gaps",
+            "replica",
+            "preemptions",
+            "cached_tokens",
+            "migrations",
+            "handed_s",
+        ),
         np.zeros(n, np.int64),
     )
     return RequestTimes(

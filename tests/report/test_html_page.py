@@ -132,14 +132,15 @@ def test_a_template_that_names_what_a_page_lacks_is_an_error(plan):
 
 def test_charts_have_no_coordinate_that_is_not_a_number(plan, best):
     run = best.run
-    series = run.simulation.series
-    series = replace(series, kv_share=np.full(len(series.kv_share), np.nan))
+    (pool,) = run.simulation.pools
+    kv_share = np.full(len(pool.series.kv_share), np.nan)
+    pool = replace(pool, series=replace(pool.series, kv_share=kv_share))
     quantiles_s = run.judgement.quantiles_s | {"ttft_s": np.full(103, np.inf)}
     spoiled = replace(
         best,
         run=replace(
             run,
-            simulation=replace(run.simulation, series=series),
+            simulation=replace(run.simulation, pools=(pool,)),
             judgement=replace(run.judgement, quantiles_s=quantiles_s),
         ),
     )

@@ -122,12 +122,17 @@ class Pool:
         request.findable += len(hits)
         bounded = self.bounded(request)
         for taken in range(self.missing(request, tokens, [])):
-            block = self.free.pop(0)
-            if block.content is not None:
-                self.found[block.content].remove(block)
-                block.content = None
-            block.references = 1
+            block = self.take()
             (request.bounded if taken < bounded else request.blocks).append(block)
+
+    def take(self) -> Block:
+        """Take the first free block; its content is lost."""
+        block = self.free.pop(0)
+        if block.content is not None:
+            self.found[block.content].remove(block)
+            block.content = None
+        block.references = 1
+        return block
 
     def enter(self, request: Request, tokens: int) -> None:
         """Make the request's full blocks among its first ``tokens`` findable."""
@@ -300,7 +305,7 @@ class Replica:
         """Return when the GPU is done with the iteration. [s]"""
         contexts, chunks, attention = [], 0, 0.0
         for request, before, new in parts:
-            if new == 1 and before >= request.prompt_count:
+            if self.decodes(request, before, new):
                 contexts.append(before + 1)
             else:
                 chunks += new
@@ -314,6 +319,10 @@ class Replica:
             took_s += tables.attention_s * attention
         self.gpu_s = max(self.now_s, self.gpu_s) + float(took_s)
         return self.gpu_s
+
+    def decodes(self, request: Request, before: int, new: int) -> bool:
+        """Return whether a part of an iteration costs as a decode."""
+        return new == 1 and before >= request.prompt_count
 
     def preempt(self, request: Request) -> None:
         """Take a request's KV; it computes all it knows again, first in the queue."""
@@ -340,10 +349,12 @@ class Replica:
                 request.placeholders -= 1
                 self.pool.enter(request, request.computed - request.placeholders)
             if request.done:
-                (self.running if request in self.running else self.waiting).remove(
-                    request
-                )
-                self.pool.take_back(request)
+                self.finish(request)
+
+    def finish(self, request: Request) -> None:
+        """Let a request go that has its last token."""
+        (self.running if request in self.running else self.waiting).remove(request)
+        self.pool.take_back(request)
 
 
 def _round_robin(replicas, index, draw, request, now_s, slo):

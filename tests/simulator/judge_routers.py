@@ -22,8 +22,19 @@ class Sent:
     leaves: OrderedDict = field(default_factory=OrderedDict)  # turn -> own tokens
     path: dict = field(default_factory=dict)  # token of a group -> turn
     query_s: list = field(default_factory=list)
-    charged: list = field(default_factory=list)  # request, tokens to prefill
+    charged: list = field(default_factory=list)  # of Charge
+    pulls: bool = False  # prompts are computed in another pool
     cut_s: float = 0.0
+
+
+@dataclass
+class Charge:
+    """What a router counts for a request on its replica."""
+
+    request: object
+    prefill_tokens: int  # until it has more tokens than then
+    token_count: int
+    blocks: list  # contents
 
 
 def pieces(request, size, whole_only=False):
@@ -116,7 +127,9 @@ def dynamo_kv(
     """Blocks to prefill and blocks in use, the least."""
     engine = replicas[0].engine
     size = engine.block_size
-    prompt = pieces(request, size, whole_only=True)
+    pulls = replicas[0].sent.pulls
+    prompt = pieces_known(request, size)
+    own_blocks = blocks_of(request, size, pulls)
     costs, prefill = [], []
     for replica in replicas:
         sent = replica.sent
@@ -129,11 +142,15 @@ def dynamo_kv(
                     del sent.expiry[block]
             while cached < len(prompt) and prompt[cached] in sent.expiry:
                 cached += 1
-        sent.charged = [one for one in sent.charged if not one[0].done]
-        waiting = sum(tokens for one, tokens in sent.charged if not one.token_s)
-        own = request.prompt_count - cached * size
-        used = {b for one, _ in sent.charged for b in pieces(one, size, True)}
-        cost = overlap * ((waiting + own) / size) + len(used | set(prompt))
+        sent.charged = [one for one in sent.charged if not one.request.done]
+        waiting = sum(
+            one.prefill_tokens
+            for one in sent.charged
+            if len(one.request.token_s) == one.token_count
+        )
+        own = 0 if pulls else len(request.tokens) - cached * size
+        used = {block for one in sent.charged for block in one.blocks}
+        cost = overlap * ((waiting + own) / size) + len(used | set(own_blocks))
         costs.append(cost)
         prefill.append(own)
     least, most = min(costs), max(costs)
@@ -149,10 +166,39 @@ def dynamo_kv(
                 break
     else:
         chosen = best_of(costs, draw, min)
-    replicas[chosen].sent.charged.append((request, prefill[chosen]))
+    replicas[chosen].sent.charged.append(
+        Charge(request, prefill[chosen], len(request.token_s), own_blocks)
+    )
     if not events:
         _note_blocks(replicas, chosen, prompt, turn, now_s, blocks)
     return chosen
+
+
+def pieces_known(request, size):
+    """Contents of the full blocks of the prompt and the answer so far."""
+    tokens = tuple(request.tokens)
+    return [tokens[:end] for end in range(size, len(tokens) + 1, size)]
+
+
+def blocks_of(request, size, pulls):
+    """The same, or names that no other request has."""
+    known = pieces_known(request, size)
+    return [(request.row, k) for k in range(len(known))] if pulls else known
+
+
+def discharge(sent, request):
+    """Count a request no more; return whether it was counted."""
+    before = len(sent.charged)
+    sent.charged = [one for one in sent.charged if one.request is not request]
+    return len(sent.charged) < before
+
+
+def recharge(request, source, target):
+    """Count a request that runs at the replica that it has moved to."""
+    if discharge(source.sent, request):
+        blocks = blocks_of(request, target.engine.block_size, target.sent.pulls)
+        charge = Charge(request, 0, len(request.token_s), blocks)
+        target.sent.charged.append(charge)
 
 
 def _note_blocks(replicas, chosen, prompt, turn, now_s, most):
@@ -165,8 +211,9 @@ def _note_blocks(replicas, chosen, prompt, turn, now_s, most):
     ]
     if len(every) > most:
         gone = len(every) - int(most * 0.8)
+        by_index = {replica.index: replica for replica in replicas}
         for _, _, r, block in sorted(every, key=lambda one: one[:3])[:gone]:
-            del replicas[r].sent.expiry[block]
+            del by_index[r].sent.expiry[block]
 
 
 def sglang_cache_aware(
@@ -248,9 +295,9 @@ def fewest_queries(replicas, now_s, window):
 def session(replicas, turn, draw, request, now_s, slo, window):
     """The ring's replica of the session, else of the group; else the fewest queries."""
     if request.session >= 0:
-        chosen = on_ring(hashed(request.session, 1), len(replicas))
+        chosen = on_ring(hashed(request.session, 1), replicas)
     elif request.group >= 0:
-        chosen = on_ring(hashed(request.group, 2), len(replicas))
+        chosen = on_ring(hashed(request.group, 2), replicas)
     else:
         chosen = fewest_queries(replicas, now_s, window)
     replicas[chosen].sent.query_s.append(now_s)
@@ -263,7 +310,7 @@ def consistent_hash(replicas, turn, draw, request, now_s, slo, tokens, load):
     place = int(draw[0] * 2**32)
     if all(kind == "group" for kind, *_ in first):
         place = hashed(request.group, len(first))
-    chosen = on_ring(place, len(replicas))
+    chosen = on_ring(place, replicas)
     loads = outstanding(replicas)
     most = (sum(loads) + 1) / len(replicas) * load
     within = [r for r in range(len(replicas)) if loads[r] <= most or not sum(loads)]
@@ -284,18 +331,18 @@ def hashed(key, salt):
 
 
 @cache
-def ring_of(n):
+def ring_of(numbers):
     """160 points of each replica, by md5."""
     return sorted(
-        (int(hashlib.md5(f"{r}-{k}".encode()).hexdigest()[:8], 16), r)
-        for r in range(n)
+        (int(hashlib.md5(f"{number}-{k}".encode()).hexdigest()[:8], 16), r)
+        for r, number in enumerate(numbers)
         for k in range(160)
     )
 
 
-def on_ring(place, n):
-    """The replica of the next point."""
-    points = ring_of(n)
+def on_ring(place, replicas):
+    """The replica of the next point; a later one has points of its own."""
+    points = ring_of(tuple(replica.index for replica in replicas))
     return next((r for point, r in points if point > place), points[0][1])
 
 

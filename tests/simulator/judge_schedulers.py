@@ -26,8 +26,19 @@ def vllm_v1(
     ``plan`` may change the queue's order, ``may`` keep a request from being admitted;
     ``last`` is the one to preempt.
     """
-    pool, engine = replica.pool, replica.engine
-    budget = engine.max_num_batched_tokens
+    parts, budget, preempted = going_on(replica, last)
+    if not preempted:
+        plan(budget)
+        parts += from_queue(
+            replica, budget, lambda r, b: admitted(r, b) if may(r.waiting[0]) else None
+        )
+    return parts, preempted
+
+
+def going_on(replica, last=lambda running: running[-1]):
+    """Let the running ones go on; return their parts, the budget left, if preempted."""
+    pool = replica.pool
+    budget = replica.engine.max_num_batched_tokens
     parts, preempted = [], False
     for request in list(replica.running):
         last_in_flight = request.placeholders and (
@@ -54,34 +65,42 @@ def vllm_v1(
         pool.enter(request, min(tokens, len(request.tokens)))
         parts.append((request, request.computed, new))
         budget -= new
+    return parts, budget, preempted
 
-    set_aside = []
-    if not preempted:
-        plan(budget)
-    while replica.waiting and budget and not preempted:
-        if len(replica.running) == engine.max_num_seqs:
-            break
-        request = replica.waiting[0]
-        if request.stale:
+
+def from_queue(replica, budget, admit):
+    """Take from the queue while there are seats and budget, until one may not run.
+
+    ``admit`` takes its head and returns parts, or returns None.
+    """
+    parts, set_aside = [], []
+    while replica.waiting and budget and replica.seats_left > 0:
+        if replica.waiting[0].stale:
             set_aside.append(replica.waiting.popleft())
             continue
-        if not may(request):
+        found = admit(replica, budget)
+        if found is None:
             break
-        hits = pool.hits(request)
-        everything = pool.missing(request, len(request.tokens), hits)
-        if everything > len(pool.free):
-            break
-        start = len(hits) * engine.block_size
-        new = min(len(request.tokens) - start, budget)
-        pool.give(request, start + new, hits)
-        pool.enter(request, start + new)
-        if request.scheduled_s is None:
-            request.cached_tokens = start
-        replica.admit()
-        parts.append((request, start, new))
-        budget -= new
+        parts += found
+        budget -= sum(new for _, _, new in found)
     replica.waiting.extendleft(reversed(set_aside))
-    return parts, preempted
+    return parts
+
+
+def admitted(replica, budget):
+    """Admit the head of the queue if all its known tokens fit."""
+    pool, request = replica.pool, replica.waiting[0]
+    hits = pool.hits(request)
+    if pool.missing(request, len(request.tokens), hits) > len(pool.free):
+        return None
+    start = len(hits) * replica.engine.block_size
+    new = min(len(request.tokens) - start, budget)
+    pool.give(request, start + new, hits)
+    pool.enter(request, start + new)
+    if request.scheduled_s is None:
+        request.cached_tokens = start
+    replica.admit()
+    return [(request, start, new)]
 
 
 def vllm_v1_priority(replica, settings):

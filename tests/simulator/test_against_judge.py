@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from judge import ROUTERS as JUDGED
 from judge import Verdict, judge
+from judge_fleet_pool import ROUTERS as JUDGED_IN_FLEETS
 from judge_schedulers import SCHEDULERS as JUDGED_SCHEDULERS
 
 from capplan.deployment.engine import EngineSettings
@@ -67,7 +68,7 @@ SEEN = [
 
 
 def test_every_router_has_a_judge():
-    assert set(ROUTERS) <= set(JUDGED)
+    assert set(ROUTERS) <= set(JUDGED) | set(JUDGED_IN_FLEETS)
 
 
 def test_every_scheduler_has_a_judge():
@@ -75,7 +76,7 @@ def test_every_scheduler_has_a_judge():
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("router", [*sorted(ROUTERS), *SEEN])
+@pytest.mark.parametrize("router", [*sorted(JUDGED), *SEEN])
 @settings(deadline=None, max_examples=2 * EXAMPLES)
 @given(
     case=cases(replicas=4),
@@ -100,7 +101,7 @@ def test_every_request_gets_the_times_of_the_step_by_step_judge(
 @given(
     case=cases(replicas=3),
     seed=st.integers(0, 2**20),
-    router=st.sampled_from(sorted(ROUTERS)),
+    router=st.sampled_from(sorted(JUDGED)),
     slo=st.sampled_from(LIMITS),
     tbt=st.integers(1, 40),
 )

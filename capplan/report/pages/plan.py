@@ -103,12 +103,12 @@ def plan_values(plan: Plan) -> dict[str, Any]:
     return document if plan.certificate is None else seal(document)
 
 
-def launch_section(launch: Launch | None) -> Section:
+def launch_section(launch: Launch | None, role: str = "") -> Section:
     """Return the command that starts a replica, and what to know before."""
     if launch is None:
         return Section()
     return Section(
-        "Start each replica with",
+        f"Start each {role + ' ' if role else ''}replica with",
         command=launch.line,
         notes=[f"{note}." for note in launch.notes],
     )

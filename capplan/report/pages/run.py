@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+from capplan.deployment.pools import PREFILL
 from capplan.planning.classes import own_targets
 from capplan.planning.judgement import LEVELS, PERCENTILES
 from capplan.planning.run import Run
@@ -17,9 +18,11 @@ from capplan.report.columns import (
     format_share,
 )
 from capplan.report.fleet_charts import fleet_figures, latency_figures
+from capplan.report.motion_charts import motion_figures
 from capplan.report.page import FILES, Fact, Figure, Page, Section, Table
 from capplan.report.pages.candidates import RUN_PATHS
 from capplan.report.pages.classes import classes_section, classes_table
+from capplan.report.pages.motion import motion_section, motion_values
 from capplan.report.pages.plan import launch_section
 from capplan.report.plan_charts import run_curve
 from capplan.simulator.histogram import RELATIVE_ERROR
@@ -57,9 +60,10 @@ _PATHS = {
     "engine": "configuration.engine",
     "launch_line": "launch.line",
     "launch_notes": "launch.notes",
+    "prefill_launch_line": "prefill_launch.line",
     "profile_note": "configuration.note",
     "warnings": "warnings",
-    "busy_share": "simulation.busy_share",
+    "busy_share": "busy_share",
     "preemptions": "simulation.totals.preemptions",
     "request_count": "simulation.totals.request_count",
     "completed": "simulation.completed",
@@ -98,9 +102,11 @@ def run_page(run: Run) -> Page:
         [
             Section("Results", facts=_facts(run)),
             classes_section(run.judgement.classes),
+            motion_section(run),
             Section("Latency", tables=[latencies]),
             Section("Latency and the fleet over time", figures=partial(_figures, run)),
-            launch_section(run.launch),
+            launch_section(run.prefill_launch, PREFILL),
+            launch_section(run.launch, run.deployment.roles[-1]),
             Section("Engine settings", facts=sentences.engine_facts(run), only=FILES),
         ],
         values=partial(run_values, run),
@@ -125,6 +131,7 @@ def run_values(run: Run) -> dict[str, Any]:
         "quantile_levels": LEVELS,
         "mean_prompt_tokens": totals.prompt_tokens / totals.request_count,
         "mean_output_tokens": totals.output_tokens / totals.request_count,
+        **motion_values(run),
     }
     if simulation.times is None:  # percentiles come from a histogram
         values["percentile_error"] = RELATIVE_ERROR
@@ -141,6 +148,7 @@ def _figures(run: Run) -> Sequence[Figure]:
     return [
         *latency_figures([curve], target, limits_s),
         *fleet_figures(run.simulation.series),
+        *motion_figures(run),
     ]
 
 
@@ -150,7 +158,7 @@ def _facts(run: Run) -> list[Fact]:
         ("serves", _traffic(run)),
         *_objective_facts(run),
         ("throughput", _throughput(run)),
-        ("busy", f"{format_share(run.simulation.busy_share)} of the time"),
+        ("busy", f"{format_share(run.busy_share)} of the time"),
         ("preemptions", format_count(run.simulation.totals.preemptions)),
         ("backlog", "" if run.judgement.stable else "keeps growing: too few replicas"),
         ("costs", _cost(run)),
@@ -202,11 +210,13 @@ def _throughput(run: Run) -> str:
 def _cost(run: Run) -> str:
     if run.cost is None:
         return ""
-    hour = run.cost.lines[0]
-    return (
-        f"{format_count(hour.quantity)} × {format_fine_usd(hour.unit_price_usd)} per "
-        f"GPU-hour = {format_fine_usd(run.cost.usd_per_h)} per hour"
+    pools = run.cost.lines[: len(run.deployment.pools)]
+    terms = " + ".join(
+        f"{format_count(hour.quantity)} × {format_fine_usd(hour.unit_price_usd)}"
+        for hour in pools
     )
+    total = format_fine_usd(run.cost.usd_per_h)
+    return f"{terms} per GPU-hour = {total} per hour"
 
 
 def _requests(run: Run) -> str:

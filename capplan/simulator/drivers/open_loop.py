@@ -78,6 +78,9 @@ def take_slot(state, arrivals, row, first_row):
     request.hit_blocks = 0
     request.shared_blocks = 0
     request.preemptions = 0
+    request.migrations = 0
+    request.partner = NONE
+    request.handed_s = 0.0
     if state.orders.shape[0] > 0:
         state.orders[slot].ordered = 0
     if state.pauses.shape[0] > 0:

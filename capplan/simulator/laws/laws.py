@@ -7,8 +7,9 @@ import numpy as np
 from capplan.deployment.pools import Deployment
 from capplan.errors import InputError
 from capplan.simulator.examine import FAULTS
-from capplan.simulator.fleet import UNBOUNDED_JUMP, Fleet
+from capplan.simulator.fleet import Fleet
 from capplan.simulator.laws.cases import Case
+from capplan.simulator.serving_pool import UNBOUNDED_JUMP
 from capplan.simulator.state import Count
 
 ROUTER = "jsq"
@@ -54,9 +55,11 @@ def serve(
         return Served(fault, np.zeros(0), 0, np.zeros(0))
     results = np.concatenate(done)
     results = results[np.argsort(results["row"])]
-    entries = fleet.iterations().entries if record else np.zeros(0)
+    (pool,) = fleet.pools
+    recorded = pool.iterations()
+    entries = np.zeros(0) if recorded is None else recorded.entries
     fault = _fault(fleet) or _left(fleet)
-    return Served(fault, results, fleet.iteration_count, entries)
+    return Served(fault, results, pool.iteration_count, entries)
 
 
 def broken(case: Case) -> tuple[list[str], Served]:

@@ -24,6 +24,7 @@ ROUTERS = {
     "inst-assign": "inst_assign",
     "least-tokens": "least_tokens",
     "llm-d": "llm_d",
+    "llumnix": "llumnix",
     "dynamo-kv": "dynamo_kv",
     "sglang-cache-aware": "sglang_cache_aware",
     "prefix-aware": "prefix_aware",

@@ -13,6 +13,12 @@ a draw from the softmax of -cost / (max - min) / temperature. With ``events=1``,
 default, it knows the replica's cache; else what it sent there in the last ``ttl``,
 pruned from ``blocks`` of all replicas to 0.8 of them, the oldest first.
 
+Replicas that get their prompts from another pool cost their blocks alone, of which each
+request has its own (kv_router/prefill_router, ``build_decode_router_override``); here
+also where they compute a prompt themselves. A request whose replica died comes to the
+next one with its answer so far as its prompt (lib/llm/src/migration.rs); here one that
+is migrated while it runs, too.
+
 The weight multiplies all prefill, as in releases with ``overlap_score_weight``; newer
 ones have two, whose defaults give the same. Times of first tokens and ends are
 known at once. Not modelled: output blocks, request queues and other tiers of KV, which
@@ -33,7 +39,14 @@ from capplan.simulator.prefix_memory import (
     shared_blocks,
     shrink_oldest,
 )
-from capplan.simulator.state import NONE, ROUTE, ROUTER_SETTINGS, Count, Needs
+from capplan.simulator.state import (
+    NONE,
+    ROUTE,
+    ROUTER_SETTINGS,
+    Count,
+    Needs,
+    Setting,
+)
 
 NEEDS = Needs.ALL
 RULES = Rules(
@@ -78,6 +91,14 @@ def _cached_tokens(state, r, slot):
     if state.engine[0].prefix_caching == 0:
         return 0
     return count_hits(state, r, slot)[0] * block_size
+
+
+@inlined()
+def _uncached_tokens(state, r, slot):
+    """Return how many tokens of a prompt a replica would have to prefill."""
+    if state.settings[Setting.PULLS] != 0.0:
+        return 0
+    return state.requests[slot].known_tokens - _cached_tokens(state, r, slot)
 
 
 @compiled()
@@ -141,7 +162,7 @@ def _remember(state, r, slot, now_s):
     request = state.requests[slot]
     block_size = state.engine[0].block_size
     shared = shared_blocks(request, block_size)
-    own = request.prompt_tokens // block_size - shared
+    own = request.known_tokens // block_size - shared
     remember_own(state, r, own, now_s)
     if shared > 0:
         remember(state, r, request.prefix_group, 0, shared, now_s)
@@ -153,15 +174,13 @@ def route(state, slot, now_s):
     """Return the replica of the least cost, or a drawn one."""
     n = state.counts[Count.OPEN]
     holders = state.replicas.shape[0]
-    request = state.requests[slot]
     events = state.settings[EVENTS] != 0.0
     costs = state.scratch[0]
     least, most = math.inf, -math.inf
     for r in range(n):
         if not events:
             drop_before(state, r, now_s - state.settings[TTL])
-        tokens = state.replicas[r].charged_tokens + request.prompt_tokens
-        tokens -= _cached_tokens(state, r, slot)
+        tokens = state.replicas[r].charged_tokens + _uncached_tokens(state, r, slot)
         blocks = blocks_with(state, holders + r, slot)
         block_size = state.engine[0].block_size
         costs[r] = _cost(state.settings[OVERLAP], block_size, tokens, blocks)
@@ -171,7 +190,7 @@ def route(state, slot, now_s):
         chosen = _drawn(state, n, least, most)
     else:
         chosen = _least(state, n, least)
-    prefill_tokens = request.prompt_tokens - _cached_tokens(state, chosen, slot)
+    prefill_tokens = _uncached_tokens(state, chosen, slot)
     charge(state, chosen, holders + chosen, slot, prefill_tokens)
     if not events:
         _remember(state, chosen, slot, now_s)

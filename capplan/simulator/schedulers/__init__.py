@@ -46,6 +46,9 @@ SCHEDULERS = {
     "accelgen": "accelgen",
 }
 
+PULLING = "vllm-v1-pulling"
+"""Scheduler of a decode pool, which no user names."""
+
 
 def check_name(given: str) -> str:
     """Return ``NAME`` or ``NAME:setting=number,...`` when a policy has the name.
@@ -76,6 +79,8 @@ def scheduler(name: str) -> ModuleType:
     """Return the module of the named policy, with ``schedule`` and ``RULES``."""
     if file_of(name):
         module = load(name)
+    elif name == PULLING:
+        module = import_module(f"{__name__}.vllm_v1_pulling")
     else:
         check_name(name)
         module = import_module(f"{__name__}.{SCHEDULERS[name]}")

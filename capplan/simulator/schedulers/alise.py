@@ -26,7 +26,8 @@ import math
 
 import numpy as np
 
-from capplan.simulator.batch import computed_tokens, decode_horizon, iterations_until
+from capplan.simulator.batch import decode_horizon, iterations_until
+from capplan.simulator.decoding import computed_tokens
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.jump import ROUNDING_S
 from capplan.simulator.ordered import (

@@ -12,12 +12,12 @@ as in vLLM V1; the first in the queue that cannot run holds up those after it.
 """
 
 from capplan.simulator.batch import (
-    computed_tokens,
     log_decodes,
     next_block,
     same_batch,
     take_free_decode_blocks,
 )
+from capplan.simulator.decoding import computed_tokens
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.kvcache import ceil_div, take_blocks
 from capplan.simulator.ordered import (

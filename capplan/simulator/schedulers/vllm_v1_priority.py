@@ -14,13 +14,12 @@ from capplan.simulator.batch import (
     next_block,
     preempt,
     same_batch,
-    stop_decoding,
     take_free_decode_blocks,
 )
+from capplan.simulator.decoding import decode_again, stop_decoding
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.kvcache import ceil_div, take_blocks
 from capplan.simulator.ordered import next_ordered, place, remove_ordered
-from capplan.simulator.pausing import decode_again
 from capplan.simulator.queues import insert_waiting_before, remove_waiting
 from capplan.simulator.schedulers import Rules
 from capplan.simulator.state import NONE, SCHEDULE, Phase
@@ -88,6 +87,7 @@ def _return_those_that_sat_out(state, r):
     slot = state.replicas[r].running_tail
     while slot != NONE and state.requests[slot].phase != Phase.DECODING:
         if state.requests[slot].phase == Phase.PAUSED:
+            state.replicas[r].prefill_tokens -= 1
             decode_again(state, r, slot)
         slot = state.requests[slot].previous
 

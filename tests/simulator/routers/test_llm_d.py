@@ -6,6 +6,7 @@ from asking import Asked
 from worked import TABLES, engine
 
 from capplan.errors import InputError
+from capplan.latency.contract import linear_tables
 from capplan.simulator.routers import parse_router
 from capplan.simulator.routers.llm_d import score
 from capplan.simulator.simulate import simulate
@@ -101,6 +102,17 @@ def test_a_prompts_first_blocks_leave_first_and_the_rest_may_still_match():
 
     assert asked.ask(4, 4, loads=(5, 0)) == 1
     assert asked.ask(12, 12, loads=(0, 0)) == 0
+
+
+def test_users_are_answered_at_the_instants_of_looks():
+    # Every answer comes at a look. That of 3.5 s is the 70th of 50 ms, but the number
+    # after 3.5 divided by 0.05 is rounded to 70: as if that look were not before it.
+    tables = linear_tables(0.5, 0, 0, 0, 0, max_batch=8, max_tokens=64)
+    trace = Trace(np.full(9, 4), np.full(9, 1), users=1, think_s=np.zeros(9))
+
+    table = simulate(trace, fleet_of(tables, engine(), router="llm-d")).table
+
+    assert table.finish_s == pytest.approx(0.5 * np.arange(1, 10))
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,154 @@
+"""What a run says of its pools, its migrations and its replicas."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from capplan.deployment.pools import Pool
+from capplan.planning.run import Run
+from capplan.report.columns import column, format_count, format_share
+from capplan.report.page import Fact, Section, Table
+from capplan.report.sentences import plural
+from capplan.simulator.times import PoolUse
+from capplan.units import format_duration
+
+
+class PoolRow(NamedTuple):
+    """A pool of a run, and what its replicas did."""
+
+    role: str  # "prefill" or "decode"; empty: the only one
+    pool: Pool
+    use: PoolUse
+    makespan_s: float
+
+    @property
+    def busy_share(self) -> float:
+        """Share of replica time in which an iteration ran."""
+        available_s = self.makespan_s * self.use.replica_count
+        return self.use.busy_s / available_s if available_s > 0 else 0.0
+
+    @property
+    def kv_share(self) -> float:
+        """Mean share of KV blocks in use."""
+        return float(np.mean(self.use.series.kv_share))
+
+
+_COLUMNS = (
+    column("role", "pool", justify="left"),
+    column("gpu", "GPU", justify="left", path="pool.configuration.gpu"),
+    column("tp", "TP", path="pool.configuration.tp"),
+    column("replica_count", "replicas", format_count, path="pool.replica_count"),
+    column("gpu_count", "GPUs", format_count, path="pool.gpu_count"),
+    column("busy_share", "busy", format_share),
+    column("kv_share", "KV in use", format_share),
+)
+
+
+def pool_rows(run: Run) -> list[PoolRow]:
+    """Return the pools of a run."""
+    return [
+        PoolRow(role, pool, use, run.simulation.totals.makespan_s)
+        for role, pool, use in zip(
+            run.deployment.roles,
+            run.deployment.pools,
+            run.simulation.pools,
+            strict=True,
+        )
+    ]
+
+
+def motion_section(run: Run) -> Section:
+    """Return what moves between replicas, and which come and go."""
+    rows = pool_rows(run) if len(run.deployment.pools) > 1 else []
+    facts = [
+        *_hand_off(run),
+        ("migrations", _migrations(run)),
+        *_replicas(run),
+    ]
+    return Section("Between replicas", facts=facts, tables=[Table(_COLUMNS, rows)])
+
+
+def motion_values(run: Run) -> dict[str, Any]:
+    """Return the keys and values of the JSON."""
+    deployment, moved, hours = run.deployment, run.simulation.moved, run.hours
+    values: dict[str, Any] = {
+        "pools": [
+            {each.name: each.value(row) for each in _COLUMNS} for row in pool_rows(run)
+        ],
+        "hand_off": deployment.hand_off or None,
+        "decode_router": deployment.decode_router or None,
+        "rebalancer": deployment.rebalancer or None,
+        "autoscaler": deployment.autoscaler or None,
+        "link_gb_per_s": deployment.link_gb_per_s if _copies(run) else None,
+    }
+    if moved is not None:
+        values["migrations"] = int(moved["joined"].sum())
+        values["aborted_migrations"] = int((moved["joined"] == 0).sum())
+    if hours is not None:
+        tp = deployment.pool.configuration.tp
+        values |= {
+            "mean_replicas": hours.mean_replicas,
+            "peak_replicas": hours.peak_replicas,
+            "gpu_hours_paid": hours.paid_h * tp,
+            "gpu_hours_ready": hours.ready_h * tp,
+            "gpu_hours_busy": hours.busy_h * tp,
+        }
+    return values
+
+
+def _copies(run: Run) -> bool:
+    return bool(run.deployment.hand_off or run.deployment.rebalancer)
+
+
+def _hand_off(run: Run) -> list[Fact]:
+    """Return how KV gets from one pool to the other, and how long that takes."""
+    deployment = run.deployment
+    if not deployment.hand_off:
+        return []
+    routers = deployment.router
+    if deployment.decode_router:
+        routers += f" for prompts, {deployment.decode_router} for decoding"
+    link = ""
+    if deployment.link_gb_per_s is not None:
+        link = f", each GPU's part at {format_count(deployment.link_gb_per_s)} GB/s"
+    return [("hand-off", f"{deployment.hand_off}{link}; router {routers}")]
+
+
+def _migrations(run: Run) -> str:
+    moved = run.simulation.moved
+    if moved is None:
+        return ""
+    joined = moved[moved["joined"] == 1]
+    text = f"{plural(len(joined), 'request')} moved to another replica"
+    if len(joined):
+        away_s = float((joined["ended_s"] - joined["left_s"]).mean())
+        text += f", each {format_duration(away_s)} without a token in the mean"
+    aborted = len(moved) - len(joined)
+    return f"{text}; {format_count(aborted)} began to and stayed" if aborted else text
+
+
+def _replicas(run: Run) -> list[Fact]:
+    hours, deployment = run.hours, run.deployment
+    if hours is None:
+        return []
+    replicas = (
+        f"{format_count(hours.mean_replicas)} paid in the mean, "
+        f"{hours.peak_replicas:,} at most; {hours.ordered:,} ordered and "
+        f"{hours.closed:,} closed or lost"
+    )
+    if not deployment.autoscaler:
+        fewest, left = int(hours.ready.min()), plural(hours.closed, "replica")
+        replicas = f"{fewest:,} of {deployment.replica_count:,} at least; {left} left"
+    facts = [
+        ("autoscaler", deployment.autoscaler),
+        ("replicas", replicas),
+        (
+            "replica-hours",
+            f"{format_count(hours.paid_h)} paid, {format_count(hours.ready_h)} ready, "
+            f"{format_count(hours.busy_h)} busy",
+        ),
+    ]
+    if deployment.cold_start_s:
+        cold = format_duration(deployment.cold_start_s)
+        facts.append(("cold start", f"{cold} from a replica's order"))
+    return facts

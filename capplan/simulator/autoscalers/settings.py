@@ -1,0 +1,75 @@
+"""Settings that autoscalers share, and what is refused of them."""
+
+import math
+from collections.abc import Mapping
+
+from capplan.deployment.policy import Knob, Policy
+from capplan.errors import InputError
+from capplan.simulator.autoscalers.view import Known
+
+MOST_REPLICAS = 65_536
+MOST_S = 7 * 86_400.0
+"""Longest period or window: a week. [s]"""
+TINY = 1e-9
+"""What a count may be above a whole number by rounding alone."""
+
+
+def period(default_s: float) -> dict[str, Knob]:
+    """Return the setting of the time between two ticks."""
+    return {"period": time(default_s, 0.1)}
+
+
+def bounds(most: int = 100, fewest: int = 1) -> dict[str, Knob]:
+    """Return the settings of the fewest and the most replicas."""
+    return {
+        "min": Knob(fewest, fewest, MOST_REPLICAS),
+        "max": Knob(most, 1, MOST_REPLICAS),
+    }
+
+
+def time(default_s: float, least_s: float = 0.0) -> Knob:
+    """Return a setting that is a time."""
+    return Knob(default_s, least_s, MOST_S, is_duration=True)
+
+
+def rate() -> dict[str, Knob]:
+    """Return the setting of the rate that a replica serves within its SLO."""
+    return {"rate": Knob(0.0, 1e-6, 1e9, optional=True)}
+
+
+def check_bounds(given: str, policy: Policy) -> None:
+    """Refuse a ``min`` above ``max``."""
+    least, most = policy.settings["min"], policy.settings["max"]
+    if least > most:
+        raise InputError(
+            f"autoscaler {given!r}: min is {least} and max {most}; expected min <= max"
+        )
+
+
+def rate_per_replica_per_s(
+    name: str, settings: Mapping[str, float], known: Known, otherwise: str = ""
+) -> float:
+    """Return the largest rate that a replica serves within its SLO. [requests/s]
+
+    Raises
+    ------
+    InputError
+        When it is neither given nor known.
+    """
+    rate_per_s = settings["rate"] or known.rate_per_replica_per_s
+    if not rate_per_s > 0:
+        raise InputError(
+            f"autoscaler {name}: the rate that a replica serves within its SLO is not "
+            f"known; give it in requests/s, as in {name}:rate=4.2{otherwise}"
+        )
+    return rate_per_s
+
+
+def within(count: int, settings: Mapping[str, float]) -> int:
+    """Return a count of replicas within ``min`` and ``max``."""
+    return min(max(count, int(settings["min"])), int(settings["max"]))
+
+
+def whole(count: float) -> int:
+    """Return a count rounded up, but not for what rounding added."""
+    return math.ceil(count - TINY)

@@ -1,0 +1,81 @@
+"""Requests that decode: one token each iteration, counted and not looked at.
+
+A decoding request stands in the heap of ends, its context in a sum and its KV length
+in a histogram, so that no iteration touches it until it ends.
+"""
+
+from capplan.simulator.gaps import (
+    end_gaps,
+    enter_resuming,
+    leaves_resuming,
+    start_gaps,
+)
+from capplan.simulator.jit import inlined
+from capplan.simulator.queues import push_end, remove_end
+from capplan.simulator.state import Phase
+
+
+@inlined()
+def residue(state, slot):
+    """Return the column of ``residues`` that counts a decoding request.
+
+    Its KV length less the iteration number, which stays the same while it
+    decodes: both grow by one.
+    """
+    request = state.requests[slot]
+    block_size = state.residues.shape[1]
+    return (
+        request.prompt_tokens + request.run_tokens - request.end_step - 2
+    ) % block_size
+
+
+@inlined()
+def computed_tokens(state, slot, step):
+    """Return the KV tokens that a decoding request holds before iteration ``step``."""
+    request = state.requests[slot]
+    last = request.prompt_tokens + request.run_tokens - 1
+    return last - (request.end_step - step) - 1
+
+
+@inlined()
+def leave_decoding(state, r, slot):
+    """Take a request out of the counts of decoding requests."""
+    replica = state.replicas[r]
+    state.residues[r, residue(state, slot)] -= 1
+    context = computed_tokens(state, slot, replica.step + 1) + 1
+    replica.context_tokens -= context
+    replica.decode_count -= 1
+
+
+@inlined()
+def stop_decoding(state, r, slot):
+    """Take a request out of the decoding ones; return the KV tokens it holds."""
+    replica = state.replicas[r]
+    request = state.requests[slot]
+    held = computed_tokens(state, slot, replica.step + 1)
+    remove_end(state, r, slot)
+    leave_decoding(state, r, slot)
+    end_gaps(state, r, slot)
+    request.known_tokens = held + 1
+    if not leaves_resuming(state, r, slot):
+        request.last_token_s = replica.decoded_s
+    return held
+
+
+@inlined()
+def decode_again(state, r, slot):
+    """Let a running request decode from the next iteration on: it did not for a time.
+
+    It has the KV of all tokens that it knows but the newest.
+    """
+    replica = state.replicas[r]
+    request = state.requests[slot]
+    generated = request.known_tokens - request.prompt_tokens
+    request.phase = Phase.DECODING
+    start_gaps(state, r, slot)
+    request.end_step = replica.step + request.run_tokens - generated
+    push_end(state, r, slot)
+    replica.decode_count += 1
+    replica.context_tokens += request.known_tokens
+    state.residues[r, residue(state, slot)] += 1
+    enter_resuming(state, r, slot)

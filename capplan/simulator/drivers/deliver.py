@@ -1,0 +1,305 @@
+"""Deliver an event to the replicas that it touches: bring them up to it, then do it.
+
+Each function returns without a change where the log of iterations is full: then the
+event is still the next one when there is room.
+"""
+
+import math
+from typing import Any, NamedTuple
+
+from numba import types
+
+from capplan.simulator.active_blocks import discharge
+from capplan.simulator.apart import expect, note_read, receive, release_heard
+from capplan.simulator.drivers.open_loop import routed, take_slot
+from capplan.simulator.drivers.users import Index as User
+from capplan.simulator.drivers.users import asked_s
+from capplan.simulator.hand_offs import BOTH, DECODE_ALONE, PREFILL_ALONE
+from capplan.simulator.jit import compiled, inlined
+from capplan.simulator.log import log_has_room
+from capplan.simulator.looking import look_before, next_look_s
+from capplan.simulator.migration import begin, end_stage, join, turn_back
+from capplan.simulator.motion import JOIN, MOTION, Index, Setting, drop_event
+from capplan.simulator.prefix_memory import runs_are_short
+from capplan.simulator.queues import give_slot
+from capplan.simulator.replica import advance, bring_up, enqueue
+from capplan.simulator.state import (
+    NONE,
+    ROUTE,
+    SCHEDULE,
+    STATE,
+    Count,
+    Needs,
+    Phase,
+)
+from capplan.simulator.wake import next_s
+
+
+class Side(NamedTuple):
+    """A pool with its policies, as compiled functions pass it."""
+
+    state: Any  # State
+    needs: int  # of the router
+    route: Any  # function of signature ROUTE
+    schedule: Any  # of signature SCHEDULE
+
+
+@inlined()
+def side_look_s(side):
+    """Return when the router of a pool looks next; infinite where it does not. [s]"""
+    return next_look_s(side.state) if side.needs == Needs.SEEN else math.inf
+
+
+@compiled()
+def look_on(side, now_s):
+    """Take the newest look before a moment, where the router of a pool looks."""
+    if side.needs == Needs.SEEN:
+        look_before(side.state, now_s, side.schedule)
+
+
+@compiled()
+def _choose(side, slot, draw, now_s):
+    """Return the replica of a request, come to ``now_s``; NONE: the log is full."""
+    state = side.state
+    if side.needs == Needs.COUNTS:
+        for r in range(state.replicas.shape[0]):
+            if state.replicas[r].wake_s < now_s:
+                advance(state, r, now_s, side.schedule)
+    elif side.needs == Needs.ALL:
+        bring_up(state, now_s, side.schedule)
+    elif side.needs == Needs.SEEN:
+        look_before(state, now_s, side.schedule)
+    if not log_has_room(state):
+        return NONE
+    state.counts[Count.DRAW] = draw
+    r = routed(state, slot, now_s, side.route, side.schedule)
+    return r if log_has_room(state) else NONE
+
+
+@compiled()
+def _enqueue(state, r, slot, now_s):
+    enqueue(state, r, slot, now_s)
+    state.counts[Count.ROUTED] += 1
+
+
+@inlined()
+def _hold(state, motion, slot):
+    """Let a request wait for a replica, behind others that do."""
+    state.requests[slot].phase = Phase.EXPECTED
+    state.requests[slot].next_in_list = NONE
+    last = motion.counts[Index.HELD_LAST]
+    if last == NONE:
+        motion.counts[Index.HELD_FIRST] = slot
+    else:
+        state.requests[last].next_in_list = slot
+    motion.counts[Index.HELD_LAST] = slot
+
+
+@inlined()
+def _tick_from(motion, moment_s):
+    """Let the rebalancer tick from a moment on."""
+    period_s = motion.settings[Setting.PERIOD_S]
+    tick = int(moment_s / period_s)
+    if tick * period_s < moment_s:
+        tick += 1
+    motion.counts[Index.TICK] = tick
+
+
+@compiled()
+def place_held(side, motion, now_s):
+    """Bring the requests that wait for a replica to one."""
+    state = side.state
+    slot = motion.counts[Index.HELD_FIRST]
+    if motion.settings[Setting.PERIOD_S] > 0 and motion.counts[Index.TICK] == NONE:
+        _tick_from(motion, now_s)
+    while slot != NONE:
+        following = state.requests[slot].next_in_list
+        if runs_are_short(state):
+            break
+        draw = state.requests[slot].row % state.draws.shape[0]
+        r = _choose(side, slot, draw, now_s)
+        if r == NONE:
+            break
+        _enqueue(state, r, slot, now_s)
+        slot = following
+    motion.counts[Index.HELD_FIRST] = slot
+    if slot == NONE:
+        motion.counts[Index.HELD_LAST] = NONE
+
+
+@compiled(
+    types.void(
+        STATE,
+        MOTION,
+        types.float64,
+        types.int64,
+        types.FunctionType(ROUTE),
+        types.FunctionType(SCHEDULE),
+    )
+)
+def place(state, motion, now_s, needs, route, schedule):
+    """Do the same, as Python calls it."""
+    place_held(Side(state, needs, route, schedule), motion, now_s)
+
+
+@compiled()
+def deliver(side, motion, users, requests, now_s):
+    """Bring the next request to a replica of the only pool."""
+    state = side.state
+    draw = users.counts[User.DELIVERED] - users.counts[User.FIRST]
+    slot = take_slot(state, requests, draw, users.counts[User.FIRST])
+    state.requests[slot].arrival_s = asked_s(users, requests)
+    if state.counts[Count.OPEN] == 0:
+        _hold(state, motion, slot)
+    else:
+        r = _choose(side, slot, draw, now_s)
+        if r == NONE:
+            give_slot(state, slot)
+            return
+        _enqueue(state, r, slot, now_s)
+    users.counts[User.DELIVERED] += 1
+
+
+@compiled()
+def deliver_apart(prefill, decode, motion, users, requests, now_s, where):
+    """Bring the next request to both pools, or to one that serves it alone."""
+    first, second = prefill.state, decode.state
+    draw = users.counts[User.DELIVERED] - users.counts[User.FIRST]
+    slot = take_slot(second, requests, draw, users.counts[User.FIRST])
+    second.requests[slot].arrival_s = asked_s(users, requests)
+    at_arrival = motion.settings[Setting.AT_ARRIVAL] != 0
+    d = NONE
+    place = BOTH
+    if at_arrival:
+        d = _choose(decode, slot, draw, now_s)
+        if d == NONE:
+            give_slot(second, slot)
+            return
+        place = where(first, second, slot, d)
+    if place == DECODE_ALONE:
+        _enqueue(second, d, slot, now_s)
+        users.counts[User.DELIVERED] += 1
+        return
+    gives_one = second.requests[slot].output_tokens == 1
+    if gives_one and motion.settings[Setting.RECOMPUTES] == 0:
+        place = PREFILL_ALONE
+    at_first = take_slot(first, requests, draw, users.counts[User.FIRST])
+    request = first.requests[at_first]
+    request.arrival_s = second.requests[slot].arrival_s
+    if place == BOTH:
+        request.output_tokens = 1
+        request.run_tokens = 1
+        request.predicted_tokens = 1
+        request.partner = slot
+    p = _choose(prefill, at_first, draw, now_s)
+    if p == NONE:
+        give_slot(first, at_first)
+        give_slot(second, slot)
+        return
+    _enqueue(first, p, at_first, now_s)
+    if place == PREFILL_ALONE:
+        if second.requests[slot].charged_holder != NONE:
+            discharge(second, slot)
+        give_slot(second, slot)
+    elif at_arrival:
+        expect(second, slot, d)
+        second.counts[Count.ROUTED] += 1
+    users.counts[User.DELIVERED] += 1
+
+
+@compiled()
+def hand_over(prefill, decode, motion, users, now_s):
+    """Bring a request whose prompt is done to its decode replica."""
+    first, second = prefill.state, decode.state
+    event = motion.events[motion.heap[0]]
+    at_first, source = event.slot, event.source
+    slot = first.requests[at_first].partner
+    if motion.settings[Setting.AT_ARRIVAL] != 0:
+        advance(second, second.requests[slot].replica, now_s, decode.schedule)
+        if not log_has_room(second):
+            return
+    else:
+        row = second.requests[slot].row - users.counts[User.FIRST]
+        d = _choose(decode, slot, row % second.draws.shape[0], now_s)
+        if d == NONE:
+            return
+        expect(second, slot, d)
+        second.counts[Count.ROUTED] += 1
+    drop_event(motion)
+    receive(first, second, source, at_first, now_s)
+    if motion.settings[Setting.RECOMPUTES] == 0:
+        second.requests[slot].first_token_s = first.requests[at_first].first_token_s
+
+
+@compiled()
+def read(prefill, motion, now_s):
+    """Note that a decode replica has read the blocks of a prompt.
+
+    The prefill replica frees them when it hears of that.
+    """
+    state = prefill.state
+    event = motion.events[motion.heap[0]]
+    r, slot = event.source, event.slot
+    advance(state, r, now_s, prefill.schedule)
+    if not log_has_room(state):
+        return
+    drop_event(motion)
+    note_read(state, motion, r, slot)
+    if motion.settings[Setting.LAUNCHES] == 0 or next_s(state, r) == math.inf:
+        release_heard(state, motion, r, now_s, True)
+
+
+@compiled()
+def migrate(side, motion, now_s):
+    """End a stage of a migration, or let the request join."""
+    state = side.state
+    event = motion.events[motion.heap[0]]
+    source, kind = event.source, event.kind
+    move = motion.moves[source]
+    if move.slot == NONE or move.event != event.sequence:  # a replica died
+        drop_event(motion)
+        return
+    advance(state, source, now_s, side.schedule)
+    if move.destination != NONE:
+        advance(state, move.destination, now_s, side.schedule)
+    if not log_has_room(state):
+        return
+    drop_event(motion)
+    if move.destination == NONE:
+        turn_back(state, motion, source, now_s)
+    elif kind == JOIN:
+        join(state, motion, source, now_s)
+    else:
+        end_stage(state, motion, source, now_s)
+
+
+@inlined()
+def next_tick_s(motion, asked_s):
+    """Return when the rebalancer's next tick is, at or after the next request. [s]"""
+    period_s = motion.settings[Setting.PERIOD_S]
+    if period_s == 0.0:
+        return math.inf
+    if motion.counts[Index.TICK] == NONE:
+        if asked_s == math.inf:
+            return math.inf
+        _tick_from(motion, asked_s)
+    return motion.counts[Index.TICK] * period_s
+
+
+@compiled()
+def tick(side, motion, now_s, rebalance):
+    """Let the rebalancer move requests; it sleeps while there is none."""
+    state = side.state
+    bring_up(state, now_s, side.schedule)
+    if not log_has_room(state):
+        return
+    outstanding = 0
+    for r in range(state.replicas.shape[0]):
+        outstanding += state.replicas[r].outstanding
+    if outstanding == 0:
+        motion.counts[Index.TICK] = NONE
+        return
+    motion.counts[Index.TICK] += 1
+    for k in range(rebalance(state, motion, now_s)):
+        source, target, slot = motion.pairs[k]
+        begin(state, motion, source, target, slot, now_s)

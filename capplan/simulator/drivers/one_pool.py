@@ -1,0 +1,129 @@
+"""Known events of one pool in the order of their times; replicas work in between.
+
+Known are the requests that arrive or are asked, the ends of copies, and the ticks of a
+rebalancer. The next of them is delivered where it is not after any replica's
+``Motion.wake_s``, the time before which no answer can come from it; else the replica
+that may answer first takes one step. Where no user waits for an answer that time is
+infinite, and a replica is brought up when an event touches it or a router reads it. A
+step's jump is bounded by the next known event, by the others' ``wake_s``, and by the
+answer that the replica itself is about to give: that may bring it a request.
+
+See README.md for the order at one instant, and why this is exact.
+"""
+
+import math
+
+from numba import types
+
+from capplan.simulator.drivers.deliver import (
+    Side,
+    deliver,
+    look_on,
+    migrate,
+    next_tick_s,
+    side_look_s,
+    tick,
+)
+from capplan.simulator.drivers.open_loop import ARRIVALS
+from capplan.simulator.drivers.stepping import (
+    DONE,
+    ROOM,
+    TIME,
+    first_to_wake,
+    has_room,
+    step_one,
+)
+from capplan.simulator.drivers.users import USERS, ask, next_asked_s
+from capplan.simulator.drivers.users import Index as User
+from capplan.simulator.jit import compiled
+from capplan.simulator.motion import (
+    MOTION,
+    REBALANCE,
+    Index,
+    Setting,
+    next_event_s,
+)
+from capplan.simulator.state import ROUTE, SCHEDULE, STATE, Count
+
+
+@compiled(
+    types.int64(
+        STATE,
+        MOTION,
+        USERS,
+        ARRIVALS,
+        types.Array(types.float64, 1, "C", readonly=True),
+        types.float64,
+        types.int64,
+        types.float64,
+        types.float64,
+        types.int64,
+        types.FunctionType(ROUTE),
+        types.FunctionType(SCHEDULE),
+        types.FunctionType(REBALANCE),
+    )
+)
+def run(
+    state,
+    motion,
+    users,
+    requests,
+    think_s,
+    asked_until_s,
+    until_row,
+    until_s,
+    known_until_s,
+    needs,
+    route,
+    schedule,
+    rebalance,
+):
+    """Deliver what is known, and let replicas work in between; return why it stopped.
+
+    ``requests`` are in the order in which they arrive or are asked; the k-th time that
+    a user starts to think takes ``think_s[k]``. DONE: nothing is known, and no
+    replica's work matters to another. TIME: all that is known before ``known_until_s``
+    has been delivered, and no answer is left before ``until_s``. ROOM: row
+    ``until_row`` is next, or the caller must make room for requests, results,
+    migrations or the log.
+    """
+    side = Side(state, needs, route, schedule)
+    couples = motion.settings[Setting.COUPLES] != 0
+    while state.counts[Count.STUCK] == 0:
+        moved = motion.counts[Index.MOVED] + motion.moves.shape[0]
+        if (
+            users.counts[User.DELIVERED] == until_row
+            or not has_room(state)
+            or moved > motion.moved.shape[0]
+        ):
+            return ROOM
+        asks_s, reaches_s = next_asked_s(users, requests, asked_until_s)
+        asked_s = min(asks_s, reaches_s)
+        event_s = next_event_s(motion)
+        known_s = min(min(asked_s, event_s), next_tick_s(motion, asked_s))
+        r, wake_s, others_s = first_to_wake(motion.wake_s)
+        if min(known_s, wake_s) == math.inf:
+            return DONE
+        if known_s >= known_until_s and wake_s >= until_s:
+            return TIME
+        look_s = side_look_s(side)
+        if look_s < known_s and look_s <= wake_s:
+            look_on(side, min(known_s, math.nextafter(wake_s, math.inf)))
+        elif known_s > wake_s:
+            until_step_s = min(min(known_s, others_s), min(look_s, until_s))
+            step_one(side, r, until_step_s, users, think_s)
+            motion.wake_s[r] = state.replicas[r].wake_s
+            continue
+        elif asks_s < reaches_s and asks_s == known_s:
+            ask(users)
+            continue
+        elif reaches_s == known_s:
+            deliver(side, motion, users, requests, known_s)
+        elif event_s == known_s:
+            migrate(side, motion, known_s)
+        else:
+            tick(side, motion, known_s, rebalance)
+        if couples:
+            for other in range(state.replicas.shape[0]):
+                motion.wake_s[other] = state.replicas[other].wake_s
+    return DONE

@@ -1,0 +1,170 @@
+"""Who asks next: requests in order of arrival, or users who wait for their answers.
+
+A user asks, waits for the answer, thinks, and asks again.
+"""
+
+import math
+from typing import NamedTuple
+
+import numba
+import numpy as np
+
+from capplan.simulator.jit import compiled, inlined
+from capplan.simulator.state import Count
+
+
+class Users(NamedTuple):
+    """Who will ask, and what is on its way through the front end.
+
+    No user: requests arrive whatever becomes of the others.
+    """
+
+    ask_s: np.ndarray  # float64, (users,): a heap of when those who think ask [s]
+    turn: np.ndarray  # int64, (users,): of those at one instant, the first answered
+    # float64, (2, users), a ring: when each request in the front end was asked, and
+    # when it reaches the router [s]
+    passing_s: np.ndarray
+    free_s: np.ndarray  # float64, (processes,): when each takes the next request [s]
+    # float64: of a request in the front end, of a process for it, and of each token of
+    # its prompt after the answer [s]
+    front_s: np.ndarray
+    counts: np.ndarray  # int64, see Index
+
+
+class _Index(NamedTuple):
+    """Index of each counter in ``Users.counts``; see ``state.Count``."""
+
+    THINKING: int = 0  # users in the heap
+    PLANNED: int = 1  # requests whose time of asking is known
+    ASKED: int = 2  # requests that have reached the front end
+    DELIVERED: int = 3  # and the router
+    FIRST: int = 4  # row of the first request of the chunk, where there is no user
+
+
+Index = _Index()
+
+
+def thinking(first_s: np.ndarray, processes: int, front_s: np.ndarray) -> Users:
+    """Return users who first ask at ``first_s``, shape (users,). [s]
+
+    ``front_s`` is as in ``Users``; the API servers of all replicas have ``processes``.
+    """
+    order = np.argsort(first_s, kind="stable")
+    counts = np.zeros(len(Index), np.int64)
+    counts[[Index.THINKING, Index.PLANNED]] = len(first_s)
+    return Users(
+        ask_s=np.asarray(first_s, np.float64)[order],  # sorted, so a heap
+        turn=np.arange(len(first_s)),
+        passing_s=np.zeros((2, len(first_s))),
+        free_s=np.full(processes, -np.inf),
+        front_s=np.asarray(front_s, np.float64),
+        counts=counts,
+    )
+
+
+def nobody() -> Users:
+    """Return no users: requests arrive whatever becomes of the others."""
+    return thinking(np.zeros(0), 1, np.zeros(3))
+
+
+def last_asked_s(users: Users) -> float:
+    """Return when the newest request that a replica has was asked. [s]"""
+    place = (users.counts[Index.DELIVERED] - 1) % users.passing_s.shape[1]
+    return float(users.passing_s[0, place])
+
+
+USERS = numba.typeof(nobody())
+
+
+@inlined()
+def _before(users, a, b):
+    """Return whether entry ``a`` of the heap is before entry ``b``."""
+    if users.ask_s[a] != users.ask_s[b]:
+        return users.ask_s[a] < users.ask_s[b]
+    return users.turn[a] < users.turn[b]
+
+
+@inlined()
+def _swap(users, a, b):
+    users.ask_s[a], users.ask_s[b] = users.ask_s[b], users.ask_s[a]
+    users.turn[a], users.turn[b] = users.turn[b], users.turn[a]
+
+
+@compiled()
+def _think(users, until_s):
+    """Let a user think until a moment."""
+    at = users.counts[Index.THINKING]
+    users.ask_s[at] = until_s
+    users.turn[at] = users.counts[Index.PLANNED]
+    users.counts[Index.THINKING] += 1
+    users.counts[Index.PLANNED] += 1
+    while at > 0 and _before(users, at, (at - 1) // 2):
+        _swap(users, at, (at - 1) // 2)
+        at = (at - 1) // 2
+
+
+@compiled()
+def ask(users):
+    """Let the first user ask: its request enters the front end."""
+    asked_s = users.ask_s[0]
+    left = users.counts[Index.THINKING] - 1
+    users.counts[Index.THINKING] = left
+    _swap(users, 0, left)
+    at = 0
+    while True:
+        first = at
+        for below in range(2 * at + 1, 2 * at + 3):
+            if below < left and _before(users, below, first):
+                first = below
+        if first == at:
+            break
+        _swap(users, at, first)
+        at = first
+    row = users.counts[Index.ASKED]
+    users.counts[Index.ASKED] += 1
+    process = row % users.free_s.shape[0]
+    begins_s = max(asked_s, users.free_s[process])
+    users.free_s[process] = begins_s + users.front_s[1]
+    place = row % users.passing_s.shape[1]
+    users.passing_s[0, place] = asked_s
+    users.passing_s[1, place] = begins_s + users.front_s[0]
+
+
+@inlined()
+def next_asked_s(users, requests, asked_until_s):
+    """Return when the next user asks, and when the next request reaches the router."""
+    asks_s = math.inf
+    reaches_s = math.inf
+    delivered = users.counts[Index.DELIVERED]
+    if users.ask_s.shape[0] == 0:
+        row = delivered - users.counts[Index.FIRST]
+        if row < requests.reaches_s.shape[0]:
+            reaches_s = requests.reaches_s[row]
+        return asks_s, reaches_s
+    if users.counts[Index.THINKING] > 0 and users.ask_s[0] < asked_until_s:
+        asks_s = users.ask_s[0]
+    if delivered < users.counts[Index.ASKED]:
+        reaches_s = users.passing_s[1, delivered % users.passing_s.shape[1]]
+    return asks_s, reaches_s
+
+
+@inlined()
+def asked_s(users, requests):
+    """Return when the next request that reaches the router was asked. [s]"""
+    delivered = users.counts[Index.DELIVERED]
+    if users.ask_s.shape[0] == 0:
+        return requests.arrival_s[delivered - users.counts[Index.FIRST]]
+    return users.passing_s[0, delivered % users.passing_s.shape[1]]
+
+
+@compiled()
+def note_answers(state, users, think_s, first):
+    """Let users whose answers are the results from ``first`` on think."""
+    if users.ask_s.shape[0] == 0:
+        return
+    for k in range(first, state.counts[Count.RESULTS]):
+        planned = users.counts[Index.PLANNED]
+        if planned < think_s.shape[0]:
+            result = state.results[k]
+            answer_s = result.finish_s + users.front_s[2] * result.prompt_tokens
+            _think(users, answer_s + think_s[planned])

@@ -1,0 +1,244 @@
+"""A pool of replicas as the core has it: its arrays, its policies, its log."""
+
+import math
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from capplan.deployment.policy import Policy
+from capplan.deployment.pools import Pool
+from capplan.errors import CapplanWarning, HostFullError, InputError
+from capplan.simulator.bins import Bins
+from capplan.simulator.drivers.open_loop import Arrivals, read_only, start
+from capplan.simulator.pool_state import pool_state, scheduled_tables
+from capplan.simulator.prefix_memory import with_enough_runs
+from capplan.simulator.records import ENTRY, ITERATION
+from capplan.simulator.routers import parse_router
+from capplan.simulator.routers import router as find_router
+from capplan.simulator.schedulers import scheduler as find_scheduler
+from capplan.simulator.state import (
+    LIMIT_COUNT,
+    NONE,
+    Count,
+    Limit,
+    Phase,
+    Setting,
+    no_limits,
+    with_more_slots,
+)
+from capplan.simulator.times import Iterations
+from capplan.workload.slo import RequestSlo, Slo, require
+from capplan.workload.trace import Trace
+
+UNBOUNDED_JUMP = 2**62
+_LARGEST_GROUP = 2**40
+
+
+class ServingPool:
+    """Replicas of a pool, with what has finished on them."""
+
+    def __init__(
+        self,
+        pool: Pool,
+        router: str,
+        *,
+        seed: int,
+        limits: RequestSlo,
+        slo: Slo | None,
+        bin_width_s: float,
+        results: int,
+        record_iterations: bool = False,
+        longest_jump: int = UNBOUNDED_JUMP,
+        scheduler: Policy | None = None,
+        senders: int = 0,
+    ) -> None:
+        tables, engine = pool.configuration.tables, pool.configuration.engine
+        tables.check(engine.max_num_seqs, engine.max_num_batched_tokens)
+        if scheduler is not None:
+            engine = replace(engine, scheduler=scheduler)
+        parsed = parse_router(router)
+        router_file = find_router(parsed.name)
+        self.route: Callable[..., int] = router_file.route
+        self.needs = int(router_file.NEEDS)
+        policy = engine.scheduler
+        self.schedule: Callable[..., int] = find_scheduler(policy.name).schedule
+        self._measured_tokens = len(tables.fused_s) - 1
+        self.tables = tables = scheduled_tables(tables, engine)
+        self.engine = engine
+        self._slo = slo
+        self._slos_needed = (policy.rules.slos, f"scheduler {policy.name}")
+        self._class_names: tuple[str, ...] = ()
+        self._log: list[tuple[np.ndarray, np.ndarray]] = []
+        self.state = pool_state(
+            engine,
+            tables,
+            pool.replica_count,
+            router=parsed,
+            seed=seed,
+            results=results,
+            record_iterations=record_iterations,
+            longest_jump=longest_jump,
+            senders=senders,
+        )
+        self.bins = Bins(self.state, bin_width_s)
+        strictest = [Setting.TTFT_S, Setting.TPOT_S]
+        self.state.settings[strictest] = limits.ttft_s, limits.mean_gap_s
+        start(self.state)
+
+    @property
+    def replica_count(self) -> int:
+        """Replicas that there have been at once."""
+        return len(self.state.replicas)
+
+    @property
+    def iteration_count(self) -> int:
+        """Iterations of all replicas."""
+        replicas = self.state.replicas
+        return int((replicas["step"] + replicas["prompt_steps"]).sum())
+
+    @property
+    def outstanding(self) -> int:
+        """Requests that have come to a replica and are not finished."""
+        return int(self.state.replicas["outstanding"].sum())
+
+    @property
+    def oldest_arrival_s(self) -> float:
+        """Arrival time of the oldest unfinished request; infinite when none. [s]"""
+        requests = self.state.requests
+        held = requests["phase"] != Phase.FREE
+        return float(requests["arrival_s"][held].min()) if held.any() else math.inf
+
+    def taken(
+        self, trace: Trace, rows: slice, arrival_s: np.ndarray, reaches_s: np.ndarray
+    ) -> Arrivals:
+        """Return requests as the core takes them; make room for what they need."""
+        groups = trace.prefix_group[rows]
+        if int(groups.max()) >= _LARGEST_GROUP:
+            raise InputError(
+                f"{trace.source}: prefix_group is {int(groups.max())}; "
+                f"expected less than {_LARGEST_GROUP}"
+            )
+        predicted = trace.predicted_output_tokens
+        if predicted is None:
+            predicted = trace.output_tokens
+        columns = (
+            trace.prompt_tokens,
+            trace.output_tokens,
+            predicted,
+            trace.prefix_group,
+            trace.prefix_tokens,
+            trace.request_class,
+            trace.priority,
+            trace.session,
+        )
+        arrivals = Arrivals(
+            read_only(arrival_s, np.float64),
+            read_only(reaches_s, np.float64),
+            *(read_only(column[rows], np.int64) for column in columns),
+        )
+        if self._class_names != trace.class_names:
+            self._class_names = trace.class_names
+            kinds, who = self._slos_needed
+            require(self._slo, trace.class_names, kinds, who, instead="e2e")
+            self._set_limits(trace.class_names)
+        if self.engine.prefix_caching:
+            most = int(arrivals.prefix_tokens.max())
+            self._grow_holdings(most // self.engine.block_size)
+        return arrivals
+
+    def _set_limits(self, class_names: tuple[str, ...]) -> None:
+        """Give the classes their limits; those known keep their late gaps."""
+        before = self.state.classes
+        rows = no_limits(len(class_names), len(self.state.replicas))
+        if self._slo is not None:
+            rows[:, :LIMIT_COUNT] = self._slo.table(class_names)
+        known = min(len(before), len(rows))
+        rows[:known, LIMIT_COUNT:] = before[:known, LIMIT_COUNT:]
+        self.state.engine[0].counts_late = int(np.isfinite(rows[:, Limit.TBT]).any())
+        self.state = self.state._replace(classes=rows)
+
+    def _grow_holdings(self, blocks: int) -> None:
+        """Make room for requests that share up to ``blocks`` blocks each."""
+        slots, before = self.state.holdings.shape
+        if blocks > before:
+            holdings = np.zeros((slots, blocks), np.int64)
+            holdings[:, :before] = self.state.holdings
+            self.state = self.state._replace(holdings=holdings)
+
+    def set_draws(self, draws: np.ndarray) -> None:
+        """Give the router its random numbers, two of each request."""
+        self.state = self.state._replace(draws=draws)
+
+    def check_stuck(self) -> None:
+        """Raise an error where nothing can go on."""
+        if self.state.counts[Count.HOST_FULL]:
+            gib = self.engine.host_kv_gib
+            raise HostFullError(
+                f"the host memory for swapped KV is full: host_kv_gib is {gib} for "
+                "each GPU; give more, or a scheduler that computes KV again"
+            )
+        if self.state.counts[Count.STUCK]:
+            raise InputError(
+                "deadlock: no waiting request fits the free KV, or the scheduler never "
+                "admits one"
+            )
+
+    def warn_of_long_iterations(self) -> None:
+        """Warn where the latency was continued beyond what it is given for."""
+        most = int(self.state.counts[Count.MOST_TOKENS])
+        if most > self._measured_tokens:
+            warnings.warn(
+                f"an iteration had {most} tokens; the latency is given up to "
+                f"{self._measured_tokens} and was continued in a straight line",
+                CapplanWarning,
+                stacklevel=2,
+            )
+
+    def take_results(self) -> np.ndarray:
+        """Return the finished requests; their room is used again by the next step."""
+        count = int(self.state.counts[Count.RESULTS])
+        self.state.counts[Count.RESULTS] = 0
+        done = np.asarray(self.state.results[:count])
+        token_s = self.tables.prompt_token_s
+        if token_s:  # a prompt delays its own request only
+            delay_s = token_s * done["prompt_tokens"]
+            for name in ("scheduled_s", "first_token_s", "finish_s"):
+                done[name] += delay_s
+        return done
+
+    def take_log(self) -> None:
+        """Empty the log of iterations into what is kept."""
+        counts = self.state.counts
+        steps = np.asarray(self.state.iterations[: counts[Count.ITERATIONS]]).copy()
+        entries = np.asarray(self.state.entries[: counts[Count.ENTRIES]]).copy()
+        counts[Count.ITERATIONS] = 0
+        counts[Count.ENTRIES] = 0
+        self._log.append((steps, entries))
+
+    def make_room(self) -> bool:
+        """Empty the log; double the slots when none is free, and return whether.
+
+        A router's runs too, when they are short.
+        """
+        if self.state.engine[0].recording:
+            self.take_log()
+        self.state = with_enough_runs(self.state)
+        if self.state.counts[Count.FREE] != NONE:
+            return False
+        self.state = with_more_slots(self.state)
+        return True
+
+    def iterations(self) -> Iterations | None:
+        """Return all recorded iterations, as one log; None where none were."""
+        if not self.state.engine[0].recording:
+            return None
+        before = 0
+        for steps, entries in self._log:
+            steps["entries_end"] += before
+            before += len(entries)
+        return Iterations(
+            np.concatenate([np.zeros(0, ITERATION), *(log[0] for log in self._log)]),
+            np.concatenate([np.zeros(0, ENTRY), *(log[1] for log in self._log)]),
+        )

@@ -1,0 +1,165 @@
+"""Live migration, worked by hand: iterations of 10 s, blocks of 4 tokens, 5 s a block.
+
+The cases are LX-1 to LX-4 of the reference design, their milliseconds taken as seconds
+and begun 10 s later.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from numba import types
+
+from capplan.deployment.engine import EngineSettings
+from capplan.deployment.policy import indices
+from capplan.errors import InputError
+from capplan.latency.contract import linear_tables
+from capplan.simulator.jit import compiled
+from capplan.simulator.motion import motion
+from capplan.simulator.pool_state import pool_state
+from capplan.simulator.rebalancers import parse_rebalancer
+from capplan.simulator.rebalancers.llumnix import RULES, freeness, rebalance
+from capplan.simulator.simulate import simulate
+from capplan.simulator.state import STATE, Phase
+from capplan.workload.trace import Trace
+from tests.deployments import fleet_of
+
+SETTING = indices(RULES.settings)
+TABLES = linear_tables(10.0, 0, 0, 0, 0, max_batch=8, max_tokens=64)
+ENGINE = EngineSettings(64, 8, 4, kv_blocks=21, async_scheduling=False)
+LLUMNIX = "llumnix:block=5s,handshake=0s,last=1,theta=6,period=22s"
+
+
+def fleet(rebalancer=LLUMNIX, engine=ENGINE, replicas=2):
+    deployment = fleet_of(TABLES, engine, replicas, router="round-robin")
+    return replace(deployment, rebalancer=rebalancer)
+
+
+def simulated(outputs, deployment):
+    """Simulate A of 8 tokens on replica 0, X on 1, B of 32 on 0; all arrive at 0."""
+    trace = Trace(np.array([8, 1, 32]), np.array([outputs, 1, 20]), np.zeros(3))
+    return simulate(trace, deployment)
+
+
+def test_a_request_is_copied_while_it_decodes_and_stands_still_for_the_last_block():
+    # At 22 A has KV 10, in flight counted: 2 of its 3 blocks are copied until 32. It
+    # leaves after the iteration in flight, at 40 with KV 11, and joins with the last
+    # block at 45; its 8 tokens left end at 125 instead of 120. B alone stays.
+    simulation = simulated(12, fleet())
+
+    assert simulation.table.finish_s.tolist() == [125, 10, 200]
+    assert simulation.table.longest_gap_s.tolist() == [15, 0, 10]
+    assert simulation.table.migrations.tolist() == [1, 0, 0]
+    (move,) = simulation.moved
+    assert (move["source"], move["destination"], move["row"]) == (0, 1, 0)
+    assert (move["began_s"], move["left_s"], move["ended_s"]) == (22, 40, 45)
+    assert move["joined"] == 1
+
+
+def test_a_request_that_ends_while_it_is_copied_is_not_moved():
+    # A has its last token at 40; at the end of the stage, 32, that is in flight.
+    simulation = simulated(4, fleet())
+
+    assert simulation.table.finish_s.tolist() == [40, 10, 200]
+    (move,) = simulation.moved
+    assert (move["ended_s"], move["joined"]) == (32, 0)
+
+
+def test_with_async_scheduling_it_leaves_after_both_iterations_in_flight():
+    # At 22 the iterations to 30 and 40 are scheduled, so KV is 11: 2 blocks until 32.
+    # Then 12 with the one to 50, in the same 3: it joins at 55 with 7 tokens left.
+    engine = replace(ENGINE, async_scheduling=True)
+
+    simulation = simulated(12, fleet(engine=engine))
+
+    assert simulation.table.finish_s.tolist() == [125, 10, 200]
+    (move,) = simulation.moved
+    assert (move["left_s"], move["ended_s"]) == (50, 55)
+
+
+def test_a_rebalancer_that_finds_no_pair_changes_nothing():
+    rng = np.random.default_rng(0)
+    trace = Trace(
+        rng.integers(1, 30, 300),
+        rng.integers(1, 30, 300),
+        np.sort(rng.uniform(0, 3000, 300)),
+    )
+    idle = "llumnix:block=5s,theta=-1000,period={}"
+    roomy = replace(ENGINE, kv_blocks=200)
+    plain = simulate(trace, fleet("", roomy)).table
+
+    for period in ("3s", "170ms", "1000s"):
+        found = simulate(trace, fleet(idle.format(period), roomy))
+        assert len(found.moved) == 0
+        assert found.table.finish_s == pytest.approx(plain.finish_s, abs=1e-6)
+
+
+@compiled(types.float64(STATE, types.int64, types.float64))
+def _freeness(state, r, target):
+    return freeness(state, r, False, target, 0.0)
+
+
+def state_of(replicas):
+    state = pool_state(
+        replace(ENGINE, kv_blocks=101),
+        TABLES,
+        replicas,
+        seed=0,
+        results=1,
+        record_iterations=False,
+        longest_jump=1,
+    )
+    return state, motion(len(state.requests), replicas)
+
+
+def settings_of(moving, text):
+    policy = parse_rebalancer(f"llumnix:{text}")
+    moving.settings[: len(policy.values)] = policy.values
+    return moving.settings
+
+
+def test_freeness_is_free_blocks_for_each_request():
+    # LX-1: of 100 blocks 40 are used. 4 run: 15. The head wants 30 (120 tokens): 6.
+    state, _ = state_of(1)
+    replica = state.replicas[0]
+    replica.free_blocks, replica.running_count = 60, 4
+
+    alone = _freeness(state, 0, 0.0)
+    replica.waiting_count, replica.waiting_head = 1, 7
+    state.requests[7].known_tokens = 120
+    state.requests[7].next = -1
+    queued = _freeness(state, 0, 0.0)
+    # With a target of 60 blocks beside a request of high priority: (60 - 40) / 4.
+    replica.waiting_count, replica.waiting_head = 0, -1
+    replica.running_head = 7
+    state.requests[7].priority = -1
+    kept_free = _freeness(state, 0, 60.0)
+    replica.running_count = 0
+    idle = _freeness(state, 0, 0.0)
+
+    assert (alone, queued, kept_free, idle) == (15, 6, 5, np.inf)
+
+
+def test_the_fullest_replica_is_paired_with_the_emptiest():
+    # LX-2: theta 3, freeness of A 1, B 2, C 9, D 20, E 3: A to D, B to C; E neither.
+    state, moving = state_of(5)
+    settings_of(moving, "theta=3")
+    state.replicas["running_count"] = 1
+    state.replicas["free_blocks"] = [1, 2, 9, 20, 3]
+    state.replicas["running_head"] = range(5)
+    state.requests["next"][:5] = -1
+    state.requests["phase"][:5] = Phase.DECODING
+    state.requests["prompt_tokens"][:5], state.requests["end_step"][:5] = 10, 1
+
+    pairs = rebalance(state, moving, 0.0)
+
+    assert pairs == 2
+    assert moving.pairs[:2].tolist() == [[0, 3, 0], [1, 2, 1]]
+
+
+def test_requests_of_a_scheduler_with_an_order_of_its_own_are_not_moved():
+    deployment = fleet_of(TABLES, ENGINE, 2, scheduler="sa")
+    trace = Trace(np.array([8]), np.array([8]), np.zeros(1))
+
+    with pytest.raises(InputError, match="which scheduler sa does not"):
+        simulate(trace, replace(deployment, rebalancer="llumnix:block=5s"))

@@ -1,0 +1,173 @@
+"""A replica of a fleet in motion for the judge: it does one thing at a time.
+
+It is the ``Replica`` of ``judge.py``, whose own work a clock outside calls for,
+boundary by boundary. A replica that can run nothing, and has no iteration in flight,
+sleeps until something reaches it or until a time that it knows.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from judge import Batch, Replica, Request
+from judge_best_fit import known
+from judge_schedulers import SCHEDULERS
+
+
+@dataclass(eq=False)
+class FleetRequest(Request):
+    """A request that may change its replica."""
+
+    migrations: int = 0
+    joined_with: int = -1  # tokens of KV when it joined its replica by a migration
+    prefill: "FleetRequest | None" = None  # the same request on its prefill replica
+    is_prefill: bool = False  # it is the one on the prefill replica
+    is_handed_over: bool = False  # it is, and will be read: its blocks stay held
+    to_copy: bool = False  # its KV has to be copied to the decode replica
+    is_copied: bool = False  # its KV was copied here, nothing is computed again
+    home: Any = None  # the replica where it is or was last
+    prefilled_s: float = math.nan
+    handed_s: float = math.nan
+    ready_s: float = math.nan  # its copy is there
+
+    def forget(self) -> None:
+        """Lose the KV and the results in flight; delivered tokens stay."""
+        self.computed = self.placeholders = self.in_flight = self.stale = 0
+        self.findable = 0
+        self.blocks, self.bounded = [], []
+
+
+class FleetReplica(Replica):
+    """One engine of a fleet."""
+
+    def __init__(self, tables, engine, scheduler, index, seed, slo) -> None:
+        super().__init__(tables, engine, scheduler, index, seed, slo)
+        self.schedule_next: Callable = SCHEDULERS[self.scheduler]
+        self.is_dead = False
+        self.waits_until_s: float | None = None  # asleep
+        self.is_moving = False  # a request is on its way to it or from it
+        self.coming: list[FleetRequest] = []  # on their way here, with a seat taken
+        self.leaving: list[FleetRequest] = []  # on their way elsewhere, run no more
+        self.promised: list[FleetRequest] = []  # will be handed to it
+        self.holding: list[FleetRequest] = []  # have blocks for their copy
+        self.holding_has_seats = False
+        self.held: list[FleetRequest] = []  # finished here, blocks not read yet
+        self.finished: list[FleetRequest] = []  # not seen by the fleet yet
+        self.copies: list[FleetRequest] = []  # begun, not seen by the fleet yet
+        self.link_s = 0.0  # its link is free from then on
+        self.copies_refused: set[FleetRequest] = set()  # at least once, for blocks
+        self.preempted = 0
+
+    @property
+    def unfinished(self) -> list[Request]:
+        """What a router sees of it."""
+        everyone = {*super().unfinished, *self.holding, *self.promised, *self.leaving}
+        return [request for request in everyone if not request.done]
+
+    @property
+    def has_work(self) -> bool:
+        # One that leaves has its last token here in flight, as one that finishes.
+        leaves = bool(self.leaving and self.in_flight)
+        return bool(super().unfinished or self.holding or leaves)
+
+    @property
+    def seats_left(self) -> int:
+        kept = len(self.coming) + len(self.holding) * self.holding_has_seats
+        return super().seats_left - kept
+
+    @property
+    def running_count(self) -> int:
+        return len(self.running) + len(self.coming)
+
+    @property
+    def next_s(self) -> float:
+        """Time of its next own work."""
+        if self.is_dead:
+            return math.inf
+        if len(self.in_flight) == self.depth:
+            return self.in_flight[0].end_s
+        if self.waits_until_s is not None:
+            return self.waits_until_s
+        if self.has_work:
+            return self.now_s
+        return self.in_flight[0].end_s if self.in_flight else math.inf
+
+    @property
+    def collects_next(self) -> bool:
+        full = len(self.in_flight) == self.depth
+        return full or (self.waits_until_s is None and not self.has_work)
+
+    def work(self, now_s: float) -> None:
+        """Do one thing: collect a result or schedule an iteration."""
+        if self.collects_next:
+            self.collect(self.in_flight.popleft())
+            return
+        self.touch(now_s)
+        parts, preempted = self.schedule_next(self, self.settings)
+        if self.scheduler.startswith("vllm-v1"):
+            assert self.seats_left >= 0
+        self.fewest_free = min(self.fewest_free, len(self.pool.free))
+        is_busy = any(batch.parts for batch in self.in_flight)
+        if parts:
+            self.in_flight.append(Batch(self.started(parts), self.run(parts)))
+        elif self.retry_s > self.now_s:
+            self.waits_until_s = self.retry_s
+        elif preempted or is_busy:
+            self.in_flight.append(Batch([], self.now_s))
+        else:
+            later = [r.ready_s for r in self.holding if r.ready_s > self.now_s]
+            self.waits_until_s = min(later, default=math.inf)
+
+    def touch(self, now_s: float) -> None:
+        """Wake up if asleep; the clock of a replica without work moves."""
+        if self.waits_until_s is not None or not self.has_work:
+            self.now_s = max(self.now_s, now_s)
+        self.waits_until_s = None
+
+    def arrive(self, request: FleetRequest, now_s: float) -> None:
+        self.touch(now_s)
+        request.home = self
+        self.waiting.append(request)
+
+    def look(self, moment_s: float) -> None:
+        free = len(self.pool.free) / (self.engine.kv_blocks - 1)
+        self.seen = len(self.waiting), 1.0 - free
+
+    def decodes(self, request: FleetRequest, before: int, new: int) -> bool:
+        """Also the last prompt token of a copy, which is computed again."""
+        again = request.is_copied and before == request.prompt_count - 1 and new == 1
+        return again or super().decodes(request, before, new)
+
+    def preempt(self, request: FleetRequest) -> None:
+        super().preempt(request)
+        request.is_copied = False
+        self.preempted += 1
+
+    def finish(self, request: FleetRequest) -> None:
+        """Let a request go; its blocks stay held where another replica reads them."""
+        if request.is_handed_over:
+            (self.running if request in self.running else self.waiting).remove(request)
+            self.held.append(request)
+        else:
+            super().finish(request)
+        self.finished.append(request)
+
+    def release(self, request: FleetRequest, now_s: float) -> None:
+        """Free the blocks that were read."""
+        self.touch(now_s)
+        self.held.remove(request)
+        self.pool.take_back(request)
+
+
+def is_decoding(replica: FleetReplica, request: FleetRequest) -> bool:
+    """Return whether all but its newest token have KV, and the last is not scheduled.
+
+    Tokens in flight count as known, and their KV as there. One that computes its tokens
+    again does so to the last of them.
+    """
+    tokens = known(replica, request)
+    return (
+        request.known_at_admission <= request.computed == tokens - 1
+        and request.prompt_count < tokens < request.prompt_count + request.output_count
+    )

@@ -1,0 +1,173 @@
+"""Prefill and decode apart, step by step.
+
+``nixl``: vLLM 0.32's scheduler with the NIXL connector behind llm-d's router, which
+chooses the decode replica first. ``distserve``: Zhong et al., OSDI 2024, which chooses
+it at the hand-off; the prefill replica's token is the first one.
+"""
+
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from judge_fleet_replica import FleetReplica, FleetRequest
+from judge_schedulers import admitted, from_queue, going_on
+
+
+class HandOff(NamedTuple):
+    """How requests get from the prefill pool to the decode pool."""
+
+    kind: str = "nixl"  # or distserve
+    threshold: int = 0  # nixl: tokens not cached below which decode serves alone
+    hop_s: float = 0.0  # from the prefill replica to the decode replica
+    handshake_s: float = 0.0  # of each copy
+    block_s: float = 1e-3  # to copy a block
+
+
+def arrive(fleet: Any, settings: HandOff, request: FleetRequest, now_s: float) -> None:
+    """Send a request to a prefill replica, or to a decode replica alone."""
+    prefills, decodes = fleet.pools
+    if settings.kind == "nixl":
+        chosen = decodes.choose(request, now_s)
+        hits = len(chosen.pool.hits(request)) * chosen.engine.block_size
+        if request.prompt_count - hits < settings.threshold:
+            fleet.counted["served by decode alone"] += 1
+            chosen.arrive(request, now_s)
+            return
+        chosen.promised.append(request)
+        request.home = chosen
+    leaves = settings.kind == "nixl" or request.output_count > 1
+    request.to_copy = leaves
+    first = request.prefill = replace(
+        request,
+        tokens=list(request.tokens),
+        blocks=[],
+        bounded=[],
+        token_s=[],
+        output_count=1,
+        predicted_count=1,
+        is_prefill=True,
+        is_handed_over=leaves,
+        home=None,
+        to_copy=False,
+    )
+    prefills.choose(first, now_s).arrive(first, now_s)
+
+
+def hand_over(
+    fleet: Any, settings: HandOff, request: FleetRequest, now_s: float
+) -> None:
+    """Put a request whose prompt is computed at the end of a decode queue."""
+    request.handed_s = now_s
+    if settings.kind == "nixl":
+        chosen = request.home
+        assert chosen is not None
+        chosen.promised.remove(request)
+    else:
+        assert request.prefill is not None
+        request.tokens = list(request.prefill.tokens)
+        request.token_s = list(request.prefill.token_s)
+        chosen = fleet.pools[1].choose(request, now_s)
+    chosen.arrive(request, now_s)
+
+
+def nixl(settings: HandOff):
+    """Return the scheduler of the decode replicas: one token is computed again."""
+
+    def schedule(replica: FleetReplica, own: dict) -> tuple[list, bool]:
+        parts, budget, preempted = going_on(replica)
+        if preempted:
+            return parts, True
+        for request in list(replica.holding):
+            if not budget or not replica.seats_left:
+                break
+            if request.ready_s <= replica.now_s:
+                parts.append(joined(replica, request, request.prompt_count - 1))
+                budget -= 1
+        return parts + from_queue(replica, budget, admit), False
+
+    def admit(replica: FleetReplica, budget: int) -> list | None:
+        request = replica.waiting[0]
+        if not request.to_copy:
+            return admitted(replica, budget)
+        hits = replica.pool.hits(request)
+        if not begin_copy(replica, settings, hits, reserved(replica)):
+            return None
+        if request.ready_s <= replica.now_s:  # a copy that takes no time
+            return [joined(replica, request, request.prompt_count - 1)]
+        return []
+
+    return schedule
+
+
+def distserve(settings: HandOff):
+    """Return the scheduler of the decode replicas: a copy joins as a decode."""
+
+    def schedule(replica: FleetReplica, own: dict) -> tuple[list, bool]:
+        for request in list(replica.holding):
+            if request.ready_s <= replica.now_s:
+                joined(replica, request, request.prompt_count)
+                request.computed = request.prompt_count
+        parts, budget, preempted = going_on(replica)
+        if preempted:
+            return parts, True
+        return parts + from_queue(replica, budget, admit), False
+
+    def admit(replica: FleetReplica, budget: int) -> list | None:
+        if not replica.waiting[0].to_copy:
+            return admitted(replica, budget)
+        return [] if begin_copy(replica, settings, [], 0) else None
+
+    return schedule
+
+
+SCHEDULERS = {"nixl": nixl, "distserve": distserve}
+
+
+def prepare(settings: HandOff, decodes: list[FleetReplica]) -> None:
+    """Let decode replicas schedule so."""
+    for replica in decodes:
+        replica.schedule_next = SCHEDULERS[settings.kind](settings)
+        replica.holding_has_seats = settings.kind == "distserve"
+        replica.sent.pulls = True
+
+
+def reserved(replica: FleetReplica) -> int:
+    """Blocks that an unfinished prompt still needs."""
+    return sum(
+        replica.pool.missing(request, len(request.tokens), [])
+        for request in replica.running
+    )
+
+
+def begin_copy(
+    replica: FleetReplica, settings: HandOff, hits: list, reserved_blocks: int
+) -> bool:
+    """Take blocks for the head of the queue and copy its KV, if they are free."""
+    pool, request = replica.pool, replica.waiting[0]
+    prompt, source = request.prompt_count, request.prefill.home
+    if pool.missing(request, prompt, hits) + reserved_blocks > len(pool.free):
+        replica.copies_refused.add(request)
+        return False
+    replica.waiting.popleft()
+    pool.give(request, prompt, hits)
+    request.cached_tokens = len(hits) * pool.block_size
+    request.to_copy = False
+    begin_s = max(replica.now_s, source.link_s, replica.link_s)
+    copied = pool.blocks_for(prompt) - len(hits)
+    ready_s = begin_s + settings.handshake_s + copied * settings.block_s
+    source.link_s = replica.link_s = request.ready_s = ready_s
+    replica.holding.append(request)
+    replica.copies.append(request)
+    return True
+
+
+def joined(
+    replica: FleetReplica, request: FleetRequest, computed: int
+) -> tuple[FleetRequest, int, int]:
+    """Let a request run whose copy is there; return its part of the iteration."""
+    replica.holding.remove(request)
+    request.is_copied = True
+    request.scheduled_s = replica.now_s
+    request.known_at_admission = len(request.tokens)
+    replica.pool.enter(request, request.prompt_count)
+    replica.running.append(request)
+    return request, computed, 1
