@@ -130,9 +130,10 @@ def collect_oldest(state, r):
         following = state.requests[slot].next_in_list
         complete(state, r, slot, replica.oldest_end_s)
         slot = following
-    replica.charged_tokens -= replica.oldest_charged_tokens
-    replica.oldest_charged_tokens = replica.newest_charged_tokens
-    replica.newest_charged_tokens = 0
+    if replica.charged_tokens > 0:
+        replica.charged_tokens -= replica.oldest_charged_tokens
+        replica.oldest_charged_tokens = replica.newest_charged_tokens
+        replica.newest_charged_tokens = 0
     replica.oldest_end_s = replica.newest_end_s
     replica.oldest_finishing = replica.newest_finishing
     replica.newest_finishing = NONE

@@ -297,7 +297,9 @@ def _scratch(sizes: Sizes) -> np.ndarray:
 
 
 def _chain(requests: np.recarray, first: int) -> None:
-    """Let the slots from ``first`` on follow each other."""
+    """Let the slots from ``first`` on follow each other; they are charged nothing."""
+    for name in ("charged_holder", "charged_run"):
+        requests[name][first:] = NONE
     requests["next"][first:] = np.arange(first + 1, len(requests) + 1)
     requests["next"][-1] = NONE
 

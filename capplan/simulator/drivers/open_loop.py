@@ -101,9 +101,6 @@ def take_slot(state, arrivals, row, first_row):
     request.request_class = arrivals.request_class[row]
     request.priority = arrivals.priority[row]
     request.session = arrivals.session[row]
-    request.charged_tokens = 0
-    request.charged_holder = NONE
-    request.charged_run = NONE
     request.known_tokens = request.prompt_tokens
     request.bounded_blocks = bounded_blocks(state, request)
     return slot
