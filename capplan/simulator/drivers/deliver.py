@@ -15,6 +15,7 @@ from capplan.simulator.drivers.users import Index as User
 from capplan.simulator.drivers.users import asked_s
 from capplan.simulator.hand_offs import BOTH, DECODE_ALONE, PREFILL_ALONE
 from capplan.simulator.jit import compiled, inlined
+from capplan.simulator.kvcache import bounded_blocks
 from capplan.simulator.log import log_has_room
 from capplan.simulator.looking import look_before, next_look_s
 from capplan.simulator.migration import begin, end_stage, join, turn_back
@@ -51,7 +52,7 @@ def side_look_s(side):
 @compiled()
 def look_on(side, now_s):
     """Take the newest look before a moment, where the router of a pool looks."""
-    if side.needs == Needs.SEEN:
+    if side_look_s(side) < now_s:
         look_before(side.state, now_s, side.schedule)
 
 
@@ -182,10 +183,11 @@ def deliver_apart(prefill, decode, motion, users, requests, now_s, where):
     at_first = take_slot(first, requests, draw, users.counts[User.FIRST])
     request = first.requests[at_first]
     request.arrival_s = second.requests[slot].arrival_s
+    request.predicted_tokens = 1
     if place == BOTH:
         request.output_tokens = 1
         request.run_tokens = 1
-        request.predicted_tokens = 1
+        request.bounded_blocks = bounded_blocks(first, request)
         request.partner = slot
     p = _choose(prefill, at_first, draw, now_s)
     if p == NONE:
@@ -222,7 +224,9 @@ def hand_over(prefill, decode, motion, users, now_s):
     drop_event(motion)
     receive(first, second, source, at_first, now_s)
     if motion.settings[Setting.RECOMPUTES] == 0:
-        second.requests[slot].first_token_s = first.requests[at_first].first_token_s
+        request = second.requests[slot]
+        request.first_token_s = first.requests[at_first].first_token_s
+        request.last_token_s = request.first_token_s
 
 
 @compiled()
