@@ -96,12 +96,13 @@ def _hold(state, motion, slot):
 
 @inlined()
 def _tick_from(motion, moment_s):
-    """Let the rebalancer tick from a moment on."""
+    """Let the rebalancer tick from a moment on, unless it ticks before."""
     period_s = motion.settings[Setting.PERIOD_S]
     tick = int(moment_s / period_s)
     if tick * period_s < moment_s:
         tick += 1
-    motion.counts[Index.TICK] = tick
+    if motion.counts[Index.TICK] == NONE or tick < motion.counts[Index.TICK]:
+        motion.counts[Index.TICK] = tick
 
 
 @compiled()
@@ -109,7 +110,7 @@ def place_held(side, motion, now_s):
     """Bring the requests that wait for a replica to one."""
     state = side.state
     slot = motion.counts[Index.HELD_FIRST]
-    if motion.settings[Setting.PERIOD_S] > 0 and motion.counts[Index.TICK] == NONE:
+    if motion.settings[Setting.PERIOD_S] > 0:
         _tick_from(motion, now_s)
     while slot != NONE:
         following = state.requests[slot].next_in_list
