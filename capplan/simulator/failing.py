@@ -44,9 +44,8 @@ def _tokens_in_flight(state, r, slot):
     elif request.phase == Phase.PREEMPTED_DRAINING:
         return 1, 1
     elif request.phase == Phase.WAITING and request.preemptions > 0:
-        # Preempted for the newest iteration, while the one before was in flight.
-        newest = request.token_step >= replica.step
-        given = int(newest and (replica.in_flight == 2 or replica.stalled != 0))
+        # Preempted for iteration ``token_step``; the one before may be in flight.
+        given = int(request.token_step - 1 > replica.step - replica.in_flight)
     return given, min(in_flight, given)
 
 
@@ -63,7 +62,9 @@ def _lose(state, r, slot):
         request.known_tokens = request.prompt_tokens + request.run_tokens
     ran = request.phase != Phase.WAITING and request.phase != Phase.PREEMPTED_DRAINING
     request.preemptions += int(ran)
-    request.last_token_s = replica.now_s if given > in_flight else last_token_s
+    # One preempted has lost the token before which the replica scheduled last.
+    is_newer = given > in_flight or (given > 0 and not ran)
+    request.last_token_s = replica.now_s if is_newer else last_token_s
     request.known_tokens -= in_flight
     if request.known_tokens == request.prompt_tokens:
         request.first_token_s = math.nan

@@ -21,7 +21,7 @@ from capplan.simulator.kvcache import (
     take_blocks,
 )
 from capplan.simulator.motion import JOIN, STAGE_END, Index, push_event
-from capplan.simulator.queues import push_running, push_waiting_back, remove_running
+from capplan.simulator.queues import join_running, push_waiting_back, remove_running
 from capplan.simulator.state import NONE, Phase
 from capplan.simulator.wake import set_wake
 
@@ -241,14 +241,9 @@ def join(state, motion, source, now_s):
     target.running_count -= 1  # the seat that was kept
     _count(state, source, slot, -1)
     _count(state, move.destination, slot, 1)
-    push_running(state, move.destination, slot, target.prefilling)
+    join_running(state, move.destination, slot, target.prefilling)
     recharge(state, move.destination, slot)
     request.replica = move.destination
-    request.admission = target.admissions
-    target.admissions += 1
-    if target.prefilling != NONE:  # an unfinished prompt runs last
-        last = state.requests[target.prefilling]
-        request.admission, last.admission = last.admission, request.admission
     request.migrations += 1
     if state.engine[0].prefix_caching != 0:
         share_full_blocks(state, move.destination, slot, held)

@@ -71,6 +71,19 @@ def push_running(state, r, slot, following=NONE):
 
 
 @inlined()
+def join_running(state, r, slot, unfinished):
+    """Put a request last, or in front of an unfinished prompt, as if admitted so."""
+    replica = state.replicas[r]
+    request = state.requests[slot]
+    push_running(state, r, slot, unfinished)
+    request.admission = replica.admissions
+    replica.admissions += 1
+    if unfinished != NONE:
+        last = state.requests[unfinished]
+        request.admission, last.admission = last.admission, request.admission
+
+
+@inlined()
 def remove_running(state, r, slot):
     """Take a request that finished or was preempted out of the batch."""
     replica = state.replicas[r]

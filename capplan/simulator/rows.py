@@ -9,6 +9,7 @@ from capplan.simulator.jit import compiled
 from capplan.simulator.kvcache import fill_free_blocks
 from capplan.simulator.memory_rows import forget_replica, with_moved_holders
 from capplan.simulator.motion import Motion
+from capplan.simulator.records import RESULT
 from capplan.simulator.state import (
     LIMIT_COUNT,
     NONE,
@@ -16,6 +17,7 @@ from capplan.simulator.state import (
     Phase,
     State,
     idle_replicas,
+    records,
     unused_blocks,
 )
 
@@ -97,8 +99,11 @@ def with_more_replicas(state: State, count: int) -> State:
         (len(state.scratch), max(state.scratch.shape[1], before + count))
     )
     scratch[:, : state.scratch.shape[1]] = state.scratch
+    results = records(len(state.results) + count, RESULT)  # each may end one
+    results[: len(state.results)] = state.results
     larger = state._replace(
         classes=np.concatenate([state.classes, gaps], axis=1),
+        results=results,
         scratch=scratch,
         **changed,
     )

@@ -77,7 +77,7 @@ def draw(kind: str, number: int) -> FleetCase:
         first = np.ones_like(trace.output_tokens)
         prefill = pool(int(rng.integers(1, 4)), first, _router(rng, exact))
         decode = pool(int(rng.integers(1, 4)), trace.output_tokens, _router(rng, exact))
-        pools = [prefill, (*decode[:2], "vllm-v1", *decode[3:])]
+        pools = [(*each[:2], "vllm-v1", *each[3:]) for each in (prefill, decode)]
         moving: dict[str, Any] = {"hand_off": _hand_off(rng, kind, exact)}
     else:
         more = (*_OF_ONE_POOL, *(["best-fit"] if kind == "events" else []))
@@ -197,6 +197,7 @@ def _hand_off(rng: np.random.Generator, kind: str, exact: bool) -> HandOff:
         hop_s=int(rng.integers(0, 2)) * unit_s,
         handshake_s=int(rng.integers(0, 2)) * unit_s,
         block_s=float(rng.choice([0.5, 1.0, 3.0])) * unit_s,
+        report=str(rng.choice(["end", "launch"])) if kind == "nixl" else "end",
     )
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from judge import Batch, Replica, Request
-from judge_best_fit import known
+from judge_best_fit import is_prefilling, known
 from judge_schedulers import SCHEDULERS
 
 
@@ -30,6 +30,7 @@ class FleetRequest(Request):
     prefilled_s: float = math.nan
     handed_s: float = math.nan
     ready_s: float = math.nan  # its copy is there
+    found_by: int = -1  # call of the scheduler from which that is known
 
     def forget(self) -> None:
         """Lose the KV and the results in flight; delivered tokens stay."""
@@ -51,13 +52,14 @@ class FleetReplica(Replica):
         self.leaving: list[FleetRequest] = []  # on their way elsewhere, run no more
         self.promised: list[FleetRequest] = []  # will be handed to it
         self.holding: list[FleetRequest] = []  # have blocks for their copy
-        self.holding_has_seats = False
         self.held: list[FleetRequest] = []  # finished here, blocks not read yet
         self.finished: list[FleetRequest] = []  # not seen by the fleet yet
         self.copies: list[FleetRequest] = []  # begun, not seen by the fleet yet
         self.link_s = 0.0  # its link is free from then on
         self.copies_refused: set[FleetRequest] = set()  # at least once, for blocks
         self.preempted = 0
+        self.calls = 0  # of the scheduler
+        self.read: list[tuple[FleetRequest, int]] = []  # told at so many calls
 
     @property
     def unfinished(self) -> list[Request]:
@@ -73,8 +75,7 @@ class FleetReplica(Replica):
 
     @property
     def seats_left(self) -> int:
-        kept = len(self.coming) + len(self.holding) * self.holding_has_seats
-        return super().seats_left - kept
+        return super().seats_left - len(self.coming)
 
     @property
     def running_count(self) -> int:
@@ -102,8 +103,17 @@ class FleetReplica(Replica):
         """Do one thing: collect a result or schedule an iteration."""
         if self.collects_next:
             self.collect(self.in_flight.popleft())
-            return
+        else:
+            self.schedule(now_s)
+        if self.next_s == math.inf:
+            self.release_read()
+
+    def schedule(self, now_s: float) -> None:
+        """Start an iteration, or sleep."""
         self.touch(now_s)
+        self.calls += 1
+        while self.read and self.read[0][1] <= self.calls:
+            self.release(self.read.pop(0)[0], now_s)
         parts, preempted = self.schedule_next(self, self.settings)
         if self.scheduler.startswith("vllm-v1"):
             assert self.seats_left >= 0
@@ -132,12 +142,18 @@ class FleetReplica(Replica):
 
     def look(self, moment_s: float) -> None:
         free = len(self.pool.free) / (self.engine.kv_blocks - 1)
-        self.seen = len(self.waiting), 1.0 - free
+        self.seen = len(self.waiting) + len(self.holding), 1.0 - free
 
     def decodes(self, request: FleetRequest, before: int, new: int) -> bool:
         """Also the last prompt token of a copy, which is computed again."""
         again = request.is_copied and before == request.prompt_count - 1 and new == 1
         return again or super().decodes(request, before, new)
+
+    def run_before_prompts(self, request: FleetRequest) -> None:
+        """Let one that decodes run behind all others, but for an unfinished prompt."""
+        last = [each for each in self.running if is_prefilling(self, each)]
+        at = self.running.index(last[0]) if last else len(self.running)
+        self.running.insert(at, request)
 
     def preempt(self, request: FleetRequest) -> None:
         super().preempt(request)
@@ -152,6 +168,11 @@ class FleetReplica(Replica):
         else:
             super().finish(request)
         self.finished.append(request)
+
+    def release_read(self) -> None:
+        """Free all blocks that were read: it has nothing to do and hears at once."""
+        while self.read:
+            self.release(self.read.pop(0)[0], self.now_s)
 
     def release(self, request: FleetRequest, now_s: float) -> None:
         """Free the blocks that were read."""

@@ -1,5 +1,6 @@
 """A fleet in motion for the judge: who asks, who is routed where, what changes."""
 
+import math
 from collections import Counter
 
 import judge_hand_off
@@ -22,6 +23,7 @@ class Fleet:
         draws = np.random.default_rng(seed).random((len(trace), 2))
         self.pools = [FleetPool(pool, seed, self.slo, draws) for pool in pools]
         self.request_s = pools[0][0].request_s
+        self.decode_request_s = pools[-1][0].request_s  # of its API server
         self.requests: list[FleetRequest] = []
         self.held: list[FleetRequest] = []  # no replica is open
         self.failures = 0
@@ -117,7 +119,7 @@ class Fleet:
             if done.is_handed_over:
                 request.prefilled_s = done.token_s[-1]
                 self.clock.at(
-                    request.prefilled_s + self.hand_off.hop_s,
+                    request.prefilled_s + self.hand_off.hop_s + self.decode_request_s,
                     Order.HAND_OFF,
                     (replica.index,),
                     lambda t, request=request: judge_hand_off.hand_over(
@@ -141,7 +143,13 @@ class Fleet:
         home = first.home
         asleep = home.waits_until_s is not None and home.has_work
         self.counted["releases to a blocked prefill replica"] += asleep
-        home.release(first, now_s)
+        if self.hand_off.report == "end":
+            home.release(first, now_s)
+        else:  # its workers find it and tell
+            home.read.append((first, home.calls + 1 + home.depth))
+            if home.next_s == math.inf:
+                home.touch(now_s)
+                home.release_read()
 
     def come_up(self, count: int, now_s: float) -> None:
         self.pools[0].bring_up(count)

@@ -20,6 +20,7 @@ class HandOff(NamedTuple):
     hop_s: float = 0.0  # from the prefill replica to the decode replica
     handshake_s: float = 0.0  # of each copy
     block_s: float = 1e-3  # to copy a block
+    report: str = "end"  # nixl; launch: workers look when they start an iteration
 
 
 def arrive(fleet: Any, settings: HandOff, request: FleetRequest, now_s: float) -> None:
@@ -63,9 +64,9 @@ def hand_over(
         chosen.promised.remove(request)
     else:
         assert request.prefill is not None
+        chosen = fleet.pools[1].choose(request, now_s)  # by its prompt
         request.tokens = list(request.prefill.tokens)
         request.token_s = list(request.prefill.token_s)
-        chosen = fleet.pools[1].choose(request, now_s)
     chosen.arrive(request, now_s)
 
 
@@ -73,16 +74,34 @@ def nixl(settings: HandOff):
     """Return the scheduler of the decode replicas: one token is computed again."""
 
     def schedule(replica: FleetReplica, own: dict) -> tuple[list, bool]:
-        parts, budget, preempted = going_on(replica)
+        parts, budget, preempted = going_on(replica, defers=True)
         if preempted:
             return parts, True
-        for request in list(replica.holding):
-            if not budget or not replica.seats_left:
-                break
-            if request.ready_s <= replica.now_s:
+        going = len(parts)
+        found = [each for each in replica.holding if is_known(replica, each)]
+        parts += started(replica, found, budget)
+        budget -= len(parts) - going
+        parts += from_queue(replica, budget, admit)
+        if not parts and not any(each.parts for each in replica.in_flight):
+            # It is idle and knows of each copy at once.
+            here = [each for each in replica.holding if each.ready_s <= replica.now_s]
+            parts = started(replica, here, budget)
+        return parts, False
+
+    def is_known(replica: FleetReplica, request: FleetRequest) -> bool:
+        if request.ready_s > replica.now_s:
+            return False
+        if request.found_by < 0:
+            told = replica.depth if settings.report == "launch" else 0
+            request.found_by = replica.calls + told
+        return replica.calls >= request.found_by
+
+    def started(replica: FleetReplica, requests: list, budget: int) -> list:
+        parts = []
+        for request in requests:
+            if len(parts) < budget and replica.seats_left:
                 parts.append(joined(replica, request, request.prompt_count - 1))
-                budget -= 1
-        return parts + from_queue(replica, budget, admit), False
+        return parts
 
     def admit(replica: FleetReplica, budget: int) -> list | None:
         request = replica.waiting[0]
@@ -103,18 +122,22 @@ def distserve(settings: HandOff):
 
     def schedule(replica: FleetReplica, own: dict) -> tuple[list, bool]:
         for request in list(replica.holding):
-            if request.ready_s <= replica.now_s:
+            if request.ready_s <= replica.now_s and replica.seats_left:
                 joined(replica, request, request.prompt_count)
-                request.computed = request.prompt_count
-        parts, budget, preempted = going_on(replica)
+                request.computed = request.known_at_admission = request.prompt_count
+                replica.run_before_prompts(replica.running.pop())
+        parts, budget, preempted = going_on(replica, defers=True)
         if preempted:
             return parts, True
         return parts + from_queue(replica, budget, admit), False
 
     def admit(replica: FleetReplica, budget: int) -> list | None:
-        if not replica.waiting[0].to_copy:
+        request = replica.waiting[0]
+        if not request.to_copy:
             return admitted(replica, budget)
-        return [] if begin_copy(replica, settings, [], 0) else None
+        full = (request.prompt_count - 1) // replica.engine.block_size
+        hits = replica.pool.hits(request)[:full]  # a block at least is copied
+        return [] if begin_copy(replica, settings, hits, reserved(replica)) else None
 
     return schedule
 
@@ -126,7 +149,6 @@ def prepare(settings: HandOff, decodes: list[FleetReplica]) -> None:
     """Let decode replicas schedule so."""
     for replica in decodes:
         replica.schedule_next = SCHEDULERS[settings.kind](settings)
-        replica.holding_has_seats = settings.kind == "distserve"
         replica.sent.pulls = True
 
 

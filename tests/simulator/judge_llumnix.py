@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from judge import Block
-from judge_best_fit import is_prefilling, known
+from judge_best_fit import known
 from judge_fleet_clock import Order
 from judge_fleet_replica import FleetReplica, FleetRequest, is_decoding
 from judge_routers import recharge
@@ -241,9 +241,7 @@ def join(move: Move, now_s: float) -> None:
     target.pool.enter(request, request.computed)
     target.coming.remove(request)
     target.touch(now_s)
-    last = [each for each in target.running if is_prefilling(target, each)]
-    at = target.running.index(last[0]) if last else len(target.running)
-    target.running.insert(at, request)  # an unfinished prompt runs last
+    target.run_before_prompts(request)
     recharge(request, source, target)
     request.home = target
     request.migrations += 1

@@ -35,8 +35,12 @@ def vllm_v1(
     return parts, preempted
 
 
-def going_on(replica, last=lambda running: running[-1]):
-    """Let the running ones go on; return their parts, the budget left, if preempted."""
+def going_on(replica, last=lambda running: running[-1], defers=False):
+    """Let the running ones go on; return their parts, the budget left, if preempted.
+
+    ``defers``: nothing is preempted whose result is in flight. From one on that lacks a
+    block for that reason, all sit the iteration out.
+    """
     pool = replica.pool
     budget = replica.engine.max_num_batched_tokens
     parts, preempted = [], False
@@ -51,8 +55,10 @@ def going_on(replica, last=lambda running: running[-1]):
             continue
         tokens = request.computed + new
         while pool.missing(request, tokens, []) > len(pool.free):
-            preempted = True
             victim = last(replica.running)
+            if defers and victim.in_flight:
+                return parts, budget, preempted
+            preempted = True
             replica.running.remove(victim)
             budget += sum(new for other, _, new in parts if other is victim)
             parts = [part for part in parts if part[0] is not victim]

@@ -69,7 +69,7 @@ def hand_off_text(given: HandOff) -> str:
     text = f"{given.kind}:hop={given.hop_s}s,handshake={given.handshake_s}s"
     text += f",block={given.block_s}s"
     if given.kind == "nixl":
-        text += f",threshold={given.threshold},report=end"
+        text += f",threshold={given.threshold},report={given.report}"
     return text
 
 

@@ -16,6 +16,7 @@ from capplan.simulator.drivers.users import Index as User
 from capplan.simulator.drivers.users import asked_s
 from capplan.simulator.hand_offs import BOTH, DECODE_ALONE, PREFILL_ALONE
 from capplan.simulator.jit import compiled, inlined
+from capplan.simulator.kvcache import bounded_blocks
 from capplan.simulator.log import log_has_room
 from capplan.simulator.looking import look_before, next_look_s
 from capplan.simulator.migration import begin, end_stage, join, turn_back
@@ -53,7 +54,7 @@ def side_look_s(side):
 @compiled()
 def look_on(side, now_s):
     """Take the newest look before a moment, where the router of a pool looks."""
-    if side.needs == Needs.SEEN:
+    if side_look_s(side) < now_s:
         look_before(side.state, now_s, side.schedule)
 
 
@@ -97,12 +98,13 @@ def _hold(state, motion, slot):
 
 @inlined()
 def _tick_from(motion, moment_s):
-    """Let the rebalancer tick from a moment on."""
+    """Let the rebalancer tick from a moment on, unless it ticks before."""
     period_s = motion.settings[Setting.PERIOD_S]
     tick = int(moment_s / period_s)
     if tick * period_s < moment_s:
         tick += 1
-    motion.counts[Index.TICK] = tick
+    if motion.counts[Index.TICK] == NONE or tick < motion.counts[Index.TICK]:
+        motion.counts[Index.TICK] = tick
 
 
 @compiled()
@@ -110,7 +112,7 @@ def place_held(side, motion, now_s):
     """Bring the requests that wait for a replica to one."""
     state = side.state
     slot = motion.counts[Index.HELD_FIRST]
-    if motion.settings[Setting.PERIOD_S] > 0 and motion.counts[Index.TICK] == NONE:
+    if motion.settings[Setting.PERIOD_S] > 0:
         _tick_from(motion, now_s)
     while slot != NONE:
         following = state.requests[slot].next_in_list
@@ -186,10 +188,11 @@ def deliver_apart(prefill, decode, motion, users, requests, now_s, where):
     at_first = take_slot(first, requests, draw, users.counts[User.FIRST])
     request = first.requests[at_first]
     request.arrival_s = second.requests[slot].arrival_s
+    request.predicted_tokens = 1
     if place == BOTH:
         request.output_tokens = 1
         request.run_tokens = 1
-        request.predicted_tokens = 1
+        request.bounded_blocks = bounded_blocks(first, request)
         request.partner = slot
     p = _choose(prefill, at_first, draw, now_s)
     if p == NONE:
@@ -228,7 +231,9 @@ def hand_over(prefill, decode, motion, users, now_s):
     drop_event(motion)
     receive(first, second, source, at_first, now_s)
     if motion.settings[Setting.RECOMPUTES] == 0:
-        second.requests[slot].first_token_s = first.requests[at_first].first_token_s
+        request = second.requests[slot]
+        request.first_token_s = first.requests[at_first].first_token_s
+        request.last_token_s = request.first_token_s
 
 
 @compiled()

@@ -46,7 +46,7 @@ from capplan.simulator.kvcache import (
     take_blocks,
 )
 from capplan.simulator.log import log_entry
-from capplan.simulator.queues import push_running, remove_waiting, tell
+from capplan.simulator.queues import join_running, remove_waiting, tell
 from capplan.simulator.schedulers import Knob, Rules, indices
 from capplan.simulator.state import NONE, SCHEDULE, Phase
 
@@ -126,15 +126,12 @@ def _begin_copy(state, r, slot):
 
 
 @inlined()
-def _start(state, r, slot):
-    """Let a request run whose KV is here."""
-    replica = state.replicas[r]
+def _start(state, r, slot, unfinished):
+    """Let a request run whose KV is here, in front of an unfinished prompt."""
     request = state.requests[slot]
     remove_waiting(state, r, slot)
-    push_running(state, r, slot)
-    request.admission = replica.admissions
-    replica.admissions += 1
-    replica.prefill_tokens -= 1
+    join_running(state, r, slot, unfinished)
+    state.replicas[r].prefill_tokens -= 1
     request.computed_tokens = request.prompt_tokens
     state.request_memory[slot, REQUEST.source] = 0.0
     state.request_memory[slot, REQUEST.ready_s] = 0.0
@@ -147,7 +144,7 @@ def _compute_last_again(state, r, slot):
     """Let a request compute its last prompt token, which costs as a decode."""
     replica = state.replicas[r]
     request = state.requests[slot]
-    _start(state, r, slot)
+    _start(state, r, slot, NONE)
     request.phase = Phase.PREFILLING
     log_entry(state, request.row, request.prompt_tokens - 1, 1)
     replica.batch_extra_count += 1
@@ -159,8 +156,11 @@ def _compute_last_again(state, r, slot):
 @inlined()
 def _decode_at_once(state, r, slot):
     request = state.requests[slot]
-    _start(state, r, slot)
+    _start(state, r, slot, state.replicas[r].prefilling)
     request.known_tokens = request.prompt_tokens + 1
+    # It is in no iteration in flight, as one that rested.
+    rested = state.replica_memory[r, REPLICA.calls] - 1.0
+    state.request_memory[slot, REQUEST.rested] = rested
     decode_again(state, r, slot)
 
 
@@ -351,6 +351,7 @@ def schedule(state, r):
     """Let all run that have their KV, then admit and pull in order of arrival."""
     replica = state.replicas[r]
     state.replica_memory[r, REPLICA.calls] += 1.0
+    replica.idle_until_s = 0.0
     recomputes = state.settings[SETTING.recomputes] != 0
     next_s = math.inf
     unknown = False
@@ -374,6 +375,7 @@ def schedule(state, r):
     if next_s == math.inf:
         return n
     if n == 0:
-        replica.idle_until_s = next_s
+        if replica.preempted == 0:  # else look again at once: there is a seat now
+            replica.idle_until_s = next_s
         return 0
     return iterations_until(state, r, next_s, n) if n > 1 else n
