@@ -23,7 +23,7 @@ from capplan.planning.equal_hardware import (
     capacity,
 )
 from capplan.planning.executors import Executor, executor
-from capplan.planning.plan import Progress
+from capplan.planning.inputs import Progress
 from capplan.planning.settings import PlanSettings
 from capplan.planning.system_price import (
     Priced,

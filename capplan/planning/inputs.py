@@ -1,5 +1,6 @@
 """Inputs shared by all candidates of a plan: requests, SLO, routers, solver."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +17,9 @@ from capplan.simulator.fleet import Stopped
 from capplan.simulator.routers import ROUTERS
 from capplan.workload.slo import Slo
 from capplan.workload.trace import Trace
+
+Progress = Callable[[str], None]
+"""Called with the step that begins."""
 
 DEFAULT_ROUTER = "jsq"
 _THETAS = (0.5, 0.4, 0.3, 0.2)

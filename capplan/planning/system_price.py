@@ -13,8 +13,8 @@ from capplan.planning.configuration import (
     with_budget,
 )
 from capplan.planning.equal_hardware import OperatingPoint, Requests
-from capplan.planning.inputs import PlanInputs, plan_inputs
-from capplan.planning.plan import Progress, planned
+from capplan.planning.inputs import PlanInputs, Progress, plan_inputs
+from capplan.planning.plan import planned
 from capplan.planning.result import Candidate, Plan
 from capplan.planning.room import room_tokens
 from capplan.planning.settings import PlanSettings

@@ -19,6 +19,7 @@ from capplan.report.columns import (
     format_share,
 )
 from capplan.report.page import FILES, Fact, Page, Section, Table, Tile
+from capplan.report.pages.apart import apart_sections
 from capplan.report.pages.candidates import COLUMNS, candidate_values
 from capplan.report.pages.classes import classes_section, classes_table
 from capplan.report.plan_charts import figures
@@ -53,6 +54,7 @@ def plan_page(plan: Plan) -> Page:
         is_failure=best is None,
         sections=[
             *(() if best is None or run is None else _of_best(plan, best, run)),
+            *apart_sections(plan),
             _candidates(plan),
             Section(
                 "Latency, replicas and the fleet over time",
@@ -91,6 +93,8 @@ def plan_values(plan: Plan) -> dict[str, Any]:
                 ("best", plan.best),
                 ("best_by_gpus", plan.best_by_gpus),
                 ("best_estimated", plan.best_estimated),
+                ("best_aggregated", plan.best_aggregated),
+                ("best_disaggregated", plan.best_disaggregated),
             )
         },
         "infeasible_reason": plan.infeasible_reason,
@@ -199,6 +203,7 @@ def _of_best(plan: Plan, best: Candidate, run: Run) -> list[Section]:
         Section("Why this many GPUs", facts=facts),
         classes_section(run.judgement.classes),
         launch_section(best.launch),
+        *(launch_section(pool.launch, pool.role) for pool in best.pools),
         _bill(plan, best, run),
     ]
 

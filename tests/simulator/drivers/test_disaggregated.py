@@ -78,7 +78,7 @@ def test_the_first_token_is_the_prefill_replicas_where_it_is_not_computed_again(
 
 
 def test_room_for_more_requests_keeps_what_was_read_and_is_not_heard_of_yet():
-    # Replica 0: slots 3 to 1, at its call 7. Without them their blocks are held for ever.
+    # Of replica 0: slots 3 to 1, at its call 7. Lost, their blocks are held for ever.
     before = motion(slots=4, replicas=2, others=1)
     before.reading[:] = [[3, -1], [1, -1], [7, 5]]
 

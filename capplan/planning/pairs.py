@@ -1,0 +1,226 @@
+"""Pairs of configurations, for prompts and for decoding, before they are simulated."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from capplan.deployment.configuration import Configuration
+from capplan.deployment.pools import DECODE, PREFILL, Deployment, Pool
+from capplan.errors import InputError
+from capplan.planning.configuration import Excluded, configurations, runnable
+from capplan.planning.cost import usd_per_h
+from capplan.planning.deployments import DEFAULT_HAND_OFF, link_gb_per_s
+from capplan.planning.executors import side_by_side
+from capplan.planning.fewest_pools import Counts, Price
+from capplan.planning.inputs import PlanInputs
+from capplan.planning.pool_parts import Part
+from capplan.planning.prefix_caching import with_caching_as_used
+from capplan.planning.proof import bound_of
+from capplan.planning.prospects import Prospect
+from capplan.planning.result import Candidate, PoolPlan
+from capplan.planning.saturation import replica_saturations
+from capplan.planning.scheduling import widest_iterations
+from capplan.planning.settings import PlanSettings
+from capplan.planning.unbatched import too_slow, unbatched
+from capplan.simulator.between import PULLS
+from capplan.simulator.checks import oversized
+from capplan.simulator.hand_offs import parse_hand_off
+
+
+@dataclass(frozen=True, eq=False)
+class Pair:
+    """Replicas of one GPU type for prompts and for decoding, before simulation."""
+
+    prefill: Prospect
+    decode: Prospect
+    router: str
+    decode_router: str  # empty: as the other
+    hand_off: str  # with its settings
+    link_gb_per_s: float  # of each GPU to those of other replicas [GB/s]
+    rivals: tuple[Price, ...] = ()  # of other pairs that meet the SLO
+
+    def __str__(self) -> str:
+        return str(self.candidate(""))
+
+    @property
+    def at_least(self) -> Counts:
+        """Fewest replicas of each pool, by its bound and its utilisation."""
+        return self.prefill.at_least, self.decode.at_least
+
+    def pools(self, counts: Counts) -> tuple[Pool, Pool]:
+        """Return so many replicas of each."""
+        return (
+            Pool(self.prefill.configuration, counts[0]),
+            Pool(self.decode.configuration, counts[1]),
+        )
+
+    def deployment(self, counts: Counts) -> Deployment:
+        """Return so many replicas of each behind a router."""
+        return Deployment(
+            self.pools(counts),
+            self.router,
+            decode_router=self.decode_router,
+            hand_off=self.hand_off,
+            link_gb_per_s=self.link_gb_per_s,
+        )
+
+    def price_of(self, counts: Counts) -> Price:
+        """Return $/h, infinite without a price, and GPUs of so many replicas."""
+        pools = self.pools(counts)
+        usd = usd_per_h(pools)
+        return math.inf if usd is None else usd, sum(pool.gpu_count for pool in pools)
+
+    def competes(self, counts: Counts) -> bool:
+        """Return whether replicas cost less, or are fewer GPUs, than all rivals."""
+        usd, gpu_count = self.price_of(counts)
+        return all(usd < other for other, _ in self.rivals) or all(
+            gpu_count < other for _, other in self.rivals
+        )
+
+    def candidate(self, status: str) -> Candidate:
+        """Return its candidate, with the bounds of its pools and without a run."""
+        pools = tuple(
+            PoolPlan(role, each.configuration, each.bound, each.sample)
+            for role, each in ((PREFILL, self.prefill), (DECODE, self.decode))
+        )
+        candidate = Candidate.of(self.decode.configuration, status)
+        return replace(candidate, pools=pools)
+
+
+def pairs_of(
+    inputs: PlanInputs, tried: Sequence[Configuration | Excluded]
+) -> list[tuple[Pair, str]]:
+    """Return the pairs of each GPU type, cheapest first, and why one cannot serve.
+
+    The reason is empty where it can.
+    """
+    decoding = [row for row in tried if isinstance(row, Configuration)]
+    prompting = prefilling(inputs, decoding)
+    together = [
+        (first, second)
+        for first in prompting
+        for second in decoding
+        if first.gpu == second.gpu
+    ]
+    hand_off = inputs.settings.hand_off or DEFAULT_HAND_OFF
+    able = {id(each): each for pair in together for each in pair}
+    parts = [
+        (able[identity], role)
+        for role, index in ((PREFILL, 0), (DECODE, 1))
+        for identity in dict.fromkeys(id(pair[index]) for pair in together)
+    ]
+    bounds = side_by_side(
+        lambda part: bound_of(inputs, part[0], Part(part[1], hand_off)), parts
+    )
+    bound = {
+        (id(each), role): found
+        for (each, role), found in zip(parts, bounds, strict=True)
+    }
+    found = []
+    for first, second in together:
+        pair = Pair(
+            Prospect(first, *bound[id(first), PREFILL]),
+            Prospect(second, *bound[id(second), DECODE]),
+            inputs.routers[0],
+            inputs.settings.decode_router or "",
+            hand_off,
+            link_of(inputs.settings, first),
+        )
+        found.append((_with_held(inputs, pair), _cannot_serve(inputs, first, second)))
+    return sorted(found, key=lambda each: _cheapest_first(each[0]))
+
+
+def prefilling(
+    inputs: PlanInputs, decoding: list[Configuration]
+) -> list[Configuration]:
+    """Return the configurations of replicas for prompts.
+
+    Raises
+    ------
+    InputError
+        When the degree that the user gave fits no GPU.
+    """
+    settings = inputs.settings
+    if settings.prefill_tp is None:
+        return decoding
+    tried = list(
+        configurations(settings.model_copy(update={"tp": (settings.prefill_tp,)}))
+    )
+    shares = bool(inputs.load.base.prefix_tokens.any())
+    return [with_caching_as_used(each, settings, shares) for each in runnable(tried)]
+
+
+def check_pools(
+    settings: PlanSettings, tried: Sequence[Configuration | Excluded]
+) -> None:
+    """Refuse pools that no KV can go between, before anything is simulated."""
+    parse_hand_off(settings.hand_off or DEFAULT_HAND_OFF)
+    for row in tried:
+        if not isinstance(row, Configuration):
+            continue
+        link_of(settings, row)
+        name = row.engine.scheduler.name
+        if name not in PULLS:
+            raise InputError(
+                f"scheduler {name} has no hand-off of prompts; with --disaggregated "
+                f"expected {' or '.join(PULLS)}"
+            )
+
+
+def link_of(settings: PlanSettings, configuration: Configuration) -> float:
+    """Return the bandwidth between the pools of a GPU type. [GB/s]"""
+    link = link_gb_per_s(settings, [configuration])
+    if link is None:
+        raise InputError(
+            f"the network of {configuration.gpu or 'the GPU'} is not known, which KV "
+            "goes over from prompts to decoding; give --link-gb-per-s"
+        )
+    return link
+
+
+def _cheapest_first(pair: Pair) -> tuple[float, int, str, int, int]:
+    """Order by the least possible cost, then by the fewest possible GPUs."""
+    first, second = pair.prefill.configuration, pair.decode.configuration
+    return *pair.price_of(pair.at_least), first.gpu, first.tp, second.tp
+
+
+def _with_held(inputs: PlanInputs, pair: Pair) -> Pair:
+    """Return a pair with the replicas below which more arrives than is completed."""
+    load = inputs.load
+    if not (load.is_resampled and load.is_open):
+        return pair
+    found = replica_saturations(load, pair.deployment((1, 1)), inputs.slo)
+    prefill, decode = (
+        prospect
+        if each is None or not each.binds
+        else replace(prospect, held=each.replicas_at(load.rate_per_s))
+        for prospect, each in zip((pair.prefill, pair.decode), found, strict=True)
+    )
+    return replace(pair, prefill=prefill, decode=decode)
+
+
+def _cannot_serve(
+    inputs: PlanInputs, prefill: Configuration, decode: Configuration
+) -> str:
+    """Return why no number of replicas serves the requests; empty where some may."""
+    requests = inputs.load.base
+    prompts = replace(requests, output_tokens=np.ones(len(requests), np.int64))
+    for part, configuration in ((prompts, prefill), (requests, decode)):
+        too_large = int(oversized(part, configuration.engine).sum())
+        if too_large:
+            return (
+                f"{too_large:,} requests do not fit a replica of {configuration}, "
+                f"which holds {configuration.engine.kv_capacity_tokens:,} tokens"
+            )
+    first, second = (
+        unbatched(inputs.trace, tables, engine)
+        for engine, tables in (
+            widest_iterations(each.engine, each.tables) for each in (prefill, decode)
+        )
+    )
+    later_s = second.tpot_s * (inputs.trace.output_tokens - 1)
+    alone = replace(second, ttft_s=first.ttft_s, e2e_s=first.ttft_s + later_s)
+    counted = inputs.load.counted()
+    return too_slow(inputs.trace, alone, inputs.slo, counted) or ""

@@ -1,0 +1,120 @@
+"""Prompts and decoding apart beside replicas that do both, on the page of a plan."""
+
+from capplan.planning.result import Candidate, Disaggregation, Plan, PoolPlan
+from capplan.report import sentences
+from capplan.report.columns import (
+    Column,
+    column,
+    format_count,
+    format_fine_usd,
+    format_share,
+)
+from capplan.report.page import Section, Table
+from capplan.units import format_duration, format_usd
+
+
+def apart_sections(plan: Plan) -> list[Section]:
+    """Return what it is worth to have prompts and decoding apart, where asked."""
+    if plan.disaggregation is None:
+        return []
+    rows = [row for row in (plan.best_aggregated, plan.best_disaggregated) if row]
+    apart = plan.best_disaggregated
+    pools = () if apart is None else apart.pools
+    facts = []
+    if apart is not None and apart.run is not None:
+        deployment = apart.run.deployment
+        link = deployment.link_gb_per_s or 0.0
+        facts = [
+            ("hand-off", deployment.hand_off),
+            ("KV goes over", f"{format_count(link)} GB/s a GPU"),
+            ("one fewer", _one_fewer(apart)),
+        ]
+    return [
+        Section(
+            "Prompts and decoding apart",
+            notes=[verdict(plan.disaggregation, apart)],
+            tables=[
+                Table(_KINDS, rows),
+                *([Table(_POOLS, pools)] if pools else []),
+            ],
+            facts=facts,
+        )
+    ]
+
+
+def verdict(worth: Disaggregation, apart: Candidate | None) -> str:
+    """Return in a sentence whether prompts and decoding apart pay."""
+    if apart is None:
+        return "Prompts and decoding apart do not pay: no two pools meet the SLO."
+    if worth.gpu_count_saved is None:
+        return "Prompts and decoding apart pay: without, nothing meets the SLO."
+    by = _difference(worth.gpu_count_saved)
+    if worth.usd_per_h_saved is not None:
+        by += f", {_usd_difference(worth.usd_per_h_saved)}"
+    pays = "pay" if worth.pays else "do not pay"
+    return f"Prompts and decoding apart {pays}: {by}."
+
+
+def _difference(saved: int) -> str:
+    if saved == 0:
+        return "as many GPUs"
+    return f"{sentences.plural(abs(saved), 'GPU')} {'fewer' if saved > 0 else 'more'}"
+
+
+def _usd_difference(saved: float) -> str:
+    if abs(saved) < 0.005:
+        return "for as much"
+    return f"{format_fine_usd(abs(saved))} per hour {'less' if saved > 0 else 'more'}"
+
+
+def _kind(row: Candidate) -> str:
+    return "apart" if row.pools else "together"
+
+
+def _pools_text(row: Candidate) -> str:
+    assert row.run is not None
+    return sentences.pools(row.run.deployment)
+
+
+_KINDS = (
+    Column("", _kind, "prompts and decoding", justify="left"),
+    column("gpu", "GPU", justify="left"),
+    Column("", _pools_text, "replicas", justify="left", is_wide=True),
+    column("gpu_count", "GPUs", format_count),
+    column("lower_bound_gpu_count", "at least", format_count),
+    column("", "attainment", format_share, path="run.judgement.attainment.share"),
+    Column(
+        "", lambda row: row.run.judgement.p99_s("ttft_s"), "p99 TTFT", format_duration
+    ),
+    Column(
+        "", lambda row: row.run.judgement.p99_s("tpot_s"), "p99 TPOT", format_duration
+    ),
+    column("", "$ per hour", format_usd, path="cost.usd_per_h"),
+)
+
+_POOLS = (
+    column("role", "pool", justify="left"),
+    column("tp", "TP"),
+    column("replica_count", "replicas", format_count),
+    column("gpu_count", "GPUs", format_count),
+    column("lower_bound_gpu_count", "at least", format_count),
+    column("busy_share", "busy", format_share),
+)
+
+
+def _one_fewer(apart: Candidate) -> str:
+    """Return what one replica fewer of either pool attains."""
+    counts = tuple(pool.replica_count for pool in apart.pools)
+    texts = []
+    for pool, index in zip(apart.pools, range(len(counts)), strict=True):
+        fewer = list(counts)
+        fewer[index] = (fewer[index] or 0) - 1
+        for probe in apart.probes:
+            if probe.pool_replica_counts == tuple(fewer):
+                texts.append(f"{_of_pool(pool)}: {format_share(probe.slo_attainment)}")
+    return "; ".join(texts)
+
+
+def _of_pool(pool: PoolPlan) -> str:
+    count = (pool.replica_count or 0) - 1
+    return f"{pool.role} {sentences.plural(count, 'replica')}"
