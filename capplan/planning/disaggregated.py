@@ -271,8 +271,14 @@ def started(inputs: PlanInputs, candidate: Candidate) -> Candidate:
     return replace(candidate, pools=pools)
 
 
-def worth(aggregated: Candidate | None, apart: Candidate | None) -> Disaggregation:
-    """Return what it is worth to have prompts and decoding apart."""
+def worth(
+    aggregated: Candidate | None, apart: Candidate | None, candidates: list[Candidate]
+) -> Disaggregation | None:
+    """Return what it is worth to have prompts and decoding apart; None: not known."""
+    if any(row.status == "interrupted" for row in candidates):
+        return None
+    if not any(row.pools for row in candidates):
+        return None
     if apart is None or apart.gpu_count is None:
         return Disaggregation(False)
     if aggregated is None or aggregated.gpu_count is None:

@@ -38,6 +38,7 @@ class PlanInputs:
     candidate_count: int = 1  # that may serve: with few, each count gets more samples
     stopped: Stopped | None = None  # says when to answer with what is known
     best_only: bool = False  # of the others it is enough that they are not the best
+    only_apart: bool = False  # only prompts and decoding apart are planned
     # to tune any scheduler by, descending; none: BUDGETS, and vLLM's alone [tokens]
     budgets: tuple[int, ...] = ()
 

@@ -11,7 +11,7 @@ from capplan.deployment.pools import DECODE, PREFILL, Deployment, Pool
 from capplan.errors import InputError
 from capplan.planning.configuration import Excluded, configurations, runnable
 from capplan.planning.cost import usd_per_h
-from capplan.planning.deployments import DEFAULT_HAND_OFF, link_gb_per_s
+from capplan.planning.deployments import DEFAULT_HAND_OFF, link_gb_per_s, two_pools
 from capplan.planning.executors import side_by_side
 from capplan.planning.fewest_pools import Counts, Price
 from capplan.planning.inputs import PlanInputs
@@ -35,10 +35,8 @@ class Pair:
 
     prefill: Prospect
     decode: Prospect
+    settings: PlanSettings
     router: str
-    decode_router: str  # empty: as the other
-    hand_off: str  # with its settings
-    link_gb_per_s: float  # of each GPU to those of other replicas [GB/s]
     rivals: tuple[Price, ...] = ()  # of other pairs that meet the SLO
 
     def __str__(self) -> str:
@@ -58,13 +56,8 @@ class Pair:
 
     def deployment(self, counts: Counts) -> Deployment:
         """Return so many replicas of each behind a router."""
-        return Deployment(
-            self.pools(counts),
-            self.router,
-            decode_router=self.decode_router,
-            hand_off=self.hand_off,
-            link_gb_per_s=self.link_gb_per_s,
-        )
+        of = self.prefill.configuration, self.decode.configuration
+        return two_pools(self.settings, of, counts, self.router)
 
     def price_of(self, counts: Counts) -> Price:
         """Return $/h, infinite without a price, and GPUs of so many replicas."""
@@ -123,10 +116,8 @@ def pairs_of(
         pair = Pair(
             Prospect(first, *bound[id(first), PREFILL]),
             Prospect(second, *bound[id(second), DECODE]),
+            inputs.settings,
             inputs.routers[0],
-            inputs.settings.decode_router or "",
-            hand_off,
-            link_of(inputs.settings, first),
         )
         found.append((_with_held(inputs, pair), _cannot_serve(inputs, first, second)))
     return sorted(found, key=lambda each: _cheapest_first(each[0]))
@@ -160,24 +151,17 @@ def check_pools(
     for row in tried:
         if not isinstance(row, Configuration):
             continue
-        link_of(settings, row)
+        if link_gb_per_s(settings, [row]) is None:
+            raise InputError(
+                f"the network of {row.gpu or 'the GPU'} is not known, which KV goes "
+                "over from prompts to decoding; give --link-gb-per-s"
+            )
         name = row.engine.scheduler.name
         if name not in PULLS:
             raise InputError(
                 f"scheduler {name} has no hand-off of prompts; with --disaggregated "
                 f"expected {' or '.join(PULLS)}"
             )
-
-
-def link_of(settings: PlanSettings, configuration: Configuration) -> float:
-    """Return the bandwidth between the pools of a GPU type. [GB/s]"""
-    link = link_gb_per_s(settings, [configuration])
-    if link is None:
-        raise InputError(
-            f"the network of {configuration.gpu or 'the GPU'} is not known, which KV "
-            "goes over from prompts to decoding; give --link-gb-per-s"
-        )
-    return link
 
 
 def _cheapest_first(pair: Pair) -> tuple[float, int, str, int, int]:

@@ -123,6 +123,20 @@ def planned(
     """Return a plan without its certificate and placement."""
     if inputs.settings.disaggregated:
         check_pools(inputs.settings, tried)
+    candidates: list[Candidate] = []
+    if not inputs.only_apart:
+        candidates = _together(inputs, tried, progress)
+    if inputs.settings.disaggregated and not inputs.is_stopped():
+        candidates += disaggregated(inputs, tried, progress)
+    for text in filter(None, map(uncertainty, candidates)):
+        warnings.warn(text, CapplanWarning, stacklevel=2)
+    return _result(inputs, candidates, tried)
+
+
+def _together(
+    inputs: PlanInputs, tried: list[Configuration | Excluded], progress: Progress
+) -> list[Candidate]:
+    """Return the candidates whose replicas compute prompts and decode."""
     candidates, prospects = _bounded(inputs, tried, progress)
     candidates += _simulated(inputs, candidates, prospects, progress)
     if feasible := feasible_of(candidates):
@@ -130,12 +144,7 @@ def planned(
         best = min(without_doubts(feasible), key=_by_cost)
         surer = insisted(inputs, best)
         candidates = [surer if row is best else row for row in candidates]
-    for text in filter(None, map(uncertainty, candidates)):
-        warnings.warn(text, CapplanWarning, stacklevel=2)
-    candidates = [_bound_held(inputs, tried, row) for row in candidates]
-    if inputs.settings.disaggregated and not inputs.is_stopped():
-        candidates += disaggregated(inputs, tried, progress)
-    return _result(inputs, candidates, tried)
+    return [_bound_held(inputs, tried, row) for row in candidates]
 
 
 def _bounded(
@@ -360,7 +369,9 @@ def _result(
         interrupted=interrupted,
         best_aggregated=whole if settings.disaggregated else None,
         best_disaggregated=apart,
-        disaggregation=worth(whole, apart) if settings.disaggregated else None,
+        disaggregation=worth(whole, apart, candidates)
+        if settings.disaggregated
+        else None,
     )
 
 

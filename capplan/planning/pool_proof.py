@@ -11,12 +11,13 @@ from capplan.bounds.pools_certificate import (
     pools_certificate,
 )
 from capplan.deployment.configuration import Configuration
-from capplan.deployment.pools import DECODE, PREFILL, Deployment, Pool
+from capplan.deployment.pools import DECODE, PREFILL
 from capplan.errors import CapplanWarning
 from capplan.planning.candidates import run_of
+from capplan.planning.deployments import two_pools
 from capplan.planning.fewest_pools import Counts, one_fewer
 from capplan.planning.inputs import PlanInputs, configuration_of, plan_inputs
-from capplan.planning.pairs import link_of, prefilling
+from capplan.planning.pairs import prefilling
 from capplan.planning.pool_parts import Part
 from capplan.planning.proof import (
     BOUND_SAMPLES,
@@ -111,13 +112,7 @@ def reproduce_pools(document: Mapping[str, Any]) -> PoolsReproduction:
             bounded.append(bound_inputs(inputs, configuration, pool["sample"], part))
     shares: dict[Counts, float] = {}
     for each in (counts, *one_fewer(counts)):
-        deployment = Deployment(
-            tuple(Pool(row, count) for row, count in zip(chosen, each, strict=True)),
-            block["router"],
-            decode_router=block["decode_router"],
-            hand_off=block["hand_off"],
-            link_gb_per_s=link_of(inputs.settings, chosen[0]),
-        )
+        deployment = two_pools(inputs.settings, chosen, each, block["router"])
         run = run_of(inputs, deployment, thorough=True)
         assert run.judgement.attainment is not None
         shares[each] = run.judgement.attainment.share

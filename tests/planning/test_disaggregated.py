@@ -1,6 +1,5 @@
 """Plans with prompts and decoding apart, beside replicas that do both."""
 
-
 import pytest
 
 from capplan.planning.plan import plan

@@ -114,13 +114,18 @@ def candidate_values(candidate: Candidate, brief: bool = False) -> dict[str, Any
     values = {name: at(candidate, path) for name, path in PATHS.items()}
     values["quantile_levels"] = None if candidate.run is None else LEVELS
     values["bounds"] = [] if candidate.bound is None else [candidate.bound]
-    values["pools"] = [
-        {name: at(pool, path) for name, path in POOL_PATHS.items()}
-        for pool in candidate.pools
-    ]
+    values["pools"] = pool_values(candidate)
     if brief:
         values = {k: v for k, v in values.items() if k not in _DISTRIBUTIONS}
     return values
+
+
+def pool_values(candidate: Candidate | None) -> list[dict[str, Any]]:
+    """Return the pools of a candidate by the keys of the JSON; none of one pool."""
+    return [
+        {name: at(pool, path) for name, path in POOL_PATHS.items()}
+        for pool in (candidate.pools if candidate is not None else ())
+    ]
 
 
 def _column(name: str, heading: str = "", show: Any = str, **layout: Any) -> Column:
