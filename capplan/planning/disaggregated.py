@@ -16,6 +16,8 @@ from capplan.planning.fewest_replicas import binding_limit
 from capplan.planning.inputs import PlanInputs, Progress
 from capplan.planning.launch import launch
 from capplan.planning.pairs import Pair, pairs_of
+from capplan.planning.pool_parts import Part
+from capplan.planning.proof import BOUND_SAMPLES, sample_bound
 from capplan.planning.prospects import feasible_of, price_of
 from capplan.planning.replications import Interrupted
 from capplan.planning.result import Candidate, Disaggregation, Probe
@@ -82,7 +84,26 @@ def _decided(
             row = rows[name] = insisted(inputs, pair, row)
             if row.run is not None and (limit is None or price_of(row) < limit):
                 best = row
-    return list(rows.values())
+    return [_bound_held(inputs, row) for row in rows.values()]
+
+
+def _bound_held(inputs: PlanInputs, candidate: Candidate) -> Candidate:
+    """Return a candidate with bounds that the counts of its pools are not below.
+
+    See the same of one pool in ``plan.py``.
+    """
+    if candidate.run is None:
+        return candidate
+    pools = []
+    for pool in candidate.pools:
+        part = Part(pool.role, candidate.run.deployment.hand_off)
+        index, count = BOUND_SAMPLES, pool.replica_count or 0
+        while count < pool.bound.replica_count:
+            bound = sample_bound(inputs, pool.configuration, index, part)
+            pool = replace(pool, bound=bound, bound_sample=index)
+            index += 1
+        pools.append(pool)
+    return replace(candidate, pools=tuple(pools))
 
 
 def _against(

@@ -126,28 +126,36 @@ def pairs_of(
 def prefilling(
     inputs: PlanInputs, decoding: list[Configuration]
 ) -> list[Configuration]:
-    """Return the configurations of replicas for prompts.
+    """Return the configurations of replicas for prompts."""
+    if inputs.settings.prefill_tp is None:
+        return decoding
+    shares = bool(inputs.load.base.prefix_tokens.any())
+    return [
+        with_caching_as_used(each, inputs.settings, shares)
+        for each in _of_prefill_tp(inputs.settings)
+    ]
+
+
+def _of_prefill_tp(settings: PlanSettings) -> list[Configuration]:
+    """Return the configurations of the degree that the user gave; none: not given.
 
     Raises
     ------
     InputError
-        When the degree that the user gave fits no GPU.
+        When it fits no GPU.
     """
-    settings = inputs.settings
     if settings.prefill_tp is None:
-        return decoding
-    tried = list(
-        configurations(settings.model_copy(update={"tp": (settings.prefill_tp,)}))
-    )
-    shares = bool(inputs.load.base.prefix_tokens.any())
-    return [with_caching_as_used(each, settings, shares) for each in runnable(tried)]
+        return []
+    apart = settings.model_copy(update={"tp": (settings.prefill_tp,)})
+    return runnable(list(configurations(apart)))
 
 
 def check_pools(
     settings: PlanSettings, tried: Sequence[Configuration | Excluded]
 ) -> None:
-    """Refuse pools that no KV can go between, before anything is simulated."""
+    """Refuse pools that cannot be, before anything is simulated."""
     parse_hand_off(settings.hand_off or DEFAULT_HAND_OFF)
+    _of_prefill_tp(settings)
     for row in tried:
         if not isinstance(row, Configuration):
             continue

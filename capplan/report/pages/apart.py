@@ -1,6 +1,9 @@
 """Prompts and decoding apart beside replicas that do both, on the page of a plan."""
 
-from capplan.planning.result import Candidate, Disaggregation, Plan, PoolPlan
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from capplan.planning.result import Candidate, Plan
 from capplan.report import sentences
 from capplan.report.columns import (
     Column,
@@ -9,7 +12,8 @@ from capplan.report.columns import (
     format_fine_usd,
     format_share,
 )
-from capplan.report.page import Section, Table
+from capplan.report.motion_charts import pool_figures
+from capplan.report.page import Fact, Figure, Section, Table
 from capplan.units import format_duration, format_usd
 
 
@@ -20,30 +24,30 @@ def apart_sections(plan: Plan) -> list[Section]:
     rows = [row for row in (plan.best_aggregated, plan.best_disaggregated) if row]
     apart = plan.best_disaggregated
     pools = () if apart is None else apart.pools
-    facts = []
+    facts: list[Fact] = []
+    charts: Callable[[], Sequence[Figure]] = tuple
     if apart is not None and apart.run is not None:
         deployment = apart.run.deployment
-        link = deployment.link_gb_per_s or 0.0
+        link = format_count(deployment.link_gb_per_s or 0.0)
         facts = [
-            ("hand-off", deployment.hand_off),
-            ("KV goes over", f"{format_count(link)} GB/s a GPU"),
-            ("one fewer", _one_fewer(apart)),
+            ("one fewer", one_fewer(apart)),
+            ("KV", f"hand-off {deployment.hand_off}, {link} GB/s from each GPU"),
         ]
+        if len(apart.run.simulation.series.start_s) > 1:
+            charts = partial(pool_figures, apart.run)
+    tables = [Table(_KINDS, rows), Table(_POOLS, pools, title=str(apart or ""))]
     return [
         Section(
-            "Prompts and decoding apart",
-            notes=[verdict(plan.disaggregation, apart)],
-            tables=[
-                Table(_KINDS, rows),
-                *([Table(_POOLS, pools)] if pools else []),
-            ],
-            facts=facts,
+            "Prompts and decoding apart", facts=facts, tables=tables, figures=charts
         )
     ]
 
 
-def verdict(worth: Disaggregation, apart: Candidate | None) -> str:
-    """Return in a sentence whether prompts and decoding apart pay."""
+def verdict(plan: Plan) -> str:
+    """Return in a sentence whether prompts and decoding apart pay; empty: not asked."""
+    worth, apart = plan.disaggregation, plan.best_disaggregated
+    if worth is None:
+        return ""
     if apart is None:
         return "Prompts and decoding apart do not pay: no two pools meet the SLO."
     if worth.gpu_count_saved is None:
@@ -63,7 +67,7 @@ def _difference(saved: int) -> str:
 
 def _usd_difference(saved: float) -> str:
     if abs(saved) < 0.005:
-        return "for as much"
+        return "for as much money"
     return f"{format_fine_usd(abs(saved))} per hour {'less' if saved > 0 else 'more'}"
 
 
@@ -102,19 +106,24 @@ _POOLS = (
 )
 
 
-def _one_fewer(apart: Candidate) -> str:
-    """Return what one replica fewer of either pool attains."""
-    counts = tuple(pool.replica_count for pool in apart.pools)
+def one_fewer(apart: Candidate) -> str:
+    """Return what pools attain with one replica fewer, and which are too close."""
+    counts = [pool.replica_count or 0 for pool in apart.pools]
     texts = []
-    for pool, index in zip(apart.pools, range(len(counts)), strict=True):
-        fewer = list(counts)
-        fewer[index] = (fewer[index] or 0) - 1
-        for probe in apart.probes:
-            if probe.pool_replica_counts == tuple(fewer):
-                texts.append(f"{_of_pool(pool)}: {format_share(probe.slo_attainment)}")
-    return "; ".join(texts)
+    for index in range(len(counts)):
+        fewer = [*counts[:index], counts[index] - 1, *counts[index + 1 :]]
+        texts += [
+            f"{_replicas(fewer)}: {format_share(probe.slo_attainment)} of requests "
+            "meet the SLO."
+            for probe in apart.probes
+            if list(probe.pool_replica_counts) == fewer
+        ]
+    if apart.pools_too_close:
+        close = "; ".join(_replicas(each) for each in apart.pools_too_close)
+        texts.append(f"Too close to the target to call: {close}.")
+    return " ".join(texts)
 
 
-def _of_pool(pool: PoolPlan) -> str:
-    count = (pool.replica_count or 0) - 1
-    return f"{pool.role} {sentences.plural(count, 'replica')}"
+def _replicas(counts: Sequence[int]) -> str:
+    prompts, decoding = counts
+    return f"{prompts:,} for prompts and {decoding:,} for decoding"
