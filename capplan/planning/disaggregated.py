@@ -11,7 +11,13 @@ from capplan.planning.candidates import run_of
 from capplan.planning.cautions import extrapolations
 from capplan.planning.configuration import Excluded
 from capplan.planning.executors import executor
-from capplan.planning.fewest_pools import Counts, FewestPools, fewest_pools, one_fewer
+from capplan.planning.fewest_pools import (
+    Counts,
+    FewestPools,
+    attained,
+    fewest_pools,
+    one_fewer,
+)
 from capplan.planning.fewest_replicas import binding_limit
 from capplan.planning.inputs import PlanInputs, Progress
 from capplan.planning.launch import launch
@@ -23,6 +29,9 @@ from capplan.planning.replications import Interrupted
 from capplan.planning.result import Candidate, Disaggregation, Probe
 from capplan.planning.run import Run
 
+BY_TURNS = "round-robin"
+"""Router that does not send prompt after prompt to replicas whose link is busy, as the
+one of the shortest queue does, which sees no copies."""
 _WAVE = 4
 """Pairs simulated side by side before the others are held against them."""
 
@@ -129,13 +138,23 @@ def _against(
 
 
 def evaluate(inputs: PlanInputs, pair: Pair) -> tuple[Candidate, tuple[str, ...]]:
-    """Find the cheapest replicas of a pair; return it with its warnings."""
-    found = fewest_pools(
-        partial(_run_with, inputs, pair),
-        pair.at_least,
-        pair.price_of,
-        pair.competes if pair.rivals else None,
-    )
+    """Find the cheapest replicas of a pair; return it with its warnings.
+
+    Where the router leads to none, and the user gave none, by turns.
+    """
+    routers = [pair.router]
+    if inputs.settings.router is None:
+        routers.append(BY_TURNS)
+    for router in routers:
+        pair = replace(pair, router=router)
+        found = fewest_pools(
+            partial(_run_with, inputs, pair),
+            pair.at_least,
+            pair.price_of,
+            pair.competes if pair.rivals else None,
+        )
+        if found.run is not None or found.interrupted or pair.rivals:
+            break
     probes = tuple(Probe.of(run) for run in found.runs)
     if found.run is None:
         return _without_run(inputs, pair, found, probes), ()
@@ -163,12 +182,6 @@ def _counts(run: Run) -> Counts:
     return first.replica_count, second.replica_count
 
 
-def _attained(run: Run) -> float:
-    """Return the share of requests that meet the SLO; 0 where none counts."""
-    attainment = run.judgement.attainment
-    return 0.0 if attainment is None else attainment.share
-
-
 def _with_run(pair: Pair, run: Run, runs: Sequence[Run]) -> Candidate:
     """Return the feasible candidate of a pair, with its cost and what binds it."""
     used = zip(run.deployment.pools, run.simulation.pools, strict=True)
@@ -182,7 +195,7 @@ def _with_run(pair: Pair, run: Run, runs: Sequence[Run]) -> Candidate:
     )
     fewer = [each for each in runs if _counts(each) in one_fewer(_counts(run))]
     fewer = [each for each in fewer if each.judgement.meets is not True]
-    least = min(fewer, key=_attained, default=None)
+    least = min(fewer, key=attained, default=None)
     return replace(
         pair.candidate("feasible"),
         pools=pools,
@@ -212,8 +225,8 @@ def _without_run(
     first, second = _counts(last)
     reason = (
         f"{first:,} replicas for prompts and {second:,} for decoding attain "
-        f"{_attained(last):.2%} with router {last.deployment.router}, and more do not "
-        "help"
+        f"{attained(last):.2%} with router {last.deployment.router}, and many more are "
+        "no help"
     )
     candidate = pair.candidate("infeasible")
     return replace(candidate, infeasible_reason=reason, probes=probes)
@@ -229,6 +242,8 @@ def insisted(inputs: PlanInputs, pair: Pair, candidate: Candidate) -> Candidate:
     run = candidate.run
     if run is not None and run.judgement.no_miss:
         return candidate
+    if run is not None and run.judgement.meets and not candidate.decided:
+        return candidate  # somewhat larger pools miss the target
     runs: dict[Counts, Run] = {}
     probes = {probe.pool_replica_counts: probe for probe in candidate.probes}
 

@@ -17,6 +17,10 @@ Price = tuple[float, int]
 
 _GROWTH = (1.25, 1.5)
 """Of both counts while they miss the SLO: at first, and then."""
+_MOST_TIMES = 16
+"""Of the least counts, at which the search gives up."""
+_HALF, _NOTICED = 0.5, 1e-3
+"""Attainment of fleets that are not overloaded, and what more replicas add at least."""
 _TRIED = 3
 """Counts in a row that save nothing, after which no more of their side are tried."""
 
@@ -144,11 +148,11 @@ class _Search:
             if counts != before:
                 if self.meets(counts):
                     return counts
-                if before is not None and self._changes_nothing(before, counts):
+                if before is not None and self._helps_no_more(before, counts):
                     return None
                 if factor >= 2 and self._is_unsettled(counts):
                     return None
-                if max(counts) == MOST_REPLICAS:
+                if factor > _MOST_TIMES or max(counts) == MOST_REPLICAS:
                     return None
             before = counts
             factor *= _GROWTH[min(len(self._runs) - 1, 1)]
@@ -248,10 +252,23 @@ class _Search:
         judgement = self._runs[counts].judgement
         return judgement.meets is None and judgement.steadiness.settled is False
 
-    def _changes_nothing(self, fewer: Counts, more: Counts) -> bool:
-        """Return whether added replicas did not change a single iteration."""
-        few, many = self._runs[fewer].simulation, self._runs[more].simulation
-        return (few.iteration_count, few.busy_s) == (many.iteration_count, many.busy_s)
+    def _helps_no_more(self, fewer: Counts, more: Counts) -> bool:
+        """Return whether added replicas did not change a single iteration.
+
+        Or what is attained, of fleets that are not overloaded.
+        """
+        few, many = self._runs[fewer], self._runs[more]
+        pair = few.simulation, many.simulation
+        if len({(each.iteration_count, each.busy_s) for each in pair}) == 1:
+            return True
+        shares = [attained(run) for run in (few, many)]
+        return min(shares) > _HALF and abs(shares[1] - shares[0]) < _NOTICED
+
+
+def attained(run: Run) -> float:
+    """Return the share of requests that meet the SLO; 0 where none counts."""
+    attainment = run.judgement.attainment
+    return 0.0 if attainment is None else attainment.share
 
 
 def one_fewer(counts: Counts) -> list[Counts]:

@@ -26,7 +26,9 @@ from capplan.planning.settings import PlanSettings
 from capplan.planning.unbatched import too_slow, unbatched
 from capplan.simulator.between import PULLS
 from capplan.simulator.checks import oversized
+from capplan.simulator.hand_offs import hand_off as load_hand_off
 from capplan.simulator.hand_offs import parse_hand_off
+from capplan.workload.trace import Trace
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,7 +121,8 @@ def pairs_of(
             inputs.settings,
             inputs.routers[0],
         )
-        found.append((_with_held(inputs, pair), _cannot_serve(inputs, first, second)))
+        pair = _with_held(inputs, pair, hand_off)
+        found.append((pair, _cannot_serve(inputs, pair, hand_off)))
     return sorted(found, key=lambda each: _cheapest_first(each[0]))
 
 
@@ -178,7 +181,7 @@ def _cheapest_first(pair: Pair) -> tuple[float, int, str, int, int]:
     return *pair.price_of(pair.at_least), first.gpu, first.tp, second.tp
 
 
-def _with_held(inputs: PlanInputs, pair: Pair) -> Pair:
+def _with_held(inputs: PlanInputs, pair: Pair, hand_off: str) -> Pair:
     """Return a pair with the replicas below which more arrives than is completed."""
     load = inputs.load
     if not (load.is_resampled and load.is_open):
@@ -190,14 +193,16 @@ def _with_held(inputs: PlanInputs, pair: Pair) -> Pair:
         else replace(prospect, held=each.replicas_at(load.rate_per_s))
         for prospect, each in zip((pair.prefill, pair.decode), found, strict=True)
     )
-    return replace(pair, prefill=prefill, decode=decode)
+    # A replica for prompts sends one copy at a time.
+    copies = load.rate_per_s * float(_copy_s(load.base, pair, hand_off).mean())
+    sending = replace(prefill, held=max(prefill.held, int(copies) + 1))
+    return replace(pair, prefill=sending, decode=decode)
 
 
-def _cannot_serve(
-    inputs: PlanInputs, prefill: Configuration, decode: Configuration
-) -> str:
+def _cannot_serve(inputs: PlanInputs, pair: Pair, hand_off: str) -> str:
     """Return why no number of replicas serves the requests; empty where some may."""
-    requests = inputs.load.base
+    requests, trace = inputs.load.base, inputs.trace
+    prefill, decode = pair.prefill.configuration, pair.decode.configuration
     prompts = replace(requests, output_tokens=np.ones(len(requests), np.int64))
     for part, configuration in ((prompts, prefill), (requests, decode)):
         too_large = int(oversized(part, configuration.engine).sum())
@@ -207,12 +212,35 @@ def _cannot_serve(
                 f"which holds {configuration.engine.kv_capacity_tokens:,} tokens"
             )
     first, second = (
-        unbatched(inputs.trace, tables, engine)
+        unbatched(trace, tables, engine)
         for engine, tables in (
             widest_iterations(each.engine, each.tables) for each in (prefill, decode)
         )
     )
-    later_s = second.tpot_s * (inputs.trace.output_tokens - 1)
-    alone = replace(second, ttft_s=first.ttft_s, e2e_s=first.ttft_s + later_s)
-    counted = inputs.load.counted()
-    return too_slow(inputs.trace, alone, inputs.slo, counted) or ""
+    # A copy is before the first token where that is the decode replica's, else after.
+    copy_s = _copy_s(trace, pair, hand_off)
+    copy_s += parse_hand_off(hand_off).settings["hop"] * (copy_s > 0)
+    copy_s *= trace.output_tokens > 1
+    is_before = load_hand_off(hand_off.partition(":")[0]).RECOMPUTES
+    later = np.maximum(trace.output_tokens - 1, 1)
+    ttft_s = first.ttft_s + (copy_s if is_before else 0.0)
+    tpot_s = second.tpot_s + (0.0 if is_before else copy_s / later)
+    e2e_s = first.ttft_s + copy_s + second.tpot_s * (trace.output_tokens - 1)
+    alone = replace(second, ttft_s=ttft_s, tpot_s=tpot_s, e2e_s=e2e_s)
+    return too_slow(trace, alone, inputs.slo, inputs.load.counted()) or ""
+
+
+def _copy_s(trace: Trace, pair: Pair, hand_off: str) -> np.ndarray:
+    """Return the least time of each prompt's copy to its decode replica. [s]
+
+    0 where a request may be served by one pool alone.
+    """
+    policy = parse_hand_off(hand_off)
+    if Part("", hand_off).mixes or policy.settings.get("threshold"):
+        return np.zeros(len(trace))
+    engine = pair.decode.configuration.engine
+    cached = trace.prefix_tokens * int(engine.prefix_caching)
+    blocks = (trace.prompt_tokens - cached) // engine.block_size
+    block_s = policy.settings["block"] or pair.deployment((1, 1)).block_copy_s
+    block_s /= load_hand_off(policy.name).SPEED_UP
+    return np.asarray(policy.settings["handshake"] + blocks * block_s)

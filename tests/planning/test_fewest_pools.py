@@ -17,6 +17,7 @@ def run(counts, meets):
         no_miss=False,
         missing=() if meets is not False else ("all",),
         steadiness=SimpleNamespace(settled=True),
+        attainment=SimpleNamespace(share=1.0 if meets else 0.0),
     )
     pools = [SimpleNamespace(replica_count=count) for count in counts]
     return SimpleNamespace(
@@ -131,6 +132,18 @@ def test_where_more_replicas_change_nothing_the_search_ends():
         return found
 
     found = fewest_pools(run_with, (1, 1), lambda counts: (0.0, sum(counts)))
+
+    assert found.run is None
+    assert len(found.runs) == 2
+
+
+def test_where_more_replicas_add_nothing_to_what_is_attained_the_search_ends():
+    def run_with(counts):
+        found = run(counts, False)
+        found.judgement.attainment.share = 0.9
+        return found
+
+    found = fewest_pools(run_with, (2, 3), lambda counts: (0.0, sum(counts)))
 
     assert found.run is None
     assert len(found.runs) == 2
