@@ -21,7 +21,7 @@ _MOST_TIMES = 16
 """Of the least counts, at which the search gives up."""
 _HALF, _NOTICED = 0.5, 1e-3
 """Attainment of fleets that are not overloaded, and what more replicas add at least."""
-_TRIED = 3
+_TRIED = 5
 """Counts in a row that save nothing, after which no more of their side are tried."""
 
 
@@ -50,7 +50,7 @@ def fewest_pools(
     Both grow together from ``at_least`` until they meet it; then those for prompts are
     bisected, then those for decoding. From there on, one replica more or fewer for
     prompts each time, the most for decoding that still cost less are tried, and
-    bisected where they meet the SLO, until three in a row do not. With ``competes``,
+    bisected where they meet the SLO, until five in a row do not. With ``competes``,
     which counts must do to be of use, the first are the most that do.
     """
     search = _Search(run_with, at_least, price_of, competes)
