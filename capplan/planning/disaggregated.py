@@ -24,7 +24,7 @@ from capplan.planning.launch import launch
 from capplan.planning.pairs import Pair, pairs_of
 from capplan.planning.pool_parts import Part
 from capplan.planning.proof import BOUND_SAMPLES, sample_bound
-from capplan.planning.prospects import feasible_of, price_of
+from capplan.planning.prospects import CENTS, feasible_of, price_of
 from capplan.planning.replications import Interrupted
 from capplan.planning.result import Candidate, Disaggregation, Probe
 from capplan.planning.run import Run
@@ -321,7 +321,7 @@ def worth(
         return Disaggregation(True)
     usd = None
     if aggregated.cost is not None and apart.cost is not None:
-        usd = aggregated.cost.usd_per_h - apart.cost.usd_per_h
+        usd = round(aggregated.cost.usd_per_h - apart.cost.usd_per_h, CENTS)
     return Disaggregation(
         price_of(apart) < price_of(aggregated),
         aggregated.gpu_count - apart.gpu_count,

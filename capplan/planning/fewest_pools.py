@@ -81,16 +81,16 @@ class _Search:
     def search(self) -> None:
         """Find the cheapest counts, and simulate those that prove it."""
         start = self._start()
-        if start is None:
-            return
-        if self.meets(start):
-            self._best = self._fewer(start)
-        prompts = start[0] if self._best is None else self._best[0]
-        for step in (-1, 1):
-            self._along(prompts, step)
-        self._settle()
-        if self._best is not None:
-            for fewer in one_fewer(self._best):
+        if start is not None:
+            if self.meets(start):
+                self._best = self._fewer(start)
+            prompts = start[0] if self._best is None else self._best[0]
+            for step in (-1, 1):
+                self._along(prompts, step)
+            self._settle()
+        chosen = self._chosen()
+        if chosen is not None:
+            for fewer in one_fewer(chosen):
                 self.meets(fewer)
 
     def meets(self, counts: Counts) -> bool:
@@ -102,11 +102,10 @@ class _Search:
     def found(self) -> FewestPools:
         """Return the cheapest counts, or where none is decided those at the target."""
         runs = self._ordered()
-        best, decided = self._best, False
-        if best is not None:
-            decided = self._runs[best].judgement.meets is True and self._holds(best)
-        elif self._competes is None:
-            best = next((counts for counts in runs if self._is_at_target(counts)), None)
+        best, decided = self._chosen(), False
+        if self._best is not None:
+            met = self._runs[self._best].judgement.meets is True
+            decided = met and self._holds(self._best)
         close = tuple(
             counts
             for counts in runs
@@ -115,6 +114,17 @@ class _Search:
         )
         run = None if best is None else self._runs[best]
         return FewestPools(run, tuple(self._runs[c] for c in runs), decided, close)
+
+    def _chosen(self) -> Counts | None:
+        """Return the best counts, or where none is decided the cheapest at the target.
+
+        Of those that must compete only decided ones are of use.
+        """
+        if self._best is not None or self._competes is not None:
+            return self._best
+        return next(
+            (each for each in self._ordered() if self._is_at_target(each)), None
+        )
 
     def interrupted(self) -> FewestPools:
         """Return the cheapest counts decided to meet the SLO until now."""

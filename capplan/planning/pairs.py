@@ -18,7 +18,7 @@ from capplan.planning.inputs import PlanInputs
 from capplan.planning.pool_parts import Part
 from capplan.planning.prefix_caching import with_caching_as_used
 from capplan.planning.proof import bound_of
-from capplan.planning.prospects import Prospect
+from capplan.planning.prospects import CENTS, Prospect
 from capplan.planning.result import Candidate, PoolPlan
 from capplan.planning.saturation import replica_saturations
 from capplan.planning.scheduling import widest_iterations
@@ -64,8 +64,8 @@ class Pair:
     def price_of(self, counts: Counts) -> Price:
         """Return $/h, infinite without a price, and GPUs of so many replicas."""
         pools = self.pools(counts)
-        usd = usd_per_h(pools)
-        return math.inf if usd is None else usd, sum(pool.gpu_count for pool in pools)
+        usd, gpu_count = usd_per_h(pools), sum(pool.gpu_count for pool in pools)
+        return math.inf if usd is None else round(usd, CENTS), gpu_count
 
     def competes(self, counts: Counts) -> bool:
         """Return whether replicas cost less, or are fewer GPUs, than all rivals."""

@@ -370,7 +370,7 @@ def _result(
         best_aggregated=whole if settings.disaggregated else None,
         best_disaggregated=apart,
         disaggregation=worth(whole, apart, candidates)
-        if settings.disaggregated
+        if settings.disaggregated and not interrupted
         else None,
     )
 

@@ -73,7 +73,7 @@ def test_the_best_of_each_kind_are_held_against_each_other(both):
     assert both.disaggregation == Disaggregation(
         True,
         whole.gpu_count - apart.gpu_count,
-        whole.cost.usd_per_h - apart.cost.usd_per_h,
+        pytest.approx(whole.cost.usd_per_h - apart.cost.usd_per_h),
     )
     assert both.disaggregation.gpu_count_saved > 0
 
@@ -336,6 +336,7 @@ def priced(gpu_count, usd_per_h, pools=()):
     [
         ((8, 16.0), (6, 12.0), Disaggregation(True, 2, 4.0)),
         ((8, 16.0), (8, 16.0), Disaggregation(False, 0, 0.0)),
+        ((13, 13 * 4.29), (13, 3 * 4.29 + 10 * 4.29), Disaggregation(False, 0, 0.0)),
         ((8, 16.0), (9, 18.0), Disaggregation(False, -1, -2.0)),
         ((8, 20.0), (9, 18.0), Disaggregation(True, -1, 2.0)),
         ((8, None), (7, None), Disaggregation(True, 1, None)),

@@ -125,6 +125,17 @@ def test_counts_that_stay_too_close_are_told_and_not_taken_for_an_answer():
     assert found.too_close == ((2, 2),)
 
 
+def test_where_none_is_decided_the_cheapest_at_the_target_is_taken_with_one_fewer():
+    def verdict(counts):
+        return None if min(counts) >= 2 else False
+
+    found, tried = search(verdict, at_least=(2, 2))
+
+    assert counts_of(found) == (2, 2)
+    assert not found.decided
+    assert {(1, 2), (2, 1)} <= set(tried)
+
+
 def test_where_more_replicas_change_nothing_the_search_ends():
     def run_with(counts):
         found = run(counts, False)
