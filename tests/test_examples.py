@@ -87,6 +87,18 @@ def test_a_plan_takes_the_profile_fitted_to_the_points_beside_it(tmp_path, capsy
     assert "by the error of the profile's fit" in capsys.readouterr().out
 
 
+@pytest.mark.thorough
+def test_two_pools_are_planned_beside_one_and_verified(tmp_path, capsys):
+    example = str(EXAMPLES / "plan_disaggregated.yaml")
+
+    assert exit_code(["plan", example, "--out", str(tmp_path)]) == 0
+    assert exit_code(["verify", str(tmp_path / "plan.json")]) == 0
+
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "Prompts and decoding apart pay: 1 GPU fewer" in shown
+    assert "verified: replicas 3 + 4" in shown
+
+
 def test_a_snapshot_is_placed(capsys):
     assert exit_code(["place", str(EXAMPLES / "snapshot.json")]) == 0
 

@@ -110,6 +110,7 @@ def lower_bound(
     *,
     cached_tokens: np.ndarray | None = None,
     group: np.ndarray | None = None,
+    handed: np.ndarray | None = None,
     all_by_s: float | None = None,
     thorough: bool = False,
 ) -> Bound:
@@ -129,20 +130,19 @@ def lower_bound(
         Iteration time and settings of a replica.
     attainment
         Share of requests that must meet their limits, or of each group.
-    cached_tokens, group
+    cached_tokens, group, handed
         Of each request, shape (n,): what a prefix cache could save at most (default
-        nothing), and its group (default one): then one at least misses its share.
+        nothing), its group (default one): then one at least misses its share, and 1
+        where other replicas compute its prompt (default 0).
     all_by_s
         When those that miss their SLO are finished; default: they are turned away. [s]
     thorough
         Try more prices: about 2 % closer, ten times slower.
     """
     none = np.zeros(len(prompt_tokens))
-    cached_tokens = none if cached_tokens is None else cached_tokens
-    requests = _requests(
-        (arrival_s, prompt_tokens, output_tokens, cached_tokens, ttft_s, tpot_s, e2e_s),
-        tables.request_s,
-    )
+    cached, handed = (none if x is None else x for x in (cached_tokens, handed))
+    columns = (arrival_s, prompt_tokens, output_tokens, cached, ttft_s, tpot_s, e2e_s)
+    requests = _requests((*columns, handed), tables.request_s)
     targets = np.atleast_1d(np.asarray(attainment, np.float64))
     if not ((targets > 0) & (targets <= 1)).all():
         raise InputError(f"attainment is {attainment}; expected more than 0, at most 1")
@@ -222,7 +222,7 @@ def _requests(columns: tuple[np.ndarray, ...], request_s: float) -> Requests:
             raise InputError(
                 f"{name} has shape {array.shape}; expected ({n},) and no NaN"
             )
-    arrival_s, prompt, output, cached, ttft_s, tpot_s, e2e_s = arrays
+    arrival_s, prompt, output, cached, ttft_s, tpot_s, e2e_s, handed = arrays
     # The time before the engine sees a request counts in TTFT and e2e, not in TPOT. A
     # hit of the whole prompt still computes its last token.
     return Requests(
@@ -233,6 +233,7 @@ def _requests(columns: tuple[np.ndarray, ...], request_s: float) -> Requests:
         ttft_s=ttft_s - request_s,
         tpot_s=tpot_s,
         e2e_s=e2e_s - request_s,
+        handed=handed,
     )
 
 

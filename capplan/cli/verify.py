@@ -57,9 +57,11 @@ def verify_command(
     if block is None:
         typer.echo(f"{plan}: verified: infeasible (every figure planned again)")
         return
+    pools = block.get("pools", [block])
+    counts = " + ".join(str(pool["replica_count"]) for pool in pools)
+    bounds = " + ".join(str(pool["bound"]["replica_count"]) for pool in pools)
     claim = (
-        f"replicas {block['replica_count']}, lower bound "
-        f"{block['bound']['replica_count']}, attainment "
+        f"replicas {counts}, lower bound {bounds}, attainment "
         f"{block['simulated']['passing']:.4%}"
     )
     if simulate:

@@ -19,7 +19,7 @@ def motion_figures(run: Run) -> list[Figure]:
     """Return what a run shows of its pools, its migrations and its replicas."""
     simulation, found = run.simulation, []
     if len(simulation.pools) > 1 and len(simulation.series.start_s) > 1:
-        found += _pools(run)
+        found += pool_figures(run)
     if simulation.moved is not None and simulation.times is not None:
         found += _migrations(run)
     if run.hours is not None:
@@ -27,7 +27,7 @@ def motion_figures(run: Run) -> list[Figure]:
     return found
 
 
-def _pools(run: Run) -> list[Figure]:
+def pool_figures(run: Run) -> list[Figure]:
     """Return the utilisation and the KV of each pool over time."""
     roles, pools = run.deployment.roles, run.simulation.pools
     time = time_axis(pools[0].series.start_s)

@@ -18,10 +18,10 @@ from capplan.planning.compare import compare as compute_comparison
 from capplan.planning.compare_settings import CompareSettings
 from capplan.planning.demand import Demand
 from capplan.planning.demand import demand as compute_demand
+from capplan.planning.inputs import Progress
 from capplan.planning.place_settings import PlaceSettings
 from capplan.planning.placing import Placed
 from capplan.planning.placing import place as compute_placement
-from capplan.planning.plan import Progress
 from capplan.planning.plan import plan as compute_plan
 from capplan.planning.result import Plan
 from capplan.planning.run import RequestProgress, Run, simulate_deployment

@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from capplan.bounds.certificate import check_document
+from capplan.bounds.pools_certificate import POOLS_SCHEMA
 from capplan.errors import InputError
 from capplan.input_file import parse_json, read_text
 from capplan.planning.plan import plan
+from capplan.planning.pool_proof import reproduce_pools
 from capplan.planning.proof import reproduce
 from capplan.planning.result import SCHEMA
 from capplan.planning.settings import PlanSettings
@@ -78,7 +80,8 @@ def verify(
         if reasons := check_document(document):
             return reasons
         rebuilt = {**document, "settings": settings}
-        reasons = check_document(document, lambda _: reproduce(rebuilt))
+        again_of = reproduce_pools if _is_apart(document) else reproduce
+        reasons = check_document(document, lambda _: again_of(rebuilt))
     elif document.get("best") is not None:
         return ["the plan has no certificate"]
     again = json_text(plan_values(plan(PlanSettings(**settings))))
@@ -89,6 +92,12 @@ def verify(
         if len(reasons) >= _MOST_REASONS:
             break
     return reasons
+
+
+def _is_apart(document: dict[str, Any]) -> bool:
+    """Return whether a plan's certificate is of prompts and decoding apart."""
+    block = document["certificate"]
+    return isinstance(block, dict) and block.get("schema") == POOLS_SCHEMA
 
 
 def refuse_foreign_code(path: Path, document: dict[str, Any], trust: bool) -> None:

@@ -77,11 +77,12 @@ RUNS = [
 
 
 MORE = {
+    PlanSettings: [{}, {"disaggregated": True}],
     SimulateSettings: [
         {"replicas": 2},
         {"prefill_replicas": 1, "decode_replicas": 1},
         {"autoscaler": "hpa:target=9", "cold_start": "1s"},
-    ]
+    ],
 }
 """What else is asked for, where that keeps settings from being read or lets them be;
 where they would not be read they are refused (``test_moving_run.py``)."""
