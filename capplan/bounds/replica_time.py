@@ -1,0 +1,233 @@
+"""A lower bound on the time of all replicas together, however many there are when.
+
+A fleet that grows and shrinks is held to the work of all its requests, not to that of
+its busiest window. ``docs/bounds.md`` has the proof.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from capplan.bounds.lower_bound import (
+    QUICK,
+    Pricing,
+    checked_requests,
+    droppable_requests,
+    ranked_pricings,
+)
+from capplan.bounds.prices import engine_bounds, fit_prices, prove_prefill_price
+from capplan.bounds.work import Requests
+from capplan.deployment.engine import EngineSettings
+from capplan.latency.contract import LatencyTables
+
+WINDOWS_S = (300.0, 3600.0, np.inf)
+"""Lengths of disjoint windows that are tried; the last one is a single window. [s]"""
+_BY_TPOT = 2
+"""Prices proven that spread the fixed time as far as the TPOT allows, at most."""
+_BY_OVERLAP = 3
+"""Those that spread it over the requests that may be there at the same time."""
+_OVERLAP_MIX = (0.0, 0.0, 0.0)
+"""No share of the fixed time: that of requests at the same time is added here."""
+
+
+@dataclass(frozen=True)
+class ReplicaTime:
+    """A lower bound on the time of all replicas, with what it rests on."""
+
+    replica_s: float  # of all replicas together [s]
+    window_s: float  # length of the disjoint windows; infinite: one for all [s]
+    droppable: int  # requests that may miss their SLO
+
+
+class _Priced(NamedTuple):
+    """What each request costs at some prices, shape (n,)."""
+
+    work_s: np.ndarray  # when it meets its SLO [s]
+    base_s: np.ndarray  # when it is answered, maybe outside its SLO [s]
+
+
+def replica_time(
+    arrival_s: np.ndarray,
+    prompt_tokens: np.ndarray,
+    output_tokens: np.ndarray,
+    ttft_s: np.ndarray,
+    tpot_s: np.ndarray,
+    e2e_s: np.ndarray,
+    attainment: float | Sequence[float],
+    tables: LatencyTables,
+    engine: EngineSettings,
+    *,
+    cached_tokens: np.ndarray,
+    group: np.ndarray,
+) -> ReplicaTime:
+    """Return a lower bound on the time of all replicas that attain a target. [s]
+
+    Whoever decides when there are how many: with less, fewer than ``attainment`` of the
+    requests of a group meet their limits, or some are not answered. Parameters are
+    those of :func:`capplan.bounds.lower_bound.lower_bound`.
+    """
+    requests = checked_requests(
+        (arrival_s, prompt_tokens, output_tokens, cached_tokens, ttft_s, tpot_s, e2e_s),
+        tables.request_s,
+    )
+    group = np.asarray(group, np.int64)
+    targets = np.atleast_1d(np.asarray(attainment, np.float64)).tolist()
+    counts = np.bincount(group, minlength=len(targets)).tolist()
+    may_miss = [*map(droppable_requests, counts, targets)]
+    due_s = _due_s(requests)
+    priced = _proven(requests, tables, engine, due_s)
+    best = ReplicaTime(0.0, np.inf, sum(may_miss))
+    for window_s in WINDOWS_S:
+        total_s = _in_windows(requests, due_s, priced, group, may_miss, window_s)
+        if total_s > best.replica_s:
+            best = ReplicaTime(total_s, window_s, sum(may_miss))
+    return best
+
+
+def at_once(release_s: np.ndarray, due_s: np.ndarray) -> np.ndarray:
+    """Return the most requests that may be there at one moment of each one's time.
+
+    Examples
+    --------
+    >>> at_once(np.array([0.0, 1.0, 5.0]), np.array([2.0, 3.0, 6.0]))
+    array([2, 2, 1])
+    """
+    starts, ends = np.sort(release_s), np.sort(due_s)
+    # Only an arrival raises the count: the most of a time is at its begin, or at the
+    # last arrival within it with the most.
+    there = np.searchsorted(starts, starts, side="right") - np.searchsorted(
+        ends, starts
+    )
+    levels = [there]  # the most of 1, 2, 4 … arrivals from each on
+    while 2 ** len(levels) <= len(starts):
+        half = 2 ** (len(levels) - 1)
+        levels.append(np.maximum(levels[-1][:-half], levels[-1][half:]))
+    first = np.searchsorted(starts, release_s)
+    last = np.maximum(np.searchsorted(starts, due_s, side="right"), first + 1)
+    power = np.floor(np.log2(last - first)).astype(np.int64)
+    found = np.zeros(len(release_s), np.int64)
+    for k, level in enumerate(levels):
+        rows = power == k
+        found[rows] = np.maximum(level[first[rows]], level[last[rows] - 2**k])
+    return found
+
+
+def _due_s(requests: Requests) -> np.ndarray:
+    """Return when each request that meets its SLO has its last token. [s]"""
+    steps = requests.output_tokens - 1
+    decoding_s = np.where(steps > 0, requests.tpot_s, 0.0) * steps
+    lasting_s = np.minimum(requests.ttft_s + decoding_s, requests.e2e_s)
+    return np.asarray(requests.release_s + np.maximum(lasting_s, 0.0))
+
+
+def _proven(
+    requests: Requests,
+    tables: LatencyTables,
+    engine: EngineSettings,
+    due_s: np.ndarray,
+) -> list[_Priced]:
+    """Return the work of each request at proven prices of several kinds."""
+    shared = 1.0 / np.minimum(
+        at_once(requests.release_s, due_s), engine_bounds(engine).batch
+    )
+    by_tpot = ranked_pricings(requests, tables, engine, QUICK)[:_BY_TPOT]
+    by_overlap = _by_overlap(requests, tables, engine, shared)
+    found = []
+    for pricing in (*by_tpot, *by_overlap):
+        prices = prove_prefill_price(
+            tables,
+            engine_bounds(engine),
+            pricing.prices,
+            pricing.mix[0],
+            pricing.context_cap,
+            token_step=QUICK.token_step,
+            pieces=QUICK.pieces,
+        )
+        pricing = pricing._replace(prices=prices)
+        found.append(_priced(pricing, requests, engine, shared))
+    return found
+
+
+def _by_overlap(
+    requests: Requests,
+    tables: LatencyTables,
+    engine: EngineSettings,
+    shared: np.ndarray,
+) -> list[Pricing]:
+    """Return prices that are tight at the batches that requests may share."""
+    bounds = engine_bounds(engine)
+    steps = np.maximum(requests.output_tokens - 1, 0)
+    contexts = steps * (requests.prompt_tokens + steps / 2)
+    context = max(float(contexts.sum()) / max(float(steps.sum()), 1.0), 2.0)
+    highest_s = float(tables.fused_s[bounds.tokens]) / bounds.tokens
+    batches = np.unique(np.quantile(1 / shared, [0.1, 0.5, 0.9, 1.0]).round())
+    ranked = []
+    for batch in np.minimum(batches, bounds.batch).tolist():
+        for slope in QUICK.prefill_slopes:
+            prices = fit_prices(tables, bounds, batch, context, slope * highest_s)
+            estimate = prove_prefill_price(
+                tables, bounds, prices, 0.0, context, token_step=None
+            )
+            pricing = Pricing(estimate, _OVERLAP_MIX, context)
+            total_s = float(_priced(pricing, requests, engine, shared).work_s.sum())
+            ranked.append((total_s, Pricing(prices, _OVERLAP_MIX, context)))
+    ranked.sort(key=lambda item: -item[0])
+    return [pricing for _, pricing in ranked[:_BY_OVERLAP]]
+
+
+def _priced(
+    pricing: Pricing,
+    requests: Requests,
+    engine: EngineSettings,
+    shared: np.ndarray,
+) -> _Priced:
+    """Return the work of each request, of which an iteration is ``shared`` at least."""
+    work = pricing.work(requests, engine)
+    if pricing.mix != _OVERLAP_MIX:
+        return _Priced(work.work_s, work.base_s)
+    added_s = pricing.prices.fixed_s * requests.output_tokens * shared
+    return _Priced(work.base_s + added_s, work.base_s)
+
+
+def _in_windows(
+    requests: Requests,
+    due_s: np.ndarray,
+    priced: Sequence[_Priced],
+    group: np.ndarray,
+    may_miss: Sequence[int],
+    window_s: float,
+) -> float:
+    """Return the replica time of windows one after another, prices chosen in each. [s]
+
+    Requests that may miss their SLO are left out of them; of a single window, that they
+    are answered too is counted.
+    """
+    if np.isinf(window_s):
+        return max(
+            float(each.base_s.sum())
+            + _kept_s(each.work_s - each.base_s, group, may_miss)
+            for each in priced
+        )
+    since_s = requests.release_s - requests.release_s.min()
+    index = (since_s / window_s).astype(np.int64)
+    inside = due_s - requests.release_s.min() <= (index + 1) * window_s
+    if not inside.any():
+        return 0.0
+    index, rows = index[inside], np.flatnonzero(inside)
+    sums_s = np.array([np.bincount(index, each.work_s[rows]) for each in priced])
+    chosen = sums_s.argmax(axis=0)[index]
+    work_s = np.array([each.work_s[rows] for each in priced])[
+        chosen, np.arange(len(rows))
+    ]
+    return _kept_s(work_s, group[rows], may_miss)
+
+
+def _kept_s(work_s: np.ndarray, group: np.ndarray, may_miss: Sequence[int]) -> float:
+    """Return the work without that of the costliest requests that may miss. [s]"""
+    kept_s = 0.0
+    for index, missing in enumerate(may_miss):
+        members_s = np.sort(work_s[group == index])
+        kept_s += float(members_s[: max(len(members_s) - missing, 0)].sum())
+    return kept_s

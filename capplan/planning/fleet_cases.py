@@ -1,0 +1,140 @@
+"""Fleets on the same requests: each simulated once, and its replica-hours."""
+
+from dataclasses import dataclass, field, replace
+
+from capplan.deployment.pools import Deployment
+from capplan.planning.autoscale_settings import AutoscaleSettings
+from capplan.planning.deployments import changing
+from capplan.planning.load import OpenLoad
+from capplan.planning.replications import Interrupted
+from capplan.planning.run import Run, judged_run
+from capplan.simulator.fleet import Stopped
+from capplan.workload.slo import Slo
+
+_HOUR_S = 3600.0
+_MOST_TIMES = 4
+"""Times a policy's peak up to which a fixed fleet is sought that attains as much."""
+
+
+@dataclass(frozen=True)
+class Hours:
+    """Replica-hours of a run, whether its replicas come and go or not."""
+
+    paid_h: float  # from a replica's order until it is gone [h]
+    ready_h: float  # from its first request on until it is gone [h]
+    busy_h: float  # in which an iteration ran [h]
+    mean_replicas: float  # paid
+    peak_replicas: int  # paid at once, at most
+    actions_per_day: float  # replicas ordered and closed, after the first arrival
+
+
+def hours_of(run: Run) -> Hours:
+    """Return the replica-hours of a run, from the first arrival to the last token."""
+    lasts_s = run.simulation.totals.makespan_s
+    found, count = run.hours, run.replica_count
+    if found is None:
+        paid_h = count * lasts_s / _HOUR_S
+        busy_h = run.simulation.busy_s / _HOUR_S
+        return Hours(paid_h, paid_h, busy_h, float(count), count, 0.0)
+    days = max(lasts_s, 1e-9) / 86_400.0
+    return Hours(
+        found.paid_h,
+        found.ready_h,
+        found.busy_h,
+        found.mean_replicas,
+        found.peak_replicas,
+        found.changes / days,
+    )
+
+
+def share_of(run: Run) -> float:
+    """Return the share of requests that meet their SLO."""
+    attainment = run.judgement.attainment
+    return 0.0 if attainment is None else attainment.share
+
+
+def worst_hour_of(run: Run) -> float | None:
+    """Return the attainment in the worst hour; None where no hour tells it."""
+    hours = [window for window in run.judgement.windows if window.seconds == _HOUR_S]
+    return hours[0].slo_attainment if hours else None
+
+
+@dataclass(eq=False)
+class Cases:
+    """Fleets that serve the same requests; each is simulated once."""
+
+    settings: AutoscaleSettings
+    load: OpenLoad  # one sample, as it is
+    slo: Slo
+    deployment: Deployment  # its replicas, as many as there are at the start
+    stopped: Stopped | None = None
+    _fixed: dict[int, Run] = field(default_factory=dict)
+
+    def fixed(self, count: int) -> Run:
+        """Return the run of a fleet of a fixed size."""
+        if count not in self._fixed:
+            self._fixed[count] = self.run(self.deployment.with_replicas(count))
+        return self._fixed[count]
+
+    def scaled(self, policy: str, cold_start_s: float) -> Run:
+        """Return the run of an autoscaled fleet that loses nothing."""
+        return self.run(self.scaled_by(policy, cold_start_s))
+
+    def scaled_by(
+        self, policy: str, cold_start_s: float, losing: AutoscaleSettings | None = None
+    ) -> Deployment:
+        """Return an autoscaled deployment, with what it loses."""
+        settings = losing or self.settings.without_losses()
+        settings = settings.model_copy(update={"cold_start": f"{cold_start_s!r}s"})
+        return changing(
+            settings, self.deployment, self.load.trace, policy, settings.seed
+        )
+
+    def run(self, deployment: Deployment) -> Run:
+        """Simulate and judge a deployment; raise Interrupted when that is to stop."""
+        if self.stopped is not None and self.stopped():
+            raise Interrupted
+        run = judged_run(
+            self.load,
+            self.slo,
+            deployment,
+            seed=self.settings.seed,
+            metrics=("ttft_s", "tpot_s", "e2e_s"),
+            stopped=self.stopped,
+        )
+        if self.stopped is not None and self.stopped():
+            raise Interrupted
+        return run
+
+    def as_good_as(self, run: Run) -> Run | None:
+        """Return the smallest fixed fleet that attains as much as a run, or None.
+
+        In all, and in the worst hour. It is taken for granted that more replicas do
+        not attain less; the count below the one returned was simulated and does.
+        """
+        share, worst = share_of(run), worst_hour_of(run)
+
+        def attains(count: int) -> bool:
+            fixed = self.fixed(count)
+            of_worst = worst_hour_of(fixed)
+            if worst is not None and (of_worst is None or of_worst < worst):
+                return False
+            return share_of(fixed) >= share
+
+        most = _MOST_TIMES * max(hours_of(run).peak_replicas, 1)
+        low, high = 0, max(1, min(most, self.deployment.replica_count))
+        while not attains(high):
+            if high == most:
+                return None
+            low, high = high, min(most, max(high + 1, high * 3 // 2))
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (low, middle) if attains(middle) else (middle, high)
+        return self.fixed(high)
+
+
+def one_sample(load: OpenLoad) -> OpenLoad:
+    """Return requests as one trace, also where arrivals are drawn."""
+    if load.process is None:
+        return load
+    return replace(load, base=load.trace, process=None, request_count=0)
