@@ -18,12 +18,15 @@ from capplan.bounds.lower_bound import (
     ranked_pricings,
 )
 from capplan.bounds.prices import engine_bounds, fit_prices, prove_prefill_price
+from capplan.bounds.standing import standing_s
 from capplan.bounds.work import Requests
 from capplan.deployment.engine import EngineSettings
 from capplan.latency.contract import LatencyTables
 
-WINDOWS_S = (300.0, 3600.0, np.inf)
-"""Lengths of disjoint windows that are tried; the last one is a single window. [s]"""
+WINDOWS_S = (300.0, 3600.0)
+"""Lengths of disjoint windows that are tried. [s]"""
+PARTS = (2, 3, 4, 6, 8)
+"""Windows that a cold start is cut into."""
 _BY_TPOT = 2
 """Prices proven that spread the fixed time as far as the TPOT allows, at most."""
 _BY_OVERLAP = 3
@@ -32,12 +35,17 @@ _OVERLAP_MIX = (0.0, 0.0, 0.0)
 """No share of the fixed time: that of requests at the same time is added here."""
 
 
+WORK, STANDING = "work of all requests", "replicas that must stand"
+"""What a bound rests on."""
+
+
 @dataclass(frozen=True)
 class ReplicaTime:
     """A lower bound on the time of all replicas, with what it rests on."""
 
     replica_s: float  # of all replicas together [s]
-    window_s: float  # length of the disjoint windows; infinite: one for all [s]
+    method: str  # WORK or STANDING
+    window_s: float | None  # length of the disjoint windows; None: one for all [s]
     droppable: int  # requests that may miss their SLO
 
 
@@ -61,12 +69,14 @@ def replica_time(
     *,
     cached_tokens: np.ndarray,
     group: np.ndarray,
+    cold_start_s: float = 0.0,
 ) -> ReplicaTime:
     """Return a lower bound on the time of all replicas that attain a target. [s]
 
     Whoever decides when there are how many: with less, fewer than ``attainment`` of the
-    requests of a group meet their limits, or some are not answered. Parameters are
-    those of :func:`capplan.bounds.lower_bound.lower_bound`.
+    requests of a group meet their limits, or some are not answered. Those of the first
+    arrival aside, a replica serves ``cold_start_s`` after its time begins. The other
+    parameters are those of :func:`capplan.bounds.lower_bound.lower_bound`.
     """
     requests = checked_requests(
         (arrival_s, prompt_tokens, output_tokens, cached_tokens, ttft_s, tpot_s, e2e_s),
@@ -78,12 +88,28 @@ def replica_time(
     may_miss = [*map(droppable_requests, counts, targets)]
     due_s = _due_s(requests)
     priced = _proven(requests, tables, engine, due_s)
-    best = ReplicaTime(0.0, np.inf, sum(may_miss))
-    for window_s in WINDOWS_S:
-        total_s = _in_windows(requests, due_s, priced, group, may_miss, window_s)
-        if total_s > best.replica_s:
-            best = ReplicaTime(total_s, window_s, sum(may_miss))
-    return best
+    windows = _windows(requests, due_s, priced, group, cold_start_s)
+    missing = sum(may_miss)
+    found = [
+        ReplicaTime(_answered_s(priced, group, may_miss), WORK, None, missing),
+        *(
+            ReplicaTime(
+                _kept_s(each.work_s, each.group, may_miss), WORK, each.length_s, missing
+            )
+            for each in windows
+        ),
+        *(
+            ReplicaTime(
+                standing_s(each.window, each.work_s, each.length_s, ahead, missing),
+                STANDING,
+                each.length_s,
+                missing,
+            )
+            for each in windows
+            if (ahead := each.ahead) > 0
+        ),
+    ]
+    return max(found, key=lambda bound: bound.replica_s)
 
 
 def at_once(release_s: np.ndarray, due_s: np.ndarray) -> np.ndarray:
@@ -191,37 +217,51 @@ def _priced(
     return _Priced(work.base_s + added_s, work.base_s)
 
 
-def _in_windows(
+class _Windows(NamedTuple):
+    """Requests released and due in one of disjoint windows, shape (inside,)."""
+
+    length_s: float
+    ahead: int  # windows before theirs in which replicas must be paid
+    window: np.ndarray  # of each request
+    work_s: np.ndarray  # at the prices that are best for its window [s]
+    group: np.ndarray
+
+
+def _windows(
     requests: Requests,
     due_s: np.ndarray,
     priced: Sequence[_Priced],
     group: np.ndarray,
-    may_miss: Sequence[int],
-    window_s: float,
-) -> float:
-    """Return the replica time of windows one after another, prices chosen in each. [s]
-
-    Requests that may miss their SLO are left out of them; of a single window, that they
-    are answered too is counted.
-    """
-    if np.isinf(window_s):
-        return max(
-            float(each.base_s.sum())
-            + _kept_s(each.work_s - each.base_s, group, may_miss)
-            for each in priced
-        )
-    since_s = requests.release_s - requests.release_s.min()
-    index = (since_s / window_s).astype(np.int64)
-    inside = due_s - requests.release_s.min() <= (index + 1) * window_s
-    if not inside.any():
-        return 0.0
-    index, rows = index[inside], np.flatnonzero(inside)
-    sums_s = np.array([np.bincount(index, each.work_s[rows]) for each in priced])
-    chosen = sums_s.argmax(axis=0)[index]
-    work_s = np.array([each.work_s[rows] for each in priced])[
-        chosen, np.arange(len(rows))
+    cold_start_s: float,
+) -> list[_Windows]:
+    """Return the requests in windows of several lengths, prices chosen in each."""
+    of_cold_start = [
+        (cold_start_s / parts, parts - 1) for parts in PARTS if cold_start_s > 0
     ]
-    return _kept_s(work_s, group[rows], may_miss)
+    found = []
+    for length_s, ahead in [*((width_s, 0) for width_s in WINDOWS_S), *of_cold_start]:
+        since_s = requests.release_s - requests.release_s.min()
+        index = (since_s / length_s).astype(np.int64)
+        inside = due_s - requests.release_s.min() <= (index + 1) * length_s
+        index, rows = index[inside], np.flatnonzero(inside)
+        if not len(rows):
+            continue
+        works_s = np.array([each.work_s[rows] for each in priced])
+        sums_s = np.array([np.bincount(index, work_s) for work_s in works_s])
+        chosen = sums_s.argmax(axis=0)[index]
+        work_s = works_s[chosen, np.arange(len(rows))]
+        found.append(_Windows(length_s, ahead, index, work_s, group[rows]))
+    return found
+
+
+def _answered_s(
+    priced: Sequence[_Priced], group: np.ndarray, may_miss: Sequence[int]
+) -> float:
+    """Return the work of all requests, all of which are answered. [s]"""
+    return max(
+        float(each.base_s.sum()) + _kept_s(each.work_s - each.base_s, group, may_miss)
+        for each in priced
+    )
 
 
 def _kept_s(work_s: np.ndarray, group: np.ndarray, may_miss: Sequence[int]) -> float:

@@ -23,7 +23,7 @@ from capplan.planning.fleet_cases import (
     worst_hour_of,
 )
 from capplan.planning.inputs import PlanInputs
-from capplan.planning.known_to_policies import given_to, informed, name_of
+from capplan.planning.known_to_policies import informed, name_of
 from capplan.planning.losses import (
     Loss,
     check_losses,
@@ -31,10 +31,11 @@ from capplan.planning.losses import (
     losses_of,
     scaled_loss,
 )
+from capplan.planning.perfect_fleet import cheapest, is_tuned
 from capplan.planning.plan import Progress
 from capplan.planning.prefix_caching import with_caching_as_used
 from capplan.planning.proof import bound_inputs, group_targets, sample_bound
-from capplan.planning.replica_load import ReplicaLoad, replica_load
+from capplan.planning.replica_load import replica_load
 from capplan.planning.replications import Interrupted
 from capplan.planning.run import Run
 from capplan.planning.scheduling import widest_iterations
@@ -157,13 +158,11 @@ class _Work:
             attainment=group_targets(self._inputs),
             tables=tables,
             engine=engine,
+            cold_start_s=self._cold_start_s,
         )
         self._found = replace(self._found, bound=bound)
 
     def _carries(self) -> None:
-        wanted = [*self._settings.policies, PERFECT]
-        if all(_knows(policy) for policy in wanted):
-            return
         assert self._found.fixed is not None
         self._show("measuring what a replica carries")
         carries = replica_load(
@@ -181,13 +180,29 @@ class _Work:
         names = [name_of(policy) for policy in self._settings.policies]
         also = [] if PERFECT in names else [PERFECT]
         for given in [*self._settings.policies, *also]:
-            policy = informed(given, self._found.carries, count)
-            self._show(f"simulating {policy}")
-            run = self._cases.scaled(policy, self._cold_start_s)
+            policy, run = self._simulated(given, count)
             row = self._row(name_of(policy), policy, run)
             self._add(row)
             self._show(f"finding the fixed fleet that attains what {row.name} does")
             self._add(replace(row, fixed=self._cases.as_good_as(run)))
+
+    def _simulated(self, given: str, fixed_count: int) -> tuple[str, Run]:
+        """Return a policy with what it is given, and its run."""
+        carries = self._found.carries
+
+        def run_with(policy: str) -> Run:
+            self._show(f"simulating {policy}")
+            return self._cases.scaled(policy, self._cold_start_s)
+
+        if name_of(given) == PERFECT and carries is not None and is_tuned(given):
+            return cheapest(
+                run_with,
+                informed(given, None, fixed_count),
+                carries.rate_per_s,
+                self._cases.load.base.duration_s,
+            )
+        policy = informed(given, carries, fixed_count)
+        return policy, run_with(policy)
 
     def _add(self, row: PolicyResult) -> None:
         """Keep a row, in place of an earlier one of the same policy."""
@@ -242,9 +257,3 @@ class _Work:
             worst_hour_of(run),
             run.judgement.meets is True,
         )
-
-
-def _knows(policy: str) -> bool:
-    """Return whether a policy needs nothing of what a replica carries."""
-    probe = ReplicaLoad(1.0, 1.0)
-    return informed(policy, probe, 1) == policy and bool(given_to(policy))

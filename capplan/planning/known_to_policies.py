@@ -1,6 +1,7 @@
 """Settings that a policy is given where its user left them out."""
 
-from capplan.deployment.policy import parse_policy
+from collections.abc import Mapping
+
 from capplan.planning.replica_load import ReplicaLoad
 from capplan.simulator.autoscalers import autoscaler, parse_autoscaler
 from capplan.simulator.autoscalers.metrics import METRICS
@@ -36,7 +37,7 @@ def informed(policy: str, carries: ReplicaLoad | None, fixed: int) -> str:
     """
     name, given = name_of(policy), given_to(policy)
     rules = autoscaler(name).RULES
-    more = {}
+    more: dict[str, float | str] = {}
     if carries is not None:
         more = {
             key: value
@@ -46,12 +47,24 @@ def informed(policy: str, carries: ReplicaLoad | None, fixed: int) -> str:
     most = parse_autoscaler(policy).settings["max"]
     if "max" not in given and most < _ROOM * fixed:
         more["max"] = _ROOM * fixed
+    return with_settings(policy, more)
+
+
+def with_settings(policy: str, more: Mapping[str, float | str]) -> str:
+    """Return a policy with more settings than it was given.
+
+    Examples
+    --------
+    >>> with_settings("perfect", {"period": "300s", "rate": 0.25})
+    'perfect:period=300s,rate=0.25'
+    """
     if not more:
         return policy
-    texts = [f"{key}={value:.6g}" for key, value in more.items()]
-    text = f"{policy}{',' if given else ':'}{','.join(texts)}"
-    parse_policy("autoscaler", text, name, rules)
-    return text
+    texts = [
+        f"{key}={value if isinstance(value, str) else f'{value:.6g}'}"
+        for key, value in more.items()
+    ]
+    return f"{policy}{',' if ':' in policy else ':'}{','.join(texts)}"
 
 
 def _measured(policy: str, carries: ReplicaLoad) -> dict[str, float]:
