@@ -105,6 +105,20 @@ class Autoscaled:
 
     @property
     def best(self) -> PolicyResult | None:
-        """The policy that attains the target with the fewest GPU-hours, but perfect."""
-        able = [row for row in self.policies if row.meets and row.name != PERFECT]
+        """What attains the target with the fewest GPU-hours, perfect aside.
+
+        A policy, or the fixed fleet; of equals the fixed fleet.
+        """
+        rows = [row for row in (self.fixed, *self.policies) if row is not None]
+        able = [row for row in rows if row.meets and row.name != PERFECT]
         return min(able, key=lambda row: row.gpu_hours_paid, default=None)
+
+    @property
+    def best_policy(self) -> PolicyResult | None:
+        """The policy that attains the target with the fewest GPU-hours, perfect aside.
+
+        Where none does, the first one.
+        """
+        able = [row for row in self.policies if row.meets and row.name != PERFECT]
+        first = next(iter(self.policies), None)
+        return min(able, key=lambda row: row.gpu_hours_paid, default=first)

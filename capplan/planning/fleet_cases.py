@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field, replace
 
+from capplan.deployment.changes import Change
 from capplan.deployment.pools import Deployment
 from capplan.planning.autoscale_settings import AutoscaleSettings
 from capplan.planning.deployments import changing
@@ -83,12 +84,20 @@ class Cases:
     def scaled_by(
         self, policy: str, cold_start_s: float, losing: AutoscaleSettings | None = None
     ) -> Deployment:
-        """Return an autoscaled deployment, with what it loses."""
+        """Return an autoscaled deployment, with what it loses.
+
+        Of replicas that die together only those that are there do.
+        """
         settings = losing or self.settings.without_losses()
         settings = settings.model_copy(update={"cold_start": f"{cold_start_s!r}s"})
-        return changing(
+        deployment = changing(
             settings, self.deployment, self.load.trace, policy, settings.seed
         )
+        changes: list[Change] = []
+        for change in deployment.changes:
+            one = replace(change, count=1, of=max(change.of, 1))
+            changes += [one] * change.count if change.kind == "fail" else [change]
+        return replace(deployment, changes=tuple(changes))
 
     def run(self, deployment: Deployment) -> Run:
         """Simulate and judge a deployment; raise Interrupted when that is to stop."""

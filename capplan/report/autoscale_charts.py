@@ -19,8 +19,8 @@ _LEAST_S = 60.0
 
 
 def figures(result: Autoscaled) -> list[Figure]:
-    """Return the charts of the policy that pays least, and the GPU-hours of all."""
-    shown = result.best or next(iter(result.policies), None)
+    """Return the charts of the policy that costs least, and the GPU-hours of all."""
+    shown = result.best_policy
     found = []
     if shown is not None:
         found += [_replicas(result, shown), _capacity(result, shown)]

@@ -1,5 +1,8 @@
 """The page of autoscalers against fleets of a fixed size."""
 
+import hashlib
+import json
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -14,9 +17,11 @@ from capplan.report.columns import (
     format_share,
 )
 from capplan.report.page import Fact, Page, Section, Table, Tile
+from capplan.report.render.json_text import plain
 from capplan.units import format_duration, format_usd
 
 SCHEMA = "capplan.autoscale/1"
+DIGEST = "document_digest"
 
 PATHS = {
     "name": "name",
@@ -119,14 +124,9 @@ def autoscale_page(result: Autoscaled) -> Page:
         "that had begun and were computed again."
     )
     lost = Table(_LOSSES, result.losses, note=lost_note)
-    headline = (
-        f"{best.name}, {format_count(best.gpu_hours_paid)} GPU-hours"
-        if best is not None
-        else "No policy attains the target"
-    )
     return Page(
         "autoscale",
-        "Infeasible" if fixed is None else headline,
+        _headline(result),
         f"on {configuration.gpu or 'given iteration times'}",
         [
             Section("Autoscalers against a fixed fleet", _facts(result), [table]),
@@ -142,8 +142,17 @@ def autoscale_page(result: Autoscaled) -> Page:
     )
 
 
-def _lead(result: Autoscaled) -> str:
+def _headline(result: Autoscaled) -> str:
     fixed, best = result.fixed, result.best
+    if fixed is None or best is None:
+        return "Infeasible" if fixed is None else "Nothing attains the target"
+    if best is fixed:
+        return f"{sentences.plural(fixed.run.replica_count, 'replica')}, fixed"
+    return f"{best.name}, {format_count(best.gpu_hours_paid)} GPU-hours"
+
+
+def _lead(result: Autoscaled) -> str:
+    fixed, best = result.fixed, result.best_policy
     if fixed is None:
         return f"No fleet of a fixed size attains the target: {result.reason}."
     size = sentences.plural(fixed.run.replica_count, "replica")
@@ -152,26 +161,29 @@ def _lead(result: Autoscaled) -> str:
         f"{format_count(fixed.gpu_hours_paid)} GPU-hours"
     )
     if best is None:
+        return f"{text}."
+    if not best.meets:
         return f"{text}; none of these autoscalers attains it."
     of_fixed = best.gpu_hours_paid / fixed.gpu_hours_paid
     text += f", {best.name} with {format_share(of_fixed)} of them"
     if best.static_replicas is not None and best.of_static is not None:
         text += (
-            f"; a fixed fleet that attains as much has {best.static_replicas:,}, "
-            f"and the policy {format_share(best.of_static)} of its GPU-hours"
+            f"; it attains as much as {best.static_replicas:,} fixed ones, of whose "
+            f"GPU-hours it takes {format_share(best.of_static)}"
         )
     return f"{text}."
 
 
 def _tiles(result: Autoscaled) -> list[Tile]:
-    if result.fixed is None or result.best is None:
+    best, fixed = result.best_policy, result.fixed
+    if fixed is None or best is None:
         return []
-    best, fixed = result.best, result.fixed
+    bound = result.lower_bound_gpu_hours
     return [
-        Tile("policy", best.name),
-        Tile("GPU-hours paid", format_count(best.gpu_hours_paid)),
-        Tile("fixed fleet", format_count(fixed.gpu_hours_paid), "GPU-hours"),
-        Tile("attainment", format_share(best.slo_attainment)),
+        Tile("GPU-hours", format_count(best.gpu_hours_paid), best.name),
+        Tile("GPU-hours", format_count(fixed.gpu_hours_paid), "fixed fleet"),
+        Tile("GPU-hours", "" if bound is None else format_count(bound), "at least"),
+        Tile("attained", format_share(best.slo_attainment), best.name),
     ]
 
 
@@ -184,7 +196,7 @@ def _facts(result: Autoscaled) -> list[Fact]:
         known = (
             f"{format_count(carries.rate_per_s)} requests/s, "
             f"{format_count(carries.in_flight)} in flight within the SLO: the highest "
-            f"rate that {sentences.plural(carries.replica_count, 'replica')} hold with "
+            f"rate of {sentences.plural(carries.replica_count, 'replica')} with "
             "Poisson arrivals of these requests, over their number; policies that need "
             "it were given it"
         )
@@ -213,8 +225,7 @@ def _facts(result: Autoscaled) -> list[Fact]:
 def autoscale_values(result: Autoscaled) -> dict[str, Any]:
     """Return the keys and values of ``autoscale.json``."""
     bound, pool = result.lower_bound_gpu_hours, result.deployment.pool
-    kept = ("out",)
-    return {
+    values = {
         "schema": SCHEMA,
         "gpu": pool.configuration.gpu or None,
         "tp": pool.configuration.tp,
@@ -239,12 +250,18 @@ def autoscale_values(result: Autoscaled) -> dict[str, Any]:
         "trace_source": result.trace_source,
         "profile_note": pool.configuration.note,
         "warnings": result.warnings,
-        "settings": {
-            name: value
-            for name, value in result.settings.model_dump(mode="json").items()
-            if name not in kept
-        },
+        "settings": result.settings.model_dump(
+            mode="json", exclude_defaults=True, exclude={"out"}
+        ),
     }
+    return {**values, DIGEST: digest_of(values)}
+
+
+def digest_of(document: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of a document as JSON, without its own digest."""
+    bare = {name: value for name, value in document.items() if name != DIGEST}
+    encoded = json.dumps(plain(bare), sort_keys=True, ensure_ascii=True).encode()
+    return hashlib.sha256(encoded).hexdigest()
 
 
 def _row(row: PolicyResult, bound: float | None) -> dict[str, Any]:
