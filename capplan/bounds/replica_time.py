@@ -187,12 +187,16 @@ def _by_overlap(
     steps = np.maximum(requests.output_tokens - 1, 0)
     contexts = steps * (requests.prompt_tokens + steps / 2)
     context = max(float(contexts.sum()) / max(float(steps.sum()), 1.0), 2.0)
+    # What prompts are charged, the fixed time of the iterations is charged less.
     highest_s = float(tables.fused_s[bounds.tokens]) / bounds.tokens
+    growth_s = float(tables.fused_s[bounds.tokens] - tables.fused_s[1])
+    prefill_prices_s = [slope * highest_s for slope in (0.0, *QUICK.prefill_slopes)]
+    prefill_prices_s.append(max(growth_s, 0.0) / max(bounds.tokens - 1, 1))
     batches = np.unique(np.quantile(1 / shared, [0.1, 0.5, 0.9, 1.0]).round())
     ranked = []
     for batch in np.minimum(batches, bounds.batch).tolist():
-        for slope in QUICK.prefill_slopes:
-            prices = fit_prices(tables, bounds, batch, context, slope * highest_s)
+        for prefill_s in prefill_prices_s:
+            prices = fit_prices(tables, bounds, batch, context, prefill_s)
             estimate = prove_prefill_price(
                 tables, bounds, prices, 0.0, context, token_step=None
             )
