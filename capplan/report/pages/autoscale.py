@@ -40,7 +40,7 @@ PATHS = {
     "static_gpu_hours": "static_gpu_hours",
     "pays": "pays",
     "break_even_cold_start_s": "break_even_s.0",
-    "break_even_cold_start_s_not": "break_even_s.1",
+    "break_even_cold_start_s_interval": "break_even_s",
 }
 """Where the values of a policy lie, by the keys of the JSON."""
 
@@ -88,7 +88,7 @@ def _columns(bound: float | None) -> tuple[Any, ...]:
     )
 
 
-_LOSSES = (
+LOSSES = (
     column("what", "lost", justify="left"),
     column("fleet", "fleet", justify="left"),
     column("replica_count", "replicas", format_count),
@@ -123,7 +123,7 @@ def autoscale_page(result: Autoscaled) -> Page:
         "target is kept where it is attained by these and by all. Recomputed are those "
         "that had begun and were computed again."
     )
-    lost = Table(_LOSSES, result.losses, note=lost_note)
+    lost = Table(LOSSES, result.losses, note=lost_note)
     return Page(
         "autoscale",
         _headline(result),
@@ -244,7 +244,7 @@ def autoscale_values(result: Autoscaled) -> dict[str, Any]:
         "fixed": None if result.fixed is None else _row(result.fixed, bound),
         "policies": [_row(row, bound) for row in result.policies],
         "losses": [
-            {each.name: each.value(loss) for each in _LOSSES} for loss in result.losses
+            {each.name: each.value(loss) for each in LOSSES} for loss in result.losses
         ],
         "interrupted": result.interrupted,
         "trace_source": result.trace_source,
