@@ -15,13 +15,7 @@ from capplan.planning.candidates import cannot_serve
 from capplan.planning.configuration import only_configuration
 from capplan.planning.deployments import changing, cold_start_of, one_pool
 from capplan.planning.fewest_replicas import fewest_replicas
-from capplan.planning.fleet_cases import (
-    Cases,
-    hours_of,
-    one_sample,
-    share_of,
-    worst_hour_of,
-)
+from capplan.planning.fleet_cases import Cases, Outcome, one_sample, since_s
 from capplan.planning.inputs import PlanInputs
 from capplan.planning.known_to_policies import informed, name_of
 from capplan.planning.losses import (
@@ -37,7 +31,6 @@ from capplan.planning.prefix_caching import with_caching_as_used
 from capplan.planning.proof import bound_inputs, group_targets, sample_bound
 from capplan.planning.replica_load import replica_load
 from capplan.planning.replications import Interrupted
-from capplan.planning.run import Run
 from capplan.planning.scheduling import widest_iterations
 from capplan.planning.setting_groups import MOST_REPLICAS
 from capplan.planning.traffic import arriving, judged, read_requests
@@ -87,7 +80,7 @@ class _Work:
         self._cases = Cases(settings, load, slo, deployment, stopped)
         self._inputs = PlanInputs(asked, load, slo, (deployment.router,), None)
         self._cold_start_s = cold_start_of(settings, configuration)
-        for policy in settings.policies:  # refuses what outlasts the requests
+        for policy in settings.compared:  # refuses what outlasts the requests
             bare = settings.without_losses()
             changing(bare, deployment, load.trace, policy, settings.seed)
         self._found = Autoscaled(
@@ -95,6 +88,7 @@ class _Work:
             deployment,
             slo,
             load.base.source,
+            since_s(load),
             load.base.class_names,
             self._cold_start_s,
         )
@@ -130,18 +124,18 @@ class _Work:
         self._show("bounding the fixed fleet")
         at_least = sample_bound(self._inputs, self._configuration, 0).replica_count
         self._show("finding the smallest fixed fleet")
-        fewest = fewest_replicas(self._cases.fixed, at_least, MOST_REPLICAS)
+        fewest = fewest_replicas(self._cases.fixed_run, at_least, MOST_REPLICAS)
         if fewest.interrupted:
             raise Interrupted
         if fewest.run is None:
             return "no number of replicas attains the target"
-        run = fewest.run
-        count = run.replica_count
+        count = fewest.run.replica_count
         check_losses(self._cases, count)
         if self._settings.replicas is None:
             cases = self._cases
             cases.deployment = cases.deployment.with_replicas(count)
-        fixed = replace(self._row(FIXED, "", run), fixed=run)
+        outcome = self._cases.fixed(count)
+        fixed = PolicyResult(FIXED, "", outcome, fixed=outcome)
         self._found = replace(
             self._found, fixed=fixed, deployment=self._cases.deployment
         )
@@ -169,28 +163,28 @@ class _Work:
             self._asked,
             self._cases.load.base,
             self._slo,
-            self._found.fixed.run.deployment,
+            self._found.fixed.outcome.deployment,
             self._cases.stopped,
         )
         self._found = replace(self._found, carries=carries)
 
     def _policies(self) -> None:
         assert self._found.fixed is not None
-        count = self._found.fixed.run.replica_count
-        names = [name_of(policy) for policy in self._settings.policies]
+        count = self._found.fixed.outcome.replica_count
+        names = [name_of(policy) for policy in self._settings.compared]
         also = [] if PERFECT in names else [PERFECT]
-        for given in [*self._settings.policies, *also]:
-            policy, run = self._simulated(given, count)
-            row = self._row(name_of(policy), policy, run)
+        for given in [*self._settings.compared, *also]:
+            policy, outcome = self._simulated(given, count)
+            row = PolicyResult(name_of(policy), policy, outcome)
             self._add(row)
             self._show(f"finding the fixed fleet that attains what {row.name} does")
-            self._add(replace(row, fixed=self._cases.as_good_as(run)))
+            self._add(replace(row, fixed=self._cases.as_good_as(outcome)))
 
-    def _simulated(self, given: str, fixed_count: int) -> tuple[str, Run]:
+    def _simulated(self, given: str, fixed_count: int) -> tuple[str, Outcome]:
         """Return a policy with what it is given, and its run."""
         carries = self._found.carries
 
-        def run_with(policy: str) -> Run:
+        def run_with(policy: str) -> Outcome:
             self._show(f"simulating {policy}")
             return self._cases.scaled(policy, self._cold_start_s)
 
@@ -212,7 +206,7 @@ class _Work:
 
     def _losses(self) -> None:
         assert self._found.fixed is not None
-        count = self._found.fixed.run.replica_count
+        count = self._found.fixed.outcome.replica_count
         for what, losing in losses_of(self._settings):
             self._show(f"fixed fleet: {what}")
             self._lost(fixed_loss(self._cases, what, losing, count))
@@ -234,26 +228,14 @@ class _Work:
             self._show(f"finding the cold start at which {row.name} stops paying")
 
             def pays(cold_start_s: float, policy: str = row.policy) -> bool:
-                run = self._cases.scaled(policy, cold_start_s)
-                if run.judgement.meets is not True:
+                scaled = self._cases.scaled(policy, cold_start_s)
+                if not scaled.meets:
                     return False
-                fixed = self._cases.as_good_as(run)
-                paid_h = hours_of(run).paid_h
-                return fixed is not None and paid_h < hours_of(fixed).paid_h
+                fixed = self._cases.as_good_as(scaled)
+                return fixed is not None and scaled.hours.paid_h < fixed.hours.paid_h
 
             first_s = self._cold_start_s
             lasts_s = self._cases.load.base.duration_s
             most_s = min(lasts_s, max(MOST_S, first_s))
             found = break_even(pays, row.pays, first_s, most_s)
             self._add(replace(row, break_even_s=found))
-
-    def _row(self, name: str, policy: str, run: Run) -> PolicyResult:
-        return PolicyResult(
-            name,
-            policy,
-            run,
-            hours_of(run),
-            share_of(run),
-            worst_hour_of(run),
-            run.judgement.meets is True,
-        )

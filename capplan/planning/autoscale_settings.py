@@ -49,11 +49,11 @@ class AutoscaleSettings(
         tuple[Annotated[str, validated_with(parse_autoscaler)], ...],
         BeforeValidator(_policies),
     ] = setting(
-        DEFAULT_POLICIES,
+        (),
         MOTION,
         "A,B",
         f"Autoscalers: {', '.join(AUTOSCALERS)} (default: "
-        f"{', '.join(DEFAULT_POLICIES)}); hpa:target=20,max=16. perfect comes too.",
+        f"{', '.join(DEFAULT_POLICIES)}; perfect comes too); hpa:target=20,max=16.",
     )
     replicas: int | None = setting(
         None,
@@ -70,6 +70,11 @@ class AutoscaleSettings(
         "",
         "Also find the cold start at which each policy stops paying (default: on).",
     )
+
+    @property
+    def compared(self) -> tuple[str, ...]:
+        """Policies that are compared, besides the one that knows the arrivals."""
+        return self.policies or DEFAULT_POLICIES
 
     def of_plan(self) -> PlanSettings:
         """Return the settings of a plan of the same requests."""

@@ -2,13 +2,14 @@
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from capplan.bounds.replica_time import ReplicaTime
 from capplan.deployment.pools import Deployment
 from capplan.planning.autoscale_settings import PERFECT, AutoscaleSettings
-from capplan.planning.fleet_cases import Hours, hours_of
+from capplan.planning.fleet_cases import Hours, Outcome
 from capplan.planning.losses import Loss
 from capplan.planning.replica_load import ReplicaLoad
-from capplan.planning.run import Run
 from capplan.workload.slo import Slo
 
 FIXED = "fixed"
@@ -22,14 +23,10 @@ class PolicyResult:
 
     name: str
     policy: str  # with the settings it ran with; empty for the fixed fleet
-    run: Run
-    hours: Hours
-    slo_attainment: float
-    worst_hour_attainment: float | None  # None where no hour tells it
-    meets: bool  # the target
+    outcome: Outcome
     # smallest fixed fleet that attains as much, in all and in the worst hour; None
     # where none does
-    fixed: Run | None = None
+    fixed: Outcome | None = None
     # the longest cold start with which it pays, None where none does; and one with
     # which it does not, None where all that were looked at do [s]
     break_even_s: tuple[float | None, float | None] | None = None
@@ -37,7 +34,27 @@ class PolicyResult:
     @property
     def tp(self) -> int:
         """GPUs of a replica."""
-        return self.run.configuration.tp
+        return self.outcome.deployment.pool.configuration.tp
+
+    @property
+    def hours(self) -> Hours:
+        """Replica-hours."""
+        return self.outcome.hours
+
+    @property
+    def meets(self) -> bool:
+        """Whether it attains the target."""
+        return self.outcome.meets
+
+    @property
+    def slo_attainment(self) -> float:
+        """Share of requests that meet their SLO."""
+        return self.outcome.slo_attainment
+
+    @property
+    def worst_hour_attainment(self) -> float | None:
+        """That of the worst hour; None where no hour tells it."""
+        return self.outcome.worst_hour_attainment
 
     @property
     def gpu_hours_paid(self) -> float:
@@ -62,7 +79,7 @@ class PolicyResult:
     @property
     def static_gpu_hours(self) -> float | None:
         """What that fleet is paid for. [GPU h]"""
-        return None if self.fixed is None else hours_of(self.fixed).paid_h * self.tp
+        return None if self.fixed is None else self.fixed.hours.paid_h * self.tp
 
     @property
     def of_static(self) -> float | None:
@@ -84,6 +101,7 @@ class Autoscaled:
     deployment: Deployment  # as it starts
     slo: Slo
     trace_source: str
+    arrivals_since_s: np.ndarray  # of all requests, since the first [s]
     class_names: tuple[str, ...]
     cold_start_s: float
     reason: str = ""  # why no fixed fleet attains the target

@@ -2,17 +2,21 @@
 
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+
 from capplan.deployment.changes import Change
 from capplan.deployment.pools import Deployment
+from capplan.errors import HostFullError
 from capplan.planning.autoscale_settings import AutoscaleSettings
 from capplan.planning.deployments import changing
 from capplan.planning.load import OpenLoad
+from capplan.planning.replica_hours import ReplicaHours
 from capplan.planning.replications import Interrupted
 from capplan.planning.run import Run, judged_run
 from capplan.simulator.fleet import Stopped
 from capplan.workload.slo import Slo
 
-_HOUR_S = 3600.0
+_HOUR_S, _DAY_S = 3600.0, 86_400.0
 _MOST_TIMES = 4
 """Times a policy's peak up to which a fixed fleet is sought that attains as much."""
 
@@ -29,6 +33,48 @@ class Hours:
     actions_per_day: float  # replicas ordered and closed, after the first arrival
 
 
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """What a fleet attained, and its hours, without the table of its requests."""
+
+    deployment: Deployment
+    meets: bool  # the target
+    slo_attainment: float
+    worst_hour_attainment: float | None  # None where no hour tells it
+    hours: Hours
+    makespan_s: float  # from the first arrival to the last token [s]
+    moments: ReplicaHours | None  # replicas over time; None: always as many
+    usd_per_month: float | None  # None without a price
+
+    @property
+    def replica_count(self) -> int:
+        """Replicas at the start; of a fixed fleet, always."""
+        return self.deployment.replica_count
+
+    def attains(self, other: "Outcome") -> bool:
+        """Return whether it attains as much as another, in the worst hour too."""
+        worst, other_worst = self.worst_hour_attainment, other.worst_hour_attainment
+        if other_worst is not None and (worst is None or worst < other_worst):
+            return False
+        return self.slo_attainment >= other.slo_attainment
+
+
+def outcome_of(run: Run) -> Outcome:
+    """Return what a run attained."""
+    attainment = run.judgement.attainment
+    worst = [each for each in run.judgement.windows if each.seconds == _HOUR_S]
+    return Outcome(
+        run.deployment,
+        run.judgement.meets is True,
+        0.0 if attainment is None else attainment.share,
+        worst[0].slo_attainment if worst else None,
+        hours_of(run),
+        run.simulation.totals.makespan_s,
+        run.hours,
+        None if run.cost is None else run.cost.usd_per_month,
+    )
+
+
 def hours_of(run: Run) -> Hours:
     """Return the replica-hours of a run, from the first arrival to the last token."""
     lasts_s = run.simulation.totals.makespan_s
@@ -37,27 +83,14 @@ def hours_of(run: Run) -> Hours:
         paid_h = count * lasts_s / _HOUR_S
         busy_h = run.simulation.busy_s / _HOUR_S
         return Hours(paid_h, paid_h, busy_h, float(count), count, 0.0)
-    days = max(lasts_s, 1e-9) / 86_400.0
     return Hours(
         found.paid_h,
         found.ready_h,
         found.busy_h,
         found.mean_replicas,
         found.peak_replicas,
-        found.changes / days,
+        found.changes / (max(lasts_s, 1e-9) / _DAY_S),
     )
-
-
-def share_of(run: Run) -> float:
-    """Return the share of requests that meet their SLO."""
-    attainment = run.judgement.attainment
-    return 0.0 if attainment is None else attainment.share
-
-
-def worst_hour_of(run: Run) -> float | None:
-    """Return the attainment in the worst hour; None where no hour tells it."""
-    hours = [window for window in run.judgement.windows if window.seconds == _HOUR_S]
-    return hours[0].slo_attainment if hours else None
 
 
 @dataclass(eq=False)
@@ -69,17 +102,23 @@ class Cases:
     slo: Slo
     deployment: Deployment  # its replicas, as many as there are at the start
     stopped: Stopped | None = None
-    _fixed: dict[int, Run] = field(default_factory=dict)
+    _fixed: dict[int, Outcome] = field(default_factory=dict)
 
-    def fixed(self, count: int) -> Run:
-        """Return the run of a fleet of a fixed size."""
+    def fixed_run(self, count: int) -> Run:
+        """Return the run of a fixed fleet, without its table of requests."""
+        run = self.run(self.deployment.with_replicas(count))
+        self._fixed[count] = outcome_of(run)
+        return run.without_requests()
+
+    def fixed(self, count: int) -> Outcome:
+        """Return what a fixed fleet attains."""
         if count not in self._fixed:
-            self._fixed[count] = self.run(self.deployment.with_replicas(count))
+            self.fixed_run(count)
         return self._fixed[count]
 
-    def scaled(self, policy: str, cold_start_s: float) -> Run:
-        """Return the run of an autoscaled fleet that loses nothing."""
-        return self.run(self.scaled_by(policy, cold_start_s))
+    def scaled(self, policy: str, cold_start_s: float) -> Outcome:
+        """Return what an autoscaled fleet attains that loses nothing."""
+        return outcome_of(self.run(self.scaled_by(policy, cold_start_s)))
 
     def scaled_by(
         self, policy: str, cold_start_s: float, losing: AutoscaleSettings | None = None
@@ -115,22 +154,20 @@ class Cases:
             raise Interrupted
         return run
 
-    def as_good_as(self, run: Run) -> Run | None:
-        """Return the smallest fixed fleet that attains as much as a run, or None.
+    def as_good_as(self, other: Outcome) -> Outcome | None:
+        """Return the smallest fixed fleet that attains as much as another, or None.
 
         In all, and in the worst hour. It is taken for granted that more replicas do
         not attain less; the count below the one returned was simulated and does.
         """
-        share, worst = share_of(run), worst_hour_of(run)
 
         def attains(count: int) -> bool:
-            fixed = self.fixed(count)
-            of_worst = worst_hour_of(fixed)
-            if worst is not None and (of_worst is None or of_worst < worst):
+            try:
+                return self.fixed(count).attains(other)
+            except HostFullError:
                 return False
-            return share_of(fixed) >= share
 
-        most = _MOST_TIMES * max(hours_of(run).peak_replicas, 1)
+        most = _MOST_TIMES * max(other.hours.peak_replicas, 1)
         low, high = 0, max(1, min(most, self.deployment.replica_count))
         while not attains(high):
             if high == most:
@@ -147,3 +184,10 @@ def one_sample(load: OpenLoad) -> OpenLoad:
     if load.process is None:
         return load
     return replace(load, base=load.trace, process=None, request_count=0)
+
+
+def since_s(load: OpenLoad) -> np.ndarray:
+    """Return the arrivals of all requests since the first one. [s]"""
+    arrival_s = load.trace.arrival_s
+    assert arrival_s is not None  # read from a trace, or drawn
+    return np.asarray(arrival_s - arrival_s[0])

@@ -9,7 +9,7 @@ from capplan.deployment.changes import Change
 from capplan.deployment.pools import Deployment
 from capplan.planning.autoscale_settings import AutoscaleSettings
 from capplan.planning.deployments import changing
-from capplan.planning.fleet_cases import Cases, share_of, worst_hour_of
+from capplan.planning.fleet_cases import Cases, outcome_of
 from capplan.planning.run import Run
 
 _MOST_TIMES = 2
@@ -89,7 +89,8 @@ def _loss(
     gone = np.zeros(len(met), bool)
     for start_s, end_s in absences(run.deployment.changes, back_after_s):
         gone |= (times.arrival_s >= start_s) & (times.arrival_s < end_s)
-    keeps = run.judgement.meets is True
+    outcome = outcome_of(run)
+    keeps = outcome.meets
     for group in slo.groups(names):
         rows = gone & np.isin(times.request_class, group.indices)
         keeps &= not rows.any() or float(met[rows].mean()) >= group.target
@@ -97,8 +98,8 @@ def _loss(
         what,
         fleet,
         run.replica_count,
-        share_of(run),
-        worst_hour_of(run),
+        outcome.slo_attainment,
+        outcome.worst_hour_attainment,
         float(met[gone].mean()) if gone.any() else None,
         keeps,
         int((times.preemptions > 0).sum()),

@@ -2,9 +2,8 @@
 
 from collections.abc import Callable
 
-from capplan.planning.fleet_cases import hours_of
+from capplan.planning.fleet_cases import Outcome
 from capplan.planning.known_to_policies import given_to, with_settings
-from capplan.planning.run import Run
 
 PERIODS_S = (60.0, 300.0, 900.0, 3600.0)
 """Periods that are tried: short ones follow single requests, long ones the day. [s]"""
@@ -16,8 +15,8 @@ TUNED = ("period", "rate")
 
 
 def cheapest(
-    run_with: Callable[[str], Run], policy: str, rate_per_s: float, lasts_s: float
-) -> tuple[str, Run]:
+    run_with: Callable[[str], Outcome], policy: str, rate_per_s: float, lasts_s: float
+) -> tuple[str, Outcome]:
     """Return a policy that knows the arrivals, with the best period and rate.
 
     Of each period the highest rate of a replica that attains the target, to 6 % and
@@ -27,7 +26,7 @@ def cheapest(
     found = []
     for period_s in (each for each in PERIODS_S if each < lasts_s):
 
-        def at(step: int, period_s: float = period_s) -> tuple[str, Run]:
+        def at(step: int, period_s: float = period_s) -> tuple[str, Outcome]:
             rate = float(f"{rate_per_s * STEP**step:.6g}")
             text = with_settings(policy, {"period": f"{period_s:g}s", "rate": rate})
             return text, run_with(text)
@@ -36,14 +35,14 @@ def cheapest(
         while high - low > 1:
             middle = (low + high) // 2
             tried = at(middle)
-            if tried[1].judgement.meets is True:
+            if tried[1].meets:
                 low, best = middle, tried
             else:
                 high = middle
         if best is not None:
             found.append(best)
     if found:
-        return min(found, key=lambda each: hours_of(each[1]).paid_h)
+        return min(found, key=lambda each: each[1].hours.paid_h)
     text = with_settings(policy, {"rate": rate_per_s})
     return text, run_with(text)
 

@@ -3,7 +3,6 @@
 import numpy as np
 
 from capplan.planning.autoscaled import Autoscaled, PolicyResult
-from capplan.planning.run import Run
 from capplan.report.columns import format_count
 from capplan.report.fleet_charts import digits, time_axis
 from capplan.report.motion_charts import replicas_figure
@@ -27,10 +26,9 @@ def figures(result: Autoscaled) -> list[Figure]:
     return [*found, _gpu_hours(result)]
 
 
-def _bins(run: Run) -> tuple[np.ndarray, float]:
+def _bins(result: Autoscaled) -> tuple[np.ndarray, float]:
     """Return arrivals since the first one, and the length of a bin. [s]"""
-    arrival_s = run.simulation.table.arrival_s
-    since_s = arrival_s - arrival_s[0]
+    since_s = result.arrivals_since_s
     return since_s, max(float(since_s[-1]) / _BINS, _LEAST_S)
 
 
@@ -42,13 +40,13 @@ def _steps(y: np.ndarray, width_s: float) -> tuple[np.ndarray, np.ndarray]:
 
 def _replicas(result: Autoscaled, row: PolicyResult) -> Figure:
     line = None
-    hours = row.run.hours
-    assert hours is not None
+    moments = row.outcome.moments
+    assert moments is not None
     if result.carries is not None:
-        since_s, width_s = _bins(row.run)
+        since_s, width_s = _bins(result)
         counts = needed(since_s, width_s, result.carries.rate_per_s)
         line = Line("needed", *_steps(counts, width_s))
-    drawn = replicas_figure(row.run.simulation, hours, line)
+    drawn = replicas_figure(row.outcome.makespan_s, moments, line)
     caption = drawn.caption
     if line is not None:
         caption += " Needed: the arrivals over what a replica carries within the SLO."
@@ -57,24 +55,24 @@ def _replicas(result: Autoscaled, row: PolicyResult) -> Figure:
 
 
 def _capacity(result: Autoscaled, row: PolicyResult) -> Figure:
-    since_s, width_s = _bins(row.run)
+    since_s, width_s = _bins(result)
     per_s = np.bincount((since_s / width_s).astype(np.int64)) / width_s
     lines = [Line("arrivals", *_steps(per_s, width_s))]
     caption = "Requests a second."
-    if result.carries is not None and row.run.hours is not None:
-        hours, carried_per_s = row.run.hours, result.carries.rate_per_s
-        end_s = row.run.simulation.totals.makespan_s
-        first_s = float(row.run.simulation.table.arrival_s[0])
-        at_s = np.append(hours.start_s - first_s, end_s)
+    moments = row.outcome.moments
+    if result.carries is not None and moments is not None:
+        carried_per_s = result.carries.rate_per_s
+        start_s = moments.start_s - moments.start_s[0]
+        at_s = np.append(start_s, row.outcome.makespan_s)
         lines.append(
             Line(
                 f"{row.name}, ready",
                 np.repeat(at_s, 2)[1:-1],
-                np.repeat(hours.ready * carried_per_s, 2),
+                np.repeat(moments.ready * carried_per_s, 2),
             )
         )
         if result.fixed is not None:
-            of_fixed_per_s = result.fixed.run.replica_count * carried_per_s
+            of_fixed_per_s = result.fixed.outcome.replica_count * carried_per_s
             lines.append(Line("fixed fleet", at_s[[0, -1]], np.full(2, of_fixed_per_s)))
         caption = (
             "Capacity: replicas that are ready, times what each carries within the SLO."

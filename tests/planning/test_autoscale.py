@@ -11,7 +11,7 @@ from capplan.planning.autoscale import autoscale
 from capplan.planning.autoscale_settings import DEFAULT_POLICIES, AutoscaleSettings
 from capplan.planning.autoscaled import Autoscaled
 from capplan.planning.break_even import break_even
-from capplan.planning.fleet_cases import Cases, hours_of, worst_hour_of
+from capplan.planning.fleet_cases import Cases
 from capplan.planning.known_to_policies import informed
 from capplan.planning.load import OpenLoad
 from capplan.planning.losses import absences, fixed_loss, losses_of
@@ -70,14 +70,10 @@ def test_no_fleet_that_attains_the_target_is_paid_for_less_than_the_bound(found)
 
 def test_the_fixed_fleet_is_the_smallest_that_attains_as_much(found):
     for row in found.policies:
-        as_good = row.fixed
-        assert as_good.judgement.attainment.share >= row.slo_attainment
-        if as_good.replica_count > 1:
-            fewer = fixed_fleet(found, as_good.replica_count - 1)
-            assert (
-                fewer.judgement.attainment.share < row.slo_attainment
-                or worst_hour_of(fewer) < row.worst_hour_attainment
-            )
+        assert row.fixed.attains(row.outcome)
+        if row.fixed.replica_count > 1:
+            fewer = fixed_fleet(found, row.fixed.replica_count - 1)
+            assert not fewer.attains(row.outcome)
 
 
 def cases_of(found):
@@ -87,14 +83,14 @@ def cases_of(found):
 
 def pays_at(found, policy, cold_start_s):
     cases = cases_of(found)
-    run = cases.scaled(policy, cold_start_s)
-    fixed = cases.as_good_as(run)
-    cheaper = fixed is not None and hours_of(run).paid_h < hours_of(fixed).paid_h
-    return run.judgement.meets is True and cheaper
+    scaled = cases.scaled(policy, cold_start_s)
+    fixed = cases.as_good_as(scaled)
+    cheaper = fixed is not None and scaled.hours.paid_h < fixed.hours.paid_h
+    return scaled.meets and cheaper
 
 
 def fixed_fleet(found, count):
-    """Return the run of a fixed fleet on the same requests."""
+    """Return what a fixed fleet attains on the same requests."""
     return cases_of(found).fixed(count)
 
 
@@ -122,13 +118,17 @@ def test_a_constant_schedule_is_the_fixed_fleet(trace):
     found = autoscale(AutoscaleSettings(trace=trace, **FLEET, **asked))
 
     row = found.policies[0]
-    fixed = fixed_fleet(found, count)
-    assert asdict(row.hours) == pytest.approx(asdict(hours_of(fixed)), rel=1e-12)
-    ours, theirs = (run.simulation.times for run in (row.run, fixed))
+    cases, fixed = cases_of(found), fixed_fleet(found, count)
+    assert asdict(row.hours) == pytest.approx(asdict(fixed.hours), rel=1e-12)
+    scaled = cases.scaled_by(row.policy, found.cold_start_s)
+    ours, theirs = (
+        cases.run(deployment).simulation.times
+        for deployment in (scaled, fixed.deployment)
+    )
     assert (ours.replica == theirs.replica).all()
     # Ticks cut the jumps of a replica, whose sums are rounded otherwise.
     np.testing.assert_allclose(ours.finish_s, theirs.finish_s, rtol=0, atol=1e-9)
-    assert row.slo_attainment == fixed.judgement.attainment.share
+    assert row.slo_attainment == fixed.slo_attainment
     assert row.static_replicas == count
     assert row.of_static == 1.0
     assert not row.pays
@@ -228,7 +228,7 @@ def test_policies_are_a_list_of_which_each_may_have_settings():
     settings = AutoscaleSettings(policies="hpa:target=9,max=5,keda,hpa:target=9,max=5")
 
     assert settings.policies == ("hpa:target=9,max=5", "keda")
-    assert AutoscaleSettings().policies == DEFAULT_POLICIES
+    assert AutoscaleSettings().compared == DEFAULT_POLICIES
 
 
 @pytest.mark.parametrize(
@@ -307,8 +307,7 @@ def test_drawn_arrivals_are_one_sample_that_all_fleets_serve():
 
     found = autoscale(AutoscaleSettings(**asked))
 
-    runs = [found.fixed.run, *(row.run for row in found.policies)]
-    assert {len(run.simulation.table) for run in runs} == {3000}
-    assert {run.simulation.totals.duration_s for run in runs} == {
-        runs[0].simulation.totals.duration_s
-    }
+    assert len(found.arrivals_since_s) == 3000
+    lasts_s = found.arrivals_since_s[-1]
+    for row in (found.fixed, *found.policies):
+        assert lasts_s < row.outcome.makespan_s < lasts_s + 60

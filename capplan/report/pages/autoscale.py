@@ -35,7 +35,7 @@ PATHS = {
     "gpu_hours_ready": "gpu_hours_ready",
     "gpu_hours_busy": "gpu_hours_busy",
     "actions_per_day": "hours.actions_per_day",
-    "usd_per_month": "run.cost.usd_per_month",
+    "usd_per_month": "outcome.usd_per_month",
     "static_replicas": "static_replicas",
     "static_gpu_hours": "static_gpu_hours",
     "pays": "pays",
@@ -80,7 +80,7 @@ def _columns(bound: float | None) -> tuple[Any, ...]:
             "usd_per_month",
             "$ per month",
             format_usd,
-            path="run.cost.usd_per_month",
+            path="outcome.usd_per_month",
             is_optional=True,
         ),
         column("meets"),
@@ -147,7 +147,7 @@ def _headline(result: Autoscaled) -> str:
     if fixed is None or best is None:
         return "Infeasible" if fixed is None else "Nothing attains the target"
     if best is fixed:
-        return f"{sentences.plural(fixed.run.replica_count, 'replica')}, fixed"
+        return f"{sentences.plural(fixed.outcome.replica_count, 'replica')}, fixed"
     return f"{best.name}, {format_count(best.gpu_hours_paid)} GPU-hours"
 
 
@@ -155,7 +155,7 @@ def _lead(result: Autoscaled) -> str:
     fixed, best = result.fixed, result.best_policy
     if fixed is None:
         return f"No fleet of a fixed size attains the target: {result.reason}."
-    size = sentences.plural(fixed.run.replica_count, "replica")
+    size = sentences.plural(fixed.outcome.replica_count, "replica")
     text = (
         f"A fixed fleet of {size} attains the target with "
         f"{format_count(fixed.gpu_hours_paid)} GPU-hours"
