@@ -21,6 +21,7 @@ from capplan.planning.known_to_policies import informed, name_of
 from capplan.planning.losses import (
     Loss,
     check_losses,
+    check_scheduler,
     fixed_loss,
     losses_of,
     scaled_loss,
@@ -70,6 +71,7 @@ class _Work:
             asked = asked.model_copy(update={"extend": False})
         self._asked = asked
         configuration = only_configuration(settings)
+        check_scheduler(settings, configuration.engine.scheduler.name)
         progress("reading the requests")
         rng = np.random.default_rng(settings.seed)
         read = arriving(read_requests(asked), asked, rng)
@@ -232,7 +234,7 @@ class _Work:
                 if not scaled.meets:
                     return False
                 fixed = self._cases.as_good_as(scaled)
-                return fixed is not None and scaled.hours.paid_h < fixed.hours.paid_h
+                return fixed is not None and scaled.costs_less_than(fixed)
 
             first_s = self._cold_start_s
             lasts_s = self._cases.load.base.duration_s

@@ -90,7 +90,8 @@ class PolicyResult:
     @property
     def pays(self) -> bool:
         """Whether it attains the target with fewer GPU-hours than a fixed fleet."""
-        return self.meets and self.of_static is not None and self.of_static < 1
+        fixed = self.fixed
+        return self.meets and fixed is not None and self.outcome.costs_less_than(fixed)
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,9 +128,13 @@ class Autoscaled:
 
         A policy, or the fixed fleet; of equals the fixed fleet.
         """
-        rows = [row for row in (self.fixed, *self.policies) if row is not None]
-        able = [row for row in rows if row.meets and row.name != PERFECT]
-        return min(able, key=lambda row: row.gpu_hours_paid, default=None)
+        policy = (
+            self.best_policy if self.best_policy and self.best_policy.meets else None
+        )
+        fixed = self.fixed if self.fixed and self.fixed.meets else None
+        if policy is None or fixed is None:
+            return policy or fixed
+        return policy if policy.outcome.costs_less_than(fixed.outcome) else fixed
 
     @property
     def best_policy(self) -> PolicyResult | None:

@@ -51,6 +51,10 @@ class Outcome:
         """Replicas at the start; of a fixed fleet, always."""
         return self.deployment.replica_count
 
+    def costs_less_than(self, other: "Outcome") -> bool:
+        """Return whether it is paid for less, by more than rounding."""
+        return self.hours.paid_h < other.hours.paid_h * (1 - 1e-9)
+
     def attains(self, other: "Outcome") -> bool:
         """Return whether it attains as much as another, in the worst hour too."""
         worst, other_worst = self.worst_hour_attainment, other.worst_hour_attainment

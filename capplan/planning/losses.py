@@ -7,10 +7,12 @@ import numpy as np
 
 from capplan.deployment.changes import Change
 from capplan.deployment.pools import Deployment
+from capplan.errors import InputError
 from capplan.planning.autoscale_settings import AutoscaleSettings
 from capplan.planning.deployments import changing
 from capplan.planning.fleet_cases import Cases, outcome_of
 from capplan.planning.run import Run
+from capplan.simulator.between import DIES
 
 _MOST_TIMES = 2
 """Spares looked at, in times of the fleet."""
@@ -141,6 +143,16 @@ def absences(
 
 
 def check_losses(cases: Cases, count: int) -> None:
-    """Refuse losses that a fixed fleet cannot have, before the long work."""
+    """Refuse losses that a fixed fleet of a count cannot have."""
     for _, losing in losses_of(cases.settings):
         _fixed_losing(cases, losing, count)
+
+
+def check_scheduler(settings: AutoscaleSettings, scheduler: str) -> None:
+    """Refuse replicas that die under a scheduler that does not allow it."""
+    if (settings.outage or settings.spot) and scheduler not in DIES:
+        raise InputError(
+            f"--{'outage' if settings.outage else 'spot'}: a replica dies, whose "
+            f"requests another takes over, which scheduler {scheduler} does not allow; "
+            f"expected {' or '.join(DIES)}"
+        )

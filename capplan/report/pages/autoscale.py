@@ -167,9 +167,10 @@ def _lead(result: Autoscaled) -> str:
     of_fixed = best.gpu_hours_paid / fixed.gpu_hours_paid
     text += f", {best.name} with {format_share(of_fixed)} of them"
     if best.static_replicas is not None and best.of_static is not None:
+        as_good = sentences.plural(best.static_replicas, "replica")
         text += (
-            f"; it attains as much as {best.static_replicas:,} fixed ones, of whose "
-            f"GPU-hours it takes {format_share(best.of_static)}"
+            f". A fixed fleet that attains as much has {as_good}; the policy takes "
+            f"{format_share(best.of_static)} of its GPU-hours"
         )
     return f"{text}."
 
