@@ -1,6 +1,7 @@
 """Autoscalers against fixed fleets: laws, and cases worked by hand."""
 
 from dataclasses import asdict
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,9 +16,13 @@ from capplan.planning.fleet_cases import Cases
 from capplan.planning.known_to_policies import informed
 from capplan.planning.load import OpenLoad
 from capplan.planning.losses import absences, fixed_loss, losses_of
+from capplan.planning.perfect_fleet import cheapest
 from capplan.planning.replica_load import ReplicaLoad
+from capplan.planning.run import simulate_deployment
+from capplan.planning.settings import SimulateSettings
 from capplan.planning.traffic import read_requests
 from capplan.settings import SettingError
+from capplan.simulator.autoscalers import parse_autoscaler
 
 FLEET = {
     "latency_ms": "20,0.2,0,1,0.0001",
@@ -132,6 +137,52 @@ def test_a_constant_schedule_is_the_fixed_fleet(trace):
     assert row.static_replicas == count
     assert row.of_static == 1.0
     assert not row.pays
+
+
+def test_a_row_is_what_simulate_reports_of_its_policy(found):
+    row = found.policies[0]
+    shared = found.settings.without_losses().shared_with(SimulateSettings)
+    asked = {
+        **shared,
+        "replicas": found.deployment.replica_count,
+        "autoscaler": row.policy,
+    }
+
+    run = simulate_deployment(SimulateSettings(**asked))
+
+    assert run.judgement.attainment.share == row.slo_attainment
+    assert run.hours.paid_h == row.hours.paid_h
+    assert run.hours.peak_replicas == row.hours.peak_replicas
+    assert run.judgement.meets == row.meets
+
+
+def test_the_best_rate_and_period_of_who_knows_the_arrivals_are_found():
+    # Meets up to 2.5 requests/s a replica at 300 s, up to 2 at the other periods; paid
+    # for as the rate says.
+    tried = []
+
+    def run_with(policy):
+        settings = parse_autoscaler(policy).settings
+        tried.append(policy)
+        most = 2.5 if settings["period"] == 300 else 2.0
+        hours = SimpleNamespace(paid_h=100 / settings["rate"])
+        return SimpleNamespace(meets=settings["rate"] <= most, hours=hours)
+
+    policy, outcome = cheapest(run_with, "perfect:max=9", 1.0, 4000.0)
+
+    assert policy.startswith("perfect:max=9,period=300s,rate=2.3")
+    assert 2.5 / 1.06 < 100 / outcome.hours.paid_h <= 2.5
+    assert len(tried) <= 24
+
+
+def test_who_knows_the_arrivals_is_as_measured_where_that_attains_nothing():
+    def run_with(policy):
+        return SimpleNamespace(meets=False, hours=SimpleNamespace(paid_h=1.0))
+
+    policy, outcome = cheapest(run_with, "perfect", 1.5, 4000.0)
+
+    assert policy == "perfect:rate=1.5"
+    assert not outcome.meets
 
 
 def test_an_outage_takes_spares_to_keep_the_slo(found):

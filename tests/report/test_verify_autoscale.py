@@ -2,11 +2,12 @@
 
 import json
 import shutil
+from contextlib import suppress
 
 import pytest
 
 from capplan.cli.main import exit_code
-from capplan.errors import InputError
+from capplan.errors import CapplanError, InputError
 from capplan.report.pages.autoscale import DIGEST, digest_of
 from capplan.report.verify_autoscale import verify_autoscaled
 
@@ -149,3 +150,46 @@ def test_a_foreign_scheduler_is_not_executed(document, folder):
 
     with pytest.raises(InputError, match="is the Python file"):
         refused(document, folder)
+
+
+def leaves(value, where=()):
+    """Yield the place of every plain value."""
+    if isinstance(value, dict | list):
+        pairs = value.items() if isinstance(value, dict) else enumerate(value)
+        for key, item in pairs:
+            yield from leaves(item, (*where, key))
+    else:
+        yield where
+
+
+def put(document, place, value):
+    """Return a copy with another value at a place, sealed."""
+    document = json.loads(json.dumps(document))
+    at = document
+    for part in place[:-1]:
+        at = at[part]
+    at[place[-1]] = value
+    return {**document, DIGEST: digest_of(document)}
+
+
+@pytest.mark.parametrize("value", [None, "x", [], {}, -1e300, True])
+def test_whatever_stands_in_a_place_is_read_or_refused(value, document, folder):
+    path = folder / "other.json"
+    for place in leaves(document):
+        path.write_text(json.dumps(put(document, place, value)))
+        with suppress(CapplanError):
+            verify_autoscaled(path, simulate=False)
+
+
+@pytest.mark.thorough
+def test_no_figure_can_be_another_one(document, folder):
+    path = folder / "other.json"
+    for place in leaves(document):
+        if place[0] in (DIGEST, "settings"):
+            continue
+        path.write_text(json.dumps(put(document, place, 0.123)))
+        try:
+            reasons = verify_autoscaled(path, simulate=True)
+        except InputError as error:
+            reasons = [str(error)]
+        assert reasons, place
