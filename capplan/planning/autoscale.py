@@ -175,6 +175,13 @@ class _Work:
         count = self._found.fixed.outcome.replica_count
         names = [name_of(policy) for policy in self._settings.compared]
         also = [] if PERFECT in names else [PERFECT]
+        if self._found.carries is None and also:
+            text = (
+                "what a replica carries could not be measured: perfect is left out; "
+                "policies that need its rate are to be given it"
+            )
+            warnings.warn(text, CapplanWarning, stacklevel=2)
+            also = []
         for given in [*self._settings.compared, *also]:
             policy, outcome = self._simulated(given, count)
             row = PolicyResult(name_of(policy), policy, outcome)

@@ -8,6 +8,7 @@ import pytest
 
 from capplan.deployment.changes import Change
 from capplan.errors import InputError
+from capplan.planning import autoscale as module
 from capplan.planning.autoscale import autoscale
 from capplan.planning.autoscale_settings import DEFAULT_POLICIES, AutoscaleSettings
 from capplan.planning.autoscaled import Autoscaled
@@ -21,6 +22,7 @@ from capplan.planning.replica_load import ReplicaLoad
 from capplan.planning.run import simulate_deployment
 from capplan.planning.settings import SimulateSettings
 from capplan.planning.traffic import read_requests
+from capplan.report.autoscale_charts import figures
 from capplan.settings import SettingError
 from capplan.simulator.autoscalers import parse_autoscaler
 
@@ -344,6 +346,21 @@ def test_ctrl_c_before_there_is_an_answer_leaves_none(trace):
         autoscale(
             AutoscaleSettings(trace=trace, **FLEET), lambda step: None, lambda: True
         )
+
+
+def test_without_a_measured_rate_policies_that_need_none_are_compared(
+    trace, monkeypatch
+):
+    monkeypatch.setattr(module, "replica_load", lambda *given: None)
+    asked = {"policies": "ray:target=9", "break_even": False}
+
+    found = autoscale(AutoscaleSettings(trace=trace, **FLEET, **asked))
+
+    assert [row.policy for row in found.policies] == ["ray:target=9"]
+    assert any("perfect is left out" in text for text in found.warnings)
+    assert len(figures(found)) == 3
+    with pytest.raises(InputError, match="the rate that a replica serves"):
+        autoscale(AutoscaleSettings(trace=trace, **FLEET, policies="schedule"))
 
 
 def test_drawn_arrivals_are_one_sample_that_all_fleets_serve():
