@@ -21,6 +21,8 @@ from capplan.workload.trace import Trace
 PROCESS = "poisson"
 """Arrivals by which it is measured: at one rate, not those of a day and a night."""
 _OF_SATURATION = 0.7
+_LEAST_REQUESTS = 20_000
+"""Requests by which a rate is judged: 200 may miss a target of 99 %."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,7 @@ def replica_load(
         load = _at(read, drawn, slo, configuration, rate_per_s)
         run = judged_run(
             load,
-            slo,
+            replace(slo, attain_in_s=None),
             deployment,
             seed=settings.seed,
             metrics=("e2e_s",),
@@ -84,6 +86,12 @@ def _at(
     rate_per_s: float,
 ) -> OpenLoad:
     rng = np.random.default_rng(settings.seed)
-    free = settings.model_copy(update={"attain_in": None, "warm_up": None})
-    whole = replace(slo, attain_in_s=None)
-    return judged(scaled(read, rate_per_s), free, whole, rng, [configuration])
+    free = {"attain_in": None, "warm_up": None, "extend": None}
+    load = judged(
+        scaled(read, rate_per_s),
+        settings.model_copy(update=free),
+        replace(slo, attain_in_s=None),
+        rng,
+        [configuration],
+    )
+    return replace(load, request_count=max(load.request_count, _LEAST_REQUESTS))
