@@ -9,8 +9,10 @@ import pytest
 import capplan
 from capplan.cli.main import exit_code
 from capplan.cli.scenario import settings_from
+from capplan.planning.autoscale_settings import AutoscaleSettings
 from capplan.planning.settings import PlanSettings
 from capplan.planning.systems import SYSTEMS
+from capplan.report.columns import format_share
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 EXAMPLE = EXAMPLES / "plan_sharegpt.yaml"
@@ -55,6 +57,33 @@ def test_the_mixed_example_compares_systems_by_class(tmp_path, capsys):
     for system in systems:
         assert list(system["attainment_by_class"]) == ["chat", "code"]
         assert system["max_rate_per_s"] > 12
+
+
+def test_the_week_asks_for_five_autoscalers_and_two_losses():
+    asked = settings_from(AutoscaleSettings, EXAMPLES / "autoscale_week.yaml", {})
+
+    assert asked.policies == ("schedule", "hpa", "keda", "wva-v2", "dynamo")
+    assert (asked.outage, asked.rolling_update) == (("1@peak:4h",), "10m")
+
+
+@pytest.mark.thorough
+def test_a_week_is_autoscaled_as_the_docs_say(tmp_path, capsys):
+    given = ["--policies", "schedule,keda", "--no-break-even", "--out", str(tmp_path)]
+
+    code = exit_code(["autoscale", str(EXAMPLES / "autoscale_week.yaml"), *given])
+
+    document = json.loads((tmp_path / "autoscale.json").read_text())
+    rows = {row["name"]: row for row in document["policies"]}
+    text = (EXAMPLES.parent / "docs" / "autoscalers.md").read_text(encoding="utf-8")
+    assert code == 0
+    assert document["best"] == "schedule"
+    assert document["fixed"]["peak_replicas"] == 5
+    for row in (document["fixed"], *rows.values()):
+        told = format_share(row["slo_attainment"])
+        paid = f"{row['gpu_hours_paid']:,.0f}"
+        assert f"| {told} |" in text
+        assert f"| {paid} |" in text
+    assert document["lower_bound_gpu_hours"] < rows["perfect"]["gpu_hours_paid"]
 
 
 def test_a_plan_of_classes_replays_the_requests_beside_it(capsys):

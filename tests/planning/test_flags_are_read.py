@@ -2,6 +2,7 @@
 
 import pytest
 
+from capplan.planning.autoscale_settings import AutoscaleSettings
 from capplan.planning.compare_settings import CompareSettings
 from capplan.planning.place_settings import PlaceSettings
 from capplan.planning.settings import (
@@ -73,6 +74,11 @@ RUNS = [
         {**WORKLOAD, **ON_H100, **SLO, "replicas": 1, "think": "exp:1s"},
     ),
     (to_files.place, PlaceSettings, PLACED),
+    (
+        to_files.autoscale,
+        AutoscaleSettings,
+        {**WORKLOAD, **ON_H100, **SLO, "rate": 20, "cold_start": "1s"},
+    ),
 ]
 
 
