@@ -89,6 +89,16 @@ SYSTEMS = {
         "Aladdin, arXiv 2405.06856, sections 2.3 and 4.2, over vLLM",
         {"router": "best-fit", "predictor": "aladdin"},
     ),
+    "llumnix": System(
+        "vllm-v1",
+        "Llumnix, OSDI 2024, and its artifact: freeness, live migration; over vLLM",
+        {"router": "llumnix", "rebalancer": "llumnix"},
+    ),
+    "infaas++": System(
+        "vllm-v1",
+        "Llumnix's dispatch without its migration, as its paper compares it",
+        {"router": "llumnix"},
+    ),
     "sa": System(
         "sa",
         "SA scheduling, arXiv 2504.14966, sections 4.2 to 4.4, over vLLM",
@@ -188,6 +198,8 @@ def resolve(
             overridden.append(f"{flag} {kept[flag]} in place of {value}")
     if not policy.does("swaps"):
         kept |= dict.fromkeys(LINK)
+    if kept["rebalancer"]:  # KV goes over the link
+        kept["link_gb_per_s"] = settings.link_gb_per_s
     apart = bool(kept["disaggregated"])
     if apart:  # KV goes over the link; requests stay where they decode
         kept |= {"link_gb_per_s": settings.link_gb_per_s, "rebalancer": None}
