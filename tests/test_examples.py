@@ -9,8 +9,10 @@ import pytest
 import capplan
 from capplan.cli.main import exit_code
 from capplan.cli.scenario import settings_from
+from capplan.planning.autoscale_settings import AutoscaleSettings
 from capplan.planning.settings import PlanSettings
 from capplan.planning.systems import SYSTEMS
+from capplan.report.columns import format_share
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 EXAMPLE = EXAMPLES / "plan_sharegpt.yaml"
@@ -57,6 +59,33 @@ def test_the_mixed_example_compares_systems_by_class(tmp_path, capsys):
         assert system["max_rate_per_s"] > 12
 
 
+def test_the_week_asks_for_five_autoscalers_and_two_losses():
+    asked = settings_from(AutoscaleSettings, EXAMPLES / "autoscale_week.yaml", {})
+
+    assert asked.policies == ("schedule", "hpa", "keda", "wva-v2", "dynamo")
+    assert (asked.outage, asked.rolling_update) == (("1@peak:4h",), "10m")
+
+
+@pytest.mark.thorough
+def test_a_week_is_autoscaled_as_the_docs_say(tmp_path, capsys):
+    given = ["--policies", "schedule,keda", "--no-break-even", "--out", str(tmp_path)]
+
+    code = exit_code(["autoscale", str(EXAMPLES / "autoscale_week.yaml"), *given])
+
+    document = json.loads((tmp_path / "autoscale.json").read_text())
+    rows = {row["name"]: row for row in document["policies"]}
+    text = (EXAMPLES.parent / "docs" / "autoscalers.md").read_text(encoding="utf-8")
+    assert code == 0
+    assert document["best"] == "schedule"
+    assert document["fixed"]["peak_replicas"] == 5
+    for row in (document["fixed"], *rows.values()):
+        told = format_share(row["slo_attainment"])
+        paid = f"{row['gpu_hours_paid']:,.0f}"
+        assert f"| {told} |" in text
+        assert f"| {paid} |" in text
+    assert document["lower_bound_gpu_hours"] < rows["perfect"]["gpu_hours_paid"]
+
+
 def test_a_plan_of_classes_replays_the_requests_beside_it(capsys):
     assert exit_code(["plan", str(EXAMPLES / "plan_classes.yaml")]) == 0
 
@@ -85,6 +114,18 @@ def test_a_plan_takes_the_profile_fitted_to_the_points_beside_it(tmp_path, capsy
     shipped = EXAMPLES / "profiles" / "mine.yaml"
     assert fitted.read_text() == shipped.read_text()
     assert "by the error of the profile's fit" in capsys.readouterr().out
+
+
+@pytest.mark.thorough
+def test_two_pools_are_planned_beside_one_and_verified(tmp_path, capsys):
+    example = str(EXAMPLES / "plan_disaggregated.yaml")
+
+    assert exit_code(["plan", example, "--out", str(tmp_path)]) == 0
+    assert exit_code(["verify", str(tmp_path / "plan.json")]) == 0
+
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "Prompts and decoding apart pay: 1 GPU fewer" in shown
+    assert "verified: replicas 3 + 4" in shown
 
 
 def test_a_snapshot_is_placed(capsys):

@@ -19,6 +19,8 @@ from capplan.planning.classes import ClassResult
 from capplan.planning.cost import Cost, CostLine
 from capplan.planning.result import Assumption, Candidate, Plan, Probe
 from capplan.planning.search import TpOption, TpRow, TpSearch
+from capplan.report.pages.autoscale import LOSSES
+from capplan.report.pages.autoscale import PATHS as AUTOSCALED
 from capplan.report.pages.candidates import COLUMNS, PATHS
 from capplan.report.pages.classes import COLUMNS as CLASS_COLUMNS
 from capplan.report.pages.system_columns import AT_RATES
@@ -62,6 +64,8 @@ def test_every_field_of_a_result_is_in_the_nomenclature(table):
     [
         [column.name for column in COLUMNS],
         list(PATHS),
+        list(AUTOSCALED),
+        [column.name for column in LOSSES],
         [column.name for column in CLASS_COLUMNS if column.name],
         [column.name for column in (*SYSTEM_COLUMNS, *AT_RATES)],
         ITERATION_COLUMNS,

@@ -38,12 +38,15 @@ COLUMNS = (
     "e2e_s",
     "group",
 )
+HANDED = "handed"
+"""Column that a pool of decode replicas has too: 1 where its prompt is computed by
+others."""
 
 
 class Inputs(NamedTuple):
     """Inputs of a lower bound as plain values."""
 
-    columns: Mapping[str, np.ndarray]  # those of COLUMNS, one row per request
+    columns: Mapping[str, np.ndarray]  # those of COLUMNS, maybe HANDED, by request
     tables: Mapping[str, Any]  # fields of the latency tables
     engine: Mapping[str, Any]  # fields of the engine settings
 
@@ -54,7 +57,7 @@ def inputs_digest(inputs: Inputs) -> str:
     Numbers count as float64, texts as UTF-8.
     """
     digest = hashlib.sha256()
-    for name in COLUMNS:
+    for name in (*COLUMNS, *((HANDED,) if HANDED in inputs.columns else ())):
         digest.update(name.encode())
         digest.update(np.ascontiguousarray(inputs.columns[name], np.float64).tobytes())
     for fields in (inputs.tables, inputs.engine):
@@ -228,8 +231,10 @@ def _request_work(
     caching = bool(inputs.engine["prefix_caching"])
     steps, cached = output - 1, np.clip(cached, 0, prompt - 1) * caching
     new = prompt - cached
+    elsewhere = np.asarray(inputs.columns.get(HANDED, np.zeros(len(new)))) > 0
     prompt_s = prefill_s * new + attention_s * new * (cached + new / 2)
-    first_s = np.maximum(prompt_s, fixed_s)
+    first_s = np.where(elsewhere, 0, np.maximum(prompt_s, fixed_s))
+    prompt_s = np.where(elsewhere, 0, prompt_s)
     limit_s = (e2e_s - front_s - first_s) / np.maximum(steps, 1)
     room_s = np.minimum(np.minimum(tpot_s, limit_s), 1e15) - fixed_s
     decodes = (steps > 0) & (room_s > 0)

@@ -11,13 +11,9 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from capplan.bounds.bound_check import (
-    ALL_SERVED,
-    BUSIEST,
-    Inputs,
-    check_bound,
-    inputs_digest,
-)
+from capplan.bounds.bound_check import Inputs, check_bound, inputs_digest
+from capplan.bounds.claims import check_proven, check_rounding
+from capplan.bounds.pools_certificate import POOLS_SCHEMA, check_pools_document
 
 SCHEMA = "capplan.certificate/2"
 
@@ -29,8 +25,9 @@ class Reproduction(NamedTuple):
     attained: Mapping[int, float]  # attainment by replica count, for N and N - 1
 
 
-Reproduce = Callable[[Mapping[str, Any]], Reproduction]
-"""Rebuilds the inputs and simulations of a plan's document."""
+Reproduce = Callable[[Mapping[str, Any]], Any]
+"""Rebuilds the inputs and simulations of a plan's document: a Reproduction, of two
+pools a PoolsReproduction."""
 
 
 def certificate(
@@ -97,11 +94,13 @@ def check_document(
     block = document.get("certificate")
     if not isinstance(block, Mapping):
         return ["the plan has no certificate"]
-    if block.get("schema") != SCHEMA:
+    if block.get("schema") not in (SCHEMA, POOLS_SCHEMA):
         return [f"its certificate is {block.get('schema')!r}; expected {SCHEMA!r}"]
     if block.get("document_digest") != document_digest(document):
         return ["its digest does not match: something was changed after it was made"]
     try:
+        if block["schema"] == POOLS_SCHEMA:
+            return check_pools_document(document, reproduce)
         # The cheap checks first: a document that contradicts itself is not simulated.
         reasons = _check_claims(block) + _check_candidates(document)
         if reasons or reproduce is None:
@@ -136,23 +135,7 @@ def _check_claims(block: Mapping[str, Any]) -> list[str]:
     # Minimal means that one replica fewer fails; below one there is none to run.
     if (failing is None) != (count == 1):
         reasons.append("the run one replica lower is missing, or is of 0 replicas")
-    if bound["method"] in (BUSIEST, ALL_SERVED):
-        length_s = bound["window_end_s"] - bound["window_start_s"]
-        if not length_s > 0:
-            reasons.append("the window of the bound has no length")
-        elif _rounded_up(bound["work_s"] / length_s) != bound["replica_count"]:
-            reasons.append(
-                f"{bound['work_s']:.9g} s of work in {length_s:.9g} s do not make "
-                f"{bound['replica_count']} replicas"
-            )
-    # Without a window nothing is proven but that a trace needs a replica.
-    elif bound["replica_count"] != 1:
-        reasons.append(f"a bound of method {bound['method']!r} proves no more than 1")
-    return reasons
-
-
-def _rounded_up(replicas: float) -> int:
-    return max(1, math.ceil(replicas * (1 - 1e-9)))
+    return reasons + check_rounding(bound)
 
 
 def _check_candidates(document: Mapping[str, Any]) -> list[str]:
@@ -181,14 +164,7 @@ def _check_candidates(document: Mapping[str, Any]) -> list[str]:
             copies[f"candidates[{row}]"] = candidate
     # What a reader sees of the best candidate, in both places, is what was proven.
     for key, candidate in copies.items():
-        for name, expected in proven.items():
-            value = candidate.get(name)
-            if isinstance(expected, float) and isinstance(value, int | float):
-                same = math.isclose(value, expected, rel_tol=1e-9)
-            else:
-                same = value == expected
-            if not same:
-                reasons.append(f"{key}.{name} is {value!r}; {expected!r} is proven")
+        reasons += check_proven(key, candidate, proven)
     return reasons
 
 

@@ -39,7 +39,7 @@ ALL_SERVED = "busiest window, all served"
 _DUE = {BUSIEST: "are due in it", ALL_SERVED: "are answered in it"}
 
 
-class _SearchEffort(NamedTuple):
+class SearchEffort(NamedTuple):
     """How many prices are tried; every choice gives a valid bound."""
 
     prefill_slopes: tuple[float, ...]
@@ -48,14 +48,14 @@ class _SearchEffort(NamedTuple):
     pieces: int
 
 
-_QUICK = _SearchEffort((0.5, 0.85), 2, 1.05, 2)
-_THOROUGH = _SearchEffort((0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9), 8, 1.01, 6)
+QUICK = SearchEffort((0.5, 0.85), 2, 1.05, 2)
+THOROUGH = SearchEffort((0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9), 8, 1.01, 6)
 
 _ROUNDING = 1e-9
 """Bounds are rounded up only when they exceed a whole number by more than this."""
 
 
-class _Pricing(NamedTuple):
+class Pricing(NamedTuple):
     """All that the work of a request depends on, besides the replica."""
 
     prices: IterationPrices
@@ -110,6 +110,7 @@ def lower_bound(
     *,
     cached_tokens: np.ndarray | None = None,
     group: np.ndarray | None = None,
+    handed: np.ndarray | None = None,
     all_by_s: float | None = None,
     thorough: bool = False,
 ) -> Bound:
@@ -129,20 +130,19 @@ def lower_bound(
         Iteration time and settings of a replica.
     attainment
         Share of requests that must meet their limits, or of each group.
-    cached_tokens, group
+    cached_tokens, group, handed
         Of each request, shape (n,): what a prefix cache could save at most (default
-        nothing), and its group (default one): then one at least misses its share.
+        nothing), its group (default one): then one at least misses its share, and 1
+        where other replicas compute its prompt (default 0).
     all_by_s
         When those that miss their SLO are finished; default: they are turned away. [s]
     thorough
         Try more prices: about 2 % closer, ten times slower.
     """
     none = np.zeros(len(prompt_tokens))
-    cached_tokens = none if cached_tokens is None else cached_tokens
-    requests = _requests(
-        (arrival_s, prompt_tokens, output_tokens, cached_tokens, ttft_s, tpot_s, e2e_s),
-        tables.request_s,
-    )
+    cached, handed = (none if x is None else x for x in (cached_tokens, handed))
+    columns = (arrival_s, prompt_tokens, output_tokens, cached, ttft_s, tpot_s, e2e_s)
+    requests = checked_requests((*columns, handed), tables.request_s)
     targets = np.atleast_1d(np.asarray(attainment, np.float64))
     if not ((targets > 0) & (targets <= 1)).all():
         raise InputError(f"attainment is {attainment}; expected more than 0, at most 1")
@@ -150,12 +150,12 @@ def lower_bound(
     group = np.asarray(none if group is None else group, np.int64)
     counts = np.bincount(group, minlength=len(targets))
     droppable = np.array([*map(droppable_requests, counts.tolist(), targets.tolist())])
-    effort = _THOROUGH if thorough else _QUICK
+    effort = THOROUGH if thorough else QUICK
     bounds = engine_bounds(engine)
-    best: tuple[Window, _Pricing, str] | None = None
+    best: tuple[Window, Pricing, str] | None = None
     # Prices for several mixes of iterations are ranked by what they are worth, as they
     # come from a sample of iterations; only the best are proven for all, which is slow.
-    for pricing in _ranked(requests, tables, engine, effort)[: effort.proofs]:
+    for pricing in ranked_pricings(requests, tables, engine, effort)[: effort.proofs]:
         prices = prove_prefill_price(
             tables,
             bounds,
@@ -211,7 +211,7 @@ def droppable_requests(request_count: int, attainment: float) -> int:
     return request_count - math.ceil(attainment * request_count * (1 - 1e-12))
 
 
-def _requests(columns: tuple[np.ndarray, ...], request_s: float) -> Requests:
+def checked_requests(columns: tuple[np.ndarray, ...], request_s: float) -> Requests:
     """Return checked columns, with times and limits from release."""
     arrays = [np.asarray(column, np.float64) for column in columns]
     n = len(arrays[0])
@@ -222,7 +222,7 @@ def _requests(columns: tuple[np.ndarray, ...], request_s: float) -> Requests:
             raise InputError(
                 f"{name} has shape {array.shape}; expected ({n},) and no NaN"
             )
-    arrival_s, prompt, output, cached, ttft_s, tpot_s, e2e_s = arrays
+    arrival_s, prompt, output, cached, ttft_s, tpot_s, e2e_s, handed = arrays
     # The time before the engine sees a request counts in TTFT and e2e, not in TPOT. A
     # hit of the whole prompt still computes its last token.
     return Requests(
@@ -233,15 +233,16 @@ def _requests(columns: tuple[np.ndarray, ...], request_s: float) -> Requests:
         ttft_s=ttft_s - request_s,
         tpot_s=tpot_s,
         e2e_s=e2e_s - request_s,
+        handed=handed,
     )
 
 
-def _ranked(
+def ranked_pricings(
     requests: Requests,
     tables: LatencyTables,
     engine: EngineSettings,
-    effort: _SearchEffort,
-) -> list[_Pricing]:
+    effort: SearchEffort,
+) -> list[Pricing]:
     """Return candidate pricings, the one with the most estimated work first."""
     bounds = engine_bounds(engine)
     stride = -(-len(requests.release_s) // _SAMPLE)
@@ -261,7 +262,7 @@ def _ranked(
     growth_s = float(tables.fused_s[bounds.tokens] - tables.fused_s[1])
     prefill_prices_s = [slope * highest_s for slope in effort.prefill_slopes]
     prefill_prices_s.append(max(growth_s, 0.0) / max(bounds.tokens - 1, 1))
-    ranked: list[tuple[float, _Pricing]] = []
+    ranked: list[tuple[float, Pricing]] = []
     tpot_mixes = [mix for mix in _MIXES if mix[0]]
     for fits, mixes in ((fits_tpot, tpot_mixes), (fits_kv, [*_MIXES])):
         batch = float(b[fits].max()) if fits.any() else 1.0
@@ -273,15 +274,15 @@ def _ranked(
                     estimate = prove_prefill_price(
                         tables, bounds, prices, mix[0], cap, token_step=None
                     )
-                    work = _Pricing(estimate, mix, cap).work(sample, engine)
+                    work = Pricing(estimate, mix, cap).work(sample, engine)
                     # A pricing that shows the SLO to be out of reach goes first.
                     impossible = int((~work.possible).sum())
                     total_s = float(work.work_s.sum()) * (1 + impossible)
-                    ranked.append((total_s, _Pricing(prices, mix, cap)))
+                    ranked.append((total_s, Pricing(prices, mix, cap)))
     return [pricing for _, pricing in sorted(ranked, key=lambda item: -item[0])]
 
 
-def _bound(window: Window, pricing: _Pricing, method: str, droppable: int) -> Bound:
+def _bound(window: Window, pricing: Pricing, method: str, droppable: int) -> Bound:
     length_s = window.end_s - window.start_s
     return Bound(
         replica_count=max(1, math.ceil(window.replicas * (1 - _ROUNDING))),

@@ -36,6 +36,8 @@ class Requests(NamedTuple):
     ttft_s: np.ndarray  # limit from release; inf where there is none [s]
     tpot_s: np.ndarray  # limit [s]
     e2e_s: np.ndarray  # limit from release [s]
+    # 1 where other replicas compute its prompt, whose KV comes from there
+    handed: np.ndarray = np.zeros(1)
 
 
 class Work(NamedTuple):
@@ -62,10 +64,11 @@ def request_work(
     prompt = requests.prompt_tokens
     cached = requests.cached_tokens * engine.prefix_caching
     steps = requests.output_tokens - 1
-    new = prompt - cached
+    new, here = prompt - cached, 1 - requests.handed
     prefill_s = prices.prefill_s * new + prices.attention_s * new * (cached + new / 2)
+    prefill_s *= here
     # Not their sum: the price of a prompt may hold a share of the fixed time.
-    first_token_s = np.maximum(prefill_s, prices.fixed_s)
+    first_token_s = np.maximum(prefill_s, prices.fixed_s) * here
     # A limit on the end-to-end time limits the mean step too.
     e2e_limit_s = (requests.e2e_s - first_token_s) / np.maximum(steps, 1)
     tpot_s = np.minimum(np.minimum(requests.tpot_s, e2e_limit_s), _ENDLESS_S)

@@ -30,6 +30,11 @@ COMMANDS = {
     "search": ("search", "search_command", "Compare TP degrees without simulating."),
     "demand": ("demand", "demand_command", "Plan at several arrival rates."),
     "capacity": ("capacity", "capacity_command", "Find what a given fleet serves."),
+    "autoscale": (
+        "autoscale",
+        "autoscale_command",
+        "Compare autoscalers with a fixed fleet.",
+    ),
     "compare": ("compare", "compare_command", "Compare serving systems."),
     "place": ("place", "place_command", "Place the requests of one moment."),
     "verify": ("verify", "verify_command", "Check the proof in a plan.json."),

@@ -2,6 +2,7 @@
 
 from capplan.deployment.configuration import Configuration
 from capplan.deployment.engine import EngineSettings
+from capplan.fleet.catalog import gpu
 from capplan.fleet.price import GIVEN, Price
 from capplan.planning.configuration import Excluded
 from capplan.planning.result import Assumption, Candidate
@@ -41,11 +42,27 @@ def assumptions(
         coefficients = ", ".join(f"{value:g}" for value in settings.latency_ms)
         value = f"c0, ca, cq, cd, ce = {coefficients} ms"
         rows.append(Assumption("iteration time", value, "--latency-ms", "given"))
-    used = {(row.gpu, row.tp) for row in candidates if row.status == "feasible"}
+    used = {
+        (each.gpu, each.tp)
+        for row in candidates
+        if row.status == "feasible"
+        for each in row.pools or (row,)
+    }
+    known = {(row.gpu, row.tp) for row in tried}
+    tried = [  # replicas for prompts alone may have a degree of their own
+        *tried,
+        *{
+            (pool.gpu, pool.tp): pool.configuration
+            for row in candidates
+            for pool in row.pools
+            if (pool.gpu, pool.tp) not in known
+        }.values(),
+    ]
     for configuration in tried:
         if (configuration.gpu, configuration.tp) in used:
             assert isinstance(configuration, Configuration)
             rows += [*_latency(settings, configuration), *_memory(configuration)]
+    rows += _links(settings, candidates)
     rows += _prices(tried)
     engines = [row.engine for row in tried if isinstance(row, Configuration)]
     rows.append(_engine(settings, engines[0]))
@@ -108,6 +125,22 @@ def _memory(configuration: Configuration) -> list[Assumption]:
             "reported by the engine" if reported else computed,
             "measured" if reported else "assumed",
         )
+    ]
+
+
+def _links(settings: PlanSettings, candidates: list[Candidate]) -> list[Assumption]:
+    """Return a row for the link that KV goes over, of each GPU type with two pools."""
+    runs = {row.gpu: row.run for row in candidates if row.pools and row.run is not None}
+    given = settings.link_gb_per_s is not None
+    return [
+        Assumption(
+            f"KV from prompts to decoding, {name}",
+            f"{run.deployment.link_gb_per_s:g} GB/s from each GPU, hand-off "
+            f"{run.deployment.hand_off}; handshake and hop 1 ms each unless given",
+            "--link-gb-per-s" if given else gpu(name).network,
+            "given" if given else "published",
+        )
+        for name, run in runs.items()
     ]
 
 

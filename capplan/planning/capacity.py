@@ -21,9 +21,8 @@ from capplan.planning.configuration import Excluded, configurations, runnable
 from capplan.planning.cost import usd_per_month
 from capplan.planning.deployments import one_pool
 from capplan.planning.highest_rate import STEP, highest_decided, highest_rate
-from capplan.planning.inputs import PlanInputs
+from capplan.planning.inputs import PlanInputs, Progress
 from capplan.planning.load import Load, OpenLoad, scaled
-from capplan.planning.plan import Progress
 from capplan.planning.prefix_caching import with_caching_as_used
 from capplan.planning.proof import bound_of
 from capplan.planning.replications import Interrupted

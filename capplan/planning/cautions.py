@@ -17,6 +17,12 @@ def uncertainty(candidate: Candidate) -> str:
         return f"{name}, {count:,} replicas: not decided: {run.judgement.open}"
     if run.judgement.steadiness.filling:
         return f"{name}, {count:,} replicas: {FILLING}"
+    if candidate.pools_too_close:
+        counts = "; ".join(" + ".join(map(str, c)) for c in candidate.pools_too_close)
+        return (
+            f"{name}: {counts} replicas for prompts and decoding are too close to the "
+            "target to call"
+        )
     if candidate.too_close:
         counts = ", ".join(f"{close:,}" for close in candidate.too_close)
         return (

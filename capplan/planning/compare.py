@@ -14,6 +14,7 @@ from capplan.errors import (
     collected_warnings,
 )
 from capplan.planning.compare_settings import CompareSettings
+from capplan.planning.deployments import two_pools
 from capplan.planning.equal_hardware import (
     Entrant,
     Hardware,
@@ -23,7 +24,8 @@ from capplan.planning.equal_hardware import (
     capacity,
 )
 from capplan.planning.executors import Executor, executor
-from capplan.planning.plan import Progress
+from capplan.planning.inputs import Progress
+from capplan.planning.saturation import replica_saturations
 from capplan.planning.settings import PlanSettings
 from capplan.planning.system_price import (
     Priced,
@@ -37,6 +39,7 @@ from capplan.simulator.fleet import Stopped
 CURVE = (0.6, 0.8, 1.0, 1.2, 1.4)
 """Rates of a system's curve, as shares of the highest that it holds."""
 _ANY_ROOM = 2048
+_APART = "two pools take two replicas; give --replicas N"
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -197,6 +200,11 @@ def _hardware(
     return None, 0
 
 
+def _apart(row: Priced) -> bool:
+    """Return whether a system has prompts and decoding apart."""
+    return row.settings is not None and row.settings.disaggregated
+
+
 def _measured(
     equal: Hardware,
     hardware: Configuration,
@@ -206,13 +214,13 @@ def _measured(
     progress: Progress,
 ) -> tuple[list[SystemResult], tuple[float, ...]]:
     """Return the systems with what they do on equal hardware, and the curves' rates."""
-    entrants = [_entrant(row, hardware) for row in priced]
+    entrants = [_entrant(row, hardware, equal.replica_count) for row in priced]
     able = [entrant for entrant in entrants if entrant is not None]
     where = f"{equal.replica_count} × {hardware}"
     progress(f"{where}: the highest rates of {len(able)} systems")
     highest = workers(capacity, equal, able)
     rates = [tuple(sorted(set(asked)))] * len(able)
-    if not asked:
+    if able and not asked:
         rates = _curves(highest, able[0].requests.rate_per_s)
     progress(f"{where}: the curves of {len(able)} systems")
     tasks = [
@@ -235,18 +243,24 @@ def _measured(
         result = row.result
         if result.name in found:
             result = _with(result, *found[result.name])
+        elif _apart(row):
+            result = replace(result, not_served=_APART)
         elif row.requests is not None:
             result = replace(result, not_served=f"does not run on {hardware}")
         results.append(result)
     return results, tuple(sorted({task.rate_per_s for task in tasks}))
 
 
-def _entrant(row: Priced, hardware: Configuration) -> Entrant | None:
+def _entrant(
+    row: Priced, hardware: Configuration, replica_count: int
+) -> Entrant | None:
+    if _apart(row) and replica_count < 2:
+        return None
     for configuration in row.configurations:
         at = configuration.gpu, configuration.tp
         if row.settings is not None and at == (hardware.gpu, hardware.tp):
             assert row.requests is not None
-            return Entrant(
+            entrant = Entrant(
                 row.result.name,
                 row.requests,
                 row.settings,
@@ -254,7 +268,28 @@ def _entrant(row: Priced, hardware: Configuration) -> Entrant | None:
                 row.routers.get(at, row.result.router),
                 row.budgets,
             )
+            return _split(entrant, replica_count) if _apart(row) else entrant
     return None
+
+
+def _split(entrant: Entrant, replica_count: int) -> Entrant:
+    """Return a system with as many replicas for prompts as let it complete the most.
+
+    Half of them where it is not known what a replica completes.
+    """
+    one_each = two_pools(entrant.settings, [entrant.configuration], (1, 1))
+    requests = entrant.requests
+    found = replica_saturations(requests.load, one_each, requests.slo)
+    rates_per_s = [1.0 if each is None else each.rate_per_s for each in found]
+
+    def completed_per_s(prompts: int) -> float:
+        counts = prompts, replica_count - prompts
+        return min(
+            count * rate for count, rate in zip(counts, rates_per_s, strict=True)
+        )
+
+    best = max(range(1, replica_count), key=completed_per_s)
+    return replace(entrant, prefill_replicas=best)
 
 
 def _curves(highest: list[Result], own_per_s: float) -> list[tuple[float, ...]]:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from capplan.deployment.pools import Pool
+from capplan.deployment.pools import DECODE, PREFILL, Pool
 from capplan.errors import InputError
 from capplan.units import format_usd
 
@@ -108,17 +108,19 @@ def _hours(
     pools: Sequence[Pool], paid_replicas: float | None = None
 ) -> list[CostLine] | None:
     """Return an hour of each pool; None where one has no price."""
-    lines = []
-    for pool in pools:
+    lines, of = [], [pool.configuration.gpu for pool in pools]
+    if len(set(of)) < len(of):  # of one GPU type they are told by what they do
+        of = [PREFILL, DECODE]
+    for pool, name in zip(pools, of, strict=False):
         count: float = pool.gpu_count
         if paid_replicas is not None:
             count = paid_replicas * pool.configuration.tp
-        price, gpu = pool.configuration.price, pool.configuration.gpu
+        price = pool.configuration.price
         if price is None:
             return None
         lines.append(
             CostLine(
-                "per hour" if len(pools) == 1 else f"per hour, {gpu}",
+                "per hour" if len(pools) == 1 else f"per hour, {name}",
                 count,
                 "GPU" if count == 1 else "GPUs",
                 price.usd_per_gpu_h,

@@ -8,7 +8,8 @@ import numpy as np
 from capplan.deployment.pools import Pool
 from capplan.errors import InputError
 from capplan.placement.demand_law import DemandLaw, fit_demand_law
-from capplan.planning.plan import Progress, plan
+from capplan.planning.inputs import Progress
+from capplan.planning.plan import plan
 from capplan.planning.result import Candidate
 from capplan.planning.settings import DemandSettings
 

@@ -23,7 +23,7 @@ from capplan.fleet.catalog import gpu, gpu_names
 from capplan.planning.configuration import only_configuration
 from capplan.planning.fleet_settings import LossSettings
 from capplan.planning.inputs import DEFAULT_ROUTER
-from capplan.planning.settings import FleetSettings, SimulateSettings
+from capplan.planning.settings import FleetSettings, PlanSettings, SimulateSettings
 from capplan.simulator.autoscalers import parse_autoscaler
 from capplan.units import format_duration
 from capplan.workload.trace import Trace
@@ -77,6 +77,26 @@ def of_pools(
     return [only_configuration(apart), configuration]
 
 
+def two_pools(
+    settings: SimulateSettings | PlanSettings,
+    of: Sequence[Configuration],
+    replica_counts: tuple[int, ...],
+    router: str = "",
+) -> Deployment:
+    """Return a deployment of replicas for prompts and for decoding.
+
+    ``of`` is what they are, see :func:`of_pools`.
+    """
+    prompts, decoding = replica_counts
+    return Deployment(
+        (Pool(of[0], prompts), Pool(of[-1], decoding)),
+        router or settings.router or DEFAULT_ROUTER,
+        decode_router=settings.decode_router or "",
+        hand_off=settings.hand_off or DEFAULT_HAND_OFF,
+        link_gb_per_s=link_gb_per_s(settings, of),
+    )
+
+
 def simulated(
     settings: SimulateSettings, of: Sequence[Configuration], trace: Trace | None
 ) -> Deployment:
@@ -85,16 +105,8 @@ def simulated(
     ``of`` is what its replicas are, see :func:`of_pools`.
     """
     if settings.prefill_replicas is not None and settings.decode_replicas is not None:
-        return Deployment(
-            (
-                Pool(of[0], settings.prefill_replicas),
-                Pool(of[-1], settings.decode_replicas),
-            ),
-            settings.router or DEFAULT_ROUTER,
-            decode_router=settings.decode_router or "",
-            hand_off=settings.hand_off or DEFAULT_HAND_OFF,
-            link_gb_per_s=link_gb_per_s(settings, of),
-        )
+        counts = settings.prefill_replicas, settings.decode_replicas
+        return two_pools(settings, of, counts)
     deployment = one_pool(settings, of[0], settings.replicas)
     if trace is not None:
         autoscaler, seed = settings.autoscaler or "", settings.seed

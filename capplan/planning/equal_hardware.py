@@ -13,7 +13,7 @@ from capplan.deployment.pools import Deployment
 from capplan.errors import HostFullError, InputError
 from capplan.planning.binding_setting import binding_setting
 from capplan.planning.configuration import with_budget
-from capplan.planning.deployments import one_pool
+from capplan.planning.deployments import one_pool, two_pools
 from capplan.planning.highest_rate import STEP, highest_decided
 from capplan.planning.judgement import PERCENTILES
 from capplan.planning.load import OpenLoad, scaled
@@ -172,7 +172,11 @@ class Hardware:
     stopped: Stopped | None = None  # says when to answer with what is known
 
     def deployment(self, entrant: "Entrant") -> Deployment:
-        """Return the replicas of a system."""
+        """Return the replicas of a system; of two pools so many for prompts."""
+        if entrant.prefill_replicas:
+            decoding = self.replica_count - entrant.prefill_replicas
+            counts = entrant.prefill_replicas, decoding
+            return two_pools(entrant.settings, [entrant.configuration], counts)
         return one_pool(
             entrant.settings, entrant.configuration, self.replica_count, entrant.router
         )
@@ -188,6 +192,7 @@ class Entrant:
     configuration: Configuration  # GPU, TP and engine with its scheduler
     router: str
     budgets: tuple[int, ...] = ()  # of tokens, to hold a higher rate with
+    prefill_replicas: int = 0  # of them, for prompts alone; 0: all do both
     rate_per_s: float = 0.0  # of its curve, where a point of it is asked [requests/s]
 
     def __str__(self) -> str:

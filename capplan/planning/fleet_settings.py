@@ -13,7 +13,7 @@ from capplan.simulator.autoscalers import AUTOSCALERS
 from capplan.simulator.hand_offs import HAND_OFFS
 from capplan.simulator.rebalancers import REBALANCERS
 
-COPYING = ("rebalancer", "prefill_replicas")
+COPYING = ("rebalancer", "prefill_replicas", "disaggregated")
 """Settings with which KV is copied between replicas."""
 
 POOLS = "Prefill and decode apart"
@@ -51,6 +51,28 @@ class HandOffSettings(Settings):
         "Tensor-parallel degree of the prefill replicas (default: as --tp).",
         ge=1,
     )
+
+
+class DisaggregationSettings(HandOffSettings):
+    """Whether two pools of replicas are planned too."""
+
+    disaggregated: bool = setting(
+        False,
+        POOLS,
+        "",
+        "Plan prompts and decoding apart too, beside replicas that do both.",
+    )
+
+    def __init__(self, **values: Any) -> None:
+        """Refuse settings that contradict each other."""
+        super().__init__(**values)
+        for name in HandOffSettings.model_fields:
+            if not self.disaggregated and getattr(self, name) is not None:
+                raise SettingError(
+                    name,
+                    f"{name} is of prompts and decoding apart; give --disaggregated "
+                    "too",
+                )
 
 
 class PoolSettings(HandOffSettings):

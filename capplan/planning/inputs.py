@@ -1,5 +1,6 @@
 """Inputs shared by all candidates of a plan: requests, SLO, routers, solver."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,6 +19,9 @@ from capplan.simulator.routers import ROUTERS
 from capplan.workload.slo import Slo
 from capplan.workload.trace import Trace
 
+Progress = Callable[[str], None]
+"""Called with the step that begins."""
+
 DEFAULT_ROUTER = "jsq"
 _THETAS = (0.5, 0.4, 0.3, 0.2)
 _ALL_ROUTERS = ("jsq", "best-fit:theta=0.5", "best-fit:theta=0.4", "power-of-two")
@@ -35,6 +39,7 @@ class PlanInputs:
     candidate_count: int = 1  # that may serve: with few, each count gets more samples
     stopped: Stopped | None = None  # says when to answer with what is known
     best_only: bool = False  # of the others it is enough that they are not the best
+    only_apart: bool = False  # only prompts and decoding apart are planned
     # to tune any scheduler by, descending; none: BUDGETS, and vLLM's alone [tokens]
     budgets: tuple[int, ...] = ()
 

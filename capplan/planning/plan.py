@@ -2,7 +2,6 @@
 
 import time
 import warnings
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import date
 
@@ -21,10 +20,18 @@ from capplan.planning.candidates import (
 )
 from capplan.planning.cautions import uncertainty
 from capplan.planning.configuration import Excluded
+from capplan.planning.disaggregated import disaggregated, started, worth
 from capplan.planning.executors import executor, side_by_side
-from capplan.planning.inputs import PlanInputs, configuration_of, plan_inputs
+from capplan.planning.inputs import (
+    PlanInputs,
+    Progress,
+    configuration_of,
+    plan_inputs,
+)
 from capplan.planning.launch import launch
+from capplan.planning.pairs import check_pools
 from capplan.planning.placing import peak_heartbeat
+from capplan.planning.pool_proof import pools_certificate_of
 from capplan.planning.proof import (
     BOUND_SAMPLES,
     bound_of,
@@ -56,9 +63,6 @@ _WAVE = 4
 _NOT_IN_THE_RESULT = {"out", "executor", "ray_address"}
 """Settings that the result does not depend on."""
 
-Progress = Callable[[str], None]
-"""Called with the step that begins."""
-
 
 def plan(
     settings: PlanSettings,
@@ -88,6 +92,8 @@ def _plan(settings: PlanSettings, progress: Progress, stopped: Stopped | None) -
     best = result.best
     if best is None:
         return result
+    if best.pools:
+        return replace(result, certificate=pools_certificate_of(inputs, best))
     assert best.bound is not None
     progress("pricing the best without prefix caching")
     prospect = Prospect(configuration_of(tried, best.gpu, best.tp), best.bound)
@@ -115,6 +121,22 @@ def planned(
     inputs: PlanInputs, tried: list[Configuration | Excluded], progress: Progress
 ) -> Plan:
     """Return a plan without its certificate and placement."""
+    if inputs.settings.disaggregated:
+        check_pools(inputs.settings, tried)
+    candidates: list[Candidate] = []
+    if not inputs.only_apart:
+        candidates = _together(inputs, tried, progress)
+    if inputs.settings.disaggregated and not inputs.is_stopped():
+        candidates += disaggregated(inputs, tried, progress)
+    for text in filter(None, map(uncertainty, candidates)):
+        warnings.warn(text, CapplanWarning, stacklevel=2)
+    return _result(inputs, candidates, tried)
+
+
+def _together(
+    inputs: PlanInputs, tried: list[Configuration | Excluded], progress: Progress
+) -> list[Candidate]:
+    """Return the candidates whose replicas compute prompts and decode."""
     candidates, prospects = _bounded(inputs, tried, progress)
     candidates += _simulated(inputs, candidates, prospects, progress)
     if feasible := feasible_of(candidates):
@@ -122,10 +144,7 @@ def planned(
         best = min(without_doubts(feasible), key=_by_cost)
         surer = insisted(inputs, best)
         candidates = [surer if row is best else row for row in candidates]
-    for text in filter(None, map(uncertainty, candidates)):
-        warnings.warn(text, CapplanWarning, stacklevel=2)
-    candidates = [_bound_held(inputs, tried, row) for row in candidates]
-    return _result(inputs, candidates, tried)
+    return [_bound_held(inputs, tried, row) for row in candidates]
 
 
 def _bounded(
@@ -292,17 +311,18 @@ def _result(
     candidates: list[Candidate],
     tried: list[Configuration | Excluded],
 ) -> Plan:
-    candidates = [
-        replace(row, launch=launch(row.run.configuration, inputs.settings))
-        if row.run is not None
-        else row
-        for row in candidates
-    ]
+    candidates = [_started(inputs, row) for row in candidates]
     feasible = feasible_of(candidates)
     by_cost = sorted(feasible, key=_by_cost)
     estimated = [row for row in by_cost if row.is_in_doubt]
     eligible = without_doubts(by_cost)
-    by_gpus = sorted(eligible, key=lambda row: (*reversed(price_of(row)), row.tp))
+    by_gpus = sorted(
+        eligible, key=lambda row: (*reversed(price_of(row)), len(row.pools), row.tp)
+    )
+    whole, apart = (
+        next((row for row in by_cost if bool(row.pools) is two), None)
+        for two in (False, True)
+    )
     if eligible:  # the best first, those in doubt in their place
         by_cost = [eligible[0], *(row for row in by_cost if row is not eligible[0])]
     others = [row for row in candidates if row.status != "feasible"]
@@ -347,11 +367,27 @@ def _result(
         windows=() if best is None else best.judgement.windows,
         asked_by=inputs.load.process if trace.users else None,
         interrupted=interrupted,
+        best_aggregated=whole if settings.disaggregated else None,
+        best_disaggregated=apart,
+        disaggregation=worth(whole, apart, candidates)
+        if settings.disaggregated and not interrupted
+        else None,
     )
 
 
-def _by_cost(candidate: Candidate) -> tuple[float, int, int]:
-    return *price_of(candidate), candidate.tp
+def _started(inputs: PlanInputs, candidate: Candidate) -> Candidate:
+    """Return a candidate with what starts its replicas."""
+    if candidate.run is None:
+        return candidate
+    if candidate.pools:
+        return started(inputs, candidate)
+    configuration = candidate.run.configuration
+    return replace(candidate, launch=launch(configuration, inputs.settings))
+
+
+def _by_cost(candidate: Candidate) -> tuple[float, int, int, int]:
+    """Order by cost; of equal ones one pool first."""
+    return *price_of(candidate), len(candidate.pools), candidate.tp
 
 
 def _why_none(candidates: list[Candidate]) -> str:

@@ -17,6 +17,7 @@ from capplan.planning.candidates import run_of
 from capplan.planning.configuration import Excluded
 from capplan.planning.deployments import one_pool
 from capplan.planning.inputs import PlanInputs, configuration_of, plan_inputs
+from capplan.planning.pool_parts import WHOLE, Columns, Part
 from capplan.planning.result import Candidate
 from capplan.planning.scheduling import widest_iterations
 from capplan.planning.setting_groups import MOST_REPLICAS
@@ -32,14 +33,25 @@ _LONGEST = 10
 
 
 def bound_inputs(
-    inputs: PlanInputs, configuration: Configuration, sample: int = 0
+    inputs: PlanInputs,
+    configuration: Configuration,
+    sample: int = 0,
+    part: Part = WHOLE,
 ) -> Inputs:
     """Return the inputs of a configuration's lower bound on one sample, or on the mix.
 
     Requests of the warm-up are left out, as they are where attainment is counted.
     """
+    engine, tables = widest_iterations(configuration.engine, configuration.tables)
     if sample == MIX:
-        return _mix_inputs(inputs, configuration)
+        columns = _mix(inputs, configuration)
+    else:
+        columns = _sampled(inputs, engine, sample)
+    return Inputs(part.of(columns), tables._asdict(), part.widest(engine).document())
+
+
+def _sampled(inputs: PlanInputs, engine: EngineSettings, sample: int) -> Columns:
+    """Return the counted requests of a sample."""
     trace = inputs.load.sample(sample)
     counted = inputs.load.counted(sample)
     arrival_s = trace.arrival_s
@@ -49,7 +61,6 @@ def bound_inputs(
         arrival_s = np.zeros(len(trace))
         limits_s = (np.full(len(trace), np.inf),) * len(limits_s)
     ttft_s, tpot_s, tbt_s, e2e_s = limits_s
-    engine, tables = widest_iterations(configuration.engine, configuration.tables)
     cached = trace.prefix_tokens * int(engine.prefix_caching)
     columns = (
         arrival_s,
@@ -61,14 +72,11 @@ def bound_inputs(
         e2e_s,
         inputs.slo.group_of(trace.request_class, trace.class_names),
     )
-    return Inputs(
-        {name: column[counted] for name, column in zip(COLUMNS, columns, strict=True)},
-        tables._asdict(),
-        engine.document(),
-    )
+    named = zip(COLUMNS, columns, strict=True)
+    return {name: column[counted] for name, column in named}
 
 
-def _mix_inputs(inputs: PlanInputs, configuration: Configuration) -> Inputs:
+def _mix(inputs: PlanInputs, configuration: Configuration) -> Columns:
     """Return the requests of the mix, all served in the time in which they arrive.
 
     They arrive at once, which asks for less. The mix is repeated until the time is long
@@ -90,8 +98,7 @@ def _mix_inputs(inputs: PlanInputs, configuration: Configuration) -> Inputs:
         np.full(n, n / rate_per_s + tables.request_s),
         np.zeros(n, np.int64),
     )
-    named = dict(zip(COLUMNS, columns, strict=True))
-    return Inputs(named, tables._asdict(), engine.document())
+    return dict(zip(COLUMNS, columns, strict=True))
 
 
 def target_of(inputs: PlanInputs, sample: int) -> float:
@@ -114,16 +121,23 @@ def group_targets(inputs: PlanInputs, sample: int = 0) -> tuple[float, ...]:
 
 
 def sample_bound(
-    inputs: PlanInputs, configuration: Configuration, sample: int
+    inputs: PlanInputs,
+    configuration: Configuration,
+    sample: int,
+    part: Part = WHOLE,
 ) -> Bound:
     """Return the lower bound of a configuration's replicas on one sample."""
-    columns: dict[str, Any] = dict(bound_inputs(inputs, configuration, sample).columns)
+    if part.mixes:
+        note = f"hand-off {part.hand_off}: either pool may serve whole requests"
+        return Bound(1, 0.0, 0.0, 0.0, 0, "none", note)
+    bounded = bound_inputs(inputs, configuration, sample, part)
+    columns: dict[str, Any] = dict(bounded.columns)
     engine, tables = widest_iterations(configuration.engine, configuration.tables)
     bound = lower_bound(
         **columns,
         attainment=group_targets(inputs, sample),
         tables=tables,
-        engine=engine,
+        engine=part.widest(engine),
     )
     if not inputs.load.is_open:
         return replace(bound, note="users ask less of a slow fleet: none is known")
@@ -138,7 +152,9 @@ def sample_bound(
     return replace(bound, note=note)
 
 
-def bound_of(inputs: PlanInputs, configuration: Configuration) -> tuple[Bound, int]:
+def bound_of(
+    inputs: PlanInputs, configuration: Configuration, part: Part = WHOLE
+) -> tuple[Bound, int]:
     """Return the lower bound of a configuration's replicas, and its sample.
 
     Fewer replicas than the smallest bound of several samples miss the SLO on each of
@@ -147,11 +163,11 @@ def bound_of(inputs: PlanInputs, configuration: Configuration) -> tuple[Bound, i
     """
     drawn = inputs.load.is_resampled and inputs.load.is_open
     samples = BOUND_SAMPLES if drawn else 1
-    bounds = [sample_bound(inputs, configuration, k) for k in range(samples)]
+    bounds = [sample_bound(inputs, configuration, k, part) for k in range(samples)]
     least = min(range(samples), key=lambda k: bounds[k].replica_count)
-    if not drawn or not bounds[least].reachable:
+    if not drawn or not bounds[least].reachable or part.mixes:
         return bounds[least], least
-    of_mix = sample_bound(inputs, configuration, MIX)
+    of_mix = sample_bound(inputs, configuration, MIX, part)
     if of_mix.replica_count > bounds[least].replica_count:
         return of_mix, MIX
     return bounds[least], least

@@ -12,6 +12,8 @@ from capplan.deployment.pools import Pool
 from capplan.planning.cost import usd_per_h
 from capplan.planning.result import Candidate
 
+CENTS = 6
+"""Digits of $/h by which prices differ: sums over one and two pools round apart."""
 MOST_REPLICAS = 4096
 """Replica count at which the search gives up."""
 
@@ -110,13 +112,13 @@ def _rivals(prospect: Prospect, done: list[Candidate]) -> list[Candidate]:
 def price_of(candidate: Candidate) -> tuple[float, int]:
     """Return $/h, infinite without a price, and GPUs of a feasible candidate."""
     usd = math.inf if candidate.cost is None else candidate.cost.usd_per_h
-    return usd, candidate.gpu_count or 0
+    return round(usd, CENTS), candidate.gpu_count or 0
 
 
 def _price(pool: Pool) -> tuple[float, int]:
     """Return $/h, infinite without a price, and GPUs of a pool."""
     usd = usd_per_h([pool])
-    return math.inf if usd is None else usd, pool.gpu_count
+    return math.inf if usd is None else round(usd, CENTS), pool.gpu_count
 
 
 def cannot_win(prospect: Prospect, done: list[Candidate]) -> str | None:

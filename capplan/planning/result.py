@@ -34,11 +34,12 @@ class Probe:
     utilisation: float | None = None
     classes: tuple[ClassResult, ...] = ()  # where there are several, and not many
     windows: tuple[WorstWindow, ...] = ()  # of a trace's own arrivals
+    pool_replica_counts: tuple[int, ...] = ()  # of each pool, where there are two
 
     @classmethod
     def of(cls, run: Run) -> "Probe":
         """Return the row of a judged run."""
-        judgement = run.judgement
+        judgement, pools = run.judgement, run.deployment.pools
         assert judgement.attainment is not None
         return cls(
             replica_count=run.replica_count,
@@ -54,15 +55,54 @@ class Probe:
             utilisation=judgement.steadiness.known_utilisation,
             classes=few(judgement.classes),
             windows=judgement.windows,
+            pool_replica_counts=tuple(pool.replica_count for pool in pools)
+            if len(pools) > 1
+            else (),
         )
 
 
 @dataclass(frozen=True, eq=False)
+class PoolPlan:
+    """One of two pools of a candidate: replicas for prompts, or for decoding."""
+
+    role: str  # PREFILL or DECODE
+    configuration: Configuration
+    bound: Bound  # on its replicas, by its part of the work alone
+    bound_sample: int = 0  # as of a candidate
+    replica_count: int | None = None  # None unless feasible
+    busy_share: float | None = None  # of its replicas' time; None unless simulated
+    launch: Launch | None = None  # how to start one of its replicas
+
+    @property
+    def gpu(self) -> str:
+        """Its GPU type."""
+        return self.configuration.gpu
+
+    @property
+    def tp(self) -> int:
+        """Its tensor-parallel degree."""
+        return self.configuration.tp
+
+    @property
+    def gpu_count(self) -> int | None:
+        """GPUs of its replicas; None unless feasible."""
+        return None if self.replica_count is None else self.replica_count * self.tp
+
+    @property
+    def lower_bound_gpu_count(self) -> int:
+        """No scheduler meets the SLO with fewer GPUs in this pool."""
+        return self.bound.replica_count * self.tp
+
+
+@dataclass(frozen=True, eq=False)
 class Candidate:
-    """One GPU type and tensor-parallel degree, and the fewest replicas of it."""
+    """One GPU type and tensor-parallel degree, and the fewest replicas of it.
+
+    Where prompts and decoding are apart, two degrees and the cheapest two counts.
+    """
 
     gpu: str
-    tp: int  # tensor-parallel degree
+    tp: int  # tensor-parallel degree; of two pools that of decoding
     status: str  # "feasible", "infeasible", "pruned" or "interrupted"
     # as simulated, where it was; None where there is none: the LLM does not fit, say
     configuration: Configuration | None = None
@@ -87,6 +127,9 @@ class Candidate:
     bound_sample: int = 0
     # how to start a replica; None unless feasible, or where no LLM is named
     launch: Launch | None = None
+    pools: tuple[PoolPlan, ...] = ()  # for prompts and for decoding; none: one pool
+    # cheaper counts of two pools that the samples do not tell from the target
+    pools_too_close: tuple[tuple[int, ...], ...] = ()
 
     @classmethod
     def of(cls, configuration: Configuration, status: str) -> "Candidate":
@@ -94,7 +137,14 @@ class Candidate:
         return cls(configuration.gpu, configuration.tp, status, configuration)
 
     def __str__(self) -> str:
+        if self.pools:
+            return f"{self.gpu} × prefill TP {self.pools[0].tp}, decode TP {self.tp}"
         return f"{self.gpu} × TP {self.tp}"
+
+    @property
+    def only_tp(self) -> int | None:
+        """Its tensor-parallel degree; None where pools have their own."""
+        return None if self.pools else self.tp
 
     @property
     def is_in_doubt(self) -> bool:
@@ -112,7 +162,7 @@ class Candidate:
 
         With those planned: a plan on the slow side may need more than most engines.
         """
-        if self.run is None or self.run.configuration.is_unmeasured:
+        if self.run is None or self.run.configuration.is_unmeasured or self.pools:
             return None
         count, ratio = self.run.replica_count, self.run.configuration.capacity_ratio
         if ratio is None:
@@ -132,6 +182,8 @@ class Candidate:
     @property
     def lower_bound_gpu_count(self) -> int | None:
         """No scheduler meets the SLO with fewer GPUs; None without a bound."""
+        if self.pools:
+            return sum(pool.lower_bound_gpu_count for pool in self.pools)
         return None if self.bound is None else self.bound.replica_count * self.tp
 
     @property
@@ -151,6 +203,16 @@ class Assumption:
     value: str  # as text
     source: str
     how: str  # "measured", "fitted", "published", "assumed" or "given"
+
+
+@dataclass(frozen=True)
+class Disaggregation:
+    """What it is worth to have prompts and decoding apart, by the best of each kind."""
+
+    pays: bool  # it costs less; without prices, it takes fewer GPUs
+    # by which the best of two pools is below the best of one; negative: above it
+    gpu_count_saved: int | None = None  # None where one of them is infeasible
+    usd_per_h_saved: float | None = None  # None without a price too [$]
 
 
 @dataclass(frozen=True, eq=False)
@@ -194,4 +256,8 @@ class Plan:
     windows: tuple[WorstWindow, ...] = ()  # the worst of each length, of the best
     asked_by: str | None = None  # users who wait for their answers; None: arrivals
     interrupted: bool = False  # then not all configurations were simulated
+    # where prompts and decoding apart are planned too: the best of each kind
+    best_aggregated: Candidate | None = None
+    best_disaggregated: Candidate | None = None
+    disaggregation: Disaggregation | None = None  # None: not asked for
     schema: str = SCHEMA

@@ -81,22 +81,13 @@ class _Role:
 def fleet_saturation(
     load: Load, deployment: Deployment, slo: Slo | None
 ) -> Saturation | None:
-    """Return what a deployment completes at most; of two pools what the slower does.
-
-    The other pool does its part at once: prompts are there when they are to be decoded,
-    and answers end with their first token.
-    """
+    """Return what a deployment completes at most; of two pools what the slower does."""
     pools = deployment.pools
-    roles = [_Role()]
-    if len(pools) > 1:
-        roles = [_Role(PREFILL), _decode_role(deployment)]
-    found = [
-        saturation(load, pool.configuration, slo, role)
-        for pool, role in zip(pools, roles, strict=True)
-    ]
     of_pools = [
         replace(each, rate_per_s=each.rate_per_s * pool.replica_count)
-        for each, pool in zip(found, pools, strict=True)
+        for each, pool in zip(
+            replica_saturations(load, deployment, slo), pools, strict=True
+        )
         if each is not None
     ]
     if len(of_pools) < len(pools):
@@ -104,9 +95,26 @@ def fleet_saturation(
     return min(of_pools, key=lambda each: each.rate_per_s)
 
 
+def replica_saturations(
+    load: Load, deployment: Deployment, slo: Slo | None
+) -> list[Saturation | None]:
+    """Return what a replica of each pool completes at most.
+
+    The other pool does its part at once: prompts are there when they are to be decoded,
+    and answers end with their first token.
+    """
+    roles = [_Role()]
+    if len(deployment.pools) > 1:
+        roles = [_Role(PREFILL), _decode_role(deployment)]
+    return [
+        saturation(load, pool.configuration, slo, role)
+        for pool, role in zip(deployment.pools, roles, strict=True)
+    ]
+
+
 def _decode_role(deployment: Deployment) -> _Role:
     """Return the role of the second pool behind a replica that takes no time."""
-    configuration = deployment.pools[0].configuration
+    configuration = deployment.pools[-1].configuration
     engine = replace(
         configuration.engine,
         max_num_batched_tokens=MOST_BATCHED_TOKENS,
@@ -141,7 +149,8 @@ def saturation(
     None where such a queue is more than the policy takes (its swapped KV fills the
     host).
     """
-    known, key = load.saturations, (id(configuration), id(slo), role.name)
+    known = load.saturations
+    key = id(configuration), id(slo), role.name, role.hand_off
     if key not in known:
         found = _saturation(load, configuration, slo, role)
         known[key] = (configuration, slo, found)

@@ -6,6 +6,7 @@ from pydantic import BeforeValidator
 
 from capplan.errors import InputError
 from capplan.planning.fleet_settings import (
+    DisaggregationSettings,
     LifeSettings,
     PoolSettings,
     RebalancerSettings,
@@ -72,8 +73,19 @@ class PlanningSettings(
     """Settings of a plan but for the rate: of plans at several rates."""
 
 
-class PlanSettings(PlanningSettings, UserSettings, TrafficSettings):
+class PlanSettings(
+    DisaggregationSettings, PlanningSettings, UserSettings, TrafficSettings
+):
     """Settings of a plan; a field left None takes capplan's default."""
+
+    def __init__(self, **values: Any) -> None:
+        """Refuse settings that contradict each other."""
+        super().__init__(**values)
+        if self.disaggregated and self.rebalancer:
+            raise SettingError(
+                "rebalancer",
+                "rebalancer is of one pool; with --disaggregated leave it out",
+            )
 
 
 class SimulateSettings(

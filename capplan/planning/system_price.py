@@ -13,8 +13,8 @@ from capplan.planning.configuration import (
     with_budget,
 )
 from capplan.planning.equal_hardware import OperatingPoint, Requests
-from capplan.planning.inputs import PlanInputs, plan_inputs
-from capplan.planning.plan import Progress, planned
+from capplan.planning.inputs import PlanInputs, Progress, plan_inputs
+from capplan.planning.plan import planned
 from capplan.planning.result import Candidate, Plan
 from capplan.planning.room import room_tokens
 from capplan.planning.settings import PlanSettings
@@ -182,6 +182,7 @@ class Pricing:
             candidate_count=max(_MANY, inputs.candidate_count),
             stopped=self._stopped,
             best_only=True,
+            only_apart=asked.settings.disaggregated,
             budgets=asked.budgets,
         )
         plan = self._tuned(asked, inputs, tried)

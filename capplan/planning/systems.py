@@ -31,6 +31,11 @@ class System(NamedTuple):
 
 SYSTEMS = {
     "vllm-v1": System("vllm-v1", "vLLM 0.24 to 0.33; the defaults of vllm serve"),
+    "vllm-v1-disaggregated": System(
+        "vllm-v1",
+        "prefill and decode replicas of vLLM 0.32 with a NIXL connector, behind llm-d",
+        {"disaggregated": True},
+    ),
     "vllm-v0": System(
         "vllm-v0",
         "vLLM 0.4.2: max_num_seqs 256, max_num_batched_tokens as max_model_len",
@@ -83,6 +88,16 @@ SYSTEMS = {
         "vllm-v1",
         "Aladdin, arXiv 2405.06856, sections 2.3 and 4.2, over vLLM",
         {"router": "best-fit", "predictor": "aladdin"},
+    ),
+    "llumnix": System(
+        "vllm-v1",
+        "Llumnix, OSDI 2024, and its artifact: freeness, live migration; over vLLM",
+        {"router": "llumnix", "rebalancer": "llumnix"},
+    ),
+    "infaas++": System(
+        "vllm-v1",
+        "Llumnix's dispatch without its migration, as its paper compares it",
+        {"router": "llumnix"},
     ),
     "sa": System(
         "sa",
@@ -183,8 +198,14 @@ def resolve(
             overridden.append(f"{flag} {kept[flag]} in place of {value}")
     if not policy.does("swaps"):
         kept |= dict.fromkeys(LINK)
+    if kept["rebalancer"]:  # KV goes over the link
+        kept["link_gb_per_s"] = settings.link_gb_per_s
+    apart = bool(kept["disaggregated"])
+    if apart:  # KV goes over the link; requests stay where they decode
+        kept |= {"link_gb_per_s": settings.link_gb_per_s, "rebalancer": None}
     budgets: tuple[int, ...] = ()
-    if not (published or policy.rules.reserves or settings.max_num_batched_tokens):
+    fixed = published or policy.rules.reserves or apart
+    if not (fixed or settings.max_num_batched_tokens):
         also = flags.get("max_num_batched_tokens"), room_tokens if has_room else None
         tried = {*BUDGETS, *(budget for budget in also if isinstance(budget, int))}
         budgets = tuple(sorted(tried, reverse=True))

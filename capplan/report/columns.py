@@ -88,20 +88,25 @@ class Column(NamedTuple):
     justify: JustifyMethod = "right"
     is_wide: bool = False  # a text that takes a line of its own on a phone
     is_optional: bool = False  # left out on a narrow terminal
+    told: Callable[[Any], Any] | None = None  # what people read of a row instead
 
     def text(self, row: Any) -> str:
         """Return the value for people; a dash where there is none."""
-        value = self.value(row)
+        value = (self.told or self.value)(row)
         return DASH if value is None or value == "" else self.show(value)
 
     def within(self, path: str) -> "Column":
         """Return the column of rows in which its own row lies at a path."""
 
-        def value(row: Any) -> Any:
-            part = at(row, path)
-            return None if part is None else self.value(part)
+        def of_part(value: Callable[[Any], Any]) -> Callable[[Any], Any]:
+            def of(row: Any) -> Any:
+                part = at(row, path)
+                return None if part is None else value(part)
 
-        return self._replace(value=value)
+            return of
+
+        told = None if self.told is None else of_part(self.told)
+        return self._replace(value=of_part(self.value), told=told)
 
 
 def column(
@@ -111,11 +116,14 @@ def column(
     justify: JustifyMethod = "right",
     *,
     path: str = "",
+    told: Callable[[Any], Any] | None = None,
     **layout: bool,
 ) -> Column:
     """Return the column of what lies at a path; by default that of its name."""
     place = path or name
-    return Column(name, lambda row: at(row, place), heading, show, justify, **layout)
+    return Column(
+        name, lambda row: at(row, place), heading, show, justify, **layout, told=told
+    )
 
 
 def ends(name: str, path: str) -> tuple[Column, Column]:

@@ -19,15 +19,15 @@ def motion_figures(run: Run) -> list[Figure]:
     """Return what a run shows of its pools, its migrations and its replicas."""
     simulation, found = run.simulation, []
     if len(simulation.pools) > 1 and len(simulation.series.start_s) > 1:
-        found += _pools(run)
+        found += pool_figures(run)
     if simulation.moved is not None and simulation.times is not None:
         found += _migrations(run)
     if run.hours is not None:
-        found.append(replicas_figure(simulation, run.hours))
+        found.append(replicas_figure(simulation.totals.makespan_s, run.hours))
     return found
 
 
-def _pools(run: Run) -> list[Figure]:
+def pool_figures(run: Run) -> list[Figure]:
     """Return the utilisation and the KV of each pool over time."""
     roles, pools = run.deployment.roles, run.simulation.pools
     time = time_axis(pools[0].series.start_s)
@@ -137,12 +137,10 @@ def _migrations(run: Run) -> list[Figure]:
 
 
 def replicas_figure(
-    simulation: Simulation, hours: ReplicaHours, needed: Line | None = None
+    makespan_s: float, hours: ReplicaHours, needed: Line | None = None
 ) -> Figure:
     """Return how many replicas are paid, are ready and, where known, are needed."""
-    first_s = float(simulation.table.arrival_s[0])
-    end_s = first_s + simulation.totals.makespan_s
-    start_s = np.append(hours.start_s, end_s) - first_s
+    start_s = np.append(hours.start_s - hours.start_s[0], makespan_s)
     x = np.repeat(start_s, 2)[1:-1]
     lines = [
         Line("paid", x, np.repeat(hours.paid, 2).astype(float)),
@@ -153,7 +151,7 @@ def replicas_figure(
     most = max(1.0, *(float(line.y.max()) for line in lines)) * 1.08
     return figure(
         "Replicas over time",
-        time_axis(np.array([0.0, end_s - first_s])),
+        time_axis(np.array([0.0, makespan_s])),
         Axis("replicas", digits, 0, most),
         lines,
         caption="Paid from the order of a replica until it is gone; ready while it "

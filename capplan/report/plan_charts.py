@@ -45,10 +45,11 @@ def run_curve(label: str, run: Run) -> Curve:
 def attainment_figure(plan: Plan) -> Figure | None:
     """Return the attainment of the best candidate at each simulated replica count.
 
+    None of two pools, whose counts are no line.
     Of each class where classes have targets of their own, of all requests else.
     """
     best = plan.best
-    if best is None or best.run is None or not best.probes:
+    if best is None or best.run is None or best.pools or not best.probes:
         return None
     probes, classes = best.probes, best.run.judgement.classes
     counts = np.array([probe.replica_count for probe in probes], dtype=float)

@@ -11,6 +11,9 @@ from capplan.errors import InputError
 from capplan.files import check_folder, write_texts
 from capplan.placement.lp_export import write_model
 from capplan.placement.snapshot import write_snapshot
+from capplan.planning.autoscale import autoscale as compute_autoscaled
+from capplan.planning.autoscale_settings import AutoscaleSettings
+from capplan.planning.autoscaled import Autoscaled
 from capplan.planning.capacity import Capacity
 from capplan.planning.capacity import capacity as compute_capacity
 from capplan.planning.compare import Comparison
@@ -18,10 +21,10 @@ from capplan.planning.compare import compare as compute_comparison
 from capplan.planning.compare_settings import CompareSettings
 from capplan.planning.demand import Demand
 from capplan.planning.demand import demand as compute_demand
+from capplan.planning.inputs import Progress
 from capplan.planning.place_settings import PlaceSettings
 from capplan.planning.placing import Placed
 from capplan.planning.placing import place as compute_placement
-from capplan.planning.plan import Progress
 from capplan.planning.plan import plan as compute_plan
 from capplan.planning.result import Plan
 from capplan.planning.run import RequestProgress, Run, simulate_deployment
@@ -36,6 +39,7 @@ from capplan.planning.settings import (
     SimulateSettings,
 )
 from capplan.report.page import Page
+from capplan.report.pages.autoscale import autoscale_page
 from capplan.report.pages.capacity import capacity_page
 from capplan.report.pages.comparison import comparison_page
 from capplan.report.pages.demand import demand_page
@@ -98,6 +102,15 @@ def capacity(
 ) -> tuple[Capacity, Written]:
     """Find what given fleets serve, and write the files."""
     return _computed(compute_capacity, capacity_page, settings, progress, stopped)
+
+
+def autoscale(
+    settings: AutoscaleSettings,
+    progress: Progress | None = None,
+    stopped: Stopped | None = None,
+) -> tuple[Autoscaled, Written]:
+    """Compare autoscalers with fixed fleets, and write the files."""
+    return _computed(compute_autoscaled, autoscale_page, settings, progress, stopped)
 
 
 def search(settings: SearchSettings) -> tuple[Search, Written]:

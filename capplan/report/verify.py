@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from capplan.bounds.certificate import check_document
+from capplan.bounds.pools_certificate import POOLS_SCHEMA
 from capplan.errors import InputError
 from capplan.input_file import parse_json, read_text
 from capplan.planning.plan import plan
+from capplan.planning.pool_proof import reproduce_pools
 from capplan.planning.proof import reproduce
 from capplan.planning.result import SCHEMA
 from capplan.planning.settings import PlanSettings
@@ -21,7 +23,7 @@ from capplan.simulator.schedulers.own_file import (
     names_content,
 )
 
-_MOST_REASONS = 10
+MOST_REASONS = 10
 _DIGEST = "document_digest"
 
 
@@ -67,7 +69,7 @@ def verify(
     named = document["settings"].get("trace")
     if not isinstance(named, str | None):
         raise InputError(f"{path}: settings.trace is {named!r}; expected a path")
-    found = _found(named, path, trace)
+    found = trace_now(named, path, trace)
     settings = document["settings"]
     if found is not None:
         settings = {**settings, "trace": str(found)}
@@ -78,17 +80,39 @@ def verify(
         if reasons := check_document(document):
             return reasons
         rebuilt = {**document, "settings": settings}
-        reasons = check_document(document, lambda _: reproduce(rebuilt))
+        again_of = reproduce_pools if _is_apart(document) else reproduce
+        reasons = check_document(document, lambda _: again_of(rebuilt))
     elif document.get("best") is not None:
         return ["the plan has no certificate"]
     again = json_text(plan_values(plan(PlanSettings(**settings))))
+    return reasons + changed(document, again, "planned", found, named)
+
+
+def changed(
+    document: Mapping[str, Any],
+    again: str,
+    made: str,
+    found: Path | None,
+    named: str | None,
+) -> list[str]:
+    """Return where a document differs from the text of the one ``made`` again.
+
+    That names the trace where it was ``found``; the document, as it was ``named``.
+    """
+    reasons: list[str] = []
     if found is not None and named is not None:
         again = again.replace(json.dumps(str(found))[1:-1], json.dumps(named)[1:-1])
-    for where, value, expected in _differences(document, json.loads(again), ""):
-        reasons.append(f"{where} is {_short(value)}; planned again: {_short(expected)}")
-        if len(reasons) >= _MOST_REASONS:
+    for where, value, expected in differences(document, json.loads(again), ""):
+        reasons.append(f"{where} is {short(value)}; {made} again: {short(expected)}")
+        if len(reasons) >= MOST_REASONS:
             break
     return reasons
+
+
+def _is_apart(document: dict[str, Any]) -> bool:
+    """Return whether a plan's certificate is of prompts and decoding apart."""
+    block = document["certificate"]
+    return isinstance(block, dict) and block.get("schema") == POOLS_SCHEMA
 
 
 def refuse_foreign_code(path: Path, document: dict[str, Any], trust: bool) -> None:
@@ -117,7 +141,7 @@ def refuse_foreign_code(path: Path, document: dict[str, Any], trust: bool) -> No
         named_by_content(str(name).partition(":")[0])
 
 
-def _found(named: str | None, path: Path, given: Path | None) -> Path | None:
+def trace_now(named: str | None, path: Path, given: Path | None) -> Path | None:
     """Return where the trace lies now, if not where the plan names it."""
     if given is not None:
         return given
@@ -127,7 +151,7 @@ def _found(named: str | None, path: Path, given: Path | None) -> Path | None:
     return beside if beside.exists() else None
 
 
-def _differences(
+def differences(
     value: Any, expected: Any, where: str
 ) -> Iterator[tuple[str, Any, Any]]:
     """Yield the places at which two documents differ, floats to nine digits."""
@@ -136,7 +160,7 @@ def _differences(
             if key != _DIGEST:
                 place = f"{where}.{key}" if where else str(key)
                 if key in value and key in expected:
-                    yield from _differences(value[key], expected[key], place)
+                    yield from differences(value[key], expected[key], place)
                 elif key in value or expected[key] not in (None, []):
                     # Nothing in a key that a later release added is no difference.
                     yield place, value.get(key, "absent"), expected.get(key, "absent")
@@ -144,7 +168,7 @@ def _differences(
         if len(value) != len(expected):
             yield f"length of {where}", len(value), len(expected)
         for index, pair in enumerate(zip(value, expected, strict=False)):
-            yield from _differences(*pair, f"{where}[{index}]")
+            yield from differences(*pair, f"{where}[{index}]")
     elif isinstance(value, float) and isinstance(expected, float):
         if not math.isclose(value, expected, rel_tol=1e-9, abs_tol=1e-15):
             yield where, value, expected
@@ -152,6 +176,7 @@ def _differences(
         yield where, value, expected
 
 
-def _short(value: Any) -> str:
+def short(value: Any) -> str:
+    """Return a value as JSON, cut where it is long."""
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= 60 else f"{text[:57]}..."

@@ -138,8 +138,9 @@ def grown(before: Motion, slots: int, replicas: int) -> Motion:
     others = len(before.wake_s) - len(before.moves)
     after = motion(slots, replicas, others)
     for name, array in before._asdict().items():
-        if name not in ("pairs", "scratch", "reading"):  # of one tick, of two pools
+        if name not in ("pairs", "scratch", "reading"):  # the first two: of one tick
             getattr(after, name)[: len(array)] = array
+    after.reading[:, : before.reading.shape[1]] = before.reading
     return after
 
 

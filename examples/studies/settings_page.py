@@ -9,6 +9,7 @@ import argparse
 from pathlib import Path
 
 from capplan.calibration.settings import FitSettings
+from capplan.planning.autoscale_settings import AutoscaleSettings
 from capplan.planning.compare_settings import CompareSettings
 from capplan.planning.place_settings import PlaceSettings
 from capplan.planning.settings import (
@@ -26,6 +27,7 @@ COMMANDS = {
     "search": SearchSettings,
     "compare": CompareSettings,
     "capacity": CapacitySettings,
+    "autoscale": AutoscaleSettings,
     "demand": DemandSettings,
     "place": PlaceSettings,
     "profile": ProfileSettings,

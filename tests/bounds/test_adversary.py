@@ -68,7 +68,7 @@ def check_bound_and_certificate(seed):
     generator = np.random.default_rng(seed)
     case, requests, busy_s = random_witness(generator)
     group = generator.integers(0, 2, len(requests.release_s))
-    columns = dict(zip(COLUMNS, (*requests, group), strict=True))
+    columns = dict(zip(COLUMNS, (*requests[:-1], group), strict=True))
 
     bound = lower_bound(
         **columns,
@@ -130,7 +130,7 @@ def test_a_hit_of_all_but_one_token_costs_half_a_token_of_attention_less():
     engine = EngineSettings(prefix_caching=True)
     prices = IterationPrices(0.0, 0.0, 1.0, 0.0, attention_s=1e-3)
     columns = ([0.0], [1.0], [3.0], [0.0], [np.inf], [np.inf], [4.5e-3])
-    requests = Requests._make(np.array(column) for column in columns)
+    requests = Requests(*(np.array(column) for column in columns))
 
     work = request_work(requests, prices, engine, (1.0, 0.0, 0.0), 10.0)
 

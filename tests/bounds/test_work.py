@@ -18,7 +18,7 @@ PRICE = st.floats(0, 1e-2)
 def request(prompt, output, tpot_s=0.02):
     """Return one request that has only a TPOT limit."""
     columns = (0.0, prompt, output, 0.0, np.inf, tpot_s, np.inf)
-    return Requests._make(np.array([float(value)]) for value in columns)
+    return Requests(*(np.array([float(value)]) for value in columns))
 
 
 def theorem_s(prompt, output, tpot_s, prices, mix, cap, l_s):

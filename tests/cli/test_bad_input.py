@@ -270,3 +270,49 @@ def test_yaml_of_nested_aliases_is_refused_before_it_is_expanded():
 
     with pytest.raises(InputError, match=r"s.yaml:2: the alias \*a is not read"):
         parse_yaml("s.yaml", text)
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ("--tp 1 --cold-start 9h", "a cold start takes 9 h, and the requests arrive"),
+        (
+            "--tp 1 --policies hpa:min=5,max=2",
+            "min is 5 and max 2; expected min <= max",
+        ),
+        ("--tp 1 --policies hpx", "autoscaler 'hpx' is not known; did you mean hpa"),
+        ("--tp 1 --outage 99@peak:2s", "99 replicas die of 1; expected no more"),
+        ("--tp 1 --outage 1@9h:2s", "begins after the requests"),
+        ("--tp 1 --attain-in 10ms", "a request stays"),
+        ("--cold-start 1s", "name one with --gpu and --tp"),
+        ("--tp 1 --outage 1@5s:2s --scheduler orca", "scheduler orca does not allow"),
+        ("--tp 1 --users 5", "--users"),
+    ],
+)
+def test_what_cannot_be_autoscaled_is_refused(flags, message, file, refused):
+    rows = "".join(f"{k},50,20\n" for k in range(40))
+    path = file("arrival_s,prompt_tokens,output_tokens\n" + rows)
+    served = (
+        "--llm",
+        "Llama-3.1-8B",
+        "--gpu",
+        "H100-SXM",
+        "--slo",
+        "ttft=1s,tpot=30ms",
+    )
+    cold = () if "--cold-start" in flags else ("--cold-start", "2s")
+
+    text = refused("autoscale", "--trace", path, *served, *cold, *flags.split())
+
+    assert message in text
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"schema": "capplan.autoscale/0"}', "this release reads"),
+        ('{"schema": "capplan.autoscale/1", "settings": 5}', "run capplan autoscale"),
+    ],
+)
+def test_a_file_of_autoscalers_of_another_form_is_refused(text, message, file, refused):
+    assert message in refused("verify", file(text, "autoscale.json"))

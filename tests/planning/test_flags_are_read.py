@@ -2,6 +2,7 @@
 
 import pytest
 
+from capplan.planning.autoscale_settings import AutoscaleSettings
 from capplan.planning.compare_settings import CompareSettings
 from capplan.planning.place_settings import PlaceSettings
 from capplan.planning.settings import (
@@ -73,15 +74,21 @@ RUNS = [
         {**WORKLOAD, **ON_H100, **SLO, "replicas": 1, "think": "exp:1s"},
     ),
     (to_files.place, PlaceSettings, PLACED),
+    (
+        to_files.autoscale,
+        AutoscaleSettings,
+        {**WORKLOAD, **ON_H100, **SLO, "rate": 20, "cold_start": "1s"},
+    ),
 ]
 
 
 MORE = {
+    PlanSettings: [{}, {"disaggregated": True}],
     SimulateSettings: [
         {"replicas": 2},
         {"prefill_replicas": 1, "decode_replicas": 1},
         {"autoscaler": "hpa:target=9", "cold_start": "1s"},
-    ]
+    ],
 }
 """What else is asked for, where that keeps settings from being read or lets them be;
 where they would not be read they are refused (``test_moving_run.py``)."""

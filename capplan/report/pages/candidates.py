@@ -1,7 +1,9 @@
 """Values and columns of the candidates of a plan."""
 
+from functools import partial
 from typing import Any
 
+from capplan.deployment.pools import DECODE, PREFILL
 from capplan.planning.judgement import LEVELS, PERCENTILES
 from capplan.planning.result import Candidate
 from capplan.report.columns import (
@@ -41,7 +43,7 @@ RUN_PATHS = {
 
 PATHS = {
     "gpu": "gpu",
-    "tp": "tp",
+    "tp": "only_tp",
     "status": "status",
     "replica_count": "replica_count",
     "replica_count_range": "replica_count_range",
@@ -83,6 +85,27 @@ PATHS = {
 """Where the values of a candidate lie, by the keys of the JSON, in order."""
 
 
+POOL_PATHS = {
+    "role": "role",
+    "gpu": "gpu",
+    "tp": "tp",
+    "replica_count": "replica_count",
+    "gpu_count": "gpu_count",
+    "lower_bound_replica_count": "bound.replica_count",
+    "lower_bound_gpu_count": "lower_bound_gpu_count",
+    "busy_share": "busy_share",
+    "latency_source": "configuration.latency_source",
+    "kv_dtype": "configuration.kv_dtype",
+    "price": "configuration.price",
+    "engine": "configuration.engine",
+    "launch_line": "launch.line",
+    "launch_notes": "launch.notes",
+    "bound": "bound",
+    "bound_sample": "bound_sample",
+}
+"""Where the values of one of two pools lie, by the keys of the JSON."""
+
+
 def candidate_values(candidate: Candidate, brief: bool = False) -> dict[str, Any]:
     """Return a candidate by the keys of the JSON.
 
@@ -90,10 +113,19 @@ def candidate_values(candidate: Candidate, brief: bool = False) -> dict[str, Any
     """
     values = {name: at(candidate, path) for name, path in PATHS.items()}
     values["quantile_levels"] = None if candidate.run is None else LEVELS
-    values["bounds"] = [] if candidate.bound is None else [candidate.bound]  # by pool
+    values["bounds"] = [] if candidate.bound is None else [candidate.bound]
+    values["pools"] = pool_values(candidate)
     if brief:
         values = {k: v for k, v in values.items() if k not in _DISTRIBUTIONS}
     return values
+
+
+def pool_values(candidate: Candidate | None) -> list[dict[str, Any]]:
+    """Return the pools of a candidate by the keys of the JSON; none of one pool."""
+    return [
+        {name: at(pool, path) for name, path in POOL_PATHS.items()}
+        for pool in (candidate.pools if candidate is not None else ())
+    ]
 
 
 def _column(name: str, heading: str = "", show: Any = str, **layout: Any) -> Column:
@@ -105,11 +137,33 @@ def _of_price(name: str) -> Column:
     return column(name, path=f"{PATHS['price']}.{key}")
 
 
+def _of_pools(name: str) -> list[Column]:
+    """Return the columns of what each of two pools has; people are shown neither."""
+    return [
+        Column(f"{role}_{name}", partial(_of_pool, index=index, name=name))
+        for index, role in enumerate((PREFILL, DECODE))
+    ]
+
+
+def _of_pool(candidate: Candidate, index: int, name: str) -> Any:
+    return getattr(candidate.pools[index], name) if candidate.pools else None
+
+
+def _by_pool(candidate: Candidate, name: str) -> str | None:
+    """Return a value as people read it; of two pools that of each, as in 2 + 3."""
+    values = [getattr(pool, name) for pool in candidate.pools or (candidate,)]
+    if None in values:
+        return None
+    return " + ".join(format_count(value) for value in values)
+
+
 COLUMNS = (
     _column("gpu", "GPU", justify="left"),
-    _column("tp", "TP"),
+    _column("tp", "TP", told=partial(_by_pool, name="tp")),
+    *_of_pools("tp"),
     _column("status"),
-    _column("replica_count", "replicas", format_count),
+    _column("replica_count", "replicas", told=partial(_by_pool, name="replica_count")),
+    *_of_pools("replica_count"),
     *ends("replica_count", PATHS["replica_count_range"]),
     _column("latency_source"),
     *ends("capacity_ratio", PATHS["capacity_ratio"]),

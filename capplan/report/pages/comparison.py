@@ -11,6 +11,7 @@ from capplan.report import sentences
 from capplan.report.columns import Column, at, column, format_count
 from capplan.report.compare_charts import figures
 from capplan.report.page import FILES, TERMINAL, Fact, Page, Section, Table
+from capplan.report.pages.candidates import pool_values
 from capplan.report.pages.system_columns import (
     AT_RATES,
     BINDING,
@@ -193,9 +194,22 @@ def notes(comparison: Comparison) -> list[Fact]:
         if row.given:
             text = "; ".join(row.given)
             found.append((row.name, f"the scenario's own: {text}"))
-        said = (_two_kinds(row), _refused(row, comparison), _predictions(row))
+        said = (
+            _pools(row),
+            _two_kinds(row),
+            _refused(row, comparison),
+            _predictions(row),
+        )
         found += [(row.name, text) for text in said if text]
     return found
+
+
+def _pools(row: SystemResult) -> str:
+    """Return the pools of a system with prompts and decoding apart."""
+    best = row.candidate
+    if best is None or best.run is None or not best.pools:
+        return ""
+    return f"prompts and decoding apart: {sentences.pools(best.run.deployment)}"
 
 
 def _two_kinds(row: SystemResult) -> str:
@@ -272,6 +286,7 @@ def comparison_values(comparison: Comparison) -> dict[str, Any]:
             {
                 **{each.name: each.value(row) for each in COLUMNS},
                 "engine": row.engine,
+                "pools": pool_values(row.candidate),
                 "curve": [curve_values(served) for served in row.curve],
             }
             for row in comparison.systems

@@ -19,6 +19,7 @@ from capplan.report.columns import (
     format_share,
 )
 from capplan.report.page import FILES, Fact, Page, Section, Table, Tile
+from capplan.report.pages.apart import apart_sections, one_fewer, verdict
 from capplan.report.pages.candidates import COLUMNS, candidate_values
 from capplan.report.pages.classes import classes_section, classes_table
 from capplan.report.plan_charts import figures
@@ -53,6 +54,7 @@ def plan_page(plan: Plan) -> Page:
         is_failure=best is None,
         sections=[
             *(() if best is None or run is None else _of_best(plan, best, run)),
+            *apart_sections(plan),
             _candidates(plan),
             Section(
                 "Latency, replicas and the fleet over time",
@@ -91,6 +93,8 @@ def plan_values(plan: Plan) -> dict[str, Any]:
                 ("best", plan.best),
                 ("best_by_gpus", plan.best_by_gpus),
                 ("best_estimated", plan.best_estimated),
+                ("best_aggregated", plan.best_aggregated),
+                ("best_disaggregated", plan.best_disaggregated),
             )
         },
         "infeasible_reason": plan.infeasible_reason,
@@ -138,7 +142,8 @@ def _lead(plan: Plan) -> str:
         price = f", at {format_fine_usd(best.cost.usd_per_h)} per hour,"
     serve = "serves" if best.gpu_count == 1 else "serve"
     gpus = sentences.plural(best.gpu_count, f"{best.gpu} GPU")
-    return f"{gpus}{price} {serve} {traffic}, within {plan.slo_text}."
+    apart = f" {said}" if (said := verdict(plan)) else ""
+    return f"{gpus}{price} {serve} {traffic}, within {plan.slo_text}.{apart}"
 
 
 def _tiles(plan: Plan, best: Candidate, run: Run) -> list[Tile]:
@@ -182,12 +187,13 @@ def _of_best(plan: Plan, best: Candidate, run: Run) -> list[Section]:
         ("attained by", sentences.attained(run.judgement, plan.attainment_text)),
         *sentences.windows(run.judgement, best.probes),
         ("load", sentences.load(run.judgement)),
-        ("one fewer", sentences.proof(best)),
+        ("one fewer", one_fewer(best) if best.pools else sentences.proof(best)),
         ("real engines", sentences.engines(best)),
         ("binds", best.binding or ""),
         ("prefix cache", sentences.caching(plan)),
         ("lower bound", sentences.lower_bound(best)),
         ("bound by", "" if best.bound is None else best.bound.note),
+        *((f"{pool.role} bound by", pool.bound.note) for pool in best.pools),
         ("placement", "" if plan.placement is None else str(plan.placement)),
     ]
     if fewest is not None and fewest.gpu_count != best.gpu_count:
@@ -199,6 +205,7 @@ def _of_best(plan: Plan, best: Candidate, run: Run) -> list[Section]:
         Section("Why this many GPUs", facts=facts),
         classes_section(run.judgement.classes),
         launch_section(best.launch),
+        *(launch_section(pool.launch, pool.role) for pool in best.pools),
         _bill(plan, best, run),
     ]
 
@@ -282,8 +289,13 @@ def _result(probe: Probe) -> str:
     return found[probe.meets] + ("" if probe.stable else ", backlog grows")
 
 
+def _counts_of(probe: Probe) -> str:
+    counts = probe.pool_replica_counts or (probe.replica_count,)
+    return " + ".join(map(format_count, counts))
+
+
 _PROBES = (
-    column("replica_count", "replicas", format_count),
+    column("replica_count", "replicas", told=_counts_of),
     column("slo_attainment", "attainment", format_share),
     column("", "95 % interval", format_interval, path="slo_attainment_interval"),
     column("ttft_p99_s", "p99 TTFT", format_duration),

@@ -8,6 +8,7 @@ import numpy as np
 from capplan.deployment.engine import EngineSettings
 from capplan.deployment.pools import Deployment
 from capplan.latency.contract import linear_tables
+from capplan.simulator.motion import grown, motion
 from capplan.simulator.simulate import simulate
 from capplan.workload.trace import Trace
 from tests.deployments import fleet_of
@@ -74,3 +75,13 @@ def test_the_first_token_is_the_prefill_replicas_where_it_is_not_computed_again(
     found = served(pools(hand_off="distserve"), [(0, 8, 3), (1, 4, 2)])
 
     assert found == [(18, 18, 42), (32, 32, 52)]
+
+
+def test_room_for_more_requests_keeps_what_was_read_and_is_not_heard_of_yet():
+    # Of replica 0: slots 3 to 1, at its call 7. Lost, their blocks are held for ever.
+    before = motion(slots=4, replicas=2, others=1)
+    before.reading[:] = [[3, -1], [1, -1], [7, 5]]
+
+    after = grown(before, slots=8, replicas=2)
+
+    assert after.reading.tolist() == [[3, -1], [1, -1], [7, 5]]

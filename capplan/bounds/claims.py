@@ -1,0 +1,44 @@
+"""Checks of figures that a certificate claims, without the inputs of the plan."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from capplan.bounds.bound_check import ALL_SERVED, BUSIEST
+
+
+def check_rounding(bound: Mapping[str, Any]) -> list[str]:
+    """Return why a bound is not its work over the length of its window, rounded up."""
+    if bound["method"] in (BUSIEST, ALL_SERVED):
+        length_s = bound["window_end_s"] - bound["window_start_s"]
+        if not length_s > 0:
+            return ["the window of the bound has no length"]
+        if _rounded_up(bound["work_s"] / length_s) != bound["replica_count"]:
+            return [
+                f"{bound['work_s']:.9g} s of work in {length_s:.9g} s do not make "
+                f"{bound['replica_count']} replicas"
+            ]
+    # Without a window nothing is proven but that a trace needs a replica.
+    elif bound["replica_count"] != 1:
+        return [f"a bound of method {bound['method']!r} proves no more than 1"]
+    return []
+
+
+def _rounded_up(replicas: float) -> int:
+    return max(1, math.ceil(replicas * (1 - 1e-9)))
+
+
+def check_proven(
+    where: str, row: Mapping[str, Any], proven: Mapping[str, Any]
+) -> list[str]:
+    """Return which values of a row, found at a place, are not those proven."""
+    reasons = []
+    for name, expected in proven.items():
+        value = row.get(name)
+        if isinstance(expected, float) and isinstance(value, int | float):
+            same = math.isclose(value, expected, rel_tol=1e-9)
+        else:
+            same = value == expected
+        if not same:
+            reasons.append(f"{where}.{name} is {value!r}; {expected!r} is proven")
+    return reasons

@@ -1,0 +1,86 @@
+"""Settings of ``capplan autoscale``."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar
+
+from pydantic import BeforeValidator
+
+from capplan.planning.fleet_settings import MOTION, LossSettings
+from capplan.planning.setting_groups import (
+    CHOICES,
+    MOST_REPLICAS,
+    OutputSettings,
+    SchedulerSettings,
+)
+from capplan.planning.settings import FleetSettings, PlanSettings
+from capplan.planning.traffic_settings import TrafficSettings
+from capplan.setting_values import parts
+from capplan.settings import setting, validated_with
+from capplan.simulator.autoscalers import AUTOSCALERS, parse_autoscaler
+
+PERFECT = "perfect"
+DEFAULT_POLICIES = ("schedule", "hpa", "keda", "wva-v2", "dynamo")
+"""One of each kind that people run: planned hours, in flight, a queue, tokens, rate."""
+
+
+def _policies(value: Any) -> Any:
+    """Return the policies of ``A,B:x=1,y=2``: two, the second with two settings."""
+    if isinstance(value, Mapping):
+        raise ValueError("expected a list such as [hpa, ray:target=20]")
+    policies: list[Any] = []
+    for part in parts(value):
+        is_setting = isinstance(part, str) and "=" in part and ":" not in part
+        if is_setting and policies:
+            joint = "," if ":" in policies[-1] else ":"
+            policies[-1] += f"{joint}{part}"
+        else:
+            policies.append(part)
+    return tuple(dict.fromkeys(policies))
+
+
+class AutoscaleSettings(
+    OutputSettings, LossSettings, SchedulerSettings, FleetSettings, TrafficSettings
+):
+    """Settings of the comparison of autoscalers with fleets of a fixed size."""
+
+    scenario_of: ClassVar = PlanSettings
+
+    policies: Annotated[
+        tuple[Annotated[str, validated_with(parse_autoscaler)], ...],
+        BeforeValidator(_policies),
+    ] = setting(
+        (),
+        MOTION,
+        "A,B",
+        f"Autoscalers: {', '.join(AUTOSCALERS)} (default: "
+        f"{', '.join(DEFAULT_POLICIES)}; perfect comes too); hpa:target=20,max=16.",
+    )
+    replicas: int | None = setting(
+        None,
+        CHOICES,
+        "N",
+        "Replicas at the start (default: the smallest fixed fleet that attains the "
+        "target).",
+        ge=1,
+        le=MOST_REPLICAS,
+    )
+    break_even: bool = setting(
+        True,
+        MOTION,
+        "",
+        "Also find the cold start at which each policy stops paying (default: on).",
+    )
+
+    @property
+    def compared(self) -> tuple[str, ...]:
+        """Policies that are compared, besides the one that knows the arrivals."""
+        return self.policies or DEFAULT_POLICIES
+
+    def of_plan(self) -> PlanSettings:
+        """Return the settings of a plan of the same requests."""
+        return PlanSettings(**self.shared_with(PlanSettings))
+
+    def without_losses(self) -> "AutoscaleSettings":
+        """Return the settings of fleets that lose no replica."""
+        none = {"outage": (), "rolling_update": None, "spot": None}
+        return self.model_copy(update=none)

@@ -1,0 +1,197 @@
+"""Fleets on the same requests: each simulated once, and its replica-hours."""
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from capplan.deployment.changes import Change
+from capplan.deployment.pools import Deployment
+from capplan.errors import HostFullError
+from capplan.planning.autoscale_settings import AutoscaleSettings
+from capplan.planning.deployments import changing
+from capplan.planning.load import OpenLoad
+from capplan.planning.replica_hours import ReplicaHours
+from capplan.planning.replications import Interrupted
+from capplan.planning.run import Run, judged_run
+from capplan.simulator.fleet import Stopped
+from capplan.workload.slo import Slo
+
+_HOUR_S, _DAY_S = 3600.0, 86_400.0
+_MOST_TIMES = 4
+"""Times a policy's peak up to which a fixed fleet is sought that attains as much."""
+
+
+@dataclass(frozen=True)
+class Hours:
+    """Replica-hours of a run, whether its replicas come and go or not."""
+
+    paid_h: float  # from a replica's order until it is gone [h]
+    ready_h: float  # from its first request on until it is gone [h]
+    busy_h: float  # in which an iteration ran [h]
+    mean_replicas: float  # paid
+    peak_replicas: int  # paid at once, at most
+    actions_per_day: float  # replicas ordered and closed, after the first arrival
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """What a fleet attained, and its hours, without the table of its requests."""
+
+    deployment: Deployment
+    meets: bool  # the target
+    slo_attainment: float
+    worst_hour_attainment: float | None  # None where no hour tells it
+    hours: Hours
+    makespan_s: float  # from the first arrival to the last token [s]
+    moments: ReplicaHours | None  # replicas over time; None: always as many
+    usd_per_month: float | None  # None without a price
+
+    @property
+    def replica_count(self) -> int:
+        """Replicas at the start; of a fixed fleet, always."""
+        return self.deployment.replica_count
+
+    def costs_less_than(self, other: "Outcome") -> bool:
+        """Return whether it is paid for less, by more than rounding."""
+        return self.hours.paid_h < other.hours.paid_h * (1 - 1e-9)
+
+    def attains(self, other: "Outcome") -> bool:
+        """Return whether it attains as much as another, in the worst hour too."""
+        worst, other_worst = self.worst_hour_attainment, other.worst_hour_attainment
+        if other_worst is not None and (worst is None or worst < other_worst):
+            return False
+        return self.slo_attainment >= other.slo_attainment
+
+
+def outcome_of(run: Run) -> Outcome:
+    """Return what a run attained."""
+    attainment = run.judgement.attainment
+    worst = [each for each in run.judgement.windows if each.seconds == _HOUR_S]
+    return Outcome(
+        run.deployment,
+        run.judgement.meets is True,
+        0.0 if attainment is None else attainment.share,
+        worst[0].slo_attainment if worst else None,
+        hours_of(run),
+        run.simulation.totals.makespan_s,
+        run.hours,
+        None if run.cost is None else run.cost.usd_per_month,
+    )
+
+
+def hours_of(run: Run) -> Hours:
+    """Return the replica-hours of a run, from the first arrival to the last token."""
+    lasts_s = run.simulation.totals.makespan_s
+    found, count = run.hours, run.replica_count
+    if found is None:
+        paid_h = count * lasts_s / _HOUR_S
+        busy_h = run.simulation.busy_s / _HOUR_S
+        return Hours(paid_h, paid_h, busy_h, float(count), count, 0.0)
+    return Hours(
+        found.paid_h,
+        found.ready_h,
+        found.busy_h,
+        found.mean_replicas,
+        found.peak_replicas,
+        found.changes / (max(lasts_s, 1e-9) / _DAY_S),
+    )
+
+
+@dataclass(eq=False)
+class Cases:
+    """Fleets that serve the same requests; each is simulated once."""
+
+    settings: AutoscaleSettings
+    load: OpenLoad  # one sample, as it is
+    slo: Slo
+    deployment: Deployment  # its replicas, as many as there are at the start
+    stopped: Stopped | None = None
+    _fixed: dict[int, Outcome] = field(default_factory=dict)
+
+    def fixed_run(self, count: int) -> Run:
+        """Return the run of a fixed fleet, without its table of requests."""
+        run = self.run(self.deployment.with_replicas(count))
+        self._fixed[count] = outcome_of(run)
+        return run.without_requests()
+
+    def fixed(self, count: int) -> Outcome:
+        """Return what a fixed fleet attains."""
+        if count not in self._fixed:
+            self.fixed_run(count)
+        return self._fixed[count]
+
+    def scaled(self, policy: str, cold_start_s: float) -> Outcome:
+        """Return what an autoscaled fleet attains that loses nothing."""
+        return outcome_of(self.run(self.scaled_by(policy, cold_start_s)))
+
+    def scaled_by(
+        self, policy: str, cold_start_s: float, losing: AutoscaleSettings | None = None
+    ) -> Deployment:
+        """Return an autoscaled deployment, with what it loses.
+
+        Of replicas that die together only those that are there do.
+        """
+        settings = losing or self.settings.without_losses()
+        settings = settings.model_copy(update={"cold_start": f"{cold_start_s!r}s"})
+        deployment = changing(
+            settings, self.deployment, self.load.trace, policy, settings.seed
+        )
+        changes: list[Change] = []
+        for change in deployment.changes:
+            one = replace(change, count=1, of=max(change.of, 1))
+            changes += [one] * change.count if change.kind == "fail" else [change]
+        return replace(deployment, changes=tuple(changes))
+
+    def run(self, deployment: Deployment) -> Run:
+        """Simulate and judge a deployment; raise Interrupted when that is to stop."""
+        if self.stopped is not None and self.stopped():
+            raise Interrupted
+        run = judged_run(
+            self.load,
+            self.slo,
+            deployment,
+            seed=self.settings.seed,
+            metrics=("ttft_s", "tpot_s", "e2e_s"),
+            stopped=self.stopped,
+        )
+        if self.stopped is not None and self.stopped():
+            raise Interrupted
+        return run
+
+    def as_good_as(self, other: Outcome) -> Outcome | None:
+        """Return the smallest fixed fleet that attains as much as another, or None.
+
+        In all, and in the worst hour. It is taken for granted that more replicas do
+        not attain less; the count below the one returned was simulated and does.
+        """
+
+        def attains(count: int) -> bool:
+            try:
+                return self.fixed(count).attains(other)
+            except HostFullError:
+                return False
+
+        most = _MOST_TIMES * max(other.hours.peak_replicas, 1)
+        low, high = 0, max(1, min(most, self.deployment.replica_count))
+        while not attains(high):
+            if high == most:
+                return None
+            low, high = high, min(most, max(high + 1, high * 3 // 2))
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (low, middle) if attains(middle) else (middle, high)
+        return self.fixed(high)
+
+
+def one_sample(load: OpenLoad) -> OpenLoad:
+    """Return requests as one trace, also where arrivals are drawn."""
+    if load.process is None:
+        return load
+    return replace(load, base=load.trace, process=None, request_count=0)
+
+
+def since_s(load: OpenLoad) -> np.ndarray:
+    """Return the arrivals of all requests since the first one. [s]"""
+    arrival_s = load.trace.arrival_s
+    assert arrival_s is not None  # read from a trace, or drawn
+    return np.asarray(arrival_s - arrival_s[0])

@@ -1,0 +1,246 @@
+"""Pairs of configurations, for prompts and for decoding, before they are simulated."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from capplan.deployment.configuration import Configuration
+from capplan.deployment.pools import DECODE, PREFILL, Deployment, Pool
+from capplan.errors import InputError
+from capplan.planning.configuration import Excluded, configurations, runnable
+from capplan.planning.cost import usd_per_h
+from capplan.planning.deployments import DEFAULT_HAND_OFF, link_gb_per_s, two_pools
+from capplan.planning.executors import side_by_side
+from capplan.planning.fewest_pools import Counts, Price
+from capplan.planning.inputs import PlanInputs
+from capplan.planning.pool_parts import Part
+from capplan.planning.prefix_caching import with_caching_as_used
+from capplan.planning.proof import bound_of
+from capplan.planning.prospects import CENTS, Prospect
+from capplan.planning.result import Candidate, PoolPlan
+from capplan.planning.saturation import replica_saturations
+from capplan.planning.scheduling import widest_iterations
+from capplan.planning.settings import PlanSettings
+from capplan.planning.unbatched import too_slow, unbatched
+from capplan.simulator.between import PULLS
+from capplan.simulator.checks import oversized
+from capplan.simulator.hand_offs import hand_off as load_hand_off
+from capplan.simulator.hand_offs import parse_hand_off
+from capplan.workload.trace import Trace
+
+
+@dataclass(frozen=True, eq=False)
+class Pair:
+    """Replicas of one GPU type for prompts and for decoding, before simulation."""
+
+    prefill: Prospect
+    decode: Prospect
+    settings: PlanSettings
+    router: str
+    rivals: tuple[Price, ...] = ()  # of other pairs that meet the SLO
+
+    def __str__(self) -> str:
+        return str(self.candidate(""))
+
+    @property
+    def at_least(self) -> Counts:
+        """Fewest replicas of each pool, by its bound and its utilisation."""
+        return self.prefill.at_least, self.decode.at_least
+
+    def pools(self, counts: Counts) -> tuple[Pool, Pool]:
+        """Return so many replicas of each."""
+        return (
+            Pool(self.prefill.configuration, counts[0]),
+            Pool(self.decode.configuration, counts[1]),
+        )
+
+    def deployment(self, counts: Counts) -> Deployment:
+        """Return so many replicas of each behind a router."""
+        of = self.prefill.configuration, self.decode.configuration
+        return two_pools(self.settings, of, counts, self.router)
+
+    def price_of(self, counts: Counts) -> Price:
+        """Return $/h, infinite without a price, and GPUs of so many replicas."""
+        pools = self.pools(counts)
+        usd, gpu_count = usd_per_h(pools), sum(pool.gpu_count for pool in pools)
+        return math.inf if usd is None else round(usd, CENTS), gpu_count
+
+    def competes(self, counts: Counts) -> bool:
+        """Return whether replicas cost less, or are fewer GPUs, than all rivals."""
+        usd, gpu_count = self.price_of(counts)
+        return all(usd < other for other, _ in self.rivals) or all(
+            gpu_count < other for _, other in self.rivals
+        )
+
+    def candidate(self, status: str) -> Candidate:
+        """Return its candidate, with the bounds of its pools and without a run."""
+        pools = tuple(
+            PoolPlan(role, each.configuration, each.bound, each.sample)
+            for role, each in ((PREFILL, self.prefill), (DECODE, self.decode))
+        )
+        candidate = Candidate.of(self.decode.configuration, status)
+        return replace(candidate, pools=pools)
+
+
+def pairs_of(
+    inputs: PlanInputs, tried: Sequence[Configuration | Excluded]
+) -> list[tuple[Pair, str]]:
+    """Return the pairs of each GPU type, cheapest first, and why one cannot serve.
+
+    The reason is empty where it can.
+    """
+    decoding = [row for row in tried if isinstance(row, Configuration)]
+    prompting = prefilling(inputs, decoding)
+    together = [
+        (first, second)
+        for first in prompting
+        for second in decoding
+        if first.gpu == second.gpu
+    ]
+    hand_off = inputs.settings.hand_off or DEFAULT_HAND_OFF
+    able = {id(each): each for pair in together for each in pair}
+    parts = [
+        (able[identity], role)
+        for role, index in ((PREFILL, 0), (DECODE, 1))
+        for identity in dict.fromkeys(id(pair[index]) for pair in together)
+    ]
+    bounds = side_by_side(
+        lambda part: bound_of(inputs, part[0], Part(part[1], hand_off)), parts
+    )
+    bound = {
+        (id(each), role): found
+        for (each, role), found in zip(parts, bounds, strict=True)
+    }
+    found = []
+    for first, second in together:
+        pair = Pair(
+            Prospect(first, *bound[id(first), PREFILL]),
+            Prospect(second, *bound[id(second), DECODE]),
+            inputs.settings,
+            inputs.routers[0],
+        )
+        pair = _with_held(inputs, pair, hand_off)
+        found.append((pair, _cannot_serve(inputs, pair, hand_off)))
+    return sorted(found, key=lambda each: _cheapest_first(each[0]))
+
+
+def prefilling(
+    inputs: PlanInputs, decoding: list[Configuration]
+) -> list[Configuration]:
+    """Return the configurations of replicas for prompts."""
+    if inputs.settings.prefill_tp is None:
+        return decoding
+    shares = bool(inputs.load.base.prefix_tokens.any())
+    return [
+        with_caching_as_used(each, inputs.settings, shares)
+        for each in _of_prefill_tp(inputs.settings)
+    ]
+
+
+def _of_prefill_tp(settings: PlanSettings) -> list[Configuration]:
+    """Return the configurations of the degree that the user gave; none: not given.
+
+    Raises
+    ------
+    InputError
+        When it fits no GPU.
+    """
+    if settings.prefill_tp is None:
+        return []
+    apart = settings.model_copy(update={"tp": (settings.prefill_tp,)})
+    return runnable(list(configurations(apart)))
+
+
+def check_pools(
+    settings: PlanSettings, tried: Sequence[Configuration | Excluded]
+) -> None:
+    """Refuse pools that cannot be, before anything is simulated."""
+    parse_hand_off(settings.hand_off or DEFAULT_HAND_OFF)
+    _of_prefill_tp(settings)
+    for row in tried:
+        if not isinstance(row, Configuration):
+            continue
+        if link_gb_per_s(settings, [row]) is None:
+            raise InputError(
+                f"the network of {row.gpu or 'the GPU'} is not known, which KV goes "
+                "over from prompts to decoding; give --link-gb-per-s"
+            )
+        name = row.engine.scheduler.name
+        if name not in PULLS:
+            raise InputError(
+                f"scheduler {name} has no hand-off of prompts; with --disaggregated "
+                f"expected {' or '.join(PULLS)}"
+            )
+
+
+def _cheapest_first(pair: Pair) -> tuple[float, int, str, int, int]:
+    """Order by the least possible cost, then by the fewest possible GPUs."""
+    first, second = pair.prefill.configuration, pair.decode.configuration
+    return *pair.price_of(pair.at_least), first.gpu, first.tp, second.tp
+
+
+def _with_held(inputs: PlanInputs, pair: Pair, hand_off: str) -> Pair:
+    """Return a pair with the replicas below which more arrives than is completed."""
+    load = inputs.load
+    if not (load.is_resampled and load.is_open):
+        return pair
+    found = replica_saturations(load, pair.deployment((1, 1)), inputs.slo)
+    prefill, decode = (
+        prospect
+        if each is None or not each.binds
+        else replace(prospect, held=each.replicas_at(load.rate_per_s))
+        for prospect, each in zip((pair.prefill, pair.decode), found, strict=True)
+    )
+    # A replica for prompts sends one copy at a time.
+    copies = load.rate_per_s * float(_copy_s(load.base, pair, hand_off).mean())
+    sending = replace(prefill, held=max(prefill.held, int(copies) + 1))
+    return replace(pair, prefill=sending, decode=decode)
+
+
+def _cannot_serve(inputs: PlanInputs, pair: Pair, hand_off: str) -> str:
+    """Return why no number of replicas serves the requests; empty where some may."""
+    requests, trace = inputs.load.base, inputs.trace
+    prefill, decode = pair.prefill.configuration, pair.decode.configuration
+    prompts = replace(requests, output_tokens=np.ones(len(requests), np.int64))
+    for part, configuration in ((prompts, prefill), (requests, decode)):
+        too_large = int(oversized(part, configuration.engine).sum())
+        if too_large:
+            return (
+                f"{too_large:,} requests do not fit a replica of {configuration}, "
+                f"which holds {configuration.engine.kv_capacity_tokens:,} tokens"
+            )
+    first, second = (
+        unbatched(trace, tables, engine)
+        for engine, tables in (
+            widest_iterations(each.engine, each.tables) for each in (prefill, decode)
+        )
+    )
+    # A copy is before the first token where that is the decode replica's, else after.
+    copy_s = _copy_s(trace, pair, hand_off)
+    copy_s += parse_hand_off(hand_off).settings["hop"] * (copy_s > 0)
+    copy_s *= trace.output_tokens > 1
+    is_before = load_hand_off(hand_off.partition(":")[0]).RECOMPUTES
+    later = np.maximum(trace.output_tokens - 1, 1)
+    ttft_s = first.ttft_s + (copy_s if is_before else 0.0)
+    tpot_s = second.tpot_s + (0.0 if is_before else copy_s / later)
+    e2e_s = first.ttft_s + copy_s + second.tpot_s * (trace.output_tokens - 1)
+    alone = replace(second, ttft_s=ttft_s, tpot_s=tpot_s, e2e_s=e2e_s)
+    return too_slow(trace, alone, inputs.slo, inputs.load.counted()) or ""
+
+
+def _copy_s(trace: Trace, pair: Pair, hand_off: str) -> np.ndarray:
+    """Return the least time of each prompt's copy to its decode replica. [s]
+
+    0 where a request may be served by one pool alone.
+    """
+    policy = parse_hand_off(hand_off)
+    if Part("", hand_off).mixes or policy.settings.get("threshold"):
+        return np.zeros(len(trace))
+    engine = pair.decode.configuration.engine
+    cached = trace.prefix_tokens * int(engine.prefix_caching)
+    blocks = (trace.prompt_tokens - cached) // engine.block_size
+    block_s = policy.settings["block"] or pair.deployment((1, 1)).block_copy_s
+    block_s /= load_hand_off(policy.name).SPEED_UP
+    return np.asarray(policy.settings["handshake"] + blocks * block_s)

@@ -1,0 +1,119 @@
+"""The proof of a plan with prompts and decoding apart, made again to verify it."""
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from capplan.bounds.pools_certificate import (
+    PoolsReproduction,
+    pool_block,
+    pools_certificate,
+)
+from capplan.deployment.configuration import Configuration
+from capplan.deployment.pools import DECODE, PREFILL
+from capplan.errors import CapplanWarning
+from capplan.planning.candidates import run_of
+from capplan.planning.deployments import two_pools
+from capplan.planning.fewest_pools import Counts, one_fewer
+from capplan.planning.inputs import PlanInputs, configuration_of, plan_inputs
+from capplan.planning.pairs import prefilling
+from capplan.planning.pool_parts import Part
+from capplan.planning.proof import (
+    BOUND_SAMPLES,
+    MIX,
+    bound_inputs,
+    group_targets,
+    target_of,
+)
+from capplan.planning.result import Candidate
+from capplan.planning.setting_groups import MOST_REPLICAS
+from capplan.planning.settings import PlanSettings
+
+
+def pools_certificate_of(inputs: PlanInputs, best: Candidate) -> dict[str, Any]:
+    """Return the certificate of the best candidate, which has two pools."""
+    assert best.run is not None
+    deployment = best.run.deployment
+    shares = {probe.pool_replica_counts: probe.slo_attainment for probe in best.probes}
+    blocks = []
+    for pool in best.pools:
+        part = Part(pool.role, deployment.hand_off)
+        sample, configuration = pool.bound_sample, pool.configuration
+        blocks.append(
+            pool_block(
+                asdict(pool.bound),
+                bound_inputs(inputs, configuration, sample, part),
+                group_targets(inputs, sample),
+                role=pool.role,
+                gpu=pool.gpu,
+                tp=pool.tp,
+                replica_count=pool.replica_count,
+                engine=configuration.engine.document(),
+                sample=sample,
+            )
+        )
+    first, second = (pool.replica_count for pool in deployment.pools)
+    return pools_certificate(
+        blocks,
+        target_of(inputs, 0),
+        passing=shares[first, second],
+        failing={
+            counts: shares[counts]
+            for counts in one_fewer((first, second))
+            if counts in shares
+        },
+        router=deployment.router,
+        decode_router=deployment.decode_router,
+        hand_off=deployment.hand_off,
+        link_gb_per_s=deployment.link_gb_per_s,
+    )
+
+
+def _checked_counts(block: Mapping[str, Any]) -> Counts:
+    """Return the counts of a certificate, if a simulation has memory for them."""
+    counts = []
+    for pool in block["pools"]:
+        count, sample = pool["replica_count"], pool["sample"]
+        if type(count) is not int or not 1 <= count <= MOST_REPLICAS:
+            expected = f"expected 1 to {MOST_REPLICAS}"
+            raise ValueError(f"replica_count is {count!r}; {expected}")
+        if type(sample) is not int or not MIX <= sample < BOUND_SAMPLES:
+            expected = f"expected {MIX} to {BOUND_SAMPLES - 1}"
+            raise ValueError(f"sample is {sample!r}; {expected}")
+        counts.append(count)
+    return tuple(counts)
+
+
+def reproduce_pools(document: Mapping[str, Any]) -> PoolsReproduction:
+    """Return the inputs of a plan's bounds, and its counts simulated again."""
+    block = document["certificate"]
+    counts = _checked_counts(block)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CapplanWarning)
+        inputs, tried = plan_inputs(PlanSettings(**document["settings"]))
+        able = [row for row in tried if isinstance(row, Configuration)]
+        sides = (prefilling(inputs, able), able)
+        chosen = [
+            configuration_of(list(side), pool["gpu"], pool["tp"])
+            for side, pool in zip(sides, block["pools"], strict=True)
+        ]
+        bounded = []
+        for configuration, pool, role in zip(
+            chosen, block["pools"], (PREFILL, DECODE), strict=True
+        ):
+            if pool["role"] != role:
+                raise ValueError(f"its role is {pool['role']!r}; expected {role!r}")
+            if pool["engine"] != configuration.engine.document():
+                raise ValueError("its engine is not that of the configuration")
+            if pool["sample"] == MIX and not inputs.load.is_resampled:
+                raise ValueError("its bound is that of a mix, and arrivals are given")
+            part = Part(role, block["hand_off"])
+            bounded.append(bound_inputs(inputs, configuration, pool["sample"], part))
+    shares: dict[Counts, float] = {}
+    for each in (counts, *one_fewer(counts)):
+        deployment = two_pools(inputs.settings, chosen, each, block["router"])
+        run = run_of(inputs, deployment, thorough=True)
+        assert run.judgement.attainment is not None
+        shares[each] = run.judgement.attainment.share
+    return PoolsReproduction(bounded, shares)

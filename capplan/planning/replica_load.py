@@ -1,0 +1,97 @@
+"""What a replica carries within its SLO, as policies are to know it."""
+
+from dataclasses import dataclass, replace
+from functools import cache
+
+import numpy as np
+
+from capplan.deployment.configuration import Configuration
+from capplan.deployment.pools import Deployment
+from capplan.planning.highest_rate import highest_rate
+from capplan.planning.load import OpenLoad, scaled
+from capplan.planning.replications import Interrupted
+from capplan.planning.run import Run, judged_run
+from capplan.planning.saturation import saturation
+from capplan.planning.settings import PlanSettings
+from capplan.planning.traffic import arriving, judged
+from capplan.simulator.fleet import Stopped
+from capplan.workload.slo import Slo
+from capplan.workload.trace import Trace
+
+PROCESS = "poisson"
+"""Arrivals by which it is measured: at one rate, not those of a day and a night."""
+_OF_SATURATION = 0.7
+_LEAST_REQUESTS = 20_000
+"""Requests by which a rate is judged: 200 may miss a target of 99 %."""
+
+
+@dataclass(frozen=True)
+class ReplicaLoad:
+    """What a replica carries within its SLO, with requests of a trace."""
+
+    rate_per_s: float  # highest that attains the target [requests/s]
+    in_flight: float  # running and waiting at that rate, in the mean [requests]
+    replica_count: int = 1  # of the fleet in which it was measured
+
+
+def replica_load(
+    settings: PlanSettings,
+    trace: Trace,
+    slo: Slo,
+    deployment: Deployment,
+    stopped: Stopped | None = None,
+) -> ReplicaLoad | None:
+    """Return what a replica of a deployment carries; None where no rate is held.
+
+    The trace's requests arrive at one rate, by a Poisson process, and each of its
+    replicas carries its part. Smaller fleets balance less and carry a little less each.
+    """
+    count, configuration = deployment.replica_count, deployment.pool.configuration
+    drawn = settings.model_copy(update={"arrivals": PROCESS, "rate": 1.0})
+    rng = np.random.default_rng(settings.seed)
+    read = arriving(replace(trace, arrival_s=None), drawn, rng)
+    found = saturation(read, configuration, slo)
+    first_per_s = 1.0 if found is None else _OF_SATURATION * found.rate_per_s * count
+
+    @cache
+    def run_at(rate_per_s: float) -> Run:
+        load = _at(read, drawn, slo, configuration, rate_per_s)
+        run = judged_run(
+            load,
+            replace(slo, attain_in_s=None),
+            deployment,
+            seed=settings.seed,
+            metrics=("e2e_s",),
+            first_only=True,
+            stopped=stopped,
+        )
+        if stopped is not None and stopped():
+            raise Interrupted
+        return run.without_requests()
+
+    rate_per_s = highest_rate(
+        lambda rate: run_at(rate).judgement.seems_held, first_per_s
+    )
+    if rate_per_s is None or not np.isfinite(rate_per_s):
+        return None
+    stay_s = run_at(rate_per_s).judgement.percentiles["e2e_s"][0]
+    return ReplicaLoad(rate_per_s / count, rate_per_s * stay_s / count, count)
+
+
+def _at(
+    read: OpenLoad,
+    settings: PlanSettings,
+    slo: Slo,
+    configuration: Configuration,
+    rate_per_s: float,
+) -> OpenLoad:
+    rng = np.random.default_rng(settings.seed)
+    free = {"attain_in": None, "warm_up": None, "extend": None}
+    load = judged(
+        scaled(read, rate_per_s),
+        settings.model_copy(update=free),
+        replace(slo, attain_in_s=None),
+        rng,
+        [configuration],
+    )
+    return replace(load, request_count=max(load.request_count, _LEAST_REQUESTS))

@@ -1,0 +1,129 @@
+"""Prompts and decoding apart beside replicas that do both, on the page of a plan."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from capplan.planning.result import Candidate, Plan
+from capplan.report import sentences
+from capplan.report.columns import (
+    Column,
+    column,
+    format_count,
+    format_fine_usd,
+    format_share,
+)
+from capplan.report.motion_charts import pool_figures
+from capplan.report.page import Fact, Figure, Section, Table
+from capplan.units import format_duration, format_usd
+
+
+def apart_sections(plan: Plan) -> list[Section]:
+    """Return what it is worth to have prompts and decoding apart, where asked."""
+    if plan.disaggregation is None:
+        return []
+    rows = [row for row in (plan.best_aggregated, plan.best_disaggregated) if row]
+    apart = plan.best_disaggregated
+    pools = () if apart is None else apart.pools
+    facts: list[Fact] = []
+    charts: Callable[[], Sequence[Figure]] = tuple
+    if apart is not None and apart.run is not None:
+        deployment = apart.run.deployment
+        link = format_count(deployment.link_gb_per_s or 0.0)
+        facts = [
+            ("one fewer", one_fewer(apart)),
+            ("KV", f"hand-off {deployment.hand_off}, {link} GB/s from each GPU"),
+        ]
+        if len(apart.run.simulation.series.start_s) > 1:
+            charts = partial(pool_figures, apart.run)
+    tables = [Table(_KINDS, rows), Table(_POOLS, pools, title=str(apart or ""))]
+    return [
+        Section(
+            "Prompts and decoding apart", facts=facts, tables=tables, figures=charts
+        )
+    ]
+
+
+def verdict(plan: Plan) -> str:
+    """Return in a sentence whether prompts and decoding apart pay; empty: not asked."""
+    worth, apart = plan.disaggregation, plan.best_disaggregated
+    if worth is None:
+        return ""
+    if apart is None:
+        return "Prompts and decoding apart do not pay: no two pools meet the SLO."
+    if worth.gpu_count_saved is None:
+        return "Prompts and decoding apart pay: without, nothing meets the SLO."
+    by = _difference(worth.gpu_count_saved)
+    if worth.usd_per_h_saved is not None:
+        by += f", {_usd_difference(worth.usd_per_h_saved)}"
+    pays = "pay" if worth.pays else "do not pay"
+    return f"Prompts and decoding apart {pays}: {by}."
+
+
+def _difference(saved: int) -> str:
+    if saved == 0:
+        return "as many GPUs"
+    return f"{sentences.plural(abs(saved), 'GPU')} {'fewer' if saved > 0 else 'more'}"
+
+
+def _usd_difference(saved: float) -> str:
+    if abs(saved) < 0.005:
+        return "for as much money"
+    return f"{format_fine_usd(abs(saved))} per hour {'less' if saved > 0 else 'more'}"
+
+
+def _kind(row: Candidate) -> str:
+    return "apart" if row.pools else "together"
+
+
+def _pools_text(row: Candidate) -> str:
+    assert row.run is not None
+    return sentences.pools(row.run.deployment)
+
+
+_KINDS = (
+    Column("", _kind, "prompts and decoding", justify="left"),
+    column("gpu", "GPU", justify="left"),
+    Column("", _pools_text, "replicas", justify="left", is_wide=True),
+    column("gpu_count", "GPUs", format_count),
+    column("lower_bound_gpu_count", "at least", format_count),
+    column("", "attainment", format_share, path="run.judgement.attainment.share"),
+    Column(
+        "", lambda row: row.run.judgement.p99_s("ttft_s"), "p99 TTFT", format_duration
+    ),
+    Column(
+        "", lambda row: row.run.judgement.p99_s("tpot_s"), "p99 TPOT", format_duration
+    ),
+    column("", "$ per hour", format_usd, path="cost.usd_per_h"),
+)
+
+_POOLS = (
+    column("role", "pool", justify="left"),
+    column("tp", "TP"),
+    column("replica_count", "replicas", format_count),
+    column("gpu_count", "GPUs", format_count),
+    column("lower_bound_gpu_count", "at least", format_count),
+    column("busy_share", "busy", format_share),
+)
+
+
+def one_fewer(apart: Candidate) -> str:
+    """Return what pools attain with one replica fewer, and which are too close."""
+    counts = [pool.replica_count or 0 for pool in apart.pools]
+    texts = []
+    for index in range(len(counts)):
+        fewer = [*counts[:index], counts[index] - 1, *counts[index + 1 :]]
+        texts += [
+            f"{_replicas(fewer)}: {format_share(probe.slo_attainment)} of requests "
+            "meet the SLO."
+            for probe in apart.probes
+            if list(probe.pool_replica_counts) == fewer
+        ]
+    if apart.pools_too_close:
+        close = "; ".join(_replicas(each) for each in apart.pools_too_close)
+        texts.append(f"Too close to the target to call: {close}.")
+    return " ".join(texts)
+
+
+def _replicas(counts: Sequence[int]) -> str:
+    prompts, decoding = counts
+    return f"{prompts:,} for prompts and {decoding:,} for decoding"

@@ -1,0 +1,270 @@
+"""The page of autoscalers against fleets of a fixed size."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from capplan.planning.autoscaled import Autoscaled, PolicyResult
+from capplan.report import sentences
+from capplan.report.autoscale_charts import figures
+from capplan.report.columns import (
+    at,
+    column,
+    ends,
+    format_count,
+    format_share,
+)
+from capplan.report.page import Fact, Page, Section, Table, Tile
+from capplan.report.render.json_text import plain
+from capplan.units import format_duration, format_usd
+
+SCHEMA = "capplan.autoscale/1"
+DIGEST = "document_digest"
+
+PATHS = {
+    "name": "name",
+    "policy": "policy",
+    "slo_attainment": "slo_attainment",
+    "worst_hour_attainment": "worst_hour_attainment",
+    "meets": "meets",
+    "mean_replicas": "hours.mean_replicas",
+    "peak_replicas": "hours.peak_replicas",
+    "gpu_hours_paid": "gpu_hours_paid",
+    "gpu_hours_ready": "gpu_hours_ready",
+    "gpu_hours_busy": "gpu_hours_busy",
+    "actions_per_day": "hours.actions_per_day",
+    "usd_per_month": "outcome.usd_per_month",
+    "static_replicas": "static_replicas",
+    "static_gpu_hours": "static_gpu_hours",
+    "pays": "pays",
+    "break_even_cold_start_s": "break_even_s.0",
+    "break_even_cold_start_s_interval": "break_even_s",
+}
+"""Where the values of a policy lie, by the keys of the JSON."""
+
+
+def _break_even(pair: tuple[float | None, float | None]) -> str:
+    """Return the cold start up to which a policy pays."""
+    low, high = pair
+    if low is None:
+        return "never"
+    return format_duration(low) if high is not None else f"> {format_duration(low)}"
+
+
+def _columns(bound: float | None) -> tuple[Any, ...]:
+    return (
+        column("name", "policy", justify="left"),
+        column("policy"),
+        column("slo_attainment", "attainment", format_share),
+        column("worst_hour_attainment", "worst hour", format_share),
+        column("mean_replicas", "mean", format_count, path="hours.mean_replicas"),
+        column("peak_replicas", "peak", format_count, path="hours.peak_replicas"),
+        column("gpu_hours_paid", "GPU-h paid", format_count),
+        column("gpu_hours_ready", "ready", format_count, is_optional=True),
+        column("gpu_hours_busy", "busy", format_count),
+        column(
+            "actions_per_day",
+            "actions a day",
+            format_count,
+            path="hours.actions_per_day",
+            is_optional=True,
+        ),
+        column("static_replicas", "fixed, as good", format_count),
+        column("static_gpu_hours"),
+        column("of_static", "of its GPU-h", format_share),
+        column("", "pays up to", _break_even, path="break_even_s", is_optional=True),
+        *ends("break_even_cold_start_s", "break_even_s"),
+        column(
+            "usd_per_month",
+            "$ per month",
+            format_usd,
+            path="outcome.usd_per_month",
+            is_optional=True,
+        ),
+        column("meets"),
+        column("lower_bound_gpu_hours")._replace(value=lambda row: bound),
+    )
+
+
+LOSSES = (
+    column("what", "lost", justify="left"),
+    column("fleet", "fleet", justify="left"),
+    column("replica_count", "replicas", format_count),
+    column("slo_attainment", "attainment", format_share),
+    column("worst_hour_attainment", "worst hour", format_share),
+    column("gone_attainment", "while gone", format_share),
+    column("recomputed", "recomputed", format_count),
+    column("meets", "keeps it", lambda keeps: "yes" if keeps else "no"),
+    column("spares", "spares that keep it", format_count),
+)
+
+
+def autoscale_page(result: Autoscaled) -> Page:
+    """Return what autoscalers cost and attain against fleets of a fixed size."""
+    configuration = result.deployment.pool.configuration
+    best, fixed = result.best, result.fixed
+    rows = [row for row in (fixed, *result.policies) if row is not None]
+
+    def style(row: PolicyResult) -> str:
+        return "best" if row is best else "" if row.meets else "fail"
+
+    note = (
+        "“fixed, as good” is the smallest fleet of a fixed size that attains as much, "
+        "in all and in the worst hour, and “of its GPU-h” what the policy is paid for "
+        "of that. GPUs are paid from their order until they are gone, so while they "
+        "start too; “pays up to” is the longest cold start with which a policy attains "
+        "the target for less. perfect knows the arrivals to come."
+    )
+    table = Table(_columns(result.lower_bound_gpu_hours), rows, note=note, style=style)
+    lost_note = (
+        "“while gone” counts the requests that arrive while replicas are gone; the "
+        "target is kept where it is attained by these and by all. Recomputed are those "
+        "that had begun and were computed again."
+    )
+    lost = Table(LOSSES, result.losses, note=lost_note)
+    return Page(
+        "autoscale",
+        _headline(result),
+        f"on {configuration.gpu or 'given iteration times'}",
+        [
+            Section("Autoscalers against a fixed fleet", _facts(result), [table]),
+            Section("While replicas are gone", tables=[lost]),
+            Section("Over time", figures=partial(figures, result)),
+        ],
+        values=partial(autoscale_values, result),
+        csv={"autoscale.csv": table, "losses.csv": lost},
+        lead=_lead(result),
+        tiles=_tiles(result),
+        warnings=result.warnings,
+        is_failure=fixed is None,
+    )
+
+
+def _headline(result: Autoscaled) -> str:
+    fixed, best = result.fixed, result.best
+    if fixed is None or best is None:
+        return "Infeasible" if fixed is None else "Nothing attains the target"
+    if best is fixed:
+        return f"{sentences.plural(fixed.outcome.replica_count, 'replica')}, fixed"
+    return f"{best.name}, {format_count(best.gpu_hours_paid)} GPU-hours"
+
+
+def _lead(result: Autoscaled) -> str:
+    fixed, best = result.fixed, result.best_policy
+    if fixed is None:
+        return f"No fleet of a fixed size attains the target: {result.reason}."
+    size = sentences.plural(fixed.outcome.replica_count, "replica")
+    text = (
+        f"A fixed fleet of {size} attains the target with "
+        f"{format_count(fixed.gpu_hours_paid)} GPU-hours"
+    )
+    if best is None:
+        return f"{text}."
+    if not best.meets:
+        return f"{text}; none of these autoscalers attains it."
+    of_fixed = best.gpu_hours_paid / fixed.gpu_hours_paid
+    text += f", {best.name} with {format_share(of_fixed)} of them"
+    if best.static_replicas is not None and best.of_static is not None:
+        as_good = sentences.plural(best.static_replicas, "replica")
+        text += (
+            f". A fixed fleet that attains as much has {as_good}; the policy takes "
+            f"{format_share(best.of_static)} of its GPU-hours"
+        )
+    return f"{text}."
+
+
+def _tiles(result: Autoscaled) -> list[Tile]:
+    best, fixed = result.best_policy, result.fixed
+    if fixed is None or best is None:
+        return []
+    bound = result.lower_bound_gpu_hours
+    return [
+        Tile("GPU-hours", format_count(best.gpu_hours_paid), best.name),
+        Tile("GPU-hours", format_count(fixed.gpu_hours_paid), "fixed fleet"),
+        Tile("GPU-hours", "" if bound is None else format_count(bound), "at least"),
+        Tile("attained", format_share(best.slo_attainment), best.name),
+    ]
+
+
+def _facts(result: Autoscaled) -> list[Fact]:
+    names = result.class_names
+    configuration = result.deployment.pool.configuration
+    carries, bound = result.carries, result.lower_bound_gpu_hours
+    known = ""
+    if carries is not None:
+        known = (
+            f"{format_count(carries.rate_per_s)} requests/s, "
+            f"{format_count(carries.in_flight)} in flight within the SLO: the highest "
+            f"rate of {sentences.plural(carries.replica_count, 'replica')} with "
+            "Poisson arrivals of these requests, over their number; policies that need "
+            "it were given it"
+        )
+    least = ""
+    if bound is not None:
+        least = (
+            f"{format_count(bound)} GPU-hours: no fleet attains the target with fewer, "
+            "whoever scales it"
+        )
+    return [
+        ("interrupted", "not all was simulated" if result.interrupted else ""),
+        ("within", result.slo.describe(names)),
+        ("asked", result.slo.describe_targets(names)),
+        (
+            "cold start",
+            f"{format_duration(result.cold_start_s)} from a replica's order",
+        ),
+        ("a replica carries", known),
+        ("at least", least),
+        *[(row.name, row.policy) for row in result.policies if row.policy != row.name],
+        ("requests", result.trace_source),
+        ("latency", configuration.note),
+    ]
+
+
+def autoscale_values(result: Autoscaled) -> dict[str, Any]:
+    """Return the keys and values of ``autoscale.json``."""
+    bound, pool = result.lower_bound_gpu_hours, result.deployment.pool
+    values = {
+        "schema": SCHEMA,
+        "gpu": pool.configuration.gpu or None,
+        "tp": pool.configuration.tp,
+        "router": result.deployment.router,
+        "scheduler": pool.configuration.engine.scheduler,
+        "slo_text": result.slo.describe(result.class_names),
+        "attainment_text": result.slo.describe_targets(result.class_names),
+        "cold_start_s": result.cold_start_s,
+        "infeasible_reason": result.reason,
+        "best": None if result.best is None else result.best.name,
+        "replica_rate_per_s": at(result.carries, "rate_per_s"),
+        "replica_in_flight": at(result.carries, "in_flight"),
+        "replica_load_of": at(result.carries, "replica_count"),
+        "lower_bound_gpu_hours": bound,
+        "lower_bound_window_s": at(result.bound, "window_s"),
+        "fixed": None if result.fixed is None else _row(result.fixed, bound),
+        "policies": [_row(row, bound) for row in result.policies],
+        "losses": [
+            {each.name: each.value(loss) for each in LOSSES} for loss in result.losses
+        ],
+        "interrupted": result.interrupted,
+        "trace_source": result.trace_source,
+        "profile_note": pool.configuration.note,
+        "warnings": result.warnings,
+        "settings": result.settings.model_dump(
+            mode="json", exclude_defaults=True, exclude={"out"}
+        ),
+    }
+    return {**values, DIGEST: digest_of(values)}
+
+
+def digest_of(document: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of a document as JSON, without its own digest."""
+    bare = {name: value for name, value in document.items() if name != DIGEST}
+    encoded = json.dumps(plain(bare), sort_keys=True, ensure_ascii=True).encode()
+    return hashlib.sha256(encoded).hexdigest()
+
+
+def _row(row: PolicyResult, bound: float | None) -> dict[str, Any]:
+    values = {name: at(row, path) for name, path in PATHS.items()}
+    return {**values, "lower_bound_gpu_hours": bound}

@@ -1,0 +1,93 @@
+"""Check an autoscale.json: what it says of itself, and every figure simulated again."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from capplan.errors import InputError
+from capplan.input_file import parse_json, read_text
+from capplan.planning.autoscale import autoscale
+from capplan.planning.autoscale_settings import AutoscaleSettings
+from capplan.report.pages.autoscale import (
+    DIGEST,
+    SCHEMA,
+    autoscale_values,
+    digest_of,
+)
+from capplan.report.render.json_text import json_text
+from capplan.report.verify import changed, refuse_foreign_code, trace_now
+
+_SLACK = 1 + 1e-9
+
+
+def is_autoscaled(path: Path) -> bool:
+    """Return whether a file is one of autoscalers; it need not be valid."""
+    document = parse_json(path, read_text(path), finite=True)
+    schema = document.get("schema") if isinstance(document, dict) else None
+    return str(schema).startswith("capplan.autoscale/")
+
+
+def read_autoscaled(path: Path) -> dict[str, Any]:
+    """Return the JSON object of a file of autoscalers."""
+    document = parse_json(path, read_text(path), finite=True)
+    schema = document.get("schema") if isinstance(document, dict) else None
+    if schema != SCHEMA or not isinstance(document.get("settings"), dict):
+        raise InputError(
+            f"{path}: its schema is {schema!r}; this release reads {SCHEMA!r}: run "
+            "capplan autoscale again"
+        )
+    return dict(document)
+
+
+def verify_autoscaled(
+    path: Path, *, simulate: bool, trace: Path | None = None, trust: bool = False
+) -> list[str]:
+    """Return why a file of autoscalers cannot be accepted; empty when it holds.
+
+    Its digest shows a change, and its figures must keep the laws of replica-hours. Then
+    all is simulated again from its settings and compared, so that a figure that was
+    changed and sealed again differs. The parameters are those of
+    :func:`capplan.report.verify.verify`.
+    """
+    document = read_autoscaled(path)
+    if document.get(DIGEST) != digest_of(document):
+        return ["its digest does not match: something was changed after it was made"]
+    try:
+        reasons = _laws_broken(document)
+    except (LookupError, TypeError, AttributeError) as problem:
+        return [f"it is malformed: {type(problem).__name__}: {problem}"]
+    if reasons or not simulate:
+        return reasons
+    refuse_foreign_code(path, document, trust)
+    if document.get("interrupted"):
+        return ["it was interrupted; run it again to have all of it verified"]
+    named = document["settings"].get("trace")
+    if not isinstance(named, str | None):
+        raise InputError(f"{path}: settings.trace is {named!r}; expected a path")
+    found = trace_now(named, path, trace)
+    settings = document["settings"]
+    if found is not None:
+        settings = {**settings, "trace": str(found)}
+    again = json_text(autoscale_values(autoscale(AutoscaleSettings(**settings))))
+    return changed(document, again, "simulated", found, named)
+
+
+def _laws_broken(document: Mapping[str, Any]) -> list[str]:
+    """Return where figures contradict one another."""
+    reasons = []
+    fixed = document["fixed"]
+    for row in [*([] if fixed is None else [fixed]), *document["policies"]]:
+        names = ("gpu_hours_paid", "gpu_hours_ready", "gpu_hours_busy")
+        paid, ready, busy = (row[name] for name in names)
+        if paid * _SLACK < ready or ready * _SLACK < busy:
+            reasons.append(
+                f"{row['name']}: {paid:.6g} GPU-hours paid, {ready:.6g} ready and "
+                f"{busy:.6g} busy; expected none to be more than the one before"
+            )
+        bound = row["lower_bound_gpu_hours"]
+        if row["meets"] and bound is not None and paid * _SLACK < bound:
+            reasons.append(
+                f"{row['name']} attains the target with {paid:.6g} GPU-hours, below "
+                f"the bound, {bound:.6g}"
+            )
+    return reasons

@@ -1,0 +1,362 @@
+"""Plans with prompts and decoding apart, beside replicas that do both."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from capplan.bounds.certificate import check_document, seal
+from capplan.errors import InputError
+from capplan.planning.candidates import run_of
+from capplan.planning.cost import Cost
+from capplan.planning.disaggregated import worth
+from capplan.planning.fewest_pools import one_fewer
+from capplan.planning.inputs import plan_inputs
+from capplan.planning.pairs import pairs_of
+from capplan.planning.plan import plan
+from capplan.planning.pool_proof import reproduce_pools
+from capplan.planning.result import Disaggregation
+from capplan.planning.settings import PlanSettings
+from capplan.report.pages.apart import verdict
+from capplan.report.pages.plan import plan_page, plan_values
+from capplan.report.render.json_text import json_text
+from capplan.report.verify import verify
+from capplan.settings import SettingError
+
+ASKED = {
+    "workload": "synthetic:prompt=900,output=120,n=1500",
+    "llm": "Llama-3.1-8B",
+    "gpu": "H100-SXM",
+    "tp": 1,
+    "rate": 120,
+    "slo": "ttft=1s,tpot=15ms",
+    "disaggregated": True,
+    "tune": False,
+    "as_of": "2026-11-20",
+}
+"""Prompts lengthen the iterations in which others decode, and a TPOT of 15 ms is short:
+pools of their own take fewer GPUs."""
+
+
+def settings_of(**more):
+    return PlanSettings(**{**ASKED, **more})
+
+
+@pytest.fixture(scope="module")
+def both():
+    return plan(settings_of())
+
+
+@pytest.fixture(scope="module")
+def document(both):
+    return json.loads(json_text(plan_values(both)))
+
+
+@pytest.mark.thorough
+def test_candidates_of_both_kinds_stand_in_one_table():
+    found = plan(settings_of(tp=(1, 2)))
+
+    pairs = [
+        tuple(pool.tp for pool in row.pools) for row in found.candidates if row.pools
+    ]
+    assert sorted(pairs) == [(1, 1), (1, 2), (2, 1), (2, 2)]
+    assert {row.tp for row in found.candidates if not row.pools} == {1, 2}
+
+
+def test_the_best_of_each_kind_are_held_against_each_other(both):
+    whole, apart = both.best_aggregated, both.best_disaggregated
+
+    assert not whole.pools
+    assert [pool.role for pool in apart.pools] == ["prefill", "decode"]
+    assert both.best is apart
+    assert both.disaggregation == Disaggregation(
+        True,
+        whole.gpu_count - apart.gpu_count,
+        pytest.approx(whole.cost.usd_per_h - apart.cost.usd_per_h),
+    )
+    assert both.disaggregation.gpu_count_saved > 0
+
+
+def test_one_replica_fewer_of_either_pool_misses_the_slo(both):
+    apart = both.best_disaggregated
+    counts = tuple(pool.replica_count for pool in apart.pools)
+    probes = {probe.pool_replica_counts: probe for probe in apart.probes}
+
+    assert probes[counts].meets
+    for fewer in one_fewer(counts):
+        assert probes[fewer].meets is False
+
+
+def test_the_bound_is_the_sum_of_those_of_the_pools(both):
+    apart = both.best_disaggregated
+
+    assert apart.lower_bound_gpu_count == sum(
+        pool.bound.replica_count * pool.tp for pool in apart.pools
+    )
+    for pool in apart.pools:
+        assert 1 <= pool.bound.replica_count <= pool.replica_count
+    assert apart.gpu_count == sum(pool.gpu_count for pool in apart.pools)
+
+
+def test_trying_all_counts_finds_none_cheaper(both):
+    """All pairs of TP 1 below the answer are simulated."""
+    apart = both.best_disaggregated
+    assert [pool.tp for pool in apart.pools] == [1, 1]
+    inputs, tried = plan_inputs(settings_of())
+    inputs = replace(inputs, candidate_count=3)  # samples as in the plan
+    ((pair, _),) = pairs_of(inputs, tried)
+    cheaper = [
+        (prompts, decoding)
+        for prompts in range(1, apart.gpu_count)
+        for decoding in range(1, apart.gpu_count - prompts)
+    ]
+
+    met = [
+        counts
+        for counts in cheaper
+        if run_of(inputs, pair.deployment(counts)).judgement.meets
+    ]
+
+    assert met == []
+
+
+@pytest.mark.thorough
+def test_more_replicas_of_either_pool_keep_the_slo(both):
+    apart = both.best_disaggregated
+    first, second = (pool.replica_count for pool in apart.pools)
+
+    for seed in range(3):
+        inputs, tried = plan_inputs(settings_of(seed=seed))
+        ((pair, _),) = pairs_of(inputs, tried)
+        shares = [
+            run_of(inputs, pair.deployment(counts)).judgement.attainment.share
+            for counts in ((first + 1, second), (first, second + 1))
+        ]
+
+        assert np.mean(shares) >= 0.99
+
+
+@pytest.mark.thorough
+def test_a_plan_without_the_flag_has_nothing_of_it():
+    found = plan(settings_of(disaggregated=False))
+    values = plan_values(found)
+
+    assert found.disaggregation is None
+    assert values["best_disaggregated"] is None
+    assert all(row["pools"] == [] for row in values["candidates"])
+
+
+def test_candidates_of_pools_tell_role_gpu_degree_and_count(document):
+    best = document["best_disaggregated"]
+
+    assert best["tp"] is None
+    assert [pool["role"] for pool in best["pools"]] == ["prefill", "decode"]
+    for pool in best["pools"]:
+        assert (pool["gpu"], pool["tp"]) == ("H100-SXM", 1)
+        assert pool["replica_count"] >= 1
+        assert "NixlConnector" in pool["launch_line"]
+    assert best["replica_count"] == sum(pool["replica_count"] for pool in best["pools"])
+
+
+def test_the_page_shows_both_kinds_and_says_whether_it_pays(both):
+    page = plan_page(both)
+
+    assert "Prompts and decoding apart pay: " in page.lead
+    (section,) = [s for s in page.sections if s.heading == "Prompts and decoding apart"]
+    kinds, pools = section.tables
+    assert len(kinds.rows) == len(pools.rows) == 2
+    titles = [figure.title for figure in section.figures()]
+    assert "Utilisation of the pools over time" in titles
+
+
+@pytest.mark.thorough
+def test_a_degree_for_prompts_alone_leaves_one_pair_of_each_degree():
+    found = plan(settings_of(tp=(1, 2), prefill_tp=2, rate=40))
+
+    pairs = {tuple(pool.tp for pool in row.pools) for row in found.candidates}
+    assert pairs == {(), (2, 1), (2, 2)}
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("hand_off", ["distserve", "splitwise:queue=4096"])
+def test_every_hand_off_can_be_planned(hand_off):
+    found = plan(settings_of(hand_off=hand_off, rate=40))
+
+    apart = found.best_disaggregated
+    assert apart.run.deployment.hand_off == hand_off
+    if hand_off.startswith("splitwise"):  # either pool may serve whole requests
+        assert [pool.bound.method for pool in apart.pools] == ["none", "none"]
+
+
+def test_prompts_that_are_too_slow_alone_exclude_a_pair():
+    found = plan(settings_of(slo="ttft=25ms,tpot=15ms", rate=5))
+
+    (row,) = [row for row in found.candidates if row.pools]
+    assert row.status == "infeasible"
+    assert "TTFT" in row.infeasible_reason
+    assert found.disaggregation == Disaggregation(False)
+    assert verdict(found) == (
+        "Prompts and decoding apart do not pay: no two pools meet the SLO."
+    )
+
+
+@pytest.mark.parametrize(
+    ("hand_off", "limit"),
+    [("nixl", "TTFT"), ("distserve", "TPOT"), ("nixl:block=1s", "TTFT")],
+)
+def test_copies_that_take_too_long_alone_exclude_a_pair(hand_off, limit):
+    # 900 tokens are 118 MB: at 0.05 GB/s 2.4 s, more than a TTFT of 1 s, and spread
+    # over 119 later tokens 20 ms, more than a TPOT of 15 ms.
+    found = plan(settings_of(link_gb_per_s=0.05, hand_off=hand_off, rate=5))
+
+    (row,) = [row for row in found.candidates if row.pools]
+    assert row.status == "infeasible"
+    assert limit in row.infeasible_reason
+
+
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        ({"prefill_tp": 3}, "TP 3 does not divide"),
+        ({"prefill_tp": 0}, "prefill_tp is 0; expected"),
+        ({"link_gb_per_s": 0.0}, "link_gb_per_s is 0.0; expected"),
+        ({"hand_off": "teleport"}, "hand-off 'teleport' is not known"),
+        ({"scheduler": "sarathi"}, "scheduler sarathi has no hand-off of prompts"),
+        ({"rebalancer": "llumnix"}, "rebalancer is of one pool"),
+        ({"disaggregated": False, "hand_off": "nixl"}, "hand_off is of prompts and de"),
+        ({"disaggregated": False, "prefill_tp": 2}, "prefill_tp is of prompts and dec"),
+        ({"disaggregated": False, "link_gb_per_s": 9.0}, "link_gb_per_s is given; sch"),
+    ],
+)
+def test_what_cannot_be_two_pools_is_refused_in_one_line(more, why):
+    with pytest.raises((InputError, SettingError), match=why):
+        plan(settings_of(**more))
+
+
+def test_a_degree_for_prompts_that_holds_no_weights_is_refused():
+    # 131 GiB of weights on one GPU of 80.
+    with pytest.raises(InputError, match="does not fit on H100-SXM at TP 1"):
+        plan(settings_of(llm="Llama-3.1-70B", tp=(4,), prefill_tp=1, rate=1))
+
+
+def test_a_gpu_without_a_known_network_needs_a_link():
+    with pytest.raises(InputError, match="give --link-gb-per-s"):
+        plan(settings_of(gpu="RTX-4090", rate=1))
+
+
+def test_a_certificate_of_two_pools_is_accepted_and_made_again(document):
+    assert check_document(document) == []
+    assert check_document(document, reproduce_pools) == []
+
+
+def forged(document, change):
+    """Return a document in which a figure was changed and sealed again."""
+    copy = json.loads(json.dumps(document))
+    change(copy)
+    return seal(copy)
+
+
+def _fewer(document):
+    for row in (document["certificate"], document["best"]):
+        row["pools"][0]["replica_count"] -= 1
+
+
+def _bound(document):
+    for place in (document["certificate"], document["best"]):
+        place["pools"][1]["bound"]["replica_count"] += 1
+
+
+def _certified_bound(document):
+    bound = document["certificate"]["pools"][0]["bound"]
+    bound["work_s"] *= 1.001
+
+
+def _role(document):
+    document["certificate"]["pools"].reverse()
+
+
+def _without_proof(document):
+    document["certificate"]["simulated"]["failing"] = []
+
+
+def _cheaper(document):
+    document["best"]["usd_per_h"] -= 1
+
+
+def _passing(document):
+    document["certificate"]["simulated"]["passing"] = 0.9999
+    for row in (document["best"], document["best_disaggregated"]):
+        row["slo_attainment"] = 0.9999
+    for row in document["candidates"]:
+        if row["pools"] and row["replica_count"] is not None:
+            row["slo_attainment"] = 0.9999
+
+
+@pytest.mark.parametrize(
+    "change",
+    [_fewer, _bound, _certified_bound, _role, _without_proof, _cheaper, _passing],
+)
+def test_a_forged_certificate_of_two_pools_is_refused(document, change):
+    assert check_document(forged(document, change), reproduce_pools) != []
+
+
+@pytest.mark.thorough
+def test_a_plan_of_two_pools_is_verified_and_one_with_other_pools_refused(
+    document, tmp_path
+):
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps(document))
+    accepted = verify(path, simulate=True)
+    pays = forged(document, lambda copy: copy["disaggregation"].update(pays=False))
+    path.write_text(json.dumps(pays))
+
+    refused = verify(path, simulate=True)
+
+    assert accepted == []
+    assert any("disaggregation.pays" in reason for reason in refused)
+
+
+def priced(gpu_count, usd_per_h, pools=()):
+    """A candidate of which the comparison sees its GPUs and its price."""
+
+    class Row:
+        status = "feasible"
+
+    row = Row()
+    row.gpu_count, row.pools = gpu_count, pools
+    row.cost = None
+    if usd_per_h is not None:
+        row.cost = Cost(usd_per_h, 0, 0, None, None, ())
+    return row
+
+
+@pytest.mark.parametrize(
+    ("whole", "apart", "found"),
+    [
+        ((8, 16.0), (6, 12.0), Disaggregation(True, 2, 4.0)),
+        ((8, 16.0), (8, 16.0), Disaggregation(False, 0, 0.0)),
+        ((13, 13 * 4.29), (13, 3 * 4.29 + 10 * 4.29), Disaggregation(False, 0, 0.0)),
+        ((8, 16.0), (9, 18.0), Disaggregation(False, -1, -2.0)),
+        ((8, 20.0), (9, 18.0), Disaggregation(True, -1, 2.0)),
+        ((8, None), (7, None), Disaggregation(True, 1, None)),
+    ],
+)
+def test_it_pays_where_it_costs_less(whole, apart, found):
+    rows = priced(*whole), priced(*apart, pools=(1, 2))
+
+    assert worth(*rows, list(rows)) == found
+
+
+def test_it_pays_where_nothing_else_meets_the_slo():
+    apart = priced(4, 8.0, pools=(1, 2))
+
+    assert worth(None, apart, [apart]) == Disaggregation(True)
+
+
+def test_an_interruption_leaves_open_whether_it_pays():
+    answers = iter([False] * 3)
+    found = plan(settings_of(), stopped=lambda: next(answers, True))
+
+    assert found.interrupted
+    assert verdict(found) == ""

@@ -1,0 +1,65 @@
+"""What a replica carries is what ``capplan capacity`` finds of its fleet."""
+
+from dataclasses import replace
+
+import pytest
+
+from capplan.planning.capacity import capacity
+from capplan.planning.configuration import only_configuration
+from capplan.planning.deployments import one_pool
+from capplan.planning.replica_load import replica_load
+from capplan.planning.settings import CapacitySettings, PlanSettings
+from capplan.planning.traffic import read_requests
+
+ASKED = {
+    "workload": "synthetic:prompt=300,output=60,n=4000",
+    "llm": "Llama-3.1-8B",
+    "gpu": "H100-SXM",
+    "tp": 1,
+    "slo": "ttft=500ms,tpot=12ms",
+}
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("replicas", [1, 3])
+def test_a_replica_carries_its_part_of_what_the_fleet_serves(replicas):
+    settings = PlanSettings(**ASKED)
+    fleet = one_pool(settings, only_configuration(settings), replicas)
+
+    carries = replica_load(
+        settings, read_requests(settings), settings.objective(), fleet
+    )
+
+    asked = {**ASKED, "replicas": replicas, "arrivals": "poisson"}
+    served = capacity(CapacitySettings(**asked)).best
+    assert carries.replica_count == replicas
+    # Both look at rates 3 % apart; one is decided by many samples, one by one.
+    assert carries.rate_per_s * replicas == pytest.approx(
+        served.max_rate_per_s, rel=0.07
+    )
+    # Little's law: a request of 60 tokens at 12 ms and less stays 0.72 s at most.
+    assert 0 < carries.in_flight / carries.rate_per_s < 0.8
+
+
+def test_requests_too_slow_alone_carry_nothing():
+    settings = PlanSettings(**{**ASKED, "slo": "tpot=1ms"})
+    fleet = one_pool(settings, only_configuration(settings), 1)
+
+    assert (
+        replica_load(settings, read_requests(settings), settings.objective(), fleet)
+        is None
+    )
+
+
+@pytest.mark.thorough
+def test_windows_and_warm_up_of_the_trace_are_not_those_of_drawn_arrivals():
+    settings = PlanSettings(**ASKED, warm_up="5s", attain_in="10s")
+    trace = read_requests(settings)
+    slo = settings.objective()
+    fleet = one_pool(settings, only_configuration(settings), 1)
+    plain = PlanSettings(**ASKED)
+
+    found = replica_load(settings, trace, slo, fleet)
+
+    assert slo.attain_in_s == 10
+    assert found == replica_load(plain, trace, replace(slo, attain_in_s=None), fleet)
