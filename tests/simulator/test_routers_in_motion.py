@@ -8,7 +8,6 @@ from fleet_cases import KINDS, FleetCase, check, draw
 from simulated_fleet import differences, simulated
 
 AT_REST = "at rest"
-_OF_ONE_POOL = [kind for kind in KINDS if kind not in ("nixl", "distserve")]
 
 
 def routers(rng: np.random.Generator, unit_s: float) -> list[str]:
@@ -50,7 +49,7 @@ def remembering(kind: str, number: int) -> FleetCase:
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("kind", [AT_REST, *_OF_ONE_POOL])
+@pytest.mark.parametrize("kind", [AT_REST, *KINDS])
 @pytest.mark.parametrize("first", range(0, 220, 55))
 def test_routers_that_remember_choose_as_the_judge_has_it(kind, first):
     found = {}
@@ -59,6 +58,8 @@ def test_routers_that_remember_choose_as_the_judge_has_it(kind, first):
         if case.answers_tie:
             continue
         verdict = case.judged()
+        if verdict.counted["ticks at which several drain"]:
+            continue  # in which order their rows are looked at is not told
         check(case, verdict)
         different = differences(case, verdict, simulated(case))
         if different:
