@@ -44,7 +44,7 @@ is expected from the paper's own settings; what lies outside has its reason besi
 | `sa` | [SA scheduling](#sa-scheduling) |
 | `orca`, `vllm-v0`, `fastgen` | compared with in all but the last |
 | `oracle` | ALISE's Fig. 4, exactly |
-| `vllm-v1` | SA, [Aladdin](#aladdin); schedules are vLLM's own ([simulator](simulator.md)) |
+| `vllm-v1` | SA, [Aladdin](#aladdin); its schedules are [vLLM's](simulator.md) |
 | `static`, `vllm-v1-priority` | no figures: hand-worked cases only |
 """
 
