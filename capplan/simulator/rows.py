@@ -97,7 +97,9 @@ def with_more_replicas(state: State, count: int) -> State:
         (len(state.scratch), max(state.scratch.shape[1], before + count))
     )
     scratch[:, : state.scratch.shape[1]] = state.scratch
+    room = np.zeros(count, state.results.dtype)  # each may give a result at a time
     larger = state._replace(
+        results=np.concatenate([state.results, room]).view(np.recarray),
         classes=np.concatenate([state.classes, gaps], axis=1),
         scratch=scratch,
         **changed,
