@@ -53,6 +53,7 @@ class Deployment:
     router: str = "jsq"  # with its settings, as ``best-fit:theta=0.5,gamma=0.5``
     decode_router: str = ""  # of the second pool; empty: as ``router``
     hand_off: str = ""  # from the first pool to the second, with its settings
+    dispatcher: str = ""  # places what is held until a beat; empty: the router does
     rebalancer: str = ""  # which requests move to another replica; empty: none does
     # bandwidth of each GPU's link to other replicas; None: not known [GB/s]
     link_gb_per_s: float | None = None
@@ -84,6 +85,11 @@ class Deployment:
             raise InputError(
                 f"{len(self.pools)} pools; expected one, or one for prompts and one "
                 "for decoding, with a hand-off"
+            )
+        if self.dispatcher:
+            raise InputError(
+                f"dispatcher {self.dispatcher}: requests are held before one pool; "
+                "expected no pools of prompts and of decoding"
             )
         if self.rebalancer:
             raise InputError(
@@ -125,8 +131,14 @@ class Deployment:
 
     @property
     def is_in_motion(self) -> bool:
-        """Whether requests move between its replicas, or these come and go."""
-        return len(self.pools) > 1 or bool(self.rebalancer) or self.is_changing
+        """Whether requests are held or move between replicas, or these come and go."""
+        held_or_moved = bool(self.dispatcher or self.rebalancer)
+        return len(self.pools) > 1 or held_or_moved or self.is_changing
+
+    @property
+    def placed_by(self) -> str:
+        """What sends requests to replicas."""
+        return self.dispatcher or self.router
 
     @property
     def block_copy_s(self) -> float:

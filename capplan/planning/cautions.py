@@ -32,7 +32,7 @@ def uncertainty(candidate: Candidate) -> str:
     if not candidate.decided and not candidate.coarse and not candidate.cut_short:
         return (
             f"{name}: {count:,} replicas meet the SLO, and larger counts miss it with "
-            f"router {run.deployment.router}"
+            f"router {run.deployment.placed_by}"
         )
     return ""
 

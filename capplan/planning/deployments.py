@@ -44,6 +44,7 @@ def one_pool(
     return Deployment(
         (Pool(configuration, replica_count),),
         router or settings.router or DEFAULT_ROUTER,
+        dispatcher=settings.dispatcher or "",
         rebalancer=settings.rebalancer or "",
         link_gb_per_s=link_gb_per_s(settings, [configuration]),
     )

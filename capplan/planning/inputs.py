@@ -89,6 +89,11 @@ def plan_inputs(
 def _routers_and_solver(settings: PlanSettings) -> tuple[tuple[str, ...], str | None]:
     """Return the routers to simulate, and the solver of the peak heartbeat."""
     router, solver = settings.router, settings.solver
+    if settings.dispatcher and solver not in (None, "simulated"):
+        raise InputError(
+            f"--solver is {solver!r}: it tries all routers, and dispatcher "
+            f"{settings.dispatcher} takes their place; leave out one of them"
+        )
     if solver in (None, "simulated"):
         return _with_margins(router or DEFAULT_ROUTER), None
     if solver == "mip" or solver in SOLVERS:

@@ -353,7 +353,8 @@ def _result(
         mean_prompt_tokens=float(trace.prompt_tokens.mean()),
         mean_output_tokens=float(trace.output_tokens.mean()),
         duration_s=trace.duration_s if served is None else served.duration_s,
-        router=inputs.routers[0] if best is None else best.deployment.router,
+        router=settings.dispatcher
+        or (inputs.routers[0] if best is None else best.deployment.router),
         seed=settings.seed,
         best=eligible[0] if eligible else None,
         best_by_gpus=by_gpus[0] if by_gpus else None,

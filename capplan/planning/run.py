@@ -330,7 +330,7 @@ def _kept(
         warnings.warn(
             "the predicted answer lengths change nothing: with true ones every request "
             f"finishes at the same time (scheduler {of[-1].engine.scheduler}, "
-            f"router {deployment.router})",
+            f"router {deployment.placed_by})",
             CapplanWarning,
             stacklevel=2,
         )

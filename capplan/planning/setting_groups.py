@@ -18,6 +18,7 @@ from capplan.settings import (
     setting,
     validated_with,
 )
+from capplan.simulator.dispatchers import DISPATCHERS
 from capplan.simulator.routers import ROUTERS
 from capplan.simulator.schedulers import SCHEDULERS, check_name
 
@@ -239,6 +240,23 @@ class RouterSettings(Settings):
         "NAME",
         f"Router: {', '.join(ROUTERS)} (default jsq); llm-d:refresh=50ms.",
     )
+    dispatcher: str | None = setting(
+        None,
+        METHOD,
+        "NAME",
+        "Hold arrivals to a beat and place them together, in place of a router: "
+        f"{', '.join(DISPATCHERS)}; aladdin:beat=0.2s,theta=0.5.",
+    )
+
+    def __init__(self, **values: Any) -> None:
+        """Refuse settings that contradict each other."""
+        super().__init__(**values)
+        if self.dispatcher and self.router:
+            raise SettingError(
+                "dispatcher",
+                "dispatcher and router are both given; a dispatcher takes the router's "
+                "place, expected one of them",
+            )
 
 
 class SchedulerSettings(Settings):

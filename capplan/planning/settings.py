@@ -43,6 +43,7 @@ from capplan.workload.slo import Slo, parse_slo
 
 OF_ONE_POOL = (
     "replicas",
+    "dispatcher",
     "rebalancer",
     "autoscaler",
     "outage",

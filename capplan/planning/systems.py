@@ -188,7 +188,9 @@ def resolve(
             value = max(room_tokens, 2048)
         elif flag in TUNED and not published:
             continue
-        if flag == "predictor" and predicted:
+        if flag == "router" and kept["dispatcher"]:
+            overridden.append(f"dispatcher {kept['dispatcher']} in place of {value}")
+        elif flag == "predictor" and predicted:
             overridden.append("predictions of the trace")
         elif flag == "kv_cache_dtype" and kept["kv_blocks"] is not None:
             overridden.append(f"kv_blocks {kept['kv_blocks']} in place of {value} KV")

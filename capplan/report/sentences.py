@@ -55,7 +55,7 @@ def engine_facts(run: Run) -> list[Fact]:
         ("async_scheduling", "on" if engine.async_scheduling else "off"),
         ("prefix_caching", caching),
         ("scheduler", str(engine.scheduler)),
-        ("router", run.deployment.router),
+        ("router", run.deployment.placed_by),
     ]
 
 

@@ -6,13 +6,22 @@ from typing import NamedTuple
 from capplan.deployment.policy import Policy
 from capplan.deployment.pools import Deployment
 from capplan.errors import InputError
+from capplan.simulator.beats import none_held
+from capplan.simulator.dispatchers import dispatcher, parse_dispatcher
 from capplan.simulator.hand_offs import hand_off, parse_hand_off
 from capplan.simulator.hand_offs.nixl import where as always_apart
-from capplan.simulator.motion import APART, Motion, Setting, never
+from capplan.simulator.motion import (
+    APART,
+    DISPATCHER_SETTINGS,
+    Motion,
+    Setting,
+    never,
+)
 from capplan.simulator.rebalancers import parse_rebalancer, rebalancer
+from capplan.simulator.routers import aladdin_best_fit as best_fit
 from capplan.simulator.schedulers import PULLING, scheduler
 from capplan.simulator.serving_pool import ServingPool
-from capplan.simulator.state import HAND_OFF_SETTINGS
+from capplan.simulator.state import HAND_OFF_SETTINGS, Needs
 
 MOVES = ("vllm-v1", "vllm-v1-priority")
 """Schedulers whose running requests can be moved."""
@@ -27,20 +36,23 @@ class Between(NamedTuple):
 
     rebalance: Callable[..., int]
     where: Callable[..., int]
+    dispatch: Callable[..., int]
 
 
 def between(
     deployment: Deployment, pools: Sequence[ServingPool], motion: Motion
 ) -> Between:
     """Return the policies of a deployment; set what the core reads of them."""
-    rebalance, where = never, always_apart
+    rebalance, where, dispatch = never, always_apart, none_held
     if len(deployment.pools) > 1:
         where = _set_hand_off(deployment, pools[0], pools[1], motion)
     if deployment.rebalancer:
         rebalance = _set_rebalancer(deployment, motion)
+    if deployment.dispatcher:
+        dispatch = _set_dispatcher(deployment, pools[0], motion)
     if any(change.kind == "fail" for change in deployment.changes):
         _require(pools[0], DIES, "a replica dies, whose requests another takes over")
-    return Between(rebalance, where)
+    return Between(rebalance, where, dispatch)
 
 
 def _require(pool: ServingPool, names: tuple[str, ...], what: str) -> None:
@@ -112,3 +124,18 @@ def _set_rebalancer(deployment: Deployment, motion: Motion) -> Callable[..., int
     motion.settings[Setting.PERIOD_S] = settings["period"]
     rebalance: Callable[..., int] = rebalancer(policy.name).rebalance
     return rebalance
+
+
+def _set_dispatcher(
+    deployment: Deployment, pool: ServingPool, motion: Motion
+) -> Callable[..., int]:
+    policy = parse_dispatcher(deployment.dispatcher)
+    settings = policy.settings
+    last = DISPATCHER_SETTINGS + len(settings)
+    motion.settings[DISPATCHER_SETTINGS:last] = policy.values
+    motion.settings[Setting.BEAT_S] = settings["beat"]
+    pool.needs = int(Needs.NOTHING)  # its router is never asked
+    own = pool.state.settings
+    own[[best_fit.THETA, best_fit.GAMMA]] = settings["theta"], settings["gamma"]
+    dispatch: Callable[..., int] = dispatcher(policy.name).dispatch
+    return dispatch

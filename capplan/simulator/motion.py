@@ -72,6 +72,11 @@ class Motion(NamedTuple):
     # been read and is not released, NONE: none; calls of the scheduler
     reading: np.ndarray
     wake_s: np.ndarray  # float64, (replicas,): before then nothing comes from it [s]
+    beats: np.ndarray  # float64, (7, replicas of the first pool): see Beat
+    placed: np.ndarray  # int64, (2, slots): requests of a beat, and their order
+    past: np.ndarray  # float64, (2, n): past outputs in bins of prompts, and the mean
+    # of each and those above it in its bin [tokens]
+    past_ends: np.ndarray  # int64, (2, bins): longest prompt of each, end in ``past``
     settings: np.ndarray  # float64, of the rebalancer, then see Setting
     counts: np.ndarray  # int64, see Index
 
@@ -85,9 +90,27 @@ class _Index(NamedTuple):
     TICK: int = 3  # the next tick of the rebalancer, counted from 0
     HELD_FIRST: int = 4  # requests without a replica, in order: see Held
     HELD_LAST: int = 5
+    BEAT: int = 6  # the next beat of the dispatcher, counted from 0
+    NOTED: int = 7  # results of which the dispatcher knows
+    GROUPED: int = 8  # replicas when it last placed requests
 
 
 Index = _Index()
+
+
+class _Beat(NamedTuple):
+    """Row of ``Motion.beats``, which has a column for each replica; see _Count."""
+
+    CREDIT: int = 0  # of each group, whose turn comes by it
+    TOKENS: int = 1  # less than predicted, of requests finished since the last beat
+    REQUESTS: int = 2  # and how many such requests, negative
+    NORM: int = 3  # how full it is
+    DISTANCE: int = 4  # of its error line, see rebalancing.py
+    PER_TOKEN: int = 5
+    PER_REQUEST: int = 6
+
+
+Beat = _Beat()
 
 
 class _Setting(NamedTuple):
@@ -100,10 +123,14 @@ class _Setting(NamedTuple):
     AT_ARRIVAL: int = 4  # 1: a hand-off chooses the decode replica at the arrival
     RECOMPUTES: int = 5  # 1: the first token is the decode replica's
     LAUNCHES: int = 6  # 1: replicas look for ended copies when an iteration starts
+    BEAT_S: int = 7  # between two beats of the dispatcher; 0: there is none
 
 
 _OWN_SETTINGS = 16
 Setting = _Setting(*range(_OWN_SETTINGS, _OWN_SETTINGS + len(_Setting())))
+DISPATCHER_SETTINGS = _OWN_SETTINGS + len(Setting)
+"""Index of the dispatcher's first own setting."""
+_MOST_DISPATCHER_SETTINGS = 8
 
 
 def motion(slots: int, replicas: int, others: int = 0) -> Motion:
@@ -117,7 +144,7 @@ def motion(slots: int, replicas: int, others: int = 0) -> Motion:
     reading = np.zeros((3, replicas), np.int64)
     reading[:2] = NONE
     counts = np.zeros(len(Index), np.int64)
-    counts[[Index.TICK, Index.HELD_FIRST, Index.HELD_LAST]] = NONE
+    counts[[Index.TICK, Index.BEAT, Index.HELD_FIRST, Index.HELD_LAST]] = NONE
     return Motion(
         heap=np.arange(events),
         events=records(events, EVENT),
@@ -128,7 +155,11 @@ def motion(slots: int, replicas: int, others: int = 0) -> Motion:
         scratch=np.zeros((3, replicas)),
         reading=reading,
         wake_s=np.full(replicas + others, np.inf),
-        settings=np.zeros(_OWN_SETTINGS + len(Setting)),
+        beats=np.zeros((len(Beat), replicas)),
+        placed=np.zeros((2, slots), np.int64),
+        past=np.zeros((2, 0)),
+        past_ends=np.zeros((2, 1), np.int64),
+        settings=np.zeros(DISPATCHER_SETTINGS + _MOST_DISPATCHER_SETTINGS),
         counts=counts,
     )
 
@@ -137,11 +168,13 @@ def grown(before: Motion, slots: int, replicas: int) -> Motion:
     """Return the same with room for more requests, or more replicas of one pool."""
     others = len(before.wake_s) - len(before.moves)
     after = motion(slots, replicas, others)
+    passing = ("pairs", "scratch", "placed")  # of one tick or beat
     for name, array in before._asdict().items():
-        if name not in ("pairs", "scratch", "reading"):  # the first two: of one tick
+        if name not in (*passing, "reading", "beats", "past", "past_ends"):
             getattr(after, name)[: len(array)] = array
     after.reading[:, : before.reading.shape[1]] = before.reading
-    return after
+    after.beats[:, : before.beats.shape[1]] = before.beats
+    return after._replace(past=before.past, past_ends=before.past_ends)
 
 
 MOTION = numba.typeof(motion(1, 1))

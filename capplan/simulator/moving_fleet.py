@@ -8,6 +8,7 @@ import numpy as np
 
 from capplan.deployment.pools import Deployment
 from capplan.errors import InputError
+from capplan.simulator.beats import DISPATCH, knowing, note_finished
 from capplan.simulator.between import between, pulling_policy
 from capplan.simulator.bins import Bins
 from capplan.simulator.drivers import stepping
@@ -102,6 +103,7 @@ class MovingFleet:
         self._moved = [np.zeros(0, MOVE)] if deployment.rebalancer else None
         self._finished = 0
         self._has_changes = deployment.is_changing
+        self._has_beats = bool(deployment.dispatcher)
         self._requests = _NO_REQUESTS
         self._think_s = _NO_TIMES
         self._ticks = Ticks(deployment)
@@ -114,7 +116,10 @@ class MovingFleet:
         self._run_pools = direct(self._run_pools)
         pool.route = pointer(pool.route, ROUTE)
         pool.schedule = pointer(pool.schedule, SCHEDULE)
-        self._between = own._replace(rebalance=pointer(own.rebalance, REBALANCE))
+        self._between = own._replace(
+            rebalance=pointer(own.rebalance, REBALANCE),
+            dispatch=pointer(own.dispatch, DISPATCH),
+        )
 
     @property
     def bins(self) -> Bins:
@@ -149,6 +154,8 @@ class MovingFleet:
         self, trace: Trace, rows: slice, arrival_s: np.ndarray, reaches_s: np.ndarray
     ) -> None:
         """Let requests be the ones that arrive or are asked next."""
+        if self._has_beats and not self._replicas.motion.past.size:
+            self._replicas.motion = knowing(self._replicas.motion, trace)
         draws = self.generator.random((len(arrival_s), 2))
         for pool in self.pools:
             self._requests = pool.taken(trace, rows, arrival_s, reaches_s)
@@ -173,10 +180,11 @@ class MovingFleet:
         if second is None:
             if len(self._users.ask_s):  # replicas may have changed in between
                 self._replicas.motion.wake_s[:] = first.state.replicas["wake_s"]
-            why = int(self._run_pools(first.state, *shared, self._between.rebalance))
+            own = (self._between.rebalance, self._between.dispatch)
+            why = int(self._run_pools(first.state, *shared, *own))
         else:
-            own = (second.needs, second.route, second.schedule, self._between.where)
-            why = int(self._run_pools(first.state, second.state, *shared, *own))
+            of_two = (second.needs, second.route, second.schedule, self._between.where)
+            why = int(self._run_pools(first.state, second.state, *shared, *of_two))
         for pool in self.pools:
             pool.check_stuck()
         self._take_moved()
@@ -294,7 +302,7 @@ class MovingFleet:
             moment_s = next(moments_s)
             yield from self._go_on(until_s=moment_s)
             yield from self._bring_up(moment_s)
-            if self._holds() and not self._may_come:
+            if self._holds() and not self._may_come and not self._replicas.lives.open:
                 raise InputError(
                     "requests wait, and no replica is left; expected one at least"
                 )
@@ -317,7 +325,14 @@ class MovingFleet:
             pool.check_stuck()
         yield from self._results()
 
+    def _note_finished(self) -> None:
+        """Let the dispatcher know of what has finished, while the rows are as then."""
+        if self._has_beats:
+            note_finished(self._first.state, self._replicas.motion)
+
     def _results(self) -> Iterator[np.ndarray]:
+        self._note_finished()
+        self._replicas.motion.counts[Moving.NOTED] = 0
         for pool in self.pools:
             done = pool.take_results()
             self._finished += len(done)
@@ -329,6 +344,7 @@ class MovingFleet:
 
     def _change(self, now_s: float) -> Iterator[np.ndarray]:
         """Let replicas come, close or die; all before that moment has happened."""
+        self._note_finished()
         change = self._replicas.lives.take()
         if change.kind == "up":
             ordered_s = now_s if change.ordered_s is None else change.ordered_s
@@ -341,7 +357,7 @@ class MovingFleet:
         pool = self._first
         if self._replicas.lives.next_s == now_s:  # all changes of a moment come first
             return
-        while self._holds() and self._replicas.lives.open:
+        while self._holds() and self._replicas.lives.open and not self._has_beats:
             moving = self._replicas.motion
             place(pool.state, moving, now_s, pool.needs, pool.route, pool.schedule)
             if self._holds():

@@ -186,6 +186,7 @@ RESULT = np.dtype(
         ("cached_tokens", np.int64),
         ("prompt_tokens", np.int64),
         ("output_tokens", np.int64),
+        ("predicted_tokens", np.int64),
         ("arrival_s", np.float64),
         ("scheduled_s", np.float64),
         ("first_token_s", np.float64),

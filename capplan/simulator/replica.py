@@ -102,6 +102,7 @@ def complete(state, r, slot, now_s):
     result.cached_tokens = request.cached_tokens
     result.prompt_tokens = request.prompt_tokens
     result.output_tokens = request.output_tokens
+    result.predicted_tokens = request.predicted_tokens
     result.arrival_s = request.arrival_s
     result.scheduled_s = request.scheduled_s
     result.first_token_s = request.first_token_s

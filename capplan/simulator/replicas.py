@@ -5,7 +5,7 @@ from capplan.simulator.failing import fail
 from capplan.simulator.hash_ring import place_points
 from capplan.simulator.lifecycle import Lifecycle
 from capplan.simulator.memory_rows import forget_replica
-from capplan.simulator.motion import Index, Motion, grown
+from capplan.simulator.motion import Beat, Index, Motion, grown
 from capplan.simulator.rows import is_idle, renew, with_more_replicas, with_order
 from capplan.simulator.serving_pool import ServingPool
 from capplan.simulator.state import NONE, Count
@@ -57,7 +57,7 @@ class Replicas:
             order = list(range(pool.replica_count))
             order[r], order[idle[0]] = order[idle[0]], order[r]
             self._reorder(order)
-        renew(pool.state, r, now_s)
+        self._renew(r, now_s)
         pool.state.replicas[r].number = self._came
         self._came += 1
         if pool.state.counts[Count.POINTS]:
@@ -80,7 +80,7 @@ class Replicas:
             if kind == "fail":
                 fail(pool.state, self.motion, r, now_s)
                 pool.bins.take_back(pool.state.replicas[r], now_s)
-                renew(pool.state, r, now_s)
+                self._renew(r, now_s)
                 lives.end(r, now_s)
 
     def end_drained(self) -> None:
@@ -89,6 +89,10 @@ class Replicas:
         for r in self.lives.draining():
             if is_idle(state, r):
                 self.lives.end(r, float(state.replicas[r].now_s))
+
+    def _renew(self, r: int, now_s: float) -> None:
+        renew(self._pool.state, r, now_s)
+        self.motion.beats[[Beat.TOKENS, Beat.REQUESTS], r] = 0.0
 
     def _reorder(self, order: list[int]) -> None:
         pool = self._pool

@@ -8,7 +8,7 @@ from numba import types
 from capplan.simulator.jit import compiled
 from capplan.simulator.kvcache import fill_free_blocks
 from capplan.simulator.memory_rows import forget_replica, with_moved_holders
-from capplan.simulator.motion import Motion
+from capplan.simulator.motion import Beat, Motion
 from capplan.simulator.records import RESULT
 from capplan.simulator.state import (
     LIMIT_COUNT,
@@ -78,6 +78,8 @@ def with_order(state: State, motion: Motion, order: list[int]) -> State:
     state.scratch[0, : len(index)] = state.scratch[0, index]
     motion.moves[:] = motion.moves[index]
     motion.busy[:] = motion.busy[index]
+    errors = motion.beats[Beat.TOKENS : Beat.REQUESTS + 1]
+    errors[:] = errors[:, index]
     motion.wake_s[: len(index)] = motion.wake_s[: len(index)][index]
     moving = motion.moves["slot"] != NONE
     known = moving & (motion.moves["destination"] != NONE)

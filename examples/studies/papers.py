@@ -14,6 +14,7 @@ from importlib import import_module
 from pathlib import Path
 
 import papers_accelgen
+import papers_aladdin
 import papers_alise
 import papers_fastserve
 import papers_sa
@@ -25,6 +26,7 @@ SECTIONS = (
     papers_fastserve,
     papers_sarathi,
     papers_sa,
+    papers_aladdin,
 )
 HEAD = """# Papers and what comes out here
 
@@ -42,7 +44,7 @@ is expected from the paper's own settings; what lies outside has its reason besi
 | `sa` | [SA scheduling](#sa-scheduling) |
 | `orca`, `vllm-v0`, `fastgen` | compared with in all but the last |
 | `oracle` | ALISE's Fig. 4, exactly |
-| `vllm-v1` | SA scheduling; its schedules are vLLM's own ([simulator](simulator.md)) |
+| `vllm-v1` | SA, [Aladdin](#aladdin); its schedules are [vLLM's](simulator.md) |
 | `static`, `vllm-v1-priority` | no figures: hand-worked cases only |
 """
 

@@ -73,3 +73,16 @@ def test_a_section_is_what_its_command_writes(name, monkeypatch):
     section = import_module(name).section()
 
     assert section in PAGE
+
+
+@pytest.mark.parametrize("share", ["100%", "99%"])
+@pytest.mark.parametrize("other", ["JSQ", "power of two"])
+def test_aladdin_needs_fewer_decode_workers_at_some_rate(other, share):
+    (row,) = rows_with(f"than {other},", share, "(Fig. 12)")
+
+    assert row[3] == "14 to 60 %"
+    assert "yes" in row
+
+
+def test_it_is_told_where_aladdin_saves_nothing():
+    assert "inf is more than 32 workers at every theta" in PAGE

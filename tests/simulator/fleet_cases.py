@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from cases import MOST_SEQS, TICK_S, random_tables
+from judge_aladdin import Aladdin
 from judge_fleet import Event, Verdict, judge_fleet
 from judge_fleet_pool import PoolOf
 from judge_hand_off import HandOff
@@ -21,8 +22,17 @@ from capplan.latency.contract import LatencyTables
 from capplan.workload.slo import RequestSlo
 from capplan.workload.trace import Trace
 
-KINDS = ("events", "llumnix", "llumnix-events", "nixl", "distserve")
-"""What moves: the fleet's size, requests, both, or KV from prefill to decode."""
+KINDS = (
+    "events",
+    "llumnix",
+    "llumnix-events",
+    "nixl",
+    "distserve",
+    "aladdin",
+    "aladdin-events",
+)
+"""What moves: the fleet's size, requests, both, KV from prefill to decode, or nothing
+but requests that are held to a beat."""
 
 _LONGEST = 24, 24
 """Prompt and output. [tokens]"""
@@ -38,7 +48,7 @@ class FleetCase(NamedTuple):
     exact: bool
     trace: Trace
     pools: list[PoolOf]
-    moving: dict[str, Any]  # events, rebalancer or hand_off
+    moving: dict[str, Any]  # events, dispatcher, rebalancer or hand_off
     seed: int
     slo: RequestSlo
 
@@ -81,11 +91,17 @@ def draw(kind: str, number: int) -> FleetCase:
         moving: dict[str, Any] = {"hand_off": _hand_off(rng, kind, exact)}
     else:
         more = (*_OF_ONE_POOL, *(["best-fit"] if kind == "events" else []))
-        count = int(rng.integers(2 if kind == "llumnix" else 1, 5))
+        count = int(rng.integers(2 if kind in ("llumnix", "aladdin") else 1, 5))
         pools = [pool(count, trace.output_tokens, _router(rng, exact, more))]
         moving = {}
         if "llumnix" in kind:
             moving["rebalancer"] = _llumnix(rng, exact)
+        if "aladdin" in kind:
+            moving["dispatcher"] = _aladdin(rng, exact)
+            error = rng.integers(-20, 21, len(trace))
+            predicted = np.maximum(1, trace.output_tokens + error)
+            trace = replace(trace, predicted_output_tokens=predicted)
+            pools = [(*pools[0][:2], "vllm-v1", *pools[0][3:])]
         if "events" in kind:
             moving["events"] = _events(rng, exact, count, len(trace))
     slo = RequestSlo(
@@ -186,6 +202,14 @@ def _llumnix(rng: np.random.Generator, exact: bool) -> Llumnix:
         target=int(rng.choice([0, 4])),
         high=int(rng.integers(0, 3)),
         victim=str(rng.choice(["shortest", "newest"])),
+    )
+
+
+def _aladdin(rng: np.random.Generator, exact: bool) -> Aladdin:
+    return Aladdin(
+        beat_s=int(rng.integers(1, 12)) * _unit(exact),
+        waste=float(rng.choice([0.0, 0.25, 0.3, 0.5])),
+        rebalances=bool(rng.random() < 0.8),
     )
 
 

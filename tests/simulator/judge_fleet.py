@@ -1,8 +1,8 @@
 """A simulator of fleets in motion that steps through everything, to judge by.
 
 ``judge_fleet_clock.py`` holds the order of things, ``judge_fleet_service.py`` who asks
-and what changes, ``judge_fleet_replica.py`` the replicas, ``judge_llumnix.py`` and
-``judge_hand_off.py`` what happens between them.
+and what changes, ``judge_fleet_replica.py`` the replicas, ``judge_aladdin.py``,
+``judge_llumnix.py`` and ``judge_hand_off.py`` what happens between them.
 """
 
 from collections import Counter
@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from judge_aladdin import Aladdin
 from judge_fleet_pool import PoolOf
 from judge_fleet_replica import FleetReplica
 from judge_fleet_service import Fleet
@@ -74,6 +75,7 @@ def judge_fleet(
     pools: Sequence[PoolOf],
     *,
     events: Sequence[Event] = (),
+    dispatcher: Aladdin | None = None,
     rebalancer: Llumnix | None = None,
     hand_off: HandOff | None = None,
     seed: int = 0,
@@ -89,10 +91,11 @@ def judge_fleet(
     if hand_off:
         assert not events
         assert not rebalancer
+        assert not dispatcher
         assert scheduler == "vllm-v1"
     if rebalancer or any(event.kind == "fail" for event in events):
         assert scheduler.startswith("vllm-v1")
-    fleet = Fleet(trace, pools, events, rebalancer, hand_off, seed, slo)
+    fleet = Fleet(trace, pools, events, dispatcher, rebalancer, hand_off, seed, slo)
     fleet.run()
     return verdict_of(fleet)
 

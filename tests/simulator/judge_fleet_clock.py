@@ -42,6 +42,7 @@ class Clock:
         self.heap: list[tuple] = []
         self.sequence = itertools.count()
         self.ticks: list[Tick] = []
+        self.waits: Callable[[], bool] = lambda: False  # something waits for a tick
 
     def at(self, time_s: float, order: int, within: tuple, act: Callable) -> None:
         """Let something happen; ``within`` orders things of one kind at one time."""
@@ -66,7 +67,7 @@ class Clock:
         known_s = [self.heap[0][0]] if self.heap else []
         own_s = [replica.next_s for replica in self.replicas()]
         first_s = min([*known_s, *own_s], default=math.inf)
-        if first_s == math.inf:
+        if first_s == math.inf and not self.waits():
             return first_s
         return min([first_s, *[tick.next_s for tick in self.ticks]])
 

@@ -5,6 +5,7 @@ from collections import Counter
 
 import judge_hand_off
 import numpy as np
+from judge_aladdin import Dispatcher
 from judge_fleet_clock import Clock, Order, Tick
 from judge_fleet_pool import FleetPool
 from judge_fleet_replica import FleetReplica, FleetRequest
@@ -17,7 +18,9 @@ from capplan.workload.slo import RequestSlo, Slo
 class Fleet:
     """All replicas, and what happens between them."""
 
-    def __init__(self, trace, pools, events, rebalancer, hand_off, seed, slo) -> None:
+    def __init__(
+        self, trace, pools, events, dispatcher, rebalancer, hand_off, seed, slo
+    ) -> None:
         self.trace, self.hand_off = trace, hand_off
         self.slo = slo or RequestSlo(ttft_s=np.inf, tpot_s=np.inf)
         draws = np.random.default_rng(seed).random((len(trace), 2))
@@ -31,6 +34,11 @@ class Fleet:
         self.thoughts = 0  # begun by users
         self.counted: Counter = Counter()
         self.clock = Clock(lambda: [r for pool in self.pools for r in pool.replicas])
+        self.dispatcher = None
+        if dispatcher:
+            self.dispatcher = Dispatcher(dispatcher, trace, self.slo)
+            self.clock.ticks.append(Tick(dispatcher.beat_s, self.beat))
+            self.clock.waits = lambda: bool(self.held and self.pools[0].open)
         if rebalancer:
             self.clock.ticks.append(
                 Tick(rebalancer.period_s, lambda t: rebalance(self, rebalancer, t))
@@ -106,16 +114,28 @@ class Fleet:
     def route(self, request: FleetRequest, now_s: float) -> None:
         if self.hand_off:
             judge_hand_off.arrive(self, self.hand_off, request, now_s)
-        elif self.pools[0].open:
+        elif self.pools[0].open and not self.dispatcher:
             self.pools[0].choose(request, now_s).arrive(request, now_s)
         else:
             self.held.append(request)
-            self.counted["held"] += 1
+            self.counted["held"] += not self.pools[0].open
+
+    def beat(self, now_s: float) -> None:
+        """Let the dispatcher place those that are held."""
+        if self.dispatcher and self.pools[0].open:
+            chosen = self.dispatcher.place(self.held, self.pools[0].open, now_s)
+            for request, replica in zip(self.held, chosen, strict=True):
+                replica.arrive(request, now_s)
+            self.counted["placed together"] += len(self.held) > 1
+            self.held = []
+            self.counted["re-balanced"] = self.dispatcher.moved
 
     def after_work(self, replica: FleetReplica) -> None:
         """See what a replica's own work brought: hand-offs, answers, copies."""
         for done in replica.finished:
             request = self.requests[done.row]
+            if self.dispatcher:
+                self.dispatcher.finished(replica, done)
             if done.is_handed_over:
                 request.prefilled_s = done.token_s[-1]
                 self.clock.at(
@@ -153,6 +173,8 @@ class Fleet:
 
     def come_up(self, count: int, now_s: float) -> None:
         self.pools[0].bring_up(count)
+        if self.dispatcher:
+            return
         for place, request in enumerate(self.held):
             self.reach(request, (0, place), now_s)
         self.held = []

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 from fleet_cases import FleetCase
+from judge_aladdin import Aladdin
 from judge_fleet import Verdict
 from judge_hand_off import HandOff
 from judge_llumnix import Llumnix
@@ -34,10 +35,12 @@ def deployment_of(case: FleetCase) -> Deployment:
         routers.append(router)
     moving = case.moving
     rebalancer, hand_off = moving.get("rebalancer"), moving.get("hand_off")
+    dispatcher = moving.get("dispatcher")
     return Deployment(
         tuple(pools),
         routers[0],
         decode_router=routers[1] if len(routers) > 1 else "",
+        dispatcher="" if dispatcher is None else dispatcher_text(dispatcher),
         rebalancer="" if rebalancer is None else rebalancer_text(rebalancer),
         hand_off="" if hand_off is None else hand_off_text(hand_off),
         changes=tuple(changes(case)),
@@ -52,6 +55,12 @@ def changes(case: FleetCase) -> Iterator[Change]:
         is_open += count if event.kind == "up" else -count
         if count:
             yield Change(event.time_s, event.kind, count)
+
+
+def dispatcher_text(given: Aladdin) -> str:
+    """Return a dispatcher with all its settings."""
+    rebalances = "on" if given.rebalances else "off"
+    return f"aladdin:beat={given.beat_s}s,waste={given.waste},rebalance={rebalances}"
 
 
 def rebalancer_text(given: Llumnix) -> str:

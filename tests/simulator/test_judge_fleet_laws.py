@@ -112,6 +112,8 @@ EXPECTED = {
         "migration target died",
         "target died after the request had left its source",
     ],
+    "aladdin": ["placed together", "re-balanced", "preemptions"],
+    "aladdin-events": ["placed together", "re-balanced", "held", "routed again"],
     "nixl": [
         "served by decode alone",
         "prefix hits not copied",

@@ -65,7 +65,7 @@ PATHS = {
     "usd_per_million_output_tokens": "cost.usd_per_million_output_tokens",
     "usd_per_million_total_tokens": "cost.usd_per_million_total_tokens",
     "binding": "binding",
-    "router": "run.deployment.router",
+    "router": "run.deployment.placed_by",
     "scheduler": "configuration.engine.scheduler",
     "caching_unused": "configuration.caching_unused",
     "launch_line": "launch.line",

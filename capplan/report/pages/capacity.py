@@ -25,7 +25,7 @@ PATHS = {
     "max_users": "max_users",
     "max_users_interval": "max_users_interval",
     "usd_per_month": "usd_per_month",
-    "router": "deployment.router",
+    "router": "deployment.placed_by",
     "scheduler": "pool.configuration.engine.scheduler",
     "infeasible_reason": "reason",
     "profile_note": "pool.configuration.note",

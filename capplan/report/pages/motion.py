@@ -77,6 +77,7 @@ def motion_values(run: Run) -> dict[str, Any]:
         ],
         "hand_off": deployment.hand_off or None,
         "decode_router": deployment.decode_router or None,
+        "dispatcher": deployment.dispatcher or None,
         "rebalancer": deployment.rebalancer or None,
         "autoscaler": deployment.autoscaler or None,
         "link_gb_per_s": deployment.link_gb_per_s if _copies(run) else None,

@@ -11,6 +11,7 @@ from numba import types
 
 from capplan.simulator.active_blocks import discharge
 from capplan.simulator.apart import expect, note_read, receive, release_heard
+from capplan.simulator.beats import note_finished
 from capplan.simulator.drivers.open_loop import routed, take_slot
 from capplan.simulator.drivers.users import Index as User
 from capplan.simulator.drivers.users import asked_s
@@ -97,12 +98,18 @@ def _hold(state, motion, slot):
 
 
 @inlined()
-def _tick_from(motion, moment_s):
-    """Let the rebalancer tick from a moment on, unless it ticks before."""
-    period_s = motion.settings[Setting.PERIOD_S]
+def _first_tick(period_s, moment_s):
+    """Return the number of the first tick from a moment on."""
     tick = int(moment_s / period_s)
     if tick * period_s < moment_s:
         tick += 1
+    return tick
+
+
+@inlined()
+def _tick_from(motion, moment_s):
+    """Let the rebalancer tick from a moment on, unless it ticks before."""
+    tick = _first_tick(motion.settings[Setting.PERIOD_S], moment_s)
     if motion.counts[Index.TICK] == NONE or tick < motion.counts[Index.TICK]:
         motion.counts[Index.TICK] = tick
 
@@ -151,7 +158,7 @@ def deliver(side, motion, users, requests, now_s):
     draw = users.counts[User.DELIVERED] - users.counts[User.FIRST]
     slot = take_slot(state, requests, draw, users.counts[User.FIRST])
     state.requests[slot].arrival_s = asked_s(users, requests)
-    if state.counts[Count.OPEN] == 0:
+    if state.counts[Count.OPEN] == 0 or motion.settings[Setting.BEAT_S] > 0:
         _hold(state, motion, slot)
     else:
         r = _choose(side, slot, draw, now_s)
@@ -308,3 +315,41 @@ def tick(side, motion, now_s, rebalance):
     for k in range(rebalance(state, motion, now_s)):
         source, target, slot = motion.pairs[k]
         begin(state, motion, source, target, slot, now_s)
+
+
+@inlined()
+def next_beat_s(motion, asked_s):
+    """Return when the dispatcher's next beat is, at or after the next request. [s]"""
+    beat_s = motion.settings[Setting.BEAT_S]
+    if beat_s == 0.0:
+        return math.inf
+    if motion.counts[Index.BEAT] == NONE:
+        if asked_s == math.inf:
+            return math.inf
+        motion.counts[Index.BEAT] = _first_tick(beat_s, asked_s)
+    return motion.counts[Index.BEAT] * beat_s
+
+
+@compiled()
+def beat(side, motion, now_s, dispatch):
+    """Let the dispatcher place what is held; it sleeps while there is nothing."""
+    state = side.state
+    bring_up(state, now_s, side.schedule)
+    if not log_has_room(state):
+        return
+    note_finished(state, motion)
+    if state.counts[Count.OPEN] > 0:
+        period_s = motion.settings[Setting.PERIOD_S]
+        if period_s > 0 and motion.counts[Index.TICK] == NONE:
+            _tick_from(motion, now_s)
+        for _ in range(dispatch(state, motion, now_s)):
+            slot = motion.counts[Index.HELD_FIRST]
+            motion.counts[Index.HELD_FIRST] = state.requests[slot].next_in_list
+        if motion.counts[Index.HELD_FIRST] == NONE:
+            motion.counts[Index.HELD_LAST] = NONE
+    outstanding = int(motion.counts[Index.HELD_FIRST] != NONE)
+    for r in range(state.replicas.shape[0]):
+        outstanding += state.replicas[r].outstanding
+    motion.counts[Index.BEAT] += 1
+    if outstanding == 0:
+        motion.counts[Index.BEAT] = NONE

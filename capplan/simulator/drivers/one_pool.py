@@ -1,12 +1,12 @@
 """Known events of one pool in the order of their times; replicas work in between.
 
-Known are the requests that arrive or are asked, the ends of copies, and the ticks of a
-rebalancer. The next of them is delivered where it is not after any replica's
-``Motion.wake_s``, the time before which no answer can come from it; else the replica
-that may answer first takes one step. Where no user waits for an answer that time is
-infinite, and a replica is brought up when an event touches it or a router reads it. A
-step's jump is bounded by the next known event, by the others' ``wake_s``, and by the
-answer that the replica itself is about to give: that may bring it a request.
+Known are the requests that arrive or are asked, the ends of copies, the beats of a
+dispatcher and the ticks of a rebalancer. The next of them is delivered where it is not
+after any replica's ``Motion.wake_s``, the time before which no answer can come from it;
+else the replica that may answer first takes one step. Where no user waits for an answer
+that time is infinite, and a replica is brought up when an event touches it or a router
+reads it. A step's jump is bounded by the next known event, by the others' ``wake_s``,
+and by the answer that the replica itself is about to give: that may bring it a request.
 
 See README.md for the order at one instant, and why this is exact.
 """
@@ -15,11 +15,14 @@ import math
 
 from numba import types
 
+from capplan.simulator.beats import DISPATCH
 from capplan.simulator.drivers.deliver import (
     Side,
+    beat,
     deliver,
     look_on,
     migrate,
+    next_beat_s,
     next_tick_s,
     side_look_s,
     tick,
@@ -61,6 +64,7 @@ from capplan.simulator.state import ROUTE, SCHEDULE, STATE, Count
         types.FunctionType(ROUTE),
         types.FunctionType(SCHEDULE),
         types.FunctionType(REBALANCE),
+        types.FunctionType(DISPATCH),
     )
 )
 def run(
@@ -77,6 +81,7 @@ def run(
     route,
     schedule,
     rebalance,
+    dispatch,
 ):
     """Deliver what is known, and let replicas work in between; return why it stopped.
 
@@ -100,7 +105,9 @@ def run(
         asks_s, reaches_s = next_asked_s(users, requests, asked_until_s)
         asked_s = min(asks_s, reaches_s)
         event_s = next_event_s(motion)
-        known_s = min(min(asked_s, event_s), next_tick_s(motion, asked_s))
+        beat_s = next_beat_s(motion, asked_s)
+        tick_s = next_tick_s(motion, asked_s)
+        known_s = min(min(asked_s, event_s), min(beat_s, tick_s))
         r, wake_s, others_s = first_to_wake(motion.wake_s)
         if min(known_s, wake_s) == math.inf:
             return DONE
@@ -121,6 +128,8 @@ def run(
             deliver(side, motion, users, requests, known_s)
         elif event_s == known_s:
             migrate(side, motion, known_s)
+        elif beat_s == known_s:
+            beat(side, motion, known_s, dispatch)
         else:
             tick(side, motion, known_s, rebalance)
         if couples:

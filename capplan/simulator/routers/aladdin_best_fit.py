@@ -38,7 +38,7 @@ _OWN = indices(RULES.settings)
 THETA = ROUTER_SETTINGS + _OWN.theta
 GAMMA = ROUTER_SETTINGS + _OWN.gamma
 
-_squared_norm: Callable[..., float] = inlined()(routing.squared_capacity_norm)
+squared_norm: Callable[..., float] = inlined()(routing.squared_capacity_norm)
 
 
 @inlined()
@@ -94,7 +94,7 @@ def meets_prefill_slos(state, r, slot, now_s):
 
 
 @compiled()
-def _remaining_tokens(state, r, slot):
+def remaining_tokens(state, r, slot):
     """Return the tokens a request holds now and those it is expected to add."""
     request = state.requests[slot]
     held = request.known_tokens
@@ -114,7 +114,7 @@ def _peak_at(state, r, slot, iterations):
     for head in (state.replicas[r].running_head, state.replicas[r].waiting_head):
         other = head
         while other != NONE:
-            held, left = _remaining_tokens(state, r, other)
+            held, left = remaining_tokens(state, r, other)
             if left >= iterations:
                 total += held + iterations
                 total += state.requests[other].bounded_blocks * block_size
@@ -142,9 +142,11 @@ def fits_kv(state, r, slot):
     most += request.prompt_tokens + request.predicted_tokens
     if engine.bounded_groups > 0:
         most = capacity
-    # Requests that outlived their predictions hold more than predicted.
+    # Requests that outlived their predictions hold more than predicted, or will when
+    # they are computed again.
     if most + replica.outstanding <= capacity and replica.preempted_draining == 0:
         used = (engine.kv_blocks - replica.free_blocks) * engine.block_size
+        used += replica.prefill_tokens
         if used + request.prompt_tokens + request.predicted_tokens <= most:
             return True
     if _peak_at(state, r, slot, request.predicted_tokens) > capacity:
@@ -152,7 +154,7 @@ def fits_kv(state, r, slot):
     for head in (replica.running_head, replica.waiting_head):
         other = head
         while other != NONE:
-            left = _remaining_tokens(state, r, other)[1]
+            left = remaining_tokens(state, r, other)[1]
             if _peak_at(state, r, slot, left) > capacity:
                 return False
             other = state.requests[other].next
@@ -169,7 +171,7 @@ def route(state, slot, now_s):
         replica = state.replicas[r]
         context = replica.outstanding_prompt_tokens
         load = context + gamma * replica.outstanding_output_tokens
-        state.scratch[0, r] = math.sqrt(_squared_norm(float(replica.outstanding), load))
+        state.scratch[0, r] = math.sqrt(squared_norm(float(replica.outstanding), load))
         if state.scratch[0, r] < state.scratch[0, emptiest]:
             emptiest = r
     least = state.scratch[0, emptiest]
