@@ -71,7 +71,7 @@ def test_freeness_is_free_blocks_per_request():
 
 
 def test_the_fullest_gives_to_the_emptiest_and_a_load_at_the_limit_does_neither():
-    fleet = Fleet(trace((0, 1, 1)), [pool(5)], (), None, None, 0, None)
+    fleet = Fleet(trace((0, 1, 1)), [pool(5)], (), None, None, None, 0, None)
     for replica, free in zip(fleet.pools[0].replicas, [1, 2, 9, 20, 3], strict=True):
         replica.pool.free = replica.pool.free[:free]
         replica.running = [decoding()]

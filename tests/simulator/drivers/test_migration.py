@@ -19,6 +19,7 @@ from capplan.simulator.motion import motion
 from capplan.simulator.pool_state import pool_state
 from capplan.simulator.rebalancers import parse_rebalancer
 from capplan.simulator.rebalancers.llumnix import RULES, freeness, rebalance
+from capplan.simulator.routers import parse_router
 from capplan.simulator.simulate import simulate
 from capplan.simulator.state import STATE, Phase
 from capplan.workload.trace import Trace
@@ -105,6 +106,7 @@ def state_of(replicas):
         TABLES,
         replicas,
         seed=0,
+        router=parse_router("jsq"),
         results=1,
         record_iterations=False,
         longest_jump=1,
