@@ -10,6 +10,7 @@ from numba import types
 from capplan.deployment.changes import Change
 from capplan.deployment.pools import Deployment
 from capplan.simulator.autoscalers import Known, View, parse_autoscaler, start
+from capplan.simulator.autoscalers.schedule import leaves_alone
 from capplan.simulator.jit import compiled, direct, pointer
 from capplan.simulator.log import log_has_room
 from capplan.simulator.rebalancers.llumnix import freeness
@@ -71,11 +72,14 @@ class Ticks:
         if self._decide is not None:
             return
         policy = parse_autoscaler(self._deployment.autoscaler)
+        fixed = self._deployment.pool.replica_count
+        if policy.name == "schedule" and leaves_alone(policy.settings, fixed):
+            return  # the static fleet, to the bit: a tick cuts a jump, and rounds
         engine = self._deployment.pool.configuration.engine
         known = Known(
             arrival_s=np.zeros(0) if trace.arrival_s is None else trace.arrival_s,
             start_s=start_s,
-            replicas=self._deployment.pool.replica_count,
+            replicas=fixed,
             cold_start_s=self._deployment.cold_start_s,
             block_size=engine.block_size,
             max_num_batched_tokens=engine.max_num_batched_tokens,

@@ -53,6 +53,11 @@ def given_hours(settings: Mapping[str, float]) -> list[int]:
     return [count := given.get(hour, count) for hour in range(hours)]
 
 
+def leaves_alone(settings: Mapping[str, float], replicas: int) -> bool:
+    """Return whether every hour has so many replicas."""
+    return {within(count, settings) for count in given_hours(settings)} == {replicas}
+
+
 def proposed_hours(
     arrival_s: np.ndarray, start_s: float, per_replica_per_s: float
 ) -> list[int]:
