@@ -14,13 +14,13 @@ from capplan.errors import (
     collected_warnings,
 )
 from capplan.planning.compare_settings import CompareSettings
+from capplan.planning.compared_requests import Requests
 from capplan.planning.deployments import two_pools
 from capplan.planning.equal_hardware import (
     Entrant,
     Hardware,
-    Requests,
     Result,
-    at_rate,
+    at_amount,
     capacity,
 )
 from capplan.planning.executors import Executor, executor
@@ -37,7 +37,7 @@ from capplan.planning.systems import LINK, SYSTEMS, resolve
 from capplan.simulator.fleet import Stopped
 
 CURVE = (0.6, 0.8, 1.0, 1.2, 1.4)
-"""Rates of a system's curve, as shares of the highest that it holds."""
+"""Rates or users of a system's curve, as shares of the most that it holds."""
 _ANY_ROOM = 2048
 _APART = "two pools take two replicas; give --replicas N"
 
@@ -54,10 +54,12 @@ class Comparison:
     trace_source: str
     trace_notes: tuple[str, ...]
     request_count: int
-    rate_per_s: float  # [requests/s]
+    rate_per_s: float  # not known of users [requests/s]
     mean_prompt_tokens: float  # [tokens]
     mean_output_tokens: float  # [tokens]
     rates_per_s: tuple[float, ...] = ()  # of the curves, ascending [requests/s]
+    asked_by: str | None = None  # users who wait for their answers; None: arrivals
+    users_of_curves: tuple[int, ...] = ()  # in place of rates, ascending
     is_published: bool = False  # seats and budgets are the published ones
     longest_request_tokens: int  # prompt and output [tokens]
     seed: int
@@ -99,14 +101,15 @@ def compare(
         with collected_warnings(without=(HorizonWarning,)) as more:
             if hardware is not None:
                 equal = Hardware(replica_count, settings.seed, stopped)
-                systems, rates = _measured(
+                systems, amounts = _measured(
                     equal, hardware, settings.rates, priced, workers, progress
                 )
             else:
                 none = "no system is feasible; give --replicas N"
                 systems = [replace(row.result, not_served=none) for row in priced]
-                rates = ()
+                amounts = ()
     trace, read = requests.load.trace, requests.read.base
+    users = requests.users
     return Comparison(
         llm=str(settings.llm),
         systems=tuple(systems),
@@ -115,11 +118,13 @@ def compare(
         attainment_text=slo.describe_targets(trace.class_names),
         trace_source=trace.source,
         trace_notes=read.notes,
-        request_count=len(trace),
+        request_count=len(trace if users is None else read),  # asked: by each system
         rate_per_s=trace.rate_per_s,
         mean_prompt_tokens=float(trace.prompt_tokens.mean()),
         mean_output_tokens=float(trace.output_tokens.mean()),
-        rates_per_s=rates,
+        rates_per_s=amounts if users is None else (),
+        asked_by=None if users is None else str(users),
+        users_of_curves=() if users is None else tuple(map(int, amounts)),
         is_published=settings.published,
         longest_request_tokens=int((read.prompt_tokens + read.output_tokens).max()),
         seed=settings.seed,
@@ -213,25 +218,28 @@ def _measured(
     workers: Executor,
     progress: Progress,
 ) -> tuple[list[SystemResult], tuple[float, ...]]:
-    """Return the systems with what they do on equal hardware, and the curves' rates."""
+    """Return the systems with what they do on equal hardware, and the curves' points.
+
+    Those are rates, or numbers of users.
+    """
     entrants = [_entrant(row, hardware, equal.replica_count) for row in priced]
     able = [entrant for entrant in entrants if entrant is not None]
     where = f"{equal.replica_count} × {hardware}"
-    progress(f"{where}: the highest rates of {len(able)} systems")
+    progress(f"{where}: the most that {len(able)} systems hold")
     highest = workers(capacity, equal, able)
-    rates = [tuple(sorted(set(asked)))] * len(able)
+    points = [tuple(sorted(set(asked)))] * len(able)
     if able and not asked:
-        rates = _curves(highest, able[0].requests.rate_per_s)
+        points = _curves(highest, able[0].requests)
     progress(f"{where}: the curves of {len(able)} systems")
     tasks = [
-        replace(entrant, configuration=first.configuration, rate_per_s=rate)
-        for entrant, first, each in zip(able, highest, rates, strict=True)
-        for rate in each
+        replace(entrant, configuration=first.configuration, amount=amount)
+        for entrant, first, each in zip(able, highest, points, strict=True)
+        for amount in each
     ]
     curves: dict[str, list[Result]] = {entrant.name: [] for entrant in able}
-    for task, there in zip(tasks, workers(at_rate, equal, tasks), strict=True):
+    for task, there in zip(tasks, workers(at_amount, equal, tasks), strict=True):
         if there.reason:
-            reason = f"at {task.rate_per_s:g} requests/s: {there.reason}"
+            reason = f"at {task.requests.said(task.amount)}: {there.reason}"
             there = replace(there, reason=reason)
         curves[task.name].append(there)
     found = {
@@ -242,13 +250,13 @@ def _measured(
     for row in priced:
         result = row.result
         if result.name in found:
-            result = _with(result, *found[result.name])
+            result = _with(row, *found[result.name])
         elif _apart(row):
             result = replace(result, not_served=_APART)
         elif row.requests is not None:
             result = replace(result, not_served=f"does not run on {hardware}")
         results.append(result)
-    return results, tuple(sorted({task.rate_per_s for task in tasks}))
+    return results, tuple(sorted({task.amount for task in tasks}))
 
 
 def _entrant(
@@ -292,36 +300,40 @@ def _split(entrant: Entrant, replica_count: int) -> Entrant:
     return replace(entrant, prefill_replicas=best)
 
 
-def _curves(highest: list[Result], own_per_s: float) -> list[tuple[float, ...]]:
-    """Return rates of three digits about the highest that each system holds.
+def _curves(highest: list[Result], requests: Requests) -> list[tuple[float, ...]]:
+    """Return amounts of three digits about the most that each system holds.
 
     Far above it, latency only tells how long the sample was: a system that holds none
-    is seen at one rate, below the lowest of the others, or else ``own_per_s``.
+    is seen at one, below the lowest of the others, or else below the requests' own.
     """
-    if math.isnan(own_per_s):
+    if math.isnan(requests.own):
         return [()] * len(highest)
-    least = min(
-        (row.max_rate_per_s for row in highest if row.max_rate_per_s),
-        default=own_per_s,
-    )
+    least = min((row.most for row in highest if row.most), default=requests.own)
     return [
         tuple(
-            float(f"{share * (row.max_rate_per_s or least):.3g}")
-            for share in (CURVE if row.max_rate_per_s else CURVE[:1])
+            sorted(
+                {
+                    requests.rounded(float(f"{share * (row.most or least):.3g}"))
+                    for share in (CURVE if row.most else CURVE[:1])
+                }
+            )
         )
         for row in highest
     ]
 
 
-def _with(result: SystemResult, highest: Result, curve: list[Result]) -> SystemResult:
-    reasons = [row.reason for row in (highest, *curve) if row.reason]
+def _with(row: Priced, highest: Result, curve: list[Result]) -> SystemResult:
+    reasons = [each.reason for each in (highest, *curve) if each.reason]
+    of_users = row.requests is not None and row.requests.users is not None
+    most = highest.most
     return replace(
-        result,
+        row.result,
         served=highest.served[0] if highest.served else None,
-        max_rate_per_s=highest.max_rate_per_s,
+        max_rate_per_s=None if of_users else most,
+        max_users=int(most) if of_users and most is not None else None,
         binding_setting=highest.binding,
         predictions_matter=highest.predictions_matter,
         served_engine=highest.configuration.engine,
-        curve=tuple(served for row in curve for served in row.served),
+        curve=tuple(served for each in curve for served in each.served),
         not_served=reasons[0] if reasons else "",
     )

@@ -14,9 +14,14 @@ from capplan.planning.setting_groups import (
 )
 from capplan.planning.settings import FleetSettings
 from capplan.planning.systems import SYSTEMS, check_system
-from capplan.planning.traffic_settings import WORKLOAD, Rate, TrafficSettings
+from capplan.planning.traffic_settings import (
+    WORKLOAD,
+    Rate,
+    TrafficSettings,
+    UserSettings,
+)
 from capplan.setting_values import parts
-from capplan.settings import setting, validated_with
+from capplan.settings import SettingError, setting, validated_with
 
 
 def _systems(value: Any) -> Any:
@@ -40,7 +45,9 @@ def _check_systems(value: tuple[str, ...]) -> None:
         check_system(system)
 
 
-class CompareSettings(OutputSettings, ExecutorSettings, FleetSettings, TrafficSettings):
+class CompareSettings(
+    OutputSettings, ExecutorSettings, FleetSettings, UserSettings, TrafficSettings
+):
     """Settings of a comparison of serving systems."""
 
     systems: Annotated[
@@ -80,3 +87,13 @@ class CompareSettings(OutputSettings, ExecutorSettings, FleetSettings, TrafficSe
         "R,R",
         "Arrival rates of the curves, requests/s (default: near what each holds).",
     )
+
+    def __init__(self, **values: Any) -> None:
+        """Refuse settings that contradict each other."""
+        super().__init__(**values)
+        if self.users is not None and self.rates:
+            raise SettingError(
+                "rates",
+                "users and rates are both given; the curves of users are about the "
+                "most that each system holds, expected no rates",
+            )

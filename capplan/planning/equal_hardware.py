@@ -1,116 +1,38 @@
-"""Serving systems on the same hardware: what each does, and the rate that it holds."""
+"""Serving systems on the same hardware: what each does, and the most that it holds."""
 
 import math
-from collections.abc import Mapping, Sequence
-from copy import deepcopy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache
-
-import numpy as np
 
 from capplan.deployment.configuration import Configuration
 from capplan.deployment.pools import Deployment
 from capplan.errors import HostFullError, InputError
 from capplan.planning.binding_setting import binding_setting
+from capplan.planning.compared_requests import Requests
 from capplan.planning.configuration import with_budget
 from capplan.planning.deployments import one_pool, two_pools
-from capplan.planning.highest_rate import STEP, highest_decided
+from capplan.planning.highest_rate import highest_decided
 from capplan.planning.judgement import PERCENTILES
-from capplan.planning.load import OpenLoad, scaled
 from capplan.planning.predictions import predictions_matter
 from capplan.planning.replications import Interrupted
-from capplan.planning.room import kept_by_class, slo_of_rest
 from capplan.planning.run import (
     BUDGET_REQUESTS,
     Run,
     judged_run,
 )
 from capplan.planning.settings import PlanSettings
-from capplan.planning.traffic import judged, read_traffic
 from capplan.simulator.checks import refusal
 from capplan.simulator.fleet import Stopped
-from capplan.workload.slo import Slo
 
 _NOT_THE_BUDGET = ("max_num_seqs", "max_len", "KV")
 """What binds where no other token budget holds more."""
 
 
-@dataclass(frozen=True, eq=False)
-class Requests:
-    """Requests of a comparison at any rate; systems with one predictor share them.
-
-    Some systems refuse those longer than their room, which then count as missed.
-    """
-
-    read: OpenLoad  # as read, without those refused
-    load: OpenLoad  # as systems are judged by it, at its own rate
-    settings: PlanSettings
-    slo: Slo  # of those that are not refused
-    configurations: tuple[Configuration, ...]  # that may serve them
-    rng: np.random.Generator  # as it was after reading
-    rate_per_s: float  # of all, those refused too [requests/s]
-    refused_share: float = 0.0  # of all requests
-    refused_token_share: float = 0.0  # of their tokens, prompts and outputs
-    kept_by_class: Mapping[str, float] = field(default_factory=dict)
-
-    @classmethod
-    def of(
-        cls, settings: PlanSettings, slo: Slo, able: Sequence[Configuration]
-    ) -> "Requests":
-        """Return the requests of the settings."""
-        rng = np.random.default_rng(settings.seed)
-        read = read_traffic(settings, rng)
-        load = judged(read, settings, slo, deepcopy(rng), able)
-        rate_per_s = load.rate_per_s  # of the process, where there is one
-        if not load.is_resampled:
-            rate_per_s = read.base.rate_per_s
-        return cls(read, load, settings, slo, tuple(able), rng, rate_per_s)
-
-    def within(self, room_tokens: int | None) -> "Requests":
-        """Return the requests without those longer than the room of a system.
-
-        Raises
-        ------
-        InputError
-            When more are than may miss the SLO.
-        """
-        base = self.read.base
-        tokens = base.prompt_tokens + base.output_tokens
-        kept = tokens <= (room_tokens or math.inf)
-        if kept.all():
-            return self
-        slo = slo_of_rest(self.slo, base, kept)
-        read = replace(
-            self.read,
-            base=base.select(np.flatnonzero(kept)),
-            rate_per_s=self.read.rate_per_s * float(kept.mean()),
-            _samples={},
-        )
-        rng = deepcopy(self.rng)
-        return replace(
-            self,
-            read=read,
-            load=judged(read, self.settings, slo, rng, self.configurations),
-            slo=slo,
-            refused_share=float((~kept).mean()),
-            refused_token_share=float(tokens[~kept].sum() / tokens.sum()),
-            kept_by_class=kept_by_class(base, kept),
-        )
-
-    def at(self, rate_per_s: float) -> OpenLoad:
-        """Return the requests with their arrivals scaled in time to a rate of all."""
-        if rate_per_s == self.rate_per_s or math.isnan(self.rate_per_s):
-            return self.load
-        faster = scaled(self.read, rate_per_s / self.rate_per_s)
-        rng = deepcopy(self.rng)
-        return judged(faster, self.settings, self.slo, rng, self.configurations)
-
-
 @dataclass(frozen=True)
 class OperatingPoint:
-    """What a system does with requests at one rate."""
+    """What a system does with requests at one rate, or of so many users."""
 
-    rate_per_s: float  # of the arrivals [requests/s]
+    rate_per_s: float  # of the arrivals, as users ask them [requests/s]
     meets: bool | None  # whether it attains the SLO; None where too close to call
     slo_attainment: float | None  # None where no request is counted
     slo_attainment_interval: tuple[float, float] | None  # 95 % (low, high)
@@ -124,10 +46,12 @@ class OperatingPoint:
     preemptions: int
     swaps: int  # times that the KV of a request went to the host
     paused_s: float  # that a request held KV and sat out, on average [s]
+    users: int | None = None  # who ask; None where requests arrive
 
     @classmethod
-    def of(cls, run: Run, rate_per_s: float, requests: Requests) -> "OperatingPoint":
+    def of(cls, run: Run, amount: float, requests: Requests) -> "OperatingPoint":
         """Return what a judged run shows; of all requests, the refused ones missed."""
+        is_open = requests.users is None
         attainment, times = run.judgement.attainment, run.simulation.table
         share, interval, by_class = None, None, {}
         if attainment is not None:
@@ -139,7 +63,7 @@ class OperatingPoint:
                 for name, of_class in attainment.by_class.items()
             }
         return cls(
-            rate_per_s=rate_per_s,
+            rate_per_s=amount if is_open else run.simulation.totals.rate_per_s,
             meets=run.judgement.meets,
             slo_attainment=share,
             slo_attainment_interval=interval,
@@ -152,6 +76,7 @@ class OperatingPoint:
             preemptions=int(times.preemptions.sum()),
             swaps=int(times.swaps.sum()),
             paused_s=float(times.paused_s.mean()),
+            users=None if is_open else int(amount),
         )
 
     def mean_s(self, metric: str) -> float:
@@ -191,9 +116,10 @@ class Entrant:
     settings: PlanSettings  # of its plan
     configuration: Configuration  # GPU, TP and engine with its scheduler
     router: str
-    budgets: tuple[int, ...] = ()  # of tokens, to hold a higher rate with
+    budgets: tuple[int, ...] = ()  # of tokens, to hold more with
     prefill_replicas: int = 0  # of them, for prompts alone; 0: all do both
-    rate_per_s: float = 0.0  # of its curve, where a point of it is asked [requests/s]
+    # of its curve, where a point of it is asked [requests/s, or users]
+    amount: float = 0.0
 
     def __str__(self) -> str:
         return self.name
@@ -203,33 +129,34 @@ class Entrant:
 class Result:
     """What was found of a system on that hardware."""
 
-    configuration: Configuration  # with the budget that holds the highest rate
-    # at one rate; nothing where it was not simulated
+    configuration: Configuration  # with the budget that holds the most
+    # at one rate, or of so many users; nothing where it was not simulated
     served: tuple[OperatingPoint, ...] = ()
-    max_rate_per_s: float | None = None  # None: it holds none, or nobody knows
+    # that it holds; None: it holds none, or nobody knows [requests/s, or users]
+    most: float | None = None
     reason: str = ""  # why it was not simulated, or not to the end
-    binding: str = ""  # what keeps it from a higher rate
-    predictions_matter: bool | None = None  # at the own rate; None: there are none
+    binding: str = ""  # what keeps it from more
+    predictions_matter: bool | None = None  # at the own amount; None: there are none
 
 
-def at_rate(hardware: Hardware, entrant: Entrant) -> Result:
-    """Return what a system does at the rate of its entrant, by one sample."""
+def at_amount(hardware: Hardware, entrant: Entrant) -> Result:
+    """Return what a system does at the amount of its entrant, by one sample."""
     try:
-        run = _run(hardware, entrant, entrant.rate_per_s, first_only=True)
+        run = _run(hardware, entrant, entrant.amount, first_only=True)
     except Interrupted:
         return Result(entrant.configuration, reason="interrupted")
     except InputError as error:
         return Result(entrant.configuration, reason=str(error))
-    served = OperatingPoint.of(run, entrant.rate_per_s, entrant.requests)
+    served = OperatingPoint.of(run, entrant.amount, entrant.requests)
     return Result(entrant.configuration, (served,))
 
 
 def capacity(hardware: Hardware, entrant: Entrant) -> Result:
-    """Return what a system does at the requests' own rate, and the highest it holds.
+    """Return what a system does at the requests' own amount, and the most it holds.
 
-    Both are judged as a plan judges a count of replicas: the next higher rate is not
-    decided to be held. Of its token budgets a system has the one with which it holds
-    the highest rate.
+    That is a rate or, where users ask, their number. Both are judged as a plan judges a
+    count of replicas: the next higher one is not decided to be held. Of its token
+    budgets a system has the one with which it holds the most.
     """
     best = _Looks(hardware, entrant)
     try:
@@ -238,11 +165,11 @@ def capacity(hardware: Hardware, entrant: Entrant) -> Result:
             smaller = with_budget(entrant.configuration, budget)
             other = _Looks(hardware, replace(entrant, configuration=smaller))
             if budget < entrant.configuration.engine.max_num_batched_tokens and (
-                other.is_able() and other.holds_more_than(best.max_rate_per_s)
+                other.is_able() and other.holds_more_than(best.most)
             ):
-                other.search(best.max_rate_per_s)
+                other.search(best.most)
                 best = other
-        best.at_own_rate()
+        best.at_own()
         best.compare_with_true_lengths()
     except Interrupted:
         best.reason = "interrupted"
@@ -252,57 +179,66 @@ def capacity(hardware: Hardware, entrant: Entrant) -> Result:
 
 
 class _Looks:
-    """Rates at which a system was simulated."""
+    """Amounts, rates or numbers of users, at which a system was simulated."""
 
     def __init__(self, hardware: Hardware, entrant: Entrant) -> None:
-        self.max_rate_per_s: float | None = None
+        self.most: float | None = None
         self.reason = ""
         self._hardware, self._entrant = hardware, entrant
-        self._own_per_s = entrant.requests.rate_per_s
-        self._holds = cache(self._look)  # the search may come to a rate again
+        self._requests, self._own = entrant.requests, entrant.requests.own
+        self._holds = cache(self._look)  # the search may come to an amount again
+        self._seems = cache(self._first_look)
         self._served: tuple[OperatingPoint, ...] = ()
         self._matter: bool | None = None
-        self._missed: Run | None = None  # at the lowest rate that is not held
-        self._missed_per_s = math.inf
+        self._missed: Run | None = None  # at the least that is not held
+        self._missed_at = math.inf
 
     def is_able(self) -> bool:
         """Return whether the system serves all requests."""
-        entrant = self._entrant
-        return not refusal(entrant.requests.load.base, entrant.configuration.engine)
+        engine = self._entrant.configuration.engine
+        return not refusal(self._requests.load.base, engine)
 
-    def holds_more_than(self, max_rate_per_s: float | None) -> bool:
-        """Return whether a higher rate than another's is held."""
-        if max_rate_per_s is None:
+    def holds_more_than(self, most: float | None) -> bool:
+        """Return whether more is held than by another."""
+        if most is None:
             self.search()
-            return self.max_rate_per_s is not None
-        return math.isfinite(max_rate_per_s) and self._holds(max_rate_per_s * STEP)
+            return self.most is not None
+        return math.isfinite(most) and self._holds(self._requests.above(most))
 
-    def search(self, above_per_s: float | None = None) -> None:
-        """Find the highest rate, above one that is held."""
-        if math.isnan(self._own_per_s):
+    def search(self, above: float | None = None) -> None:
+        """Find the most that is held, above an amount that is."""
+        if math.isnan(self._own):
             self.reason = "all requests arrive at once, which is no rate"
             return
-        from_per_s = self._own_per_s if above_per_s is None else above_per_s * STEP
-        self.max_rate_per_s = highest_decided(self._seems_held, self._holds, from_per_s)
-        if self.max_rate_per_s == math.inf:
-            self.max_rate_per_s = None
-            self.reason = "holds any rate: all requests could arrive at once"
+        rounded = self._requests.rounded
+        self.most = highest_decided(
+            lambda amount: self._seems(rounded(amount)),
+            lambda amount: self._holds(rounded(amount)),
+            self._own if above is None else self._requests.above(above),
+        )
+        if self.most == math.inf:
+            self.most = None
+            what = "rate" if self._requests.users is None else "number of users"
+            self.reason = f"holds any {what}: all requests could arrive at once"
+        elif self.most is not None:
+            self.most = rounded(self.most)
 
-    def at_own_rate(self) -> None:
-        """Simulate the requests' own rate, where the search did not."""
+    def at_own(self) -> None:
+        """Simulate the requests' own amount, where the search did not."""
         if not self._served:
-            run = _run(self._hardware, self._entrant, self._own_per_s)
-            self._served = (
-                OperatingPoint.of(run, self._own_per_s, self._entrant.requests),
-            )
+            # Steps from another amount may have passed it by.
+            run = _run(self._hardware, self._entrant, self._own)
+            self._served = (OperatingPoint.of(run, self._own, self._requests),)
+            if run.judgement.holds and self.most is not None:
+                self.most = max(self.most, self._own)
 
     def compare_with_true_lengths(self) -> None:
         """Ask whether any request's times are others than with true lengths."""
-        hardware, entrant = self._hardware, self._entrant
+        hardware = self._hardware
         self._matter = predictions_matter(
-            entrant.requests.at(self._own_per_s).trace,
-            hardware.deployment(entrant),
-            entrant.requests.slo,
+            self._requests.at(self._own).trace,
+            hardware.deployment(self._entrant),
+            self._requests.slo,
             hardware.seed,
             hardware.stopped,
         )
@@ -312,7 +248,7 @@ class _Looks:
         return Result(
             self._entrant.configuration,
             self._served,
-            self.max_rate_per_s,
+            self.most,
             self.reason,
             self.binding,
             self._matter,
@@ -320,39 +256,39 @@ class _Looks:
 
     @property
     def binding(self) -> str:
-        """What keeps the system from a higher rate."""
+        """What keeps the system from more."""
         return "" if self._missed is None else binding_setting(self._missed)
 
-    def _seems_held(self, rate_per_s: float) -> bool:
+    def _first_look(self, amount: float) -> bool:
         """Return whether the first sample alone keeps the SLO, below capacity."""
         try:
-            run = _run(self._hardware, self._entrant, rate_per_s, first_only=True)
+            run = _run(self._hardware, self._entrant, amount, first_only=True)
         except HostFullError:
             return False
         return run.judgement.seems_held
 
-    def _look(self, rate_per_s: float) -> bool:
-        is_own = rate_per_s == self._own_per_s
+    def _look(self, amount: float) -> bool:
+        is_own = amount == self._own
         try:
-            run = _run(self._hardware, self._entrant, rate_per_s)
+            run = _run(self._hardware, self._entrant, amount)
         except HostFullError as error:
             self.reason = str(error) if is_own else self.reason
             return False
         if is_own:
-            self._served = (OperatingPoint.of(run, rate_per_s, self._entrant.requests),)
+            self._served = (OperatingPoint.of(run, amount, self._requests),)
         is_held = run.judgement.holds
-        if not is_held and rate_per_s < self._missed_per_s:
-            self._missed, self._missed_per_s = run, rate_per_s
+        if not is_held and amount < self._missed_at:
+            self._missed, self._missed_at = run, amount
         return is_held
 
 
 def _run(
-    hardware: Hardware, entrant: Entrant, rate_per_s: float, *, first_only: bool = False
+    hardware: Hardware, entrant: Entrant, amount: float, *, first_only: bool = False
 ) -> Run:
     if hardware.stopped is not None and hardware.stopped():
         raise Interrupted
     run = judged_run(
-        entrant.requests.at(rate_per_s),
+        entrant.requests.at(amount),
         entrant.requests.slo,
         hardware.deployment(entrant),
         seed=hardware.seed,

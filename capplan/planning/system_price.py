@@ -6,13 +6,14 @@ from capplan.deployment.configuration import Configuration
 from capplan.deployment.engine import EngineSettings
 from capplan.errors import CapplanError, InputError, collected_warnings
 from capplan.planning.compare_settings import CompareSettings
+from capplan.planning.compared_requests import Requests
 from capplan.planning.configuration import (
     Excluded,
     configurations,
     runnable,
     with_budget,
 )
-from capplan.planning.equal_hardware import OperatingPoint, Requests
+from capplan.planning.equal_hardware import OperatingPoint
 from capplan.planning.inputs import PlanInputs, Progress, plan_inputs
 from capplan.planning.plan import planned
 from capplan.planning.result import Candidate, Plan
@@ -54,12 +55,13 @@ class SystemResult:
     room_tokens: int | None = None  # of the longest request it takes; None: any
     refused_share: float = 0.0  # of all requests, which are longer and count as missed
     refused_token_share: float = 0.0  # of all tokens, which load it with nothing
-    # on equal hardware, at the rate of the requests
+    # on equal hardware, at the rate of the requests or with their users
     served: OperatingPoint | None = None
     max_rate_per_s: float | None = None  # that it holds there; None: none, or unknown
-    binding_setting: str = ""  # what keeps it from a higher one
+    max_users: int | None = None  # in place of a rate, where users ask
+    binding_setting: str = ""  # what keeps it from more
     served_engine: EngineSettings | None = None  # there, with the budget that is best
-    curve: tuple[OperatingPoint, ...] = ()  # there, at the rates of the comparison
+    curve: tuple[OperatingPoint, ...] = ()  # there, at the rates of its curve
     not_served: str = ""  # why it was not simulated there, or not to the end
 
 

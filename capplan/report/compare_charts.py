@@ -1,4 +1,4 @@
-"""Charts of compared systems: goodput and latency against the rate, and the price."""
+"""Charts of compared systems: goodput and latency against the load, and the price."""
 
 from collections.abc import Callable
 
@@ -28,7 +28,7 @@ def _lines(
     return [
         Line(
             row.name,
-            np.array([served.rate_per_s for served in row.curve]),
+            np.array([_amount(served) for served in row.curve], float),
             np.array([value(served) for served in row.curve], float),
             markers=len(row.curve) == 1,
         )
@@ -36,9 +36,20 @@ def _lines(
     ]
 
 
-def _rate_axis(comparison: Comparison) -> Axis:
-    rates = comparison.rates_per_s
-    return Axis("requests/s", format_count, 0.9 * rates[0], 1.05 * rates[-1])
+def _amount(served: OperatingPoint) -> float:
+    """Return the rate, or the users who ask. [requests/s, or users]"""
+    return served.rate_per_s if served.users is None else served.users
+
+
+def _load_axis(comparison: Comparison) -> Axis:
+    amounts, what = comparison.rates_per_s, "requests/s"
+    if comparison.asked_by is not None:
+        amounts, what = comparison.users_of_curves, "users"
+    return Axis(what, format_count, 0.9 * amounts[0], 1.05 * amounts[-1])
+
+
+def _against(comparison: Comparison) -> str:
+    return "rate" if comparison.asked_by is None else "users"
 
 
 def _goodput(comparison: Comparison, drawn: list[SystemResult]) -> Figure:
@@ -48,7 +59,8 @@ def _goodput(comparison: Comparison, drawn: list[SystemResult]) -> Figure:
     lines = _lines(drawn, goodput_per_s)
     most = max(float(line.y.max()) for line in lines) or 1.0
     y = Axis("requests/s within the SLO", format_count, 0, 1.08 * most)
-    return figure("Goodput against rate", _rate_axis(comparison), y, lines)
+    title = f"Goodput against {_against(comparison)}"
+    return figure(title, _load_axis(comparison), y, lines)
 
 
 def _latency(comparison: Comparison, drawn: list[SystemResult]) -> Figure:
@@ -58,14 +70,18 @@ def _latency(comparison: Comparison, drawn: list[SystemResult]) -> Figure:
     lines = _lines(drawn, per_token_s)
     ends = np.concatenate([line.y[np.isfinite(line.y)] for line in lines])
     low, high = float(ends.min()) / 1.2, float(ends.max()) * 1.2
+    beyond = (
+        " Above the rate that a system holds it grows with the length of the sample; "
+        "far above it the curves end."
+    )
+    if comparison.asked_by is not None:
+        beyond = " Users who wait longer ask less."
     return figure(
-        "Latency against rate",
-        _rate_axis(comparison),
+        f"Latency against {_against(comparison)}",
+        _load_axis(comparison),
         Axis("mean e2e per token, s", format_count, low, high, log=high / low > 3),
         lines,
-        caption="Mean of the end-to-end time over the output tokens. Above the rate "
-        "that a system holds it grows with the length of the sample; far above it the "
-        "curves end.",
+        caption=f"Mean of the end-to-end time over the output tokens.{beyond}",
     )
 
 
@@ -92,4 +108,6 @@ def _price(comparison: Comparison) -> Figure:
         rows.append(Bar(row.name, value, text, mark))
     title = "$ per month" if priced else "GPUs"
     caption = "For the rate of the requests. The white line is the lower bound."
+    if comparison.asked_by is not None:
+        caption = f"For {comparison.asked_by}: no lower bound is known of users."
     return Figure(title, bars(title, rows), caption=caption)

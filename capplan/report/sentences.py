@@ -63,9 +63,14 @@ def traffic(
     rate_per_s: float, mean_prompt_tokens: float, mean_output_tokens: float
 ) -> str:
     """Return the arrival rate and the mean lengths."""
+    of = lengths(mean_prompt_tokens, mean_output_tokens)
+    return f"{format_count(rate_per_s)} requests/s, {of}"
+
+
+def lengths(mean_prompt_tokens: float, mean_output_tokens: float) -> str:
+    """Return the mean lengths of requests."""
     return (
-        f"{format_count(rate_per_s)} requests/s, on average "
-        f"{format_count(mean_prompt_tokens)} prompt and "
+        f"on average {format_count(mean_prompt_tokens)} prompt and "
         f"{format_count(mean_output_tokens)} output tokens"
     )
 

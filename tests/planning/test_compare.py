@@ -124,10 +124,11 @@ def test_by_default_a_curve_is_about_the_highest_rate_of_its_system():
 
 
 def test_a_system_that_holds_no_rate_is_seen_at_one():
-    none, some = SimpleNamespace(max_rate_per_s=None), SimpleNamespace(max_rate_per_s=8)
+    none, some = SimpleNamespace(most=None), SimpleNamespace(most=8)
+    requests = SimpleNamespace(own=30.0, rounded=float)
 
-    assert _curves([none], 30.0) == [(18.0,)]
-    assert _curves([none, some], 30.0) == [(4.8,), (4.8, 6.4, 8.0, 9.6, 11.2)]
+    assert _curves([none], requests) == [(18.0,)]
+    assert _curves([none, some], requests) == [(4.8,), (4.8, 6.4, 8.0, 9.6, 11.2)]
 
 
 def test_a_warning_of_several_systems_stands_once():

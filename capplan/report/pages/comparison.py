@@ -1,5 +1,6 @@
 """The page of compared systems: what each needs, what each does on equal hardware."""
 
+from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
@@ -20,9 +21,11 @@ from capplan.report.pages.system_columns import (
     COLUMNS,
     COUNTS,
     HELD,
+    OF_USERS,
     OVERVIEW,
     PRICE,
     curve_values,
+    of_users,
 )
 
 SCHEMA = "capplan.compare/2"
@@ -31,14 +34,26 @@ _NEEDS = (
     "“at least” is a lower bound: with fewer GPUs no scheduler meets the SLO with that "
     "system's engine settings under the same latency model."
 )
+_NEEDS_OF_USERS = (
+    "Users ask less of a slow fleet, so that no lower bound is known: “at least” is "
+    "one replica, of each pool where there are two."
+)
 _HELD = (
-    "Goodput is requests within their SLO. The max rate is the highest that a system "
-    "holds at the SLO there, its arrivals scaled in time, with the token budget that "
-    "holds most; “binds” is what keeps it from more: a setting, or the limit that most "
+    "Goodput is requests within their SLO. {most}, with the token budget that holds "
+    "most; “binds” is what keeps it from more: a setting, or the limit that most "
     "requests miss. Tokens/s to the end are over the time to the last token, those in "
     "the span over the time from the first arrival to the last: a queue that empties "
     "after it counts only in the first. Preemptions and swaps are those of one sample, "
-    "the pause is that of a request with its KV kept. The curves are in rates.csv."
+    "the pause is that of a request with its KV kept. The curves are in {curves}."
+)
+_RATE = (
+    "The max rate is the highest that a system holds at the SLO there, its arrivals "
+    "scaled in time"
+)
+_USERS = (
+    "Each user asks the next request when the last one is answered and the think time "
+    "over: the rate is what a system makes of it. Max users are the most whom a system "
+    "answers within the SLO there"
 )
 
 
@@ -46,17 +61,23 @@ def comparison_page(comparison: Comparison) -> Page:
     """Return the page of compared systems."""
     rows = comparison.systems
     curves = [(row.name, served) for row in rows for served in row.curve]
+    at_loads = {"rates.csv": Table(AT_RATES, curves)}
+    if comparison.asked_by is not None:
+        at_loads = {"users.csv": Table(OF_USERS, curves)}
     return Page(
         "compare",
         f"{sentences.plural(len(rows), 'system')} compared",
         comparison.llm,
         [
             Section("What is compared", facts=facts(comparison)),
-            Section(tables=[_table(OVERVIEW, comparison)], only=TERMINAL),
+            Section(
+                tables=[_table(_columns(comparison, OVERVIEW), comparison)],
+                only=TERMINAL,
+            ),
             Section(
                 "What each needs",
                 tables=[_table(PRICE, comparison)],
-                notes=[_NEEDS],
+                notes=[_NEEDS if comparison.asked_by is None else _NEEDS_OF_USERS],
                 only=FILES,
             ),
             _on_equal_hardware(comparison),
@@ -66,10 +87,7 @@ def comparison_page(comparison: Comparison) -> Page:
             Section("What the figures rest on", facts=_basis(comparison)),
         ],
         values=partial(comparison_values, comparison),
-        csv={
-            "compare.csv": Table(COLUMNS, rows),
-            "rates.csv": Table(AT_RATES, curves),
-        },
+        csv={"compare.csv": Table(_columns(comparison, COLUMNS), rows), **at_loads},
         warnings=comparison.warnings,
     )
 
@@ -88,12 +106,29 @@ def _on_equal_hardware(comparison: Comparison) -> Section:
     return Section(
         f"All on {on}",
         tables=[
-            _table([PRICE[0], HELD, BINDING, *BUDGETS, *counts], comparison),
+            _table(
+                _columns(comparison, [PRICE[0], HELD, BINDING, *BUDGETS, *counts]),
+                comparison,
+            ),
             _table([PRICE[0], *both], comparison),
         ],
-        notes=[f"At {format_count(comparison.rate_per_s)} requests/s. {_HELD}"],
+        notes=[_on_load(comparison)],
         only=FILES,
     )
+
+
+def _on_load(comparison: Comparison) -> str:
+    """Return what all are asked on equal hardware, and what its columns mean."""
+    if comparison.asked_by is not None:
+        held = _HELD.format(most=_USERS, curves="users.csv")
+        return f"Asked by {comparison.asked_by}. {held}"
+    held = _HELD.format(most=_RATE, curves="rates.csv")
+    return f"At {format_count(comparison.rate_per_s)} requests/s. {held}"
+
+
+def _columns(comparison: Comparison, columns: Iterable[Column]) -> tuple[Column, ...]:
+    """Return columns of rates, or those of users where they ask."""
+    return tuple(columns) if comparison.asked_by is None else of_users(columns)
 
 
 def _table(columns: Any, comparison: Comparison) -> Table:
@@ -148,15 +183,16 @@ def hardware(comparison: Comparison) -> str:
 def facts(comparison: Comparison) -> list[Fact]:
     """Return labels and texts of a comparison, for the terminal and HTML."""
     early = "what was not simulated by then is missing"
+    lengths = comparison.mean_prompt_tokens, comparison.mean_output_tokens
+    most = "max rate" if comparison.asked_by is None else "max users"
+    drawn = "" if comparison.asked_by is None else "from "
     return [
         ("interrupted", early if comparison.interrupted else ""),
         (
             "serves",
-            sentences.traffic(
-                comparison.rate_per_s,
-                comparison.mean_prompt_tokens,
-                comparison.mean_output_tokens,
-            ),
+            sentences.traffic(comparison.rate_per_s, *lengths)
+            if comparison.asked_by is None
+            else f"{comparison.asked_by}, {sentences.lengths(*lengths)}",
         ),
         (
             "within",
@@ -171,13 +207,13 @@ def facts(comparison: Comparison) -> list[Fact]:
         ),
         (
             "equal GPUs",
-            f"all else on {hardware(comparison)}; max rate within {STEP - 1:.0%}"
+            f"all else on {hardware(comparison)}; {most} within {STEP - 1:.0%}"
             if hardware(comparison)
             else "",
         ),
         (
             "simulated",
-            f"{format_count(comparison.request_count)} requests of "
+            f"{drawn}{format_count(comparison.request_count)} requests of "
             f"{comparison.trace_source}, seed {comparison.seed}",
         ),
     ]
@@ -198,7 +234,7 @@ def notes(comparison: Comparison) -> list[Fact]:
             _pools(row),
             _two_kinds(row),
             _refused(row, comparison),
-            _predictions(row),
+            _predictions(row, comparison),
         )
         found += [(row.name, text) for text in said if text]
     return found
@@ -243,10 +279,11 @@ def _refused(row: SystemResult, comparison: Comparison) -> str:
         f"(--max-model-len); the longest {row.refused_share:.2%}, of up to "
         f"{format_count(comparison.longest_request_tokens)}, are refused: they count "
         f"as missed, and their {row.refused_token_share:.2%} of all tokens load nothing"
+        + ("" if comparison.asked_by is None else "; users ask another at once")
     )
 
 
-def _predictions(row: SystemResult) -> str:
+def _predictions(row: SystemResult, comparison: Comparison) -> str:
     """Return how good the predictions of a system are, and whether they matter."""
     error = row.prediction_error
     if error is None or not row.predictor or not error.mean > 0:
@@ -255,7 +292,8 @@ def _predictions(row: SystemResult) -> str:
     beside = "" if published is None else f"; published {100 * published:.3g} %"
     matter = ""
     if row.predictions_matter is False:
-        matter = "; at this rate they change nothing: true lengths give the same times"
+        there = "at this rate" if comparison.asked_by is None else "with these users"
+        matter = f"; {there} they change nothing: true lengths give the same times"
     return f"predictor {row.predictor} {error}{beside}{matter}"
 
 
@@ -270,7 +308,7 @@ def _classes(comparison: Comparison) -> list[Fact]:
 
 def comparison_values(comparison: Comparison) -> dict[str, Any]:
     """Return the comparison by the keys of ``compare.json``."""
-    hardware = comparison.hardware
+    hardware, columns = comparison.hardware, _columns(comparison, COLUMNS)
     values = {
         "schema": SCHEMA,
         "llm": comparison.llm,
@@ -284,7 +322,7 @@ def comparison_values(comparison: Comparison) -> dict[str, Any]:
         },
         "systems": [
             {
-                **{each.name: each.value(row) for each in COLUMNS},
+                **{each.name: each.value(row) for each in columns},
                 "engine": row.engine,
                 "pools": pool_values(row.candidate),
                 "curve": [curve_values(served) for served in row.curve],

@@ -1,5 +1,6 @@
 """Columns of compared systems: one table for the terminal, CSV, JSON and HTML."""
 
+from collections.abc import Iterable
 from typing import Any
 
 from capplan.planning.equal_hardware import OperatingPoint
@@ -105,6 +106,9 @@ PRICE = (
 """Columns of what a system needs, a ``SystemResult``."""
 
 HELD = column("max_rate_per_s", "max rate/s", format_count)
+HELD_USERS = column("max_users", "max users", format_count)
+ASKED = column("rate_per_s", "asked/s", format_count)
+"""Rate at which users ask, who wait for their answers."""
 
 BINDING = column("binding_setting", "binds", justify="left")
 BUDGETS = (
@@ -148,15 +152,31 @@ OVERVIEW = tuple(_BY_NAME[name] for name in _OVERVIEW)
 """Columns of the overview."""
 
 
+def of_users(columns: Iterable[Column]) -> tuple[Column, ...]:
+    """Return the columns of a system where users ask: their number for a rate."""
+    return tuple(
+        HELD_USERS if each.name == HELD.name else each
+        for column in columns
+        for each in (
+            (ASKED.within("served"), column)
+            if column.name == COUNTS[0].name
+            else (column,)
+        )
+    )
+
+
 AT_RATES = (
     column("name", path="0"),
     column("rate_per_s", path="1.rate_per_s"),
     *(each.within("1") for each in SERVED),
 )
 """Columns of a system at a rate, a pair of its name and a ``OperatingPoint``."""
+OF_USERS = (AT_RATES[0], column("users", path="1.users"), *AT_RATES[1:])
+"""Those of a system with so many users."""
 
 
 def curve_values(served: OperatingPoint) -> dict[str, Any]:
-    """Return the values of a system at a rate by the names of their columns."""
+    """Return the values of a system at one load by the names of their columns."""
     values = {column.name: column.value(served) for column in SERVED}
-    return {"rate_per_s": served.rate_per_s, **values}
+    users = {} if served.users is None else {"users": served.users}
+    return {**users, "rate_per_s": served.rate_per_s, **values}
