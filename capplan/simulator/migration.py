@@ -83,6 +83,7 @@ def _leave(state, motion, source, blocks, now_s):
     slot = move.slot
     request = state.requests[slot]
     move.known_tokens = request.known_tokens
+    move.last_token_s = request.last_token_s
     request.computed_tokens = stop_decoding(state, source, slot)
     remove_running(state, source, slot)
     request.phase = Phase.EXPECTED
@@ -175,6 +176,8 @@ def lose_source(state, motion, r, now_s):
             lost = min(2, request.known_tokens - move.known_tokens)
         request.known_tokens -= lost
         request.last_token_s = replica.now_s
+        if request.known_tokens == move.known_tokens:  # it got none here
+            request.last_token_s = move.last_token_s
         if request.known_tokens == request.prompt_tokens:
             request.first_token_s = math.nan
             request.longest_gap_s = 0.0

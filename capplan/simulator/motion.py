@@ -32,6 +32,7 @@ MOVE = np.dtype(
         ("event", np.int64),  # sequence of its next one; what has another is over
         ("stage", np.int64),  # from 1
         ("known_tokens", np.int64),  # of the request, when it was last admitted
+        ("last_token_s", np.float64),  # before those in flight when it left
         ("is_last", np.int64),  # 1: the request has left, its last blocks are copied
         ("sent_blocks", np.int64),  # taken at the destination
         ("began_s", np.float64),

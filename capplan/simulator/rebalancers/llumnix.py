@@ -151,7 +151,8 @@ def rebalance(state, motion, now_s):
     source_count = target_count = 0
     for r in range(state.replicas.shape[0]):
         closed = r >= state.counts[Count.OPEN]
-        if closed and state.replicas[r].outstanding == 0:
+        here = state.replicas[r].running_count + state.replicas[r].waiting_count
+        if closed and here == 0:
             continue
         keys[r] = -1000.0
         if not closed:
