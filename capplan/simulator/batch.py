@@ -77,7 +77,9 @@ def preempt(state, r, slot, taken=0):
         if request.phase == Phase.DECODING:
             held = stop_decoding(state, r, slot)
             replica.prefill_tokens += held + 1
-            request.token_step = replica.step + 1  # see failing.py
+            # The iteration before may have a token of it in flight, see failing.py.
+            ran = held + 1 > admitted_tokens
+            request.token_step = replica.step + 1 if ran else NONE
             phase = Phase.WAITING
         else:
             held = request.prompt_tokens + request.output_tokens - 1

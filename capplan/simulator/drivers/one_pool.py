@@ -112,6 +112,7 @@ def run(
         if min(known_s, wake_s) == math.inf:
             return DONE
         if known_s >= known_until_s and wake_s >= until_s:
+            look_on(side, until_s)  # replicas may change then
             return TIME
         look_s = side_look_s(side)
         if look_s < known_s and look_s <= wake_s:

@@ -173,6 +173,8 @@ def run(
         if min(known_s, wake_s) == math.inf:
             return DONE
         if known_s >= known_until_s and wake_s >= until_s:
+            look_on(prefill, until_s)
+            look_on(decode, until_s)
             return TIME
         look_s = min(side_look_s(prefill), side_look_s(decode))
         if look_s < known_s and look_s <= wake_s:
