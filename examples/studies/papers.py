@@ -16,6 +16,7 @@ from pathlib import Path
 import papers_accelgen
 import papers_aladdin
 import papers_alise
+import papers_distserve
 import papers_fastserve
 import papers_llumnix
 import papers_sa
@@ -29,6 +30,7 @@ SECTIONS = (
     papers_sa,
     papers_aladdin,
     papers_llumnix,
+    papers_distserve,
 )
 HEAD = """# Papers and what comes out here
 
