@@ -3,15 +3,17 @@
 import importlib.util
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from capplan.deployment.engine import EngineSettings
+from capplan.deployment.pools import Deployment
 from capplan.fleet.gpu import Gpu
 from capplan.latency.contract import linear_tables
-from capplan.simulator import routers
+from capplan.simulator import autoscalers, hand_offs, rebalancers, routers
 from capplan.simulator.laws.checking import check_laws
 from capplan.simulator.simulate import simulate
 from capplan.workload import readers
@@ -54,6 +56,55 @@ def test_the_router_of_the_worked_example_sends_to_the_least_prefill(
     served = simulate(trace, fleet_of(tables, engine, 2, router="least-prefill"))
 
     assert served.times.replica.tolist() == [0, 1, 1]
+
+
+def small(replica_count, **more):
+    """Return a fleet of iterations of 0.01 s, and 0.1 ms for a prompt token."""
+    engine = EngineSettings(
+        kv_blocks=200, max_num_seqs=8, max_num_batched_tokens=512, **more
+    )
+    tables = linear_tables(0.01, 1e-4, 0, 1e-3, 0, max_batch=8, max_tokens=512)
+    return fleet_of(tables, engine, replica_count, router="round-robin")
+
+
+def test_the_rebalancer_of_the_worked_example_evens_out_what_runs(worked, monkeypatch):
+    worked(rebalancers, "even_out")
+    monkeypatch.setitem(rebalancers.REBALANCERS, "even-out", "even_out")
+    outputs = np.array([400, 2, 400, 2])  # the third has less KV than the first
+    trace = Trace(np.full(4, 50), outputs, np.arange(4) * 1e-3)
+
+    served = simulate(trace, replace(small(2), rebalancer="even-out:block=1ms"))
+
+    assert served.table.migrations.tolist() == [0, 0, 1, 0]
+    assert served.table.replica.tolist() == [0, 1, 1, 1]
+
+
+def test_the_hand_off_of_the_worked_example_computes_long_prompts_apart(
+    worked, monkeypatch
+):
+    worked(hand_offs, "long_prompts")
+    monkeypatch.setitem(hand_offs.HAND_OFFS, "long-prompts", "long_prompts")
+    trace = Trace(np.array([511, 512]), np.array([5, 5]), np.array([0.0, 1.0]))
+    pools = 2 * small(1).pools
+
+    served = simulate(
+        trace, Deployment(pools, "jsq", hand_off="long-prompts:block=1ms")
+    )
+
+    assert (served.table.handed_s > 0).tolist() == [False, True]
+
+
+def test_the_autoscaler_of_the_worked_example_gives_each_its_target(
+    worked, monkeypatch
+):
+    worked(autoscalers, "each_so_many")
+    monkeypatch.setitem(autoscalers.AUTOSCALERS, "each-so-many", "each_so_many")
+    trace = Trace(np.full(20, 50), np.full(20, 400), np.arange(20) * 1e-3)
+    scaled = "each-so-many:target=2,period=1s,max=5"
+
+    served = simulate(trace, replace(small(1), autoscaler=scaled))
+
+    assert served.replica_count == 5
 
 
 @pytest.mark.thorough

@@ -16,7 +16,9 @@ from pathlib import Path
 import papers_accelgen
 import papers_aladdin
 import papers_alise
+import papers_distserve
 import papers_fastserve
+import papers_llumnix
 import papers_sa
 import papers_sarathi
 
@@ -27,6 +29,8 @@ SECTIONS = (
     papers_sarathi,
     papers_sa,
     papers_aladdin,
+    papers_llumnix,
+    papers_distserve,
 )
 HEAD = """# Papers and what comes out here
 
@@ -44,7 +48,7 @@ is expected from the paper's own settings; what lies outside has its reason besi
 | `sa` | [SA scheduling](#sa-scheduling) |
 | `orca`, `vllm-v0`, `fastgen` | compared with in all but the last |
 | `oracle` | ALISE's Fig. 4, exactly |
-| `vllm-v1` | SA, [Aladdin](#aladdin); its schedules are [vLLM's](simulator.md) |
+| `vllm-v1` | SA, [Aladdin](#aladdin), [Llumnix](#llumnix); [vLLM's](simulator.md) own |
 | `static`, `vllm-v1-priority` | no figures: hand-worked cases only |
 """
 
