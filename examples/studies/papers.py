@@ -21,6 +21,7 @@ import papers_fastserve
 import papers_llumnix
 import papers_sa
 import papers_sarathi
+import papers_splitwise
 
 SECTIONS = (
     papers_accelgen,
@@ -31,6 +32,7 @@ SECTIONS = (
     papers_aladdin,
     papers_llumnix,
     papers_distserve,
+    papers_splitwise,
 )
 HEAD = """# Papers and what comes out here
 

@@ -67,7 +67,14 @@ def test_compute_use_and_goodput_are_as_the_paper_defines_them():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "name", ["papers_sarathi", "papers_fastserve", "papers_llumnix", "papers_distserve"]
+    "name",
+    [
+        "papers_sarathi",
+        "papers_fastserve",
+        "papers_llumnix",
+        "papers_distserve",
+        "papers_splitwise",
+    ],
 )
 def test_a_section_is_what_its_command_writes(name, monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "examples" / "studies"))
