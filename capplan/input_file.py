@@ -21,6 +21,7 @@ _GZIP_MAGIC = b"\x1f\x8b"
 _BLOCK_BYTES = 2**20
 _MOST_LEVELS = 100
 _MOST_YAML_CHARACTERS = 2**23
+_TOO_DEEP = "nested too deeply; expected settings or a table"
 
 
 @contextmanager
@@ -159,6 +160,8 @@ def parse_yaml(path: str | Path, text: str) -> tuple[Any, Any]:
         mark = getattr(error, "problem_mark", None)
         at = f":{mark.line + 1}" if mark else ""
         problem = getattr(error, "problem", None) or "malformed"
+        if "nesting depth" in problem:  # PyYAML from 6.0.4 on has a limit of its own
+            raise InputError(f"{path}: {_TOO_DEEP}") from None
         raise InputError(f"{path}{at}: not YAML: {problem}") from None
     except (ValueError, OverflowError) as error:  # such as the 45th of a month
         raise InputError(f"{path}: not YAML: {error}") from None
@@ -179,7 +182,7 @@ def _refuse_aliases(path: str | Path, text: str, kind: Any) -> None:
         level += isinstance(event, yaml.CollectionStartEvent)
         level -= isinstance(event, yaml.CollectionEndEvent)
         if level > _MOST_LEVELS:
-            raise InputError(f"{path}: nested too deeply; expected settings or a table")
+            raise InputError(f"{path}: {_TOO_DEEP}")
 
 
 def _refuse_second_keys(path: str | Path, node: Any) -> None:

@@ -1,7 +1,9 @@
 """Prefill and decode apart, worked by hand: iterations of 10 s, blocks of 4 tokens.
 
-The cases are PD-1 to PD-3 of the reference design; a copy takes ``block_s`` a block.
+The cases are PD-1 to PD-4 of the reference design; a copy takes ``block_s`` a block.
 """
+
+from dataclasses import replace
 
 import numpy as np
 
@@ -16,7 +18,8 @@ from tests.deployments import fleet_of
 
 def pools(prefills=1, token_s=1.0, block_s=2.0, prefill_blocks=100, hand_off="nixl"):
     """Return the pools; a prompt takes 10 s and ``token_s`` for each token."""
-    more = ",report=end" if hand_off == "nixl" else ""
+    more = ",report=end" if hand_off.startswith("nixl") else ""
+    colon = "," if ":" in hand_off else ":"
     size = {"max_num_batched_tokens": 64, "max_num_seqs": 8, "block_size": 4}
     size |= {"async_scheduling": False}
     straight = {"max_batch": 8, "max_tokens": 64}
@@ -33,7 +36,7 @@ def pools(prefills=1, token_s=1.0, block_s=2.0, prefill_blocks=100, hand_off="ni
     return Deployment(
         (prefill.pool, decode.pool),
         "round-robin",
-        hand_off=f"{hand_off}:block={block_s}s,handshake=0s,hop=0s{more}",
+        hand_off=f"{hand_off}{colon}block={block_s}s,handshake=0s,hop=0s{more}",
     )
 
 
@@ -58,6 +61,25 @@ def test_blocks_held_for_a_reader_keep_the_next_prompt_out():
     found = served(pools(prefill_blocks=2), [(0, 8, 3), (1, 4, 2)])
 
     assert found == [(18, 32, 52), (36, 62, 72)]
+
+
+def test_a_prompt_of_which_enough_is_cached_stays_on_its_decode_replica():
+    # Both have the same first 32 tokens of 40. The first has its 10 blocks on the
+    # decode replica from 70 on; of the second 8 are new there, fewer than 16.
+    deployment = pools(hand_off="nixl:threshold=16")
+    prefill, decode = deployment.pools
+    engine = replace(decode.configuration.engine, prefix_caching=True)
+    caching = replace(
+        decode, configuration=replace(decode.configuration, engine=engine)
+    )
+    same = {"prefix_group": np.zeros(2, int), "prefix_tokens": np.full(2, 32)}
+    trace = Trace(np.full(2, 40), np.ones(2, int), np.array([0.0, 200.0]), **same)
+
+    times = simulate(trace, replace(deployment, pools=(prefill, caching))).table
+
+    assert times.handed_s[0] == 50
+    assert times.finish_s.tolist() == [80, 210]  # pulled [50, 70)
+    assert times.cached_tokens.tolist() == [0, 32]
 
 
 def test_copies_of_two_prefill_replicas_follow_each_other_on_the_link():
