@@ -2,8 +2,10 @@
 
 import math
 from collections import namedtuple
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from importlib import import_module
+from types import ModuleType
 from typing import Any, NamedTuple
 
 from capplan.errors import InputError, nearest
@@ -119,6 +121,24 @@ class Policy:
             if not (knobs[key].optional and value == knobs[key].default)
         ]
         return f"{self.name}:{','.join(texts)}" if texts else self.name
+
+
+def policy_module(
+    family: str, name: str, table: Mapping[str, str], package: str
+) -> ModuleType:
+    """Return the module of a policy; ``table`` has the files of its family by name.
+
+    Raises
+    ------
+    InputError
+        When the family has none of that name.
+    """
+    if name not in table:
+        raise InputError(
+            f"{family} {name!r} is not known{nearest(name, table)}; expected one of "
+            f"{', '.join(sorted(table))}"
+        )
+    return import_module(f"{package}.{table[name]}")
 
 
 def parse_policy(family: str, given: str, name: str, rules: Rules) -> Policy:

@@ -10,11 +10,9 @@ sees and what it may know.
 A policy keeps the count that it asked for: a replica that was lost is asked for again.
 """
 
-from importlib import import_module
 from types import ModuleType
 
-from capplan.deployment.policy import Policy, parse_policy
-from capplan.errors import InputError, nearest
+from capplan.deployment.policy import Policy, parse_policy, policy_module
 from capplan.simulator.autoscalers.settings import check_bounds
 from capplan.simulator.autoscalers.view import Decide as Decide
 from capplan.simulator.autoscalers.view import Known as Known
@@ -37,13 +35,7 @@ AUTOSCALERS = {
 
 def autoscaler(name: str) -> ModuleType:
     """Return the module of the named policy, with ``start`` and ``RULES``."""
-    if name not in AUTOSCALERS:
-        known = ", ".join(sorted(AUTOSCALERS))
-        raise InputError(
-            f"autoscaler {name!r} is not known{nearest(name, AUTOSCALERS)}; expected "
-            f"one of {known}"
-        )
-    return import_module(f"{__name__}.{AUTOSCALERS[name]}")
+    return policy_module("autoscaler", name, AUTOSCALERS, __name__)
 
 
 def parse_autoscaler(given: str) -> Policy:

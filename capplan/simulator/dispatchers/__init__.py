@@ -8,24 +8,16 @@ stand in ``motion.settings`` from ``DISPATCHER_SETTINGS`` on in the order of its
 ``RULES``, which have ``beat``.
 """
 
-from importlib import import_module
 from types import ModuleType
 
-from capplan.deployment.policy import Policy, parse_policy
-from capplan.errors import InputError, nearest
+from capplan.deployment.policy import Policy, parse_policy, policy_module
 
 DISPATCHERS = {"aladdin": "aladdin"}
 
 
 def dispatcher(name: str) -> ModuleType:
     """Return the module of the named policy, with ``dispatch`` and ``RULES``."""
-    if name not in DISPATCHERS:
-        known = ", ".join(sorted(DISPATCHERS))
-        raise InputError(
-            f"dispatcher {name!r} is not known{nearest(name, DISPATCHERS)}; expected "
-            f"one of {known}"
-        )
-    return import_module(f"{__name__}.{DISPATCHERS[name]}")
+    return policy_module("dispatcher", name, DISPATCHERS, __name__)
 
 
 def parse_dispatcher(given: str) -> Policy:

@@ -14,11 +14,9 @@ begin with those of every hand-off, ``COPY``. Constants say the rest:
   prompt.
 """
 
-from importlib import import_module
 from types import ModuleType
 
-from capplan.deployment.policy import Knob, Policy, parse_policy
-from capplan.errors import InputError, nearest
+from capplan.deployment.policy import Knob, Policy, parse_policy, policy_module
 
 HAND_OFFS = {"nixl": "nixl", "distserve": "distserve", "splitwise": "splitwise"}
 
@@ -38,13 +36,7 @@ COPY = {
 
 def hand_off(name: str) -> ModuleType:
     """Return the module of the named policy."""
-    if name not in HAND_OFFS:
-        known = ", ".join(sorted(HAND_OFFS))
-        raise InputError(
-            f"hand-off {name!r} is not known{nearest(name, HAND_OFFS)}; expected one "
-            f"of {known}"
-        )
-    return import_module(f"{__name__}.{HAND_OFFS[name]}")
+    return policy_module("hand-off", name, HAND_OFFS, __name__)
 
 
 def parse_hand_off(given: str) -> Policy:

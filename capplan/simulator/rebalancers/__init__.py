@@ -8,11 +8,9 @@ Its settings stand in ``motion.settings`` in the order of its ``RULES``, which b
 with those of every rebalancer, ``MIGRATION``.
 """
 
-from importlib import import_module
 from types import ModuleType
 
-from capplan.deployment.policy import Knob, Policy, parse_policy
-from capplan.errors import InputError, nearest
+from capplan.deployment.policy import Knob, Policy, parse_policy, policy_module
 
 REBALANCERS = {"llumnix": "llumnix"}
 
@@ -32,13 +30,7 @@ handshake is what its paper's downtime of 25 ms leaves beside two blocks.
 
 def rebalancer(name: str) -> ModuleType:
     """Return the module of the named policy, with ``rebalance`` and ``RULES``."""
-    if name not in REBALANCERS:
-        known = ", ".join(sorted(REBALANCERS))
-        raise InputError(
-            f"rebalancer {name!r} is not known{nearest(name, REBALANCERS)}; expected "
-            f"one of {known}"
-        )
-    return import_module(f"{__name__}.{REBALANCERS[name]}")
+    return policy_module("rebalancer", name, REBALANCERS, __name__)
 
 
 def parse_rebalancer(given: str) -> Policy:

@@ -10,11 +10,9 @@ come from ``state.draws``, two for each arrival. Rules that placement uses too a
 ``capplan/routing.py``.
 """
 
-from importlib import import_module
 from types import ModuleType
 
-from capplan.deployment.policy import Policy, Rules, parse_policy
-from capplan.errors import InputError, nearest
+from capplan.deployment.policy import Policy, Rules, parse_policy, policy_module
 
 ROUTERS = {
     "round-robin": "round_robin",
@@ -36,13 +34,7 @@ ROUTERS = {
 
 def router(name: str) -> ModuleType:
     """Return the module of the named policy, with ``route`` and ``NEEDS``."""
-    if name not in ROUTERS:
-        known = ", ".join(sorted(ROUTERS))
-        raise InputError(
-            f"router {name!r} is not known{nearest(name, ROUTERS)}; expected one of "
-            f"{known}"
-        )
-    module = import_module(f"{__name__}.{ROUTERS[name]}")
+    module = policy_module("router", name, ROUTERS, __name__)
     module.__dict__.setdefault("RULES", Rules())
     return module
 
