@@ -29,6 +29,7 @@ import math
 
 from capplan.deployment.policy import Knob, Rules, indices
 from capplan.simulator.active_blocks import blocks_with, charge
+from capplan.simulator.equals import one_of_equals
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.kvcache import count_hits
 from capplan.simulator.prefix_memory import (
@@ -140,22 +141,6 @@ def _drawn(state, n, least, most):
     return n - 1
 
 
-@inlined()
-def _least(state, n, least):
-    """Return a replica of the least cost, one of equals by the first draw."""
-    costs = state.scratch[0]
-    equals = 0
-    for r in range(n):
-        equals += int(costs[r] == least)
-    left = int(state.draws[state.counts[Count.DRAW], 0] * equals)
-    for r in range(n):
-        if costs[r] == least:
-            if left == 0:
-                return r
-            left -= 1
-    return 0
-
-
 @compiled()
 def _remember(state, r, slot, now_s):
     """Note the full blocks of a prompt: of a path the last is the first to leave."""
@@ -189,7 +174,7 @@ def route(state, slot, now_s):
     if state.settings[TEMPERATURE] > 0.0 and most > least:
         chosen = _drawn(state, n, least, most)
     else:
-        chosen = _least(state, n, least)
+        chosen = one_of_equals(state, n, least)
     prefill_tokens = _uncached_tokens(state, chosen, slot)
     charge(state, chosen, holders + chosen, slot, prefill_tokens)
     if not events:

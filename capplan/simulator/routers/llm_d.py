@@ -17,6 +17,7 @@ group says.
 """
 
 from capplan.deployment.policy import Knob, Rules, indices
+from capplan.simulator.equals import one_of_equals
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.kvcache import ceil_div, count_hits
 from capplan.simulator.prefix_memory import (
@@ -191,7 +192,6 @@ def route(state, slot, now_s):
         blocks = request.prompt_tokens // state.engine[0].block_size
     reads_cache = state.engine[0].prefix_caching != 0 and weights[2] > 0 and blocks > 0
     highest = -1.0
-    equals = 0
     for r in range(n):
         hit_share = 0.0
         if approximate:
@@ -203,18 +203,8 @@ def route(state, slot, now_s):
             hit_share = count_hits(state, r, slot)[0] / blocks
         kv_use = state.replicas[r].seen_kv_use
         scores[r] = _score(weights, most, fewest, waiting[r], kv_use, hit_share)
-        if scores[r] > highest:
-            highest = scores[r]
-            equals = 0
-        equals += int(scores[r] == highest)
-    chosen = int(state.draws[state.counts[Count.DRAW], 0] * equals)
-    best = 0
-    for r in range(n):
-        if scores[r] == highest:
-            if chosen == 0:
-                best = r
-                break
-            chosen -= 1
+        highest = max(highest, scores[r])
+    best = one_of_equals(state, n, highest)
     if approximate:
         _remember(state, best, slot, now_s)
     return best

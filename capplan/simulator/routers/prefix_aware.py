@@ -10,6 +10,7 @@ group says; the last chunk of a prompt, which may be shorter, counts as a whole 
 """
 
 from capplan.deployment.policy import Knob, Rules, indices
+from capplan.simulator.equals import one_of_equals
 from capplan.simulator.jit import compiled
 from capplan.simulator.prefix_memory import (
     known_blocks,
@@ -39,23 +40,17 @@ CHARACTERS_PER_TOKEN = 4
 
 @compiled()
 def _longest(state, group, full, part):
-    """Return the most chunks known anywhere, and of how many replicas.
-
-    Those of each replica are in ``scratch``.
-    """
+    """Return the most chunks known anywhere; those of each replica in ``scratch``."""
     known = state.scratch[0]
-    most = equals = 0
+    most = 0
     for r in range(state.counts[Count.OPEN]):
         known[r] = 0.0
         if full > 0:
             known[r] = known_blocks(state, r, group, 0, full)
         if part > 0 and known[r] == full:
             known[r] += known_blocks(state, r, group, part, 1)
-        if known[r] > most:
-            most = int(known[r])
-            equals = 0
-        equals += int(known[r] == most)
-    return most, equals
+        most = max(most, int(known[r]))
+    return most
 
 
 @compiled(ROUTE)
@@ -67,15 +62,11 @@ def route(state, slot, now_s):
     full = shared_blocks(request, tokens)
     part = shared_part(request, tokens)
     queries = state.replicas.shape[0]
-    most, equals = _longest(state, request.prefix_group, full, part)
+    most = _longest(state, request.prefix_group, full, part)
     if most * chunk < state.settings[MATCH]:
         chosen = fewest_queries(state, queries, now_s, state.settings[WINDOW])
     else:
-        left = int(state.draws[state.counts[Count.DRAW], 0] * equals)
-        chosen = 0
-        while state.scratch[0, chosen] != most or left > 0:
-            left -= int(state.scratch[0, chosen] == most)
-            chosen += 1
+        chosen = one_of_equals(state, state.counts[Count.OPEN], most)
     if full > 0:
         remember(state, chosen, request.prefix_group, 0, full, now_s)
     if part > 0:
