@@ -8,7 +8,11 @@ arrival, or from when its prompt is done, the decode replica counts it as outsta
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.kvcache import return_blocks
 from capplan.simulator.migration import resume
-from capplan.simulator.queues import give_slot, push_waiting_back
+from capplan.simulator.queues import (
+    count_outstanding,
+    give_slot,
+    push_waiting_back,
+)
 from capplan.simulator.schedulers.vllm_v1_pulling import REPLICA, REQUEST
 from capplan.simulator.state import NONE, Phase
 from capplan.simulator.wake import set_wake
@@ -21,9 +25,7 @@ def expect(second, slot, d):
     request = second.requests[slot]
     request.phase = Phase.EXPECTED
     request.replica = d
-    replica.outstanding += 1
-    replica.outstanding_prompt_tokens += request.prompt_tokens
-    replica.outstanding_output_tokens += request.predicted_tokens
+    count_outstanding(second, d, slot, 1)
     replica.awaited += 1
 
 

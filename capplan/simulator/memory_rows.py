@@ -11,7 +11,7 @@ from numba import types
 
 from capplan.simulator.hash_ring import POINTS, place_points
 from capplan.simulator.jit import compiled
-from capplan.simulator.prefix_memory import forget, link_unused
+from capplan.simulator.prefix_memory import forget, link_unused, room_for_runs
 from capplan.simulator.run_table import fill_table
 from capplan.simulator.state import NONE, STATE, Count, State, records
 
@@ -47,7 +47,8 @@ def with_moved_holders(state: State, place: np.ndarray) -> State:
     lists = holders // before
     shift = lists * (after - before)
     end = len(state.runs) // 2  # of the runs in use, and of those that may be
-    length = _length(end + shift, POINTS * after if state.counts[Count.POINTS] else 0)
+    points = POINTS * after if state.counts[Count.POINTS] else 0
+    length = room_for_runs(end + shift, points)
     to = np.arange(end) + shift
     rows = np.arange(lists)[:, np.newaxis] * after + place
     to[:holders] = rows.ravel()
@@ -72,11 +73,6 @@ def with_moved_holders(state: State, place: np.ndarray) -> State:
     if state.counts[Count.POINTS]:
         place_points(state)
     return state
-
-
-def _length(used: int, points: int) -> int:
-    """Return the room for so many runs, half of it, and for the points of a ring."""
-    return 1 << (max(2 * used, points) - 1).bit_length()
 
 
 def _moved(indices: np.ndarray, to: np.ndarray) -> np.ndarray:

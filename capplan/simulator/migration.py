@@ -21,7 +21,12 @@ from capplan.simulator.kvcache import (
     take_blocks,
 )
 from capplan.simulator.motion import JOIN, STAGE_END, Index, push_event
-from capplan.simulator.queues import join_running, push_waiting_back, remove_running
+from capplan.simulator.queues import (
+    count_outstanding,
+    join_running,
+    push_waiting_back,
+    remove_running,
+)
 from capplan.simulator.state import NONE, Phase
 from capplan.simulator.wake import set_wake
 
@@ -242,8 +247,8 @@ def join(state, motion, source, now_s):
     if target.outstanding == 0:
         target.now_s = max(target.now_s, now_s)
     target.running_count -= 1  # the seat that was kept
-    _count(state, source, slot, -1)
-    _count(state, move.destination, slot, 1)
+    count_outstanding(state, source, slot, -1)
+    count_outstanding(state, move.destination, slot, 1)
     join_running(state, move.destination, slot, target.prefilling)
     recharge(state, move.destination, slot)
     request.replica = move.destination
@@ -252,13 +257,3 @@ def join(state, motion, source, now_s):
         share_full_blocks(state, move.destination, slot, held)
     decode_again(state, move.destination, slot)
     _end(state, motion, source, now_s, 1)
-
-
-@inlined()
-def _count(state, r, slot, change):
-    """Count a request among those outstanding on a replica, or no longer."""
-    replica = state.replicas[r]
-    request = state.requests[slot]
-    replica.outstanding += change
-    replica.outstanding_prompt_tokens += change * request.prompt_tokens
-    replica.outstanding_output_tokens += change * request.predicted_tokens

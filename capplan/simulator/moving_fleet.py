@@ -13,7 +13,12 @@ from capplan.simulator.between import between, pulling_policy
 from capplan.simulator.bins import Bins
 from capplan.simulator.drivers import stepping
 from capplan.simulator.drivers.deliver import place
-from capplan.simulator.drivers.open_loop import Arrivals, drain, read_only
+from capplan.simulator.drivers.open_loop import (
+    NO_ARRIVALS,
+    NO_TIMES,
+    drain,
+    read_only,
+)
 from capplan.simulator.drivers.users import (
     Index,
     last_asked_s,
@@ -39,8 +44,6 @@ from capplan.workload.slo import RequestSlo, Slo
 from capplan.workload.trace import Trace
 
 _UNLIMITED = RequestSlo()
-_NO_TIMES = read_only(np.zeros(0), np.float64)
-_NO_REQUESTS = Arrivals(_NO_TIMES, _NO_TIMES, *8 * [read_only(np.zeros(0), np.int64)])
 
 
 class MovingFleet:
@@ -104,8 +107,8 @@ class MovingFleet:
         self._finished = 0
         self._has_changes = deployment.is_changing
         self._has_beats = bool(deployment.dispatcher)
-        self._requests = _NO_REQUESTS
-        self._think_s = _NO_TIMES
+        self._requests = NO_ARRIVALS
+        self._think_s = NO_TIMES
         self._ticks = Ticks(deployment)
         if deployment.autoscaler:
             self._prepare_ticks()
@@ -296,7 +299,7 @@ class MovingFleet:
     def finish(self, stopped: Stopped | None = None) -> Iterator[np.ndarray]:
         """Let all requests that have arrived finish; yield them (``RESULT``)."""
         moments_s = drain_steps_s(self.bins.first_s, self.last_arrival_s)
-        self._requests = _NO_REQUESTS
+        self._requests = NO_ARRIVALS
         self._users.counts[Index.FIRST] = self.served
         while self.outstanding and not (stopped is not None and stopped()):
             moment_s = next(moments_s)

@@ -6,7 +6,7 @@ from capplan.deployment.engine import EngineSettings
 from capplan.deployment.policy import Policy, Rules
 from capplan.latency.contract import LatencyTables
 from capplan.simulator.hash_ring import POINTS, place_points
-from capplan.simulator.prefix_memory import empty_memory, room_for_runs
+from capplan.simulator.prefix_memory import FIRST_RUNS, empty_memory, room_for_runs
 from capplan.simulator.state import (
     ROUTER_SETTINGS,
     Setting,
@@ -122,5 +122,5 @@ def _runs(rules: Rules, replica_count: int) -> int:
     """Return the room for what a router remembers, and for the points of its ring."""
     if rules.remembers == 0 and not rules.rings:
         return 0
-    points = POINTS * replica_count if rules.rings else 0
-    return max(room_for_runs(rules.remembers * replica_count), 1 << points.bit_length())
+    used = rules.remembers * replica_count + 1 + FIRST_RUNS
+    return room_for_runs(used, POINTS * replica_count if rules.rings else 0)

@@ -214,9 +214,12 @@ def known_blocks(state, holder, group, part, blocks):
     return min(known, blocks)
 
 
-def room_for_runs(holders: int) -> int:
-    """Return how many runs to make: a power of two, of which half may be in use."""
-    return 1 << (2 * (holders + 1 + FIRST_RUNS) - 1).bit_length()
+def room_for_runs(used: int, points: int) -> int:
+    """Return how many runs to make: a power of two, of which half may be in use.
+
+    ``points`` of a ring of hashes have room too.
+    """
+    return 1 << (max(2 * used, points) - 1).bit_length()
 
 
 def empty_memory(state: State, holders: int) -> State:

@@ -61,6 +61,16 @@ def remove_waiting(state, r, slot):
 
 
 @inlined()
+def count_outstanding(state, r, slot, change):
+    """Count a request among those outstanding on a replica, or with -1 no longer."""
+    replica = state.replicas[r]
+    request = state.requests[slot]
+    replica.outstanding += change
+    replica.outstanding_prompt_tokens += change * request.prompt_tokens
+    replica.outstanding_output_tokens += change * request.predicted_tokens
+
+
+@inlined()
 def push_running(state, r, slot, following=NONE):
     """Put an admitted request last: it is the first to be preempted."""
     replica = state.replicas[r]

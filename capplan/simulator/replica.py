@@ -31,6 +31,7 @@ from capplan.simulator.kvcache import (
 from capplan.simulator.log import log_has_room, log_iteration
 from capplan.simulator.ordered import remove_ordered
 from capplan.simulator.queues import (
+    count_outstanding,
     give_slot,
     push_end,
     push_waiting_back,
@@ -54,9 +55,7 @@ def enqueue(state, r, slot, now_s):
         replica.now_s = max(replica.now_s, now_s)
     elif replica.now_s == math.inf:
         replica.now_s = now_s
-    replica.outstanding += 1
-    replica.outstanding_prompt_tokens += request.prompt_tokens
-    replica.outstanding_output_tokens += request.predicted_tokens
+    count_outstanding(state, r, slot, 1)
     replica.prefill_tokens += request.known_tokens
     push_waiting_back(state, r, slot)
     set_wake(state, r)
@@ -77,9 +76,7 @@ def complete(state, r, slot, now_s):
     """Write the result of a finished request and free its slot."""
     replica = state.replicas[r]
     request = state.requests[slot]
-    replica.outstanding -= 1
-    replica.outstanding_prompt_tokens -= request.prompt_tokens
-    replica.outstanding_output_tokens -= request.predicted_tokens
+    count_outstanding(state, r, slot, -1)
     if request.charged_holder != NONE:
         discharge(state, slot)
     if request.phase == Phase.PREEMPTED_DRAINING:

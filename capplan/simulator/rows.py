@@ -7,17 +7,16 @@ from numba import types
 
 from capplan.simulator.jit import compiled
 from capplan.simulator.kvcache import fill_free_blocks
-from capplan.simulator.memory_rows import forget_replica, with_moved_holders
+from capplan.simulator.memory_rows import with_moved_holders
 from capplan.simulator.motion import Beat, Motion
-from capplan.simulator.records import RESULT
 from capplan.simulator.state import (
     LIMIT_COUNT,
     NONE,
     STATE,
     Phase,
     State,
+    grown,
     idle_replicas,
-    records,
     unused_blocks,
 )
 
@@ -51,7 +50,6 @@ def renew(state: State, r: int, now_s: float) -> None:
     for name in ("replica_memory", "residues"):
         getattr(state, name)[r] = 0
     state.scratch[0, r] = 0.0  # what a router remembers of it
-    forget_replica(state, r)
     unused_blocks(state, r)
     _fill(state, r)
 
@@ -101,11 +99,10 @@ def with_more_replicas(state: State, count: int) -> State:
         (len(state.scratch), max(state.scratch.shape[1], before + count))
     )
     scratch[:, : state.scratch.shape[1]] = state.scratch
-    results = records(len(state.results) + count, RESULT)  # each may end one
-    results[: len(state.results)] = state.results
+    results = grown(state.results, len(state.results) + count)  # each may end one
     larger = state._replace(
         classes=np.concatenate([state.classes, gaps], axis=1),
-        results=results,
+        results=results.view(np.recarray),
         scratch=scratch,
         **changed,
     )

@@ -100,7 +100,7 @@ def simulate(
     last_arrival_s = -np.inf
     for chunk in chunks:
         if fleet.served == 0:
-            for router in {deployment.router, deployment.decode_router} - {""}:
+            for router in filter(None, (deployment.router, deployment.decode_router)):
                 refuse_without_keys(chunk, router)
         for pool, part in zip(
             deployment.pools, served_by(chunk, deployment), strict=True

@@ -20,7 +20,11 @@ from capplan.simulator.beats import DISPATCH
 from capplan.simulator.dispatchers.rebalancing import rebalance, slopes, sort_longest
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.motion import DISPATCHER_SETTINGS, Beat, Index
-from capplan.simulator.queues import push_waiting_back, remove_waiting
+from capplan.simulator.queues import (
+    count_outstanding,
+    push_waiting_back,
+    remove_waiting,
+)
 from capplan.simulator.replica import enqueue
 from capplan.simulator.routers import aladdin_best_fit as best_fit
 from capplan.simulator.state import NONE, Count, Phase
@@ -94,20 +98,11 @@ def fullest(state, motion, slot, now_s, first, end):
     return emptiest
 
 
-@inlined()
-def _count(state, r, slot, sign):
-    replica = state.replicas[r]
-    request = state.requests[slot]
-    replica.outstanding += sign
-    replica.outstanding_prompt_tokens += sign * request.prompt_tokens
-    replica.outstanding_output_tokens += sign * request.predicted_tokens
-    replica.prefill_tokens += sign * request.known_tokens
-
-
 @compiled()
 def _propose(state, r, slot):
     """Let a replica count a request as its own until all are placed."""
-    _count(state, r, slot, 1)
+    count_outstanding(state, r, slot, 1)
+    state.replicas[r].prefill_tokens += state.requests[slot].known_tokens
     state.requests[slot].phase = Phase.WAITING
     state.requests[slot].replica = r
     push_waiting_back(state, r, slot)
@@ -116,7 +111,8 @@ def _propose(state, r, slot):
 @compiled()
 def _withdraw(state, slot):
     r = state.requests[slot].replica
-    _count(state, r, slot, -1)
+    count_outstanding(state, r, slot, -1)
+    state.replicas[r].prefill_tokens -= state.requests[slot].known_tokens
     state.requests[slot].phase = Phase.EXPECTED
     remove_waiting(state, r, slot)
 

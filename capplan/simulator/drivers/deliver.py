@@ -98,20 +98,17 @@ def _hold(state, motion, slot):
 
 
 @inlined()
-def _first_tick(period_s, moment_s):
-    """Return the number of the first tick from a moment on."""
+def _tick_from(motion, setting, count, moment_s):
+    """Let what ticks each ``setting`` do so from a moment on, unless it does before.
+
+    ``count`` is that of its next tick.
+    """
+    period_s = motion.settings[setting]
     tick = int(moment_s / period_s)
     if tick * period_s < moment_s:
         tick += 1
-    return tick
-
-
-@inlined()
-def _tick_from(motion, moment_s):
-    """Let the rebalancer tick from a moment on, unless it ticks before."""
-    tick = _first_tick(motion.settings[Setting.PERIOD_S], moment_s)
-    if motion.counts[Index.TICK] == NONE or tick < motion.counts[Index.TICK]:
-        motion.counts[Index.TICK] = tick
+    if motion.counts[count] == NONE or tick < motion.counts[count]:
+        motion.counts[count] = tick
 
 
 @compiled()
@@ -120,7 +117,7 @@ def place_held(side, motion, now_s):
     state = side.state
     slot = motion.counts[Index.HELD_FIRST]
     if motion.settings[Setting.PERIOD_S] > 0:
-        _tick_from(motion, now_s)
+        _tick_from(motion, Setting.PERIOD_S, Index.TICK, now_s)
     while slot != NONE:
         following = state.requests[slot].next_in_list
         if runs_are_short(state):
@@ -286,16 +283,35 @@ def migrate(side, motion, now_s):
 
 
 @inlined()
-def next_tick_s(motion, asked_s):
-    """Return when the rebalancer's next tick is, at or after the next request. [s]"""
-    period_s = motion.settings[Setting.PERIOD_S]
+def _next_s(motion, setting, count, asked_s):
+    period_s = motion.settings[setting]
     if period_s == 0.0:
         return math.inf
-    if motion.counts[Index.TICK] == NONE:
+    if motion.counts[count] == NONE:
         if asked_s == math.inf:
             return math.inf
-        _tick_from(motion, asked_s)
-    return motion.counts[Index.TICK] * period_s
+        _tick_from(motion, setting, count, asked_s)
+    return motion.counts[count] * period_s
+
+
+@inlined()
+def next_tick_s(motion, asked_s):
+    """Return when the rebalancer's next tick is, at or after the next request. [s]"""
+    return _next_s(motion, Setting.PERIOD_S, Index.TICK, asked_s)
+
+
+@inlined()
+def next_beat_s(motion, asked_s):
+    """Return when the dispatcher's next beat is, at or after the next request. [s]"""
+    return _next_s(motion, Setting.BEAT_S, Index.BEAT, asked_s)
+
+
+@inlined()
+def _is_idle(state):
+    for r in range(state.replicas.shape[0]):
+        if state.replicas[r].outstanding > 0:
+            return False
+    return True
 
 
 @compiled()
@@ -305,29 +321,13 @@ def tick(side, motion, now_s, rebalance):
     bring_up(state, now_s, side.schedule)
     if not log_has_room(state):
         return
-    outstanding = 0
-    for r in range(state.replicas.shape[0]):
-        outstanding += state.replicas[r].outstanding
-    if outstanding == 0:
+    if _is_idle(state):
         motion.counts[Index.TICK] = NONE
         return
     motion.counts[Index.TICK] += 1
     for k in range(rebalance(state, motion, now_s)):
         source, target, slot = motion.pairs[k]
         begin(state, motion, source, target, slot, now_s)
-
-
-@inlined()
-def next_beat_s(motion, asked_s):
-    """Return when the dispatcher's next beat is, at or after the next request. [s]"""
-    beat_s = motion.settings[Setting.BEAT_S]
-    if beat_s == 0.0:
-        return math.inf
-    if motion.counts[Index.BEAT] == NONE:
-        if asked_s == math.inf:
-            return math.inf
-        motion.counts[Index.BEAT] = _first_tick(beat_s, asked_s)
-    return motion.counts[Index.BEAT] * beat_s
 
 
 @compiled()
@@ -341,15 +341,12 @@ def beat(side, motion, now_s, dispatch):
     if state.counts[Count.OPEN] > 0:
         period_s = motion.settings[Setting.PERIOD_S]
         if period_s > 0 and motion.counts[Index.TICK] == NONE:
-            _tick_from(motion, now_s)
+            _tick_from(motion, Setting.PERIOD_S, Index.TICK, now_s)
         for _ in range(dispatch(state, motion, now_s)):
             slot = motion.counts[Index.HELD_FIRST]
             motion.counts[Index.HELD_FIRST] = state.requests[slot].next_in_list
         if motion.counts[Index.HELD_FIRST] == NONE:
             motion.counts[Index.HELD_LAST] = NONE
-    outstanding = int(motion.counts[Index.HELD_FIRST] != NONE)
-    for r in range(state.replicas.shape[0]):
-        outstanding += state.replicas[r].outstanding
     motion.counts[Index.BEAT] += 1
-    if outstanding == 0:
+    if motion.counts[Index.HELD_FIRST] == NONE and _is_idle(state):
         motion.counts[Index.BEAT] = NONE

@@ -48,9 +48,9 @@ def read_only(column: np.ndarray, dtype: type) -> np.ndarray:
     return view
 
 
-_NO_TOKENS = read_only(np.zeros(0), np.int64)
-_NO_TIMES = read_only(np.zeros(0), np.float64)
-ARRIVALS = numba.typeof(Arrivals(_NO_TIMES, _NO_TIMES, *8 * [_NO_TOKENS]))
+NO_TIMES = read_only(np.zeros(0), np.float64)
+NO_ARRIVALS = Arrivals(NO_TIMES, NO_TIMES, *8 * [read_only(np.zeros(0), np.int64)])
+ARRIVALS = numba.typeof(NO_ARRIVALS)
 
 
 @compiled(types.void(STATE))
