@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from capplan.bounds.prices import (
+    EngineBounds,
     IterationPrices,
     engine_bounds,
     fit_prices,
@@ -65,6 +66,21 @@ class Pricing(NamedTuple):
     def work(self, requests: Requests, engine: EngineSettings) -> Work:
         """Return the work of each request."""
         return request_work(requests, self.prices, engine, self.mix, self.context_cap)
+
+    def proven(
+        self, tables: LatencyTables, engine: EngineSettings, effort: SearchEffort
+    ) -> "Pricing":
+        """Return the same with a price of prompts that is below every iteration."""
+        prices = prove_prefill_price(
+            tables,
+            engine_bounds(engine),
+            self.prices,
+            self.mix[0],
+            self.context_cap,
+            token_step=effort.token_step,
+            pieces=effort.pieces,
+        )
+        return self._replace(prices=prices)
 
 
 @dataclass(frozen=True)
@@ -151,21 +167,11 @@ def lower_bound(
     counts = np.bincount(group, minlength=len(targets))
     droppable = np.array([*map(droppable_requests, counts.tolist(), targets.tolist())])
     effort = THOROUGH if thorough else QUICK
-    bounds = engine_bounds(engine)
     best: tuple[Window, Pricing, str] | None = None
     # Prices for several mixes of iterations are ranked by what they are worth, as they
     # come from a sample of iterations; only the best are proven for all, which is slow.
     for pricing in ranked_pricings(requests, tables, engine, effort)[: effort.proofs]:
-        prices = prove_prefill_price(
-            tables,
-            bounds,
-            pricing.prices,
-            pricing.mix[0],
-            pricing.context_cap,
-            token_step=effort.token_step,
-            pieces=effort.pieces,
-        )
-        pricing = pricing._replace(prices=prices)
+        pricing = pricing.proven(tables, engine, effort)
         work = pricing.work(requests, engine)
         impossible = np.bincount(group[~work.possible], minlength=len(targets))
         if (impossible > droppable).any():
@@ -237,6 +243,19 @@ def checked_requests(columns: tuple[np.ndarray, ...], request_s: float) -> Reque
     )
 
 
+def prefill_prices_s(
+    tables: LatencyTables, bounds: EngineBounds, slopes: Sequence[float]
+) -> list[float]:
+    """Return prices of a prompt token that are tried. [s]
+
+    None is above the mean one of a full iteration, of which ``slopes`` are shares.
+    """
+    highest_s = float(tables.fused_s[bounds.tokens]) / bounds.tokens
+    growth_s = float(tables.fused_s[bounds.tokens] - tables.fused_s[1])
+    least_s = max(growth_s, 0.0) / max(bounds.tokens - 1, 1)
+    return [*(slope * highest_s for slope in slopes), least_s]
+
+
 def ranked_pricings(
     requests: Requests,
     tables: LatencyTables,
@@ -257,16 +276,12 @@ def ranked_pricings(
     time_s = tables.decode_s[b] + tables.decode_context_s[b] * (b * context)
     fits_kv = b * context <= bounds.context
     fits_tpot = fits_kv & (time_s <= float(np.median(requests.tpot_s)))
-    # No price of a prompt token is above the mean one of a full iteration.
-    highest_s = float(tables.fused_s[bounds.tokens]) / bounds.tokens
-    growth_s = float(tables.fused_s[bounds.tokens] - tables.fused_s[1])
-    prefill_prices_s = [slope * highest_s for slope in effort.prefill_slopes]
-    prefill_prices_s.append(max(growth_s, 0.0) / max(bounds.tokens - 1, 1))
+    prices_s = prefill_prices_s(tables, bounds, effort.prefill_slopes)
     ranked: list[tuple[float, Pricing]] = []
     tpot_mixes = [mix for mix in _MIXES if mix[0]]
     for fits, mixes in ((fits_tpot, tpot_mixes), (fits_kv, [*_MIXES])):
         batch = float(b[fits].max()) if fits.any() else 1.0
-        for prefill_s in prefill_prices_s:
+        for prefill_s in prices_s:
             prices = fit_prices(tables, bounds, batch, context, prefill_s)
             for mix in mixes:
                 for multiple in _CONTEXT_CAPS if mix[0] else _CONTEXT_CAPS[-1:]:

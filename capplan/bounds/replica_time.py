@@ -15,6 +15,7 @@ from capplan.bounds.lower_bound import (
     Pricing,
     checked_requests,
     droppable_requests,
+    prefill_prices_s,
     ranked_pricings,
 )
 from capplan.bounds.prices import engine_bounds, fit_prices, prove_prefill_price
@@ -163,17 +164,8 @@ def _proven(
     by_overlap = _by_overlap(requests, tables, engine, shared)
     found = []
     for pricing in (*by_tpot, *by_overlap):
-        prices = prove_prefill_price(
-            tables,
-            engine_bounds(engine),
-            pricing.prices,
-            pricing.mix[0],
-            pricing.context_cap,
-            token_step=QUICK.token_step,
-            pieces=QUICK.pieces,
-        )
-        pricing = pricing._replace(prices=prices)
-        found.append(_priced(pricing, requests, engine, shared))
+        proven = pricing.proven(tables, engine, QUICK)
+        found.append(_priced(proven, requests, engine, shared))
     return found
 
 
@@ -189,14 +181,11 @@ def _by_overlap(
     contexts = steps * (requests.prompt_tokens + steps / 2)
     context = max(float(contexts.sum()) / max(float(steps.sum()), 1.0), 2.0)
     # What prompts are charged, the fixed time of the iterations is charged less.
-    highest_s = float(tables.fused_s[bounds.tokens]) / bounds.tokens
-    growth_s = float(tables.fused_s[bounds.tokens] - tables.fused_s[1])
-    prefill_prices_s = [slope * highest_s for slope in (0.0, *QUICK.prefill_slopes)]
-    prefill_prices_s.append(max(growth_s, 0.0) / max(bounds.tokens - 1, 1))
+    prices_s = prefill_prices_s(tables, bounds, (0.0, *QUICK.prefill_slopes))
     batches = np.unique(np.quantile(1 / shared, [0.1, 0.5, 0.9, 1.0]).round())
     ranked = []
     for batch in np.minimum(batches, bounds.batch).tolist():
-        for prefill_s in prefill_prices_s:
+        for prefill_s in prices_s:
             prices = fit_prices(tables, bounds, batch, context, prefill_s)
             estimate = prove_prefill_price(
                 tables, bounds, prices, 0.0, context, token_step=None
