@@ -25,6 +25,25 @@ def parts(value: Any) -> Any:
     return (value,) if isinstance(value, int | float) else value
 
 
+def policy_texts(value: Any, example: str, *, is_bare: bool = False) -> list[Any]:
+    """Return the policies of ``A,B:x=1,y=2``: two, the second with two settings.
+
+    With ``is_bare`` a setting may follow a name without any, as in ``A,x=1``.
+    ``example`` is a list of them for who gives a mapping.
+    """
+    if isinstance(value, Mapping):
+        raise ValueError(f"expected a list such as {example}")
+    found: list[Any] = []
+    for part in parts(value):
+        is_setting = isinstance(part, str) and "=" in part and ":" not in part
+        before = found[-1] if found and isinstance(found[-1], str) else ""
+        if is_setting and (":" in before or (is_bare and before)):
+            found[-1] = f"{before}{',' if ':' in before else ':'}{part}"
+        else:
+            found.append(part)
+    return list(dict.fromkeys(found))
+
+
 def slo_texts(value: Any) -> Any:
     """Return the texts of SLOs; in YAML they may be ``{ttft: 1s}`` or by class."""
     if not isinstance(value, Mapping):

@@ -1,6 +1,5 @@
 """Settings of ``capplan autoscale``."""
 
-from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator
@@ -14,7 +13,7 @@ from capplan.planning.setting_groups import (
 )
 from capplan.planning.settings import FleetSettings, PlanSettings
 from capplan.planning.traffic_settings import TrafficSettings
-from capplan.setting_values import parts
+from capplan.setting_values import policy_texts
 from capplan.settings import setting, validated_with
 from capplan.simulator.autoscalers import AUTOSCALERS, parse_autoscaler
 
@@ -24,18 +23,7 @@ DEFAULT_POLICIES = ("schedule", "hpa", "keda", "wva-v2", "dynamo")
 
 
 def _policies(value: Any) -> Any:
-    """Return the policies of ``A,B:x=1,y=2``: two, the second with two settings."""
-    if isinstance(value, Mapping):
-        raise ValueError("expected a list such as [hpa, ray:target=20]")
-    policies: list[Any] = []
-    for part in parts(value):
-        is_setting = isinstance(part, str) and "=" in part and ":" not in part
-        if is_setting and policies:
-            joint = "," if ":" in policies[-1] else ":"
-            policies[-1] += f"{joint}{part}"
-        else:
-            policies.append(part)
-    return tuple(dict.fromkeys(policies))
+    return tuple(policy_texts(value, "[hpa, ray:target=20]", is_bare=True))
 
 
 class AutoscaleSettings(

@@ -1,6 +1,5 @@
 """Settings of ``capplan compare``."""
 
-from collections.abc import Mapping
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator
@@ -20,24 +19,15 @@ from capplan.planning.traffic_settings import (
     TrafficSettings,
     UserSettings,
 )
-from capplan.setting_values import parts
+from capplan.setting_values import parts, policy_texts
 from capplan.settings import SettingError, setting, validated_with
 
 
 def _systems(value: Any) -> Any:
-    """Return the systems of ``A,B:x=1,y=2``: two, the second with two settings."""
-    if isinstance(value, Mapping):
-        raise ValueError("expected a list such as [sarathi, orca:max_len=4096]")
-    systems: list[Any] = []
-    for part in parts(value):
-        is_setting = isinstance(part, str) and "=" in part and ":" not in part
-        if is_setting and systems and ":" in systems[-1]:
-            systems[-1] += f",{part}"
-        else:
-            systems.append(part)
+    systems = policy_texts(value, "[sarathi, orca:max_len=4096]")
     if not systems:
         raise ValueError("is empty; expected systems, or leave it out for all")
-    return tuple(dict.fromkeys(systems))
+    return tuple(systems)
 
 
 def _check_systems(value: tuple[str, ...]) -> None:

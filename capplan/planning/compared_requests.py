@@ -33,9 +33,8 @@ class Requests:
     slo: Slo  # of those that are not refused
     configurations: tuple[Configuration, ...]  # that may serve them
     rng: np.random.Generator  # as it was after reading
-    rate_per_s: (
-        float  # of all, those refused too; of users it is not known [requests/s]
-    )
+    # of all, those refused too; of users it is not known [requests/s]
+    rate_per_s: float
     refused_share: float = 0.0  # of all requests
     refused_token_share: float = 0.0  # of their tokens, prompts and outputs
     kept_by_class: Mapping[str, float] = field(default_factory=dict)

@@ -23,7 +23,7 @@ from capplan.planning.inputs import PlanInputs, Progress
 from capplan.planning.launch import launch
 from capplan.planning.pairs import Pair, pairs_of
 from capplan.planning.pool_parts import Part
-from capplan.planning.proof import BOUND_SAMPLES, sample_bound
+from capplan.planning.proof import bound_held
 from capplan.planning.prospects import CENTS, feasible_of, price_of
 from capplan.planning.replications import Interrupted
 from capplan.planning.result import Candidate, Disaggregation, Probe
@@ -97,21 +97,15 @@ def _decided(
 
 
 def _bound_held(inputs: PlanInputs, candidate: Candidate) -> Candidate:
-    """Return a candidate with bounds that the counts of its pools are not below.
-
-    See the same of one pool in ``plan.py``.
-    """
+    """Return a candidate with bounds that the counts of its pools are not below."""
     if candidate.run is None:
         return candidate
     pools = []
     for pool in candidate.pools:
         part = Part(pool.role, candidate.run.deployment.hand_off)
-        index, count = BOUND_SAMPLES, pool.replica_count or 0
-        while count < pool.bound.replica_count:
-            bound = sample_bound(inputs, pool.configuration, index, part)
-            pool = replace(pool, bound=bound, bound_sample=index)
-            index += 1
-        pools.append(pool)
+        found, count = (pool.bound, pool.bound_sample), pool.replica_count or 0
+        found = bound_held(inputs, pool.configuration, found, count, part)
+        pools.append(replace(pool, bound=found[0], bound_sample=found[1]))
     return replace(candidate, pools=tuple(pools))
 
 

@@ -1,5 +1,6 @@
 """Fleets on the same requests: each simulated once, and its replica-hours."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -172,15 +173,32 @@ class Cases:
                 return False
 
         most = _MOST_TIMES * max(other.hours.peak_replicas, 1)
-        low, high = 0, max(1, min(most, self.deployment.replica_count))
-        while not attains(high):
-            if high == most:
-                return None
-            low, high = high, min(most, max(high + 1, high * 3 // 2))
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (low, middle) if attains(middle) else (middle, high)
-        return self.fixed(high)
+        first = max(1, min(most, self.deployment.replica_count))
+        fewest = fewest_that(attains, first, most, 1.5)
+        return None if fewest is None else self.fixed(fewest)
+
+
+def fewest_that(
+    holds: Callable[[int], bool], first: int, most: int, growth: float
+) -> int | None:
+    """Return the fewest of 1 to ``most`` that hold, as do all above; None for none.
+
+    From ``first`` on they grow by a factor, by one at least, until some hold.
+
+    Examples
+    --------
+    >>> fewest_that(lambda count: count >= 7, 2, 10, 1.5)
+    7
+    """
+    low, high = 0, first
+    while not holds(high):
+        if high == most:
+            return None
+        low, high = high, min(most, max(high + 1, int(high * growth)))
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return high
 
 
 def one_sample(load: OpenLoad) -> OpenLoad:

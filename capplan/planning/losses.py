@@ -10,7 +10,8 @@ from capplan.deployment.pools import Deployment
 from capplan.errors import InputError
 from capplan.planning.autoscale_settings import AutoscaleSettings
 from capplan.planning.deployments import changing
-from capplan.planning.fleet_cases import Cases, outcome_of
+from capplan.planning.fleet_cases import Cases, fewest_that, outcome_of
+from capplan.planning.known_to_policies import name_of
 from capplan.planning.run import Run
 from capplan.simulator.between import DIES
 
@@ -57,15 +58,9 @@ def fixed_loss(cases: Cases, what: str, losing: AutoscaleSettings, count: int) -
     without = with_spares(0)
     if without.meets:
         return replace(without, spares=0)
-    low, high, most = 0, 1, _MOST_TIMES * count + _MORE
-    while not with_spares(high).meets:
-        if high == most:
-            return without
-        low, high = high, min(most, 2 * high)
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if with_spares(middle).meets else (middle, high)
-    return replace(without, spares=high)
+    most = _MOST_TIMES * count + _MORE
+    spares = fewest_that(lambda more: with_spares(more).meets, 1, most, 2.0)
+    return replace(without, spares=spares)
 
 
 def scaled_loss(
@@ -73,8 +68,7 @@ def scaled_loss(
 ) -> Loss:
     """Return what an autoscaled fleet attains, which orders others itself."""
     deployment = cases.scaled_by(policy, cold_start_s, losing)
-    name = policy.partition(":")[0]
-    return _loss(cases, what, name, cases.run(deployment), cold_start_s)
+    return _loss(cases, what, name_of(policy), cases.run(deployment), cold_start_s)
 
 
 def _fixed_losing(cases: Cases, losing: AutoscaleSettings, count: int) -> Deployment:

@@ -1,8 +1,8 @@
 """Pairs of configurations, for prompts and for decoding, before they are simulated."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 
 import numpy as np
 
@@ -10,7 +10,6 @@ from capplan.deployment.configuration import Configuration
 from capplan.deployment.pools import DECODE, PREFILL, Deployment, Pool
 from capplan.errors import InputError
 from capplan.planning.configuration import Excluded, configurations, runnable
-from capplan.planning.cost import usd_per_h
 from capplan.planning.deployments import DEFAULT_HAND_OFF, link_gb_per_s, two_pools
 from capplan.planning.executors import side_by_side
 from capplan.planning.fewest_pools import Counts, Price
@@ -18,7 +17,7 @@ from capplan.planning.inputs import PlanInputs
 from capplan.planning.pool_parts import Part
 from capplan.planning.prefix_caching import with_caching_as_used
 from capplan.planning.proof import bound_of
-from capplan.planning.prospects import CENTS, Prospect
+from capplan.planning.prospects import Prospect, price_of_pools
 from capplan.planning.result import Candidate, PoolPlan
 from capplan.planning.saturation import replica_saturations
 from capplan.planning.scheduling import widest_iterations
@@ -49,13 +48,6 @@ class Pair:
         """Fewest replicas of each pool, by its bound and its utilisation."""
         return self.prefill.at_least, self.decode.at_least
 
-    def pools(self, counts: Counts) -> tuple[Pool, Pool]:
-        """Return so many replicas of each."""
-        return (
-            Pool(self.prefill.configuration, counts[0]),
-            Pool(self.decode.configuration, counts[1]),
-        )
-
     def deployment(self, counts: Counts) -> Deployment:
         """Return so many replicas of each behind a router."""
         of = self.prefill.configuration, self.decode.configuration
@@ -63,9 +55,10 @@ class Pair:
 
     def price_of(self, counts: Counts) -> Price:
         """Return $/h, infinite without a price, and GPUs of so many replicas."""
-        pools = self.pools(counts)
-        usd, gpu_count = usd_per_h(pools), sum(pool.gpu_count for pool in pools)
-        return math.inf if usd is None else round(usd, CENTS), gpu_count
+        return price_of_pools(
+            Pool(self.prefill.configuration, counts[0]),
+            Pool(self.decode.configuration, counts[1]),
+        )
 
     def competes(self, counts: Counts) -> bool:
         """Return whether replicas cost less, or are fewer GPUs, than all rivals."""
@@ -93,34 +86,25 @@ def pairs_of(
     """
     decoding = [row for row in tried if isinstance(row, Configuration)]
     prompting = prefilling(inputs, decoding)
-    together = [
-        (first, second)
-        for first in prompting
-        for second in decoding
-        if first.gpu == second.gpu
-    ]
+    gpus = {row.gpu for row in prompting} & {row.gpu for row in decoding}
     hand_off = inputs.settings.hand_off or DEFAULT_HAND_OFF
-    able = {id(each): each for pair in together for each in pair}
     parts = [
-        (able[identity], role)
-        for role, index in ((PREFILL, 0), (DECODE, 1))
-        for identity in dict.fromkeys(id(pair[index]) for pair in together)
+        (row, role)
+        for role, rows in ((PREFILL, prompting), (DECODE, decoding))
+        for row in rows
+        if row.gpu in gpus
     ]
     bounds = side_by_side(
         lambda part: bound_of(inputs, part[0], Part(part[1], hand_off)), parts
     )
-    bound = {
-        (id(each), role): found
-        for (each, role), found in zip(parts, bounds, strict=True)
-    }
+    sides: dict[str, list[Prospect]] = {PREFILL: [], DECODE: []}
+    for (row, role), bound in zip(parts, bounds, strict=True):
+        sides[role].append(Prospect(row, *bound))
     found = []
-    for first, second in together:
-        pair = Pair(
-            Prospect(first, *bound[id(first), PREFILL]),
-            Prospect(second, *bound[id(second), DECODE]),
-            inputs.settings,
-            inputs.routers[0],
-        )
+    for prefill, decode in product(sides[PREFILL], sides[DECODE]):
+        if prefill.configuration.gpu != decode.configuration.gpu:
+            continue
+        pair = Pair(prefill, decode, inputs.settings, inputs.routers[0])
         pair = _with_held(inputs, pair, hand_off)
         found.append((pair, _cannot_serve(inputs, pair, hand_off)))
     return sorted(found, key=lambda each: _cheapest_first(each[0]))
@@ -219,9 +203,10 @@ def _cannot_serve(inputs: PlanInputs, pair: Pair, hand_off: str) -> str:
     )
     # A copy is before the first token where that is the decode replica's, else after.
     copy_s = _copy_s(trace, pair, hand_off)
-    copy_s += parse_hand_off(hand_off).settings["hop"] * (copy_s > 0)
+    policy = parse_hand_off(hand_off)
+    copy_s += policy.settings["hop"] * (copy_s > 0)
     copy_s *= trace.output_tokens > 1
-    is_before = load_hand_off(hand_off.partition(":")[0]).RECOMPUTES
+    is_before = load_hand_off(policy.name).RECOMPUTES
     later = np.maximum(trace.output_tokens - 1, 1)
     ttft_s = first.ttft_s + (copy_s if is_before else 0.0)
     tpot_s = second.tpot_s + (0.0 if is_before else copy_s / later)

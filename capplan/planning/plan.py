@@ -33,10 +33,9 @@ from capplan.planning.pairs import check_pools
 from capplan.planning.placing import peak_heartbeat
 from capplan.planning.pool_proof import pools_certificate_of
 from capplan.planning.proof import (
-    BOUND_SAMPLES,
+    bound_held,
     bound_of,
     certificate_of,
-    sample_bound,
 )
 from capplan.planning.prospects import (
     Prospect,
@@ -290,19 +289,13 @@ def _tunings(
 def _bound_held(
     inputs: PlanInputs, tried: list[Configuration | Excluded], candidate: Candidate
 ) -> Candidate:
-    """Return a candidate with a bound that its count is not below.
-
-    A count decided by many samples may be below the smallest bound of the first few;
-    then one of the others, on which the SLO is met, has a bound that holds.
-    """
-    run, bound, sample = candidate.run, candidate.bound, candidate.bound_sample
+    """Return a candidate with a bound that its count is not below."""
+    run, bound = candidate.run, candidate.bound
     if run is None or bound is None:
         return candidate
     configuration = configuration_of(tried, candidate.gpu, candidate.tp)
-    index = BOUND_SAMPLES
-    while run.replica_count < bound.replica_count:
-        bound, sample = sample_bound(inputs, configuration, index), index
-        index += 1
+    found = bound, candidate.bound_sample
+    bound, sample = bound_held(inputs, configuration, found, run.replica_count)
     return replace(candidate, bound=bound, bound_sample=sample)
 
 

@@ -20,14 +20,13 @@ from capplan.planning.inputs import PlanInputs, configuration_of, plan_inputs
 from capplan.planning.pairs import prefilling
 from capplan.planning.pool_parts import Part
 from capplan.planning.proof import (
-    BOUND_SAMPLES,
     MIX,
     bound_inputs,
+    checked_count,
     group_targets,
     target_of,
 )
 from capplan.planning.result import Candidate
-from capplan.planning.setting_groups import MOST_REPLICAS
 from capplan.planning.settings import PlanSettings
 
 
@@ -70,25 +69,10 @@ def pools_certificate_of(inputs: PlanInputs, best: Candidate) -> dict[str, Any]:
     )
 
 
-def _checked_counts(block: Mapping[str, Any]) -> Counts:
-    """Return the counts of a certificate, if a simulation has memory for them."""
-    counts = []
-    for pool in block["pools"]:
-        count, sample = pool["replica_count"], pool["sample"]
-        if type(count) is not int or not 1 <= count <= MOST_REPLICAS:
-            expected = f"expected 1 to {MOST_REPLICAS}"
-            raise ValueError(f"replica_count is {count!r}; {expected}")
-        if type(sample) is not int or not MIX <= sample < BOUND_SAMPLES:
-            expected = f"expected {MIX} to {BOUND_SAMPLES - 1}"
-            raise ValueError(f"sample is {sample!r}; {expected}")
-        counts.append(count)
-    return tuple(counts)
-
-
 def reproduce_pools(document: Mapping[str, Any]) -> PoolsReproduction:
     """Return the inputs of a plan's bounds, and its counts simulated again."""
     block = document["certificate"]
-    counts = _checked_counts(block)
+    counts = tuple(map(checked_count, block["pools"]))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CapplanWarning)
         inputs, tried = plan_inputs(PlanSettings(**document["settings"]))

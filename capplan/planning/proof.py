@@ -197,7 +197,26 @@ def certificate_of(
     )
 
 
-def _checked_count(block: Mapping[str, Any]) -> int:
+def bound_held(
+    inputs: PlanInputs,
+    configuration: Configuration,
+    found: tuple[Bound, int],
+    replica_count: int,
+    part: Part = WHOLE,
+) -> tuple[Bound, int]:
+    """Return a bound that a count is not below, and its sample.
+
+    A count decided by many samples may be below the smallest bound of the first few;
+    then one of the others, on which the SLO is met, has a bound that holds.
+    """
+    index = BOUND_SAMPLES
+    while replica_count < found[0].replica_count:
+        found = sample_bound(inputs, configuration, index, part), index
+        index += 1
+    return found
+
+
+def checked_count(block: Mapping[str, Any]) -> int:
     """Return the replicas of a certificate, if a simulation has memory for them."""
     count, sample = block["replica_count"], block["sample"]
     if type(count) is not int or not 1 <= count <= MOST_REPLICAS:
@@ -226,7 +245,7 @@ def _tuned(engine: EngineSettings, given: Mapping[str, Any]) -> EngineSettings:
 def reproduce(document: Mapping[str, Any]) -> Reproduction:
     """Return the inputs of a plan's bound, and its replica counts simulated again."""
     block = document["certificate"]
-    count = _checked_count(block)
+    count = checked_count(block)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CapplanWarning)
         inputs, tried = plan_inputs(PlanSettings(**document["settings"]))

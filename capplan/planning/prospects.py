@@ -50,7 +50,7 @@ class Prospect:
 def cheapest_first(prospect: Prospect) -> tuple[float, int, str, int]:
     """Order by the least possible cost, then by the fewest possible GPUs."""
     configuration = prospect.configuration
-    return *_price(prospect.pool), configuration.gpu, configuration.tp
+    return *price_of_pools(prospect.pool), configuration.gpu, configuration.tp
 
 
 def most_to_win(prospect: Prospect, done: list[Candidate]) -> int:
@@ -63,7 +63,7 @@ def most_to_win(prospect: Prospect, done: list[Candidate]) -> int:
         return MOST_REPLICAS
     best = min((*price_of(row), row.tp) for row in rivals)
     return _most_below(
-        configuration, lambda pool: (*_price(pool), configuration.tp), best
+        configuration, lambda pool: (*price_of_pools(pool), configuration.tp), best
     )
 
 
@@ -79,7 +79,7 @@ def most_to_compete(prospect: Prospect, done: list[Candidate]) -> int:
 def most_against(configuration: Configuration, rivals: list[Candidate]) -> int:
     """Return the most replicas that cost less, or are fewer GPUs, than all rivals."""
     cheapest, fewest = map(min, zip(*map(price_of, rivals), strict=True))
-    by_usd = _most_below(configuration, lambda pool: _price(pool)[0], cheapest)
+    by_usd = _most_below(configuration, lambda pool: price_of_pools(pool)[0], cheapest)
     return max(by_usd, (fewest - 1) // configuration.tp)
 
 
@@ -115,16 +115,16 @@ def price_of(candidate: Candidate) -> tuple[float, int]:
     return round(usd, CENTS), candidate.gpu_count or 0
 
 
-def _price(pool: Pool) -> tuple[float, int]:
-    """Return $/h, infinite without a price, and GPUs of a pool."""
-    usd = usd_per_h([pool])
-    return math.inf if usd is None else round(usd, CENTS), pool.gpu_count
+def price_of_pools(*pools: Pool) -> tuple[float, int]:
+    """Return $/h, infinite without a price, and GPUs of pools."""
+    usd, gpu_count = usd_per_h(pools), sum(pool.gpu_count for pool in pools)
+    return math.inf if usd is None else round(usd, CENTS), gpu_count
 
 
 def cannot_win(prospect: Prospect, done: list[Candidate]) -> str | None:
     """Return why a configuration can be neither cheapest nor smallest, or None."""
     rivals = _rivals(prospect, done)
-    usd, gpu_count = _price(prospect.pool)
+    usd, gpu_count = price_of_pools(prospect.pool)
     smaller = any(price_of(row)[1] <= gpu_count for row in rivals)
     cheaper = [row for row in rivals if price_of(row)[0] <= usd]
     if not smaller or not cheaper:
