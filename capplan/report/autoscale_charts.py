@@ -5,7 +5,7 @@ import numpy as np
 from capplan.planning.autoscaled import Autoscaled, PolicyResult
 from capplan.report.columns import format_count
 from capplan.report.fleet_charts import digits, time_axis
-from capplan.report.motion_charts import replicas_figure
+from capplan.report.motion_charts import edges_of, replicas_figure, steps
 from capplan.report.page import Figure
 from capplan.report.svg_bars import Bar, bars
 from capplan.report.svg_chart import Axis, Line, figure
@@ -32,10 +32,9 @@ def _bins(result: Autoscaled) -> tuple[np.ndarray, float]:
     return since_s, max(float(since_s[-1]) / _BINS, _LEAST_S)
 
 
-def _steps(y: np.ndarray, width_s: float) -> tuple[np.ndarray, np.ndarray]:
-    """Return the corners of a line of steps."""
-    edges_s = np.arange(len(y) + 1) * width_s
-    return np.repeat(edges_s, 2)[1:-1], np.repeat(np.asarray(y, float), 2)
+def _by_bin(y: np.ndarray, width_s: float) -> tuple[np.ndarray, np.ndarray]:
+    """Return the corners of a line of steps, one each bin."""
+    return steps(np.arange(len(y) + 1) * width_s, y)
 
 
 def _replicas(result: Autoscaled, row: PolicyResult) -> Figure:
@@ -45,7 +44,7 @@ def _replicas(result: Autoscaled, row: PolicyResult) -> Figure:
     if result.carries is not None:
         since_s, width_s = _bins(result)
         counts = needed(since_s, width_s, result.carries.rate_per_s)
-        line = Line("needed", *_steps(counts, width_s))
+        line = Line("needed", *_by_bin(counts, width_s))
     drawn = replicas_figure(row.outcome.makespan_s, moments, line)
     caption = drawn.caption
     if line is not None:
@@ -57,20 +56,14 @@ def _replicas(result: Autoscaled, row: PolicyResult) -> Figure:
 def _capacity(result: Autoscaled, row: PolicyResult) -> Figure:
     since_s, width_s = _bins(result)
     per_s = np.bincount((since_s / width_s).astype(np.int64)) / width_s
-    lines = [Line("arrivals", *_steps(per_s, width_s))]
+    lines = [Line("arrivals", *_by_bin(per_s, width_s))]
     caption = "Requests a second."
     moments = row.outcome.moments
     if result.carries is not None and moments is not None:
         carried_per_s = result.carries.rate_per_s
-        start_s = moments.start_s - moments.start_s[0]
-        at_s = np.append(start_s, row.outcome.makespan_s)
-        lines.append(
-            Line(
-                f"{row.name}, ready",
-                np.repeat(at_s, 2)[1:-1],
-                np.repeat(moments.ready * carried_per_s, 2),
-            )
-        )
+        at_s = edges_of(moments, row.outcome.makespan_s)
+        ready_per_s = moments.ready * carried_per_s
+        lines.append(Line(f"{row.name}, ready", *steps(at_s, ready_per_s)))
         if result.fixed is not None:
             of_fixed_per_s = result.fixed.outcome.replica_count * carried_per_s
             lines.append(Line("fixed fleet", at_s[[0, -1]], np.full(2, of_fixed_per_s)))

@@ -136,15 +136,24 @@ def _migrations(run: Run) -> list[Figure]:
     ]
 
 
+def edges_of(hours: ReplicaHours, makespan_s: float) -> np.ndarray:
+    """Return from when to when there were as many replicas, since the first arrival."""
+    return np.append(hours.start_s - hours.start_s[0], makespan_s)
+
+
+def steps(edges: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the corners of a line of steps between n + 1 edges, y of shape (n,)."""
+    return np.repeat(edges, 2)[1:-1], np.repeat(np.asarray(y, float), 2)
+
+
 def replicas_figure(
     makespan_s: float, hours: ReplicaHours, needed: Line | None = None
 ) -> Figure:
     """Return how many replicas are paid, are ready and, where known, are needed."""
-    start_s = np.append(hours.start_s - hours.start_s[0], makespan_s)
-    x = np.repeat(start_s, 2)[1:-1]
+    edges_s = edges_of(hours, makespan_s)
     lines = [
-        Line("paid", x, np.repeat(hours.paid, 2).astype(float)),
-        Line("ready", x, np.repeat(hours.ready, 2).astype(float)),
+        Line("paid", *steps(edges_s, hours.paid)),
+        Line("ready", *steps(edges_s, hours.ready)),
     ]
     if needed is not None:
         lines.append(needed)

@@ -23,7 +23,7 @@ from capplan.simulator.schedulers.own_file import (
     names_content,
 )
 
-MOST_REASONS = 10
+_MOST_REASONS = 10
 _DIGEST = "document_digest"
 
 
@@ -66,13 +66,7 @@ def verify(
             ]
         return check_document(document)
     refuse_foreign_code(path, document, trust)
-    named = document["settings"].get("trace")
-    if not isinstance(named, str | None):
-        raise InputError(f"{path}: settings.trace is {named!r}; expected a path")
-    found = trace_now(named, path, trace)
-    settings = document["settings"]
-    if found is not None:
-        settings = {**settings, "trace": str(found)}
+    settings, found = settings_now(document, path, trace)
     if document.get("interrupted"):
         return ["the plan was interrupted; plan again to have all of it verified"]
     reasons: list[str] = []
@@ -85,26 +79,23 @@ def verify(
     elif document.get("best") is not None:
         return ["the plan has no certificate"]
     again = json_text(plan_values(plan(PlanSettings(**settings))))
-    return reasons + changed(document, again, "planned", found, named)
+    return reasons + changed(document, again, "planned", found)
 
 
 def changed(
-    document: Mapping[str, Any],
-    again: str,
-    made: str,
-    found: Path | None,
-    named: str | None,
+    document: Mapping[str, Any], again: str, made: str, found: Path | None
 ) -> list[str]:
     """Return where a document differs from the text of the one ``made`` again.
 
-    That names the trace where it was ``found``; the document, as it was ``named``.
+    That names the trace where it was ``found``, the document where it was then.
     """
     reasons: list[str] = []
+    named = document["settings"].get("trace")
     if found is not None and named is not None:
         again = again.replace(json.dumps(str(found))[1:-1], json.dumps(named)[1:-1])
-    for where, value, expected in differences(document, json.loads(again), ""):
-        reasons.append(f"{where} is {short(value)}; {made} again: {short(expected)}")
-        if len(reasons) >= MOST_REASONS:
+    for where, value, expected in _differences(document, json.loads(again), ""):
+        reasons.append(f"{where} is {_short(value)}; {made} again: {_short(expected)}")
+        if len(reasons) >= _MOST_REASONS:
             break
     return reasons
 
@@ -141,7 +132,19 @@ def refuse_foreign_code(path: Path, document: dict[str, Any], trust: bool) -> No
         named_by_content(str(name).partition(":")[0])
 
 
-def trace_now(named: str | None, path: Path, given: Path | None) -> Path | None:
+def settings_now(
+    document: Mapping[str, Any], path: Path, given: Path | None
+) -> tuple[dict[str, Any], Path | None]:
+    """Return a document's settings, and where the trace lies if not where they say."""
+    settings = dict(document["settings"])
+    named = settings.get("trace")
+    if not isinstance(named, str | None):
+        raise InputError(f"{path}: settings.trace is {named!r}; expected a path")
+    found = _trace_now(named, path, given)
+    return settings if found is None else {**settings, "trace": str(found)}, found
+
+
+def _trace_now(named: str | None, path: Path, given: Path | None) -> Path | None:
     """Return where the trace lies now, if not where the plan names it."""
     if given is not None:
         return given
@@ -151,7 +154,7 @@ def trace_now(named: str | None, path: Path, given: Path | None) -> Path | None:
     return beside if beside.exists() else None
 
 
-def differences(
+def _differences(
     value: Any, expected: Any, where: str
 ) -> Iterator[tuple[str, Any, Any]]:
     """Yield the places at which two documents differ, floats to nine digits."""
@@ -160,7 +163,7 @@ def differences(
             if key != _DIGEST:
                 place = f"{where}.{key}" if where else str(key)
                 if key in value and key in expected:
-                    yield from differences(value[key], expected[key], place)
+                    yield from _differences(value[key], expected[key], place)
                 elif key in value or expected[key] not in (None, []):
                     # Nothing in a key that a later release added is no difference.
                     yield place, value.get(key, "absent"), expected.get(key, "absent")
@@ -168,7 +171,7 @@ def differences(
         if len(value) != len(expected):
             yield f"length of {where}", len(value), len(expected)
         for index, pair in enumerate(zip(value, expected, strict=False)):
-            yield from differences(*pair, f"{where}[{index}]")
+            yield from _differences(*pair, f"{where}[{index}]")
     elif isinstance(value, float) and isinstance(expected, float):
         if not math.isclose(value, expected, rel_tol=1e-9, abs_tol=1e-15):
             yield where, value, expected
@@ -176,7 +179,6 @@ def differences(
         yield where, value, expected
 
 
-def short(value: Any) -> str:
-    """Return a value as JSON, cut where it is long."""
+def _short(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= 60 else f"{text[:57]}..."

@@ -15,7 +15,7 @@ from capplan.report.pages.autoscale import (
     digest_of,
 )
 from capplan.report.render.json_text import json_text
-from capplan.report.verify import changed, refuse_foreign_code, trace_now
+from capplan.report.verify import changed, refuse_foreign_code, settings_now
 
 _SLACK = 1 + 1e-9
 
@@ -61,15 +61,9 @@ def verify_autoscaled(
     refuse_foreign_code(path, document, trust)
     if document.get("interrupted"):
         return ["it was interrupted; run it again to have all of it verified"]
-    named = document["settings"].get("trace")
-    if not isinstance(named, str | None):
-        raise InputError(f"{path}: settings.trace is {named!r}; expected a path")
-    found = trace_now(named, path, trace)
-    settings = document["settings"]
-    if found is not None:
-        settings = {**settings, "trace": str(found)}
+    settings, found = settings_now(document, path, trace)
     again = json_text(autoscale_values(autoscale(AutoscaleSettings(**settings))))
-    return changed(document, again, "simulated", found, named)
+    return changed(document, again, "simulated", found)
 
 
 def _laws_broken(document: Mapping[str, Any]) -> list[str]:

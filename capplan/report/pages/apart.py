@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from capplan.planning.fewest_pools import one_fewer as counts_below
 from capplan.planning.result import Candidate, Plan
 from capplan.report import sentences
 from capplan.report.columns import (
@@ -108,16 +109,14 @@ _POOLS = (
 
 def one_fewer(apart: Candidate) -> str:
     """Return what pools attain with one replica fewer, and which are too close."""
-    counts = [pool.replica_count or 0 for pool in apart.pools]
-    texts = []
-    for index in range(len(counts)):
-        fewer = [*counts[:index], counts[index] - 1, *counts[index + 1 :]]
-        texts += [
-            f"{_replicas(fewer)}: {format_share(probe.slo_attainment)} of requests "
-            "meet the SLO."
-            for probe in apart.probes
-            if list(probe.pool_replica_counts) == fewer
-        ]
+    probes = {probe.pool_replica_counts: probe for probe in apart.probes}
+    counts = tuple(pool.replica_count or 0 for pool in apart.pools)
+    texts = [
+        f"{_replicas(fewer)}: {format_share(probes[fewer].slo_attainment)} of requests "
+        "meet the SLO."
+        for fewer in counts_below(counts)
+        if fewer in probes
+    ]
     if apart.pools_too_close:
         close = "; ".join(_replicas(each) for each in apart.pools_too_close)
         texts.append(f"Too close to the target to call: {close}.")

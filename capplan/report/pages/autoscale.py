@@ -10,6 +10,7 @@ from capplan.planning.autoscaled import Autoscaled, PolicyResult
 from capplan.report import sentences
 from capplan.report.autoscale_charts import figures
 from capplan.report.columns import (
+    Column,
     at,
     column,
     ends,
@@ -53,36 +54,28 @@ def _break_even(pair: tuple[float | None, float | None]) -> str:
     return format_duration(low) if high is not None else f"> {format_duration(low)}"
 
 
+def _column(name: str, heading: str = "", show: Any = str, **layout: Any) -> Column:
+    return column(name, heading, show, path=PATHS[name], **layout)
+
+
 def _columns(bound: float | None) -> tuple[Any, ...]:
     return (
         column("name", "policy", justify="left"),
         column("policy"),
         column("slo_attainment", "attainment", format_share),
         column("worst_hour_attainment", "worst hour", format_share),
-        column("mean_replicas", "mean", format_count, path="hours.mean_replicas"),
-        column("peak_replicas", "peak", format_count, path="hours.peak_replicas"),
+        _column("mean_replicas", "mean", format_count),
+        _column("peak_replicas", "peak", format_count),
         column("gpu_hours_paid", "GPU-h paid", format_count),
         column("gpu_hours_ready", "ready", format_count, is_optional=True),
         column("gpu_hours_busy", "busy", format_count),
-        column(
-            "actions_per_day",
-            "actions a day",
-            format_count,
-            path="hours.actions_per_day",
-            is_optional=True,
-        ),
+        _column("actions_per_day", "actions a day", format_count, is_optional=True),
         column("static_replicas", "fixed, as good", format_count),
         column("static_gpu_hours"),
         column("of_static", "of its GPU-h", format_share),
         column("", "pays up to", _break_even, path="break_even_s", is_optional=True),
         *ends("break_even_cold_start_s", "break_even_s"),
-        column(
-            "usd_per_month",
-            "$ per month",
-            format_usd,
-            path="outcome.usd_per_month",
-            is_optional=True,
-        ),
+        _column("usd_per_month", "$ per month", format_usd, is_optional=True),
         column("meets"),
         column("lower_bound_gpu_hours")._replace(value=lambda row: bound),
     )
