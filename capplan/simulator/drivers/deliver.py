@@ -111,13 +111,19 @@ def _tick_from(motion, setting, count, moment_s):
         motion.counts[count] = tick
 
 
+@inlined()
+def _rebalance_from(motion, now_s):
+    """Let the rebalancer, if there is one, tick for what was held and is placed now."""
+    if motion.settings[Setting.PERIOD_S] > 0:
+        _tick_from(motion, Setting.PERIOD_S, Index.TICK, now_s)
+
+
 @compiled()
 def place_held(side, motion, now_s):
     """Bring the requests that wait for a replica to one."""
     state = side.state
     slot = motion.counts[Index.HELD_FIRST]
-    if motion.settings[Setting.PERIOD_S] > 0:
-        _tick_from(motion, Setting.PERIOD_S, Index.TICK, now_s)
+    _rebalance_from(motion, now_s)
     while slot != NONE:
         following = state.requests[slot].next_in_list
         if runs_are_short(state):
@@ -339,9 +345,7 @@ def beat(side, motion, now_s, dispatch):
         return
     note_finished(state, motion)
     if state.counts[Count.OPEN] > 0:
-        period_s = motion.settings[Setting.PERIOD_S]
-        if period_s > 0 and motion.counts[Index.TICK] == NONE:
-            _tick_from(motion, Setting.PERIOD_S, Index.TICK, now_s)
+        _rebalance_from(motion, now_s)
         for _ in range(dispatch(state, motion, now_s)):
             slot = motion.counts[Index.HELD_FIRST]
             motion.counts[Index.HELD_FIRST] = state.requests[slot].next_in_list

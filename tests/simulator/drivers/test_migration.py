@@ -165,3 +165,18 @@ def test_requests_of_a_scheduler_with_an_order_of_its_own_are_not_moved():
 
     with pytest.raises(InputError, match="which scheduler sa does not"):
         simulate(trace, replace(deployment, rebalancer="llumnix:block=5s"))
+
+
+def test_requests_placed_at_a_beat_are_moved_before_the_next_one_arrives():
+    # All are held from 1 to the beat at 5, and the tick at 2 finds nothing to move. The
+    # next request is a million seconds away.
+    often = LLUMNIX.replace("period=22s", "period=2s")
+    deployment = replace(fleet(often), dispatcher="aladdin:beat=5s")
+    trace = Trace(
+        np.array([8, 32, 8]), np.array([12, 20, 1]), np.array([1.0, 1.0, 1e6])
+    )
+
+    simulation = simulate(trace, deployment)
+
+    assert len(simulation.moved) > 0
+    assert simulation.moved["began_s"].max() < 1e6
