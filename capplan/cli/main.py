@@ -37,6 +37,7 @@ COMMANDS = {
     ),
     "compare": ("compare", "compare_command", "Compare serving systems."),
     "place": ("place", "place_command", "Place the requests of one moment."),
+    "diff": ("diff", "diff_command", "Compare two plans: cost, effects and causes."),
     "verify": ("verify", "verify_command", "Check the proof in a plan.json."),
     "check-scheduler": (
         "check_scheduler",

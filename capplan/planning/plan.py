@@ -7,6 +7,7 @@ from datetime import date
 
 from capplan.deployment.configuration import Configuration
 from capplan.errors import CapplanWarning, collected_warnings
+from capplan.input_file import content_sha256
 from capplan.planning.assumptions import assumptions
 from capplan.planning.candidates import (
     Tuning,
@@ -341,6 +342,7 @@ def _result(
         attainment=slo.shared_target(trace.class_names),
         attainment_text=slo.describe_targets(trace.class_names),
         trace_source=trace.source,
+        trace_sha256=settings.trace and content_sha256(settings.trace),
         request_count=len(trace) if served is None else served.request_count,
         rate_per_s=trace.rate_per_s if served is None else served.rate_per_s,
         mean_prompt_tokens=float(trace.prompt_tokens.mean()),

@@ -61,6 +61,7 @@ class Section:
     command: str = ""  # one line to copy
     notes: Sequence[str] = ()
     only: str = ""  # FILES or TERMINAL, where it does not stand in both
+    is_detail: bool = False  # folded in Markdown until it is asked for
 
     @property
     def known_facts(self) -> list[Fact]:
@@ -77,7 +78,7 @@ class Section:
 class Page:
     """What is said of a result, in the order in which it is read."""
 
-    name: str  # of its files: "plan"
+    name: str  # of its files: "plan"; empty where it has none
     headline: str
     about: str  # whose it is: "Llama-3.1-70B on H100-SXM"
     sections: Sequence[Section]

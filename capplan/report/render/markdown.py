@@ -15,7 +15,8 @@ def markdown(page: Page) -> str:
     lines += [f"> {_plain(text)}\n>" for text in dict.fromkeys(page.warnings)]
     for section in page.sections:
         lines += [] if section.only == TERMINAL else _section(section)
-    lines += ["", f"The same numbers are in {page.files}."]
+    if page.name:
+        lines += ["", f"The same numbers are in {page.files}."]
     return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)) + "\n"
 
 
@@ -32,6 +33,9 @@ def _section(section: Section) -> list[str]:
     lines += ["", *(f"{_plain(note)}\n" for note in section.notes)]
     if not any(lines):
         return []
+    if section.is_detail:
+        summary = f"<details><summary>{section.heading}</summary>"
+        return ["", summary, "", *lines, "", "</details>"]
     return ["", f"## {section.heading}" if section.heading else "", "", *lines]
 
 

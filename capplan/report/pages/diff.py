@@ -1,0 +1,350 @@
+"""The page of two plans: what the cost moved by, which inputs, which configurations."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from capplan.report import sentences
+from capplan.report.columns import Column, column, format_count, format_share
+from capplan.report.diff_causes import Cause, price_text
+from capplan.report.page import Page, Section, Table
+from capplan.report.plan_diff import CandidateChange, Effects, LineChange, PlanDiff
+from capplan.report.plan_figures import CandidateFigures, PlanFigures, PoolFigures
+from capplan.report.render.markdown import markdown
+
+SCHEMA = "capplan.diff/1"
+MOST_CHARACTERS = 65_536
+"""Characters that a comment on GitHub may have."""
+ALL = 1_000_000
+"""Rows of a table that are shown."""
+
+_POOL: tuple[str, ...] = ("replica_count", "gpu_count", "gpus_paid", "stranded_gpus")
+_POOL += ("node_count", "node", "usd_per_month")
+
+
+class Row(NamedTuple):
+    """One quantity of a pool before and after."""
+
+    what: str
+    old: str
+    new: str
+    change: str = ""
+
+
+def diff_page(diff: PlanDiff, most_rows: int = ALL) -> Page:
+    """Return the page of two plans, with at most so many rows in a table."""
+    best = diff.new.best or diff.old.best
+    return Page(
+        "",
+        _headline(diff),
+        f"{diff.new.llm} on {best.pools[0].gpu}" if best and best.pools else "",
+        lead=_lead(diff),
+        warnings=_warnings(diff),
+        is_failure=diff.new.best is None,
+        sections=[
+            *_answers(diff),
+            _effects(diff.effects),
+            _causes(diff.causes, most_rows),
+            _candidates(diff, most_rows),
+        ],
+        values=lambda: diff_values(diff),
+    )
+
+
+def diff_markdown(diff: PlanDiff, most: int = MOST_CHARACTERS) -> str:
+    """Return the page as Markdown of at most so many characters.
+
+    Where all rows do not fit, half of them are tried, and so on.
+    """
+    rows = max(len(diff.candidates), len(diff.causes))
+    while True:
+        text = markdown(diff_page(diff, rows))
+        if len(text) <= most or not rows:
+            return text
+        rows //= 2
+
+
+def diff_values(diff: PlanDiff) -> dict[str, Any]:
+    """Return two plans by the keys of the JSON; amounts are whole cents of dollars."""
+    effects = diff.effects
+    return {
+        "schema": SCHEMA,
+        "changed": diff.has_changed,
+        "old": _plan_values(diff.old),
+        "new": _plan_values(diff.new),
+        "usd_per_month_change": effects and effects.total_cents / 100,
+        "price_effect_usd_per_month": effects and effects.price_cents / 100,
+        "volume_effect_usd_per_month": effects and effects.volume_cents / 100,
+        "configuration_effect_usd_per_month": effects and effects.rest_cents / 100,
+        "share_change": diff.share,
+        "causes": [_cause_values(cause) for cause in diff.causes],
+        "lines": [_line_values(line) for line in diff.lines],
+        "candidates": [
+            {
+                "name": row.name,
+                "changed": row.has_changed,
+                "old": _candidate_values(row.old),
+                "new": _candidate_values(row.new),
+            }
+            for row in diff.candidates
+        ],
+    }
+
+
+def _cause_values(cause: Cause) -> dict[str, Any]:
+    return cause._asdict()
+
+
+def _plan_values(plan: PlanFigures) -> dict[str, Any]:
+    values = {"path": plan.path, "llm": plan.llm, "status": plan.status}
+    return values | {"best": _candidate_values(plan.best)}
+
+
+def _candidate_values(row: CandidateFigures | None) -> dict[str, Any] | None:
+    if row is None:
+        return None
+    return {
+        "name": row.name,
+        "status": row.status,
+        "gpu_count": row.gpu_count,
+        "node_count": row.node_count,
+        "usd_per_month": row.usd_per_month,
+        "slo_attainment": row.attained,
+        "lower_bound_gpu_count": row.lower_bound_gpu_count,
+        "reason": row.reason,
+    }
+
+
+def _line_values(line: LineChange) -> dict[str, Any]:
+    def of(pool: PoolFigures | None) -> dict[str, Any] | None:
+        return None if pool is None else {name: getattr(pool, name) for name in _POOL}
+
+    pool = line.either
+    price, volume = line.price_cents, line.volume_cents
+    return {
+        "change": line.sign,
+        "gpu": pool.gpu,
+        "tp": pool.tp,
+        "role": pool.role,
+        "old": of(line.old),
+        "new": of(line.new),
+        "price_effect_usd_per_month": None if price is None else price / 100,
+        "volume_effect_usd_per_month": None if volume is None else volume / 100,
+        "causes": [_cause_values(cause) for cause in line.causes],
+    }
+
+
+def signed_usd(amount_cents: int) -> str:
+    """Return an amount to the cent with its sign.
+
+    Examples
+    --------
+    >>> signed_usd(4017950), signed_usd(-5), signed_usd(0)
+    ('+$40,179.50', '−$0.05', '$0.00')
+    """
+    sign = "+" if amount_cents > 0 else "−" if amount_cents < 0 else ""
+    dollars, rest = divmod(abs(amount_cents), 100)
+    return f"{sign}${dollars:,}.{rest:02}"
+
+
+def usd_text(amount: float) -> str:
+    """Return an amount to the cent."""
+    return f"${amount:,.2f}"
+
+
+def _headline(diff: PlanDiff) -> str:
+    before, after = diff.old.usd_per_month, diff.new.usd_per_month
+    if not diff.has_changed:
+        return "Nothing changed"
+    if diff.old.best is None and diff.new.best is None:
+        return "No configuration meets the SLO, before or now"
+    if diff.old.best is None:
+        cost = "" if after is None else f", at {usd_text(after)} a month"
+        return f"Feasible now{cost}; no configuration met the SLO before"
+    if diff.new.best is None:
+        cost = "" if before is None else f"; it cost {usd_text(before)} a month"
+        return f"No configuration meets the SLO now{cost}"
+    effects = diff.effects
+    if effects is None or before is None or after is None:
+        gpus = _arrow(diff.old.best.gpu_count, diff.new.best.gpu_count)
+        return f"GPUs {gpus}; without a price on both sides no cost compares"
+    if not effects.total_cents:
+        return f"Monthly cost unchanged at {usd_text(after)}"
+    share = "" if diff.share is None else f" ({100 * diff.share:+.1f} %)"
+    arrow = "↑" if effects.total_cents > 0 else "↓"
+    return (
+        f"Monthly cost {signed_usd(effects.total_cents)}{share} {arrow} "
+        f"({usd_text(before)} → {usd_text(after)})"
+    )
+
+
+def _lead(diff: PlanDiff) -> str:
+    if not diff.has_changed:
+        return ""
+    inputs = sentences.plural(len(diff.causes), "input")
+    count, changed = len(diff.candidates), len(diff.changed_candidates)
+    of = f"{changed:,} of {sentences.plural(count, 'configuration')}"
+    return f"{inputs} changed, and the answers of {of}."
+
+
+def _warnings(diff: PlanDiff) -> list[str]:
+    texts = []
+    for name, plan in (("OLD", diff.old), ("NEW", diff.new)):
+        if plan.is_spoiled:
+            texts.append(f"{name} was changed after capplan wrote it")
+        if plan.document.get("interrupted"):
+            texts.append(f"{name} was interrupted: not all of it was simulated")
+        if plan.best is None and (why := plan.document.get("infeasible_reason")):
+            texts.append(f"{name} is infeasible: {str(why)[:300]}")
+    return texts
+
+
+def _arrow(old: Any, new: Any) -> str:
+    """Return ``2 → 3``; one of them where they are the same."""
+    texts = ["–" if value is None else str(value) for value in (old, new)]
+    return texts[0] if texts[0] == texts[1] else " → ".join(texts)
+
+
+def _answers(diff: PlanDiff) -> list[Section]:
+    """Return a table for each pool of the answers."""
+    tables = []
+    for line in diff.lines:
+        columns = (
+            column("what", f"{line.sign} {line.either}", justify="left"),
+            column("old", "before"),
+            column("new", "after"),
+            column("change", "change"),
+        )
+        why = "; ".join(map(str, line.causes)) or _unchanged(line)
+        tables.append(Table(columns, _rows(diff, line), note=why))
+    return [Section("Answer", tables=[table]) for table in tables]
+
+
+def _unchanged(line: LineChange) -> str:
+    if line.old is None or line.new is None or not line.new.price:
+        return ""
+    return f"price unchanged ({price_text(line.new.price)})"
+
+
+def _rows(diff: PlanDiff, line: LineChange) -> list[Row]:
+    """Return what a pool is before and after; the last rows are of the whole plan."""
+    pools = (line.old, line.new)
+
+    def counts(what: str, of: str) -> Row:
+        before, after = (pool and getattr(pool, of) for pool in pools)
+        change = (after or 0) - (before or 0)
+        texts = _known(before), _known(after)
+        return Row(what, *texts, f"{change:+,}" if change else "")
+
+    rows = [counts("replicas", "replica_count"), counts("GPUs", "gpu_count")]
+    if any(pool is not None and pool.node_count is not None for pool in pools):
+        rows.append(counts(_nodes(line.either), "node_count"))
+    if any(pool is not None and pool.stranded_gpus for pool in pools):
+        rows.append(counts("GPUs stranded", "stranded_gpus"))
+    change = ""
+    if line.price_cents is not None and line.volume_cents is not None:
+        moved = line.price_cents + line.volume_cents
+        change = signed_usd(moved) if moved else ""
+    before, after = (_usd(pool and pool.usd_per_month) for pool in pools)
+    rows.append(Row("$ per month", before, after, change))
+    bests = (diff.old.best, diff.new.best)
+    before, after = (_share(best and best.attained) for best in bests)
+    rows.append(Row("attained", before, after))
+    before, after = (_known(best and best.lower_bound_gpu_count) for best in bests)
+    return [*rows, Row("lower bound, GPUs", before, after)]
+
+
+def _nodes(pool: PoolFigures) -> str:
+    if not pool.node_count:
+        return "nodes"
+    return f"nodes ({pool.gpus_paid // pool.node_count} GPUs)"
+
+
+def _known(value: Any) -> str:
+    return "–" if value is None else format_count(value)
+
+
+def _usd(value: Any) -> str:
+    return "–" if value is None else usd_text(value)
+
+
+def _share(value: Any) -> str:
+    return "–" if value is None else format_share(value)
+
+
+def _effects(effects: Effects | None) -> Section:
+    if effects is None or not any(vars(effects).values()):
+        return Section()
+    rows = [
+        Row("price, of the GPUs before", "", signed_usd(effects.price_cents)),
+        Row("number of GPUs, at the new price", "", signed_usd(effects.volume_cents)),
+        Row("configurations added or removed", "", signed_usd(effects.rest_cents)),
+        Row("together", "", signed_usd(effects.total_cents)),
+    ]
+    columns = (
+        column("what", "effect on the month", justify="left"),
+        column("new", "$"),
+    )
+    return Section("Why the cost moved", tables=[Table(columns, rows)])
+
+
+def _left(count: int, most: int, what: str) -> str:
+    left = count - most
+    return "" if left <= 0 else f"{left:,} more {what}: --format json has all."
+
+
+def _causes(causes: Sequence[Cause], most_rows: int) -> Section:
+    columns = (
+        column("what", "input that changed", justify="left", is_wide=True),
+        column("old", "before", justify="left", is_wide=True),
+        column("new", "after", justify="left", is_wide=True),
+    )
+    note = _left(len(causes), most_rows, "inputs")
+    table = Table(columns, causes[:most_rows], note=note)
+    return Section("Causes", tables=[table], is_detail=True)
+
+
+def _candidates(diff: PlanDiff, most_rows: int) -> Section:
+    rows = diff.changed_candidates
+    best = diff.new.best.name if diff.new.best else None
+
+    def style(row: CandidateChange) -> str:
+        return "best" if row.name == best else ""
+
+    note = _left(len(rows), most_rows, "configurations changed")
+    table = Table(_CANDIDATE, rows[:most_rows], note=note, style=style)
+    return Section("Configurations", tables=[table])
+
+
+def _both(name: str) -> Any:
+    def of(row: CandidateChange) -> str:
+        values = [part and getattr(part, name) for part in (row.old, row.new)]
+        return _arrow(*values)
+
+    return of
+
+
+def _side(name: str) -> Any:
+    def of(row: CandidateChange) -> float | None:
+        part = getattr(row, name)
+        return None if part is None else part.usd_per_month
+
+    return of
+
+
+def _moved(row: CandidateChange) -> str:
+    before, after = _side("old")(row), _side("new")(row)
+    if before is None or after is None:
+        return ""
+    return signed_usd(round(100 * after) - round(100 * before))
+
+
+_CANDIDATE = (
+    column("name", "plan", justify="left"),
+    Column("", _both("status"), "status", justify="left"),
+    Column("", _both("gpu_count"), "GPUs"),
+    Column("", _both("node_count"), "nodes", is_optional=True),
+    Column("", _side("old"), "$ per month before", usd_text),
+    Column("", _side("new"), "after", usd_text),
+    Column("", _moved, "change"),
+)
+"""Columns of the configurations that changed."""
