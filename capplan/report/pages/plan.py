@@ -1,6 +1,7 @@
 """The page of a plan: the answer, why it is that, its cost, and what it rests on."""
 
 from functools import partial
+from importlib.metadata import version
 from typing import Any
 
 from capplan.bounds.certificate import seal
@@ -34,6 +35,10 @@ HOW = {
     "given": "Given by you",
 }
 """Headings of the assumptions by how each was obtained, most certain first."""
+
+_ASKED: tuple[str, ...] = ("llm", "slo_text", "attainment_text", "trace_source")
+_ASKED += ("trace_sha256", "rate_per_s")
+"""What a plan was asked, in every row of its CSV."""
 
 _STARRED = "* estimated from the simulated traffic or from an uncertain price"
 _IN_TILES = ("per month", "per million output tokens")
@@ -70,12 +75,22 @@ def plan_page(plan: Plan) -> Page:
         ],
         values=partial(plan_values, plan),
         csv={
-            "plan.csv": Table(COLUMNS, plan.candidates),
+            "plan.csv": Table((*_of_plan(plan), *COLUMNS), plan.candidates),
             "classes.csv": classes_table(
                 row.run for row in plan.candidates if row.run is not None
             ),
         },
     )
+
+
+def _of_plan(plan: Plan) -> list[Column]:
+    """Return the columns that say in each row what was asked, of what, by what."""
+    values: dict[str, Any] = {name: getattr(plan, name) for name in _ASKED}
+    values["capplan_version"] = version("capplan")
+    return [
+        Column(name, lambda _, value=value: value)  # type: ignore[misc]
+        for name, value in values.items()
+    ]
 
 
 def plan_values(plan: Plan) -> dict[str, Any]:
