@@ -60,7 +60,7 @@ PAPER_THETA = 0.9
 """Aladdin's margin where prefill and decode do not share iterations."""
 _WAVE = 4
 """Candidates simulated side by side before the others are held against them."""
-_NOT_IN_THE_RESULT = {"out", "executor", "ray_address"}
+_NOT_IN_THE_RESULT = {"out", "xlsx", "executor", "ray_address"}
 """Settings that the result does not depend on."""
 
 

@@ -3,7 +3,7 @@
 Paths that cannot be written are refused before the computation.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TypeVar
 
@@ -40,6 +40,7 @@ from capplan.planning.settings import (
 )
 from capplan.report.page import Page
 from capplan.report.pages.autoscale import autoscale_page
+from capplan.report.pages.brief import brief_page
 from capplan.report.pages.capacity import capacity_page
 from capplan.report.pages.comparison import comparison_page
 from capplan.report.pages.demand import demand_page
@@ -51,6 +52,8 @@ from capplan.report.render.csv_table import table_csv
 from capplan.report.render.html_page import html
 from capplan.report.render.json_text import json_text
 from capplan.report.render.markdown import markdown
+from capplan.report.workbook.plan_book import plan_workbook
+from capplan.report.write_focus import focus_csv, plan_charges
 from capplan.report.write_requests import appending, write_requests
 from capplan.report.write_schedule import write_iterations, write_trace_events
 from capplan.simulator.fleet import Stopped
@@ -65,11 +68,13 @@ def _computed(
     page_of: Callable[[Result], Page],
     settings: OutputSettings,
     *watched: object,
+    also: Callable[[Result], Mapping[str, str | bytes]] = lambda result: {},
 ) -> tuple[Result, Written]:
     """Compute a result; write all files of its page into a folder, or none of them.
 
-    ``watched`` is what else ``compute`` takes: a progress, what says when to stop. A
-    text that is empty is no file: one of an earlier result is removed.
+    ``watched`` is what else ``compute`` takes: a progress, what says when to stop.
+    ``also`` returns further files by name. A text that is empty is no file: one of an
+    earlier result is removed.
     """
     folder = settings.out
     if folder is None:
@@ -77,9 +82,9 @@ def _computed(
     check_folder(folder)
     result = compute(settings, *watched)
     page = page_of(result)
-    texts = {f"{page.name}.json": json_text(page.values())}
+    texts: dict[str, str | bytes] = {f"{page.name}.json": json_text(page.values())}
     texts |= {name: table_csv(table) for name, table in page.csv.items()}
-    texts |= {"report.html": html(page), "report.md": markdown(page)}
+    texts |= {"report.html": html(page), "report.md": markdown(page), **also(result)}
     written = write_texts({name: text for name, text in texts.items() if text}, folder)
     for name in (name for name, text in texts.items() if not text):
         Path(folder, name).unlink(missing_ok=True)
@@ -92,7 +97,17 @@ def plan(
     stopped: Stopped | None = None,
 ) -> tuple[Plan, Written]:
     """Plan, and write the files."""
-    return _computed(compute_plan, plan_page, settings, progress, stopped)
+    if settings.xlsx and settings.out is None:
+        raise InputError("--xlsx writes plan.xlsx into a folder; give --out DIR too")
+
+    def also(result: Plan) -> dict[str, str | bytes]:
+        return {
+            "plan.md": markdown(brief_page(result)),
+            "plan.focus.csv": focus_csv(plan_charges(result)),
+            "plan.xlsx": plan_workbook(result) if settings.xlsx else b"",
+        }
+
+    return _computed(compute_plan, plan_page, settings, progress, stopped, also=also)
 
 
 def capacity(

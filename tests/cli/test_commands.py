@@ -52,7 +52,9 @@ def test_plan_writes_its_files_and_prints_the_answer(trace, tmp_path, capsys):
     assert shown.startswith(f"{best['gpu_count']} GPU")
     assert sorted(p.name for p in out.iterdir()) == [
         "plan.csv",
+        "plan.focus.csv",
         "plan.json",
+        "plan.md",
         "report.html",
         "report.md",
     ]

@@ -1,11 +1,12 @@
 """Values and columns of the candidates of a plan."""
 
 from functools import partial
+from importlib.metadata import version
 from typing import Any
 
 from capplan.deployment.pools import DECODE, PREFILL
 from capplan.planning.judgement import LEVELS, PERCENTILES
-from capplan.planning.result import Candidate
+from capplan.planning.result import Candidate, Plan
 from capplan.report.columns import (
     Column,
     at,
@@ -212,3 +213,17 @@ COLUMNS = (
     _column("bound_note"),
 )
 """All columns of a candidate, in the order of the CSV."""
+
+ASKED: tuple[str, ...] = ("llm", "slo_text", "attainment_text", "trace_source")
+ASKED += ("trace_sha256", "rate_per_s")
+"""What a plan was asked, in every row of its CSV."""
+
+
+def plan_columns(plan: Plan) -> list[Column]:
+    """Return the columns that say in each row what was asked, of what, by what."""
+    values: dict[str, Any] = {name: getattr(plan, name) for name in ASKED}
+    values["capplan_version"] = version("capplan")
+    return [
+        Column(name, lambda _, value=value: value)  # type: ignore[misc]
+        for name, value in values.items()
+    ]

@@ -1,7 +1,6 @@
 """The page of a plan: the answer, why it is that, its cost, and what it rests on."""
 
 from functools import partial
-from importlib.metadata import version
 from typing import Any
 
 from capplan.bounds.certificate import seal
@@ -21,7 +20,7 @@ from capplan.report.columns import (
 )
 from capplan.report.page import FILES, Fact, Page, Section, Table, Tile
 from capplan.report.pages.apart import apart_sections, one_fewer, verdict
-from capplan.report.pages.candidates import COLUMNS, candidate_values
+from capplan.report.pages.candidates import COLUMNS, candidate_values, plan_columns
 from capplan.report.pages.classes import classes_section, classes_table
 from capplan.report.plan_charts import figures
 from capplan.report.render.json_text import plain
@@ -36,9 +35,8 @@ HOW = {
 }
 """Headings of the assumptions by how each was obtained, most certain first."""
 
-_ASKED: tuple[str, ...] = ("llm", "slo_text", "attainment_text", "trace_source")
-_ASKED += ("trace_sha256", "rate_per_s")
-"""What a plan was asked, in every row of its CSV."""
+COST, WHY = "Cost", "Why this many GPUs"
+"""Headings of sections."""
 
 _STARRED = "* estimated from the simulated traffic or from an uncertain price"
 _IN_TILES = ("per month", "per million output tokens")
@@ -75,22 +73,12 @@ def plan_page(plan: Plan) -> Page:
         ],
         values=partial(plan_values, plan),
         csv={
-            "plan.csv": Table((*_of_plan(plan), *COLUMNS), plan.candidates),
+            "plan.csv": Table((*plan_columns(plan), *COLUMNS), plan.candidates),
             "classes.csv": classes_table(
                 row.run for row in plan.candidates if row.run is not None
             ),
         },
     )
-
-
-def _of_plan(plan: Plan) -> list[Column]:
-    """Return the columns that say in each row what was asked, of what, by what."""
-    values: dict[str, Any] = {name: getattr(plan, name) for name in _ASKED}
-    values["capplan_version"] = version("capplan")
-    return [
-        Column(name, lambda _, value=value: value)  # type: ignore[misc]
-        for name, value in values.items()
-    ]
 
 
 def plan_values(plan: Plan) -> dict[str, Any]:
@@ -217,7 +205,7 @@ def _of_best(plan: Plan, best: Candidate, run: Run) -> list[Section]:
         doubts = sentences.doubts(estimate)
         facts.append(("uncertain", f"{_priced(estimate)}: {doubts}"))
     return [
-        Section("Why this many GPUs", facts=facts),
+        Section(WHY, facts=facts),
         classes_section(run.judgement.classes),
         launch_section(best.launch),
         *(launch_section(pool.launch, pool.role) for pool in best.pools),
@@ -261,7 +249,7 @@ def _bill(plan: Plan, best: Candidate, run: Run) -> Section:
             f"No price is known for {best.gpu}; set one with "
             f"--price {best.gpu}=USD_PER_H."
         )
-        return Section("Cost", notes=[missing])
+        return Section(COST, notes=[missing])
     price = run.configuration.price
     assert price is not None
     source = "; ".join(
@@ -273,7 +261,7 @@ def _bill(plan: Plan, best: Candidate, run: Run) -> Section:
     ]
     if any(line.estimated for line in lines):
         notes.append(f"{_STARRED}.")
-    return Section("Cost", tables=[Table(_BILL, lines)], notes=notes)
+    return Section(COST, tables=[Table(_BILL, lines)], notes=notes)
 
 
 def _candidates(plan: Plan) -> Section:
@@ -330,7 +318,7 @@ def _probes(best: Candidate) -> Section:
     return Section("Simulated replica counts", tables=[table], only=FILES)
 
 
-_ASSUMPTION = (
+ASSUMPTION = (
     column("what", "quantity", justify="left", is_wide=True),
     column("value", "value", justify="left", is_wide=True),
     column("source", "source", justify="left", is_wide=True),
@@ -360,7 +348,7 @@ def _assumptions(plan: Plan) -> list[Section]:
         ("with", f"{how}router {plan.router}, seed {plan.seed}"),
     ]
     tables = [
-        Table(_ASSUMPTION, rows, title=heading)
+        Table(ASSUMPTION, rows, title=heading)
         for heading, rows in grouped(plan.assumptions)
     ]
     return [

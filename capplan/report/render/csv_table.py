@@ -14,9 +14,11 @@ from capplan.files import new_file
 from capplan.report.page import Table
 
 _DIGITS = 6
-_FORMULA = re.compile(r"(?:^|(?<=[;\t\r\n]))(?=[=+\-@\t\r\uff1d\uff0b\uff0d\uff20])")
+_BREAKS = re.compile(r"[\x00-\x1f\x7f\x85\u2028\u2029]+")
+"""Line breaks, tabs and other controls: a cell is one line."""
+_FORMULA = re.compile(r"(?:^|(?<=;))(?=\s*[=+\-@\uff1d\uff0b\uff0d\uff20])")
 """Where a spreadsheet would begin a formula: at the start of a cell, also of one that
-a semicolon or a tab begins where these separate cells; wide signs are taken too."""
+a semicolon begins where these separate cells; wide signs are taken too."""
 
 
 def table_csv(table: Table) -> str:
@@ -48,7 +50,7 @@ def _cell(value: Any) -> Any:
     if isinstance(value, tuple | list):
         value = "; ".join(str(_cell(each)) for each in value)
     if isinstance(value, str):
-        return _FORMULA.sub("'", value)
+        return _FORMULA.sub("'", _BREAKS.sub(" ", value))
     return "" if value is None else value
 
 

@@ -1,0 +1,232 @@
+"""Planned charges under the column names of FOCUS 1.2, for FinOps tools.
+
+References
+----------
+FinOps Open Cost and Usage Specification, v1.2, ``specification/columns``.
+"""
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from capplan.planning.cost import HOURS_PER_MONTH
+from capplan.planning.result import Plan
+from capplan.report.paid import Paid, paid
+from capplan.report.render.csv_table import csv_text
+
+USAGE, PURCHASE = "Usage", "Purchase"
+STANDARD, DYNAMIC, COMMITTED, OTHER = "Standard", "Dynamic", "Committed", "Other"
+_CATEGORIES = {"on-demand": STANDARD, "spot": DYNAMIC, "owned": OTHER}
+"""Pricing categories by the kind of an offer; all others are committed."""
+_SPEND = ("flex", "minimum")
+"""Kinds of offers that commit to dollars, not to nodes."""
+
+
+@dataclass(frozen=True)
+class Charge:
+    """A charge of one kind of unit over a period."""
+
+    start: datetime  # inclusive, UTC
+    hours: float  # of the period [h]
+    provider: str
+    sku: str  # node, or GPU type
+    kind: str  # of the offer: "on-demand", "spot", "reserved", ...
+    gpus_per_unit: int
+    unit_hours: float  # units × hours that are paid [h]
+    usd_per_unit_h: float  # [$/h]
+    description: str
+    resource: str  # what runs on it
+    tags: dict[str, str | int | float | bool]
+    region: str = ""
+    is_used: bool = True  # of a commitment: not its unused part
+
+
+@dataclass(frozen=True)
+class FocusRow:
+    """Columns of FOCUS 1.2 that a plan can fill, under their own names."""
+
+    BilledCost: str
+    BillingAccountId: str
+    BillingAccountName: str | None
+    BillingCurrency: str
+    BillingPeriodEnd: str
+    BillingPeriodStart: str
+    ChargeCategory: str
+    ChargeClass: str | None
+    ChargeDescription: str
+    ChargeFrequency: str
+    ChargePeriodEnd: str
+    ChargePeriodStart: str
+    CommitmentDiscountCategory: str | None
+    CommitmentDiscountId: str | None
+    CommitmentDiscountStatus: str | None
+    CommitmentDiscountType: str | None
+    ConsumedQuantity: str | None
+    ConsumedUnit: str | None
+    ContractedCost: str
+    ContractedUnitPrice: str
+    EffectiveCost: str
+    InvoiceIssuerName: str
+    ListCost: str
+    ListUnitPrice: str
+    PricingCategory: str
+    PricingQuantity: str
+    PricingUnit: str
+    ProviderName: str
+    PublisherName: str
+    RegionId: str | None
+    ResourceId: str
+    ResourceName: str
+    ResourceType: str
+    ServiceCategory: str
+    ServiceName: str
+    ServiceSubcategory: str
+    SkuId: str
+    SkuMeter: str
+    SkuPriceDetails: str
+    SkuPriceId: str
+    Tags: str
+
+
+COLUMNS = tuple(field.name for field in fields(FocusRow))
+
+
+def focus_csv(charges: Iterable[Charge]) -> str:
+    """Return charges as CSV; empty where there are none."""
+    rows = [vars(row) for charge in charges for row in _rows(charge)]
+    return csv_text(COLUMNS, ([r[name] for name in COLUMNS] for r in rows)) * bool(rows)
+
+
+def plan_charges(plan: Plan) -> list[Charge]:
+    """Return a month of the best candidate, from the next month's first day on.
+
+    A month is billed as 730 h, which is the period of the charges.
+    """
+    if plan.best is None:
+        return []
+    day = datetime.fromisoformat(str(plan.settings["as_of"])).replace(tzinfo=UTC)
+    start = (day.replace(day=1) + timedelta(days=32)).replace(day=1)
+    return [_charge(plan, pool, start) for pool in paid(plan.best)]
+
+
+def _charge(plan: Plan, pool: Paid, start: datetime) -> Charge:
+    price, replica = pool.price, pool.configuration
+    resource = f"{replica.gpu}/tp{replica.tp}" + (f"/{pool.role}" if pool.role else "")
+    tags: dict[str, str | int | float | bool] = {
+        "llm": plan.llm,
+        "slo": plan.slo_text,
+        "gpu": replica.gpu,
+        "tensor_parallel_size": replica.tp,
+        "replicas": pool.replica_count,
+        "stranded_gpus": pool.gpus_paid - pool.gpu_count,
+        "price_source": price.source,
+        "price_as_of": price.as_of,
+        "estimated": price.is_guess or price.is_stale,
+    }
+    return Charge(
+        start=start,
+        hours=HOURS_PER_MONTH,
+        provider=price.source,
+        sku=price.node or replica.gpu,
+        kind=price.kind,
+        gpus_per_unit=pool.gpus_per_unit,
+        unit_hours=pool.unit_count * HOURS_PER_MONTH,
+        usd_per_unit_h=pool.usd_per_unit_h,
+        description=f"Planned by capplan: {pool.replica_count} replicas of {plan.llm} "
+        f"on {pool.unit_count} × {pool.unit} ({replica.gpu}, TP {replica.tp})",
+        resource=resource,
+        tags=tags if not pool.role else {**tags, "role": pool.role},
+    )
+
+
+def _rows(charge: Charge) -> list[FocusRow]:
+    """Return the rows of a charge: of a commitment its purchase and its use."""
+    usd = charge.unit_hours * charge.usd_per_unit_h
+    if _CATEGORIES.get(charge.kind, COMMITTED) != COMMITTED:
+        return [_row(charge, USAGE, billed_usd=usd, effective_usd=usd)]
+    return [
+        _row(charge, PURCHASE, billed_usd=usd, effective_usd=0.0),
+        _row(charge, USAGE, billed_usd=0.0, effective_usd=usd),
+    ]
+
+
+def _row(
+    charge: Charge, category: str, *, billed_usd: float, effective_usd: float
+) -> FocusRow:
+    end = charge.start + timedelta(hours=charge.hours)
+    is_use, kind = category == USAGE, charge.kind
+    pricing = _CATEGORIES.get(kind, COMMITTED)
+    is_committed = pricing == COMMITTED
+    if is_committed and not is_use:
+        pricing = STANDARD  # the purchase itself is not subject to the commitment
+    status = (
+        ("Used" if charge.is_used else "Unused") if is_committed and is_use else None
+    )
+    quantity, price = _number(charge.unit_hours), _number(charge.usd_per_unit_h)
+    cost = _number(charge.unit_hours * charge.usd_per_unit_h)
+    unit = "GPU-Hours" if charge.gpus_per_unit == 1 else "Node-Hours"
+    is_consumed = is_use and status != "Unused"
+    details: dict[str, Any] = {"GpuCount": charge.gpus_per_unit}
+    return FocusRow(
+        BilledCost=_number(billed_usd),
+        BillingAccountId="planned",
+        BillingAccountName=None,
+        BillingCurrency="USD",
+        BillingPeriodEnd=_time(end),
+        BillingPeriodStart=_time(charge.start),
+        ChargeCategory=category,
+        ChargeClass=None,
+        ChargeDescription=charge.description,
+        ChargeFrequency="Usage-Based" if is_use else "Recurring",
+        ChargePeriodEnd=_time(end),
+        ChargePeriodStart=_time(charge.start),
+        CommitmentDiscountCategory=("Spend" if kind in _SPEND else "Usage")
+        if is_committed
+        else None,
+        CommitmentDiscountId=f"planned/{charge.provider}/{charge.sku}/{kind}"
+        if is_committed
+        else None,
+        CommitmentDiscountStatus=status,
+        CommitmentDiscountType=kind if is_committed else None,
+        ConsumedQuantity=quantity if is_consumed else None,
+        ConsumedUnit=unit if is_consumed else None,
+        ContractedCost=cost,
+        ContractedUnitPrice=price,
+        EffectiveCost=_number(effective_usd),
+        InvoiceIssuerName=charge.provider,
+        ListCost=cost,
+        ListUnitPrice=price,
+        PricingCategory=pricing,
+        PricingQuantity=quantity,
+        PricingUnit=unit,
+        ProviderName=charge.provider,
+        PublisherName=charge.provider,
+        RegionId=charge.region or None,
+        ResourceId=charge.resource,
+        ResourceName=charge.resource,
+        ResourceType="GPU" if charge.gpus_per_unit == 1 else "GPU node",
+        ServiceCategory="Compute",
+        ServiceName="GPU instances",
+        ServiceSubcategory="Virtual Machines",
+        SkuId=charge.sku,
+        SkuMeter=unit,
+        SkuPriceDetails=_key_values({**details, "InstanceType": charge.sku}),
+        SkuPriceId=f"{charge.provider}/{charge.sku}/{kind}",
+        Tags=_key_values(charge.tags),
+    )
+
+
+def _number(value: float) -> str:
+    """Return a number without an exponent or trailing zeros."""
+    text = f"{value:.10f}".rstrip("0").rstrip(".")
+    return text or "0"
+
+
+def _time(moment: datetime) -> str:
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _key_values(values: dict[str, Any]) -> str:
+    return json.dumps(values, ensure_ascii=False)
