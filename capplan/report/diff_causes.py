@@ -19,6 +19,8 @@ _TRAFFIC = {
 }
 _SHA_CHARACTERS = 12
 _MOST_CHARACTERS = 60
+_LARGEST = 1e15
+"""Number that is written out in full."""
 
 
 class Cause(NamedTuple):
@@ -70,7 +72,7 @@ def causes_of_line(old: PoolFigures, new: PoolFigures) -> tuple[Cause, ...]:
 def price_text(price: Mapping[str, Any]) -> str:
     """Return a price with its source and its day."""
     usd = price.get("usd_per_gpu_h")
-    if not isinstance(usd, int | float):
+    if not isinstance(usd, int | float) or not abs(usd) < _LARGEST:
         return "none"
     rest = [str(price[key]) for key in ("source", "as_of") if price.get(key)]
     return shortened(", ".join([f"{format_fine_usd(usd)}/GPU-h", *rest]))
@@ -82,7 +84,11 @@ def _differing(
     """Return the keys of two objects under which their values differ."""
     for key in dict.fromkeys([*old, *new]):
         before, after = old.get(key), new.get(key)
-        if _differ(before, after):
+        objects = [part for part in (before, after) if part is not None]
+        if objects and all(isinstance(part, Mapping) for part in objects):
+            name = f"{prefix}{shortened(str(key))} "
+            yield from _differing(name, before or {}, after or {})
+        elif _differ(before, after):
             yield _cause(prefix + shortened(str(key)), before, after)
 
 
@@ -98,7 +104,7 @@ def _end(text: str) -> str:
 
 
 def _differ(old: Any, new: Any) -> bool:
-    if isinstance(old, float | int) and isinstance(new, float | int):
+    if isinstance(old, float) and isinstance(new, float):
         return not math.isclose(old, new, rel_tol=1e-9)
     return bool(old != new)
 
@@ -109,7 +115,7 @@ def _text(value: Any) -> str:
         return DEFAULT
     if isinstance(value, bool):
         return "on" if value else "off"
-    if isinstance(value, int | float):
+    if isinstance(value, int | float) and abs(value) < _LARGEST:
         return format_count(value)
     if isinstance(value, str):
         return shortened(value)

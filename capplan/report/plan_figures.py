@@ -1,6 +1,5 @@
 """Figures of a plan.json that two plans are compared by, checked as they are read."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +14,8 @@ from capplan.report.verify import read_plan
 _LONGEST = 120
 """Characters of a text of the file that are shown."""
 
+_LARGEST = 1e12
+"""Number that a plan may hold: sums of its cents are exact."""
 _PROFILE = ("latency_source", "times_of", "profile_note", "latency_error", "kv_dtype")
 
 
@@ -85,6 +86,7 @@ class PlanFigures:
     path: str
     llm: str
     status: str
+    asked: str  # share of requests that must meet the SLO
     best: CandidateFigures | None
     candidates: Mapping[str, CandidateFigures]  # by name
     document: Mapping[str, Any] = field(repr=False)
@@ -135,13 +137,13 @@ class _Place:
         return shortened(self.value or "")
 
     def number(self) -> float | None:
-        """Return a finite number >= 0; None where there is none."""
+        """Return a number >= 0; None where there is none."""
         value = self.value
         if value is None:
             return None
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not is_number or not math.isfinite(value) or value < 0:
-            self.refuse("a number >= 0")
+        if not is_number or not 0 <= value <= _LARGEST:
+            self.refuse(f"a number from 0 to {_LARGEST:g}")
         return float(value)
 
     def count(self) -> int | None:
@@ -189,6 +191,7 @@ def plan_figures(path: Path) -> PlanFigures:
         path=str(file),
         llm=place.at("llm").text(),
         status=place.at("status").text(),
+        asked=place.at("attainment_text").text(),
         best=best,
         candidates=candidates,
         document=document,

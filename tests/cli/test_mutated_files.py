@@ -3,6 +3,7 @@
 import gzip
 import json
 import warnings
+from dataclasses import replace
 
 import pytest
 import yaml
@@ -18,9 +19,13 @@ from capplan.latency.profile_file import load_profile
 from capplan.llm.catalog import llm
 from capplan.placement.snapshot import read_snapshot
 from capplan.planning.settings import PlanSettings
+from capplan.report.pages.diff import MOST_CHARACTERS, diff_markdown
+from capplan.report.plan_diff import plan_diff
+from capplan.report.plan_figures import plan_figures
 from capplan.report.verify import read_plan
 from capplan.shipped import shipped
 from capplan.workload.readers import read_trace
+from tests.report.test_plan_diff import document, priced
 
 TABLES = {
     "trace": (
@@ -140,6 +145,17 @@ TREES = {
     ),
 }
 """What reads each kind of JSON or YAML, a sound content, and the name of its file."""
+
+
+def compared(path):
+    """Compare a plan with itself and with one without an answer."""
+    figures = plan_figures(path)
+    for other in (figures, replace(figures, best=None, candidates={})):
+        text = diff_markdown(plan_diff(figures, other))
+        assert len(text) <= MOST_CHARACTERS
+
+
+TREES["diff"] = (compared, document(priced(), priced(tp=8)), "plan.json")
 
 NUMBERS = (0, -1, 0.5, 1e300, 1e-300, 10**9, 10**30, 10**400, 2**63, 1.7e12)
 OTHERS = (float("nan"), float("inf"), None, True, [], {}, [[1]], {"a": 1})

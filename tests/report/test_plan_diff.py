@@ -237,6 +237,25 @@ def test_the_inputs_that_differ_are_the_causes(compared):
     ]
 
 
+def test_settings_by_gpu_are_compared_one_by_one(compared):
+    old, new = ({"price": {"H100-SXM": usd, "L4": "1"}} for usd in ("2.49", "2.29"))
+
+    diff = compared(document(priced(), settings=old), document(priced(), settings=new))
+
+    assert [str(cause) for cause in diff.causes] == ["price H100-SXM 2.49 → 2.29"]
+
+
+def test_a_line_says_why_and_that_its_price_is_the_same(compared):
+    new = document(priced(replicas=5), settings={"rate": 83.0, "slo": ["ttft=1s"]})
+
+    text = diff_markdown(compared(document(priced()), new))
+
+    said = "because: rate 68 → 83; price unchanged ($6.88/GPU-h, AWS, 2026-11-09)"
+    assert said in text
+    assert "| nodes (8 GPUs) | 2 | 3 | +1 |" in text
+    assert "| GPUs stranded | 0 | 4 | +4 |" in text
+
+
 def test_a_trace_that_moved_is_no_cause(compared):
     def of(path):
         settings = {"trace": path}

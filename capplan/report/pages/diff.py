@@ -17,6 +17,8 @@ MOST_CHARACTERS = 65_536
 ALL = 1_000_000
 """Rows of a table that are shown."""
 
+_MOST_CAUSES = 4
+"""Inputs that a sentence names."""
 _POOL: tuple[str, ...] = ("replica_count", "gpu_count", "gpus_paid", "stranded_gpus")
 _POOL += ("node_count", "node", "usd_per_month")
 
@@ -41,7 +43,7 @@ def diff_page(diff: PlanDiff, most_rows: int = ALL) -> Page:
         warnings=_warnings(diff),
         is_failure=diff.new.best is None,
         sections=[
-            *_answers(diff),
+            _answers(diff),
             _effects(diff.effects),
             _causes(diff.causes, most_rows),
             _candidates(diff, most_rows),
@@ -204,7 +206,7 @@ def _arrow(old: Any, new: Any) -> str:
     return texts[0] if texts[0] == texts[1] else " → ".join(texts)
 
 
-def _answers(diff: PlanDiff) -> list[Section]:
+def _answers(diff: PlanDiff) -> Section:
     """Return a table for each pool of the answers."""
     tables = []
     for line in diff.lines:
@@ -214,15 +216,22 @@ def _answers(diff: PlanDiff) -> list[Section]:
             column("new", "after"),
             column("change", "change"),
         )
-        why = "; ".join(map(str, line.causes)) or _unchanged(line)
-        tables.append(Table(columns, _rows(diff, line), note=why))
-    return [Section("Answer", tables=[table]) for table in tables]
+        tables.append(Table(columns, _rows(diff, line), note=_because(diff, line)))
+    return Section("Answer", tables=tables)
 
 
-def _unchanged(line: LineChange) -> str:
-    if line.old is None or line.new is None or not line.new.price:
-        return ""
-    return f"price unchanged ({price_text(line.new.price)})"
+def _because(diff: PlanDiff, line: LineChange) -> str:
+    """Return what was asked differently, and what else differs of a pool."""
+    asked = [str(cause) for cause in diff.causes[:_MOST_CAUSES]]
+    if more := len(diff.causes) - len(asked):
+        asked.append(f"{sentences.plural(more, 'more input')} that changed")
+    texts = [] if line.sign == "=" else asked
+    texts += [str(cause) for cause in line.causes]
+    price = line.either.price
+    if line.old and line.new and price and line.old.price == price:
+        texts.append(f"price unchanged ({price_text(price)})")
+    because = "because: " if line.sign != "=" and texts else ""
+    return because + "; ".join(texts)
 
 
 def _rows(diff: PlanDiff, line: LineChange) -> list[Row]:
@@ -237,7 +246,7 @@ def _rows(diff: PlanDiff, line: LineChange) -> list[Row]:
 
     rows = [counts("replicas", "replica_count"), counts("GPUs", "gpu_count")]
     if any(pool is not None and pool.node_count is not None for pool in pools):
-        rows.append(counts(_nodes(line.either), "node_count"))
+        rows.append(counts(_nodes(line), "node_count"))
     if any(pool is not None and pool.stranded_gpus for pool in pools):
         rows.append(counts("GPUs stranded", "stranded_gpus"))
     change = ""
@@ -248,15 +257,19 @@ def _rows(diff: PlanDiff, line: LineChange) -> list[Row]:
     rows.append(Row("$ per month", before, after, change))
     bests = (diff.old.best, diff.new.best)
     before, after = (_share(best and best.attained) for best in bests)
-    rows.append(Row("attained", before, after))
+    plans = (diff.old, diff.new)
+    asked = _arrow(*(plan.asked or None for plan in plans))
+    what = "attained" + (f", asked {asked}" if any(p.asked for p in plans) else "")
+    rows.append(Row(what, before, after))
     before, after = (_known(best and best.lower_bound_gpu_count) for best in bests)
     return [*rows, Row("lower bound, GPUs", before, after)]
 
 
-def _nodes(pool: PoolFigures) -> str:
-    if not pool.node_count:
-        return "nodes"
-    return f"nodes ({pool.gpus_paid // pool.node_count} GPUs)"
+def _nodes(line: LineChange) -> str:
+    """Return the label of nodes, with the GPUs of each."""
+    pools = [pool for pool in (line.old, line.new) if pool is not None]
+    counts = [pool.gpus_paid // pool.node_count for pool in pools if pool.node_count]
+    return f"nodes ({_arrow(counts[0], counts[-1])} GPUs)" if counts else "nodes"
 
 
 def _known(value: Any) -> str:
