@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from capplan.fleet.price import GIVEN
 from capplan.planning.cost import HOURS_PER_MONTH, HOURS_PER_YEAR
 from capplan.planning.result import Candidate, Plan
 from capplan.report.paid import Paid, paid
@@ -133,6 +134,8 @@ def _price(pool: Paid, name: str) -> Named:
     price = pool.price
     source = ", ".join(filter(None, (price.source, price.as_of, price.note)))
     how = "assumed" if price.is_guess or price.is_stale else "published"
+    if price.source == GIVEN:
+        how = "given"
     unit = f"$ per hour of a {pool.unit}, {pool.configuration.gpu}"
     return Named(name, pool.usd_per_unit_h, unit, source, how, "fine")
 

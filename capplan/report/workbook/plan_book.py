@@ -77,7 +77,8 @@ def _add_pool(book: Book, sheet: Sheet, pool: Paid, named: Mapping[str, Named]) 
     replicas = f"={before}replicas"
     sheet.row(f"replicas{of}", Formula(replicas, pool.replica_count, "count"))
     nodes = nodes_formula(pool, "", named)._replace(value=pool.unit_count)
-    at = sheet.row(f"nodes{of}", nodes._replace(text="=" + nodes.text), pool.unit)
+    label = "nodes" if pool.gpus_per_unit > 1 else "GPUs rented"
+    at = sheet.row(f"{label}{of}", nodes._replace(text="=" + nodes.text), pool.unit)
     book.define(f"{before}nodes", sheet.place(at, 2))
     gpus = f"={before}nodes*{before}gpus_per_node"
     sheet.row(f"GPUs paid{of}", Formula(gpus, pool.gpus_paid, "count"))
