@@ -9,7 +9,6 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 from capplan.planning.cost import HOURS_PER_MONTH
 from capplan.planning.result import Plan
@@ -61,13 +60,17 @@ class FocusRow:
     ChargePeriodStart: str
     CommitmentDiscountCategory: str | None
     CommitmentDiscountId: str | None
+    CommitmentDiscountName: str | None
+    CommitmentDiscountQuantity: str | None
     CommitmentDiscountStatus: str | None
     CommitmentDiscountType: str | None
+    CommitmentDiscountUnit: str | None
     ConsumedQuantity: str | None
     ConsumedUnit: str | None
     ContractedCost: str
     ContractedUnitPrice: str
     EffectiveCost: str
+    InvoiceId: str | None
     InvoiceIssuerName: str
     ListCost: str
     ListUnitPrice: str
@@ -77,6 +80,7 @@ class FocusRow:
     ProviderName: str
     PublisherName: str
     RegionId: str | None
+    RegionName: str | None
     ResourceId: str
     ResourceName: str
     ResourceType: str
@@ -135,7 +139,7 @@ def _charge(plan: Plan, pool: Paid, start: datetime) -> Charge:
         unit_hours=pool.unit_count * HOURS_PER_MONTH,
         usd_per_unit_h=pool.usd_per_unit_h,
         description=f"Planned by capplan: {pool.replica_count} replicas of {plan.llm} "
-        f"on {pool.unit_count} × {pool.unit} ({replica.gpu}, TP {replica.tp})",
+        f"on {pool.unit_count} x {pool.unit} ({replica.gpu}, TP {replica.tp})",
         resource=resource,
         tags=tags if not pool.role else {**tags, "role": pool.role},
     )
@@ -156,23 +160,19 @@ def _row(
     charge: Charge, category: str, *, billed_usd: float, effective_usd: float
 ) -> FocusRow:
     end = charge.start + timedelta(hours=charge.hours)
-    is_use, kind = category == USAGE, charge.kind
-    pricing = _CATEGORIES.get(kind, COMMITTED)
-    is_committed = pricing == COMMITTED
-    if is_committed and not is_use:
+    is_use = category == USAGE
+    pricing = _CATEGORIES.get(charge.kind, COMMITTED)
+    if pricing == COMMITTED and not is_use:
         pricing = STANDARD  # the purchase itself is not subject to the commitment
-    status = (
-        ("Used" if charge.is_used else "Unused") if is_committed and is_use else None
-    )
     quantity, price = _number(charge.unit_hours), _number(charge.usd_per_unit_h)
     cost = _number(charge.unit_hours * charge.usd_per_unit_h)
     unit = "GPU-Hours" if charge.gpus_per_unit == 1 else "Node-Hours"
-    is_consumed = is_use and status != "Unused"
-    details: dict[str, Any] = {"GpuCount": charge.gpus_per_unit}
+    is_consumed = is_use and charge.is_used
+    details = {"GpuCount": charge.gpus_per_unit, "InstanceType": charge.sku}
     return FocusRow(
         BilledCost=_number(billed_usd),
         BillingAccountId="planned",
-        BillingAccountName=None,
+        BillingAccountName="planned",
         BillingCurrency="USD",
         BillingPeriodEnd=_time(end),
         BillingPeriodStart=_time(charge.start),
@@ -182,19 +182,13 @@ def _row(
         ChargeFrequency="Usage-Based" if is_use else "Recurring",
         ChargePeriodEnd=_time(end),
         ChargePeriodStart=_time(charge.start),
-        CommitmentDiscountCategory=("Spend" if kind in _SPEND else "Usage")
-        if is_committed
-        else None,
-        CommitmentDiscountId=f"planned/{charge.provider}/{charge.sku}/{kind}"
-        if is_committed
-        else None,
-        CommitmentDiscountStatus=status,
-        CommitmentDiscountType=kind if is_committed else None,
+        **_commitment(charge, is_use, cost, quantity, unit),
         ConsumedQuantity=quantity if is_consumed else None,
         ConsumedUnit=unit if is_consumed else None,
         ContractedCost=cost,
         ContractedUnitPrice=price,
         EffectiveCost=_number(effective_usd),
+        InvoiceId=None,
         InvoiceIssuerName=charge.provider,
         ListCost=cost,
         ListUnitPrice=price,
@@ -204,6 +198,7 @@ def _row(
         ProviderName=charge.provider,
         PublisherName=charge.provider,
         RegionId=charge.region or None,
+        RegionName=charge.region or None,
         ResourceId=charge.resource,
         ResourceName=charge.resource,
         ResourceType="GPU" if charge.gpus_per_unit == 1 else "GPU node",
@@ -212,21 +207,39 @@ def _row(
         ServiceSubcategory="Virtual Machines",
         SkuId=charge.sku,
         SkuMeter=unit,
-        SkuPriceDetails=_key_values({**details, "InstanceType": charge.sku}),
-        SkuPriceId=f"{charge.provider}/{charge.sku}/{kind}",
-        Tags=_key_values(charge.tags),
+        SkuPriceDetails=json.dumps(details, ensure_ascii=False),
+        SkuPriceId=f"{charge.provider}/{charge.sku}/{charge.kind}",
+        Tags=json.dumps(charge.tags, ensure_ascii=False),
     )
 
 
+def _commitment(
+    charge: Charge, is_use: bool, cost: str, quantity: str, unit: str
+) -> dict[str, str | None]:
+    """Return the columns of a commitment; nulls where there is none."""
+    names = ("Category", "Id", "Name", "Quantity", "Status", "Type", "Unit")
+    kind = charge.kind
+    values: list[str | None] = [None] * len(names)
+    if _CATEGORIES.get(kind, COMMITTED) == COMMITTED:
+        is_spend = kind in _SPEND
+        status = "Used" if charge.is_used else "Unused"
+        values = [
+            "Spend" if is_spend else "Usage",
+            f"planned/{charge.provider}/{charge.sku}/{kind}",
+            f"{kind}, {charge.sku}",
+            cost if is_spend else quantity,
+            status if is_use else None,
+            kind,
+            "USD" if is_spend else unit,
+        ]
+    return {f"CommitmentDiscount{n}": v for n, v in zip(names, values, strict=True)}
+
+
 def _number(value: float) -> str:
-    """Return a number without an exponent or trailing zeros."""
-    text = f"{value:.10f}".rstrip("0").rstrip(".")
-    return text or "0"
+    """Return a number without an exponent, with a digit behind the point at least."""
+    whole, _, rest = f"{value:.10f}".partition(".")
+    return f"{whole}.{rest.rstrip('0') or '0'}"
 
 
 def _time(moment: datetime) -> str:
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def _key_values(values: dict[str, Any]) -> str:
-    return json.dumps(values, ensure_ascii=False)
