@@ -15,6 +15,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from capplan.cli import interruption
+from capplan.cli.answer import answering
 from capplan.cli.interruption import INTERRUPTED
 from capplan.cli.notices import Notices
 from capplan.cli.outputs import close_outputs, open_outputs, say
@@ -45,6 +46,7 @@ COMMANDS = {
     ),
     "profile": ("profile", "profile_command", "Measure an engine on this machine."),
     "fit": ("fit", "fit_command", "Fit a latency profile to measurements."),
+    "list": ("listing", "list_command", "List what settings may name."),
     "profiles": ("profiles", "profiles_app", "List, show and compare profiles."),
 }
 """Module, function or app, and help text of each command."""
@@ -100,7 +102,7 @@ def _load(name: str) -> Any:
     if isinstance(target, typer.Typer):
         return typer.main.get_command(target)
     app = typer.Typer(add_completion=False, rich_markup_mode=None)
-    app.command(name=name, cls=GroupedCommand)(target)
+    app.command(name=name, cls=GroupedCommand)(answering(target))
     return typer.main.get_command(app)
 
 

@@ -21,7 +21,7 @@ from capplan.planning.configuration import Excluded, configurations, runnable
 from capplan.planning.cost import usd_per_month
 from capplan.planning.deployments import one_pool
 from capplan.planning.highest_rate import STEP, highest_decided, highest_rate
-from capplan.planning.inputs import PlanInputs, Progress
+from capplan.planning.inputs import PlanInputs, Progress, unseen
 from capplan.planning.load import Load, OpenLoad, scaled
 from capplan.planning.prefix_caching import with_caching_as_used
 from capplan.planning.proof import bound_of
@@ -91,7 +91,7 @@ def capacity(
     then are returned; before there is one, KeyboardInterrupt is raised.
     """
     settings.check_size()
-    show = progress or (lambda step: None)
+    show = progress or unseen
     with collected_warnings() as texts:
         show("reading the requests")
         base = read_requests(settings)
@@ -100,13 +100,15 @@ def capacity(
         tried = list(configurations(of_plan))
         runnable(tried)  # refuses where there is none
         rows = []
-        for slo in settings.objectives():
+        able = [row for row in tried if isinstance(row, Configuration)]
+        objectives = settings.objectives()
+        for first, slo in enumerate(objectives):
             fleets = []
-            for configuration in tried:
-                if isinstance(configuration, Excluded):
-                    continue
+            for done, configuration in enumerate(able, first * len(able)):
                 known = with_caching_as_used(configuration, of_plan, shares)
-                show(f"loading {known} within {slo.describe(base.class_names)}")
+                within = slo.describe(base.class_names)
+                share = done / (len(able) * len(objectives))
+                show(f"loading {known} within {within}", share)
                 with suppress(Interrupted):
                     fleets.append(_served(_Search(settings, base, slo, known, stopped)))
             rows += sorted(fleets, key=lambda row: -(row.max_rate_per_s or 0.0))

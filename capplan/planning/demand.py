@@ -8,7 +8,7 @@ import numpy as np
 from capplan.deployment.pools import Pool
 from capplan.errors import InputError
 from capplan.placement.demand_law import DemandLaw, fit_demand_law
-from capplan.planning.inputs import Progress
+from capplan.planning.inputs import Progress, part_of, unseen
 from capplan.planning.plan import plan
 from capplan.planning.result import Candidate
 from capplan.planning.settings import DemandSettings
@@ -54,9 +54,10 @@ def demand(settings: DemandSettings, progress: Progress | None = None) -> Demand
     chosen: dict[str, Any] = {}
     candidates: list[Candidate] = []
     notes: dict[str, None] = {}
-    for rate in reversed(rates):
+    for done, rate in enumerate(reversed(rates)):
+        step = part_of(progress or unseen, done, len(rates), f"{rate:g} requests/s: ")
         at_rate = settings.at_rate(rate).model_copy(update=chosen)
-        result = plan(at_rate, progress)
+        result = plan(at_rate, step)
         if result.best is None:
             raise InputError(f"at {rate:g} requests/s: {result.infeasible_reason}")
         candidates.insert(0, result.best)

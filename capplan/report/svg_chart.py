@@ -30,6 +30,8 @@ class Line:
     high: np.ndarray | None = None
     markers: bool = False  # circles at the points
     filled: Sequence[bool] = ()  # hollow circles where False
+    joined: bool = True  # a line through the points
+    shaded: bool = False  # the area between low and high, in place of bars
 
 
 @dataclass(frozen=True)
@@ -187,9 +189,18 @@ def _line(x: Axis, y: Axis, line: Line, index: int) -> list[str]:
     path = "L".join(f"{a:.1f} {b:.1f}" for a, b in zip(px, py, strict=True))
     colour, dash = _stroke(index)
     dashed = f' stroke-dasharray="{dash[0]} {dash[1]}"' if dash else ""
-    parts = [f'<path class="line" stroke="{colour}"{dashed} d="M{path}"/>']
+    parts = []
+    if line.joined:
+        parts.append(f'<path class="line" stroke="{colour}"{dashed} d="M{path}"/>')
     if line.low is not None and line.high is not None:
         low, high = _py(y, line.low[finite]), _py(y, line.high[finite])
+        if line.shaded:
+            edge = zip([*px, *px[::-1]], [*low, *high[::-1]], strict=True)
+            area = "L".join(f"{a:.1f} {b:.1f}" for a, b in edge)
+            parts.append(
+                f'<path class="area" fill="{colour}" fill-opacity="0.15" d="M{area}Z"/>'
+            )
+            return parts
         parts += [
             f'<path class="bar" stroke="{colour}" d="M{at:.1f} {a:.1f}V{b:.1f}"/>'
             for at, a, b in zip(px, low, high, strict=True)

@@ -71,19 +71,22 @@ def _computed(
     ``watched`` is what else ``compute`` takes: a progress, what says when to stop. A
     text that is empty is no file: one of an earlier result is removed.
     """
-    folder = settings.out
-    if folder is None:
+    if settings.out is None:
         return compute(settings, *watched), ()
-    check_folder(folder)
+    check_folder(settings.out)
     result = compute(settings, *watched)
-    page = page_of(result)
+    return result, write_page(page_of(result), settings.out)
+
+
+def write_page(page: Page, folder: str | Path) -> Written:
+    """Write all files of a page into a folder, or none of them."""
     texts = {f"{page.name}.json": json_text(page.values())}
     texts |= {name: table_csv(table) for name, table in page.csv.items()}
     texts |= {"report.html": html(page), "report.md": markdown(page)}
     written = write_texts({name: text for name, text in texts.items() if text}, folder)
     for name in (name for name, text in texts.items() if not text):
         Path(folder, name).unlink(missing_ok=True)
-    return result, written
+    return written
 
 
 def plan(

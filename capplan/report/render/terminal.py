@@ -79,7 +79,7 @@ def _print_table(table: Table, out: Console) -> None:
     if any(column.is_wide for column in columns):  # these may wrap
         drawn.width = min(drawn.width or out.width, out.width)
     out.print(drawn, crop=False)  # a figure that is cut is another one
-    left = len(table.rows) - _ROWS
+    left = 0 if table.is_whole else len(table.rows) - _ROWS
     more = f"… and {left:,} more rows; --out writes all" if left > 0 else ""
     for note in filter(None, (more, table.note)):
         out.print(Text(f"  {note}", style="dim"))
@@ -91,7 +91,7 @@ def _drawn(table: Table, columns: list[Column]) -> Grid:
         grid.add_column(
             column.heading, justify=column.justify, no_wrap=not column.is_wide
         )
-    for row in table.rows[:_ROWS]:
+    for row in table.rows if table.is_whole else table.rows[:_ROWS]:
         texts = (escape(column.text(row)) for column in columns)
         grid.add_row(*texts, style=_STYLES[table.style(row)])
     return grid
