@@ -29,6 +29,7 @@ from capplan.planning.replications import Interrupted
 from capplan.planning.run import BUDGET_REQUESTS, OF_FEW, Run, judged_run
 from capplan.planning.saturation import saturation
 from capplan.planning.settings import CapacitySettings
+from capplan.planning.shown import Shown
 from capplan.planning.traffic import arriving, asked, judged, read_requests
 from capplan.simulator.fleet import Stopped
 from capplan.workload.slo import Slo
@@ -63,8 +64,8 @@ class Served:
         return self.deployment.pool
 
 
-@dataclass(frozen=True, eq=False)
-class Capacity:
+@dataclass(frozen=True, eq=False, repr=False)
+class Capacity(Shown):
     """What each fleet serves, by SLO in the order given, the most first."""
 
     rows: tuple[Served, ...]

@@ -28,6 +28,7 @@ from capplan.planning.executors import Executor, executor
 from capplan.planning.inputs import Progress, part_of, unseen
 from capplan.planning.saturation import replica_saturations
 from capplan.planning.settings import PlanSettings
+from capplan.planning.shown import Shown
 from capplan.planning.system_price import (
     Priced,
     Pricing,
@@ -46,8 +47,8 @@ _ANY_ROOM = 2048
 _APART = "two pools take two replicas; give --replicas N"
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Comparison:
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class Comparison(Shown):
     """Serving systems compared on the same requests."""
 
     llm: str

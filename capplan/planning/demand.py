@@ -12,13 +12,14 @@ from capplan.planning.inputs import Progress, part_of, unseen
 from capplan.planning.plan import plan
 from capplan.planning.result import Candidate
 from capplan.planning.settings import DemandSettings
+from capplan.planning.shown import Shown
 
 FEWEST_RATES = 4
 """Rates that the demand law needs."""
 
 
-@dataclass(frozen=True)
-class Demand:
+@dataclass(frozen=True, repr=False)
+class Demand(Shown):
     """How many replicas of one configuration a workload needs as it grows."""
 
     gpu: str  # of the cheapest configuration at the highest rate

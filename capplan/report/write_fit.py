@@ -8,7 +8,7 @@ from capplan.files import check_folder
 from capplan.latency.profile_file import save_profile
 from capplan.report.pages.fit import fit_page
 from capplan.report.pages.profiles import check_plot, write_plot
-from capplan.report.to_files import Written, write_page
+from capplan.report.write_page import Written, write_page
 
 
 def fit(settings: FitSettings) -> tuple[Fitted, Written]:
