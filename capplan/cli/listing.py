@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from capplan.cli.answer import show
+from capplan.cli.completion import complete_kind
 
 
 def list_command(
@@ -14,6 +15,7 @@ def list_command(
             metavar="KIND",
             help="llms, gpus, workloads, schedulers, routers …; left out: all kinds.",
             show_default=False,
+            autocompletion=complete_kind,
         ),
     ] = None,
 ) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from capplan.cli.answer import answering, note, show
+from capplan.cli.help import GroupedCommand
 from capplan.errors import InputError
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ Which = Annotated[
 ]
 
 
-@profiles_app.command("list")
+@profiles_app.command("list", cls=GroupedCommand)
 @answering
 def list_command(
     folder: Folder = None,
@@ -59,7 +60,7 @@ def list_command(
     )
 
 
-@profiles_app.command("show")
+@profiles_app.command("show", cls=GroupedCommand)
 @answering
 def show_command(which: Which, folder: Folder = None, plot: Plot = None) -> None:
     """Show a profile's coefficients, errors, range and source."""
@@ -77,7 +78,7 @@ def show_command(which: Which, folder: Folder = None, plot: Plot = None) -> None
     _plot(profile, plot)
 
 
-@profiles_app.command("compare")
+@profiles_app.command("compare", cls=GroupedCommand)
 @answering
 def compare_command(first: Which, second: Which, folder: Folder = None) -> None:
     """Compare two profiles: time of the same iterations."""
@@ -89,7 +90,7 @@ def compare_command(first: Which, second: Which, folder: Folder = None) -> None:
     show(comparison_page(left, right, compare(left, right)))
 
 
-@profiles_app.command("validate")
+@profiles_app.command("validate", cls=GroupedCommand)
 @answering
 def validate_command(
     which: Which,

@@ -39,6 +39,7 @@ def verify_command(
         bool,
         typer.Option(
             "--simulate/--no-simulate",
+            show_default=False,
             help="Plan again and compare every figure (default: on); without, only "
             "whether the file is as it was sealed and agrees with itself.",
         ),

@@ -217,7 +217,7 @@ class ObjectiveSettings(LimitSettings):
         "class",
         OBJECTIVE,
         "class|all",
-        "Apply --attainment to each class with its own SLO (`class`, default), or to "
+        "Apply --attainment to each class with its own SLO (default `class`), or to "
         "all requests (`all`).",
     )
     attain_in: Annotated[
