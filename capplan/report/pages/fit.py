@@ -141,7 +141,7 @@ def _of_sweep(fitted: "SweepProfile") -> tuple[list[Table], list[str]]:
     ]
     of_values = (
         column("value", "value", justify="left"),
-        column("of", "of", justify="left", is_optional=True),
+        column("of", "of", justify="left", leaves=1),
         column("fitted", "fitted", told=partial(_in_unit, name="fitted")),
         column(
             "standard_error",

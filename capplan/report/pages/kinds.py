@@ -112,7 +112,7 @@ _LLM_COLUMNS = (
     column("weight_dtype", "weights", justify="left"),
     column("weight_bytes", "take", format_bytes),
     column("max_positions", "longest context", format_count),
-    column("checkpoint", "on Hugging Face", justify="left", is_optional=True),
+    column("checkpoint", "on Hugging Face", justify="left", leaves=1),
 )
 
 
@@ -127,7 +127,7 @@ def _gpus() -> list[dict[str, Any]]:
 
 _GPU_COLUMNS = (
     _NAME,
-    column("vendor", is_optional=True),
+    column("vendor", leaves=1),
     column("architecture", "architecture", justify="left"),
     column("memory_bytes", "memory", format_bytes),
     column("bandwidth_bytes_per_s", "bytes/s", _tera),

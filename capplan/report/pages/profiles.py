@@ -46,7 +46,7 @@ _LISTED = (
     column("llm", "LLM", justify="left"),
     column("tp", "TP"),
     column("how", "how", justify="left"),
-    column("engine", "engine", justify="left", is_optional=True),
+    column("engine", "engine", justify="left", leaves=1),
     *(Column("", partial(_told, phase), phase) for phase in _PHASES),
     Column("", _users, "users"),
     *(column(f"{phase}_{part}") for phase in _PHASES for part in ("error", "sigma")),
