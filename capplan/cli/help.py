@@ -8,6 +8,7 @@ HELP_FLAGS = {"help_option_names": ["-h", "--help"]}
 
 _ASKED = "--workload sharegpt --rate 20 --llm Llama-3.1-8B --gpu H100 --slo "
 EXAMPLES = {
+    "init": "capplan init --llm Llama-3.1-8B --traffic 20 --slo ttft=1s,tpot=30ms",
     "plan": f"capplan plan {_ASKED}ttft=1s,tpot=30ms --out out",
     "simulate": f"capplan simulate {_ASKED}ttft=1s,tpot=30ms --tp 1 --replicas 2",
     "search": "capplan search --workload sharegpt --llm Llama-3.1-8B --slo tpot=30ms",

@@ -30,6 +30,7 @@ _COMPLETING = "_CAPPLAN_COMPLETE"
 """Environment variable by which a shell asks for completions."""
 
 COMMANDS = {
+    "init": ("init", "init_command", "Write a first scenario from three questions."),
     "plan": ("plan", "plan_command", "Find the fewest GPUs that meet the SLOs."),
     "simulate": ("simulate", "simulate_command", "Simulate one given deployment."),
     "search": ("search", "search_command", "Compare TP degrees without simulating."),
