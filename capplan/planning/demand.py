@@ -7,15 +7,15 @@ import numpy as np
 
 from capplan.deployment.pools import Pool
 from capplan.errors import InputError
-from capplan.placement.demand_law import DemandLaw, fit_demand_law
+from capplan.placement.demand_law import OF_LAW, DemandLaw, fit_demand_law
 from capplan.planning.inputs import Progress, part_of, unseen
 from capplan.planning.plan import plan
 from capplan.planning.result import Candidate
 from capplan.planning.settings import DemandSettings
 from capplan.planning.shown import Shown
 
-FEWEST_RATES = 4
-"""Rates that the demand law needs."""
+FEWEST_RATES = 2
+"""Rates that are a comparison."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -27,7 +27,7 @@ class Demand(Shown):
     rates_per_s: tuple[float, ...]  # simulated, ascending [requests/s]
     extrapolated_per_s: tuple[float, ...]  # to extrapolate to [requests/s]
     candidates: tuple[Candidate, ...]  # the best at each rate simulated
-    law: DemandLaw | None  # Aladdin's Eq. 7; None where they are not on a line
+    law: DemandLaw | None  # Aladdin's Eq. 7; None of too few, or not on a line
     no_law: str  # why there is none; empty when there is one
     warnings: tuple[str, ...]  # for the reader
 
@@ -50,7 +50,13 @@ def demand(settings: DemandSettings, progress: Progress | None = None) -> Demand
     rates = tuple(sorted(set(settings.rates)))
     if len(rates) < FEWEST_RATES:
         raise InputError(
-            f"{len(rates)} different rates; expected at least {FEWEST_RATES}"
+            f"{len(rates)} different rate{'s' * (len(rates) != 1)}; expected at least "
+            f"{FEWEST_RATES}, as in --rates 20,40"
+        )
+    if settings.at and len(rates) < OF_LAW:
+        raise InputError(
+            f"--at extrapolates by a line through the counts at {OF_LAW} rates or more;"
+            f" {len(rates)} are given: give more --rates, or these among them"
         )
     chosen: dict[str, Any] = {}
     candidates: list[Candidate] = []
