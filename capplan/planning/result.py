@@ -11,6 +11,7 @@ from capplan.planning.cost import HOURS_PER_MONTH, Cost, usd_per_h_range
 from capplan.planning.launch import Launch
 from capplan.planning.placing import PeakHeartbeat
 from capplan.planning.run import Run
+from capplan.planning.shown import Shown
 from capplan.planning.worst_windows import WorstWindow
 
 SCHEMA = "capplan.plan/2"
@@ -94,7 +95,7 @@ class PoolPlan:
         return self.bound.replica_count * self.tp
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Candidate:
     """One GPU type and tensor-parallel degree, and the fewest replicas of it.
 
@@ -135,6 +136,12 @@ class Candidate:
     def of(cls, configuration: Configuration, status: str) -> "Candidate":
         """Return a candidate of a configuration without a run."""
         return cls(configuration.gpu, configuration.tp, status, configuration)
+
+    def __repr__(self) -> str:
+        """Return it in a line: its fields hold all that was simulated."""
+        if self.replica_count is None:
+            return f"<{self}: {self.status}>"
+        return f"<{self}: {self.replica_count} replicas, {self.gpu_count} GPUs>"
 
     def __str__(self) -> str:
         if self.pools:
@@ -235,8 +242,8 @@ class Disaggregation:
     usd_per_h_saved: float | None = None  # None without a price too [$]
 
 
-@dataclass(frozen=True, eq=False)
-class Plan:
+@dataclass(frozen=True, eq=False, repr=False)
+class Plan(Shown):
     """How many GPUs, in what configuration, at what cost."""
 
     status: str  # "feasible", "infeasible" or, with no answer yet, "interrupted"

@@ -34,6 +34,7 @@ from capplan.planning.replications import (
     replicated,
 )
 from capplan.planning.settings import SimulateSettings
+from capplan.planning.shown import Shown
 from capplan.planning.traffic import (
     STREAMED_BYTES,
     about_how_many,
@@ -71,8 +72,8 @@ RequestProgress = Callable[[int, int | None], None]
 """Called with the number of requests that have arrived, and of all where known."""
 
 
-@dataclass(frozen=True, eq=False)
-class Run:
+@dataclass(frozen=True, eq=False, repr=False)
+class Run(Shown):
     """One deployment, simulated and judged."""
 
     deployment: Deployment

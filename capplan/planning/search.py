@@ -16,6 +16,7 @@ from capplan.latency.contract import LatencyTables
 from capplan.planning.configuration import Excluded, configurations
 from capplan.planning.cost import per_million, usd_per_replica_h
 from capplan.planning.settings import SearchSettings
+from capplan.planning.shown import Shown
 from capplan.planning.traffic import read_requests
 from capplan.units import format_duration
 
@@ -242,8 +243,8 @@ def _reason(rows: tuple[TpRow, ...], best: TpRow | None) -> str:
     return text
 
 
-@dataclass(frozen=True, eq=False)
-class Search:
+@dataclass(frozen=True, eq=False, repr=False)
+class Search(Shown):
     """GPU types and TP degrees compared."""
 
     llm: str

@@ -174,8 +174,8 @@ class ServerSettings(Settings):
         None,
         ENGINE,
         "GB/S",
-        "Bandwidth of each GPU's link: to other replicas, for KV that moves there "
-        "(default: its network); to the host, for swaps (default 24).",
+        "Bandwidth of each GPU's link, for KV that moves: to other replicas (default: "
+        "its network; 24 to the host, for swaps).",
         gt=0,
     )
     host_kv_gib: float | None = setting(

@@ -83,6 +83,7 @@ def run_page(run: Run) -> Page:
     rows = [
         (name, label, run.judgement.percentiles[name])
         for name, label in METRICS.items()
+        if name in run.judgement.percentiles  # a plan keeps those that it judges by
     ]
     latencies = Table(
         (
@@ -127,6 +128,7 @@ def run_values(run: Run) -> dict[str, Any]:
         "latency": {
             name: dict(zip(STATISTICS, judgement.percentiles[name], strict=True))
             for name in METRICS
+            if name in judgement.percentiles
         },
         "quantile_levels": LEVELS,
         "mean_prompt_tokens": totals.prompt_tokens / totals.request_count,
