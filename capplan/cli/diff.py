@@ -5,10 +5,9 @@ from typing import Annotated
 
 import typer
 
-from capplan.errors import InputError, nearest
+from capplan.cli.answer import show
 
 ROSE = 4
-FORMATS = ("terminal", "md", "json")
 
 
 def diff_command(
@@ -18,14 +17,6 @@ def diff_command(
     new: Annotated[
         Path, typer.Argument(metavar="NEW", help="plan.json, or a folder with one.")
     ],
-    format: Annotated[
-        str,
-        typer.Option(
-            metavar="|".join(FORMATS),
-            help="Output: for people, for a review (at most 65,536 characters), for "
-            "programs.",
-        ),
-    ] = FORMATS[0],
     fail_above: Annotated[
         str | None,
         typer.Option(
@@ -37,26 +28,16 @@ def diff_command(
 ) -> int:
     """Compare two plans: cost, price and volume effect, and the inputs that changed.
 
-    Exit code 0: compared; 2: wrong input; 4: the cost rises above --fail-above.
+    Markdown (--format md) fits a comment on GitHub. Exit code 0: compared; 2: wrong
+    input; 4: the cost rises above --fail-above.
     """
-    from capplan.report.pages.diff import diff_markdown, diff_page, diff_values
+    from capplan.report.pages.diff import diff_page
     from capplan.report.plan_diff import parse_rise, plan_diff
     from capplan.report.plan_figures import plan_figures
-    from capplan.report.render.json_text import json_text
-    from capplan.report.render.terminal import print_result
 
-    if format not in FORMATS:
-        raise InputError(
-            f"--format is {format!r}; expected one of {', '.join(FORMATS)}"
-            f"{nearest(format, FORMATS)}"
-        )
     most = None if fail_above is None else parse_rise(fail_above)
     diff = plan_diff(plan_figures(old), plan_figures(new))
-    if format == "terminal":
-        print_result(diff_page(diff), ())
-    else:
-        text = diff_markdown(diff) if format == "md" else json_text(diff_values(diff))
-        typer.echo(text, nl=False)
+    show(diff_page(diff))
     if most is None or not diff.exceeds(most):
         return 0
     rise = "cannot be told" if diff.share is None else f"is {diff.share:.1%}"

@@ -62,7 +62,7 @@ def causes_of_line(old: PoolFigures, new: PoolFigures) -> tuple[Cause, ...]:
     rows = []
     if old.price != new.price:
         rows.append(Cause("price", price_text(old.price), price_text(new.price)))
-    if (old.node, old.node_count is None) != (new.node, new.node_count is None):
+    if old.node != new.node:
         rows.append(Cause("node", old.node or "not known", new.node or "not known"))
     rows += _differing("profile: ", old.profile, new.profile)
     rows += _differing("engine: ", old.engine, new.engine)

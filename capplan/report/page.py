@@ -43,6 +43,7 @@ class Table:
     title: str = ""
     note: str = ""
     style: Callable[[Any], str] = no_style  # of a row: "best", "fail" or empty
+    is_whole: bool = False  # on the terminal too, however many rows
 
     @property
     def shown(self) -> list[Column]:
@@ -78,7 +79,7 @@ class Section:
 class Page:
     """What is said of a result, in the order in which it is read."""
 
-    name: str  # of its files: "plan"; empty where it has none
+    name: str  # of its files: "plan"
     headline: str
     about: str  # whose it is: "Llama-3.1-70B on H100-SXM"
     sections: Sequence[Section]
@@ -88,10 +89,13 @@ class Page:
     tiles: Sequence[Tile] = ()
     warnings: Sequence[str] = ()
     is_failure: bool = False
+    is_alone: bool = False  # no files are written beside it
 
     @property
     def files(self) -> str:
-        """Names of the files that hold the same numbers."""
+        """Names of the files that hold the same numbers; none of a page alone."""
+        if self.is_alone:
+            return ""
         names = [
             f"{self.name}.json",
             *(name for name, table in self.csv.items() if table.rows),

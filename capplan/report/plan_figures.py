@@ -1,7 +1,7 @@
 """Figures of a plan.json that two plans are compared by, checked as they are read."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +28,10 @@ class PoolFigures:
     role: str  # "prefill", "decode"; empty where one pool does both
     replica_count: int
     gpu_count: int  # in use
-    gpus_paid: int  # with those of its nodes that stand idle
-    node_count: int | None  # None where only a price per GPU is known
-    node: str  # what the provider calls it; empty where not known
+    gpus_paid: float  # with its share of those that stand idle in its nodes
+    # None where only a price per GPU is known, or pools share nodes
+    node_count: int | None
+    node: str  # provider, and what it calls the node; empty where not known
     usd_per_month: float | None  # None without a price
     price: Mapping[str, Any]  # as in the file; empty without one
     engine: Mapping[str, Any]
@@ -42,7 +43,7 @@ class PoolFigures:
         return self.gpu, self.tp, self.role
 
     @property
-    def stranded_gpus(self) -> int:
+    def stranded_gpus(self) -> float:
         """GPUs that are paid and not used."""
         return self.gpus_paid - self.gpu_count
 
@@ -62,14 +63,8 @@ class CandidateFigures:
     attained: float | None  # share of requests within the SLO
     lower_bound_gpu_count: int | None
     reason: str  # why it is not feasible
+    node_count: int | None  # of all pools; None where one is priced by the GPU
     pools: tuple[PoolFigures, ...] = ()  # none unless feasible
-
-    @property
-    def node_count(self) -> int | None:
-        """Nodes of its pools; None where one is priced by the GPU."""
-        counts = [pool.node_count for pool in self.pools]
-        known = [count for count in counts if count is not None]
-        return sum(known) if known and len(known) == len(counts) else None
 
     @property
     def answer(self) -> tuple[Any, ...]:
@@ -215,6 +210,7 @@ def _candidate(place: _Place) -> CandidateFigures:
         usd_per_month=usd,
         attained=place.at("slo_attainment").number(),
         lower_bound_gpu_count=place.at("lower_bound_gpu_count").count(),
+        node_count=_node_count(place),
         reason=place.at("infeasible_reason").text() or place.at("pruned_reason").text(),
         pools=_pools(place, usd) if is_served else (),
     )
@@ -227,45 +223,72 @@ def _one_line(place: _Place, key: str) -> str:
     return text
 
 
+def _node_count(place: _Place) -> int | None:
+    counts = [row.at("count").count() for row in place.at("nodes").rows()]
+    known = [count for count in counts if count is not None]
+    return sum(known) if known and len(known) == len(counts) else None
+
+
 def _pools(place: _Place, usd_per_month: float | None) -> tuple[PoolFigures, ...]:
-    """Return the pools of a feasible candidate, each with its own cost."""
-    nodes, rows = place.at("nodes").rows(), place.at("pools").rows()
+    """Return the pools of a feasible candidate, each with its part of the cost.
+
+    Nodes that pools share are divided by the GPUs in use.
+    """
+    rows, nodes = place.at("pools").rows(), place.at("nodes").rows()
     if not rows:
-        return (_pool(place, "", nodes[0] if nodes else None, usd_per_month),)
-    if nodes and len(nodes) != len(rows):
-        place.at("nodes").refuse("an entry for each pool")
+        (pool,) = _parts([_pool(place, "")], nodes[:1])
+        usd = pool.usd_per_month if usd_per_month is None else usd_per_month
+        return (replace(pool, usd_per_month=usd),)
+    pools = [_pool(row, row.at("role").text()) for row in rows]
+    if len(nodes) in (0, 1):  # priced by the GPU, or all on nodes of one kind
+        return _parts(pools, nodes)
+    if len(nodes) != len(rows):
+        place.at("nodes").refuse("nodes of one kind, or of one for each pool")
+    parts = [_parts([pool], [of]) for pool, of in zip(pools, nodes, strict=True)]
+    return tuple(part for (part,) in parts)
+
+
+def _parts(pools: list[PoolFigures], nodes: list[_Place]) -> tuple[PoolFigures, ...]:
+    """Return pools with their parts of the nodes of one kind that they are on."""
+    if not nodes:
+        return tuple(pools)
+    (row,) = nodes
+    used, paid = sum(p.gpu_count for p in pools), row.at("gpus_paid").number()
+    if paid is None or paid < used:
+        row.at("gpus_paid").refuse(f"at least the {used} GPUs in use")
+    assert paid is not None
+    hour, count = row.at("usd_per_h").number(), row.at("count").count()
+    name = " ".join(filter(None, (row.at("provider").text(), row.at("node").text())))
     return tuple(
-        _pool(row, row.at("role").text(), nodes[index] if nodes else None, None)
-        for index, row in enumerate(rows)
+        replace(
+            pool,
+            gpus_paid=paid * pool.gpu_count / used,
+            node_count=count if len(pools) == 1 else None,
+            node=name,
+            usd_per_month=None
+            if hour is None
+            else hour * HOURS_PER_MONTH * pool.gpu_count / used,
+        )
+        for pool in pools
     )
 
 
-def _pool(
-    place: _Place, role: str, nodes: _Place | None, usd_per_month: float | None
-) -> PoolFigures:
+def _pool(place: _Place, role: str) -> PoolFigures:
+    """Return a pool whose GPUs are priced alone."""
     if role not in ("", PREFILL, DECODE):
         place.at("role").refuse(f"{PREFILL} or {DECODE}")
     gpu_count, price = place.at("gpu_count").known_count(), place.at("price")
-    paid, node_count, node = gpu_count, None, ""
-    per_gpu = price.at("usd_per_gpu_h").number() if price.value is not None else None
-    usd = None if per_gpu is None else per_gpu * gpu_count * HOURS_PER_MONTH
-    if nodes is not None:
-        paid, node = nodes.at("gpus_paid").known_count(), nodes.at("node").text()
-        node_count = nodes.at("count").count() if node else None
-        if paid < gpu_count:
-            nodes.at("gpus_paid").refuse(f"at least the {gpu_count} GPUs of its pool")
-        hour = nodes.at("usd_per_h").number()
-        usd = None if hour is None else hour * HOURS_PER_MONTH
+    hour = price.at("usd_per_gpu_h").number() if price.value is not None else None
     return PoolFigures(
         gpu=_one_line(place, "gpu"),
         tp=place.at("tp").known_count(),
         role=role,
         replica_count=place.at("replica_count").known_count(),
         gpu_count=gpu_count,
-        gpus_paid=paid,
-        node_count=node_count,
-        node=node,
-        usd_per_month=usd if usd_per_month is None else usd_per_month,
+        gpus_paid=gpu_count,
+        node_count=None,
+        node="",
+        usd_per_month=None if hour is None else hour * gpu_count * HOURS_PER_MONTH,
         price=price.object(),
         engine=place.at("engine").object(),
         profile={name: place.object().get(name) for name in _PROFILE},

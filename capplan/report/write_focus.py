@@ -112,36 +112,38 @@ def plan_charges(plan: Plan) -> list[Charge]:
         return []
     day = datetime.fromisoformat(str(plan.settings["as_of"])).replace(tzinfo=UTC)
     start = (day.replace(day=1) + timedelta(days=32)).replace(day=1)
-    return [_charge(plan, pool, start) for pool in paid(plan.best)]
+    return [_charge(plan, group, start) for group in paid(plan.best)]
 
 
-def _charge(plan: Plan, pool: Paid, start: datetime) -> Charge:
-    price, replica = pool.price, pool.configuration
-    resource = f"{replica.gpu}/tp{replica.tp}" + (f"/{pool.role}" if pool.role else "")
+def _charge(plan: Plan, group: Paid, start: datetime) -> Charge:
+    price, pools = group.price, group.pools
+    what = " + ".join(f"{pool.replica_count} x {pool}" for pool in pools)
     tags: dict[str, str | int | float | bool] = {
         "llm": plan.llm,
         "slo": plan.slo_text,
-        "gpu": replica.gpu,
-        "tensor_parallel_size": replica.tp,
-        "replicas": pool.replica_count,
-        "stranded_gpus": pool.gpus_paid - pool.gpu_count,
+        "gpu": group.gpu,
+        "replicas": sum(pool.replica_count for pool in pools),
+        "tensor_parallel_size": " + ".join(str(pool.tp) for pool in pools),
+        "stranded_gpus": group.stranded_gpus,
         "price_source": price.source,
         "price_as_of": price.as_of,
         "estimated": price.is_guess or price.is_stale,
     }
+    if pools[0].role:
+        tags["role"] = " + ".join(pool.role for pool in pools)
     return Charge(
         start=start,
         hours=HOURS_PER_MONTH,
-        provider=price.source,
-        sku=price.node or replica.gpu,
+        provider=group.provider,
+        sku=price.node or group.gpu,
         kind=price.kind,
-        gpus_per_unit=pool.gpus_per_unit,
-        unit_hours=pool.unit_count * HOURS_PER_MONTH,
-        usd_per_unit_h=pool.usd_per_unit_h,
-        description=f"Planned by capplan: {pool.replica_count} replicas of {plan.llm} "
-        f"on {pool.unit_count} x {pool.unit} ({replica.gpu}, TP {replica.tp})",
-        resource=resource,
-        tags=tags if not pool.role else {**tags, "role": pool.role},
+        gpus_per_unit=group.gpus_per_unit,
+        unit_hours=group.unit_count * HOURS_PER_MONTH,
+        usd_per_unit_h=group.usd_per_unit_h,
+        description=f"Planned by capplan: {plan.llm}, {what} on {group.unit_count} x "
+        f"{group.unit} ({group.gpu})",
+        resource="/".join([group.gpu, *(f"tp{pool.tp}" for pool in pools)]),
+        tags=tags,
     )
 
 

@@ -1,5 +1,7 @@
 """``capplan diff`` on files: exit codes, formats, and files that are no plans."""
 
+import csv
+import io
 import json
 
 import pytest
@@ -19,7 +21,7 @@ def plans(tmp_path):
 
 
 def test_a_change_is_said_and_exits_0(plans, capsys):
-    code = exit_code(["diff", *plans])
+    code = exit_code(["diff", *plans, "--format", "terminal"])
 
     shown = capsys.readouterr().out
     assert code == 0
@@ -53,6 +55,14 @@ def test_json_and_markdown_are_printed_alone(plans, capsys):
     assert "<details><summary>" in text
 
 
+def test_csv_has_a_row_per_configuration(plans, capsys):
+    exit_code(["diff", *plans, "--format", "csv"])
+
+    (row,) = csv.DictReader(io.StringIO(capsys.readouterr().out))
+    assert (row["old_gpu_count"], row["new_gpu_count"]) == ("16", "20")
+    assert row["new_usd_per_month"] == "120537.6"
+
+
 @pytest.mark.parametrize(
     ("content", "said"),
     [
@@ -84,5 +94,5 @@ def test_an_unknown_format_and_limit_are_refused(plans, capsys):
 
     error = capsys.readouterr().err
     assert codes == [2, 2]
-    assert "expected one of terminal, md, json; did you mean json?" in error
+    assert "--format is 'jsn'; expected json, md, csv" in error
     assert "expected a percentage such as 10%" in error

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from capplan.errors import InputError
 from capplan.report.pages.diff import (
     MOST_CHARACTERS,
-    diff_markdown,
     diff_page,
     diff_values,
     signed_usd,
@@ -19,6 +18,11 @@ from capplan.report.pages.diff import (
 from capplan.report.plan_diff import cents, parse_rise, plan_diff
 from capplan.report.plan_figures import plan_figures
 from capplan.report.render.json_text import json_text
+from capplan.report.render.markdown import markdown
+
+
+def diff_markdown(diff):
+    return markdown(diff_page(diff))
 
 
 def priced(gpu="H100-SXM", tp=4, replicas=4, usd=6.88, per_node=8, **more):

@@ -73,7 +73,7 @@ def test_each_input_has_a_name_a_unit_a_source_and_how_it_was_had(content):
         assert source
         assert how in (
             "given",
-            "computed",
+            "simulated",
             "published",
             "assumed",
             "fitted",
@@ -147,6 +147,21 @@ def recalculated(content, tmp_path, **changed):
     return found, rows
 
 
+def month_range(book):
+    row = named(book, "usd_per_month").row
+    return tuple(book["Summary"].cell(row, column).value for column in (4, 5))
+
+
+def test_the_range_of_the_month_is_that_of_providers_and_engines(settings):
+    asked = settings | {"price": {}, "gpu": ("H100-SXM",), "tp": (1, 4)}
+    plan = planned(PlanSettings(**asked))
+
+    low, high = month_range(opened(plan_workbook(plan), data_only=True))
+
+    assert low < plan.best.cost.usd_per_month < high
+    assert (low, high) == pytest.approx(plan.best.usd_per_month_range, abs=0.005)
+
+
 @pytest.mark.thorough
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", ["plan", "doubted", "classed"])
@@ -190,5 +205,5 @@ def test_two_pools_are_summed(settings, tmp_path):
 
     found, _ = recalculated(plan_workbook(replace(apart, best=best)), tmp_path)
 
-    assert found["prefill_nodes"] + found["decode_nodes"] == best.gpu_count
+    assert found["nodes"] == sum(row.gpus_paid for row in best.cost.nodes)
     assert round(found["usd_per_h"], 2) == round(best.cost.usd_per_h, 2)

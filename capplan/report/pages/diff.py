@@ -14,8 +14,6 @@ from capplan.report.render.markdown import markdown
 SCHEMA = "capplan.diff/1"
 MOST_CHARACTERS = 65_536
 """Characters that a comment on GitHub may have."""
-ALL = 1_000_000
-"""Rows of a table that are shown."""
 
 _MOST_CAUSES = 4
 """Inputs that a sentence names."""
@@ -32,16 +30,29 @@ class Row(NamedTuple):
     change: str = ""
 
 
-def diff_page(diff: PlanDiff, most_rows: int = ALL) -> Page:
-    """Return the page of two plans, with at most so many rows in a table."""
+def diff_page(diff: PlanDiff, most: int = MOST_CHARACTERS) -> Page:
+    """Return the page of two plans whose Markdown has at most so many characters.
+
+    Where not all rows fit, half of them are tried, and so on; JSON and CSV have all.
+    """
+    rows = max(len(diff.candidates), len(diff.causes))
+    while True:
+        page = _page(diff, rows)
+        if len(markdown(page)) <= most or not rows:
+            return page
+        rows //= 2
+
+
+def _page(diff: PlanDiff, most_rows: int) -> Page:
     best = diff.new.best or diff.old.best
     return Page(
-        "",
+        "diff",
         _headline(diff),
         f"{diff.new.llm} on {best.pools[0].gpu}" if best and best.pools else "",
         lead=_lead(diff),
         warnings=_warnings(diff),
         is_failure=diff.new.best is None,
+        is_alone=True,
         sections=[
             _answers(diff),
             _effects(diff.effects),
@@ -49,20 +60,8 @@ def diff_page(diff: PlanDiff, most_rows: int = ALL) -> Page:
             _candidates(diff, most_rows),
         ],
         values=lambda: diff_values(diff),
+        csv={"diff.csv": Table(_CSV, diff.candidates)},
     )
-
-
-def diff_markdown(diff: PlanDiff, most: int = MOST_CHARACTERS) -> str:
-    """Return the page as Markdown of at most so many characters.
-
-    Where all rows do not fit, half of them are tried, and so on.
-    """
-    rows = max(len(diff.candidates), len(diff.causes))
-    while True:
-        text = markdown(diff_page(diff, rows))
-        if len(text) <= most or not rows:
-            return text
-        rows //= 2
 
 
 def diff_values(diff: PlanDiff) -> dict[str, Any]:
@@ -242,12 +241,13 @@ def _rows(diff: PlanDiff, line: LineChange) -> list[Row]:
         before, after = (pool and getattr(pool, of) for pool in pools)
         change = (after or 0) - (before or 0)
         texts = _known(before), _known(after)
-        return Row(what, *texts, f"{change:+,}" if change else "")
+        return Row(what, *texts, f"{change:+,g}" if change else "")
 
     rows = [counts("replicas", "replica_count"), counts("GPUs", "gpu_count")]
-    if any(pool is not None and pool.node_count is not None for pool in pools):
+    known = [p for p in pools if p is not None and p.node_count is not None]
+    if known:
         rows.append(counts(_nodes(line), "node_count"))
-    if any(pool is not None and pool.stranded_gpus for pool in pools):
+    if any(pool.stranded_gpus for pool in known):
         rows.append(counts("GPUs stranded", "stranded_gpus"))
     change = ""
     if line.price_cents is not None and line.volume_cents is not None:
@@ -268,8 +268,8 @@ def _rows(diff: PlanDiff, line: LineChange) -> list[Row]:
 def _nodes(line: LineChange) -> str:
     """Return the label of nodes, with the GPUs of each."""
     pools = [pool for pool in (line.old, line.new) if pool is not None]
-    counts = [pool.gpus_paid // pool.node_count for pool in pools if pool.node_count]
-    return f"nodes ({_arrow(counts[0], counts[-1])} GPUs)" if counts else "nodes"
+    gpus = [round(p.gpus_paid / p.node_count) for p in pools if p.node_count]
+    return f"nodes ({_arrow(gpus[0], gpus[-1])} GPUs)" if gpus else "nodes"
 
 
 def _known(value: Any) -> str:
@@ -355,9 +355,25 @@ _CANDIDATE = (
     column("name", "plan", justify="left"),
     Column("", _both("status"), "status", justify="left"),
     Column("", _both("gpu_count"), "GPUs"),
-    Column("", _both("node_count"), "nodes", is_optional=True),
+    Column("", _both("node_count"), "nodes"),
     Column("", _side("old"), "$ per month before", usd_text),
     Column("", _side("new"), "after", usd_text),
     Column("", _moved, "change"),
 )
 """Columns of the configurations that changed."""
+
+_CSV = (
+    column("name"),
+    *(
+        column(f"{side}_{name}", path=f"{side}.{path}")
+        for side in ("old", "new")
+        for name, path in (
+            ("status", "status"),
+            ("gpu_count", "gpu_count"),
+            ("node_count", "node_count"),
+            ("usd_per_month", "usd_per_month"),
+            ("slo_attainment", "attained"),
+        )
+    ),
+)
+"""Columns of all configurations in CSV."""

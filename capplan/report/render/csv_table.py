@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from capplan.files import new_file
-from capplan.report.page import Table
+from capplan.report.page import Page, Table
 
 _DIGITS = 6
 _BREAKS = re.compile(r"[\x00-\x1f\x7f\x85\u2028\u2029]+")
@@ -26,6 +26,14 @@ def table_csv(table: Table) -> str:
     columns = [column for column in table.columns if column.name]
     rows = [[column.value(row) for column in columns] for row in table.rows]
     return csv_text([column.name for column in columns], rows) if rows else ""
+
+
+def first_csv(page: Page) -> str:
+    """Return the page's first table as CSV; its heading alone where it has no rows."""
+    for table in page.csv.values():
+        columns = [column.name for column in table.columns if column.name]
+        return table_csv(table) or csv_text(columns, [])
+    return ""
 
 
 def csv_text(heading: Sequence[str], rows: Iterable[Iterable[Any]]) -> str:

@@ -19,10 +19,11 @@ from capplan.report.workbook.inputs import (
     HIGH,
     LOW,
     Named,
-    hour_formula,
+    hour_at,
     inputs_of,
-    nodes_formula,
-    prefix,
+    nodes_at,
+    of_nodes,
+    of_pool,
     price_name,
     write_inputs,
 )
@@ -63,27 +64,33 @@ def add_summary(book: Book, plan: Plan, page: Page, named: Mapping[str, Named]) 
         sheet.row("No cost: no configuration meets the SLO, or its price is not known.")
         return
     sheet.row("quantity", "value", "unit", "low", "high", form="head")
-    for pool in paid(best):
-        _add_pool(book, sheet, pool, named)
+    for group in paid(best):
+        _add_nodes(book, sheet, group, named)
     _add_cost(book, sheet, best, named)
     sheet.row()
     sheet.row("* at the simulated traffic; every hour of the nodes is paid.")
     sheet.row("The yellow cells of the sheet Assumptions are the only inputs.")
 
 
-def _add_pool(book: Book, sheet: Sheet, pool: Paid, named: Mapping[str, Named]) -> None:
-    """Add what a pool takes; its nodes get a name."""
-    before, of = prefix(pool), f", {pool.role}" if pool.role else ""
-    replicas = f"={before}replicas"
-    sheet.row(f"replicas{of}", Formula(replicas, pool.replica_count, "count"))
-    nodes = nodes_formula(pool, "", named)._replace(value=pool.unit_count)
-    label = "nodes" if pool.gpus_per_unit > 1 else "GPUs rented"
-    at = sheet.row(f"{label}{of}", nodes._replace(text="=" + nodes.text), pool.unit)
+def _add_nodes(
+    book: Book, sheet: Sheet, group: Paid, named: Mapping[str, Named]
+) -> None:
+    """Add what is paid of one kind; its nodes get a name."""
+    before, used = of_nodes(group), []
+    for pool in group.pools:
+        of, pooled = f", {pool.role}" if pool.role else "", of_pool(pool)
+        replicas = Formula(f"={pooled}replicas", pool.replica_count, "count")
+        sheet.row(f"replicas{of}", replicas)
+        used.append(f"{pooled}replicas*{pooled}gpus_per_replica")
+    nodes = nodes_at(group, "", named)._replace(value=group.unit_count)
+    of = f", {before[:-1]}" if before else ""
+    label = "GPUs rented" if group.is_by_gpu else "nodes"
+    at = sheet.row(f"{label}{of}", nodes._replace(text="=" + nodes.text), group.unit)
     book.define(f"{before}nodes", sheet.place(at, 2))
-    gpus = f"={before}nodes*{before}gpus_per_node"
-    sheet.row(f"GPUs paid{of}", Formula(gpus, pool.gpus_paid, "count"))
-    used = f"={before}replicas*{before}gpus_per_replica"
-    sheet.row(f"GPUs in use{of}", Formula(used, pool.gpu_count, "count"))
+    paid_gpus = f"{before}nodes*{before}gpus_per_node"
+    sheet.row(f"GPUs paid{of}", Formula(f"={paid_gpus}", group.gpus_paid, "count"))
+    idle = Formula(f"={paid_gpus}-({'+'.join(used)})", group.stranded_gpus, "count")
+    sheet.row(f"GPUs stranded{of}", idle)
 
 
 def _add_cost(
@@ -93,12 +100,13 @@ def _add_cost(
     cost = best.cost
     assert cost is not None
     usd = "+".join(
-        f"{prefix(pool)}nodes*{prefix(pool)}usd_per_node_h" for pool in paid(best)
+        f"{of_nodes(group)}nodes*{of_nodes(group)}usd_per_node_h"
+        for group in paid(best)
     )
     has_range = any(
         row.low is not None or row.high is not None for row in named.values()
     )
-    ends = [hour_formula(best, end, named) for end in (LOW, HIGH)] if has_range else []
+    ends = [hour_at(best, end, named) for end in (LOW, HIGH)] if has_range else []
     hour = Formula(f"={usd}", cost.usd_per_h, "usd")
     at = sheet.row("cost per hour", hour, "$ per hour", *ends)
     book.define("usd_per_h", sheet.place(at, 2))
@@ -165,19 +173,19 @@ def _cell(column: Column, row: Candidate) -> Cell:
 
 
 def _costs(plan: Plan, row: Candidate, number: int) -> list[Cell]:
-    """Return nodes and prices of two pools at most, and the cost by them."""
-    pools, is_best = paid(row), row is plan.best
+    """Return nodes and prices of two kinds at most, and the cost by them."""
+    groups, is_best = paid(row), row is plan.best
     cells: list[Cell] = []
-    for pool in pools:
-        before = prefix(pool)
-        name = f"{before}usd_per_node_h" if is_best else price_name(plan, pool)
-        nodes = Formula(f"={before}nodes", pool.unit_count, "count")
-        cells.append(nodes if is_best else Value(pool.unit_count, "count"))
-        cells.append(Formula(f"={name}", pool.usd_per_unit_h, "fine"))
+    for group in groups:
+        before = of_nodes(group)
+        name = f"{before}usd_per_node_h" if is_best else price_name(plan, group)
+        nodes = Formula(f"={before}nodes", group.unit_count, "count")
+        cells.append(nodes if is_best else Value(group.unit_count, "count"))
+        cells.append(Formula(f"={name}", group.usd_per_unit_h, "fine"))
     cells += [None] * (len(_MONEY) - len(cells))
-    if row.cost is None or not pools:
+    if row.cost is None or not groups:
         return [*cells, None, None, None]
-    hour = f"F{number}*G{number}" + (f"+H{number}*I{number}" if pools[1:] else "")
+    hour = f"F{number}*G{number}" + (f"+H{number}*I{number}" if groups[1:] else "")
     return [
         *cells,
         Formula(f"={hour}", row.cost.usd_per_h, "usd"),
