@@ -11,6 +11,7 @@ from typing import Any
 
 from capplan.errors import InputError, nearest
 from capplan.fleet.catalog import gpu, gpu_names
+from capplan.fleet.nodes import nodes
 from capplan.latency.engine_time import ENGINES
 from capplan.llm.architecture import Architecture
 from capplan.llm.catalog import llm, llm_names, published
@@ -125,6 +126,19 @@ def _gpus() -> list[dict[str, Any]]:
     return [{**vars(row), "vendor": row.vendor} for row in rows]
 
 
+_NODE_COLUMNS = (
+    _NAME,
+    column("provider", "provider", justify="left"),
+    column("gpu", "GPU", justify="left"),
+    column("gpus", "GPUs"),
+    column("nvlink_domain_gpus", "joined by NVLink"),
+    column("vcpus"),
+    column("memory_gib"),
+    column("host_power_w"),
+    column("as_of", "as of", justify="left"),
+    column("source"),
+)
+
 _GPU_COLUMNS = (
     _NAME,
     column("vendor", leaves=1),
@@ -206,6 +220,13 @@ _SETTINGS = column("settings", "settings", justify="left")
 KINDS: Mapping[str, Kind] = {
     "llms": Kind("--llm", "LLMs of the catalog", llm_names, _llms, _LLM_COLUMNS),
     "gpus": Kind("--gpu", "GPU types", gpu_names, _gpus, _GPU_COLUMNS),
+    "nodes": Kind(
+        "--nodes",
+        "nodes to rent",
+        lambda: [node.name for node in nodes()],
+        lambda: [vars(node) for node in nodes()],
+        _NODE_COLUMNS,
+    ),
     "workloads": Kind(
         "--workload",
         "shipped workloads",
