@@ -143,7 +143,7 @@ def test_a_plan_without_what_a_profile_would_tell_has_a_page(plan):
 
     page = plan_page(replace(plan, best=bare, candidates=(bare,), best_by_gpus=bare))
 
-    facts = dict(page.sections[0].known_facts)
+    facts = dict(section(page, "Why this many GPUs").known_facts)
     assert facts["lower bound"] == "none known"
     assert "one fewer" not in facts
 
