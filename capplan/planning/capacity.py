@@ -1,6 +1,7 @@
 """What given fleets serve within an SLO: the highest rate, and the most users."""
 
 import warnings
+from bisect import bisect_right
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -28,6 +29,7 @@ from capplan.planning.proof import bound_of
 from capplan.planning.replications import Interrupted
 from capplan.planning.run import BUDGET_REQUESTS, OF_FEW, Run, judged_run
 from capplan.planning.saturation import saturation
+from capplan.planning.setting_groups import MOST_REPLICAS
 from capplan.planning.settings import CapacitySettings
 from capplan.planning.shown import Shown
 from capplan.planning.traffic import arriving, asked, judged, read_requests
@@ -316,4 +318,8 @@ def replica_count(settings: CapacitySettings, configuration: Configuration) -> i
             f"--max-usd-per-month is {usd:,.0f}; a replica of {configuration} costs "
             f"{monthly:,.0f} a month"
         )
-    return int(usd / monthly + 1e-9)  # 3 × 0.1 is more than 0.3
+    return bisect_right(
+        range(1, MOST_REPLICAS + 1),
+        usd * (1 + 1e-9),  # 3 × 0.1 is more than 0.3
+        key=lambda count: usd_per_month([Pool(configuration, count)]) or 0.0,
+    )

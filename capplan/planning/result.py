@@ -7,7 +7,7 @@ from typing import Any
 from capplan.bounds.lower_bound import Bound
 from capplan.deployment.configuration import Configuration
 from capplan.planning.classes import ClassResult, few
-from capplan.planning.cost import Cost
+from capplan.planning.cost import HOURS_PER_MONTH, Cost, usd_per_h_range
 from capplan.planning.launch import Launch
 from capplan.planning.placing import PeakHeartbeat
 from capplan.planning.run import Run
@@ -185,6 +185,26 @@ class Candidate:
     def gpu_count(self) -> int | None:
         """GPUs of these replicas; None unless feasible."""
         return None if self.run is None else self.run.deployment.gpu_count
+
+    @property
+    def usd_per_month_range(self) -> tuple[float, float] | None:
+        """Bills of the cheapest and dearest provider, (low, high); None unless priced.
+
+        By the nodes of each, for the fewest and the most replicas of
+        ``replica_count_range``. [$]
+        """
+        if self.run is None or self.cost is None:
+            return None
+        low = high = self.run.deployment.pools
+        if self.replica_count_range is not None:
+            low, high = (
+                self.run.deployment.with_replicas(count).pools
+                for count in self.replica_count_range
+            )
+        hours = usd_per_h_range(low, high)
+        if hours is None:
+            return None
+        return HOURS_PER_MONTH * hours[0], HOURS_PER_MONTH * hours[1]
 
     @property
     def lower_bound_gpu_count(self) -> int | None:

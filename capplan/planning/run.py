@@ -108,13 +108,13 @@ class Run(Shown):
     def cost(self) -> Cost | None:
         """What its pools cost, and its tokens; None without a price.
 
-        Under an autoscaler the replicas that are paid in the mean.
+        Under an autoscaler the nodes that are paid in the mean.
         """
         totals, hours = self.simulation.totals, self.hours
         scaled = bool(self.deployment.autoscaler)
         return cost(
             self.deployment.pools,
-            paid_replicas=hours.mean_replicas if scaled and hours else None,
+            paid_shares=hours.paid_shares if scaled and hours else None,
             rate_per_s=totals.rate_per_s,
             mean_prompt_tokens=totals.prompt_tokens / totals.request_count,
             mean_output_tokens=totals.output_tokens / totals.request_count,
