@@ -26,6 +26,7 @@ EXAMPLES = {
     "check-scheduler": "capplan check-scheduler ./mine.py",
     "profile": "capplan profile meta-llama/Llama-3.1-8B-Instruct --tp 1,2 -o profiles",
     "fit": "capplan fit --from sweep.csv --onto H100/Llama-3.1-8B/1 -o mine.yaml",
+    "prices": "capplan prices --gpu H100 --tp 8 --kind on-demand",
     "list": "capplan list gpus --json",
     "profiles list": "capplan profiles list --llm Llama-3.1-8B --gpu H100",
     "profiles show": "capplan profiles show H100/Llama-3.1-8B/1 --plot curves.html",

@@ -49,6 +49,7 @@ COMMANDS = {
         "check_scheduler_command",
         "Run laws on a scheduler, such as your own.",
     ),
+    "prices": ("prices", "prices_command", "List what nodes and GPU-hours cost."),
     "profile": ("profile", "profile_command", "Measure an engine on this machine."),
     "fit": ("fit", "fit_command", "Fit a latency profile to measurements."),
     "list": ("listing", "list_command", "List what settings may name."),
