@@ -21,7 +21,7 @@ EXAMPLES = {
     "compare": f"capplan compare {_ASKED}ttft=1s,tpot=30ms --tp 1 "
     "--systems vllm-v1,sarathi,orca --out out",
     "place": "capplan place --workload sharegpt --llm Llama-3.1-8B --gpu H100 --tp 1 "
-    "--slo tpot=30ms",
+    "--rate 20 --slo tpot=30ms",
     "verify": "capplan verify out/plan.json",
     "check-scheduler": "capplan check-scheduler ./mine.py",
     "profile": "capplan profile meta-llama/Llama-3.1-8B-Instruct --tp 1,2 -o profiles",
