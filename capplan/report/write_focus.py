@@ -31,7 +31,7 @@ class Charge:
     hours: float  # of the period [h]
     provider: str
     sku: str  # node, or GPU type
-    kind: str  # of the offer: "on-demand", "spot", "reserved", ...
+    kind: str  # of the offer: "on-demand", "spot", "reserved, 12 months", ...
     gpus_per_unit: int
     unit_hours: float  # units × hours that are paid [h]
     usd_per_unit_h: float  # [$/h]
@@ -40,6 +40,16 @@ class Charge:
     tags: dict[str, str | int | float | bool]
     region: str = ""
     is_used: bool = True  # of a commitment: not its unused part
+
+    @property
+    def pricing(self) -> str:
+        """Its pricing category."""
+        return _CATEGORIES.get(self.kind.partition(",")[0], COMMITTED)
+
+    @property
+    def is_spend(self) -> bool:
+        """Whether it commits to dollars."""
+        return self.kind.partition(",")[0] in _SPEND
 
 
 @dataclass(frozen=True)
@@ -150,7 +160,7 @@ def _charge(plan: Plan, group: Paid, start: datetime) -> Charge:
 def _rows(charge: Charge) -> list[FocusRow]:
     """Return the rows of a charge: of a commitment its purchase and its use."""
     usd = charge.unit_hours * charge.usd_per_unit_h
-    if _CATEGORIES.get(charge.kind, COMMITTED) != COMMITTED:
+    if charge.pricing != COMMITTED:
         return [_row(charge, USAGE, billed_usd=usd, effective_usd=usd)]
     return [
         _row(charge, PURCHASE, billed_usd=usd, effective_usd=0.0),
@@ -163,7 +173,7 @@ def _row(
 ) -> FocusRow:
     end = charge.start + timedelta(hours=charge.hours)
     is_use = category == USAGE
-    pricing = _CATEGORIES.get(charge.kind, COMMITTED)
+    pricing = charge.pricing
     if pricing == COMMITTED and not is_use:
         pricing = STANDARD  # the purchase itself is not subject to the commitment
     quantity, price = _number(charge.unit_hours), _number(charge.usd_per_unit_h)
@@ -222,17 +232,16 @@ def _commitment(
     names = ("Category", "Id", "Name", "Quantity", "Status", "Type", "Unit")
     kind = charge.kind
     values: list[str | None] = [None] * len(names)
-    if _CATEGORIES.get(kind, COMMITTED) == COMMITTED:
-        is_spend = kind in _SPEND
+    if charge.pricing == COMMITTED:
         status = "Used" if charge.is_used else "Unused"
         values = [
-            "Spend" if is_spend else "Usage",
+            "Spend" if charge.is_spend else "Usage",
             f"planned/{charge.provider}/{charge.sku}/{kind}",
             f"{kind}, {charge.sku}",
-            cost if is_spend else quantity,
+            cost if charge.is_spend else quantity,
             status if is_use else None,
             kind,
-            "USD" if is_spend else unit,
+            "USD" if charge.is_spend else unit,
         ]
     return {f"CommitmentDiscount{n}": v for n, v in zip(names, values, strict=True)}
 

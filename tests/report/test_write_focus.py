@@ -52,7 +52,7 @@ charges = st.builds(
     hours=st.just(730),
     provider=st.sampled_from(("AWS", "=cmd")),
     sku=st.sampled_from(("p5.48xlarge", "-1+1")),
-    kind=st.sampled_from(("on-demand", "spot", "reserved", "flex", "owned")),
+    kind=st.sampled_from(("on-demand", "spot", "reserved, 12 months", "flex", "owned")),
     gpus_per_unit=st.sampled_from((1, 8)),
     unit_hours=st.floats(0, 1e7),
     usd_per_unit_h=st.floats(0.01, 1000),

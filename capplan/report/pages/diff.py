@@ -313,7 +313,7 @@ def _causes(causes: Sequence[Cause], most_rows: int) -> Section:
     )
     note = _left(len(causes), most_rows, "inputs")
     table = Table(columns, causes[:most_rows], note=note)
-    return Section("Causes", tables=[table], is_detail=True)
+    return Section("Causes", tables=[table], is_folded=True)
 
 
 def _candidates(diff: PlanDiff, most_rows: int) -> Section:
