@@ -174,6 +174,8 @@ def _effects(
     total = cents(new) - cents(old)
     price = sum(line.price_cents or 0 for line in lines)
     volume = sum(line.volume_cents or 0 for line in lines)
+    if all(line.old is not None and line.new is not None for line in lines):
+        volume = total - price  # with the cent that rounding each pool leaves over
     return Effects(total, price, volume, total - price - volume)
 
 

@@ -12,9 +12,9 @@ from capplan.errors import InputError
 from capplan.report.pages.diff import (
     MOST_CHARACTERS,
     diff_page,
-    diff_values,
     signed_usd,
 )
+from capplan.report.pages.diff_values import diff_values
 from capplan.report.plan_diff import cents, parse_rise, plan_diff
 from capplan.report.plan_figures import plan_figures
 from capplan.report.render.json_text import json_text
@@ -175,6 +175,27 @@ def test_two_pools_are_lines_of_their_own_and_add_up(compared):
     ]
     assert [line.sign for line in diff.lines] == ["~", "="]
     assert diff.effects.volume_cents == diff.effects.total_cents == 438_000
+
+
+def test_pools_that_share_nodes_have_their_parts_of_the_bill(compared):
+    # 2 × 2 + 3 × 4 = 16 GPUs are 2 nodes of 8 at $40 each, 18 GPUs are 3.
+    def apart(prefill):
+        pools = [pool("prefill", 2, prefill, 5.0), pool("decode", 4, 3, 5.0)]
+        count = -(-(2 * prefill + 12) // 8)
+        node = {"node": "8x", "provider": "AWS", "count": count}
+        node |= {"gpus_paid": 8 * count, "usd_per_h": 40.0 * count}
+        usd = 730 * 40.0 * count
+        row = priced(pools=pools, nodes=[node], usd_per_month=usd)
+        return {**row, "tp": None, "gpu_count": 2 * prefill + 12}
+
+    diff = compared(document(apart(2)), document(apart(3)))
+
+    old, new = ([getattr(line, side) for line in diff.lines] for side in ("old", "new"))
+    assert [part.gpus_paid for part in old] == [4, 12]
+    assert [part.gpus_paid for part in new] == [8, 16]
+    assert diff.effects.price_cents == diff.effects.rest_cents == 0
+    assert diff.effects.volume_cents == 100 * 730 * 40
+    assert "2 → 3" in diff_markdown(diff)
 
 
 def test_a_plan_against_itself_says_that_nothing_changed(compared):

@@ -160,6 +160,14 @@ def _by_pool(candidate: Candidate, name: str) -> str | None:
     return " + ".join(format_count(value) for value in values)
 
 
+def _of_nodes(candidate: Candidate, name: str) -> float | None:
+    """Return a count over all kinds of nodes; None where one is not known."""
+    if candidate.cost is None:
+        return None
+    counts = [getattr(row, name) for row in candidate.cost.nodes]
+    return None if None in counts else sum(counts)
+
+
 COLUMNS = (
     _column("gpu", "GPU", justify="left"),
     _column("tp", "TP", told=partial(_by_pool, name="tp")),
@@ -173,6 +181,14 @@ COLUMNS = (
     _column("sweep_count"),
     Column("doubts", lambda row: "; ".join(at(row, PATHS["doubts"]) or ())),
     _column("kv_dtype"),
+    *(
+        Column(name, partial(_of_nodes, name=of))
+        for name, of in (
+            ("node_count", "count"),
+            ("gpus_paid", "gpus_paid"),
+            ("stranded_gpus", "stranded_gpus"),
+        )
+    ),
     _column("gpu_count", "GPUs", format_count),
     _column("lower_bound_gpu_count", "at least", format_count, leaves=3),
     _column("slo_attainment", "attainment", format_share),
@@ -193,6 +209,7 @@ COLUMNS = (
     _of_price("usd_per_gpu_h"),
     _column("usd_per_h", "$ per hour", format_usd, leaves=4),
     _column("usd_per_month"),
+    *ends("usd_per_month", PATHS["usd_per_month_range"]),
     _column("usd_per_year"),
     _column(
         "usd_per_million_output_tokens",
