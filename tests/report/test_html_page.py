@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from jinja2 import UndefinedError
 
+from capplan.planning.judgement import LEVELS
 from capplan.planning.result import Assumption
 from capplan.report.pages.candidates import COLUMNS
 from capplan.report.pages.plan import plan_page
@@ -168,7 +169,7 @@ def test_charts_have_no_coordinate_that_is_not_a_number(plan, best):
     (pool,) = run.simulation.pools
     kv_share = np.full(len(pool.series.kv_share), np.nan)
     pool = replace(pool, series=replace(pool.series, kv_share=kv_share))
-    quantiles_s = run.judgement.quantiles_s | {"ttft_s": np.full(103, np.inf)}
+    quantiles_s = run.judgement.quantiles_s | {"ttft_s": np.full(len(LEVELS), np.inf)}
     spoiled = replace(
         best,
         run=replace(
