@@ -29,6 +29,13 @@ def test_a_change_is_said_and_exits_0(plans, capsys):
     assert "nodes (8 GPUs)" in shown
 
 
+def test_a_fall_is_said_with_its_sign(plans, capsys):
+    code = exit_code(["diff", *reversed(plans), "--fail-above", "0%"])
+
+    assert code == 0
+    assert "−$40,179.20 (−33.3 %) ↓" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(("limit", "expected"), [("49.9%", 4), ("50%", 0)])
 def test_a_rise_above_the_limit_exits_4(plans, limit, expected, capsys):
     code = exit_code(["diff", *plans, "--fail-above", limit])

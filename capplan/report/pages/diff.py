@@ -97,7 +97,9 @@ def _headline(diff: PlanDiff) -> str:
         return f"GPUs {gpus}; without a price on both sides no cost compares"
     if not effects.total_cents:
         return f"Monthly cost unchanged at {usd_text(after)}"
-    share = "" if diff.share is None else f" ({100 * diff.share:+.1f} %)"
+    share = (
+        "" if diff.share is None else f" ({100 * diff.share:+.1f} %)".replace("-", "−")
+    )
     arrow = "↑" if effects.total_cents > 0 else "↓"
     return (
         f"Monthly cost {signed_usd(effects.total_cents)}{share} {arrow} "
