@@ -48,6 +48,7 @@ from capplan.planning.prospects import (
     price_of,
     without_doubts,
 )
+from capplan.planning.replica_load import carried
 from capplan.planning.result import Candidate, Plan
 from capplan.planning.saturation import saturation
 from capplan.planning.settings import PlanSettings
@@ -67,22 +68,26 @@ def plan(
     settings: PlanSettings,
     progress: Progress | None = None,
     stopped: Stopped | None = None,
+    with_load: bool = False,
 ) -> Plan:
     """Return the fewest replicas of each configuration, and the best of them.
 
     When ``stopped`` says so, the plan is that of what was simulated by then.
+    ``with_load`` also measures what a replica of the best carries.
     """
     started_s = time.perf_counter()
     if settings.as_of is None:
         settings = settings.model_copy(update={"as_of": date.today().isoformat()})
     with collected_warnings() as texts:
-        result = _plan(settings, progress or (lambda step: None), stopped)
+        result = _plan(settings, progress or (lambda step: None), stopped, with_load)
     return replace(
         result, warnings=tuple(texts), runtime_s=time.perf_counter() - started_s
     )
 
 
-def _plan(settings: PlanSettings, progress: Progress, stopped: Stopped | None) -> Plan:
+def _plan(
+    settings: PlanSettings, progress: Progress, stopped: Stopped | None, with_load: bool
+) -> Plan:
     progress("reading the requests")
     inputs, tried = plan_inputs(settings)
     if settings.executor == "local":  # elsewhere Ctrl-C cannot be seen
@@ -91,6 +96,9 @@ def _plan(settings: PlanSettings, progress: Progress, stopped: Stopped | None) -
     best = result.best
     if best is None:
         return result
+    if with_load and best.run is not None and not best.pools:
+        progress("measuring what a replica carries")
+        result = replace(result, replica_load=carried(inputs, best.run.deployment))
     if best.pools:
         return replace(result, certificate=pools_certificate_of(inputs, best))
     assert best.bound is not None

@@ -1,0 +1,339 @@
+"""What a deployment takes from a plan.json, checked where it is read."""
+
+import hashlib
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from capplan.bounds.certificate import document_digest
+from capplan.deployment.cold_start import ColdStart
+from capplan.errors import InputError
+from capplan.input_file import read_text
+from capplan.llm.catalog import published
+from capplan.planning.known_to_policies import ROOM, SHARE
+from capplan.planning.launch import YOURS, Launch, read_launch
+from capplan.planning.replica_load import ReplicaLoad
+from capplan.planning.setting_groups import MOST_REPLICAS
+from capplan.report import sentences
+from capplan.report.columns import format_count, format_share
+from capplan.report.verify import plan_in
+from capplan.units import format_duration
+
+_REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
+"""A Hugging Face repository, as in ``meta-llama/Llama-3.1-8B``."""
+_EXPANDED = ("$", "{{")
+"""What Kubernetes, Compose, a shell or Helm would expand in a word."""
+_MOST_S = 30 * 86400.0
+"""Time that a cold start, or a request, takes at most. [s]"""
+
+Count = Annotated[int, Field(ge=1, le=MOST_REPLICAS)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Seconds = Annotated[float, Field(ge=0, le=_MOST_S)]
+
+
+class _Record(BaseModel):
+    """A part of the JSON; keys that no deployment needs are not read."""
+
+    model_config = ConfigDict(strict=True, frozen=True, extra="ignore")
+
+
+class _Price(_Record):
+    gpus_per_node: Count | None = None
+
+
+class _Engine(_Record):
+    max_num_seqs: Count
+
+
+class _Parts(_Record):
+    node_s: Seconds
+    image_s: Seconds
+    weights_s: Seconds
+    engine_s: Seconds
+    assumed: list[str]
+
+
+class _Pool(_Record):
+    role: str = ""
+    gpu: str
+    tp: Count
+    replica_count: Count
+    price: _Price | None
+    engine: _Engine
+    launch_line: str | None
+    launch_notes: list[str] | None
+    weight_bytes: Positive | None
+    cold_start: _Parts | None
+
+
+class _Best(_Record):
+    pools: list[_Pool]
+    replica_count: Count
+    replica_count_range: Annotated[list[Count], Field(min_length=2)] | None = None
+    slo_attainment: float
+    e2e_p99_s: Seconds
+    router: str
+
+
+class _Carried(_Record):
+    rate_per_s: Positive
+    in_flight: Positive
+    replica_count: Count
+
+
+class _Plan(_Record):
+    llm: str
+    slo_text: str
+    attainment_text: str
+    trace_source: str
+    rate_per_s: Positive
+    mean_prompt_tokens: float
+    mean_output_tokens: float
+    replica_load: _Carried | None
+    interrupted: bool
+
+
+@dataclass(frozen=True)
+class PlannedPool:
+    """Replicas of one kind."""
+
+    role: str  # PREFILL or DECODE of two pools; empty of one
+    gpu: str
+    tp: int  # tensor-parallel degree: GPUs of a replica
+    replica_count: int
+    gpus_per_node: int | None  # of the node that its price is of; None: not known
+    max_num_seqs: int  # most requests running at once on a replica
+    launch: Launch
+    weight_bytes: float | None  # of a replica [bytes]
+    cold_start_s: float  # from a replica's order to its first request [s]
+    assumed: tuple[str, ...]  # parts of it that rest on a default
+
+    @property
+    def nodes_per_replica(self) -> int:
+        """Nodes that a replica spans; 1 where their size is not known."""
+        return math.ceil(self.tp / (self.gpus_per_node or self.tp))
+
+
+@dataclass(frozen=True)
+class Planned:
+    """The best candidate of a plan, as deployments need it."""
+
+    sha256: str  # of the file
+    path: str
+    is_fetched: bool  # whether the checkpoint has a name, no path of this machine
+    pools: tuple[PlannedPool, ...]  # one, or those of PREFILL and DECODE
+    router: str
+    e2e_p99_s: float  # of the requests [s]
+    most_replicas: int  # that an autoscaler may have, of one pool
+    carries: ReplicaLoad | None  # of a replica within the SLO; None: not measured
+    assumed: tuple[str, ...]  # what the plan rests on, a line each
+
+    @property
+    def pool(self) -> PlannedPool:
+        """Its only pool, or the one that decodes."""
+        return self.pools[-1]
+
+    @property
+    def is_apart(self) -> bool:
+        """Whether prompts and decoding are apart."""
+        return len(self.pools) > 1
+
+    @property
+    def checkpoint(self) -> str:
+        """The checkpoint that all replicas serve."""
+        return self.pool.launch.checkpoint
+
+    @property
+    def name(self) -> str:
+        """The checkpoint as a DNS label, for the names of resources."""
+        plain = re.sub(r"[^a-z0-9]+", "-", self.checkpoint.rsplit("/", 1)[-1].lower())
+        return f"llm-{plain}"[:40].strip("-")
+
+    @property
+    def target_in_flight(self) -> float | None:
+        """Requests in flight on a replica that an autoscaler aims at."""
+        return None if self.carries is None else SHARE * self.carries.in_flight
+
+    @property
+    def target_per_s(self) -> float | None:
+        """Requests per second of a replica that an autoscaler aims at."""
+        return None if self.carries is None else SHARE * self.carries.rate_per_s
+
+
+def infeasible_reason(document: Mapping[str, Any]) -> str | None:
+    """Return why a plan has no deployment; None where it has one."""
+    if document.get("best") is not None:
+        return None
+    status, reason = document.get("status"), document.get("infeasible_reason")
+    return f"{status}: {reason or 'the plan has no deployment'}"
+
+
+def read_planned(
+    path: Path, checkpoint: str | None = None, cold_start_s: float | None = None
+) -> "Planned | str":
+    """Return what a deployment takes from a plan; where it has none, why.
+
+    ``checkpoint`` and ``cold_start_s`` are the user's, in place of the plan's. [s]
+    """
+    text = read_text(path)
+    document = plan_in(path, text)
+    if (reason := infeasible_reason(document)) is not None:
+        return reason
+    _check_digest(path, document)
+    plan = _checked(path, "", _Plan, document)
+    of = document["best"]
+    best = _checked(path, "best.", _Best, of)
+    records = best.pools or [_checked(path, "best.", _Pool, {**of, "role": ""})]
+    if checkpoint is not None and not _REPOSITORY.fullmatch(checkpoint):
+        raise InputError(f"--checkpoint {checkpoint}: expected ORGANISATION/NAME")
+    pools = tuple(_pool(path, each, checkpoint, cold_start_s) for each in records)
+    known = best.replica_count_range or (best.replica_count, best.replica_count)
+    load = plan.replica_load
+    return Planned(
+        sha256=hashlib.sha256(text.encode()).hexdigest(),
+        path=str(path),
+        is_fetched=checkpoint is not None or _is_named(plan.llm),
+        pools=pools,
+        router=best.router,
+        e2e_p99_s=best.e2e_p99_s,
+        most_replicas=min(max(known[1], ROOM * best.replica_count), MOST_REPLICAS),
+        carries=None
+        if load is None
+        else ReplicaLoad(load.rate_per_s, load.in_flight, load.replica_count),
+        assumed=_assumed(plan, best, pools),
+    )
+
+
+def check_repository(planned: Planned) -> None:
+    """Refuse a checkpoint that a container cannot fetch."""
+    if planned.is_fetched and _REPOSITORY.fullmatch(planned.checkpoint):
+        return
+    raise InputError(
+        f"{planned.path}: serves {planned.checkpoint}, which is no Hugging Face "
+        "repository that a container can fetch; give --checkpoint ORGANISATION/NAME"
+    )
+
+
+RecordOf = TypeVar("RecordOf", bound=_Record)
+
+
+def _checked(path: Path, where: str, model: type[RecordOf], values: Any) -> RecordOf:
+    """Return a part of the JSON; an error names the first key that is wrong."""
+    try:
+        return model.model_validate(values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = where + ".".join(map(str, first["loc"]))
+        if first["type"] == "missing":
+            raise InputError(
+                f"{path}: has no {key}, which deployments are made from; plan again "
+                "with this release"
+            ) from None
+        said = str(first["msg"])
+        raise InputError(
+            f"{path}: {key.rstrip('.')} is {str(first['input'])[:60]!r}; "
+            f"{said[0].lower()}{said[1:]}"
+        ) from None
+
+
+def _check_digest(path: Path, document: Mapping[str, Any]) -> None:
+    """Refuse a plan that is not as it was sealed."""
+    block = document.get("certificate")
+    if not isinstance(block, Mapping):
+        raise InputError(f"{path}: has no certificate; expected a plan of capplan plan")
+    if block.get("document_digest") != document_digest(document):
+        raise InputError(
+            f"{path}: its digest does not match: something was changed after it was "
+            "made; plan again"
+        )
+
+
+def _pool(
+    path: Path, record: _Pool, checkpoint: str | None, cold_start_s: float | None
+) -> PlannedPool:
+    if not record.launch_line:
+        why = "; ".join(record.launch_notes or ()) or "no LLM is named; plan with --llm"
+        raise InputError(f"{path}: no command starts its replicas: {why}")
+    try:
+        launch = read_launch(record.launch_line, tuple(record.launch_notes or ()))
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+    if any(mark in word for word in launch.words for mark in _EXPANDED):
+        raise InputError(f"{path}: its launch line holds {' or '.join(_EXPANDED)}")
+    if launch.flags.get("--tensor-parallel-size") != str(record.tp):
+        raise InputError(f"{path}: its launch line is not of its TP {record.tp}")
+    if checkpoint is not None:
+        launch = launch.serving(checkpoint)
+    elif launch.checkpoint == YOURS:
+        why = "; ".join(launch.notes)
+        raise InputError(f"{path}: {why}: give --checkpoint ORGANISATION/NAME")
+    parts = record.cold_start
+    assumed: tuple[str, ...] = ()
+    if cold_start_s is None:
+        if parts is None:
+            raise InputError(
+                f"{path}: the cold start of its replicas is not known; give "
+                "--cold-start TIME"
+            )
+        fields = parts.model_dump()
+        assumed = tuple(fields.pop("assumed"))
+        cold_start_s = ColdStart(**fields).cold_start_s
+    return PlannedPool(
+        role=record.role,
+        gpu=record.gpu,
+        tp=record.tp,
+        replica_count=record.replica_count,
+        gpus_per_node=None if record.price is None else record.price.gpus_per_node,
+        max_num_seqs=record.engine.max_num_seqs,
+        launch=launch,
+        weight_bytes=record.weight_bytes,
+        cold_start_s=cold_start_s,
+        assumed=assumed,
+    )
+
+
+def _is_named(llm: str) -> bool:
+    """Return whether a plan's LLM is named, not a folder."""
+    try:
+        return published(llm) is not None
+    except InputError:  # a folder that is no longer there
+        return False
+
+
+def _assumed(
+    plan: _Plan, best: _Best, pools: tuple[PlannedPool, ...]
+) -> tuple[str, ...]:
+    """Return what the plan rests on, a line each."""
+    traffic = sentences.traffic(
+        plan.rate_per_s, plan.mean_prompt_tokens, plan.mean_output_tokens
+    )
+    lines = [
+        f"{traffic}, of {plan.trace_source}",
+        f"SLO: {plan.slo_text}; attained by {format_share(best.slo_attainment)} of "
+        f"requests (simulated), asked {plan.attainment_text}",
+    ]
+    if plan.interrupted:
+        lines.append("the plan was interrupted: a smaller one may do")
+    for pool in pools:
+        role = f" for {pool.role}" if pool.role else ""
+        how = f", assumed: {', '.join(pool.assumed)}" if pool.assumed else ", given"
+        lines.append(
+            f"{sentences.plural(pool.replica_count, 'replica')}{role} of {pool.tp} "
+            f"{pool.gpu}, router {best.router}; cold start "
+            f"{format_duration(pool.cold_start_s)}{how}"
+        )
+    if plan.replica_load is not None:
+        load = plan.replica_load
+        lines.append(
+            "a replica at the edge of the SLO: "
+            f"{format_count(load.rate_per_s)} requests/s, "
+            f"{format_count(load.in_flight)} in flight (simulated, in a fleet of "
+            f"{load.replica_count}); targets are {SHARE:g} of that"
+        )
+    lines += sorted({note for pool in pools for note in pool.launch.notes})
+    return tuple(lines)
