@@ -128,6 +128,7 @@ class Planned:
     is_fetched: bool  # whether the checkpoint has a name, no path of this machine
     pools: tuple[PlannedPool, ...]  # one, or those of PREFILL and DECODE
     router: str
+    rate_per_s: float  # of the requests [requests/s]
     e2e_p99_s: float  # of the requests [s]
     most_replicas: int  # that an autoscaler may have, of one pool
     carries: ReplicaLoad | None  # of a replica within the SLO; None: not measured
@@ -200,6 +201,7 @@ def read_planned(
         is_fetched=checkpoint is not None or _is_named(plan.llm),
         pools=pools,
         router=best.router,
+        rate_per_s=plan.rate_per_s,
         e2e_p99_s=best.e2e_p99_s,
         most_replicas=min(max(known[1], ROOM * best.replica_count), MOST_REPLICAS),
         carries=None

@@ -46,6 +46,12 @@ def export(planned: Planned, image: str | None) -> Export:
             "target_qps_per_replica": float(f"{target:.6g}"),
         }
         lacks += ("a target of requests in flight: it is of requests per second",)
+        wanted = math.ceil(planned.rate_per_s / target)
+        if wanted > pool.replica_count:
+            lacks += (
+                f"the plan's count: at {planned.rate_per_s:.6g} requests/s this target "
+                f"asks for {wanted} replicas, not {pool.replica_count}",
+            )
     document = {
         "name": planned.name,
         "resources": {
@@ -62,7 +68,7 @@ def export(planned: Planned, image: str | None) -> Export:
         lacks=lacks,
         needs=("sky serve up skypilot.yaml --secret HF_TOKEN, with a cloud enabled",),
         unverified=(
-            f"the image {image}",
+            f"the image {image}, and that SkyPilot starts in it",
             f"the accelerator {accelerator} as {pool.gpu}: some clouds have another "
             "form of it by that name",
         ),
