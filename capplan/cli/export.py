@@ -69,8 +69,11 @@ def export_command(
     for line in export.lacks:
         warnings.warn(f"not in {to}: {line}", CapplanWarning, stacklevel=2)
     if out is None:
-        for text in texts.values():
-            typer.echo(text, nl=False)
+        first, *others = texts
+        typer.echo(texts[first], nl=False)  # for kubectl apply -f -
+        for name in others:
+            text = f"{name} is written with --out alone"
+            warnings.warn(text, CapplanWarning, stacklevel=2)
         return 0
     written = write_texts(texts, out)
     typer.echo(f"written: {', '.join(map(str, written))}")
