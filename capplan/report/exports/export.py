@@ -87,13 +87,17 @@ def routed(
 
     ``known`` has the target's names by capplan's; ``otherwise`` says what it does.
     """
-    name = planned.router.partition(":")[0]
-    if name in known:
-        return known[name], ()
-    return None, (
-        f"the plan's router {planned.router}: {otherwise}; what it attains is not "
-        "simulated",
-    )
+    name, lacks = planned.router.partition(":")[0], []
+    if name not in known:
+        lacks.append(
+            f"the plan's router {planned.router}: {otherwise}; what it attains is not "
+            "simulated"
+        )
+    if planned.rebalancer is not None:
+        lacks.append(
+            f"the plan's rebalancer {planned.rebalancer}: requests stay where they are"
+        )
+    return known.get(name), tuple(lacks)
 
 
 class _Dumper(yaml.SafeDumper):

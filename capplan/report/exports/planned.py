@@ -86,8 +86,13 @@ class _Carried(_Record):
     replica_count: Count
 
 
+class _Settings(_Record):
+    rebalancer: str | None = None
+
+
 class _Plan(_Record):
     llm: str
+    settings: _Settings
     slo_text: str
     attainment_text: str
     trace_source: str
@@ -128,6 +133,7 @@ class Planned:
     is_fetched: bool  # whether the checkpoint has a name, no path of this machine
     pools: tuple[PlannedPool, ...]  # one, or those of PREFILL and DECODE
     router: str
+    rebalancer: str | None  # that moves requests between replicas
     rate_per_s: float  # of the requests [requests/s]
     e2e_p99_s: float  # of the requests [s]
     most_replicas: int  # that an autoscaler may have, of one pool
@@ -201,6 +207,7 @@ def read_planned(
         is_fetched=checkpoint is not None or _is_named(plan.llm),
         pools=pools,
         router=best.router,
+        rebalancer=plan.settings.rebalancer,
         rate_per_s=plan.rate_per_s,
         e2e_p99_s=best.e2e_p99_s,
         most_replicas=min(max(known[1], ROOM * best.replica_count), MOST_REPLICAS),

@@ -252,6 +252,15 @@ def test_a_target_says_what_it_has_in_place_of_the_plans_router(target, tmp_path
     assert any("session" in line for line in export.lacks)
 
 
+@pytest.mark.parametrize("target", set(TARGETS) - {"vllm"})
+def test_a_rebalancer_is_in_no_target(target, tmp_path):
+    plan = one_pool() | {"settings": {"rebalancer": "llumnix"}}
+
+    _, export = exported(written(plan, tmp_path), target)
+
+    assert any("rebalancer llumnix" in line for line in export.lacks)
+
+
 @pytest.mark.parametrize(
     ("target", "router", "where", "name"),
     [
