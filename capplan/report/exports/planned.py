@@ -6,12 +6,13 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from capplan.bounds.certificate import document_digest
 from capplan.deployment.cold_start import ColdStart
+from capplan.deployment.pools import DECODE, PREFILL
 from capplan.errors import InputError
 from capplan.input_file import read_text
 from capplan.llm.catalog import published
@@ -59,7 +60,7 @@ class _Parts(_Record):
 
 
 class _Pool(_Record):
-    role: str = ""
+    role: Literal["", "prefill", "decode"] = ""
     gpu: str
     tp: Count
     replica_count: Count
@@ -75,7 +76,7 @@ class _Best(_Record):
     pools: list[_Pool]
     replica_count: Count
     replica_count_range: Annotated[list[Count], Field(min_length=2)] | None = None
-    slo_attainment: float
+    slo_attainment: Annotated[float, Field(ge=0, le=1)]
     e2e_p99_s: Seconds
     router: str
 
@@ -97,8 +98,8 @@ class _Plan(_Record):
     attainment_text: str
     trace_source: str
     rate_per_s: Positive
-    mean_prompt_tokens: float
-    mean_output_tokens: float
+    mean_prompt_tokens: Positive
+    mean_output_tokens: Positive
     replica_load: _Carried | None
     interrupted: bool
 
@@ -196,6 +197,12 @@ def read_planned(
     of = document["best"]
     best = _checked(path, "best.", _Best, of)
     records = best.pools or [_checked(path, "best.", _Pool, {**of, "role": ""})]
+    roles = [each.role for each in records]
+    if roles not in ([""], [PREFILL, DECODE]):
+        raise InputError(
+            f"{path}: best.pools are of {roles}; expected one for {PREFILL}, then one "
+            f"for {DECODE}"
+        )
     if checkpoint is not None and not _REPOSITORY.fullmatch(checkpoint):
         raise InputError(f"--checkpoint {checkpoint}: expected ORGANISATION/NAME")
     pools = tuple(_pool(path, each, checkpoint, cold_start_s) for each in records)
@@ -310,7 +317,7 @@ def _is_named(llm: str) -> bool:
     """Return whether a plan's LLM is named, not a folder."""
     try:
         return published(llm) is not None
-    except InputError:  # a folder that is no longer there
+    except (InputError, OSError):  # a folder that is no longer there
         return False
 
 

@@ -51,7 +51,7 @@ def pool_values(checkpoint, tp, count, role="", more=()):
         "launch_line": shlex.join(words(checkpoint, tp, more)),
         "launch_notes": [],
         "weight_bytes": 100 * 2**30,
-        "cold_start": COLD_START,
+        "cold_start": copy.deepcopy(COLD_START),
     }
 
 

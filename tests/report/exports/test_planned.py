@@ -3,6 +3,9 @@
 import json
 
 import pytest
+import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from capplan.errors import InputError
 from capplan.report.exports import TARGETS, exported
@@ -107,6 +110,60 @@ def test_a_plan_without_its_parts_is_refused(target, document, tmp_path):
 
     with pytest.raises(InputError, match=r"plan\.json: "):
         exported(path, target)
+
+
+@pytest.mark.parametrize(
+    "roles", [("decode", "prefill"), ("prefill", "prefill"), ("", "decode"), ("x", "y")]
+)
+def test_pools_are_one_for_prompts_and_one_that_decodes(roles, tmp_path):
+    document = two_pools()
+    for pool, role in zip(document["best"]["pools"], roles, strict=True):
+        pool["role"] = role
+
+    with pytest.raises(InputError, match=r"best\.pools"):
+        read_planned(written(document, tmp_path))
+
+
+WRONG = [None, "", -1, 0, 1, 1e308, True, [], {}, "x\ny: 1", "{{x}}", "$(A)", 10**30]
+WRONG += ["\u2028", "\ud800", 3.5, "vllm serve a/b --tensor-parallel-size 4"]
+
+
+def places(node, path=()):
+    """Yield the paths of all that a document holds."""
+    parts = node.items() if isinstance(node, dict) else enumerate(node)
+    for key, value in parts:
+        yield (*path, key)
+        if isinstance(value, dict | list):
+            yield from places(value, (*path, key))
+
+
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_whatever_is_forged_is_refused_in_one_line_or_cannot_inject(data, tmp_path):
+    document = data.draw(st.sampled_from([one_pool, two_pools]))()
+    found = [path for path in places(document) if path[0] != "certificate"]
+    *where, key = data.draw(st.sampled_from(found))
+    part = document
+    for each in where:
+        part = part[each]
+    part[key] = data.draw(st.sampled_from(WRONG))
+    path = written(document, tmp_path)
+
+    for target in TARGETS:
+        refused = ""
+        try:
+            result = exported(path, target)
+        except InputError as error:
+            refused = str(error)
+        assert "\n" not in refused
+        if refused or isinstance(result, str):  # infeasible
+            continue
+        for name, text in result[0].items():
+            body = [x for x in text.splitlines() if not x.startswith("#")]
+            assert text.encode()
+            assert not any("{{" in x or "$(A)" in x for x in body)
+            if name.endswith(".yaml"):
+                assert list(yaml.safe_load_all(text))
 
 
 def test_an_infeasible_plan_says_why(tmp_path):
