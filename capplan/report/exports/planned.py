@@ -33,7 +33,7 @@ _MOST_S = 30 * 86400.0
 """Time that a cold start, or a request, takes at most. [s]"""
 
 Count = Annotated[int, Field(ge=1, le=MOST_REPLICAS)]
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Positive = Annotated[float, Field(ge=1e-9, le=1e18)]
 Seconds = Annotated[float, Field(ge=0, le=_MOST_S)]
 
 
