@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from capplan.cli.answer import show
+
 INFEASIBLE = 3
 
 
@@ -55,6 +57,7 @@ def export_command(
     from capplan.errors import CapplanWarning
     from capplan.files import check_folder, write_texts
     from capplan.report.exports import exported
+    from capplan.report.pages.exported import exported_page, no_export_page
 
     if out is not None:
         check_folder(out)
@@ -64,17 +67,20 @@ def export_command(
     )
     if isinstance(found, str):
         typer.echo(f"{plan}: {found}", err=True)
+        show(no_export_page(plan, to, found), told=lambda: ())
         return INFEASIBLE
     texts, export = found
     for line in export.lacks:
         warnings.warn(f"not in {to}: {line}", CapplanWarning, stacklevel=2)
+    page = exported_page(plan, to, texts, export)
     if out is None:
         first, *others = texts
-        typer.echo(texts[first], nl=False)  # for kubectl apply -f -
         for name in others:
             text = f"{name} is written with --out alone"
             warnings.warn(text, CapplanWarning, stacklevel=2)
+        manifest = texts[first].removesuffix("\n")  # for kubectl apply -f -
+        show(page, told=lambda: [manifest])
         return 0
     written = write_texts(texts, out)
-    typer.echo(f"written: {', '.join(map(str, written))}")
+    show(page, written, told=lambda: [f"written: {', '.join(map(str, written))}"])
     return 0

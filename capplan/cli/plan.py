@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from capplan.cli.answer import progress, show
 from capplan.cli.interruption import INTERRUPTED, interruptible
 from capplan.cli.notices import announce_compilation
 from capplan.cli.options import with_settings
@@ -20,14 +21,12 @@ def plan_command(scenario: Scenario = None, **flags: Any) -> int:
     """
     settings = settings_from(PlanSettings, scenario, flags)
     announce_compilation([settings.scheduler])
-    from capplan.report.console import progress
     from capplan.report.pages.plan import plan_page
-    from capplan.report.render.terminal import print_result
     from capplan.report.to_files import plan
 
-    with progress() as show, interruptible() as stopped:
-        result, written = plan(settings, show, stopped)
-    print_result(plan_page(result), written)
+    with progress() as step, interruptible() as stopped:
+        result, written = plan(settings, step, stopped)
+    show(plan_page(result), written)
     if result.interrupted:
         return INTERRUPTED
     return 0 if result.best is not None else INFEASIBLE

@@ -27,6 +27,7 @@ from capplan.planning.inputs import (
     Progress,
     configuration_of,
     plan_inputs,
+    unseen,
 )
 from capplan.planning.launch import launch
 from capplan.planning.pairs import check_pools
@@ -79,7 +80,7 @@ def plan(
     if settings.as_of is None:
         settings = settings.model_copy(update={"as_of": date.today().isoformat()})
     with collected_warnings() as texts:
-        result = _plan(settings, progress or (lambda step: None), stopped, with_load)
+        result = _plan(settings, progress or unseen, stopped, with_load)
     return replace(
         result, warnings=tuple(texts), runtime_s=time.perf_counter() - started_s
     )
@@ -96,9 +97,8 @@ def _plan(
     best = result.best
     if best is None:
         return result
-    if with_load and best.run is not None and not best.pools:
-        progress("measuring what a replica carries")
-        result = replace(result, replica_load=carried(inputs, best.run.deployment))
+    if with_load:
+        result = replace(result, replica_load=carried(inputs, best.run, progress))
     if best.pools:
         return replace(result, certificate=pools_certificate_of(inputs, best))
     assert best.bound is not None
@@ -221,7 +221,9 @@ def _simulated(
             size = _WAVE if feasible_of(done) else 1
             wave, prospects = prospects[:size], prospects[size:]
             names = ", ".join(str(prospect) for prospect in wave)
-            progress(f"simulating {names} ({len(prospects)} more)")
+            ended = len(done) + len(left_out)
+            share = ended / (ended + len(wave) + len(prospects))
+            progress(f"simulating {names} ({len(prospects)} more)", share)
             for prospect, result in zip(
                 wave, workers(evaluate, inputs, wave), strict=True
             ):

@@ -10,7 +10,7 @@ from capplan.deployment.configuration import Configuration
 from capplan.deployment.pools import Deployment
 from capplan.errors import collected_warnings
 from capplan.planning.highest_rate import highest_rate
-from capplan.planning.inputs import PlanInputs
+from capplan.planning.inputs import PlanInputs, Progress
 from capplan.planning.load import OpenLoad, scaled
 from capplan.planning.replications import Interrupted
 from capplan.planning.run import Run, judged_run
@@ -37,18 +37,22 @@ class ReplicaLoad:
     replica_count: int = 1  # of the fleet in which it was measured
 
 
-def carried(inputs: PlanInputs, deployment: Deployment) -> ReplicaLoad | None:
-    """Return what a replica of a plan's deployment of one pool carries.
+def carried(
+    inputs: PlanInputs, run: Run | None, progress: Progress
+) -> ReplicaLoad | None:
+    """Return what a replica of a plan's best deployment carries.
 
-    None for users who wait for their answers, and where it was interrupted.
+    None of two pools, for users who wait for their answers, and where it was
+    interrupted.
     """
-    if not inputs.load.is_open:
+    if run is None or len(run.deployment.pools) > 1 or not inputs.load.is_open:
         return None
+    progress("measuring what a replica carries")
     # The requests have their predicted lengths already.
     settings = inputs.settings.model_copy(update={"predictor": None})
     base, slo, stopped = inputs.load.base, inputs.slo, inputs.stopped
     with suppress(Interrupted), collected_warnings():
-        return replica_load(settings, base, slo, deployment, stopped)
+        return replica_load(settings, base, slo, run.deployment, stopped)
     return None
 
 

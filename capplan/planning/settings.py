@@ -204,7 +204,10 @@ class DemandSettings(PlanningSettings):
     """Settings of plans at several arrival rates."""
 
     rates: Annotated[tuple[Rate, ...], BeforeValidator(parts)] = setting(
-        (), WORKLOAD, "R,R,R,R", "Arrival rates to plan for, requests/s, four or more."
+        (),
+        WORKLOAD,
+        "R,R",
+        "Arrival rates to plan for, requests/s; a line from four on.",
     )
     at: Annotated[tuple[Rate, ...], BeforeValidator(parts)] = setting(
         (), WORKLOAD, "R,R", "Arrival rates to extrapolate to, requests/s."

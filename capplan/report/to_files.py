@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from capplan.errors import InputError
-from capplan.files import check_folder, write_texts
+from capplan.files import check_folder
 from capplan.placement.lp_export import write_model
 from capplan.placement.snapshot import write_snapshot
 from capplan.planning.autoscale import autoscale as compute_autoscaled
@@ -39,6 +39,7 @@ from capplan.planning.settings import (
     SearchSettings,
     SimulateSettings,
 )
+from capplan.report import shown as shown  # results show themselves from now on
 from capplan.report.page import Page
 from capplan.report.pages.autoscale import autoscale_page
 from capplan.report.pages.capacity import capacity_page
@@ -48,17 +49,12 @@ from capplan.report.pages.placement import placement_page
 from capplan.report.pages.plan import plan_page
 from capplan.report.pages.run import run_page
 from capplan.report.pages.search import search_page
-from capplan.report.render.csv_table import table_csv
-from capplan.report.render.html_page import html
-from capplan.report.render.json_text import json_text
-from capplan.report.render.markdown import markdown
+from capplan.report.write_page import Written, write_page
 from capplan.report.write_requests import appending, write_requests
 from capplan.report.write_schedule import write_iterations, write_trace_events
 from capplan.simulator.fleet import Stopped
 
 Result = TypeVar("Result")
-Written = tuple[Path, ...]
-"""Paths of the files written."""
 
 
 def _computed(
@@ -72,19 +68,11 @@ def _computed(
     ``watched`` is what else ``compute`` takes: a progress, what says when to stop. A
     text that is empty is no file: one of an earlier result is removed.
     """
-    folder = settings.out
-    if folder is None:
+    if settings.out is None:
         return compute(settings, *watched), ()
-    check_folder(folder)
+    check_folder(settings.out)
     result = compute(settings, *watched)
-    page = page_of(result)
-    texts = {f"{page.name}.json": json_text(page.values())}
-    texts |= {name: table_csv(table) for name, table in page.csv.items()}
-    texts |= {"report.html": html(page), "report.md": markdown(page)}
-    written = write_texts({name: text for name, text in texts.items() if text}, folder)
-    for name in (name for name, text in texts.items() if not text):
-        Path(folder, name).unlink(missing_ok=True)
-    return result, written
+    return result, write_page(page_of(result), settings.out)
 
 
 def plan(

@@ -47,7 +47,7 @@ def gpu_names(gpu: str) -> GpuNames:
     """
     if gpu not in GPU_NAMES:
         raise InputError(
-            f"{gpu}: exported deployments are of NVIDIA's GPUs of the catalog; "
+            f"{gpu[:60]!r}: exported deployments are of NVIDIA's GPUs of the catalog; "
             "--to vllm gives the commands"
         )
     return GPU_NAMES[gpu]

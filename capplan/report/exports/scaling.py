@@ -101,8 +101,8 @@ def scaling_notes(planned: Planned) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 def no_target(planned: Planned) -> tuple[str, ...]:
     """Return that there is no autoscaler, and why."""
-    why = "two pools" if planned.is_apart else "this plan"
-    return (f"an autoscaler: what a replica carries is not measured for {why}",)
+    of = "two pools" if planned.is_apart else "users, nor without capplan plan --out"
+    return (f"an autoscaler: what a replica carries is not measured of {of}",)
 
 
 def quantity(value: float) -> str:

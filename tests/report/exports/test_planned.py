@@ -237,7 +237,9 @@ def test_a_part_of_the_cold_start_is_a_time(part, tmp_path):
 def test_a_gpu_that_is_not_nvidias_is_refused(target, tmp_path):
     path = written(one_pool(gpu="MI300X"), tmp_path)
 
-    with pytest.raises(InputError, match="MI300X: exported deployments are of NVIDIA"):
+    with pytest.raises(
+        InputError, match="'MI300X': exported deployments are of NVIDIA"
+    ):
         exported(path, target)
 
 
