@@ -1,5 +1,7 @@
 """``capplan export``: files or text, warnings, exit codes."""
 
+import csv
+import io
 import json
 
 import pytest
@@ -104,6 +106,50 @@ def test_an_infeasible_plan_has_no_deployment(export, tmp_path):
 
     assert (code, printed) == (3, "")
     assert error == f"{tmp_path}/plan.json: infeasible: H100 × TP 1: too slow\n"
+
+
+def test_the_document_has_the_files_and_what_is_to_be_known(export):
+    code, printed, _ = export(one_pool(), "--to", "k8s", "--json")
+
+    document = json.loads(printed)
+    assert code == 0
+    assert list(document["files"]) == ["k8s.yaml", "prometheus_adapter.yaml"]
+    assert "kind: Deployment" in document["files"]["k8s.yaml"]
+    assert any("the plan's router jsq" in line for line in document["lacks"])
+    assert any("planned on nodes of 8: Cloud HGX" in x for x in document["needs"])
+
+
+def test_the_table_has_a_row_for_each_thing_to_be_known(export):
+    _, printed, _ = export(one_pool(), "--to", "k8s", "--format", "csv")
+    _, as_json, _ = export(one_pool(), "--to", "k8s", "--json")
+
+    rows = list(csv.DictReader(io.StringIO(printed)))
+    document = json.loads(as_json)
+    for what in ("lacks", "needs", "unverified"):
+        told = [row["text"] for row in rows if row["what"] == what]
+        assert told == document[what]
+        assert told
+
+
+def test_quiet_writes_the_files_alone(export, tmp_path):
+    code, printed, said = export(
+        one_pool(), "--to", "ray", "--quiet", "--out", tmp_path / "out"
+    )
+
+    assert (code, printed) == (0, "")
+    assert (tmp_path / "out" / "ray.yaml").exists()
+    assert "written" not in said
+
+
+def test_an_infeasible_plan_is_a_document_too(export):
+    plan = {"status": "infeasible", "infeasible_reason": "too slow"}
+    plan = one_pool() | plan | {"best": None, "certificate": None}
+
+    code, printed, _ = export(plan, "--to", "k8s", "--json")
+
+    document = json.loads(printed)
+    assert code == 3
+    assert (document["status"], document["files"]) == ("infeasible: too slow", {})
 
 
 def test_a_file_that_is_not_there_is_one_line(capsys, tmp_path):

@@ -72,8 +72,10 @@ def one_node(planned: Planned, pool: PlannedPool, target: str) -> None:
 def node_needs(pool: PlannedPool) -> str:
     """Return what nodes a pool needs."""
     per = pool.tp // pool.nodes_per_replica
-    known = f"planned on nodes of {pool.gpus_per_node}" if pool.gpus_per_node else ""
-    size = known or "the plan does not know the size of nodes"
+    size = "the plan does not know the size of nodes"
+    if pool.gpus_per_node:
+        which = f": {pool.node}" if pool.node else ""
+        size = f"planned on nodes of {pool.gpus_per_node}{which}"
     return (
         f"{pool.replica_count * pool.nodes_per_replica} times {per} free {pool.gpu} on "
         f"one node ({size})"

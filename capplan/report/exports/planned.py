@@ -44,6 +44,8 @@ class _Record(BaseModel):
 
 
 class _Price(_Record):
+    provider: str | None = None
+    node: str | None = None
     gpus_per_node: Count | None = None
 
 
@@ -112,7 +114,8 @@ class PlannedPool:
     gpu: str
     tp: int  # tensor-parallel degree: GPUs of a replica
     replica_count: int
-    gpus_per_node: int | None  # of the node that its price is of; None: not known
+    node: str  # that its price is of, with its provider; empty where not known
+    gpus_per_node: int | None  # of that node; None: not known
     max_num_seqs: int  # most requests running at once on a replica
     launch: Launch
     weight_bytes: float | None  # of a replica [bytes]
@@ -288,7 +291,7 @@ def _pool(
     elif launch.checkpoint == YOURS:
         why = "; ".join(launch.notes)
         raise InputError(f"{path}: {why}: give --checkpoint ORGANISATION/NAME")
-    parts = record.cold_start
+    parts, price = record.cold_start, record.price or _Price()
     assumed: tuple[str, ...] = ()
     if cold_start_s is None:
         if parts is None:
@@ -304,7 +307,8 @@ def _pool(
         gpu=record.gpu,
         tp=record.tp,
         replica_count=record.replica_count,
-        gpus_per_node=None if record.price is None else record.price.gpus_per_node,
+        node=" ".join(filter(None, (price.provider, price.node))),
+        gpus_per_node=price.gpus_per_node,
         max_num_seqs=record.engine.max_num_seqs,
         launch=launch,
         weight_bytes=record.weight_bytes,

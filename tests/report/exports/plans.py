@@ -46,7 +46,7 @@ def pool_values(checkpoint, tp, count, role="", more=()):
         "gpu": "H100-SXM",
         "tp": tp,
         "replica_count": count,
-        "price": {"usd_per_gpu_h": 4.0, "gpus_per_node": 8},
+        "price": {"provider": "Cloud", "node": "HGX", "gpus_per_node": 8},
         "engine": {"max_num_seqs": 256},
         "launch_line": shlex.join(words(checkpoint, tp, more)),
         "launch_notes": [],
