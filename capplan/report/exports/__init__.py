@@ -9,7 +9,7 @@ from pathlib import Path
 
 from capplan.errors import InputError, nearest
 from capplan.report.exports.export import Export, text_of
-from capplan.report.exports.planned import read_planned
+from capplan.report.exports.plan_file import read_planned
 
 TARGETS = {
     "vllm": "vllm_serve",

@@ -48,12 +48,12 @@ def refuse_image(given: str | None, target: str) -> None:
         raise InputError(f"--image has no effect on --to {target}")
 
 
-def one_pool(planned: Planned, target: str, lacks: str = "no proxy") -> PlannedPool:
+def one_pool(planned: Planned, target: str) -> PlannedPool:
     """Return the only pool; two are refused by a target that has no proxy for them."""
     if planned.is_apart:
         raise InputError(
-            f"{planned.path}: prompts and decoding are apart, and {target} has {lacks} "
-            "that sends a prompt to a prefill replica, then to a decode replica; "
+            f"{planned.path}: prompts and decoding are apart, and {target} has no "
+            "proxy that sends a prompt to a prefill replica, then to a decode replica; "
             "expected --to llm-d, kserve, dynamo or ray"
         )
     return planned.pool

@@ -1,7 +1,6 @@
 """KServe: an LLMInferenceService, with a prefill pool where there is one."""
 
 import shlex
-from collections.abc import Mapping
 from typing import Any
 
 from capplan.report.exports.export import (
@@ -113,25 +112,3 @@ def _of_pool(planned: Planned, pool: PlannedPool, image: str | None) -> dict[str
             "containers": [main],
         },
     }
-
-
-def broken_rules(spec: Mapping[str, Any]) -> list[str]:
-    """Return which rules of the service a specification breaks; empty where none.
-
-    The CRD states them in CEL, which a JSON schema does not check: replicas or scaling,
-    one way of scaling, and at least one trigger of KEDA.
-    """
-    broken = []
-    for where, part in (("spec", spec), ("spec.prefill", spec.get("prefill", {}))):
-        scaling = part.get("scaling")
-        if scaling is None:
-            continue
-        if "replicas" in part:
-            broken.append(f"{where}: replicas and scaling are mutually exclusive")
-        if ("wva" in scaling) == ("keda" in scaling):
-            broken.append(f"{where}.scaling: expected one of wva and keda")
-        if "keda" in scaling and not scaling["keda"].get("triggers"):
-            broken.append(f"{where}.scaling.keda: expected at least one trigger")
-        if scaling.get("minReplicas", 0) > scaling["maxReplicas"]:
-            broken.append(f"{where}.scaling: minReplicas cannot exceed maxReplicas")
-    return broken

@@ -1,5 +1,6 @@
 """Ray Serve: an application of its LLM builder."""
 
+import math
 from typing import Any
 
 from capplan.report.exports.export import (
@@ -65,8 +66,10 @@ def _of_pool(planned: Planned, pool: PlannedPool) -> dict[str, Any]:
     arguments = pool.launch.arguments
     for flag in _ALONE:
         arguments.pop(flag.removeprefix("--").replace("-", "_"), None)
-    deployment: dict[str, Any] = {"max_ongoing_requests": pool.max_num_seqs}
     target = planned.target_in_flight
+    # Those that wait in vLLM too: else the target may never be seen.
+    most = max(pool.max_num_seqs, math.ceil(target or 0))
+    deployment: dict[str, Any] = {"max_ongoing_requests": most}
     if target is None:
         deployment["num_replicas"] = pool.replica_count
     else:

@@ -71,3 +71,24 @@ def errors(schema, document):
     validator = pytest.importorskip("jsonschema")
     found = validator.Draft7Validator(schema).iter_errors(document)
     return [f"{each.json_path}: {each.message}" for each in found]
+
+
+def broken_rules(spec):
+    """Return which rules of an LLMInferenceService a specification breaks.
+
+    Its definition (kserve aaac4e294) states them in CEL, which no JSON schema checks.
+    """
+    broken = []
+    for where, part in (("spec", spec), ("spec.prefill", spec.get("prefill", {}))):
+        scaling = part.get("scaling")
+        if scaling is None:
+            continue
+        if "replicas" in part:
+            broken.append(f"{where}: replicas and scaling are mutually exclusive")
+        if ("wva" in scaling) == ("keda" in scaling):
+            broken.append(f"{where}.scaling: expected one of wva and keda")
+        if "keda" in scaling and not scaling["keda"].get("triggers"):
+            broken.append(f"{where}.scaling.keda: expected at least one trigger")
+        if scaling.get("minReplicas", 0) > scaling["maxReplicas"]:
+            broken.append(f"{where}.scaling: minReplicas cannot exceed maxReplicas")
+    return broken

@@ -4,10 +4,9 @@ import pytest
 
 from capplan.errors import InputError
 from capplan.report.exports import exported
-from capplan.report.exports.kserve import broken_rules
 from tests.report.exports.plans import one_pool, two_pools, written
 from tests.report.exports.pods import misspelt, validate_pods, values_of
-from tests.report.exports.reference import crd_schema, errors, json_schema
+from tests.report.exports.reference import broken_rules, crd_schema, errors, json_schema
 
 BOTH = pytest.mark.parametrize("plan", [one_pool, two_pools])
 

@@ -104,6 +104,18 @@ def test_rays_autoscaler_has_the_targets(schema, documents):
     assert read.target_ongoing_requests == 40  # 0.8 × 50
 
 
+@pytest.mark.parametrize(("in_flight", "most"), [(50.0, 256), (1000.5, 801)])
+def test_a_replica_takes_as_many_requests_as_the_target_needs(
+    in_flight, most, documents
+):
+    load = {"rate_per_s": 10.0, "in_flight": in_flight, "replica_count": 3}
+
+    (document,) = documents("ray", one_pool() | {"replica_load": load})
+
+    config = document["applications"][0]["args"]["llm_configs"][0]
+    assert config["deployment_config"]["max_ongoing_requests"] == most
+
+
 def test_names_of_gpus_are_rays():
     pytest.importorskip("ray", reason="Ray is not installed here")
     from ray.util.accelerators import accelerators

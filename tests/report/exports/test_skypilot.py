@@ -50,6 +50,20 @@ def test_skypilot_refuses_a_misspelt_field(key, wrong, errors, documents):
     assert errors(misspelt(task, key, wrong))
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_skypilots_own_reader_takes_the_file(tmp_path):
+    sky = pytest.importorskip("sky", reason="SkyPilot is not installed here")
+    texts, _ = exported(written(one_pool(), tmp_path), "skypilot")
+    path = tmp_path / "skypilot.yaml"
+    path.write_text(texts["skypilot.yaml"])
+
+    task = sky.Task.from_yaml(str(path))
+
+    (resources,) = task.resources
+    assert resources.accelerators == {"H100": 4}
+    assert (task.service.min_replicas, task.service.max_replicas) == (3, 6)
+
+
 def test_a_service_has_the_plans_replicas_and_target(documents):
     (task,) = documents("skypilot")
 

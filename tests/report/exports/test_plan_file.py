@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from capplan.errors import InputError
 from capplan.report.exports import TARGETS, exported
-from capplan.report.exports.planned import read_planned
+from capplan.report.exports.plan_file import read_planned
 from tests.report.exports.plans import (
     COLD_START,
     LLAMA_70B,
