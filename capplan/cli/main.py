@@ -46,6 +46,7 @@ COMMANDS = {
     "place": ("place", "place_command", "Place the requests of one moment."),
     "diff": ("diff", "diff_command", "Compare two plans: cost, effects and causes."),
     "verify": ("verify", "verify_command", "Check the proof in a plan.json."),
+    "export": ("export", "export_command", "Write a plan as a deployment."),
     "check-scheduler": (
         "check_scheduler",
         "check_scheduler_command",

@@ -83,11 +83,12 @@ def plan(
     progress: Progress | None = None,
     stopped: Stopped | None = None,
 ) -> tuple[Plan, Written]:
-    """Plan, and write the files."""
+    """Plan, and write the files, with what exported deployments take from them."""
     if settings.xlsx and settings.out is None:
         raise InputError("--xlsx writes plan.xlsx into a folder; give --out DIR too")
+    compute = partial(compute_plan, with_load=settings.out is not None)
     return _computed(
-        compute_plan,
+        compute,
         plan_page,
         settings,
         progress,
