@@ -21,6 +21,7 @@ from capplan.cli.interruption import INTERRUPTED
 from capplan.cli.notices import Notices
 from capplan.cli.outputs import close_outputs, open_outputs, say
 from capplan.errors import CapplanError, InputError
+from capplan.report.provenance import note_arguments
 
 WRONG_INPUT = 2
 UNFORESEEN = 70
@@ -129,6 +130,7 @@ def _root(
 
 def run(args: Sequence[str] | None = None) -> None:
     """Run the command line and exit with its code, whatever the outputs can take."""
+    note_arguments(sys.argv[1:] if args is None else args)
     open_outputs()
     try:
         code = exit_code(args)

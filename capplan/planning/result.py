@@ -1,7 +1,7 @@
 """The result of a plan, frozen; the writers in ``report`` only format it."""
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from capplan.bounds.lower_bound import Bound
@@ -54,7 +54,7 @@ class Probe:
             missing=judgement.missing,
             sample_count=judgement.sample_count,
             utilisation=judgement.steadiness.known_utilisation,
-            classes=few(judgement.classes),
+            classes=tuple(replace(row, tails_s={}) for row in few(judgement.classes)),
             windows=judgement.windows,
             pool_replica_counts=tuple(pool.replica_count for pool in pools)
             if len(pools) > 1

@@ -52,7 +52,7 @@ def test_repr_of_a_plan_is_a_paragraph_with_the_answer(plan):
     assert len(text) < 1000
     assert "\n" not in text
     assert text.startswith("1 GPU = 1 replica × 1 (TP 1), Llama-3.1-8B on H100-SXM. ")
-    assert "at $2.50 per hour" in text
+    assert "at $1,825 a month" in text
     assert "within ttft ≤ 1 s, tpot ≤ 30 ms" in text
     assert "Lower bound: 1 GPU (proven minimal)" in text
 

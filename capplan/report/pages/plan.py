@@ -5,7 +5,7 @@ from typing import Any
 
 from capplan.bounds.certificate import seal
 from capplan.planning.classes import own_targets
-from capplan.planning.cost import Cost, CostLine
+from capplan.planning.cost import HOURS_PER_MONTH, HOURS_PER_YEAR, Cost, CostLine
 from capplan.planning.launch import Launch
 from capplan.planning.result import SCHEMA, Assumption, Candidate, Plan, Probe
 from capplan.planning.run import Run
@@ -24,7 +24,7 @@ from capplan.report.pages.candidates import COLUMNS, candidate_values
 from capplan.report.pages.classes import classes_section, classes_table
 from capplan.report.plan_charts import figures
 from capplan.report.render.json_text import plain
-from capplan.units import format_duration
+from capplan.units import format_duration, format_usd
 
 HOW = {
     "measured": "Measured",
@@ -36,7 +36,15 @@ HOW = {
 """Headings of the assumptions by how each was obtained, most certain first."""
 
 _STARRED = "* estimated from the simulated traffic or from an uncertain price"
-_IN_TILES = ("per month", "per million output tokens")
+_IN_TILES = {
+    "per month": "Cost per month",
+    "per year": "Cost per year",
+    "per million output tokens": "Cost per million output tokens",
+}
+_SPELT_OUT = (
+    "TTFT is the time from arrival to the first token, TPOT the mean time per token "
+    "after it, and e2e that from arrival to the last token."
+)
 _COARSE = "its count is found to 10 %: it is no rival to the best"
 
 
@@ -165,7 +173,7 @@ def _tiles(plan: Plan, best: Candidate, run: Run) -> list[Tile]:
     return [
         attained,
         *(
-            Tile(f"Cost {line.what}", _amount(line))
+            Tile(_IN_TILES[line.what], _amount(line), _ends(best, line))
             for line in _lines(plan)
             if line.what in _IN_TILES
         ),
@@ -203,6 +211,7 @@ def _of_best(plan: Plan, best: Candidate, run: Run) -> list[Section]:
         doubts = sentences.doubts(estimate)
         facts.append(("uncertain", f"{_priced(estimate)}: {doubts}"))
     return [
+        Section(notes=[_SPELT_OUT], only=FILES),
         Section("Why this many GPUs", facts=facts),
         classes_section(run.judgement.classes),
         launch_section(best.launch),
@@ -220,6 +229,16 @@ def _priced(candidate: Candidate) -> str:
 
 def _amount(line: CostLine) -> str:
     return f"{format_fine_usd(line.amount_usd)}{'*' if line.estimated else ''}"
+
+
+def _ends(best: Candidate, line: CostLine) -> str:
+    """Return the range of a month's or a year's cost over providers and engines."""
+    ends = best.usd_per_month_range
+    if ends is None or line.what not in ("per month", "per year"):
+        return ""
+    months = 1 if line.what == "per month" else HOURS_PER_YEAR / HOURS_PER_MONTH
+    low, high = (format_usd(months * usd) for usd in ends)
+    return "" if low == high else f"{low} to {high}"
 
 
 def _unit_price(line: CostLine) -> str:
@@ -352,7 +371,7 @@ def _assumptions(plan: Plan) -> list[Section]:
     ]
     return [
         Section("What the figures rest on", facts=facts),
-        Section("Assumptions", tables=tables, only=FILES),
+        Section("Assumptions", tables=tables, only=FILES, is_folded=True),
     ]
 
 
