@@ -23,6 +23,7 @@ EXAMPLES = {
     "place": "capplan place --workload sharegpt --llm Llama-3.1-8B --gpu H100 --tp 1 "
     "--rate 20 --slo tpot=30ms",
     "verify": "capplan verify out/plan.json",
+    "export": "capplan export out/plan.json --to k8s --out deploy",
     "check-scheduler": "capplan check-scheduler ./mine.py",
     "profile": "capplan profile meta-llama/Llama-3.1-8B-Instruct --tp 1,2 -o profiles",
     "fit": "capplan fit --from sweep.csv --onto H100/Llama-3.1-8B/1 -o mine.yaml",

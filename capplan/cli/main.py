@@ -45,6 +45,7 @@ COMMANDS = {
     "compare": ("compare", "compare_command", "Compare serving systems."),
     "place": ("place", "place_command", "Place the requests of one moment."),
     "verify": ("verify", "verify_command", "Check the proof in a plan.json."),
+    "export": ("export", "export_command", "Write a plan as a deployment."),
     "check-scheduler": (
         "check_scheduler",
         "check_scheduler_command",

@@ -49,6 +49,7 @@ from capplan.planning.prospects import (
     price_of,
     without_doubts,
 )
+from capplan.planning.replica_load import carried
 from capplan.planning.result import Candidate, Plan
 from capplan.planning.saturation import saturation
 from capplan.planning.settings import PlanSettings
@@ -68,22 +69,26 @@ def plan(
     settings: PlanSettings,
     progress: Progress | None = None,
     stopped: Stopped | None = None,
+    with_load: bool = False,
 ) -> Plan:
     """Return the fewest replicas of each configuration, and the best of them.
 
     When ``stopped`` says so, the plan is that of what was simulated by then.
+    ``with_load`` also measures what a replica of the best carries.
     """
     started_s = time.perf_counter()
     if settings.as_of is None:
         settings = settings.model_copy(update={"as_of": date.today().isoformat()})
     with collected_warnings() as texts:
-        result = _plan(settings, progress or unseen, stopped)
+        result = _plan(settings, progress or unseen, stopped, with_load)
     return replace(
         result, warnings=tuple(texts), runtime_s=time.perf_counter() - started_s
     )
 
 
-def _plan(settings: PlanSettings, progress: Progress, stopped: Stopped | None) -> Plan:
+def _plan(
+    settings: PlanSettings, progress: Progress, stopped: Stopped | None, with_load: bool
+) -> Plan:
     progress("reading the requests")
     inputs, tried = plan_inputs(settings)
     if settings.executor == "local":  # elsewhere Ctrl-C cannot be seen
@@ -92,6 +97,8 @@ def _plan(settings: PlanSettings, progress: Progress, stopped: Stopped | None) -
     best = result.best
     if best is None:
         return result
+    if with_load:
+        result = replace(result, replica_load=carried(inputs, best.run, progress))
     if best.pools:
         return replace(result, certificate=pools_certificate_of(inputs, best))
     assert best.bound is not None

@@ -10,6 +10,7 @@ from capplan.planning.classes import ClassResult, few
 from capplan.planning.cost import HOURS_PER_MONTH, Cost, usd_per_h_range
 from capplan.planning.launch import Launch
 from capplan.planning.placing import PeakHeartbeat
+from capplan.planning.replica_load import ReplicaLoad
 from capplan.planning.run import Run
 from capplan.planning.shown import Shown
 from capplan.planning.worst_windows import WorstWindow
@@ -287,4 +288,6 @@ class Plan(Shown):
     best_aggregated: Candidate | None = None
     best_disaggregated: Candidate | None = None
     disaggregation: Disaggregation | None = None  # None: not asked for
+    # what a replica of the best carries within the SLO; None where not measured
+    replica_load: ReplicaLoad | None = None
     schema: str = SCHEMA

@@ -4,6 +4,7 @@ Paths that cannot be written are refused before the computation.
 """
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -79,8 +80,9 @@ def plan(
     progress: Progress | None = None,
     stopped: Stopped | None = None,
 ) -> tuple[Plan, Written]:
-    """Plan, and write the files."""
-    return _computed(compute_plan, plan_page, settings, progress, stopped)
+    """Plan, and write the files, with what exported deployments take from them."""
+    compute = partial(compute_plan, with_load=settings.out is not None)
+    return _computed(compute, plan_page, settings, progress, stopped)
 
 
 def capacity(

@@ -11,9 +11,7 @@ from capplan.report.to_files import simulate
 @pytest.fixture
 def write_plan(plan, monkeypatch):
     """Write the plan of the fixture into a folder; return the paths."""
-    monkeypatch.setattr(
-        to_files, "compute_plan", lambda settings, progress, stopped: plan
-    )
+    monkeypatch.setattr(to_files, "compute_plan", lambda *_, with_load: plan)
 
     return lambda folder: to_files.plan(PlanSettings(out=folder))[1]
 
@@ -30,7 +28,7 @@ def test_classes_are_a_file_that_a_plan_without_them_removes(
     plan, classed, monkeypatch, tmp_path
 ):
     def write(result):
-        monkeypatch.setattr(to_files, "compute_plan", lambda *given: result)
+        monkeypatch.setattr(to_files, "compute_plan", lambda *_, with_load: result)
         to_files.plan(PlanSettings(out=tmp_path))
         return sorted(path.name for path in tmp_path.iterdir())
 
@@ -69,7 +67,9 @@ def test_a_folder_that_cannot_be_written_is_refused_before_the_plan(
     tmp_path, monkeypatch
 ):
     (tmp_path / "file").write_text("")
-    monkeypatch.setattr(to_files, "compute_plan", lambda *given: pytest.fail("planned"))
+    monkeypatch.setattr(
+        to_files, "compute_plan", lambda *_, **__: pytest.fail("planned")
+    )
 
     with pytest.raises(InputError, match="is a file; expected a folder"):
         to_files.plan(PlanSettings(out=tmp_path / "file"))
