@@ -178,6 +178,15 @@ def read(reader, path):
     assert len(message) < 2000
 
 
+def test_a_limit_of_400_digits_is_refused(tmp_path):
+    path = tmp_path / "trace.csv"
+    head = "arrival_s,prompt_tokens,output_tokens,slo_ttft_s"
+    path.write_text(f"{head}\n0,10,20,1\n1,11,21,1{'0' * 400}\n")
+
+    with pytest.raises(InputError, match="expected seconds above 0, or nothing"):
+        read_trace(path)
+
+
 @pytest.mark.parametrize("kind", TABLES)
 @settings(max_examples=15, deadline=None, suppress_health_check=SLOW)
 @given(data=st.data())
