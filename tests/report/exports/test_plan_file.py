@@ -195,7 +195,7 @@ def test_a_checkpoint_that_is_no_repository_is_refused(wrong, tmp_path):
         read_planned(path, wrong)
 
 
-@pytest.mark.parametrize("target", set(TARGETS) - {"vllm"})
+@pytest.mark.parametrize("target", sorted(set(TARGETS) - {"vllm"}))
 def test_a_folder_of_this_machine_is_no_checkpoint_for_a_container(target, tmp_path):
     line = " ".join(words("models/mine", 4))
     document = one_pool(launch_line=line) | {"llm": "models/mine"}
@@ -243,7 +243,7 @@ def test_a_gpu_that_is_not_nvidias_is_refused(target, tmp_path):
         exported(path, target)
 
 
-@pytest.mark.parametrize("target", set(TARGETS) - {"vllm", "lws"})
+@pytest.mark.parametrize("target", sorted(set(TARGETS) - {"vllm", "lws"}))
 def test_a_replica_larger_than_a_node_is_left_to_lws(target, tmp_path):
     path = written(one_pool(price={"gpus_per_node": 2}), tmp_path)
 

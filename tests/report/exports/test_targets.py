@@ -127,7 +127,7 @@ def test_two_pools_are_started_each_with_its_own_flags(target, tmp_path):
     assert [given for _, given in replicas] == [expected, expected]
 
 
-@pytest.mark.parametrize("target", set(TARGETS) - set(APART))
+@pytest.mark.parametrize("target", sorted(set(TARGETS) - set(APART)))
 def test_a_target_without_a_proxy_refuses_two_pools(target, tmp_path):
     path = written(two_pools(), tmp_path)
 
@@ -161,7 +161,7 @@ def test_each_file_begins_with_the_plan_it_is_of_and_what_that_assumed(
             assert line in together
 
 
-@pytest.mark.parametrize("target", set(TARGETS) - {"vllm", "ray", "kserve"})
+@pytest.mark.parametrize("target", sorted(set(TARGETS) - {"vllm", "ray", "kserve"}))
 def test_an_image_that_was_given_stands_in_the_file(target, tmp_path):
     path = written(one_pool(), tmp_path)
 
@@ -171,7 +171,7 @@ def test_an_image_that_was_given_stands_in_the_file(target, tmp_path):
     assert "vllm-openai" not in text
 
 
-@pytest.mark.parametrize("target", set(TARGETS) - {"vllm"})
+@pytest.mark.parametrize("target", sorted(set(TARGETS) - {"vllm"}))
 def test_a_replica_has_the_gpus_of_its_tp(target, tmp_path):
     text = main_text(target, written(one_pool(), tmp_path))
 
@@ -221,7 +221,7 @@ def test_a_text_of_the_plan_stays_in_its_comment(target, tmp_path):
         assert body == [x for x in clean[name].splitlines() if not x.startswith("#")]
 
 
-@pytest.mark.parametrize("target", set(TARGETS) - {"vllm"})
+@pytest.mark.parametrize("target", sorted(set(TARGETS) - {"vllm"}))
 @settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @hypothesis.given(text=st.text(max_size=40))
 def test_whatever_the_source_of_the_trace_the_yaml_is_the_same(target, text, tmp_path):
@@ -252,7 +252,7 @@ def test_a_target_says_what_it_has_in_place_of_the_plans_router(target, tmp_path
     assert any("session" in line for line in export.lacks)
 
 
-@pytest.mark.parametrize("target", set(TARGETS) - {"vllm"})
+@pytest.mark.parametrize("target", sorted(set(TARGETS) - {"vllm"}))
 def test_a_rebalancer_is_in_no_target(target, tmp_path):
     plan = one_pool() | {"settings": {"rebalancer": "llumnix"}}
 
