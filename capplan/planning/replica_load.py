@@ -116,4 +116,5 @@ def _at(
         rng,
         [configuration],
     )
-    return replace(load, request_count=max(load.request_count, _LEAST_REQUESTS))
+    count = max(load.request_count, _LEAST_REQUESTS)
+    return replace(load, request_count=count, _samples={})
