@@ -1,7 +1,7 @@
 """Live migration, worked by hand: iterations of 10 s, blocks of 4 tokens, 5 s a block.
 
-The cases are LX-1 to LX-4 of the reference design, their milliseconds taken as seconds
-and begun 10 s later.
+The cases are LX-1 to LX-5 of the reference design, of the first four the milliseconds
+taken as seconds and begun 10 s later.
 """
 
 from dataclasses import replace
@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from numba import types
 
+from capplan.deployment.changes import Change
 from capplan.deployment.engine import EngineSettings
 from capplan.deployment.policy import indices
 from capplan.errors import InputError
@@ -29,6 +30,8 @@ SETTING = indices(RULES.settings)
 TABLES = linear_tables(10.0, 0, 0, 0, 0, max_batch=8, max_tokens=64)
 ENGINE = EngineSettings(64, 8, 4, kv_blocks=21, async_scheduling=False)
 LLUMNIX = "llumnix:block=5s,handshake=0s,last=1,theta=6,period=22s"
+
+COPIED_IN_MS = "llumnix:block=5ms,handshake=0s,last=1,theta=999,period=1s"
 
 
 def fleet(rebalancer=LLUMNIX, engine=ENGINE, replicas=2):
@@ -64,6 +67,32 @@ def test_a_request_that_ends_while_it_is_copied_is_not_moved():
     assert simulation.table.finish_s.tolist() == [40, 10, 200]
     (move,) = simulation.moved
     assert (move["ended_s"], move["joined"]) == (32, 0)
+
+
+@pytest.mark.parametrize(
+    ("moving", "gap_s", "served_s"),
+    [
+        # Copied as in the first test: 5 ms stand still, then an iteration.
+        ({"rebalancer": COPIED_IN_MS}, 0.015, 0.133),
+        # Its replica dies 1 us after it would have left. Of 12 tokens 11 are a stall of
+        # 10 + 11 ms; the last, 1 ms more, brings the next one. 7 iterations are left.
+        ({"changes": (Change(1.018001, "fail", 1),)}, 0.022001, 0.140001),
+    ],
+)
+def test_a_copy_stalls_a_request_for_less_time_than_computing_it_again(
+    moving, gap_s, served_s
+):
+    # LX-5: prompts take 10 ms + 1 ms a token, decodes 10. A comes at 0.97 s to replica
+    # 1 and has its prompt at 18 ms, so that the tick at 1 s is 12 ms later.
+    tables = linear_tables(0.010, 0.001, 0, 0, 0, max_batch=8, max_tokens=64)
+    deployment = fleet_of(tables, ENGINE, 2, router="round-robin")
+    trace = Trace(np.array([1, 8]), np.array([1, 12]), np.array([0.0, 0.97]))
+
+    times = simulate(trace, replace(deployment, **moving)).table
+
+    assert times.replica.tolist() == [0, 0]
+    assert times.longest_gap_s[1] == pytest.approx(gap_s, abs=1e-9)
+    assert times.finish_s[1] - 0.97 == pytest.approx(served_s, abs=1e-9)
 
 
 def test_with_async_scheduling_it_leaves_after_both_iterations_in_flight():
