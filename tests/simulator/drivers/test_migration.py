@@ -39,6 +39,12 @@ def fleet(rebalancer=LLUMNIX, engine=ENGINE, replicas=2):
     return replace(deployment, rebalancer=rebalancer)
 
 
+def by_priority(kv_blocks):
+    engine = replace(ENGINE, kv_blocks=kv_blocks)
+    named = {"router": "round-robin", "scheduler": "vllm-v1-priority"}
+    return fleet_of(TABLES, engine, 2, **named)
+
+
 def simulated(outputs, deployment):
     """Simulate A of 8 tokens on replica 0, X on 1, B of 32 on 0; all arrive at 0."""
     trace = Trace(np.array([8, 1, 32]), np.array([outputs, 1, 20]), np.zeros(3))
@@ -105,6 +111,65 @@ def test_with_async_scheduling_it_leaves_after_both_iterations_in_flight():
     assert simulation.table.finish_s.tolist() == [125, 10, 200]
     (move,) = simulation.moved
     assert (move["left_s"], move["ended_s"]) == (50, 55)
+
+
+def test_replicas_that_die_at_both_ends_of_a_copy_leave_nothing_behind():
+    # As the first test, from replica 1 to 0, of which both die at 42, when A has left 1
+    # and is not there yet; replica 2 is closed from the start. Both come back at 50 and
+    # compute A's 12 known tokens and B's 36 again. From 198 on all is as in that test.
+    prompts = np.array([1, 8, 1, 32, 8, 1, 32])
+    outputs = np.array([1, 12, 1, 8, 12, 1, 20])
+    trace = Trace(prompts, outputs, np.array([0, 0, 0, 0, 198.0, 198, 198]))
+    changes = (Change(0, "close"), Change(42, "fail", 2), Change(50, "up", 2))
+
+    simulation = simulate(trace, replace(fleet(replicas=3), changes=changes))
+
+    finish_s = [10, 130, 10, 90, 198 + 125, 198 + 10, 198 + 200]
+    assert simulation.table.finish_s.tolist() == finish_s
+    assert simulation.table.migrations.tolist() == [0, 0, 0, 0, 1, 0, 0]
+    assert simulation.moved[["destination", "joined"]].tolist() == [(-1, 0), (1, 1)]
+
+
+def test_a_request_that_sits_an_iteration_out_may_move():
+    # Of 6 blocks R has 3, P 2, Q 1 at 20. P, of lower priority, lacks one: it goes
+    # back to the queue, and Q behind it sits [20, 30) out. At 25 Q leaves, as the
+    # shortest, with 4 tokens of KV; it joins at 35, and has its tokens at 20, 45 and
+    # 55. R ends at 40, then P has room.
+    trace = Trace(
+        np.array([8, 1, 7, 1, 4]),
+        np.array([4, 1, 3, 1, 3]),
+        np.array([0, 0, 0, 0, 5.0]),
+        priority=np.array([0, 0, 2, 0, 0]),
+    )
+    deployment = by_priority(kv_blocks=7)
+    often = LLUMNIX.replace("period=22s", "period=25s")
+
+    times = simulate(trace, replace(deployment, rebalancer=often)).table
+
+    assert times.finish_s.tolist() == [40, 10, 50, 10, 55]
+    assert times.migrations.tolist() == [0, 0, 0, 0, 1]
+    assert times.preemptions.tolist() == [0, 0, 1, 0, 0]
+    assert times.longest_gap_s[4] == 25
+
+
+def test_one_that_sits_an_iteration_out_runs_again_behind_one_that_has_joined():
+    # On replica 0, of 7 blocks, P has to go and Q sits out as above, now that one block
+    # is taken for M. M leaves the full replica 1 at 20 and joins at 25, in [20, 30).
+    # From 30 on Q and M run with R; P has room when R ends.
+    trace = Trace(
+        np.array([8, 21, 7, 3, 4]),
+        np.array([4, 6, 3, 4, 3]),
+        np.array([0, 0, 0, 0, 5.0]),
+        priority=np.array([0, 0, 2, 0, 0]),
+    )
+    deployment = by_priority(kv_blocks=8)
+    often = LLUMNIX.replace("theta=6,period=22s", "theta=0.2,period=17s")
+
+    times = simulate(trace, replace(deployment, rebalancer=often)).table
+
+    assert times.migrations.tolist() == [0, 0, 0, 1, 0]
+    assert times.finish_s.tolist() == [40, 60, 50, 50, 50]
+    assert times.longest_gap_s.tolist() == [10, 10, 30, 20, 20]
 
 
 def test_a_rebalancer_that_finds_no_pair_changes_nothing():
