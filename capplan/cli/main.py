@@ -26,6 +26,11 @@ BROKEN_PIPE = 141
 
 COMMANDS = {
     "plan": ("plan", "plan_command", "Find the fewest GPUs that meet the SLOs."),
+    "what-if": (
+        "what_if",
+        "what_if_command",
+        "Plan for other traffic, objectives and LLMs.",
+    ),
     "simulate": ("simulate", "simulate_command", "Simulate one given deployment."),
     "search": ("search", "search_command", "Compare TP degrees without simulating."),
     "demand": ("demand", "demand_command", "Plan at several arrival rates."),

@@ -76,6 +76,7 @@ def run_of(
         metrics=("ttft_s", "tpot_s", "e2e_s"),
         budget_requests=BUDGET_REQUESTS * (THOROUGH if thorough else few),
         stopped=inputs.stopped,
+        simulate_with=inputs.simulate_with,
     )
     if inputs.is_stopped():
         raise Interrupted
@@ -114,7 +115,8 @@ def evaluate(
         if better.run is not None:
             best, chosen = better, router
     if best.run is None and inputs.best_only and not best.interrupted:
-        return pruned(prospect, f"needs more than {prospect.max_replicas} replicas"), ()
+        reason = f"needs more than {prospect.max_replicas} replicas"
+        return replace(pruned(prospect, reason), too_close=best.too_close), ()
     return _candidate(inputs, prospect, chosen, best)
 
 

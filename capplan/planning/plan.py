@@ -59,7 +59,7 @@ PAPER_THETA = 0.9
 """Aladdin's margin where prefill and decode do not share iterations."""
 _WAVE = 4
 """Candidates simulated side by side before the others are held against them."""
-_NOT_IN_THE_RESULT = {"out", "executor", "ray_address"}
+NOT_IN_THE_RESULT = {"out", "executor", "ray_address"}
 """Settings that the result does not depend on."""
 
 
@@ -177,7 +177,13 @@ def _bounded(
         Prospect(configuration, *bound, held=count)
         for configuration, bound, count in zip(able, bounds, held, strict=True)
     ]
-    return infeasible, sorted(prospects, key=cheapest_first)
+    likely = inputs.likely
+    prospects.sort(key=lambda row: (_of(row) != likely, *cheapest_first(row)))
+    return infeasible, prospects
+
+
+def _of(prospect: Prospect) -> tuple[str, int]:
+    return prospect.configuration.gpu, prospect.configuration.tp
 
 
 def _held(inputs: PlanInputs, configuration: Configuration) -> int:
@@ -355,7 +361,7 @@ def _result(
         infeasible_reason=None if feasible else _why_none(candidates),
         assumptions=assumptions(settings, trace, candidates, tried),
         settings=settings.model_dump(
-            mode="json", exclude_defaults=True, exclude=_NOT_IN_THE_RESULT
+            mode="json", exclude_defaults=True, exclude=NOT_IN_THE_RESULT
         ),
         slo_limits_s=slo.shared_limits_s(trace.class_names),
         windows=() if best is None else best.judgement.windows,

@@ -187,15 +187,17 @@ def judged_traffic(
     slo: Slo | None,
     rng: np.random.Generator,
     configurations: Sequence[Configuration],
+    read: Trace | None = None,
 ) -> Load:
     """Return the requests that a fleet is judged by, the same for every command.
 
     Oversized requests are dropped where the settings say so. Drawn arrivals are
     resampled, as many requests as can show the attainment, and leave out a warm-up.
-    Without an SLO the requests are taken as they are.
+    Without an SLO the requests are taken as they are. ``read`` are those of the
+    settings where they were read already.
     """
     users = settings.asking
-    read = read_requests(settings)
+    read = read_requests(settings) if read is None else read
     load = (
         arriving(read, settings, rng)
         if users is None

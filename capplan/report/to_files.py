@@ -38,6 +38,9 @@ from capplan.planning.settings import (
     SearchSettings,
     SimulateSettings,
 )
+from capplan.planning.what_if import WhatIf
+from capplan.planning.what_if import what_if as compute_what_if
+from capplan.planning.what_if_settings import WhatIfSettings
 from capplan.report.page import Page
 from capplan.report.pages.autoscale import autoscale_page
 from capplan.report.pages.capacity import capacity_page
@@ -47,6 +50,7 @@ from capplan.report.pages.placement import placement_page
 from capplan.report.pages.plan import plan_page
 from capplan.report.pages.run import run_page
 from capplan.report.pages.search import search_page
+from capplan.report.pages.what_if import what_if_page
 from capplan.report.render.csv_table import table_csv
 from capplan.report.render.html_page import html
 from capplan.report.render.json_text import json_text
@@ -93,6 +97,15 @@ def plan(
 ) -> tuple[Plan, Written]:
     """Plan, and write the files."""
     return _computed(compute_plan, plan_page, settings, progress, stopped)
+
+
+def what_if(
+    settings: WhatIfSettings,
+    progress: Progress | None = None,
+    stopped: Stopped | None = None,
+) -> tuple[WhatIf, Written]:
+    """Plan for each combination of the varied settings, and write the files."""
+    return _computed(compute_what_if, what_if_page, settings, progress, stopped)
 
 
 def capacity(

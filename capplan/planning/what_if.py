@@ -1,0 +1,268 @@
+"""What if the traffic, the objective or the LLM were another: a plan for each."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from datetime import date
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from capplan.deployment.configuration import Configuration
+from capplan.errors import InputError, collected_warnings
+from capplan.llm.catalog import llm as find_llm
+from capplan.planning.cautions import largest_of_alike
+from capplan.planning.configuration import Excluded, configurations, runnable
+from capplan.planning.inputs import PlanInputs, Progress, plan_inputs
+from capplan.planning.known_runs import KnownRuns
+from capplan.planning.plan import NOT_IN_THE_RESULT, planned
+from capplan.planning.result import Candidate, Plan
+from capplan.planning.settings import PlanSettings
+from capplan.planning.traffic import judged_traffic, read_requests
+from capplan.planning.variations import Scenario, varied
+from capplan.planning.what_if_settings import WhatIfSettings
+from capplan.simulator.fleet import Stopped
+from capplan.simulator.simulate import simulate
+from capplan.workload.trace import Trace
+
+_NOT_OF_CONFIGURATIONS = {"rate", "scale", "attainment", "slo", "users", "arrivals"}
+"""Settings on which no configuration depends."""
+_OF_OBJECTIVES = {"attainment", "slo-scale"}
+"""Variations that are about the same requests."""
+_BEFORE = "not planned before Ctrl-C"
+
+
+@dataclass(frozen=True, eq=False)
+class Cell:
+    """One plan of a what-if."""
+
+    values: dict[str, str]  # of what is varied, as given
+    status: str  # "feasible", "infeasible", "refused" or "interrupted"
+    settings: PlanSettings
+    plan: Plan | None = None  # None where it was refused, or not begun
+    reason: str = ""  # why it is not feasible
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def best(self) -> Candidate | None:
+        """The best candidate; None unless feasible."""
+        return None if self.plan is None else self.plan.best
+
+    @property
+    def usd_per_request(self) -> float | None:
+        """What an hour costs over the requests that it serves; None unknown. [$]"""
+        best = self.best
+        if best is None or best.cost is None or best.run is None:
+            return None
+        per_h = 3600 * best.run.simulation.totals.rate_per_s
+        return best.cost.usd_per_h / per_h if per_h > 0 else None
+
+    def __str__(self) -> str:
+        return ", ".join(f"{name} {text}" for name, text in self.values.items())
+
+
+@dataclass(frozen=True, eq=False)
+class WhatIf:
+    """Plans that differ in a few settings, in the order of their values."""
+
+    cells: tuple[Cell, ...]
+    vary: dict[str, tuple[str, ...]]  # what is varied, the slowest to change first
+    trace_source: str
+    seed: int  # of the draws of all cells
+    warnings: tuple[str, ...] = ()
+    interrupted: bool = False
+    shared_runs: int = 0  # simulations that another cell had run already
+    settings: dict[str, Any] = field(default_factory=dict)  # enough to do it again
+
+
+def what_if(
+    settings: WhatIfSettings,
+    progress: Progress | None = None,
+    stopped: Stopped | None = None,
+) -> WhatIf:
+    """Return the best candidate of a plan for each combination of the varied settings.
+
+    Each is what :func:`capplan.planning.plan.plan` finds with these settings: all draw
+    from the same seed, so that a difference is none of chance. When ``stopped`` says
+    so, the cells that were done by then have their plans.
+    """
+    if settings.as_of is None:
+        settings = settings.model_copy(update={"as_of": date.today().isoformat()})
+    show = progress or (lambda step: None)
+    with collected_warnings() as general:
+        show("reading the requests")
+        scenario = Scenario(settings.of_plan(), read_requests(settings))
+        cells = [
+            Cell(values, "interrupted", varied(scenario, values), reason=_BEFORE)
+            for values in settings.values()
+        ]
+        _check(cells)
+        local = settings.executor == "local"  # elsewhere Ctrl-C cannot be seen
+        shared = _Shared(scenario.requests, stopped if local else None, local)
+        for number, index in enumerate(_order(cells), 1):
+            if shared.is_stopped():
+                break
+            cell = cells[index]
+            name = f"{cell} ({number} of {len(cells)})"
+            cells[index] = shared.planned(cell, partial(_step, show, name))
+    refused = [cell.reason for cell in cells if cell.status == "refused"]
+    if len(refused) == len(cells):
+        raise InputError(refused[0])
+    return WhatIf(
+        tuple(cells),
+        settings.varied(),
+        scenario.requests.source,
+        settings.seed,
+        warnings=(*general, *_of_cells(cells)),
+        interrupted=shared.is_stopped(),
+        shared_runs=shared.runs.found,
+        settings=settings.model_dump(
+            mode="json", exclude_defaults=True, exclude=NOT_IN_THE_RESULT
+        ),
+    )
+
+
+def _step(show: Progress, name: str, step: str) -> None:
+    show(f"{name}: {step}")
+
+
+def _check(cells: Sequence[Cell]) -> None:
+    """Refuse what no plan would take, before the first one."""
+    for cell in cells:
+        if cell.settings.llm is None:
+            raise InputError("no LLM; give --llm NAME")
+        if cell.settings.objective() is None:
+            raise InputError("no SLO; give --slo such as ttft=1s,tpot=30ms")
+    for name in dict.fromkeys(str(cell.settings.llm) for cell in cells):
+        find_llm(name)
+
+
+def _order(cells: Sequence[Cell]) -> list[int]:
+    """Return the order in which cells are planned, each next to one that was.
+
+    The last cells of a rate show which configuration is likely the best of the first
+    ones of the next, where fewer requests are simulated of less demanding ones.
+    """
+    return sorted(range(len(cells)), key=lambda index: _traffic(cells[index]))
+
+
+def _traffic(cell: Cell) -> tuple[str, float]:
+    """Return what cells share that are about the same requests."""
+    others = {k: v for k, v in cell.values.items() if k not in _OF_OBJECTIVES}
+    amount = cell.settings.rate or cell.settings.scale or 1.0
+    fixed = {k: v for k, v in others.items() if k not in ("rate", "scale")}
+    return str(fixed), amount
+
+
+class _Shared:
+    """What plans of a what-if share: requests, configurations and simulations."""
+
+    def __init__(self, read: Trace, stopped: Stopped | None, is_local: bool) -> None:
+        self.runs = KnownRuns()
+        self._read, self._stopped, self._is_local = read, stopped, is_local
+        self._tried: dict[str, list[Configuration | Excluded]] = {}
+        self._saturations: dict[bytes, dict[Any, Any]] = {}
+        self._done: list[Cell] = []
+        self._traffic: tuple[str, float] | None = None
+
+    def is_stopped(self) -> bool:
+        """Return whether to answer with the cells that are done."""
+        return self._stopped is not None and self._stopped()
+
+    def planned(self, cell: Cell, progress: Progress) -> Cell:
+        """Return a cell with its plan, or why there is none."""
+        if _traffic(cell) != self._traffic:  # no simulation is of its requests
+            self.runs.forget()
+            self._traffic = _traffic(cell)
+        with collected_warnings() as texts:
+            try:
+                plan = self._plan(cell, progress)
+            except InputError as error:
+                return replace(cell, status="refused", reason=str(error))
+        reason = plan.infeasible_reason or ""
+        cell = replace(cell, status=plan.status, plan=plan, reason=reason)
+        cell = replace(cell, warnings=tuple(texts))
+        self._done.append(cell)
+        return cell
+
+    def _plan(self, cell: Cell, progress: Progress) -> Plan:
+        inputs, tried = self._inputs(cell.settings)
+        likely = self._likely(cell, tried)
+        plan = planned(replace(inputs, likely=likely), tried, progress)
+        if likely is None or plan.interrupted or _is_clear(plan):
+            return plan
+        # Which one is best may depend on which was simulated first.
+        return planned(inputs, tried, progress)
+
+    def _inputs(
+        self, settings: PlanSettings
+    ) -> tuple[PlanInputs, list[Configuration | Excluded]]:
+        key = settings.model_dump_json(exclude=_NOT_OF_CONFIGURATIONS)
+        if key not in self._tried:
+            self._tried[key] = list(configurations(settings))
+        tried = self._tried[key]
+        slo = settings.objective()
+        rng = np.random.default_rng(settings.seed)
+        load = judged_traffic(settings, slo, rng, runnable(tried), self._read)
+        base = load.base
+        mix = b"".join(
+            column.tobytes()
+            for column in (base.prompt_tokens, base.output_tokens, base.prefix_tokens)
+        )
+        load = replace(load, saturations=self._saturations.setdefault(mix, {}))
+        inputs, tried = plan_inputs(settings, load, tried)
+        return replace(
+            inputs,
+            stopped=self._stopped,
+            best_only=True,
+            simulate_with=self.runs if self._is_local else simulate,
+        ), tried
+
+    def _likely(
+        self, cell: Cell, tried: list[Configuration | Excluded]
+    ) -> tuple[str, int] | None:
+        """Return GPU type and TP degree of the best of the cell most like this one."""
+        known = {(row.gpu, row.tp) for row in tried}
+        alike = [
+            (sum(row.values[name] == text for name, text in cell.values.items()), row)
+            for row in self._done
+        ]
+        # Of equally many the last one.
+        for _, row in sorted(reversed(alike), key=lambda pair: -pair[0]):
+            best = row.best
+            if best is None or best.pools or best.is_in_doubt:
+                continue
+            if (best.gpu, best.tp) in known:
+                return best.gpu, best.tp
+        return None
+
+
+def _is_clear(plan: Plan) -> bool:
+    """Return whether a plan is the same whichever candidate is simulated first.
+
+    The best one is decided, and of the others too that they are none.
+    """
+    best = plan.best
+    if best is None or not best.decided:
+        return False
+    return not any(row.too_close for row in plan.candidates if row.status == "pruned")
+
+
+def _of_cells(cells: Sequence[Cell]) -> list[str]:
+    """Return the warnings of cells, each once with the cells that it is of.
+
+    Of those that differ in their numbers only, the one with the largest.
+    """
+    begun = [cell for cell in cells if cell.plan is not None]
+    names: dict[str, list[Cell]] = {}
+    for cell in begun:
+        for text in largest_of_alike(cell.warnings):
+            names.setdefault(text, []).append(cell)
+    told = []
+    for text in largest_of_alike(names):
+        of = names[text]
+        where = "" if len(of) == len(begun) else f"{of[0]}: "
+        if 1 < len(of) < len(begun):
+            where = f"{len(of)} of {len(begun)} plans: "
+        told.append(f"{where}{text}")
+    return told
