@@ -29,6 +29,8 @@ _NOT_OF_CONFIGURATIONS = {"rate", "scale", "attainment", "slo", "users", "arriva
 """Settings on which no configuration depends."""
 _OF_OBJECTIVES = {"attainment", "slo-scale"}
 """Variations that are about the same requests."""
+_OF_TRAFFIC = {"rate", "scale"}
+"""Variations of how much there is of them."""
 _BEFORE = "not planned before Ctrl-C"
 
 
@@ -148,10 +150,9 @@ def _order(cells: Sequence[Cell]) -> list[int]:
 
 def _traffic(cell: Cell) -> tuple[str, float]:
     """Return what cells share that are about the same requests."""
-    others = {k: v for k, v in cell.values.items() if k not in _OF_OBJECTIVES}
     amount = cell.settings.rate or cell.settings.scale or 1.0
-    fixed = {k: v for k, v in others.items() if k not in ("rate", "scale")}
-    return str(fixed), amount
+    left_out = _OF_OBJECTIVES | _OF_TRAFFIC
+    return str([row for row in cell.values.items() if row[0] not in left_out]), amount
 
 
 class _Shared:
@@ -223,12 +224,7 @@ class _Shared:
     ) -> tuple[str, int] | None:
         """Return GPU type and TP degree of the best of the cell most like this one."""
         known = {(row.gpu, row.tp) for row in tried}
-        alike = [
-            (sum(row.values[name] == text for name, text in cell.values.items()), row)
-            for row in self._done
-        ]
-        # Of equally many the last one.
-        for _, row in sorted(reversed(alike), key=lambda pair: -pair[0]):
+        for row in sorted(reversed(self._done), key=partial(_differences, cell)):
             best = row.best
             if best is None or best.pools or best.is_in_doubt:
                 continue
@@ -237,13 +233,20 @@ class _Shared:
         return None
 
 
+def _differences(cell: Cell, other: Cell) -> tuple[int, int]:
+    """Return how many values of two cells differ, those of the traffic last."""
+    names = [name for name in cell.values if cell.values[name] != other.values[name]]
+    return len({*names} - _OF_TRAFFIC), len(names)
+
+
 def _is_clear(plan: Plan) -> bool:
     """Return whether a plan is the same whichever candidate is simulated first.
 
-    The best one is decided, and of the others too that they are none.
+    It is decided that the best one meets the SLO, and that the others do not with as
+    few replicas as would make them the best.
     """
     best = plan.best
-    if best is None or not best.decided:
+    if best is None or best.run is None or not best.run.judgement.meets:
         return False
     return not any(row.too_close for row in plan.candidates if row.status == "pruned")
 
