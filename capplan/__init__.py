@@ -1,13 +1,17 @@
 """capplan: offline capacity planner for LLM serving.
 
-``plan``, ``simulate``, ``search``, ``demand``, ``capacity`` and ``compare`` take the
-settings of the commands under the same names; :mod:`capplan.planning.settings` lists
-them.
+``plan``, ``simulate``, ``search``, ``demand``, ``capacity``, ``autoscale`` and
+``compare`` take the settings of the commands under the same names;
+:mod:`capplan.planning.settings` lists them. ``trace`` may be a DataFrame.
+
+A result prints as a paragraph and shows itself in a notebook. ``.to_pandas()`` is its
+table, ``.plot()`` its charts, and ``.save("out")`` writes what ``--out`` does.
 """
 
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from capplan.planning.autoscaled import Autoscaled
     from capplan.planning.capacity import Capacity
     from capplan.planning.compare import Comparison
     from capplan.planning.demand import Demand
@@ -16,7 +20,16 @@ if TYPE_CHECKING:
     from capplan.planning.search import Search
     from capplan.planning.what_if import WhatIf
 
-__all__ = ["capacity", "compare", "demand", "plan", "search", "simulate", "what_if"]
+__all__ = [
+    "autoscale",
+    "capacity",
+    "compare",
+    "demand",
+    "plan",
+    "search",
+    "simulate",
+    "what_if",
+]
 
 
 def plan(**settings: Any) -> "Plan":
@@ -87,6 +100,18 @@ def capacity(**settings: Any) -> "Capacity":
     from capplan.report import to_files
 
     return to_files.capacity(CapacitySettings(**settings))[0]
+
+
+def autoscale(**settings: Any) -> "Autoscaled":
+    """Return autoscalers compared with fixed fleets.
+
+    Settings are those of :func:`plan` that apply; ``policies`` to compare, and what is
+    lost: ``outage``, ``rolling_update``, ``spot``.
+    """
+    from capplan.planning.autoscale_settings import AutoscaleSettings
+    from capplan.report import to_files
+
+    return to_files.autoscale(AutoscaleSettings(**settings))[0]
 
 
 def compare(**settings: Any) -> "Comparison":

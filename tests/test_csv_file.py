@@ -8,7 +8,7 @@ import pytest
 from capplan.calibration.sweep_file import read_sweep
 from capplan.csv_file import read_rows
 from capplan.errors import CapplanWarning, InputError
-from capplan.fleet.catalog import price
+from capplan.fleet.prices import Market, price
 from capplan.input_file import parse_json, read_text
 from capplan.latency.importers import read_measurements
 from capplan.latency.importers.identity import identity_in
@@ -25,7 +25,7 @@ READ = {
         "isl,osl,concurrency,tpot_ms\n100,50,1,20\n100,50,2,22\n100,50,4,25\n",
     ),
     "prices": (
-        lambda path: price("H100", prices_file=path),
+        lambda path: price("H100", Market(file=path)),
         "gpu,usd_per_gpu_h,as_of\nH100,2,2026-11-01\nL4,1,2026-11-01\nH200,3,2026-11-01\n",
     ),
     "points": (

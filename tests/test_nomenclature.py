@@ -10,13 +10,14 @@ from capplan.deployment.engine import EngineSettings
 from capplan.deployment.pools import Pool
 from capplan.deployment.replica import Replica
 from capplan.fleet.gpu import Gpu
+from capplan.fleet.nodes import Node
+from capplan.fleet.offer import Offer
 from capplan.fleet.price import Price
-from capplan.fleet.quotes import Quote
 from capplan.latency.contract import LatencyTables
 from capplan.llm.architecture import Architecture
 from capplan.llm.memory import MemoryBudget
 from capplan.planning.classes import ClassResult
-from capplan.planning.cost import Cost, CostLine
+from capplan.planning.cost import Cost, CostLine, NodeCount
 from capplan.planning.result import Assumption, Candidate, Plan, Probe
 from capplan.planning.search import TpOption, TpRow, TpSearch
 from capplan.report.pages.autoscale import LOSSES
@@ -32,8 +33,8 @@ from capplan.simulator.times import Series
 
 FILE = Path(capplan.__file__).parent / "nomenclature.csv"
 
-TABLES = (Gpu, Price, Quote, Architecture, MemoryBudget, EngineSettings, Replica)
-TABLES += (Pool, Cost, CostLine, TpOption, TpRow, TpSearch)
+TABLES = (Gpu, Node, Offer, Price, Architecture, MemoryBudget, EngineSettings, Replica)
+TABLES += (Pool, Cost, CostLine, NodeCount, TpOption, TpRow, TpSearch)
 TABLES += (Candidate, Plan, Probe, Series, Assumption, ClassResult, ColdStart, Known)
 
 UNITS = {"_s": ("s", "s/token", "s/token²"), "_bytes": ("bytes",), "_w": ("W",)}

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from capplan.bounds.bound_check import Inputs, check_bound, inputs_digest
-from capplan.bounds.claims import check_proven, check_rounding
+from capplan.bounds.claims import check_proven, check_rounding, usd_per_h
 from capplan.bounds.pools_certificate import POOLS_SCHEMA, check_pools_document
 
 SCHEMA = "capplan.certificate/2"
@@ -154,7 +154,7 @@ def _check_candidates(document: Mapping[str, Any]) -> list[str]:
         "slo_attainment": block["simulated"]["passing"],
     }
     if best.get("price") is not None:
-        proven["usd_per_h"] = gpu_count * best["price"]["usd_per_gpu_h"]
+        proven["usd_per_h"] = usd_per_h([block], [best["price"]])
     reasons = []
     if document.get("status") != "feasible":
         reasons.append(f"status is {document.get('status')!r}; 'feasible' is proven")

@@ -1,10 +1,11 @@
 """Checks of figures that a certificate claims, without the inputs of the plan."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from capplan.bounds.bound_check import ALL_SERVED, BUSIEST
+from capplan.fleet.nodes import nodes_for
 
 
 def check_rounding(bound: Mapping[str, Any]) -> list[str]:
@@ -26,6 +27,28 @@ def check_rounding(bound: Mapping[str, Any]) -> list[str]:
 
 def _rounded_up(replicas: float) -> int:
     return max(1, math.ceil(replicas * (1 - 1e-9)))
+
+
+def usd_per_h(
+    pools: Iterable[Mapping[str, Any]], prices: Iterable[Mapping[str, Any]]
+) -> float:
+    """Return what the whole nodes of pools cost by the hour. [$]
+
+    Pools of one GPU at one price share nodes.
+    """
+    names = ("provider", "node", "gpus_per_node", "usd_per_gpu_h")
+    alike: dict[tuple[Any, ...], tuple[Mapping[str, Any], list[tuple[int, int]]]] = {}
+    for pool, price in zip(pools, prices, strict=True):
+        key = pool["gpu"], *(price[name] for name in names)
+        _, replicas = alike.setdefault(key, (price, []))
+        replicas.append((pool["tp"], pool["replica_count"]))
+    usd = 0.0
+    for price, replicas in alike.values():
+        gpus, size = sum(tp * count for tp, count in replicas), price["gpus_per_node"]
+        if size is not None:
+            gpus = size * nodes_for(replicas, size)[0]
+        usd += gpus * price["usd_per_gpu_h"]
+    return usd
 
 
 def check_proven(

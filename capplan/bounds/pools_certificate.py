@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from capplan.bounds.bound_check import Inputs, check_bound, inputs_digest
-from capplan.bounds.claims import check_proven, check_rounding
+from capplan.bounds.claims import check_proven, check_rounding, usd_per_h
 
 POOLS_SCHEMA = "capplan.certificate.pools/1"
 
@@ -151,10 +151,7 @@ def _check_best(document: Mapping[str, Any]) -> list[str]:
         }
         prices = [pool.get("price") for pool in candidate["pools"]]
         if all(prices):
-            proven["usd_per_h"] = sum(
-                pool["replica_count"] * pool["tp"] * price["usd_per_gpu_h"]
-                for pool, price in zip(block["pools"], prices, strict=True)
-            )
+            proven["usd_per_h"] = usd_per_h(block["pools"], prices)
         reasons += check_proven(key, candidate, proven)
         for number, pool in enumerate(block["pools"]):
             shown = candidate["pools"][number]

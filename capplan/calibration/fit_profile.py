@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from capplan.calibration.settings import FitSettings
 from capplan.errors import CapplanWarning, InputError
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from capplan.calibration.served_fit import ServedFit
     from capplan.calibration.sweep_profile import SweepProfile
 
+Fitted: TypeAlias = "PointsFit | ServedFit | SweepProfile"
 
 _SWEEP = {"isl", "osl", "concurrency"}
 """Columns of load tests that state means."""
@@ -48,7 +49,7 @@ class PointsFit(NamedTuple):
     points: Points
 
 
-def fit_profile(settings: FitSettings) -> "PointsFit | ServedFit | SweepProfile":
+def fit_profile(settings: FitSettings) -> Fitted:
     """Return the profile that fits the measurements best, with its errors."""
     if settings.measurements.startswith(PREFIX):
         _refuse_engine_settings(settings)

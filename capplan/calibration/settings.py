@@ -118,6 +118,9 @@ class FitSettings(Settings):
         None, SERVED, "", "Keep and share full KV blocks (default: on)."
     )
     plot: Path | None = setting(None, "", "FILE", "HTML file of curves and residuals.")
+    report: Path | None = setting(
+        None, "", "DIR", "Folder for the JSON, CSV, HTML and Markdown files of the fit."
+    )
 
     def engine_settings(self) -> dict[str, int | bool]:
         """Return the engine's settings that were given."""

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from capplan.cli.answer import progress, show
 from capplan.cli.interruption import INTERRUPTED, interruptible
 from capplan.cli.notices import announce_compilation
 from capplan.cli.options import with_settings
@@ -21,14 +22,12 @@ def autoscale_command(scenario: Scenario = None, **flags: Any) -> int:
     """
     settings = settings_from(AutoscaleSettings, scenario, flags)
     announce_compilation([settings.scheduler])
-    from capplan.report.console import progress
     from capplan.report.pages.autoscale import autoscale_page
-    from capplan.report.render.terminal import print_result
     from capplan.report.to_files import autoscale
 
-    with progress() as show, interruptible() as stopped:
-        result, written = autoscale(settings, show, stopped)
-    print_result(autoscale_page(result), written)
+    with progress() as step, interruptible() as stopped:
+        result, written = autoscale(settings, step, stopped)
+    show(autoscale_page(result), written)
     if result.interrupted:
         return INTERRUPTED
     return 0 if result.fixed is not None else INFEASIBLE

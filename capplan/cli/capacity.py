@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from capplan.cli.answer import progress, show
 from capplan.cli.interruption import INTERRUPTED, interruptible
 from capplan.cli.notices import announce_compilation
 from capplan.cli.options import with_settings
@@ -20,15 +21,13 @@ def capacity_command(scenario: Scenario = None, **flags: Any) -> int:
     """
     settings = settings_from(CapacitySettings, scenario, flags)
     announce_compilation([settings.scheduler])
-    from capplan.report.console import progress
     from capplan.report.pages.capacity import capacity_page
-    from capplan.report.render.terminal import print_result
     from capplan.report.to_files import capacity
 
-    with progress() as show, interruptible() as stopped:
-        result, written = capacity(settings, show, stopped)
+    with progress() as step, interruptible() as stopped:
+        result, written = capacity(settings, step, stopped)
         interrupted = stopped()
-    print_result(capacity_page(result), written)
+    show(capacity_page(result), written)
     if interrupted:
         return INTERRUPTED
     return INFEASIBLE if result.best.max_rate_per_s is None else 0

@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from capplan.cli.answer import show
 from capplan.cli.notices import announce_compilation
 
 BROKEN = 1
@@ -28,17 +29,17 @@ def check_scheduler_command(
     Exit code 0: all laws hold; 1: broken, one line each; 2: wrong input.
     """
     announce_compilation([scheduler])
+    from capplan.report.pages.checked import laws_page
     from capplan.simulator.laws.checking import check_laws
 
     checked = check_laws(scheduler, cases, seed)
     for line in checked.broken:
         typer.echo(f"{checked.scheduler}: {line}", err=True)
-    if checked.broken:
-        return BROKEN
     refused = f", {checked.refused} refused whole" if checked.refused else ""
-    typer.echo(
+    held = (
         f"{checked.scheduler}: all laws hold: {checked.cases:,} cases{refused}, "
         f"{checked.requests:,} requests, {checked.iterations:,} iterations, "
         f"{checked.preemptions:,} preemptions, {checked.swaps:,} swaps"
     )
-    return 0
+    show(laws_page(checked), told=lambda: [] if checked.broken else [held])
+    return BROKEN if checked.broken else 0

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from capplan.cli.answer import progress, show
 from capplan.cli.interruption import INTERRUPTED, interruptible
 from capplan.cli.notices import announce_compilation
 from capplan.cli.options import with_settings
@@ -25,14 +26,12 @@ def compare_command(scenario: Scenario = None, **flags: Any) -> int:
         SYSTEMS[name].scheduler if name in SYSTEMS else name
         for name in settings.systems or SYSTEMS
     )
-    from capplan.report.console import progress
     from capplan.report.pages.comparison import comparison_page
-    from capplan.report.render.terminal import print_result
     from capplan.report.to_files import compare
 
-    with progress() as show, interruptible() as stopped:
-        result, written = compare(settings, show, stopped)
-    print_result(comparison_page(result), written)
+    with progress() as step, interruptible() as stopped:
+        result, written = compare(settings, step, stopped)
+    show(comparison_page(result), written)
     if result.interrupted:
         return INTERRUPTED
     ran = any(row.candidate or row.served for row in result.systems)

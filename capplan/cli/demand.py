@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from capplan.cli.answer import progress, show
 from capplan.cli.notices import announce_compilation
 from capplan.cli.options import with_settings
 from capplan.cli.scenario import Scenario, settings_from
@@ -13,12 +14,10 @@ def demand_command(scenario: Scenario = None, **flags: Any) -> int:
     """Plan at several arrival rates and fit replicas = ⌈k5 · rate + c5⌉ (Aladdin)."""
     settings = settings_from(DemandSettings, scenario, flags)
     announce_compilation([settings.scheduler])
-    from capplan.report.console import progress
     from capplan.report.pages.demand import demand_page
-    from capplan.report.render.terminal import print_result
     from capplan.report.to_files import demand
 
-    with progress() as show:
-        result, written = demand(settings, show)
-    print_result(demand_page(result), written)
+    with progress() as step:
+        result, written = demand(settings, step)
+    show(demand_page(result), written)
     return 0

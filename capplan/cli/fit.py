@@ -3,6 +3,7 @@
 from typing import Any
 
 from capplan.calibration.settings import FitSettings
+from capplan.cli.answer import show
 from capplan.cli.options import with_settings
 from capplan.cli.scenario import settings_from
 
@@ -20,8 +21,9 @@ def fit_command(**flags: Any) -> int:
     of vllm bench serve, InferenceMAX, GuideLLM, AIPerf or genai-perf, one or a folder.
     """
     settings = settings_from(FitSettings, None, flags)
-    from capplan.calibration.fit_profile import fit_profile
-    from capplan.report.write_fit import write_fit
+    from capplan.report.pages.fit import fit_page
+    from capplan.report.write_fit import fit
 
-    write_fit(fit_profile(settings), settings.out, settings.plot)
+    fitted, written = fit(settings)
+    show(fit_page(fitted), written)
     return 0

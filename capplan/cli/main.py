@@ -15,6 +15,8 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from capplan.cli import interruption
+from capplan.cli.answer import answering
+from capplan.cli.help import HELP_FLAGS, GroupedCommand
 from capplan.cli.interruption import INTERRUPTED
 from capplan.cli.notices import Notices
 from capplan.cli.outputs import close_outputs, open_outputs, say
@@ -24,7 +26,11 @@ WRONG_INPUT = 2
 UNFORESEEN = 70
 BROKEN_PIPE = 141
 
+_COMPLETING = "_CAPPLAN_COMPLETE"
+"""Environment variable by which a shell asks for completions."""
+
 COMMANDS = {
+    "init": ("init", "init_command", "Write a first scenario from three questions."),
     "plan": ("plan", "plan_command", "Find the fewest GPUs that meet the SLOs."),
     "what-if": (
         "what_if",
@@ -50,6 +56,7 @@ COMMANDS = {
     ),
     "profile": ("profile", "profile_command", "Measure an engine on this machine."),
     "fit": ("fit", "fit_command", "Fit a latency profile to measurements."),
+    "list": ("listing", "list_command", "List what settings may name."),
     "profiles": ("profiles", "profiles_app", "List, show and compare profiles."),
 }
 """Module, function or app, and help text of each command."""
@@ -62,23 +69,6 @@ class LazyCommand(TyperCommand):
         """Import the command and parse its arguments."""
         real = _load(str(self.name))
         return real.make_context(info_name, args, parent=parent, **extra)
-
-
-class GroupedCommand(TyperCommand):
-    """A command whose help lists its options by group."""
-
-    def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Write the options under the headings of their groups."""
-        groups: dict[str, list[tuple[str, str]]] = {}
-        for parameter in self.get_params(ctx):
-            record = parameter.get_help_record(ctx)
-            if record is not None:
-                plain = f"{parameter.param_type_name.capitalize()}s"
-                name = getattr(parameter, "rich_help_panel", None) or plain
-                groups.setdefault(name, []).append(record)
-        for name, records in groups.items():
-            with formatter.section(name):
-                formatter.write_dl(records)
 
 
 class LazyGroup(TyperGroup):
@@ -105,7 +95,7 @@ def _load(name: str) -> Any:
     if isinstance(target, typer.Typer):
         return typer.main.get_command(target)
     app = typer.Typer(add_completion=False, rich_markup_mode=None)
-    app.command(name=name, cls=GroupedCommand)(target)
+    app.command(name=name, cls=GroupedCommand)(answering(target))
     return typer.main.get_command(app)
 
 
@@ -119,7 +109,7 @@ def _version(wanted: bool) -> None:
 
 app = typer.Typer(
     cls=LazyGroup,
-    add_completion=False,
+    context_settings=HELP_FLAGS,
     rich_markup_mode=None,
     help="Plan the GPUs of an LLM service: how many, in which configuration and at "
     "what cost they serve a trace within its SLOs.",
@@ -162,6 +152,8 @@ def exit_code(args: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code; each error is one line."""
     given = list(sys.argv[1:] if args is None else args) or ["--help"]
     command = typer.main.get_command(app)
+    if _COMPLETING in os.environ:  # the shell asks what may follow
+        command.main(prog_name="capplan")
     debug = False
     with warnings.catch_warnings():
         notices = Notices()

@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Iterable
 
+from capplan.cli.answer import note
 from capplan.cli.outputs import say
 from capplan.errors import CapplanWarning
 
@@ -45,7 +46,7 @@ def announce_compilation(schedulers: Iterable[str | None] = ()) -> None:
         cold.append("scheduler" + "s" * (len(policies) > 1) + f" {', '.join(policies)}")
         seconds += 5 * len(policies)
     if cold:
-        say(
-            f"capplan: compiling {' and '.join(cold)}, about {seconds} s; only the "
+        note(
+            f"compiling {' and '.join(cold)}, about {seconds} s; only the "
             "first run after an install or update needs it"
         )

@@ -7,6 +7,7 @@ from typing import Annotated, Any, get_args, get_origin
 
 import typer
 
+from capplan.cli.completion import KIND_OF, completer
 from capplan.settings import Settings
 
 
@@ -47,7 +48,8 @@ def _flag(model: type[Settings], name: str) -> inspect.Parameter:
     assert isinstance(flags, list)
     required = field.is_required()
     text = field.description or ""
-    if not required and field.default not in (None, (), {}, False, True, ""):
+    untold = not required and "(default" not in text
+    if untold and field.default not in (None, (), {}, False, True, ""):
         default = field.default
         shown_default = (
             ",".join(map(str, default)) if isinstance(default, tuple) else default
@@ -61,6 +63,7 @@ def _flag(model: type[Settings], name: str) -> inspect.Parameter:
         metavar=str(shown["metavar"]) or None,
         show_default=False,
         rich_help_panel=str(shown["panel"]) or None,
+        autocompletion=completer(KIND_OF[name]) if name in KIND_OF else None,
     )
     return inspect.Parameter(
         name,

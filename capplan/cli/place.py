@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
+from capplan.cli.answer import show
 from capplan.cli.options import with_settings
 from capplan.cli.plan import INFEASIBLE
 from capplan.cli.scenario import settings_from
@@ -29,9 +30,8 @@ def place_command(
     """
     settings = settings_from(PlaceSettings, None, {**flags, "snapshot": snapshot})
     from capplan.report.pages.placement import placement_page
-    from capplan.report.render.terminal import print_result
     from capplan.report.to_files import place
 
     placed, written = place(settings)
-    print_result(placement_page(*placed), written)
+    show(placement_page(*placed), written)
     return 0 if placed[1].assignment is not None else INFEASIBLE

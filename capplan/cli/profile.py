@@ -4,6 +4,7 @@ from typing import Annotated, Any
 
 import typer
 
+from capplan.cli.answer import is_quiet, show
 from capplan.cli.options import with_settings
 from capplan.cli.scenario import settings_from
 from capplan.profiling.settings import ProfileSettings
@@ -27,20 +28,24 @@ def profile_command(
     continues after an interruption. Exit code 2 when no degree gave a profile.
     """
     settings = settings_from(ProfileSettings, None, {"llm": llm, **flags})
+    from capplan.report.pages.profiling import expected_page, measured_page
     from capplan.report.write_profiling import (
-        print_expected,
-        print_measured,
+        expected_lines,
+        print_notes,
         profiling_progress,
+        told_of,
     )
 
     if settings.dry_run:
         from capplan.profiling.expected import expected_runs
 
-        print_expected(expected_runs(settings))
+        expected = expected_runs(settings)
+        show(expected_page(expected), told=lambda: expected_lines(expected))
         return 0
     from capplan.profiling.fitted import profile_and_fit
 
-    with profiling_progress(settings.tp) as progress:
+    with profiling_progress(settings.tp, quiet=is_quiet()) as progress:
         runs = profile_and_fit(settings, progress)
-    print_measured(runs)
+    print_notes(runs)
+    show(measured_page(runs), told=lambda: told_of(runs))
     return 0 if any(run.profile_path for run in runs) else NOTHING_MEASURED

@@ -1,11 +1,14 @@
 """``capplan profiles``: list, show, compare and validate latency profiles."""
 
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from capplan.cli.answer import answering, note, show
+from capplan.cli.help import GroupedCommand
 from capplan.errors import InputError
 
 if TYPE_CHECKING:
@@ -35,50 +38,60 @@ Which = Annotated[
 ]
 
 
-@profiles_app.command("list")
+@profiles_app.command("list", cls=GroupedCommand)
+@answering
 def list_command(
     folder: Folder = None,
     llm: Annotated[str | None, typer.Option(help="Only of this LLM.")] = None,
     gpu: Annotated[str | None, typer.Option(help="Only on this GPU type.")] = None,
 ) -> None:
     """List the profiles that plans can use, the user's own first."""
-    from capplan.latency.catalog import list_profiles
+    from capplan.latency.catalog import full_gpu_name, list_profiles, names_alike
     from capplan.latency.profile_file import load_profile
-    from capplan.report.write_profiles import print_profiles
+    from capplan.report.pages.profiles import profiles_page
 
-    print_profiles(
-        load_profile(listed.path)
-        for listed in list_profiles(folder or [])
-        if llm in (None, listed.llm) and gpu in (None, listed.gpu)
+    llms, at = llm and names_alike(llm), gpu and full_gpu_name(gpu)
+    show(
+        profiles_page(
+            load_profile(listed.path)
+            for listed in list_profiles(folder or [])
+            if (llms is None or listed.llm in llms) and at in (None, listed.gpu)
+        )
     )
 
 
-@profiles_app.command("show")
+@profiles_app.command("show", cls=GroupedCommand)
+@answering
 def show_command(which: Which, folder: Folder = None, plot: Plot = None) -> None:
     """Show a profile's coefficients, errors, range and source."""
     from capplan.latency.profile_file import profile_text
-    from capplan.report.write_profiles import capacity_lines
+    from capplan.report.pages.profiles import capacity_lines, profile_page
 
     profile = _named(which, folder)
-    typer.echo(profile.note())
-    for line in capacity_lines(profile):
-        typer.echo(f"# {line}")
-    typer.echo(profile_text(profile), nl=False)
+
+    def told() -> Iterable[str]:
+        yield profile.note()
+        yield from (f"# {line}" for line in capacity_lines(profile))
+        yield profile_text(profile).rstrip("\n")
+
+    show(profile_page(profile), told=told)
     _plot(profile, plot)
 
 
-@profiles_app.command("compare")
+@profiles_app.command("compare", cls=GroupedCommand)
+@answering
 def compare_command(first: Which, second: Which, folder: Folder = None) -> None:
     """Compare two profiles: time of the same iterations."""
     from capplan.latency.with_engine import as_planned
     from capplan.profiling.compare import compare
-    from capplan.report.write_profiles import print_comparison
+    from capplan.report.pages.profiles import comparison_page
 
     left, right = (as_planned(_named(which, folder)) for which in (first, second))
-    print_comparison(left, right, compare(left, right))
+    show(comparison_page(left, right, compare(left, right)))
 
 
-@profiles_app.command("validate")
+@profiles_app.command("validate", cls=GroupedCommand)
+@answering
 def validate_command(
     which: Which,
     against: Annotated[
@@ -93,7 +106,6 @@ def validate_command(
             show_default=False,
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     plot: Plot = None,
 ) -> None:
     """Print the errors of a profile on points that it was not fitted to."""
@@ -102,13 +114,13 @@ def validate_command(
     from capplan.latency.served_run import ServedRun
     from capplan.latency.validate import validate
     from capplan.latency.with_engine import as_planned
-    from capplan.report.write_profiles import print_validation
+    from capplan.report.pages.profiles import validation_page
 
     profile = as_planned(_named(which, folder))
     points = read_measurements(against, ImportOptions(column_values(where or [])))
     if isinstance(points, ServedRun):
         raise InputError(f"{against}: holds served requests; expected points")
-    print_validation(profile, validate(profile, points), as_json)
+    show(validation_page(profile, validate(profile, points), points))
     _plot(profile, plot, points)
 
 
@@ -116,22 +128,21 @@ def _plot(
     profile: "Profile", path: Path | None, points: "Points | None" = None
 ) -> None:
     if path is not None:
-        from capplan.latency.plots import write_plot
+        from capplan.report.pages.profiles import write_plot
 
         write_plot(profile, path, points)
-        typer.echo(f"plot: {path}")
+        note(f"plot: {path}")
 
 
 def _named(which: str, folders: list[Path] | None) -> "Profile":
     """Return the profile of a file or of GPU/LLM/TP."""
-    from capplan.latency.catalog import find_profile, parse_which
+    from capplan.latency.catalog import named_profile
     from capplan.latency.profile_file import load_profile
 
     if Path(which).is_file():
         return load_profile(Path(which))
     with suppress(InputError):
-        gpu, llm, tp = parse_which(which)
-        profile = find_profile(llm, gpu, tp, folders or [])
+        profile = named_profile(which, folders or [])
         if profile is not None:
             return profile
     raise InputError(

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from capplan.cli.answer import show
 from capplan.cli.options import with_settings
 from capplan.cli.plan import INFEASIBLE
 from capplan.cli.scenario import Scenario, settings_from
@@ -17,9 +18,8 @@ def search_command(scenario: Scenario = None, **flags: Any) -> int:
     """
     settings = settings_from(SearchSettings, scenario, flags)
     from capplan.report.pages.search import search_page
-    from capplan.report.render.terminal import print_result
     from capplan.report.to_files import search
 
     result, written = search(settings)
-    print_result(search_page(result), written)
+    show(search_page(result), written)
     return 0 if result.found.best is not None else INFEASIBLE

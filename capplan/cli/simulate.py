@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from capplan.cli.answer import is_quiet, show
 from capplan.cli.interruption import INTERRUPTED, interruptible
 from capplan.cli.notices import announce_compilation
 from capplan.cli.options import with_settings
@@ -20,11 +21,10 @@ def simulate_command(scenario: Scenario = None, **flags: Any) -> int:
     announce_compilation([settings.scheduler])
     from capplan.report.console import request_progress
     from capplan.report.pages.run import run_page
-    from capplan.report.render.terminal import print_result
     from capplan.report.to_files import simulate
 
-    with request_progress() as progress, interruptible() as stopped:
+    with request_progress(quiet=is_quiet()) as progress, interruptible() as stopped:
         run, written = simulate(settings, progress, stopped)
         interrupted = stopped()
-    print_result(run_page(run), written)
+    show(run_page(run), written)
     return INTERRUPTED if interrupted else 0

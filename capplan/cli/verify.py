@@ -1,10 +1,12 @@
 """``capplan verify``: check a plan.json or autoscale.json by making it again."""
 
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from capplan.cli.answer import show
 from capplan.cli.notices import announce_compilation
 
 REFUSED = 1
@@ -37,6 +39,7 @@ def verify_command(
         bool,
         typer.Option(
             "--simulate/--no-simulate",
+            show_default=False,
             help="Plan again and compare every figure (default: on); without, only "
             "whether the file is as it was sealed and agrees with itself.",
         ),
@@ -55,33 +58,54 @@ def verify_command(
     document = read_plan(plan)
     if simulate:
         announce_compilation()
-    _refuse(plan, verify(plan, simulate=simulate, trace=trace, trust=trust))
+    reasons = verify(plan, simulate=simulate, trace=trace, trust=trust)
+    claim = "" if reasons else _claim(document)  # a refused one may lack anything
+    _tell(plan, reasons, claim, simulate=simulate)
+
+
+def _claim(document: Mapping[str, Any]) -> str:
+    """Return what a plan claims."""
     block = document["certificate"]
     if block is None:
-        typer.echo(f"{plan}: verified: infeasible (every figure planned again)")
-        return
+        return "infeasible"
     pools = block.get("pools", [block])
     counts = " + ".join(str(pool["replica_count"]) for pool in pools)
     bounds = " + ".join(str(pool["bound"]["replica_count"]) for pool in pools)
-    claim = (
-        f"replicas {counts}, lower bound {bounds}, attainment "
-        f"{block['simulated']['passing']:.4%}"
-    )
-    if simulate:
-        typer.echo(f"{plan}: verified: {claim} (every figure planned again)")
-        return
-    typer.echo(
-        f"{plan}: not verified: it claims {claim}. Checked: its digest, and that the "
-        "certificate and the best candidate agree. Not checked: the requests, the "
-        "lower bound, the simulations and all other figures; anyone can write such a "
-        "file, --simulate plans again"
-    )
+    share = block["simulated"]["passing"]
+    return f"replicas {counts}, lower bound {bounds}, attainment {share:.4%}"
 
 
-def _refuse(path: Path, reasons: list[str]) -> None:
-    """Say why a file is refused, and exit; go on where there is no reason."""
+def _tell(path: Path, reasons: list[str], claim: str, *, simulate: bool) -> None:
+    """Say whether a plan is verified; where it is refused, why, and exit."""
+
+    def told() -> Iterable[str]:
+        if simulate:
+            yield f"{path}: verified: {claim} (every figure planned again)"
+        else:
+            yield (
+                f"{path}: not verified: it claims {claim}. Checked: its digest, and "
+                "that the certificate and the best candidate agree. Not checked: the "
+                "requests, the lower bound, the simulations and all other figures; "
+                "anyone can write such a file, --simulate plans again"
+            )
+
+    _show(path, reasons, told, claim, simulate=simulate)
+
+
+def _show(
+    path: Path,
+    reasons: list[str],
+    told: Callable[[], Iterable[str]],
+    claim: str = "",
+    *,
+    simulate: bool,
+) -> None:
+    from capplan.report.pages.checked import verified_page
+
     for reason in reasons:
         typer.echo(f"{path}: refused: {reason}", err=True)
+    page = verified_page(path, reasons, simulated=simulate, claim=claim)
+    show(page, told=(lambda: ()) if reasons else told)
     if reasons:
         raise typer.Exit(REFUSED)
 
@@ -94,11 +118,14 @@ def _verify_autoscaled(
     if simulate:
         announce_compilation()
     reasons = verify_autoscaled(path, simulate=simulate, trace=trace, trust=trust)
-    _refuse(path, reasons)
-    if simulate:
-        typer.echo(f"{path}: verified: every figure simulated again")
-        return
-    typer.echo(
-        f"{path}: not verified: its digest matches and its figures agree with one "
-        "another; anyone can write such a file, --simulate runs it again"
-    )
+
+    def told() -> Iterable[str]:
+        if simulate:
+            yield f"{path}: verified: every figure simulated again"
+        else:
+            yield (
+                f"{path}: not verified: its digest matches and its figures agree with "
+                "one another; anyone can write such a file, --simulate runs it again"
+            )
+
+    _show(path, reasons, told, simulate=simulate)

@@ -4,10 +4,11 @@ from typing import Annotated, Any
 
 import typer
 
-from capplan.cli.interruption import INTERRUPTED, interruptible
+from capplan.cli.answer import progress
+from capplan.cli.interruption import interruptible
 from capplan.cli.notices import announce_compilation
 from capplan.cli.options import with_settings
-from capplan.cli.plan import INFEASIBLE
+from capplan.cli.plan import show_what_if
 from capplan.cli.scenario import Scenario, settings_from
 from capplan.planning.setting_groups import CHOICES
 from capplan.planning.traffic_settings import OBJECTIVE, WORKLOAD
@@ -58,14 +59,8 @@ def what_if_command(
     varied = {**settings.vary, **given}
     settings = WhatIfSettings(**{**dict(settings), "vary": varied})
     announce_compilation([settings.scheduler])
-    from capplan.report.console import progress
-    from capplan.report.pages.what_if import what_if_page
-    from capplan.report.render.terminal import print_result
     from capplan.report.to_files import what_if
 
-    with progress() as show, interruptible() as stopped:
-        result, written = what_if(settings, show, stopped)
-    print_result(what_if_page(result), written)
-    if result.interrupted:
-        return INTERRUPTED
-    return 0 if any(cell.best for cell in result.cells) else INFEASIBLE
+    with progress() as step, interruptible() as stopped:
+        result, written = what_if(settings, step, stopped)
+    return show_what_if(result, written)

@@ -1,20 +1,16 @@
-"""GPUs and their prices by name."""
+"""GPUs by name."""
 
 import difflib
 import re
-import warnings
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from datetime import date
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from capplan.csv_file import read_rows
-from capplan.errors import InputError, PriceWarning
+from capplan.errors import InputError
 from capplan.fleet.gpu import Gpu
-from capplan.fleet.price import GIVEN, Price
-from capplan.fleet.quotes import Quote, middle_quote, read_quotes
 from capplan.units import parse_usd_per_h
 
 _DATA = Path(__file__).parent / "data"
@@ -128,82 +124,3 @@ def parse_price_overrides(texts: Iterable[str]) -> dict[str, float]:
             raise InputError(f"--price {text!r}: expected more than 0 dollars per hour")
         prices[full] = usd_per_gpu_h
     return prices
-
-
-def _quotes(path: Path) -> list[Quote]:
-    return read_quotes(path, lambda text: gpu(text).name)
-
-
-@cache
-def _catalog_quotes() -> list[Quote]:
-    return _quotes(_DATA / "prices.csv")
-
-
-def price(
-    name: str,
-    overrides: Mapping[str, float] | None = None,
-    prices_file: Path | None = None,
-    kind: str = "on-demand",
-    provider: str | None = None,
-    today: date | None = None,
-    tp: int = 1,
-) -> Price | None:
-    """Return the price of a GPU hour; None when there is no quote.
-
-    It is that of a node that holds a replica, over the GPUs of the node. ``overrides``
-    [$/h], for nodes of any size, go before the user's file (CSV or YAML; without a
-    node size its quotes are for any), and that before the catalog. Of several quotes
-    of the ``kind`` (see :class:`Quote`) and the ``provider``, :func:`middle_quote`
-    chooses. A node of the GPU's largest size is enough for any ``tp``: a larger
-    replica takes several. A :class:`PriceWarning` tells when, ``today``, the price is
-    older than 90 days, undated, a guess or of too small a node.
-    """
-    full = gpu(name).name
-    today = today or date.today()
-    tp = min(tp, gpu(name).max_gpus_per_node)
-    given = {gpu(key).name: value for key, value in (overrides or {}).items()}
-    if full in given:
-        return Price(float(given[full]), GIVEN)
-    own_quotes = [_quotes(Path(prices_file))] if prices_file else []
-    for known in (*own_quotes, _catalog_quotes()):
-        quotes = [
-            quote
-            for quote in known
-            if quote.gpu == full and quote.kind == kind
-            if provider is None or quote.provider.lower() == provider.lower()
-        ]
-        chosen = middle_quote(quotes, tp)
-        if chosen is None:
-            continue
-        quote, rule = chosen
-        own = known is not _catalog_quotes()
-        if own and len(quotes) == 1:
-            rule = "given in the user's prices file"
-        staleness = quote.staleness(today)
-        weakness = "it is a guess" if quote.is_guess else staleness
-        gap = "" if own and quote.gpus_per_node is None else quote.node_gap(tp)
-        doubts = [gap] if own and not quote.as_of else [weakness, gap]
-        offer = " ".join(x for x in (quote.provider, quote.sku) if x)
-        if any(doubts):
-            warnings.warn(
-                f"the price of {full}, ${quote.usd_per_gpu_h:.2f}/h ({offer}): "
-                f"{'; '.join(filter(None, doubts))}; "
-                f"give your own with --price {full}=DOLLARS",
-                PriceWarning,
-                stacklevel=2,
-            )
-        basis = "" if quote.basis == "list" or quote.is_guess else quote.basis
-        notes = (rule, basis, quote.note, weakness, gap)
-        return Price(
-            usd_per_gpu_h=quote.usd_per_gpu_h,
-            source=f"{offer}: {quote.source}" if offer else quote.source,
-            as_of=quote.as_of,
-            note="; ".join(text for text in notes if text),
-            is_guess=quote.is_guess,
-            is_stale=bool(staleness),
-            kind=quote.kind,
-            node=quote.sku,
-            gpus_per_node=quote.gpus_per_node,
-            nvlink_domain_gpus=quote.nvlink_domain_gpus,
-        )
-    return None

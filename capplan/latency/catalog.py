@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from capplan.errors import InputError, ProfileError
+from capplan.fleet.catalog import gpu as find_gpu
 from capplan.fleet.gpu import Gpu
 from capplan.latency.profile import Profile
 from capplan.latency.profile_file import SCHEMA, load_profile
 from capplan.latency.yaml_file import read_once
 from capplan.llm.architecture import Architecture
+from capplan.llm.catalog import llm as find_llm
 from capplan.llm.catalog import twins
 from capplan.shipped import shipped
 
@@ -54,6 +56,39 @@ def known_profile(
     names = (llm.name, *twins(llm))
     found = (find_profile(name, at, tp, folders) for name in names)
     return next((profile for profile in found if profile is not None), None)
+
+
+def named_profile(text: str, folders: Sequence[Path] = ()) -> Profile | None:
+    """Return the profile of ``GPU/LLM/tpN``, its names as plans take them, or None.
+
+    Examples
+    --------
+    >>> named_profile("H100/meta-llama/Llama-3.1-8B-Instruct/1").name
+    'Llama-3.1-8B on H100-SXM, TP 1'
+    """
+    gpu, llm, tp = parse_which(text)
+    for name in names_alike(llm):
+        profile = find_profile(name, full_gpu_name(gpu), tp, folders)
+        if profile is not None:
+            return profile
+    return None
+
+
+def full_gpu_name(text: str) -> str:
+    """Return the catalog's name of a GPU; of one that it lacks, the text."""
+    try:
+        return find_gpu(text).name
+    except InputError:
+        return text
+
+
+def names_alike(llm: str) -> tuple[str, ...]:
+    """Return the names under which profiles serve an LLM, its own first."""
+    try:
+        found = find_llm(llm)
+    except InputError:  # of the user's own profiles alone
+        return (llm,)
+    return tuple(dict.fromkeys((llm, found.name, *twins(found))))
 
 
 def parse_which(text: str) -> tuple[str, str, int]:

@@ -12,6 +12,9 @@ _CONFIDENCE = 0.95
 _ROUNDING_SD = math.sqrt(1 / 12)
 """Standard deviation of a count's rounding up to whole workers. [workers]"""
 
+OF_LAW = 4
+"""Different rates that the law needs: two more than it has coefficients."""
+
 
 @dataclass(frozen=True)
 class DemandLaw:
@@ -68,9 +71,9 @@ def fit_demand_law(rate_per_s: np.ndarray, workers: np.ndarray) -> DemandLaw:
     order = np.argsort(rate_per_s)
     rate = np.asarray(rate_per_s, np.float64)[order]
     count = np.asarray(workers, np.float64)[order]
-    if len(np.unique(rate)) < 4:
+    if len(np.unique(rate)) < OF_LAW:
         raise InputError(
-            f"{len(np.unique(rate))} different rates; the demand law needs at least 4"
+            f"{len(np.unique(rate))} different rates; a line needs at least {OF_LAW}"
         )
     if not (np.isfinite(rate).all() and np.isfinite(count).all() and rate.min() > 0):
         raise InputError("rates must be more than 0 and counts finite")

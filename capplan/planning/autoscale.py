@@ -16,7 +16,7 @@ from capplan.planning.configuration import only_configuration
 from capplan.planning.deployments import changing, cold_start_of, one_pool
 from capplan.planning.fewest_replicas import fewest_replicas
 from capplan.planning.fleet_cases import Cases, Outcome, one_sample, since_s
-from capplan.planning.inputs import PlanInputs, Progress
+from capplan.planning.inputs import PlanInputs, Progress, unseen
 from capplan.planning.known_to_policies import informed, name_of
 from capplan.planning.losses import (
     Loss,
@@ -50,7 +50,7 @@ def autoscale(
     if settings.as_of is None:
         settings = settings.model_copy(update={"as_of": date.today().isoformat()})
     with collected_warnings() as texts:
-        result = _Work(settings, progress or (lambda step: None), stopped).result()
+        result = _Work(settings, progress or unseen, stopped).result()
     return replace(result, warnings=tuple(texts))
 
 
@@ -60,7 +60,7 @@ class _Work:
     def __init__(
         self, settings: AutoscaleSettings, progress: Progress, stopped: Stopped | None
     ) -> None:
-        self._settings, self._show = settings, progress
+        self._settings, self._progress, self._step_count = settings, progress, 0
         slo = settings.objective()
         if slo is None:
             raise InputError("no SLO; give --slo such as ttft=1s,tpot=30ms")
@@ -93,6 +93,14 @@ class _Work:
             load.base.class_names,
             self._cold_start_s,
         )
+
+    def _show(self, step: str) -> None:
+        """Show a step, with the share of them that are done, as far as it is known."""
+        policies = len(self._settings.compared) + 1  # one that knows the arrivals
+        count = 4 + 2 * policies + len(losses_of(self._settings)) * (1 + policies)
+        count += policies * self._settings.break_even
+        self._progress(step, min(self._step_count / count, 1.0))
+        self._step_count += 1
 
     def result(self) -> Autoscaled:
         """Return what all steps found, or those before it was to stop."""

@@ -10,6 +10,7 @@ from capplan.planning.autoscale_settings import PERFECT, AutoscaleSettings
 from capplan.planning.fleet_cases import Hours, Outcome
 from capplan.planning.losses import Loss
 from capplan.planning.replica_load import ReplicaLoad
+from capplan.planning.shown import Shown
 from capplan.workload.slo import Slo
 
 FIXED = "fixed"
@@ -94,8 +95,8 @@ class PolicyResult:
         return self.meets and fixed is not None and self.outcome.costs_less_than(fixed)
 
 
-@dataclass(frozen=True, eq=False)
-class Autoscaled:
+@dataclass(frozen=True, eq=False, repr=False)
+class Autoscaled(Shown):
     """Autoscalers and fixed fleets on the same requests."""
 
     settings: AutoscaleSettings

@@ -1,6 +1,7 @@
 """What given fleets serve within an SLO: the highest rate, and the most users."""
 
 import warnings
+from bisect import bisect_right
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -21,14 +22,16 @@ from capplan.planning.configuration import Excluded, configurations, runnable
 from capplan.planning.cost import usd_per_month
 from capplan.planning.deployments import one_pool
 from capplan.planning.highest_rate import STEP, highest_decided, highest_rate
-from capplan.planning.inputs import PlanInputs, Progress
+from capplan.planning.inputs import PlanInputs, Progress, unseen
 from capplan.planning.load import Load, OpenLoad, scaled
 from capplan.planning.prefix_caching import with_caching_as_used
 from capplan.planning.proof import bound_of
 from capplan.planning.replications import Interrupted
 from capplan.planning.run import BUDGET_REQUESTS, OF_FEW, Run, judged_run
 from capplan.planning.saturation import saturation
+from capplan.planning.setting_groups import MOST_REPLICAS
 from capplan.planning.settings import CapacitySettings
+from capplan.planning.shown import Shown
 from capplan.planning.traffic import arriving, asked, judged, read_requests
 from capplan.simulator.fleet import Stopped
 from capplan.workload.slo import Slo
@@ -63,8 +66,8 @@ class Served:
         return self.deployment.pool
 
 
-@dataclass(frozen=True, eq=False)
-class Capacity:
+@dataclass(frozen=True, eq=False, repr=False)
+class Capacity(Shown):
     """What each fleet serves, by SLO in the order given, the most first."""
 
     rows: tuple[Served, ...]
@@ -91,7 +94,7 @@ def capacity(
     then are returned; before there is one, KeyboardInterrupt is raised.
     """
     settings.check_size()
-    show = progress or (lambda step: None)
+    show = progress or unseen
     with collected_warnings() as texts:
         show("reading the requests")
         base = read_requests(settings)
@@ -100,13 +103,15 @@ def capacity(
         tried = list(configurations(of_plan))
         runnable(tried)  # refuses where there is none
         rows = []
-        for slo in settings.objectives():
+        able = [row for row in tried if isinstance(row, Configuration)]
+        objectives = settings.objectives()
+        for first, slo in enumerate(objectives):
             fleets = []
-            for configuration in tried:
-                if isinstance(configuration, Excluded):
-                    continue
+            for done, configuration in enumerate(able, first * len(able)):
                 known = with_caching_as_used(configuration, of_plan, shares)
-                show(f"loading {known} within {slo.describe(base.class_names)}")
+                within = slo.describe(base.class_names)
+                share = done / (len(able) * len(objectives))
+                show(f"loading {known} within {within}", share)
                 with suppress(Interrupted):
                     fleets.append(_served(_Search(settings, base, slo, known, stopped)))
             rows += sorted(fleets, key=lambda row: -(row.max_rate_per_s or 0.0))
@@ -313,4 +318,8 @@ def replica_count(settings: CapacitySettings, configuration: Configuration) -> i
             f"--max-usd-per-month is {usd:,.0f}; a replica of {configuration} costs "
             f"{monthly:,.0f} a month"
         )
-    return int(usd / monthly + 1e-9)  # 3 × 0.1 is more than 0.3
+    return bisect_right(
+        range(1, MOST_REPLICAS + 1),
+        usd * (1 + 1e-9),  # 3 × 0.1 is more than 0.3
+        key=lambda count: usd_per_month([Pool(configuration, count)]) or 0.0,
+    )

@@ -4,6 +4,7 @@ import math
 import time
 from dataclasses import dataclass, replace
 from datetime import date
+from functools import partial
 
 from capplan.deployment.configuration import Configuration
 from capplan.errors import (
@@ -23,9 +24,10 @@ from capplan.planning.equal_hardware import (
     capacity,
 )
 from capplan.planning.executors import Executor, executor
-from capplan.planning.inputs import Progress
+from capplan.planning.inputs import Progress, part_of, unseen
 from capplan.planning.saturation import replica_saturations
 from capplan.planning.settings import PlanSettings
+from capplan.planning.shown import Shown
 from capplan.planning.system_price import (
     Priced,
     Pricing,
@@ -37,12 +39,15 @@ from capplan.simulator.fleet import Stopped
 
 CURVE = (0.6, 0.8, 1.0, 1.2, 1.4)
 """Rates or users of a system's curve, as shares of the most that it holds."""
+_MEASURING = 2
+"""Steps after the systems are priced: what each holds at most, and the curves."""
+
 _ANY_ROOM = 2048
 _APART = "two pools take two replicas; give --replicas N"
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Comparison:
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class Comparison(Shown):
     """Serving systems compared on the same requests."""
 
     llm: str
@@ -83,7 +88,7 @@ def compare(
         settings = settings.model_copy(update={"as_of": date.today().isoformat()})
     if settings.executor != "local":  # elsewhere Ctrl-C cannot be seen
         stopped = None
-    progress = progress or (lambda step: None)
+    progress = progress or unseen
     slo = settings.objective()
     if slo is None:
         raise InputError("no SLO; give --slo such as ttft=1s,tpot=30ms")
@@ -164,12 +169,14 @@ def _priced(
     stopped: Stopped | None,
 ) -> list[Priced]:
     """Return the systems with their plans, each about the same requests."""
-    pricing = Pricing(settings, plain, requests, progress, stopped)
+    names = list(settings.systems or SYSTEMS)
     rows = []
-    for name in settings.systems or SYSTEMS:
-        progress(f"pricing {name}")
+    pricing = Pricing(settings, plain, requests, stopped)
+    for done, name in enumerate(names):
+        step = part_of(progress, done, len(names) + _MEASURING, f"{name}: ")
+        step("reading its settings")
         with collected_warnings() as texts:
-            row = pricing.of(name)
+            row = pricing.of(name, step)
         rows.append(replace(row, warnings=tuple(texts)))
     if not any(row.requests for row in rows):
         raise InputError(
@@ -217,12 +224,13 @@ def _measured(
     entrants = [_entrant(row, hardware, equal.replica_count) for row in priced]
     able = [entrant for entrant in entrants if entrant is not None]
     where = f"{equal.replica_count} × {hardware}"
-    progress(f"{where}: the most that {len(able)} systems hold")
+    step = partial(part_of, progress, count=len(priced) + _MEASURING)
+    step(done=len(priced))(f"{where}: the most that {len(able)} systems hold")
     highest = workers(capacity, equal, able)
     points = [tuple(sorted(set(asked)))] * len(able)
     if able and not asked:
         points = _curves(highest, able[0].requests)
-    progress(f"{where}: the curves of {len(able)} systems")
+    step(done=len(priced) + 1)(f"{where}: the curves of {len(able)} systems")
     tasks = [
         replace(entrant, configuration=first.configuration, amount=amount)
         for entrant, first, each in zip(able, highest, points, strict=True)

@@ -19,7 +19,13 @@ from capplan.llm.architecture import Architecture
 from capplan.llm.catalog import llm as find_llm
 from capplan.llm.catalog import twins
 from capplan.llm.memory import DEFAULT_UTILIZATION
-from capplan.planning.gpu_choices import listed_gpu, price_of, slow_link
+from capplan.planning.gpu_choices import (
+    listed_gpu,
+    market_of,
+    price_of,
+    slow_link,
+    unfit,
+)
 from capplan.planning.iteration_time import (
     folders,
     own_profile,
@@ -81,6 +87,7 @@ def configurations(
         for name, text in given.items()
         if not isinstance(listed_gpu(name, profiled), str)
     )
+    market = market_of(prices, overrides) if prices else None
     for gpu in gpus:
         name = gpu if isinstance(gpu, str) else gpu.name
         tps = settings.tp or tuple(sorted({tp for at, tp in pairs if at == name}))
@@ -92,7 +99,10 @@ def configurations(
             if slow := slow_link(settings, gpu, tp):
                 yield Excluded(gpu.name, tp, slow)
                 continue
-            cost = price_of(prices, gpu, tp, overrides) if prices else None
+            if market and (reason := unfit(market, gpu, tp)):
+                yield Excluded(gpu.name, tp, reason)
+                continue
+            cost = price_of(prices, market, gpu, tp) if prices and market else None
             yield _configuration(settings, llm, gpu, tp, cost)
 
 

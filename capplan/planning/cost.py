@@ -1,11 +1,14 @@
-"""Cost of a deployment as lines: quantity × unit price = amount."""
+"""Cost of a deployment by whole nodes, as lines: quantity × unit price = amount."""
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from capplan.deployment.pools import DECODE, PREFILL, Pool
+from capplan.deployment.configuration import Configuration
+from capplan.deployment.pools import Pool
 from capplan.errors import InputError
+from capplan.fleet.nodes import nodes_for
+from capplan.fleet.price import Price
 from capplan.units import format_usd
 
 HOURS_PER_MONTH = 730
@@ -13,6 +16,9 @@ HOURS_PER_MONTH = 730
 
 HOURS_PER_YEAR = 8760
 """Hours of a year. [h]"""
+
+Shares = Sequence[tuple[int, float]]
+"""Numbers of replicas, and the share of the time that as many are paid."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +46,19 @@ class CostLine:
 
 
 @dataclass(frozen=True)
+class NodeCount:
+    """Nodes of one kind that are paid for."""
+
+    node: str  # as the provider calls it; empty where GPUs are priced alone
+    provider: str  # empty where not known
+    count: float | None  # whole unless replicas come and go; None: GPUs priced alone
+    gpus_per_node: int | None  # None where GPUs are priced alone
+    gpus_paid: float
+    stranded_gpus: float  # paid, and in no replica
+    usd_per_h: float  # of all of them [$]
+
+
+@dataclass(frozen=True)
 class Cost:
     """Cost of pools by the hour, the month, the year and the token."""
 
@@ -49,12 +68,13 @@ class Cost:
     usd_per_million_output_tokens: float | None  # None without traffic [$]
     usd_per_million_total_tokens: float | None  # None without traffic [$]
     lines: tuple[CostLine, ...]  # how each is computed
+    nodes: tuple[NodeCount, ...]  # that are paid for
 
 
 def usd_per_h(pools: Sequence[Pool]) -> float | None:
     """Return what pools cost by the hour; None where one has no price. [$]"""
-    hours = _hours(pools)
-    return None if hours is None else sum(line.amount_usd for line in hours)
+    nodes = nodes_of(pools)
+    return None if nodes is None else sum(row.usd_per_h for row in nodes)
 
 
 def usd_per_month(pools: Sequence[Pool]) -> float | None:
@@ -63,18 +83,134 @@ def usd_per_month(pools: Sequence[Pool]) -> float | None:
     return None if hour is None else HOURS_PER_MONTH * hour
 
 
+def usd_per_replica_h(configuration: Configuration) -> float | None:
+    """Return what a replica costs by the hour in full nodes; None without a price. [$]
+
+    A replica that takes a part of a node costs its share of it.
+    """
+    price = configuration.price
+    if price is None:
+        return None
+    fit = max(1, (price.gpus_per_node or 1) // configuration.tp)
+    usd = usd_per_h([Pool(configuration, fit)])
+    return None if usd is None else usd / fit
+
+
+def usd_per_h_range(
+    low: Sequence[Pool], high: Sequence[Pool]
+) -> tuple[float, float] | None:
+    """Return the bills of the cheapest and the dearest provider. [$/h]
+
+    Of the GPUs of each kind in ``low`` and in ``high``, by the nodes of each provider.
+    None where a pool has no price.
+    """
+    if any(pool.configuration.price is None for pool in (*low, *high)):
+        return None
+    cheapest = sum(min(bills) for bills in _bills(low))
+    return cheapest, sum(max(bills) for bills in _bills(high))
+
+
+def _bills(pools: Sequence[Pool]) -> list[list[float]]:
+    """Return what each provider asks for the pools of each kind. [$/h]"""
+    found = []
+    for price, group in _alike(pools):
+        replicas = [(pool.configuration.tp, pool.replica_count) for pool in group]
+        asked = price.asked or ((price.usd_per_gpu_h, price.gpus_per_node),)
+        offers = (
+            replace(price, usd_per_gpu_h=usd, gpus_per_node=size) for usd, size in asked
+        )
+        found.append([_paid(offer, replicas).usd_per_h for offer in offers])
+    return found
+
+
+def nodes_of(
+    pools: Sequence[Pool], paid_shares: Shares | None = None
+) -> tuple[NodeCount, ...] | None:
+    """Return the whole nodes that pools are paid for; None where one has no price.
+
+    Pools on nodes of one kind share them. ``paid_shares`` are how many replicas of the
+    only pool are paid for what share of the time.
+    """
+    if any(pool.configuration.price is None for pool in pools):
+        return None
+    found = []
+    for price, group in _alike(pools):
+        if paid_shares is None:
+            replicas = [(pool.configuration.tp, pool.replica_count) for pool in group]
+            found.append(_paid(price, replicas))
+            continue
+        tp = group[0].configuration.tp
+        found.append(
+            _mean([(share, _paid(price, [(tp, n)])) for n, share in paid_shares])
+        )
+    return tuple(found)
+
+
+def _alike(pools: Sequence[Pool]) -> list[tuple[Price, list[Pool]]]:
+    """Return the pools that have a price, by the nodes that are bought for them.
+
+    With the price of the one with the largest replicas.
+    """
+    alike: dict[tuple[object, ...], list[Pool]] = {}
+    for pool in pools:
+        price = pool.configuration.price
+        if price is not None:
+            key = pool.configuration.gpu, price.bought
+            alike.setdefault(key, []).append(pool)
+    found = []
+    for group in alike.values():
+        price = max(group, key=lambda pool: pool.configuration.tp).configuration.price
+        assert price is not None
+        found.append((price, group))
+    return found
+
+
+def _paid(price: Price, replicas: list[tuple[int, int]]) -> NodeCount:
+    """Return the nodes of one kind for replicas of some GPUs each."""
+    gpus: float = sum(tp * count for tp, count in replicas)
+    size, nodes, stranded = price.gpus_per_node, None, 0
+    if size is not None:
+        nodes, stranded = nodes_for(replicas, size)
+        gpus = nodes * size
+    return NodeCount(
+        price.node if size is not None else "",
+        price.provider,
+        nodes,
+        size,
+        gpus,
+        stranded,
+        gpus * price.usd_per_gpu_h,
+    )
+
+
+def _mean(rows: list[tuple[float, NodeCount]]) -> NodeCount:
+    """Return the mean of nodes of one kind over shares of the time."""
+
+    def mean(name: str) -> float:
+        return sum(share * (getattr(row, name) or 0) for share, row in rows)
+
+    first = rows[0][1]
+    return replace(
+        first,
+        count=None if first.count is None else mean("count"),
+        gpus_paid=mean("gpus_paid"),
+        stranded_gpus=mean("stranded_gpus"),
+        usd_per_h=mean("usd_per_h"),
+    )
+
+
 def cost(
     pools: Sequence[Pool],
     *,
-    paid_replicas: float | None = None,
+    paid_shares: Shares | None = None,
     rate_per_s: float = math.nan,
     mean_prompt_tokens: float = 0.0,
     mean_output_tokens: float = 0.0,
 ) -> Cost | None:
     """Return the cost of pools by the hour, the month, the year and the token.
 
-    None where a pool has no price. ``paid_replicas`` are those of the only pool in the
-    mean, where they come and go. ``rate_per_s`` is NaN when the traffic is not known
+    None where a pool has no price. ``paid_shares`` are those of :func:`nodes_of`, where
+    replicas come and go. ``rate_per_s`` is NaN when the traffic is not known
     [requests/s]; means are over the requests [tokens].
     """
     for name, value in (
@@ -84,9 +220,10 @@ def cost(
     ):
         if value < 0 or math.isinf(value):
             raise InputError(f"{name} is {value}; expected >= 0")
-    hours = _hours(pools, paid_replicas)
-    if hours is None:
+    nodes = nodes_of(pools, paid_shares)
+    if nodes is None:
         return None
+    hours = _hours(pools, nodes, estimated=paid_shares is not None)
     usd = sum(line.amount_usd for line in hours)
     doubtful = any(line.estimated for line in hours)
     month = CostLine("per month", HOURS_PER_MONTH, "h", usd, doubtful)
@@ -101,33 +238,38 @@ def cost(
         usd_per_million_output_tokens=output.amount_usd if output else None,
         usd_per_million_total_tokens=total.amount_usd if total else None,
         lines=(*hours, *(line for line in (month, year, output, total) if line)),
+        nodes=nodes,
     )
 
 
 def _hours(
-    pools: Sequence[Pool], paid_replicas: float | None = None
-) -> list[CostLine] | None:
-    """Return an hour of each pool; None where one has no price."""
-    lines, of = [], [pool.configuration.gpu for pool in pools]
-    if len(set(of)) < len(of):  # of one GPU type they are told by what they do
-        of = [PREFILL, DECODE]
-    for pool, name in zip(pools, of, strict=False):
-        count: float = pool.gpu_count
-        if paid_replicas is not None:
-            count = paid_replicas * pool.configuration.tp
-        price = pool.configuration.price
-        if price is None:
-            return None
+    pools: Sequence[Pool], nodes: Sequence[NodeCount], *, estimated: bool
+) -> list[CostLine]:
+    """Return an hour of the nodes of each kind, or of GPUs priced alone."""
+    groups = _alike(pools)
+    gpus = [group[0].configuration.gpu for _, group in groups]
+    lines = []
+    for row, gpu, (price, group) in zip(nodes, gpus, groups, strict=True):
+        of = gpu if gpus.count(gpu) == 1 else f"{gpu} TP {group[0].configuration.tp}"
+        count, unit = row.gpus_paid, _plural("GPU", row.gpus_paid)
+        if row.count is not None and row.gpus_per_node is not None:
+            size = row.gpus_per_node
+            count = row.count
+            unit = f"{_plural('node', count)} of {size} {_plural('GPU', size)}"
         lines.append(
             CostLine(
-                "per hour" if len(pools) == 1 else f"per hour, {name}",
+                "per hour" if len(groups) == 1 else f"per hour, {of}",
                 count,
-                "GPU" if count == 1 else "GPUs",
-                price.usd_per_gpu_h,
-                price.is_guess or price.is_stale or paid_replicas is not None,
+                unit,
+                price.usd_per_gpu_h * (row.gpus_per_node or 1),
+                estimated or price.is_guess or price.is_stale,
             )
         )
     return lines
+
+
+def _plural(name: str, count: float) -> str:
+    return name if count == 1 else f"{name}s"
 
 
 def per_million(kind: str, tokens_per_s: float, usd_per_h: float) -> CostLine | None:

@@ -7,18 +7,19 @@ import numpy as np
 
 from capplan.deployment.pools import Pool
 from capplan.errors import InputError
-from capplan.placement.demand_law import DemandLaw, fit_demand_law
-from capplan.planning.inputs import Progress
+from capplan.placement.demand_law import OF_LAW, DemandLaw, fit_demand_law
+from capplan.planning.inputs import Progress, part_of, unseen
 from capplan.planning.plan import plan
 from capplan.planning.result import Candidate
 from capplan.planning.settings import DemandSettings
+from capplan.planning.shown import Shown
 
-FEWEST_RATES = 4
-"""Rates that the demand law needs."""
+FEWEST_RATES = 2
+"""Rates that are a comparison."""
 
 
-@dataclass(frozen=True)
-class Demand:
+@dataclass(frozen=True, repr=False)
+class Demand(Shown):
     """How many replicas of one configuration a workload needs as it grows."""
 
     gpu: str  # of the cheapest configuration at the highest rate
@@ -26,7 +27,7 @@ class Demand:
     rates_per_s: tuple[float, ...]  # simulated, ascending [requests/s]
     extrapolated_per_s: tuple[float, ...]  # to extrapolate to [requests/s]
     candidates: tuple[Candidate, ...]  # the best at each rate simulated
-    law: DemandLaw | None  # Aladdin's Eq. 7; None where they are not on a line
+    law: DemandLaw | None  # Aladdin's Eq. 7; None of too few, or not on a line
     no_law: str  # why there is none; empty when there is one
     warnings: tuple[str, ...]  # for the reader
 
@@ -49,14 +50,21 @@ def demand(settings: DemandSettings, progress: Progress | None = None) -> Demand
     rates = tuple(sorted(set(settings.rates)))
     if len(rates) < FEWEST_RATES:
         raise InputError(
-            f"{len(rates)} different rates; expected at least {FEWEST_RATES}"
+            f"{len(rates)} different rate{'s' * (len(rates) != 1)}; expected at least "
+            f"{FEWEST_RATES}, as in --rates 20,40"
+        )
+    if settings.at and len(rates) < OF_LAW:
+        raise InputError(
+            f"--at extrapolates by a line through the counts at {OF_LAW} rates or more;"
+            f" {len(rates)} are given: give more --rates, or these among them"
         )
     chosen: dict[str, Any] = {}
     candidates: list[Candidate] = []
     notes: dict[str, None] = {}
-    for rate in reversed(rates):
+    for done, rate in enumerate(reversed(rates)):
+        step = part_of(progress or unseen, done, len(rates), f"{rate:g} requests/s: ")
         at_rate = settings.at_rate(rate).model_copy(update=chosen)
-        result = plan(at_rate, progress)
+        result = plan(at_rate, step)
         if result.best is None:
             raise InputError(f"at {rate:g} requests/s: {result.infeasible_reason}")
         candidates.insert(0, result.best)

@@ -62,7 +62,8 @@ def disaggregated(
             size = _WAVE if feasible_of(done) else 1
             wave, pairs = pairs[:size], pairs[size:]
             names = "; ".join(map(str, wave))
-            progress(f"simulating {names} ({len(pairs)} more)")
+            share = len(done) / (len(done) + len(wave) + len(pairs))
+            progress(f"simulating {names} ({len(pairs)} more)", share)
             for pair, (candidate, texts) in zip(
                 wave, workers(evaluate, inputs, wave), strict=True
             ):

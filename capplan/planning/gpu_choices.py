@@ -1,15 +1,16 @@
 """GPUs that a plan may rent: those named, their links, their prices."""
 
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import date
 from pathlib import Path
 
 from capplan.errors import InputError, PriceWarning
 from capplan.fleet.catalog import gpu as find_gpu
-from capplan.fleet.catalog import price
 from capplan.fleet.gpu import Gpu
+from capplan.fleet.nodes import nodes
 from capplan.fleet.price import Price
+from capplan.fleet.prices import Market, offers, own_offers, price
 from capplan.latency.catalog import own_profiles
 from capplan.planning.iteration_time import folders
 from capplan.planning.setting_groups import ConfigurationSettings, PriceSettings
@@ -38,18 +39,68 @@ def slow_link(settings: ConfigurationSettings, gpu: Gpu, tp: int) -> str:
     )
 
 
+def market_of(settings: PriceSettings, given: Mapping[str, float]) -> Market:
+    """Return what is bought: at the prices ``given`` [$/h], and of which offers.
+
+    A warning tells which offers of the user's file are not.
+    """
+    market = Market(
+        given=given,
+        file=Path(settings.prices) if settings.prices else None,
+        kind=settings.kind,
+        provider=settings.provider,
+        region=settings.region,
+        nodes=settings.nodes,
+        allow_odd=settings.allow_odd_price,
+    )
+    own = own_offers(market)
+    known = {offer.node.lower() for offer in own} | {n.name.lower() for n in nodes()}
+    for name in settings.nodes:
+        if name.lower() not in known:
+            raise InputError(
+                f"--nodes {name}: in no catalog and in no file of prices; "
+                "capplan prices lists those known"
+            )
+    unused = dict.fromkeys(
+        f"{offer.name or offer.gpu} ({offer.kind_and_term})"
+        for offer in own
+        if not market.wants(offer)
+    )
+    if unused:
+        warnings.warn(
+            f"{settings.prices}: not bought: {', '.join(unused)}; this plan buys "
+            f"{market.bought()}",
+            PriceWarning,
+            stacklevel=2,
+        )
+    return market
+
+
 def price_of(
-    settings: PriceSettings, gpu: Gpu, tp: int, overrides: dict[str, float]
+    settings: PriceSettings, market: Market, gpu: Gpu, tp: int
 ) -> Price | None:
     """Return the price of a GPU hour, of a node that holds a replica, or None."""
-    prices_file = Path(settings.prices) if settings.prices else None
     today = date.fromisoformat(settings.as_of) if settings.as_of else None
-    found = price(gpu.name, overrides, prices_file, tp=tp, today=today)
+    found = price(gpu.name, market, today=today, tp=tp)
     if found is None:
+        asked = "" if market.bought() == "on-demand" else f" {market.bought()}"
         warnings.warn(
-            f"no price is known for {gpu.name}: it is compared by GPUs alone and is "
-            f"never the cheapest; set one with --price {gpu.name}=DOLLARS",
+            f"no price is known for {gpu.name}{asked}: it is compared by GPUs alone "
+            f"and is never the cheapest; set one with --price {gpu.name}=DOLLARS",
             PriceWarning,
             stacklevel=2,
         )
     return found
+
+
+def unfit(market: Market, gpu: Gpu, tp: int) -> str:
+    """Return why a replica fits none of the nodes to buy; empty if it does."""
+    if not market.nodes or gpu.name in (market.given or {}):
+        return ""
+    sold = offers(gpu.name, market)
+    tp = min(tp, gpu.max_gpus_per_node)
+    if not sold:
+        return f"none of the nodes {', '.join(market.nodes)} is offered with it"
+    if any(offer.holds(tp) for offer in sold):
+        return ""
+    return "; ".join(dict.fromkeys(f"{o.name}: {o.node_gap(tp)}" for o in sold))

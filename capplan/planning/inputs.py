@@ -1,7 +1,7 @@
 """Inputs shared by all candidates of a plan: requests, SLO, routers, solver."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
@@ -21,8 +21,29 @@ from capplan.simulator.simulate import simulate
 from capplan.workload.slo import Slo
 from capplan.workload.trace import Trace
 
-Progress = Callable[[str], None]
-"""Called with the step that begins."""
+
+class Progress(Protocol):
+    """Called with the step that begins, and the share of the steps that are done.
+
+    The share is None where it is not known.
+    """
+
+    def __call__(self, step: str, share: float | None = None) -> None:
+        """Show a step."""
+
+
+def unseen(step: str, share: float | None = None) -> None:
+    """Show nothing."""
+
+
+def part_of(progress: Progress, done: int, count: int, what: str = "") -> Progress:
+    """Return the progress of one of ``count`` parts, of which ``done`` are done."""
+
+    def show(step: str, share: float | None = None) -> None:
+        progress(f"{what}{step}", (done + (share or 0.0)) / count)
+
+    return show
+
 
 DEFAULT_ROUTER = "jsq"
 _THETAS = (0.5, 0.4, 0.3, 0.2)

@@ -27,6 +27,7 @@ from capplan.planning.inputs import (
     Progress,
     configuration_of,
     plan_inputs,
+    unseen,
 )
 from capplan.planning.launch import launch
 from capplan.planning.pairs import check_pools
@@ -76,7 +77,7 @@ def plan(
     if settings.as_of is None:
         settings = settings.model_copy(update={"as_of": date.today().isoformat()})
     with collected_warnings() as texts:
-        result = _plan(settings, progress or (lambda step: None), stopped)
+        result = _plan(settings, progress or unseen, stopped)
     return replace(
         result, warnings=tuple(texts), runtime_s=time.perf_counter() - started_s
     )
@@ -219,7 +220,9 @@ def _simulated(
             size = _WAVE if feasible_of(done) else 1
             wave, prospects = prospects[:size], prospects[size:]
             names = ", ".join(str(prospect) for prospect in wave)
-            progress(f"simulating {names} ({len(prospects)} more)")
+            ended = len(done) + len(left_out)
+            share = ended / (ended + len(wave) + len(prospects))
+            progress(f"simulating {names} ({len(prospects)} more)", share)
             for prospect, result in zip(
                 wave, workers(evaluate, inputs, wave), strict=True
             ):

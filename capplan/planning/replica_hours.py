@@ -18,6 +18,8 @@ class ReplicaHours:
     busy_h: float  # in which an iteration ran [h]
     mean_replicas: float  # paid
     peak_replicas: int  # paid at once, at most
+    # (replicas, share of the time that as many are paid), ascending
+    paid_shares: tuple[tuple[int, float], ...]
     ordered: int  # replicas after the first arrival
     closed: int  # orders that were taken back too, and replicas that died
     start_s: np.ndarray  # from when on there were as many, shape (moments,) [s]
@@ -44,7 +46,8 @@ def replica_hours(simulation: Simulation, always_paid: int = 0) -> ReplicaHours:
     start_s = np.unique(np.concatenate([at_s, ready_at_s]))
     lasts_s = max(end_s - first_s, 1e-9)
     paid = np.maximum(paid, always_paid)
-    paid_s = float(paid @ np.diff(np.append(at_s, end_s)))
+    lasting_s = np.diff(np.append(at_s, end_s))
+    paid_s = float(paid @ lasting_s)
     ordered = lives["ordered_s"] > first_s
     left_s = np.minimum(lives["closed_s"], lives["gone_s"])
     return ReplicaHours(
@@ -53,6 +56,10 @@ def replica_hours(simulation: Simulation, always_paid: int = 0) -> ReplicaHours:
         busy_h=simulation.busy_s / _HOUR_S,
         mean_replicas=paid_s / lasts_s,
         peak_replicas=int(paid.max()),
+        paid_shares=tuple(
+            (int(count), float(lasting_s[paid == count].sum() / lasts_s))
+            for count in np.unique(paid)
+        ),
         ordered=int((ordered & (lives["ordered_s"] < end_s)).sum()),
         closed=int((left_s < end_s).sum()),
         start_s=start_s,

@@ -7,10 +7,11 @@ from typing import Any
 from capplan.bounds.lower_bound import Bound
 from capplan.deployment.configuration import Configuration
 from capplan.planning.classes import ClassResult, few
-from capplan.planning.cost import Cost
+from capplan.planning.cost import HOURS_PER_MONTH, Cost, usd_per_h_range
 from capplan.planning.launch import Launch
 from capplan.planning.placing import PeakHeartbeat
 from capplan.planning.run import Run
+from capplan.planning.shown import Shown
 from capplan.planning.worst_windows import WorstWindow
 
 SCHEMA = "capplan.plan/2"
@@ -94,7 +95,7 @@ class PoolPlan:
         return self.bound.replica_count * self.tp
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Candidate:
     """One GPU type and tensor-parallel degree, and the fewest replicas of it.
 
@@ -135,6 +136,12 @@ class Candidate:
     def of(cls, configuration: Configuration, status: str) -> "Candidate":
         """Return a candidate of a configuration without a run."""
         return cls(configuration.gpu, configuration.tp, status, configuration)
+
+    def __repr__(self) -> str:
+        """Return it in a line: its fields hold all that was simulated."""
+        if self.replica_count is None:
+            return f"<{self}: {self.status}>"
+        return f"<{self}: {self.replica_count} replicas, {self.gpu_count} GPUs>"
 
     def __str__(self) -> str:
         if self.pools:
@@ -180,6 +187,26 @@ class Candidate:
         return None if self.run is None else self.run.deployment.gpu_count
 
     @property
+    def usd_per_month_range(self) -> tuple[float, float] | None:
+        """Bills of the cheapest and dearest provider, (low, high); None unless priced.
+
+        By the nodes of each, for the fewest and the most replicas of
+        ``replica_count_range``. [$]
+        """
+        if self.run is None or self.cost is None:
+            return None
+        low = high = self.run.deployment.pools
+        if self.replica_count_range is not None:
+            low, high = (
+                self.run.deployment.with_replicas(count).pools
+                for count in self.replica_count_range
+            )
+        hours = usd_per_h_range(low, high)
+        if hours is None:
+            return None
+        return HOURS_PER_MONTH * hours[0], HOURS_PER_MONTH * hours[1]
+
+    @property
     def lower_bound_gpu_count(self) -> int | None:
         """No scheduler meets the SLO with fewer GPUs; None without a bound."""
         if self.pools:
@@ -215,8 +242,8 @@ class Disaggregation:
     usd_per_h_saved: float | None = None  # None without a price too [$]
 
 
-@dataclass(frozen=True, eq=False)
-class Plan:
+@dataclass(frozen=True, eq=False, repr=False)
+class Plan(Shown):
     """How many GPUs, in what configuration, at what cost."""
 
     status: str  # "feasible", "infeasible" or, with no answer yet, "interrupted"

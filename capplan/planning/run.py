@@ -35,6 +35,7 @@ from capplan.planning.replications import (
     replicated,
 )
 from capplan.planning.settings import SimulateSettings
+from capplan.planning.shown import Shown
 from capplan.planning.traffic import (
     STREAMED_BYTES,
     about_how_many,
@@ -72,8 +73,8 @@ RequestProgress = Callable[[int, int | None], None]
 """Called with the number of requests that have arrived, and of all where known."""
 
 
-@dataclass(frozen=True, eq=False)
-class Run:
+@dataclass(frozen=True, eq=False, repr=False)
+class Run(Shown):
     """One deployment, simulated and judged."""
 
     deployment: Deployment
@@ -108,13 +109,13 @@ class Run:
     def cost(self) -> Cost | None:
         """What its pools cost, and its tokens; None without a price.
 
-        Under an autoscaler the replicas that are paid in the mean.
+        Under an autoscaler the nodes that are paid in the mean.
         """
         totals, hours = self.simulation.totals, self.hours
         scaled = bool(self.deployment.autoscaler)
         return cost(
             self.deployment.pools,
-            paid_replicas=hours.mean_replicas if scaled and hours else None,
+            paid_shares=hours.paid_shares if scaled and hours else None,
             rate_per_s=totals.rate_per_s,
             mean_prompt_tokens=totals.prompt_tokens / totals.request_count,
             mean_output_tokens=totals.output_tokens / totals.request_count,

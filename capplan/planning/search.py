@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from capplan.deployment.configuration import Configuration
-from capplan.deployment.pools import Pool
 from capplan.errors import InputError, collected_warnings
 from capplan.latency.contract import LatencyTables
 from capplan.planning.configuration import Excluded, configurations
-from capplan.planning.cost import per_million, usd_per_h
+from capplan.planning.cost import per_million, usd_per_replica_h
 from capplan.planning.settings import SearchSettings
+from capplan.planning.shown import Shown
 from capplan.planning.traffic import read_requests
 from capplan.units import format_duration
 
@@ -243,8 +243,8 @@ def _reason(rows: tuple[TpRow, ...], best: TpRow | None) -> str:
     return text
 
 
-@dataclass(frozen=True, eq=False)
-class Search:
+@dataclass(frozen=True, eq=False, repr=False)
+class Search(Shown):
     """GPU types and TP degrees compared."""
 
     llm: str
@@ -289,5 +289,5 @@ def _option(configuration: Configuration, context_tokens: float) -> TpOption:
         configuration.tables,
         configuration.engine.capacity_at(context_tokens),
         configuration.engine.max_num_seqs,
-        usd_per_h([Pool(configuration, 1)]),
+        usd_per_replica_h(configuration),
     )

@@ -4,10 +4,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
+from capplan.fleet.prices import parse_kind
 from capplan.latency.engine_rows import parse_engine
 from capplan.setting_values import (
     PathText,
     day,
+    listed,
     parts,
     prices_by_gpu,
 )
@@ -50,8 +52,11 @@ MOST_MS = 1e6
 class ReplicaSettings(Settings):
     """LLM, GPUs, and the room of an engine on them."""
 
-    llm: PathText | None = setting(
-        None, CHOICES, "NAME|FILE", "Model: a name of the catalog, or its config.json."
+    llm: Annotated[PathText | None, BeforeValidator(listed)] = setting(
+        None,
+        CHOICES,
+        "NAME|FILE",
+        "Model: a name of the catalog, or its config.json; in `plan` also A,B.",
     )
     gpu: Annotated[tuple[str, ...], BeforeValidator(parts)] = setting(
         (),
@@ -128,7 +133,32 @@ class PriceSettings(Settings):
         repeated=True,
     )
     prices: PathText | None = setting(
-        None, CHOICES, "FILE", "CSV of prices, used before the shipped ones."
+        None,
+        CHOICES,
+        "FILE",
+        "Offers of nodes or GPUs, used before the shipped ones: CSV or YAML, or a "
+        "price file of SkyPilot, gpuhunt, Azure or Kubecost.",
+    )
+    nodes: Annotated[tuple[str, ...], BeforeValidator(parts)] = setting(
+        (), CHOICES, "NAME,...", "The only nodes to buy (default: any)."
+    )
+    provider: str | None = setting(
+        None, CHOICES, "NAME", "Provider to buy of (default: the middle of all)."
+    )
+    region: str | None = setting(
+        None, CHOICES, "NAME", "Region to buy in (default: any)."
+    )
+    kind: Annotated[str, parsed_with(parse_kind)] = setting(
+        "on-demand",
+        CHOICES,
+        "KIND",
+        "How to pay: on-demand, spot, reserved:12, flex, minimum or owned.",
+    )
+    allow_odd_price: bool = setting(
+        False,
+        CHOICES,
+        "",
+        "Take prices of a file that are far from those known of the GPU.",
     )
     as_of: Annotated[str | None, BeforeValidator(day)] = setting(
         None, CHOICES, "DATE", "Reference date for the age of prices (default: today)."
@@ -148,8 +178,8 @@ class ServerSettings(Settings):
         None,
         ENGINE,
         "GB/S",
-        "Bandwidth of each GPU's link: to other replicas, for KV that moves there "
-        "(default: its network); to the host, for swaps (default 24).",
+        "Bandwidth of each GPU's link, for KV that moves: to other replicas (default: "
+        "its network; 24 to the host, for swaps).",
         gt=0,
     )
     host_kv_gib: float | None = setting(

@@ -14,7 +14,7 @@ from capplan.planning.configuration import (
     with_budget,
 )
 from capplan.planning.equal_hardware import OperatingPoint
-from capplan.planning.inputs import PlanInputs, Progress, plan_inputs
+from capplan.planning.inputs import PlanInputs, Progress, plan_inputs, unseen
 from capplan.planning.plan import planned
 from capplan.planning.result import Candidate, Plan
 from capplan.planning.room import room_tokens
@@ -91,11 +91,11 @@ class Pricing:
         settings: CompareSettings,
         plain: PlanSettings,
         requests: Requests,
-        progress: Progress,
         stopped: Stopped | None,
     ) -> None:
         self._settings, self._plain = settings, plain
-        self._progress, self._stopped = progress, stopped
+        self._progress: Progress = unseen  # of the system at hand
+        self._stopped = stopped
         base = requests.load.base
         self._room_tokens = settings.max_model_len or room_tokens(base, requests.slo)
         self._predicted = (
@@ -103,8 +103,9 @@ class Pricing:
         )
         self._by_predictor = {requests.settings.predictor: requests}
 
-    def of(self, name: str) -> Priced:
+    def of(self, name: str, progress: Progress) -> Priced:
         """Return a system with its plan, and that with its other flags."""
+        self._progress = progress
         published = self._settings.published
         row, other = self._plan(name, published), None
         best = row.result.candidate
@@ -210,11 +211,7 @@ class Pricing:
         tried: list[Configuration | Excluded],
     ) -> Plan:
         """Return the plan; with a smaller budget where the first is infeasible."""
-
-        def progress(step: str) -> None:
-            self._progress(f"{asked.name}: {step}")
-
-        plan = planned(inputs, tried, progress)
+        plan = planned(inputs, tried, self._progress)
         for budget in asked.budgets:
             if plan.status != "infeasible" or self._is_stopped():
                 break
@@ -225,7 +222,7 @@ class Pricing:
                 else row
                 for row in tried
             ]
-            found = planned(inputs, smaller, progress)
+            found = planned(inputs, smaller, self._progress)
             plan = found if found.best is not None else plan
         return plan
 

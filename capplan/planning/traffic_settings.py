@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, PlainSerializer
 
+from capplan.errors import InputError
 from capplan.planning.setting_groups import METHOD
 from capplan.setting_values import (
     ALL,
@@ -17,6 +18,7 @@ from capplan.setting_values import (
 from capplan.settings import SettingError, Settings, setting, validated_with
 from capplan.units import check_duration, parse_duration_s
 from capplan.workload.arrivals import MOST_RATE_PER_S
+from capplan.workload.frame_file import frame_file, is_frame
 from capplan.workload.readers import reader as reader_named
 from capplan.workload.readers.columns import check_columns
 from capplan.workload.readers.options import ReadOptions, tokenizer_file
@@ -31,10 +33,22 @@ Rate = Annotated[float, Field(gt=0, le=MOST_RATE_PER_S)]
 """An arrival rate. [requests/s]"""
 
 
+def _trace_path(value: Any) -> Any:
+    """Return the path of a trace; a DataFrame is written to a file first."""
+    try:
+        return frame_file(value) if is_frame(value) else path_text(value)
+    except InputError as error:
+        raise ValueError(str(error)) from None
+
+
+TracePath = Annotated[str, BeforeValidator(_trace_path)]
+"""A path; in Python a DataFrame too."""
+
+
 class RequestSettings(Settings):
     """Requests to read, as they are."""
 
-    trace: PathText | None = setting(
+    trace: TracePath | None = setting(
         None,
         WORKLOAD,
         "FILE",
@@ -224,7 +238,7 @@ class ObjectiveSettings(LimitSettings):
         "class",
         OBJECTIVE,
         "class|all",
-        "Apply --attainment to each class with its own SLO (`class`, default), or to "
+        "Apply --attainment to each class with its own SLO (default `class`), or to "
         "all requests (`all`).",
     )
     attain_in: Annotated[

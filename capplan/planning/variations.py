@@ -90,6 +90,7 @@ def _setting(name: str) -> Vary:
 
 VARY: Mapping[str, Vary] = {
     **{name: _setting(name) for name in ("llm", "gpu", "tp", "kv-cache-dtype")},
+    **{name: _setting(name) for name in ("kind", "provider", "region")},
     **{name: _setting(name) for name in ("scheduler", "router", "arrivals")},
     **{name: _setting(name) for name in ("users", "scale", "predictor")},
     "rate": _rate,

@@ -13,11 +13,12 @@ from capplan.errors import InputError, collected_warnings
 from capplan.llm.catalog import llm as find_llm
 from capplan.planning.cautions import largest_of_alike
 from capplan.planning.configuration import Excluded, configurations, runnable
-from capplan.planning.inputs import PlanInputs, Progress, plan_inputs
+from capplan.planning.inputs import PlanInputs, Progress, plan_inputs, unseen
 from capplan.planning.known_runs import KnownRuns
-from capplan.planning.plan import NOT_IN_THE_RESULT, planned
+from capplan.planning.plan import NOT_IN_THE_RESULT, plan, planned
 from capplan.planning.result import Candidate, Plan
 from capplan.planning.settings import PlanSettings
+from capplan.planning.shown import Shown
 from capplan.planning.traffic import judged_traffic, read_requests
 from capplan.planning.variations import Scenario, varied
 from capplan.planning.what_if_settings import WhatIfSettings
@@ -46,6 +47,11 @@ class Cell:
     warnings: tuple[str, ...] = ()
 
     @property
+    def llm(self) -> str:
+        """The LLM that it is of."""
+        return str(self.settings.llm)
+
+    @property
     def best(self) -> Candidate | None:
         """The best candidate; None unless feasible."""
         return None if self.plan is None else self.plan.best
@@ -63,8 +69,8 @@ class Cell:
         return ", ".join(f"{name} {text}" for name, text in self.values.items())
 
 
-@dataclass(frozen=True, eq=False)
-class WhatIf:
+@dataclass(frozen=True, eq=False, repr=False)
+class WhatIf(Shown):
     """Plans that differ in a few settings, in the order of their values."""
 
     cells: tuple[Cell, ...]
@@ -90,7 +96,7 @@ def what_if(
     """
     if settings.as_of is None:
         settings = settings.model_copy(update={"as_of": date.today().isoformat()})
-    show = progress or (lambda step: None)
+    show = progress or unseen
     with collected_warnings() as general:
         show("reading the requests")
         scenario = Scenario(settings.of_plan(), read_requests(settings))
@@ -105,11 +111,9 @@ def what_if(
             if shared.is_stopped():
                 break
             cell = cells[index]
-            name = f"{cell} ({number} of {len(cells)})"
-            cells[index] = shared.planned(cell, partial(_step, show, name))
-    refused = [cell.reason for cell in cells if cell.status == "refused"]
-    if len(refused) == len(cells):
-        raise InputError(refused[0])
+            step = partial(_step, show, cell, number, len(cells))
+            cells[index] = shared.planned(cell, step)
+    _refuse_if_all_are(cells)
     return WhatIf(
         tuple(cells),
         settings.varied(),
@@ -118,14 +122,81 @@ def what_if(
         warnings=(*general, *_of_cells(cells)),
         interrupted=shared.is_stopped(),
         shared_runs=shared.runs.found,
-        settings=settings.model_dump(
-            mode="json", exclude_defaults=True, exclude=NOT_IN_THE_RESULT
-        ),
+        settings=_told(settings),
     )
 
 
-def _step(show: Progress, name: str, step: str) -> None:
-    show(f"{name}: {step}")
+def plan_each(
+    settings: PlanSettings,
+    progress: Progress | None = None,
+    stopped: Stopped | None = None,
+) -> WhatIf:
+    """Return a whole plan for each LLM of the settings, of the same requests.
+
+    When ``stopped`` says so, the plans that were done by then are returned.
+    """
+    if settings.as_of is None:
+        settings = settings.model_copy(update={"as_of": date.today().isoformat()})
+    names = settings.llms
+    cells = [
+        Cell({"llm": name}, "interrupted", asked, reason=_BEFORE)
+        for name, asked in ((n, settings.model_copy(update={"llm": n})) for n in names)
+    ]
+    _check(cells)
+    is_stopped = False
+    for index, cell in enumerate(cells):
+        if is_stopped:
+            break
+        step = partial(_step, progress or unseen, cell, index + 1, len(cells))
+        try:
+            found = plan(cell.settings, step, stopped)
+        except InputError as error:
+            cells[index] = replace(cell, status="refused", reason=str(error))
+            continue
+        cells[index] = _with_plan(cell, found, found.warnings)
+        is_stopped = found.interrupted or bool(stopped and stopped())
+    _refuse_if_all_are(cells)
+    source = next(cell.plan.trace_source for cell in cells if cell.plan is not None)
+    return WhatIf(
+        tuple(cells),
+        {"llm": names},
+        source,
+        settings.seed,
+        warnings=tuple(_of_cells(cells)),
+        interrupted=is_stopped,
+        settings=_told(settings),
+    )
+
+
+def _told(settings: PlanSettings) -> dict[str, Any]:
+    return settings.model_dump(
+        mode="json", exclude_defaults=True, exclude=NOT_IN_THE_RESULT
+    )
+
+
+def _with_plan(cell: Cell, plan: Plan, texts: Sequence[str]) -> Cell:
+    reason = plan.infeasible_reason or ""
+    return replace(
+        cell, status=plan.status, plan=plan, reason=reason, warnings=tuple(texts)
+    )
+
+
+def _refuse_if_all_are(cells: Sequence[Cell]) -> None:
+    refused = [cell.reason for cell in cells if cell.status == "refused"]
+    if len(refused) == len(cells):
+        raise InputError(refused[0])
+
+
+def _step(
+    show: Progress,
+    cell: Cell,
+    number: int,
+    count: int,
+    step: str,
+    share: float | None = None,
+) -> None:
+    """Show a step of a cell, and the share of all that is done."""
+    show(f"{cell} ({number} of {count}): {step}", (number - 1 + (share or 0)) / count)
 
 
 def _check(cells: Sequence[Cell]) -> None:
@@ -180,9 +251,7 @@ class _Shared:
                 plan = self._plan(cell, progress)
             except InputError as error:
                 return replace(cell, status="refused", reason=str(error))
-        reason = plan.infeasible_reason or ""
-        cell = replace(cell, status=plan.status, plan=plan, reason=reason)
-        cell = replace(cell, warnings=tuple(texts))
+        cell = _with_plan(cell, plan, texts)
         self._done.append(cell)
         return cell
 

@@ -87,7 +87,7 @@ class Column(NamedTuple):
     show: Callable[[Any], str] = str  # formats the value for people
     justify: JustifyMethod = "right"
     is_wide: bool = False  # a text that takes a line of its own on a phone
-    is_optional: bool = False  # left out on a narrow terminal
+    leaves: int = 0  # order in which columns leave a narrow terminal; 0: it stays
     told: Callable[[Any], Any] | None = None  # what people read of a row instead
 
     def text(self, row: Any) -> str:
@@ -117,12 +117,20 @@ def column(
     *,
     path: str = "",
     told: Callable[[Any], Any] | None = None,
-    **layout: bool,
+    is_wide: bool = False,
+    leaves: int = 0,
 ) -> Column:
     """Return the column of what lies at a path; by default that of its name."""
     place = path or name
     return Column(
-        name, lambda row: at(row, place), heading, show, justify, **layout, told=told
+        name,
+        lambda row: at(row, place),
+        heading,
+        show,
+        justify,
+        is_wide,
+        leaves,
+        told,
     )
 
 

@@ -1,13 +1,20 @@
 """The terminal: its width, and progress while work goes on."""
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
 from rich.markup import escape
 
+from capplan.planning.inputs import Progress, unseen
+from capplan.units import format_duration
+
 PIPED_WIDTH = 120
 """Columns when the output is not a terminal, so that tables do not wrap."""
+
+LINE_EVERY_S = 10.0
+"""Time between two lines of progress where standard error is no terminal. [s]"""
 
 
 def console() -> Console:
@@ -16,34 +23,99 @@ def console() -> Console:
     return out if out.is_terminal else Console(width=PIPED_WIDTH, highlight=False)
 
 
+class Remaining:
+    """Estimate the time that is left from the shares seen so far."""
+
+    def __init__(self, now_s: Callable[[], float] | None = None) -> None:
+        self._now_s = now_s or time.monotonic
+        self._first: tuple[float, float] | None = None  # [s], share
+
+    def text(self, share: float | None) -> str:
+        """Return percentage and time left; empty where the share is not known.
+
+        The time is that of the share done since the first known one, at the same pace.
+        """
+        if share is None:
+            return ""
+        now_s = self._now_s()
+        self._first = self._first or (now_s, share)
+        first_s, first = self._first
+        if share <= first:
+            return f" ({share:.0%})"
+        left_s = (now_s - first_s) * (1 - share) / (share - first)
+        return f" ({share:.0%}, about {format_duration(max(left_s, 1.0))} left)"
+
+
 @contextmanager
-def progress() -> Iterator[Callable[[str], None]]:
-    """Show the current step on standard error, if that is a terminal."""
+def progress(*, quiet: bool = False) -> Iterator[Progress]:
+    """Show the current step on standard error, with the share of them that is done.
+
+    A terminal shows one line that changes; elsewhere a line is printed now and then.
+    """
     err = Console(stderr=True, highlight=False)
-    if not err.is_terminal:
-        yield lambda step: None
-        return
-    with err.status("starting") as status:
-        yield lambda step: status.update(escape(step))
+    remaining = Remaining()
+    if quiet:
+        yield unseen
+    elif err.is_terminal:
+        with err.status("starting") as status:
+            yield lambda step, share=None: status.update(
+                escape(step + remaining.text(share))
+            )
+    else:
+        print_line = _lines(err)
+        yield lambda step, share=None: print_line(step + remaining.text(share))
+
+
+def _lines(err: Console) -> Callable[[str], None]:
+    """Return what prints a line, where the last one is ``LINE_EVERY_S`` ago."""
+    last_s = time.monotonic()
+
+    def print_line(text: str) -> None:
+        nonlocal last_s
+        now_s = time.monotonic()
+        if now_s - last_s >= LINE_EVERY_S:
+            last_s = now_s
+            err.print(f"capplan: {text}", markup=False, soft_wrap=True)
+
+    return print_line
 
 
 @contextmanager
-def request_progress() -> Iterator[Callable[[int, int | None], None] | None]:
-    """Show a bar of arrived requests with their rate and the time left.
+def request_progress(
+    *, quiet: bool = False
+) -> Iterator[Callable[[int, int | None], None] | None]:
+    """Show arrived requests with their rate, their share and the time left.
 
     Yields a function of the arrived requests and their total, None where unknown;
-    yields None where standard error is not a terminal.
+    yields None where there is nothing to show.
     """
-    err = Console(stderr=True)
-    if not err.is_terminal:
+    err = Console(stderr=True, highlight=False)
+    if quiet:
         yield None
         return
+    if not err.is_terminal:
+        print_line, remaining = _lines(err), Remaining()
+
+        def print_arrived(arrived: int, total: int | None) -> None:
+            share = min(arrived / total, 1.0) if total else None
+            print_line(f"{arrived:,} requests{remaining.text(share)}")
+
+        yield print_arrived
+        return
     # Imported here: most commands draw no bar.
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import (
+        BarColumn,
+        TaskProgressColumn,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+    from rich.progress import (
+        Progress as Bars,
+    )
 
     arrivals = TextColumn("{task.completed:,.0f} requests{task.description}")
-    columns = (BarColumn(), arrivals, TimeRemainingColumn())
-    with Progress(*columns, console=err, transient=True) as bar:
+    columns = (BarColumn(), TaskProgressColumn(), arrivals, TimeRemainingColumn())
+    with Bars(*columns, console=err, transient=True) as bar:
         task = bar.add_task("", total=None)
 
         def show(arrived: int, total: int | None) -> None:

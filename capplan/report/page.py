@@ -43,6 +43,7 @@ class Table:
     title: str = ""
     note: str = ""
     style: Callable[[Any], str] = no_style  # of a row: "best", "fail" or empty
+    is_whole: bool = False  # on the terminal too, however many rows
 
     @property
     def shown(self) -> list[Column]:
@@ -87,10 +88,13 @@ class Page:
     tiles: Sequence[Tile] = ()
     warnings: Sequence[str] = ()
     is_failure: bool = False
+    is_alone: bool = False  # no files are written beside it
 
     @property
     def files(self) -> str:
-        """Names of the files that hold the same numbers."""
+        """Names of the files that hold the same numbers; none of a page alone."""
+        if self.is_alone:
+            return ""
         names = [
             f"{self.name}.json",
             *(name for name, table in self.csv.items() if table.rows),

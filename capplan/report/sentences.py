@@ -13,7 +13,7 @@ from capplan.planning.scheduling import rules
 from capplan.planning.worst_windows import WorstWindow
 from capplan.report.columns import format_count, format_interval, format_share
 from capplan.report.page import Fact
-from capplan.units import format_duration
+from capplan.units import format_duration, format_usd
 
 _CLASSES_NAMED = 3
 """Classes below their target that a sentence names."""
@@ -34,6 +34,36 @@ def plural(count: int, noun: str) -> str:
 def pools(deployment: Deployment) -> str:
     """Return "40 GPUs = 5 replicas × 8 (TP 8)", for each pool."""
     return " + ".join(map(str, deployment.pools))
+
+
+def nodes(run: Run) -> str:
+    """Return the whole nodes that are paid for, and the GPUs left over in them.
+
+    As "3 × AWS p5.48xlarge (24 GPUs, 4 stranded, 17 %)"; empty without a price.
+    """
+    terms = []
+    for row in () if run.cost is None else run.cost.nodes:
+        if row.count is None:
+            terms.append(f"{row.gpus_paid:,.6g} GPUs priced alone: node size not known")
+            continue
+        spare = "none stranded"
+        if row.stranded_gpus:
+            share = row.stranded_gpus / row.gpus_paid
+            spare = f"{row.stranded_gpus:,.3g} stranded, {share:.0%}"
+        name = " ".join(filter(None, (row.provider, row.node))) or "node"
+        terms.append(f"{row.count:,.3g} × {name} ({row.gpus_paid:,.4g} GPUs, {spare})")
+    return " + ".join(terms)
+
+
+def month(candidate: Candidate) -> str:
+    """Return the cost of a month, and its range over providers and engines."""
+    if candidate.cost is None:
+        return ""
+    usd, ends = format_usd(candidate.cost.usd_per_month), candidate.usd_per_month_range
+    if ends is None or format_usd(ends[0]) == format_usd(ends[1]):
+        return f"{usd} a month"
+    low, high = map(format_usd, ends)
+    return f"{usd} a month ({low} to {high} by provider and engine)"
 
 
 def engine_facts(run: Run) -> list[Fact]:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from markupsafe import Markup, escape
@@ -17,6 +18,11 @@ _DASHES = ((), (7, 4), (2, 3))
 
 WIDTH, HEIGHT = 480, 280
 _LEFT, _RIGHT, _TOP, _BOTTOM = 58, 14, 12, 44
+"""Margins; the first two are wider where the labels of ticks are. [px]"""
+_LABEL_PX, _GAP_PX = 17, 6
+"""Width of an axis's own label, and between the labels of ticks and the axis. [px]"""
+_LETTER_PX, _NARROW_PX = 7.6, 3.8
+"""Widths of a digit, and of a comma, at 13.5 px in common fonts. [px]"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,6 +36,8 @@ class Line:
     high: np.ndarray | None = None
     markers: bool = False  # circles at the points
     filled: Sequence[bool] = ()  # hollow circles where False
+    joined: bool = True  # a line through the points
+    shaded: bool = False  # the area between low and high, in place of bars
 
 
 @dataclass(frozen=True)
@@ -89,10 +97,11 @@ def chart(x: Axis, y: Axis, lines: Sequence[Line], rules: Sequence[Rule] = ()) -
         f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
         f'aria-label="{escape(y.label)} against {escape(x.label)}">'
     ]
-    parts += _grid(x, y)
-    parts += [_rule(x, y, rule) for rule in rules]
+    plot = _Plot.of(x, y)
+    parts += _grid(plot)
+    parts += [_rule(plot, rule) for rule in rules]
     for index, line in enumerate(lines):
-        parts += _line(x, y, line, index)
+        parts += _line(plot, line, index)
     return Markup("".join(parts) + "</svg>")
 
 
@@ -117,38 +126,64 @@ def _stroke(index: int) -> tuple[str, tuple[int, ...]]:
     return COLOURS[colour], _DASHES[repeats % len(_DASHES)]
 
 
-def _px(x: Axis, values: np.ndarray | float) -> np.ndarray:
-    """Return horizontal positions; values outside the axis are at its ends. [px]"""
-    inside = np.clip(x.fraction(np.asarray(values, dtype=float)), 0, 1)
-    return np.asarray(_LEFT + inside * (WIDTH - _LEFT - _RIGHT))
+def _text_px(text: str) -> float:
+    """Return about how wide a text is in the font of charts. [px]"""
+    return sum(_NARROW_PX if letter in ",. :'" else _LETTER_PX for letter in text)
 
 
-def _py(y: Axis, values: np.ndarray | float) -> np.ndarray:
-    """Return vertical positions; SVG counts them from the top. [px]"""
-    inside = np.clip(y.fraction(np.asarray(values, dtype=float)), 0, 1)
-    return np.asarray(HEIGHT - _BOTTOM - inside * (HEIGHT - _TOP - _BOTTOM))
+class _Plot(NamedTuple):
+    """The axes, and where they end so that no label of a tick is cut."""
+
+    x: Axis
+    y: Axis
+    left: int  # [px]
+    right: int  # [px]
+
+    @classmethod
+    def of(cls, x: Axis, y: Axis) -> "_Plot":
+        """Return the plot of two axes."""
+        widest = max((_text_px(y.show(tick)) for tick in y.tick_values()), default=0.0)
+        last = max(x.tick_values(), default=x.high)
+        beyond = _text_px(x.show(last)) / 2
+        return cls(
+            x,
+            y,
+            max(_LEFT, math.ceil(_LABEL_PX + widest + _GAP_PX)),
+            WIDTH - max(_RIGHT, math.ceil(beyond)),
+        )
+
+    def px(self, values: np.ndarray | float) -> np.ndarray:
+        """Return horizontal positions; values outside are at the ends. [px]"""
+        inside = np.clip(self.x.fraction(np.asarray(values, dtype=float)), 0, 1)
+        return np.asarray(self.left + inside * (self.right - self.left))
+
+    def py(self, values: np.ndarray | float) -> np.ndarray:
+        """Return vertical positions; SVG counts them from the top. [px]"""
+        inside = np.clip(self.y.fraction(np.asarray(values, dtype=float)), 0, 1)
+        return np.asarray(HEIGHT - _BOTTOM - inside * (HEIGHT - _TOP - _BOTTOM))
 
 
-def _grid(x: Axis, y: Axis) -> list[str]:
-    right, bottom = WIDTH - _RIGHT, HEIGHT - _BOTTOM
+def _grid(plot: _Plot) -> list[str]:
+    x, y, left, right = plot
+    bottom = HEIGHT - _BOTTOM
     parts = []
     for tick in y.tick_values():
-        at = float(_py(y, tick))
+        at = float(plot.py(tick))
         parts.append(
-            f'<path class="grid" d="M{_LEFT} {at:.1f}H{right}"/>'
-            f'<text x="{_LEFT - 6}" y="{at + 4:.1f}" text-anchor="end">'
+            f'<path class="grid" d="M{left} {at:.1f}H{right}"/>'
+            f'<text x="{left - _GAP_PX}" y="{at + 4:.1f}" text-anchor="end">'
             f"{escape(y.show(tick))}</text>"
         )
     for tick in x.tick_values():
-        at = float(_px(x, tick))
+        at = float(plot.px(tick))
         parts.append(
             f'<path class="grid" d="M{at:.1f} {_TOP}V{bottom}"/>'
             f'<text x="{at:.1f}" y="{bottom + 17}" text-anchor="middle">'
             f"{escape(x.show(tick))}</text>"
         )
     parts.append(
-        f'<path class="axis" d="M{_LEFT} {_TOP}V{bottom}H{right}"/>'
-        f'<text class="label" x="{(_LEFT + right) / 2:.0f}" y="{HEIGHT - 6}" '
+        f'<path class="axis" d="M{left} {_TOP}V{bottom}H{right}"/>'
+        f'<text class="label" x="{(left + right) / 2:.0f}" y="{HEIGHT - 6}" '
         f'text-anchor="middle">{escape(x.label)}</text>'
         f'<text class="label" transform="translate(13 {(_TOP + bottom) / 2:.0f}) '
         f'rotate(-90)" text-anchor="middle">{escape(y.label)}</text>'
@@ -156,13 +191,14 @@ def _grid(x: Axis, y: Axis) -> list[str]:
     return parts
 
 
-def _rule(x: Axis, y: Axis, rule: Rule) -> str:
-    right, bottom = WIDTH - _RIGHT, HEIGHT - _BOTTOM
+def _rule(plot: _Plot, rule: Rule) -> str:
+    x, y, left, right = plot
+    bottom = HEIGHT - _BOTTOM
     if rule.x is not None:
         if not x.low <= rule.x <= x.high:
             return ""
-        at = float(_px(x, rule.x))
-        end = at > (_LEFT + right) / 2  # the label is on the wider side of the rule
+        at = float(plot.px(rule.x))
+        end = at > (left + right) / 2  # the label is on the wider side of the rule
         return (
             f'<path class="rule" d="M{at:.1f} {_TOP}V{bottom}"/>'
             f'<text class="rule" x="{at + (-5 if end else 5):.1f}" y="{bottom - 8}" '
@@ -170,26 +206,36 @@ def _rule(x: Axis, y: Axis, rule: Rule) -> str:
         )
     if rule.y is None or not y.low <= rule.y <= y.high:
         return ""
-    at = float(_py(y, rule.y))
+    at = float(plot.py(rule.y))
     below = at < _TOP + 24  # no room for the label above
     return (
-        f'<path class="rule" d="M{_LEFT} {at:.1f}H{right}"/>'
-        f'<text class="rule" x="{_LEFT + 6}" y="{at + (15 if below else -6):.1f}">'
+        f'<path class="rule" d="M{left} {at:.1f}H{right}"/>'
+        f'<text class="rule" x="{left + 6}" y="{at + (15 if below else -6):.1f}">'
         f"{escape(rule.label)}</text>"
     )
 
 
-def _line(x: Axis, y: Axis, line: Line, index: int) -> list[str]:
+def _line(plot: _Plot, line: Line, index: int) -> list[str]:
+    x, y = plot.x, plot.y
     finite = np.isfinite(line.x) & np.isfinite(line.y)
-    px, py = _px(x, line.x[finite]), _py(y, line.y[finite])
+    px, py = plot.px(line.x[finite]), plot.py(line.y[finite])
     if len(px) == 0:
         return []
     path = "L".join(f"{a:.1f} {b:.1f}" for a, b in zip(px, py, strict=True))
     colour, dash = _stroke(index)
     dashed = f' stroke-dasharray="{dash[0]} {dash[1]}"' if dash else ""
-    parts = [f'<path class="line" stroke="{colour}"{dashed} d="M{path}"/>']
+    parts = []
+    if line.joined:
+        parts.append(f'<path class="line" stroke="{colour}"{dashed} d="M{path}"/>')
     if line.low is not None and line.high is not None:
-        low, high = _py(y, line.low[finite]), _py(y, line.high[finite])
+        low, high = plot.py(line.low[finite]), plot.py(line.high[finite])
+        if line.shaded:
+            edge = zip([*px, *px[::-1]], [*low, *high[::-1]], strict=True)
+            area = "L".join(f"{a:.1f} {b:.1f}" for a, b in edge)
+            parts.append(
+                f'<path class="area" fill="{colour}" fill-opacity="0.15" d="M{area}Z"/>'
+            )
+            return parts
         parts += [
             f'<path class="bar" stroke="{colour}" d="M{at:.1f} {a:.1f}V{b:.1f}"/>'
             for at, a, b in zip(px, low, high, strict=True)

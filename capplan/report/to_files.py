@@ -3,12 +3,13 @@
 Paths that cannot be written are refused before the computation.
 """
 
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
 from capplan.errors import InputError
-from capplan.files import check_folder, write_texts
+from capplan.files import check_folder
 from capplan.placement.lp_export import write_model
 from capplan.placement.snapshot import write_snapshot
 from capplan.planning.autoscale import autoscale as compute_autoscaled
@@ -39,8 +40,10 @@ from capplan.planning.settings import (
     SimulateSettings,
 )
 from capplan.planning.what_if import WhatIf
+from capplan.planning.what_if import plan_each as compute_each
 from capplan.planning.what_if import what_if as compute_what_if
 from capplan.planning.what_if_settings import WhatIfSettings
+from capplan.report import shown as shown  # results show themselves from now on
 from capplan.report.page import Page
 from capplan.report.pages.autoscale import autoscale_page
 from capplan.report.pages.capacity import capacity_page
@@ -51,17 +54,12 @@ from capplan.report.pages.plan import plan_page
 from capplan.report.pages.run import run_page
 from capplan.report.pages.search import search_page
 from capplan.report.pages.what_if import what_if_page
-from capplan.report.render.csv_table import table_csv
-from capplan.report.render.html_page import html
-from capplan.report.render.json_text import json_text
-from capplan.report.render.markdown import markdown
+from capplan.report.write_page import Written, write_page
 from capplan.report.write_requests import appending, write_requests
 from capplan.report.write_schedule import write_iterations, write_trace_events
 from capplan.simulator.fleet import Stopped
 
 Result = TypeVar("Result")
-Written = tuple[Path, ...]
-"""Paths of the files written."""
 
 
 def _computed(
@@ -75,19 +73,11 @@ def _computed(
     ``watched`` is what else ``compute`` takes: a progress, what says when to stop. A
     text that is empty is no file: one of an earlier result is removed.
     """
-    folder = settings.out
-    if folder is None:
+    if settings.out is None:
         return compute(settings, *watched), ()
-    check_folder(folder)
+    check_folder(settings.out)
     result = compute(settings, *watched)
-    page = page_of(result)
-    texts = {f"{page.name}.json": json_text(page.values())}
-    texts |= {name: table_csv(table) for name, table in page.csv.items()}
-    texts |= {"report.html": html(page), "report.md": markdown(page)}
-    written = write_texts({name: text for name, text in texts.items() if text}, folder)
-    for name in (name for name, text in texts.items() if not text):
-        Path(folder, name).unlink(missing_ok=True)
-    return result, written
+    return result, write_page(page_of(result), settings.out)
 
 
 def plan(
@@ -96,7 +86,50 @@ def plan(
     stopped: Stopped | None = None,
 ) -> tuple[Plan, Written]:
     """Plan, and write the files."""
+    if len(settings.llms) > 1:
+        raise InputError(
+            f"llm is {settings.llm}: a plan is of one LLM; in Python expected "
+            "what_if(vary={'llm': [...]})"
+        )
     return _computed(compute_plan, plan_page, settings, progress, stopped)
+
+
+def plan_each(
+    settings: PlanSettings,
+    progress: Progress | None = None,
+    stopped: Stopped | None = None,
+) -> tuple[WhatIf, Written]:
+    """Plan for each LLM; write the files of each plan, and of all side by side.
+
+    Each has a folder of its LLM's name within that of the settings.
+    """
+    of_each: list[Path] = []
+    folders: dict[str, Path] = {}
+    if settings.out is not None:
+        check_folder(settings.out)
+        folders = _folders(settings.llms, Path(settings.out))
+        for folder in folders.values():
+            check_folder(folder)
+
+    def compute(
+        settings: PlanSettings, progress: Progress | None, stopped: Stopped | None
+    ) -> WhatIf:
+        plans = compute_each(settings, progress, stopped)
+        for cell in plans.cells if folders else ():
+            if cell.plan is not None:
+                of_each.extend(write_page(plan_page(cell.plan), folders[cell.llm]))
+        return plans
+
+    result, written = _computed(compute, what_if_page, settings, progress, stopped)
+    return result, (*of_each, *written)
+
+
+def _folders(llms: Sequence[str], out: Path) -> dict[str, Path]:
+    """Return a folder for each LLM, of the last part of its name or path."""
+    names = [re.sub(r"[^\w.-]+", "-", Path(llm).name).lstrip(".") for llm in llms]
+    if len({name.lower() for name in names}) < len(names) or "" in names:
+        names = [re.sub(r"[^\w.-]+", "-", llm).strip(".-") for llm in llms]
+    return {llm: out / name for llm, name in zip(llms, names, strict=True)}
 
 
 def what_if(

@@ -1,4 +1,4 @@
-"""Print the progress and results of profiling, or the points of a dry run."""
+"""The progress and results of profiling, or the points of a dry run, as lines."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -18,8 +18,13 @@ from capplan.units import format_duration
 
 
 @contextmanager
-def profiling_progress(degrees: Iterable[int]) -> Iterator[OnProgress]:
+def profiling_progress(
+    degrees: Iterable[int], *, quiet: bool = False
+) -> Iterator[OnProgress]:
     """Show a bar per TP degree on standard error."""
+    if quiet:
+        yield lambda tp, done, total, activity: None
+        return
     columns = (
         TextColumn("TP {task.fields[tp]}"),
         BarColumn(),
@@ -40,8 +45,13 @@ def profiling_progress(degrees: Iterable[int]) -> Iterator[OnProgress]:
         yield show
 
 
-def print_measured(runs: Iterable[Measured]) -> None:
-    """Print paths of profiles on standard output, failures on standard error."""
+def told_of(runs: Iterable[Measured]) -> list[str]:
+    """Return the paths of the profiles."""
+    return [str(run.profile_path) for run in runs if run.profile_path is not None]
+
+
+def print_notes(runs: Iterable[Measured]) -> None:
+    """Print counts of points and failures on standard error."""
     console = Console(stderr=True, highlight=False, markup=False)
     for measured in runs:
         name = f"{measured.llm} on {measured.gpu}, TP {measured.tp}"
@@ -56,18 +66,16 @@ def print_measured(runs: Iterable[Measured]) -> None:
         console.print(f"{name}: {measured.point_count} points{noisy}")
         if measured.profile_path is None:
             console.print(f"{name}: no profile: {measured.refusal}")
-        else:
-            print(measured.profile_path)
 
 
-def print_expected(runs: Iterable[ExpectedRun]) -> None:
-    """Print the points of each TP degree and their expected time."""
+def expected_lines(runs: Iterable[ExpectedRun]) -> Iterator[str]:
+    """Yield the points of each TP degree and their expected time."""
     for run in runs:
         for point in run.plan.points:
-            print(f"TP {run.tp}: {point}")
+            yield f"TP {run.tp}: {point}"
         for skipped in run.plan.skipped:
-            print(f"TP {run.tp}: left out: {skipped.what}: {skipped.reason}")
-        print(
+            yield f"TP {run.tp}: left out: {skipped.what}: {skipped.reason}"
+        yield (
             f"TP {run.tp}: {len(run.plan.points)} points, {run.rounds} rounds, about "
             f"{format_duration(run.expected_s)} and the engine's start"
         )

@@ -13,7 +13,7 @@ from capplan.latency.profile_file import save_profile
 from capplan.planning.configuration import configurations
 from capplan.planning.settings import PlanSettings
 from capplan.profiling.backend import expert_rate
-from capplan.report import write_fit
+from capplan.report.pages.fit import MEANINGS
 
 ROWS = [("prefill", 1, n, 0, 0.005 + 4e-5 * n) for n in (16, 64, 256, 1024, 2048)]
 ROWS += [("decode", b, b, 512, 0.005 + 2e-4 * b) for b in (1, 2, 4, 8, 16, 32)]
@@ -166,4 +166,4 @@ def test_a_rate_of_experts_leaves_the_share_that_no_token_chose():
 
 
 def test_the_printed_coefficients_are_those_of_the_calibration_in_order():
-    assert tuple(write_fit._MEANINGS) == NAMES
+    assert tuple(MEANINGS) == NAMES

@@ -1,5 +1,8 @@
 """``capplan fit`` from the command line."""
 
+import csv
+import json
+import re
 from itertools import product
 
 import pytest
@@ -62,7 +65,7 @@ def test_coefficients_of_the_chosen_rows_are_recovered(
     assert profile.decode.per_context_s == pytest.approx(CONTEXT_S / speed, rel=1e-3)
     assert profile.fused.per_token_s == pytest.approx(PROMPT_S / speed, rel=1e-3)
     assert profile.errors["decode"].max_abs < 1e-3
-    assert shown.out.splitlines()[-1].endswith(f" → {tmp_path / 'p.yaml'}")
+    assert shown.out.splitlines()[-1] == f"written: {tmp_path / 'p.yaml'}"
 
 
 def test_what_is_given_goes_before_the_file_and_the_file_before_the_path(
@@ -157,7 +160,29 @@ def test_on_a_terminal_the_chosen_form_is_bold_and_brackets_of_a_path_are_kept(
     )
 
     assert screen.exit_code == 0, screen.text
-    assert "\x1b[1maladdin\x1b[0m" in screen.text
+    assert re.search(r"\x1b\[1m[^\n]*aladdin", screen.text)
     assert "[bold]/p.yaml" in screen.text
-    assert f"plot: {folder / 'p.html'}" in screen.text
+    assert f"{folder / 'p.html'}" in screen.text
     assert (folder / "p.html").stat().st_size > 0
+
+
+def test_the_report_of_a_fit_is_html_csv_and_json(points, tmp_path):
+    folder = tmp_path / "report"
+
+    code = fit(
+        *(points, tmp_path / "p.yaml", "--where", "configuration=slow"),
+        *("--report", folder),
+    )
+
+    assert code == 0
+    names = {path.name for path in folder.iterdir()}
+    assert names == {"fit.json", "fit.csv", "errors.csv", "report.html", "report.md"}
+    document = json.loads((folder / "fit.json").read_text())
+    assert document["profile"]["decode"]["constant_s"] == pytest.approx(
+        FIXED_S, rel=1e-3
+    )
+    text = (folder / "errors.csv").read_text()
+    rows = {row["phase"]: row for row in csv.DictReader(text.splitlines())}
+    assert set(rows) == {"prefill", "decode"}
+    assert float(rows["decode"]["max_abs"]) < 1e-3
+    assert "<svg" in (folder / "report.html").read_text()

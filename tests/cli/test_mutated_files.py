@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from capplan.calibration.sweep_file import read_sweep
 from capplan.cli.scenario import read_scenario
 from capplan.errors import CapplanError, InputError
-from capplan.fleet.catalog import price
+from capplan.fleet.prices import Market, price
 from capplan.latency.importers import read_measurements
 from capplan.latency.profile_file import load_profile
 from capplan.llm.catalog import llm
@@ -44,7 +44,7 @@ TABLES = {
         "isl,osl,concurrency,tpot_ms,ttft_ms\n100,50,1,20,5\n100,50,2,22,6\n",
     ),
     "prices": (
-        lambda path: price("H100", prices_file=path),
+        lambda path: price("H100", Market(file=path)),
         "gpu,usd_per_gpu_h,as_of,gpus_per_node\nH100,2,2026-11-01,8\nL4,1,2026-11,1\n",
     ),
     "points": (
@@ -95,7 +95,7 @@ TREES = {
         "s.json",
     ),
     "prices": (
-        lambda path: price("H100", prices_file=path),
+        lambda path: price("H100", Market(file=path)),
         {"H100": 2.49, "L4": {"usd_per_gpu_h": 0.8, "as_of": "2026-11-01"}},
         "p.yaml",
     ),

@@ -9,6 +9,7 @@ import time
 
 import pytest
 
+from capplan.cli.main import exit_code
 from capplan.simulator.fleet import Fleet
 
 SERVED = "--llm Llama-3.1-8B --gpu H100-SXM --tp 1 --price H100-SXM=2.5"
@@ -107,7 +108,7 @@ def test_demand_shows_a_row_per_rate_and_the_extrapolation(run):
     rows = [line.split() for line in shown.splitlines()]
     assert code == 0, shown
     for rate in ("20", "40", "60", "80"):
-        assert any(row[:1] == [rate] and row[-1] == "%" for row in rows), shown
+        assert any(row[:1] == [rate] and "$" in row[-1] for row in rows), shown
     assert "replicas = ⌈" in shown
     assert "120 requests/s, extrapolated " in shown
 
@@ -163,3 +164,39 @@ def test_a_mistake_is_one_line_and_exit_2_on_a_terminal_too(run, line):
     assert shown.count("capplan: error: ") == 1
     assert "Traceback" not in shown
     assert shown.rstrip("\n").rpartition("\n")[2].startswith("capplan: error: ")
+
+
+NARROW = (
+    ("plan", f"plan {SMALL} --rate 20 {SERVED} {COST} {SLO}", ("p99 TTFT", "p99 TPOT")),
+    (
+        "compare",
+        f"compare {SMALL} --rate 20 {SERVED} {COST} {SLO} --systems vllm-v1,sarathi",
+        ("p99 TTFT", "p99 TPOT"),
+    ),
+    (
+        "autoscale",
+        "autoscale --workload azure-conv-like --llm Llama-3.1-8B --gpu H100-SXM --tp 1 "
+        f"{SLO} --policies hpa",
+        ("worst hour",),
+    ),
+)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(
+    ("line", "kept"), [row[1:] for row in NARROW], ids=[row[0] for row in NARROW]
+)
+def test_a_terminal_of_80_columns_keeps_attainment_and_p99(
+    line, kept, monkeypatch, capsys
+):
+    monkeypatch.setattr("capplan.report.console.PIPED_WIDTH", 80)
+
+    code = exit_code(line.split())
+
+    shown = capsys.readouterr().out
+    heading = next(row for row in shown.splitlines() if kept[0] in row)
+    assert code == 0
+    assert len(heading) <= 80
+    assert re.search("attain(ed|ment)", heading)
+    assert all(each in heading for each in kept)
+    assert "too narrow for " in shown

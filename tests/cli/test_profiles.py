@@ -50,10 +50,10 @@ def slower(tmp_path):
 def test_list_takes_only_the_llm_and_gpu_that_are_named(profiles):
     code, out, _ = profiles("list", "--llm", "Llama-3.1-8B", "--gpu", "H100-SXM")
 
-    rows = [line.split() for line in out.splitlines() if line.startswith("│ H100-SXM")]
+    rows = [line.split() for line in out.splitlines() if line.startswith(" H100-SXM")]
     assert code == 0
     assert rows
-    assert all(row[3].startswith("Llama") for row in rows)
+    assert all(row[1].startswith("Llama") for row in rows)
     assert "H200" not in out
     assert out.splitlines()[-1] == "Errors are means over points not fitted to."
 
@@ -67,8 +67,8 @@ def test_list_shows_the_users_own_profiles_before_the_shipped(profiles, tmp_path
 
     _, out, _ = profiles("list", "--profiles", tmp_path)
 
-    rows = [line for line in out.splitlines() if line.startswith("│")]
-    assert rows[0].startswith("│ MyGPU")
+    rows = [line for line in out.splitlines() if line.startswith(" ")][1:]
+    assert rows[0].startswith(" MyGPU")
     assert len(rows) > 1
 
 
@@ -83,11 +83,44 @@ def test_show_prints_a_profile_that_reads_back_the_same(profiles, tmp_path):
     assert again == shown
 
 
+@pytest.mark.parametrize(
+    "which",
+    [
+        "H100/Llama-3.1-8B/1",
+        "h100_sxm/llama-3.1-8b/tp1",
+        "H100/meta-llama/Llama-3.1-8B-Instruct/1",
+    ],
+)
+def test_show_takes_the_names_that_plan_takes(profiles, which):
+    _, by_full_names, _ = profiles("show", H100)
+
+    code, shown, _ = profiles("show", which)
+
+    assert code == 0
+    assert shown == by_full_names
+
+
+def test_list_takes_the_names_that_plan_takes_and_cuts_none(profiles):
+    _, out, _ = profiles("list", "--llm", "meta-llama/Llama-3.1-8B-Instruct", "--json")
+    _, listed, _ = profiles("list", "--gpu", "h100")
+
+    found = json.loads(out)["profiles"]
+    assert (
+        {"Llama-3.1-8B"}
+        <= {row["llm"] for row in found}
+        <= {
+            "Llama-3-8B",
+            "Llama-3.1-8B",
+        }
+    )
+    assert "…" not in listed
+    assert all("H100-SXM" in row for row in listed.splitlines()[3:-2])
+
+
 def test_compare_with_itself_is_1_and_its_inverse_the_other_way(profiles):
     def ratios(first, second):
         _, out, _ = profiles("compare", first, second)
-        cells = [line.split("│") for line in out.splitlines() if " ms " in line]
-        return [float(row[4]) for row in cells]
+        return [float(x.split()[-1]) for x in out.splitlines() if " ms " in x]
 
     same, forth, back = ratios(H100, H100), ratios(H100, H200), ratios(H200, H100)
 
@@ -102,9 +135,9 @@ def test_validate_says_how_much_too_fast_a_profile_is(profiles, slower):
 
     # A profile of 1 / 1.25 of the time is 20 % low.
     assert code == 0
-    for line, count in (("prefill", 2), ("decode", 2), ("mixed", 1)):
-        errors = "mean error 20.00%, worst 20.00%, bias -20.00%"
-        assert f"{line}: {errors}, {count} points" in out
+    rows = [line.split() for line in out.splitlines()]
+    for phase, count in (("prefill", "2"), ("decode", "2"), ("mixed", "1")):
+        assert [phase, count, "20.00%", "20.00%", "-20.00%"] in rows
 
 
 def test_validate_as_json_holds_the_same_errors(profiles, slower):
@@ -150,8 +183,7 @@ def test_list_on_a_terminal_has_a_bold_heading(terminal):
     screen = terminal("profiles", "list", "--gpu", "H100-SXM")
 
     assert screen.exit_code == 0, screen.text
-    assert "\x1b[1m" in screen.text
-    assert "┃" in screen.text
+    assert "\x1b[1;32m" in screen.text
 
 
 @pytest.mark.parametrize("arguments", [("show", H100), ("compare", H100, H200)])
@@ -168,6 +200,6 @@ def test_validate_on_a_terminal_draws_its_plot(terminal, slower, tmp_path):
     screen = terminal("profiles", "validate", H100, "--against", slower, "--plot", plot)
 
     assert screen.exit_code == 0, screen.text
-    assert "bias -20.00%" in screen.text
+    assert "-20.00%" in screen.text
     assert f"plot: {plot}" in screen.text
     assert plot.stat().st_size > 0

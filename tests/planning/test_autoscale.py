@@ -333,7 +333,7 @@ def test_ctrl_c_leaves_what_was_simulated_by_then(trace):
         return any("schedule stops" in step or "keda" in step for step in steps)
 
     settings = AutoscaleSettings(trace=trace, **FLEET, policies="schedule,keda,hpa")
-    found = autoscale(settings, steps.append, stopped)
+    found = autoscale(settings, lambda step, share=None: steps.append(step), stopped)
 
     assert found.interrupted
     assert [row.name for row in found.policies] == ["schedule"]
@@ -344,7 +344,9 @@ def test_ctrl_c_leaves_what_was_simulated_by_then(trace):
 def test_ctrl_c_before_there_is_an_answer_leaves_none(trace):
     with pytest.raises(KeyboardInterrupt):
         autoscale(
-            AutoscaleSettings(trace=trace, **FLEET), lambda step: None, lambda: True
+            AutoscaleSettings(trace=trace, **FLEET),
+            lambda step, share=None: None,
+            lambda: True,
         )
 
 

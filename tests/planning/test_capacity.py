@@ -121,7 +121,9 @@ def test_a_capacity_that_is_stopped_has_the_fleets_done_by_then():
 
     settings = CapacitySettings(**COMMON, replicas=1, also_slo=["ttft=2s,tpot=30ms"])
     found = capacity(
-        settings, lambda step: done.append(step) if "ttft" in step else None, stopped
+        settings,
+        lambda step, share=None: done.append(step) if "ttft" in step else None,
+        stopped,
     )
 
     assert len(found.rows) == 1

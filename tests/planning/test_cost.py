@@ -9,7 +9,13 @@ from capplan.deployment.engine import EngineSettings
 from capplan.errors import InputError
 from capplan.fleet.price import Price
 from capplan.latency.contract import linear_tables
-from capplan.planning.cost import CostLine, cost, usd_per_h
+from capplan.planning.cost import (
+    CostLine,
+    cost,
+    usd_per_h,
+    usd_per_h_range,
+    usd_per_replica_h,
+)
 from tests.deployments import fleet_of
 
 TABLES = linear_tables(7e-3, 2e-5, 0, 2e-5, 0, max_batch=8, max_tokens=8)
@@ -128,3 +134,63 @@ def test_a_pool_without_a_price_leaves_none_for_all():
 def test_what_cannot_be_billed_is_refused(traffic):
     with pytest.raises(InputError):
         cost(pools(1, Price(1.0, "a provider")), **traffic)
+
+
+NODE = Price(
+    6.88, "AWS", provider="AWS", node="p5.48xlarge", gpus_per_node=8, asked=((6.88, 8),)
+)
+
+
+def of_tp(count, tp, price=NODE):
+    (pool,) = pools(count, price)
+    return replace(pool, configuration=replace(pool.configuration, tp=tp))
+
+
+def test_whole_nodes_are_paid_for():
+    found = cost([of_tp(5, 4)])
+
+    (row,) = found.nodes
+    assert (row.provider, row.node, row.count) == ("AWS", "p5.48xlarge", 3)
+    assert (row.gpus_paid, row.stranded_gpus) == (24, 4)
+    assert row.usd_per_h == found.usd_per_h == pytest.approx(3 * 55.04)
+    assert str(found.lines[0]) == "per hour: 3 nodes of 8 GPUs × $55.04 = $165.12"
+
+
+def test_pools_of_one_kind_share_nodes_and_others_do_not():
+    together = cost([of_tp(1, 4), of_tp(2, 2)])
+    apart = cost([of_tp(1, 4), of_tp(2, 2, replace(NODE, provider="Azure"))])
+
+    assert [row.count for row in together.nodes] == [1]
+    assert [row.count for row in apart.nodes] == [1, 1]
+
+
+def test_a_price_of_a_gpu_alone_has_no_nodes():
+    (row,) = cost(pools(3, Price(2.0, "me"))).nodes
+
+    assert (row.node, row.count, row.gpus_paid, row.stranded_gpus) == ("", None, 3, 0)
+
+
+def test_nodes_that_come_and_go_are_paid_in_the_mean():
+    # One node for up to two replicas of four GPUs, two for three: 0.75 × 1 + 0.25 × 2.
+    found = cost([of_tp(1, 4)], paid_shares=[(1, 0.25), (2, 0.5), (3, 0.25)])
+
+    (row,) = found.nodes
+    assert (row.count, row.gpus_paid, row.stranded_gpus) == (1.25, 10.0, 2.0)
+    assert found.usd_per_h == pytest.approx(1.25 * 55.04)
+    assert all(line.estimated for line in found.lines)
+
+
+def test_a_range_is_over_the_bills_of_the_providers():
+    # Three replicas of four GPUs: 12 single GPUs at $4, two nodes of eight at $3.
+    price = replace(NODE, asked=((4.0, None), (3.0, 8)))
+
+    assert usd_per_h_range([of_tp(3, 4, price)], [of_tp(4, 4, price)]) == (48.0, 64.0)
+
+
+@pytest.mark.parametrize(
+    ("tp", "usd"), [(1, 6.88), (4, 27.52), (8, 55.04), (16, 110.08)]
+)
+def test_a_replica_costs_its_share_of_a_full_node(tp, usd):
+    configuration = of_tp(1, tp).configuration
+
+    assert usd_per_replica_h(configuration) == pytest.approx(usd)

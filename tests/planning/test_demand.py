@@ -51,8 +51,23 @@ def test_law_meets_the_rate_that_was_not_simulated(settings, found):
     assert found.pool_at(rate).gpu_count == found.law.workers(rate)
 
 
-def test_too_few_rates_are_refused(settings):
-    with pytest.raises(InputError, match="at least 4"):
+def test_one_rate_is_refused(settings):
+    with pytest.raises(InputError, match="1 different rate; expected at least 2"):
+        demand(settings.model_copy(update={"rates": (2.0, 2.0)}))
+
+
+def test_two_rates_are_compared_without_a_line(settings, found):
+    two = demand(settings.model_copy(update={"rates": RATES[:2], "at": ()}))
+
+    counts = [row.replica_count for row in found.candidates[:2]]
+    assert [row.replica_count for row in two.candidates] == counts
+    assert [row.cost.usd_per_h for row in two.candidates] == [2 * n for n in counts]
+    assert two.law is None
+    assert "a line needs at least 4" in two.no_law
+
+
+def test_extrapolating_from_fewer_than_four_rates_is_refused(settings):
+    with pytest.raises(InputError, match="line through the counts at 4 rates or more"):
         demand(settings.model_copy(update={"rates": (1.0, 2.0, 2.0, 3.0)}))
 
 

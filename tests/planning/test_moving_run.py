@@ -33,10 +33,10 @@ def test_prompts_and_decoding_apart_take_two_pools():
     assert (second.configuration.tp, second.replica_count) == (1, 2)
     assert run.deployment.link_gb_per_s == 50.0  # the H100's network
     assert run.replica_count == 3
-    assert run.cost.usd_per_h == pytest.approx(
-        2 * first.configuration.price.usd_per_gpu_h
-        + 2 * second.configuration.price.usd_per_gpu_h
-    )
+    # Four GPUs share a node of eight.
+    price = first.configuration.price
+    assert (price.gpus_per_node, run.cost.nodes[0].stranded_gpus) == (8, 4)
+    assert run.cost.usd_per_h == pytest.approx(8 * price.usd_per_gpu_h)
     assert run.judgement.meets
     assert (run.simulation.table.handed_s > 0).all()
     assert "NixlConnector" in run.launch.line
@@ -108,8 +108,12 @@ def test_an_autoscaler_is_paid_by_the_hour():
     hours = scaled.hours
     assert hours.paid_h >= hours.ready_h >= hours.busy_h > 0
     assert 1 < hours.mean_replicas < hours.peak_replicas <= 8
-    price = scaled.configuration.price.usd_per_gpu_h
-    assert scaled.cost.usd_per_h == pytest.approx(hours.mean_replicas * price)
+    price = scaled.configuration.price
+    (row,) = scaled.cost.nodes
+    # By whole nodes of eight, of which one is paid as long as up to eight replicas are.
+    assert (row.gpus_per_node, row.count) == (8, pytest.approx(1.0))
+    assert row.stranded_gpus == pytest.approx(8 - hours.mean_replicas)
+    assert scaled.cost.usd_per_h == pytest.approx(8 * price.usd_per_gpu_h)
 
 
 def test_few_interruptions_are_said_to_be_too_few():

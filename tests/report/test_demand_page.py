@@ -8,6 +8,7 @@ import pytest
 from rich.console import Console
 
 from capplan.placement.demand_law import DemandLaw
+from capplan.planning.cost import cost
 from capplan.planning.demand import Demand
 from capplan.report.pages.demand import demand_page, demand_values
 from capplan.report.render.json_text import json_text
@@ -28,12 +29,16 @@ LAW = DemandLaw(
 
 @pytest.fixture
 def demand(best):
-    """3, 5, 9 and 17 replicas of 8 GPUs for 10, 20, 40 and 80 requests/s."""
+    """3, 5, 9 and 17 replicas of 8 GPUs for 10, 20, 40 and 80 requests/s.
+
+    A GPU is $2.49 an hour, a month 730 hours.
+    """
     candidates = tuple(
         replace(
             best,
             tp=8,
             run=changed(best.run, count, tp=8),
+            cost=cost(changed(best.run, count, tp=8).deployment.pools),
             bound=replace(best.bound, replica_count=count - 1),
         )
         for count in (3, 5, 9, 17)
@@ -57,11 +62,11 @@ def test_every_rate_is_a_row_with_replicas_gpus_bound_and_attainment(demand):
         "Replicas against requests/s: H100-SXM × TP 8 scheduler vllm-v1"
     )
     assert lines[1].split() == ["requests/s", "replicas", "GPUs", *ENDS]
-    assert lines[2].split() == ["10", "3", "24", "16", "100", "%"]
-    assert lines[5].split() == ["80", "17", "136", "128", "100", "%"]
+    assert lines[2].split() == ["10", "3", "24", "16", "100", "%", "$43,625"]
+    assert lines[5].split() == ["80", "17", "136", "128", "100", "%", "$247,207"]
 
 
-ENDS = ["at", "least", "attainment"]
+ENDS = ["at", "least", "attainment", "$", "per", "month"]
 
 
 def test_a_candidate_without_a_bound_shows_a_dash(demand):
@@ -69,7 +74,7 @@ def test_a_candidate_without_a_bound_shows_a_dash(demand):
 
     lines = printed(replace(demand, candidates=(first, *demand.candidates[1:])))
 
-    assert lines[2].split() == ["10", "3", "24", "–", "100", "%"]
+    assert lines[2].split() == ["10", "3", "24", "–", "100", "%", "$43,625"]
 
 
 def test_the_line_has_its_intervals_and_the_largest_residual(demand):
@@ -84,13 +89,13 @@ def test_an_extrapolation_has_an_interval_and_far_ones_a_caution(demand):
 
     # 0.2 · 160 + 0.5 = 32.5; the ends are 0.18 · 160 + 1 and 0.22 · 160 + 0.
     assert twice == (
-        "160 requests/s, extrapolated 264 GPUs = 33 replicas × 8 (TP 8); 30 to 36 "
-        "replicas within the interval of the slope"
+        "160 requests/s, extrapolated 264 GPUs = 33 replicas × 8 (TP 8), $479,873 per "
+        "month; 30 to 36 replicas within the interval of the slope"
     )
     assert far == (
-        "200 requests/s, extrapolated 328 GPUs = 41 replicas × 8 (TP 8); 37 to 44 "
-        "replicas within the interval of the slope; 2.5 times the highest simulated "
-        "rate: simulate this rate too"
+        "200 requests/s, extrapolated 328 GPUs = 41 replicas × 8 (TP 8), $596,206 per "
+        "month; 37 to 44 replicas within the interval of the slope; 2.5 times the "
+        "highest simulated rate: simulate this rate too"
     )
 
 
@@ -113,6 +118,8 @@ def test_the_file_holds_points_line_and_extrapolations(demand):
         "gpu_count": 40,
         "lower_bound_gpu_count": 32,
         "slo_attainment": 1.0,
+        "usd_per_h": pytest.approx(40 * 2.49),
+        "usd_per_month": pytest.approx(40 * 2.49 * 730),
     }
     assert document["workers_per_rate_interval"] == [0.18, 0.22]
     assert document["no_law"] is None
@@ -121,6 +128,7 @@ def test_the_file_holds_points_line_and_extrapolations(demand):
         "replica_count": 33,
         "replica_count_interval": [30, 36],
         "gpus": "264 GPUs = 33 replicas × 8 (TP 8)",
+        "usd_per_month": pytest.approx(264 * 2.49 * 730),
     }
 
 

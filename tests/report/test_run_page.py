@@ -89,7 +89,7 @@ def test_facts_say_costs_and_a_growing_backlog(run):
 
     facts = facts_of(replace(priced, judgement=judgement))
 
-    assert facts["costs"] == "2 × $2.00 per GPU-hour = $4.00 per hour"
+    assert facts["costs"] == "2 GPUs × $2.00 = $4.00 per hour"
     assert facts["backlog"] == "keeps growing: too few replicas"
 
 

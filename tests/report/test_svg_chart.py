@@ -5,7 +5,15 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from capplan.report.svg_chart import COLOURS, Axis, Line, Rule, chart, legend_of
+from capplan.report.svg_chart import (
+    COLOURS,
+    WIDTH,
+    Axis,
+    Line,
+    Rule,
+    chart,
+    legend_of,
+)
 
 X = Axis("load", str, 0.0, 10.0, ticks=(0.0, 10.0))
 Y = Axis("share", str, 0.0, 100.0, ticks=(0.0, 50.0, 100.0))
@@ -38,7 +46,8 @@ def test_the_middle_of_a_log_axis_is_the_geometric_mean_and_zero_its_end():
 
     parts = drawn([line([0, 10, 100], [0, 0, 0])], x=log)
 
-    assert path(parts) == ["M58.0 236.0L262.0 236.0L466.0 236.0"]
+    # The last label, "100.0", is 34 px wide: half of it stands beyond the axis.
+    assert path(parts) == ["M58.0 236.0L260.0 236.0L462.0 236.0"]
 
 
 def test_points_outside_are_drawn_at_the_ends_of_the_axes():
@@ -138,3 +147,21 @@ def test_the_sixth_line_has_the_first_colour_and_dashes_in_its_legend():
     assert drawn_lines[0].get("stroke-dasharray") is None
     assert COLOURS[0] in swatch
     assert "7px" in swatch
+
+
+@pytest.mark.parametrize("most", [90.0, 4e5, 3e7])
+def test_no_label_of_a_tick_is_cut_or_lies_over_that_of_its_axis(most):
+    axis = Axis("tokens", "{:,.0f}".format, 0.0, most)
+
+    svg = ElementTree.fromstring(chart(axis, axis, []))
+
+    ends, middles = [], []
+    for text in svg.iter("text"):
+        # Digits are about 7.5 px wide at this size, commas half of it.
+        wide = 7.5 * len(text.text.replace(",", "")) + 3.7 * text.text.count(",")
+        if text.get("text-anchor") == "end":
+            ends.append(float(text.get("x")) - wide)
+        elif text.get("class") is None:
+            middles.append(float(text.get("x")) + wide / 2)
+    assert min(ends) >= 16  # where the axis's own label ends
+    assert max(middles) <= WIDTH

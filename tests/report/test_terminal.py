@@ -1,6 +1,7 @@
 """The terminal: answer first, warnings last, no markup of a trace, no cut figure."""
 
 import io
+import re
 from dataclasses import replace
 
 import pytest
@@ -9,7 +10,10 @@ from rich.console import Console
 from capplan.planning.launch import Launch
 from capplan.report.columns import column
 from capplan.report.page import Page, Section, Table
+from capplan.report.pages.autoscale import _columns
+from capplan.report.pages.candidates import COLUMNS as PLAN
 from capplan.report.pages.plan import plan_page
+from capplan.report.pages.system_columns import OVERVIEW
 from capplan.report.render.terminal import print_page
 
 
@@ -31,7 +35,9 @@ def test_the_answer_stands_first_and_the_warnings_last(plan):
     lines = printed(plan).splitlines()
 
     assert lines[0] == "3 GPUs = 3 replicas × 1 (TP 1)   Llama-3.1-8B on H100-SXM"
-    assert lines[1].startswith("3 H100-SXM GPUs, at $7.47 per hour, serve 75 requests")
+    assert lines[1].startswith(
+        "3 H100-SXM GPUs, at $5,453 a month ($5,453 to $7,271 by provider and engine)"
+    )
     assert lines.index("") < min(
         k for k, line in enumerate(lines) if line.startswith("warning: ")
     )
@@ -54,11 +60,46 @@ def test_no_line_of_words_is_wider_than_the_terminal(plan, classed, width):
         assert len(line) <= max(width, 80 * is_table) or line.startswith("vllm serve ")
 
 
-def test_a_narrow_terminal_leaves_optional_columns_out_and_cuts_none(plan):
-    assert "p99 TTFT" in printed(plan, 120)
+def test_a_terminal_of_80_columns_keeps_attainment_p99_and_price_and_cuts_none(plan):
+    assert " binds" in printed(plan, 120)
     narrow = printed(plan, 80)
-    assert "p99 TTFT" not in narrow
-    assert "$ per hour" in narrow
+    heading = next(line for line in narrow.splitlines() if "p99 TTFT" in line)
+    assert {"attainment", "p99 TTFT", "p99 TPOT", "$ per hour"} <= set(
+        re.split(r"\s{2,}", heading.strip())
+    )
+    assert len(heading) <= 80
+    assert "too narrow for binds, $ per Mtok out" in narrow
+    assert "too narrow" not in printed(plan, 120)
+
+
+def test_columns_leave_in_their_order_the_last_of_equals_first():
+    columns = [
+        column("", f"heading {k}", path=str(k), leaves=leaves)
+        for k, leaves in enumerate((0, 2, 1, 1, 0))
+    ]
+    page = page_of(Section(tables=[Table(columns, [range(5)])]))
+
+    figures = {
+        width: shown(page, width).splitlines()[3].split() for width in (60, 50, 40, 30)
+    }
+
+    # A column takes 11 and the space beside it.
+    assert figures[60] == ["0", "1", "2", "3", "4"]
+    assert figures[50] == ["0", "1", "2", "4"]
+    assert figures[40] == ["0", "1", "4"]
+    assert figures[30] == ["0", "4"]
+
+
+@pytest.mark.parametrize("columns", [PLAN, OVERVIEW, _columns(None)])
+def test_every_overview_keeps_the_attainment_at_80_columns(columns):
+    stays = [each for each in columns if each.heading and not each.leaves]
+
+    names = {each.name for each in stays}
+    assert "slo_attainment" in names
+    if {"ttft_p99_s", "tpot_p99_s"} & {each.name for each in columns}:
+        assert {"ttft_p99_s", "tpot_p99_s"} <= names
+    # The name of a row takes 21 at most: vllm-v1-disaggregated.
+    assert 23 + sum(len(each.heading) + 2 for each in stays[1:]) <= 80
 
 
 def test_a_table_wider_than_the_terminal_keeps_its_figures():

@@ -40,10 +40,10 @@ COLUMNS = (
     column("slo_text", "within", justify="left", is_wide=True),
     column("max_rate_per_s", "requests/s", format_count),
     *ends("max_rate_per_s", PATHS["max_rate_per_s_interval"]),
-    column("upper_bound_rate_per_s", "at most", format_count, is_optional=True),
+    column("upper_bound_rate_per_s", "at most", format_count, leaves=1),
     column("max_users", "users", format_count),
     *ends("max_users", PATHS["max_users_interval"]),
-    column("usd_per_month", "$ per month", format_usd, is_optional=True),
+    column("usd_per_month", "$ per month", format_usd, leaves=2),
     column("infeasible_reason", path="reason"),
 )
 

@@ -4,14 +4,17 @@ from functools import partial
 from typing import Any
 
 from capplan.placement.demand_law import DemandLaw, workers_interval
+from capplan.planning.cost import usd_per_month
 from capplan.planning.demand import Demand
 from capplan.report.columns import at, column
 from capplan.report.page import Fact, Page, Section, Table
 from capplan.report.pages.candidates import COLUMNS, PATHS
+from capplan.units import format_usd
 
 SCHEMA = "capplan.demand/2"
 
 _POINT = ("replica_count", "gpu_count", "lower_bound_gpu_count", "slo_attainment")
+_COSTS = ("usd_per_h", "usd_per_month")
 _FAR = 2.0
 """Times the highest simulated rate beyond which an extrapolation is doubtful."""
 
@@ -21,6 +24,7 @@ def demand_page(demand: Demand) -> Page:
     columns = (
         column("rate_per_s", "requests/s", "{:g}".format, path="0"),
         *(row.within("1") for row in COLUMNS if row.name in _POINT),
+        column("usd_per_month", "$ per month", format_usd, path="1.cost.usd_per_month"),
     )
     points = list(zip(demand.rates_per_s, demand.candidates, strict=True))
     facts: list[Fact] = [("no line through these counts", demand.no_law)]
@@ -60,9 +64,11 @@ def _extrapolated(demand: Demand, law: DemandLaw, rate: float) -> str:
     low, high = workers_interval(law, rate)
     times = rate / demand.rates_per_s[-1]
     caution = f"; {times:.3g} times the highest simulated rate: simulate this rate too"
+    usd = usd_per_month([demand.pool_at(rate)])
+    price = "" if usd is None else f", {format_usd(usd)} per month"
     return (
-        f"{demand.pool_at(rate)}; {low} to {high} replicas within the interval of the "
-        f"slope{caution if times > _FAR else ''}"
+        f"{demand.pool_at(rate)}{price}; {low} to {high} replicas within the interval "
+        f"of the slope{caution if times > _FAR else ''}"
     )
 
 
@@ -75,7 +81,8 @@ def demand_values(demand: Demand) -> dict[str, Any]:
         "tp": demand.tp,
         "scheduler": _scheduler(demand),
         "points": [
-            {"rate_per_s": rate} | {name: at(row, PATHS[name]) for name in _POINT}
+            {"rate_per_s": rate}
+            | {name: at(row, PATHS[name]) for name in (*_POINT, *_COSTS)}
             for rate, row in zip(demand.rates_per_s, demand.candidates, strict=True)
         ],
         **{
@@ -95,6 +102,7 @@ def demand_values(demand: Demand) -> dict[str, Any]:
                 "replica_count": law.workers(rate),
                 "replica_count_interval": workers_interval(law, rate),
                 "gpus": str(demand.pool_at(rate)),
+                "usd_per_month": usd_per_month([demand.pool_at(rate)]),
             }
             for rate in demand.extrapolated_per_s
             if law is not None

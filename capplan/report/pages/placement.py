@@ -85,11 +85,20 @@ _LOADS = (
         "",
         _share("context_tokens", "context_limit_tokens", _whole),
         "decode SLO (b)",
+        is_wide=True,
     ),
     Column(
-        "", _share("prefill_s", "prefill_limit_s", format_duration), "prefill (c, d)"
+        "",
+        _share("prefill_s", "prefill_limit_s", format_duration),
+        "prefill (c, d)",
+        is_wide=True,
     ),
-    Column("", _share("kv_peak_tokens", "kv_capacity_tokens", _whole), "KV (e)"),
+    Column(
+        "",
+        _share("kv_peak_tokens", "kv_capacity_tokens", _whole),
+        "KV (e)",
+        is_wide=True,
+    ),
 )
 
 _REQUESTS = tuple(

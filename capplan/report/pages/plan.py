@@ -139,7 +139,7 @@ def _lead(plan: Plan) -> str:
         )
     price = ""
     if best.cost is not None:
-        price = f", at {format_fine_usd(best.cost.usd_per_h)} per hour,"
+        price = f", at {sentences.month(best)},"
     serve = "serves" if best.gpu_count == 1 else "serve"
     gpus = sentences.plural(best.gpu_count, f"{best.gpu} GPU")
     apart = f" {said}" if (said := verdict(plan)) else ""
@@ -182,6 +182,7 @@ def _of_best(plan: Plan, best: Candidate, run: Run) -> list[Section]:
     """Return why the best candidate is as large, its classes, command and cost."""
     fewest, estimate = plan.best_by_gpus, plan.best_estimated
     facts = [
+        ("nodes", sentences.nodes(run)),
         ("engine", sentences.versions(best)),
         ("uncertain", sentences.doubts(best)),
         ("attained by", sentences.attained(run.judgement, plan.attainment_text)),
@@ -222,7 +223,8 @@ def _amount(line: CostLine) -> str:
 
 
 def _unit_price(line: CostLine) -> str:
-    per = "hour" if line.quantity_unit == "h" else "GPU-hour"
+    unit = line.quantity_unit.split(" ")[0].removesuffix("s")
+    per = "hour" if unit == "h" else f"{unit}-hour"
     return f"× {format_fine_usd(line.unit_price_usd)} per {per}"
 
 

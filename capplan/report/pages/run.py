@@ -83,6 +83,7 @@ def run_page(run: Run) -> Page:
     rows = [
         (name, label, run.judgement.percentiles[name])
         for name, label in METRICS.items()
+        if name in run.judgement.percentiles  # a plan keeps those that it judges by
     ]
     latencies = Table(
         (
@@ -127,6 +128,7 @@ def run_values(run: Run) -> dict[str, Any]:
         "latency": {
             name: dict(zip(STATISTICS, judgement.percentiles[name], strict=True))
             for name in METRICS
+            if name in judgement.percentiles
         },
         "quantile_levels": LEVELS,
         "mean_prompt_tokens": totals.prompt_tokens / totals.request_count,
@@ -161,6 +163,7 @@ def _facts(run: Run) -> list[Fact]:
         ("busy", f"{format_share(run.busy_share)} of the time"),
         ("preemptions", format_count(run.simulation.totals.preemptions)),
         ("backlog", "" if run.judgement.stable else "keeps growing: too few replicas"),
+        ("nodes", sentences.nodes(run)),
         ("costs", _cost(run)),
         ("engine", scheduling(run.configuration.engine)),
         ("latency", run.configuration.note),
@@ -210,13 +213,12 @@ def _throughput(run: Run) -> str:
 def _cost(run: Run) -> str:
     if run.cost is None:
         return ""
-    pools = run.cost.lines[: len(run.deployment.pools)]
     terms = " + ".join(
-        f"{format_count(hour.quantity)} × {format_fine_usd(hour.unit_price_usd)}"
-        for hour in pools
+        f"{format_count(hour.quantity)} {hour.quantity_unit} × "
+        f"{format_fine_usd(hour.unit_price_usd)}"
+        for hour in run.cost.lines[: len(run.cost.nodes)]
     )
-    total = format_fine_usd(run.cost.usd_per_h)
-    return f"{terms} per GPU-hour = {total} per hour"
+    return f"{terms} = {format_fine_usd(run.cost.usd_per_h)} per hour"
 
 
 def _requests(run: Run) -> str:

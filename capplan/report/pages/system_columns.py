@@ -148,7 +148,21 @@ _OVERVIEW += ("slo_attainment", "goodput_per_s", "max_rate_per_s", "ttft_p99_s")
 _OVERVIEW += ("tpot_p99_s", "e2e_p99_s", "output_tokens_per_s")
 _OVERVIEW += ("span_output_tokens_per_s", "binding_setting")
 _BY_NAME = {column.name: column for column in COLUMNS}
-OVERVIEW = tuple(_BY_NAME[name] for name in _OVERVIEW)
+_LEAVES = {
+    "span_output_tokens_per_s": 1,
+    "output_tokens_per_s": 1,
+    "e2e_p99_s": 2,
+    "binding_setting": 3,
+    "published_gpu_count": 4,
+    "lower_bound_gpu_count": 4,
+    "goodput_per_s": 5,
+    "max_rate_per_s": 6,
+    "usd_per_month": 7,
+}
+"""Order in which columns of the overview leave a narrow terminal."""
+OVERVIEW = tuple(
+    _BY_NAME[name]._replace(leaves=_LEAVES.get(name, 0)) for name in _OVERVIEW
+)
 """Columns of the overview."""
 
 

@@ -30,6 +30,8 @@ _OF_BEST = (
     "lower_bound_gpu_count",
     "usd_per_h",
     "usd_per_month",
+    "usd_per_month_range",
+    "nodes",
     "usd_per_million_output_tokens",
     "usd_per_million_total_tokens",
     "slo_attainment",
@@ -205,9 +207,7 @@ def _cell_values(cell: Cell) -> dict[str, Any]:
     """Return a cell: what is varied comes first, and wins over the best's."""
     varied = {key_of(name): _value(cell, name) for name in cell.values}
     values = {name: at(cell, path) for name, path in PATHS.items()}
-    settings = cell.settings.model_dump(
+    values["settings"] = cell.settings.model_dump(
         mode="json", exclude_defaults=True, exclude=NOT_IN_THE_RESULT
     )
-    return {**varied, **{k: v for k, v in values.items() if k not in varied}} | {
-        "settings": settings
-    }
+    return {**varied, **{k: v for k, v in values.items() if k not in varied}}

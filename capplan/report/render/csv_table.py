@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from capplan.files import new_file
-from capplan.report.page import Table
+from capplan.report.page import Page, Table
 
 
 def table_csv(table: Table) -> str:
@@ -16,6 +16,14 @@ def table_csv(table: Table) -> str:
     columns = [column for column in table.columns if column.name]
     rows = [[column.value(row) for column in columns] for row in table.rows]
     return csv_text([column.name for column in columns], rows) if rows else ""
+
+
+def first_csv(page: Page) -> str:
+    """Return the page's first table as CSV; its heading alone where it has no rows."""
+    for table in page.csv.values():
+        columns = [column.name for column in table.columns if column.name]
+        return table_csv(table) or csv_text(columns, [])
+    return ""
 
 
 def csv_text(heading: Sequence[str], rows: Iterable[Iterable[Any]]) -> str:

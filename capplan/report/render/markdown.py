@@ -15,7 +15,8 @@ def markdown(page: Page) -> str:
     lines += [f"> {_plain(text)}\n>" for text in dict.fromkeys(page.warnings)]
     for section in page.sections:
         lines += [] if section.only == TERMINAL else _section(section)
-    lines += ["", f"The same numbers are in {page.files}."]
+    if page.files:
+        lines += ["", f"The same numbers are in {page.files}."]
     return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)) + "\n"
 
 

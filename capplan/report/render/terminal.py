@@ -68,20 +68,28 @@ def _print_facts(facts: list[Fact], out: Console) -> None:
 
 
 def _print_table(table: Table, out: Console) -> None:
-    """Print a table, without its optional columns where they do not fit."""
-    needed = [column for column in table.shown if not column.is_optional]
+    """Print a table, without the columns that leave where they do not fit."""
+    columns, left_out = table.shown, list[str]()
     unbounded = out.options.update(max_width=_WIDEST)
-    for columns in (table.shown, needed):
+    while True:
         drawn = _drawn(table, columns)
         drawn.width = drawn.__rich_measure__(out, unbounded).maximum
-        if drawn.width <= out.width:
+        leaving = [index for index, column in enumerate(columns) if column.leaves]
+        if drawn.width <= out.width or not leaving:
             break
+        # The last of equals is further from what the row is about.
+        index = min(leaving, key=lambda index: (columns[index].leaves, -index))
+        left_out.append(columns[index].heading)
+        columns = columns[:index] + columns[index + 1 :]
     if any(column.is_wide for column in columns):  # these may wrap
         drawn.width = min(drawn.width or out.width, out.width)
     out.print(drawn, crop=False)  # a figure that is cut is another one
-    left = len(table.rows) - _ROWS
+    left = 0 if table.is_whole else len(table.rows) - _ROWS
     more = f"… and {left:,} more rows; --out writes all" if left > 0 else ""
-    for note in filter(None, (more, table.note)):
+    narrow = ""
+    if left_out:
+        narrow = f"too narrow for {', '.join(left_out)}; --format csv has all columns"
+    for note in filter(None, (more, narrow, table.note)):
         out.print(Text(f"  {note}", style="dim"))
 
 
@@ -91,7 +99,7 @@ def _drawn(table: Table, columns: list[Column]) -> Grid:
         grid.add_column(
             column.heading, justify=column.justify, no_wrap=not column.is_wide
         )
-    for row in table.rows[:_ROWS]:
+    for row in table.rows if table.is_whole else table.rows[:_ROWS]:
         texts = (escape(column.text(row)) for column in columns)
         grid.add_row(*texts, style=_STYLES[table.style(row)])
     return grid

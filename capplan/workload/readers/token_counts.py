@@ -45,9 +45,14 @@ def estimate(texts: Sequence[str]) -> np.ndarray:
 
 def tokenizer_counter(tokenizer: str | Path) -> CountTokens:
     """Return a counter that uses a ``tokenizer.json``, without special tokens."""
-    from tokenizers import Tokenizer
-
     path = tokenizer_file(tokenizer)
+    try:
+        from tokenizers import Tokenizer
+    except ImportError:
+        raise InputError(
+            f"{path}: counting with a tokenizer needs the package tokenizers; pip "
+            "install 'capplan[tokenizer]', or leave --tokenizer out to estimate"
+        ) from None
     try:
         loaded = Tokenizer.from_file(str(path))
     except Exception as error:  # tokenizers raises bare Exception

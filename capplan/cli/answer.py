@@ -1,0 +1,153 @@
+"""How a command answers: a text for people, or one document on standard output."""
+
+import inspect
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
+from contextvars import ContextVar
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import typer
+
+from capplan.cli.outputs import say
+from capplan.errors import InputError
+
+if TYPE_CHECKING:
+    from capplan.planning.inputs import Progress
+    from capplan.report.page import Page
+
+FORMATS = ("json", "md", "csv")
+"""Documents that ``--format`` writes to standard output."""
+
+PANEL = "Answer"
+
+
+class Asked(NamedTuple):
+    """What the flags of every command ask for."""
+
+    form: str | None = None  # one of FORMATS; None: a text for people
+    quiet: bool = False
+
+
+_NOTHING = Asked()
+_asked: ContextVar[Asked] = ContextVar("asked", default=_NOTHING)
+
+Form = Annotated[
+    str | None,
+    typer.Option(
+        "--format",
+        metavar="|".join(FORMATS),
+        help="Print this document alone on standard output.",
+        show_default=False,
+        rich_help_panel=PANEL,
+    ),
+]
+Json = Annotated[
+    bool,
+    typer.Option(
+        "--json",
+        help="Short for --format json.",
+        show_default=False,
+        rich_help_panel=PANEL,
+    ),
+]
+Quiet = Annotated[
+    bool,
+    typer.Option(
+        "--quiet",
+        "-q",
+        help="No progress and no report: only errors, warnings and the document asked "
+        "for.",
+        show_default=False,
+        rich_help_panel=PANEL,
+    ),
+]
+_FLAGS = {"answer_as": Form, "answer_as_json": Json, "quiet": Quiet}
+
+
+def answering(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the flags ``--format``, ``--json`` and ``--quiet`` to a command."""
+
+    @wraps(command)
+    def run(
+        *,
+        answer_as: str | None = None,
+        answer_as_json: bool = False,
+        quiet: bool = False,
+        **given: Any,
+    ) -> Any:
+        asked = _asked.set(Asked(_checked(answer_as, answer_as_json), quiet))
+        try:
+            return command(**given)
+        finally:
+            _asked.reset(asked)
+
+    own = inspect.signature(command).parameters.values()
+    flags = [
+        inspect.Parameter(
+            name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=None if name == "answer_as" else False,
+            annotation=annotation,
+        )
+        for name, annotation in _FLAGS.items()
+    ]
+    run.__signature__ = inspect.Signature([*own, *flags])  # type: ignore[attr-defined]
+    run.__annotations__ = {p.name: p.annotation for p in [*own, *flags]}
+    return run
+
+
+def _checked(form: str | None, as_json: bool) -> str | None:
+    if form is not None and form not in FORMATS:
+        raise InputError(f"--format is {form!r}; expected {', '.join(FORMATS)}")
+    if as_json and form not in (None, "json"):
+        raise InputError(
+            f"--json and --format {form} are both given; expected one of them"
+        )
+    return "json" if as_json else form
+
+
+def show(
+    page: "Page",
+    written: Sequence[Path] = (),
+    told: Callable[[], Iterable[str]] | None = None,
+) -> None:
+    """Print a page as asked for, and the paths of the files written.
+
+    ``told`` returns the lines for people where they are not those of the page.
+    """
+    asked = _asked.get()
+    if asked.form is not None:
+        from capplan.report.render.documents import document
+
+        typer.echo(document(page, asked.form), nl=False)
+        if written:
+            note(f"written: {', '.join(map(str, written))}")
+    elif asked.quiet:
+        return
+    elif told is not None:
+        for line in told():
+            typer.echo(line)
+    else:
+        from capplan.report.render.terminal import print_result
+
+        print_result(page, written)
+
+
+def note(text: str) -> None:
+    """Print a notice on standard error, unless ``--quiet`` is given."""
+    if not _asked.get().quiet:
+        say(f"capplan: {text}")
+
+
+def progress() -> AbstractContextManager["Progress"]:
+    """Show the steps of a command on standard error, unless it is to be quiet."""
+    from capplan.report import console
+
+    return console.progress(quiet=_asked.get().quiet)
+
+
+def is_quiet() -> bool:
+    """Return whether progress and reports are to be left out."""
+    return _asked.get().quiet

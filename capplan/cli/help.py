@@ -1,0 +1,61 @@
+"""Help of a command: its options by group, and an example to copy."""
+
+from typing import Any
+
+from typer.core import TyperCommand
+
+HELP_FLAGS = {"help_option_names": ["-h", "--help"]}
+
+_ASKED = "--workload sharegpt --rate 20 --llm Llama-3.1-8B --gpu H100 --slo "
+EXAMPLES = {
+    "init": "capplan init --llm Llama-3.1-8B --traffic 20 --slo ttft=1s,tpot=30ms",
+    "plan": f"capplan plan {_ASKED}ttft=1s,tpot=30ms --out out",
+    "what-if": "capplan what-if scenario.yaml --rate x0.5,x1,x2 "
+    "--attainment 0.99,0.999 --slo-scale 0.8,1 --out out",
+    "simulate": f"capplan simulate {_ASKED}ttft=1s,tpot=30ms --tp 1 --replicas 2",
+    "search": "capplan search --workload sharegpt --llm Llama-3.1-8B --slo tpot=30ms",
+    "demand": "capplan demand --workload sharegpt --rates 10,20,40,80 --at 120 "
+    "--llm Llama-3.1-8B --gpu H100 --slo ttft=1s,tpot=30ms",
+    "capacity": "capplan capacity --workload sharegpt --llm Llama-3.1-8B --gpu H100 "
+    "--tp 1 --slo ttft=1s,tpot=30ms --max-gpus 4",
+    "autoscale": "capplan autoscale --workload azure-week-like --llm Llama-3.1-8B "
+    "--gpu H100 --tp 1 --slo ttft=1s,tpot=30ms --policies hpa,keda --out out",
+    "compare": f"capplan compare {_ASKED}ttft=1s,tpot=30ms --tp 1 "
+    "--systems vllm-v1,sarathi,orca --out out",
+    "place": "capplan place --workload sharegpt --llm Llama-3.1-8B --gpu H100 --tp 1 "
+    "--slo tpot=30ms",
+    "verify": "capplan verify out/plan.json",
+    "check-scheduler": "capplan check-scheduler ./mine.py",
+    "profile": "capplan profile meta-llama/Llama-3.1-8B-Instruct --tp 1,2 -o profiles",
+    "fit": "capplan fit --from sweep.csv --onto H100/Llama-3.1-8B/1 -o mine.yaml",
+    "list": "capplan list gpus --json",
+    "profiles list": "capplan profiles list --llm Llama-3.1-8B --gpu H100",
+    "profiles show": "capplan profiles show H100/Llama-3.1-8B/1 --plot curves.html",
+    "profiles compare": "capplan profiles compare H100/Llama-3.1-8B/1 "
+    "H200/Llama-3.1-8B/1",
+    "profiles validate": "capplan profiles validate mine.yaml --against fresh.csv",
+}
+"""A command line for each command, to copy."""
+
+
+class GroupedCommand(TyperCommand):
+    """A command whose help lists its options by group, and ends in an example."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the options under the headings of their groups."""
+        groups: dict[str, list[tuple[str, str]]] = {}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if record is not None:
+                plain = f"{parameter.param_type_name.capitalize()}s"
+                name = getattr(parameter, "rich_help_panel", None) or plain
+                groups.setdefault(name, []).append(record)
+        for name, records in groups.items():
+            with formatter.section(name):
+                formatter.write_dl(records)
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        """Write the example on a line of its own, which is not wrapped."""
+        example = EXAMPLES.get(ctx.command_path.removeprefix("capplan "))
+        if example is not None:
+            formatter.write(f"\nExample:\n  {example}\n")

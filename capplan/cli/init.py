@@ -1,0 +1,76 @@
+"""``capplan init``: a commented scenario from three questions."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from capplan.cli.answer import note
+from capplan.cli.completion import completer
+from capplan.errors import InputError
+
+QUESTIONS = {
+    "llm": "Which LLM is served (capplan list llms names them)?",
+    "traffic": "Which traffic: requests a second such as 20, or a trace file?",
+    "slo": "Within which limits?",
+}
+_OFFERED = {"llm": "Llama-3.1-8B", "traffic": "20", "slo": "ttft=1s,tpot=30ms"}
+
+
+def init_command(
+    path: Annotated[
+        Path,
+        typer.Argument(
+            metavar="SCENARIO.yaml",
+            help="File to write; one that exists is kept. (default capplan.yaml)",
+            show_default=False,
+        ),
+    ] = Path("capplan.yaml"),
+    llm: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME|FILE",
+            help=QUESTIONS["llm"],
+            show_default=False,
+            autocompletion=completer("llms"),
+        ),
+    ] = None,
+    traffic: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RATE|FILE|NAME@RATE",
+            help="Requests a second, a trace file, or a shipped workload.",
+            show_default=False,
+        ),
+    ] = None,
+    slo: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LIMITS",
+            help="Limits such as ttft=1s,tpot=30ms.",
+            show_default=False,
+        ),
+    ] = None,
+) -> int:
+    """Write a commented scenario for `capplan plan` from three questions.
+
+    What a flag answers is not asked.
+    """
+    if path.exists():
+        raise InputError(f"{path}: exists and is kept; give another name")
+    given = {"llm": llm, "traffic": traffic, "slo": slo}
+    missing = [name for name, answer in given.items() if answer is None]
+    if missing and not sys.stdin.isatty():
+        flags = ", ".join(f"--{name}" for name in missing)
+        raise InputError(f"nobody to ask: standard input is no terminal; give {flags}")
+    for name in missing:
+        given[name] = typer.prompt(QUESTIONS[name], default=_OFFERED[name], err=True)
+    from capplan.files import write_texts
+    from capplan.planning.first_scenario import Answers, scenario_text
+
+    answers = Answers(*(str(answer) for answer in given.values()))
+    text = scenario_text(answers, path.parent).replace("plan FILE", f"plan {path}", 1)
+    write_texts({path.name: text}, path.parent)
+    note(f"written: {path}; capplan plan {path} --out out")
+    return 0

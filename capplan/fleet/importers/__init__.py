@@ -1,0 +1,100 @@
+"""Price files of other tools, read as rows of offers.
+
+Each tool has a module with ``is_own(names)``, which tells its file by the columns, and
+``rows(table)``, which yields the line and our columns of each of its rows that prices
+GPUs. Its traps stand at its head.
+"""
+
+import csv
+import io
+import warnings
+import zipfile
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from capplan.csv_file import read_rows
+from capplan.errors import InputError, PriceWarning
+from capplan.fleet.importers import azure_retail, gpuhunt, kubecost, skypilot
+from capplan.input_file import MOST_TEXT_BYTES, parse_json, read_text
+
+_OF_CSV = (skypilot, gpuhunt, kubecost)
+
+Rows = list[tuple[str, Mapping[str, Any]]]
+
+
+def imported(path: Path, canonical: Callable[[str], str]) -> Rows | None:
+    """Return the rows of a price file of another tool; None where it is of none.
+
+    GPUs that the catalog does not have are left out, with a warning.
+    """
+    told = _zipped(path) if zipfile.is_zipfile(path) else _plain(path)
+    if told is None:
+        return None
+    rows: Rows = []
+    unknown: Counter[str] = Counter()
+    for where, row in told:
+        if row["usd_per_node_h"] == "":
+            raise InputError(
+                f"{where}: {row['node']} is priced without its GPUs, which no row of "
+                f"{row['region'] or 'its region'} prices; expected both"
+            )
+        try:
+            name = canonical(row["gpu"])
+        except InputError:
+            unknown[row["gpu"]] += 1
+            continue
+        rows.append((where, {**row, "gpu": name}))
+    if not rows:
+        raise InputError(f"{path}: no price of a GPU in the catalog; expected some")
+    if unknown:
+        warnings.warn(
+            f"{path}: {unknown.total()} prices of GPUs in no catalog are left out: "
+            f"{', '.join(sorted(unknown))}",
+            PriceWarning,
+            stacklevel=2,
+        )
+    return rows
+
+
+def _plain(path: Path) -> Iterable[tuple[str, dict[str, Any]]] | None:
+    if path.suffix == ".json":
+        document = parse_json(path, read_text(path))
+        if not azure_retail.is_own(document):
+            raise InputError(
+                f"{path}: is JSON, and no answer of Azure's retail prices; expected "
+                "Items with retailPrice, a CSV or a YAML"
+            )
+        return _placed(path, azure_retail.rows(document))
+    names, table = read_rows(path)
+    for tool in _OF_CSV:
+        if tool.is_own(names):
+            return _placed(path, tool.rows(table))
+    return None
+
+
+def _zipped(path: Path) -> list[tuple[str, dict[str, Any]]]:
+    """Return the rows of gpuhunt's catalog: one CSV for each provider."""
+    found: list[tuple[str, dict[str, Any]]] = []
+    with zipfile.ZipFile(path) as archive:
+        for entry in archive.infolist():
+            if not entry.filename.endswith(".csv"):
+                continue
+            if entry.file_size > MOST_TEXT_BYTES:
+                raise InputError(f"{path}: {entry.filename} is too large to read")
+            text = archive.read(entry).decode("utf-8", errors="replace")
+            reader = csv.DictReader(io.StringIO(text))
+            if not gpuhunt.is_own(reader.fieldnames or ()):
+                continue
+            provider = Path(entry.filename).stem
+            for line, row in gpuhunt.rows(enumerate(reader, start=2)):
+                row["provider"] = row["provider"] or provider
+                found.append((f"{path}: {entry.filename}:{line}", row))
+    return found
+
+
+def _placed(
+    path: Path, rows: Iterable[tuple[int, dict[str, Any]]]
+) -> Iterable[tuple[str, dict[str, Any]]]:
+    return ((f"{path}:{line}", row) for line, row in rows)

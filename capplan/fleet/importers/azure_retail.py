@@ -1,0 +1,60 @@
+"""Answers of Azure's retail prices API, as JSON.
+
+A reservation's ``retailPrice`` is of the whole term, although its ``unitOfMeasure`` is
+"1 Hour": it is divided by 8,760 hours a year. Spot and low-priority meters say so in
+their name, and Windows in that of the product. What GPUs a machine has is known for
+the nodes of the catalog alone.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from capplan.fleet.nodes import find_node
+
+_HOURS_PER_YEAR = 8760
+
+
+def is_own(document: Any) -> bool:
+    """Return whether a JSON document is an answer of the retail prices API."""
+    items = _items(document)
+    return bool(items) and all(
+        isinstance(item, Mapping) and "retailPrice" in item for item in items
+    )
+
+
+def rows(document: Any) -> Iterator[tuple[int, Any]]:
+    """Yield the place and our columns of each price of a node of the catalog."""
+    for number, item in enumerate(_items(document), start=1):
+        name = str(item.get("armSkuName") or "").removeprefix("Standard_")
+        node = find_node(name, "Azure")
+        meter = f"{item.get('meterName', '')} {item.get('skuName', '')}"
+        if node is None or "Windows" in str(item.get("productName", "")):
+            continue
+        if "Low Priority" in meter or not item["retailPrice"]:
+            continue
+        usd, term = float(item["retailPrice"]), ""
+        kind = "spot" if "Spot" in meter else "on-demand"
+        if item.get("type") == "Reservation":
+            years = int(str(item["reservationTerm"]).split()[0])
+            kind, term = "reserved", str(12 * years)
+            usd /= years * _HOURS_PER_YEAR
+        yield (
+            number,
+            {
+                "gpu": node.gpu,
+                "node": node.name,
+                "provider": "Azure",
+                "kind": kind,
+                "term_months": term,
+                "usd_per_node_h": usd,
+                "currency": item.get("currencyCode", "USD"),
+                "region": item.get("armRegionName", ""),
+                "as_of": str(item.get("effectiveStartDate", ""))[:10],
+                "source": "Azure Retail Prices",
+            },
+        )
+
+
+def _items(document: Any) -> list[Any]:
+    items = document.get("Items") if isinstance(document, Mapping) else document
+    return items if isinstance(items, list) else []

@@ -1,0 +1,43 @@
+"""gpuhunt's catalogs (dstack): a CSV for each provider, or all in ``catalog.zip``.
+
+``price`` is of the whole machine. The memory tells GPUs of one name apart.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+_COLUMNS = {"instance_name", "location", "price", "gpu_count", "gpu_name", "spot"}
+_BY_MEMORY = {
+    ("A100", 40): "A100-40GB-SXM",
+    ("V100", 32): "V100-32GB-SXM2",
+    ("V100", 16): "V100-16GB-SXM2",
+    ("H100", 94): "H100-NVL",
+    ("H100NVL", 94): "H100-NVL",
+}
+
+
+def is_own(names: Sequence[str]) -> bool:
+    """Return whether a CSV with these columns is of gpuhunt."""
+    return set(names) >= _COLUMNS
+
+
+def rows(table: Iterable[tuple[int, dict[str, str]]]) -> Iterator[tuple[int, Any]]:
+    """Yield the line and our columns of each machine with GPUs."""
+    for line, row in table:
+        gpus = row["gpu_count"] or "0"
+        if not row["gpu_name"] or gpus in ("0", "0.0"):
+            continue
+        memory = round(float(row.get("gpu_memory") or 0))
+        yield (
+            line,
+            {
+                "gpu": _BY_MEMORY.get((row["gpu_name"], memory), row["gpu_name"]),
+                "gpus": gpus,
+                "node": row["instance_name"],
+                "provider": row.get("provider") or "",
+                "kind": "spot" if row["spot"].lower() == "true" else "on-demand",
+                "usd_per_node_h": row["price"],
+                "region": row["location"],
+                "source": "gpuhunt catalog",
+            },
+        )

@@ -1,0 +1,44 @@
+"""Kubecost's CSV of custom prices.
+
+``gpu`` rows price one GPU beside its node: a node's price is the sum. What GPUs a node
+has is known for those of the catalog alone.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from capplan.fleet.nodes import find_node
+
+_COLUMNS = {"InstanceID", "AssetClass", "InstanceType", "MarketPriceHourly"}
+
+
+def is_own(names: Sequence[str]) -> bool:
+    """Return whether a CSV with these columns is of Kubecost."""
+    return set(names) >= _COLUMNS
+
+
+def rows(table: Iterable[tuple[int, dict[str, str]]]) -> Iterator[tuple[int, Any]]:
+    """Yield the line and our columns of each node of the catalog, with its GPUs."""
+    told = list(table)
+    alone = {
+        row.get("Region", ""): float(row["MarketPriceHourly"])
+        for _, row in told
+        if row["AssetClass"].lower() == "gpu"
+    }
+    for line, row in told:
+        node = find_node(row["InstanceType"]) if row["InstanceType"] else None
+        if row["AssetClass"].lower() != "node" or node is None:
+            continue
+        region = row.get("Region", "")
+        beside = alone.get(region, alone.get("", 0.0))
+        yield (
+            line,
+            {
+                "gpu": node.gpu,
+                "node": node.name,
+                "provider": node.provider,
+                "usd_per_node_h": float(row["MarketPriceHourly"]) + node.gpus * beside,
+                "region": region,
+                "source": "Kubecost prices",
+            },
+        )

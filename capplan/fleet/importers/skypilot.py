@@ -1,0 +1,73 @@
+"""SkyPilot's catalogs of virtual machines (``catalogs/v8/<cloud>/vms.csv``).
+
+A row of Google's machines (``a2-``, ``a3-``, ``a4-``, ``g2-``) prices the host alone;
+its GPUs are rows without InstanceType, and a node is the sum. 700 dollars an hour
+stands for a price that nobody knows. Bytes of memory are of the host at one provider,
+of one GPU at another, and are not read. ``A100`` is the one with 40 GB.
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+_COLUMNS = {"InstanceType", "AcceleratorName", "AcceleratorCount", "Price", "Region"}
+_UNKNOWN_USD = 700.0
+_HOSTS = ("a2-", "a3-", "a4-", "g2-")
+_NAMES = {"A100": "A100-40GB-SXM", "H100-MEGA": "H100-SXM", "H200-141GB": "H200-SXM"}
+
+
+def is_own(names: Sequence[str]) -> bool:
+    """Return whether a CSV with these columns is of SkyPilot."""
+    return set(names) >= _COLUMNS
+
+
+def rows(table: Iterable[tuple[int, dict[str, str]]]) -> Iterator[tuple[int, Any]]:
+    """Yield the line and our columns of each machine with GPUs, on demand and spot."""
+    told = list(table)
+    parts = {
+        (row["AcceleratorName"], _count(row), row["Region"]): row
+        for _, row in told
+        if not row["InstanceType"] and row["AcceleratorName"]
+    }
+    for line, row in told:
+        gpus = _count(row)
+        if not row["InstanceType"] or not row["AcceleratorName"] or not gpus:
+            continue
+        alone = None
+        if row["InstanceType"].startswith(_HOSTS):
+            alone = parts.get((row["AcceleratorName"], gpus, row["Region"]), {})
+        for column, kind in (("Price", "on-demand"), ("SpotPrice", "spot")):
+            usd = _usd(row, column)
+            if not math.isfinite(usd):
+                continue
+            if alone is not None:
+                usd += _usd(alone, column)
+            yield (
+                line,
+                {
+                    "gpu": _NAMES.get(row["AcceleratorName"], row["AcceleratorName"]),
+                    "gpus": str(gpus),
+                    "node": row["InstanceType"],
+                    "kind": kind,
+                    "usd_per_node_h": usd if math.isfinite(usd) else "",
+                    "region": row["Region"],
+                    "source": "SkyPilot catalog",
+                },
+            )
+
+
+def _count(row: dict[str, str]) -> int:
+    try:
+        count = float(row["AcceleratorCount"] or 0)
+    except ValueError:
+        return 0
+    return int(count) if count.is_integer() else 0
+
+
+def _usd(row: dict[str, str], column: str) -> float:
+    """Return a price, NaN where it is none."""
+    try:
+        usd = float(row.get(column) or "nan")
+    except ValueError:
+        return math.nan
+    return math.nan if usd in (0.0, _UNKNOWN_USD) else usd

@@ -1,0 +1,112 @@
+"""Nodes that are rented whole: their GPUs and the links between these."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from capplan.csv_file import read_rows
+from capplan.errors import InputError
+
+_NODES = Path(__file__).parent / "data/nodes.csv"
+
+
+@dataclass(frozen=True)
+class Node:
+    """A machine that is rented whole, as its provider names it."""
+
+    name: str
+    provider: str
+    gpu: str  # name in the catalog
+    gpus: int
+    # GPUs that NVLink or Infinity Fabric joins, 1 without; None where it is not known
+    nvlink_domain_gpus: int | None = None
+    vcpus: int | None = None
+    memory_gib: float | None = None  # of the host
+    host_power_w: float | None = None  # most that it draws with its GPUs
+    as_of: str = ""  # date of the source
+    source: str = ""
+
+    def __post_init__(self) -> None:
+        """Refuse a node without GPUs."""
+        for name in ("gpus", "nvlink_domain_gpus"):
+            count = getattr(self, name)
+            if count is not None and count < 1:
+                raise InputError(f"{name} is {count}; expected 1 or more, or nothing")
+
+
+@cache
+def nodes() -> tuple[Node, ...]:
+    """Return the nodes of the catalog."""
+    return tuple(_node(row) for _, row in read_rows(_NODES)[1])
+
+
+def _node(row: dict[str, str]) -> Node:
+    """Return the node of a row, whose columns are the fields."""
+    values: dict[str, Any] = {name: row[name] for name in row if name != "node"}
+    for name in ("gpus", "nvlink_domain_gpus", "vcpus"):
+        values[name] = int(row[name]) if row[name] else None
+    for name in ("memory_gib", "host_power_w"):
+        values[name] = float(row[name]) if row[name] else None
+    return Node(name=row["node"], **values)
+
+
+def find_node(name: str, provider: str = "") -> Node | None:
+    """Return the node of a name, of a provider where one is given; case is ignored.
+
+    None where the catalog has none. A name that several providers use needs one.
+    """
+    found = [
+        node
+        for node in nodes()
+        if node.name.lower() == name.lower()
+        if not provider or node.provider.lower() == provider.lower()
+    ]
+    if len(found) > 1:
+        owners = ", ".join(node.provider for node in found)
+        raise InputError(f"node {name!r} is offered by {owners}; name the provider")
+    return found[0] if found else None
+
+
+def nodes_for(
+    replicas: Iterable[tuple[int, int]], gpus_per_node: int
+) -> tuple[int, int]:
+    """Return the whole nodes that replicas take, and the GPUs left over in them.
+
+    ``replicas`` are pairs of GPUs of a replica and number of such replicas, placed
+    largest first. A replica larger than a node takes whole nodes of its own, of which
+    smaller ones fill the rest.
+    """
+    nodes, used = 0, 0
+    free: dict[int, int] = {}  # nodes by the GPUs that are free in them
+    for size, count in sorted(replicas, reverse=True):
+        used += size * count
+        whole, rest = divmod(size, gpus_per_node)
+        nodes += whole * count
+        if not rest:
+            continue
+        for room in sorted(room for room in free if room >= rest):
+            while count and room >= rest and free.get(room, 0):
+                # As many as fit each node of this room, node by node at once.
+                fit = min(room // rest, count)
+                taken = min(free[room], count // fit)
+                _move(free, room, room - fit * rest, taken)
+                count -= fit * taken
+        per_node = gpus_per_node // rest
+        full, last = divmod(count, per_node)
+        _move(free, gpus_per_node, gpus_per_node - per_node * rest, full, new=True)
+        if last:
+            _move(free, gpus_per_node, gpus_per_node - last * rest, 1, new=True)
+        nodes += full + bool(last)
+    return nodes, nodes * gpus_per_node - used
+
+
+def _move(
+    free: dict[int, int], before: int, after: int, count: int, *, new: bool = False
+) -> None:
+    """Note that nodes have fewer free GPUs than before, or are new ones."""
+    if not new:
+        free[before] -= count
+    if after and count:
+        free[after] = free.get(after, 0) + count

@@ -1,0 +1,312 @@
+"""Read offers from CSV and YAML files, and refuse what is no price of a GPU-hour."""
+
+import re
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from capplan.csv_file import read_rows, refuse_outliers
+from capplan.errors import InputError, PriceWarning
+from capplan.fleet.importers import imported
+from capplan.fleet.nodes import Node, find_node
+from capplan.fleet.offer import Offer
+from capplan.input_file import parse_yaml, read_text
+
+_LEAST, _MOST = 0.2, 5.0
+"""Of the median of a GPU's known prices; others are taken for another unit."""
+
+_WHOLE = "gpus nvlink_domain_gpus term_months min_nodes min_months billing_step_s"
+_NUMBERS = (
+    "upfront_share min_usd_per_month notice_s interruption_per_month max_share "
+    "usd_per_node_h usd_per_gpu_h"
+)
+_TEXTS = "node gpu provider kind region as_of basis source note discount_from currency"
+COLUMNS = tuple(f"{_TEXTS} {_WHOLE} {_NUMBERS}".split())
+"""Columns of a file of offers."""
+_OLD_COLUMNS = {"sku": "node", "gpus_per_node": "gpus"}
+_OLD_KINDS = {"reserved-1y": ("reserved", "12"), "reserved-3y": ("reserved", "36")}
+_PERCENT = re.compile(r"\s*[-\N{MINUS SIGN}]\s*(\d+(?:\.\d+)?)\s*%\s*")
+
+Rows = list[tuple[str, Mapping[str, Any]]]
+"""Where each row stands, for messages, and its cells by column."""
+
+
+def read_offers(
+    path: Path, canonical: Callable[[str], str], known: Sequence[Offer] = ()
+) -> list[Offer]:
+    """Return the offers of a CSV, or of a YAML mapping of GPU to price.
+
+    A CSV has the columns ``node`` or ``gpu``, ``usd_per_node_h`` or
+    ``usd_per_gpu_h``, and optionally the other :data:`COLUMNS`; or is a price file of
+    SkyPilot, gpuhunt, Azure or Kubecost. A YAML maps a GPU to its price, or to a
+    mapping of those names. ``canonical`` returns the catalog's name of a GPU. A price
+    such as ``-38%`` is a discount from the ``discount_from`` offer (on-demand) of the
+    same node, in this file or among ``known``.
+    """
+    rows = _rows(path, canonical)
+    prices: list[tuple[str, Mapping[str, Any]]] = []
+    offers: list[Offer] = []
+    discounted: Rows = []
+    for where, row in rows:
+        text = str(_price_cell(where, row)[1])
+        if _PERCENT.fullmatch(text):
+            discounted.append((where, row))
+            continue
+        offers.append(_told(where, row, canonical, path.name))
+        prices.append((where, row))
+    for where, row in discounted:
+        full = _resolve(where, row, (*offers, *known), canonical)
+        offers.append(_told(where, full, canonical, path.name))
+        prices.append((where, row))
+    numbers = [offer.usd_per_gpu_h for offer in offers]
+    places = (where for where, _ in prices)
+    refuse_outliers("usd_per_gpu_h", zip(places, numbers, strict=True))
+    _refuse_dear_spot(path, offers)
+    return offers
+
+
+def refuse_odd(path: Path, offers: Iterable[Offer], known: Sequence[Offer]) -> None:
+    """Refuse a price that is far from those known of its GPU: of another unit."""
+    for offer in offers:
+        prices = [other.usd_per_gpu_h for other in known if other.gpu == offer.gpu]
+        if not prices:
+            continue
+        middle, usd = median(prices), offer.usd_per_gpu_h
+        if _LEAST * middle <= usd <= _MOST * middle:
+            continue
+        raise InputError(
+            f"{path}: {offer.name or offer.gpu} asks ${usd:,.2f} per {offer.gpu} and "
+            f"hour, where the middle of those known is ${middle:,.2f}; expected "
+            f"dollars per hour within {_LEAST:g} to {_MOST:g} times that, not of a "
+            "month or a term; --allow-odd-price takes it"
+        )
+
+
+def _rows(path: Path, canonical: Callable[[str], str]) -> Rows:
+    if path.suffix in (".yaml", ".yml"):
+        return _yaml_rows(path, read_text(path))
+    foreign = imported(path, canonical)
+    if foreign is not None:
+        return foreign
+    names, table = read_rows(path)
+    unread = [name for name in names if name and name not in (*COLUMNS, *_OLD_COLUMNS)]
+    if unread:
+        warnings.warn(
+            f"{path}: column {', '.join(unread)} is not read; expected "
+            f"{', '.join(COLUMNS)}",
+            PriceWarning,
+            stacklevel=2,
+        )
+    if not {"usd_per_gpu_h", "usd_per_node_h"} & set(names):
+        raise InputError(
+            f"{path}:1: column usd_per_gpu_h is missing, and usd_per_node_h; expected "
+            f"one of them, found {', '.join(names)}"
+        )
+    return [(f"{path}:{line}", cells) for line, cells in table]
+
+
+def _yaml_rows(path: Path, text: str) -> Rows:
+    loaded, _ = parse_yaml(path, text)
+    if not isinstance(loaded, dict):
+        raise InputError(f"{path}: expected a mapping such as H100-SXM: 2.49")
+    rows: Rows = []
+    for name, value in loaded.items():
+        row = value if isinstance(value, dict) else {"usd_per_gpu_h": value}
+        unread = [key for key in row if key not in (*COLUMNS, *_OLD_COLUMNS)]
+        if unread:
+            raise InputError(
+                f"{path}: {name}: {unread[0]!r} is no column; expected "
+                f"{', '.join(COLUMNS)}"
+            )
+        rows.append((f"{path}: {name}", {"gpu": name, **row}))
+    return rows
+
+
+def _price_cell(where: str, row: Mapping[str, Any]) -> tuple[str, Any]:
+    """Return which price a row gives, and its cell."""
+    given = [
+        (name, row[name])
+        for name in ("usd_per_node_h", "usd_per_gpu_h")
+        if row.get(name) not in (None, "")
+    ]
+    if len(given) != 1:
+        both = "both are" if given else "neither is"
+        raise InputError(
+            f"{where}: usd_per_node_h and usd_per_gpu_h: {both} given; expected one"
+        )
+    return given[0]
+
+
+def _told(
+    where: str, row: Mapping[str, Any], canonical: Callable[[str], str], file_name: str
+) -> Offer:
+    try:
+        return _offer(row, canonical, file_name)
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from None
+
+
+def _offer(
+    row: Mapping[str, Any], canonical: Callable[[str], str], file_name: str
+) -> Offer:
+    cells = {_OLD_COLUMNS.get(name, name): value for name, value in row.items()}
+
+    def text(column: str, otherwise: str = "") -> str:
+        value = cells.get(column)
+        return otherwise if value in (None, "") else str(value).strip()
+
+    kind, term = _OLD_KINDS.get(text("kind"), (text("kind", "on-demand"), ""))
+    cells["term_months"] = text("term_months") or term
+    if text("currency", "USD").upper() not in ("USD", "$"):
+        raise InputError(
+            f"currency is {text('currency')!r}; expected USD: convert the price"
+        )
+    node = _node(text("node"), text("provider"), text("gpus"))
+    gpu = text("gpu") or ("" if node is None else node.gpu)
+    if not gpu:
+        raise InputError(
+            f"node {text('node')!r} is in no catalog and has no GPUs; expected the "
+            "columns gpu and gpus of it"
+            if text("node")
+            else "no node and no gpu; expected one of them"
+        )
+    gpu = canonical(gpu)
+    if node is not None and node.gpu != gpu:
+        raise InputError(f"node {node.name} has {node.gpu}, not {gpu}")
+    sizes = {
+        "gpus_per_node": _number(text("gpus"), "gpus_per_node", int),
+        "nvlink_domain_gpus": _number(
+            text("nvlink_domain_gpus"), "nvlink_domain_gpus", int
+        ),
+    }
+    if node is not None:
+        sizes["gpus_per_node"] = node.gpus
+        sizes["nvlink_domain_gpus"] = node.nvlink_domain_gpus
+    name, usd = _price(text)
+    if name == "usd_per_node_h":
+        if sizes["gpus_per_node"] is None:
+            raise InputError(
+                f"usd_per_node_h is {usd:g} and the GPUs of the node are not known; "
+                "expected the column gpus"
+            )
+        usd /= sizes["gpus_per_node"]
+    more = {}
+    for column in (*_WHOLE.split()[2:], *_NUMBERS.split()[:5]):
+        if text(column):
+            of = int if column in _WHOLE.split() else float
+            more[column] = _number(text(column), column, of)
+    return Offer(
+        gpu=gpu,
+        usd_per_gpu_h=usd,
+        kind=kind,
+        node=text("node"),
+        provider=text("provider") or ("" if node is None else node.provider),
+        region=text("region"),
+        as_of=text("as_of"),
+        source=text("source", file_name),
+        note=text("note"),
+        basis=text("basis", "list"),
+        **sizes,
+        **more,
+    )
+
+
+def _node(name: str, provider: str, gpus: str) -> Node | None:
+    """Return the node of the catalog that a row names; its own sizes go before."""
+    return None if gpus or not name else find_node(name, provider)
+
+
+def _price(text: Callable[[str], str]) -> tuple[str, float]:
+    name = "usd_per_node_h" if text("usd_per_node_h") else "usd_per_gpu_h"
+    try:
+        return name, float(text(name))
+    except ValueError:
+        raise InputError(
+            f"{name} is {text(name)!r}; expected a number of dollars"
+        ) from None
+
+
+def _number(value: str, column: str, of: Callable[[str], Any]) -> Any:
+    try:
+        return of(value) if value else None
+    except ValueError:
+        kind = "a whole number" if of is int else "a number"
+        raise InputError(
+            f"{column} is {value!r}; expected {kind}, or nothing"
+        ) from None
+
+
+def _resolve(
+    where: str,
+    row: Mapping[str, Any],
+    offers: Sequence[Offer],
+    canonical: Callable[[str], str],
+) -> Mapping[str, Any]:
+    """Return a row with the dollars that its discount leaves of another offer."""
+    cells = {_OLD_COLUMNS.get(name, name): value for name, value in row.items()}
+    name, cell = _price_cell(where, row)
+    match = _PERCENT.fullmatch(str(cell))
+    assert match is not None
+    share = float(match[1]) / 100
+    kind = str(cells.get("discount_from") or "on-demand").strip()
+    node, provider, gpu = (
+        str(cells.get(key) or "").strip().lower() for key in ("node", "provider", "gpu")
+    )
+    found = [
+        offer
+        for offer in offers
+        if offer.kind == kind
+        and (not node or offer.node.lower() == node)
+        and (not provider or offer.provider.lower() == provider)
+        and (not gpu or offer.gpu == canonical(gpu))
+    ]
+    if not share < 1:
+        raise InputError(f"{where}: {name} is {cell}; expected less than 100 % off")
+    if not found:
+        raise InputError(
+            f"{where}: {name} is {cell} of an offer that is not known; expected one "
+            f"of kind {kind!r} of the same node in this file or in the catalog"
+        )
+    # Offers of one node: the newest counts.
+    base = max(found, key=lambda offer: (str(offer.day() or ""), -offer.usd_per_gpu_h))
+    usd = base.usd_per_gpu_h * (1 - share)
+    sizes = {
+        "gpus": cells.get("gpus") or base.gpus_per_node or "",
+        "nvlink_domain_gpus": cells.get("nvlink_domain_gpus")
+        or base.nvlink_domain_gpus
+        or "",
+    }
+    return {
+        **cells,
+        **sizes,
+        "gpu": base.gpu,
+        "node": base.node,
+        "provider": base.provider,
+        "usd_per_node_h": "",
+        "usd_per_gpu_h": usd,
+        "as_of": cells.get("as_of") or base.as_of,
+        "note": "; ".join(
+            str(text)
+            for text in (f"{cell} of ${base.usd_per_gpu_h:g}", cells.get("note"))
+            if text
+        ),
+    }
+
+
+def _refuse_dear_spot(path: Path, offers: Sequence[Offer]) -> None:
+    """Refuse a spot price that is no lower than the on-demand price of its node."""
+    asked = {
+        (offer.gpu, offer.provider, offer.node, offer.region): offer.usd_per_gpu_h
+        for offer in offers
+        if offer.kind == "on-demand"
+    }
+    for offer in offers:
+        key = offer.gpu, offer.provider, offer.node, offer.region
+        usd = asked.get(key)
+        if offer.kind == "spot" and usd is not None and offer.usd_per_gpu_h >= usd:
+            raise InputError(
+                f"{path}: {offer.name or offer.gpu}: spot ${offer.usd_per_gpu_h:g} is "
+                f"not below on-demand ${usd:g} per GPU-hour; expected less"
+            )

@@ -1,0 +1,231 @@
+"""The page of a fit: the profile's errors, and how well what was measured tells it."""
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from capplan.calibration.fit_profile import Fitted, PointsFit
+from capplan.report.columns import column, format_count
+from capplan.report.page import Page, Section, Table
+from capplan.report.pages.profiles import errors_table, format_error
+from capplan.report.profile_charts import profile_figures
+
+if TYPE_CHECKING:
+    from capplan.calibration.closed_loop import SweepPoint
+    from capplan.calibration.served_fit import ServedFit
+    from capplan.calibration.sweep_profile import SweepProfile
+
+SCHEMA = "capplan.fit/1"
+
+MEANINGS = {
+    "fixed_s": "each iteration",
+    "prefill_s": "per prompt token",
+    "attention_s": "per pair of prompt token and earlier token",
+    "decode_s": "per decoding request",
+    "context_s": "per token of their context",
+}
+"""Coefficients of an iteration in the order of a calibration."""
+
+_TIMES = {
+    "decode_factor": ("on the kernels of decoding", 1.0, ""),
+    "prefill_factor": ("on the kernels of tokens beyond 64", 1.0, ""),
+    "iteration_s": ("each iteration", 1e3, " ms"),
+    "per_request_s": ("each running request in it", 1e6, " µs"),
+    "request_s": ("each request, before its first token", 1e3, " ms"),
+    "prompt_token_s": ("each prompt token, likewise", 1e6, " µs"),
+}
+
+
+def fit_page(fitted: Fitted) -> Page:
+    """Return the tables of a fit, and the curves of its profile."""
+    points = None
+    if isinstance(fitted, PointsFit):
+        points = fitted.points
+        tables, notes = _of_points(fitted), list[str]()
+    elif fitted.profile.how == "calibrated":
+        tables, notes = _of_sweep(cast("SweepProfile", fitted))
+    else:
+        tables, notes = _of_served(cast("ServedFit", fitted))
+    figures = partial(profile_figures, fitted.profile, points)
+    return Page(
+        "fit",
+        fitted.profile.name,
+        "fitted latency profile",
+        [
+            Section("Fit", tables=tables, notes=notes),
+            Section("Curves", figures=figures),
+        ],
+        values=partial(_values, fitted.profile.model_dump(exclude_none=True), tables),
+        csv={"fit.csv": tables[0], "errors.csv": tables[-1]},
+    )
+
+
+def _values(profile: dict[str, Any], tables: list[Table]) -> dict[str, Any]:
+    named = {
+        str(table.title): [
+            {each.name: each.value(row) for each in table.columns if each.name}
+            for row in table.rows
+        ]
+        for table in tables
+    }
+    return {"schema": SCHEMA, **named, "profile": profile}
+
+
+def _of_points(fitted: PointsFit) -> list[Table]:
+    forms = (
+        column("part", "part", justify="left"),
+        column("form", "form", justify="left"),
+        column("coefficients", "free"),
+        column("held_out_points", "unseen points", format_error),
+        column("held_out_groups", "unseen sizes", format_error),
+        column("chosen"),
+        column("reason", "", justify="left"),
+    )
+    scores = Table(
+        forms,
+        fitted.fit.scores,
+        title="forms",
+        style=lambda score: "best" if score.chosen else "",
+        note="; ".join(
+            f"{score.part}, {score.form}: {score.reason}"
+            for score in fitted.fit.scores
+            if score.chosen and score.reason
+        ),
+    )
+    return [scores, errors_table(fitted.profile, "errors")]
+
+
+def _measured_text(point: "SweepPoint") -> str:
+    if point.tpot_s is not None:
+        return f"TPOT {point.tpot_s * 1e3:.4g} ms"
+    if point.output_tokens_per_s is not None:
+        return f"{point.output_tokens_per_s:,.0f} tokens/s"
+    return f"TTFT {(point.ttft_s or 0.0) * 1e3:.4g} ms"
+
+
+def _of_sweep(fitted: "SweepProfile") -> tuple[list[Table], list[str]]:
+    tests = [
+        {
+            "isl": point.isl,
+            "osl": point.osl,
+            "concurrency": point.concurrency,
+            "measured": _measured_text(point),
+            "calibrated": float(ratio - 1),
+            "left_out": float(unseen - 1),
+        }
+        for point, ratio, unseen in zip(
+            fitted.points, fitted.fit.ratio, fitted.held_out, strict=True
+        )
+    ]
+    signed = "{:+.1%}".format
+    of_tests = (
+        column("isl", "isl", format_count),
+        column("osl", "osl", format_count),
+        column("concurrency", "users", format_count),
+        column("measured", "measured", justify="left"),
+        column("calibrated", "calibrated", signed),
+        column("left_out", "left out, predicted", signed),
+    )
+    values = [
+        {
+            "value": name,
+            "of": _TIMES[name][0],
+            "fitted": float(getattr(fitted.fit.time, name)),
+            "standard_error": float(error),
+            "is_determined": bool(known),
+        }
+        for name, error, known in zip(
+            _TIMES, fitted.fit.standard_errors, fitted.fit.determined, strict=True
+        )
+    ]
+    of_values = (
+        column("value", "value", justify="left"),
+        column("of", "of", justify="left", leaves=1),
+        column("fitted", "fitted", told=partial(_in_unit, name="fitted")),
+        column(
+            "standard_error",
+            "± standard error",
+            told=partial(_in_unit, name="standard_error"),
+        ),
+        column(
+            "is_determined",
+            "known",
+            told=lambda row: (
+                "yes" if row["is_determined"] else "near the shipped value"
+            ),
+        ),
+    )
+    off = abs(fitted.held_out - 1)
+    note = (
+        f"Concurrencies left out are predicted within {np.median(off):.1%} in the "
+        f"median and {off.max():.1%} at worst."
+    )
+    tables = [Table(of_tests, tests, title="load tests")]
+    tables.append(Table(of_values, values, title="engine time"))
+    tables.append(errors_table(fitted.profile, "errors"))
+    return [table for table in tables if table.rows], [note]
+
+
+def _in_unit(row: dict[str, Any], name: str) -> str:
+    _, scale, unit = _TIMES[row["value"]]
+    digits = 3 if name == "fitted" else 2
+    return f"{row[name] * scale:.{digits}g}{unit}"
+
+
+def _of_served(fitted: "ServedFit") -> tuple[list[Table], list[str]]:
+    calibration, engine, run = fitted.calibration, fitted.engine, fitted.run
+    coefficients = [
+        {
+            "coefficient": name,
+            "of": MEANINGS[name],
+            "value_s": float(value_s),
+            "standard_error_s": float(error_s),
+            "is_identified": bool(identified),
+        }
+        for name, value_s, error_s, identified in zip(
+            MEANINGS,
+            calibration.coefficients_s,
+            calibration.standard_errors_s,
+            calibration.identified,
+            strict=True,
+        )
+    ]
+    columns = (
+        column("coefficient", "coefficient", justify="left"),
+        column("of", "of", justify="left"),
+        column("value_s", "µs", _micro),
+        column("standard_error_s", "± standard error", _micro),
+        column(
+            "is_identified",
+            "identified",
+            told=lambda row: "yes" if row["is_identified"] else "not by this run",
+        ),
+    )
+    failed = f", {run.failed} failed" if run.failed else ""
+    notes = [
+        f"{len(calibration.fitted_rows)} of {len(run.arrival_s)} served requests "
+        f"fitted{failed}; simulated with {engine.max_num_batched_tokens:,} tokens and "
+        f"{engine.max_num_seqs:,} requests an iteration, {engine.kv_blocks:,} KV "
+        f"blocks of {engine.block_size} tokens ({fitted.kv_source}), "
+        f"async scheduling {_on(engine.async_scheduling)}, "
+        f"prefix caching {_on(engine.prefix_caching)}"
+    ]
+    if not calibration.identified.all():
+        notes.append(
+            "A coefficient that is not identified is in the profile as fitted, but "
+            "other values explain this run as well: serve other lengths or rates to "
+            "determine it."
+        )
+    of = {"prefill": "requests' TTFT", "decode": "requests' TPOT"}
+    tables = [Table(columns, coefficients, title="coefficients")]
+    return [*tables, errors_table(fitted.profile, "errors", of)], notes
+
+
+def _micro(value_s: float) -> str:
+    value_us = 1e6 * value_s
+    return f"{value_us:,.0f}" if value_us >= 100 else f"{value_us:.3g}"
+
+
+def _on(setting: bool) -> str:
+    return "on" if setting else "off"

@@ -1,0 +1,63 @@
+"""Pages of profiling: what was measured, or what a dry run expects."""
+
+from collections.abc import Iterable
+from functools import partial
+from typing import Any
+
+from capplan.profiling.expected import ExpectedRun
+from capplan.profiling.runner import Measured
+from capplan.report.columns import Column, column, format_count
+from capplan.report.page import Page, Section, Table
+from capplan.units import format_duration
+
+_MEASURED = (
+    column("gpu", "GPU", justify="left"),
+    column("llm", "LLM", justify="left"),
+    column("tp", "TP"),
+    column("point_count", "points", format_count),
+    column("noisy_count", "noisy", format_count),
+    column("failure"),
+    column("advice"),
+    Column("profile_path", lambda row: _path(row.profile_path), "profile"),
+    column("refusal"),
+    Column("points_path", lambda row: _path(row.points_path)),
+    Column("log_path", lambda row: _path(row.log_path)),
+)
+
+_EXPECTED = (
+    column("tp", "TP"),
+    Column("points", lambda row: len(row.plan.points), "points", format_count),
+    column("rounds", "rounds"),
+    column("expected_s", "expected", format_duration),
+    Column("skipped", lambda row: len(row.plan.skipped), "left out"),
+)
+
+
+def _path(path: object) -> str | None:
+    return None if path is None else str(path)
+
+
+def measured_page(runs: Iterable[Measured]) -> Page:
+    """Return a row per TP degree, with its profile or why there is none."""
+    return _page("profile", "measured TP degrees", Table(_MEASURED, list(runs)))
+
+
+def expected_page(runs: Iterable[ExpectedRun]) -> Page:
+    """Return the points and the expected time of each TP degree."""
+    return _page("dry-run", "TP degrees to measure", Table(_EXPECTED, list(runs)))
+
+
+def _page(name: str, what: str, table: Table) -> Page:
+    return Page(
+        name,
+        f"{len(table.rows)} {what}",
+        "",
+        [Section(tables=[table])],
+        values=partial(_values, name, table),
+        csv={f"{name}.csv": table},
+    )
+
+
+def _values(name: str, table: Table) -> dict[str, Any]:
+    rows = [{c.name: c.value(row) for c in table.columns} for row in table.rows]
+    return {"schema": f"capplan.{name}/1", "degrees": rows}

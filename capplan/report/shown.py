@@ -1,0 +1,163 @@
+"""Results in Python: a paragraph, HTML of a notebook, a DataFrame, charts, files."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from markupsafe import Markup, escape
+
+from capplan.errors import InputError
+from capplan.files import check_folder, write_texts
+from capplan.planning.autoscaled import Autoscaled
+from capplan.planning.capacity import Capacity
+from capplan.planning.compare import Comparison
+from capplan.planning.demand import Demand
+from capplan.planning.result import Plan
+from capplan.planning.run import Run
+from capplan.planning.search import Search
+from capplan.planning.shown import Shown
+from capplan.planning.what_if import WhatIf
+from capplan.report.page import Page, Section, Table
+from capplan.report.pages.autoscale import autoscale_page
+from capplan.report.pages.capacity import capacity_page
+from capplan.report.pages.comparison import comparison_page
+from capplan.report.pages.demand import demand_page
+from capplan.report.pages.plan import plan_page
+from capplan.report.pages.run import run_page
+from capplan.report.pages.search import search_page
+from capplan.report.pages.what_if import what_if_page
+from capplan.report.render.documents import DOCUMENTS, document
+from capplan.report.render.html_page import html
+from capplan.report.write_page import write_page
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+PAGES: Mapping[type[Shown], Callable[[Any], Page]] = {
+    Plan: plan_page,
+    Comparison: comparison_page,
+    Autoscaled: autoscale_page,
+    Capacity: capacity_page,
+    Demand: demand_page,
+    Search: search_page,
+    Run: run_page,
+    WhatIf: what_if_page,
+}
+
+_ROWS = 20
+"""Rows of a table that a notebook shows."""
+_ROW_PX = 400
+"""Height of a row of charts with its title, legend and caption. [px]"""
+
+
+def page_of(result: Shown) -> Page:
+    """Return the page of a result."""
+    return PAGES[type(result)](result)
+
+
+class Charts:
+    """The charts of a result, drawn as in its report."""
+
+    def __init__(self, page: Page) -> None:
+        figures = [figure for part in page.sections for figure in part.figures()]
+        section = Section("", figures=lambda: figures)
+        self._page = replace(
+            page, sections=[section], tiles=(), warnings=(), lead="", is_alone=True
+        )
+        self.count = len(figures)
+
+    def __repr__(self) -> str:
+        return f"<{self.count} charts; save('charts.html') writes them>"
+
+    def _repr_html_(self) -> str:
+        """Return the charts in a frame, whose style stays its own."""
+        height = 180 + _ROW_PX * -(-self.count // 2)
+        return (
+            f'<iframe srcdoc="{escape(html(self._page))}" width="100%" '
+            f'height="{height}" style="border:0"></iframe>'
+        )
+
+    def save(self, path: str | Path) -> Path:
+        """Write the charts as one HTML file that opens offline."""
+        path = Path(path)
+        if path.suffix != ".html":
+            raise InputError(f"{path}: charts are a web page; expected a name in .html")
+        return write_texts({path.name: html(self._page)}, path.parent)[0]
+
+
+class Pages:
+    """Present results by their pages."""
+
+    def text(self, result: Shown) -> str:
+        """Return headline, lead and tiles of the page."""
+        page = page_of(result)
+        tiles = "; ".join(
+            f"{tile.label}: {tile.text}{f' ({tile.small})' if tile.small else ''}"
+            for tile in page.tiles
+        )
+        count = len(dict.fromkeys(page.warnings))
+        noted = f"{count} warning{'s' * (count > 1)}: see .warnings." if count else ""
+        about = f", {page.about}" if page.about else ""
+        parts = [f"{page.headline}{about}.", page.lead, tiles and f"{tiles}.", noted]
+        return " ".join(filter(None, parts))
+
+    def html(self, result: Shown) -> str:
+        """Return the answer and the main table, without a style of its own."""
+        page = page_of(result)
+        parts = [Markup("<p><b>{}</b> {}</p>").format(page.headline, page.about)]
+        if page.lead:
+            parts.append(Markup("<p>{}</p>").format(page.lead))
+        tables = [table for table in page.csv.values() if table.rows]
+        parts += [_html_table(table) for table in tables[:1]]
+        parts += [
+            Markup("<p>Warning: {}</p>").format(text)
+            for text in dict.fromkeys(page.warnings)
+        ]
+        return "".join(parts)
+
+    def frame(self, result: Shown, table: str | None) -> "pd.DataFrame":
+        """Return a table of the page's CSV files with all its named columns."""
+        import pandas as pd
+
+        found = page_of(result).csv
+        tables = {name.removesuffix(".csv"): found[name] for name in found}
+        chosen = next(iter(tables)) if table is None else table
+        if chosen not in tables:
+            raise InputError(f"no table {table!r}; expected {', '.join(tables)}")
+        columns = [column for column in tables[chosen].columns if column.name]
+        rows = [[each.value(row) for each in columns] for row in tables[chosen].rows]
+        return pd.DataFrame(rows, columns=[each.name for each in columns])
+
+    def drawn(self, result: Shown) -> Charts:
+        """Return the charts of the page."""
+        return Charts(page_of(result))
+
+    def save(self, result: Shown, path: str | Path) -> list[Path]:
+        """Write all files of the page into a folder, or the one of a name."""
+        path = Path(path)
+        form = path.suffix.removeprefix(".")
+        if form in DOCUMENTS and not path.is_dir():
+            text = document(page_of(result), form)
+            return list(write_texts({path.name: text}, path.parent))
+        if form and not path.is_dir():
+            known = ", ".join(f".{each}" for each in DOCUMENTS)
+            raise InputError(f"{path}: expected a folder, or a name in {known}")
+        check_folder(path)
+        return list(write_page(page_of(result), path))
+
+
+def _html_table(table: Table) -> Markup:
+    head = Markup("").join(Markup("<th>{}</th>").format(c.heading) for c in table.shown)
+    rows = [
+        Markup("").join(Markup("<td>{}</td>").format(c.text(row)) for c in table.shown)
+        for row in table.rows[:_ROWS]
+    ]
+    body = Markup("").join(Markup("<tr>{}</tr>").format(row) for row in rows)
+    left = len(table.rows) - _ROWS
+    more = f"… and {left:,} more rows; .to_pandas() has all" if left > 0 else ""
+    note = Markup("<p>{}</p>").format(more) if more else ""
+    return Markup("<table><tr>{}</tr>{}</table>{}").format(head, body, note)
+
+
+Shown.presenter = Pages()

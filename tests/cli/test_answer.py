@@ -1,0 +1,137 @@
+"""``--format``, ``--json`` and ``--quiet`` of every command."""
+
+import csv
+import io
+import json
+
+import pytest
+
+from capplan.cli.answer import FORMATS
+from capplan.cli.main import COMMANDS, exit_code
+
+SEARCH = "search --workload sharegpt --llm Llama-3.1-8B --gpu H100-SXM --slo tpot=30ms"
+PLAN = (
+    "plan --workload synthetic:prompt=200,output=20,n=2000 --rate 20 --gpu H100-SXM "
+    "--llm Llama-3.1-8B --tp 1 --price H100-SXM=2.5 --latency-ms 10,0.05,0,0.1,0.0001 "
+    "--kv-blocks 2000 --max-num-seqs 64 --slo ttft=1s,tpot=30ms"
+)
+LINES = {
+    "plan": PLAN,
+    "search": SEARCH,
+    "list": "list gpus",
+    "profiles list": "profiles list --gpu H100 --llm Llama-3.1-8B",
+    "profiles show": "profiles show H100/Llama-3.1-8B/1",
+    "profiles compare": "profiles compare H100/Llama-3.1-8B/1 H200/Llama-3.1-8B/1",
+}
+
+
+@pytest.fixture
+def run(capsys):
+    """Run a command line; return exit code, stdout, stderr."""
+
+    def command(line):
+        code = exit_code(line.split())
+        return code, *capsys.readouterr()
+
+    return command
+
+
+def test_every_command_has_the_three_flags(run):
+    subcommands = ("list", "show", "compare", "validate")
+    lines = [name for name in COMMANDS if name != "profiles"]
+    lines += [f"profiles {name}" for name in subcommands]
+    for line in lines:
+        code, shown, _ = run(f"{line} --help")
+
+        assert code == 0
+        for flag in ("--format json|md|csv", "--json", "-q, --quiet"):
+            assert flag in shown, line
+
+
+@pytest.mark.parametrize("line", LINES.values(), ids=LINES)
+def test_standard_output_is_the_document_and_nothing_else(run, line):
+    code, as_json, _ = run(f"{line} --json")
+    _, as_csv, _ = run(f"{line} --format csv")
+    _, as_md, _ = run(f"{line} --format md")
+
+    assert code == 0
+    assert json.loads(as_json)
+    rows = list(csv.reader(io.StringIO(as_csv)))
+    assert len(rows) > 1
+    assert {len(row) for row in rows} == {len(rows[0])}
+    assert as_md.startswith("# ")
+    assert "The same numbers" not in as_md  # no file is beside it
+
+
+@pytest.mark.parametrize("line", LINES.values(), ids=LINES)
+def test_quiet_prints_nothing_where_all_is_well(run, line):
+    code, shown, said = run(f"{line} --quiet")
+
+    assert code == 0
+    assert shown == ""
+    assert "written" not in said
+    assert "compiling" not in said
+
+
+def test_quiet_leaves_the_document_the_files_and_the_exit_code(run, tmp_path):
+    code, shown, said = run(f"{SEARCH} -q --json --out {tmp_path}")
+
+    assert code == 0
+    assert said == ""
+    assert json.loads(shown) == json.loads((tmp_path / "search.json").read_text())
+
+
+def test_with_a_document_the_files_written_are_named_on_standard_error(run, tmp_path):
+    _, shown, said = run(f"{SEARCH} --json --out {tmp_path}")
+
+    assert "written" not in shown
+    assert f"written: {tmp_path / 'search.json'}" in said
+
+
+def test_the_document_of_a_plan_is_its_file(run, tmp_path):
+    _, shown, _ = run(f"{PLAN} --json --out {tmp_path}")
+
+    assert json.loads(shown) == json.loads((tmp_path / "plan.json").read_text())
+
+
+def test_an_infeasible_plan_is_a_document_and_exit_3(run):
+    code, shown, _ = run(f"{PLAN.replace('tpot=30ms', 'tpot=5ms')} --json")
+
+    assert code == 3
+    assert json.loads(shown)["status"] == "infeasible"
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        ("--format xml", "--format is 'xml'; expected json, md, csv"),
+        ("--format csv --json", "--json and --format csv are both given"),
+    ],
+)
+def test_a_wrong_format_is_refused_before_the_work(run, flags, expected):
+    code, shown, said = run(f"{PLAN} {flags}")
+
+    assert code == 2
+    assert shown == ""
+    assert expected in said
+
+
+def test_a_mistake_leaves_standard_output_empty(run):
+    code, shown, said = run("search --llm nobody --json")
+
+    assert code == 2
+    assert shown == ""
+    assert said.startswith("capplan: error: ")
+
+
+def test_quiet_keeps_errors_and_warnings(run, tmp_path):
+    scenario = tmp_path / "s.yaml"
+    scenario.write_text("llm: Llama-3.1-8B\nworkload: sharegpt\nrate: 3\n")
+
+    _, _, said = run(f"search {scenario} --gpu H100 --slo tpot=30ms --quiet")
+
+    assert "rate has no effect on this command" in said
+
+
+def test_the_formats_are_those_of_the_help():
+    assert FORMATS == ("json", "md", "csv")

@@ -1,0 +1,95 @@
+"""Progress: share and time left, as lines where standard error is no terminal."""
+
+import pytest
+
+from capplan.planning.inputs import part_of
+from capplan.report import console
+from capplan.report.console import Remaining, progress, request_progress
+
+
+class Clock:
+    """A clock that is set by hand."""
+
+    now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def test_the_time_left_is_that_of_the_share_done_at_the_same_pace():
+    clock = Clock()
+    remaining = Remaining(clock)
+
+    begun = remaining.text(0.2)  # what came before is no measure of the pace
+    clock.now_s = 30.0
+    later = remaining.text(0.5)
+
+    # 0.3 took 30 s, so 0.5 takes 50 s.
+    assert begun == " (20%)"
+    assert later == " (50%, about 50 s left)"
+
+
+def test_no_share_and_a_share_that_falls_tell_no_time():
+    clock = Clock()
+    remaining = Remaining(clock)
+    remaining.text(0.5)
+    clock.now_s = 10.0
+
+    assert remaining.text(None) == ""
+    assert remaining.text(0.4) == " (40%)"
+    assert remaining.text(1.0) == " (100%, about 1 s left)"
+
+
+def test_a_pipe_gets_a_line_now_and_then_with_percent_and_time_left(
+    capsys, monkeypatch
+):
+    clock = Clock()
+    monkeypatch.setattr(console.time, "monotonic", clock)
+
+    with progress() as show:
+        for second in range(0, 31, 5):
+            clock.now_s = float(second)
+            show(f"step {second} [x]", second / 40)
+
+    lines = capsys.readouterr().err.splitlines()
+    assert lines == [
+        "capplan: step 10 [x] (25%, about 30 s left)",
+        "capplan: step 20 [x] (50%, about 20 s left)",
+        "capplan: step 30 [x] (75%, about 10 s left)",
+    ]
+
+
+def test_a_pipe_gets_lines_of_a_simulation_too(capsys, monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr(console.time, "monotonic", clock)
+
+    with request_progress() as show:
+        for second in (0, 10, 20):
+            clock.now_s = float(second)
+            show(100 * second, 4000)
+
+    assert capsys.readouterr().err.splitlines() == [
+        "capplan: 1,000 requests (25%, about 30 s left)",
+        "capplan: 2,000 requests (50%, about 20 s left)",
+    ]
+
+
+@pytest.mark.parametrize("shown", [progress, request_progress])
+def test_quiet_shows_nothing(shown, capsys, monkeypatch):
+    monkeypatch.setattr(console, "LINE_EVERY_S", 0.0)
+
+    with shown(quiet=True) as show:
+        if show is not None:
+            show("a step", 0.5)
+
+    assert capsys.readouterr().err == ""
+
+
+def test_the_share_of_a_part_is_within_its_part_of_the_whole():
+    seen = []
+    step = part_of(lambda text, share=None: seen.append((text, share)), 1, 4, "x: ")
+
+    step("begins")
+    step("goes on", 0.5)
+
+    assert seen == [("x: begins", 0.25), ("x: goes on", 0.375)]

@@ -1,0 +1,108 @@
+"""What the package declares, installs and says of itself."""
+
+import ast
+import re
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+
+from capplan.cli.main import exit_code
+
+ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+MODULES = {"pyyaml": "yaml"}
+"""Packages whose module has another name."""
+BY_OTHERS = {"markupsafe"}
+"""Packages that a dependency needs as well: Jinja2 is built on MarkupSafe."""
+
+
+def names(requirements):
+    return {re.split(r"[<>=~!\[ ]", text)[0] for text in requirements}
+
+
+def imported():
+    """Return the packages that some file of capplan imports."""
+    found = set()
+    for path in (ROOT / "capplan").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                found |= {alias.name.split(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                found.add(node.module.split(".")[0])
+    return found - set(sys.stdlib_module_names) - {"capplan"}
+
+
+def test_every_dependency_is_imported_and_every_import_is_declared():
+    declared = {MODULES.get(name, name) for name in names(PROJECT["dependencies"])}
+    extras = {
+        MODULES.get(name, name)
+        for extra, required in PROJECT["optional-dependencies"].items()
+        if extra != "dev"
+        for name in names(required)
+    }
+
+    found = imported()
+
+    assert declared - found == set()
+    # aiconfigurator's tables come as a package of data, asked for by a message.
+    undeclared = {each for each in found - declared - extras - BY_OTHERS}
+    assert undeclared <= {"aiconfigurator_core", "aiconfigurator"}
+
+
+@pytest.mark.parametrize("package", ["highspy", "plotly", "tokenizers"])
+def test_what_few_need_is_no_dependency_of_the_core(package):
+    assert package not in names(PROJECT["dependencies"])
+
+
+def test_without_tokenizers_the_message_says_which_extra_to_install(
+    monkeypatch, tmp_path, capsys
+):
+    monkeypatch.setitem(sys.modules, "tokenizers", None)
+    (tmp_path / "tokenizer.json").write_text("{}")
+    (tmp_path / "t.json").write_text(
+        '[{"conversations": [{"from": "human", "value": "a"},'
+        ' {"from": "gpt", "value": "b"}]}]'
+    )
+
+    code = exit_code(
+        [
+            *("search", "--trace", str(tmp_path / "t.json"), "--slo", "tpot=30ms"),
+            *("--llm", "Llama-3.1-8B", "--gpu", "H100-SXM"),
+            *("--tokenizer", str(tmp_path / "tokenizer.json")),
+        ]
+    )
+
+    said = capsys.readouterr().err
+    assert code == 2
+    assert "pip install 'capplan[tokenizer]'" in said
+    assert "tokenizer" in PROJECT["optional-dependencies"]
+
+
+def test_the_classifiers_name_every_python_from_the_floor_on():
+    listed = [
+        text.rpartition(" ")[2]
+        for text in PROJECT["classifiers"]
+        if re.fullmatch(r"Programming Language :: Python :: 3\.\d+", text)
+    ]
+
+    assert listed == [f"3.{minor}" for minor in range(11, 15)]
+    assert PROJECT["requires-python"] == ">=3.11"
+
+
+def test_the_citation_is_of_this_version():
+    cited = yaml.safe_load((ROOT / "docs" / "CITATION.cff").read_text())
+
+    assert cited["version"] == PROJECT["version"]
+    assert cited["license"] == PROJECT["license"]
+    assert cited["authors"] == PROJECT["authors"]
+
+
+def test_the_readme_says_what_the_core_weighs_and_what_pulp_is_for():
+    told = (ROOT / "README.md").read_text()
+
+    assert re.search(r"\d+ MB", told)
+    assert "pulp" in (ROOT / "docs" / "placement.md").read_text().lower()
+    assert "capplan[tokenizer]" in told
