@@ -89,8 +89,10 @@ class KnownRuns:
                 self.found += 1
                 return known[0]
         found = simulate(trace, deployment, slo=slo, seed=seed, stopped=stopped)
-        if not found.interrupted:
-            self._keep(key, _compact(found), deployment)
+        if found.interrupted:
+            return found
+        found = _compact(found)
+        self._keep(key, found, deployment)
         return found
 
     def forget(self) -> None:

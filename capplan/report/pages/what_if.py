@@ -106,7 +106,9 @@ def _lead(result: WhatIf, feasible: list[Cell]) -> str:
     told = [f"{_figures(cell)} ({cell})" for cell in (ordered[0], ordered[-1])]
     left = len(result.cells) - len(feasible)
     rest = f"; {left} of {len(result.cells)} not feasible" if left else ""
-    return f"From {' to '.join(dict.fromkeys(told))}{rest}."
+    if _figures(ordered[0]) == _figures(ordered[-1]):
+        return f"Each takes {_figures(ordered[0])}{rest}."
+    return f"From {' to '.join(told)}{rest}."
 
 
 def _figures(cell: Cell) -> str:
@@ -122,8 +124,8 @@ def _style(cell: Cell) -> str:
 def _columns(result: WhatIf) -> list[Column]:
     """Return the columns: what is varied, then what it takes."""
 
-    def shown(name: str, heading: str, show: Any = str, **layout: Any) -> Column:
-        return column(name, heading, show, path=PATHS[name], **layout)
+    def shown(name: str, heading: str, show: Any = str, leaves: int = 0) -> Column:
+        return column(name, heading, show, path=PATHS[name], leaves=leaves)
 
     columns = [
         Column(
@@ -137,24 +139,24 @@ def _columns(result: WhatIf) -> list[Column]:
     ]
     columns += [
         shown("status", ""),
-        shown("requests_per_s", "requests/s", format_count, is_optional=True),
+        shown("requests_per_s", "requests/s", format_count, leaves=1),
         Column("", lambda cell: cell.best, "configuration", justify="left"),
         shown("gpu", ""),
         shown("tp", ""),
         shown("replica_count", "replicas", format_count),
         shown("gpu_count", "GPUs", format_count),
-        shown("lower_bound_gpu_count", "at least", format_count, is_optional=True),
-        shown("slo_attainment", "attainment", format_share, is_optional=True),
+        shown("lower_bound_gpu_count", "at least", format_count, leaves=2),
+        shown("slo_attainment", "attainment", format_share, leaves=5),
         *ends("slo_attainment", PATHS["slo_attainment_interval"]),
         shown("decided", ""),
         shown("usd_per_h", ""),
         shown("usd_per_month", "$ per month", format_usd),
-        shown("usd_per_request", "$ per request", format_fine_usd, is_optional=True),
+        shown("usd_per_request", "$ per request", format_fine_usd, leaves=3),
         shown(
             "usd_per_million_output_tokens",
             "$ per Mtok out",
             format_fine_usd,
-            is_optional=True,
+            leaves=4,
         ),
         shown("usd_per_million_total_tokens", ""),
         shown("binding", ""),
