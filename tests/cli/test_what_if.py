@@ -39,7 +39,7 @@ def test_a_scenario_varies_what_it_lists_and_flags_win(scenario, tmp_path, capsy
         "attainment": ["0.9", "0.99"],
         "slo_scale": ["1", "2"],
     }
-    assert [cell["requests_per_s"] for cell in document["cells"]] == pytest.approx(
+    assert [cell["rate_per_s"] for cell in document["cells"]] == pytest.approx(
         [2.0] * 4
     )
     assert {cell["settings"]["rate"] for cell in document["cells"]} == {2.0}

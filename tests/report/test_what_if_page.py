@@ -102,7 +102,7 @@ def test_json_has_what_is_varied_and_what_it_takes(grid):
 
     first, *_, last = document["cells"]
     assert document["vary"] == {"rate": ["x0.5", "x1"], "slo_scale": ["1", "1.25"]}
-    assert (first["rate"], first["slo_scale"], first["requests_per_s"]) == (
+    assert (first["rate"], first["slo_scale"], first["rate_per_s"]) == (
         "x0.5",
         1,
         5,

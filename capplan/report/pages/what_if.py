@@ -42,7 +42,7 @@ _OF_BEST = (
 )
 PATHS = {
     "status": "status",
-    "requests_per_s": "plan.rate_per_s",
+    "rate_per_s": "plan.rate_per_s",
     "slo_text": "plan.slo_text",
     "attainment_text": "plan.attainment_text",
     **{name: f"best.{CANDIDATE[name]}" for name in _OF_BEST},
@@ -139,7 +139,7 @@ def _columns(result: WhatIf) -> list[Column]:
     ]
     columns += [
         shown("status", ""),
-        shown("requests_per_s", "requests/s", format_count, leaves=1),
+        shown("rate_per_s", "requests/s", format_count, leaves=1),
         Column("", lambda cell: cell.best, "configuration", justify="left"),
         shown("gpu", ""),
         shown("tp", ""),
