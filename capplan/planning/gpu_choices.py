@@ -9,6 +9,7 @@ from capplan.errors import InputError, PriceWarning
 from capplan.fleet.catalog import gpu as find_gpu
 from capplan.fleet.gpu import Gpu
 from capplan.fleet.nodes import nodes
+from capplan.fleet.offer import Offer
 from capplan.fleet.price import Price
 from capplan.fleet.prices import Market, offers, own_offers, price
 from capplan.latency.catalog import own_profiles
@@ -39,6 +40,17 @@ def slow_link(settings: ConfigurationSettings, gpu: Gpu, tp: int) -> str:
     )
 
 
+def check_nodes(names: Iterable[str], own: Iterable[Offer]) -> None:
+    """Refuse names of nodes that neither the catalog nor the user's offers have."""
+    known = {offer.node.lower() for offer in own} | {n.name.lower() for n in nodes()}
+    for name in names:
+        if name.lower() not in known:
+            raise InputError(
+                f"--nodes {name}: in no catalog and in no file of prices; "
+                "capplan prices lists those known"
+            )
+
+
 def market_of(settings: PriceSettings, given: Mapping[str, float]) -> Market:
     """Return what is bought: at the prices ``given`` [$/h], and of which offers.
 
@@ -54,13 +66,7 @@ def market_of(settings: PriceSettings, given: Mapping[str, float]) -> Market:
         allow_odd=settings.allow_odd_price,
     )
     own = own_offers(market)
-    known = {offer.node.lower() for offer in own} | {n.name.lower() for n in nodes()}
-    for name in settings.nodes:
-        if name.lower() not in known:
-            raise InputError(
-                f"--nodes {name}: in no catalog and in no file of prices; "
-                "capplan prices lists those known"
-            )
+    check_nodes(settings.nodes, own)
     unused = dict.fromkeys(
         f"{offer.name or offer.gpu} ({offer.kind_and_term})"
         for offer in own

@@ -6,6 +6,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import BeforeValidator
 
 from capplan.errors import InputError
+from capplan.fleet.prices import parse_kind
 from capplan.planning.fleet_settings import (
     DisaggregationSettings,
     LifeSettings,
@@ -39,7 +40,7 @@ from capplan.planning.traffic_settings import (
     UserSettings,
 )
 from capplan.setting_values import PathText, parts, slo_texts
-from capplan.settings import SettingError, setting, validated_with
+from capplan.settings import SettingError, parsed_with, setting, validated_with
 from capplan.workload.slo import Slo, parse_slo
 
 OF_ONE_POOL = (
@@ -79,6 +80,10 @@ class PlanSettings(
     DisaggregationSettings, PlanningSettings, UserSettings, TrafficSettings
 ):
     """Settings of a plan; a field left None takes capplan's default."""
+
+    xlsx: bool = setting(
+        False, OUTPUT, "", "Write plan.xlsx too, a workbook with live formulas."
+    )
 
     def __init__(self, **values: Any) -> None:
         """Refuse settings that contradict each other."""
@@ -196,6 +201,20 @@ class CapacitySettings(OutputSettings, SchedulerSettings, ThinkSettings, FleetSe
         """Return the settings of a plan of the same requests, of arrivals."""
         shared = {**self.shared_with(PlanSettings), "think": None}
         return PlanSettings(**shared, rate=rate_per_s)
+
+
+class OffersSettings(PriceSettings):
+    """Which offers to list."""
+
+    gpu: Annotated[tuple[str, ...], BeforeValidator(parts)] = setting(
+        (), CHOICES, "A,B", "GPU types (default: all)."
+    )
+    tp: int | None = setting(
+        None, CHOICES, "N", "Only nodes that hold a replica of N GPUs.", ge=1
+    )
+    kind: Annotated[str | None, parsed_with(parse_kind)] = setting(  # type: ignore[assignment]
+        None, CHOICES, "KIND", "How to pay (default: all ways)."
+    )
 
 
 class SearchSettings(

@@ -143,13 +143,14 @@ def plan_each(
         for name, asked in ((n, settings.model_copy(update={"llm": n})) for n in names)
     ]
     _check(cells)
+    with_load = settings.out is not None  # as the plan of one LLM has it
     is_stopped = False
     for index, cell in enumerate(cells):
         if is_stopped:
             break
         step = partial(_step, progress or unseen, cell, index + 1, len(cells))
         try:
-            found = plan(cell.settings, step, stopped)
+            found = plan(cell.settings, step, stopped, with_load=with_load)
         except InputError as error:
             cells[index] = replace(cell, status="refused", reason=str(error))
             continue

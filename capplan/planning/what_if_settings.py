@@ -12,7 +12,7 @@ from capplan.planning.setting_groups import METHOD
 from capplan.planning.settings import PlanSettings
 from capplan.planning.variations import VARY, check_varied
 from capplan.setting_values import parts
-from capplan.settings import setting
+from capplan.settings import SettingError, setting
 
 MOST_CELLS = 100
 """Plans of a what-if without a word."""
@@ -67,6 +67,12 @@ class WhatIfSettings(PlanSettings):
     max_cells: int = setting(
         MOST_CELLS, METHOD, "N", "Most plans; more values are refused.", ge=1
     )
+
+    def __init__(self, **values: Any) -> None:
+        """Refuse what is of a single plan."""
+        super().__init__(**values)
+        if self.xlsx:
+            raise SettingError("xlsx", "xlsx is a workbook of one plan; leave it out")
 
     def varied(self) -> dict[str, tuple[str, ...]]:
         """Return what is varied, the slowest to change first."""

@@ -4,7 +4,8 @@ Paths that cannot be written are refused before the computation.
 """
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -54,6 +55,7 @@ from capplan.report.pages.plan import plan_page
 from capplan.report.pages.run import run_page
 from capplan.report.pages.search import search_page
 from capplan.report.pages.what_if import what_if_page
+from capplan.report.plan_files import plan_files
 from capplan.report.write_page import Written, write_page
 from capplan.report.write_requests import appending, write_requests
 from capplan.report.write_schedule import write_iterations, write_trace_events
@@ -67,17 +69,19 @@ def _computed(
     page_of: Callable[[Result], Page],
     settings: OutputSettings,
     *watched: object,
+    also: Callable[[Result], Mapping[str, str | bytes]] = lambda result: {},
 ) -> tuple[Result, Written]:
     """Compute a result; write all files of its page into a folder, or none of them.
 
-    ``watched`` is what else ``compute`` takes: a progress, what says when to stop. A
-    text that is empty is no file: one of an earlier result is removed.
+    ``watched`` is what else ``compute`` takes: a progress, what says when to stop.
+    ``also`` returns further files by name. A text that is empty is no file: one of an
+    earlier result is removed.
     """
     if settings.out is None:
         return compute(settings, *watched), ()
     check_folder(settings.out)
     result = compute(settings, *watched)
-    return result, write_page(page_of(result), settings.out)
+    return result, write_page(page_of(result), settings.out, also(result))
 
 
 def plan(
@@ -85,13 +89,27 @@ def plan(
     progress: Progress | None = None,
     stopped: Stopped | None = None,
 ) -> tuple[Plan, Written]:
-    """Plan, and write the files."""
+    """Plan, and write the files, with what exported deployments take from them."""
     if len(settings.llms) > 1:
         raise InputError(
             f"llm is {settings.llm}: a plan is of one LLM; in Python expected "
             "what_if(vary={'llm': [...]})"
         )
-    return _computed(compute_plan, plan_page, settings, progress, stopped)
+    _check_xlsx(settings)
+    compute = partial(compute_plan, with_load=settings.out is not None)
+    return _computed(
+        compute,
+        plan_page,
+        settings,
+        progress,
+        stopped,
+        also=partial(plan_files, xlsx=settings.xlsx),
+    )
+
+
+def _check_xlsx(settings: PlanSettings) -> None:
+    if settings.xlsx and settings.out is None:
+        raise InputError("--xlsx writes plan.xlsx into a folder; give --out DIR too")
 
 
 def plan_each(
@@ -103,6 +121,7 @@ def plan_each(
 
     Each has a folder of its LLM's name within that of the settings.
     """
+    _check_xlsx(settings)
     of_each: list[Path] = []
     folders: dict[str, Path] = {}
     if settings.out is not None:
@@ -117,7 +136,9 @@ def plan_each(
         plans = compute_each(settings, progress, stopped)
         for cell in plans.cells if folders else ():
             if cell.plan is not None:
-                of_each.extend(write_page(plan_page(cell.plan), folders[cell.llm]))
+                also = plan_files(cell.plan, xlsx=settings.xlsx)
+                folder = folders[cell.llm]
+                of_each.extend(write_page(plan_page(cell.plan), folder, also))
         return plans
 
     result, written = _computed(compute, what_if_page, settings, progress, stopped)

@@ -2,6 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import capplan.fleet.nodes as catalog
 from capplan.errors import InputError
 from capplan.fleet.nodes import Node, find_node, nodes_for
 
@@ -77,11 +78,14 @@ def test_a_node_is_found_whatever_its_case():
     assert find_node("x9.huge") is None
 
 
-def test_a_name_that_two_providers_use_needs_the_provider():
-    with pytest.raises(InputError, match=r"8x B200.*offered by Lambda.*Nebius"):
-        find_node("8x B200")
+def test_a_name_that_two_providers_use_needs_the_provider(monkeypatch):
+    two = (Node("box", "one", "L4", 1), Node("box", "other", "L4", 2))
+    monkeypatch.setattr(catalog, "nodes", lambda: two)
 
-    assert find_node("8x B200", "Nebius").provider == "Nebius"
+    with pytest.raises(InputError, match="'box' is offered by one, other; name the"):
+        find_node("box")
+
+    assert find_node("box", "Other").gpus == 2
 
 
 def test_a_node_without_gpus_is_refused():

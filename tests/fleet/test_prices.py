@@ -176,7 +176,7 @@ def test_the_middle_is_that_of_the_providers_whose_nodes_hold_the_replica():
     found = quietly("H100", tp=8)
 
     assert found.usd_per_gpu_h == pytest.approx(6.155)
-    assert (found.provider, found.node) == ("CoreWeave", "HGX H100")
+    assert (found.provider, found.node) == ("CoreWeave", "HGX-H100")
     assert found.note.startswith(
         "the middle of 9 providers that ask $3.20 to $12.29 for nodes of 8 GPUs"
     )
@@ -185,10 +185,10 @@ def test_the_middle_is_that_of_the_providers_whose_nodes_hold_the_replica():
 @pytest.mark.parametrize(
     ("tp", "usd", "node"),
     [
-        (1, 4.29, "1x H100"),
-        (2, 4.19, "2x H100"),
-        (4, 4.09, "4x H100"),
-        (8, 3.99, "8x H100"),
+        (1, 4.29, "gpu_1x_h100_sxm5"),
+        (2, 4.19, "gpu_2x_h100_sxm5"),
+        (4, 4.09, "gpu_4x_h100_sxm5"),
+        (8, 3.99, "gpu_8x_h100_sxm5"),
     ],
 )
 def test_of_one_provider_the_smallest_node_that_holds_the_replica_is_bought(
@@ -200,9 +200,13 @@ def test_of_one_provider_the_smallest_node_that_holds_the_replica_is_bought(
 
 
 def test_the_only_nodes_to_buy_may_be_named():
-    found = quietly("H100", 1, nodes=("8x h100",))
+    found = quietly("H100", 1, nodes=("GPU_8x_h100_sxm5",))
 
-    assert (found.provider, found.node, found.gpus_per_node) == ("Lambda", "8x H100", 8)
+    assert (found.provider, found.node, found.gpus_per_node) == (
+        "Lambda",
+        "gpu_8x_h100_sxm5",
+        8,
+    )
 
 
 def test_a_given_price_is_of_the_node_that_is_bought():
@@ -319,7 +323,7 @@ def test_a_plan_prices_each_tp_degree_by_nodes_that_hold_it():
 
 
 def test_a_size_in_the_name_of_a_shipped_node_is_its_size():
-    told = re.compile(r"^(\d+)x |-(\d+)g\b|_(\d+)gpu|\b(\d)gpu")
+    told = re.compile(r"^(\d+)x-|-(\d+)g$|[-_](\d+)gpu|gpu_(\d+)x|x(\d+)$")
 
     for node in nodes():
         if found := told.search(node.name):
