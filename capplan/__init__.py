@@ -18,8 +18,18 @@ if TYPE_CHECKING:
     from capplan.planning.result import Plan
     from capplan.planning.run import Run
     from capplan.planning.search import Search
+    from capplan.planning.what_if import WhatIf
 
-__all__ = ["autoscale", "capacity", "compare", "demand", "plan", "search", "simulate"]
+__all__ = [
+    "autoscale",
+    "capacity",
+    "compare",
+    "demand",
+    "plan",
+    "search",
+    "simulate",
+    "what_if",
+]
 
 
 def plan(**settings: Any) -> "Plan":
@@ -35,6 +45,17 @@ def plan(**settings: Any) -> "Plan":
     from capplan.report import to_files
 
     return to_files.plan(PlanSettings(**settings))[0]
+
+
+def what_if(**settings: Any) -> "WhatIf":
+    """Return a plan for each combination of settings that are varied.
+
+    Settings are those of :func:`plan`, and ``vary``: ``{"rate": ["x1", "x2"]}``.
+    """
+    from capplan.planning.what_if_settings import WhatIfSettings
+    from capplan.report import to_files
+
+    return to_files.what_if(WhatIfSettings(**settings))[0]
 
 
 def simulate(**settings: Any) -> "Run":

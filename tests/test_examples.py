@@ -117,6 +117,28 @@ def test_a_plan_takes_the_profile_fitted_to_the_points_beside_it(tmp_path, capsy
 
 
 @pytest.mark.thorough
+def test_a_what_if_of_the_example_is_its_plan_where_nothing_differs(tmp_path, capsys):
+    example = str(EXAMPLES / "what_if_sharegpt.yaml")
+
+    code = exit_code(["what-if", example, "--rate", "x0.5,x1", "--out", str(tmp_path)])
+    capsys.readouterr()
+    planned = exit_code(["plan", str(EXAMPLE), "--format", "json"])
+
+    cells = json.loads((tmp_path / "whatif.json").read_text())["cells"]
+    best = json.loads(capsys.readouterr().out)["best"]
+    assert (code, planned) == (0, 0)
+    assert [(cell["rate"], cell["slo_scale"]) for cell in cells] == [
+        ("x0.5", 1),
+        ("x0.5", 1.25),
+        ("x1", 1),
+        ("x1", 1.25),
+    ]
+    for name in ("gpu", "tp", "replica_count", "gpu_count", "usd_per_month", "nodes"):
+        assert cells[2][name] == best[name]
+    assert cells[2]["slo_attainment"] == best["slo_attainment"]
+
+
+@pytest.mark.thorough
 def test_two_pools_are_planned_beside_one_and_verified(tmp_path, capsys):
     example = str(EXAMPLES / "plan_disaggregated.yaml")
 

@@ -33,6 +33,11 @@ _COMPLETING = "_CAPPLAN_COMPLETE"
 COMMANDS = {
     "init": ("init", "init_command", "Write a first scenario from three questions."),
     "plan": ("plan", "plan_command", "Find the fewest GPUs that meet the SLOs."),
+    "what-if": (
+        "what_if",
+        "what_if_command",
+        "Plan for other traffic, objectives and LLMs.",
+    ),
     "simulate": ("simulate", "simulate_command", "Simulate one given deployment."),
     "search": ("search", "search_command", "Compare TP degrees without simulating."),
     "demand": ("demand", "demand_command", "Plan at several arrival rates."),

@@ -8,9 +8,9 @@ from datetime import date
 from capplan.deployment.configuration import Configuration
 from capplan.errors import CapplanWarning, collected_warnings
 from capplan.planning.assumptions import assumptions
+from capplan.planning.bounded import bounded, with_bounds
 from capplan.planning.candidates import (
     Tuning,
-    cannot_serve,
     evaluate,
     gpus_without_caching,
     insisted,
@@ -21,7 +21,7 @@ from capplan.planning.candidates import (
 from capplan.planning.cautions import uncertainty
 from capplan.planning.configuration import Excluded
 from capplan.planning.disaggregated import disaggregated, started, worth
-from capplan.planning.executors import executor, side_by_side
+from capplan.planning.executors import executor
 from capplan.planning.inputs import (
     PlanInputs,
     Progress,
@@ -35,13 +35,11 @@ from capplan.planning.placing import peak_heartbeat
 from capplan.planning.pool_proof import pools_certificate_of
 from capplan.planning.proof import (
     bound_held,
-    bound_of,
     certificate_of,
 )
 from capplan.planning.prospects import (
     Prospect,
     cannot_win,
-    cheapest_first,
     feasible_of,
     most_against,
     most_to_compete,
@@ -51,17 +49,15 @@ from capplan.planning.prospects import (
 )
 from capplan.planning.replica_load import carried
 from capplan.planning.result import Candidate, Plan
-from capplan.planning.saturation import saturation
 from capplan.planning.settings import PlanSettings
 from capplan.routing import GAMMA
-from capplan.simulator.checks import check_engine
 from capplan.simulator.fleet import Stopped
 
 PAPER_THETA = 0.9
 """Aladdin's margin where prefill and decode do not share iterations."""
 _WAVE = 4
 """Candidates simulated side by side before the others are held against them."""
-_NOT_IN_THE_RESULT = {"out", "xlsx", "executor", "ray_address"}
+NOT_IN_THE_RESULT = {"out", "xlsx", "executor", "ray_address"}
 """Settings that the result does not depend on."""
 
 
@@ -143,7 +139,7 @@ def _together(
     inputs: PlanInputs, tried: list[Configuration | Excluded], progress: Progress
 ) -> list[Candidate]:
     """Return the candidates whose replicas compute prompts and decode."""
-    candidates, prospects = _bounded(inputs, tried, progress)
+    candidates, prospects = bounded(inputs, tried, progress)
     candidates += _simulated(inputs, candidates, prospects, progress)
     if feasible := feasible_of(candidates):
         progress("deciding what was too close to call")
@@ -151,53 +147,6 @@ def _together(
         surer = insisted(inputs, best)
         candidates = [surer if row is best else row for row in candidates]
     return [_bound_held(inputs, tried, row) for row in candidates]
-
-
-def _bounded(
-    inputs: PlanInputs, tried: list[Configuration | Excluded], progress: Progress
-) -> tuple[list[Candidate], list[Prospect]]:
-    """Return the configurations that cannot serve, and the others with their bounds."""
-    infeasible: list[Candidate] = []
-    able: list[Configuration] = []
-    for configuration in tried:
-        if isinstance(configuration, Excluded):
-            infeasible.append(
-                Candidate(
-                    configuration.gpu,
-                    configuration.tp,
-                    "infeasible",
-                    infeasible_reason=configuration.reason,
-                )
-            )
-            continue
-        check_engine(configuration.engine)
-        reason = cannot_serve(inputs, configuration)
-        if reason is not None:
-            candidate = Candidate.of(configuration, "infeasible")
-            infeasible.append(replace(candidate, infeasible_reason=reason))
-            continue
-        able.append(configuration)
-    progress(f"bounding {', '.join(str(configuration) for configuration in able)}")
-    bounds = side_by_side(lambda configuration: bound_of(inputs, configuration), able)
-    held = side_by_side(lambda configuration: _held(inputs, configuration), able)
-    prospects = [
-        Prospect(configuration, *bound, held=count)
-        for configuration, bound, count in zip(able, bounds, held, strict=True)
-    ]
-    return infeasible, sorted(prospects, key=cheapest_first)
-
-
-def _held(inputs: PlanInputs, configuration: Configuration) -> int:
-    """Return the fewest replicas with a utilisation below 1; 0 where it tells nothing.
-
-    That is for arrivals of a trace's own, and for policies that let long requests wait.
-    """
-    if not (inputs.load.is_resampled and inputs.load.is_open):
-        return 0
-    found = saturation(inputs.load, configuration, inputs.slo)
-    if found is None or not found.binds:
-        return 0
-    return found.replicas_at(inputs.load.rate_per_s)
 
 
 def _simulated(
@@ -229,16 +178,12 @@ def _simulated(
                 simulated.append(prospect)
                 done.append(result[0])
                 texts[str(prospect)] = result[1]
-            left = []
-            for prospect in prospects:
-                limit = most_to_win if inputs.best_only else most_to_compete
-                prospect = replace(prospect, max_replicas=limit(prospect, done))
-                reason = cannot_win(prospect, before + done)
-                if reason is None:
-                    left.append(prospect)
-                else:
-                    left_out.append((prospect, reason))
-            prospects = left
+            prospects, without = _promising(inputs, prospects, before, done)
+            left_out += without
+            if not all(prospect.is_bounded for prospect in prospects):
+                prospects = with_bounds(inputs, prospects)
+                prospects, without = _promising(inputs, prospects, before, done)
+                left_out += without
         tunable = [row for row in simulated if is_tuned(inputs, row.configuration)]
         tunings = _tunings(inputs, tunable, done)
         if tunings:
@@ -257,6 +202,26 @@ def _simulated(
         pruned(prospect, cannot_win(prospect, before + done) or reason)
         for prospect, reason in left_out
     ]
+
+
+def _promising(
+    inputs: PlanInputs,
+    prospects: list[Prospect],
+    before: list[Candidate],
+    done: list[Candidate],
+) -> tuple[list[Prospect], list[tuple[Prospect, str]]]:
+    """Return the prospects that may win, and the others with the reason."""
+    left: list[Prospect] = []
+    left_out: list[tuple[Prospect, str]] = []
+    limit = most_to_win if inputs.best_only else most_to_compete
+    for prospect in prospects:
+        prospect = replace(prospect, max_replicas=limit(prospect, done))
+        reason = cannot_win(prospect, before + done)
+        if reason is None:
+            left.append(prospect)
+        else:
+            left_out.append((prospect, reason))
+    return left, left_out
 
 
 def _with_close(candidate: Candidate, count: int | None) -> Candidate:
@@ -365,7 +330,7 @@ def _result(
         infeasible_reason=None if feasible else _why_none(candidates),
         assumptions=assumptions(settings, trace, candidates, tried),
         settings=settings.model_dump(
-            mode="json", exclude_defaults=True, exclude=_NOT_IN_THE_RESULT
+            mode="json", exclude_defaults=True, exclude=NOT_IN_THE_RESULT
         ),
         slo_limits_s=slo.shared_limits_s(trace.class_names),
         windows=() if best is None else best.judgement.windows,

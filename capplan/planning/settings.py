@@ -1,5 +1,6 @@
 """Settings of ``plan``, ``simulate``, ``search``, ``demand``, and what they share."""
 
+from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator
@@ -87,11 +88,20 @@ class PlanSettings(
     def __init__(self, **values: Any) -> None:
         """Refuse settings that contradict each other."""
         super().__init__(**values)
+        if len(set(self.llms)) < len(self.llms):
+            raise SettingError("llm", f"llm is {self.llm}; expected each once")
         if self.disaggregated and self.rebalancer:
             raise SettingError(
                 "rebalancer",
                 "rebalancer is of one pool; with --disaggregated leave it out",
             )
+
+    @property
+    def llms(self) -> tuple[str, ...]:
+        """LLMs to plan for, each by itself."""
+        if self.llm is None or Path(self.llm).exists():
+            return () if self.llm is None else (self.llm,)
+        return tuple(parts(self.llm))
 
 
 class SimulateSettings(

@@ -3,7 +3,8 @@
 Paths that cannot be written are refused before the computation.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -39,6 +40,10 @@ from capplan.planning.settings import (
     SearchSettings,
     SimulateSettings,
 )
+from capplan.planning.what_if import WhatIf
+from capplan.planning.what_if import plan_each as compute_each
+from capplan.planning.what_if import what_if as compute_what_if
+from capplan.planning.what_if_settings import WhatIfSettings
 from capplan.report import shown as shown  # results show themselves from now on
 from capplan.report.page import Page
 from capplan.report.pages.autoscale import autoscale_page
@@ -49,6 +54,7 @@ from capplan.report.pages.placement import placement_page
 from capplan.report.pages.plan import plan_page
 from capplan.report.pages.run import run_page
 from capplan.report.pages.search import search_page
+from capplan.report.pages.what_if import what_if_page
 from capplan.report.plan_files import plan_files
 from capplan.report.write_page import Written, write_page
 from capplan.report.write_requests import appending, write_requests
@@ -84,8 +90,12 @@ def plan(
     stopped: Stopped | None = None,
 ) -> tuple[Plan, Written]:
     """Plan, and write the files, with what exported deployments take from them."""
-    if settings.xlsx and settings.out is None:
-        raise InputError("--xlsx writes plan.xlsx into a folder; give --out DIR too")
+    if len(settings.llms) > 1:
+        raise InputError(
+            f"llm is {settings.llm}: a plan is of one LLM; in Python expected "
+            "what_if(vary={'llm': [...]})"
+        )
+    _check_xlsx(settings)
     compute = partial(compute_plan, with_load=settings.out is not None)
     return _computed(
         compute,
@@ -95,6 +105,61 @@ def plan(
         stopped,
         also=partial(plan_files, xlsx=settings.xlsx),
     )
+
+
+def _check_xlsx(settings: PlanSettings) -> None:
+    if settings.xlsx and settings.out is None:
+        raise InputError("--xlsx writes plan.xlsx into a folder; give --out DIR too")
+
+
+def plan_each(
+    settings: PlanSettings,
+    progress: Progress | None = None,
+    stopped: Stopped | None = None,
+) -> tuple[WhatIf, Written]:
+    """Plan for each LLM; write the files of each plan, and of all side by side.
+
+    Each has a folder of its LLM's name within that of the settings.
+    """
+    _check_xlsx(settings)
+    of_each: list[Path] = []
+    folders: dict[str, Path] = {}
+    if settings.out is not None:
+        check_folder(settings.out)
+        folders = _folders(settings.llms, Path(settings.out))
+        for folder in folders.values():
+            check_folder(folder)
+
+    def compute(
+        settings: PlanSettings, progress: Progress | None, stopped: Stopped | None
+    ) -> WhatIf:
+        plans = compute_each(settings, progress, stopped)
+        for cell in plans.cells if folders else ():
+            if cell.plan is not None:
+                also = plan_files(cell.plan, xlsx=settings.xlsx)
+                folder = folders[cell.llm]
+                of_each.extend(write_page(plan_page(cell.plan), folder, also))
+        return plans
+
+    result, written = _computed(compute, what_if_page, settings, progress, stopped)
+    return result, (*of_each, *written)
+
+
+def _folders(llms: Sequence[str], out: Path) -> dict[str, Path]:
+    """Return a folder for each LLM, of the last part of its name or path."""
+    names = [re.sub(r"[^\w.-]+", "-", Path(llm).name).lstrip(".") for llm in llms]
+    if len({name.lower() for name in names}) < len(names) or "" in names:
+        names = [re.sub(r"[^\w.-]+", "-", llm).strip(".-") for llm in llms]
+    return {llm: out / name for llm, name in zip(llms, names, strict=True)}
+
+
+def what_if(
+    settings: WhatIfSettings,
+    progress: Progress | None = None,
+    stopped: Stopped | None = None,
+) -> tuple[WhatIf, Written]:
+    """Plan for each combination of the varied settings, and write the files."""
+    return _computed(compute_what_if, what_if_page, settings, progress, stopped)
 
 
 def capacity(

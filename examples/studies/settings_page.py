@@ -19,10 +19,12 @@ from capplan.planning.settings import (
     SearchSettings,
     SimulateSettings,
 )
+from capplan.planning.what_if_settings import WhatIfSettings
 from capplan.profiling.settings import ProfileSettings
 
 COMMANDS = {
     "plan": PlanSettings,
+    "what-if": WhatIfSettings,
     "simulate": SimulateSettings,
     "search": SearchSettings,
     "compare": CompareSettings,

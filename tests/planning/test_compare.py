@@ -12,7 +12,8 @@ from rich.console import Console
 import capplan
 from capplan.cli.main import exit_code
 from capplan.errors import InputError
-from capplan.planning.compare import CURVE, _curves, _largest, compare
+from capplan.planning.cautions import largest_of_alike
+from capplan.planning.compare import CURVE, _curves, compare
 from capplan.planning.compare_settings import CompareSettings
 from capplan.planning.highest_rate import STEP
 from capplan.planning.settings import PlanSettings
@@ -133,7 +134,9 @@ def test_a_system_that_holds_no_rate_is_seen_at_one():
 
 
 def test_a_warning_of_several_systems_stands_once():
-    texts = _largest(["an iteration had 90 tokens", "b", "an iteration had 123 tokens"])
+    texts = largest_of_alike(
+        ["an iteration had 90 tokens", "b", "an iteration had 123 tokens"]
+    )
 
     assert texts == ["an iteration had 123 tokens", "b"]
 
