@@ -22,6 +22,7 @@ EXAMPLES = {
     "--systems vllm-v1,sarathi,orca --out out",
     "place": "capplan place --workload sharegpt --llm Llama-3.1-8B --gpu H100 --tp 1 "
     "--slo tpot=30ms",
+    "fleet": "capplan fleet chat/plan.json code/plan.json --repair 24h --out out",
     "verify": "capplan verify out/plan.json",
     "check-scheduler": "capplan check-scheduler ./mine.py",
     "profile": "capplan profile meta-llama/Llama-3.1-8B-Instruct --tp 1,2 -o profiles",

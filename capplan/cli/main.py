@@ -43,6 +43,7 @@ COMMANDS = {
     ),
     "compare": ("compare", "compare_command", "Compare serving systems."),
     "place": ("place", "place_command", "Place the requests of one moment."),
+    "fleet": ("fleet", "fleet_command", "Put several LLMs on shared nodes."),
     "verify": ("verify", "verify_command", "Check the proof in a plan.json."),
     "check-scheduler": (
         "check_scheduler",

@@ -3,7 +3,7 @@
 Paths that cannot be written are refused before the computation.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -38,6 +38,9 @@ from capplan.planning.settings import (
     SearchSettings,
     SimulateSettings,
 )
+from capplan.planning.share_nodes import share_nodes as compute_shared
+from capplan.planning.shared_fleet import SharedFleet
+from capplan.planning.shared_fleet_settings import SharedFleetSettings
 from capplan.report import shown as shown  # results show themselves from now on
 from capplan.report.page import Page
 from capplan.report.pages.autoscale import autoscale_page
@@ -48,6 +51,8 @@ from capplan.report.pages.placement import placement_page
 from capplan.report.pages.plan import plan_page
 from capplan.report.pages.run import run_page
 from capplan.report.pages.search import search_page
+from capplan.report.pages.shared_fleet import shared_fleet_page
+from capplan.report.planned_llms import planned_llms
 from capplan.report.write_page import Written, write_page
 from capplan.report.write_requests import appending, write_requests
 from capplan.report.write_schedule import write_iterations, write_trace_events
@@ -120,6 +125,17 @@ def demand(
 ) -> tuple[Demand, Written]:
     """Plan at several rates, and write the files."""
     return _computed(compute_demand, demand_page, settings, progress)
+
+
+def share_nodes(
+    plans: Sequence[Path], settings: SharedFleetSettings
+) -> tuple[SharedFleet, Written]:
+    """Put the LLMs of plans on shared nodes, and write the files."""
+
+    def compute(asked: SharedFleetSettings) -> SharedFleet:
+        return compute_shared(planned_llms(plans), asked)
+
+    return _computed(compute, shared_fleet_page, settings)
 
 
 def place(settings: PlaceSettings) -> tuple[Placed, Written]:

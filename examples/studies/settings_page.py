@@ -19,6 +19,7 @@ from capplan.planning.settings import (
     SearchSettings,
     SimulateSettings,
 )
+from capplan.planning.shared_fleet_settings import SharedFleetSettings
 from capplan.profiling.settings import ProfileSettings
 
 COMMANDS = {
@@ -30,6 +31,7 @@ COMMANDS = {
     "autoscale": AutoscaleSettings,
     "demand": DemandSettings,
     "place": PlaceSettings,
+    "fleet": SharedFleetSettings,
     "profile": ProfileSettings,
     "fit": FitSettings,
 }
