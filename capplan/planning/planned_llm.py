@@ -24,7 +24,6 @@ class PlannedLlm:
     name: str  # unique among those that share nodes
     source: str  # path of its plan
     pools: tuple[PlannedPool, ...]
-    utilisation: float | None = None  # as of a Probe
     curve: DemandCurve | None = None  # None where it needs as many at all hours
     why_constant: str = ""  # where there is none
 

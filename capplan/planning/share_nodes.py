@@ -13,12 +13,7 @@ from capplan.fleet.catalog import gpu as catalog_gpu
 from capplan.fleet.node_map import Group, NodeMap, node_map
 from capplan.planning.cost import HOURS_PER_MONTH
 from capplan.planning.planned_llm import PlannedLlm
-from capplan.planning.replicas_by_hour import (
-    busy_at_peak,
-    folded,
-    repeated,
-    replicas_by_hour,
-)
+from capplan.planning.replicas_by_hour import folded, repeated, replicas_by_hour
 from capplan.planning.shared_fleet import (
     Arrangement,
     BillLine,
@@ -168,8 +163,7 @@ def _shared(
     rows = []
     for llm, pool in ((tenant.llm, tenant.pool) for tenant in tenants):
         shares = curves.get(llm.name, np.ones(1))
-        busy = busy_at_peak(llm.utilisation, llm.curve)
-        row = replicas_by_hour(pool.replica_count, busy, shares)
+        row = replicas_by_hour(pool.replica_count, shares)
         rows.append(repeated(row, hours))
     replicas = np.array(rows, np.int64)
     maps: dict[tuple[int, ...], NodeMap] = {}

@@ -186,7 +186,7 @@ def in_cents(amounts_usd: Sequence[float]) -> list[float]:
 
     Examples
     --------
-    >>> in_cents([1.004, 1.004, 1.002])
+    >>> in_cents([1.004, 1.005, 1.002])
     [1.0, 1.01, 1.0]
     """
     cents = [usd * 100 for usd in amounts_usd]

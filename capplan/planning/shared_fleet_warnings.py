@@ -42,6 +42,8 @@ def _of_pool(pool: SharedPool) -> Iterator[str]:
         )
     if pool.usd_per_gpu_h is None:
         yield f"{pool.gpu}: planned without a price, so its nodes are not in the bill"
+    if pool.is_doubtful:
+        yield f"{pool.name}: its price is a guess, old or undated"
     for tenant in pool.tenants:
         if tenant.pool.replica_count == 1:
             yield (

@@ -88,13 +88,12 @@ def _planned(name: str, document: Mapping[str, Any], path: Path) -> PlannedLlm:
     best = document["best"]
     try:
         pools = tuple(_pool(block) for block in best.get("pools") or [best])
-        utilisation = _number(best, "utilisation", 0.0, 1e6)
     except (LookupError, TypeError, AttributeError, ValueError) as problem:
         raise InputError(
             f"{path}: its best is malformed: {problem}; plan again"
         ) from None
     curve, why = _curve(document, path)
-    return PlannedLlm(name, str(path), pools, utilisation, curve, why)
+    return PlannedLlm(name, str(path), pools, curve, why)
 
 
 def _pool(block: Mapping[str, Any]) -> PlannedPool:

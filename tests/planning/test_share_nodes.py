@@ -12,7 +12,7 @@ from capplan.errors import InputError
 from capplan.fleet.price import Price
 from capplan.planning.demand_curve import DemandCurve
 from capplan.planning.planned_llm import PlannedLlm, PlannedPool
-from capplan.planning.replicas_by_hour import busy_at_peak, folded, replicas_by_hour
+from capplan.planning.replicas_by_hour import folded, replicas_by_hour
 from capplan.planning.share_nodes import APART, AT_ONCE, BY_HOUR, JOINT, share_nodes
 from capplan.planning.shared_fleet import OFF_PEAK, SPARES, STRANDED, in_cents
 from capplan.planning.shared_fleet_settings import SharedFleetSettings
@@ -29,18 +29,15 @@ def price(usd=2.0, provider="P", node="n8", gpus=8, **more):
 PRICE = price()
 
 
-def llm(name, tp, count, rates=None, paid=PRICE, utilisation=1.0, gpu="H100-SXM"):
-    """Return an LLM whose rates are those of its hours, from a whole day on.
-
-    With a utilisation of 1 it needs replicas in proportion to them.
-    """
+def llm(name, tp, count, rates=None, paid=PRICE, gpu="H100-SXM"):
+    """Return an LLM whose rates are those of its hours, from a whole day on."""
     curve = None
     if rates is not None:
         each = np.array(rates, float)
         curve = DemandCurve(each, np.full(len(each), each.max()), 600.0, "a trace")
     pool = PlannedPool("", gpu, tp, count, paid)
     why = "" if curve else "a test"
-    return PlannedLlm(name, f"{name}/plan.json", (pool,), utilisation, curve, why)
+    return PlannedLlm(name, f"{name}/plan.json", (pool,), curve, why)
 
 
 def shared(*llms, **asked):
@@ -52,21 +49,20 @@ NIGHT = DAY[::-1]
 
 
 def test_peaks_of_day_and_night_do_not_add():
-    # 8 x TP 4 take 4 nodes by day and 2 replicas, one of two nodes, by night.
+    # 8 x TP 4 take 4 nodes at the peak, and 3 replicas of 1 + 7 / 4 else: 11 x 4 GPUs.
     fleet = shared(llm("a", 4, 8, DAY), llm("b", 4, 8, NIGHT))
 
     (pool,) = fleet.pools
-    assert (fleet.separate, pool.at_once, fleet.joint_peak) == (8, 8, 5)
-    assert pool.nodes.tolist() == [5] * 24
+    assert (fleet.separate, pool.at_once, fleet.joint_peak) == (8, 8, 6)
+    assert pool.nodes.tolist() == [6] * 24
     assert [way.name for way in fleet.arrangements] == [APART, AT_ONCE, JOINT, BY_HOUR]
-    assert [way.nodes for way in fleet.arrangements] == [8, 8, 5, 5]
+    assert [way.nodes for way in fleet.arrangements] == [8, 8, 6, 6]
 
 
 def test_a_bill_is_by_gpu_hours_and_idle_is_its_own_line():
-    # By day 4 x TP 4 and by night 2 more nodes' worth less: worked by hand.
     fleet = shared(llm("a", 4, 5, DAY), llm("b", 8, 1))
 
-    # a: 5 replicas by day, ceil(5 / 4) = 2 by night: 3.5 x 4 = 14 GPUs in the mean.
+    # a: 5 replicas by day, 1 + 4 / 4 = 2 by night: 3.5 x 4 = 14 GPUs in the mean.
     # Nodes: 1 + 3 by day, with 4 GPUs stranded; 1 + 2 by night, as one node of a's
     # two replicas may not fail with both, with 8 stranded.
     hours = {(line.who, line.why_idle): line.gpu_hours_per_month for line in fleet.bill}
@@ -175,31 +171,21 @@ def test_cents_add_up_and_none_is_off_by_one(amounts):
         assert abs(each - amount) < 0.0100001
 
 
-@given(st.integers(1, 500), st.floats(0, 1), st.floats(0, 1), st.floats(0, 1))
-def test_replicas_of_an_hour_lie_between_proportion_and_root(count, busy, one, other):
+@given(st.integers(1, 500), st.floats(0, 1), st.floats(0, 1))
+def test_replicas_of_an_hour_are_one_more_than_in_proportion_at_most(count, one, other):
     low, high = sorted((one, other))
 
-    few, many = replicas_by_hour(count, busy, np.array([low, high]))
+    few, many = replicas_by_hour(count, np.array([low, high]))
 
     assert min(2, count) <= few <= many <= count
     assert few >= math.floor(count * low)
-    assert few <= max(math.ceil(count * math.sqrt(low)), min(2, count))
-    unknown = replicas_by_hour(count, None, np.array([low]))[0]
-    assert unknown >= few
+    assert few <= max(math.ceil(count * low) + 1, min(2, count))
 
 
 def test_hours_beyond_whole_days_are_laid_over_the_first():
     curve = DemandCurve(np.array([1.0] * 24 + [4.0, 0.5]), np.ones(26), 600.0, "t")
 
     assert folded(curve).tolist() == [1.0, 0.25, *[0.25] * 22]
-
-
-def test_a_trace_is_busier_at_its_peak_than_in_the_mean():
-    curve = DemandCurve(np.array([6.0, 1.0]), np.array([3.0, 1.0]), 600.0, "t")
-
-    assert busy_at_peak(0.2, curve) == pytest.approx(0.6)
-    assert busy_at_peak(0.9, curve) == 1.0
-    assert busy_at_peak(None, curve) is None
 
 
 def test_a_shifted_trace_meets_the_other_at_its_peak():
@@ -209,7 +195,7 @@ def test_a_shifted_trace_meets_the_other_at_its_peak():
 
     assert fleet.joint_peak == 8
     assert shared(a, b, shift="b=-12h").joint_peak == 8
-    assert shared(a, b, shift="b=24h").joint_peak == 5
+    assert shared(a, b, shift="b=24h").joint_peak == 6
 
 
 def test_a_short_trace_is_repeated_beside_a_long_one():
@@ -267,7 +253,7 @@ def test_prompts_and_decoding_apart_outlive_a_node_each():
         PlannedPool("decode", "H100-SXM", 1, 4, PRICE),
     )
 
-    fleet = shared(PlannedLlm("a", "a/plan.json", pools, None, None, "a test"))
+    fleet = shared(PlannedLlm("a", "a/plan.json", pools, None, "a test"))
 
     (pool,) = fleet.pools
     assert fleet.joint_peak == fleet.separate == 2

@@ -130,8 +130,8 @@ def shared_fleet_page(fleet: SharedFleet) -> Page:
     tenants = Table(
         TENANTS,
         [_tenant_row(p, i) for p in fleet.pools for i in range(len(p.tenants))],
-        note="Replicas of an hour: the work's part of them falls with the rate of its "
-        "busiest 10 minutes, the rest with its square root; estimated, not simulated.",
+        note="Replicas of an hour follow the rate of its busiest 10 minutes, on a line "
+        "from one replica to those of the plan: estimated, not simulated.",
     )
     return Page(
         "fleet",
@@ -210,8 +210,8 @@ def _facts(fleet: SharedFleet) -> list[Fact]:
         )
         failures = (
             f"{FAILURES_PER_1000_NODE_DAYS} in 1,000 node-days of 8 GPUs: "
-            f"{FAILURES_SOURCE}. With {FAILURES_LOW} {low} and with {FAILURES_HIGH} "
-            f"{sentences.plural(high, 'spare')}"
+            f"{FAILURES_SOURCE}. {FAILURES_LOW} take "
+            f"{sentences.plural(low, 'spare')}, {FAILURES_HIGH} {high}"
         )
     star = "" if asked.repair is not None else "*, assumed"
     return [
