@@ -68,18 +68,18 @@ def node_map(groups: Sequence[Group], gpus_per_node: int) -> NodeMap:
     if any(group.count > 1 for group in groups):
         fewest = max(fewest, 2)
     without, _ = nodes_for([(g.gpus, g.count) for g in groups], gpus_per_node)
-    if len([group for group in groups if group.count]) > 1:
-        apart = _apart(groups, gpus_per_node)
-        for count in range(fewest, len(apart)):
-            for tight in (False, True):
-                found = _packed(groups, gpus_per_node, count, tight=tight)
-                if found is not None:
-                    return NodeMap(gpus_per_node, found, without)
-        return NodeMap(gpus_per_node, apart, without)
+    apart: tuple[tuple[Part, ...], ...] | None = None
+    is_alone = sum(group.count > 0 for group in groups) < 2
     count = fewest
-    while (found := _packed(groups, gpus_per_node, count)) is None:
+    while apart is None or count < len(apart):
+        for tight in (False, True):
+            found = _packed(groups, gpus_per_node, count, tight=tight)
+            if found is not None:
+                return NodeMap(gpus_per_node, found, without)
         count += 1
-    return NodeMap(gpus_per_node, found, without)
+        if apart is None and not is_alone:  # needed as a limit, and seldom
+            apart = _apart(groups, gpus_per_node)
+    return NodeMap(gpus_per_node, apart, without)
 
 
 def _apart(groups: Sequence[Group], gpus_per_node: int) -> tuple[tuple[Part, ...], ...]:

@@ -1,4 +1,4 @@
-"""``capplan fleet``: plans in, nodes and a bill out; what no fleet can take, refused."""
+"""``capplan fleet``: plans in, nodes and a bill out; what cannot be, refused."""
 
 import csv
 import json

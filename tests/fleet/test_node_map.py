@@ -34,6 +34,37 @@ def fewest_nodes(groups, size):
     raise AssertionError("each replica on a node of its own keeps the rule")
 
 
+def fewest_nodes_by_room(groups, size):
+    """Return the same for more replicas: by all free GPUs that each group can leave."""
+    count = -(-sum(group.gpus * group.count for group in groups) // size)
+    while not rooms_after(groups, (size,) * count):
+        count += 1
+    return count
+
+
+def rooms_after(groups, room):
+    """Return the free GPUs of nodes, sorted, in all ways by the rule."""
+    rooms = {room}
+    for group in groups:
+        most = max(1, group.count - 1)
+        rooms = {
+            tuple(sorted(free - n * group.gpus for free, n in zip(r, on, strict=True)))
+            for r in rooms
+            for on in shares(group.count, [min(most, f // group.gpus) for f in r])
+        }
+    return rooms
+
+
+def shares(count, most):
+    """Yield all ways to share out a count, with so many for each at most."""
+    if not most:
+        yield from [()] if count == 0 else []
+        return
+    for first in range(min(count, most[0]) + 1):
+        for rest in shares(count - first, most[1:]):
+            yield (first, *rest)
+
+
 def check(groups, size, found):
     """Check that each replica stands once and whole, in the room there is."""
     gpus = {}
@@ -71,6 +102,18 @@ def test_so_they_do_on_small_nodes(groups):
 
     check(groups, 4, found)
     assert len(found.nodes) == fewest_nodes(groups, 4)
+
+
+@given(
+    groups_of([1, 2, 4, 8], 4, 9).filter(
+        lambda g: sum(x.count * x.gpus for x in g) <= 36
+    )
+)
+def test_so_they_do_with_more_replicas_by_the_room_that_each_group_leaves(groups):
+    found = node_map(groups, 8)
+
+    check(groups, 8, found)
+    assert len(found.nodes) == fewest_nodes_by_room(groups, 8)
 
 
 @given(groups_of([1, 2, 3, 5, 6], 4, 3).filter(lambda g: sum(x.count for x in g) <= 6))

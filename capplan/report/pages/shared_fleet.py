@@ -116,7 +116,7 @@ def shared_fleet_page(fleet: SharedFleet) -> Page:
         style=lambda row: "fail" if row.who == _IDLE else "",
         note="GPU-hours of each LLM's replicas at the price of its nodes; idle is what "
         "no replica uses. The lines add up to the nodes of the joint peak and the "
-        "spares.",
+        f"spares{_sum(fleet)}.",
         is_whole=True,
     )
     ways = Table(
@@ -162,6 +162,15 @@ def shared_fleet_page(fleet: SharedFleet) -> Page:
     )
 
 
+def _sum(fleet: SharedFleet) -> str:
+    usd = fleet.usd_per_month
+    return "" if usd is None else f", {_cents(usd)}"
+
+
+def _up(fleet: SharedFleet) -> str:
+    return f"{100 * fleet.settings.availability:.8g} %"
+
+
 def _nodes(count: int) -> str:
     return sentences.plural(count, "node")
 
@@ -184,17 +193,23 @@ def _lead(fleet: SharedFleet) -> str:
         return f"{text}."
     return (
         f"{text}, with spares {_cents(usd)} a month, of which {_cents(idle)} "
-        f"({format_share(idle / usd)}) is idle."
+        f"({format_share(_idle_share(fleet))}) is idle."
     )
 
 
+def _idle_share(fleet: SharedFleet) -> float:
+    """Return the part of the GPU-hours that no replica uses."""
+    paid = sum(line.gpu_hours_per_month for line in fleet.bill)
+    return sum(line.gpu_hours_per_month for line in fleet.idle) / paid
+
+
 def _tiles(fleet: SharedFleet) -> list[Tile]:
-    usd, idle = fleet.usd_per_month, total_usd(fleet.idle)
+    usd = fleet.usd_per_month
     return [
         Tile("joint peak", _nodes(fleet.joint_peak), f"separate: {fleet.separate}"),
-        Tile("spares", str(fleet.spares), f"for {fleet.settings.availability:.4%} up"),
+        Tile("spares", str(fleet.spares), f"up {_up(fleet)} of the time"),
         Tile("a month", "–" if usd is None else format_usd(usd)),
-        Tile("idle", "–" if usd is None or idle is None else format_share(idle / usd)),
+        Tile("idle", format_share(_idle_share(fleet)), "of the GPU-hours"),
     ]
 
 
@@ -210,8 +225,8 @@ def _facts(fleet: SharedFleet) -> list[Fact]:
         )
         failures = (
             f"{FAILURES_PER_1000_NODE_DAYS} in 1,000 node-days of 8 GPUs: "
-            f"{FAILURES_SOURCE}. {FAILURES_LOW} take "
-            f"{sentences.plural(low, 'spare')}, {FAILURES_HIGH} {high}"
+            f"{FAILURES_SOURCE}. At {FAILURES_LOW} it "
+            f"would be {sentences.plural(low, 'spare')}, at {FAILURES_HIGH} {high}"
         )
     star = "" if asked.repair is not None else "*, assumed"
     return [
@@ -225,7 +240,7 @@ def _facts(fleet: SharedFleet) -> list[Fact]:
         (
             "spares",
             f"{fleet.spares}, the fewest with which enough nodes are up "
-            f"{asked.availability:.6g} of the time; nodes fail one by one",
+            f"{_up(fleet)} of the time; nodes fail one by one",
         ),
         ("repair", f"{format_duration(fleet.repair_h * 3600)}{star}"),
         ("failures", failures),
