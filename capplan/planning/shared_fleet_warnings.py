@@ -42,6 +42,12 @@ def _of_pool(pool: SharedPool) -> Iterator[str]:
         )
     if pool.usd_per_gpu_h is None:
         yield f"{pool.gpu}: planned without a price, so its nodes are not in the bill"
+    price = pool.tenants[0].pool.price
+    if price is not None and price.kind.startswith("spot"):
+        yield (
+            f"{pool.name}: spot nodes are taken back, many at once; the spares are for "
+            "failures alone"
+        )
     if pool.is_doubtful:
         yield f"{pool.name}: its price is a guess, old or undated"
     for tenant in pool.tenants:

@@ -64,6 +64,8 @@ def _read(path: Path) -> dict[str, Any]:
         raise InputError(
             f"{path}: the plan has no feasible candidate ({reason}); leave it out"
         )
+    if document.get("interrupted"):
+        raise InputError(f"{path}: the plan was interrupted; plan again")
     if reasons := check_document(document):
         raise InputError(f"{path}: {reasons[0]}; plan again")
     return document

@@ -170,7 +170,11 @@ def test_plans_without_an_answer_or_of_another_schema_are_refused(
     older = tmp_path / "older.json"
     older.write_text(json.dumps({**document, "schema": "capplan.plan/1"}))
 
+    broken = tmp_path / "broken.json"
+    broken.write_text(json.dumps(seal({**document, "interrupted": True})))
+
     assert "no feasible candidate" in one_line(capsys, plans["night"], never)
+    assert "was interrupted; plan again" in one_line(capsys, broken)
     assert "this release reads 'capplan.plan/2'" in one_line(capsys, older)
     assert "no such file" in one_line(capsys, tmp_path / "none.json")
 

@@ -238,6 +238,14 @@ def test_without_a_price_there_are_nodes_and_no_bill():
     assert "node size not known, 8 GPUs a node assumed" in said
 
 
+def test_spot_nodes_and_doubtful_prices_are_said():
+    fleet = shared(llm("a", 4, 2, paid=price(kind="spot", is_guess=True)))
+
+    said = " ".join(fleet.warnings)
+    assert "P n8: spot nodes are taken back" in said
+    assert "P n8: its price is a guess, old or undated" in said
+
+
 def test_what_two_failure_domains_cost_and_where_there_is_none_is_said():
     fleet = shared(llm("whole", 8, 1), llm("pair", 1, 2))
 
