@@ -27,8 +27,9 @@ def plan(**settings: Any) -> "Plan":
 
     Settings are those of ``capplan plan``: ``trace`` or ``workload``, ``rate``,
     ``llm``, ``gpu``, ``tp``, ``slo``, ``attainment`` and so on. With ``out``,
-    ``plan.json``, ``plan.csv``, ``report.html`` and, of several classes,
-    ``classes.csv`` are written there.
+    ``plan.json``, ``plan.csv``, ``plan.md``, ``plan.focus.csv``, ``report.html``,
+    ``report.md``, of several classes ``classes.csv``, and with ``xlsx`` ``plan.xlsx``
+    are written there.
     """
     from capplan.planning.settings import PlanSettings
     from capplan.report import to_files

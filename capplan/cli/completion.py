@@ -5,6 +5,9 @@ from collections.abc import Callable
 KIND_OF = {
     "llm": "llms",
     "gpu": "gpus",
+    "nodes": "nodes",
+    "provider": "providers",
+    "kind": "ways-to-pay",
     "workload": "workloads",
     "reader": "formats",
     "arrivals": "arrivals",

@@ -21,9 +21,11 @@ EXAMPLES = {
     "compare": f"capplan compare {_ASKED}ttft=1s,tpot=30ms --tp 1 "
     "--systems vllm-v1,sarathi,orca --out out",
     "place": "capplan place --workload sharegpt --llm Llama-3.1-8B --gpu H100 --tp 1 "
-    "--slo tpot=30ms",
+    "--rate 20 --slo tpot=30ms",
     "fleet": "capplan fleet chat/plan.json code/plan.json --repair 24h --out out",
+    "diff": "capplan diff before after --format md --fail-above 10%",
     "verify": "capplan verify out/plan.json",
+    "export": "capplan export out/plan.json --to k8s --out deploy",
     "check-scheduler": "capplan check-scheduler ./mine.py",
     "profile": "capplan profile meta-llama/Llama-3.1-8B-Instruct --tp 1,2 -o profiles",
     "fit": "capplan fit --from sweep.csv --onto H100/Llama-3.1-8B/1 -o mine.yaml",

@@ -13,7 +13,7 @@ def list_command(
         str | None,
         typer.Argument(
             metavar="KIND",
-            help="llms, gpus, workloads, schedulers, routers …; left out: all kinds.",
+            help="llms, gpus, nodes, workloads, schedulers …; left out: all kinds.",
             show_default=False,
             autocompletion=complete_kind,
         ),

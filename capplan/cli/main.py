@@ -21,6 +21,7 @@ from capplan.cli.interruption import INTERRUPTED
 from capplan.cli.notices import Notices
 from capplan.cli.outputs import close_outputs, open_outputs, say
 from capplan.errors import CapplanError, InputError
+from capplan.report.provenance import note_arguments
 
 WRONG_INPUT = 2
 UNFORESEEN = 70
@@ -44,7 +45,9 @@ COMMANDS = {
     "compare": ("compare", "compare_command", "Compare serving systems."),
     "place": ("place", "place_command", "Place the requests of one moment."),
     "fleet": ("fleet", "fleet_command", "Put several LLMs on shared nodes."),
+    "diff": ("diff", "diff_command", "Compare two plans: cost, effects and causes."),
     "verify": ("verify", "verify_command", "Check the proof in a plan.json."),
+    "export": ("export", "export_command", "Write a plan as a deployment."),
     "check-scheduler": (
         "check_scheduler",
         "check_scheduler_command",
@@ -130,6 +133,7 @@ def _root(
 
 def run(args: Sequence[str] | None = None) -> None:
     """Run the command line and exit with its code, whatever the outputs can take."""
+    note_arguments(sys.argv[1:] if args is None else args)
     open_outputs()
     try:
         code = exit_code(args)

@@ -1,7 +1,7 @@
 """What each class of the requests attains, against its own limits and target."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -10,6 +10,10 @@ from capplan.workload.slo import Group, Slo, base_classes
 
 Interval = tuple[float, float]
 _METRICS = ("ttft_s", "tpot_s", "e2e_s")
+TAIL = np.array([0.9, 0.95, 0.98, 0.99, 0.995, 0.998, 0.999, 0.9995, 0.9998, 0.9999])
+"""Levels of the tails of a class's latencies."""
+_P99 = 3
+"""Place of 99 % in TAIL."""
 _FEW = 20
 
 
@@ -27,6 +31,10 @@ class ClassResult:
     ttft_p99_s: float  # 99th percentile; NaN where not known [s]
     tpot_p99_s: float  # [s]
     e2e_p99_s: float  # [s]
+    # that all its requests share, by metric; one without is left out [s]
+    limits_s: dict[str, float] = field(default_factory=dict)
+    # by metric: the values at TAIL; NaN where too few requests tell [s]
+    tails_s: dict[str, tuple[float, ...]] = field(default_factory=dict)
 
 
 def class_results(
@@ -45,20 +53,31 @@ def class_results(
     counted = np.bincount(base, np.sum([s.counted for s in samples], axis=0))
     attained = np.bincount(base, np.sum([s.attained for s in samples], axis=0))
     group_of = {name: x for x in slo.groups(class_names) for name in x.names}
-    p99_s = {metric: _p99_s(samples, metric, len(names)) for metric in _METRICS}
+    tails_s = {metric: _tails_s(samples, metric, len(names)) for metric in _METRICS}
     results = []
     for k in np.flatnonzero(counted):
         group, indices = group_of[names[k]], tuple(np.flatnonzero(base == k).tolist())
+        own_names = tuple(class_names[row] for row in indices)
+        told = (1 - TAIL) * counted[k] >= 1
         results.append(
             ClassResult(
                 names[k],
-                slo.describe(tuple(class_names[row] for row in indices)),
+                slo.describe(own_names),
                 group.target,
                 group.names,
                 float(attained[k] / counted[k]),
                 interval(Group((names[k],), indices, group.target)),
                 int(counted[k]),
-                *(float(p99_s[metric][k]) for metric in _METRICS),
+                ttft_p99_s=float(tails_s["ttft_s"][k, _P99]),
+                tpot_p99_s=float(tails_s["tpot_s"][k, _P99]),
+                e2e_p99_s=float(tails_s["e2e_s"][k, _P99]),
+                limits_s=slo.shared_limits_s(own_names),
+                tails_s={
+                    metric.removesuffix("_s"): tuple(
+                        np.where(told, tails_s[metric][k], np.nan).tolist()
+                    )
+                    for metric in _METRICS
+                },
             )
         )
     return tuple(results)
@@ -74,9 +93,9 @@ def own_targets(classes: tuple[ClassResult, ...]) -> bool:
     return len({row.attainment_of for row in classes}) > 1
 
 
-def _p99_s(samples: Sequence[Sample], metric: str, classes: int) -> np.ndarray:
-    """Return the 99th percentile of each class, shape (classes,). [s]"""
-    p99_s = np.full(classes, np.nan)
+def _tails_s(samples: Sequence[Sample], metric: str, classes: int) -> np.ndarray:
+    """Return the values of each class at TAIL, shape (classes, levels). [s]"""
+    tails_s = np.full((classes, len(TAIL)), np.nan)
     parts = [(s.latencies_s.get(metric), s.classes) for s in samples]
     kept = [
         (values_s, of.latency_class[metric])
@@ -89,5 +108,5 @@ def _p99_s(samples: Sequence[Sample], metric: str, classes: int) -> np.ndarray:
         ends = np.cumsum(np.bincount(of_value, minlength=classes))
         for k, part in enumerate(np.split(values_s[order], ends[:-1])):
             if part.size:
-                p99_s[k] = np.quantile(part, 0.99)
-    return p99_s
+                tails_s[k] = np.quantile(part, TAIL)
+    return tails_s

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from capplan.planning.classes import ClassResult, class_results
+from capplan.planning.classes import TAIL, ClassResult, class_results
 from capplan.planning.worst_windows import WorstWindow
 from capplan.simulator.histogram import Histogram
 from capplan.simulator.metrics import CONFIDENCE, share_interval
@@ -22,7 +22,7 @@ from capplan.workload.slo import LIMITS, Group, Slo, base_classes
 PERCENTILES = (50.0, 90.0, 95.0, 99.0, 99.9)
 """Percentiles reported of each latency."""
 
-LEVELS = np.concatenate([np.linspace(0, 0.99, 100), [0.995, 0.999, 1.0]])
+LEVELS = np.concatenate([np.linspace(0, 0.99, 100), TAIL[TAIL > 0.99], [1.0]])
 """Levels at which the latency distributions are drawn."""
 
 DECISION_CONFIDENCE = 0.99

@@ -49,6 +49,7 @@ from capplan.planning.prospects import (
     price_of,
     without_doubts,
 )
+from capplan.planning.replica_load import carried
 from capplan.planning.result import Candidate, Plan
 from capplan.planning.saturation import saturation
 from capplan.planning.settings import PlanSettings
@@ -60,7 +61,7 @@ PAPER_THETA = 0.9
 """Aladdin's margin where prefill and decode do not share iterations."""
 _WAVE = 4
 """Candidates simulated side by side before the others are held against them."""
-_NOT_IN_THE_RESULT = {"out", "executor", "ray_address"}
+_NOT_IN_THE_RESULT = {"out", "xlsx", "executor", "ray_address"}
 """Settings that the result does not depend on."""
 
 
@@ -68,22 +69,25 @@ def plan(
     settings: PlanSettings,
     progress: Progress | None = None,
     stopped: Stopped | None = None,
+    with_load: bool = False,
 ) -> Plan:
     """Return the fewest replicas of each configuration, and the best of them.
 
     When ``stopped`` says so, the plan is that of what was simulated by then.
+    ``with_load`` also measures what a replica of the best carries.
     """
     started_s = time.perf_counter()
     if settings.as_of is None:
         settings = settings.model_copy(update={"as_of": date.today().isoformat()})
     with collected_warnings() as texts:
-        result = _plan(settings, progress or unseen, stopped)
-    return replace(
-        result, warnings=tuple(texts), runtime_s=time.perf_counter() - started_s
-    )
+        result = _plan(settings, progress or unseen, stopped, with_load)
+    runtime_s = time.perf_counter() - started_s
+    return replace(result, warnings=tuple(texts), runtime_s=runtime_s)
 
 
-def _plan(settings: PlanSettings, progress: Progress, stopped: Stopped | None) -> Plan:
+def _plan(
+    settings: PlanSettings, progress: Progress, stopped: Stopped | None, with_load: bool
+) -> Plan:
     progress("reading the requests")
     inputs, tried = plan_inputs(settings)
     if settings.executor == "local":  # elsewhere Ctrl-C cannot be seen
@@ -92,6 +96,8 @@ def _plan(settings: PlanSettings, progress: Progress, stopped: Stopped | None) -
     best = result.best
     if best is None:
         return result
+    if with_load:
+        result = replace(result, replica_load=carried(inputs, best.run, progress))
     if best.pools:
         return replace(result, certificate=pools_certificate_of(inputs, best))
     assert best.bound is not None
@@ -344,6 +350,7 @@ def _result(
         attainment=slo.shared_target(trace.class_names),
         attainment_text=slo.describe_targets(trace.class_names),
         trace_source=trace.source,
+        trace_sha256=inputs.trace_sha256,
         request_count=len(trace) if served is None else served.request_count,
         rate_per_s=trace.rate_per_s if served is None else served.rate_per_s,
         mean_prompt_tokens=float(trace.prompt_tokens.mean()),

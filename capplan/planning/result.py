@@ -1,7 +1,7 @@
 """The result of a plan, frozen; the writers in ``report`` only format it."""
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from capplan.bounds.lower_bound import Bound
@@ -10,6 +10,7 @@ from capplan.planning.classes import ClassResult, few
 from capplan.planning.cost import HOURS_PER_MONTH, Cost, usd_per_h_range
 from capplan.planning.launch import Launch
 from capplan.planning.placing import PeakHeartbeat
+from capplan.planning.replica_load import ReplicaLoad
 from capplan.planning.run import Run
 from capplan.planning.shown import Shown
 from capplan.planning.worst_windows import WorstWindow
@@ -54,7 +55,7 @@ class Probe:
             missing=judgement.missing,
             sample_count=judgement.sample_count,
             utilisation=judgement.steadiness.known_utilisation,
-            classes=few(judgement.classes),
+            classes=tuple(replace(row, tails_s={}) for row in few(judgement.classes)),
             windows=judgement.windows,
             pool_replica_counts=tuple(pool.replica_count for pool in pools)
             if len(pools) > 1
@@ -281,10 +282,13 @@ class Plan(Shown):
     # requests share no prefix, caching is off, or no count serves
     gpu_count_without_prefix_caching: int | None = None
     windows: tuple[WorstWindow, ...] = ()  # the worst of each length, of the best
+    trace_sha256: str | None = None  # of the file's content; None: a shipped workload
     asked_by: str | None = None  # users who wait for their answers; None: arrivals
     interrupted: bool = False  # then not all configurations were simulated
     # where prompts and decoding apart are planned too: the best of each kind
     best_aggregated: Candidate | None = None
     best_disaggregated: Candidate | None = None
     disaggregation: Disaggregation | None = None  # None: not asked for
+    # what a replica of the best carries within the SLO; None where not measured
+    replica_load: ReplicaLoad | None = None
     schema: str = SCHEMA

@@ -80,6 +80,10 @@ class PlanSettings(
 ):
     """Settings of a plan; a field left None takes capplan's default."""
 
+    xlsx: bool = setting(
+        False, OUTPUT, "", "Write plan.xlsx too, a workbook with live formulas."
+    )
+
     def __init__(self, **values: Any) -> None:
         """Refuse settings that contradict each other."""
         super().__init__(**values)

@@ -62,11 +62,11 @@ def progress(*, quiet: bool = False) -> Iterator[Progress]:
                 escape(step + remaining.text(share))
             )
     else:
-        print_line = _lines(err)
+        print_line = line_printer(err)
         yield lambda step, share=None: print_line(step + remaining.text(share))
 
 
-def _lines(err: Console) -> Callable[[str], None]:
+def line_printer(err: Console) -> Callable[[str], None]:
     """Return what prints a line, where the last one is ``LINE_EVERY_S`` ago."""
     last_s = time.monotonic()
 
@@ -94,7 +94,7 @@ def request_progress(
         yield None
         return
     if not err.is_terminal:
-        print_line, remaining = _lines(err), Remaining()
+        print_line, remaining = line_printer(err), Remaining()
 
         def print_arrived(arrived: int, total: int | None) -> None:
             share = min(arrived / total, 1.0) if total else None

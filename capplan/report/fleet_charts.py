@@ -13,6 +13,13 @@ from capplan.report.ticks import linear_ticks
 from capplan.simulator.times import Series
 from capplan.units import format_duration
 
+TITLES = {
+    "ttft": "Time to first token",
+    "tpot": "Time per output token",
+    "e2e": "Arrival to last token",
+}
+"""Titles of the latencies."""
+
 
 class Curve(NamedTuple):
     """Latency distributions of one deployment: values at ``levels``, by metric. [s]"""
@@ -28,11 +35,7 @@ def latency_figures(
     """Return the distributions of TTFT, TPOT and e2e with the target and the limits."""
     figures = [
         _distribution(curves, metric, title, target, limits_s.get(metric))
-        for metric, title in (
-            ("ttft", "Time to first token"),
-            ("tpot", "Time per output token"),
-            ("e2e", "Arrival to last token"),
-        )
+        for metric, title in TITLES.items()
     ]
     return [figure for figure in figures if figure is not None]
 

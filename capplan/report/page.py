@@ -62,6 +62,13 @@ class Section:
     command: str = ""  # one line to copy
     notes: Sequence[str] = ()
     only: str = ""  # FILES or TERMINAL, where it does not stand in both
+    is_folded: bool = False  # a reader opens it, in HTML and Markdown
+
+    @property
+    def is_shown(self) -> bool:
+        """Whether files show it: it has content, and not for the terminal alone."""
+        content = self.known_facts or self.full_tables or self.command or self.notes
+        return self.only != TERMINAL and bool(content or self.figures())
 
     @property
     def known_facts(self) -> list[Fact]:

@@ -1,17 +1,20 @@
 """Charts of a plan: latencies, attainment against replicas, the fleet over time."""
 
+from typing import Any
+
 import numpy as np
 
-from capplan.planning.classes import ClassResult, own_targets
+from capplan.planning.classes import TAIL, ClassResult, own_targets
 from capplan.planning.judgement import LEVELS
 from capplan.planning.result import Plan, Probe
 from capplan.planning.run import Run
 from capplan.report.columns import format_share
-from capplan.report.fleet_charts import Curve, fleet_figures, latency_figures
+from capplan.report.fleet_charts import TITLES, Curve, fleet_figures, latency_figures
 from capplan.report.page import Figure
 from capplan.report.pages.classes import shown
 from capplan.report.sentences import plural
 from capplan.report.svg_chart import Axis, Line, Rule, figure
+from capplan.units import format_duration
 
 _COMPARED = 4
 """Candidates whose latencies are drawn; more lines hide each other."""
@@ -28,9 +31,68 @@ def figures(plan: Plan) -> list[Figure]:
     target = None if own else plan.attainment
     return [
         *latency_figures(curves[:_COMPARED], target, plan.slo_limits_s),
+        *([] if run is None else tail_figures(run, plan.slo_limits_s)),
         *([] if attainment is None else [attainment]),
         *([] if run is None else fleet_figures(run.simulation.series)),
     ]
+
+
+def tail_figures(run: Run, limits_s: dict[str, float]) -> list[Figure]:
+    """Return the slowest tenth of each latency that is limited, by class.
+
+    Each line ends where a single request would decide.
+    """
+    judgement = run.judgement
+    drawn = shown(judgement.classes)[:_CLASSES_DRAWN]
+    rows = [(x.class_name, TAIL, x.tails_s, x.limits_s) for x in drawn if x.tails_s]
+    if not rows:
+        rest = (1 - LEVELS) * judgement.counted_request_count
+        told = (rest >= 1) & (rest <= (1 - TAIL[0]) * judgement.counted_request_count)
+        values_s = {
+            name: judgement.quantiles_s[f"{name}_s"][told]
+            for name in limits_s
+            if judgement.quantiles_s.get(f"{name}_s") is not None
+        }
+        rows = [(str(run.configuration), LEVELS[told], values_s, limits_s)]
+    found = (_tail(metric, title, rows) for metric, title in TITLES.items())
+    return [figure for figure in found if figure is not None]
+
+
+def _tail(metric: str, title: str, rows: list[Any]) -> Figure | None:
+    """Return the tail of a latency; None where no class limits it."""
+    lines: list[Line] = []
+    limits: dict[float, list[str]] = {}
+    for label, levels, values_s, limits_s in rows:
+        at_s = np.asarray(values_s.get(metric, ()), dtype=float)
+        if metric not in limits_s or not at_s.size:
+            continue
+        known = np.isfinite(at_s) & (at_s > 0)
+        if known.sum() > 1:
+            nines = -np.log10(1 - np.asarray(levels)[known])
+            lines.append(Line(label, at_s[known], nines))
+            limits.setdefault(limits_s[metric], []).append(label)
+    if not lines:
+        return None
+    ends = np.concatenate([line.x for line in lines] + [np.array(list(limits))])
+    rules = [
+        Rule(
+            f"{' and '.join(of)} {format_duration(s)}" if len(rows) > 1 else "SLO", x=s
+        )
+        for s, of in limits.items()
+    ]
+    low, high = float(ends.min()) / 1.1, float(ends.max()) * 1.15
+    return figure(
+        f"{title}: the slowest tenth",
+        Axis(title.lower(), format_duration, low, high, log=high / low > 3),
+        Axis("share within, %", _of_nines, 1, 4, ticks=(1.0, 2.0, 3.0, 4.0)),
+        lines,
+        rules,
+        caption="Each line ends where a single request would decide.",
+    )
+
+
+def _of_nines(nines: float) -> str:
+    return format_share(1 - 10**-nines).removesuffix(" %")
 
 
 def run_curve(label: str, run: Run) -> Curve:

@@ -44,7 +44,10 @@ def nodes(run: Run) -> str:
     terms = []
     for row in () if run.cost is None else run.cost.nodes:
         if row.count is None:
-            terms.append(f"{row.gpus_paid:,.6g} GPUs priced alone: node size not known")
+            gpus = "GPU" if row.gpus_paid == 1 else "GPUs"
+            terms.append(
+                f"{row.gpus_paid:,.6g} {gpus} priced alone: node size not known"
+            )
             continue
         spare = "none stranded"
         if row.stranded_gpus:

@@ -25,8 +25,10 @@ from capplan.report.pages.demand import demand_page
 from capplan.report.pages.plan import plan_page
 from capplan.report.pages.run import run_page
 from capplan.report.pages.search import search_page
+from capplan.report.plan_files import plan_files
 from capplan.report.render.documents import DOCUMENTS, document
 from capplan.report.render.html_page import html
+from capplan.report.workbook.plan_book import plan_workbook
 from capplan.report.write_page import write_page
 
 if TYPE_CHECKING:
@@ -44,6 +46,8 @@ PAGES: Mapping[type[Shown], Callable[[Any], Page]] = {
 
 _ROWS = 20
 """Rows of a table that a notebook shows."""
+_FACTS = 3
+"""Facts, and rows, of a paragraph of a page without a lead."""
 _ROW_PX = 400
 """Height of a row of charts with its title, legend and caption. [px]"""
 
@@ -87,7 +91,7 @@ class Pages:
     """Present results by their pages."""
 
     def text(self, result: Shown) -> str:
-        """Return headline, lead and tiles of the page."""
+        """Return headline, lead and tiles, or else the first facts and rows."""
         page = page_of(result)
         tiles = "; ".join(
             f"{tile.label}: {tile.text}{f' ({tile.small})' if tile.small else ''}"
@@ -96,7 +100,9 @@ class Pages:
         count = len(dict.fromkeys(page.warnings))
         noted = f"{count} warning{'s' * (count > 1)}: see .warnings." if count else ""
         about = f", {page.about}" if page.about else ""
-        parts = [f"{page.headline}{about}.", page.lead, tiles and f"{tiles}.", noted]
+        lead = f"{page.lead.removesuffix('.')}." if page.lead else ""
+        told = tiles if lead else "; ".join(_answers(page))
+        parts = [f"{page.headline}{about}.", lead, told and f"{told}.", noted]
         return " ".join(filter(None, parts))
 
     def html(self, result: Shown) -> str:
@@ -137,11 +143,26 @@ class Pages:
         if form in DOCUMENTS and not path.is_dir():
             text = document(page_of(result), form)
             return list(write_texts({path.name: text}, path.parent))
+        if form == "xlsx" and isinstance(result, Plan) and not path.is_dir():
+            return list(write_texts({path.name: plan_workbook(result)}, path.parent))
         if form and not path.is_dir():
             known = ", ".join(f".{each}" for each in DOCUMENTS)
             raise InputError(f"{path}: expected a folder, or a name in {known}")
         check_folder(path)
-        return list(write_page(page_of(result), path))
+        also = plan_files(result) if isinstance(result, Plan) else {}
+        return list(write_page(page_of(result), path, also))
+
+
+def _answers(page: Page) -> list[str]:
+    """Return the first facts of a page without a lead, and rows of its main table."""
+    facts = [fact for part in page.sections for fact in part.known_facts]
+    told = [f"{label}: {text}" if label else text for label, text in facts[:_FACTS]]
+    tables = [table for part in page.sections for table in part.full_tables]
+    return told + [
+        ", ".join(f"{each.heading} {each.text(row)}" for each in table.shown)
+        for table in tables[:1]
+        for row in table.rows[:_FACTS]
+    ]
 
 
 def _html_table(table: Table) -> Markup:

@@ -3,7 +3,8 @@
 Paths that cannot be written are refused before the computation.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -52,6 +53,7 @@ from capplan.report.pages.plan import plan_page
 from capplan.report.pages.run import run_page
 from capplan.report.pages.search import search_page
 from capplan.report.pages.shared_fleet import shared_fleet_page
+from capplan.report.plan_files import plan_files
 from capplan.report.planned_llms import planned_llms
 from capplan.report.write_page import Written, write_page
 from capplan.report.write_requests import appending, write_requests
@@ -66,17 +68,19 @@ def _computed(
     page_of: Callable[[Result], Page],
     settings: OutputSettings,
     *watched: object,
+    also: Callable[[Result], Mapping[str, str | bytes]] = lambda result: {},
 ) -> tuple[Result, Written]:
     """Compute a result; write all files of its page into a folder, or none of them.
 
-    ``watched`` is what else ``compute`` takes: a progress, what says when to stop. A
-    text that is empty is no file: one of an earlier result is removed.
+    ``watched`` is what else ``compute`` takes: a progress, what says when to stop.
+    ``also`` returns further files by name. A text that is empty is no file: one of an
+    earlier result is removed.
     """
     if settings.out is None:
         return compute(settings, *watched), ()
     check_folder(settings.out)
     result = compute(settings, *watched)
-    return result, write_page(page_of(result), settings.out)
+    return result, write_page(page_of(result), settings.out, also(result))
 
 
 def plan(
@@ -84,8 +88,18 @@ def plan(
     progress: Progress | None = None,
     stopped: Stopped | None = None,
 ) -> tuple[Plan, Written]:
-    """Plan, and write the files."""
-    return _computed(compute_plan, plan_page, settings, progress, stopped)
+    """Plan, and write the files, with what exported deployments take from them."""
+    if settings.xlsx and settings.out is None:
+        raise InputError("--xlsx writes plan.xlsx into a folder; give --out DIR too")
+    compute = partial(compute_plan, with_load=settings.out is not None)
+    return _computed(
+        compute,
+        plan_page,
+        settings,
+        progress,
+        stopped,
+        also=partial(plan_files, xlsx=settings.xlsx),
+    )
 
 
 def capacity(

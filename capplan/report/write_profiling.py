@@ -1,6 +1,6 @@
 """The progress and results of profiling, or the points of a dry run, as lines."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
@@ -14,6 +14,7 @@ from rich.progress import (
 
 from capplan.profiling.expected import ExpectedRun
 from capplan.profiling.runner import Measured, OnProgress
+from capplan.report.console import Remaining, line_printer
 from capplan.units import format_duration
 
 
@@ -25,6 +26,10 @@ def profiling_progress(
     if quiet:
         yield lambda tp, done, total, activity: None
         return
+    console = Console(stderr=True, highlight=False)
+    if not console.is_terminal:
+        yield _lines_of(degrees, line_printer(console))
+        return
     columns = (
         TextColumn("TP {task.fields[tp]}"),
         BarColumn(),
@@ -33,7 +38,6 @@ def profiling_progress(
         TimeRemainingColumn(),
         TextColumn("{task.description}"),
     )
-    console = Console(stderr=True, highlight=False)
     with Progress(*columns, console=console) as bar:
         tasks = {tp: bar.add_task("waits", tp=tp, total=None) for tp in degrees}
 
@@ -43,6 +47,17 @@ def profiling_progress(
             )
 
         yield show
+
+
+def _lines_of(degrees: Iterable[int], print_line: Callable[[str], None]) -> OnProgress:
+    """Return what prints a line of a TP degree now and then."""
+    remaining = {tp: Remaining() for tp in degrees}
+
+    def show(tp: int, done: float, total: float, activity: str) -> None:
+        share = done / total if total else None
+        print_line(f"TP {tp}: {activity}{remaining[tp].text(share)}")
+
+    return show
 
 
 def told_of(runs: Iterable[Measured]) -> list[str]:

@@ -8,8 +8,12 @@ import pytest
 from capplan.cli.main import exit_code
 from capplan.errors import InputError
 from capplan.fleet.catalog import gpu_names
+from capplan.fleet.nodes import nodes
+from capplan.fleet.offer import KINDS as WAYS
+from capplan.fleet.prices import catalog_offers
 from capplan.llm.catalog import llm_names
 from capplan.planning.systems import SYSTEMS
+from capplan.report.exports import TARGETS
 from capplan.report.pages.kinds import KINDS, kind_page, names_of
 from capplan.simulator.autoscalers import AUTOSCALERS
 from capplan.simulator.hand_offs import HAND_OFFS
@@ -21,6 +25,8 @@ from capplan.workload.catalog import shipped_workload_names
 REGISTRIES = {
     "llms": llm_names(),
     "gpus": gpu_names(),
+    "nodes": [node.name for node in nodes()],
+    "ways-to-pay": WAYS,
     "workloads": shipped_workload_names(),
     "schedulers": SCHEDULERS,
     "routers": ROUTERS,
@@ -28,6 +34,7 @@ REGISTRIES = {
     "hand-offs": HAND_OFFS,
     "autoscalers": AUTOSCALERS,
     "systems": SYSTEMS,
+    "targets": TARGETS,
 }
 
 
@@ -47,8 +54,7 @@ def test_no_name_is_cut_however_narrow_the_terminal(kind, width, capsys, monkeyp
     exit_code(["list", kind])
 
     shown = capsys.readouterr().out
-    words = set(re.split(r"\s+", shown))
-    assert set(names_of(kind)) <= words
+    assert [name for name in names_of(kind) if f" {name} " not in shown] == []
     assert "more rows" not in shown
     assert "…" not in shown
 
@@ -58,7 +64,9 @@ def test_every_name_has_a_text_and_no_value_is_a_place_holder(kind):
     rows = kind_page(kind).values()["items"]
 
     assert all(row.get("what", "told") for row in rows)
-    assert len({row["name"] for row in rows}) == len(rows)
+    # Providers call nodes as they like.
+    keys = {(row["name"], row.get("provider")) for row in rows}
+    assert len(keys) == len(rows)
 
 
 def test_policies_are_listed_without_importing_them_since_that_compiles():
@@ -82,7 +90,7 @@ def test_without_a_kind_the_kinds_are_listed_with_their_flag_and_count(capsys):
 
 def test_every_flag_of_a_kind_is_one_of_a_command(capsys):
     flags = set()
-    for command in ("plan", "autoscale", "compare", "simulate"):
+    for command in ("plan", "autoscale", "compare", "simulate", "export"):
         exit_code([command, "--help"])
         flags |= set(re.findall(r"--[a-z][a-z-]*", capsys.readouterr().out))
 
@@ -96,3 +104,17 @@ def test_an_unknown_kind_is_refused_with_the_nearest(capsys):
     assert "did you mean gpus?" in capsys.readouterr().err
     with pytest.raises(InputError, match="expected one of llms"):
         kind_page("")
+
+
+def test_a_node_has_its_price_on_demand_where_one_is_known(capsys):
+    exit_code(["list", "nodes", "--json"])
+
+    rows = json.loads(capsys.readouterr().out)["items"]
+    priced = {
+        (each.provider, each.node): each.usd_per_node_h
+        for each in catalog_offers()
+        if each.kind == "on-demand" and each.node
+    }
+    assert any(row["usd_per_h"] for row in rows)
+    for row in rows:
+        assert row["usd_per_h"] == priced.get((row["provider"], row["name"]))

@@ -151,7 +151,7 @@ def test_verify_accepts_a_plan_and_refuses_it_after_one_change(run, tmp_path):
         f"plan {SMALL} {SERVED} {SLO}",
         f"simulate --trace no.csv {COST}",
         f"search {SMALL} --llm nobody",
-        f"demand {SMALL} {SERVED} {SLO} --rates 1,2",
+        f"demand {SMALL} {SERVED} {SLO} --rates 1",
         "place no.csv",
         "verify no.json",
     ],

@@ -5,6 +5,7 @@ import pytest
 from capplan.planning.inputs import part_of
 from capplan.report import console
 from capplan.report.console import Remaining, progress, request_progress
+from capplan.report.write_profiling import profiling_progress
 
 
 class Clock:
@@ -71,6 +72,22 @@ def test_a_pipe_gets_lines_of_a_simulation_too(capsys, monkeypatch):
     assert capsys.readouterr().err.splitlines() == [
         "capplan: 1,000 requests (25%, about 30 s left)",
         "capplan: 2,000 requests (50%, about 20 s left)",
+    ]
+
+
+def test_a_pipe_gets_lines_of_each_degree_that_is_profiled(capsys, monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr(console.time, "monotonic", clock)
+
+    with profiling_progress([1, 2]) as show:
+        show(1, 0, 0, "starting the engine")
+        show(1, 0, 100, "decode")
+        clock.now_s = 20.0
+        show(1, 25, 100, "decode")
+        show(2, 50, 100, "mixed")
+
+    assert capsys.readouterr().err.splitlines() == [
+        "capplan: TP 1: decode (25%, about 60 s left)"
     ]
 
 

@@ -2,15 +2,20 @@
 
 import re
 from dataclasses import replace
+from datetime import date
 from html.parser import HTMLParser
+from importlib.metadata import version
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from jinja2 import UndefinedError
 
+from capplan.planning.judgement import LEVELS
 from capplan.planning.result import Assumption
 from capplan.report.pages.candidates import COLUMNS
 from capplan.report.pages.plan import plan_page
+from capplan.report.provenance import note_arguments
 from capplan.report.render.html_page import html
 
 VOID = {"meta", "link", "br", "img", "hr", "input"}
@@ -58,7 +63,8 @@ def test_the_page_fetches_nothing_and_runs_nothing(plan):
 
     assert not {tag for tag, _ in parsed.tags} & {"script", "link", "img", "iframe"}
     for _, attributes in parsed.tags:
-        assert not set(attributes) & {"src", "href", "onload", "onclick"}
+        assert not set(attributes) & {"src", "onload", "onclick"}
+        assert attributes.get("href", "#").startswith("#")
 
 
 def test_the_command_to_copy_is_a_block_of_one_line(plan):
@@ -72,7 +78,7 @@ def test_classes_stand_in_the_page_with_their_own_targets(classed):
     page = plan_html(classed)
 
     assert "<dd>each of 2 classes<small>asked 95 % of code, 99 % of chat" in page
-    assert "<h2>Classes</h2>" in page
+    assert ">Classes</h2>" in page
     for cell in ("asked", "attained", "95 % interval", "p99 TTFT", "limits"):
         assert page.count(f'data-label="{cell}"') >= 2
     assert ">asked 99 %<" not in page  # no rule for all in any chart
@@ -125,9 +131,37 @@ def test_an_infeasible_plan_has_a_page_with_its_reasons(infeasible):
     assert "0.99 of them need 7.01× that" in page
 
 
+def test_headings_are_linked_from_the_top(plan):
+    page = html(plan_page(plan))
+
+    links = re.findall(r'<a href="#(s\d+)">([^<]*)</a>', page)
+    headings = re.findall(r'<h2 id="(s\d+)">([^<]*)</h2>', page)
+    assert len(links) > 3
+    assert links == headings
+
+
+def test_assumptions_are_folded_and_the_version_and_day_are_told(plan):
+    page = html(plan_page(plan))
+
+    folded = page[page.index("<details>") : page.index("</details>")]
+
+    assert "<table" in folded
+    assert f"capplan {version('capplan')} · {date.today().isoformat()}" in page
+
+
+def test_the_command_line_is_told_where_there_is_one(plan):
+    note_arguments(["plan", "--slo", "ttft=1s, <b>"])
+    try:
+        page = html(plan_page(plan))
+    finally:
+        note_arguments([])
+
+    assert "capplan plan --slo &#39;ttft=1s, &lt;b&gt;&#39;" in page
+
+
 def test_a_template_that_names_what_a_page_lacks_is_an_error(plan):
     with pytest.raises(UndefinedError):
-        html(object())
+        html(SimpleNamespace(warnings=()))
 
 
 def test_charts_have_no_coordinate_that_is_not_a_number(plan, best):
@@ -135,7 +169,7 @@ def test_charts_have_no_coordinate_that_is_not_a_number(plan, best):
     (pool,) = run.simulation.pools
     kv_share = np.full(len(pool.series.kv_share), np.nan)
     pool = replace(pool, series=replace(pool.series, kv_share=kv_share))
-    quantiles_s = run.judgement.quantiles_s | {"ttft_s": np.full(103, np.inf)}
+    quantiles_s = run.judgement.quantiles_s | {"ttft_s": np.full(len(LEVELS), np.inf)}
     spoiled = replace(
         best,
         run=replace(

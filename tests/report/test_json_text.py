@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from capplan.planning.judgement import LEVELS
 from tests.documents import plan_json
 
 NAMES = [
@@ -59,7 +60,7 @@ def test_runtime_does_not_change_the_bytes(plan):
 def test_distributions_stand_with_the_candidates_and_not_twice(plan):
     document = json.loads(plan_json(plan))
 
-    assert len(document["candidates"][0]["ttft_quantiles_s"]) == 103
+    assert len(document["candidates"][0]["ttft_quantiles_s"]) == len(LEVELS)
     assert len(document["candidates"][0]["series"]["kv_share"]) > 100
     assert "series" not in document["best"]
 

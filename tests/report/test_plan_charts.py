@@ -5,7 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from capplan.report.plan_charts import attainment_figure, figures
+from capplan.planning.judgement import LEVELS
+from capplan.report.plan_charts import attainment_figure, figures, tail_figures
 
 
 def titles(plan):
@@ -17,10 +18,33 @@ def test_a_plan_has_latencies_attainment_and_the_fleet_in_this_order(plan):
         "Time to first token",
         "Time per output token",
         "Arrival to last token",
+        "Time to first token: the slowest tenth",
+        "Time per output token: the slowest tenth",
         "Attainment against replicas",
         "Utilisation and KV over time",
         "Requests on a replica over time",
     ]
+
+
+def test_a_tail_ends_where_a_single_request_would_decide(plan):
+    run = plan.best.run
+
+    (found, _) = tail_figures(run, {"ttft": 1.0, "tpot": 0.03})
+
+    (line,) = re.findall(r'<path class="line"[^>]* d="M([^"]*)"', found.svg)
+    rest = (1 - LEVELS) * run.judgement.counted_request_count
+    most = (1 - 0.9) * run.judgement.counted_request_count
+    assert len(line.split("L")) == ((rest >= 1) & (rest <= most)).sum()
+    assert tail_figures(run, {}) == []
+
+
+def test_each_class_has_a_tail_where_it_has_a_limit(classed):
+    run = classed.best.run
+
+    found = tail_figures(run, {})
+
+    limited = {metric for row in run.judgement.classes for metric in row.limits_s}
+    assert len(found) == len(limited) > 0
 
 
 def test_an_infeasible_plan_has_no_charts(infeasible):

@@ -141,9 +141,9 @@ def test_a_plan_without_what_a_profile_would_tell_has_a_page(plan):
     run = changed(plan.best.run, price=None, profile=None)
     bare = replace(plan.best, run=run, cost=None, bound=None, probes=(), launch=None)
 
-    page = plan_page(replace(plan, best=bare, candidates=(bare,), best_by_gpus=bare))
+    known = replace(plan, best=bare, candidates=(bare,), best_by_gpus=bare)
 
-    facts = dict(page.sections[0].known_facts)
+    facts = dict(section(known, "Why this many GPUs").known_facts)
     assert facts["lower bound"] == "none known"
     assert "one fewer" not in facts
 

@@ -52,7 +52,7 @@ def test_repr_of_a_plan_is_a_paragraph_with_the_answer(plan):
     assert len(text) < 1000
     assert "\n" not in text
     assert text.startswith("1 GPU = 1 replica × 1 (TP 1), Llama-3.1-8B on H100-SXM. ")
-    assert "at $2.50 per hour" in text
+    assert "at $1,825 a month" in text
     assert "within ttft ≤ 1 s, tpot ≤ 30 ms" in text
     assert "Lower bound: 1 GPU (proven minimal)" in text
 
@@ -128,7 +128,8 @@ def test_a_plan_of_a_frame_is_that_of_its_csv(plan, frame, tmp_path):
 
     of_file = capplan.plan(trace=str(path), **GIVEN)
 
-    pd.testing.assert_frame_equal(plan.to_pandas(), of_file.to_pandas())
+    tables = (each.to_pandas().drop(columns="trace_source") for each in (plan, of_file))
+    pd.testing.assert_frame_equal(*tables)
 
 
 def test_a_frame_becomes_the_same_file_each_time_and_is_not_changed(frame):
@@ -196,3 +197,31 @@ def test_without_the_report_a_result_prints_its_name_and_says_what_to_import():
 
 def test_a_plan_survives_pickling(plan):
     assert repr(pickle.loads(pickle.dumps(plan))) == repr(plan)
+
+
+def test_a_result_without_a_lead_prints_its_facts_and_rows():
+    text = repr(
+        capplan.simulate(
+            **{k: v for k, v in GIVEN.items() if k != "tp"},
+            workload="synthetic:prompt=200,output=20,n=500",
+            rate=20,
+            tp=1,
+        )
+    )
+
+    assert text.startswith("1 GPU = 1 replica × 1 (TP 1), one deployment, simulated")
+    assert "within: ttft ≤ 1 s, tpot ≤ 30 ms" in text
+    assert "; latency time to first token, mean " in text
+    assert len(text) < 1500
+
+
+def test_an_infeasible_plan_prints_why():
+    text = repr(
+        capplan.plan(
+            **{**GIVEN, "slo": "tpot=5ms"},
+            workload="synthetic:prompt=200,output=20,n=500",
+            rate=20,
+        )
+    )
+
+    assert text.startswith("Infeasible, Llama-3.1-8B. No configuration is known")

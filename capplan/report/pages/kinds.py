@@ -1,32 +1,21 @@
 """What settings may name: LLMs, GPUs, workloads, policies; a list of each kind."""
 
-import ast
-import re
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from functools import cache, partial
-from importlib.util import find_spec
-from pathlib import Path
+from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 from capplan.errors import InputError, nearest
-from capplan.fleet.catalog import gpu, gpu_names
-from capplan.fleet.nodes import nodes
 from capplan.latency.engine_time import ENGINES
 from capplan.llm.architecture import Architecture
 from capplan.llm.catalog import llm, llm_names, published
 from capplan.planning.systems import SYSTEMS
-from capplan.report.columns import Column, column, format_count
+from capplan.report import exports
+from capplan.report.columns import column, format_count
 from capplan.report.page import Page, Section, Table
+from capplan.report.pages.kind import NAME, WHAT, Kind, summary
+from capplan.report.pages.kinds_of_hardware import HARDWARE
+from capplan.report.pages.kinds_of_policies import POLICIES, policy_kind
 from capplan.shipped import shipped
-from capplan.simulator import (
-    autoscalers,
-    dispatchers,
-    hand_offs,
-    rebalancers,
-    routers,
-    schedulers,
-)
 from capplan.units import format_bytes
 from capplan.workload import arrivals, predictors, readers
 from capplan.workload.catalog import (
@@ -36,51 +25,6 @@ from capplan.workload.catalog import (
 )
 
 SCHEMA = "capplan.list/1"
-
-
-@dataclass(frozen=True)
-class Kind:
-    """A kind of names that settings take."""
-
-    flag: str  # that takes such a name
-    meaning: str
-    names: Callable[[], Iterable[str]]
-    rows: Callable[[], list[Any]]
-    columns: tuple[Column, ...]
-
-
-_NAME = column("name", "name", justify="left")
-_WHAT = column("what", "what", justify="left", is_wide=True)
-
-
-def _policies(package: Any, table: Mapping[str, str]) -> list[dict[str, str]]:
-    """Return each policy with the first sentence of its file, which is not imported.
-
-    To import one compiles it.
-    """
-    rows = []
-    for name, module in table.items():
-        spec = find_spec(f"{package.__name__}.{module}")
-        assert spec is not None
-        assert spec.origin is not None
-        tree = ast.parse(Path(spec.origin).read_text(encoding="utf-8"))
-        rows.append({"name": name, "what": _summary(ast.get_docstring(tree))})
-    return rows
-
-
-def _summary(text: str | None) -> str:
-    """Return the first sentence of a docstring, without its verb and unit."""
-    first = " ".join((text or "").partition("\n\n")[0].split())
-    plain = re.sub(r"^Return | \[[^\]]*\]$|``", "", first)
-    return plain[:1].upper() + plain[1:]
-
-
-def _policy_kind(
-    flag: str, meaning: str, package: Any, table: Mapping[str, str]
-) -> Kind:
-    return Kind(
-        flag, meaning, lambda: table, partial(_policies, package, table), (_NAME, _WHAT)
-    )
 
 
 def _llms() -> list[dict[str, Any]]:
@@ -107,52 +51,13 @@ def _billions(count: float) -> str:
 
 
 _LLM_COLUMNS = (
-    _NAME,
+    NAME,
     column("parameter_count", "parameters", _billions),
     column("active_parameter_count", "active", _billions),
     column("weight_dtype", "weights", justify="left"),
     column("weight_bytes", "take", format_bytes),
     column("max_positions", "longest context", format_count),
     column("checkpoint", "on Hugging Face", justify="left", leaves=1),
-)
-
-
-def _tera(rate: float) -> str:
-    return f"{format_count(float(f'{rate / 1e12:.3g}'))} T"
-
-
-def _gpus() -> list[dict[str, Any]]:
-    rows = (gpu(name) for name in gpu_names())
-    return [{**vars(row), "vendor": row.vendor} for row in rows]
-
-
-_NODE_COLUMNS = (
-    _NAME,
-    column("provider", "provider", justify="left"),
-    column("gpu", "GPU", justify="left"),
-    column("gpus", "GPUs"),
-    column("nvlink_domain_gpus", "joined by NVLink"),
-    column("vcpus"),
-    column("memory_gib"),
-    column("host_power_w"),
-    column("as_of", "as of", justify="left"),
-    column("source"),
-)
-
-_GPU_COLUMNS = (
-    _NAME,
-    column("vendor", leaves=1),
-    column("architecture", "architecture", justify="left"),
-    column("memory_bytes", "memory", format_bytes),
-    column("bandwidth_bytes_per_s", "bytes/s", _tera),
-    column("bf16_flops", "BF16 FLOP/s", _tera),
-    column("fp8_flops", "FP8", _tera),
-    column("fp4_flops", "FP4", _tera),
-    column("nvlink_bytes_per_s_per_direction"),
-    column("max_gpus_per_node", "in a node"),
-    column("tdp_w", "W", "{:g}".format),
-    column("source"),
-    column("confidence"),
 )
 
 
@@ -174,10 +79,10 @@ def _workloads() -> list[dict[str, Any]]:
 
 
 _WORKLOAD_COLUMNS = (
-    _NAME,
+    NAME,
     column("request_count", "requests", format_count),
     column("columns"),
-    _WHAT,
+    WHAT,
     column("licence"),
 )
 
@@ -186,7 +91,7 @@ def _predictors() -> list[dict[str, Any]]:
     return [
         {
             "name": name,
-            "what": _summary(row.predict.__doc__),
+            "what": summary(row.predict.__doc__),
             "settings": f"{row.parameter}={row.default:g}" if row.parameter else "",
         }
         for name, row in predictors.PREDICTORS.items()
@@ -197,7 +102,7 @@ def _arrivals() -> list[dict[str, Any]]:
     return [
         {
             "name": name,
-            "what": _summary(row.arrive.__doc__),
+            "what": summary(row.arrive.__doc__),
             "settings": ", ".join(row.needs),
         }
         for name, row in arrivals.ARRIVALS.items()
@@ -219,14 +124,7 @@ _SETTINGS = column("settings", "settings", justify="left")
 
 KINDS: Mapping[str, Kind] = {
     "llms": Kind("--llm", "LLMs of the catalog", llm_names, _llms, _LLM_COLUMNS),
-    "gpus": Kind("--gpu", "GPU types", gpu_names, _gpus, _GPU_COLUMNS),
-    "nodes": Kind(
-        "--nodes",
-        "nodes to rent",
-        lambda: [node.name for node in nodes()],
-        lambda: [vars(node) for node in nodes()],
-        _NODE_COLUMNS,
-    ),
+    **HARDWARE,
     "workloads": Kind(
         "--workload",
         "shipped workloads",
@@ -234,64 +132,38 @@ KINDS: Mapping[str, Kind] = {
         _workloads,
         _WORKLOAD_COLUMNS,
     ),
-    "formats": _policy_kind("--reader", "formats of traces", readers, readers.READERS),
+    "formats": policy_kind("--reader", "formats of traces", readers, readers.READERS),
     "arrivals": Kind(
         "--arrivals",
         "arrival processes",
         lambda: arrivals.ARRIVALS,
         _arrivals,
-        (_NAME, _WHAT, _SETTINGS),
+        (NAME, WHAT, _SETTINGS),
     ),
     "predictors": Kind(
         "--predictor",
         "predictors of output lengths",
         lambda: predictors.PREDICTORS,
         _predictors,
-        (_NAME, _WHAT, _SETTINGS),
+        (NAME, WHAT, _SETTINGS),
     ),
     "engines": Kind(
         "--engine",
         "engines whose times were measured",
         lambda: ENGINES,
         _engines,
-        (_NAME, _WHAT),
+        (NAME, WHAT),
     ),
-    "schedulers": _policy_kind(
-        "--scheduler",
-        "schedulers of a replica",
-        schedulers,
-        schedulers.SCHEDULERS,
-    ),
-    "routers": _policy_kind(
-        "--router", "routers of arrivals", routers, routers.ROUTERS
-    ),
-    "dispatchers": _policy_kind(
-        "--dispatcher",
-        "dispatchers, in place of a router",
-        dispatchers,
-        dispatchers.DISPATCHERS,
-    ),
-    "rebalancers": _policy_kind(
-        "--rebalancer",
-        "rebalancers between replicas",
-        rebalancers,
-        rebalancers.REBALANCERS,
-    ),
-    "hand-offs": _policy_kind(
-        "--hand-off",
-        "hand-offs between pools for prompts and for decoding",
-        hand_offs,
-        hand_offs.HAND_OFFS,
-    ),
-    "autoscalers": _policy_kind(
-        "--policies", "autoscalers", autoscalers, autoscalers.AUTOSCALERS
-    ),
+    **POLICIES,
     "systems": Kind(
         "--systems",
         "published serving systems",
         lambda: SYSTEMS,
         _systems,
-        (_NAME, column("scheduler", "scheduler", justify="left"), _WHAT),
+        (NAME, column("scheduler", "scheduler", justify="left"), WHAT),
+    ),
+    "targets": policy_kind(
+        "--to", "targets of capplan export", exports, exports.TARGETS
     ),
 }
 """Kinds of names, in the order in which a user meets their flags."""
@@ -338,7 +210,7 @@ def kinds_page() -> Page:
         column("kind", "kind", justify="left"),
         column("flag", "for", justify="left"),
         column("count", "names"),
-        _WHAT,
+        WHAT,
     )
     table = Table(columns, rows, is_whole=True)
     return Page(

@@ -5,7 +5,7 @@ from typing import Any
 
 from capplan.bounds.certificate import seal
 from capplan.planning.classes import own_targets
-from capplan.planning.cost import Cost, CostLine
+from capplan.planning.cost import HOURS_PER_MONTH, HOURS_PER_YEAR, Cost, CostLine
 from capplan.planning.launch import Launch
 from capplan.planning.result import SCHEMA, Assumption, Candidate, Plan, Probe
 from capplan.planning.run import Run
@@ -20,11 +20,11 @@ from capplan.report.columns import (
 )
 from capplan.report.page import FILES, Fact, Page, Section, Table, Tile
 from capplan.report.pages.apart import apart_sections, one_fewer, verdict
-from capplan.report.pages.candidates import COLUMNS, candidate_values
+from capplan.report.pages.candidates import COLUMNS, candidate_values, plan_columns
 from capplan.report.pages.classes import classes_section, classes_table
 from capplan.report.plan_charts import figures
 from capplan.report.render.json_text import plain
-from capplan.units import format_duration
+from capplan.units import format_duration, format_usd
 
 HOW = {
     "measured": "Measured",
@@ -35,8 +35,19 @@ HOW = {
 }
 """Headings of the assumptions by how each was obtained, most certain first."""
 
+COST, WHY = "Cost", "Why this many GPUs"
+"""Headings of sections."""
+
 _STARRED = "* estimated from the simulated traffic or from an uncertain price"
-_IN_TILES = ("per month", "per million output tokens")
+_IN_TILES = {
+    "per month": "Cost per month",
+    "per year": "Cost per year",
+    "per million output tokens": "Cost per million output tokens",
+}
+_SPELT_OUT = (
+    "TTFT is the time from arrival to the first token, TPOT the mean time per token "
+    "after it, and e2e that from arrival to the last token."
+)
 _COARSE = "its count is found to 10 %: it is no rival to the best"
 
 
@@ -70,7 +81,7 @@ def plan_page(plan: Plan) -> Page:
         ],
         values=partial(plan_values, plan),
         csv={
-            "plan.csv": Table(COLUMNS, plan.candidates),
+            "plan.csv": Table((*plan_columns(plan), *COLUMNS), plan.candidates),
             "classes.csv": classes_table(
                 row.run for row in plan.candidates if row.run is not None
             ),
@@ -165,7 +176,7 @@ def _tiles(plan: Plan, best: Candidate, run: Run) -> list[Tile]:
     return [
         attained,
         *(
-            Tile(f"Cost {line.what}", _amount(line))
+            Tile(_IN_TILES[line.what], _amount(line), _ends(best, line))
             for line in _lines(plan)
             if line.what in _IN_TILES
         ),
@@ -203,7 +214,8 @@ def _of_best(plan: Plan, best: Candidate, run: Run) -> list[Section]:
         doubts = sentences.doubts(estimate)
         facts.append(("uncertain", f"{_priced(estimate)}: {doubts}"))
     return [
-        Section("Why this many GPUs", facts=facts),
+        Section(notes=[_SPELT_OUT], only=FILES),
+        Section(WHY, facts=facts),
         classes_section(run.judgement.classes),
         launch_section(best.launch),
         *(launch_section(pool.launch, pool.role) for pool in best.pools),
@@ -220,6 +232,16 @@ def _priced(candidate: Candidate) -> str:
 
 def _amount(line: CostLine) -> str:
     return f"{format_fine_usd(line.amount_usd)}{'*' if line.estimated else ''}"
+
+
+def _ends(best: Candidate, line: CostLine) -> str:
+    """Return the range of a month's or a year's cost over providers and engines."""
+    ends = best.usd_per_month_range
+    if ends is None or line.what not in ("per month", "per year"):
+        return ""
+    months = 1 if line.what == "per month" else HOURS_PER_YEAR / HOURS_PER_MONTH
+    low, high = (format_usd(months * usd) for usd in ends)
+    return "" if low == high else f"{low} to {high}"
 
 
 def _unit_price(line: CostLine) -> str:
@@ -248,7 +270,7 @@ def _bill(plan: Plan, best: Candidate, run: Run) -> Section:
             f"No price is known for {best.gpu}; set one with "
             f"--price {best.gpu}=USD_PER_H."
         )
-        return Section("Cost", notes=[missing])
+        return Section(COST, notes=[missing])
     price = run.configuration.price
     assert price is not None
     source = "; ".join(
@@ -260,7 +282,7 @@ def _bill(plan: Plan, best: Candidate, run: Run) -> Section:
     ]
     if any(line.estimated for line in lines):
         notes.append(f"{_STARRED}.")
-    return Section("Cost", tables=[Table(_BILL, lines)], notes=notes)
+    return Section(COST, tables=[Table(_BILL, lines)], notes=notes)
 
 
 def _candidates(plan: Plan) -> Section:
@@ -317,7 +339,7 @@ def _probes(best: Candidate) -> Section:
     return Section("Simulated replica counts", tables=[table], only=FILES)
 
 
-_ASSUMPTION = (
+ASSUMPTION = (
     column("what", "quantity", justify="left", is_wide=True),
     column("value", "value", justify="left", is_wide=True),
     column("source", "source", justify="left", is_wide=True),
@@ -347,12 +369,12 @@ def _assumptions(plan: Plan) -> list[Section]:
         ("with", f"{how}router {plan.router}, seed {plan.seed}"),
     ]
     tables = [
-        Table(_ASSUMPTION, rows, title=heading)
+        Table(ASSUMPTION, rows, title=heading)
         for heading, rows in grouped(plan.assumptions)
     ]
     return [
         Section("What the figures rest on", facts=facts),
-        Section("Assumptions", tables=tables, only=FILES),
+        Section("Assumptions", tables=tables, only=FILES, is_folded=True),
     ]
 
 

@@ -2,7 +2,9 @@
 
 from pathlib import Path
 
+from capplan.report.alike import merged
 from capplan.report.page import Page
+from capplan.report.provenance import made_by
 
 
 def html(page: Page) -> str:
@@ -17,4 +19,6 @@ def html(page: Page) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    return templates.get_template("page.html.j2").render(page=page)
+    return templates.get_template("page.html.j2").render(
+        page=page, warnings=merged(page.warnings), made_by=made_by()
+    )

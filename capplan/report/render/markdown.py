@@ -2,6 +2,7 @@
 
 import re
 
+from capplan.report.alike import merged
 from capplan.report.page import TERMINAL, Page, Section, Table
 
 
@@ -12,7 +13,7 @@ def markdown(page: Page) -> str:
     for tile in page.tiles:
         small = f" ({_plain(tile.small)})" if tile.small else ""
         lines.append(f"- **{_plain(tile.label)}**: {_plain(tile.text)}{small}")
-    lines += [f"> {_plain(text)}\n>" for text in dict.fromkeys(page.warnings)]
+    lines += [f"> {_plain(text)}\n>" for text in merged(page.warnings)]
     for section in page.sections:
         lines += [] if section.only == TERMINAL else _section(section)
     if page.files:
@@ -33,6 +34,9 @@ def _section(section: Section) -> list[str]:
     lines += ["", *(f"{_plain(note)}\n" for note in section.notes)]
     if not any(lines):
         return []
+    if section.is_folded:
+        summary = f"<details><summary>{section.heading}</summary>"
+        return ["", summary, "", *lines, "", "</details>"]
     return ["", f"## {section.heading}" if section.heading else "", "", *lines]
 
 

@@ -8,6 +8,7 @@ from rich.markup import escape
 from rich.table import Table as Grid
 from rich.text import Text
 
+from capplan.report.alike import merged
 from capplan.report.columns import Column
 from capplan.report.console import console
 from capplan.report.page import FILES, Fact, Page, Section, Table
@@ -38,7 +39,7 @@ def print_page(page: Page, out: Console) -> None:
     for section in page.sections:
         if section.only != FILES:
             _print_section(section, out)
-    for text in dict.fromkeys(page.warnings):
+    for text in merged(page.warnings):
         out.print(Text("warning: ", style="yellow") + Text(text))
 
 

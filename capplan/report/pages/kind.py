@@ -1,0 +1,30 @@
+"""A kind of names that settings take, with the columns that most lists have."""
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from capplan.report.columns import Column, column
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of names that settings take."""
+
+    flag: str  # that takes such a name
+    meaning: str
+    names: Callable[[], Iterable[str]]
+    rows: Callable[[], list[Any]]
+    columns: tuple[Column, ...]
+
+
+NAME = column("name", "name", justify="left")
+WHAT = column("what", "what", justify="left", is_wide=True)
+
+
+def summary(text: str | None) -> str:
+    """Return the first sentence of a docstring, without its verb and unit."""
+    first = " ".join((text or "").partition("\n\n")[0].split())
+    plain = re.sub(r"^Return | \[[^\]]*\]$|``", "", first)
+    return plain[:1].upper() + plain[1:] if first.startswith("Return ") else plain
