@@ -10,6 +10,7 @@ from capplan.fleet.node_map import NodeMap
 from capplan.planning.cost import HOURS_PER_MONTH
 from capplan.planning.planned_llm import PlannedLlm, PlannedPool
 from capplan.planning.shared_fleet_settings import SharedFleetSettings
+from capplan.planning.shown import Shown
 
 STRANDED, OFF_PEAK, SPARES = "stranded", "off-peak", "spares"
 """Why GPUs that are paid for are in no replica: other replicas do not fit beside those
@@ -128,8 +129,8 @@ class Arrangement:
     usd_per_month: float | None  # with spares; None where a pool has no price [$]
 
 
-@dataclass(frozen=True, eq=False)
-class SharedFleet:
+@dataclass(frozen=True, eq=False, repr=False)
+class SharedFleet(Shown):
     """Several LLMs on shared nodes."""
 
     settings: SharedFleetSettings

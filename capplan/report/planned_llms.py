@@ -34,6 +34,8 @@ def planned_llms(paths: Sequence[Path]) -> list[PlannedLlm]:
     InputError
         When a plan is infeasible, was changed after it was made, or is given twice.
     """
+    if not paths:
+        raise InputError("no plan is given; expected plan.json of each LLM")
     files = [path / _FILE if path.is_dir() else path for path in paths]
     documents: list[dict[str, Any]] = []
     seen: dict[str, Path] = {}

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import capplan
 from capplan.bounds.certificate import seal
 from capplan.cli.main import exit_code
 from capplan.errors import InputError
@@ -236,3 +237,21 @@ def test_a_document_alone_goes_to_standard_output(plans, capsys):
 
     assert code == 0
     assert json.loads(capsys.readouterr().out)["schema"] == "capplan.fleet/1"
+
+
+def test_python_gives_the_fleet_of_the_command_and_shows_it(plans, tmp_path):
+    fleet = capplan.share_nodes(plans["day"], str(plans["drawn"]), repair="24h")
+
+    rows = fleet.to_pandas()
+    fleet.save(tmp_path / "out")
+    assert "joint peak" in repr(fleet)
+    assert rows["usd_per_month"].sum() == pytest.approx(fleet.usd_per_month)
+    assert (tmp_path / "out" / "fleet.json").exists()
+
+
+def test_none_and_one_plan_are_fleets_or_refused(plans, capsys):
+    assert "Missing argument 'PLAN...'" in one_line(capsys)
+
+    assert capplan.share_nodes(plans["day"]).separate >= 1
+    with pytest.raises(InputError, match="no plan"):
+        capplan.share_nodes()

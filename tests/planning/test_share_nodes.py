@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 from capplan.errors import InputError
 from capplan.fleet.price import Price
 from capplan.planning.demand_curve import DemandCurve
+from capplan.planning.plan import plan
 from capplan.planning.planned_llm import PlannedLlm, PlannedPool
 from capplan.planning.replicas_by_hour import folded, replicas_by_hour
+from capplan.planning.settings import PlanSettings
 from capplan.planning.share_nodes import APART, AT_ONCE, BY_HOUR, JOINT, share_nodes
 from capplan.planning.shared_fleet import OFF_PEAK, SPARES, STRANDED, in_cents
 from capplan.planning.shared_fleet_settings import SharedFleetSettings
@@ -180,6 +182,26 @@ def test_replicas_of_an_hour_are_one_more_than_in_proportion_at_most(count, one,
     assert min(2, count) <= few <= many <= count
     assert few >= math.floor(count * low)
     assert few <= max(math.ceil(count * low) + 1, min(2, count))
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("share", [0.5, 0.1])
+def test_plans_at_part_of_a_rate_need_the_replicas_of_the_line_or_one_beside(share):
+    asked = {
+        "workload": "synthetic:prompt=300,output=80,n=2000",
+        "llm": "Llama-3.1-8B",
+        "latency_ms": "60,0.3,0,2,0.0005",
+        "kv_blocks": 1500,
+        "slo": "ttft=1s,tpot=90ms",
+        "gpu": "H100-SXM",
+        "tp": 1,
+    }
+    whole = plan(PlanSettings(**asked, rate=40)).best.replica_count
+
+    part = plan(PlanSettings(**asked, rate=40 * share)).best.replica_count
+
+    assert abs(replicas_by_hour(whole, np.array([share]))[0] - part) <= 1
+    assert whole > 5
 
 
 def test_hours_beyond_whole_days_are_laid_over_the_first():
