@@ -15,8 +15,8 @@ from capplan.planning.demand_curve import DemandCurve, curve_of_trace, shows_a_d
 from capplan.planning.planned_llm import PlannedLlm, PlannedPool
 from capplan.planning.replicas_by_hour import WINDOW_S
 from capplan.planning.setting_groups import MOST_REPLICAS
-from capplan.planning.traffic import read_requests
-from capplan.planning.traffic_settings import RequestSettings
+from capplan.planning.traffic import read_traffic
+from capplan.planning.traffic_settings import TrafficSettings
 from capplan.report.verify import read_plan, settings_now
 from capplan.units import format_duration
 
@@ -169,14 +169,15 @@ def _curve(document: Mapping[str, Any], path: Path) -> tuple[DemandCurve | None,
     trace = settings.get("trace")
     if trace is not None and not Path(str(trace)).exists():
         return None, f"its trace {trace} is not there"
-    fields = RequestSettings.model_fields
+    fields = TrafficSettings.model_fields
     asked = {name: value for name, value in settings.items() if name in fields}
     try:
-        read = read_requests(RequestSettings(**asked))
+        traffic = TrafficSettings(**asked)
+        load = read_traffic(traffic, np.random.default_rng(traffic.seed))
     except InputError as problem:
         raise InputError(f"{path}: its requests: {problem}") from None
-    arrival_s = read.arrival_s
-    if arrival_s is None:
+    read, arrival_s = load.base, load.base.arrival_s
+    if load.process is not None or arrival_s is None:
         return None, "its requests have no times"
     planned_s = document.get("duration_s")
     lasts_s = float(np.ptp(arrival_s))
