@@ -128,6 +128,37 @@ def test_a_trace_that_changed_is_refused(plans, tmp_path):
         planned_llms([tmp_path])
 
 
+@pytest.mark.parametrize(
+    ("where", "value", "why"),
+    [
+        (("asked_by",), "9 users", "its users ask when they are answered"),
+        (("settings", "arrivals"), "poisson", "its arrivals are drawn at one rate"),
+        (("settings", "rate"), 1.0, "its plan has one --rate"),
+    ],
+)
+def test_plans_without_hours_say_why(plans, tmp_path, changed, where, value, why):
+    document = json.loads(plans["day"].read_text())
+    (tmp_path / "plan.json").write_text(
+        json.dumps(seal(changed(document, where, value)))
+    )
+
+    (found,) = planned_llms([tmp_path])
+
+    assert found.curve is None
+    assert found.why_constant.startswith(why)
+
+
+def test_a_trace_of_less_than_a_day_shows_no_hours(tmp_path):
+    rows = [f"{10 * k},150,100\n" for k in range(400)]
+    (tmp_path / "short.csv").write_text(HEAD + "".join(rows))
+    given = {"trace": tmp_path / "short.csv", "llm": "Llama-3.1-8B", "tp": 4}
+
+    (found,) = planned_llms([write_plan(tmp_path / "short", **given)])
+
+    assert found.curve is None
+    assert found.why_constant == "its requests arrive within 66.5 min, less than a day"
+
+
 def test_llms_of_one_name_are_told_apart_by_their_folders(plans, tmp_path):
     again = write_plan(
         tmp_path / "second",
