@@ -110,7 +110,8 @@ def asked(
         think = format_duration(users.mean_think_s)
         warnings.warn(
             f"users who all think exactly {think} bunch over hours, as buses do, and "
-            f"then wait for one another; people's times vary: --think exp:{think}",
+            "then wait for one another; people's times vary: "
+            f"--think exp:{users.mean_think_s:g}s",
             CapplanWarning,
             stacklevel=2,
         )
