@@ -3,6 +3,7 @@
 ``plan``, ``simulate``, ``search``, ``demand``, ``capacity``, ``autoscale`` and
 ``compare`` take the settings of the commands under the same names;
 :mod:`capplan.planning.settings` lists them. ``trace`` may be a DataFrame.
+``share_nodes`` is ``capplan fleet``.
 
 A result prints as a paragraph and shows itself in a notebook. ``.to_pandas()`` is its
 table, ``.plot()`` its charts, and ``.save("out")`` writes what ``--out`` does.
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from capplan.planning.result import Plan
     from capplan.planning.run import Run
     from capplan.planning.search import Search
+    from capplan.planning.shared_fleet import SharedFleet
     from capplan.planning.what_if import WhatIf
 
 __all__ = [
@@ -27,6 +29,7 @@ __all__ = [
     "demand",
     "plan",
     "search",
+    "share_nodes",
     "simulate",
     "what_if",
 ]
@@ -125,3 +128,18 @@ def compare(**settings: Any) -> "Comparison":
     from capplan.report import to_files
 
     return to_files.compare(CompareSettings(**settings))[0]
+
+
+def share_nodes(*plans: Any, **settings: Any) -> "SharedFleet":
+    """Return the LLMs of several plans on shared nodes.
+
+    ``plans`` are paths of ``plan.json``, or of folders with one; settings are those of
+    ``capplan fleet``: ``availability``, ``repair``, ``failures``, ``shift``.
+    """
+    from pathlib import Path
+
+    from capplan.planning.shared_fleet_settings import SharedFleetSettings
+    from capplan.report import to_files
+
+    paths = [Path(plan) for plan in plans]
+    return to_files.share_nodes(paths, SharedFleetSettings(**settings))[0]

@@ -170,7 +170,7 @@ def test_every_flag_that_the_readme_shows_is_one():
     shown = set(re.findall(r"--(?:\[no-\])?([a-z][a-z-]+)", text))
     # Of every command, and of capplan itself.
     others = {"help", "format", "quiet", "install-completion", "resume", "from", "to"}
-    others.add("fail-above")
+    others |= {"fail-above", "slo-scale"}
 
     commands = (PlanSettings, SimulateSettings, CompareSettings, FitSettings)
     names = {name for command in commands for name in command.model_fields}

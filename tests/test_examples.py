@@ -217,3 +217,21 @@ def test_one_h100_keeps_30_ms_at_16_requests_a_second_and_not_at_23():
 
     assert slower.best.gpu_count == 1
     assert faster.best.gpu_count > 1
+
+
+@pytest.mark.thorough
+def test_a_fleet_is_shared_as_the_docs_say(tmp_path, capsys, monkeypatch):
+    text = (EXAMPLES.parent / "docs" / "fleet.md").read_text(encoding="utf-8")
+    _, commands, _, shown, *_ = text.split("```")
+    monkeypatch.chdir(tmp_path)
+
+    for line in commands.strip().splitlines():
+        name, *given = line.split()
+        assert name == "capplan"
+        capsys.readouterr()
+        assert exit_code(given) == 0
+
+    printed = " ".join(capsys.readouterr().out.split())
+    for line in filter(None, map(str.strip, shown.splitlines())):
+        assert " ".join(line.split()) in printed
+    assert (tmp_path / "out" / "report.html").exists()

@@ -24,6 +24,7 @@ EXAMPLES = {
     "--systems vllm-v1,sarathi,orca --out out",
     "place": "capplan place --workload sharegpt --llm Llama-3.1-8B --gpu H100 --tp 1 "
     "--rate 20 --slo tpot=30ms",
+    "fleet": "capplan fleet chat/plan.json code/plan.json --repair 24h --out out",
     "diff": "capplan diff before after --format md --fail-above 10%",
     "verify": "capplan verify out/plan.json",
     "export": "capplan export out/plan.json --to k8s --out deploy",

@@ -49,6 +49,7 @@ COMMANDS = {
     ),
     "compare": ("compare", "compare_command", "Compare serving systems."),
     "place": ("place", "place_command", "Place the requests of one moment."),
+    "fleet": ("fleet", "fleet_command", "Put several LLMs on shared nodes."),
     "diff": ("diff", "diff_command", "Compare two plans: cost, effects and causes."),
     "verify": ("verify", "verify_command", "Check the proof in a plan.json."),
     "export": ("export", "export_command", "Write a plan as a deployment."),

@@ -16,6 +16,7 @@ from capplan.planning.demand import Demand
 from capplan.planning.result import Plan
 from capplan.planning.run import Run
 from capplan.planning.search import Search
+from capplan.planning.shared_fleet import SharedFleet
 from capplan.planning.shown import Shown
 from capplan.planning.what_if import WhatIf
 from capplan.report.page import Page, Section, Table
@@ -26,6 +27,7 @@ from capplan.report.pages.demand import demand_page
 from capplan.report.pages.plan import plan_page
 from capplan.report.pages.run import run_page
 from capplan.report.pages.search import search_page
+from capplan.report.pages.shared_fleet import shared_fleet_page
 from capplan.report.pages.what_if import what_if_page
 from capplan.report.plan_files import plan_files
 from capplan.report.render.documents import DOCUMENTS, document
@@ -45,6 +47,7 @@ PAGES: Mapping[type[Shown], Callable[[Any], Page]] = {
     Search: search_page,
     Run: run_page,
     WhatIf: what_if_page,
+    SharedFleet: shared_fleet_page,
 }
 
 _ROWS = 20

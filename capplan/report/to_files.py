@@ -40,6 +40,9 @@ from capplan.planning.settings import (
     SearchSettings,
     SimulateSettings,
 )
+from capplan.planning.share_nodes import share_nodes as compute_shared
+from capplan.planning.shared_fleet import SharedFleet
+from capplan.planning.shared_fleet_settings import SharedFleetSettings
 from capplan.planning.what_if import WhatIf
 from capplan.planning.what_if import plan_each as compute_each
 from capplan.planning.what_if import what_if as compute_what_if
@@ -54,8 +57,10 @@ from capplan.report.pages.placement import placement_page
 from capplan.report.pages.plan import plan_page
 from capplan.report.pages.run import run_page
 from capplan.report.pages.search import search_page
+from capplan.report.pages.shared_fleet import shared_fleet_page
 from capplan.report.pages.what_if import what_if_page
 from capplan.report.plan_files import plan_files
+from capplan.report.planned_llms import planned_llms
 from capplan.report.write_page import Written, write_page
 from capplan.report.write_requests import appending, write_requests
 from capplan.report.write_schedule import write_iterations, write_trace_events
@@ -199,6 +204,17 @@ def demand(
 ) -> tuple[Demand, Written]:
     """Plan at several rates, and write the files."""
     return _computed(compute_demand, demand_page, settings, progress)
+
+
+def share_nodes(
+    plans: Sequence[Path], settings: SharedFleetSettings
+) -> tuple[SharedFleet, Written]:
+    """Put the LLMs of plans on shared nodes, and write the files."""
+
+    def compute(asked: SharedFleetSettings) -> SharedFleet:
+        return compute_shared(planned_llms(plans), asked)
+
+    return _computed(compute, shared_fleet_page, settings)
 
 
 def place(settings: PlaceSettings) -> tuple[Placed, Written]:
