@@ -5,9 +5,14 @@ from typing import Any
 
 from capplan.bounds.certificate import seal
 from capplan.planning.classes import own_targets
-from capplan.planning.cost import HOURS_PER_MONTH, HOURS_PER_YEAR, Cost, CostLine
+from capplan.planning.cost import (
+    HOURS_PER_MONTH,
+    HOURS_PER_YEAR,
+    Cost,
+    CostLine,
+)
 from capplan.planning.launch import Launch
-from capplan.planning.result import SCHEMA, Assumption, Candidate, Plan, Probe
+from capplan.planning.result import SCHEMA, Assumption, Candidate, Plan
 from capplan.planning.run import Run
 from capplan.report import sentences
 from capplan.report.columns import (
@@ -15,13 +20,13 @@ from capplan.report.columns import (
     column,
     format_count,
     format_fine_usd,
-    format_interval,
     format_share,
 )
 from capplan.report.page import FILES, Fact, Page, Section, Table, Tile
 from capplan.report.pages.apart import apart_sections, one_fewer, verdict
 from capplan.report.pages.candidates import COLUMNS, candidate_values, plan_columns
 from capplan.report.pages.classes import classes_section, classes_table
+from capplan.report.pages.probes import probes_section
 from capplan.report.plan_charts import figures
 from capplan.report.render.json_text import plain
 from capplan.units import format_duration, format_usd
@@ -71,7 +76,7 @@ def plan_page(plan: Plan) -> Page:
                 "Latency, replicas and the fleet over time",
                 figures=partial(figures, plan),
             ),
-            *(() if best is None else (_probes(best),)),
+            *(() if best is None else (probes_section(best),)),
             Section(
                 "Engine settings",
                 facts=() if run is None else sentences.engine_facts(run),
@@ -306,37 +311,6 @@ def _candidates(plan: Plan) -> Section:
     )
     table = Table(COLUMNS, plan.candidates, style=style)
     return Section("Candidates", tables=[table], facts=remarks, notes=[note])
-
-
-def _result(probe: Probe) -> str:
-    found = {True: "meets the SLO", False: "misses the SLO", None: "too close to call"}
-    return found[probe.meets] + ("" if probe.stable else ", backlog grows")
-
-
-def _counts_of(probe: Probe) -> str:
-    counts = probe.pool_replica_counts or (probe.replica_count,)
-    return " + ".join(map(format_count, counts))
-
-
-_PROBES = (
-    column("replica_count", "replicas", told=_counts_of),
-    column("slo_attainment", "attainment", format_share),
-    column("", "95 % interval", format_interval, path="slo_attainment_interval"),
-    column("ttft_p99_s", "p99 TTFT", format_duration),
-    column("tpot_p99_s", "p99 TPOT", format_duration),
-    column("e2e_p99_s", "p99 e2e", format_duration),
-    Column("", _result, "result", justify="left"),
-)
-
-
-def _probes(best: Candidate) -> Section:
-    def style(probe: Probe) -> str:
-        if probe.replica_count == best.replica_count:
-            return "best"
-        return "" if probe.meets else "fail"
-
-    table = Table(_PROBES, best.probes, style=style)
-    return Section("Simulated replica counts", tables=[table], only=FILES)
 
 
 ASSUMPTION = (
