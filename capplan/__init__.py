@@ -1,7 +1,7 @@
 """capplan: offline capacity planner for LLM serving.
 
-``plan``, ``simulate``, ``search``, ``demand``, ``capacity``, ``autoscale`` and
-``compare`` take the settings of the commands under the same names;
+``plan``, ``simulate``, ``search``, ``demand``, ``capacity``, ``autoscale``,
+``budget`` and ``compare`` take the settings of the commands under the same names;
 :mod:`capplan.planning.settings` lists them. ``trace`` may be a DataFrame.
 ``share_nodes`` is ``capplan fleet``.
 
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from capplan.planning.autoscaled import Autoscaled
+    from capplan.planning.budgeted import Budget
     from capplan.planning.capacity import Capacity
     from capplan.planning.compare import Comparison
     from capplan.planning.demand import Demand
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "autoscale",
+    "budget",
     "capacity",
     "compare",
     "demand",
@@ -143,3 +145,15 @@ def share_nodes(*plans: Any, **settings: Any) -> "SharedFleet":
 
     paths = [Path(plan) for plan in plans]
     return to_files.share_nodes(paths, SharedFleetSettings(**settings))[0]
+
+
+def budget(**settings: Any) -> "Budget":
+    """Return nodes by hour and month, the commitments to buy, and what all costs.
+
+    Settings are those of :func:`plan`; ``horizon_months``, ``growth``, ``commit``,
+    ``spot_share``, ``owned``, ``grid`` and so on.
+    """
+    from capplan.planning.budget_settings import BudgetSettings
+    from capplan.report import to_files
+
+    return to_files.budget(BudgetSettings(**settings))[0]

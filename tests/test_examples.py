@@ -86,6 +86,39 @@ def test_a_week_is_autoscaled_as_the_docs_say(tmp_path, capsys):
     assert document["lower_bound_gpu_hours"] < rows["perfect"]["gpu_hours_paid"]
 
 
+@pytest.mark.thorough
+def test_the_week_is_budgeted_as_the_docs_say(tmp_path, capsys):
+    code = exit_code(
+        ["budget", str(EXAMPLES / "budget_week.yaml"), "--out", str(tmp_path)]
+    )
+
+    document = json.loads((tmp_path / "budget.json").read_text())
+    told = (EXAMPLES.parent / "docs" / "budget.md").read_text(encoding="utf-8")
+    lead = " ".join(capsys.readouterr().out.split("\n\n")[0].split("\n")[1:])
+    assert code == 0
+    assert lead in " ".join(line.removeprefix("> ") for line in told.split("\n"))
+    for row in document["alternatives"]:
+        dollars = " | ".join(
+            f"${row[name]:,.0f}"
+            for name in ("usd_first_month", "usd_last_month", "usd_owed_after")
+        )
+        star = "*" if row["is_estimated"] else ""
+        assert f"| {row['name']} | ${row['usd']:,.0f}{star} | {dollars} |" in told
+    for row in document["fleets"]:
+        attained = format_share(row["slo_attainment"])
+        assert f"| {row['name']} | {attained} |" in told
+        assert f"| ${row['usd_per_month']:,.0f} |" in told
+    simulated = next(row for row in document["fleets"] if "hours" in row["name"])
+    scheduled = next(
+        row for row in document["alternatives"] if row["name"] == "scheduled, on demand"
+    )
+    # What the bill says of the budget's hours is what their simulation is paid for.
+    assert scheduled["usd_first_month"] == pytest.approx(
+        simulated["usd_per_month"], rel=0.01
+    )
+    assert simulated["meets"]
+
+
 def test_a_plan_of_classes_replays_the_requests_beside_it(capsys):
     assert exit_code(["plan", str(EXAMPLES / "plan_classes.yaml")]) == 0
 

@@ -20,6 +20,7 @@ from capplan.planning.classes import ClassResult
 from capplan.planning.cost import Cost, CostLine, NodeCount
 from capplan.planning.result import Assumption, Candidate, Plan, Probe
 from capplan.planning.search import TpOption, TpRow, TpSearch
+from capplan.report.pages import budget_columns
 from capplan.report.pages.autoscale import LOSSES
 from capplan.report.pages.autoscale import PATHS as AUTOSCALED
 from capplan.report.pages.candidates import ASKED, COLUMNS, PATHS
@@ -76,6 +77,19 @@ def test_every_field_of_a_result_is_in_the_nomenclature(table):
         list(PATHS),
         list(AUTOSCALED),
         [column.name for column in LOSSES],
+        [
+            column.name
+            for name in (
+                "MONTHS",
+                "COMMITMENTS",
+                "HOURS",
+                "ALTERNATIVES",
+                "FLEETS",
+                "WAYS",
+            )
+            for column in getattr(budget_columns, name)
+            if column.name
+        ],
         [column.name for column in CLASS_COLUMNS if column.name],
         *[
             [column.name for column in columns]

@@ -20,6 +20,8 @@ EXAMPLES = {
     "--tp 1 --slo ttft=1s,tpot=30ms --max-gpus 4",
     "autoscale": "capplan autoscale --workload azure-week-like --llm Llama-3.1-8B "
     "--gpu H100 --tp 1 --slo ttft=1s,tpot=30ms --policies hpa,keda --out out",
+    "budget": "capplan budget out/plan.json --months 36 --growth 3%/month "
+    "--commit reserved:12,reserved:36 --out out",
     "compare": f"capplan compare {_ASKED}ttft=1s,tpot=30ms --tp 1 "
     "--systems vllm-v1,sarathi,orca --out out",
     "place": "capplan place --workload sharegpt --llm Llama-3.1-8B --gpu H100 --tp 1 "

@@ -47,6 +47,7 @@ COMMANDS = {
         "autoscale_command",
         "Compare autoscalers with a fixed fleet.",
     ),
+    "budget": ("budget", "budget_command", "Budget nodes over months of growth."),
     "compare": ("compare", "compare_command", "Compare serving systems."),
     "place": ("place", "place_command", "Place the requests of one moment."),
     "fleet": ("fleet", "fleet_command", "Put several LLMs on shared nodes."),

@@ -1,6 +1,7 @@
 """Read a scenario: settings in a YAML file, overridden by flags."""
 
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -33,15 +34,20 @@ SettingsOf = TypeVar("SettingsOf", bound=Settings)
 
 
 def settings_from(
-    model: type[SettingsOf], scenario: Path | None, flags: dict[str, Any]
+    model: type[SettingsOf],
+    scenario: Path | None,
+    flags: dict[str, Any],
+    planned: Mapping[str, Any] | None = None,
 ) -> SettingsOf:
-    """Return the scenario's settings, overridden by the flags.
+    """Return the scenario's settings, or those of a plan, overridden by the flags.
 
     A flag that is None or an empty list was not given. An error names the flag, or
     file and line.
     """
     given = {name: value for name, value in flags.items() if value not in (None, [])}
-    settings = {} if scenario is None else read_scenario(model, scenario)
+    settings = dict(planned or {})
+    if scenario is not None:
+        settings = read_scenario(model, scenario)
     for name in _ONE_OF:
         if name in given:
             settings = {k: v for k, v in settings.items() if k not in _ONE_OF}

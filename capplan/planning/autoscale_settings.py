@@ -22,7 +22,8 @@ DEFAULT_POLICIES = ("schedule", "hpa", "keda", "wva-v2", "dynamo")
 """One of each kind that people run: planned hours, in flight, a queue, tokens, rate."""
 
 
-def _policies(value: Any) -> Any:
+def policy_names(value: Any) -> Any:
+    """Return autoscalers with their settings, as a list or ``A,B:x=1``."""
     return tuple(policy_texts(value, "[hpa, ray:target=20]", is_bare=True))
 
 
@@ -35,7 +36,7 @@ class AutoscaleSettings(
 
     policies: Annotated[
         tuple[Annotated[str, validated_with(parse_autoscaler)], ...],
-        BeforeValidator(_policies),
+        BeforeValidator(policy_names),
     ] = setting(
         (),
         MOTION,

@@ -1,5 +1,6 @@
 """Replicas against the arrival rate: simulated at several, extrapolated to others."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +12,7 @@ from capplan.placement.demand_law import OF_LAW, DemandLaw, fit_demand_law
 from capplan.planning.inputs import Progress, part_of, unseen
 from capplan.planning.plan import plan
 from capplan.planning.result import Candidate
-from capplan.planning.settings import DemandSettings
+from capplan.planning.settings import DemandSettings, PlanSettings
 from capplan.planning.shown import Shown
 
 FEWEST_RATES = 2
@@ -58,18 +59,7 @@ def demand(settings: DemandSettings, progress: Progress | None = None) -> Demand
             f"--at extrapolates by a line through the counts at {OF_LAW} rates or more;"
             f" {len(rates)} are given: give more --rates, or these among them"
         )
-    chosen: dict[str, Any] = {}
-    candidates: list[Candidate] = []
-    notes: dict[str, None] = {}
-    for done, rate in enumerate(reversed(rates)):
-        step = part_of(progress or unseen, done, len(rates), f"{rate:g} requests/s: ")
-        at_rate = settings.at_rate(rate).model_copy(update=chosen)
-        result = plan(at_rate, step)
-        if result.best is None:
-            raise InputError(f"at {rate:g} requests/s: {result.infeasible_reason}")
-        candidates.insert(0, result.best)
-        notes.update(dict.fromkeys(result.warnings))
-        chosen = {"gpu": (result.best.gpu,), "tp": (result.best.tp,)}
+    candidates, notes = planned_at(rates, settings.at_rate, progress)
     counts = np.array([row.replica_count for row in candidates], np.float64)
     law, no_law = None, ""
     try:
@@ -81,8 +71,32 @@ def demand(settings: DemandSettings, progress: Progress | None = None) -> Demand
         tp=candidates[0].tp,
         rates_per_s=rates,
         extrapolated_per_s=settings.at,
-        candidates=tuple(candidates),
+        candidates=candidates,
         law=law,
         no_law=no_law,
-        warnings=tuple(notes),
+        warnings=notes,
     )
+
+
+def planned_at(
+    rates_per_s: Sequence[float],
+    at_rate: Callable[[float], PlanSettings],
+    progress: Progress | None = None,
+) -> tuple[tuple[Candidate, ...], tuple[str, ...]]:
+    """Return the best candidate at each rate, ascending, and warnings of the plans.
+
+    The highest rate chooses the configuration, which the others keep.
+    """
+    chosen: dict[str, Any] = {}
+    candidates: list[Candidate] = []
+    notes: dict[str, None] = {}
+    for done, rate in enumerate(reversed(rates_per_s)):
+        before = f"{rate:g} requests/s: "
+        step = part_of(progress or unseen, done, len(rates_per_s), before)
+        result = plan(at_rate(rate).model_copy(update=chosen), step)
+        if result.best is None:
+            raise InputError(f"at {rate:g} requests/s: {result.infeasible_reason}")
+        candidates.insert(0, result.best)
+        notes.update(dict.fromkeys(result.warnings))
+        chosen = {"gpu": (result.best.gpu,), "tp": (result.best.tp,)}
+    return tuple(candidates), tuple(notes)

@@ -21,7 +21,7 @@ from capplan.deployment.pools import Deployment, Pool
 from capplan.errors import CapplanWarning, InputError
 from capplan.fleet.catalog import gpu, gpu_names
 from capplan.planning.configuration import only_configuration
-from capplan.planning.fleet_settings import LossSettings
+from capplan.planning.fleet_settings import LossSettings, OrderSettings
 from capplan.planning.inputs import DEFAULT_ROUTER
 from capplan.planning.settings import FleetSettings, PlanSettings, SimulateSettings
 from capplan.simulator.autoscalers import parse_autoscaler
@@ -122,7 +122,7 @@ def simulated(
     return deployment
 
 
-def cold_start_of(settings: LossSettings, configuration: Configuration) -> float:
+def cold_start_of(settings: OrderSettings, configuration: Configuration) -> float:
     """Return the time from a replica's order to its first request. [s]"""
     if settings.cold_start is not None:
         return parse_cold_start_s(settings.cold_start)

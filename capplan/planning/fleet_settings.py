@@ -113,8 +113,8 @@ class PoolSettings(HandOffSettings):
         return self.prefill_replicas is not None
 
 
-class LossSettings(Settings):
-    """Replicas that are away for a time, and how long others take to come."""
+class OrderSettings(Settings):
+    """How long a replica takes to come, and how often its cloud takes one back."""
 
     cold_start: Annotated[
         str | None, BeforeValidator(path_text), validated_with(parse_cold_start_s)
@@ -125,6 +125,19 @@ class LossSettings(Settings):
         "From the order of a replica to its first request (default: node, image, "
         "weights and engine, as assumed).",
     )
+    spot: Annotated[
+        str | None, BeforeValidator(path_text), validated_with(parse_loss_per_month)
+    ] = setting(
+        None,
+        MOTION,
+        "SHARE/month",
+        "Interruptions of each replica by its cloud: 15%/month.",
+    )
+
+
+class LossSettings(OrderSettings):
+    """Replicas that are away for a time, and how long others take to come."""
+
     outage: Annotated[
         tuple[Annotated[str, validated_with(parse_absence)], ...],
         BeforeValidator(parts),
@@ -142,14 +155,6 @@ class LossSettings(Settings):
         MOTION,
         "TIME",
         "Renew all replicas, one after another, each away so long: 10m, 2@8h:10m.",
-    )
-    spot: Annotated[
-        str | None, BeforeValidator(path_text), validated_with(parse_loss_per_month)
-    ] = setting(
-        None,
-        MOTION,
-        "SHARE/month",
-        "Interruptions of each replica by its cloud: 15%/month.",
     )
 
 

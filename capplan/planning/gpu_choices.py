@@ -16,6 +16,9 @@ from capplan.latency.catalog import own_profiles
 from capplan.planning.iteration_time import folders
 from capplan.planning.setting_groups import ConfigurationSettings, PriceSettings
 
+NOT_BOUGHT = ": not bought: "
+"""Begins what a warning says of offers that a plan does not look at."""
+
 
 def listed_gpu(name: str, profiled: Iterable[str]) -> Gpu | str:
     """Return a GPU of the catalog, or the name of one that only a profile knows."""
@@ -74,7 +77,7 @@ def market_of(settings: PriceSettings, given: Mapping[str, float]) -> Market:
     )
     if unused:
         warnings.warn(
-            f"{settings.prices}: not bought: {', '.join(unused)}; this plan buys "
+            f"{settings.prices}{NOT_BOUGHT}{', '.join(unused)}; this plan buys "
             f"{market.bought()}",
             PriceWarning,
             stacklevel=2,

@@ -10,6 +10,7 @@ from markupsafe import Markup, escape
 from capplan.errors import InputError
 from capplan.files import check_folder, write_texts
 from capplan.planning.autoscaled import Autoscaled
+from capplan.planning.budgeted import Budget
 from capplan.planning.capacity import Capacity
 from capplan.planning.compare import Comparison
 from capplan.planning.demand import Demand
@@ -21,6 +22,7 @@ from capplan.planning.shown import Shown
 from capplan.planning.what_if import WhatIf
 from capplan.report.page import Page, Section, Table
 from capplan.report.pages.autoscale import autoscale_page
+from capplan.report.pages.budget import budget_page
 from capplan.report.pages.capacity import capacity_page
 from capplan.report.pages.comparison import comparison_page
 from capplan.report.pages.demand import demand_page
@@ -42,6 +44,7 @@ PAGES: Mapping[type[Shown], Callable[[Any], Page]] = {
     Plan: plan_page,
     Comparison: comparison_page,
     Autoscaled: autoscale_page,
+    Budget: budget_page,
     Capacity: capacity_page,
     Demand: demand_page,
     Search: search_page,

@@ -16,6 +16,9 @@ from capplan.placement.snapshot import write_snapshot
 from capplan.planning.autoscale import autoscale as compute_autoscaled
 from capplan.planning.autoscale_settings import AutoscaleSettings
 from capplan.planning.autoscaled import Autoscaled
+from capplan.planning.budget import budget as compute_budget
+from capplan.planning.budget_settings import BudgetSettings
+from capplan.planning.budgeted import Budget
 from capplan.planning.capacity import Capacity
 from capplan.planning.capacity import capacity as compute_capacity
 from capplan.planning.compare import Comparison
@@ -50,6 +53,7 @@ from capplan.planning.what_if_settings import WhatIfSettings
 from capplan.report import shown as shown  # results show themselves from now on
 from capplan.report.page import Page
 from capplan.report.pages.autoscale import autoscale_page
+from capplan.report.pages.budget import budget_page
 from capplan.report.pages.capacity import capacity_page
 from capplan.report.pages.comparison import comparison_page
 from capplan.report.pages.demand import demand_page
@@ -183,6 +187,13 @@ def autoscale(
 ) -> tuple[Autoscaled, Written]:
     """Compare autoscalers with fixed fleets, and write the files."""
     return _computed(compute_autoscaled, autoscale_page, settings, progress, stopped)
+
+
+def budget(
+    settings: BudgetSettings, progress: Progress | None = None
+) -> tuple[Budget, Written]:
+    """Budget the nodes of some months, and write the files."""
+    return _computed(compute_budget, budget_page, settings, progress)
 
 
 def search(settings: SearchSettings) -> tuple[Search, Written]:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from capplan.calibration.settings import FitSettings
 from capplan.planning.autoscale_settings import AutoscaleSettings
+from capplan.planning.budget_settings import BudgetSettings
 from capplan.planning.compare_settings import CompareSettings
 from capplan.planning.place_settings import PlaceSettings
 from capplan.planning.settings import (
@@ -31,6 +32,7 @@ COMMANDS = {
     "compare": CompareSettings,
     "capacity": CapacitySettings,
     "autoscale": AutoscaleSettings,
+    "budget": BudgetSettings,
     "demand": DemandSettings,
     "place": PlaceSettings,
     "fleet": SharedFleetSettings,

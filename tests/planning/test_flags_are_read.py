@@ -3,6 +3,7 @@
 import pytest
 
 from capplan.planning.autoscale_settings import AutoscaleSettings
+from capplan.planning.budget_settings import BudgetSettings
 from capplan.planning.compare_settings import CompareSettings
 from capplan.planning.place_settings import PlaceSettings
 from capplan.planning.settings import (
@@ -54,7 +55,13 @@ def read(monkeypatch):
     return names
 
 
+BUDGETED = {"anchor_months": 1, "horizon_months": 1, "policies": "hpa"}
 RUNS = [
+    (
+        to_files.budget,
+        BudgetSettings,
+        {**WORKLOAD, **ON_H100, **SLO, **BUDGETED, "rate": 20},
+    ),
     (to_files.plan, PlanSettings, {**WORKLOAD, **ON_H100, **SLO, "rate": 20}),
     (to_files.simulate, SimulateSettings, {**WORKLOAD, **ON_H100, **SLO, "rate": 20}),
     (to_files.search, SearchSettings, {**WORKLOAD, **ON_H100, "slo": "tpot=30ms"}),
@@ -84,6 +91,7 @@ RUNS = [
 
 MORE = {
     PlanSettings: [{}, {"disaggregated": True}],
+    BudgetSettings: [{}, {"spot_share": 0.5, "spot_price": 1.0}],
     SimulateSettings: [
         {"replicas": 2},
         {"prefill_replicas": 1, "decode_replicas": 1},

@@ -1,0 +1,393 @@
+"""A budget: demand by the hour, growth, and the cheapest way to pay for the nodes."""
+
+import time
+import warnings
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import date
+
+import numpy as np
+
+from capplan.deployment.changes import parse_loss_per_month
+from capplan.errors import CapplanWarning, InputError, collected_warnings
+from capplan.fleet.catalog import gpu, gpu_names
+from capplan.fleet.nodes import find_node
+from capplan.planning.bill import Held, MonthBill, Rent, held_by, month_bill, uses
+from capplan.planning.budget_alternatives import alternatives, ways_to_pay
+from capplan.planning.budget_assumptions import budget_assumptions
+from capplan.planning.budget_fleets import fleet_rows
+from capplan.planning.budget_settings import STATIC, BudgetSettings
+from capplan.planning.budget_traffic import curve_of, rates_to_simulate
+from capplan.planning.budgeted import Budget, Month, Power
+from capplan.planning.commitments import Hours, Term, parse_contract
+from capplan.planning.cost import HOURS_PER_MONTH
+from capplan.planning.demand import planned_at
+from capplan.planning.deployments import cold_start_of
+from capplan.planning.gpu_choices import NOT_BOUGHT
+from capplan.planning.inputs import Progress, unseen
+from capplan.planning.ladder import Ladder, Quota, SpotTerms, ladder
+from capplan.planning.node_hours import paid_hours, whole_nodes
+from capplan.planning.node_prices import node_prices
+from capplan.planning.owned import (
+    DRAW,
+    POWER_PER_TDP,
+    PUE,
+    Owned,
+    grid_of,
+    kwh,
+    owned_node,
+    parse_owned,
+)
+from capplan.planning.purchase_texts import (
+    DEFAULT_COMMITMENTS,
+    parse_commit,
+    parse_quota,
+)
+from capplan.planning.replicas_by_rate import ReplicasByRate
+from capplan.planning.spot import INTERRUPTION_PER_MONTH, availability, spot_nodes
+from capplan.planning.traffic import read_requests
+from capplan.units import parse_duration_s
+from capplan.workload.arrivals import MOST_RATE_PER_S
+
+DRAIN_S = 30.0
+"""From a node's last hour until its requests have ended; assumed: the grace that
+Kubernetes gives a pod by default. [s]"""
+
+
+def budget(settings: BudgetSettings, progress: Progress | None = None) -> Budget:
+    """Return nodes by hour and month, the commitments to buy, and what all costs.
+
+    Rates of the hours, of a trace or a typical week, grow month by month; replicas at
+    each are simulated at the quietest hour and at the peaks of some months, and by the
+    demand law in between. The ladder of commitments is a linear program.
+    """
+    if settings.as_of is None:
+        settings = settings.model_copy(update={"as_of": date.today().isoformat()})
+    with collected_warnings() as texts:
+        result = _Work(settings, progress or unseen).result()
+    return replace(result, warnings=tuple(texts))
+
+
+class _Work:
+    """The steps of a budget."""
+
+    def __init__(self, settings: BudgetSettings, show: Progress) -> None:
+        self._settings, self._show = settings, show
+        slo = settings.objective()
+        if slo is None:
+            raise InputError("no SLO; give --slo such as ttft=1s,tpot=30ms")
+        self._slo = slo
+        self._contracts = [parse_contract(text) for text in settings.contract]
+        self._quota = parse_quota(settings.quota) if settings.quota else Quota()
+        self._grid_g, self._grid_source = grid_of(settings.grid)
+        show("reading the requests")
+        self._trace = read_requests(settings)
+        self._curve = curve_of(self._trace, settings)
+        growth, months = settings.growing, range(1, settings.horizon_months + 1)
+        self._factors = [growth.work_factor(month) for month in months]
+        self._tokens = [growth.token_factor(month) for month in months]
+        most_per_s = self._curve.busiest_per_s * max(self._factors)
+        if most_per_s > MOST_RATE_PER_S:
+            raise InputError(
+                f"growth {settings.growth}: {most_per_s:.3g} requests/s within "
+                f"{settings.horizon_months} months; expected at most "
+                f"{MOST_RATE_PER_S:,.0f}"
+            )
+
+    def result(self) -> Budget:
+        """Return the budget."""
+        settings = self._settings
+        rates = rates_to_simulate(self._curve, self._factors, settings.anchors)
+        candidates, notes = planned_at(rates, settings.at_rate, self._show)
+        for note in notes:
+            if NOT_BOUGHT in note:
+                continue  # of a plan; a budget looks at offers of other kinds too
+            warnings.warn(note, CapplanWarning, stacklevel=2)
+        counts = [row.replica_count for row in candidates]
+        self._by_rate = ReplicasByRate.of(np.array(rates), np.array(counts))
+        run = candidates[-1].run
+        assert run is not None
+        self._configuration = configuration = run.configuration
+        self._cold_start_s = cold_start_of(settings, configuration)
+        texts = settings.commit or DEFAULT_COMMITMENTS
+        wishes = [wish for text in texts if (wish := parse_commit(text))]
+        self._prices = node_prices(settings, configuration, wishes)
+        self._rent = self._rented()
+        self._owned = self._bought()
+        self._power = self._powered()
+        self._warn()
+        return self._budgeted()
+
+    def _budgeted(self) -> Budget:
+        nodes = [self._nodes(factor) for factor in self._factors]
+        static = [Hours.of(np.full(1, each.max())) for each in nodes]
+        scheduled = [self._paid(each) for each in nodes]
+        wanted = static if self._settings.fleet == STATIC else scheduled
+        found = self._empty()
+        spot = self._spot_terms(wanted)
+        sells = bool(self._prices.terms)
+        reason = self._quota.refusal(wanted, self._fixed(), spot, sells=sells)
+        if reason:
+            return replace(found, infeasible_reason=reason)
+        self._show("choosing commitments")
+        began = time.perf_counter()
+        terms = self._prices.terms
+        held, bills, chosen = self._paid_by(wanted, terms, self._quota, spot)
+        seconds = time.perf_counter() - began
+        fleets = fleet_rows(
+            self._settings,
+            self._trace,
+            self._curve,
+            self._by_rate.replicas(self._curve.peak_per_s),
+            self._configuration,
+            self._prices,
+            self._show,
+        )
+        months = [
+            self._month(bill, each, paid)
+            for bill, each, paid in zip(bills, nodes, wanted, strict=True)
+        ]
+        months = [
+            replace(month, is_doubtful=self._is_doubtful(held, month.month))
+            for month in months
+        ]
+
+        def bills_of(hours: Sequence[Hours], of: Sequence[Term]) -> list[MonthBill]:
+            return self._paid_by(hours, of, Quota(), None)[1]
+
+        return replace(
+            found,
+            months=tuple(months),
+            commitments=tuple(uses(held, bills, self._prices.usd_per_node_h)),
+            fleets=fleets,
+            alternatives=alternatives(
+                bills_of, static, scheduled, months, self._prices, self._owned, fleets
+            ),
+            ways=ways_to_pay(
+                self._prices, self._rent, self._owned, wanted, self._settings.wacc
+            ),
+            largest_fraction=chosen.largest_fraction,
+            ladder_s=seconds,
+        )
+
+    def _empty(self) -> Budget:
+        """Return the budget without its months."""
+        budget = Budget(
+            self._settings,
+            self._configuration,
+            self._slo,
+            self._trace.class_names,
+            self._trace.source,
+            self._curve,
+            self._by_rate,
+            self._prices,
+            self._rent,
+            self._power,
+            self._cold_start_s,
+            owned=self._owned,
+        )
+        return replace(budget, assumptions=budget_assumptions(budget, DRAIN_S))
+
+    def _nodes(self, factor: float) -> np.ndarray:
+        """Return the nodes of each hour of a month, with spares."""
+        replicas = self._by_rate.replicas(self._curve.peak_per_s * factor)
+        tp, gpus = self._configuration.tp, self._prices.gpus_per_node
+        nodes = whole_nodes(replicas, tp, gpus) + self._settings.spares
+        return np.maximum(nodes, self._prices.min_nodes)
+
+    def _paid(self, nodes: np.ndarray) -> Hours:
+        step_s = self._prices.billing_step_s
+        return paid_hours(nodes, self._cold_start_s, DRAIN_S, step_s)
+
+    def _fixed(self) -> list[int]:
+        """Return the nodes of each month that contracts hold."""
+        return [
+            sum(each.nodes for each in self._contracts if month <= each.until_month)
+            for month in range(1, self._settings.horizon_months + 1)
+        ]
+
+    def _rented(self) -> Rent:
+        """Return what nodes that are not committed cost."""
+        settings, prices = self._settings, self._prices
+        rent = Rent(
+            prices.usd_per_node_h,
+            on_demand_quota=self._quota.on_demand,
+            least_usd_per_month=prices.least_usd_per_month,
+        )
+        if settings.spot_share == 0:
+            return rent
+        offer, usd_per_gpu_h = prices.spot, settings.spot_price
+        if usd_per_gpu_h is None and offer is not None:
+            usd_per_gpu_h = offer.usd_per_gpu_h
+        if usd_per_gpu_h is None:
+            raise InputError(
+                f"no spot price of {self._configuration.gpu or 'these GPUs'} at "
+                f"{prices.provider or 'its provider'} is known; give --spot-price "
+                "DOLLARS"
+            )
+        if usd_per_gpu_h >= prices.usd_per_gpu_h:
+            raise InputError(
+                f"spot at ${usd_per_gpu_h:g} per GPU-hour is not below the price on "
+                f"demand, ${prices.usd_per_gpu_h:g}; leave out --spot-share"
+            )
+        per_month = INTERRUPTION_PER_MONTH
+        if settings.spot is not None:
+            per_month = parse_loss_per_month(settings.spot)
+        elif offer is not None and offer.interruption_per_month is not None:
+            per_month = offer.interruption_per_month
+        most = 1.0 if offer is None or offer.max_share is None else offer.max_share
+        return_s = self._cold_start_s
+        if settings.spot_return is not None:
+            return_s = parse_duration_s(settings.spot_return)
+        return replace(
+            rent,
+            spot=usd_per_gpu_h * prices.gpus_per_node,
+            spot_share=min(settings.spot_share, most),
+            spot_there=availability(per_month, return_s),
+            spot_quota=self._quota.spot,
+        )
+
+    def _spot_terms(self, wanted: Sequence[Hours]) -> SpotTerms | None:
+        """Return spot as the ladder counts it: at the price of a busy hour's nodes."""
+        rent, most = self._rent, max(hours.most for hours in wanted)
+        needed = int(rent.spot_share * most + 1e-6)
+        if rent.spot is None or needed == 0:
+            return None
+        paid = spot_nodes(needed, rent.spot_there)
+        return SpotTerms(rent.spot * paid / needed, rent.spot_share)
+
+    def _paid_by(
+        self,
+        wanted: Sequence[Hours],
+        terms: Sequence[Term],
+        quota: Quota,
+        spot: SpotTerms | None,
+    ) -> tuple[list[Held], list[MonthBill], Ladder]:
+        """Return the commitments that cost least, and the bills with them."""
+        chosen = ladder(
+            wanted,
+            terms,
+            self._rent.on_demand,
+            fixed=self._fixed(),
+            spot=spot,
+            quota=quota,
+            wacc=self._settings.wacc,
+            charge=self._settings.charge,
+        )
+        held = held_by(self._contracts, terms, chosen)
+        rent = self._rent
+        if spot is None:
+            rent = replace(rent, spot=None, on_demand_quota=None)
+        bills = [
+            month_bill(month, hours, held, rent)
+            for month, hours in enumerate(wanted, 1)
+        ]
+        return held, bills, chosen
+
+    def _bought(self) -> Owned | None:
+        """Return the node that is bought, where that was asked for."""
+        if self._settings.owned is None:
+            return None
+        given, name = parse_owned(self._settings.owned), self._configuration.gpu
+        gpus = int(given.get("gpus", 8))
+        kw = gpus * gpu(name).tdp_w * POWER_PER_TDP / 1000 if name in gpu_names() else 0
+        if not kw and "kw" not in given:
+            raise InputError(f"owned: the power of {name or 'a GPU'}: give kw=KW")
+        return owned_node(given, name, gpus, kw, self._settings.wacc)
+
+    def _powered(self) -> Power | None:
+        """Return the power of a node; None where that of its GPUs is not known."""
+        name, gpus = self._configuration.gpu, self._prices.gpus_per_node
+        grid = (self._grid_g, self._grid_source)
+        if self._owned is not None:
+            kw = self._owned.kw / self._owned.gpus * gpus
+            return Power(kw, self._owned.draw, self._owned.pue, *grid)
+        if name not in gpu_names():
+            return None
+        kw = gpus * gpu(name).tdp_w * POWER_PER_TDP / 1000
+        node = find_node(self._prices.node, self._prices.provider)
+        if node is not None and node.host_power_w is not None:
+            kw = node.host_power_w / 1000
+        return Power(kw, DRAW, PUE, *grid)
+
+    def _month(self, bill: MonthBill, nodes: np.ndarray, hours: Hours) -> Month:
+        factor = self._factors[bill.month - 1]
+        busiest, mean = self._curve.busiest_per_s, float(self._curve.mean_per_s.mean())
+        requests_per_s = mean * factor / self._tokens[bill.month - 1]
+        tokens = float(self._trace.output_tokens.mean()) * mean * factor
+        power, energy = self._power, None
+        if power is not None:
+            energy = kwh(hours.node_hours, 1.0, power.kw, power.draw, power.pue)
+        return Month(
+            work_factor=factor,
+            busiest_per_s=busiest * factor / self._tokens[bill.month - 1],
+            mean_per_s=requests_per_s,
+            replicas=int(self._by_rate.replicas(np.array([busiest * factor]))[0]),
+            known_by=self._by_rate.known_by(busiest * factor),
+            nodes=nodes,
+            hours=hours,
+            bill=bill,
+            kwh=energy,
+            t_co2e=None if energy is None else energy * self._grid_g / 1e6,
+            output_tokens=tokens * HOURS_PER_MONTH * 3600,
+        )
+
+    def _without_effect(self) -> list[str]:
+        """Return what was given and changes nothing."""
+        texts, settings = [], self._settings
+        peak = self._nodes(max(self._factors)).max()
+        if settings.spot_share > 0 and int(self._rent.spot_share * peak + 1e-6) == 0:
+            texts.append(
+                f"a share of {self._rent.spot_share:g} of {peak} nodes at the peak is "
+                "no whole node: none is spot"
+            )
+        seen = {
+            "window": settings.window,
+            "policies": ", ".join(settings.policies),
+            "compare_fleets": settings.compare_fleets,
+        }
+        given = [
+            f"{name} ({value})"
+            for name, value in seen.items()
+            if name in settings.model_fields_set
+        ]
+        if given and self._curve.is_typical:
+            texts.append(
+                f"{', '.join(given)}: of the requests' own hours, without effect on a "
+                "typical week"
+            )
+        elif settings.rate is not None and settings.compare_fleets:
+            texts.append(
+                "fleets on the trace are not simulated: --rate changes its traffic"
+            )
+        return texts
+
+    def _is_doubtful(self, held: Sequence[Held], month: int) -> bool:
+        """Return whether a month's bill rests on a price that nobody quotes."""
+        assumed = any(each.is_assumed and each.runs(month) for each in held)
+        return assumed or self._prices.is_doubtful
+
+    def _warn(self) -> None:
+        """Warn of what a reader would not expect."""
+        texts = []
+        horizon = self._settings.horizon_months
+        long = [term.name for term in self._prices.terms if term.months > horizon]
+        if long:
+            texts.append(
+                f"{', '.join(long)}: longer than the {horizon} months of the budget; "
+                "where bought, all of the term is charged, and the rest owed after"
+            )
+        assumed = [term.name for term in self._prices.terms if term.is_assumed]
+        if assumed:
+            texts.append(
+                f"nobody quotes {' and '.join(assumed)}: their discounts are assumed; "
+                "give yours, as in --commit reserved:12=35%"
+            )
+        texts += self._without_effect()
+        if self._curve.is_short:
+            texts.append(
+                f"the requests span {self._curve.days:.3g} days: less than a week, so "
+                "a weekday or the weekend is not in them"
+            )
+        for text in texts:
+            warnings.warn(text, CapplanWarning, stacklevel=2)

@@ -1,0 +1,97 @@
+"""Autoscaled fleets and the budget's hours, simulated on the trace."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from capplan.deployment.configuration import Configuration
+from capplan.planning.autoscale import autoscale
+from capplan.planning.autoscaled import FIXED
+from capplan.planning.budget_settings import BudgetSettings
+from capplan.planning.budgeted import FleetRow
+from capplan.planning.cost import HOURS_PER_MONTH
+from capplan.planning.demand_curve import DemandCurve
+from capplan.planning.fleet_cases import Outcome
+from capplan.planning.inputs import Progress
+from capplan.planning.known_to_policies import name_of
+from capplan.planning.node_hours import whole_nodes
+from capplan.planning.node_prices import NodePrices
+from capplan.workload.trace import Trace
+
+HOURS = "hours of this budget"
+"""Name of the fleet that has the replicas of each hour."""
+_WEEK = 168
+
+
+def schedule_of(replicas: Sequence[int]) -> str:
+    """Return the policy that has as many replicas at each hour, of a week at most.
+
+    Examples
+    --------
+    >>> schedule_of([3, 3, 10])
+    'schedule:max=10,0=3,1=3,2=10'
+    """
+    folded = [max(replicas[hour::_WEEK]) for hour in range(min(len(replicas), _WEEK))]
+    hours = ",".join(f"{hour}={count}" for hour, count in enumerate(folded))
+    return f"schedule:max={max(folded)},{hours}"
+
+
+def fleet_rows(
+    settings: BudgetSettings,
+    trace: Trace,
+    curve: DemandCurve,
+    replicas: np.ndarray,
+    configuration: Configuration,
+    prices: NodePrices,
+    show: Progress,
+) -> tuple[FleetRow, ...]:
+    """Return fleets on the trace, each beside a fixed one that attains as much.
+
+    ``replicas`` are those of each hour. Nothing where the trace tells no hours, or its
+    rate was changed: then there is nothing to simulate.
+    """
+    if not settings.compare_fleets or curve.is_typical or settings.rate is not None:
+        return ()
+    hours = schedule_of(replicas.tolist())
+    asked = settings.of_fleets(
+        configuration.gpu, configuration.tp, (hours, *settings.policies)
+    )
+    found = autoscale(asked, show)
+    rows = [row for row in (found.fixed, *found.policies) if row is not None]
+
+    def usd(outcome: Outcome) -> float:
+        return nodes_over(outcome, prices)[0] * HOURS_PER_MONTH * prices.usd_per_node_h
+
+    fleets = []
+    for row in rows:
+        mean, peak = nodes_over(row.outcome, prices)
+        static = row.fixed
+        named = {FIXED: FIXED, hours: HOURS}
+        fleets.append(
+            FleetRow(
+                named.get(row.policy or FIXED, name_of(row.policy)),
+                row.policy,
+                row.slo_attainment,
+                row.worst_hour_attainment,
+                row.meets,
+                peak,
+                mean,
+                usd(row.outcome),
+                None if static is None else nodes_over(static, prices)[1],
+                None if static is None else usd(static),
+            )
+        )
+    return tuple(fleets)
+
+
+def nodes_over(outcome: Outcome, prices: NodePrices) -> tuple[float, int]:
+    """Return the nodes paid by a fleet: in the mean over time, and at most."""
+    tp, gpus = outcome.deployment.pool.configuration.tp, prices.gpus_per_node
+    moments = outcome.moments
+    if moments is None:
+        count = int(whole_nodes(np.array([outcome.replica_count]), tp, gpus)[0])
+        return float(count), count
+    nodes = whole_nodes(moments.paid, tp, gpus)
+    end_s = moments.start_s[0] + outcome.makespan_s
+    lasts_s = np.diff(np.append(moments.start_s, end_s))
+    return float(nodes @ lasts_s / lasts_s.sum()), int(nodes.max())

@@ -1,0 +1,243 @@
+"""Owned nodes: what an hour of a GPU costs over their life, and its energy."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import capplan.fleet
+from capplan.csv_file import read_rows
+from capplan.errors import InputError, nearest
+from capplan.planning.cost import HOURS_PER_YEAR
+
+POWER_PER_TDP = 10_200 / 5_600
+"""Power of a node over the rated power of its GPUs: a DGX H100, 10.2 kW of 8 x 700 W.
+
+An independent study of 2026-07 (servnetuk.com) gives the same most."""
+
+DRAW, PUE = 0.75, 1.54
+"""Share of a node's most power that it draws; power of the site over that of its
+machines: the weighted average of Uptime Institute's survey of 2025."""
+
+SOURCES = {
+    "capex": ("$ of a node", "270,000 to 350,000 for 8 x H100: SemiAnalysis 2023-05"),
+    "network": ("share of capex", "0.10 to 0.15; a weak page of 2026"),
+    "life": ("years", "3 to 6: Amazon 5, Meta 5.5, Microsoft and Alphabet 6"),
+    "residual": ("share of capex", "0 to 0.25, assumed"),
+    "wacc": ("a year", "assumed"),
+    "support": ("share of capex a year", "not included unless given"),
+    "staff": ("$ a year and node", "not included unless given"),
+    "space": ("$ a year and node", "not included unless given"),
+    "kw": ("kW of a node at most", "10.2 for a DGX H100; else rated power x 1.82"),
+    "draw": ("share of it", "assumed"),
+    "pue": ("", "1.1 to 1.8; Uptime Institute's survey of 2025, 1.54 in the mean"),
+    "usd_per_kwh": ("$", "0.08 to 0.22; US commercial, EIA Electric Power Monthly"),
+    "colocation": ("$ a month and kW", "150 to 250; in place of space and power"),
+    "gpus": ("GPUs of a node", ""),
+}
+"""Unit of each input; range and source of its default."""
+
+
+@dataclass(frozen=True)
+class Owned:
+    """A node that is bought, and what it takes to run it."""
+
+    capex: float  # of a node [$]
+    gpus: int
+    kw: float  # most power of a node [kW]
+    network: float = 0.12  # on top of the capex, as a share of it
+    life: float = 5.0  # [years]
+    residual: float = 0.0  # of the capex at the end of its life
+    wacc: float = 0.08  # cost of capital, a year
+    support: float = 0.0  # of the capex, a year
+    staff: float = 0.0  # [$ a year and node]
+    space: float = 0.0  # [$ a year and node]
+    draw: float = DRAW  # of the most power
+    pue: float = PUE
+    usd_per_kwh: float = 0.146
+    colocation: float | None = None  # of each kW and month; None: own site [$]
+
+    def __post_init__(self) -> None:
+        """Refuse a node that nobody can buy."""
+        for name, low, high in (
+            ("capex", 0, 1e9),
+            ("gpus", 1, 10_000),
+            ("kw", 0, 10_000),
+            ("network", 0, 10),
+            ("life", 0.25, 50),
+            ("residual", 0, 1),
+            ("wacc", 0, 1),
+            ("support", 0, 1),
+            ("staff", 0, 1e9),
+            ("space", 0, 1e9),
+            ("draw", 0, 1),
+            ("pue", 1, 5),
+            ("usd_per_kwh", 0, 10),
+            ("colocation", 0, 1e6),
+        ):
+            value = getattr(self, name)
+            if value is not None and not low <= value <= high:
+                raise InputError(
+                    f"owned: {name} is {value:g}; expected {low:g} to {high:g}"
+                )
+
+    def usd_per_node_year(self, *, straight_line: bool = False) -> dict[str, float]:
+        """Return dollars of a node and year, by what they are for.
+
+        Capital by the capital recovery factor, less what the residual is worth today;
+        or, as finance books it, in equal parts over its life without interest. [$]
+        """
+        paid = self.capex * (1 + self.network)
+        if straight_line:
+            capital = (paid - self.residual * self.capex) / self.life
+        else:
+            left = self.residual * self.capex * (1 + self.wacc) ** -self.life
+            capital = (paid - left) * capital_recovery(self.wacc, self.life)
+        parts = {
+            "capital": capital,
+            "support": self.support * self.capex,
+            "staff": self.staff,
+        }
+        if self.colocation is not None:
+            return parts | {"colocation": self.colocation * self.kw * 12}
+        power = kwh(1.0, HOURS_PER_YEAR, self.kw, self.draw, self.pue)
+        return parts | {"space": self.space, "power": power * self.usd_per_kwh}
+
+    def usd_per_gpu_h(self, *, straight_line: bool = False) -> float:
+        """Return dollars of a GPU-hour, used or not. [$]"""
+        year = self.usd_per_node_year(straight_line=straight_line)
+        return sum(year.values()) / (HOURS_PER_YEAR * self.gpus)
+
+    def break_even(self, rent_usd_per_gpu_h: float) -> float:
+        """Return the share of the hours from which on owning is cheaper than renting.
+
+        Above 1, never.
+        """
+        return self.usd_per_gpu_h() / rent_usd_per_gpu_h
+
+
+def capital_recovery(wacc: float, years: float) -> float:
+    """Return the level yearly payment that repays 1 over some years.
+
+    Examples
+    --------
+    >>> round(capital_recovery(0.08, 4), 5), capital_recovery(0, 4)
+    (0.30192, 0.25)
+    """
+    return wacc / (1 - (1 + wacc) ** -years) if wacc > 0 else 1 / years
+
+
+def kwh(nodes: float, hours: float, kw: float, draw: float, pue: float) -> float:
+    """Return the energy of nodes that are on, with that of their site. [kWh]"""
+    return nodes * hours * kw * draw * pue
+
+
+def parse_owned(text: str) -> dict[str, float]:
+    """Return the inputs of ``capex=300000,life=5``; of ``default``, none.
+
+    Examples
+    --------
+    >>> parse_owned("capex=300000,life=5")
+    {'capex': 300000.0, 'life': 5.0}
+    """
+    if text.strip() == "default":
+        return {}
+    given: dict[str, float] = {}
+    for part in filter(None, (each.strip() for each in text.split(","))):
+        name, equals, value = (piece.strip() for piece in part.partition("="))
+        if name not in SOURCES:
+            raise InputError(
+                f"owned: {name!r} is no input{nearest(name, SOURCES)}; expected some "
+                f"of {', '.join(SOURCES)}"
+            )
+        if name in given:
+            raise InputError(f"owned: {name} is given twice")
+        try:
+            given[name] = float(value)
+        except ValueError:
+            equals = ""
+        if not equals:
+            raise InputError(f"owned: {part!r}; expected a number, as in {name}=5")
+    return given
+
+
+def owned_text(value: Any) -> Any:
+    """Return the inputs as one text; in YAML they may be a mapping."""
+    if isinstance(value, Mapping):
+        return ",".join(f"{name}={number}" for name, number in value.items())
+    return value
+
+
+def owned_node(
+    given: Mapping[str, float], gpu: str, gpus: int, kw: float, wacc: float
+) -> Owned:
+    """Return a node of a GPU type, by what is given of it and the defaults.
+
+    Raises
+    ------
+    InputError
+        When no price of such a node is given or known.
+    """
+    if given.get("gpus", gpus) % 1:
+        raise InputError(f"owned: gpus is {given['gpus']:g}; expected a whole number")
+    values: dict[str, Any] = {"wacc": wacc, "gpus": gpus, "kw": kw, **given}
+    values["gpus"] = int(values["gpus"])
+    if "gpus" in given and "kw" not in given:
+        values["kw"] = kw * values["gpus"] / gpus
+    if "capex" not in values:
+        if (gpu, values["gpus"]) != ("H100-SXM", 8):
+            raise InputError(
+                f"owned: no price of a node of {values['gpus']} {gpu or 'such GPUs'} "
+                "is known; give capex=DOLLARS"
+            )
+        values["capex"] = 300_000.0
+    return Owned(**values)
+
+
+def defaults_of(node: Owned, given: Mapping[str, float]) -> list[tuple[str, str, str]]:
+    """Return name, value and source of each input that was not given."""
+    found = []
+    for field in fields(node):
+        value = getattr(node, field.name)
+        if field.name in given or value is None or field.name == "gpus":
+            continue
+        unit, source = SOURCES[field.name]
+        found.append((f"owned: {field.name}", f"{value:g} {unit}".strip(), source))
+    return found
+
+
+@cache
+def _grids() -> dict[str, tuple[float, str]]:
+    path = Path(capplan.fleet.__file__).parent / "data/grids.csv"
+    rows = [row for _, row in read_rows(path)[1]]
+    return {
+        row["country"]: (
+            float(row["g_co2e_per_kwh"]),
+            f"{row['name']} {row['year']}: {row['source']}",
+        )
+        for row in rows
+    }
+
+
+def grid_of(text: str) -> tuple[float, str]:
+    """Return the CO2e of a kWh [g], and its source, of ``USA`` or ``369``.
+
+    Examples
+    --------
+    >>> grid_of("250")
+    (250.0, 'given')
+    """
+    name = text.strip().upper()
+    if name in _grids():
+        return _grids()[name]
+    try:
+        grams = float(name)
+    except ValueError:
+        raise InputError(
+            f"grid {text!r}; expected grams of CO2e per kWh, or one of "
+            f"{', '.join(_grids())}"
+        ) from None
+    if not 0 <= grams <= 2000:
+        raise InputError(f"grid {text!r}; expected 0 to 2000 g of CO2e per kWh")
+    return grams, "given"

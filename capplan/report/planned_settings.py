@@ -1,0 +1,58 @@
+"""Settings of another command from a plan.json: the same requests and replicas."""
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+from capplan.bounds.certificate import check_document
+from capplan.errors import CapplanWarning, InputError
+from capplan.report.verify import read_plan, settings_now
+from capplan.settings import Settings
+from capplan.simulator.schedulers.own_file import file_of
+
+_FURTHER = ("users", "think")
+"""Settings without which a plan is another one, that arrivals do not have."""
+
+
+def planned_settings(path: Path, model: type[Settings]) -> dict[str, Any]:
+    """Return the settings of a plan for a command, with the best GPU type and degree.
+
+    Raises
+    ------
+    InputError
+        When the plan was changed after it was made, has no answer, or is not of one
+        pool that serves arrivals.
+    """
+    document = read_plan(path)
+    best = document.get("best")
+    if not isinstance(best, dict):
+        raise InputError(f"{path}: the plan has no feasible candidate to budget")
+    if reasons := check_document(document):
+        raise InputError(f"{path}: {reasons[0]}; plan again")
+    settings, _ = settings_now(document, path, None)
+    for name in _FURTHER:
+        if settings.get(name) is not None:
+            raise InputError(
+                f"{path}: asked by users, whose rate follows from the fleet; plan with "
+                "--rate or a trace with times"
+            )
+    if best.get("tp") is None or best.get("pools"):
+        raise InputError(
+            f"{path}: its best has prompts and decoding apart; a budget is of one pool"
+        )
+    scheduler = settings.get("scheduler")
+    if isinstance(scheduler, str) and file_of(scheduler):
+        raise InputError(
+            f"{path}: its scheduler is the Python file {file_of(scheduler)}, which a "
+            "plan.json does not get executed; give the scenario in its place"
+        )
+    fields = model.model_fields
+    lost = [name for name, value in settings.items() if name not in fields and value]
+    if lost:
+        warnings.warn(
+            f"{path}: {', '.join(lost)} of the plan: without effect on this command",
+            CapplanWarning,
+            stacklevel=2,
+        )
+    kept = {name: value for name, value in settings.items() if name in fields}
+    return {**kept, "gpu": (best["gpu"],), "tp": (best["tp"],)}
