@@ -50,6 +50,7 @@ from capplan.planning.prospects import (
     without_doubts,
 )
 from capplan.planning.result import Candidate, Plan
+from capplan.planning.risk import risk_of
 from capplan.planning.saturation import saturation
 from capplan.planning.settings import PlanSettings
 from capplan.routing import GAMMA
@@ -78,9 +79,9 @@ def plan(
         settings = settings.model_copy(update={"as_of": date.today().isoformat()})
     with collected_warnings() as texts:
         result = _plan(settings, progress or unseen, stopped)
-    return replace(
-        result, warnings=tuple(texts), runtime_s=time.perf_counter() - started_s
-    )
+    first = (result.risk.caution,) if result.risk and result.risk.caution else ()
+    runtime_s = time.perf_counter() - started_s
+    return replace(result, warnings=(*first, *texts), runtime_s=runtime_s)
 
 
 def _plan(settings: PlanSettings, progress: Progress, stopped: Stopped | None) -> Plan:
@@ -102,6 +103,8 @@ def _plan(settings: PlanSettings, progress: Progress, stopped: Stopped | None) -
         certificate=certificate_of(inputs, best, tried),
         gpu_count_without_prefix_caching=gpus_without_caching(inputs, prospect),
     )
+    if settings.draws and not result.interrupted:
+        result = replace(result, risk=risk_of(inputs, best, progress))
     if inputs.solver is None or result.interrupted:
         return result
     progress(f"placing the peak heartbeat ({inputs.solver})")

@@ -10,6 +10,7 @@ from capplan.planning.classes import ClassResult, few
 from capplan.planning.cost import HOURS_PER_MONTH, Cost, usd_per_h_range
 from capplan.planning.launch import Launch
 from capplan.planning.placing import PeakHeartbeat
+from capplan.planning.risk_result import Risk
 from capplan.planning.run import Run
 from capplan.planning.shown import Shown
 from capplan.planning.worst_windows import WorstWindow
@@ -287,4 +288,5 @@ class Plan(Shown):
     best_aggregated: Candidate | None = None
     best_disaggregated: Candidate | None = None
     disaggregation: Disaggregation | None = None  # None: not asked for
+    risk: Risk | None = None  # of draws around the best candidate; None: not asked for
     schema: str = SCHEMA

@@ -12,6 +12,7 @@ from capplan.planning.fleet_settings import (
     PoolSettings,
     RebalancerSettings,
 )
+from capplan.planning.risk_settings import RiskSettings
 from capplan.planning.setting_groups import (
     CHOICES,
     METHOD,
@@ -76,7 +77,11 @@ class PlanningSettings(
 
 
 class PlanSettings(
-    DisaggregationSettings, PlanningSettings, UserSettings, TrafficSettings
+    RiskSettings,
+    DisaggregationSettings,
+    PlanningSettings,
+    UserSettings,
+    TrafficSettings,
 ):
     """Settings of a plan; a field left None takes capplan's default."""
 
@@ -87,6 +92,18 @@ class PlanSettings(
             raise SettingError(
                 "rebalancer",
                 "rebalancer is of one pool; with --disaggregated leave it out",
+            )
+        if self.draws is None:
+            return
+        if self.disaggregated:
+            raise SettingError(
+                "draws", "draws are of one pool; with --disaggregated leave them out"
+            )
+        if self.asking is not None:
+            raise SettingError(
+                "draws",
+                "draws are of arrivals; users ask less of a slow fleet: leave out "
+                "draws or users",
             )
 
 

@@ -34,6 +34,7 @@ from capplan.workload.arrivals import (
     rescale,
 )
 from capplan.workload.catalog import open_workload
+from capplan.workload.days import DAY_S
 from capplan.workload.predictors import with_error, with_predictions
 from capplan.workload.readers import plain_csv, read_trace
 from capplan.workload.readers.chunks import iterate_trace
@@ -80,7 +81,7 @@ def arriving(
     trace: Trace, settings: TrafficSettings, rng: np.random.Generator
 ) -> OpenLoad:
     """Return requests as they were read, and when they arrive by the settings."""
-    process, rate_per_s = None, float("nan")
+    process, rate_per_s, day_s = None, float("nan"), DAY_S
     if settings.arrivals is not None or trace.arrival_s is None:
         rate_per_s = settings.rate or trace.rate_per_s
         if not np.isfinite(rate_per_s):
@@ -88,9 +89,10 @@ def arriving(
         process = settings.arrivals or "poisson"
         trace = timed(trace, process, rate_per_s, rng)
     elif settings.rate is not None:
+        day_s *= trace.rate_per_s / settings.rate
         trace = rescale(trace, settings.rate)
     trace = _foreseen(trace, settings, rng)
-    return OpenLoad(trace, process, rate_per_s, seed=settings.seed)
+    return OpenLoad(trace, process, rate_per_s, seed=settings.seed, day_s=day_s)
 
 
 def asked(

@@ -11,12 +11,13 @@ _LEFT, _RIGHT, _ROW, _THICK = 132, 96, 25, 15
 
 
 class Bar(NamedTuple):
-    """One bar: its label, its value from 0, the text at its end, and a mark on it."""
+    """One bar: its label, its value from 0, the text at its end, a mark on it."""
 
     label: str
     value: float | None  # None: no bar, the text alone
     text: str
     mark: float | None = None
+    stands_out: bool = False  # in another colour
 
 
 def bars(label: str, rows: Sequence[Bar]) -> str:
@@ -39,7 +40,7 @@ def bars(label: str, rows: Sequence[Bar]) -> str:
         if row.value is not None:
             parts.append(
                 f'<rect x="{_LEFT}" y="{top}" width="{length:.1f}" height="{_THICK}" '
-                f'fill="{COLOURS[0]}"/>'
+                f'fill="{COLOURS[1 if row.stands_out else 0]}"/>'
             )
         if row.mark is not None:
             at = _LEFT + span * min(row.mark / most, 1)

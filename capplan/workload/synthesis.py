@@ -34,7 +34,7 @@ def resample(trace: Trace, n: int, rng: np.random.Generator) -> Trace:
     rows = rng.integers(len(trace), size=n)
     drawn = replace(trace, arrival_s=None).select(rows)
     note = f"{n:,} requests drawn with replacement from {len(trace):,}"
-    drawn = _renumbered(drawn, trace, np.arange(n) // len(trace))
+    drawn = renumbered(drawn, trace, np.arange(n) // len(trace))
     return replace(drawn, notes=(*trace.notes, note))
 
 
@@ -59,7 +59,7 @@ def extend(
         added,
         arrival_s=_later_arrivals_s(trace, missing, rng, process, rate_per_s),
     )
-    added = _renumbered(added, trace, 1)
+    added = renumbered(added, trace, 1)
     note = f"extended from {len(trace):,} to {n:,} requests by drawing from them again"
     return replace(joined(trace, added), notes=(*trace.notes, note))
 
@@ -74,7 +74,7 @@ def joined(trace: Trace, later: Trace) -> Trace:
     return replace(trace, **columns)
 
 
-def _renumbered(drawn: Trace, trace: Trace, repetition: np.ndarray | int) -> Trace:
+def renumbered(drawn: Trace, trace: Trace, repetition: np.ndarray | int) -> Trace:
     """Return requests drawn from a trace, of other groups in each repetition of it."""
     columns: dict[str, Any] = {}
     for name in ("prefix_group", "session"):

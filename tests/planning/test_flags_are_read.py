@@ -83,7 +83,7 @@ RUNS = [
 
 
 MORE = {
-    PlanSettings: [{}, {"disaggregated": True}],
+    PlanSettings: [{}, {"disaggregated": True}, {"draws": 1}],
     SimulateSettings: [
         {"replicas": 2},
         {"prefill_replicas": 1, "decode_replicas": 1},
