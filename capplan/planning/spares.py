@@ -1,0 +1,108 @@
+"""Spare nodes: how many keep enough nodes up while failed ones are repaired."""
+
+from scipy.special import bdtrc
+
+from capplan.errors import InputError
+
+FAILURES_PER_1000_NODE_DAYS = 3.79
+"""Of a node with 8 GPUs, all causes: Llama 3's training on 16,384 H100s."""
+FAILURES_LOW, FAILURES_HIGH = 2.3, 6.5
+"""Of A100 clusters: RSC-2 and RSC-1 (arXiv 2410.21680), rounded."""
+FAILURES_SOURCE = (
+    "419 unexpected interruptions of 16,384 H100s in 54 days (Llama 3, all causes): "
+    "training, so rather many for serving"
+)
+REPAIR_H = 4.0
+"""Time until a failed node serves again; assumed. [h]"""
+
+_OF_GPUS = 8
+_HOURS_PER_DAY = 24
+_MOST = 10_000
+"""Spares beyond which no answer is looked for."""
+
+
+def failures_per_node_day(gpus: int, per_1000_days: float | None = None) -> float:
+    """Return the failures of a node with so many GPUs in a day.
+
+    ``per_1000_days`` are those of a node with 8 GPUs, by default Llama 3's; others fail
+    in proportion to their GPUs.
+
+    Examples
+    --------
+    >>> round(failures_per_node_day(4, 4.0), 6)
+    0.002
+    """
+    rate = FAILURES_PER_1000_NODE_DAYS if per_1000_days is None else per_1000_days
+    return rate / 1000 * gpus / _OF_GPUS
+
+
+def unavailability(failures_per_node_day: float, repair_h: float) -> float:
+    """Return the share of the time that a node is away.
+
+    Examples
+    --------
+    >>> round(unavailability(0.24, 100.0), 6)
+    0.5
+    """
+    away = failures_per_node_day * repair_h / _HOURS_PER_DAY
+    return away / (1 + away)
+
+
+def spare_nodes(
+    node_count: int,
+    failures_per_node_day: float,
+    repair_h: float,
+    availability: float,
+) -> int:
+    """Return the fewest spares with which enough nodes are up so much of the time.
+
+    Nodes fail one by one, whatever the others do, and each is away for ``repair_h``
+    [h] in the mean; ``availability`` is the share of the time in which ``node_count``
+    nodes of those and the spares are up.
+
+    Raises
+    ------
+    InputError
+        When a value is out of range, or no number of spares up to 10,000 is enough.
+    """
+    if node_count < 0:
+        raise InputError(f"node_count is {node_count}; expected 0 or more")
+    for name, value in (
+        ("failures_per_node_day", failures_per_node_day),
+        ("repair_h", repair_h),
+    ):
+        if not 0 <= value < float("inf"):
+            raise InputError(f"{name} is {value}; expected 0 or more")
+    if not 0 < availability < 1:
+        raise InputError(
+            f"availability is {availability}; expected more than 0 and less than 1"
+        )
+    away = unavailability(failures_per_node_day, repair_h)
+    if node_count == 0 or is_up(node_count, 0, away, availability):
+        return 0
+    low, high = 0, 1  # too few, and perhaps enough
+    while not is_up(node_count, high, away, availability):
+        low, high = high, 2 * high
+        if low > _MOST:
+            raise InputError(
+                f"{node_count} nodes, each away {away:.1%} of the time: no {_MOST:,} "
+                f"spares keep them up {availability:.4%} of it; expected fewer failures "
+                "or a shorter repair"
+            )
+    while high - low > 1:
+        middle = (low + high) // 2
+        if is_up(node_count, middle, away, availability):
+            high = middle
+        else:
+            low = middle
+    return high
+
+
+def is_up(node_count: int, spares: int, away: float, availability: float) -> bool:
+    """Return whether at most the spares are away, so much of the time.
+
+    ``away`` is the share of the time that each node is.
+    """
+    more_away = float(bdtrc(spares, node_count + spares, away))
+    # A hair above: 1 - 0.999 is 0.001 and a little.
+    return more_away <= (1 - availability) * (1 + 1e-12)
