@@ -53,6 +53,7 @@ from capplan.planning.result import Candidate, Plan
 from capplan.planning.risk import risk_of
 from capplan.planning.saturation import saturation
 from capplan.planning.settings import PlanSettings
+from capplan.planning.spare_nodes import spares_of
 from capplan.routing import GAMMA
 from capplan.simulator.checks import check_engine
 from capplan.simulator.fleet import Stopped
@@ -103,8 +104,11 @@ def _plan(settings: PlanSettings, progress: Progress, stopped: Stopped | None) -
         certificate=certificate_of(inputs, best, tried),
         gpu_count_without_prefix_caching=gpus_without_caching(inputs, prospect),
     )
-    if settings.draws and not result.interrupted:
+    if not result.interrupted and settings.draws:
         result = replace(result, risk=risk_of(inputs, best, progress))
+    if not result.interrupted and settings.availability:
+        spares = spares_of(inputs, best, progress)
+        result = replace(result, spare_nodes=spares)
     if inputs.solver is None or result.interrupted:
         return result
     progress(f"placing the peak heartbeat ({inputs.solver})")

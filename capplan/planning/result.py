@@ -13,6 +13,7 @@ from capplan.planning.placing import PeakHeartbeat
 from capplan.planning.risk_result import Risk
 from capplan.planning.run import Run
 from capplan.planning.shown import Shown
+from capplan.planning.spare_result import SpareNodes
 from capplan.planning.worst_windows import WorstWindow
 
 SCHEMA = "capplan.plan/2"
@@ -289,4 +290,5 @@ class Plan(Shown):
     best_disaggregated: Candidate | None = None
     disaggregation: Disaggregation | None = None  # None: not asked for
     risk: Risk | None = None  # of draws around the best candidate; None: not asked for
+    spare_nodes: SpareNodes | None = None  # of the best candidate; None: not asked for
     schema: str = SCHEMA

@@ -12,7 +12,7 @@ from capplan.planning.fleet_settings import (
     PoolSettings,
     RebalancerSettings,
 )
-from capplan.planning.risk_settings import RiskSettings
+from capplan.planning.risk_settings import RiskSettings, SpareNodeSettings
 from capplan.planning.setting_groups import (
     CHOICES,
     METHOD,
@@ -77,6 +77,7 @@ class PlanningSettings(
 
 
 class PlanSettings(
+    SpareNodeSettings,
     RiskSettings,
     DisaggregationSettings,
     PlanningSettings,
@@ -93,13 +94,12 @@ class PlanSettings(
                 "rebalancer",
                 "rebalancer is of one pool; with --disaggregated leave it out",
             )
-        if self.draws is None:
-            return
-        if self.disaggregated:
-            raise SettingError(
-                "draws", "draws are of one pool; with --disaggregated leave them out"
-            )
-        if self.asking is not None:
+        for name in ("draws", "availability"):
+            if self.disaggregated and getattr(self, name) is not None:
+                raise SettingError(
+                    name, f"{name} is of one pool; with --disaggregated leave it out"
+                )
+        if self.draws is not None and self.asking is not None:
             raise SettingError(
                 "draws",
                 "draws are of arrivals; users ask less of a slow fleet: leave out "

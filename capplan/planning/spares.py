@@ -86,8 +86,8 @@ def spare_nodes(
         if low > _MOST:
             raise InputError(
                 f"{node_count} nodes, each away {away:.1%} of the time: no {_MOST:,} "
-                f"spares keep them up {availability:.4%} of it; expected fewer failures "
-                "or a shorter repair"
+                f"spares keep them up {availability:.4%} of it; expected fewer "
+                "failures or a shorter repair"
             )
     while high - low > 1:
         middle = (low + high) // 2

@@ -83,7 +83,7 @@ RUNS = [
 
 
 MORE = {
-    PlanSettings: [{}, {"disaggregated": True}, {"draws": 1}],
+    PlanSettings: [{}, {"disaggregated": True}, {"draws": 1}, {"availability": 0.9}],
     SimulateSettings: [
         {"replicas": 2},
         {"prefill_replicas": 1, "decode_replicas": 1},

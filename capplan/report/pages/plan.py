@@ -23,6 +23,7 @@ from capplan.report.pages.apart import apart_sections, one_fewer, verdict
 from capplan.report.pages.candidates import COLUMNS, candidate_values
 from capplan.report.pages.classes import classes_section, classes_table
 from capplan.report.pages.risk import draws_table, risk_section
+from capplan.report.pages.spares import spares_section
 from capplan.report.plan_charts import figures
 from capplan.report.render.json_text import plain
 from capplan.units import format_duration, format_usd
@@ -64,6 +65,7 @@ def plan_page(plan: Plan) -> Page:
         sections=[
             *(() if best is None or run is None else _of_best(plan, best, run)),
             risk_section(plan.risk),
+            spares_section(plan.spare_nodes),
             *apart_sections(plan),
             _candidates(plan),
             Section(
@@ -81,7 +83,7 @@ def plan_page(plan: Plan) -> Page:
         values=partial(plan_values, plan),
         csv={
             "plan.csv": Table(COLUMNS, plan.candidates),
-            "risk.csv": draws_table(plan.risk),
+            **({} if plan.risk is None else {"risk.csv": draws_table(plan.risk)}),
             "classes.csv": classes_table(
                 row.run for row in plan.candidates if row.run is not None
             ),

@@ -1,0 +1,60 @@
+"""Settings of spare nodes: how often nodes fail, for how long, what must stay up."""
+
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator
+
+from capplan.planning.spares import FAILURES_PER_1000_NODE_DAYS
+from capplan.setting_values import path_text
+from capplan.settings import Settings, setting, validated_with
+from capplan.units import parse_duration_s
+
+SPARES = "Spares"
+
+
+def _share(value: Any) -> Any:
+    """Return the share that ``99.9%`` stands for.
+
+    Examples
+    --------
+    >>> _share("99.9%"), _share(0.99)
+    (0.9990000000000001, 0.99)
+    """
+    text = str(value).strip()
+    if not text.endswith("%"):
+        return value
+    try:
+        return float(text[:-1]) / 100
+    except ValueError:
+        raise ValueError(f"{text!r} is not a share; expected 99.9% or 0.999") from None
+
+
+class SpareSettings(Settings):
+    """How often nodes fail, for how long, and what must stay up."""
+
+    availability: Annotated[float, BeforeValidator(_share)] = setting(
+        0.999,
+        SPARES,
+        "SHARE",
+        "Share of the time in which enough nodes are up, the spares with them: 99.9% "
+        "(default 99.9%).",
+        gt=0,
+        lt=1,
+    )
+    repair: Annotated[
+        str | None, BeforeValidator(path_text), validated_with(parse_duration_s)
+    ] = setting(
+        None,
+        SPARES,
+        "TIME",
+        "Time until a failed node serves again (default: 4h, assumed).",
+    )
+    failures: float | None = setting(
+        None,
+        SPARES,
+        "N",
+        "Failures of 1,000 node-days of nodes with 8 GPUs; others fail in proportion "
+        f"(default: {FAILURES_PER_1000_NODE_DAYS}, Llama 3's training, all causes).",
+        ge=0,
+        le=100_000,
+    )
