@@ -32,7 +32,7 @@ _DAYS, _PROFILE, _LENGTHS, _PRICES, _GROWTH, _OUTPUT = range(30, 36)
 class Draw:
     """One draw of what a plan rests on."""
 
-    index: int
+    index: int  # below 0: lengths as they are
     blocks: tuple[int, ...] = ()  # days, or hours, of the trace in their new order
     capacity_ratio: float = 1.0  # load that a replica carries, of the one planned
     growth: float = 1.0  # factor on the rate
@@ -103,19 +103,30 @@ class Draws:
         the arrivals: iterations and limits 1 / c as long, since the sweeps that c is
         counted in have limits in terms of an engine's own TPOT.
         """
-        load, base = self.load, self.load.base
-        if draw.blocks:
-            base = laid(base, self.block_s, draw.blocks)
-        elif self.draws_lengths:
-            drawn = resample(base, len(base), self._rng(_LENGTHS, draw.index))
-            base = replace(drawn, arrival_s=base.arrival_s, notes=base.notes)
-        if draw.output != 1.0:
-            base = self._with_output(base, draw.output)
+        load, base = self.load, self.base_of(draw)
         if base is not load.base:
             # Of a trace's own arrivals the utilisation is told and not judged.
             known = load.saturations if load.process is None else {}
             load = replace(load, base=base, saturations=known, _samples={})
         return load if draw.load_ratio == 1.0 else scaled(load, draw.load_ratio)
+
+    def base_of(self, draw: Draw) -> Trace:
+        """Return the requests of a draw before they are scaled in time."""
+        base = self.load.base
+        if draw.blocks:
+            base = laid(base, self.block_s, draw.blocks)
+        elif self.draws_lengths and draw.index >= 0:
+            drawn = resample(base, len(base), self._rng(_LENGTHS, draw.index))
+            base = replace(drawn, arrival_s=base.arrival_s, notes=base.notes)
+        return base if draw.output == 1.0 else self._with_output(base, draw.output)
+
+    def busiest_per_s(self, base: Trace) -> float:
+        """Return the rate of the busiest hour of a draw's requests; 0 without times."""
+        if base.arrival_s is None or not self.strata:
+            return 0.0
+        hour_s = self.load.day_s / _HOURS
+        hours = ((base.arrival_s - base.arrival_s[0]) / hour_s).astype(np.int64)
+        return float(np.bincount(hours).max()) / hour_s
 
     def _with_output(self, base: Trace, factor: float) -> Trace:
         """Return requests with longer or shorter answers, where they fit a replica."""

@@ -3,23 +3,23 @@
 import math
 import warnings
 from collections import Counter
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
-from capplan.deployment.pools import Deployment, Pool
-from capplan.errors import CapplanWarning, HostFullError
-from capplan.planning.cost import HOURS_PER_MONTH, nodes_of, offers_of
-from capplan.planning.count_ladder import fewest_near
-from capplan.planning.draws import FULL_WEEK, Draws, draws_of
+from capplan.deployment.pools import Deployment
+from capplan.errors import CapplanWarning
+from capplan.planning.cost import nodes_of
+from capplan.planning.drawn_plan import Shared, drawn_plan
+from capplan.planning.draws import FULL_WEEK, draws_of
 from capplan.planning.executors import executor
 from capplan.planning.inputs import PlanInputs, Progress
 from capplan.planning.load import OpenLoad
 from capplan.planning.replications import Interrupted
 from capplan.planning.result import Candidate
 from capplan.planning.risk_result import CountShare, DrawnPlan, Risk, RiskLevel
-from capplan.planning.run import BUDGET_REQUESTS, judged_run
+from capplan.planning.swings import swings, worth_of_knowing
 
 LEVELS = (0.5, 0.9, 0.99)
 """Quantiles that are told beside the one asked for."""
@@ -28,16 +28,8 @@ FEW_DAYS = (
     "the same three services say 20 (ServeGen's curves, days resampled)"
 )
 """What few days do to a plan; computed for three curves of ServeGen's traces."""
-_MOST_TIMES, _MORE = 4, 8
-"""Counts looked at, in times of the one expected."""
 _WAVE = 32
 """Draws between two looks at whether to stop."""
-
-
-class _Shared(NamedTuple):
-    inputs: PlanInputs
-    draws: Draws
-    deployment: Deployment  # as planned
 
 
 def risk_of(
@@ -54,7 +46,7 @@ def risk_of(
     assert isinstance(inputs.load, OpenLoad)  # settings refuse users
     configuration = run.configuration
     draws = draws_of(settings, settings.seed, inputs.load, configuration)
-    shared = _Shared(inputs, draws, run.deployment)
+    shared = Shared(inputs, draws, run.deployment)
     found: list[tuple[DrawnPlan, int]] = []
     names = ", ".join(draws.drawn_names) or "nothing"
     if not draws.drawn_names:
@@ -78,7 +70,11 @@ def risk_of(
             for first in range(0, asked, _WAVE):
                 progress(f"drawing {names} ({asked:,} times)", first / asked)
                 wave = range(first, min(first + _WAVE, asked))
-                found += workers(_drawn, shared, wave)
+                each = [draws.draw(index) for index in wave]
+                found += workers(drawn_plan, shared, each)
+            rows = tuple(row for row, _ in found) * (settings.draws // asked)
+            progress("changing one input at a time")
+            told = swings(shared, rows, workers)
     except Interrupted:
         warnings.warn(
             f"interrupted after {len(found):,} of {settings.draws:,} draws: the "
@@ -87,68 +83,11 @@ def risk_of(
             stacklevel=2,
         )
         return None
-    rows = tuple(row for row, _ in found) * (settings.draws // asked)
-    return _risk(shared, rows, sum(runs for _, runs in found))
+    risk = _risk(shared, rows, sum(runs for _, runs in found) + told[1])
+    return replace(risk, swings=told[0], **worth_of_knowing(shared, rows))
 
 
-def _drawn(shared: _Shared, index: int) -> tuple[DrawnPlan, int]:
-    """Return what a draw needs, and how many fleets were simulated for it."""
-    inputs, draws, deployment = shared
-    draw = draws.draw(index)
-    load = draws.load_of(draw)
-    known: dict[int, tuple[bool, float]] = {}
-
-    def look(count: int) -> tuple[bool, float]:
-        if count not in known:
-            known[count] = _attains(inputs, load, deployment.with_replicas(count))
-        return known[count]
-
-    planned = deployment.replica_count
-    about = math.ceil(planned * draw.load_ratio - 1e-9)
-    meets, attainment = look(planned)
-    count = fewest_near(
-        lambda count: look(count)[0], about, _MOST_TIMES * max(about, planned) + _MORE
-    )
-    usd = None
-    if count is not None:
-        usd = _usd_per_month(deployment.with_replicas(count), draw.offer)
-    return DrawnPlan(draw, count, attainment, meets, usd), len(known)
-
-
-def _attains(
-    inputs: PlanInputs, load: OpenLoad, deployment: Deployment
-) -> tuple[bool, float]:
-    """Return whether a fleet meets the SLO, and what it attains."""
-    if inputs.is_stopped():
-        raise Interrupted
-    try:
-        run = judged_run(
-            load,
-            inputs.slo,
-            deployment,
-            seed=inputs.settings.seed,
-            metrics=(),
-            budget_requests=BUDGET_REQUESTS,
-            stopped=inputs.stopped,
-        )
-    except HostFullError:
-        return False, 0.0
-    if inputs.is_stopped():
-        raise Interrupted
-    attainment = run.judgement.attainment
-    return run.judgement.holds, 0.0 if attainment is None else attainment.share
-
-
-def _usd_per_month(deployment: Deployment, offer: int | None) -> float | None:
-    """Return what a fleet costs in a month, at the planned price or at an offer. [$]"""
-    pools: Sequence[Pool] = deployment.pools
-    if offer is not None:
-        pools = offers_of(deployment.pool)[offer]
-    nodes = nodes_of(pools)
-    return None if nodes is None else HOURS_PER_MONTH * sum(n.usd_per_h for n in nodes)
-
-
-def _risk(shared: _Shared, rows: tuple[DrawnPlan, ...], run_count: int) -> Risk:
+def _risk(shared: Shared, rows: tuple[DrawnPlan, ...], run_count: int) -> Risk:
     inputs, draws, deployment = shared
     quantile = inputs.settings.quantile
     counts = Counter(row.replica_count for row in rows)
@@ -177,8 +116,8 @@ def _risk(shared: _Shared, rows: tuple[DrawnPlan, ...], run_count: int) -> Risk:
         draws.inputs,
         days,
         run_count,
-        _caution(days),
-        rows,
+        caution=_caution(days),
+        rows=rows,
     )
 
 

@@ -87,6 +87,15 @@ class RiskSettings(Settings):
         )
     )
 
+    penalty: float | None = setting(
+        None,
+        RISK,
+        "USD",
+        "What a missing node costs in a month, for the worth of knowing more (default: "
+        "a node of the dearest provider).",
+        ge=0,
+    )
+
     def __init__(self, **values: Any) -> None:
         """Refuse settings of draws without draws, and what is drawn twice."""
         super().__init__(**values)
@@ -97,7 +106,7 @@ class RiskSettings(Settings):
         if not self.draw:
             raise SettingError("draw", "draw is empty; leave it out, or draws too")
         fields = type(self).model_fields
-        for name in ("quantile", "draw", "first_day"):
+        for name in ("quantile", "draw", "first_day", "penalty"):
             if self.draws is None and getattr(self, name) != fields[name].default:
                 raise SettingError(name, f"{name} is of draws; give --draws N too")
 

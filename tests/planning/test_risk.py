@@ -10,14 +10,15 @@ import pytest
 
 from capplan.errors import CapplanWarning
 from capplan.latency.engine_time import between
-from capplan.planning import risk as module
+from capplan.planning import drawn_plan as module
 from capplan.planning.draws import draws_of
 from capplan.planning.inputs import plan_inputs, unseen
 from capplan.planning.plan import plan, planned
 from capplan.planning.risk import FEW_DAYS, risk_of
 from capplan.planning.settings import PlanSettings
 from capplan.report.pages.plan import plan_page
-from capplan.report.pages.risk import histogram, levels_of
+from capplan.report.pages.risk import histogram, levels_of, tornado, worth
+from capplan.report.svg_chart import COLOURS
 from capplan.settings import SettingError
 from capplan.simulator.checks import oversized
 from tests.documents import plan_json
@@ -348,7 +349,8 @@ def test_the_histogram_marks_the_asked_quantile_and_the_plan(week, monkeypatch):
     found = simple(monkeypatch, settings, busiest_day)
     svg = histogram(found).svg
 
-    assert "P80, asked" in svg
+    assert svg.count("P80, ") == 1
+    assert svg.count(COLOURS[1]) == 1
     assert svg.count("<rect") <= 24
 
 
@@ -380,6 +382,8 @@ def test_the_page_tells_the_quantiles_and_has_a_row_for_each_draw(week):
         ({"draws": 5, "draw": ""}, "draw is empty"),
         ({"draws": 5, "first_day": "monday"}, "first_day"),
         ({"draws": None, "quantile": 0.5}, "give --draws"),
+        ({"draws": 5, "penalty": -1}, "penalty"),
+        ({"draws": None, "penalty": 9.0}, "give --draws"),
         ({"draws": None, "draw": "days"}, "give --draws"),
         ({"draws": None, "first_day": "tue"}, "give --draws"),
         ({"draws": 5, "disaggregated": True}, "disaggregated"),
@@ -389,3 +393,59 @@ def test_the_page_tells_the_quantiles_and_has_a_row_for_each_draw(week):
 def test_wrong_settings_are_refused(week, given, said):
     with pytest.raises(SettingError, match=said):
         settings_of(week, **given)
+
+
+def test_each_input_alone_swings_between_its_ends_the_widest_first(week, monkeypatch):
+    asked = "days,growth=0.5:2"
+    settings = settings_of(week, draws=200, first_day="mon", draw=asked)
+
+    found = simple(monkeypatch, settings, busiest_day)
+
+    growth, days = found.swings
+    assert (growth.name, days.name) == ("growth", "days")
+    low, high = growth.ends
+    assert 0.4 < low < 0.6
+    assert 1.6 < high < 2.5
+    # The busiest day of the plan has 140 requests, 50 a replica.
+    assert growth.replica_counts == (math.ceil(2.8 * low), math.ceil(2.8 * high))
+    assert days.replica_counts == (3, 3)
+    assert "no node moves" in tornado(found).svg
+
+
+def test_knowing_is_told_in_dollars_of_nodes_and_sums_to_no_more_than_all(
+    week, monkeypatch
+):
+    asked = "days,growth=0.2:5"
+    found = simple(monkeypatch, settings_of(week, draws=200, draw=asked), busiest_day)
+
+    by_name = {row.name: row.usd_per_month for row in found.worth}
+    assert list(by_name) == ["growth", "days", "all"]
+    assert 0 <= by_name["days"] < by_name["growth"] <= by_name["all"]
+    assert found.missing_usd_per_month >= found.unused_usd_per_month > 0
+    text = worth(found)
+    usd = f"${by_name['growth']:,.0f}"
+    begins = f"A surer forecast of the rate is worth up to {usd} a month; "
+    assert text.startswith(begins)
+    assert "a second week of trace $" in text
+
+
+def test_nothing_is_worth_knowing_where_a_missing_node_costs_nothing(week, monkeypatch):
+    settings = settings_of(week, draws=60, draw="growth=0.2:5", penalty=0)
+
+    found = simple(monkeypatch, settings, busiest_day)
+
+    assert {row.usd_per_month for row in found.worth} == {0.0}
+
+
+@pytest.mark.parametrize(
+    ("given", "need", "why"),
+    [
+        ({"draws": 49}, busiest_day, "50 draws"),
+        ({"draws": 60}, lambda load: math.inf, "no count"),
+    ],
+)
+def test_why_the_worth_of_knowing_is_not_told(week, monkeypatch, given, need, why):
+    found = simple(monkeypatch, settings_of(week, **given), need)
+
+    assert found.worth == ()
+    assert why in worth(found)
