@@ -102,7 +102,7 @@ def worth_of_knowing(shared: Shared, rows: Sequence[DrawnPlan]) -> dict[str, Any
 
     As fields of ``Risk``.
     """
-    settings, pool = shared.inputs.settings, shared.deployment.pool
+    penalty, pool = shared.inputs.settings.penalty, shared.deployment.pool
     price, planned = pool.configuration.price, nodes_of(shared.deployment.pools)
     needed = [_units(shared, row)[1] for row in rows]
     if price is None or planned is None:
@@ -116,8 +116,8 @@ def worth_of_knowing(shared: Shared, rows: Sequence[DrawnPlan]) -> dict[str, Any
     unused_usd = HOURS_PER_MONTH * nodes.usd_per_h / units
     dearest = max((usd for usd, _ in price.asked), default=price.usd_per_gpu_h)
     missing_usd = unused_usd * dearest / price.usd_per_gpu_h
-    if settings.penalty is not None:
-        missing_usd = settings.penalty
+    if penalty is not None:
+        missing_usd = penalty
     counts = np.array(needed, dtype=np.int64)
     _, lost_usd = losses(counts, unused_usd, missing_usd)
     found = [

@@ -33,7 +33,7 @@ def _facts(found: SpareNodes) -> list[Fact]:
     )
     if len(found.gone) > 1:
         one = found.gone[1]
-        when = "at that rate"
+        when = "of requests at that rate"
         if found.busiest_s is not None:
             when = f"of the busiest {format_duration(found.busiest_s)}"
         or_one = ", or one without the spares," if found.spare_node_count else ""
