@@ -3,6 +3,7 @@
 ``plan``, ``simulate``, ``search``, ``demand``, ``capacity``, ``autoscale`` and
 ``compare`` take the settings of the commands under the same names;
 :mod:`capplan.planning.settings` lists them. ``trace`` may be a DataFrame.
+``share_nodes`` is ``capplan fleet``.
 
 A result prints as a paragraph and shows itself in a notebook. ``.to_pandas()`` is its
 table, ``.plot()`` its charts, and ``.save("out")`` writes what ``--out`` does.
@@ -18,8 +19,20 @@ if TYPE_CHECKING:
     from capplan.planning.result import Plan
     from capplan.planning.run import Run
     from capplan.planning.search import Search
+    from capplan.planning.shared_fleet import SharedFleet
+    from capplan.planning.what_if import WhatIf
 
-__all__ = ["autoscale", "capacity", "compare", "demand", "plan", "search", "simulate"]
+__all__ = [
+    "autoscale",
+    "capacity",
+    "compare",
+    "demand",
+    "plan",
+    "search",
+    "share_nodes",
+    "simulate",
+    "what_if",
+]
 
 
 def plan(**settings: Any) -> "Plan":
@@ -27,13 +40,25 @@ def plan(**settings: Any) -> "Plan":
 
     Settings are those of ``capplan plan``: ``trace`` or ``workload``, ``rate``,
     ``llm``, ``gpu``, ``tp``, ``slo``, ``attainment`` and so on. With ``out``,
-    ``plan.json``, ``plan.csv``, ``report.html`` and, of several classes,
-    ``classes.csv`` are written there.
+    ``plan.json``, ``plan.csv``, ``plan.md``, ``plan.focus.csv``, ``report.html``,
+    ``report.md``, of several classes ``classes.csv``, and with ``xlsx`` ``plan.xlsx``
+    are written there.
     """
     from capplan.planning.settings import PlanSettings
     from capplan.report import to_files
 
     return to_files.plan(PlanSettings(**settings))[0]
+
+
+def what_if(**settings: Any) -> "WhatIf":
+    """Return a plan for each combination of settings that are varied.
+
+    Settings are those of :func:`plan`, and ``vary``: ``{"rate": ["x1", "x2"]}``.
+    """
+    from capplan.planning.what_if_settings import WhatIfSettings
+    from capplan.report import to_files
+
+    return to_files.what_if(WhatIfSettings(**settings))[0]
 
 
 def simulate(**settings: Any) -> "Run":
@@ -103,3 +128,18 @@ def compare(**settings: Any) -> "Comparison":
     from capplan.report import to_files
 
     return to_files.compare(CompareSettings(**settings))[0]
+
+
+def share_nodes(*plans: Any, **settings: Any) -> "SharedFleet":
+    """Return the LLMs of several plans on shared nodes.
+
+    ``plans`` are paths of ``plan.json``, or of folders with one; settings are those of
+    ``capplan fleet``: ``availability``, ``repair``, ``failures``, ``shift``.
+    """
+    from pathlib import Path
+
+    from capplan.planning.shared_fleet_settings import SharedFleetSettings
+    from capplan.report import to_files
+
+    paths = [Path(plan) for plan in plans]
+    return to_files.share_nodes(paths, SharedFleetSettings(**settings))[0]

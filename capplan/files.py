@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import IO
+from typing import TextIO
 
 from capplan.errors import InputError
 
@@ -25,7 +25,7 @@ def check_folder(folder: str | Path) -> None:
 
 
 @contextmanager
-def new_file(path: str | Path) -> Iterator[IO[str]]:
+def new_file(path: str | Path) -> Iterator[TextIO]:
     """Open a text file that takes its name when the block ends without an error.
 
     A path that ends in ``.gz`` is compressed, the same bytes for the same text.
@@ -83,7 +83,7 @@ def _runs(process: int) -> bool:
 
 
 @contextmanager
-def _text(raw: io.BufferedWriter, suffix: str) -> Iterator[IO[str]]:
+def _text(raw: io.BufferedWriter, suffix: str) -> Iterator[TextIO]:
     if suffix != ".gz":
         with io.TextIOWrapper(raw, "utf-8", newline="") as stream:
             yield stream
@@ -95,8 +95,13 @@ def _text(raw: io.BufferedWriter, suffix: str) -> Iterator[IO[str]]:
         yield stream
 
 
-def write_texts(texts: Mapping[str, str], folder: str | Path) -> tuple[Path, ...]:
-    """Write every text under its name in a folder, or none of them; return where."""
+def write_texts(
+    texts: Mapping[str, str | bytes], folder: str | Path
+) -> tuple[Path, ...]:
+    """Write every text under its name in a folder, or none of them; return where.
+
+    Bytes are written as they are, under a name that does not end in ``.gz``.
+    """
     folder = Path(folder)
     check_folder(folder)
     existed = folder.exists()
@@ -105,7 +110,10 @@ def write_texts(texts: Mapping[str, str], folder: str | Path) -> tuple[Path, ...
         with ExitStack() as stack:
             for name, text in texts.items():
                 stream = stack.enter_context(new_file(folder / name))
-                stream.write(text)
+                if isinstance(text, bytes):
+                    stream.buffer.write(text)
+                else:
+                    stream.write(text)
                 stream.flush()
     except (OSError, InputError) as error:
         if not existed:

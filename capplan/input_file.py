@@ -1,6 +1,7 @@
 """Open files that a user names, plain or gzipped, with one line for what is wrong."""
 
 import gzip
+import hashlib
 import json
 import stat
 import zlib
@@ -58,6 +59,15 @@ def _regular(path: str | Path) -> str | Path:
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
         raise InputError(f"{path}: is a pipe or a device; expected a file")
     return path
+
+
+def content_sha256(path: str | Path) -> str:
+    """Return the SHA-256 of a file's bytes, decompressed."""
+    digest = hashlib.sha256()
+    with opened(path) as file:
+        while block := file.read(_BLOCK_BYTES):
+            digest.update(block)
+    return digest.hexdigest()
 
 
 def read_head(path: str | Path, byte_count: int) -> bytes:

@@ -25,6 +25,11 @@ def parts(value: Any) -> Any:
     return (value,) if isinstance(value, int | float) else value
 
 
+def listed(value: Any) -> Any:
+    """Return the text ``A,B`` of a list; any other value as it is."""
+    return ",".join(map(str, value)) if isinstance(value, list | tuple) else value
+
+
 def policy_texts(value: Any, example: str, *, is_bare: bool = False) -> list[Any]:
     """Return the policies of ``A,B:x=1,y=2``: two, the second with two settings.
 

@@ -169,7 +169,8 @@ def test_every_flag_that_the_readme_shows_is_one():
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     shown = set(re.findall(r"--(?:\[no-\])?([a-z][a-z-]+)", text))
     # Of every command, and of capplan itself.
-    others = {"help", "format", "quiet", "install-completion", "resume", "from"}
+    others = {"help", "format", "quiet", "install-completion", "resume", "from", "to"}
+    others |= {"fail-above", "slo-scale"}
 
     commands = (PlanSettings, SimulateSettings, CompareSettings, FitSettings)
     names = {name for command in commands for name in command.model_fields}

@@ -117,6 +117,28 @@ def test_a_plan_takes_the_profile_fitted_to_the_points_beside_it(tmp_path, capsy
 
 
 @pytest.mark.thorough
+def test_a_what_if_of_the_example_is_its_plan_where_nothing_differs(tmp_path, capsys):
+    example = str(EXAMPLES / "what_if_sharegpt.yaml")
+
+    code = exit_code(["what-if", example, "--rate", "x0.5,x1", "--out", str(tmp_path)])
+    capsys.readouterr()
+    planned = exit_code(["plan", str(EXAMPLE), "--format", "json"])
+
+    cells = json.loads((tmp_path / "whatif.json").read_text())["cells"]
+    best = json.loads(capsys.readouterr().out)["best"]
+    assert (code, planned) == (0, 0)
+    assert [(cell["rate"], cell["slo_scale"]) for cell in cells] == [
+        ("x0.5", 1),
+        ("x0.5", 1.25),
+        ("x1", 1),
+        ("x1", 1.25),
+    ]
+    for name in ("gpu", "tp", "replica_count", "gpu_count", "usd_per_month", "nodes"):
+        assert cells[2][name] == best[name]
+    assert cells[2]["slo_attainment"] == best["slo_attainment"]
+
+
+@pytest.mark.thorough
 def test_two_pools_are_planned_beside_one_and_verified(tmp_path, capsys):
     example = str(EXAMPLES / "plan_disaggregated.yaml")
 
@@ -124,7 +146,7 @@ def test_two_pools_are_planned_beside_one_and_verified(tmp_path, capsys):
     assert exit_code(["verify", str(tmp_path / "plan.json")]) == 0
 
     shown = " ".join(capsys.readouterr().out.split())
-    assert "Prompts and decoding apart pay: 1 GPU fewer" in shown
+    assert "Prompts and decoding apart take less: 1 GPU fewer" in shown
     assert "verified: replicas 3 + 4" in shown
 
 
@@ -195,3 +217,21 @@ def test_one_h100_keeps_30_ms_at_16_requests_a_second_and_not_at_23():
 
     assert slower.best.gpu_count == 1
     assert faster.best.gpu_count > 1
+
+
+@pytest.mark.thorough
+def test_a_fleet_is_shared_as_the_docs_say(tmp_path, capsys, monkeypatch):
+    text = (EXAMPLES.parent / "docs" / "fleet.md").read_text(encoding="utf-8")
+    _, commands, _, shown, *_ = text.split("```")
+    monkeypatch.chdir(tmp_path)
+
+    for line in commands.strip().splitlines():
+        name, *given = line.split()
+        assert name == "capplan"
+        capsys.readouterr()
+        assert exit_code(given) == 0
+
+    printed = " ".join(capsys.readouterr().out.split())
+    for line in filter(None, map(str.strip, shown.splitlines())):
+        assert " ".join(line.split()) in printed
+    assert (tmp_path / "out" / "report.html").exists()

@@ -32,8 +32,16 @@ from capplan.planning.search import TpOption, TpRow, TpSearch
 from capplan.planning.spare_result import NodesGone, SpareNodes
 from capplan.report.pages.autoscale import LOSSES
 from capplan.report.pages.autoscale import PATHS as AUTOSCALED
-from capplan.report.pages.candidates import COLUMNS, PATHS
+from capplan.report.pages.candidates import ASKED, COLUMNS, PATHS
 from capplan.report.pages.classes import COLUMNS as CLASS_COLUMNS
+from capplan.report.pages.shared_fleet_rows import (
+    BILL,
+    HOURS,
+    MAP,
+    POOLS,
+    TENANTS,
+    WAYS,
+)
 from capplan.report.pages.system_columns import AT_RATES
 from capplan.report.pages.system_columns import COLUMNS as SYSTEM_COLUMNS
 from capplan.report.write_requests import REQUEST_COLUMNS
@@ -76,10 +84,15 @@ def test_every_field_of_a_result_is_in_the_nomenclature(table):
     "names",
     [
         [column.name for column in COLUMNS],
+        [*ASKED, "capplan_version"],
         list(PATHS),
         list(AUTOSCALED),
         [column.name for column in LOSSES],
         [column.name for column in CLASS_COLUMNS if column.name],
+        *[
+            [column.name for column in columns]
+            for columns in (BILL, HOURS, MAP, POOLS, TENANTS, WAYS)
+        ],
         [column.name for column in (*SYSTEM_COLUMNS, *AT_RATES)],
         ITERATION_COLUMNS,
         REQUEST_COLUMNS,

@@ -4,10 +4,13 @@ import ast
 import re
 import sys
 import tomllib
+from importlib.metadata import distribution
 from pathlib import Path
 
 import pytest
 import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from capplan.cli.main import exit_code
 
@@ -106,3 +109,40 @@ def test_the_readme_says_what_the_core_weighs_and_what_pulp_is_for():
     assert re.search(r"\d+ MB", told)
     assert "pulp" in (ROOT / "docs" / "placement.md").read_text().lower()
     assert "capplan[tokenizer]" in told
+
+
+MOST_MB = 740
+"""What the core may weigh, pip and setuptools included. [10⁶ bytes]"""
+
+
+def closure(requirements):
+    """Return the installed distributions that requirements need, without extras."""
+    found, waiting = {}, [Requirement(text) for text in requirements]
+    while waiting:
+        asked = waiting.pop()
+        if asked.marker and not asked.marker.evaluate({"extra": ""}):
+            continue
+        name = canonicalize_name(asked.name)
+        if name not in found:
+            found[name] = distribution(name)
+            waiting += [Requirement(text) for text in found[name].requires or ()]
+    return found
+
+
+def test_the_core_weighs_less_than_it_may_and_about_what_the_readme_says():
+    told = (ROOT / "README.md").read_text()
+    told_mb = int(re.search(r"The core takes (\d+) MB", told).group(1))
+
+    installed = closure(PROJECT["dependencies"])
+    paths = {
+        path.locate()
+        for each in installed.values()
+        for path in each.files or ()
+        if path.suffix != ".pyc"  # compiled when first imported, or not
+    }
+    found_mb = sum(path.stat().st_size for path in paths if path.is_file()) / 1e6
+
+    assert found_mb < told_mb <= MOST_MB
+    assert found_mb > 0.7 * told_mb
+    assert "plotly" not in installed
+    assert "highspy" not in installed

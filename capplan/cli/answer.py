@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 FORMATS = ("json", "md", "csv")
 """Documents that ``--format`` writes to standard output."""
 
+TERMINAL = "terminal"
+"""Names the text for people, which is the default."""
+
 PANEL = "Answer"
 
 
@@ -99,6 +102,8 @@ def answering(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _checked(form: str | None, as_json: bool) -> str | None:
+    if form == TERMINAL:
+        form = None
     if form is not None and form not in FORMATS:
         raise InputError(f"--format is {form!r}; expected {', '.join(FORMATS)}")
     if as_json and form not in (None, "json"):

@@ -10,6 +10,8 @@ _ASKED = "--workload sharegpt --rate 20 --llm Llama-3.1-8B --gpu H100 --slo "
 EXAMPLES = {
     "init": "capplan init --llm Llama-3.1-8B --traffic 20 --slo ttft=1s,tpot=30ms",
     "plan": f"capplan plan {_ASKED}ttft=1s,tpot=30ms --out out",
+    "what-if": "capplan what-if scenario.yaml --rate x0.5,x1,x2 "
+    "--attainment 0.99,0.999 --slo-scale 0.8,1 --out out",
     "simulate": f"capplan simulate {_ASKED}ttft=1s,tpot=30ms --tp 1 --replicas 2",
     "search": "capplan search --workload sharegpt --llm Llama-3.1-8B --slo tpot=30ms",
     "demand": "capplan demand --workload sharegpt --rates 10,20,40,80 --at 120 "
@@ -22,7 +24,10 @@ EXAMPLES = {
     "--systems vllm-v1,sarathi,orca --out out",
     "place": "capplan place --workload sharegpt --llm Llama-3.1-8B --gpu H100 --tp 1 "
     "--rate 20 --slo tpot=30ms",
+    "fleet": "capplan fleet chat/plan.json code/plan.json --repair 24h --out out",
+    "diff": "capplan diff before after --format md --fail-above 10%",
     "verify": "capplan verify out/plan.json",
+    "export": "capplan export out/plan.json --to k8s --out deploy",
     "check-scheduler": "capplan check-scheduler ./mine.py",
     "profile": "capplan profile meta-llama/Llama-3.1-8B-Instruct --tp 1,2 -o profiles",
     "fit": "capplan fit --from sweep.csv --onto H100/Llama-3.1-8B/1 -o mine.yaml",

@@ -33,6 +33,11 @@ _COMPLETING = "_CAPPLAN_COMPLETE"
 COMMANDS = {
     "init": ("init", "init_command", "Write a first scenario from three questions."),
     "plan": ("plan", "plan_command", "Find the fewest GPUs that meet the SLOs."),
+    "what-if": (
+        "what_if",
+        "what_if_command",
+        "Plan for other traffic, objectives and LLMs.",
+    ),
     "simulate": ("simulate", "simulate_command", "Simulate one given deployment."),
     "search": ("search", "search_command", "Compare TP degrees without simulating."),
     "demand": ("demand", "demand_command", "Plan at several arrival rates."),
@@ -44,7 +49,10 @@ COMMANDS = {
     ),
     "compare": ("compare", "compare_command", "Compare serving systems."),
     "place": ("place", "place_command", "Place the requests of one moment."),
+    "fleet": ("fleet", "fleet_command", "Put several LLMs on shared nodes."),
+    "diff": ("diff", "diff_command", "Compare two plans: cost, effects and causes."),
     "verify": ("verify", "verify_command", "Check the proof in a plan.json."),
+    "export": ("export", "export_command", "Write a plan as a deployment."),
     "check-scheduler": (
         "check_scheduler",
         "check_scheduler_command",

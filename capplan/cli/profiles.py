@@ -46,18 +46,21 @@ def list_command(
     gpu: Annotated[str | None, typer.Option(help="Only on this GPU type.")] = None,
 ) -> None:
     """List the profiles that plans can use, the user's own first."""
+    from capplan.fleet.catalog import gpu as find_gpu
     from capplan.latency.catalog import full_gpu_name, list_profiles, names_alike
     from capplan.latency.profile_file import load_profile
+    from capplan.llm.catalog import llm as find_llm
     from capplan.report.pages.profiles import profiles_page
 
     llms, at = llm and names_alike(llm), gpu and full_gpu_name(gpu)
-    show(
-        profiles_page(
-            load_profile(listed.path)
-            for listed in list_profiles(folder or [])
-            if (llms is None or listed.llm in llms) and at in (None, listed.gpu)
-        )
-    )
+    found = [
+        load_profile(listed.path)
+        for listed in list_profiles(folder or [])
+        if (llms is None or listed.llm in llms) and at in (None, listed.gpu)
+    ]
+    if not found:  # for want of a profile, or of such a name
+        _ = gpu and find_gpu(gpu), llm and find_llm(llm)
+    show(profiles_page(found))
 
 
 @profiles_app.command("show", cls=GroupedCommand)

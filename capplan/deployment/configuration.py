@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from functools import cached_property
 
+from capplan.deployment.cold_start import ColdStart, cold_start
 from capplan.deployment.engine import EngineSettings
 from capplan.deployment.replica import Replica
 from capplan.fleet.price import Price
@@ -80,6 +81,20 @@ class Configuration:
         has_time = self.profile is not None and self.profile.engine_time is not None
         ratio = self.capacity_ratio
         return is_too_wide(ratio) or (has_time and ratio is None)
+
+    @property
+    def weight_bytes(self) -> float | None:
+        """Weights of a replica, on all its GPUs; None where not known. [bytes]"""
+        return (
+            None if self.replica is None else self.replica.budget.weight_bytes * self.tp
+        )
+
+    @property
+    def cold_start(self) -> ColdStart | None:
+        """Cold start of a replica by its parts, as assumed; None: weights not known."""
+        if self.replica is None or self.weight_bytes is None:
+            return None
+        return cold_start(self.weight_bytes, self.replica.llm.parameter_count)
 
     @property
     def times_of(self) -> str:

@@ -35,6 +35,9 @@ from capplan.planning.setting_groups import BUDGETS
 from capplan.planning.unbatched import too_slow, unbatched
 from capplan.simulator.checks import oversized, refusal
 
+_SURER = (1.5, 2.25, 4.0)
+"""Times a count that is too close to call of which one may decide."""
+
 
 def cannot_serve(inputs: PlanInputs, configuration: Configuration) -> str | None:
     """Return why no number of replicas serves the requests, or None."""
@@ -76,6 +79,7 @@ def run_of(
         metrics=("ttft_s", "tpot_s", "e2e_s"),
         budget_requests=BUDGET_REQUESTS * (THOROUGH if thorough else few),
         stopped=inputs.stopped,
+        simulate_with=inputs.simulate_with,
     )
     if inputs.is_stopped():
         raise Interrupted
@@ -114,7 +118,8 @@ def evaluate(
         if better.run is not None:
             best, chosen = better, router
     if best.run is None and inputs.best_only and not best.interrupted:
-        return pruned(prospect, f"needs more than {prospect.max_replicas} replicas"), ()
+        reason = f"needs more than {prospect.max_replicas} replicas"
+        return replace(pruned(prospect, reason), too_close=best.too_close), ()
     return _candidate(inputs, prospect, chosen, best)
 
 
@@ -129,11 +134,30 @@ def _first(
     within = Fewest(None)
     if max_replicas >= at_least:
         within = _up_to(run_with, at_least, max_replicas)
+    if within.too_close and inputs.likely is not None:
+        within = _above(run_with, within, max_replicas)
     if within.run is not None or within.interrupted or inputs.best_only:
         return within
     begin = max(at_least, max_replicas + 1)
     above = about_fewest(run_with, begin, MOST_REPLICAS, settled_by)
     return replace(above, runs=(*within.runs, *above.runs), too_close=within.too_close)
+
+
+def _above(run_with: Callable[[int], Run], within: Fewest, max_replicas: int) -> Fewest:
+    """Return what a limit leaves open as closed, where more replicas meet the SLO.
+
+    Then the fewest decided to meet it are above the limit, as a search that begins
+    below finds them.
+    """
+    for times in _SURER:
+        try:
+            if run_with(math.ceil(times * max_replicas)).judgement.meets:
+                return replace(within, too_close=())
+        except Interrupted:
+            return replace(within, interrupted=True)
+        except HostFullError:
+            break
+    return within
 
 
 def insisted(inputs: PlanInputs, candidate: Candidate) -> Candidate:

@@ -1,5 +1,8 @@
 """What of a candidate is not certain: its count, and the range of its profile."""
 
+import re
+from collections.abc import Iterable
+
 import numpy as np
 
 from capplan.latency.engine_time import LEAST_USERS
@@ -59,3 +62,12 @@ def extrapolations(run: Run) -> tuple[str, ...]:
                 "bind a mixture of experts, which may take up to half as long again"
             )
     return tuple(sentences)
+
+
+def largest_of_alike(texts: Iterable[str]) -> list[str]:
+    """Return texts in order of what they say, of alike ones that of larger numbers."""
+    kept: dict[str, str] = {}
+    for text in texts:
+        shape = re.sub(r"[\d,.]+", "0", text)
+        kept[shape] = max(kept.get(shape, ""), text, key=lambda x: (len(x), x))
+    return [kept[shape] for shape in sorted(kept)]

@@ -1,9 +1,7 @@
 """Compare serving systems: what each costs, and what each does on equal hardware."""
 
 import math
-import re
 import time
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import date
 from functools import partial
@@ -14,6 +12,7 @@ from capplan.errors import (
     InputError,
     collected_warnings,
 )
+from capplan.planning.cautions import largest_of_alike
 from capplan.planning.compare_settings import CompareSettings
 from capplan.planning.compared_requests import Requests
 from capplan.planning.deployments import two_pools
@@ -150,23 +149,16 @@ def _by_system(
     """
     names: dict[str, list[str]] = {}
     for row in priced:
-        for text in _largest(row.warnings):
+        for text in largest_of_alike(row.warnings):
             names.setdefault(text, []).append(row.result.name)
-    own = _largest([*names, *(text for text in measured if text not in general)])
+    own = largest_of_alike(
+        [*names, *(text for text in measured if text not in general)]
+    )
     return [
         f"{', '.join(names[text])}: {text}" if text in names else text
         for text in own
         if text not in general
     ]
-
-
-def _largest(texts: Iterable[str]) -> list[str]:
-    """Return texts in order of what they say, of alike ones that of larger numbers."""
-    kept: dict[str, str] = {}
-    for text in texts:
-        shape = re.sub(r"[\d,.]+", "0", text)
-        kept[shape] = max(kept.get(shape, ""), text, key=lambda x: (len(x), x))
-    return [kept[shape] for shape in sorted(kept)]
 
 
 def _priced(

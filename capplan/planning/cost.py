@@ -132,7 +132,7 @@ def offers_of(pool: Pool) -> list[tuple[Pool, ...]]:
 def _bills(pools: Sequence[Pool]) -> list[list[float]]:
     """Return what each provider asks for the pools of each kind. [$/h]"""
     found = []
-    for price, group in _alike(pools):
+    for price, group in alike(pools):
         replicas = [(pool.configuration.tp, pool.replica_count) for pool in group]
         asked = price.asked or ((price.usd_per_gpu_h, price.gpus_per_node),)
         offers = (
@@ -153,7 +153,7 @@ def nodes_of(
     if any(pool.configuration.price is None for pool in pools):
         return None
     found = []
-    for price, group in _alike(pools):
+    for price, group in alike(pools):
         if paid_shares is None:
             replicas = [(pool.configuration.tp, pool.replica_count) for pool in group]
             found.append(_paid(price, replicas))
@@ -165,19 +165,19 @@ def nodes_of(
     return tuple(found)
 
 
-def _alike(pools: Sequence[Pool]) -> list[tuple[Price, list[Pool]]]:
+def alike(pools: Sequence[Pool]) -> list[tuple[Price, list[Pool]]]:
     """Return the pools that have a price, by the nodes that are bought for them.
 
     With the price of the one with the largest replicas.
     """
-    alike: dict[tuple[object, ...], list[Pool]] = {}
+    groups: dict[tuple[object, ...], list[Pool]] = {}
     for pool in pools:
         price = pool.configuration.price
         if price is not None:
             key = pool.configuration.gpu, price.bought
-            alike.setdefault(key, []).append(pool)
+            groups.setdefault(key, []).append(pool)
     found = []
-    for group in alike.values():
+    for group in groups.values():
         price = max(group, key=lambda pool: pool.configuration.tp).configuration.price
         assert price is not None
         found.append((price, group))
@@ -265,7 +265,7 @@ def _hours(
     pools: Sequence[Pool], nodes: Sequence[NodeCount], *, estimated: bool
 ) -> list[CostLine]:
     """Return an hour of the nodes of each kind, or of GPUs priced alone."""
-    groups = _alike(pools)
+    groups = alike(pools)
     gpus = [group[0].configuration.gpu for _, group in groups]
     lines = []
     for row, gpu, (price, group) in zip(nodes, gpus, groups, strict=True):

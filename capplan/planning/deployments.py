@@ -15,7 +15,7 @@ from capplan.deployment.changes import (
     parse_loss_per_month,
     rolling_update,
 )
-from capplan.deployment.cold_start import ColdStart, cold_start, parse_cold_start_s
+from capplan.deployment.cold_start import ColdStart, parse_cold_start_s
 from capplan.deployment.configuration import Configuration
 from capplan.deployment.pools import Deployment, Pool
 from capplan.errors import CapplanWarning, InputError
@@ -131,14 +131,13 @@ def cold_start_of(settings: LossSettings, configuration: Configuration) -> float
 
 def assumed_cold_start(configuration: Configuration) -> ColdStart:
     """Return the cold start of a replica by its parts, as they are assumed."""
-    replica = configuration.replica
-    if replica is None:
+    assumed = configuration.cold_start
+    if assumed is None:
         raise InputError(
             "the weights of a replica are not known, which its cold start depends on; "
             "give --cold-start TIME"
         )
-    weight_bytes = replica.budget.weight_bytes * configuration.tp
-    return cold_start(weight_bytes, replica.llm.parameter_count)
+    return assumed
 
 
 def changing(

@@ -109,4 +109,11 @@ def unfit(market: Market, gpu: Gpu, tp: int) -> str:
         return f"none of the nodes {', '.join(market.nodes)} is offered with it"
     if any(offer.holds(tp) for offer in sold):
         return ""
-    return "; ".join(dict.fromkeys(f"{o.name}: {o.node_gap(tp)}" for o in sold))
+    return "; ".join(dict.fromkeys(_too_small(offer, tp) for offer in sold))
+
+
+def _too_small(offer: Offer, tp: int) -> str:
+    size = offer.gpus_per_node
+    if size is None or size >= tp:
+        return f"{offer.name}: {offer.node_gap(tp)}"
+    return f"{offer.name} has {'1 GPU' if size == 1 else f'{size} GPUs'}, not {tp}"

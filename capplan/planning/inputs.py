@@ -7,8 +7,10 @@ import numpy as np
 
 from capplan.deployment.configuration import Configuration
 from capplan.errors import InputError
+from capplan.input_file import content_sha256
 from capplan.placement.solvers import SOLVERS
 from capplan.planning.configuration import Excluded, configurations, runnable
+from capplan.planning.known_runs import Simulate
 from capplan.planning.load import Load
 from capplan.planning.prefix_caching import with_caching_as_used
 from capplan.planning.settings import PlanSettings
@@ -16,6 +18,7 @@ from capplan.planning.traffic import judged_traffic
 from capplan.simulator.checks import refuse_without_keys
 from capplan.simulator.fleet import Stopped
 from capplan.simulator.routers import ROUTERS
+from capplan.simulator.simulate import simulate
 from capplan.workload.slo import Slo
 from capplan.workload.trace import Trace
 
@@ -63,10 +66,19 @@ class PlanInputs:
     only_apart: bool = False  # only prompts and decoding apart are planned
     # to tune any scheduler by, descending; none: BUDGETS, and vLLM's alone [tokens]
     budgets: tuple[int, ...] = ()
+    # GPU type and TP degree that is likely the best, to be simulated first
+    likely: tuple[str, int] | None = None
+    simulate_with: Simulate = simulate  # may know simulations of other plans
 
     def is_stopped(self) -> bool:
         """Return whether to answer with what is known."""
         return self.stopped is not None and self.stopped()
+
+    @property
+    def trace_sha256(self) -> str | None:
+        """SHA-256 of the content of the trace; None of a shipped workload."""
+        path = self.settings.trace
+        return None if path is None else content_sha256(path)
 
     @property
     def trace(self) -> Trace:
@@ -75,16 +87,19 @@ class PlanInputs:
 
 
 def plan_inputs(
-    settings: PlanSettings, load: Load | None = None
+    settings: PlanSettings,
+    load: Load | None = None,
+    tried: list[Configuration | Excluded] | None = None,
 ) -> tuple[PlanInputs, list[Configuration | Excluded]]:
     """Return the inputs that all candidates share, and the candidates.
 
-    ``traffic`` is given where several plans are about the same requests.
+    ``load`` and ``tried`` are given where several plans are about the same requests or
+    configurations.
     """
     slo = settings.objective()
     if slo is None:
         raise InputError("no SLO; give --slo such as ttft=1s,tpot=30ms")
-    tried = list(configurations(settings))
+    tried = list(configurations(settings)) if tried is None else tried
     able = runnable(tried)
     if load is None:
         rng = np.random.default_rng(settings.seed)

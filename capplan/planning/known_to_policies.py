@@ -8,7 +8,7 @@ from capplan.simulator.autoscalers.metrics import METRICS
 
 SHARE = 0.8
 """Part of what a replica carries that a target is: more would come too late."""
-_ROOM = 2
+ROOM = 2
 """Times the fixed fleet's replicas that a policy may have, at least."""
 
 
@@ -45,8 +45,8 @@ def informed(policy: str, carries: ReplicaLoad | None, fixed: int) -> str:
             if key in rules.settings and key not in given
         }
     most = parse_autoscaler(policy).settings["max"]
-    if "max" not in given and most < _ROOM * fixed:
-        more["max"] = _ROOM * fixed
+    if "max" not in given and most < ROOM * fixed:
+        more["max"] = ROOM * fixed
     return with_settings(policy, more)
 
 

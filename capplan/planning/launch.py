@@ -1,10 +1,14 @@
 """The command that starts the engine of a configuration, as it was planned."""
 
+import json
+import re
 import shlex
 from dataclasses import dataclass
+from typing import Any
 
 from capplan.deployment.configuration import Configuration
 from capplan.deployment.engine import EngineSettings
+from capplan.errors import InputError
 from capplan.latency.engine_time import ENGINES
 from capplan.llm.architecture import Architecture
 from capplan.llm.catalog import llm as find_llm
@@ -25,6 +29,8 @@ _APART = (
 )
 YOURS = "YOUR_CHECKPOINT"
 """Stands for a checkpoint that nobody has published."""
+_SERVE = ("vllm", "serve")
+_FLAG = re.compile(r"--[a-z][a-z0-9-]*")
 
 
 @dataclass(frozen=True)
@@ -38,6 +44,86 @@ class Launch:
     def line(self) -> str:
         """The command on one line, quoted for a shell."""
         return shlex.join(self.words)
+
+    @property
+    def checkpoint(self) -> str:
+        """The checkpoint that it serves; empty where there is no command."""
+        return self.words[2] if self.words else ""
+
+    @property
+    def flags(self) -> dict[str, str | None]:
+        """The flags with their values; None: a flag without one."""
+        flags: dict[str, str | None] = {}
+        name = ""
+        for word in self.words[3:]:
+            if word.startswith("--"):
+                name = word
+                flags[name] = None
+            else:
+                flags[name] = word
+        return flags
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The flags as vLLM's engine arguments, with the types that JSON has.
+
+        Examples
+        --------
+        >>> words = "vllm serve org/llm --max-num-seqs 8 --no-async-scheduling".split()
+        >>> Launch(tuple(words)).arguments
+        {'max_num_seqs': 8, 'async_scheduling': False}
+        """
+        found: dict[str, Any] = {}
+        for flag, text in self.flags.items():
+            name = flag.removeprefix("--").replace("-", "_")
+            if text is None:
+                found[name.removeprefix("no_")] = not name.startswith("no_")
+                continue
+            try:
+                found[name] = json.loads(text)
+            except ValueError:
+                found[name] = text
+        return found
+
+    def across(self, node_count: str, rank: str, leader: str) -> "Launch":
+        """Return the command of one node of a replica that spans several.
+
+        The words may be variables. All but the first, of rank 0, answer no requests.
+        """
+        more = ("--nnodes", node_count, "--node-rank", rank, "--master-addr", leader)
+        return Launch((*self.words, *more), self.notes)
+
+    def serving(self, checkpoint: str) -> "Launch":
+        """Return the command for another checkpoint of the same LLM."""
+        return Launch((*_SERVE, checkpoint, *self.words[3:]), self.notes)
+
+
+def read_launch(line: str, notes: tuple[str, ...] = ()) -> Launch:
+    """Return the command that a launch line holds.
+
+    Raises
+    ------
+    InputError
+        When it is not ``vllm serve CHECKPOINT``, then flags with at most one value.
+    """
+    try:
+        words = tuple(shlex.split(line))
+    except ValueError as error:
+        raise InputError(f"the launch line {line!r}: {error}") from None
+    ended = words[:2] != _SERVE or len(words) < 3 or words[2].startswith("-")
+    is_flag = False
+    for word in words[3:]:
+        if word.startswith("--"):
+            ended |= not _FLAG.fullmatch(word)
+            is_flag = True
+        else:
+            ended |= not is_flag
+            is_flag = False
+    if ended or not all(word.isprintable() for word in words):
+        raise InputError(
+            f"the launch line {line!r} is not vllm serve CHECKPOINT and flags"
+        )
+    return Launch(words, notes)
 
 
 def launch(
@@ -68,7 +154,7 @@ def launch(
         )
         return Launch((), (other,))
     checkpoint, flags, notes = _checkpoint(settings.llm)
-    words = ["vllm", "serve", checkpoint, *flags]
+    words = [*_SERVE, checkpoint, *flags]
     words += ["--tensor-parallel-size", str(configuration.tp)]
     words += _memory(configuration, settings)
     words += ["--max-num-batched-tokens", str(engine.max_num_batched_tokens)]

@@ -37,9 +37,9 @@ class Load(ABC):
     seed: int = 0  # of all samples
     day_s: float = DAY_S  # a day of the base, which may be scaled in time [s]
     _samples: dict[int, Trace] = field(default_factory=dict, repr=False)
-    # by identity of a configuration and an SLO, its role and hand-off, with what
+    # by latency tables, engine, an SLO that these see, role and hand-off, with what
     # ``saturation`` found of them
-    saturations: dict[tuple[int, int, str, str], tuple[Any, ...]] = field(
+    saturations: dict[tuple[Any, ...], tuple[Any, ...]] = field(
         default_factory=dict, repr=False
     )
 

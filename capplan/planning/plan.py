@@ -8,9 +8,9 @@ from datetime import date
 from capplan.deployment.configuration import Configuration
 from capplan.errors import CapplanWarning, collected_warnings
 from capplan.planning.assumptions import assumptions
+from capplan.planning.bounded import bounded, with_bounds
 from capplan.planning.candidates import (
     Tuning,
-    cannot_serve,
     evaluate,
     gpus_without_caching,
     insisted,
@@ -21,7 +21,7 @@ from capplan.planning.candidates import (
 from capplan.planning.cautions import uncertainty
 from capplan.planning.configuration import Excluded
 from capplan.planning.disaggregated import disaggregated, started, worth
-from capplan.planning.executors import executor, side_by_side
+from capplan.planning.executors import executor
 from capplan.planning.inputs import (
     PlanInputs,
     Progress,
@@ -35,13 +35,11 @@ from capplan.planning.placing import peak_heartbeat
 from capplan.planning.pool_proof import pools_certificate_of
 from capplan.planning.proof import (
     bound_held,
-    bound_of,
     certificate_of,
 )
 from capplan.planning.prospects import (
     Prospect,
     cannot_win,
-    cheapest_first,
     feasible_of,
     most_against,
     most_to_compete,
@@ -49,20 +47,19 @@ from capplan.planning.prospects import (
     price_of,
     without_doubts,
 )
+from capplan.planning.replica_load import carried
 from capplan.planning.result import Candidate, Plan
 from capplan.planning.risk import risk_of
-from capplan.planning.saturation import saturation
 from capplan.planning.settings import PlanSettings
 from capplan.planning.spare_nodes import spares_of
 from capplan.routing import GAMMA
-from capplan.simulator.checks import check_engine
 from capplan.simulator.fleet import Stopped
 
 PAPER_THETA = 0.9
 """Aladdin's margin where prefill and decode do not share iterations."""
 _WAVE = 4
 """Candidates simulated side by side before the others are held against them."""
-_NOT_IN_THE_RESULT = {"out", "executor", "ray_address"}
+NOT_IN_THE_RESULT = {"out", "xlsx", "executor", "ray_address"}
 """Settings that the result does not depend on."""
 
 
@@ -70,22 +67,26 @@ def plan(
     settings: PlanSettings,
     progress: Progress | None = None,
     stopped: Stopped | None = None,
+    with_load: bool = False,
 ) -> Plan:
     """Return the fewest replicas of each configuration, and the best of them.
 
     When ``stopped`` says so, the plan is that of what was simulated by then.
+    ``with_load`` also measures what a replica of the best carries.
     """
     started_s = time.perf_counter()
     if settings.as_of is None:
         settings = settings.model_copy(update={"as_of": date.today().isoformat()})
     with collected_warnings() as texts:
-        result = _plan(settings, progress or unseen, stopped)
+        result = _plan(settings, progress or unseen, stopped, with_load)
     first = (result.risk.caution,) if result.risk and result.risk.caution else ()
     runtime_s = time.perf_counter() - started_s
     return replace(result, warnings=(*first, *texts), runtime_s=runtime_s)
 
 
-def _plan(settings: PlanSettings, progress: Progress, stopped: Stopped | None) -> Plan:
+def _plan(
+    settings: PlanSettings, progress: Progress, stopped: Stopped | None, with_load: bool
+) -> Plan:
     progress("reading the requests")
     inputs, tried = plan_inputs(settings)
     if settings.executor == "local":  # elsewhere Ctrl-C cannot be seen
@@ -94,6 +95,8 @@ def _plan(settings: PlanSettings, progress: Progress, stopped: Stopped | None) -
     best = result.best
     if best is None:
         return result
+    if with_load:
+        result = replace(result, replica_load=carried(inputs, best.run, progress))
     if best.pools:
         return replace(result, certificate=pools_certificate_of(inputs, best))
     assert best.bound is not None
@@ -108,7 +111,7 @@ def _plan(settings: PlanSettings, progress: Progress, stopped: Stopped | None) -
         result = replace(result, risk=risk_of(inputs, best, progress))
     if not result.interrupted and settings.availability:
         spares = spares_of(inputs, best, progress)
-        result = replace(result, spare_nodes=spares)
+        result = replace(result, n_plus_k=spares)
     if inputs.solver is None or result.interrupted:
         return result
     progress(f"placing the peak heartbeat ({inputs.solver})")
@@ -144,7 +147,7 @@ def _together(
     inputs: PlanInputs, tried: list[Configuration | Excluded], progress: Progress
 ) -> list[Candidate]:
     """Return the candidates whose replicas compute prompts and decode."""
-    candidates, prospects = _bounded(inputs, tried, progress)
+    candidates, prospects = bounded(inputs, tried, progress)
     candidates += _simulated(inputs, candidates, prospects, progress)
     if feasible := feasible_of(candidates):
         progress("deciding what was too close to call")
@@ -152,53 +155,6 @@ def _together(
         surer = insisted(inputs, best)
         candidates = [surer if row is best else row for row in candidates]
     return [_bound_held(inputs, tried, row) for row in candidates]
-
-
-def _bounded(
-    inputs: PlanInputs, tried: list[Configuration | Excluded], progress: Progress
-) -> tuple[list[Candidate], list[Prospect]]:
-    """Return the configurations that cannot serve, and the others with their bounds."""
-    infeasible: list[Candidate] = []
-    able: list[Configuration] = []
-    for configuration in tried:
-        if isinstance(configuration, Excluded):
-            infeasible.append(
-                Candidate(
-                    configuration.gpu,
-                    configuration.tp,
-                    "infeasible",
-                    infeasible_reason=configuration.reason,
-                )
-            )
-            continue
-        check_engine(configuration.engine)
-        reason = cannot_serve(inputs, configuration)
-        if reason is not None:
-            candidate = Candidate.of(configuration, "infeasible")
-            infeasible.append(replace(candidate, infeasible_reason=reason))
-            continue
-        able.append(configuration)
-    progress(f"bounding {', '.join(str(configuration) for configuration in able)}")
-    bounds = side_by_side(lambda configuration: bound_of(inputs, configuration), able)
-    held = side_by_side(lambda configuration: _held(inputs, configuration), able)
-    prospects = [
-        Prospect(configuration, *bound, held=count)
-        for configuration, bound, count in zip(able, bounds, held, strict=True)
-    ]
-    return infeasible, sorted(prospects, key=cheapest_first)
-
-
-def _held(inputs: PlanInputs, configuration: Configuration) -> int:
-    """Return the fewest replicas with a utilisation below 1; 0 where it tells nothing.
-
-    That is for arrivals of a trace's own, and for policies that let long requests wait.
-    """
-    if not (inputs.load.is_resampled and inputs.load.is_open):
-        return 0
-    found = saturation(inputs.load, configuration, inputs.slo)
-    if found is None or not found.binds:
-        return 0
-    return found.replicas_at(inputs.load.rate_per_s)
 
 
 def _simulated(
@@ -230,16 +186,12 @@ def _simulated(
                 simulated.append(prospect)
                 done.append(result[0])
                 texts[str(prospect)] = result[1]
-            left = []
-            for prospect in prospects:
-                limit = most_to_win if inputs.best_only else most_to_compete
-                prospect = replace(prospect, max_replicas=limit(prospect, done))
-                reason = cannot_win(prospect, before + done)
-                if reason is None:
-                    left.append(prospect)
-                else:
-                    left_out.append((prospect, reason))
-            prospects = left
+            prospects, without = _promising(inputs, prospects, before, done)
+            left_out += without
+            if not all(prospect.is_bounded for prospect in prospects):
+                prospects = with_bounds(inputs, prospects)
+                prospects, without = _promising(inputs, prospects, before, done)
+                left_out += without
         tunable = [row for row in simulated if is_tuned(inputs, row.configuration)]
         tunings = _tunings(inputs, tunable, done)
         if tunings:
@@ -258,6 +210,26 @@ def _simulated(
         pruned(prospect, cannot_win(prospect, before + done) or reason)
         for prospect, reason in left_out
     ]
+
+
+def _promising(
+    inputs: PlanInputs,
+    prospects: list[Prospect],
+    before: list[Candidate],
+    done: list[Candidate],
+) -> tuple[list[Prospect], list[tuple[Prospect, str]]]:
+    """Return the prospects that may win, and the others with the reason."""
+    left: list[Prospect] = []
+    left_out: list[tuple[Prospect, str]] = []
+    limit = most_to_win if inputs.best_only else most_to_compete
+    for prospect in prospects:
+        prospect = replace(prospect, max_replicas=limit(prospect, done))
+        reason = cannot_win(prospect, before + done)
+        if reason is None:
+            left.append(prospect)
+        else:
+            left_out.append((prospect, reason))
+    return left, left_out
 
 
 def _with_close(candidate: Candidate, count: int | None) -> Candidate:
@@ -351,6 +323,7 @@ def _result(
         attainment=slo.shared_target(trace.class_names),
         attainment_text=slo.describe_targets(trace.class_names),
         trace_source=trace.source,
+        trace_sha256=inputs.trace_sha256,
         request_count=len(trace) if served is None else served.request_count,
         rate_per_s=trace.rate_per_s if served is None else served.rate_per_s,
         mean_prompt_tokens=float(trace.prompt_tokens.mean()),
@@ -365,7 +338,7 @@ def _result(
         infeasible_reason=None if feasible else _why_none(candidates),
         assumptions=assumptions(settings, trace, candidates, tried),
         settings=settings.model_dump(
-            mode="json", exclude_defaults=True, exclude=_NOT_IN_THE_RESULT
+            mode="json", exclude_defaults=True, exclude=NOT_IN_THE_RESULT
         ),
         slo_limits_s=slo.shared_limits_s(trace.class_names),
         windows=() if best is None else best.judgement.windows,

@@ -18,6 +18,10 @@ MOST_REPLICAS = 4096
 """Replica count at which the search gives up."""
 
 
+NOT_BOUNDED = Bound(1, 0.0, 0.0, 0.0, 0, "none", "not computed: it cannot win")
+"""Bound of a configuration before one is computed."""
+
+
 @dataclass(frozen=True, eq=False)
 class Prospect:
     """A configuration with its lower bound, before it is simulated."""
@@ -30,6 +34,11 @@ class Prospect:
 
     def __str__(self) -> str:
         return str(self.configuration)
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether its bound is known."""
+        return self.bound is not NOT_BOUNDED
 
     @property
     def at_least(self) -> int:

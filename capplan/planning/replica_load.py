@@ -1,5 +1,6 @@
 """What a replica carries within its SLO, as policies are to know it."""
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -7,7 +8,9 @@ import numpy as np
 
 from capplan.deployment.configuration import Configuration
 from capplan.deployment.pools import Deployment
+from capplan.errors import collected_warnings
 from capplan.planning.highest_rate import highest_rate
+from capplan.planning.inputs import PlanInputs, Progress
 from capplan.planning.load import OpenLoad, scaled
 from capplan.planning.replications import Interrupted
 from capplan.planning.run import Run, judged_run
@@ -32,6 +35,25 @@ class ReplicaLoad:
     rate_per_s: float  # highest that attains the target [requests/s]
     in_flight: float  # running and waiting at that rate, in the mean [requests]
     replica_count: int = 1  # of the fleet in which it was measured
+
+
+def carried(
+    inputs: PlanInputs, run: Run | None, progress: Progress
+) -> ReplicaLoad | None:
+    """Return what a replica of a plan's best deployment carries.
+
+    None of two pools, for users who wait for their answers, and where it was
+    interrupted.
+    """
+    if run is None or len(run.deployment.pools) > 1 or not inputs.load.is_open:
+        return None
+    progress("measuring what a replica carries")
+    # The requests have their predicted lengths already.
+    settings = inputs.settings.model_copy(update={"predictor": None})
+    base, slo, stopped = inputs.load.base, inputs.slo, inputs.stopped
+    with suppress(Interrupted), collected_warnings():
+        return replica_load(settings, base, slo, run.deployment, stopped)
+    return None
 
 
 def replica_load(
@@ -94,4 +116,5 @@ def _at(
         rng,
         [configuration],
     )
-    return replace(load, request_count=max(load.request_count, _LEAST_REQUESTS))
+    count = max(load.request_count, _LEAST_REQUESTS)
+    return replace(load, request_count=count, _samples={})

@@ -10,6 +10,7 @@ from capplan.planning.classes import ClassResult, few
 from capplan.planning.cost import HOURS_PER_MONTH, Cost, usd_per_h_range
 from capplan.planning.launch import Launch
 from capplan.planning.placing import PeakHeartbeat
+from capplan.planning.replica_load import ReplicaLoad
 from capplan.planning.risk_result import Risk
 from capplan.planning.run import Run
 from capplan.planning.shown import Shown
@@ -283,6 +284,7 @@ class Plan(Shown):
     # requests share no prefix, caching is off, or no count serves
     gpu_count_without_prefix_caching: int | None = None
     windows: tuple[WorstWindow, ...] = ()  # the worst of each length, of the best
+    trace_sha256: str | None = None  # of the file's content; None: a shipped workload
     asked_by: str | None = None  # users who wait for their answers; None: arrivals
     interrupted: bool = False  # then not all configurations were simulated
     # where prompts and decoding apart are planned too: the best of each kind
@@ -290,5 +292,7 @@ class Plan(Shown):
     best_disaggregated: Candidate | None = None
     disaggregation: Disaggregation | None = None  # None: not asked for
     risk: Risk | None = None  # of draws around the best candidate; None: not asked for
-    spare_nodes: SpareNodes | None = None  # of the best candidate; None: not asked for
+    n_plus_k: SpareNodes | None = None  # of the best candidate; None: not asked for
+    # what a replica of the best carries within the SLO; None where not measured
+    replica_load: ReplicaLoad | None = None
     schema: str = SCHEMA

@@ -21,6 +21,7 @@ from capplan.planning.judgement import (
     judge,
     verdict,
 )
+from capplan.planning.known_runs import Simulate
 from capplan.planning.launch import Launch, launch
 from capplan.planning.load import Load
 from capplan.planning.predictions import predictions_matter
@@ -188,6 +189,7 @@ def judged_run(
     budget_requests: int = THOROUGH * BUDGET_REQUESTS,
     first_only: bool = False,
     stopped: Stopped | None = None,
+    simulate_with: Simulate = simulate,
 ) -> Run:
     """Simulate a deployment and judge it.
 
@@ -196,10 +198,13 @@ def judged_run(
     its length that start empty decide that the SLO is missed, by these. ``first`` is
     the first sample where it was simulated already. When ``stopped`` says so, the
     samples simulated by then are judged; before there is one, Interrupted is raised.
+    ``simulate_with`` may know simulations of other plans.
     """
 
     def simulated(trace: Trace) -> Simulation:
-        simulation = simulate(trace, deployment, slo=slo, seed=seed, stopped=stopped)
+        simulation = simulate_with(
+            trace, deployment, slo=slo, seed=seed, stopped=stopped
+        )
         if simulation.interrupted:
             raise Interrupted
         return simulation

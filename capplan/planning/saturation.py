@@ -10,6 +10,7 @@ from capplan.deployment.engine import EngineSettings
 from capplan.deployment.policy import VLLM_V1
 from capplan.deployment.pools import DECODE, PREFILL, Deployment, Pool
 from capplan.latency.contract import linear_tables
+from capplan.planning.known_runs import scheduler_sees_slos
 from capplan.planning.load import Load
 from capplan.planning.setting_groups import MOST_BATCHED_TOKENS, MOST_KV_BLOCKS
 from capplan.simulator.hand_offs import hand_off, parse_hand_off
@@ -149,8 +150,10 @@ def saturation(
     None where such a queue is more than the policy takes (its swapped KV fills the
     host).
     """
-    known = load.saturations
-    key = id(configuration), id(slo), role.name, role.hand_off
+    known, engine = load.saturations, configuration.engine
+    sees_slo = scheduler_sees_slos(engine) and engine.scheduler.rules.in_order
+    of_slo = id(slo) if sees_slo else 0
+    key = id(configuration.tables), engine, of_slo, role.name, role.hand_off
     if key not in known:
         found = _saturation(load, configuration, slo, role)
         known[key] = (configuration, slo, found)

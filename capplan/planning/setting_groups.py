@@ -9,6 +9,7 @@ from capplan.latency.engine_rows import parse_engine
 from capplan.setting_values import (
     PathText,
     day,
+    listed,
     parts,
     prices_by_gpu,
 )
@@ -51,8 +52,11 @@ MOST_MS = 1e6
 class ReplicaSettings(Settings):
     """LLM, GPUs, and the room of an engine on them."""
 
-    llm: PathText | None = setting(
-        None, CHOICES, "NAME|FILE", "Model: a name of the catalog, or its config.json."
+    llm: Annotated[PathText | None, BeforeValidator(listed)] = setting(
+        None,
+        CHOICES,
+        "NAME|FILE",
+        "Model: a name of the catalog, or its config.json; in `plan` also A,B.",
     )
     gpu: Annotated[tuple[str, ...], BeforeValidator(parts)] = setting(
         (),

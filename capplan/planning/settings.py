@@ -1,5 +1,6 @@
 """Settings of ``plan``, ``simulate``, ``search``, ``demand``, and what they share."""
 
+from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator
@@ -86,9 +87,15 @@ class PlanSettings(
 ):
     """Settings of a plan; a field left None takes capplan's default."""
 
+    xlsx: bool = setting(
+        False, OUTPUT, "", "Write plan.xlsx too, a workbook with live formulas."
+    )
+
     def __init__(self, **values: Any) -> None:
         """Refuse settings that contradict each other."""
         super().__init__(**values)
+        if len(set(self.llms)) < len(self.llms):
+            raise SettingError("llm", f"llm is {self.llm}; expected each once")
         if self.disaggregated and self.rebalancer:
             raise SettingError(
                 "rebalancer",
@@ -105,6 +112,13 @@ class PlanSettings(
                 "draws are of arrivals; users ask less of a slow fleet: leave out "
                 "draws or users",
             )
+
+    @property
+    def llms(self) -> tuple[str, ...]:
+        """LLMs to plan for, each by itself."""
+        if self.llm is None or Path(self.llm).exists():
+            return () if self.llm is None else (self.llm,)
+        return tuple(parts(self.llm))
 
 
 class SimulateSettings(

@@ -71,7 +71,7 @@ def _tested(
     inputs: PlanInputs, deployment: Deployment, found: SpareNodes
 ) -> tuple[tuple[NodesGone, ...], str]:
     """Return what is attained with nodes gone, or why it was not simulated."""
-    assert found.spare_node_count is not None
+    assert found.spare_nodes is not None
     rows = []
     most = min(found.node_count or 0, _BEYOND)
     try:
@@ -83,7 +83,7 @@ def _tested(
             attainment = 0.0
             if left:
                 attainment = _attainment(inputs, deployment, lost, found)
-            gone = beyond + (found.spare_node_count if beyond else 0)
+            gone = beyond + (found.spare_nodes if beyond else 0)
             rows.append(NodesGone(gone, left, attainment))
     except InputError as error:
         return (), str(error)

@@ -20,9 +20,9 @@ class SpareNodes:
     repair_h: float  # until a failed node serves again [h]
     failures_per_node_day: float | None = None  # None where nodes are not known
     node_count: int | None = None  # planned, without spares
-    spare_node_count: int | None = None
+    spare_nodes: int | None = None
     # at the low and the high published rate of failures; None where it is given
-    spare_node_count_range: tuple[int, int] | None = None
+    spare_nodes_range: tuple[int, int] | None = None
     replicas_per_node: int | None = None
     usd_per_month: float | None = None  # of the spares [$]
     # in which the requests arrive that tell; None: all, at a rate that stays [s]

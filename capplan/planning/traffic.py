@@ -1,5 +1,6 @@
 """The requests to serve: read, given arrival times, long enough, with a warm-up."""
 
+import math
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -38,6 +39,7 @@ from capplan.workload.days import DAY_S
 from capplan.workload.predictors import with_error, with_predictions
 from capplan.workload.readers import plain_csv, read_trace
 from capplan.workload.readers.chunks import iterate_trace
+from capplan.workload.scale import scaled_traffic
 from capplan.workload.slo import Slo, base_classes
 from capplan.workload.synthesis import extend, with_shared_prefix
 from capplan.workload.trace import Trace
@@ -52,6 +54,7 @@ _HEAD_BYTES = 2**20
 _NEEDS_ALL = {
     "workload": "a workload is generated whole",
     "rate": "rescaling needs the rate of the whole trace",
+    "scale": "sessions are drawn from the whole trace",
     "arrivals": "arrivals are drawn for the whole trace",
     "predictor": "predictions are made for the whole trace",
     "users": "users ask for requests of the whole trace",
@@ -63,6 +66,8 @@ _NEEDS_ALL = {
     "record_iterations": "every iteration would be kept",
     "trace_events": "every iteration would be kept",
 }
+_HOUR_S = 3600.0
+"""A trace as long has hours that differ, which other gaps shift. [s]"""
 _REQUESTS_FOR_ALL = 1000
 """Requests that show that all meet their SLO."""
 _STAYS = 10
@@ -83,16 +88,36 @@ def arriving(
     """Return requests as they were read, and when they arrive by the settings."""
     process, rate_per_s, day_s = None, float("nan"), DAY_S
     if settings.arrivals is not None or trace.arrival_s is None:
-        rate_per_s = settings.rate or trace.rate_per_s
+        if settings.scale is not None and trace.arrival_s is None:
+            raise InputError(f"{no_times(trace)} (--scale multiplies those of a trace)")
+        rate_per_s = settings.rate or (settings.scale or 1.0) * trace.rate_per_s
         if not np.isfinite(rate_per_s):
             raise InputError(no_times(trace))
         process = settings.arrivals or "poisson"
         trace = timed(trace, process, rate_per_s, rng)
     elif settings.rate is not None:
         day_s *= trace.rate_per_s / settings.rate
-        trace = rescale(trace, settings.rate)
+        trace = _rescaled(trace, settings.rate)
+    elif settings.scale is not None:
+        trace = scaled_traffic(trace, settings.scale, settings.seed)
     trace = _foreseen(trace, settings, rng)
     return OpenLoad(trace, process, rate_per_s, seed=settings.seed, day_s=day_s)
+
+
+def _rescaled(trace: Trace, rate_per_s: float) -> Trace:
+    """Return a trace at another rate; warn where that makes a day shorter or longer."""
+    rescaled = rescale(trace, rate_per_s)
+    before_s, after_s = trace.duration_s, rescaled.duration_s
+    if before_s >= _HOUR_S and not math.isclose(before_s, after_s, rel_tol=0.01):
+        warnings.warn(
+            f"{trace.source}: --rate {rate_per_s:g} scales the gaps of the trace: "
+            f"{format_duration(before_s)} of its times become "
+            f"{format_duration(after_s)}; --scale {before_s / after_s:.3g} has as many "
+            "requests a second and keeps its hours",
+            CapplanWarning,
+            stacklevel=2,
+        )
+    return rescaled
 
 
 def asked(
@@ -112,7 +137,8 @@ def asked(
         think = format_duration(users.mean_think_s)
         warnings.warn(
             f"users who all think exactly {think} bunch over hours, as buses do, and "
-            f"then wait for one another; people's times vary: --think exp:{think}",
+            "then wait for one another; people's times vary: "
+            f"--think exp:{users.mean_think_s:g}s",
             CapplanWarning,
             stacklevel=2,
         )
@@ -164,15 +190,17 @@ def judged_traffic(
     slo: Slo | None,
     rng: np.random.Generator,
     configurations: Sequence[Configuration],
+    read: Trace | None = None,
 ) -> Load:
     """Return the requests that a fleet is judged by, the same for every command.
 
     Oversized requests are dropped where the settings say so. Drawn arrivals are
     resampled, as many requests as can show the attainment, and leave out a warm-up.
-    Without an SLO the requests are taken as they are.
+    Without an SLO the requests are taken as they are. ``read`` are those of the
+    settings where they were read already.
     """
     users = settings.asking
-    read = read_requests(settings)
+    read = read_requests(settings) if read is None else read
     load = (
         arriving(read, settings, rng)
         if users is None

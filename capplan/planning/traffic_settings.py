@@ -22,6 +22,7 @@ from capplan.workload.frame_file import frame_file, is_frame
 from capplan.workload.readers import reader as reader_named
 from capplan.workload.readers.columns import check_columns
 from capplan.workload.readers.options import ReadOptions, tokenizer_file
+from capplan.workload.scale import MOST_SCALE
 from capplan.workload.slo import Slo, parse_slo
 from capplan.workload.users import MOST_USERS, Users, parse_think
 
@@ -152,7 +153,7 @@ class UserSettings(ThinkSettings):
         super().__init__(**values)
         if self.users is None and self.think is not None:
             raise SettingError("think", "think is a time of users; give --users too")
-        for name in ("rate", "arrivals"):
+        for name in ("rate", "scale", "arrivals"):
             if self.users is not None and getattr(self, name) is not None:
                 raise SettingError(
                     name,
@@ -174,10 +175,30 @@ class TrafficSettings(ArrivalSettings, RequestSettings):
         None,
         WORKLOAD,
         "R",
-        "Arrival rate, requests/s; rescales a trace that has times.",
+        "Arrival rate, requests/s; scales the gaps of a trace that has times: at twice "
+        "the rate a day takes 12 h (--scale 2 keeps the day).",
         gt=0,
         le=MOST_RATE_PER_S,
     )
+    scale: float | None = setting(
+        None,
+        WORKLOAD,
+        "F",
+        "F times the requests of a trace that has times, at the same hours: below 1 a "
+        "random part of its sessions, above 1 shifted copies too.",
+        gt=0,
+        le=MOST_SCALE,
+    )
+
+    def __init__(self, **values: Any) -> None:
+        """Refuse settings that contradict each other."""
+        super().__init__(**values)
+        if self.rate is not None and self.scale is not None:
+            raise SettingError(
+                "scale",
+                "rate and scale are both given; rate scales the gaps of a trace and "
+                "scale the number of its requests, expected one of them",
+            )
 
 
 class LimitSettings(Settings):

@@ -62,7 +62,7 @@ class Section:
     command: str = ""  # one line to copy
     notes: Sequence[str] = ()
     only: str = ""  # FILES or TERMINAL, where it does not stand in both
-    is_folded: bool = False  # a browser shows it when it is asked to
+    is_folded: bool = False  # a reader opens it, in HTML and Markdown
 
     @property
     def is_shown(self) -> bool:

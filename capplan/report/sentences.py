@@ -270,11 +270,14 @@ def counted(judgement: Judgement, request_count: int) -> str:
     """Return how many requests count, of how many samples, and the warm-up."""
     samples = judgement.sample_count
     if samples > 1:
-        return (
+        text = (
             f"{samples} samples of it, of which "
-            f"{judgement.counted_request_count:,} requests count, after a warm-up of "
-            f"{format_duration(judgement.warmup_s)} each"
+            f"{judgement.counted_request_count:,} requests count"
         )
+        if not judgement.warmup_s:
+            return text
+        warmup = format_duration(judgement.warmup_s)
+        return f"{text}, after a warm-up of {warmup} each"
     if not judgement.warmup_s:
         return "all count"
     return (
@@ -293,7 +296,9 @@ def load(judgement: Judgement) -> str:
     if not steadiness.drawn:
         return f"{text}, {steadiness.busiest_utilisation:.2f} in the busiest 5 min"
     if steadiness.recovery_s is not None:
-        text += f"; forgets a full queue in {format_duration(steadiness.recovery_s)}"
+        recovery_s = steadiness.recovery_s
+        within = f"in {format_duration(recovery_s)}" if recovery_s else "at once"
+        text += f"; forgets a full queue {within}"
     return f"{text}; {judgement.open}" if judgement.open else text
 
 

@@ -16,7 +16,9 @@ from capplan.planning.demand import Demand
 from capplan.planning.result import Plan
 from capplan.planning.run import Run
 from capplan.planning.search import Search
+from capplan.planning.shared_fleet import SharedFleet
 from capplan.planning.shown import Shown
+from capplan.planning.what_if import WhatIf
 from capplan.report.page import Page, Section, Table
 from capplan.report.pages.autoscale import autoscale_page
 from capplan.report.pages.capacity import capacity_page
@@ -25,8 +27,12 @@ from capplan.report.pages.demand import demand_page
 from capplan.report.pages.plan import plan_page
 from capplan.report.pages.run import run_page
 from capplan.report.pages.search import search_page
+from capplan.report.pages.shared_fleet import shared_fleet_page
+from capplan.report.pages.what_if import what_if_page
+from capplan.report.plan_files import plan_files
 from capplan.report.render.documents import DOCUMENTS, document
 from capplan.report.render.html_page import html
+from capplan.report.workbook.plan_book import plan_workbook
 from capplan.report.write_page import write_page
 
 if TYPE_CHECKING:
@@ -40,6 +46,8 @@ PAGES: Mapping[type[Shown], Callable[[Any], Page]] = {
     Demand: demand_page,
     Search: search_page,
     Run: run_page,
+    WhatIf: what_if_page,
+    SharedFleet: shared_fleet_page,
 }
 
 _ROWS = 20
@@ -141,11 +149,14 @@ class Pages:
         if form in DOCUMENTS and not path.is_dir():
             text = document(page_of(result), form)
             return list(write_texts({path.name: text}, path.parent))
+        if form == "xlsx" and isinstance(result, Plan) and not path.is_dir():
+            return list(write_texts({path.name: plan_workbook(result)}, path.parent))
         if form and not path.is_dir():
             known = ", ".join(f".{each}" for each in DOCUMENTS)
             raise InputError(f"{path}: expected a folder, or a name in {known}")
         check_folder(path)
-        return list(write_page(page_of(result), path))
+        also = plan_files(result) if isinstance(result, Plan) else {}
+        return list(write_page(page_of(result), path, also))
 
 
 def _answers(page: Page) -> list[str]:

@@ -3,7 +3,9 @@
 Paths that cannot be written are refused before the computation.
 """
 
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -38,6 +40,13 @@ from capplan.planning.settings import (
     SearchSettings,
     SimulateSettings,
 )
+from capplan.planning.share_nodes import share_nodes as compute_shared
+from capplan.planning.shared_fleet import SharedFleet
+from capplan.planning.shared_fleet_settings import SharedFleetSettings
+from capplan.planning.what_if import WhatIf
+from capplan.planning.what_if import plan_each as compute_each
+from capplan.planning.what_if import what_if as compute_what_if
+from capplan.planning.what_if_settings import WhatIfSettings
 from capplan.report import shown as shown  # results show themselves from now on
 from capplan.report.page import Page
 from capplan.report.pages.autoscale import autoscale_page
@@ -48,6 +57,10 @@ from capplan.report.pages.placement import placement_page
 from capplan.report.pages.plan import plan_page
 from capplan.report.pages.run import run_page
 from capplan.report.pages.search import search_page
+from capplan.report.pages.shared_fleet import shared_fleet_page
+from capplan.report.pages.what_if import what_if_page
+from capplan.report.plan_files import plan_files
+from capplan.report.planned_llms import planned_llms
 from capplan.report.write_page import Written, write_page
 from capplan.report.write_requests import appending, write_requests
 from capplan.report.write_schedule import write_iterations, write_trace_events
@@ -61,17 +74,19 @@ def _computed(
     page_of: Callable[[Result], Page],
     settings: OutputSettings,
     *watched: object,
+    also: Callable[[Result], Mapping[str, str | bytes]] = lambda result: {},
 ) -> tuple[Result, Written]:
     """Compute a result; write all files of its page into a folder, or none of them.
 
-    ``watched`` is what else ``compute`` takes: a progress, what says when to stop. A
-    text that is empty is no file: one of an earlier result is removed.
+    ``watched`` is what else ``compute`` takes: a progress, what says when to stop.
+    ``also`` returns further files by name. A text that is empty is no file: one of an
+    earlier result is removed.
     """
     if settings.out is None:
         return compute(settings, *watched), ()
     check_folder(settings.out)
     result = compute(settings, *watched)
-    return result, write_page(page_of(result), settings.out)
+    return result, write_page(page_of(result), settings.out, also(result))
 
 
 def plan(
@@ -79,8 +94,77 @@ def plan(
     progress: Progress | None = None,
     stopped: Stopped | None = None,
 ) -> tuple[Plan, Written]:
-    """Plan, and write the files."""
-    return _computed(compute_plan, plan_page, settings, progress, stopped)
+    """Plan, and write the files, with what exported deployments take from them."""
+    if len(settings.llms) > 1:
+        raise InputError(
+            f"llm is {settings.llm}: a plan is of one LLM; in Python expected "
+            "what_if(vary={'llm': [...]})"
+        )
+    _check_xlsx(settings)
+    compute = partial(compute_plan, with_load=settings.out is not None)
+    return _computed(
+        compute,
+        plan_page,
+        settings,
+        progress,
+        stopped,
+        also=partial(plan_files, xlsx=settings.xlsx),
+    )
+
+
+def _check_xlsx(settings: PlanSettings) -> None:
+    if settings.xlsx and settings.out is None:
+        raise InputError("--xlsx writes plan.xlsx into a folder; give --out DIR too")
+
+
+def plan_each(
+    settings: PlanSettings,
+    progress: Progress | None = None,
+    stopped: Stopped | None = None,
+) -> tuple[WhatIf, Written]:
+    """Plan for each LLM; write the files of each plan, and of all side by side.
+
+    Each has a folder of its LLM's name within that of the settings.
+    """
+    _check_xlsx(settings)
+    of_each: list[Path] = []
+    folders: dict[str, Path] = {}
+    if settings.out is not None:
+        check_folder(settings.out)
+        folders = _folders(settings.llms, Path(settings.out))
+        for folder in folders.values():
+            check_folder(folder)
+
+    def compute(
+        settings: PlanSettings, progress: Progress | None, stopped: Stopped | None
+    ) -> WhatIf:
+        plans = compute_each(settings, progress, stopped)
+        for cell in plans.cells if folders else ():
+            if cell.plan is not None:
+                also = plan_files(cell.plan, xlsx=settings.xlsx)
+                folder = folders[cell.llm]
+                of_each.extend(write_page(plan_page(cell.plan), folder, also))
+        return plans
+
+    result, written = _computed(compute, what_if_page, settings, progress, stopped)
+    return result, (*of_each, *written)
+
+
+def _folders(llms: Sequence[str], out: Path) -> dict[str, Path]:
+    """Return a folder for each LLM, of the last part of its name or path."""
+    names = [re.sub(r"[^\w.-]+", "-", Path(llm).name).lstrip(".") for llm in llms]
+    if len({name.lower() for name in names}) < len(names) or "" in names:
+        names = [re.sub(r"[^\w.-]+", "-", llm).strip(".-") for llm in llms]
+    return {llm: out / name for llm, name in zip(llms, names, strict=True)}
+
+
+def what_if(
+    settings: WhatIfSettings,
+    progress: Progress | None = None,
+    stopped: Stopped | None = None,
+) -> tuple[WhatIf, Written]:
+    """Plan for each combination of the varied settings, and write the files."""
+    return _computed(compute_what_if, what_if_page, settings, progress, stopped)
 
 
 def capacity(
@@ -120,6 +204,17 @@ def demand(
 ) -> tuple[Demand, Written]:
     """Plan at several rates, and write the files."""
     return _computed(compute_demand, demand_page, settings, progress)
+
+
+def share_nodes(
+    plans: Sequence[Path], settings: SharedFleetSettings
+) -> tuple[SharedFleet, Written]:
+    """Put the LLMs of plans on shared nodes, and write the files."""
+
+    def compute(asked: SharedFleetSettings) -> SharedFleet:
+        return compute_shared(planned_llms(plans), asked)
+
+    return _computed(compute, shared_fleet_page, settings)
 
 
 def place(settings: PlaceSettings) -> tuple[Placed, Written]:

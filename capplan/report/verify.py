@@ -29,7 +29,12 @@ _DIGEST = "document_digest"
 
 def read_plan(path: Path) -> dict[str, Any]:
     """Return the JSON object of a plan file."""
-    document = parse_json(path, read_text(path), finite=True)
+    return plan_in(path, read_text(path))
+
+
+def plan_in(path: Path, text: str) -> dict[str, Any]:
+    """Return the JSON object of the text of a plan file."""
+    document = parse_json(path, text, finite=True)
     schema = document.get("schema") if isinstance(document, dict) else None
     if schema != SCHEMA and str(schema).startswith("capplan.plan/"):
         raise InputError(
@@ -78,7 +83,9 @@ def verify(
         reasons = check_document(document, lambda _: again_of(rebuilt))
     elif document.get("best") is not None:
         return ["the plan has no certificate"]
-    again = json_text(plan_values(plan(PlanSettings(**settings))))
+    has_load = document.get("replica_load") is not None
+    planned = plan(PlanSettings(**settings), with_load=has_load)
+    again = json_text(plan_values(planned))
     return reasons + changed(document, again, "planned", found)
 
 

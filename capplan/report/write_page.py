@@ -1,6 +1,8 @@
 """Write the files of a page: JSON, CSV, HTML and Markdown."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from capplan.files import write_texts
 from capplan.report.page import Page
@@ -13,11 +15,19 @@ Written = tuple[Path, ...]
 """Paths of the files written."""
 
 
-def write_page(page: Page, folder: str | Path) -> Written:
-    """Write all files of a page into a folder, or none of them."""
-    texts = {f"{page.name}.json": json_text(page.values())}
+def write_page(
+    page: Page,
+    folder: str | Path,
+    also: Mapping[str, str | bytes] = MappingProxyType({}),
+) -> Written:
+    """Write all files of a page into a folder, or none of them.
+
+    ``also`` are further files by name. A text that is empty is no file: one of an
+    earlier result is removed.
+    """
+    texts: dict[str, str | bytes] = {f"{page.name}.json": json_text(page.values())}
     texts |= {name: table_csv(table) for name, table in page.csv.items()}
-    texts |= {"report.html": html(page), "report.md": markdown(page)}
+    texts |= {"report.html": html(page), "report.md": markdown(page), **also}
     written = write_texts({name: text for name, text in texts.items() if text}, folder)
     for name in (name for name, text in texts.items() if not text):
         Path(folder, name).unlink(missing_ok=True)

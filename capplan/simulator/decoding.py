@@ -12,7 +12,7 @@ from capplan.simulator.gaps import (
 )
 from capplan.simulator.jit import inlined
 from capplan.simulator.queues import push_end, remove_end
-from capplan.simulator.state import Phase
+from capplan.simulator.state import NONE, Phase
 
 
 @inlined()
@@ -35,6 +35,18 @@ def computed_tokens(state, slot, step):
     request = state.requests[slot]
     last = request.prompt_tokens + request.run_tokens - 1
     return last - (request.end_step - step) - 1
+
+
+@inlined()
+def decoded_tokens(state, slot):
+    """Return the KV tokens on which a running request of vLLM V1 decodes next, or NONE.
+
+    Also one that sits the last iteration out (PAUSED).
+    """
+    request = state.requests[slot]
+    if request.phase == Phase.DECODING:
+        return computed_tokens(state, slot, state.replicas[request.replica].step + 1)
+    return request.computed_tokens if request.phase == Phase.PAUSED else NONE
 
 
 @inlined()

@@ -11,7 +11,7 @@ is the time at which the request joins. The copies do not slow the replicas.
 import math
 
 from capplan.simulator.active_blocks import recharge
-from capplan.simulator.decoding import computed_tokens, decode_again, stop_decoding
+from capplan.simulator.decoding import decode_again, decoded_tokens, stop_decoding
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.kvcache import (
     ceil_div,
@@ -74,7 +74,7 @@ def _is_there(state, motion, source):
     request = state.requests[move.slot]
     return (
         request.row == move.row
-        and request.phase == Phase.DECODING
+        and decoded_tokens(state, move.slot) != NONE
         and request.replica == source
         and request.admission == move.admission
     )
@@ -89,7 +89,10 @@ def _leave(state, motion, source, blocks, now_s):
     request = state.requests[slot]
     move.known_tokens = request.known_tokens
     move.last_token_s = request.last_token_s
-    request.computed_tokens = stop_decoding(state, source, slot)
+    if request.phase == Phase.DECODING:
+        request.computed_tokens = stop_decoding(state, source, slot)
+    else:  # it sits an iteration out, and its replica need not look for it any more
+        replica.paused -= 1
     remove_running(state, source, slot)
     request.phase = Phase.EXPECTED
     state.replicas[move.destination].running_count += 1
@@ -107,8 +110,7 @@ def begin_stage(state, motion, source, now_s):
     target = state.replicas[move.destination]
     settings = motion.settings
     slot = move.slot
-    step = state.replicas[source].step + 1
-    blocks = ceil_div(computed_tokens(state, slot, step), state.engine[0].block_size)
+    blocks = ceil_div(decoded_tokens(state, slot), state.engine[0].block_size)
     blocks -= move.sent_blocks
     move.stage += 1
     is_last = blocks <= settings[LAST]
@@ -174,7 +176,9 @@ def lose_source(state, motion, r, now_s):
         return NONE
     replica = state.replicas[r]
     request = state.requests[slot]
-    state.replicas[move.destination].running_count -= 1
+    if move.destination != NONE:  # else it died before, with what was taken there
+        state.replicas[move.destination].running_count -= 1
+        give_blocks(state, move.destination, move.sent_blocks)
     if replica.in_flight > 0 and move.left_s >= replica.oldest_end_s:
         lost = 1
         if move.left_s > replica.oldest_end_s:
@@ -192,7 +196,6 @@ def lose_source(state, motion, r, now_s):
     request.token_step = NONE
     request.shared_blocks = 0
     request.hit_blocks = 0
-    give_blocks(state, move.destination, move.sent_blocks)
     _end(state, motion, r, now_s, 0)
     return slot
 
@@ -253,6 +256,7 @@ def join(state, motion, source, now_s):
     recharge(state, move.destination, slot)
     request.replica = move.destination
     request.migrations += 1
+    request.joined_tokens = held
     if state.engine[0].prefix_caching != 0:
         share_full_blocks(state, move.destination, slot, held)
     decode_again(state, move.destination, slot)

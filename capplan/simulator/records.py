@@ -43,6 +43,7 @@ REQUEST = np.dtype(
         ("heap_position", np.int64),
         ("admission", np.int64),  # running requests stand in this order
         ("migrations", np.int64),
+        ("joined_tokens", np.int64),  # KV when it joined by a migration; 0: it did not
         ("partner", np.int64),  # its slot in the other pool, see hand_off.py; NONE
         ("handed_s", np.float64),  # when its prompt was done there; 0: it was not
         ("next", np.int64),  # in its replica's waiting or running list

@@ -340,6 +340,24 @@ def parse_slo(
     return Slo(default, attainment, by_class, targets or {}, each_class)
 
 
+def scaled_slo(text: str, times: float) -> str:
+    """Return the text of an SLO with all limits times a number.
+
+    Examples
+    --------
+    >>> scaled_slo("chat:ttft=1s,tpot=30ms", 0.8), scaled_slo("trace", 1)
+    ('chat:ttft=0.8s,tpot=0.024s', 'trace')
+    """
+    if text.strip() == "trace":
+        return text
+    class_name, colon, limits_text = text.rpartition(":")
+    limits = [
+        f"{name.removesuffix('_s')}={limit_s * times:.12g}s"
+        for name, limit_s in _parse_limits(limits_text, text).items()
+    ]
+    return f"{class_name}{colon}{','.join(limits)}"
+
+
 def _parse_limits(limits_text: str, text: str) -> dict[str, float]:
     """Return limits by the names of RequestSlo's fields. [s]"""
     limits: dict[str, float] = {}

@@ -19,10 +19,13 @@ from capplan.planning.settings import (
     SearchSettings,
     SimulateSettings,
 )
+from capplan.planning.shared_fleet_settings import SharedFleetSettings
+from capplan.planning.what_if_settings import WhatIfSettings
 from capplan.profiling.settings import ProfileSettings
 
 COMMANDS = {
     "plan": PlanSettings,
+    "what-if": WhatIfSettings,
     "simulate": SimulateSettings,
     "search": SearchSettings,
     "compare": CompareSettings,
@@ -30,6 +33,7 @@ COMMANDS = {
     "autoscale": AutoscaleSettings,
     "demand": DemandSettings,
     "place": PlaceSettings,
+    "fleet": SharedFleetSettings,
     "profile": ProfileSettings,
     "fit": FitSettings,
 }

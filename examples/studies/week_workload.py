@@ -19,18 +19,12 @@ from capplan.files import new_file
 from capplan.shipped import shipped
 from capplan.workload.arrivals import parse_arrivals
 from capplan.workload.catalog import read_yaml
+from capplan.workload.week_curve import DAY_S, WEEKEND, harmonics, share_of_rate
 
 HOUR_S = 3600.0
-DAY_S = 24 * HOUR_S
 WEEK_S = 7 * DAY_S
-WEEKEND = (5, 6)
-"""Days of the week, from Monday as 0."""
-
 HARMONICS = 4
 """Of a day: 24, 12, 8 and 6 hours. More hardly bring the fit nearer."""
-
-Curves = Mapping[str, Mapping[str, Any]]
-"""Mean, cosines and sines of weekday and weekend, in shares of the week's rate."""
 
 
 def main() -> None:
@@ -88,17 +82,6 @@ def arrivals_s(recipe: Mapping[str, Any], rng: np.random.Generator) -> np.ndarra
     return at_s[rng.random(len(at_s)) * peak < share_of_rate(curves, at_s)]
 
 
-def share_of_rate(curves: Curves, at_s: np.ndarray) -> np.ndarray:
-    """Return the rate at times from Monday 00:00 over the mean of the week."""
-    weekend = np.isin(at_s // DAY_S % 7, WEEKEND)
-    waves = _waves(at_s)
-    shares = {
-        name: waves @ [curve["mean"], *curve["cos"], *curve["sin"]]
-        for name, curve in curves.items()
-    }
-    return np.where(weekend, shares["weekend"], shares["weekday"])
-
-
 def lengths_tokens(
     mixture: Mapping[str, Any], n: int, rng: np.random.Generator
 ) -> np.ndarray:
@@ -131,7 +114,9 @@ def fitted(hourly_rate_per_s: np.ndarray) -> dict[str, dict[str, Any]]:
     weekend = np.isin(at_s // DAY_S, WEEKEND)
     curves = {}
     for name, hours in (("weekday", ~weekend), ("weekend", weekend)):
-        mean, *waves = np.linalg.lstsq(_waves(at_s[hours]), share[hours])[0].tolist()
+        mean, *waves = np.linalg.lstsq(harmonics(at_s[hours], HARMONICS), share[hours])[
+            0
+        ].tolist()
         waves = [round(wave, 4) for wave in waves]
         curves[name] = {
             "mean": round(mean, 4),
@@ -139,12 +124,6 @@ def fitted(hourly_rate_per_s: np.ndarray) -> dict[str, dict[str, Any]]:
             "sin": waves[HARMONICS:],
         }
     return curves
-
-
-def _waves(at_s: np.ndarray) -> np.ndarray:
-    """Return 1, the cosines and the sines of the harmonics of a day, one per column."""
-    angle = 2 * np.pi / DAY_S * np.outer(at_s, np.arange(1, HARMONICS + 1))
-    return np.hstack([np.ones((len(at_s), 1)), np.cos(angle), np.sin(angle)])
 
 
 if __name__ == "__main__":

@@ -135,3 +135,35 @@ def test_quiet_keeps_errors_and_warnings(run, tmp_path):
 
 def test_the_formats_are_those_of_the_help():
     assert FORMATS == ("json", "md", "csv")
+
+
+def test_a_verified_and_a_refused_plan_are_documents_too(run, tmp_path):
+    run(f"{PLAN} -q --out {tmp_path}")
+    path = tmp_path / "plan.json"
+
+    verified, shown, _ = run(f"verify {path} --json")
+    document = json.loads(path.read_text())
+    path.write_text(json.dumps(document | {"seed": document["seed"] + 1}))
+    refused, reasons, said = run(f"verify {path} --no-simulate --json")
+    silent = run(f"verify {path} --no-simulate --quiet")
+
+    assert verified == 0
+    assert json.loads(shown)["verdict"] == "verified"
+    assert "replicas 1, lower bound 1" in json.loads(shown)["claim"]
+    assert refused == silent[0] == 1
+    assert json.loads(reasons)["verdict"] == "refused"
+    assert json.loads(reasons)["reasons"]
+    assert said.startswith(f"{path}: refused: ")
+    assert silent[1] == ""
+
+
+def test_a_forged_plan_without_a_certificate_is_refused_and_not_a_fault(run, tmp_path):
+    run(f"{PLAN} -q --out {tmp_path}")
+    path = tmp_path / "plan.json"
+    document = json.loads(path.read_text())
+    path.write_text(json.dumps(document | {"certificate": {"pools": [{}]}}))
+
+    code, _, said = run(f"verify {path} --no-simulate --json")
+
+    assert code in (1, 2), said
+    assert "unforeseen" not in said

@@ -2,6 +2,7 @@
 
 import csv
 import gzip
+import hashlib
 import json
 
 import numpy as np
@@ -51,10 +52,13 @@ def test_plan_writes_its_files_and_prints_the_answer(trace, tmp_path, capsys):
     assert shown.startswith(f"{best['gpu_count']} GPU")
     assert sorted(p.name for p in out.iterdir()) == [
         "plan.csv",
+        "plan.focus.csv",
         "plan.json",
+        "plan.md",
         "report.html",
         "report.md",
     ]
+    assert document["trace_sha256"] == hashlib.sha256(trace.read_bytes()).hexdigest()
     assert best["usd_per_h"] == 2.5 * best["gpu_count"]
     assert best["lower_bound_gpu_count"] <= best["gpu_count"]
     with (out / "plan.csv").open() as stream:

@@ -26,7 +26,9 @@ def parsed(arguments):
         name, command, arguments = command.resolve_command(context, arguments)
         context = command.make_context(name, list(arguments), parent=context)
         command = context.command
-        arguments = [*getattr(context, "_protected_args", ()), *context.args]
+        held = vars(context)  # Click before 8.2 calls them otherwise
+        first = held.get("_protected_args") or held.get("protected_args") or []
+        arguments = [*first, *context.args]
     return context
 
 

@@ -13,6 +13,7 @@ from capplan.fleet.offer import KINDS as WAYS
 from capplan.fleet.prices import catalog_offers
 from capplan.llm.catalog import llm_names
 from capplan.planning.systems import SYSTEMS
+from capplan.report.exports import TARGETS
 from capplan.report.pages.kinds import KINDS, kind_page, names_of
 from capplan.simulator.autoscalers import AUTOSCALERS
 from capplan.simulator.hand_offs import HAND_OFFS
@@ -33,6 +34,7 @@ REGISTRIES = {
     "hand-offs": HAND_OFFS,
     "autoscalers": AUTOSCALERS,
     "systems": SYSTEMS,
+    "targets": TARGETS,
 }
 
 
@@ -88,7 +90,7 @@ def test_without_a_kind_the_kinds_are_listed_with_their_flag_and_count(capsys):
 
 def test_every_flag_of_a_kind_is_one_of_a_command(capsys):
     flags = set()
-    for command in ("plan", "autoscale", "compare", "simulate"):
+    for command in ("plan", "autoscale", "compare", "simulate", "export"):
         exit_code([command, "--help"])
         flags |= set(re.findall(r"--[a-z][a-z-]*", capsys.readouterr().out))
 

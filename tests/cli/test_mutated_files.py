@@ -3,6 +3,7 @@
 import gzip
 import json
 import warnings
+from dataclasses import replace
 
 import pytest
 import yaml
@@ -18,9 +19,14 @@ from capplan.latency.profile_file import load_profile
 from capplan.llm.catalog import llm
 from capplan.placement.snapshot import read_snapshot
 from capplan.planning.settings import PlanSettings
+from capplan.report.pages.diff import MOST_CHARACTERS, diff_page
+from capplan.report.plan_diff import plan_diff
+from capplan.report.plan_figures import plan_figures
+from capplan.report.render.markdown import markdown
 from capplan.report.verify import read_plan
 from capplan.shipped import shipped
 from capplan.workload.readers import read_trace
+from tests.report.test_plan_diff import document, priced
 
 TABLES = {
     "trace": (
@@ -141,6 +147,17 @@ TREES = {
 }
 """What reads each kind of JSON or YAML, a sound content, and the name of its file."""
 
+
+def compared(path):
+    """Compare a plan with itself and with one without an answer."""
+    figures = plan_figures(path)
+    for other in (figures, replace(figures, best=None, candidates={})):
+        text = markdown(diff_page(plan_diff(figures, other)))
+        assert len(text) <= MOST_CHARACTERS
+
+
+TREES["diff"] = (compared, document(priced(), priced(tp=8)), "plan.json")
+
 NUMBERS = (0, -1, 0.5, 1e300, 1e-300, 10**9, 10**30, 10**400, 2**63, 1.7e12)
 OTHERS = (float("nan"), float("inf"), None, True, [], {}, [[1]], {"a": 1})
 TEXTS = ("", "x", "NA", "1e400", "é", "9999-12-31", "1,2", "a=b", "\x00", '"', " ")
@@ -159,6 +176,15 @@ def read(reader, path):
             message = str(error)
     assert "\n" not in message
     assert len(message) < 2000
+
+
+def test_a_limit_of_400_digits_is_refused(tmp_path):
+    path = tmp_path / "trace.csv"
+    head = "arrival_s,prompt_tokens,output_tokens,slo_ttft_s"
+    path.write_text(f"{head}\n0,10,20,1\n1,11,21,1{'0' * 400}\n")
+
+    with pytest.raises(InputError, match="expected seconds above 0, or nothing"):
+        read_trace(path)
 
 
 @pytest.mark.parametrize("kind", TABLES)

@@ -153,6 +153,8 @@ def test_validate_as_json_holds_the_same_errors(profiles, slower):
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
+        (("list", "--gpu", "H10"), "unknown GPU 'H10'; did you mean"),
+        (("list", "--llm", "Lama"), "unknown LLM 'Lama'"),
         (("show", "H100-SXM"), "expected a file or GPU/LLM/TP"),
         (("show", "H100-SXM/Llama-3.1-8B/two"), "expected a file or GPU/LLM/TP"),
         (("compare", H100, "H100-SXM/None/1"), "expected a file or GPU/LLM/TP"),

@@ -1,11 +1,14 @@
 import json
+import random
 import zipfile
+from contextlib import suppress
 
 import pytest
 
 from capplan.errors import InputError, PriceWarning
 from capplan.fleet.catalog import gpu
 from capplan.fleet.offers_file import read_offers
+from capplan.fleet.prices import catalog_offers
 
 SKYPILOT = (
     "InstanceType,AcceleratorName,AcceleratorCount,vCPUs,Price,Region,SpotPrice\n"
@@ -23,7 +26,7 @@ KUBECOST = (
 def read(tmp_path, text, name="prices.csv"):
     path = tmp_path / name
     path.write_text(text)
-    return read_offers(path, lambda text: gpu(text).name)
+    return read_offers(path, lambda text: gpu(text).name, catalog_offers())
 
 
 def test_skypilot_prices_a_machine_on_demand_and_spot(tmp_path):
@@ -156,3 +159,45 @@ def test_kubecost_prices_gpus_beside_their_node(tmp_path):
     )
 
     assert (found.provider, found.usd_per_node_h) == ("AWS", 55.04)
+
+
+FILES = {
+    "skypilot.csv": SKYPILOT + "a3-highgpu-8g,H100,8,208,9.46,u,\n,H100,8,,78,u,\n",
+    "gpuhunt.csv": GPUHUNT + "a,eu,10.0,96,1000,8,A100,40.0,False,\n",
+    "kubecost.csv": KUBECOST + ",a,u,node,x,p5.48xlarge,5.04,\n,H100,u,gpu,y,,6.2,\n",
+    "azure.json": json.dumps(
+        {"Items": [azure(type="Reservation", reservationTerm="1 Year")]}
+    ),
+    "own.csv": "node,kind,usd_per_node_h,term_months\np5.48xlarge,reserved,-38%,12\n",
+    "own.yaml": "H100: {usd_per_gpu_h: 3, as_of: 2026-11-01, kind: spot}\nL4: 0.5\n",
+}
+PIECES = [
+    "",
+    "-1",
+    "nan",
+    "1e400",
+    "-38%",
+    "x9",
+    "\x00",
+    '"',
+    ",",
+    "\n",
+    "null",
+    "[",
+    "=",
+]
+
+
+@pytest.mark.filterwarnings("ignore::capplan.errors.PriceWarning")
+@pytest.mark.parametrize("name", FILES)
+def test_a_damaged_file_is_read_or_refused_in_a_line(name, tmp_path):
+    rng = random.Random(name)
+    for _ in range(100):
+        text = FILES[name]
+        for _ in range(rng.randint(1, 3)):
+            at = rng.randrange(len(text) + 1)
+            text = text[:at] + rng.choice(PIECES) + text[at + rng.choice([0, 1, 4]) :]
+
+        with suppress(InputError):
+            found = read(tmp_path, text, name)
+            assert all(offer.usd_per_gpu_h > 0 for offer in found)

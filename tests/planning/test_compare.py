@@ -2,6 +2,7 @@
 
 import csv
 import json
+from dataclasses import replace
 from io import StringIO
 from types import SimpleNamespace
 
@@ -11,12 +12,13 @@ from rich.console import Console
 import capplan
 from capplan.cli.main import exit_code
 from capplan.errors import InputError
-from capplan.planning.compare import CURVE, _curves, _largest, compare
+from capplan.planning.cautions import largest_of_alike
+from capplan.planning.compare import CURVE, _curves, compare
 from capplan.planning.compare_settings import CompareSettings
 from capplan.planning.highest_rate import STEP
 from capplan.planning.settings import PlanSettings
 from capplan.planning.systems import SYSTEMS, resolve
-from capplan.report.pages.comparison import comparison_page
+from capplan.report.pages.comparison import comparison_page, winners
 from capplan.report.render.terminal import print_page
 
 ASKED = {
@@ -132,7 +134,9 @@ def test_a_system_that_holds_no_rate_is_seen_at_one():
 
 
 def test_a_warning_of_several_systems_stands_once():
-    texts = _largest(["an iteration had 90 tokens", "b", "an iteration had 123 tokens"])
+    texts = largest_of_alike(
+        ["an iteration had 90 tokens", "b", "an iteration had 123 tokens"]
+    )
 
     assert texts == ["an iteration had 123 tokens", "b"]
 
@@ -335,3 +339,23 @@ def test_files_hold_the_figures_and_are_the_same_twice(tmp_path, capsys):
     assert document["systems"][1]["prediction_error_median"] > 0
     assert texts[3].count("<svg") == 3
     assert "vllm-v1" in capsys.readouterr().out
+
+
+def test_the_page_names_the_system_that_needs_least_and_marks_its_row(found):
+    costs = {row.name: row.candidate.cost.usd_per_h for row in found.systems}
+    first = {name for name, usd in costs.items() if usd == min(costs.values())}
+
+    page = comparison_page(found)
+
+    named, _, _ = page.lead.partition(" need")
+    assert set(named.split(", ")) == first
+    table = page.sections[1].tables[0]
+    assert {row.name for row in table.rows if table.style(row) == "best"} == first
+
+
+def test_a_system_that_refuses_requests_wins_against_none_that_refuses_none(found):
+    first, *others = found.systems
+    refusing = replace(first, refused_share=0.1)
+
+    assert refusing not in winners(replace(found, systems=(refusing, *others)))
+    assert winners(replace(found, systems=(refusing,))) == [refusing]

@@ -9,7 +9,7 @@ import pytest
 from capplan.deployment.configuration import Configuration
 from capplan.llm.catalog import llm_names, published
 from capplan.planning.configuration import Excluded, configurations
-from capplan.planning.launch import YOURS, launch
+from capplan.planning.launch import YOURS, launch, read_launch
 from capplan.planning.settings import PlanSettings
 
 TINY = {
@@ -200,6 +200,37 @@ def test_every_llm_of_the_catalog_names_its_checkpoint(name):
     assert entry.checkpoints
     assert entry.is_named
     assert all(x.count("/") == 1 for x in entry.checkpoints.values())
+
+
+@pytest.mark.parametrize("name", llm_names())
+def test_a_launch_line_that_is_read_is_the_same(name):
+    settings = asked(name, gpu="B300,B200", tp="1,2,4,8", **EVERY_SETTING)
+    fitting = [x for x in configurations(settings) if not isinstance(x, Excluded)]
+    started = launch(fitting[0], settings)
+
+    read = read_launch(started.line, started.notes)
+
+    assert read == started
+    assert read.checkpoint == started.words[2]
+    assert read.flags["--max-num-seqs"] == "64"
+    assert read.flags["--no-async-scheduling"] is None
+    arguments = read.arguments
+    assert arguments["max_num_seqs"] == 64
+    assert arguments["gpu_memory_utilization"] == 0.8
+    assert arguments["async_scheduling"] is arguments["enable_prefix_caching"] is False
+    assert arguments["scheduling_policy"] == "priority"
+
+
+def test_a_replica_across_nodes_keeps_its_flags():
+    alone = started("Llama-3.1-70B", tp=4)
+
+    across = alone.across("2", "0", "10.0.0.1")
+
+    assert across.flags == alone.flags | {
+        "--nnodes": "2",
+        "--node-rank": "0",
+        "--master-addr": "10.0.0.1",
+    }
 
 
 @pytest.fixture(scope="module")

@@ -2,14 +2,15 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from capplan.planning.capacity import capacity
 from capplan.planning.configuration import only_configuration
 from capplan.planning.deployments import one_pool
-from capplan.planning.replica_load import replica_load
+from capplan.planning.replica_load import _LEAST_REQUESTS, _at, replica_load
 from capplan.planning.settings import CapacitySettings, PlanSettings
-from capplan.planning.traffic import read_requests
+from capplan.planning.traffic import arriving, read_requests
 
 ASKED = {
     "workload": "synthetic:prompt=300,output=60,n=4000",
@@ -63,3 +64,14 @@ def test_windows_and_warm_up_of_the_trace_are_not_those_of_drawn_arrivals():
 
     assert slo.attain_in_s == 10
     assert found == replica_load(plain, trace, replace(slo, attain_in_s=None), fleet)
+
+
+def test_a_rate_is_judged_by_many_requests():
+    settings = PlanSettings(**ASKED, arrivals="poisson", rate=5.0)
+    asked = read_requests(settings)
+    slo, configuration = settings.objective(), only_configuration(settings)
+    read = arriving(replace(asked, arrival_s=None), settings, np.random.default_rng(0))
+
+    load = _at(read, settings, slo, configuration, 5.0)
+
+    assert len(load.sample(0)) >= _LEAST_REQUESTS > len(asked)

@@ -243,6 +243,7 @@ def test_days_that_are_alike_give_one_count(tmp_path, monkeypatch):
 
 
 @pytest.mark.thorough
+@pytest.mark.filterwarnings("ignore:.*--rate 20 scales the gaps")
 def test_replicas_grow_as_the_load_of_each_draw(week):
     fast = {"rate": 20.0, "draw": "growth=0.3:3", "draws": 6}
     found = plan(settings_of(week, **fast)).risk
@@ -254,6 +255,7 @@ def test_replicas_grow_as_the_load_of_each_draw(week):
     assert ordered[0] < ordered[-1]
 
 
+@pytest.mark.filterwarnings("ignore:.*--rate 20 scales the gaps")
 def test_a_day_of_a_rescaled_trace_is_scaled_with_it(week):
     draws = drawn_by(settings_of(week, rate=20.0))
 

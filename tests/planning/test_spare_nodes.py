@@ -47,29 +47,26 @@ def found(trace):
 
 
 def test_spares_are_those_of_the_binomial_for_the_nodes_of_the_plan(found):
-    spares, (nodes,) = found.spare_nodes, found.best.cost.nodes
+    spares, (nodes,) = found.n_plus_k, found.best.cost.nodes
     expected = spare_nodes(
         int(nodes.count), FAILURES_PER_1000_NODE_DAYS / 1000, 24.0, 0.999
     )
 
     assert spares.node_count == nodes.count
-    assert spares.spare_node_count == expected
+    assert spares.spare_nodes == expected
     node_usd = nodes.usd_per_h / nodes.count
     assert spares.usd_per_month == pytest.approx(730 * node_usd * expected)
     assert spares.replicas_per_node == 2  # of 4 GPUs on 8
 
 
 def test_more_nodes_gone_never_attain_more_and_none_attains_nothing(found):
-    rows = found.spare_nodes.gone
+    rows = found.n_plus_k.gone
 
     shares = [row.slo_attainment for row in rows]
     assert shares == sorted(shares, reverse=True)
     assert [row.nodes_gone for row in rows] == [
         0,
-        *(
-            found.spare_nodes.spare_node_count + beyond
-            for beyond in range(1, len(rows))
-        ),
+        *(found.n_plus_k.spare_nodes + beyond for beyond in range(1, len(rows))),
     ]
     for row in rows:
         assert row.replica_count > 0 or row.slo_attainment == 0
@@ -78,7 +75,7 @@ def test_more_nodes_gone_never_attain_more_and_none_attains_nothing(found):
 def test_the_busiest_hour_without_a_node_is_that_of_an_outage_at_its_start(
     trace, found
 ):
-    count, gone = found.best.replica_count, found.spare_nodes.gone[1]
+    count, gone = found.best.replica_count, found.n_plus_k.gone[1]
     lost = count - gone.replica_count
     read = np.loadtxt(trace, delimiter=",", skiprows=1)[:, 0]
     within = [np.searchsorted(read, at + 3600) - k for k, at in enumerate(read)]
@@ -106,7 +103,7 @@ def test_the_page_says_what_spares_keep_and_what_a_node_more_takes(found):
     (section,) = [s for s in plan_page(found).sections if s.heading == "Spare nodes"]
     facts = dict(section.known_facts)
 
-    count = found.spare_nodes.spare_node_count
+    count = found.n_plus_k.spare_nodes
     assert facts["spares"].startswith(f"{count} spare node")
     assert "99.9 % of the time" in facts["spares"]
     assert f"with {count + 1} node" in facts["spares"]
@@ -118,30 +115,30 @@ def test_a_rate_that_stays_is_judged_with_fewer_replicas():
         workload="synthetic:prompt=200,output=40,n=2000", rate=4, nodes="p5.48xlarge",
         availability=0.9999, attainment=0.9, **FLEET,
     )  # fmt: skip
-    spares = plan(settings).spare_nodes
+    spares = plan(settings).n_plus_k
 
     assert spares.busiest_s is None
     assert spares.gone[0].slo_attainment >= spares.gone[1].slo_attainment
 
 
 def test_without_known_nodes_it_says_why_no_spares_are_counted(trace):
-    found = plan(settings_of(trace, price={"H100-SXM": "2.5"})).spare_nodes
+    found = plan(settings_of(trace, price={"H100-SXM": "2.5"})).n_plus_k
 
-    assert found.spare_node_count is None
+    assert found.spare_nodes is None
     assert "--nodes" in found.reason
 
 
 def test_a_scheduler_whose_requests_no_other_takes_over_is_not_tested(trace):
     settings = settings_of(trace, nodes="p5.48xlarge", scheduler="sarathi")
-    found = plan(settings).spare_nodes
+    found = plan(settings).n_plus_k
 
-    assert found.spare_node_count is not None
+    assert found.spare_nodes is not None
     assert found.gone == ()
     assert "dies" in found.untested
 
 
 def test_a_short_repair_is_looked_at_for_its_own_time(trace):
-    found = plan(settings_of(trace, nodes="p5.48xlarge", repair="12min")).spare_nodes
+    found = plan(settings_of(trace, nodes="p5.48xlarge", repair="12min")).n_plus_k
 
     assert found.busiest_s == parse_duration_s("12min")
 

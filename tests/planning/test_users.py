@@ -159,7 +159,7 @@ def test_users_who_all_think_as_long_are_judged_after_they_fell_in_step():
     run = simulate_deployment(settings)
 
     judgement = run.judgement
-    assert any("bunch over hours" in text for text in run.warnings)
+    assert any("--think exp:20s" in text for text in run.warnings)
     assert judgement.meets is False
     assert judgement.attainment.share < 0.5
 

@@ -1,9 +1,12 @@
 """The page, the table and the JSON of autoscalers say the same."""
 
 import csv
+import io
 import json
+from dataclasses import replace
 
 import pytest
+from rich.console import Console
 
 from capplan.cli.main import exit_code
 from capplan.planning.autoscale import autoscale
@@ -11,6 +14,7 @@ from capplan.planning.autoscale_settings import AutoscaleSettings
 from capplan.report.autoscale_charts import figures
 from capplan.report.pages.autoscale import autoscale_page, autoscale_values
 from capplan.report.render.html_page import html
+from capplan.report.render.terminal import print_page
 
 REQUIRED = {
     "name",
@@ -93,6 +97,18 @@ def test_the_charts_show_needed_ready_and_paid_and_traffic_with_capacity(found):
     ]
     text = html(autoscale_page(found))
     assert text.count("<svg") == 3
+
+
+def test_a_narrow_terminal_shows_every_column_that_its_note_explains(found):
+    text, without = io.StringIO(), io.StringIO()
+    unasked = [replace(row, break_even_s=None) for row in found.policies]
+
+    print_page(autoscale_page(found), Console(file=text, width=120))
+    plain = autoscale_page(replace(found, policies=unasked))
+    print_page(plain, Console(file=without, width=120))
+
+    assert text.getvalue().count("pays up to") == 2  # a heading and the note
+    assert "pays up to" not in without.getvalue()
 
 
 def test_the_files_and_the_terminal_agree(trace, tmp_path, capsys):

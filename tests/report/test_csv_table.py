@@ -3,7 +3,9 @@
 import csv
 import gzip
 import io
+import re
 from dataclasses import replace
+from importlib.metadata import version
 
 import numpy as np
 import pytest
@@ -21,9 +23,46 @@ def test_what_is_not_known_or_not_finite_is_an_empty_cell():
     assert csv_text("abcdef", rows) == "a,b,c,d,e,f\n,,,0.0,0,\n"
 
 
-@pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@SUM(A1)"])
+@pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@SUM(A1)", "＝1", "＠SUM(A1)"])
 def test_a_formula_is_quoted_for_spreadsheets(text):
     assert csv_text(["a"], [[text]]) == f"a\n'{text}\n"
+
+
+@pytest.mark.parametrize(
+    "text", ["x;=1+1", ";@SUM(A1)", "\t=1", "a\r=1", " =1", "x; -1"]
+)
+def test_no_cell_begins_a_formula_where_semicolons_or_tabs_separate(text):
+    line = csv_text(["a"], [[text]]).splitlines()[1]
+
+    for cell in re.split(r"[;\t]", line):
+        assert cell.strip()[:1] not in ("=", "+", "-", "@")
+
+
+@given(st.text(max_size=8))
+def test_every_text_is_one_cell_on_one_line(text):
+    (row,) = csv.reader(io.StringIO(csv_text([], [["a", text, "b"]])[1:]))
+
+    assert (row[0], row[2]) == ("a", "b")
+    assert len(row[1].splitlines()) <= 1
+
+
+def test_a_cell_holds_words_and_rounded_numbers_and_nothing_of_python():
+    shares = {"all": 0.9957216460011604, "code": np.float64(1.0)}
+    rows = [[True, np.bool_(False), (), (3, 5), shares, 93206.40000000001, 1e-7 / 3]]
+
+    text = csv_text("abcdefg", rows)
+
+    assert text.splitlines()[1] == (
+        "true,false,,3; 5,all=0.995722; code=1.0,93206.4,3.33333e-08"
+    )
+
+
+@given(st.floats(-1e9, 1e9))
+def test_a_number_is_rounded_to_six_digits_and_to_the_cent(value):
+    (cell,) = csv_text("a", [[value]]).splitlines()[1:]
+
+    assert abs(float(cell) - value) <= 5.0001e-6 * abs(value)
+    assert abs(float(cell) - value) <= 0.005001
 
 
 def test_a_negative_number_is_no_formula():
@@ -32,7 +71,7 @@ def test_a_negative_number_is_no_formula():
 
 @given(st.lists(st.text(st.characters(blacklist_categories=("Cs", "Cc"))), min_size=2))
 def test_any_other_text_is_read_back_the_same(texts):
-    cells = [f"x{text}" for text in texts]
+    cells = [f"x{text.replace(';', ',')}" for text in texts]  # a semicolon: above
 
     (row,) = csv.reader(io.StringIO(csv_text([], [cells])[1:]))
 
@@ -82,6 +121,27 @@ def test_every_candidate_is_a_row_best_first(plan):
     assert float(table[0]["usd_per_month"]) == pytest.approx(730 * 7.47)
 
 
+def test_every_row_says_what_was_asked_of_which_trace_by_which_version(plan):
+    for row in rows(plan):
+        assert row["llm"] == "Llama-3.1-8B"
+        assert row["slo_text"] == "ttft ≤ 1 s, tpot ≤ 20 ms"
+        assert row["attainment_text"] == "99 %"
+        assert row["trace_source"].endswith("own.csv")
+        assert len(row["trace_sha256"]) == 64
+        assert row["capplan_version"] == version("capplan")
+
+
+@pytest.mark.parametrize("name", ["plan", "classed", "doubted", "infeasible"])
+def test_no_cell_of_a_plan_is_python(request, name):
+    plan = request.getfixturevalue(name)
+
+    for file in ("plan.csv", "classes.csv"):
+        for row in rows(plan, file):
+            for cell in row.values():
+                assert cell not in ("True", "False", "None", "nan")
+                assert not re.search(r"[{}]|\(\)|\('|\['|\d\.\d{13}", cell)
+
+
 def test_what_is_not_known_is_an_empty_cell(plan):
     table = rows(plan)
 
@@ -104,7 +164,8 @@ def test_the_classes_of_each_candidate_are_rows_of_a_file_of_their_own(classed):
     assert [row["gpu"] for row in table] == ["H100-SXM"] * 2 + ["H200-SXM"] * 2
     assert [float(row["attainment"]) for row in table[:2]] == [0.99, 0.95]
     code = classed.best.run.judgement.classes[1]
-    assert float(table[1]["slo_attainment_low"]) == code.slo_attainment_interval[0]
+    low = float(table[1]["slo_attainment_low"])
+    assert low == pytest.approx(code.slo_attainment_interval[0], rel=1e-5)
     assert table[0]["attainment_of"] == "chat"
 
 

@@ -6,8 +6,10 @@ from dataclasses import replace
 import pytest
 
 from capplan.fleet.price import Price
+from capplan.planning.cost import usd_per_month
 from capplan.planning.result import Assumption
 from capplan.report.pages.plan import grouped, plan_page
+from capplan.units import format_usd
 from tests.deployments import changed
 
 
@@ -155,3 +157,13 @@ def test_no_two_files_or_columns_of_one_share_a_name(classed):
     for table in page.csv.values():
         names = [column.name for column in table.columns if column.name]
         assert len(set(names)) == len(names)
+
+
+def test_each_simulated_count_has_its_cost_of_a_month(plan):
+    (table,) = section(plan, "Simulated replica counts").tables
+    (usd,) = [column for column in table.columns if column.heading == "$ per month"]
+
+    run = plan.best.run
+    for probe in table.rows:
+        pools = run.deployment.with_replicas(probe.replica_count).pools
+        assert usd.text(probe) == format_usd(usd_per_month(pools))

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from capplan.planning.judgement import Steadiness
 from capplan.report import sentences
 from tests.deployments import changed
 
@@ -115,6 +116,18 @@ def test_the_warm_up_is_said_where_there_is_one(best):
         "19,000 of 20,000 count, after a warm-up of 12 s"
     )
     assert sentences.counted(replace(judgement, warmup_s=0.0), 20_000) == "all count"
+
+
+def test_no_time_is_said_where_there_is_none(best):
+    judgement = replace(best.run.judgement, sample_count=6)
+    steadiness = Steadiness(drawn=True, utilisation=0.5, settled=True, recovery_s=0.0)
+    cold = replace(judgement, warmup_s=0.0, steadiness=steadiness, open="")
+    warm = replace(cold, warmup_s=2.5, steadiness=replace(steadiness, recovery_s=2.5))
+
+    assert sentences.counted(cold, 0).endswith("requests count")
+    assert sentences.load(cold) == "utilisation 0.50; forgets a full queue at once"
+    assert sentences.counted(warm, 0).endswith("count, after a warm-up of 2.5 s each")
+    assert sentences.load(warm) == "utilisation 0.50; forgets a full queue in 2.5 s"
 
 
 def test_an_interrupted_run_says_of_how_many_requests_it_is(best):

@@ -90,7 +90,9 @@ def test_columns_leave_in_their_order_the_last_of_equals_first():
     assert figures[30] == ["0", "4"]
 
 
-@pytest.mark.parametrize("columns", [PLAN, OVERVIEW, _columns(None)])
+@pytest.mark.parametrize(
+    "columns", [PLAN, OVERVIEW, _columns(None, has_break_even=True)]
+)
 def test_every_overview_keeps_the_attainment_at_80_columns(columns):
     stays = [each for each in columns if each.heading and not each.leaves]
 

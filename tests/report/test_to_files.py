@@ -11,18 +11,20 @@ from capplan.report.to_files import simulate
 @pytest.fixture
 def write_plan(plan, monkeypatch):
     """Write the plan of the fixture into a folder; return the paths."""
-    monkeypatch.setattr(
-        to_files, "compute_plan", lambda settings, progress, stopped: plan
-    )
+    monkeypatch.setattr(to_files, "compute_plan", lambda *_, with_load: plan)
 
     return lambda folder: to_files.plan(PlanSettings(out=folder))[1]
 
 
-def test_a_plan_is_four_files_and_nothing_else(write_plan, tmp_path):
+FILES = ["plan.csv", "plan.focus.csv", "plan.json", "plan.md", "report.html"]
+FILES += ["report.md"]
+
+
+def test_a_plan_is_six_files_and_nothing_else(write_plan, tmp_path):
     written = write_plan(tmp_path / "new" / "report")
 
     names = sorted(path.name for path in (tmp_path / "new" / "report").iterdir())
-    assert names == ["plan.csv", "plan.json", "report.html", "report.md"]
+    assert names == FILES
     assert sorted(path.name for path in written) == names
 
 
@@ -30,18 +32,44 @@ def test_classes_are_a_file_that_a_plan_without_them_removes(
     plan, classed, monkeypatch, tmp_path
 ):
     def write(result):
-        monkeypatch.setattr(to_files, "compute_plan", lambda *given: result)
+        monkeypatch.setattr(to_files, "compute_plan", lambda *_, with_load: result)
         to_files.plan(PlanSettings(out=tmp_path))
         return sorted(path.name for path in tmp_path.iterdir())
 
-    assert write(classed) == [
-        "classes.csv",
-        "plan.csv",
-        "plan.json",
-        "report.html",
-        "report.md",
-    ]
-    assert write(plan) == ["plan.csv", "plan.json", "report.html", "report.md"]
+    assert write(classed) == ["classes.csv", *FILES]
+    assert write(plan) == FILES
+
+
+def test_a_workbook_is_written_when_asked_and_removed_when_not(
+    plan, monkeypatch, tmp_path
+):
+    monkeypatch.setattr(to_files, "compute_plan", lambda *given, **more: plan)
+
+    written = to_files.plan(PlanSettings(out=tmp_path, xlsx=True))[1]
+    again = to_files.plan(PlanSettings(out=tmp_path, xlsx=True))[1]
+
+    assert (tmp_path / "plan.xlsx").read_bytes()[:2] == b"PK"
+    assert tmp_path / "plan.xlsx" in written
+    assert written == again
+    to_files.plan(PlanSettings(out=tmp_path))
+    assert sorted(path.name for path in tmp_path.iterdir()) == FILES
+
+
+def test_a_workbook_without_a_folder_is_refused_before_the_plan(monkeypatch):
+    monkeypatch.setattr(to_files, "compute_plan", lambda *given: pytest.fail("planned"))
+
+    with pytest.raises(InputError, match="give --out DIR too"):
+        to_files.plan(PlanSettings(xlsx=True))
+
+
+def test_a_plan_without_a_cost_leaves_no_charges_of_an_earlier_one(
+    plan, infeasible, monkeypatch, tmp_path
+):
+    for result in (plan, infeasible):
+        monkeypatch.setattr(to_files, "compute_plan", lambda *_, of=result, **more: of)
+        to_files.plan(PlanSettings(out=tmp_path))
+
+    assert not (tmp_path / "plan.focus.csv").exists()
 
 
 def test_the_same_plan_gives_the_same_bytes(write_plan, tmp_path):
@@ -69,7 +97,9 @@ def test_a_folder_that_cannot_be_written_is_refused_before_the_plan(
     tmp_path, monkeypatch
 ):
     (tmp_path / "file").write_text("")
-    monkeypatch.setattr(to_files, "compute_plan", lambda *given: pytest.fail("planned"))
+    monkeypatch.setattr(
+        to_files, "compute_plan", lambda *_, **__: pytest.fail("planned")
+    )
 
     with pytest.raises(InputError, match="is a file; expected a folder"):
         to_files.plan(PlanSettings(out=tmp_path / "file"))

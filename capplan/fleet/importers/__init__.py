@@ -10,7 +10,7 @@ import io
 import warnings
 import zipfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -88,13 +88,24 @@ def _zipped(path: Path) -> list[tuple[str, dict[str, Any]]]:
             if not gpuhunt.is_own(reader.fieldnames or ()):
                 continue
             provider = Path(entry.filename).stem
-            for line, row in gpuhunt.rows(enumerate(reader, start=2)):
+            rows = gpuhunt.rows(enumerate(reader, start=2))
+            for where, row in _placed(path / entry.filename, rows):
                 row["provider"] = row["provider"] or provider
-                found.append((f"{path}: {entry.filename}:{line}", row))
+                found.append((where, row))
     return found
 
 
 def _placed(
-    path: Path, rows: Iterable[tuple[int, dict[str, Any]]]
-) -> Iterable[tuple[str, dict[str, Any]]]:
-    return ((f"{path}:{line}", row) for line, row in rows)
+    path: Path, rows: Iterator[tuple[int, dict[str, Any]]]
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield rows with their place; an error names the last row that was read."""
+    line = 0
+    while True:
+        try:
+            line, row = next(rows)
+        except StopIteration:
+            return
+        except InputError as error:
+            after = f" after line {line}" if line else ""
+            raise InputError(f"{path}{after}: {error}") from None
+        yield f"{path}:{line}", row

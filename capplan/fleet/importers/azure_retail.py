@@ -9,9 +9,12 @@ the nodes of the catalog alone.
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from capplan.errors import InputError
+from capplan.fleet.importers.cells import number
 from capplan.fleet.nodes import find_node
 
 _HOURS_PER_YEAR = 8760
+_TERMS = {"1 Year": 1, "3 Years": 3, "5 Years": 5}
 
 
 def is_own(document: Any) -> bool:
@@ -24,22 +27,27 @@ def is_own(document: Any) -> bool:
 
 def rows(document: Any) -> Iterator[tuple[int, Any]]:
     """Yield the place and our columns of each price of a node of the catalog."""
-    for number, item in enumerate(_items(document), start=1):
+    for place, item in enumerate(_items(document), start=1):
         name = str(item.get("armSkuName") or "").removeprefix("Standard_")
         node = find_node(name, "Azure")
         meter = f"{item.get('meterName', '')} {item.get('skuName', '')}"
         if node is None or "Windows" in str(item.get("productName", "")):
             continue
-        if "Low Priority" in meter or not item["retailPrice"]:
+        usd, term = number(item["retailPrice"], "retailPrice"), ""
+        if "Low Priority" in meter or not usd:
             continue
-        usd, term = float(item["retailPrice"]), ""
         kind = "spot" if "Spot" in meter else "on-demand"
         if item.get("type") == "Reservation":
-            years = int(str(item["reservationTerm"]).split()[0])
+            years = _TERMS.get(item.get("reservationTerm"), 0)
+            if not years:
+                raise InputError(
+                    f"reservationTerm is {item.get('reservationTerm')!r}; expected one "
+                    f"of {', '.join(_TERMS)}"
+                )
             kind, term = "reserved", str(12 * years)
             usd /= years * _HOURS_PER_YEAR
         yield (
-            number,
+            place,
             {
                 "gpu": node.gpu,
                 "node": node.name,

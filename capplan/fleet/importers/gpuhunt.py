@@ -6,6 +6,8 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from capplan.fleet.importers.cells import number
+
 _COLUMNS = {"instance_name", "location", "price", "gpu_count", "gpu_name", "spot"}
 _BY_MEMORY = {
     ("A100", 40): "A100-40GB-SXM",
@@ -24,18 +26,19 @@ def is_own(names: Sequence[str]) -> bool:
 def rows(table: Iterable[tuple[int, dict[str, str]]]) -> Iterator[tuple[int, Any]]:
     """Yield the line and our columns of each machine with GPUs."""
     for line, row in table:
-        gpus = row["gpu_count"] or "0"
-        if not row["gpu_name"] or gpus in ("0", "0.0"):
+        gpus = number(row["gpu_count"] or 0, "gpu_count")
+        if not row["gpu_name"] or not gpus:
             continue
-        memory = round(float(row.get("gpu_memory") or 0))
+        is_spot = (row["spot"] or "").lower() == "true"
+        memory = round(number(row.get("gpu_memory") or 0, "gpu_memory"))
         yield (
             line,
             {
                 "gpu": _BY_MEMORY.get((row["gpu_name"], memory), row["gpu_name"]),
-                "gpus": gpus,
+                "gpus": f"{gpus:g}",
                 "node": row["instance_name"],
                 "provider": row.get("provider") or "",
-                "kind": "spot" if row["spot"].lower() == "true" else "on-demand",
+                "kind": "spot" if is_spot else "on-demand",
                 "usd_per_node_h": row["price"],
                 "region": row["location"],
                 "source": "gpuhunt catalog",

@@ -7,6 +7,7 @@ has is known for those of the catalog alone.
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from capplan.fleet.importers.cells import number
 from capplan.fleet.nodes import find_node
 
 _COLUMNS = {"InstanceID", "AssetClass", "InstanceType", "MarketPriceHourly"}
@@ -21,7 +22,7 @@ def rows(table: Iterable[tuple[int, dict[str, str]]]) -> Iterator[tuple[int, Any
     """Yield the line and our columns of each node of the catalog, with its GPUs."""
     told = list(table)
     alone = {
-        row.get("Region", ""): float(row["MarketPriceHourly"])
+        row.get("Region", ""): number(row["MarketPriceHourly"], "MarketPriceHourly")
         for _, row in told
         if row["AssetClass"].lower() == "gpu"
     }
@@ -37,7 +38,8 @@ def rows(table: Iterable[tuple[int, dict[str, str]]]) -> Iterator[tuple[int, Any
                 "gpu": node.gpu,
                 "node": node.name,
                 "provider": node.provider,
-                "usd_per_node_h": float(row["MarketPriceHourly"]) + node.gpus * beside,
+                "usd_per_node_h": number(row["MarketPriceHourly"], "MarketPriceHourly")
+                + node.gpus * beside,
                 "region": region,
                 "source": "Kubecost prices",
             },

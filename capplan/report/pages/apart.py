@@ -57,6 +57,8 @@ def verdict(plan: Plan) -> str:
     if worth.usd_per_h_saved is not None:
         by += f", {_usd_difference(worth.usd_per_h_saved)}"
     pays = "pay" if worth.pays else "do not pay"
+    if worth.gpu_count_saved > 0 and worth.usd_per_h_saved == 0:
+        pays = "take less"  # whole nodes cost the same with more of one left empty
     return f"Prompts and decoding apart {pays}: {by}."
 
 

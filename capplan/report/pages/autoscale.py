@@ -58,7 +58,8 @@ def _column(name: str, heading: str = "", show: Any = str, **layout: Any) -> Col
     return column(name, heading, show, path=PATHS[name], **layout)
 
 
-def _columns(bound: float | None) -> tuple[Any, ...]:
+def _columns(bound: float | None, has_break_even: bool) -> tuple[Any, ...]:
+    pays_up_to = column("", "pays up to", _break_even, path="break_even_s", leaves=3)
     return (
         column("name", "policy", justify="left"),
         column("policy"),
@@ -73,7 +74,7 @@ def _columns(bound: float | None) -> tuple[Any, ...]:
         column("static_replicas", "fixed, as good", format_count, leaves=7),
         column("static_gpu_hours"),
         column("of_static", "of its GPU-h", format_share, leaves=4),
-        column("", "pays up to", _break_even, path="break_even_s", leaves=3),
+        *((pays_up_to,) if has_break_even else ()),
         *ends("break_even_cold_start_s", "break_even_s"),
         _column("usd_per_month", "$ per month", format_usd, leaves=6),
         column("meets"),
@@ -107,10 +108,17 @@ def autoscale_page(result: Autoscaled) -> Page:
         "“fixed, as good” is the smallest fleet of a fixed size that attains as much, "
         "in all and in the worst hour, and “of its GPU-h” what the policy is paid for "
         "of that. GPUs are paid from their order until they are gone, so while they "
-        "start too; “pays up to” is the longest cold start with which a policy attains "
-        "the target for less. perfect knows the arrivals to come."
+        "start too; "
     )
-    table = Table(_columns(result.lower_bound_gpu_hours), rows, note=note, style=style)
+    has_break_even = any(row.break_even_s is not None for row in rows)
+    if has_break_even:
+        note += (
+            "“pays up to” is the longest cold start with which a policy attains the "
+            "target for less; "
+        )
+    note += "perfect knows the arrivals to come."
+    columns = _columns(result.lower_bound_gpu_hours, has_break_even)
+    table = Table(columns, rows, note=note, style=style)
     lost_note = (
         "“while gone” counts the requests that arrive while replicas are gone; the "
         "target is kept where it is attained by these and by all. Recomputed are those "

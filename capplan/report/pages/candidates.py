@@ -1,11 +1,12 @@
 """Values and columns of the candidates of a plan."""
 
 from functools import partial
+from importlib.metadata import version
 from typing import Any
 
 from capplan.deployment.pools import DECODE, PREFILL
 from capplan.planning.judgement import LEVELS, PERCENTILES
-from capplan.planning.result import Candidate
+from capplan.planning.result import Candidate, Plan
 from capplan.report.columns import (
     Column,
     at,
@@ -59,6 +60,7 @@ PATHS = {
     "coarse": "coarse",
     "ttft_p99_s": f"run.judgement.percentiles.ttft_s.{_P99}",
     "tpot_p99_s": f"run.judgement.percentiles.tpot_s.{_P99}",
+    "e2e_p99_s": f"run.judgement.percentiles.e2e_s.{_P99}",
     "usd_per_h": "cost.usd_per_h",
     "usd_per_month": "cost.usd_per_month",
     "usd_per_month_range": "usd_per_month_range",
@@ -76,6 +78,8 @@ PATHS = {
     "nodes": "cost.nodes",
     "price": "configuration.price",
     "engine": "configuration.engine",
+    "weight_bytes": "configuration.weight_bytes",
+    "cold_start": "configuration.cold_start",
     "estimated": "is_in_doubt",
     "doubts": "configuration.doubts",
     "times_of": "configuration.times_of",
@@ -100,6 +104,8 @@ POOL_PATHS = {
     "kv_dtype": "configuration.kv_dtype",
     "price": "configuration.price",
     "engine": "configuration.engine",
+    "weight_bytes": "configuration.weight_bytes",
+    "cold_start": "configuration.cold_start",
     "launch_line": "launch.line",
     "launch_notes": "launch.notes",
     "bound": "bound",
@@ -159,6 +165,14 @@ def _by_pool(candidate: Candidate, name: str) -> str | None:
     return " + ".join(format_count(value) for value in values)
 
 
+def _of_nodes(candidate: Candidate, name: str) -> float | None:
+    """Return a count over all kinds of nodes; None where one is not known."""
+    if candidate.cost is None:
+        return None
+    counts = [getattr(row, name) for row in candidate.cost.nodes]
+    return None if None in counts else sum(counts)
+
+
 COLUMNS = (
     _column("gpu", "GPU", justify="left"),
     _column("tp", "TP", told=partial(_by_pool, name="tp")),
@@ -172,6 +186,14 @@ COLUMNS = (
     _column("sweep_count"),
     Column("doubts", lambda row: "; ".join(at(row, PATHS["doubts"]) or ())),
     _column("kv_dtype"),
+    *(
+        Column(name, partial(_of_nodes, name=of))
+        for name, of in (
+            ("node_count", "count"),
+            ("gpus_paid", "gpus_paid"),
+            ("stranded_gpus", "stranded_gpus"),
+        )
+    ),
     _column("gpu_count", "GPUs", format_count),
     _column("lower_bound_gpu_count", "at least", format_count, leaves=3),
     _column("slo_attainment", "attainment", format_share),
@@ -189,9 +211,11 @@ COLUMNS = (
     _column("warmup_s"),
     _column("ttft_p99_s", "p99 TTFT", format_duration),
     _column("tpot_p99_s", "p99 TPOT", format_duration),
+    _column("e2e_p99_s"),
     _of_price("usd_per_gpu_h"),
     _column("usd_per_h", "$ per hour", format_usd, leaves=4),
     _column("usd_per_month"),
+    *ends("usd_per_month", PATHS["usd_per_month_range"]),
     _column("usd_per_year"),
     _column(
         "usd_per_million_output_tokens",
@@ -214,3 +238,17 @@ COLUMNS = (
     _column("bound_note"),
 )
 """All columns of a candidate, in the order of the CSV."""
+
+ASKED: tuple[str, ...] = ("llm", "slo_text", "attainment_text", "trace_source")
+ASKED += ("trace_sha256", "rate_per_s")
+"""What a plan was asked, in every row of its CSV."""
+
+
+def plan_columns(plan: Plan) -> list[Column]:
+    """Return the columns that say in each row what was asked, of what, by what."""
+    values: dict[str, Any] = {name: getattr(plan, name) for name in ASKED}
+    values["capplan_version"] = version("capplan")
+    return [
+        Column(name, lambda _, value=value: value)  # type: ignore[misc]
+        for name, value in values.items()
+    ]

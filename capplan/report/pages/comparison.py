@@ -6,6 +6,7 @@ from typing import Any
 
 from capplan.planning.compare import Comparison
 from capplan.planning.highest_rate import STEP
+from capplan.planning.prospects import price_of
 from capplan.planning.system_price import SystemResult
 from capplan.planning.systems import TUNED
 from capplan.report import sentences
@@ -88,8 +89,44 @@ def comparison_page(comparison: Comparison) -> Page:
         ],
         values=partial(comparison_values, comparison),
         csv={"compare.csv": Table(_columns(comparison, COLUMNS), rows), **at_loads},
+        lead=_lead(comparison),
         warnings=comparison.warnings,
     )
+
+
+def winners(comparison: Comparison) -> list[SystemResult]:
+    """Return the systems that cost least, or take the fewest GPUs without prices.
+
+    Of those that refuse no request, where there are any; none where none is feasible.
+    """
+    able = [row for row in comparison.systems if row.candidate is not None]
+    able = [row for row in able if not row.refused_share] or able
+    least = min(map(_price, able), default=None)
+    return [row for row in able if _price(row) == least]
+
+
+def _price(row: SystemResult) -> tuple[float, int]:
+    assert row.candidate is not None
+    return price_of(row.candidate)
+
+
+def _lead(comparison: Comparison) -> str:
+    """Return which systems need least, and how much more the next one needs."""
+    first = winners(comparison)
+    if not first:
+        return "No system serves these requests within the SLO."
+    best = first[0].candidate
+    assert best is not None
+    gpus = sentences.plural(best.gpu_count or 0, f"{best.gpu} GPU")
+    at = f", {sentences.month(best)}" if best.cost is not None else ""
+    needs = "needs" if len(first) == 1 else "need"
+    text = f"{', '.join(row.name for row in first)} {needs} least: {gpus}{at}."
+    others = [row for row in comparison.systems if row.candidate and row not in first]
+    if others:
+        after = min(others, key=_price)
+        more = after.candidate.gpu_count or 0 if after.candidate else 0
+        text += f" Next is {after.name}, with {sentences.plural(more, 'GPU')}."
+    return text
 
 
 def _on_equal_hardware(comparison: Comparison) -> Section:
@@ -132,7 +169,11 @@ def _columns(comparison: Comparison, columns: Iterable[Column]) -> tuple[Column,
 
 
 def _table(columns: Any, comparison: Comparison) -> Table:
+    first = winners(comparison)
+
     def style(row: SystemResult) -> str:
+        if row in first:
+            return "best"
         return "" if row.status == "feasible" else "fail"
 
     return Table(columns, comparison.systems, style=style)

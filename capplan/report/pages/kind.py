@@ -27,4 +27,4 @@ def summary(text: str | None) -> str:
     """Return the first sentence of a docstring, without its verb and unit."""
     first = " ".join((text or "").partition("\n\n")[0].split())
     plain = re.sub(r"^Return | \[[^\]]*\]$|``", "", first)
-    return plain[:1].upper() + plain[1:]
+    return plain[:1].upper() + plain[1:] if first.startswith("Return ") else plain

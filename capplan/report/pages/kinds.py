@@ -9,6 +9,7 @@ from capplan.latency.engine_time import ENGINES
 from capplan.llm.architecture import Architecture
 from capplan.llm.catalog import llm, llm_names, published
 from capplan.planning.systems import SYSTEMS
+from capplan.report import exports
 from capplan.report.columns import column, format_count
 from capplan.report.page import Page, Section, Table
 from capplan.report.pages.kind import NAME, WHAT, Kind, summary
@@ -160,6 +161,9 @@ KINDS: Mapping[str, Kind] = {
         lambda: SYSTEMS,
         _systems,
         (NAME, column("scheduler", "scheduler", justify="left"), WHAT),
+    ),
+    "targets": policy_kind(
+        "--to", "targets of capplan export", exports, exports.TARGETS
     ),
 }
 """Kinds of names, in the order in which a user meets their flags."""

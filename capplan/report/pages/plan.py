@@ -5,9 +5,14 @@ from typing import Any
 
 from capplan.bounds.certificate import seal
 from capplan.planning.classes import own_targets
-from capplan.planning.cost import HOURS_PER_MONTH, HOURS_PER_YEAR, Cost, CostLine
+from capplan.planning.cost import (
+    HOURS_PER_MONTH,
+    HOURS_PER_YEAR,
+    Cost,
+    CostLine,
+)
 from capplan.planning.launch import Launch
-from capplan.planning.result import SCHEMA, Assumption, Candidate, Plan, Probe
+from capplan.planning.result import SCHEMA, Assumption, Candidate, Plan
 from capplan.planning.run import Run
 from capplan.report import sentences
 from capplan.report.columns import (
@@ -15,13 +20,13 @@ from capplan.report.columns import (
     column,
     format_count,
     format_fine_usd,
-    format_interval,
     format_share,
 )
 from capplan.report.page import FILES, Fact, Page, Section, Table, Tile
 from capplan.report.pages.apart import apart_sections, one_fewer, verdict
-from capplan.report.pages.candidates import COLUMNS, candidate_values
+from capplan.report.pages.candidates import COLUMNS, candidate_values, plan_columns
 from capplan.report.pages.classes import classes_section, classes_table
+from capplan.report.pages.probes import probes_section
 from capplan.report.pages.risk import draws_table, risk_section
 from capplan.report.pages.spares import spares_section
 from capplan.report.plan_charts import figures
@@ -36,6 +41,9 @@ HOW = {
     "given": "Given by you",
 }
 """Headings of the assumptions by how each was obtained, most certain first."""
+
+COST, WHY = "Cost", "Why this many GPUs"
+"""Headings of sections."""
 
 _STARRED = "* estimated from the simulated traffic or from an uncertain price"
 _IN_TILES = {
@@ -65,14 +73,14 @@ def plan_page(plan: Plan) -> Page:
         sections=[
             *(() if best is None or run is None else _of_best(plan, best, run)),
             risk_section(plan.risk),
-            spares_section(plan.spare_nodes),
+            spares_section(plan.n_plus_k),
             *apart_sections(plan),
             _candidates(plan),
             Section(
                 "Latency, replicas and the fleet over time",
                 figures=partial(figures, plan),
             ),
-            *(() if best is None else (_probes(best),)),
+            *(() if best is None else (probes_section(best),)),
             Section(
                 "Engine settings",
                 facts=() if run is None else sentences.engine_facts(run),
@@ -82,7 +90,7 @@ def plan_page(plan: Plan) -> Page:
         ],
         values=partial(plan_values, plan),
         csv={
-            "plan.csv": Table(COLUMNS, plan.candidates),
+            "plan.csv": Table((*plan_columns(plan), *COLUMNS), plan.candidates),
             **({} if plan.risk is None else {"risk.csv": draws_table(plan.risk)}),
             "classes.csv": classes_table(
                 row.run for row in plan.candidates if row.run is not None
@@ -219,7 +227,7 @@ def _of_best(plan: Plan, best: Candidate, run: Run) -> list[Section]:
         facts.append(("uncertain", f"{_priced(estimate)}: {doubts}"))
     return [
         Section(notes=[_SPELT_OUT], only=FILES),
-        Section("Why this many GPUs", facts=facts),
+        Section(WHY, facts=facts),
         classes_section(run.judgement.classes),
         launch_section(best.launch),
         *(launch_section(pool.launch, pool.role) for pool in best.pools),
@@ -274,7 +282,7 @@ def _bill(plan: Plan, best: Candidate, run: Run) -> Section:
             f"No price is known for {best.gpu}; set one with "
             f"--price {best.gpu}=USD_PER_H."
         )
-        return Section("Cost", notes=[missing])
+        return Section(COST, notes=[missing])
     price = run.configuration.price
     assert price is not None
     source = "; ".join(
@@ -286,7 +294,7 @@ def _bill(plan: Plan, best: Candidate, run: Run) -> Section:
     ]
     if any(line.estimated for line in lines):
         notes.append(f"{_STARRED}.")
-    return Section("Cost", tables=[Table(_BILL, lines)], notes=notes)
+    return Section(COST, tables=[Table(_BILL, lines)], notes=notes)
 
 
 def _candidates(plan: Plan) -> Section:
@@ -312,38 +320,7 @@ def _candidates(plan: Plan) -> Section:
     return Section("Candidates", tables=[table], facts=remarks, notes=[note])
 
 
-def _result(probe: Probe) -> str:
-    found = {True: "meets the SLO", False: "misses the SLO", None: "too close to call"}
-    return found[probe.meets] + ("" if probe.stable else ", backlog grows")
-
-
-def _counts_of(probe: Probe) -> str:
-    counts = probe.pool_replica_counts or (probe.replica_count,)
-    return " + ".join(map(format_count, counts))
-
-
-_PROBES = (
-    column("replica_count", "replicas", told=_counts_of),
-    column("slo_attainment", "attainment", format_share),
-    column("", "95 % interval", format_interval, path="slo_attainment_interval"),
-    column("ttft_p99_s", "p99 TTFT", format_duration),
-    column("tpot_p99_s", "p99 TPOT", format_duration),
-    column("e2e_p99_s", "p99 e2e", format_duration),
-    Column("", _result, "result", justify="left"),
-)
-
-
-def _probes(best: Candidate) -> Section:
-    def style(probe: Probe) -> str:
-        if probe.replica_count == best.replica_count:
-            return "best"
-        return "" if probe.meets else "fail"
-
-    table = Table(_PROBES, best.probes, style=style)
-    return Section("Simulated replica counts", tables=[table], only=FILES)
-
-
-_ASSUMPTION = (
+ASSUMPTION = (
     column("what", "quantity", justify="left", is_wide=True),
     column("value", "value", justify="left", is_wide=True),
     column("source", "source", justify="left", is_wide=True),
@@ -373,7 +350,7 @@ def _assumptions(plan: Plan) -> list[Section]:
         ("with", f"{how}router {plan.router}, seed {plan.seed}"),
     ]
     tables = [
-        Table(_ASSUMPTION, rows, title=heading)
+        Table(ASSUMPTION, rows, title=heading)
         for heading, rows in grouped(plan.assumptions)
     ]
     return [

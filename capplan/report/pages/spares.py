@@ -12,7 +12,7 @@ def spares_section(found: SpareNodes | None) -> Section:
     """Return the spare nodes and what is attained without some; empty if not asked."""
     if found is None:
         return Section()
-    if found.spare_node_count is None:
+    if found.spare_nodes is None:
         return Section("Spare nodes", facts=[("not known", found.reason)])
     return Section(
         "Spare nodes",
@@ -23,8 +23,8 @@ def spares_section(found: SpareNodes | None) -> Section:
 
 
 def _facts(found: SpareNodes) -> list[Fact]:
-    nodes = plural(found.spare_node_count or 0, "spare node")
-    keep = "keeps" if found.spare_node_count == 1 else "keep"
+    nodes = plural(found.spare_nodes or 0, "spare node")
+    keep = "keeps" if found.spare_nodes == 1 else "keep"
     assert found.failures_per_node_day is not None
     share = format_share(found.availability)
     answer = (
@@ -36,15 +36,15 @@ def _facts(found: SpareNodes) -> list[Fact]:
         when = "of requests at that rate"
         if found.busiest_s is not None:
             when = f"of the busiest {format_duration(found.busiest_s)}"
-        or_one = ", or one without the spares," if found.spare_node_count else ""
+        or_one = ", or one without the spares," if found.spare_nodes else ""
         answer += (
             f"; with {plural(one.nodes_gone, 'node')} gone{or_one} "
             f"{format_share(one.slo_attainment)} {when} attain the SLO"
         )
     rate = 1000 * found.failures_per_node_day
     failures = f"{rate:.3g} in 1,000 node-days"
-    if found.spare_node_count_range is not None:
-        low, high = found.spare_node_count_range
+    if found.spare_nodes_range is not None:
+        low, high = found.spare_nodes_range
         spares = "as many spares" if low == high else f"{low} to {high} spares"
         failures += (
             f", {FAILURES_SOURCE}; {spares} at {FAILURES_LOW:g} to "

@@ -34,6 +34,9 @@ def _section(section: Section) -> list[str]:
     lines += ["", *(f"{_plain(note)}\n" for note in section.notes)]
     if not any(lines):
         return []
+    if section.is_folded:
+        summary = f"<details><summary>{section.heading}</summary>"
+        return ["", summary, "", *lines, "", "</details>"]
     return ["", f"## {section.heading}" if section.heading else "", "", *lines]
 
 

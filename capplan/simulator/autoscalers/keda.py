@@ -3,8 +3,11 @@
 kedacore/keda 8b4f083c, pkg/scaling/executor/scale_scaledobjects.go: every ``polling``
 (30 s) it looks whether the trigger is above ``activation``; from none it goes to one,
 or ``min``, and with ``min=0`` from any count to none when the trigger was not above it
-for longer than ``cooldown`` (300 s). In between the HPA reads the metric as an external
-one, every 15 s: the sum over its threshold, whoever is ready.
+for longer than ``cooldown`` (300 s). Until it was above it once, ``initial_cooldown``
+(0 s) counts instead, from when the ScaledObject was made: here the start of the trace.
+So a fleet to which nothing comes is closed at the first poll after it. In between the
+HPA reads the metric as an external one, every 15 s: the sum over its threshold, whoever
+is ready.
 
 Metric and threshold by default are those of vLLM's production-stack (a6c01db0,
 docs/source/use_cases/autoscaling-keda.rst): requests that wait, 5 for each replica. Its
@@ -40,6 +43,7 @@ RULES = Rules(
         **period(SYNC_S),
         "polling": time(30.0, 1.0),
         "cooldown": time(300.0),
+        "initial_cooldown": time(0.0),
         **metric_settings("waiting"),
         "activation": Knob(0.0, 0.0, 1e9),
         "keepalive": Knob(1, choices=("off", "on")),
@@ -58,7 +62,8 @@ def start(settings: Mapping[str, float], known: Known) -> Decide:
     least, most = int(settings["min"]), int(settings["max"])
     normalize = normalizer(behavior_of(settings), max(least, 1), most)
     current = -1
-    poll_s = came_s = active_s = -math.inf
+    poll_s = came_s = -math.inf
+    active_s, cooldown_s = known.start_s, settings["initial_cooldown"]
 
     def alive(view: View) -> bool:
         nonlocal came_s
@@ -67,7 +72,7 @@ def start(settings: Mapping[str, float], known: Known) -> Decide:
         return bool(settings["keepalive"]) and view.now_s - came_s < _KEPT_ALIVE_S
 
     def decide(view: View) -> int:
-        nonlocal current, poll_s, active_s
+        nonlocal current, poll_s, active_s, cooldown_s
         if current < 0:
             current = view.ready + view.starting
         kept_alive = alive(view)
@@ -80,9 +85,9 @@ def start(settings: Mapping[str, float], known: Known) -> Decide:
         if view.now_s - poll_s >= settings["polling"]:
             poll_s = view.now_s
             if kept_alive or total > settings["activation"]:
-                active_s = view.now_s
+                active_s, cooldown_s = view.now_s, settings["cooldown"]
                 current = max(current, least, 1)
-            elif least == 0 and view.now_s - active_s > settings["cooldown"]:
+            elif least == 0 and view.now_s - active_s > cooldown_s:
                 current = 0
             else:
                 current = max(current, least)

@@ -79,6 +79,7 @@ def take_slot(state, arrivals, row, first_row):
     request.shared_blocks = 0
     request.preemptions = 0
     request.migrations = 0
+    request.joined_tokens = 0
     request.partner = NONE
     request.handed_s = 0.0
     if state.orders.shape[0] > 0:

@@ -18,7 +18,7 @@ Differs: main counts preempted requests anywhere in the queue.
 import math
 
 from capplan.deployment.policy import Knob, Rules, indices
-from capplan.simulator.decoding import computed_tokens
+from capplan.simulator.decoding import decoded_tokens
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.motion import REBALANCE
 from capplan.simulator.rebalancers import MIGRATION
@@ -106,19 +106,16 @@ def _was_preempted(state, r):
 def victim(state, r, newest):
     """Return the running request to move, or NONE.
 
-    It decodes in the next iteration too. One that has just come has been in one: else a
-    tick whenever it joins would move it on for ever.
+    It decodes in the next iteration too, also if it sits one out. One that has just
+    come has been in one: else a tick whenever it joins would move it on for ever.
     """
     best = NONE
     fewest = 0
-    step = state.replicas[r].step + 1
     slot = state.replicas[r].running_head
     while slot != NONE:
         request = state.requests[slot]
-        tokens = 0
-        if request.phase == Phase.DECODING:
-            tokens = computed_tokens(state, slot, step)
-        if tokens >= request.known_tokens and tokens > 0:
+        tokens = decoded_tokens(state, slot)
+        if tokens > request.joined_tokens:
             if newest:
                 tokens = -request.admission
             lower = best == NONE or request.priority > state.requests[best].priority

@@ -83,11 +83,11 @@ def _preempt_last(state, r, admission):
 
 @inlined()
 def _return_those_that_sat_out(state, r):
-    """Let decodes that sat the last iteration out, the newest ones, decode again."""
+    """Let decodes that sat the last iteration out decode again."""
     slot = state.replicas[r].running_tail
-    while slot != NONE and state.requests[slot].phase != Phase.DECODING:
+    while state.replicas[r].paused > 0:
         if state.requests[slot].phase == Phase.PAUSED:
-            state.replicas[r].prefill_tokens -= 1
+            state.replicas[r].paused -= 1
             decode_again(state, r, slot)
         slot = state.requests[slot].previous
 
@@ -120,7 +120,7 @@ def _sit_out_from(state, r, admission):
         request = state.requests[slot]
         if request.phase == Phase.DECODING:
             request.computed_tokens = stop_decoding(state, r, slot)
-            state.replicas[r].prefill_tokens += 1
+            state.replicas[r].paused += 1
             request.phase = Phase.PAUSED
         slot = request.previous
 

@@ -188,7 +188,10 @@ def _limits(table: Table, columns: dict[str, str]) -> dict[str, np.ndarray]:
     """Return requests' own limits by kind, NaN where none, shape (n,) each. [s]"""
     limits_s = {}
     for kind, column in columns.items():
-        values = pd.to_numeric(table.frame[column], errors="coerce").to_numpy(float)
+        cells = table.frame[column]
+        if not pd.api.types.is_numeric_dtype(cells):  # an integer may be too large
+            cells = cells.astype(str)
+        values = pd.to_numeric(cells, errors="coerce").to_numpy(float)
         right = table.frame[column].isna().to_numpy() | (values > 0) & (values < np.inf)
         table.require(right, column, "seconds above 0, or nothing")
         limits_s[kind] = values

@@ -1,6 +1,11 @@
 """KEDA between none and one, and its HPA above, worked by hand."""
 
-from tests.simulator.autoscalers.views import Instant, counts, decider, view
+import math
+from dataclasses import replace
+
+import pytest
+
+from tests.simulator.autoscalers.views import KNOWN, Instant, counts, decider, view
 
 
 def test_requests_that_wait_over_their_threshold():
@@ -43,8 +48,39 @@ def test_it_wakes_at_a_poll_and_scales_on():
 def test_without_keepalive_a_fleet_without_a_queue_is_closed():
     fleet = Instant("keda:keepalive=off", 2)
 
-    # It was never active, and then KEDA does not wait for the cooldown.
-    assert fleet.ticks(2, arrived=20, running=10) == [0, 0]
+    # It was never active, and then KEDA does not wait for the cooldown: only at the
+    # poll at 0, when it has just begun.
+    assert fleet.ticks(3, arrived=20, running=10) == [2, 2, 0]
+
+
+@pytest.mark.parametrize(
+    ("given", "start_s", "closed_s"),
+    [
+        ("keda", 0.0, 30.0),  # more than 0 s after 0 is the poll at 30 s
+        ("keda", 14.0, 15.0),  # the first poll
+        ("keda:initial_cooldown=60s", 0.0, 90.0),
+        ("keda:initial_cooldown=60s,polling=15s", 0.0, 75.0),
+        ("keda:initial_cooldown=60s,polling=15s", 14.0, 75.0),
+        ("keda:initial_cooldown=60s,polling=15s", 15.0, 90.0),
+    ],
+)
+def test_a_fleet_to_which_nothing_came_yet_is_closed_after_the_initial_cooldown(
+    given, start_s, closed_s
+):
+    fleet = Instant(given, 3, known=replace(KNOWN, start_s=start_s))
+    fleet.now_s = 15.0 * math.ceil(start_s / 15.0)
+
+    found = [(fleet.now_s, fleet.tick()) for _ in range(12)]
+
+    assert min(at_s for at_s, count in found if count == 0) == closed_s
+
+
+def test_the_cooldown_counts_once_it_was_active():
+    fleet = Instant("keda:initial_cooldown=3600s", 2)
+    fleet.tick(arrived=4)
+
+    # Seen at 0, so that the trigger is on at the polls at 0 and 30 s, not at 60 s.
+    assert fleet.ticks(24)[-3:] == [1, 1, 0]
 
 
 def test_with_a_least_count_it_never_goes_to_none():

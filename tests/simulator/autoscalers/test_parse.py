@@ -13,7 +13,7 @@ def test_a_name_alone_has_every_setting_and_a_text_that_says_so(name):
     assert policy.name == name
     assert {"min", "max", "period"} <= policy.settings.keys()
     assert parse_autoscaler(str(policy)) == policy
-    assert len(str(policy)) < 250
+    assert len(str(policy)) < 270
 
 
 @pytest.mark.parametrize("name", AUTOSCALERS)

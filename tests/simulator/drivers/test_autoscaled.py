@@ -136,6 +136,17 @@ def test_a_fleet_may_shrink_to_nothing_and_come_back():
     assert paid_s < 1000.0
 
 
+def test_a_fleet_is_not_closed_before_the_first_request_can_have_come():
+    # The first request takes half a second to come in, so that the tick at 0 sees none.
+    trace = Trace(np.full(2, 9), np.full(2, 2), np.array([0.0, 20.0]))
+    deployment = fleet_of(TABLES._replace(request_s=0.5), ENGINE, 1)
+
+    simulation = simulate(trace, replace(deployment, autoscaler="keda:min=0"))
+
+    wait_s = simulation.table.scheduled_s - trace.arrival_s
+    assert wait_s == pytest.approx([0.5, 0.5])
+
+
 def test_a_policy_that_lacks_what_it_needs_says_so():
     with pytest.raises(InputError, match="perfect"):
         simulate(day(100), fleet("perfect"))

@@ -1,7 +1,7 @@
 """Live migration, worked by hand: iterations of 10 s, blocks of 4 tokens, 5 s a block.
 
-The cases are LX-1 to LX-4 of the reference design, their milliseconds taken as seconds
-and begun 10 s later.
+The cases are LX-1 to LX-5 of the reference design, of the first four the milliseconds
+taken as seconds and begun 10 s later.
 """
 
 from dataclasses import replace
@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from numba import types
 
+from capplan.deployment.changes import Change
 from capplan.deployment.engine import EngineSettings
 from capplan.deployment.policy import indices
 from capplan.errors import InputError
@@ -30,10 +31,18 @@ TABLES = linear_tables(10.0, 0, 0, 0, 0, max_batch=8, max_tokens=64)
 ENGINE = EngineSettings(64, 8, 4, kv_blocks=21, async_scheduling=False)
 LLUMNIX = "llumnix:block=5s,handshake=0s,last=1,theta=6,period=22s"
 
+COPIED_IN_MS = "llumnix:block=5ms,handshake=0s,last=1,theta=999,period=1s"
+
 
 def fleet(rebalancer=LLUMNIX, engine=ENGINE, replicas=2):
     deployment = fleet_of(TABLES, engine, replicas, router="round-robin")
     return replace(deployment, rebalancer=rebalancer)
+
+
+def by_priority(kv_blocks):
+    engine = replace(ENGINE, kv_blocks=kv_blocks)
+    named = {"router": "round-robin", "scheduler": "vllm-v1-priority"}
+    return fleet_of(TABLES, engine, 2, **named)
 
 
 def simulated(outputs, deployment):
@@ -66,6 +75,32 @@ def test_a_request_that_ends_while_it_is_copied_is_not_moved():
     assert (move["ended_s"], move["joined"]) == (32, 0)
 
 
+@pytest.mark.parametrize(
+    ("moving", "gap_s", "served_s"),
+    [
+        # Copied as in the first test: 5 ms stand still, then an iteration.
+        ({"rebalancer": COPIED_IN_MS}, 0.015, 0.133),
+        # Its replica dies 1 us after it would have left. Of 12 tokens 11 are a stall of
+        # 10 + 11 ms; the last, 1 ms more, brings the next one. 7 iterations are left.
+        ({"changes": (Change(1.018001, "fail", 1),)}, 0.022001, 0.140001),
+    ],
+)
+def test_a_copy_stalls_a_request_for_less_time_than_computing_it_again(
+    moving, gap_s, served_s
+):
+    # LX-5: prompts take 10 ms + 1 ms a token, decodes 10. A comes at 0.97 s to replica
+    # 1 and has its prompt at 18 ms, so that the tick at 1 s is 12 ms later.
+    tables = linear_tables(0.010, 0.001, 0, 0, 0, max_batch=8, max_tokens=64)
+    deployment = fleet_of(tables, ENGINE, 2, router="round-robin")
+    trace = Trace(np.array([1, 8]), np.array([1, 12]), np.array([0.0, 0.97]))
+
+    times = simulate(trace, replace(deployment, **moving)).table
+
+    assert times.replica.tolist() == [0, 0]
+    assert times.longest_gap_s[1] == pytest.approx(gap_s, abs=1e-9)
+    assert times.finish_s[1] - 0.97 == pytest.approx(served_s, abs=1e-9)
+
+
 def test_with_async_scheduling_it_leaves_after_both_iterations_in_flight():
     # At 22 the iterations to 30 and 40 are scheduled, so KV is 11: 2 blocks until 32.
     # Then 12 with the one to 50, in the same 3: it joins at 55 with 7 tokens left.
@@ -76,6 +111,65 @@ def test_with_async_scheduling_it_leaves_after_both_iterations_in_flight():
     assert simulation.table.finish_s.tolist() == [125, 10, 200]
     (move,) = simulation.moved
     assert (move["left_s"], move["ended_s"]) == (50, 55)
+
+
+def test_replicas_that_die_at_both_ends_of_a_copy_leave_nothing_behind():
+    # As the first test, from replica 1 to 0, of which both die at 42, when A has left 1
+    # and is not there yet; replica 2 is closed from the start. Both come back at 50 and
+    # compute A's 12 known tokens and B's 36 again. From 198 on all is as in that test.
+    prompts = np.array([1, 8, 1, 32, 8, 1, 32])
+    outputs = np.array([1, 12, 1, 8, 12, 1, 20])
+    trace = Trace(prompts, outputs, np.array([0, 0, 0, 0, 198.0, 198, 198]))
+    changes = (Change(0, "close"), Change(42, "fail", 2), Change(50, "up", 2))
+
+    simulation = simulate(trace, replace(fleet(replicas=3), changes=changes))
+
+    finish_s = [10, 130, 10, 90, 198 + 125, 198 + 10, 198 + 200]
+    assert simulation.table.finish_s.tolist() == finish_s
+    assert simulation.table.migrations.tolist() == [0, 0, 0, 0, 1, 0, 0]
+    assert simulation.moved[["destination", "joined"]].tolist() == [(-1, 0), (1, 1)]
+
+
+def test_a_request_that_sits_an_iteration_out_may_move():
+    # Of 6 blocks R has 3, P 2, Q 1 at 20. P, of lower priority, lacks one: it goes
+    # back to the queue, and Q behind it sits [20, 30) out. At 25 Q leaves, as the
+    # shortest, with 4 tokens of KV; it joins at 35, and has its tokens at 20, 45 and
+    # 55. R ends at 40, then P has room.
+    trace = Trace(
+        np.array([8, 1, 7, 1, 4]),
+        np.array([4, 1, 3, 1, 3]),
+        np.array([0, 0, 0, 0, 5.0]),
+        priority=np.array([0, 0, 2, 0, 0]),
+    )
+    deployment = by_priority(kv_blocks=7)
+    often = LLUMNIX.replace("period=22s", "period=25s")
+
+    times = simulate(trace, replace(deployment, rebalancer=often)).table
+
+    assert times.finish_s.tolist() == [40, 10, 50, 10, 55]
+    assert times.migrations.tolist() == [0, 0, 0, 0, 1]
+    assert times.preemptions.tolist() == [0, 0, 1, 0, 0]
+    assert times.longest_gap_s[4] == 25
+
+
+def test_one_that_sits_an_iteration_out_runs_again_behind_one_that_has_joined():
+    # On replica 0, of 7 blocks, P has to go and Q sits out as above, now that one block
+    # is taken for M. M leaves the full replica 1 at 20 and joins at 25, in [20, 30).
+    # From 30 on Q and M run with R; P has room when R ends.
+    trace = Trace(
+        np.array([8, 21, 7, 3, 4]),
+        np.array([4, 6, 3, 4, 3]),
+        np.array([0, 0, 0, 0, 5.0]),
+        priority=np.array([0, 0, 2, 0, 0]),
+    )
+    deployment = by_priority(kv_blocks=8)
+    often = LLUMNIX.replace("theta=6,period=22s", "theta=0.2,period=17s")
+
+    times = simulate(trace, replace(deployment, rebalancer=often)).table
+
+    assert times.migrations.tolist() == [0, 0, 0, 1, 0]
+    assert times.finish_s.tolist() == [40, 60, 50, 50, 50]
+    assert times.longest_gap_s.tolist() == [10, 10, 30, 20, 20]
 
 
 def test_a_rebalancer_that_finds_no_pair_changes_nothing():

@@ -62,6 +62,17 @@ def test_arrivals_within_one_refresh_all_go_to_the_queue_that_was_shorter_then()
     assert abs(np.diff(np.bincount(fresh, minlength=2))) <= 1
 
 
+def test_two_arrivals_at_one_look_go_to_the_same_queue_whatever_the_draw():
+    # RT-4: both see (0, 1) waiting. Looked at in between, it is (1, 1): the draw.
+    asked = Asked("llm-d:kv=0,prefix=0")
+
+    stale = [asked.ask(9, loads=(0, 1), draw=0.99), asked.ask(9, draw=0.99)]
+    fresh = [asked.ask(9, loads=(1, 1), draw=draw) for draw in (0.49, 0.5)]
+
+    assert stale == [0, 0]
+    assert fresh == [0, 1]
+
+
 def test_the_approximate_index_knows_what_was_sent_and_reads_no_cache():
     # Blocks of 4 tokens; a prompt of 9 has 3, of which its group has two.
     asked = Asked("llm-d:index=approximate,queue=1,kv=0")

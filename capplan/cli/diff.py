@@ -1,0 +1,46 @@
+"""``capplan diff``: what changed between two plans, and what the change costs."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from capplan.cli.answer import show
+
+ROSE = 4
+
+
+def diff_command(
+    old: Annotated[
+        Path, typer.Argument(metavar="OLD", help="plan.json, or a folder with one.")
+    ],
+    new: Annotated[
+        Path, typer.Argument(metavar="NEW", help="plan.json, or a folder with one.")
+    ],
+    fail_above: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PERCENT",
+            help="Exit with 4 where the monthly cost rises by more, such as 10%, or "
+            "only one of the plans has a cost.",
+        ),
+    ] = None,
+) -> int:
+    """Compare two plans: cost, price and volume effect, and the inputs that changed.
+
+    Markdown (--format md) fits a comment on GitHub. Exit code 0: compared; 2: wrong
+    input; 4: the cost rises above --fail-above.
+    """
+    from capplan.report.pages.diff import diff_page
+    from capplan.report.plan_diff import parse_rise, plan_diff
+    from capplan.report.plan_figures import plan_figures
+
+    most = None if fail_above is None else parse_rise(fail_above)
+    diff = plan_diff(plan_figures(old), plan_figures(new))
+    show(diff_page(diff))
+    if most is None or not diff.exceeds(most):
+        return 0
+    rise = "cannot be told" if diff.share is None else f"is {diff.share:.1%}"
+    limit = f"more than --fail-above {100 * most:g}%"
+    typer.echo(f"capplan: the rise of the monthly cost {rise}: {limit}", err=True)
+    return ROSE

@@ -1,0 +1,86 @@
+"""``capplan export``: the plan as a deployment."""
+
+import warnings
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from capplan.cli.answer import show
+
+INFEASIBLE = 3
+
+
+def export_command(
+    plan: Annotated[
+        Path,
+        typer.Argument(metavar="plan.json", help="Plan that `capplan plan` wrote."),
+    ],
+    to: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="Target: vllm, compose, k8s, lws, kserve, llm-d, dynamo, skypilot "
+            "or ray.",
+        ),
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Folder for the files (default: printed)."),
+    ] = None,
+    image: Annotated[
+        str | None,
+        typer.Option(metavar="NAME:TAG", help="Container image of vLLM."),
+    ] = None,
+    checkpoint: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ORG/NAME",
+            help="Hugging Face repository to serve (default: the plan's).",
+        ),
+    ] = None,
+    cold_start: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="From a replica's order to its first request (default: the plan's, "
+            "which is assumed).",
+        ),
+    ] = None,
+) -> int:
+    """Write the best candidate of a plan as files of a deployment.
+
+    Exit code 0: written; 2: wrong input, or what the target cannot express at all;
+    3: the plan is infeasible.
+    """
+    from capplan.deployment.cold_start import parse_cold_start_s
+    from capplan.errors import CapplanWarning
+    from capplan.files import check_folder, write_texts
+    from capplan.report.exports import exported
+    from capplan.report.pages.exported import exported_page, no_export_page
+
+    if out is not None:
+        check_folder(out)
+    cold_start_s = None if cold_start is None else parse_cold_start_s(cold_start)
+    found = exported(
+        plan, to, image=image, checkpoint=checkpoint, cold_start_s=cold_start_s
+    )
+    if isinstance(found, str):
+        typer.echo(f"{plan}: {found}", err=True)
+        show(no_export_page(plan, to, found), told=lambda: ())
+        return INFEASIBLE
+    texts, export = found
+    for line in export.lacks:
+        warnings.warn(f"not in {to}: {line}", CapplanWarning, stacklevel=2)
+    page = exported_page(plan, to, texts, export)
+    if out is None:
+        first, *others = texts
+        for name in others:
+            text = f"{name} is written with --out alone"
+            warnings.warn(text, CapplanWarning, stacklevel=2)
+        manifest = texts[first].removesuffix("\n")  # for kubectl apply -f -
+        show(page, told=lambda: [manifest])
+        return 0
+    written = write_texts(texts, out)
+    show(page, written, told=lambda: [f"written: {', '.join(map(str, written))}"])
+    return 0

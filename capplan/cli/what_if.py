@@ -1,0 +1,66 @@
+"""``capplan what-if``: a plan for each combination of a few settings."""
+
+from typing import Annotated, Any
+
+import typer
+
+from capplan.cli.answer import progress
+from capplan.cli.interruption import interruptible
+from capplan.cli.notices import announce_compilation
+from capplan.cli.options import with_settings
+from capplan.cli.plan import show_what_if
+from capplan.cli.scenario import Scenario, settings_from
+from capplan.planning.setting_groups import CHOICES
+from capplan.planning.traffic_settings import OBJECTIVE, WORKLOAD
+from capplan.planning.what_if_settings import WhatIfSettings
+
+
+def _varied(metavar: str, text: str, panel: str) -> Any:
+    return typer.Option(
+        metavar=metavar, help=text, show_default=False, rich_help_panel=panel
+    )
+
+
+@with_settings(WhatIfSettings)
+def what_if_command(
+    scenario: Scenario = None,
+    rate: Annotated[
+        str | None,
+        _varied("x1,x2", "Times the traffic, x2, or requests/s, 34.", WORKLOAD),
+    ] = None,
+    attainment: Annotated[
+        str | None,
+        _varied("A,B", "Shares that must meet the SLO: 0.99,0.999.", OBJECTIVE),
+    ] = None,
+    slo_scale: Annotated[
+        str | None,
+        _varied("F,G", "Times the limits of the SLO: 0.8,1,1.25.", OBJECTIVE),
+    ] = None,
+    llm: Annotated[
+        str | None, _varied("A,B", "LLMs: names, or their config.json.", CHOICES)
+    ] = None,
+    **flags: Any,
+) -> int:
+    """Plan for each combination of other traffic, objectives, LLMs or settings.
+
+    One table, and a picture, of GPUs and $ per month. Each row is what `capplan plan`
+    finds with its settings; simulations are shared, so that a grid takes less than its
+    plans one by one. Exit code 3: none is feasible; 130: Ctrl-C, which answers with
+    the plans known so far.
+    """
+    lists = {
+        "rate": rate,
+        "attainment": attainment,
+        "slo-scale": slo_scale,
+        "llm": llm,
+    }
+    settings = settings_from(WhatIfSettings, scenario, flags)
+    given = {name: text for name, text in lists.items() if text is not None}
+    varied = {**settings.vary, **given}
+    settings = WhatIfSettings(**{**dict(settings), "vary": varied})
+    announce_compilation([settings.scheduler])
+    from capplan.report.to_files import what_if
+
+    with progress() as step, interruptible() as stopped:
+        result, written = what_if(settings, step, stopped)
+    return show_what_if(result, written)

@@ -1,0 +1,57 @@
+"""A plan as a deployment: one file per target.
+
+A target is a function ``export(planned, image) -> Export`` in its own file. All take
+the commands of the plan's launch lines; none computes a figure of its own.
+"""
+
+from importlib import import_module
+from pathlib import Path
+
+from capplan.errors import InputError, nearest
+from capplan.report.exports.export import Export, text_of
+from capplan.report.exports.plan_file import read_planned
+
+TARGETS = {
+    "vllm": "vllm_serve",
+    "compose": "compose",
+    "k8s": "kubernetes",
+    "lws": "leader_worker_set",
+    "kserve": "kserve",
+    "llm-d": "llm_d",
+    "dynamo": "dynamo",
+    "skypilot": "skypilot",
+    "ray": "ray_serve",
+}
+"""Module of each target."""
+
+__all__ = ["TARGETS", "exported"]
+
+
+def exported(
+    path: Path,
+    target: str,
+    *,
+    image: str | None = None,
+    checkpoint: str | None = None,
+    cold_start_s: float | None = None,
+) -> tuple[dict[str, str], Export] | str:
+    """Return the files of a plan's deployment; where it has none, why.
+
+    ``image``, ``checkpoint`` and ``cold_start_s`` are the user's, in place of the
+    target's and the plan's. [s]
+
+    Raises
+    ------
+    InputError
+        When the file is no plan of this release, or the target cannot express it.
+    """
+    if target not in TARGETS:
+        raise InputError(
+            f"--to {target}: expected {', '.join(TARGETS)}{nearest(target, TARGETS)}"
+        )
+    planned = read_planned(path, checkpoint, cold_start_s)
+    if isinstance(planned, str):
+        return planned
+    module = import_module(f"{__name__}.{TARGETS[target]}")
+    export: Export = module.export(planned, image)
+    return text_of(export, planned, target), export

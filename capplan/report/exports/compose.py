@@ -1,0 +1,89 @@
+"""Docker Compose: the replicas of one host."""
+
+import math
+
+from capplan.report.exports.export import (
+    Export,
+    image_of,
+    one_node,
+    one_pool,
+    routed,
+)
+from capplan.report.exports.gpu_names import gpu_names
+from capplan.report.exports.planned import Planned, check_repository
+from capplan.report.exports.pods import IMAGE, PORT, drain_s, grace_s
+
+_PERIOD_S = 10
+
+
+def export(planned: Planned, image: str | None) -> Export:
+    """Return a file for each host of the plan: they are alike, but for the last."""
+    pool = one_pool(planned, "compose")
+    one_node(planned, pool, "compose")
+    check_repository(planned)
+    gpu_names(pool.gpu)
+    image = image_of(image, IMAGE)
+    per_host = min((pool.gpus_per_node or pool.tp) // pool.tp or 1, pool.replica_count)
+    hosts = math.ceil(pool.replica_count / per_host)
+    words = [_plain(word) for word in pool.launch.words]
+    services = {}
+    for index in range(per_host):
+        first = index * pool.tp
+        services[f"vllm-{index}"] = {
+            "image": image,
+            "entrypoint": words[:2],
+            "command": words[2:],
+            "ports": [f"{PORT + index}:{PORT}"],
+            "ipc": "host",
+            "environment": {"HF_TOKEN": "${HF_TOKEN:-}"},
+            "volumes": ["hf-cache:/root/.cache/huggingface"],
+            "restart": "unless-stopped",
+            "stop_grace_period": f"{grace_s(planned)}s",
+            "healthcheck": {
+                "test": ["CMD", "curl", "-f", f"http://localhost:{PORT}/health"],
+                "start_period": f"{math.ceil(pool.cold_start_s)}s",
+                "interval": f"{_PERIOD_S}s",
+            },
+            "deploy": {
+                "resources": {
+                    "reservations": {
+                        "devices": [
+                            {
+                                "driver": "nvidia",
+                                "device_ids": [
+                                    str(first + gpu) for gpu in range(pool.tp)
+                                ],
+                                "capabilities": ["gpu"],
+                            }
+                        ]
+                    }
+                }
+            },
+        }
+    document = {
+        "name": planned.name,
+        "services": services,
+        "volumes": {"hf-cache": {}},
+    }
+    _, lacks = routed(planned, {}, "Compose routes nothing; put a load balancer before")
+    last = pool.replica_count - (hosts - 1) * per_host
+    fewer = f"; on the last one {last} of its {per_host} services" * (last != per_host)
+    return Export(
+        {"compose.yaml": [document]},
+        lacks=(
+            f"the {pool.replica_count} replicas of the plan: a Compose file is of one "
+            f"host; start it on {hosts} with {per_host * pool.tp} {pool.gpu} "
+            f"each{fewer}",
+            *lacks,
+            "an autoscaler",
+            f"requests in flight at a stop ({drain_s(planned)} s of them): take the "
+            "host from the load balancer first",
+        ),
+        needs=("Docker with the NVIDIA Container Toolkit", "HF_TOKEN for gated LLMs"),
+        unverified=(f"the image {image}",),
+    )
+
+
+def _plain(word: str) -> str:
+    """Return a word that Compose does not interpolate."""
+    return word.replace("$", "$$")

@@ -1,0 +1,116 @@
+"""NVIDIA Dynamo: a DynamoGraphDeployment."""
+
+from typing import Any
+
+from capplan.report.exports.export import (
+    Export,
+    image_of,
+    node_needs,
+    one_node,
+    routed,
+)
+from capplan.report.exports.planned import Planned, PlannedPool, check_repository
+from capplan.report.exports.pods import (
+    gpu_resources,
+    grace_s,
+    node_selector,
+    unverified,
+)
+
+IMAGE = "nvcr.io/nvidia/ai-dynamo/vllm-runtime:1.6.1"
+"""That of Dynamo's own templates, of this release."""
+ROUTER_MODES = {
+    "dynamo-kv": "kv",
+    "round-robin": "round-robin",
+    "jsq": "least-loaded",
+    "power-of-two": "power-of-two",
+}
+"""Dynamo's ``--router-mode`` by our routers."""
+_ALONE = {"--api-server-count"}
+"""Flags of ``vllm serve`` that are of its API server: Dynamo has its own frontend."""
+
+
+def export(planned: Planned, image: str | None) -> Export:
+    """Return the graph: a frontend, and a worker or a prefill and a decode worker."""
+    check_repository(planned)
+    for pool in planned.pools:
+        one_node(planned, pool, "dynamo")
+    image = image_of(image, IMAGE)
+    mode, lacks = routed(planned, ROUTER_MODES, "Dynamo's frontend has no such mode")
+    frontend = ["-m", "dynamo.frontend"]
+    if mode is not None:
+        frontend += ["--router-mode", mode]
+    main = _container(image, ["python3"], frontend)
+    components = [
+        _component("Frontend", "frontend", 1, {"containers": [main]}),
+        *(_worker(planned, pool, image) for pool in planned.pools),
+    ]
+    document = {
+        "apiVersion": "nvidia.com/v1beta1",
+        "kind": "DynamoGraphDeployment",
+        "metadata": {"name": planned.name},
+        "spec": {"components": components},
+    }
+    dropped = sorted(
+        {flag for pool in planned.pools for flag in pool.launch.flags} & _ALONE
+    )
+    return Export(
+        {"dynamo.yaml": [document]},
+        lacks=(
+            *lacks,
+            *(f"{flag}: Dynamo's frontend takes the requests" for flag in dropped),
+            "an autoscaler: Dynamo's planner is a component of its own",
+            "a probe from the cold start: Dynamo's operator gives a worker two hours",
+        ),
+        needs=(
+            "Dynamo's operator",
+            *(node_needs(pool) for pool in planned.pools),
+            "the Secret hf-token-secret with HF_TOKEN",
+        ),
+        unverified=unverified(
+            planned,
+            f"the image {image}",
+            "that Dynamo's worker takes each flag of vLLM",
+        ),
+    )
+
+
+def _worker(planned: Planned, pool: PlannedPool, image: str) -> dict[str, Any]:
+    flags: list[str] = []
+    for flag, value in pool.launch.flags.items():
+        if flag not in _ALONE:
+            flags += [flag] if value is None else [flag, value]
+    mode = ["--disaggregation-mode", pool.role] if pool.role else []
+    words = ["--model", pool.launch.checkpoint, *flags, *mode]
+    main = _container(image, ["python3", "-m", "dynamo.vllm"], words)
+    main["resources"] = gpu_resources(pool.tp)
+    selector = node_selector(pool)
+    pod = {
+        "terminationGracePeriodSeconds": grace_s(planned),
+        **({"nodeSelector": selector} if selector else {}),
+        "containers": [main],
+    }
+    kind = pool.role or "worker"
+    return _component(kind, kind, pool.replica_count, pod)
+
+
+def _container(image: str, command: list[str], args: list[str]) -> dict[str, Any]:
+    secret = {"secretRef": {"name": "hf-token-secret"}}
+    return {
+        "name": "main",
+        "image": image,
+        "command": command,
+        "args": args,
+        "envFrom": [secret],
+    }
+
+
+def _component(
+    name: str, kind: str, replicas: int, pod: dict[str, Any]
+) -> dict[str, Any]:
+    return {
+        "name": name,
+        "type": kind,
+        "replicas": replicas,
+        "podTemplate": {"spec": pod},
+    }

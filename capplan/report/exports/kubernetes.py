@@ -1,0 +1,91 @@
+"""Kubernetes: a Deployment with its Service, autoscaler and disruption budget."""
+
+from typing import Any
+
+from capplan.report.exports.export import (
+    Export,
+    image_of,
+    node_needs,
+    one_node,
+    one_pool,
+    routed,
+)
+from capplan.report.exports.planned import Planned, check_repository
+from capplan.report.exports.pods import (
+    IMAGE,
+    SHM_NOTE,
+    container,
+    pod,
+    served,
+    unverified,
+)
+from capplan.report.exports.scaling import (
+    ADAPTER_FILE,
+    adapter,
+    autoscaler,
+    scaling_notes,
+)
+
+RANDOM = "a Service sends each connection to any replica; put a router before them"
+"""What a Service does in place of the plan's router."""
+
+
+def export(planned: Planned, image: str | None) -> Export:
+    """Return the manifests of a plan of one pool, and the rule of its metric."""
+    pool = one_pool(planned, "k8s")
+    one_node(planned, pool, "k8s")
+    check_repository(planned)
+    image = image_of(image, IMAGE)
+    name = planned.name
+    labels = {"app.kubernetes.io/name": name}
+    each = served(container(planned, pool.launch, image, pool.tp), pool)
+    spec = {
+        "replicas": pool.replica_count,
+        "selector": {"matchLabels": labels},
+        "strategy": {
+            "type": "RollingUpdate",
+            "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0},
+        },
+        "template": {"metadata": {"labels": labels}, "spec": pod(planned, pool, each)},
+    }
+    deployment = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": name, "labels": labels},
+        "spec": spec,
+    }
+    scaled = autoscaler(planned, name, "apps/v1", "Deployment")
+    _, lacks = routed(planned, {}, RANDOM)
+    no_scaling, scaling_needs = scaling_notes(planned)
+    documents = [deployment, service(name, labels), *scaled, budget(name, labels)]
+    return Export(
+        {"k8s.yaml": documents, **({ADAPTER_FILE: [adapter()]} if scaled else {})},
+        lacks=(*lacks, *no_scaling),
+        needs=(
+            f"{node_needs(pool)}, and once more while a new version rolls out",
+            *scaling_needs,
+            "the Secret hf-token with the key token for gated LLMs",
+        ),
+        unverified=unverified(planned, f"the image {image}", SHM_NOTE),
+    )
+
+
+def service(name: str, selector: dict[str, str]) -> dict[str, Any]:
+    """Return the Service before pods."""
+    port = {"name": "http", "port": 80, "targetPort": "http"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": name},
+        "spec": {"selector": selector, "ports": [port]},
+    }
+
+
+def budget(name: str, selector: dict[str, str]) -> dict[str, Any]:
+    """Return a disruption budget of one replica at a time."""
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": name},
+        "spec": {"maxUnavailable": 1, "selector": {"matchLabels": selector}},
+    }

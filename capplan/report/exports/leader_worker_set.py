@@ -1,0 +1,91 @@
+"""LeaderWorkerSet: replicas that may span nodes."""
+
+from capplan.errors import InputError
+from capplan.planning.launch import Launch
+from capplan.report.exports.export import (
+    Export,
+    image_of,
+    node_needs,
+    one_pool,
+    routed,
+)
+from capplan.report.exports.kubernetes import RANDOM, budget, service
+from capplan.report.exports.planned import Planned, check_repository
+from capplan.report.exports.pods import (
+    IMAGE,
+    SHM_NOTE,
+    container,
+    pod,
+    served,
+    unverified,
+)
+from capplan.report.exports.scaling import (
+    ADAPTER_FILE,
+    adapter,
+    autoscaler,
+    scaling_notes,
+)
+
+API = "leaderworkerset.x-k8s.io/v1"
+KIND = "LeaderWorkerSet"
+_LEADER = {"leaderworkerset.sigs.k8s.io/worker-index": "0"}
+"""Label of the pod that answers requests."""
+_FOUND = ("$(LWS_GROUP_SIZE)", "$(LWS_WORKER_INDEX)", "$(LWS_LEADER_ADDRESS)")
+"""What the set tells a pod of its group: nodes, its place, the address of the first."""
+
+
+def export(planned: Planned, image: str | None) -> Export:
+    """Return a group of pods for each replica, one pod a node.
+
+    The nodes of a replica find one another by what the set puts into their environment:
+    vLLM's ``--nnodes``, ``--node-rank`` and ``--master-addr``.
+    """
+    pool = one_pool(planned, "lws")
+    check_repository(planned)
+    image = image_of(image, IMAGE)
+    name, size = planned.name, pool.nodes_per_replica
+    if pool.tp % size:
+        raise InputError(
+            f"{planned.path}: TP {pool.tp} on {size} nodes: vLLM takes as many GPUs on "
+            "each; expected a TP that is a multiple of it"
+        )
+    launch = pool.launch
+    if size > 1:
+        launch = launch.across(*_FOUND)
+    per_node = pool.tp // size
+    leader = served(container(planned, launch, image, per_node), pool)
+    silent = Launch((*launch.words, "--headless"))
+    worker = container(planned, silent, image, per_node)
+    labels = {"app.kubernetes.io/name": name}
+    template = {"metadata": {"labels": labels}, "spec": pod(planned, pool, leader)}
+    groups = {"size": size, "restartPolicy": "RecreateGroupOnPodRestart"}
+    if size > 1:
+        groups["leaderTemplate"] = template
+        groups["workerTemplate"] = {
+            "metadata": {"labels": labels},
+            "spec": pod(planned, pool, worker),
+        }
+    else:
+        groups["workerTemplate"] = template
+    workload = {
+        "apiVersion": API,
+        "kind": KIND,
+        "metadata": {"name": name},
+        "spec": {"replicas": pool.replica_count, "leaderWorkerTemplate": groups},
+    }
+    scaled = autoscaler(planned, name, API, KIND)
+    _, lacks = routed(planned, {}, RANDOM)
+    no_scaling, scaling_needs = scaling_notes(planned)
+    first = {**labels, **_LEADER}
+    documents = [workload, service(f"{name}-http", first), *scaled, budget(name, first)]
+    return Export(
+        {"lws.yaml": documents, **({ADAPTER_FILE: [adapter()]} if scaled else {})},
+        lacks=(*lacks, *no_scaling),
+        needs=(
+            "the controller of LeaderWorkerSet",
+            node_needs(pool),
+            *scaling_needs,
+            "the Secret hf-token with the key token for gated LLMs",
+        ),
+        unverified=unverified(planned, f"the image {image}", SHM_NOTE),
+    )

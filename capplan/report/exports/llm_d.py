@@ -1,0 +1,140 @@
+"""llm-d: values of its chart llm-d-modelservice."""
+
+import math
+from typing import Any
+
+from capplan.deployment.pools import PREFILL
+from capplan.report.exports.export import (
+    Export,
+    image_of,
+    node_needs,
+    one_node,
+    routed,
+)
+from capplan.report.exports.planned import Planned, PlannedPool, check_repository
+from capplan.report.exports.pods import (
+    PORT,
+    SHM_NOTE,
+    gpu_resources,
+    grace_s,
+    lifecycle,
+    nixl_host,
+    node_selector,
+    probe,
+    shared_memory,
+    shared_memory_mount,
+    startup_probe,
+    unverified,
+)
+from capplan.report.exports.scaling import no_target
+
+IMAGE = "ghcr.io/llm-d/llm-d-cuda:v0.4.0"
+CHART = "v0.4.12"
+_BEHIND_PROXY = 8200
+"""Port of vLLM behind the routing sidecar, which takes the service's own."""
+_ROOM = 1.2
+"""Room for a checkpoint over its weights in GPU memory; assumed."""
+
+
+def export(planned: Planned, image: str | None) -> Export:
+    """Return the values of a release: a decode pool, and a prefill pool if there is."""
+    check_repository(planned)
+    for pool in planned.pools:
+        one_node(planned, pool, "llm-d")
+    image = image_of(image, IMAGE)
+    pool = planned.pool
+    label = planned.name
+    values: dict[str, Any] = {
+        "multinode": False,
+        "modelArtifacts": {
+            "name": planned.checkpoint,
+            "uri": f"hf://{planned.checkpoint}",
+            "authSecretName": "hf-token",
+            "labels": {
+                "llm-d.ai/inferenceServing": "true",
+                "llm-d.ai/model": label,
+            },
+        },
+        "accelerator": {"type": "nvidia"},
+        "routing": {
+            "servicePort": PORT,
+            "proxy": {
+                "enabled": planned.is_apart,
+                "targetPort": _BEHIND_PROXY,
+                "secure": False,
+            },
+        },
+        "decode": _of_pool(planned, pool, image),
+        "prefill": {"create": False},
+    }
+    size = (
+        []
+        if pool.weight_bytes is None
+        else [math.ceil(_ROOM * pool.weight_bytes / 2**30)]
+    )
+    for gib in size:
+        values["modelArtifacts"]["size"] = f"{gib}Gi"
+    if planned.is_apart:
+        values["prefill"] = _of_pool(planned, planned.pools[0], image)
+    _, lacks = routed(planned, {"llm-d": ""}, "llm-d's own scheduler routes")
+    target = planned.target_in_flight
+    scaling = (
+        no_target(planned)
+        if target is None
+        else (
+            "an autoscaler, which the chart has not: aim at "
+            f"{target:.6g} requests in flight a replica",
+        )
+    )
+    return Export(
+        {"llm_d_values.yaml": [values]},
+        lacks=(*lacks, *scaling),
+        needs=(
+            f"the chart llm-d-modelservice {CHART}, and llm-d's gateway and scheduler "
+            f"with an InferencePool of llm-d.ai/model={label}",
+            *(node_needs(each) for each in planned.pools),
+            "the Secret hf-token with the key HF_TOKEN",
+        ),
+        unverified=unverified(
+            planned,
+            f"the image {image}",
+            SHM_NOTE,
+            f"{_ROOM:g} times the weights for the checkpoint",
+        ),
+    )
+
+
+def _of_pool(planned: Planned, pool: PlannedPool, image: str) -> dict[str, Any]:
+    """Return the values of a pool; the chart itself gives checkpoint, port and TP."""
+    behind = planned.is_apart and pool.role != PREFILL
+    port = _BEHIND_PROXY if behind else PORT
+    flags = list(pool.launch.words[3:])
+    at = flags.index("--tensor-parallel-size")
+    selector = node_selector(pool)
+    at_port = probe(port=port)
+    return {
+        "create": True,
+        "replicas": pool.replica_count,
+        "parallelism": {"tensor": pool.tp},
+        **({"nodeSelector": selector} if selector else {}),
+        "terminationGracePeriodSeconds": grace_s(planned),
+        "volumes": [shared_memory()],
+        "containers": [
+            {
+                "name": "vllm",
+                "image": image,
+                "modelCommand": "vllmServe",
+                "args": flags[:at] + flags[at + 2 :],
+                "env": nixl_host() if pool.role else [],
+                "ports": [{"name": "metrics", "containerPort": port}],
+                "resources": gpu_resources(pool.tp),
+                "mountModelVolume": True,
+                "volumeMounts": [shared_memory_mount()],
+                "extraConfig": {
+                    "lifecycle": lifecycle(planned),
+                    "startupProbe": startup_probe(pool, **at_port),
+                    "readinessProbe": {**at_port, "periodSeconds": 5},
+                },
+            }
+        ],
+    }

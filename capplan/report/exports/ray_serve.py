@@ -1,0 +1,90 @@
+"""Ray Serve: an application of its LLM builder."""
+
+import math
+from typing import Any
+
+from capplan.report.exports.export import (
+    Export,
+    node_needs,
+    one_node,
+    refuse_image,
+    routed,
+)
+from capplan.report.exports.gpu_names import gpu_names
+from capplan.report.exports.planned import Planned, PlannedPool, check_repository
+from capplan.report.exports.scaling import no_target
+
+_APP, _APART = "ray.serve.llm:build_openai_app", "ray.serve.llm:build_pd_openai_app"
+_ALONE = {"--api-server-count"}
+"""Flags of ``vllm serve`` that are no engine arguments: Ray has its own ingress."""
+
+
+def export(planned: Planned, image: str | None) -> Export:
+    """Return the configuration of ``serve deploy``."""
+    refuse_image(image, "ray")
+    check_repository(planned)
+    for pool in planned.pools:
+        one_node(planned, pool, "ray")
+    llms = [_of_pool(planned, pool) for pool in planned.pools]
+    if planned.is_apart:
+        args: dict[str, Any] = {"prefill_config": llms[0], "decode_config": llms[1]}
+    else:
+        args = {"llm_configs": llms}
+    document = {
+        "applications": [
+            {
+                "name": planned.name,
+                "route_prefix": "/",
+                "import_path": _APART if planned.is_apart else _APP,
+                "args": args,
+            }
+        ]
+    }
+    _, lacks = routed(planned, {"power-of-two": ""}, "Ray chooses by power-of-two")
+    dropped = sorted(
+        {flag for pool in planned.pools for flag in pool.launch.flags} & _ALONE
+    )
+    return Export(
+        {"ray.yaml": [document]},
+        lacks=(
+            *lacks,
+            *(f"{flag}: Ray's ingress takes the requests" for flag in dropped),
+            *(no_target(planned) if planned.carries is None else ()),
+            "a probe from the cold start: Ray waits for a replica as long as it takes",
+        ),
+        needs=(
+            "a Ray cluster with ray[llm], whose vLLM has each of engine_kwargs",
+            *(node_needs(pool) for pool in planned.pools),
+            "HF_TOKEN in the environment of the cluster for gated LLMs",
+        ),
+        unverified=("which release of vLLM the cluster has",),
+    )
+
+
+def _of_pool(planned: Planned, pool: PlannedPool) -> dict[str, Any]:
+    """Return the LLMConfig of a pool."""
+    arguments = pool.launch.arguments
+    for flag in _ALONE:
+        arguments.pop(flag.removeprefix("--").replace("-", "_"), None)
+    target = planned.target_in_flight
+    # Those that wait in vLLM too: else the target may never be seen.
+    most = max(pool.max_num_seqs, math.ceil(target or 0))
+    deployment: dict[str, Any] = {"max_ongoing_requests": most}
+    if target is None:
+        deployment["num_replicas"] = pool.replica_count
+    else:
+        deployment["autoscaling_config"] = {
+            "min_replicas": pool.replica_count,
+            "max_replicas": planned.most_replicas,
+            "target_ongoing_requests": float(f"{target:.6g}"),
+        }
+    accelerator = gpu_names(pool.gpu).ray
+    return {
+        "model_loading_config": {
+            "model_id": planned.checkpoint,
+            "model_source": planned.checkpoint,
+        },
+        **({"accelerator_type": accelerator} if accelerator else {}),
+        "deployment_config": deployment,
+        "engine_kwargs": arguments,
+    }

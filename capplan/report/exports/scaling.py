@@ -1,0 +1,116 @@
+"""A HorizontalPodAutoscaler with the plan's target, and the metric that it reads."""
+
+from typing import Any
+
+from capplan.report.exports.planned import Planned
+from capplan.simulator.autoscalers.hpa import RULES
+
+METRIC = "vllm_requests_in_flight"
+"""Requests running and waiting on a pod, as the adapter is told to name them."""
+_RUNNING, _WAITING = "vllm:num_requests_running", "vllm:num_requests_waiting"
+ADAPTER_FILE = "prometheus_adapter.yaml"
+
+
+def autoscaler(
+    planned: Planned, name: str, api_version: str, kind: str
+) -> list[dict[str, Any]]:
+    """Return the autoscaler of a workload; none where no target was measured.
+
+    It never has fewer replicas than were planned. What it does in time is what the
+    autoscaler ``hpa`` of ``capplan autoscale`` does by default.
+    """
+    target = planned.target_in_flight
+    if target is None:
+        return []
+    default = {key: knob.default for key, knob in RULES.settings.items()}
+
+    def policies(way: str) -> list[dict[str, Any]]:
+        period_s = int(default[f"{way}_period"])
+        kinds = {"Pods": f"{way}_pods", "Percent": f"{way}_percent"}
+        return [
+            {"type": kind, "value": int(default[key]), "periodSeconds": period_s}
+            for kind, key in kinds.items()
+            if default[key] > 0
+        ]
+
+    metric = {
+        "metric": {"name": METRIC},
+        "target": {"type": "AverageValue", "averageValue": quantity(target)},
+    }
+    spec = {
+        "scaleTargetRef": {"apiVersion": api_version, "kind": kind, "name": name},
+        "minReplicas": planned.pool.replica_count,
+        "maxReplicas": planned.most_replicas,
+        "metrics": [{"type": "Pods", "pods": metric}],
+        "behavior": {
+            f"scale{way.capitalize()}": {
+                "stabilizationWindowSeconds": int(default[f"{way}_window"]),
+                "policies": policies(way),
+            }
+            for way in ("up", "down")
+        },
+    }
+    return [
+        {
+            "apiVersion": "autoscaling/v2",
+            "kind": "HorizontalPodAutoscaler",
+            "metadata": {"name": name},
+            "spec": spec,
+        }
+    ]
+
+
+def adapter() -> dict[str, Any]:
+    """Return values of the chart prometheus-adapter, which give pods the metric."""
+    of = "{<<.LabelMatchers>>}"
+    return {
+        "rules": {
+            "custom": [
+                {
+                    "seriesQuery": f'{_RUNNING}{{namespace!="",pod!=""}}',
+                    "resources": {
+                        "overrides": {
+                            "namespace": {"resource": "namespace"},
+                            "pod": {"resource": "pod"},
+                        }
+                    },
+                    "name": {"as": METRIC},
+                    "metricsQuery": f"sum({_RUNNING}{of} + {_WAITING}{of}) "
+                    "by (<<.GroupBy>>)",
+                }
+            ]
+        }
+    }
+
+
+def in_flight_query(selector: str) -> str:
+    """Return Prometheus' query of the requests in flight on all pods of a workload."""
+    return f"sum({_RUNNING}{{{selector}}} + {_WAITING}{{{selector}}})"
+
+
+def scaling_notes(planned: Planned) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return what an autoscaler lacks, and what it needs."""
+    if planned.target_in_flight is None:
+        return no_target(planned), ()
+    return (), (
+        f"the metric {METRIC} of pods, from Prometheus by its adapter with "
+        f"{ADAPTER_FILE}; without it the count stays at the plan's",
+        "minReplicas is the plan's count: `capplan autoscale` says whether fewer pay",
+    )
+
+
+def no_target(planned: Planned) -> tuple[str, ...]:
+    """Return that there is no autoscaler, and why."""
+    of = "two pools" if planned.is_apart else "users, nor without capplan plan --out"
+    return (f"an autoscaler: what a replica carries is not measured of {of}",)
+
+
+def quantity(value: float) -> str:
+    """Return a target as a quantity of Kubernetes, never above it.
+
+    Examples
+    --------
+    >>> quantity(98.56), quantity(2.5), quantity(0.0129)
+    ('98', '2500m', '12m')
+    """
+    return str(int(value)) if value >= 10 else f"{max(1, int(1000 * value))}m"

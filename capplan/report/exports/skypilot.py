@@ -1,0 +1,75 @@
+"""SkyPilot: a service of replicas on any cloud."""
+
+import math
+import shlex
+from typing import Any
+
+from capplan.report.exports.export import (
+    Export,
+    image_of,
+    one_node,
+    one_pool,
+    routed,
+)
+from capplan.report.exports.gpu_names import gpu_names
+from capplan.report.exports.planned import Planned, check_repository
+from capplan.report.exports.pods import IMAGE, PORT
+from capplan.report.exports.scaling import no_target
+
+POLICIES = {"jsq": "least_load", "round-robin": "round_robin"}
+"""SkyServe's load balancing policies by our routers."""
+
+
+def export(planned: Planned, image: str | None) -> Export:
+    """Return the task with its service."""
+    pool = one_pool(planned, "skypilot")
+    one_node(planned, pool, "skypilot")
+    check_repository(planned)
+    accelerator = gpu_names(pool.gpu).skypilot
+    image = image_of(image, IMAGE)
+    policy, lacks = routed(planned, POLICIES, "SkyServe balances by least_load")
+    service: dict[str, Any] = {
+        "readiness_probe": {
+            "path": "/health",
+            "initial_delay_seconds": math.ceil(pool.cold_start_s),
+        },
+        "load_balancing_policy": policy or "least_load",
+    }
+    target = planned.target_per_s
+    if target is None:
+        service["replicas"] = pool.replica_count
+        lacks += no_target(planned)
+    else:
+        service["replica_policy"] = {
+            "min_replicas": pool.replica_count,
+            "max_replicas": planned.most_replicas,
+            "target_qps_per_replica": float(f"{target:.6g}"),
+        }
+        lacks += ("a target of requests in flight: it is of requests per second",)
+        wanted = math.ceil(planned.rate_per_s / target)
+        if wanted > pool.replica_count:
+            lacks += (
+                f"the plan's count: at {planned.rate_per_s:.6g} requests/s this target "
+                f"asks for {wanted} replicas, not {pool.replica_count}",
+            )
+    document = {
+        "name": planned.name,
+        "resources": {
+            "accelerators": f"{accelerator}:{pool.tp}",
+            "image_id": f"docker:{image}",
+            "ports": PORT,
+        },
+        "secrets": {"HF_TOKEN": None},
+        "service": service,
+        "run": f"{shlex.join(pool.launch.words)}\n",
+    }
+    return Export(
+        {"skypilot.yaml": [document]},
+        lacks=lacks,
+        needs=("sky serve up skypilot.yaml --secret HF_TOKEN, with a cloud enabled",),
+        unverified=(
+            f"the image {image}, and that SkyPilot starts in it",
+            f"the accelerator {accelerator} as {pool.gpu}: some clouds have another "
+            "form of it by that name",
+        ),
+    )

@@ -1,0 +1,308 @@
+"""The page of two plans: what the cost moved by, which inputs, which configurations."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from capplan.report import sentences
+from capplan.report.columns import Column, column, format_count, format_share
+from capplan.report.diff_causes import Cause, price_text
+from capplan.report.page import Page, Section, Table
+from capplan.report.pages.diff_values import diff_values
+from capplan.report.plan_diff import CandidateChange, Effects, LineChange, PlanDiff
+from capplan.report.render.markdown import markdown
+
+MOST_CHARACTERS = 65_536
+"""Characters that a comment on GitHub may have."""
+
+_MOST_CAUSES = 4
+"""Inputs that a sentence names."""
+
+
+class Row(NamedTuple):
+    """One quantity of a pool before and after."""
+
+    what: str
+    old: str
+    new: str
+    change: str = ""
+
+
+def diff_page(diff: PlanDiff, most: int = MOST_CHARACTERS) -> Page:
+    """Return the page of two plans whose Markdown has at most so many characters.
+
+    Where not all rows fit, half of them are tried, and so on; JSON and CSV have all.
+    """
+    rows = max(len(diff.candidates), len(diff.causes))
+    while True:
+        page = _page(diff, rows)
+        if len(markdown(page)) <= most or not rows:
+            return page
+        rows //= 2
+
+
+def _page(diff: PlanDiff, most_rows: int) -> Page:
+    best = diff.new.best or diff.old.best
+    return Page(
+        "diff",
+        _headline(diff),
+        f"{diff.new.llm} on {best.pools[0].gpu}" if best and best.pools else "",
+        lead=_lead(diff),
+        warnings=_warnings(diff),
+        is_failure=diff.new.best is None,
+        is_alone=True,
+        sections=[
+            _answers(diff),
+            _effects(diff.effects),
+            _causes(diff.causes, most_rows),
+            _candidates(diff, most_rows),
+        ],
+        values=lambda: diff_values(diff),
+        csv={"diff.csv": Table(_CSV, diff.candidates)},
+    )
+
+
+def signed_usd(amount_cents: int) -> str:
+    """Return an amount to the cent with its sign.
+
+    Examples
+    --------
+    >>> signed_usd(4017950), signed_usd(-5), signed_usd(0)
+    ('+$40,179.50', '−$0.05', '$0.00')
+    """
+    sign = "+" if amount_cents > 0 else "−" if amount_cents < 0 else ""
+    dollars, rest = divmod(abs(amount_cents), 100)
+    return f"{sign}${dollars:,}.{rest:02}"
+
+
+def usd_text(amount: float) -> str:
+    """Return an amount to the cent."""
+    return f"${amount:,.2f}"
+
+
+def _headline(diff: PlanDiff) -> str:
+    before, after = diff.old.usd_per_month, diff.new.usd_per_month
+    if not diff.has_changed:
+        return "Nothing changed"
+    if diff.old.best is None and diff.new.best is None:
+        return "No configuration meets the SLO, before or now"
+    if diff.old.best is None:
+        cost = "" if after is None else f", at {usd_text(after)} a month"
+        return f"Feasible now{cost}; no configuration met the SLO before"
+    if diff.new.best is None:
+        cost = "" if before is None else f"; it cost {usd_text(before)} a month"
+        return f"No configuration meets the SLO now{cost}"
+    effects = diff.effects
+    if effects is None or before is None or after is None:
+        gpus = _arrow(diff.old.best.gpu_count, diff.new.best.gpu_count)
+        return f"GPUs {gpus}; without a price on both sides no cost compares"
+    if not effects.total_cents:
+        return f"Monthly cost unchanged at {usd_text(after)}"
+    share = (
+        "" if diff.share is None else f" ({100 * diff.share:+.1f} %)".replace("-", "−")
+    )
+    arrow = "↑" if effects.total_cents > 0 else "↓"
+    return (
+        f"Monthly cost {signed_usd(effects.total_cents)}{share} {arrow} "
+        f"({usd_text(before)} → {usd_text(after)})"
+    )
+
+
+def _lead(diff: PlanDiff) -> str:
+    if not diff.has_changed:
+        return ""
+    inputs = sentences.plural(len(diff.causes), "input")
+    count, changed = len(diff.candidates), len(diff.changed_candidates)
+    of = f"{changed:,} of {sentences.plural(count, 'configuration')}"
+    return f"{inputs} changed, and the answers of {of}."
+
+
+def _warnings(diff: PlanDiff) -> list[str]:
+    texts = []
+    for name, plan in (("OLD", diff.old), ("NEW", diff.new)):
+        if plan.is_spoiled:
+            texts.append(f"{name} was changed after capplan wrote it")
+        if plan.document.get("interrupted"):
+            texts.append(f"{name} was interrupted: not all of it was simulated")
+        if plan.best is None and (why := plan.document.get("infeasible_reason")):
+            texts.append(f"{name} is infeasible: {str(why)[:300]}")
+    return texts
+
+
+def _arrow(old: Any, new: Any) -> str:
+    """Return ``2 → 3``; one of them where they are the same."""
+    texts = ["–" if value is None else str(value) for value in (old, new)]
+    return texts[0] if texts[0] == texts[1] else " → ".join(texts)
+
+
+def _answers(diff: PlanDiff) -> Section:
+    """Return a table for each pool of the answers."""
+    tables = []
+    for line in diff.lines:
+        columns = (
+            column("what", f"{line.sign} {line.either}", justify="left"),
+            column("old", "before"),
+            column("new", "after"),
+            column("change", "change"),
+        )
+        tables.append(Table(columns, _rows(diff, line), note=_because(diff, line)))
+    return Section("Answer", tables=tables)
+
+
+def _because(diff: PlanDiff, line: LineChange) -> str:
+    """Return what was asked differently, and what else differs of a pool."""
+    asked = [str(cause) for cause in diff.causes[:_MOST_CAUSES]]
+    if more := len(diff.causes) - len(asked):
+        asked.append(f"{sentences.plural(more, 'more input')} that changed")
+    texts = [] if line.sign == "=" else asked
+    texts += [str(cause) for cause in line.causes]
+    price = line.either.price
+    if line.old and line.new and price and line.old.price == price:
+        texts.append(f"price unchanged ({price_text(price)})")
+    because = "because: " if line.sign != "=" and texts else ""
+    return because + "; ".join(texts)
+
+
+def _rows(diff: PlanDiff, line: LineChange) -> list[Row]:
+    """Return what a pool is before and after; the last rows are of the whole plan."""
+    pools = (line.old, line.new)
+
+    def counts(what: str, of: str) -> Row:
+        before, after = (pool and getattr(pool, of) for pool in pools)
+        change = (after or 0) - (before or 0)
+        texts = _known(before), _known(after)
+        return Row(what, *texts, f"{change:+,g}" if change else "")
+
+    rows = [counts("replicas", "replica_count"), counts("GPUs", "gpu_count")]
+    known = [p for p in pools if p is not None and p.node_count is not None]
+    if known:
+        rows.append(counts(_nodes(line), "node_count"))
+    if any(pool.stranded_gpus for pool in known):
+        rows.append(counts("GPUs stranded", "stranded_gpus"))
+    change = ""
+    if line.price_cents is not None and line.volume_cents is not None:
+        moved = line.price_cents + line.volume_cents
+        change = signed_usd(moved) if moved else ""
+    before, after = (_usd(pool and pool.usd_per_month) for pool in pools)
+    rows.append(Row("$ per month", before, after, change))
+    bests = (diff.old.best, diff.new.best)
+    before, after = (_share(best and best.attained) for best in bests)
+    plans = (diff.old, diff.new)
+    asked = _arrow(*(plan.asked or None for plan in plans))
+    what = "attained" + (f", asked {asked}" if any(p.asked for p in plans) else "")
+    rows.append(Row(what, before, after))
+    before, after = (_known(best and best.lower_bound_gpu_count) for best in bests)
+    return [*rows, Row("lower bound, GPUs", before, after)]
+
+
+def _nodes(line: LineChange) -> str:
+    """Return the label of nodes, with the GPUs of each."""
+    pools = [pool for pool in (line.old, line.new) if pool is not None]
+    gpus = [round(p.gpus_paid / p.node_count) for p in pools if p.node_count]
+    return f"nodes ({_arrow(gpus[0], gpus[-1])} GPUs)" if gpus else "nodes"
+
+
+def _known(value: Any) -> str:
+    return "–" if value is None else format_count(value)
+
+
+def _usd(value: Any) -> str:
+    return "–" if value is None else usd_text(value)
+
+
+def _share(value: Any) -> str:
+    return "–" if value is None else format_share(value)
+
+
+def _effects(effects: Effects | None) -> Section:
+    if effects is None or not any(vars(effects).values()):
+        return Section()
+    rows = [
+        Row("price, of the GPUs before", "", signed_usd(effects.price_cents)),
+        Row("number of GPUs, at the new price", "", signed_usd(effects.volume_cents)),
+        Row("configurations added or removed", "", signed_usd(effects.rest_cents)),
+        Row("together", "", signed_usd(effects.total_cents)),
+    ]
+    columns = (
+        column("what", "effect on the month", justify="left"),
+        column("new", "$"),
+    )
+    return Section("Why the cost moved", tables=[Table(columns, rows)])
+
+
+def _left(count: int, most: int, what: str) -> str:
+    left = count - most
+    return "" if left <= 0 else f"{left:,} more {what}: --format json has all."
+
+
+def _causes(causes: Sequence[Cause], most_rows: int) -> Section:
+    columns = (
+        column("what", "input that changed", justify="left", is_wide=True),
+        column("old", "before", justify="left", is_wide=True),
+        column("new", "after", justify="left", is_wide=True),
+    )
+    note = _left(len(causes), most_rows, "inputs")
+    table = Table(columns, causes[:most_rows], note=note)
+    return Section("Causes", tables=[table], is_folded=True)
+
+
+def _candidates(diff: PlanDiff, most_rows: int) -> Section:
+    rows = diff.changed_candidates
+    best = diff.new.best.name if diff.new.best else None
+
+    def style(row: CandidateChange) -> str:
+        return "best" if row.name == best else ""
+
+    note = _left(len(rows), most_rows, "configurations changed")
+    table = Table(_CANDIDATE, rows[:most_rows], note=note, style=style)
+    return Section("Configurations", tables=[table])
+
+
+def _both(name: str) -> Any:
+    def of(row: CandidateChange) -> str:
+        values = [part and getattr(part, name) for part in (row.old, row.new)]
+        return _arrow(*values)
+
+    return of
+
+
+def _side(name: str) -> Any:
+    def of(row: CandidateChange) -> float | None:
+        part = getattr(row, name)
+        return None if part is None else part.usd_per_month
+
+    return of
+
+
+def _moved(row: CandidateChange) -> str:
+    before, after = _side("old")(row), _side("new")(row)
+    if before is None or after is None:
+        return ""
+    return signed_usd(round(100 * after) - round(100 * before))
+
+
+_CANDIDATE = (
+    column("name", "plan", justify="left"),
+    Column("", _both("status"), "status", justify="left"),
+    Column("", _both("gpu_count"), "GPUs"),
+    Column("", _both("node_count"), "nodes"),
+    Column("", _side("old"), "$ per month before", usd_text),
+    Column("", _side("new"), "after", usd_text),
+    Column("", _moved, "change"),
+)
+"""Columns of the configurations that changed."""
+
+_CSV = (
+    column("name"),
+    *(
+        column(f"{side}_{name}", path=f"{side}.{path}")
+        for side in ("old", "new")
+        for name, path in (
+            ("status", "status"),
+            ("gpu_count", "gpu_count"),
+            ("node_count", "node_count"),
+            ("usd_per_month", "usd_per_month"),
+            ("slo_attainment", "attained"),
+        )
+    ),
+)
+"""Columns of all configurations in CSV."""

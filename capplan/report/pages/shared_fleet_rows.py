@@ -1,0 +1,217 @@
+"""Columns and rows of several LLMs on shared nodes."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from capplan.planning.shared_fleet import (
+    OFF_PEAK,
+    SPARES,
+    STRANDED,
+    BillLine,
+    SharedFleet,
+    SharedPool,
+    Tenant,
+    total_usd,
+)
+from capplan.report import sentences
+from capplan.report.columns import column, format_count, format_share
+from capplan.units import format_usd
+
+IDLE = "idle"
+"""Who uses GPUs that are in no replica."""
+
+
+def format_cents(usd: float) -> str:
+    """Return dollars to the cent."""
+    return f"${usd:,.2f}"
+
+
+BILL = (
+    column("who", "LLM", justify="left"),
+    column("pool", "nodes", justify="left"),
+    column("gpu_hours_per_month", "GPU-h a month", format_count),
+    column("share", "share", format_share),
+    column("usd_per_month", "$ per month", format_cents),
+)
+TENANTS = (
+    column("name", "LLM", justify="left"),
+    column("pool", "nodes", justify="left"),
+    column("tp", "TP"),
+    column("most_replicas", "replicas", format_count),
+    column("fewest_replicas", "fewest", format_count, leaves=2),
+    column("mean_replicas", "mean", format_count, leaves=1),
+    column("failure_domains", "nodes it is on", format_count),
+    column("nodes_alone", "nodes alone", format_count),
+)
+POOLS = (
+    column("pool", "nodes", justify="left"),
+    column("gpus_per_node", "GPUs"),
+    column("joint_peak_nodes", "joint peak", format_count),
+    column("separate_peak_nodes", "separate", format_count),
+    column("at_once_nodes", "all at once", format_count, leaves=2),
+    column("mean_nodes", "mean", format_count, leaves=1),
+    column("spare_nodes", "spares", format_count),
+    column("spare_nodes_low"),
+    column("spare_nodes_high"),
+    column("usd_per_node_h", "$ per node-h", format_cents, leaves=3),
+    column("stranded_usd_per_month", "stranded", format_cents),
+    column("off_peak_usd_per_month", "off-peak", format_cents),
+    column("spares_usd_per_month", "$ of spares", format_cents),
+)
+WAYS = (
+    column("name", "way", justify="left"),
+    column("nodes", "nodes", format_count),
+    column("spares", "spares", format_count),
+    column("usd_per_month", "$ per month", format_usd),
+)
+HOURS = (
+    column("pool"),
+    column("hour"),
+    column("name"),
+    column("replicas"),
+    column("gpus"),
+    column("nodes"),
+)
+MAP = (
+    column("pool"),
+    column("node_number"),
+    column("name"),
+    column("replica"),
+    column("gpus"),
+)
+ALIKE = (
+    column("pool", "nodes", justify="left"),
+    column("count", "alike", format_count),
+    column("text", "replicas on each", justify="left", is_wide=True),
+)
+
+
+@dataclass(frozen=True)
+class BillRow:
+    """What an LLM uses of the nodes of a pool, or what is idle there."""
+
+    who: str
+    pool: str
+    gpu_hours_per_month: float
+    share: float
+    usd_per_month: float | None
+
+
+def bill_rows(fleet: SharedFleet) -> list[BillRow]:
+    """Return a row of each LLM and pool, and one of what is idle in each pool."""
+    rows: list[tuple[str, str, Sequence[BillLine]]] = [
+        (line.who, line.pool, [line]) for line in fleet.bill if line.who
+    ]
+    for pool in fleet.pools:
+        rows.append((IDLE, pool.name, _idle_of(fleet, pool)))
+    paid = sum(line.gpu_hours_per_month for line in fleet.bill)
+    found = []
+    for who, name, lines in rows:
+        hours = sum(line.gpu_hours_per_month for line in lines)
+        found.append(BillRow(who, name, hours, hours / paid, total_usd(lines)))
+    return found
+
+
+def _idle_of(fleet: SharedFleet, pool: SharedPool) -> list[BillLine]:
+    return [line for line in fleet.idle if line.pool == pool.name]
+
+
+def pool_row(fleet: SharedFleet, pool: SharedPool) -> dict[str, Any]:
+    """Return the nodes of a pool and what is idle of them."""
+    idle = {line.why_idle: line.usd_per_month for line in _idle_of(fleet, pool)}
+    hour = pool.usd_per_gpu_h
+    return {
+        "pool": pool.name,
+        "gpu": pool.gpu,
+        "provider": pool.provider,
+        "node": pool.node,
+        "gpus_per_node": pool.gpus_per_node,
+        "joint_peak_nodes": pool.joint_peak,
+        "separate_peak_nodes": sum(pool.separate),
+        "at_once_nodes": pool.at_once,
+        "mean_nodes": float(pool.nodes.mean()),
+        "nodes_without_rule": pool.peak_map.nodes_without_rule,
+        "peak_hour": pool.peak_hour,
+        "spare_nodes": pool.spares.count,
+        "spare_nodes_low": pool.spares.low,
+        "spare_nodes_high": pool.spares.high,
+        "usd_per_node_h": None if hour is None else hour * pool.gpus_per_node,
+        "usd_per_month": pool.usd_per_month(pool.joint_peak + pool.spares.count),
+        "stranded_usd_per_month": idle[STRANDED],
+        "off_peak_usd_per_month": idle[OFF_PEAK],
+        "spares_usd_per_month": idle[SPARES],
+    }
+
+
+def tenant_row(pool: SharedPool, index: int) -> dict[str, Any]:
+    """Return the replicas of an LLM, by its index in a pool."""
+    tenant, replicas = pool.tenants[index], pool.replicas[index]
+    domains = sum(
+        any(part.group == index for part in node) for node in pool.peak_map.nodes
+    )
+    return {
+        "name": tenant.name,
+        "pool": pool.name,
+        "tp": tenant.pool.tp,
+        "most_replicas": tenant.pool.replica_count,
+        "fewest_replicas": int(replicas.min()),
+        "mean_replicas": float(replicas.mean()),
+        "failure_domains": domains,
+        "nodes_alone": pool.separate[pool.llms.index(tenant.llm.name)],
+    }
+
+
+def alike_rows(pool: SharedPool) -> list[dict[str, Any]]:
+    """Return how many nodes hold the same replicas, the most common first."""
+    texts = Counter(
+        ", ".join(
+            f"{count} × {_of(pool.tenants[group], gpus)}"
+            for (group, gpus), count in Counter(
+                (part.group, part.gpus) for part in node
+            ).items()
+        )
+        for node in pool.peak_map.nodes
+    )
+    return [
+        {"pool": pool.name, "count": count, "text": text}
+        for text, count in texts.most_common()
+    ]
+
+
+def _of(tenant: Tenant, gpus: int) -> str:
+    return f"{tenant.name} ({sentences.plural(gpus, 'GPU')})"
+
+
+def hour_rows(pool: SharedPool) -> list[dict[str, Any]]:
+    """Return the replicas of each hour and LLM, with the nodes of all."""
+    return [
+        {
+            "pool": pool.name,
+            "hour": hour,
+            "name": tenant.name,
+            "replicas": count,
+            "gpus": count * tenant.pool.tp,
+            "nodes": nodes,
+        }
+        for hour, nodes in enumerate(pool.nodes.tolist())
+        for tenant, count in zip(
+            pool.tenants, pool.replicas[:, hour].tolist(), strict=True
+        )
+    ]
+
+
+def map_rows(pool: SharedPool) -> list[dict[str, Any]]:
+    """Return the node of each replica at the joint peak."""
+    return [
+        {
+            "pool": pool.name,
+            "node_number": number + 1,
+            "name": pool.tenants[part.group].name,
+            "replica": part.replica + 1,
+            "gpus": part.gpus,
+        }
+        for number, node in enumerate(pool.peak_map.nodes)
+        for part in node
+    ]

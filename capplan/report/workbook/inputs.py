@@ -1,0 +1,159 @@
+"""Inputs of a plan's cost: on the sheet Assumptions, by name in formulas."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from capplan.fleet.nodes import nodes_for
+from capplan.fleet.price import GIVEN
+from capplan.planning.cost import HOURS_PER_MONTH, HOURS_PER_YEAR
+from capplan.planning.result import Candidate, Plan
+from capplan.report.paid import Paid, PaidPool, paid, usd_per_node_h
+from capplan.report.workbook.book import Book, Formula, Input, Sheet
+from capplan.report.workbook.node_formula import node_formula
+
+HEADING = ("name", "value", "unit", "low", "high", "source", "how")
+LOW, HIGH = "_low", "_high"
+"""What names of the ends of a range end in."""
+
+
+class Named(NamedTuple):
+    """A number that formulas use by its name."""
+
+    name: str
+    value: float
+    unit: str
+    source: str
+    how: str
+    form: str = "number"
+    low: float | None = None
+    high: float | None = None
+
+    def at(self, end: str) -> tuple[str, float]:
+        """Return name and value at an end of the range; without one those given."""
+        value = {LOW: self.low, HIGH: self.high}.get(end)
+        return (self.name, self.value) if value is None else (self.name + end, value)
+
+
+def of_pool(pool: PaidPool) -> str:
+    """Return what names of a pool's inputs begin with."""
+    return f"{pool.role}_" if pool.role else ""
+
+
+def of_nodes(group: Paid) -> str:
+    """Return what names of inputs of nodes begin with: nothing where pools share."""
+    return of_pool(group.pools[0]) if len(group.pools) == 1 else ""
+
+
+def inputs_of(plan: Plan) -> dict[str, Named]:
+    """Return the inputs by name: of the best candidate, and prices of the others."""
+    rows: list[Named] = []
+    best = plan.best
+    if best is not None and best.run is not None and paid(best):
+        rows += _of_nodes(best)
+        totals = best.run.simulation.totals
+        requests, how = totals.request_count, ("simulated traffic", "given")
+        prompt, output = totals.prompt_tokens, totals.output_tokens
+        rows += [
+            Named("hours_per_month", HOURS_PER_MONTH, "h", "a billed month", "given"),
+            Named("hours_per_year", HOURS_PER_YEAR, "h", "365 days", "given"),
+            Named("requests_per_s", totals.rate_per_s, "1/s", *how),
+            Named("prompt_tokens", prompt / requests, "tokens", *how),
+            Named("output_tokens", output / requests, "tokens", *how),
+        ]
+    for candidate in plan.candidates:
+        if candidate is not best:
+            rows += [_price(each, price_name(plan, each)) for each in paid(candidate)]
+    return {row.name: row for row in rows}
+
+
+def price_name(plan: Plan, group: Paid) -> str:
+    """Return the name of the price of another candidate's nodes."""
+    prices = dict.fromkeys(
+        (each.unit, each.price)
+        for candidate in plan.candidates
+        if candidate is not plan.best
+        for each in paid(candidate)
+    )
+    return f"other_usd_per_node_h_{list(prices).index((group.unit, group.price)) + 1}"
+
+
+def nodes_at(group: Paid, end: str, named: Mapping[str, Named]) -> Formula:
+    """Return the whole nodes of a kind, at an end of the ranges."""
+    node, size = named[f"{of_nodes(group)}gpus_per_node"].at(end)
+    names, replicas = [], []
+    for pool in sorted(group.pools, key=lambda pool: pool.tp, reverse=True):
+        tp, degree = named[f"{of_pool(pool)}gpus_per_replica"].at(end)
+        name, count = named[f"{of_pool(pool)}replicas"].at(end)
+        names.append((tp, name))
+        replicas.append((int(degree), int(count)))
+    value = nodes_for(replicas, int(size))[0]
+    return Formula(node_formula(names, node), value, "count")
+
+
+def hour_at(best: Candidate, end: str, named: Mapping[str, Named]) -> Formula:
+    """Return the cost of an hour at an end of the ranges: Σ nodes × their price."""
+    parts, usd = [], 0.0
+    for group in paid(best):
+        nodes = nodes_at(group, end, named)
+        name, price = named[f"{of_nodes(group)}usd_per_node_h"].at(end)
+        parts.append(f"({nodes.text})*{name}")
+        usd += nodes.value * price
+    return Formula("=" + "+".join(parts), usd, "usd")
+
+
+def _of_nodes(best: Candidate) -> list[Named]:
+    """Return replicas, GPUs and prices, each with the ends of its range.
+
+    The low end is the bill of the cheapest provider for the fewest replicas, on the
+    nodes that it rents; the high end that of the dearest for the most.
+    """
+    low, high = best.replica_count_range or (None, None)
+    ends = zip(paid(best, low), paid(best, high), strict=True)
+    rows: list[Named] = []
+    for group, (fewest, most) in zip(paid(best), ends, strict=True):
+        offers = (fewest.at_end(min), most.at_end(max))
+        for pool in group.pools:
+            before, of = of_pool(pool), ("TP degree", "given", "count")
+            simulated = "simulated; low and high: what real engines need"
+            counts = (simulated, "simulated", "count", low, high)
+            rows += [
+                Named(f"{before}replicas", pool.replica_count, "replicas", *counts),
+                Named(f"{before}gpus_per_replica", pool.tp, "GPUs", *of),
+            ]
+        before = of_nodes(group)
+        sizes = [None if o is None else o.gpus_per_node or 1 for o in offers]
+        usd = [None if o is None else usd_per_node_h(o) for o in offers]
+        node = "1: priced by the GPU" if group.is_by_gpu else group.unit
+        size = Named(
+            f"{before}gpus_per_node", group.gpus_per_unit, "GPUs", node, "published"
+        )
+        price = _price(group, f"{before}usd_per_node_h")
+        rows += [
+            size._replace(form="count", low=sizes[0], high=sizes[1]),
+            price._replace(low=usd[0], high=usd[1]),
+        ]
+    return rows
+
+
+def _price(group: Paid, name: str) -> Named:
+    price = group.price
+    source = ", ".join(filter(None, (price.source, price.as_of, price.note)))
+    how = "assumed" if price.is_guess or price.is_stale else "published"
+    if price.source == GIVEN:
+        how = "given"
+    unit = f"$ per hour of a {group.unit}, {group.gpu}"
+    return Named(name, group.usd_per_unit_h, unit, source, how, "fine")
+
+
+def write_inputs(book: Book, sheet: Sheet, rows: Mapping[str, Named]) -> None:
+    """Write a yellow cell for each input, and give it its name."""
+    for row in rows.values():
+        ends = [
+            None if end is None else Input(end, row.form) for end in (row.low, row.high)
+        ]
+        value = Input(row.value, row.form)
+        at = sheet.row(row.name, value, row.unit, *ends, row.source, row.how)
+        book.define(row.name, sheet.place(at, 2))
+        for column, (suffix, end) in enumerate(((LOW, row.low), (HIGH, row.high)), 4):
+            if end is not None:
+                book.define(row.name + suffix, sheet.place(at, column))

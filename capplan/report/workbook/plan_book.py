@@ -1,0 +1,231 @@
+"""The workbook of a plan: Summary, Assumptions, Candidates, Evidence.
+
+A sheet is a function that adds itself to the book; ``SHEETS`` has them in order.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+
+from capplan.planning.cost import HOURS_PER_MONTH, HOURS_PER_YEAR
+from capplan.planning.result import Candidate, Plan
+from capplan.report.columns import Column
+from capplan.report.page import Page
+from capplan.report.pages.candidates import COLUMNS
+from capplan.report.pages.plan import plan_page
+from capplan.report.paid import Paid, paid
+from capplan.report.workbook.book import Book, Cell, Formula, Sheet, Value
+from capplan.report.workbook.inputs import (
+    HEADING,
+    HIGH,
+    LOW,
+    Named,
+    hour_at,
+    inputs_of,
+    nodes_at,
+    of_nodes,
+    of_pool,
+    price_name,
+    write_inputs,
+)
+
+_BEFORE = ("gpu", "tp", "status", "replica_count", "gpu_count")
+_AFTER: tuple[str, ...] = ("lower_bound_gpu_count", "slo_attainment", "ttft_p99_s")
+_AFTER += ("tpot_p99_s", "binding", "infeasible_reason", "pruned_reason")
+"""Columns of the CSV before and after the cost of a candidate."""
+_MONEY = (
+    "nodes",
+    "usd_per_node_h",
+    "nodes, second pool",
+    "usd_per_node_h, second pool",
+)
+_FORMS = {"slo_attainment": "share"}
+
+
+def plan_workbook(plan: Plan) -> bytes:
+    """Return a plan as an XLSX file; the same plan gives the same bytes."""
+    page = plan_page(plan)
+    made = datetime.fromisoformat(str(plan.settings["as_of"]))
+    book, named = Book(f"{plan.llm}: {page.headline}", made), inputs_of(plan)
+    for add in SHEETS:
+        add(book, plan, page, named)
+    return book.content()
+
+
+def add_summary(book: Book, plan: Plan, page: Page, named: Mapping[str, Named]) -> None:
+    """Add the answer and its cost, all of it formulas."""
+    sheet = book.sheet("Summary", (38, 18, 22, 18, 18))
+    sheet.row(page.headline, form="title")
+    for text in (page.about, page.lead, plan.infeasible_reason):
+        if text:
+            sheet.row(text)
+    sheet.row()
+    best = plan.best
+    if best is None or best.cost is None:
+        sheet.row("No cost: no configuration meets the SLO, or its price is not known.")
+        return
+    sheet.row("quantity", "value", "unit", "low", "high", form="head")
+    for group in paid(best):
+        _add_nodes(book, sheet, group, named)
+    _add_cost(book, sheet, best, named)
+    sheet.row()
+    sheet.row("* at the simulated traffic; every hour of the nodes is paid.")
+    sheet.row("The yellow cells of the sheet Assumptions are the only inputs.")
+
+
+def _add_nodes(
+    book: Book, sheet: Sheet, group: Paid, named: Mapping[str, Named]
+) -> None:
+    """Add what is paid of one kind; its nodes get a name."""
+    before, used = of_nodes(group), []
+    for pool in group.pools:
+        of, pooled = f", {pool.role}" if pool.role else "", of_pool(pool)
+        replicas = Formula(f"={pooled}replicas", pool.replica_count, "count")
+        sheet.row(f"replicas{of}", replicas)
+        used.append(f"{pooled}replicas*{pooled}gpus_per_replica")
+    nodes = nodes_at(group, "", named)._replace(value=group.unit_count)
+    of = f", {before[:-1]}" if before else ""
+    label = "GPUs rented" if group.is_by_gpu else "nodes"
+    at = sheet.row(f"{label}{of}", nodes._replace(text="=" + nodes.text), group.unit)
+    book.define(f"{before}nodes", sheet.place(at, 2))
+    paid_gpus = f"{before}nodes*{before}gpus_per_node"
+    sheet.row(f"GPUs paid{of}", Formula(f"={paid_gpus}", group.gpus_paid, "count"))
+    idle = Formula(f"={paid_gpus}-({'+'.join(used)})", group.stranded_gpus, "count")
+    sheet.row(f"GPUs stranded{of}", idle)
+
+
+def _add_cost(
+    book: Book, sheet: Sheet, best: Candidate, named: Mapping[str, Named]
+) -> None:
+    """Add the cost by the hour, month, year and token, with the ends of its range."""
+    cost = best.cost
+    assert cost is not None
+    usd = "+".join(
+        f"{of_nodes(group)}nodes*{of_nodes(group)}usd_per_node_h"
+        for group in paid(best)
+    )
+    has_range = any(
+        row.low is not None or row.high is not None for row in named.values()
+    )
+    ends = [hour_at(best, end, named) for end in (LOW, HIGH)] if has_range else []
+    hour = Formula(f"={usd}", cost.usd_per_h, "usd")
+    at = sheet.row("cost per hour", hour, "$ per hour", *ends)
+    book.define("usd_per_h", sheet.place(at, 2))
+    for name, hours, total in (
+        ("month", HOURS_PER_MONTH, cost.usd_per_month),
+        ("year", HOURS_PER_YEAR, cost.usd_per_year),
+    ):
+        times = f"hours_per_{name}"
+        scaled = [
+            Formula(f"={letter}{at}*{times}", end.value * hours, "usd")
+            for letter, end in zip("DE", ends, strict=False)
+        ]
+        formula = Formula(f"=usd_per_h*{times}", total, "usd")
+        row = sheet.row(f"cost per {name}", formula, f"$ per {name}", *scaled)
+        book.define(f"usd_per_{name}", sheet.place(row, 2))
+    for name, tokens, million in (
+        ("output", "output_tokens", cost.usd_per_million_output_tokens),
+        ("total", "(prompt_tokens+output_tokens)", cost.usd_per_million_total_tokens),
+    ):
+        if million is not None:
+            text = f"=usd_per_h/(requests_per_s*{tokens}*3600/1000000)"
+            sheet.row(
+                f"per million {name} tokens*", Formula(text, million, "fine"), "$"
+            )
+
+
+def add_assumptions(
+    book: Book, plan: Plan, page: Page, named: Mapping[str, Named]
+) -> None:
+    """Add the inputs, in yellow, then what else the plan assumed."""
+    sheet = book.sheet("Assumptions", (34, 24, 30, 12, 12, 70, 12))
+    sheet.row(*HEADING, form="head")
+    sheet.freeze()
+    write_inputs(book, sheet, named)
+    for row in plan.assumptions:
+        sheet.row(row.what, row.value, "", None, None, row.source, row.how)
+
+
+def add_candidates(
+    book: Book, plan: Plan, page: Page, named: Mapping[str, Named]
+) -> None:
+    """Add a row for each candidate; costs are formulas over prices and nodes."""
+    by_name = {column.name: column for column in COLUMNS}
+    before = [by_name[name] for name in _BEFORE]
+    after = [by_name[name] for name in _AFTER]
+    sheet = book.sheet("Candidates", (16, 8, 12, 12, 8, *[16] * 7, *[14] * 5, 60, 60))
+    money = (*_MONEY, "usd_per_h", "usd_per_month", "usd_per_year")
+    names = [*_BEFORE, *money, *_AFTER]
+    sheet.row(*names, form="head")
+    sheet.freeze()
+    for number, row in enumerate(plan.candidates, start=2):
+        sheet.row(
+            *(_cell(column, row) for column in before),
+            *_costs(plan, row, number),
+            *(_cell(column, row) for column in after),
+        )
+
+
+def _cell(column: Column, row: Candidate) -> Cell:
+    value = (column.told or column.value)(row)
+    if isinstance(value, str) or value is None:
+        return value
+    return Value(float(value), _FORMS.get(column.name, "number"))
+
+
+def _costs(plan: Plan, row: Candidate, number: int) -> list[Cell]:
+    """Return nodes and prices of two kinds at most, and the cost by them."""
+    groups, is_best = paid(row), row is plan.best
+    cells: list[Cell] = []
+    for group in groups:
+        before = of_nodes(group)
+        name = f"{before}usd_per_node_h" if is_best else price_name(plan, group)
+        nodes = Formula(f"={before}nodes", group.unit_count, "count")
+        cells.append(nodes if is_best else Value(group.unit_count, "count"))
+        cells.append(Formula(f"={name}", group.usd_per_unit_h, "fine"))
+    cells += [None] * (len(_MONEY) - len(cells))
+    if row.cost is None or not groups:
+        return [*cells, None, None, None]
+    hour = f"F{number}*G{number}" + (f"+H{number}*I{number}" if groups[1:] else "")
+    return [
+        *cells,
+        Formula(f"={hour}", row.cost.usd_per_h, "usd"),
+        Formula(f"=J{number}*hours_per_month", row.cost.usd_per_month, "usd"),
+        Formula(f"=J{number}*hours_per_year", row.cost.usd_per_year, "usd"),
+    ]
+
+
+def add_evidence(
+    book: Book, plan: Plan, page: Page, named: Mapping[str, Named]
+) -> None:
+    """Add what the counts rest on: bound, attainment, what fails, warnings, seals."""
+    sheet = book.sheet("Evidence", (30, 120))
+    sheet.row(
+        "Replica counts are simulated: changing an input here changes the cost, not "
+        "how many replicas the SLO takes. Plan again for other traffic.",
+        form="head",
+    )
+    for section in page.sections:
+        facts = section.known_facts
+        if facts or section.command or section.notes:
+            sheet.row(section.heading, form="head")
+        if section.command:
+            sheet.row("", section.command, form="long")
+        for label, text in facts:
+            sheet.row(label, text, form="long")
+        for note in section.notes:
+            sheet.row("", note, form="long")
+    if page.warnings:
+        sheet.row("Warnings", form="head")
+    for text in dict.fromkeys(page.warnings):
+        sheet.row("", text, form="long")
+    sheet.row("Seals", form="head")
+    sheet.row("schema", plan.schema)
+    if plan.trace_sha256:
+        sheet.row("SHA-256 of the trace", plan.trace_sha256)
+    if plan.certificate is not None:
+        digest = page.values()["certificate"]["document_digest"]
+        sheet.row("SHA-256 of plan.json", str(digest))
+
+
+SHEETS = (add_summary, add_assumptions, add_candidates, add_evidence)
+"""Sheets in order; each is added by one function."""

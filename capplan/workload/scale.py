@@ -1,0 +1,120 @@
+"""More or fewer requests at the hours at which a trace has them."""
+
+from dataclasses import replace
+from functools import reduce
+
+import numpy as np
+
+from capplan.errors import InputError
+from capplan.workload.synthesis import joined, renumbered
+from capplan.workload.trace import MOST_REQUESTS, Trace
+
+MOST_SCALE = 1000.0
+"""Times its traffic that a trace may be given."""
+
+_MOST_SHIFT_S = 300.0
+_SHIFT_SHARE = 0.1
+"""Copies are shifted by so much at most [s], and by this part of the trace."""
+
+
+def scaled_traffic(trace: Trace, scale: float, seed: int) -> Trace:
+    """Return a trace with ``scale`` times its requests, at the same hours.
+
+    Up to 1 each session is kept with probability ``scale``, and each request without
+    one: a Poisson process stays one (thinning), and classes, lengths and prefix groups
+    keep their shares. What a smaller scale keeps, a larger one keeps too.
+
+    Above 1 whole copies are added, of its fraction a thinned one (superposition). Each
+    is shifted by a time of its own, up to 5 minutes or a tenth of the trace, around the
+    end: bursts keep their shape and do not meet their own copies, while the hours of a
+    day stay. Copies have sessions and prefix groups of their own, as other users have,
+    but for a group of all requests: more of the same would hit the prefix cache more
+    often than the source does.
+    """
+    if not 0 < scale <= MOST_SCALE:
+        raise InputError(
+            f"--scale is {scale:g}; expected more than 0 and at most {MOST_SCALE:g}"
+        )
+    if trace.arrival_s is None:
+        raise InputError(
+            f"{trace.source}: no arrival times, so that --scale has nothing to "
+            "multiply; give --rate"
+        )
+    if scale == 1:
+        return trace
+    if scale * len(trace) > MOST_REQUESTS:
+        raise InputError(
+            f"--scale {scale:g}: {scale * len(trace):,.0f} requests; expected at most "
+            f"{MOST_REQUESTS:,}"
+        )
+    whole, part = divmod(scale, 1.0)
+    shares = [1.0] * int(whole) + [part] * (part > 0)
+    parts = [
+        _copy(trace, index, len(shares), share, seed)
+        for index, share in enumerate(shares)
+    ]
+    kept = [each for each in parts if each is not None]
+    if not kept:
+        raise InputError(f"--scale {scale:g}: none of {len(trace):,} requests is left")
+    result = _in_order(kept)
+    note = f"{scale:g} times the requests: {len(result):,} of {len(trace):,}"
+    return replace(result, notes=(*trace.notes, note))
+
+
+def _in_order(parts: list[Trace]) -> Trace:
+    """Return the requests of all parts in order of arrival, of equal ones the first."""
+    arrival_s = np.concatenate([part.arrival_s for part in parts])
+    order = np.argsort(arrival_s, kind="stable")
+    unordered = [replace(part, arrival_s=None) for part in parts]
+    result = reduce(joined, unordered).select(order)
+    return replace(result, arrival_s=arrival_s[order])
+
+
+def _copy(
+    trace: Trace, index: int, copies: int, share: float, seed: int
+) -> Trace | None:
+    """Return a copy that keeps a share of the requests; None where none is left.
+
+    The first one stays where it is.
+    """
+    copied = renumbered(trace, trace, index) if index else trace
+    if share < 1:
+        rows = np.flatnonzero(_draws(trace, index, seed) < share)
+        if not len(rows):
+            return None
+        copied = copied.select(rows)
+    return _shifted(copied, trace, _shift_s(trace, index, copies, seed))
+
+
+def _draws(trace: Trace, index: int, seed: int) -> np.ndarray:
+    """Return a number in [0, 1) of each request, the same in a session, shape (n,)."""
+    rng = np.random.default_rng((seed, 11, index))
+    session = trace.session
+    # A request without a session is one by itself.
+    alone = -1 - np.arange(len(trace))
+    _, unit = np.unique(np.where(session < 0, alone, session), return_inverse=True)
+    return np.asarray(rng.random(len(trace))[unit])
+
+
+def _shift_s(trace: Trace, index: int, copies: int, seed: int) -> float:
+    """Return the time by which a copy is shifted, apart from that of others. [s]"""
+    if index == 0:
+        return 0.0
+    most_s = min(_MOST_SHIFT_S, _SHIFT_SHARE * trace.duration_s)
+    within = float(np.random.default_rng((seed, 12, index)).uniform(0.25, 0.75))
+    return most_s * (index - 1 + within) / max(1, copies - 1)
+
+
+def _shifted(copied: Trace, trace: Trace, shift_s: float) -> Trace:
+    """Return a copy of a trace shifted around its end, in order of arrival."""
+    if not shift_s > 0:
+        return copied
+    assert copied.arrival_s is not None
+    assert trace.arrival_s is not None
+    first_s = float(trace.arrival_s[0])
+    # The last request is followed by the first one after a mean gap.
+    period_s = trace.duration_s * len(trace) / (len(trace) - 1)
+    arrival_s = first_s + np.fmod(copied.arrival_s - first_s + shift_s, period_s)
+    order = np.argsort(arrival_s, kind="stable")
+    ordered = replace(copied, arrival_s=None).select(order)
+    return replace(ordered, arrival_s=arrival_s[order])

@@ -1,0 +1,179 @@
+"""Plans side by side: the table, the JSON, the charts, in words and by hand."""
+
+import csv
+import io
+import json
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from capplan.planning.settings import PlanSettings
+from capplan.planning.what_if import Cell, WhatIf
+from capplan.report.pages.what_if import what_if_page, what_if_values
+from capplan.report.render.csv_table import table_csv
+from capplan.report.render.html_page import html
+from capplan.report.render.json_text import json_text
+from capplan.report.render.markdown import markdown
+from capplan.report.render.terminal import print_page
+from tests.deployments import changed
+
+SETTINGS = PlanSettings(llm="Llama-3.1-70B", rate=10, slo="ttft=1s", seed=3)
+
+
+@pytest.fixture(name="cell")
+def cell_of(plan, best):
+    """Return a function from values and a count to a cell; without one infeasible."""
+
+    def make(count, rate_per_s, **values):
+        values = {name.replace("_", "-"): text for name, text in values.items()}
+        if count is None:
+            asked = replace(plan, best=None, rate_per_s=rate_per_s)
+            why = "TPOT is missed"
+            return Cell(values, "infeasible", SETTINGS, asked, why)
+        run = changed(best.run, count)
+        usd = replace(best.cost, usd_per_h=2.0 * count, usd_per_month=1460.0 * count)
+        row = replace(best, run=run, cost=usd)
+        asked = replace(plan, best=row, rate_per_s=rate_per_s)
+        return Cell(values, "feasible", SETTINGS, asked)
+
+    return make
+
+
+@pytest.fixture(name="grid")
+def grid_of(cell):
+    return WhatIf(
+        (
+            cell(2, 5.0, rate="x0.5", slo_scale="1"),
+            cell(1, 5.0, rate="x0.5", slo_scale="1.25"),
+            cell(4, 10.0, rate="x1", slo_scale="1"),
+            cell(None, 10.0, rate="x1", slo_scale="1.25"),
+        ),
+        {"rate": ("x0.5", "x1"), "slo-scale": ("1", "1.25")},
+        "sharegpt",
+        3,
+        ("careful",),
+    )
+
+
+def printed(result, width=200):
+    out = io.StringIO()
+    print_page(what_if_page(result), Console(file=out, width=width, highlight=False))
+    return [" ".join(line.split()) for line in out.getvalue().splitlines() if line]
+
+
+def test_the_answer_names_the_plans_that_cost_least_and_most(grid):
+    page = what_if_page(grid)
+
+    gpus = grid.cells[1].best.gpu_count
+    assert page.headline == "4 plans over rate and limits"
+    assert page.lead == (
+        f"From {gpus} GPU{'s' * (gpus > 1)}, $1,460 a month (rate x0.5, slo-scale "
+        f"1.25) to {4 * gpus} GPUs, $5,840 a month (rate x1, slo-scale 1); 1 of 4 not "
+        "feasible."
+    )
+
+
+def test_plans_that_take_the_same_are_told_once(cell):
+    same = (cell(2, 5.0, llm="A"), cell(2, 5.0, llm="B"))
+    page = what_if_page(WhatIf(same, {"llm": ("A", "B")}, "sharegpt", 0))
+
+    gpus = same[0].best.gpu_count
+    assert page.lead == f"Each takes {gpus} GPUs, $2,920 a month."
+
+
+def test_each_plan_is_a_row_and_an_infeasible_one_says_why(grid):
+    lines = printed(grid)
+
+    rows = [line for line in lines if line.startswith(("x0.5", "x1"))]
+    assert [row.split()[:3] for row in rows] == [
+        ["x0.5", "1", "5"],
+        ["x0.5", "1.25", "5"],
+        ["x1", "1", "10"],
+        ["x1", "1.25", "10"],
+    ]
+    assert "$2,920" in rows[0]
+    assert rows[3].split()[3:] == ["–"] * (len(rows[3].split()) - 3)
+    assert "rate x1, slo-scale 1.25 TPOT is missed" in lines
+
+
+def test_json_has_what_is_varied_and_what_it_takes(grid):
+    document = json.loads(json_text(what_if_values(grid)))
+
+    first, *_, last = document["cells"]
+    assert document["vary"] == {"rate": ["x0.5", "x1"], "slo_scale": ["1", "1.25"]}
+    assert (first["rate"], first["slo_scale"], first["rate_per_s"]) == (
+        "x0.5",
+        1,
+        5,
+    )
+    assert first["usd_per_month"] == 2920
+    assert first["gpu_count"] == grid.cells[0].best.gpu_count
+    assert first["slo_attainment"] == grid.cells[0].best.run.judgement.attainment.share
+    assert first["settings"] == {
+        "llm": "Llama-3.1-70B",
+        "rate": 10.0,
+        "slo": ["ttft=1s"],
+        "seed": 3,
+    }
+    assert (last["status"], last["gpu_count"]) == ("infeasible", None)
+    assert last["reason"] == "TPOT is missed"
+
+
+def test_csv_has_each_name_once_and_the_figures_of_the_json(grid):
+    text = table_csv(what_if_page(grid).csv["whatif.csv"])
+
+    names, first, *rest = csv.reader(io.StringIO(text))
+    row = dict(zip(names, first, strict=True))
+    assert len(names) == len(set(names))
+    assert (row["rate"], row["slo_scale"], row["usd_per_month"]) == (
+        "x0.5",
+        "1.0",
+        "2920.0",
+    )
+    assert len(rest) == 3
+
+
+def test_a_varied_gpu_is_not_hidden_by_that_of_the_best(cell):
+    cells = (cell(1, 5.0, gpu="H100"), cell(None, 5.0, gpu="L4"))
+    result = WhatIf(cells, {"gpu": ("H100", "L4")}, "sharegpt", 0)
+
+    document = json.loads(json_text(what_if_values(result)))
+
+    assert [row["gpu"] for row in document["cells"]] == ["H100", "L4"]
+    heading = table_csv(what_if_page(result).csv["whatif.csv"]).splitlines()[0]
+    assert heading.split(",").count("gpu") == 1
+
+
+def test_amounts_are_drawn_as_lines_and_names_as_bars(grid, cell):
+    llms = (cell(1, 5.0, llm="<A>"), cell(2, 5.0, llm="B"))
+    names = WhatIf(llms, {"llm": ("<A>", "B")}, "sharegpt", 0)
+
+    lines, bars = (html(what_if_page(result)) for result in (grid, names))
+
+    assert "GPUs against requests/s" in lines
+    assert "$ per month against requests/s" in lines
+    assert "against requests/s" not in bars
+    assert lines.count('<path class="line"') == 2 * 2  # a line for each slo-scale
+    assert "Without 1 plan that is not feasible." in lines
+    assert '<path class="line"' not in bars
+    assert bars.count("<rect ") == 2 * 2
+    assert "&lt;A&gt;" in bars
+    assert "<A>" not in bars
+
+
+def test_nothing_feasible_says_why(cell):
+    cells = (cell(None, 5.0, rate="x1"), cell(None, 9.0, rate="x2"))
+    page = what_if_page(WhatIf(cells, {"rate": ("x1", "x2")}, "sharegpt", 0))
+
+    assert page.is_failure
+    assert page.lead == "None is feasible: TPOT is missed."
+    assert "None is feasible" in html(page)
+    assert "None is feasible" in markdown(page)
+
+
+def test_markdown_has_the_table(grid):
+    text = markdown(what_if_page(grid))
+
+    assert "| rate | limits × |" in text
+    assert "| x0.5 | 1 |" in text

@@ -1,0 +1,32 @@
+"""docs/files.md works: its commands run and print what it shows."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from capplan.cli.main import exit_code
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "files.md"
+BLOCK = re.compile(r"```(\w+)\n(.*?)```", re.DOTALL)
+
+
+@pytest.mark.thorough
+@pytest.mark.filterwarnings("ignore::capplan.errors.CapplanWarning")
+def test_every_block_of_the_page_does_what_it_says(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    text = PAGE.read_text(encoding="utf-8")
+    codes, shown = [], ""
+
+    for kind, block in BLOCK.findall(text):
+        for line in block.splitlines():
+            if kind == "sh":
+                codes.append(exit_code(line.split()[1:]))
+            else:
+                assert " ".join(line.split()) in shown
+        if kind == "sh":
+            shown = re.sub(r"[ \t]+", " ", "".join(capsys.readouterr()))
+
+    assert codes == [0, 0, 0, 4]
+    for name in re.findall(r"`(plan\.[a-z.]+)`", text):
+        assert (tmp_path / "before" / name).is_file()
