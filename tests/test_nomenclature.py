@@ -18,8 +18,18 @@ from capplan.llm.architecture import Architecture
 from capplan.llm.memory import MemoryBudget
 from capplan.planning.classes import ClassResult
 from capplan.planning.cost import Cost, CostLine, NodeCount
+from capplan.planning.draws import Draw, DrawnInput
 from capplan.planning.result import Assumption, Candidate, Plan, Probe
+from capplan.planning.risk_result import (
+    CountShare,
+    DrawnPlan,
+    Risk,
+    RiskLevel,
+    Swing,
+    Worth,
+)
 from capplan.planning.search import TpOption, TpRow, TpSearch
+from capplan.planning.spare_result import NodesGone, SpareNodes
 from capplan.report.pages import budget_columns
 from capplan.report.pages.autoscale import LOSSES
 from capplan.report.pages.autoscale import PATHS as AUTOSCALED
@@ -45,6 +55,8 @@ FILE = Path(capplan.__file__).parent / "nomenclature.csv"
 TABLES = (Gpu, Node, Offer, Price, Architecture, MemoryBudget, EngineSettings, Replica)
 TABLES += (Pool, Cost, CostLine, NodeCount, TpOption, TpRow, TpSearch)
 TABLES += (Candidate, Plan, Probe, Series, Assumption, ClassResult, ColdStart, Known)
+TABLES += (Risk, RiskLevel, CountShare, DrawnInput, DrawnPlan, Draw)
+TABLES += (SpareNodes, NodesGone, Swing, Worth)
 
 UNITS = {"_s": ("s", "s/token", "s/token²"), "_bytes": ("bytes",), "_w": ("W",)}
 UNITS |= {"_tokens": ("tokens",)}

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Annotated, Any, get_args, get_origin
 
 import typer
+from pydantic import BeforeValidator
 
 from capplan.cli.completion import KIND_OF, completer
 from capplan.settings import Settings
@@ -41,6 +42,8 @@ def _flag(model: type[Settings], name: str) -> inspect.Parameter:
     assert isinstance(shown, dict)
     repeated = bool(shown.get("repeated"))
     kind = list[str] if repeated else _kind(field.annotation)
+    if any(isinstance(check, BeforeValidator) for check in field.metadata):
+        kind = list[str] if repeated else str  # the settings parse the text
     dashed = "--" + name.replace("_", "-")
     flags = shown.get("flags") or [
         f"{dashed}/--no-{dashed[2:]}" if kind is bool else dashed

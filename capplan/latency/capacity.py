@@ -55,6 +55,17 @@ def capacity_range(profile: Profile, level: float) -> tuple[float, float]:
 def capacity_ratio(profile: Profile, quantile: float) -> tuple[float, float] | None:
     """Return what 80 % of such engines carry of a plan made at a quantile of times.
 
+    None where no error is known.
+    """
+    found = capacity_quantiles(profile, quantile)
+    return None if found is None else (found[0], found[2])
+
+
+def capacity_quantiles(
+    profile: Profile, quantile: float
+) -> tuple[float, float, float] | None:
+    """Return what engines carry of a plan made at a quantile of times: 10, 50, 90 %.
+
     Counted in sweeps where there are any, else by the curve at the lowest level; None
     where no error is known.
     """
@@ -67,10 +78,13 @@ def capacity_ratio(profile: Profile, quantile: float) -> tuple[float, float] | N
         limit_s = LEVELS[0] * alone_s(fitted)
         planned = max(users(profile, limit_s, quantile), 1.0)
         share = planned / max(users(fitted, limit_s), 1.0)
-        return time.served.capacity[0] / share, time.served.capacity[2] / share
+        low, middle, high = (carried / share for carried in time.served.capacity)
+        return low, middle, high
     if profile.kernels_from is not None or not profile.sigma("decode"):
         return None
     limit_s = LEVELS[0] * alone_s(profile)
     planned = max(users(profile, limit_s, quantile), 1.0)
-    low, high = (users(profile, limit_s, share) for share in (_HIGH, _LOW))
-    return low / planned, high / planned
+    low, middle, high = (
+        users(profile, limit_s, share) / planned for share in (_HIGH, 0.5, _LOW)
+    )
+    return low, middle, high

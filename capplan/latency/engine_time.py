@@ -5,6 +5,7 @@ in the batch, so decode iterations keep their closed form. The shipped times wer
 to sweeps of real engines (``examples/studies/served_accuracy.py``).
 """
 
+from collections.abc import Sequence
 from statistics import NormalDist
 from typing import Annotated, Any, Literal
 
@@ -41,6 +42,21 @@ Quantiles = Annotated[
 _OUTER = NormalDist().inv_cdf(0.9)
 
 
+def between(quantiles: Sequence[float], z: float) -> float:
+    """Return a value at a normal quantile ``z``, of its quantiles 10, 50 and 90 %.
+
+    Its logarithm is linear in ``z`` between and beyond the three.
+
+    Examples
+    --------
+    >>> round(between([0.5, 1.0, 3.0], -_OUTER), 6), between([0.5, 1.0, 3.0], 0.0)
+    (0.5, 1.0)
+    """
+    low, middle, high = np.log(quantiles)
+    step = (high - middle if z > 0 else middle - low) / _OUTER
+    return float(np.exp(middle + step * z))
+
+
 class ServedError(Strict):
     """How real engines differed from a prediction, over sweeps that it did not see.
 
@@ -58,10 +74,7 @@ class ServedError(Strict):
 
         Its logarithm is linear in the normal quantile between the three of ``tpot``.
         """
-        z = NormalDist().inv_cdf(quantile)
-        low, middle, high = np.log(self.tpot)
-        step = (high - middle if z > 0 else middle - low) / _OUTER
-        return float(np.exp(middle + step * z))
+        return between(self.tpot, NormalDist().inv_cdf(quantile))
 
 
 BEYOND_TOKENS = 64

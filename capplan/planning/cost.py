@@ -110,6 +110,25 @@ def usd_per_h_range(
     return cheapest, sum(max(bills) for bills in _bills(high))
 
 
+def offers_of(pool: Pool) -> list[tuple[Pool, ...]]:
+    """Return a pool at each provider's price, with the nodes of each."""
+    price = pool.configuration.price
+    if price is None:
+        return []
+    return [
+        (
+            replace(
+                pool,
+                configuration=replace(
+                    pool.configuration,
+                    price=replace(price, usd_per_gpu_h=usd, gpus_per_node=size),
+                ),
+            ),
+        )
+        for usd, size in price.asked
+    ]
+
+
 def _bills(pools: Sequence[Pool]) -> list[list[float]]:
     """Return what each provider asks for the pools of each kind. [$/h]"""
     found = []

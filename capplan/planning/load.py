@@ -8,6 +8,7 @@ import numpy as np
 
 from capplan.simulator.times import Simulation
 from capplan.workload.arrivals import parse_arrivals, rescale, with_arrivals
+from capplan.workload.days import DAY_S
 from capplan.workload.synthesis import joined, resample
 from capplan.workload.trace import Trace
 from capplan.workload.users import ONE_USER, Users
@@ -34,6 +35,7 @@ class Load(ABC):
     warmup_s: float = 0.0  # [s]
     has_given_warmup: bool = False
     seed: int = 0  # of all samples
+    day_s: float = DAY_S  # a day of the base, which may be scaled in time [s]
     _samples: dict[int, Trace] = field(default_factory=dict, repr=False)
     # by latency tables, engine, an SLO that these see, role and hand-off, with what
     # ``saturation`` found of them
@@ -245,7 +247,13 @@ def scaled(load: OpenLoad, times: float) -> OpenLoad:
     base = load.base
     if base.duration_s > 0:
         base = rescale(base, times * base.rate_per_s)
-    return replace(load, base=base, rate_per_s=times * load.rate_per_s, _samples={})
+    return replace(
+        load,
+        base=base,
+        rate_per_s=times * load.rate_per_s,
+        day_s=load.day_s / times,
+        _samples={},
+    )
 
 
 def timed(

@@ -49,7 +49,9 @@ from capplan.planning.prospects import (
 )
 from capplan.planning.replica_load import carried
 from capplan.planning.result import Candidate, Plan
+from capplan.planning.risk import risk_of
 from capplan.planning.settings import PlanSettings
+from capplan.planning.spare_nodes import spares_of
 from capplan.routing import GAMMA
 from capplan.simulator.fleet import Stopped
 
@@ -77,8 +79,9 @@ def plan(
         settings = settings.model_copy(update={"as_of": date.today().isoformat()})
     with collected_warnings() as texts:
         result = _plan(settings, progress or unseen, stopped, with_load)
+    first = (result.risk.caution,) if result.risk and result.risk.caution else ()
     runtime_s = time.perf_counter() - started_s
-    return replace(result, warnings=tuple(texts), runtime_s=runtime_s)
+    return replace(result, warnings=(*first, *texts), runtime_s=runtime_s)
 
 
 def _plan(
@@ -104,6 +107,11 @@ def _plan(
         certificate=certificate_of(inputs, best, tried),
         gpu_count_without_prefix_caching=gpus_without_caching(inputs, prospect),
     )
+    if not result.interrupted and settings.draws:
+        result = replace(result, risk=risk_of(inputs, best, progress))
+    if not result.interrupted and settings.availability:
+        spares = spares_of(inputs, best, progress)
+        result = replace(result, n_plus_k=spares)
     if inputs.solver is None or result.interrupted:
         return result
     progress(f"placing the peak heartbeat ({inputs.solver})")

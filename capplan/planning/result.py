@@ -11,8 +11,10 @@ from capplan.planning.cost import HOURS_PER_MONTH, Cost, usd_per_h_range
 from capplan.planning.launch import Launch
 from capplan.planning.placing import PeakHeartbeat
 from capplan.planning.replica_load import ReplicaLoad
+from capplan.planning.risk_result import Risk
 from capplan.planning.run import Run
 from capplan.planning.shown import Shown
+from capplan.planning.spare_result import SpareNodes
 from capplan.planning.worst_windows import WorstWindow
 
 SCHEMA = "capplan.plan/2"
@@ -289,6 +291,8 @@ class Plan(Shown):
     best_aggregated: Candidate | None = None
     best_disaggregated: Candidate | None = None
     disaggregation: Disaggregation | None = None  # None: not asked for
+    risk: Risk | None = None  # of draws around the best candidate; None: not asked for
+    n_plus_k: SpareNodes | None = None  # of the best candidate; None: not asked for
     # what a replica of the best carries within the SLO; None where not measured
     replica_load: ReplicaLoad | None = None
     schema: str = SCHEMA

@@ -13,6 +13,7 @@ from capplan.planning.fleet_settings import (
     PoolSettings,
     RebalancerSettings,
 )
+from capplan.planning.risk_settings import RiskSettings, SpareNodeSettings
 from capplan.planning.setting_groups import (
     CHOICES,
     METHOD,
@@ -77,7 +78,12 @@ class PlanningSettings(
 
 
 class PlanSettings(
-    DisaggregationSettings, PlanningSettings, UserSettings, TrafficSettings
+    SpareNodeSettings,
+    RiskSettings,
+    DisaggregationSettings,
+    PlanningSettings,
+    UserSettings,
+    TrafficSettings,
 ):
     """Settings of a plan; a field left None takes capplan's default."""
 
@@ -94,6 +100,17 @@ class PlanSettings(
             raise SettingError(
                 "rebalancer",
                 "rebalancer is of one pool; with --disaggregated leave it out",
+            )
+        for name in ("draws", "availability"):
+            if self.disaggregated and getattr(self, name) is not None:
+                raise SettingError(
+                    name, f"{name} is of one pool; with --disaggregated leave it out"
+                )
+        if self.draws is not None and self.asking is not None:
+            raise SettingError(
+                "draws",
+                "draws are of arrivals; users ask less of a slow fleet: leave out "
+                "draws or users",
             )
 
     @property

@@ -35,6 +35,7 @@ from capplan.workload.arrivals import (
     rescale,
 )
 from capplan.workload.catalog import open_workload
+from capplan.workload.days import DAY_S
 from capplan.workload.predictors import with_error, with_predictions
 from capplan.workload.readers import plain_csv, read_trace
 from capplan.workload.readers.chunks import iterate_trace
@@ -85,7 +86,7 @@ def arriving(
     trace: Trace, settings: TrafficSettings, rng: np.random.Generator
 ) -> OpenLoad:
     """Return requests as they were read, and when they arrive by the settings."""
-    process, rate_per_s = None, float("nan")
+    process, rate_per_s, day_s = None, float("nan"), DAY_S
     if settings.arrivals is not None or trace.arrival_s is None:
         if settings.scale is not None and trace.arrival_s is None:
             raise InputError(f"{no_times(trace)} (--scale multiplies those of a trace)")
@@ -95,11 +96,12 @@ def arriving(
         process = settings.arrivals or "poisson"
         trace = timed(trace, process, rate_per_s, rng)
     elif settings.rate is not None:
+        day_s *= trace.rate_per_s / settings.rate
         trace = _rescaled(trace, settings.rate)
     elif settings.scale is not None:
         trace = scaled_traffic(trace, settings.scale, settings.seed)
     trace = _foreseen(trace, settings, rng)
-    return OpenLoad(trace, process, rate_per_s, seed=settings.seed)
+    return OpenLoad(trace, process, rate_per_s, seed=settings.seed, day_s=day_s)
 
 
 def _rescaled(trace: Trace, rate_per_s: float) -> Trace:

@@ -11,12 +11,14 @@ _LEFT, _RIGHT, _ROW, _THICK = 132, 96, 25, 15
 
 
 class Bar(NamedTuple):
-    """One bar: its label, its value from 0, the text at its end, and a mark on it."""
+    """One bar: its label, its value, the text at its end, a mark on it."""
 
     label: str
     value: float | None  # None: no bar, the text alone
     text: str
     mark: float | None = None
+    stands_out: bool = False  # in another colour
+    start: float = 0.0  # where the bar begins
 
 
 def bars(label: str, rows: Sequence[Bar]) -> str:
@@ -29,7 +31,7 @@ def bars(label: str, rows: Sequence[Bar]) -> str:
     span = WIDTH - _LEFT - _RIGHT
     for index, row in enumerate(rows):
         top = _ROW * index + 6
-        length = span * (row.value or 0) / most
+        length, begin = (span * at / most for at in (row.value or 0, row.start))
         parts.append(
             f'<text class="label" x="{_LEFT - 8}" y="{top + 12}" text-anchor="end">'
             f"{escape(row.label)}</text>"
@@ -38,8 +40,9 @@ def bars(label: str, rows: Sequence[Bar]) -> str:
         )
         if row.value is not None:
             parts.append(
-                f'<rect x="{_LEFT}" y="{top}" width="{length:.1f}" height="{_THICK}" '
-                f'fill="{COLOURS[0]}"/>'
+                f'<rect x="{_LEFT + begin:.4g}" y="{top}" width="{length - begin:.1f}" '
+                f'height="{_THICK}" '
+                f'fill="{COLOURS[1 if row.stands_out else 0]}"/>'
             )
         if row.mark is not None:
             at = _LEFT + span * min(row.mark / most, 1)

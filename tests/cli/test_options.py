@@ -140,3 +140,17 @@ def test_every_setting_of_simulate_is_a_flag(capsys):
     for name in SimulateSettings.model_fields:
         dashed = "--" + name.replace("_", "-")
         assert dashed in flags, name
+
+
+Percent = Annotated[float, BeforeValidator(lambda text: float(text.strip("%")) / 100)]
+
+
+class Shares(Settings):
+    share: Percent = setting(0.5, "", "SHARE", "A share.")
+
+
+def test_a_number_that_its_settings_parse_reaches_them_as_text():
+    given, result = run("--share", "99.9%", model=Shares)
+
+    assert result.exit_code == 0
+    assert given == {"share": "99.9%"}

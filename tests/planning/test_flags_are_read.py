@@ -90,7 +90,7 @@ RUNS = [
 
 
 MORE = {
-    PlanSettings: [{}, {"disaggregated": True}],
+    PlanSettings: [{}, {"disaggregated": True}, {"draws": 1}, {"availability": 0.9}],
     BudgetSettings: [{}, {"spot_share": 0.5, "spot_price": 1.0}],
     SimulateSettings: [
         {"replicas": 2},

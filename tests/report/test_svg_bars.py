@@ -22,3 +22,9 @@ def test_what_has_no_value_has_a_text_and_no_bar():
 
     assert [p.tag for p in parts] == ["text", "text", "path"]
     assert parts[0].text == "<c>"
+
+
+def test_a_bar_may_begin_beside_the_axis():
+    (bar,) = [p for p in drawn(Bar("a", 10.0, "", start=5.0)) if p.tag == "rect"]
+
+    assert (bar.get("x"), bar.get("width")) == ("258", "126.0")

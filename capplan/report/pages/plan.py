@@ -27,6 +27,8 @@ from capplan.report.pages.apart import apart_sections, one_fewer, verdict
 from capplan.report.pages.candidates import COLUMNS, candidate_values, plan_columns
 from capplan.report.pages.classes import classes_section, classes_table
 from capplan.report.pages.probes import probes_section
+from capplan.report.pages.risk import draws_table, risk_section
+from capplan.report.pages.spares import spares_section
 from capplan.report.plan_charts import figures
 from capplan.report.render.json_text import plain
 from capplan.units import format_duration, format_usd
@@ -70,6 +72,8 @@ def plan_page(plan: Plan) -> Page:
         is_failure=best is None,
         sections=[
             *(() if best is None or run is None else _of_best(plan, best, run)),
+            risk_section(plan.risk),
+            spares_section(plan.n_plus_k),
             *apart_sections(plan),
             _candidates(plan),
             Section(
@@ -87,6 +91,7 @@ def plan_page(plan: Plan) -> Page:
         values=partial(plan_values, plan),
         csv={
             "plan.csv": Table((*plan_columns(plan), *COLUMNS), plan.candidates),
+            **({} if plan.risk is None else {"risk.csv": draws_table(plan.risk)}),
             "classes.csv": classes_table(
                 row.run for row in plan.candidates if row.run is not None
             ),
@@ -119,6 +124,8 @@ def plan_values(plan: Plan) -> dict[str, Any]:
     rest = {k: v for k, v in vars(plan).items() if k not in {*values, "runtime_s"}}
     lines = _lines(plan)
     bill = [{**plain(line), "amount_usd": line.amount_usd} for line in lines]
+    if plan.risk is not None:  # its draws stand in risk.csv
+        rest["risk"] = {k: v for k, v in vars(plan.risk).items() if k != "rows"}
     document: dict[str, Any] = plain({**values, **rest, "costs": bill})
     return document if plan.certificate is None else seal(document)
 

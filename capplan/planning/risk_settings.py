@@ -1,0 +1,143 @@
+"""Settings of a plan's risk: what is drawn, how often, and the quantile asked for."""
+
+import math
+import re
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator
+
+from capplan.errors import InputError
+from capplan.planning.spare_settings import SPARES, SpareSettings, _share
+from capplan.setting_values import parts
+from capplan.settings import SettingError, Settings, setting, validated_with
+from capplan.units import parse_duration_s
+
+RISK = "Risk"
+
+BY_ITSELF = ("days", "profile", "lengths", "prices")
+"""What is drawn from what is known of it."""
+BETWEEN = ("growth", "output")
+"""What is drawn between two factors that the user gives."""
+WEEKDAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+
+MOST_DRAWS = 100_000
+
+
+def parse_drawn(text: str) -> tuple[str, tuple[float, float] | None]:
+    """Return the name of ``growth=0.9:1.5`` and its two factors; none of ``days``.
+
+    Examples
+    --------
+    >>> parse_drawn("growth=0.9:1.5"), parse_drawn("days")
+    (('growth', (0.9, 1.5)), ('days', None))
+    """
+    name, equals, values = text.partition("=")
+    if name in BY_ITSELF and not equals:
+        return name, None
+    found = re.fullmatch(r"([\d.]+):([\d.]+)", values)
+    if (
+        name in BETWEEN
+        and found
+        and all(part.count(".") < 2 for part in found.groups())
+    ):
+        low, high = (float(part) if part.strip(".") else 0.0 for part in found.groups())
+        if 0 < low <= high <= 1000 and math.isfinite(high):
+            return name, (low, high)
+    known = ", ".join((*BY_ITSELF, *(f"{each}=LOW:HIGH" for each in BETWEEN)))
+    raise InputError(f"{text!r} cannot be drawn; expected of {known}")
+
+
+class RiskSettings(Settings):
+    """Whether a plan is followed by draws of what it rests on."""
+
+    draws: int | None = setting(
+        None,
+        RISK,
+        "N",
+        "Draw whole days of the trace, the profile's error and lengths N times: the "
+        "distribution of replicas and $.",
+        ge=1,
+        le=MOST_DRAWS,
+    )
+    quantile: float = setting(
+        0.9,
+        RISK,
+        "SHARE",
+        "Share of the draws that the count asked for serves.",
+        gt=0,
+        lt=1,
+    )
+    draw: Annotated[
+        tuple[Annotated[str, validated_with(parse_drawn)], ...], BeforeValidator(parts)
+    ] = setting(
+        ("days", "profile", "lengths"),
+        RISK,
+        "A,B",
+        "What is drawn: days, profile, lengths, prices (of the providers), "
+        "growth=0.9:1.5 and output=0.8:1.3 (factors on rate and answer lengths, 80 % "
+        "of the draws between).",
+    )
+    first_day: Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"] | None = (
+        setting(
+            None,
+            RISK,
+            "mon|…|sun",
+            "Day of the week of the first arrival: weekdays are then drawn among "
+            "weekdays (default: not known, any day for any).",
+        )
+    )
+
+    penalty: float | None = setting(
+        None,
+        RISK,
+        "USD",
+        "What a missing node costs in a month, for the worth of knowing more (default: "
+        "a node of the dearest provider).",
+        ge=0,
+    )
+
+    def __init__(self, **values: Any) -> None:
+        """Refuse settings of draws without draws, and what is drawn twice."""
+        super().__init__(**values)
+        names = [parse_drawn(text)[0] for text in self.draw]
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            raise SettingError("draw", f"draw has {twice} twice; expected it once")
+        if not self.draw:
+            raise SettingError("draw", "draw is empty; leave it out, or draws too")
+        fields = type(self).model_fields
+        for name in ("quantile", "draw", "first_day", "penalty"):
+            if self.draws is None and getattr(self, name) != fields[name].default:
+                raise SettingError(name, f"{name} is of draws; give --draws N too")
+
+    @property
+    def drawn(self) -> dict[str, tuple[float, float] | None]:
+        """What is drawn, with the factors that the user gave."""
+        return dict(parse_drawn(text) for text in self.draw)
+
+
+class SpareNodeSettings(SpareSettings):
+    """Whether spare nodes are counted for a plan."""
+
+    availability: Annotated[float | None, BeforeValidator(_share)] = setting(  # type: ignore[assignment]
+        None,
+        SPARES,
+        "SHARE",
+        "Count the spare nodes that keep enough nodes up so much of the time, and take "
+        "nodes away at the busiest hour: 99.9%.",
+        gt=0,
+        lt=1,
+    )
+
+    def __init__(self, **values: Any) -> None:
+        """Refuse settings of spares without spares, and a repair that takes no time."""
+        super().__init__(**values)
+        for name in ("repair", "failures"):
+            if self.availability is None and getattr(self, name) is not None:
+                raise SettingError(
+                    name, f"{name} is of spare nodes; give --availability 99.9% too"
+                )
+        if self.repair is not None and not parse_duration_s(self.repair) > 0:
+            raise SettingError(
+                "repair", f"repair is {self.repair}; expected more than 0, as in 4h"
+            )

@@ -1,0 +1,125 @@
+"""Spare nodes of a plan, and what it attains when more nodes are gone than those."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from capplan.deployment.changes import Absence, busiest_s, outage
+from capplan.deployment.pools import Deployment
+from capplan.errors import InputError
+from capplan.planning.cost import HOURS_PER_MONTH
+from capplan.planning.inputs import PlanInputs, Progress
+from capplan.planning.result import Candidate
+from capplan.planning.run import BUDGET_REQUESTS, judged_run
+from capplan.planning.spare_result import NodesGone, SpareNodes
+from capplan.planning.spares import (
+    FAILURES_HIGH,
+    FAILURES_LOW,
+    REPAIR_H,
+    failures_per_node_day,
+    spare_nodes,
+)
+from capplan.units import parse_duration_s
+
+_HOUR_S = 3600.0
+_BEYOND = 2
+"""Nodes gone beyond the spares that are simulated, at most."""
+
+
+def spares_of(
+    inputs: PlanInputs, candidate: Candidate, progress: Progress
+) -> SpareNodes:
+    """Return the spare nodes of a candidate, tested by taking nodes away."""
+    settings, cost = inputs.settings, candidate.cost
+    assert settings.availability is not None
+    assert candidate.run is not None
+    repair_h = REPAIR_H
+    if settings.repair is not None:
+        repair_h = parse_duration_s(settings.repair) / _HOUR_S
+    nodes = None if cost is None else cost.nodes[0]
+    if nodes is None or nodes.gpus_per_node is None or nodes.count is None:
+        reason = "the nodes are not known: choose some with --nodes or --provider"
+        return SpareNodes(settings.availability, repair_h, reason=reason)
+    deployment = candidate.run.deployment
+    size, count = nodes.gpus_per_node, int(nodes.count)
+
+    def spares(per_1000_days: float | None) -> int:
+        failures = failures_per_node_day(size, per_1000_days)
+        assert settings.availability is not None
+        return spare_nodes(count, failures, repair_h, settings.availability)
+
+    needed = spares(settings.failures)
+    found = SpareNodes(
+        settings.availability,
+        repair_h,
+        failures_per_node_day(size, settings.failures),
+        count,
+        needed,
+        (spares(FAILURES_LOW), spares(FAILURES_HIGH))
+        if settings.failures is None
+        else None,
+        max(1, size // deployment.pool.configuration.tp),
+        HOURS_PER_MONTH * nodes.usd_per_h / count * needed,
+        None if inputs.load.process is not None else min(_HOUR_S, repair_h * _HOUR_S),
+    )
+    progress("taking nodes away at the busiest hour")
+    gone, untested = _tested(inputs, deployment, found)
+    return replace(found, gone=gone, untested=untested)
+
+
+def _tested(
+    inputs: PlanInputs, deployment: Deployment, found: SpareNodes
+) -> tuple[tuple[NodesGone, ...], str]:
+    """Return what is attained with nodes gone, or why it was not simulated."""
+    assert found.spare_nodes is not None
+    rows = []
+    most = min(found.node_count or 0, _BEYOND)
+    try:
+        for beyond in range(most + 1):
+            lost = min(
+                beyond * (found.replicas_per_node or 1), deployment.replica_count
+            )
+            left = deployment.replica_count - lost
+            attainment = 0.0
+            if left:
+                attainment = _attainment(inputs, deployment, lost, found)
+            gone = beyond + (found.spare_nodes if beyond else 0)
+            rows.append(NodesGone(gone, left, attainment))
+    except InputError as error:
+        return (), str(error)
+    return tuple(rows), ""
+
+
+def _attainment(
+    inputs: PlanInputs, deployment: Deployment, lost: int, found: SpareNodes
+) -> float:
+    """Return what is attained without some replicas.
+
+    Of a trace's own arrivals by the requests of the busiest hour, or of the busiest
+    time of repair where that is shorter; else of all, at the rate that stays.
+    """
+    load, slo = inputs.load, inputs.slo
+    arrival_s = load.trace.arrival_s
+    if found.busiest_s is None or arrival_s is None:
+        smaller = deployment.with_replicas(deployment.replica_count - lost)
+        attainment = judged_run(
+            load,
+            slo,
+            smaller,
+            seed=inputs.settings.seed,
+            metrics=(),
+            budget_requests=BUDGET_REQUESTS,
+        ).judgement.attainment
+        return 0.0 if attainment is None else attainment.share
+    begin_s = busiest_s(arrival_s, found.busiest_s)
+    losing = deployment
+    if lost:
+        since_s = begin_s - float(arrival_s[0])
+        absence = Absence(lost, since_s, _HOUR_S * found.repair_h)
+        changes = outage(absence, arrival_s, comes_back=True)
+        losing = replace(deployment, changes=changes)
+    run = judged_run(load, slo, losing, seed=inputs.settings.seed, metrics=())
+    times, names = run.simulation.table, run.simulation.class_names
+    met = np.logical_and.reduce(times.met(slo.columns(times.request_class, names)))
+    rows = (times.arrival_s >= begin_s) & (times.arrival_s < begin_s + found.busiest_s)
+    return float(met[rows].mean())

@@ -1,0 +1,133 @@
+"""What each input does to a plan: one at a time, and what knowing it is worth."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from capplan.planning.cost import HOURS_PER_MONTH, nodes_of
+from capplan.planning.drawn_plan import Shared, drawn_plan
+from capplan.planning.draws import Draw
+from capplan.planning.executors import Executor
+from capplan.planning.risk_result import DrawnPlan, Swing, Worth
+from capplan.planning.worth import FEWEST_DRAWS, losses, worth_of, worth_of_all
+
+_LOW, _HIGH = 0.1, 0.9
+ALL = "all"
+"""Name of all inputs together."""
+
+_VALUES: dict[str, Callable[[DrawnPlan], float]] = {
+    "days": lambda row: row.busiest_per_s,
+    "profile": lambda row: row.draw.capacity_ratio,
+    "lengths": lambda row: row.mean_tokens,
+    "growth": lambda row: row.draw.growth,
+    "output": lambda row: row.draw.output,
+}
+"""What an input is known by in a draw; prices change no count."""
+
+
+def swings(
+    shared: Shared, rows: Sequence[DrawnPlan], workers: Executor
+) -> tuple[tuple[Swing, ...], int]:
+    """Return what each input alone does, the widest first, and the fleets simulated."""
+    chosen = list(_ends(shared, rows))
+    found = workers(
+        drawn_plan, shared, [draw for _, _, pair in chosen for draw in pair]
+    )
+    told = [
+        Swing(
+            name,
+            ends,
+            (low.replica_count, high.replica_count),
+            (_units(shared, low)[0], _units(shared, high)[0]),
+            (low.usd_per_month, high.usd_per_month),
+        )
+        for (name, ends, _), (low, _), (high, _) in zip(
+            chosen, found[::2], found[1::2], strict=True
+        )
+    ]
+    return tuple(sorted(told, key=_width, reverse=True)), sum(runs for _, runs in found)
+
+
+def _ends(
+    shared: Shared, rows: Sequence[DrawnPlan]
+) -> Iterator[tuple[str, tuple[float, float], tuple[Draw, Draw]]]:
+    """Yield each input with its low and high end, and draws that change it alone."""
+    price = shared.deployment.pool.configuration.price
+    for name in shared.draws.drawn_names:
+        if name == "prices" and price is not None:
+            asked = [usd for usd, _ in price.asked]
+            low, high = int(np.argmin(asked)), int(np.argmax(asked))
+            ends = asked[low], asked[high]
+            yield name, ends, (Draw(-1, offer=low), Draw(-1, offer=high))
+            continue
+        ordered = sorted(rows, key=_VALUES[name])
+        pair = [ordered[round(share * (len(ordered) - 1))] for share in (_LOW, _HIGH)]
+        values = _VALUES[name](pair[0]), _VALUES[name](pair[1])
+        yield name, values, (_alone(name, pair[0].draw), _alone(name, pair[1].draw))
+
+
+def _alone(name: str, draw: Draw) -> Draw:
+    """Return a draw of one input, with all others as planned."""
+    if name == "lengths":
+        return Draw(draw.index)
+    field = {"days": "blocks", "profile": "capacity_ratio"}.get(name, name)
+    alone: dict[str, Any] = {field: getattr(draw, field)}
+    return Draw(-1, **alone)
+
+
+def _width(swing: Swing) -> tuple[float, float]:
+    """Return how far apart the ends of a swing are: in $, then in replicas."""
+
+    def apart(pair: tuple[float | None, float | None]) -> float:
+        low, high = (np.inf if value is None else value for value in pair)
+        return 0.0 if low == high else abs(high - low)
+
+    return apart(swing.usd_per_month), apart(swing.replica_counts)
+
+
+def _units(shared: Shared, row: DrawnPlan) -> tuple[float | None, float | None]:
+    """Return the nodes of a draw, and its nodes or, priced alone, GPUs."""
+    if row.replica_count is None:
+        return None, None
+    found = nodes_of(shared.deployment.with_replicas(row.replica_count).pools)
+    if found is None:
+        return None, None
+    (nodes,) = found
+    return nodes.count, nodes.gpus_paid if nodes.count is None else nodes.count
+
+
+def worth_of_knowing(shared: Shared, rows: Sequence[DrawnPlan]) -> dict[str, Any]:
+    """Return what it is worth to know each input before nodes are chosen, or why not.
+
+    As fields of ``Risk``.
+    """
+    penalty, pool = shared.inputs.settings.penalty, shared.deployment.pool
+    price, planned = pool.configuration.price, nodes_of(shared.deployment.pools)
+    needed = [_units(shared, row)[1] for row in rows]
+    if price is None or planned is None:
+        return {"unknown_worth": "the GPU has no price"}
+    if len(rows) < FEWEST_DRAWS:
+        return {"unknown_worth": f"it takes {FEWEST_DRAWS} draws to tell"}
+    if None in needed:
+        return {"unknown_worth": "some draws are served by no count looked at"}
+    (nodes,) = planned
+    units = nodes.gpus_paid if nodes.count is None else nodes.count
+    unused_usd = HOURS_PER_MONTH * nodes.usd_per_h / units
+    dearest = max((usd for usd, _ in price.asked), default=price.usd_per_gpu_h)
+    missing_usd = unused_usd * dearest / price.usd_per_gpu_h
+    if penalty is not None:
+        missing_usd = penalty
+    counts = np.array(needed, dtype=np.int64)
+    _, lost_usd = losses(counts, unused_usd, missing_usd)
+    found = [
+        Worth(name, worth_of(np.array([_VALUES[name](row) for row in rows]), lost_usd))
+        for name in shared.draws.drawn_names
+        if name in _VALUES
+    ]
+    found.sort(key=lambda worth: -worth.usd_per_month)
+    return {
+        "worth": (*found, Worth(ALL, worth_of_all(lost_usd))),
+        "unused_usd_per_month": unused_usd,
+        "missing_usd_per_month": missing_usd,
+    }

@@ -1,0 +1,247 @@
+"""What a plan's page says of its risk: the distribution of replicas, nodes and $."""
+
+from collections.abc import Callable, Sequence
+
+from capplan.planning.draws import DrawnInput
+from capplan.planning.risk_result import CountShare, DrawnPlan, Risk, RiskLevel, Swing
+from capplan.report.columns import Column, column, format_count, format_share
+from capplan.report.page import Fact, Figure, Section, Table
+from capplan.report.sentences import plural
+from capplan.report.svg_bars import Bar, bars
+from capplan.units import format_usd
+
+_KNOWING = {
+    "days": "a second week of trace",
+    "profile": "measuring your own profile",
+    "lengths": "more requests of your own",
+    "growth": "a surer forecast of the rate",
+    "output": "a surer forecast of answer lengths",
+    "all": "all of it",
+}
+_MOST_BARS = 24
+"""Bars of a histogram; with more counts, several share one."""
+
+
+def risk_section(risk: Risk | None) -> Section:
+    """Return the distribution of a plan's replicas; empty where none was asked for."""
+    if risk is None:
+        return Section()
+    table = Table(
+        _LEVELS,
+        levels_of(risk),
+        style=lambda row: "best" if row is risk.at_quantile else "",
+    )
+    return Section(
+        f"Risk: {plural(risk.draw_count, 'draw')}",
+        facts=_facts(risk),
+        tables=[table, Table(_SWINGS, risk.swings, title="One input at a time")],
+        figures=lambda: [histogram(risk), *([tornado(risk)] if risk.swings else [])],
+        notes=[
+            f"{plural(risk.run_count, 'fleet')} simulated and judged, each draw with "
+            "the same random numbers for every count. The lower bound is of the plan "
+            "alone."
+        ],
+    )
+
+
+def draws_table(risk: Risk | None) -> Table:
+    """Return a row for each draw."""
+    return Table(_DRAWS, () if risk is None else risk.rows)
+
+
+def levels_of(risk: Risk) -> list[RiskLevel]:
+    """Return the quantiles that are told, the one asked for among them."""
+    others = [
+        level for level in risk.levels if level.quantile != risk.at_quantile.quantile
+    ]
+    return sorted([*others, risk.at_quantile], key=lambda level: level.quantile)
+
+
+def level_name(quantile: float) -> str:
+    """Return ``P90``.
+
+    Examples
+    --------
+    >>> level_name(0.9), level_name(0.995)
+    ('P90', 'P99.5')
+    """
+    return f"P{100 * quantile:.6g}"
+
+
+def _facts(risk: Risk) -> list[Fact]:
+    serves = f"the planned {risk.planned_replica_count:,} meet the SLO in "
+    serves += f"{format_share(risk.planned_share)} of the draws"
+    facts = [
+        ("replicas", f"{_replicas(risk)}; {serves}"),
+        (
+            "planned fleet",
+            f"attains {format_share(risk.planned_attainment)} or more in "
+            f"{format_share(risk.quantile)} of the draws",
+        ),
+        *((f"drawn: {each.name}", _drawn(each)) for each in risk.inputs),
+    ]
+    facts.append(("knowing more", worth(risk)))
+    if risk.unserved_draw_count:
+        facts.append(("without a count", plural(risk.unserved_draw_count, "draw")))
+    return facts
+
+
+def worth(risk: Risk) -> str:
+    """Return what knowing each input is worth in a month, or why it is not told."""
+    if risk.unused_usd_per_month is None or risk.missing_usd_per_month is None:
+        return f"its worth is not told: {risk.unknown_worth}"
+    terms = [
+        (_KNOWING.get(row.name, row.name), _whole_usd(row.usd_per_month))
+        for row in risk.worth
+    ]
+    (what, usd), *others = terms
+    answer = f"{what.capitalize()} is worth up to {usd} a month"
+    answer = "; ".join([answer, *(f"{what} {usd}" for what, usd in others)])
+    unit = "node" if risk.at_quantile.node_count is not None else "GPU"
+    return (
+        f"{answer}. A {unit} not needed costs "
+        f"{format_usd(risk.unused_usd_per_month)} a month, one missing "
+        f"{format_usd(risk.missing_usd_per_month)}"
+    )
+
+
+def _whole_usd(amount: float) -> str:
+    return f"${amount:,.0f}"
+
+
+def _replicas(risk: Risk) -> str:
+    """Return the asked quantile of the replicas, then the others."""
+    rows = [
+        risk.at_quantile,
+        *(row for row in levels_of(risk) if row is not risk.at_quantile),
+    ]
+    texts = []
+    for row in rows:
+        count = row.replica_count
+        text = "none found" if count is None else format_count(count)
+        asked = " (asked)" if row is risk.at_quantile else ""
+        texts.append(f"{level_name(row.quantile)} {text}{asked}")
+    return ", ".join(texts)
+
+
+def _drawn(each: DrawnInput) -> str:
+    what = {"profile": "of the planned load a replica", "growth": "of the rate"}
+    if each.between is None:
+        return each.how
+    low, high = each.between
+    of = what.get(each.name, "of the answer lengths")
+    return f"{low:.3g} to {high:.3g} {of}, in 80 % of the draws, {each.how}"
+
+
+def histogram(risk: Risk) -> Figure:
+    """Return the draws by the replicas that they need, the asked quantile marked."""
+    asked, planned = risk.at_quantile.replica_count, risk.planned_replica_count
+    marked = (("planned", planned), (level_name(risk.quantile), asked))
+    rows = []
+    for group in _grouped(risk.counts):
+        low, high = group[0].replica_count, group[-1].replica_count
+        draws = sum(row.draw_count for row in group)
+        marks = [name for name, at in marked if at is not None and low <= at <= high]
+        counts = f"{low:,}" if low == high else f"{low:,}–{high:,}"
+        rows.append(
+            Bar(
+                ", ".join([*marks, counts]),
+                float(draws),
+                f"{draws:,} ({format_share(group[-1].share_at_most)})",
+                stands_out=asked is not None and low <= asked <= high,
+            )
+        )
+    if risk.unserved_draw_count:
+        draws = risk.unserved_draw_count
+        rows.append(Bar("none found", float(draws), f"{draws:,}"))
+    title = "Draws by the replicas that they need"
+    return Figure(
+        title,
+        bars(title, rows),
+        caption="Replicas; the draws that need as many, and the share that as many "
+        f"serve. {level_name(risk.quantile)} was asked for.",
+    )
+
+
+def tornado(risk: Risk) -> Figure:
+    """Return what each input alone does to the bill, or without prices to replicas."""
+    in_usd = all(None not in row.usd_per_month for row in risk.swings)
+    rows = []
+    for row in risk.swings:
+        pair = row.usd_per_month if in_usd else row.replica_counts
+        known = sorted(float(value) for value in pair if value is not None)
+        if len(known) < 2:
+            rows.append(Bar(row.name, None, "no count found"))
+            continue
+        low, high = known
+        rows.append(Bar(row.name, high, _span(row), start=low))
+    title = "What each input alone does" + (" to the $ per month" if in_usd else "")
+    return Figure(
+        title,
+        bars(title, rows),
+        caption="Each at its low and its high end, 80 % of the draws between; all "
+        "others as planned.",
+    )
+
+
+def _span(row: Swing) -> str:
+    """Return from how many to how many nodes a swing goes, or replicas."""
+    for noun, pair in (("nodes", row.node_counts), ("replicas", row.replica_counts)):
+        known = sorted(value for value in pair if value is not None)
+        if len(known) == 2:
+            if known[0] == known[1]:
+                return f"no {noun[:-1]} moves"
+            return f"{known[0]:,.6g}–{known[1]:,.6g} {noun}"
+    return ""
+
+
+def _grouped(counts: Sequence[CountShare]) -> list[list[CountShare]]:
+    """Return the counts, neighbours together where there are many."""
+    if not counts:
+        return []
+    first, last = counts[0].replica_count, counts[-1].replica_count
+    width = -(-(last - first + 1) // _MOST_BARS)
+    groups: dict[int, list[CountShare]] = {}
+    for row in counts:
+        groups.setdefault((row.replica_count - first) // width, []).append(row)
+    return list(groups.values())
+
+
+def _blocks(row: DrawnPlan) -> str:
+    return " ".join(map(str, row.draw.blocks))
+
+
+def _pair(
+    pair: tuple[float | None, float | None], show: Callable[[float], str] = format_count
+) -> str:
+    return " and ".join("none" if value is None else show(value) for value in pair)
+
+
+_LEVELS = (
+    column("quantile", "draws", level_name),
+    column("replica_count", "replicas", format_count),
+    column("gpu_count", "GPUs", format_count),
+    column("node_count", "nodes", format_count),
+    column("usd_per_month", "$ per month", format_usd),
+)
+
+_SWINGS = (
+    column("name", "input", justify="left"),
+    Column("", lambda row: _pair(row.ends), "low and high"),
+    Column("", lambda row: _pair(row.replica_counts), "replicas"),
+    Column("", _span, "nodes"),
+    Column("", lambda row: _pair(row.usd_per_month, format_usd), "$ per month"),
+)
+
+_DRAWS = (
+    column("draw", path="draw.index"),
+    Column("blocks", _blocks),
+    column("capacity_ratio", path="draw.capacity_ratio"),
+    column("growth", path="draw.growth"),
+    column("output", path="draw.output"),
+    column("offer", path="draw.offer"),
+    column("replica_count"),
+    column("usd_per_month"),
+    column("planned_attainment"),
+    column("planned_meets"),
+)

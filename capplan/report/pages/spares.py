@@ -1,0 +1,65 @@
+"""What a plan's page says of its spare nodes."""
+
+from capplan.planning.spare_result import SpareNodes
+from capplan.planning.spares import FAILURES_HIGH, FAILURES_LOW, FAILURES_SOURCE
+from capplan.report.columns import column, format_count, format_share
+from capplan.report.page import Fact, Section, Table
+from capplan.report.sentences import plural
+from capplan.units import format_duration, format_usd
+
+
+def spares_section(found: SpareNodes | None) -> Section:
+    """Return the spare nodes and what is attained without some; empty if not asked."""
+    if found is None:
+        return Section()
+    if found.spare_nodes is None:
+        return Section("Spare nodes", facts=[("not known", found.reason)])
+    return Section(
+        "Spare nodes",
+        facts=_facts(found),
+        tables=[Table(_GONE, found.gone)],
+        notes=["Spares are no capacity: they stand in for the nodes that are gone."],
+    )
+
+
+def _facts(found: SpareNodes) -> list[Fact]:
+    nodes = plural(found.spare_nodes or 0, "spare node")
+    keep = "keeps" if found.spare_nodes == 1 else "keep"
+    assert found.failures_per_node_day is not None
+    share = format_share(found.availability)
+    answer = (
+        f"{nodes} ({format_usd(found.usd_per_month or 0.0)} a month) {keep} the "
+        f"{plural(found.node_count or 0, 'node')} up {share} of the time"
+    )
+    if len(found.gone) > 1:
+        one = found.gone[1]
+        when = "of requests at that rate"
+        if found.busiest_s is not None:
+            when = f"of the busiest {format_duration(found.busiest_s)}"
+        or_one = ", or one without the spares," if found.spare_nodes else ""
+        answer += (
+            f"; with {plural(one.nodes_gone, 'node')} gone{or_one} "
+            f"{format_share(one.slo_attainment)} {when} attain the SLO"
+        )
+    rate = 1000 * found.failures_per_node_day
+    failures = f"{rate:.3g} in 1,000 node-days"
+    if found.spare_nodes_range is not None:
+        low, high = found.spare_nodes_range
+        spares = "as many spares" if low == high else f"{low} to {high} spares"
+        failures += (
+            f", {FAILURES_SOURCE}; {spares} at {FAILURES_LOW:g} to "
+            f"{FAILURES_HIGH:g} of nodes with 8 GPUs"
+        )
+    return [
+        ("spares", answer),
+        ("failures", failures),
+        ("repair", format_duration(3600 * found.repair_h)),
+        ("not tested", found.untested),
+    ]
+
+
+_GONE = (
+    column("nodes_gone", "nodes gone", format_count),
+    column("replica_count", "replicas that serve", format_count),
+    column("slo_attainment", "attainment", format_share),
+)

@@ -1,0 +1,161 @@
+"""Spare nodes of a plan: against the binomial, and an outage simulated by itself."""
+
+import numpy as np
+import pytest
+
+from capplan.planning.plan import plan
+from capplan.planning.run import simulate_deployment
+from capplan.planning.settings import PlanSettings, SimulateSettings
+from capplan.planning.spares import FAILURES_PER_1000_NODE_DAYS, spare_nodes
+from capplan.report.pages.plan import plan_page
+from capplan.settings import SettingError
+from capplan.units import parse_duration_s
+
+FLEET = {
+    "latency_ms": "20,0.2,0,1,0.0001",
+    "kv_blocks": 60,
+    "gpu": "H100-SXM",
+    "tp": 4,
+    "llm": "Llama-3.1-8B",
+    "slo": "ttft=1s,tpot=60ms",
+}
+
+
+@pytest.fixture(scope="module")
+def trace(tmp_path_factory):
+    """Two hours: one of 3 requests a second, then one of 6."""
+    rng = np.random.default_rng(5)
+    gaps_s = np.concatenate(
+        [rng.exponential(1 / 6, 21600), rng.exponential(1 / 3, 10800)]
+    )
+    arrivals = np.cumsum(gaps_s)
+    rows = [f"{at:.2f},{150 + k % 90},{30 + k % 31}" for k, at in enumerate(arrivals)]
+    path = tmp_path_factory.mktemp("hours") / "hours.csv"
+    path.write_text("\n".join(["arrival_s,prompt_tokens,output_tokens", *rows]) + "\n")
+    return path
+
+
+def settings_of(trace, **given):
+    return PlanSettings(
+        **({"trace": trace, "extend": False, "availability": "99.9%"} | FLEET | given)
+    )
+
+
+@pytest.fixture(scope="module")
+def found(trace):
+    return plan(settings_of(trace, nodes="p5.48xlarge", repair="24h"))
+
+
+def test_spares_are_those_of_the_binomial_for_the_nodes_of_the_plan(found):
+    spares, (nodes,) = found.n_plus_k, found.best.cost.nodes
+    expected = spare_nodes(
+        int(nodes.count), FAILURES_PER_1000_NODE_DAYS / 1000, 24.0, 0.999
+    )
+
+    assert spares.node_count == nodes.count
+    assert spares.spare_nodes == expected
+    node_usd = nodes.usd_per_h / nodes.count
+    assert spares.usd_per_month == pytest.approx(730 * node_usd * expected)
+    assert spares.replicas_per_node == 2  # of 4 GPUs on 8
+
+
+def test_more_nodes_gone_never_attain_more_and_none_attains_nothing(found):
+    rows = found.n_plus_k.gone
+
+    shares = [row.slo_attainment for row in rows]
+    assert shares == sorted(shares, reverse=True)
+    assert [row.nodes_gone for row in rows] == [
+        0,
+        *(found.n_plus_k.spare_nodes + beyond for beyond in range(1, len(rows))),
+    ]
+    for row in rows:
+        assert row.replica_count > 0 or row.slo_attainment == 0
+
+
+def test_the_busiest_hour_without_a_node_is_that_of_an_outage_at_its_start(
+    trace, found
+):
+    count, gone = found.best.replica_count, found.n_plus_k.gone[1]
+    lost = count - gone.replica_count
+    read = np.loadtxt(trace, delimiter=",", skiprows=1)[:, 0]
+    within = [np.searchsorted(read, at + 3600) - k for k, at in enumerate(read)]
+    begin_s = float(read[int(np.argmax(within))])
+    assert gone.replica_count > 0
+
+    run = simulate_deployment(
+        SimulateSettings(
+            trace=trace,
+            extend=False,
+            replicas=count,
+            outage=f"{lost}@{float(begin_s - read[0])!r}s:24h",
+            **FLEET,
+        )
+    )
+
+    times = run.simulation.times
+    rows = (times.arrival_s >= begin_s) & (times.arrival_s < begin_s + 3600)
+    met = np.logical_and(times.ttft_s <= 1.0, times.tpot_s <= 0.06)
+    met |= np.isnan(times.tpot_s) & (times.ttft_s <= 1.0)
+    assert gone.slo_attainment == pytest.approx(met[rows].mean(), abs=1e-9)
+
+
+def test_the_page_says_what_spares_keep_and_what_a_node_more_takes(found):
+    (section,) = [s for s in plan_page(found).sections if s.heading == "Spare nodes"]
+    facts = dict(section.known_facts)
+
+    count = found.n_plus_k.spare_nodes
+    assert facts["spares"].startswith(f"{count} spare node")
+    assert "99.9 % of the time" in facts["spares"]
+    assert f"with {count + 1} node" in facts["spares"]
+    assert "rather many for serving" in facts["failures"]
+
+
+def test_a_rate_that_stays_is_judged_with_fewer_replicas():
+    settings = PlanSettings(
+        workload="synthetic:prompt=200,output=40,n=2000", rate=4, nodes="p5.48xlarge",
+        availability=0.9999, attainment=0.9, **FLEET,
+    )  # fmt: skip
+    spares = plan(settings).n_plus_k
+
+    assert spares.busiest_s is None
+    assert spares.gone[0].slo_attainment >= spares.gone[1].slo_attainment
+
+
+def test_without_known_nodes_it_says_why_no_spares_are_counted(trace):
+    found = plan(settings_of(trace, price={"H100-SXM": "2.5"})).n_plus_k
+
+    assert found.spare_nodes is None
+    assert "--nodes" in found.reason
+
+
+def test_a_scheduler_whose_requests_no_other_takes_over_is_not_tested(trace):
+    settings = settings_of(trace, nodes="p5.48xlarge", scheduler="sarathi")
+    found = plan(settings).n_plus_k
+
+    assert found.spare_nodes is not None
+    assert found.gone == ()
+    assert "dies" in found.untested
+
+
+def test_a_short_repair_is_looked_at_for_its_own_time(trace):
+    found = plan(settings_of(trace, nodes="p5.48xlarge", repair="12min")).n_plus_k
+
+    assert found.busiest_s == parse_duration_s("12min")
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"availability": 0}, "greater than 0"),
+        ({"availability": "100%"}, "less than 1"),
+        ({"availability": "most"}, "valid number"),
+        ({"repair": "0s"}, "more than 0"),
+        ({"repair": "-4h"}, "repair"),
+        ({"availability": None, "repair": "4h"}, "give --availability"),
+        ({"availability": None, "failures": 2.0}, "give --availability"),
+        ({"disaggregated": True}, "disaggregated"),
+    ],
+)
+def test_wrong_settings_of_spares_are_refused(trace, given, said):
+    with pytest.raises(SettingError, match=said):
+        settings_of(trace, **given)
