@@ -356,7 +356,11 @@ class _Work:
                 f"{', '.join(given)}: of the requests' own hours, without effect on a "
                 "typical week"
             )
-        elif settings.rate is not None and settings.compare_fleets:
+        elif (
+            settings.rate is not None
+            and settings.compare_fleets
+            and not self._curve.is_typical
+        ):
             texts.append(
                 "fleets on the trace are not simulated: --rate changes its traffic"
             )

@@ -26,12 +26,14 @@ def alternatives(
 ) -> tuple[Alternative, ...]:
     """Return other ways to pay for the same traffic, without quotas and spot."""
     found = [
-        _billed("static, on demand", bills_of(static, ())),
-        _billed("scheduled, on demand", bills_of(scheduled, ())),
+        _billed("static, on demand", bills_of(static, ()), prices),
+        _billed("scheduled, on demand", bills_of(scheduled, ()), prices),
     ]
     if prices.terms:
-        found.append(_billed("static, committed", bills_of(static, prices.terms)))
-        found.append(_billed("scheduled, committed", bills_of(scheduled, prices.terms)))
+        found += [
+            _billed("static, committed", bills_of(static, prices.terms), prices),
+            _billed("scheduled, committed", bills_of(scheduled, prices.terms), prices),
+        ]
     for row in fleets:
         if row.is_autoscaled and row.meets and row.of_static is not None:
             found.append(_autoscaled(row, found[0]))
@@ -40,9 +42,20 @@ def alternatives(
     return tuple(found)
 
 
-def _billed(name: str, bills: Sequence[MonthBill]) -> Alternative:
+def _billed(name: str, bills: Sequence[MonthBill], prices: NodePrices) -> Alternative:
     usd = [bill.usd for bill in bills]
-    return Alternative(name, sum(usd), usd[0], usd[-1], bills[-1].usd_owed)
+    assumed = {term.name for term in prices.terms if term.is_assumed}
+    doubtful = prices.is_doubtful or any(
+        assumed & set(bill.usd_by_commitment) for bill in bills
+    )
+    return Alternative(
+        name,
+        sum(usd),
+        usd[0],
+        usd[-1],
+        bills[-1].usd_owed,
+        is_estimated=doubtful,
+    )
 
 
 def _autoscaled(row: FleetRow, static: Alternative) -> Alternative:

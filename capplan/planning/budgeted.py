@@ -79,7 +79,7 @@ class Alternative:
     usd_last_month: float
     usd_owed_after: float = 0.0  # still to be paid after the horizon [$]
     note: str = ""
-    is_estimated: bool = False
+    is_estimated: bool = False  # from others, or by a price that is assumed or old
 
 
 @dataclass(frozen=True)

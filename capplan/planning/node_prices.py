@@ -72,6 +72,7 @@ def node_prices(
         )
     market = Market(
         file=Path(settings.prices) if settings.prices else None,
+        region=settings.region,
         allow_odd=settings.allow_odd_price,
     )
     base = _quoted(configuration, price, market, settings.kind)
@@ -114,14 +115,14 @@ def term_of(wish: Wish, prices: NodePrices, offer: Offer | None) -> Term:
         source = f"given: {wish.discount:.4g} less than on demand"
         return Term(name, wish.months, price, source=source)
     if offer is not None:
-        parts = (offer.name, offer.source, offer.as_of, offer.note)
+        parts = (offer.name, offer.region, offer.source, offer.as_of, offer.note)
         return Term(
             name,
             wish.months,
             offer.usd_per_gpu_h * gpus,
             offer.upfront_share,
             offer.min_nodes,
-            is_assumed=offer.is_guess,
+            is_assumed=not offer.listed,
             source="; ".join(filter(None, parts)),
         )
     if wish.months not in DISCOUNTS:
@@ -143,7 +144,8 @@ def _quoted(
 ) -> Offer | None:
     """Return the cheapest offer of a kind for the nodes of a price, or None.
 
-    In the user's file an offer that names no provider is for any.
+    A price that is asked goes before a guess. In the user's file an offer that names no
+    provider is for any.
     """
     wanted = replace(market, kind=kind)
     for known in (own_offers(market), catalog_offers()):
@@ -155,7 +157,7 @@ def _quoted(
             or (known is not catalog_offers() and not offer.provider)
         ]
         if able:
-            return min(able, key=lambda offer: offer.usd_per_gpu_h)
+            return min(able, key=lambda offer: (not offer.listed, offer.usd_per_gpu_h))
     return None
 
 

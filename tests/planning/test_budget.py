@@ -309,6 +309,12 @@ def test_assumed_discounts_are_warned_of_and_starred(planned):
     assert all(month.is_doubtful for month in found.months)
 
 
+def test_a_rate_changes_no_fleet_of_a_trace_that_has_no_times(planned):
+    found = made(horizon_months=1)
+
+    assert not any("not simulated" in text for text in found.warnings)
+
+
 def test_a_trace_of_a_week_has_its_own_hours(planned):
     found = made(
         workload="azure-week-like", rate=None, horizon_months=2, compare_fleets=False

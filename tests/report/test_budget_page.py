@@ -138,6 +138,11 @@ def test_assumed_dollars_are_starred_and_given_ones_are_not(made):
 
     assert "*" in budget_page(assumed).headline
     assert "*" not in budget_page(given).headline
+    ways = {row.name: row.is_estimated for row in assumed.alternatives}
+    assert ways["static, committed"]
+    assert not ways["static, on demand"]
+    rented = [row for row in given.alternatives if row.name != "static, owned"]
+    assert not any(row.is_estimated for row in rented)
     starred = [row for row in assumed.assumptions if row.how == "assumed"]
     text = markdown(budget_page(assumed))
     for row in starred:
