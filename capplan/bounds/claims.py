@@ -39,12 +39,15 @@ def usd_per_h(
     names = ("provider", "node", "gpus_per_node", "usd_per_gpu_h")
     alike: dict[tuple[Any, ...], tuple[Mapping[str, Any], list[tuple[int, int]]]] = {}
     for pool, price in zip(pools, prices, strict=True):
-        key = pool["gpu"], *(price[name] for name in names)
+        key = pool["gpu"], *(price.get(name) for name in names)
         _, replicas = alike.setdefault(key, (price, []))
         replicas.append((pool["tp"], pool["replica_count"]))
     usd = 0.0
     for price, replicas in alike.values():
-        gpus, size = sum(tp * count for tp, count in replicas), price["gpus_per_node"]
+        gpus, size = (
+            sum(tp * count for tp, count in replicas),
+            price.get("gpus_per_node"),
+        )
         if size is not None:
             gpus = size * nodes_for(replicas, size)[0]
         usd += gpus * price["usd_per_gpu_h"]
