@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator
 
 from capplan.errors import InputError
-from capplan.planning.spare_settings import SPARES, SpareSettings, _share
+from capplan.planning.spare_settings import SPARES, SpareSettings, share_or_percent
 from capplan.setting_values import parts
 from capplan.settings import SettingError, Settings, setting, validated_with
 from capplan.units import parse_duration_s
@@ -119,7 +119,7 @@ class RiskSettings(Settings):
 class SpareNodeSettings(SpareSettings):
     """Whether spare nodes are counted for a plan."""
 
-    availability: Annotated[float | None, BeforeValidator(_share)] = setting(  # type: ignore[assignment]
+    availability: Annotated[float | None, BeforeValidator(share_or_percent)] = setting(  # type: ignore[assignment]
         None,
         SPARES,
         "SHARE",

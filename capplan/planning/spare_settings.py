@@ -12,12 +12,12 @@ from capplan.units import parse_duration_s
 SPARES = "Spares"
 
 
-def _share(value: Any) -> Any:
+def share_or_percent(value: Any) -> Any:
     """Return the share that ``99.9%`` stands for.
 
     Examples
     --------
-    >>> _share("99.9%"), _share(0.99)
+    >>> share_or_percent("99.9%"), share_or_percent(0.99)
     (0.9990000000000001, 0.99)
     """
     text = str(value).strip()
@@ -32,7 +32,7 @@ def _share(value: Any) -> Any:
 class SpareSettings(Settings):
     """How often nodes fail, for how long, and what must stay up."""
 
-    availability: Annotated[float, BeforeValidator(_share)] = setting(
+    availability: Annotated[float, BeforeValidator(share_or_percent)] = setting(
         0.999,
         SPARES,
         "SHARE",
