@@ -40,8 +40,8 @@ def parse_growth(text: str) -> Growth:
 
     Examples
     --------
-    >>> parse_growth("3%/month").rate_factor(13)
-    1.425760886846179
+    >>> round(parse_growth("3%/month").rate_factor(13), 9)
+    1.425760887
     >>> round(parse_growth("requests=100%/year").rate_factor(13), 9)
     2.0
     """

@@ -23,7 +23,7 @@ def losses(
     """
     choices = np.unique(needed)
     above = choices[None, :] - needed[:, None]
-    return choices, np.where(above > 0, unused_usd * above, -missing_usd * above)
+    return choices, np.where(above > 0, unused_usd * above, missing_usd * abs(above))
 
 
 def worth_of_all(lost_usd: np.ndarray) -> float:
