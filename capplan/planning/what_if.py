@@ -13,7 +13,13 @@ from capplan.errors import InputError, collected_warnings
 from capplan.llm.catalog import llm as find_llm
 from capplan.planning.cautions import largest_of_alike
 from capplan.planning.configuration import Excluded, configurations, runnable
-from capplan.planning.inputs import PlanInputs, Progress, plan_inputs, unseen
+from capplan.planning.inputs import (
+    PlanInputs,
+    Progress,
+    part_of,
+    plan_inputs,
+    unseen,
+)
 from capplan.planning.known_runs import KnownRuns
 from capplan.planning.plan import NOT_IN_THE_RESULT, plan, planned
 from capplan.planning.result import Candidate, Plan
@@ -107,12 +113,11 @@ def what_if(
         _check(cells)
         local = settings.executor == "local"  # elsewhere Ctrl-C cannot be seen
         shared = _Shared(scenario.requests, stopped if local else None, local)
-        for number, index in enumerate(_order(cells), 1):
+        for done, index in enumerate(_order(cells)):
             if shared.is_stopped():
                 break
-            cell = cells[index]
-            step = partial(_step, show, cell, number, len(cells))
-            cells[index] = shared.planned(cell, step)
+            step = _step(show, cells[index], done, len(cells))
+            cells[index] = shared.planned(cells[index], step)
     _refuse_if_all_are(cells)
     return WhatIf(
         tuple(cells),
@@ -148,7 +153,7 @@ def plan_each(
     for index, cell in enumerate(cells):
         if is_stopped:
             break
-        step = partial(_step, progress or unseen, cell, index + 1, len(cells))
+        step = _step(progress or unseen, cell, index, len(cells))
         try:
             found = plan(cell.settings, step, stopped, with_load=with_load)
         except InputError as error:
@@ -188,16 +193,9 @@ def _refuse_if_all_are(cells: Sequence[Cell]) -> None:
         raise InputError(refused[0])
 
 
-def _step(
-    show: Progress,
-    cell: Cell,
-    number: int,
-    count: int,
-    step: str,
-    share: float | None = None,
-) -> None:
-    """Show a step of a cell, and the share of all that is done."""
-    show(f"{cell} ({number} of {count}): {step}", (number - 1 + (share or 0)) / count)
+def _step(show: Progress, cell: Cell, done: int, count: int) -> Progress:
+    """Return what shows the steps of a cell."""
+    return part_of(show, done, count, f"{cell} ({done + 1} of {count}): ")
 
 
 def _check(cells: Sequence[Cell]) -> None:
