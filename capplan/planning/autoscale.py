@@ -2,7 +2,6 @@
 
 import warnings
 from dataclasses import replace
-from datetime import date
 
 import numpy as np
 
@@ -47,8 +46,7 @@ def autoscale(
     When ``stopped`` says so, the result is what was known by then; before anything is,
     KeyboardInterrupt is raised.
     """
-    if settings.as_of is None:
-        settings = settings.model_copy(update={"as_of": date.today().isoformat()})
+    settings = settings.dated()
     with collected_warnings() as texts:
         result = _Work(settings, progress or unseen, stopped).result()
     return replace(result, warnings=tuple(texts))

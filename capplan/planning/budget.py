@@ -4,7 +4,6 @@ import time
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import date
 
 import numpy as np
 
@@ -61,8 +60,7 @@ def budget(settings: BudgetSettings, progress: Progress | None = None) -> Budget
     each are simulated at the quietest hour and at the peaks of some months, and by the
     demand law in between. The ladder of commitments is a linear program.
     """
-    if settings.as_of is None:
-        settings = settings.model_copy(update={"as_of": date.today().isoformat()})
+    settings = settings.dated()
     with collected_warnings() as texts:
         result = _Work(settings, progress or unseen).result()
     return replace(result, warnings=tuple(texts))

@@ -3,7 +3,6 @@
 import math
 import time
 from dataclasses import dataclass, replace
-from datetime import date
 from functools import partial
 
 from capplan.deployment.configuration import Configuration
@@ -84,8 +83,7 @@ def compare(
     When ``stopped`` says so, the comparison is of what was simulated by then.
     """
     started_s = time.perf_counter()
-    if settings.as_of is None:
-        settings = settings.model_copy(update={"as_of": date.today().isoformat()})
+    settings = settings.dated()
     if settings.executor != "local":  # elsewhere Ctrl-C cannot be seen
         stopped = None
     progress = progress or unseen

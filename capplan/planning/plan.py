@@ -3,7 +3,6 @@
 import time
 import warnings
 from dataclasses import replace
-from datetime import date
 
 from capplan.deployment.configuration import Configuration
 from capplan.errors import CapplanWarning, collected_warnings
@@ -75,8 +74,7 @@ def plan(
     ``with_load`` also measures what a replica of the best carries.
     """
     started_s = time.perf_counter()
-    if settings.as_of is None:
-        settings = settings.model_copy(update={"as_of": date.today().isoformat()})
+    settings = settings.dated()
     with collected_warnings() as texts:
         result = _plan(settings, progress or unseen, stopped, with_load)
     first = (result.risk.caution,) if result.risk and result.risk.caution else ()

@@ -1,6 +1,7 @@
 """Groups of settings: a command reads those that its own settings inherit."""
 
-from typing import Annotated, Any, Literal
+from datetime import date
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field
 
@@ -163,6 +164,12 @@ class PriceSettings(Settings):
     as_of: Annotated[str | None, BeforeValidator(day)] = setting(
         None, CHOICES, "DATE", "Reference date for the age of prices (default: today)."
     )
+
+    def dated(self) -> Self:
+        """Return settings with the day that prices are looked at: today by default."""
+        if self.as_of is not None:
+            return self
+        return self.model_copy(update={"as_of": date.today().isoformat()})
 
 
 class ServerSettings(Settings):

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from datetime import date
 from functools import partial
 from typing import Any
 
@@ -100,8 +99,7 @@ def what_if(
     from the same seed, so that a difference is none of chance. When ``stopped`` says
     so, the cells that were done by then have their plans.
     """
-    if settings.as_of is None:
-        settings = settings.model_copy(update={"as_of": date.today().isoformat()})
+    settings = settings.dated()
     show = progress or unseen
     with collected_warnings() as general:
         show("reading the requests")
@@ -140,8 +138,7 @@ def plan_each(
 
     When ``stopped`` says so, the plans that were done by then are returned.
     """
-    if settings.as_of is None:
-        settings = settings.model_copy(update={"as_of": date.today().isoformat()})
+    settings = settings.dated()
     names = settings.llms
     cells = [
         Cell({"llm": name}, "interrupted", asked, reason=_BEFORE)
