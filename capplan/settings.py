@@ -90,6 +90,10 @@ class Settings(BaseModel):
         """Return the settings that another command has too, by name."""
         return {name: value for name, value in self if name in model.model_fields}
 
+    def document(self, left_out: set[str]) -> dict[str, Any]:
+        """Return the settings that are not the defaults, as JSON holds them."""
+        return self.model_dump(mode="json", exclude_defaults=True, exclude=left_out)
+
 
 def no_setting(name: str, model: type[Settings]) -> str:
     """Return why a name is none of a command's settings, with the nearest one."""

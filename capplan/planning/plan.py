@@ -335,9 +335,7 @@ def _result(
         best_estimated=estimated[0] if estimated else None,
         infeasible_reason=None if feasible else _why_none(candidates),
         assumptions=assumptions(settings, trace, candidates, tried),
-        settings=settings.model_dump(
-            mode="json", exclude_defaults=True, exclude=NOT_IN_THE_RESULT
-        ),
+        settings=settings.document(NOT_IN_THE_RESULT),
         slo_limits_s=slo.shared_limits_s(trace.class_names),
         windows=() if best is None else best.judgement.windows,
         asked_by=inputs.load.process if trace.users else None,

@@ -125,7 +125,7 @@ def what_if(
         warnings=(*general, *_of_cells(cells)),
         interrupted=shared.is_stopped(),
         shared_runs=shared.runs.found,
-        settings=_told(settings),
+        settings=settings.document(NOT_IN_THE_RESULT),
     )
 
 
@@ -167,13 +167,7 @@ def plan_each(
         settings.seed,
         warnings=tuple(_of_cells(cells)),
         interrupted=is_stopped,
-        settings=_told(settings),
-    )
-
-
-def _told(settings: PlanSettings) -> dict[str, Any]:
-    return settings.model_dump(
-        mode="json", exclude_defaults=True, exclude=NOT_IN_THE_RESULT
+        settings=settings.document(NOT_IN_THE_RESULT),
     )
 
 

@@ -252,9 +252,7 @@ def autoscale_values(result: Autoscaled) -> dict[str, Any]:
         "trace_source": result.trace_source,
         "profile_note": pool.configuration.note,
         "warnings": result.warnings,
-        "settings": result.settings.model_dump(
-            mode="json", exclude_defaults=True, exclude={"out"}
-        ),
+        "settings": result.settings.document({"out"}),
     }
     return {**values, DIGEST: digest_of(values)}
 

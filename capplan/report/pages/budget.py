@@ -304,9 +304,7 @@ def budget_values(budget: Budget) -> dict[str, Any]:
         "ladder_largest_fraction": budget.largest_fraction,
         "trace_source": budget.trace_source,
         "warnings": budget.warnings,
-        "settings": budget.settings.model_dump(
-            mode="json", exclude_defaults=True, exclude={"out"}
-        ),
+        "settings": budget.settings.document({"out"}),
     }
 
 

@@ -225,7 +225,5 @@ def shared_fleet_values(fleet: SharedFleet) -> dict[str, Any]:
             for pool in fleet.pools
         ],
         "warnings": fleet.warnings,
-        "settings": fleet.settings.model_dump(
-            mode="json", exclude_defaults=True, exclude={"out"}
-        ),
+        "settings": fleet.settings.document({"out"}),
     }

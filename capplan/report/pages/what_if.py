@@ -209,7 +209,5 @@ def _cell_values(cell: Cell) -> dict[str, Any]:
     """Return a cell: what is varied comes first, and wins over the best's."""
     varied = {key_of(name): _value(cell, name) for name in cell.values}
     values = {name: at(cell, path) for name, path in PATHS.items()}
-    values["settings"] = cell.settings.model_dump(
-        mode="json", exclude_defaults=True, exclude=NOT_IN_THE_RESULT
-    )
+    values["settings"] = cell.settings.document(NOT_IN_THE_RESULT)
     return {**varied, **{k: v for k, v in values.items() if k not in varied}}
