@@ -57,6 +57,11 @@ class NodeCount:
     stranded_gpus: float  # paid, and in no replica
     usd_per_h: float  # of all of them [$]
 
+    @property
+    def units(self) -> float:
+        """Nodes; GPUs where these are priced alone."""
+        return self.gpus_paid if self.count is None else self.count
+
 
 @dataclass(frozen=True)
 class Cost:

@@ -130,16 +130,9 @@ def _level(
     if count is None:
         return RiskLevel(quantile, None, None, None, None)
     fleet = deployment.with_replicas(int(count))
-    nodes = nodes_of(fleet.pools)
-    numbers = None if nodes is None else [row.count for row in nodes]
-    known = numbers is not None and None not in numbers
-    return RiskLevel(
-        quantile,
-        int(count),
-        fleet.gpu_count,
-        sum(number or 0 for number in numbers or ()) if known else None,
-        usd,
-    )
+    nodes = nodes_of([fleet.pool])
+    node_count = None if nodes is None else nodes[0].count
+    return RiskLevel(quantile, int(count), fleet.gpu_count, node_count, usd)
 
 
 def is_told(quantile: float, draw_count: int) -> bool:

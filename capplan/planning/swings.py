@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from capplan.planning.cost import HOURS_PER_MONTH, nodes_of
+from capplan.planning.cost import HOURS_PER_MONTH, NodeCount, nodes_of
 from capplan.planning.drawn_plan import Shared, drawn_plan
 from capplan.planning.draws import Draw
 from capplan.planning.executors import Executor
@@ -39,7 +39,7 @@ def swings(
             name,
             ends,
             (low.replica_count, high.replica_count),
-            (_units(shared, low)[0], _units(shared, high)[0]),
+            (_node_count(shared, low), _node_count(shared, high)),
             (low.usd_per_month, high.usd_per_month),
         )
         for (name, ends, _), (low, _), (high, _) in zip(
@@ -86,15 +86,17 @@ def _width(swing: Swing) -> tuple[float, float]:
     return apart(swing.usd_per_month), apart(swing.replica_counts)
 
 
-def _units(shared: Shared, row: DrawnPlan) -> tuple[float | None, float | None]:
-    """Return the nodes of a draw, and its nodes or, priced alone, GPUs."""
+def _nodes(shared: Shared, row: DrawnPlan) -> NodeCount | None:
+    """Return the nodes of a draw; None without a count or a price."""
     if row.replica_count is None:
-        return None, None
-    found = nodes_of(shared.deployment.with_replicas(row.replica_count).pools)
-    if found is None:
-        return None, None
-    (nodes,) = found
-    return nodes.count, nodes.gpus_paid if nodes.count is None else nodes.count
+        return None
+    nodes = nodes_of(shared.deployment.with_replicas(row.replica_count).pools)
+    return None if nodes is None else nodes[0]
+
+
+def _node_count(shared: Shared, row: DrawnPlan) -> float | None:
+    nodes = _nodes(shared, row)
+    return None if nodes is None else nodes.count
 
 
 def worth_of_knowing(shared: Shared, rows: Sequence[DrawnPlan]) -> dict[str, Any]:
@@ -104,30 +106,30 @@ def worth_of_knowing(shared: Shared, rows: Sequence[DrawnPlan]) -> dict[str, Any
     """
     penalty, pool = shared.inputs.settings.penalty, shared.deployment.pool
     price, planned = pool.configuration.price, nodes_of(shared.deployment.pools)
-    needed = [_units(shared, row)[1] for row in rows]
+    found = (_nodes(shared, row) for row in rows)
+    needed = [nodes.units for nodes in found if nodes is not None]
     if price is None or planned is None:
         return {"unknown_worth": "the GPU has no price"}
     if len(rows) < FEWEST_DRAWS:
         return {"unknown_worth": f"it takes {FEWEST_DRAWS} draws to tell"}
-    if None in needed:
+    if len(needed) < len(rows):
         return {"unknown_worth": "some draws are served by no count looked at"}
     (nodes,) = planned
-    units = nodes.gpus_paid if nodes.count is None else nodes.count
-    unused_usd = HOURS_PER_MONTH * nodes.usd_per_h / units
+    unused_usd = HOURS_PER_MONTH * nodes.usd_per_h / nodes.units
     dearest = max((usd for usd, _ in price.asked), default=price.usd_per_gpu_h)
     missing_usd = unused_usd * dearest / price.usd_per_gpu_h
     if penalty is not None:
         missing_usd = penalty
     counts = np.array(needed, dtype=np.int64)
     _, lost_usd = losses(counts, unused_usd, missing_usd)
-    found = [
+    worth = [
         Worth(name, worth_of(np.array([_VALUES[name](row) for row in rows]), lost_usd))
         for name in shared.draws.drawn_names
         if name in _VALUES
     ]
-    found.sort(key=lambda worth: -worth.usd_per_month)
+    worth.sort(key=lambda row: -row.usd_per_month)
     return {
-        "worth": (*found, Worth(ALL, worth_of_all(lost_usd))),
+        "worth": (*worth, Worth(ALL, worth_of_all(lost_usd))),
         "unused_usd_per_month": unused_usd,
         "missing_usd_per_month": missing_usd,
     }
