@@ -1,5 +1,6 @@
 """The count beside a guess: against trying every count."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,11 +23,13 @@ def test_it_is_the_fewest_that_holds_wherever_it_begins(fewest, about, most):
     assert all(1 <= count <= most for count in looked)
 
 
-def test_a_right_guess_and_one_too_few_take_two_counts():
-    for about in (9, 8):
-        looked = []
-        fewest_near(lambda count: looked.append(count) or count >= 9, about, 99)  # noqa: B023
-        assert sorted(looked) == [8, 9]
+@pytest.mark.parametrize("about", [9, 8])
+def test_a_right_guess_and_one_too_few_take_two_counts(about):
+    looked = []
+
+    fewest_near(lambda count: looked.append(count) or count >= 9, about, 99)
+
+    assert sorted(looked) == [8, 9]
 
 
 def test_none_is_found_where_none_holds():
