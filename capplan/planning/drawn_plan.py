@@ -30,7 +30,8 @@ class Shared(NamedTuple):
 def drawn_plan(shared: Shared, draw: Draw) -> tuple[DrawnPlan, int]:
     """Return what a draw needs, and how many fleets were simulated for it."""
     inputs, draws, deployment = shared
-    load = draws.load_of(draw)
+    base = draws.base_of(draw)
+    load = draws.load_of(draw, base)
     known: dict[int, tuple[bool, float]] = {}
 
     def look(count: int) -> tuple[bool, float]:
@@ -47,7 +48,6 @@ def drawn_plan(shared: Shared, draw: Draw) -> tuple[DrawnPlan, int]:
     usd = None
     if count is not None:
         usd = _usd_per_month(deployment.with_replicas(count), draw.offer)
-    base = draws.base_of(draw)
     tokens = float((base.prompt_tokens + base.output_tokens).mean())
     busiest = draws.busiest_per_s(base)
     row = DrawnPlan(draw, count, attainment, meets, usd, busiest, tokens)

@@ -96,14 +96,14 @@ class Draws:
             else None,
         )
 
-    def load_of(self, draw: Draw) -> OpenLoad:
-        """Return the requests of a draw, as a replica of the planned kind sees them.
+    def load_of(self, draw: Draw, base: Trace) -> OpenLoad:
+        """Return what ``base_of`` found, as a replica of the planned kind sees it.
 
         One that carries the share c of the planned load is a planned one at 1 / c of
         the arrivals: iterations and limits 1 / c as long, since the sweeps that c is
         counted in have limits in terms of an engine's own TPOT.
         """
-        load, base = self.load, self.base_of(draw)
+        load = self.load
         if base is not load.base:
             # Of a trace's own arrivals the utilisation is told and not judged.
             known = load.saturations if load.process is None else {}

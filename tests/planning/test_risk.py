@@ -69,6 +69,12 @@ def drawn_by(settings):
     return draws_of(settings, settings.seed, inputs.load, configuration)
 
 
+def load_of(draws, index):
+    """Return the requests of a draw."""
+    draw = draws.draw(index)
+    return draws.load_of(draw, draws.base_of(draw))
+
+
 def simple(monkeypatch, settings, need):
     """Return the risk where a load needs as many replicas as ``need`` says."""
     inputs, tried = plan_inputs(settings)
@@ -194,7 +200,7 @@ def test_the_profile_is_drawn_by_what_sweeps_carried():
 
 def test_a_replica_that_carries_half_sees_twice_the_arrivals(week):
     draws = drawn_by(settings_of(week, draw="growth=0.5:0.5"))
-    load = draws.load_of(draws.draw(3))
+    load = load_of(draws, 3)
 
     assert load.base.rate_per_s == pytest.approx(draws.load.base.rate_per_s / 2)
     assert load.day_s == pytest.approx(2 * DAY_S)
@@ -203,7 +209,7 @@ def test_a_replica_that_carries_half_sees_twice_the_arrivals(week):
 
 def test_longer_answers_stay_within_what_a_replica_holds(week):
     draws = drawn_by(settings_of(week, draw="output=3:3", kv_blocks=11))
-    base, load = draws.load.base, draws.load_of(draws.draw(0))
+    base, load = draws.load.base, load_of(draws, 0)
 
     longer = replace(base, output_tokens=3 * base.output_tokens)
     fits = ~oversized(longer, draws.configuration.engine)
@@ -316,7 +322,7 @@ def test_lengths_are_drawn_among_themselves():
     )  # fmt: skip
     draws = drawn_by(settings)
 
-    first, second = (draws.load_of(draws.draw(index)).base for index in range(2))
+    first, second = (load_of(draws, index).base for index in range(2))
 
     known = set(draws.load.base.prompt_tokens)
     assert set(first.prompt_tokens) <= known
