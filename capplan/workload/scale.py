@@ -1,7 +1,6 @@
 """More or fewer requests at the hours at which a trace has them."""
 
 from dataclasses import replace
-from functools import reduce
 
 import numpy as np
 
@@ -50,40 +49,41 @@ def scaled_traffic(trace: Trace, scale: float, seed: int) -> Trace:
     whole, part = divmod(scale, 1.0)
     shares = [1.0] * int(whole) + [part] * (part > 0)
     parts = [
-        _copy(trace, index, len(shares), share, seed)
+        copied
         for index, share in enumerate(shares)
+        if (copied := _copy(trace, index, len(shares), share, seed)) is not None
     ]
-    kept = [each for each in parts if each is not None]
-    if not kept:
+    if not parts:
         raise InputError(f"--scale {scale:g}: none of {len(trace):,} requests is left")
-    result = _in_order(kept)
+    result = _in_order(parts)
     note = f"{scale:g} times the requests: {len(result):,} of {len(trace):,}"
     return replace(result, notes=(*trace.notes, note))
 
 
-def _in_order(parts: list[Trace]) -> Trace:
+def _in_order(parts: list[tuple[Trace, np.ndarray]]) -> Trace:
     """Return the requests of all parts in order of arrival, of equal ones the first."""
-    arrival_s = np.concatenate([part.arrival_s for part in parts])
+    arrival_s = np.concatenate([at_s for _, at_s in parts])
     order = np.argsort(arrival_s, kind="stable")
-    unordered = [replace(part, arrival_s=None) for part in parts]
-    result = reduce(joined, unordered).select(order)
+    result = joined(*(requests for requests, _ in parts)).select(order)
     return replace(result, arrival_s=arrival_s[order])
 
 
 def _copy(
     trace: Trace, index: int, copies: int, share: float, seed: int
-) -> Trace | None:
-    """Return a copy that keeps a share of the requests; None where none is left.
+) -> tuple[Trace, np.ndarray] | None:
+    """Return requests of a copy that keeps a share of them, and when each arrives.
 
-    The first one stays where it is.
+    None where none is left. The first copy stays where it is.
     """
-    copied = renumbered(trace, trace, index) if index else trace
+    arrival_s = _shifted(trace, _shift_s(trace, index, copies, seed))
+    copied = replace(trace, arrival_s=None)
+    copied = renumbered(copied, trace, index) if index else copied
     if share < 1:
         rows = np.flatnonzero(_draws(trace, index, seed) < share)
         if not len(rows):
             return None
-        copied = copied.select(rows)
-    return _shifted(copied, trace, _shift_s(trace, index, copies, seed))
+        return copied.select(rows), arrival_s[rows]
+    return copied, arrival_s
 
 
 def _draws(trace: Trace, index: int, seed: int) -> np.ndarray:
@@ -105,16 +105,12 @@ def _shift_s(trace: Trace, index: int, copies: int, seed: int) -> float:
     return most_s * (index - 1 + within) / max(1, copies - 1)
 
 
-def _shifted(copied: Trace, trace: Trace, shift_s: float) -> Trace:
-    """Return a copy of a trace shifted around its end, in order of arrival."""
-    if not shift_s > 0:
-        return copied
-    assert copied.arrival_s is not None
+def _shifted(trace: Trace, shift_s: float) -> np.ndarray:
+    """Return the arrivals of a trace shifted around its end, shape (n,). [s]"""
     assert trace.arrival_s is not None
+    if not shift_s > 0:
+        return trace.arrival_s
     first_s = float(trace.arrival_s[0])
     # The last request is followed by the first one after a mean gap.
     period_s = trace.duration_s * len(trace) / (len(trace) - 1)
-    arrival_s = first_s + np.fmod(copied.arrival_s - first_s + shift_s, period_s)
-    order = np.argsort(arrival_s, kind="stable")
-    ordered = replace(copied, arrival_s=None).select(order)
-    return replace(ordered, arrival_s=arrival_s[order])
+    return first_s + np.fmod(trace.arrival_s - first_s + shift_s, period_s)

@@ -64,10 +64,10 @@ def extend(
     return replace(joined(trace, added), notes=(*trace.notes, note))
 
 
-def joined(trace: Trace, later: Trace) -> Trace:
-    """Return a trace with the requests of another one behind its own."""
+def joined(trace: Trace, *later: Trace) -> Trace:
+    """Return a trace with the requests of others behind its own."""
     columns: dict[str, Any] = {
-        name: np.concatenate([column, getattr(later, name)])
+        name: np.concatenate([column, *(getattr(each, name) for each in later)])
         for name in COLUMNS
         if (column := getattr(trace, name)) is not None
     }
