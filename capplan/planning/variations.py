@@ -88,11 +88,14 @@ def _setting(name: str) -> Vary:
     return vary
 
 
+_AS_FLAGS = (
+    *("llm", "gpu", "tp", "kv-cache-dtype", "kind", "provider", "region"),
+    *("scheduler", "router", "arrivals", "users", "scale", "predictor"),
+)
+"""Settings that are varied as their flags set them."""
+
 VARY: Mapping[str, Vary] = {
-    **{name: _setting(name) for name in ("llm", "gpu", "tp", "kv-cache-dtype")},
-    **{name: _setting(name) for name in ("kind", "provider", "region")},
-    **{name: _setting(name) for name in ("scheduler", "router", "arrivals")},
-    **{name: _setting(name) for name in ("users", "scale", "predictor")},
+    **{name: _setting(name) for name in _AS_FLAGS},
     "rate": _rate,
     "attainment": _setting("attainment"),
     "slo-scale": _slo_scale,
@@ -117,12 +120,12 @@ def varied(of: Scenario, values: Mapping[str, str]) -> PlanSettings:
     InputError
         With the value that is wrong.
     """
-    settings = dict(of.settings)
+    settings = of.settings
     for name, text in values.items():
         try:
             update = VARY[name](of, text)
             update = {key.replace("-", "_"): value for key, value in update.items()}
-            settings = dict(PlanSettings(**{**settings, **update}))
+            settings = PlanSettings(**{**dict(settings), **update})
         except InputError as error:
             raise InputError(f"{name} {text}: {error}") from None
-    return PlanSettings(**settings)
+    return settings
