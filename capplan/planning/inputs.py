@@ -90,11 +90,12 @@ def plan_inputs(
     settings: PlanSettings,
     load: Load | None = None,
     tried: list[Configuration | Excluded] | None = None,
+    read: Trace | None = None,
 ) -> tuple[PlanInputs, list[Configuration | Excluded]]:
     """Return the inputs that all candidates share, and the candidates.
 
-    ``load`` and ``tried`` are given where several plans are about the same requests or
-    configurations.
+    ``load``, ``tried`` and ``read`` are given where several plans are about the same
+    requests, the same configurations, or requests that were read once.
     """
     slo = settings.objective()
     if slo is None:
@@ -103,7 +104,7 @@ def plan_inputs(
     able = runnable(tried)
     if load is None:
         rng = np.random.default_rng(settings.seed)
-        load = judged_traffic(settings, slo, rng, able)
+        load = judged_traffic(settings, slo, rng, able, read)
     shares = bool(load.base.prefix_tokens.any())
     tried = [
         with_caching_as_used(row, settings, shares)

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import fields, replace
 from threading import Lock
 from typing import Any
@@ -122,20 +122,21 @@ def _key(trace: Trace, deployment: Deployment, slo: Slo | None, seed: int) -> An
     if sees_slos(deployment, slo, trace.class_names) and slo is not None:
         limits = slo.table(trace.class_names).tobytes()
     rest = [getattr(deployment, each.name) for each in fields(deployment)[1:]]
-    return seed, _digest(trace), pools, tuple(rest), limits
+    return seed, digest(trace), pools, tuple(rest), limits
 
 
-def _digest(trace: Trace) -> bytes:
-    digest = hashlib.blake2b(digest_size=16)
-    for name in COLUMNS:
+def digest(trace: Trace, names: Iterable[str] = COLUMNS) -> bytes:
+    """Return what tells columns of a trace from those of others."""
+    found = hashlib.blake2b(str(len(trace)).encode(), digest_size=16)
+    for name in names:
         column = getattr(trace, name)
         if column is None:
             continue
         if column[0] == column[-1] and (column == column[0]).all():
             column = column[:1]  # most columns of most traces
-        digest.update(name.encode())
-        digest.update(column.data)
-    return digest.digest()
+        found.update(name.encode())
+        found.update(column.data)
+    return found.digest()
 
 
 def _compact(simulation: Simulation) -> Simulation:

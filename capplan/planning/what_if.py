@@ -5,13 +5,11 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-import numpy as np
-
 from capplan.deployment.configuration import Configuration
 from capplan.errors import InputError, collected_warnings
 from capplan.llm.catalog import llm as find_llm
 from capplan.planning.cautions import largest_of_alike
-from capplan.planning.configuration import Excluded, configurations, runnable
+from capplan.planning.configuration import Excluded, configurations
 from capplan.planning.inputs import (
     PlanInputs,
     Progress,
@@ -19,12 +17,12 @@ from capplan.planning.inputs import (
     plan_inputs,
     unseen,
 )
-from capplan.planning.known_runs import KnownRuns
+from capplan.planning.known_runs import KnownRuns, digest
 from capplan.planning.plan import NOT_IN_THE_RESULT, plan, planned
 from capplan.planning.result import Candidate, Plan
 from capplan.planning.settings import PlanSettings
 from capplan.planning.shown import Shown
-from capplan.planning.traffic import judged_traffic, read_requests
+from capplan.planning.traffic import read_requests
 from capplan.planning.variations import Scenario, varied
 from capplan.planning.what_if_settings import WhatIfSettings
 from capplan.simulator.fleet import Stopped
@@ -37,6 +35,8 @@ _OF_OBJECTIVES = {"attainment", "slo-scale"}
 """Variations that are about the same requests."""
 _OF_TRAFFIC = {"rate", "scale"}
 """Variations of how much there is of them."""
+_OF_MIX = ("prompt_tokens", "output_tokens", "prefix_tokens")
+"""Columns on which the load that a replica carries depends."""
 _BEFORE = "not planned before Ctrl-C"
 
 
@@ -260,19 +260,12 @@ class _Shared:
         key = settings.model_dump_json(exclude=_NOT_OF_CONFIGURATIONS)
         if key not in self._tried:
             self._tried[key] = list(configurations(settings))
-        tried = self._tried[key]
-        slo = settings.objective()
-        rng = np.random.default_rng(settings.seed)
-        load = judged_traffic(settings, slo, rng, runnable(tried), self._read)
-        base = load.base
-        mix = b"".join(
-            column.tobytes()
-            for column in (base.prompt_tokens, base.output_tokens, base.prefix_tokens)
-        )
-        load = replace(load, saturations=self._saturations.setdefault(mix, {}))
-        inputs, tried = plan_inputs(settings, load, tried)
+        inputs, tried = plan_inputs(settings, tried=self._tried[key], read=self._read)
+        mix = digest(inputs.load.base, _OF_MIX)
+        known = self._saturations.setdefault(mix, {})
         return replace(
             inputs,
+            load=replace(inputs.load, saturations=known),
             stopped=self._stopped,
             best_only=True,
             simulate_with=self.runs if self._is_local else simulate,
