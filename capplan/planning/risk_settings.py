@@ -7,10 +7,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator
 
 from capplan.errors import InputError
-from capplan.planning.spare_settings import SPARES, SpareSettings, share_or_percent
 from capplan.setting_values import parts
 from capplan.settings import SettingError, Settings, setting, validated_with
-from capplan.units import parse_duration_s
 
 RISK = "Risk"
 
@@ -114,30 +112,3 @@ class RiskSettings(Settings):
     def drawn(self) -> dict[str, tuple[float, float] | None]:
         """What is drawn, with the factors that the user gave."""
         return dict(parse_drawn(text) for text in self.draw)
-
-
-class SpareNodeSettings(SpareSettings):
-    """Whether spare nodes are counted for a plan."""
-
-    availability: Annotated[float | None, BeforeValidator(share_or_percent)] = setting(  # type: ignore[assignment]
-        None,
-        SPARES,
-        "SHARE",
-        "Count the spare nodes that keep enough nodes up so much of the time, and take "
-        "nodes away at the busiest hour: 99.9%.",
-        gt=0,
-        lt=1,
-    )
-
-    def __init__(self, **values: Any) -> None:
-        """Refuse settings of spares without spares, and a repair that takes no time."""
-        super().__init__(**values)
-        for name in ("repair", "failures"):
-            if self.availability is None and getattr(self, name) is not None:
-                raise SettingError(
-                    name, f"{name} is of spare nodes; give --availability 99.9% too"
-                )
-        if self.repair is not None and not parse_duration_s(self.repair) > 0:
-            raise SettingError(
-                "repair", f"repair is {self.repair}; expected more than 0, as in 4h"
-            )

@@ -13,7 +13,7 @@ from capplan.planning.fleet_settings import (
     PoolSettings,
     RebalancerSettings,
 )
-from capplan.planning.risk_settings import RiskSettings, SpareNodeSettings
+from capplan.planning.risk_settings import RiskSettings
 from capplan.planning.setting_groups import (
     CHOICES,
     METHOD,
@@ -28,6 +28,7 @@ from capplan.planning.setting_groups import (
     ServerSettings,
     TrialSettings,
 )
+from capplan.planning.spare_settings import SpareNodeSettings
 from capplan.planning.traffic_settings import (
     OBJECTIVE,
     WORKLOAD,

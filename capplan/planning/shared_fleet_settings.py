@@ -7,7 +7,7 @@ from pydantic import BeforeValidator
 
 from capplan.errors import InputError
 from capplan.planning.setting_groups import OutputSettings
-from capplan.planning.spare_settings import SpareSettings
+from capplan.planning.spare_settings import SPARES, RepairSettings, share_or_percent
 from capplan.planning.traffic_settings import WORKLOAD
 from capplan.settings import setting, validated_with
 from capplan.units import parse_duration_s
@@ -47,9 +47,18 @@ def _shifts(value: Any) -> Any:
     return found
 
 
-class SharedFleetSettings(OutputSettings, SpareSettings):
+class SharedFleetSettings(OutputSettings, RepairSettings):
     """Settings of several LLMs on shared nodes."""
 
+    availability: Annotated[float, BeforeValidator(share_or_percent)] = setting(
+        0.999,
+        SPARES,
+        "SHARE",
+        "Share of the time in which enough nodes are up, the spares with them: 99.9% "
+        "(default 99.9%).",
+        gt=0,
+        lt=1,
+    )
     shift: Annotated[
         dict[str, Annotated[str, validated_with(whole_hours)]],
         BeforeValidator(_shifts),

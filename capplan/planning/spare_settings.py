@@ -6,7 +6,7 @@ from pydantic import BeforeValidator
 
 from capplan.planning.spares import FAILURES_PER_1000_NODE_DAYS
 from capplan.setting_values import path_text
-from capplan.settings import Settings, setting, validated_with
+from capplan.settings import SettingError, Settings, setting, validated_with
 from capplan.units import parse_duration_s
 
 SPARES = "Spares"
@@ -29,18 +29,9 @@ def share_or_percent(value: Any) -> Any:
         raise ValueError(f"{text!r} is not a share; expected 99.9% or 0.999") from None
 
 
-class SpareSettings(Settings):
-    """How often nodes fail, for how long, and what must stay up."""
+class RepairSettings(Settings):
+    """How often nodes fail, and for how long."""
 
-    availability: Annotated[float, BeforeValidator(share_or_percent)] = setting(
-        0.999,
-        SPARES,
-        "SHARE",
-        "Share of the time in which enough nodes are up, the spares with them: 99.9% "
-        "(default 99.9%).",
-        gt=0,
-        lt=1,
-    )
     repair: Annotated[
         str | None, BeforeValidator(path_text), validated_with(parse_duration_s)
     ] = setting(
@@ -58,3 +49,30 @@ class SpareSettings(Settings):
         ge=0,
         le=100_000,
     )
+
+
+class SpareNodeSettings(RepairSettings):
+    """Whether spare nodes are counted for a plan."""
+
+    availability: Annotated[float | None, BeforeValidator(share_or_percent)] = setting(
+        None,
+        SPARES,
+        "SHARE",
+        "Count the spare nodes that keep enough nodes up so much of the time, and take "
+        "nodes away at the busiest hour: 99.9%.",
+        gt=0,
+        lt=1,
+    )
+
+    def __init__(self, **values: Any) -> None:
+        """Refuse settings of spares without spares, and a repair that takes no time."""
+        super().__init__(**values)
+        for name in ("repair", "failures"):
+            if self.availability is None and getattr(self, name) is not None:
+                raise SettingError(
+                    name, f"{name} is of spare nodes; give --availability 99.9% too"
+                )
+        if self.repair is not None and not parse_duration_s(self.repair) > 0:
+            raise SettingError(
+                "repair", f"repair is {self.repair}; expected more than 0, as in 4h"
+            )
