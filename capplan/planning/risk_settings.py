@@ -1,6 +1,5 @@
 """Settings of a plan's risk: what is drawn, how often, and the quantile asked for."""
 
-import math
 import re
 from typing import Annotated, Any, Literal
 
@@ -19,6 +18,8 @@ BETWEEN = ("growth", "output")
 WEEKDAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 
 MOST_DRAWS = 100_000
+_NUMBER = r"(\d+(?:\.\d*)?|\.\d+)"
+_BETWEEN = re.compile(f"{_NUMBER}:{_NUMBER}")
 
 
 def parse_drawn(text: str) -> tuple[str, tuple[float, float] | None]:
@@ -32,14 +33,10 @@ def parse_drawn(text: str) -> tuple[str, tuple[float, float] | None]:
     name, equals, values = text.partition("=")
     if name in BY_ITSELF and not equals:
         return name, None
-    found = re.fullmatch(r"([\d.]+):([\d.]+)", values)
-    if (
-        name in BETWEEN
-        and found
-        and all(part.count(".") < 2 for part in found.groups())
-    ):
-        low, high = (float(part) if part.strip(".") else 0.0 for part in found.groups())
-        if 0 < low <= high <= 1000 and math.isfinite(high):
+    found = _BETWEEN.fullmatch(values)
+    if name in BETWEEN and found:
+        low, high = map(float, found.groups())
+        if 0 < low <= high <= 1000:
             return name, (low, high)
     known = ", ".join((*BY_ITSELF, *(f"{each}=LOW:HIGH" for each in BETWEEN)))
     raise InputError(f"{text!r} cannot be drawn; expected of {known}")
