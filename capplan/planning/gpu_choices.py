@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
@@ -14,7 +15,11 @@ from capplan.fleet.price import Price
 from capplan.fleet.prices import Market, offers, own_offers, price
 from capplan.latency.catalog import own_profiles
 from capplan.planning.iteration_time import folders
-from capplan.planning.setting_groups import ConfigurationSettings, PriceSettings
+from capplan.planning.setting_groups import (
+    ConfigurationSettings,
+    MarketSettings,
+    PriceSettings,
+)
 
 NOT_BOUGHT = ": not bought: "
 """Begins what a warning says of offers that a plan does not look at."""
@@ -54,20 +59,24 @@ def check_nodes(names: Iterable[str], own: Iterable[Offer]) -> None:
             )
 
 
-def market_of(settings: PriceSettings, given: Mapping[str, float]) -> Market:
-    """Return what is bought: at the prices ``given`` [$/h], and of which offers.
-
-    A warning tells which offers of the user's file are not.
-    """
-    market = Market(
-        given=given,
+def offered(settings: MarketSettings, kind: str) -> Market:
+    """Return the market that settings choose, for one way to pay."""
+    return Market(
         file=Path(settings.prices) if settings.prices else None,
-        kind=settings.kind,
+        kind=kind,
         provider=settings.provider,
         region=settings.region,
         nodes=settings.nodes,
         allow_odd=settings.allow_odd_price,
     )
+
+
+def market_of(settings: PriceSettings, given: Mapping[str, float]) -> Market:
+    """Return what is bought: at the prices ``given`` [$/h], and of which offers.
+
+    A warning tells which offers of the user's file are not.
+    """
+    market = replace(offered(settings, settings.kind), given=given)
     own = own_offers(market)
     check_nodes(settings.nodes, own)
     unused = dict.fromkeys(

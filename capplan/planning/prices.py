@@ -2,14 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from capplan.errors import InputError, collected_warnings
 from capplan.fleet.catalog import gpu
 from capplan.fleet.choice import middle_offers
 from capplan.fleet.offer import Offer
 from capplan.fleet.prices import Market, catalog_offers, offers, own_offers
-from capplan.planning.gpu_choices import check_nodes
+from capplan.planning.gpu_choices import check_nodes, offered
 from capplan.planning.settings import OffersSettings
 
 
@@ -25,14 +24,7 @@ class Offers:
 
 def list_offers(settings: OffersSettings) -> Offers:
     """Return the offers of the user's file and of the catalog that are asked for."""
-    market = Market(
-        file=Path(settings.prices) if settings.prices else None,
-        kind=settings.kind or "on-demand",
-        provider=settings.provider,
-        region=settings.region,
-        nodes=settings.nodes,
-        allow_odd=settings.allow_odd_price,
-    )
+    market = offered(settings, settings.kind or "on-demand")
     names = {gpu(name).name for name in settings.gpu}
     with collected_warnings() as caught:
         own = own_offers(market)

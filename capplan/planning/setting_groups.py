@@ -123,16 +123,9 @@ class ReplicaSettings(Settings):
             )
 
 
-class PriceSettings(Settings):
-    """What GPUs cost."""
+class MarketSettings(Settings):
+    """Offers to choose from."""
 
-    price: Annotated[dict[str, str], BeforeValidator(prices_by_gpu)] = setting(
-        {},
-        CHOICES,
-        "GPU=USD",
-        "Price of a GPU-hour, before the catalog's: H100-SXM=2.49.",
-        repeated=True,
-    )
     prices: PathText | None = setting(
         None,
         CHOICES,
@@ -149,17 +142,29 @@ class PriceSettings(Settings):
     region: str | None = setting(
         None, CHOICES, "NAME", "Region to buy in (default: any)."
     )
-    kind: Annotated[str, parsed_with(parse_kind)] = setting(
-        "on-demand",
-        CHOICES,
-        "KIND",
-        "How to pay: on-demand, spot, reserved:12, flex, minimum or owned.",
-    )
     allow_odd_price: bool = setting(
         False,
         CHOICES,
         "",
         "Take prices of a file that are far from those known of the GPU.",
+    )
+
+
+class PriceSettings(MarketSettings):
+    """What GPUs cost."""
+
+    price: Annotated[dict[str, str], BeforeValidator(prices_by_gpu)] = setting(
+        {},
+        CHOICES,
+        "GPU=USD",
+        "Price of a GPU-hour, before the catalog's: H100-SXM=2.49.",
+        repeated=True,
+    )
+    kind: Annotated[str, parsed_with(parse_kind)] = setting(
+        "on-demand",
+        CHOICES,
+        "KIND",
+        "How to pay: on-demand, spot, reserved:12, flex, minimum or owned.",
     )
     as_of: Annotated[str | None, BeforeValidator(day)] = setting(
         None, CHOICES, "DATE", "Reference date for the age of prices (default: today)."

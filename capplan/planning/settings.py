@@ -21,6 +21,7 @@ from capplan.planning.setting_groups import (
     OUTPUT,
     ConfigurationSettings,
     ExecutorSettings,
+    MarketSettings,
     OutputSettings,
     PriceSettings,
     RouterSettings,
@@ -221,7 +222,7 @@ class CapacitySettings(OutputSettings, SchedulerSettings, ThinkSettings, FleetSe
         return PlanSettings(**shared, rate=rate_per_s)
 
 
-class OffersSettings(PriceSettings):
+class OffersSettings(MarketSettings):
     """Which offers to list."""
 
     gpu: Annotated[tuple[str, ...], BeforeValidator(parts)] = setting(
@@ -230,7 +231,7 @@ class OffersSettings(PriceSettings):
     tp: int | None = setting(
         None, CHOICES, "N", "Only nodes that hold a replica of N GPUs.", ge=1
     )
-    kind: Annotated[str | None, parsed_with(parse_kind)] = setting(  # type: ignore[assignment]
+    kind: Annotated[str | None, parsed_with(parse_kind)] = setting(
         None, CHOICES, "KIND", "How to pay (default: all ways)."
     )
 

@@ -6,9 +6,11 @@ from capplan.planning.autoscale_settings import AutoscaleSettings
 from capplan.planning.budget_settings import BudgetSettings
 from capplan.planning.compare_settings import CompareSettings
 from capplan.planning.place_settings import PlaceSettings
+from capplan.planning.prices import list_offers
 from capplan.planning.settings import (
     CapacitySettings,
     DemandSettings,
+    OffersSettings,
     PlanSettings,
     SearchSettings,
     SimulateSettings,
@@ -117,6 +119,15 @@ def test_a_command_reads_each_of_its_settings(read, run, model, asked, tmp_path)
         found |= read
 
     assert set(model.model_fields) - found == set()
+
+
+def test_a_list_of_offers_reads_each_of_its_settings(read):
+    settings = OffersSettings()
+    read.clear()
+
+    list_offers(settings)
+
+    assert set(OffersSettings.model_fields) - read == set()
 
 
 @pytest.mark.parametrize("replica", [{}, ON_H100], ids=["its own", "given"])
