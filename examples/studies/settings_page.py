@@ -16,6 +16,7 @@ from capplan.planning.place_settings import PlaceSettings
 from capplan.planning.settings import (
     CapacitySettings,
     DemandSettings,
+    OffersSettings,
     PlanSettings,
     SearchSettings,
     SimulateSettings,
@@ -35,6 +36,7 @@ COMMANDS = {
     "budget": BudgetSettings,
     "demand": DemandSettings,
     "place": PlaceSettings,
+    "prices": OffersSettings,
     "fleet": SharedFleetSettings,
     "profile": ProfileSettings,
     "fit": FitSettings,
