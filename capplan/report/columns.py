@@ -1,7 +1,7 @@
 """Numbers as people read them, and columns of tables of results."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from rich.console import JustifyMethod
@@ -28,6 +28,17 @@ def format_share(share: float) -> str:
 def format_interval(interval: tuple[float, float]) -> str:
     """Return an interval of shares: ``98.9 % to 99.5 %``."""
     return " to ".join(map(format_share, interval))
+
+
+def format_list(names: Sequence[str]) -> str:
+    """Return names in a sentence; empty without any.
+
+    Examples
+    --------
+    >>> format_list(["rate", "llm", "tp"]), format_list(["rate"])
+    ('rate, llm and tp', 'rate')
+    """
+    return " and ".join([", ".join(names[:-1]), names[-1]] if names[1:] else names)
 
 
 def format_count(count: float) -> str:

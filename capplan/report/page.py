@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from capplan.report.columns import Column
+from capplan.report.columns import Column, format_list
 
 FILES, TERMINAL = "files", "terminal"
 
@@ -106,4 +106,4 @@ class Page:
             f"{self.name}.json",
             *(name for name, table in self.csv.items() if table.rows),
         ]
-        return " and ".join([", ".join(names[:-1]), names[-1]] if names[1:] else names)
+        return format_list(names)

@@ -8,7 +8,7 @@ from capplan.planning.budget_settings import STATIC
 from capplan.planning.budgeted import Budget, Month
 from capplan.report import sentences
 from capplan.report.budget_charts import budget_figures
-from capplan.report.columns import at, format_share
+from capplan.report.columns import at, format_list, format_share
 from capplan.report.page import FILES, Fact, Page, Section, Table, Tile
 from capplan.report.pages.budget_columns import (
     ALTERNATIVES,
@@ -113,7 +113,7 @@ def _bought(budget: Budget) -> str:
     if len(new) > len(parts):
         parts.append(f"{len(new) - len(parts)} more purchases")
     none = "Commit nothing more" if budget.commitments else "Commit nothing"
-    text = f"Commit {_joined(parts)}: " if parts else f"{none}: "
+    text = f"Commit {format_list(parts)}: " if parts else f"{none}: "
     text += f"{starred_usd(budget, budget.usd)} over {_span(budget)}"
     rows = {row.name: row for row in budget.alternatives}
     static = budget.settings.fleet == STATIC
@@ -140,12 +140,6 @@ def _owed(budget: Budget) -> str:
     if budget.usd_prepaid_after >= 0.5:
         text += f"; {format_usd(budget.usd_prepaid_after)} is paid ahead for then"
     return f"{text}."
-
-
-def _joined(parts: list[str]) -> str:
-    if len(parts) < 2:
-        return "".join(parts)
-    return f"{', '.join(parts[:-1])} and {parts[-1]}"
 
 
 def _unit(budget: Budget) -> str:

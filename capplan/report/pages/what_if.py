@@ -12,6 +12,7 @@ from capplan.report.columns import (
     ends,
     format_count,
     format_fine_usd,
+    format_list,
     format_share,
 )
 from capplan.report.page import Fact, Page, Section, Table
@@ -92,8 +93,7 @@ _NOTE = (
 
 
 def _over(result: WhatIf) -> str:
-    names = [_HEADINGS.get(name, name).rstrip(" ×") for name in result.vary]
-    return " and ".join([", ".join(names[:-1]), names[-1]] if names[1:] else names)
+    return format_list([_HEADINGS.get(name, name).rstrip(" ×") for name in result.vary])
 
 
 def _lead(result: WhatIf, feasible: list[Cell]) -> str:
