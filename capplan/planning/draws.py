@@ -17,13 +17,13 @@ from capplan.units import format_duration
 from capplan.workload.days import empty_blocks, laid, whole_blocks
 from capplan.workload.synthesis import resample
 from capplan.workload.trace import Trace
+from capplan.workload.week_curve import WEEKEND
 
 FEWEST_DAYS = 3
 """Whole days from which days are drawn; of fewer, hours."""
 FULL_WEEK = 7
 """Days below which a plan says what so few days do."""
 _HOURS = 24
-_WEEKEND = 5  # first day of it
 # Each input has numbers of its own: leaving one out changes no other.
 _DAYS, _PROFILE, _LENGTHS, _PRICES, _GROWTH, _OUTPUT = range(30, 36)
 
@@ -259,7 +259,7 @@ def _strata(
     if first_day is None:
         return (every,) * days, f"{days} days, any for any (--first-day is not given)"
     first = WEEKDAYS.index(first_day)
-    weekend = [(first + day) % FULL_WEEK >= _WEEKEND for day in every]
+    weekend = [(first + day) % FULL_WEEK in WEEKEND for day in every]
     strata = tuple(
         tuple(other for other in every if weekend[other] == weekend[day])
         for day in every

@@ -15,9 +15,10 @@ from capplan.planning.replica_hours import ReplicaHours
 from capplan.planning.replications import Interrupted
 from capplan.planning.run import Run, judged_run
 from capplan.simulator.fleet import Stopped
+from capplan.workload.days import DAY_S
 from capplan.workload.slo import Slo
 
-_HOUR_S, _DAY_S = 3600.0, 86_400.0
+_HOUR_S = 3600.0
 _MOST_TIMES = 4
 """Times a policy's peak up to which a fixed fleet is sought that attains as much."""
 
@@ -94,7 +95,7 @@ def hours_of(run: Run) -> Hours:
         found.busy_h,
         found.mean_replicas,
         found.peak_replicas,
-        found.changes / (max(lasts_s, 1e-9) / _DAY_S),
+        found.changes / (max(lasts_s, 1e-9) / DAY_S),
     )
 
 

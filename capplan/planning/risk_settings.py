@@ -1,7 +1,7 @@
 """Settings of a plan's risk: what is drawn, how often, and the quantile asked for."""
 
 import re
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BeforeValidator
 
@@ -15,7 +15,8 @@ BY_ITSELF = ("days", "profile", "lengths", "prices")
 """What is drawn from what is known of it."""
 BETWEEN = ("growth", "output")
 """What is drawn between two factors that the user gives."""
-WEEKDAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+Weekday = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
+WEEKDAYS: tuple[Weekday, ...] = get_args(Weekday)
 
 MOST_DRAWS = 100_000
 _NUMBER = r"(\d+(?:\.\d*)?|\.\d+)"
@@ -72,16 +73,13 @@ class RiskSettings(Settings):
         "growth=0.9:1.5 and output=0.8:1.3 (factors on rate and answer lengths, 80 % "
         "of the draws between).",
     )
-    first_day: Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"] | None = (
-        setting(
-            None,
-            RISK,
-            "mon|…|sun",
-            "Day of the week of the first arrival: weekdays are then drawn among "
-            "weekdays (default: not known, any day for any).",
-        )
+    first_day: Weekday | None = setting(
+        None,
+        RISK,
+        "mon|…|sun",
+        "Day of the week of the first arrival: weekdays are then drawn among "
+        "weekdays (default: not known, any day for any).",
     )
-
     penalty: float | None = setting(
         None,
         RISK,

@@ -7,8 +7,8 @@ import numpy as np
 
 from capplan.shipped import shipped
 from capplan.workload.catalog import read_yaml
+from capplan.workload.days import DAY_S
 
-DAY_S = 86_400.0
 WEEKEND = (5, 6)
 """Days of the week, from Monday as 0."""
 TYPICAL = "azure-week-like"

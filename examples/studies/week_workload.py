@@ -19,7 +19,8 @@ from capplan.files import new_file
 from capplan.shipped import shipped
 from capplan.workload.arrivals import parse_arrivals
 from capplan.workload.catalog import read_yaml
-from capplan.workload.week_curve import DAY_S, WEEKEND, harmonics, share_of_rate
+from capplan.workload.days import DAY_S
+from capplan.workload.week_curve import WEEKEND, harmonics, share_of_rate
 
 HOUR_S = 3600.0
 WEEK_S = 7 * DAY_S
