@@ -4,7 +4,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 
 from capplan.errors import InputError, PriceWarning
@@ -34,6 +34,17 @@ class Market:
     def kind_alone(self) -> str:
         """Way to pay, without its months."""
         return self.kind.partition(":")[0]
+
+    @cached_property
+    def own(self) -> tuple[Offer, ...]:
+        """The offers of the user's file, read once; none without one."""
+        if self.file is None:
+            return ()
+        known = catalog_offers()
+        found = read_offers(self.file, lambda text: gpu(text).name, known)
+        if not self.allow_odd:
+            refuse_odd(self.file, found, known)
+        return tuple(found)
 
     def bought(self) -> str:
         """Return what is bought: ``spot of AWS in us-east-1``."""
@@ -83,21 +94,10 @@ def catalog_offers() -> tuple[Offer, ...]:
     return tuple(read_offers(_OFFERS, lambda text: gpu(text).name))
 
 
-def own_offers(market: Market) -> tuple[Offer, ...]:
-    """Return the offers of the user's file; none without one."""
-    if market.file is None:
-        return ()
-    known = catalog_offers()
-    own = read_offers(market.file, lambda text: gpu(text).name, known)
-    if not market.allow_odd:
-        refuse_odd(market.file, own, known)
-    return tuple(own)
-
-
 def offers(name: str, market: Market) -> tuple[Offer, ...]:
     """Return the offers of a GPU to buy: of the user's file, else of the catalog."""
     full = gpu(name).name
-    for known in (own_offers(market), catalog_offers()):
+    for known in (market.own, catalog_offers()):
         wanted = [offer for offer in known if offer.gpu == full and market.wants(offer)]
         if wanted:
             return tuple(wanted)

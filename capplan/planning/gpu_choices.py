@@ -12,7 +12,7 @@ from capplan.fleet.gpu import Gpu
 from capplan.fleet.nodes import nodes
 from capplan.fleet.offer import Offer
 from capplan.fleet.price import Price
-from capplan.fleet.prices import Market, offers, own_offers, price
+from capplan.fleet.prices import Market, offers, price
 from capplan.latency.catalog import own_profiles
 from capplan.planning.iteration_time import folders
 from capplan.planning.setting_groups import (
@@ -77,11 +77,10 @@ def market_of(settings: PriceSettings, given: Mapping[str, float]) -> Market:
     A warning tells which offers of the user's file are not.
     """
     market = replace(offered(settings, settings.kind), given=given)
-    own = own_offers(market)
-    check_nodes(settings.nodes, own)
+    check_nodes(settings.nodes, market.own)
     unused = dict.fromkeys(
         f"{offer.name or offer.gpu} ({offer.kind_and_term})"
-        for offer in own
+        for offer in market.own
         if not market.wants(offer)
     )
     if unused:

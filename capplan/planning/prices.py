@@ -7,7 +7,7 @@ from capplan.errors import InputError, collected_warnings
 from capplan.fleet.catalog import gpu
 from capplan.fleet.choice import middle_offers
 from capplan.fleet.offer import Offer
-from capplan.fleet.prices import Market, catalog_offers, offers, own_offers
+from capplan.fleet.prices import Market, catalog_offers, offers
 from capplan.planning.gpu_choices import check_nodes, offered
 from capplan.planning.settings import OffersSettings
 
@@ -27,11 +27,10 @@ def list_offers(settings: OffersSettings) -> Offers:
     market = offered(settings, settings.kind or "on-demand")
     names = {gpu(name).name for name in settings.gpu}
     with collected_warnings() as caught:
-        own = own_offers(market)
-        check_nodes(settings.nodes, own)
+        check_nodes(settings.nodes, market.own)
     found = [
         offer
-        for offer in (*own, *catalog_offers())
+        for offer in (*market.own, *catalog_offers())
         if (not names or offer.gpu in names)
         and (settings.tp is None or offer.holds(min(settings.tp, _most(offer))))
         and (market if settings.kind else replace(market, kind=offer.kind)).wants(offer)

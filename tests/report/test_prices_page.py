@@ -53,6 +53,15 @@ def test_the_users_own_offers_are_listed_and_taken(tmp_path):
     assert taken in found.offers
 
 
+def test_what_is_wrong_with_the_users_offers_is_told_once(tmp_path):
+    path = tmp_path / "own.csv"
+    path.write_text("gpu,usd_per_gpu_h,colour\nH100,2.5,red\nL40S,1,red\n")
+
+    found = listed(prices=str(path))
+
+    assert [text for text in found.warnings if "colour is not read" in text]
+
+
 def test_a_filter_that_leaves_nothing_says_so():
     with pytest.raises(InputError, match="no offer of H100-SXM spot of nobody"):
         listed(gpu="H100", kind="spot", provider="nobody")
