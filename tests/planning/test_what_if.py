@@ -7,7 +7,7 @@ from capplan.deployment.engine import EngineSettings
 from capplan.errors import InputError
 from capplan.latency.contract import linear_tables
 from capplan.planning import what_if as module
-from capplan.planning.known_runs import KnownRuns, sees_slos
+from capplan.planning.known_runs import KnownRuns, digest, sees_slos
 from capplan.planning.plan import plan
 from capplan.planning.settings import PlanSettings
 from capplan.planning.variations import VARY, Scenario, varied
@@ -390,6 +390,12 @@ def test_another_simulation_is_not_taken_for_a_known_one(other):
 
     assert runs.found == 0
     assert second is not first
+
+
+def test_more_requests_that_are_all_alike_are_others():
+    few, more = (Trace([9] * n, [9] * n, [0.0] * n) for n in (3, 5))
+
+    assert digest(few) != digest(more)
 
 
 def test_the_oldest_is_forgotten_where_memory_is_short():
