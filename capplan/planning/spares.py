@@ -1,6 +1,7 @@
 """Spare nodes: how many keep enough nodes up while failed ones are repaired."""
 
 from capplan.errors import InputError
+from capplan.planning.count_ladder import fewest_near
 
 FAILURES_PER_1000_NODE_DAYS = 3.79
 """Of a node with 8 GPUs, all causes: Llama 3's training on 16,384 H100s."""
@@ -78,22 +79,16 @@ def spare_nodes(
     away = unavailability(failures_per_node_day, repair_h)
     if node_count == 0 or is_up(node_count, 0, away, availability):
         return 0
-    low, high = 0, 1  # too few, and perhaps enough
-    while not is_up(node_count, high, away, availability):
-        low, high = high, 2 * high
-        if low > _MOST:
-            raise InputError(
-                f"{node_count} nodes, each away {away:.1%} of the time: no {_MOST:,} "
-                f"spares keep them up {availability:.4%} of it; expected fewer "
-                "failures or a shorter repair"
-            )
-    while high - low > 1:
-        middle = (low + high) // 2
-        if is_up(node_count, middle, away, availability):
-            high = middle
-        else:
-            low = middle
-    return high
+    found = fewest_near(
+        lambda spares: is_up(node_count, spares, away, availability), 1, _MOST
+    )
+    if found is None:
+        raise InputError(
+            f"{node_count} nodes, each away {away:.1%} of the time: no {_MOST:,} "
+            f"spares keep them up {availability:.4%} of it; expected fewer "
+            "failures or a shorter repair"
+        )
+    return found
 
 
 def is_up(node_count: int, spares: int, away: float, availability: float) -> bool:
