@@ -5,12 +5,14 @@ has is known for those of the catalog alone.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
-from capplan.fleet.importers.cells import number
+from capplan.csv_file import cell_number
 from capplan.fleet.nodes import find_node
 
-_COLUMNS = {"InstanceID", "AssetClass", "InstanceType", "MarketPriceHourly"}
+_USD = "MarketPriceHourly"
+_COLUMNS = {"InstanceID", "AssetClass", "InstanceType", _USD}
 
 
 def is_own(names: Sequence[str]) -> bool:
@@ -18,12 +20,14 @@ def is_own(names: Sequence[str]) -> bool:
     return set(names) >= _COLUMNS
 
 
-def rows(table: Iterable[tuple[int, dict[str, str]]]) -> Iterator[tuple[int, Any]]:
+def rows(
+    path: Path, table: Iterable[tuple[int, dict[str, str]]]
+) -> Iterator[tuple[int, Any]]:
     """Yield the line and our columns of each node of the catalog, with its GPUs."""
     told = list(table)
     alone = {
-        row.get("Region", ""): number(row["MarketPriceHourly"], "MarketPriceHourly")
-        for _, row in told
+        row.get("Region", ""): cell_number(path, line, _USD, row[_USD])
+        for line, row in told
         if row["AssetClass"].lower() == "gpu"
     }
     for line, row in told:
@@ -38,7 +42,7 @@ def rows(table: Iterable[tuple[int, dict[str, str]]]) -> Iterator[tuple[int, Any
                 "gpu": node.gpu,
                 "node": node.name,
                 "provider": node.provider,
-                "usd_per_node_h": number(row["MarketPriceHourly"], "MarketPriceHourly")
+                "usd_per_node_h": cell_number(path, line, _USD, row[_USD])
                 + node.gpus * beside,
                 "region": region,
                 "source": "Kubecost prices",
