@@ -11,7 +11,7 @@ from capplan.fleet.gpu import Gpu
 from capplan.fleet.nodes import nodes
 from capplan.fleet.offer import Offer
 from capplan.fleet.price import Price
-from capplan.fleet.prices import Market, offers, own_offers, price
+from capplan.fleet.prices import Market, offers, price
 from capplan.latency.catalog import own_profiles
 from capplan.planning.iteration_time import folders
 from capplan.planning.setting_groups import ConfigurationSettings, PriceSettings
@@ -68,7 +68,7 @@ def market_of(settings: PriceSettings, given: Mapping[str, float]) -> Market:
         nodes=settings.nodes,
         allow_odd=settings.allow_odd_price,
     )
-    own = own_offers(market)
+    own = market.own
     check_nodes(settings.nodes, own)
     unused = dict.fromkeys(
         f"{offer.name or offer.gpu} ({offer.kind_and_term})"

@@ -8,7 +8,7 @@ from capplan.deployment.configuration import Configuration
 from capplan.errors import InputError
 from capplan.fleet.offer import Offer
 from capplan.fleet.price import Price
-from capplan.fleet.prices import Market, catalog_offers, own_offers
+from capplan.fleet.prices import Market, catalog_offers
 from capplan.planning.commitments import Term
 from capplan.planning.purchase_texts import Wish
 from capplan.planning.setting_groups import PriceSettings
@@ -148,7 +148,7 @@ def _quoted(
     provider is for any.
     """
     wanted = replace(market, kind=kind)
-    for known in (own_offers(market), catalog_offers()):
+    for known in (market.own, catalog_offers()):
         able = [
             offer
             for offer in known

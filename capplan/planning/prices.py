@@ -8,7 +8,7 @@ from capplan.errors import InputError, collected_warnings
 from capplan.fleet.catalog import gpu
 from capplan.fleet.choice import middle_offers
 from capplan.fleet.offer import Offer
-from capplan.fleet.prices import Market, catalog_offers, offers, own_offers
+from capplan.fleet.prices import Market, catalog_offers, offers
 from capplan.planning.gpu_choices import check_nodes
 from capplan.planning.settings import OffersSettings
 
@@ -35,7 +35,7 @@ def list_offers(settings: OffersSettings) -> Offers:
     )
     names = {gpu(name).name for name in settings.gpu}
     with collected_warnings() as caught:
-        own = own_offers(market)
+        own = market.own
         check_nodes(settings.nodes, own)
     found = [
         offer

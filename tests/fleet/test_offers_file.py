@@ -3,7 +3,7 @@ import pytest
 from capplan.errors import InputError, PriceWarning
 from capplan.fleet.catalog import gpu
 from capplan.fleet.offers_file import read_offers
-from capplan.fleet.prices import Market, catalog_offers, own_offers
+from capplan.fleet.prices import Market, catalog_offers
 
 
 def read(tmp_path, text, name="prices.csv"):
@@ -105,9 +105,9 @@ def test_a_price_of_another_unit_is_refused_unless_it_is_wanted(tmp_path, usd, w
     with pytest.raises(
         InputError, match=r"expected dollars per hour.*--allow-odd-price"
     ):
-        own_offers(Market(file=path))
+        _ = Market(file=path).own
 
-    (offer,) = own_offers(Market(file=path, allow_odd=True))
+    (offer,) = Market(file=path, allow_odd=True).own
     assert offer.usd_per_gpu_h == pytest.approx(usd)
 
 
