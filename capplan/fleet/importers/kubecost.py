@@ -1,7 +1,7 @@
 """Kubecost's CSV of custom prices.
 
-``gpu`` rows price one GPU beside its node: a node's price is the sum. What GPUs a node
-has is known for those of the catalog alone.
+``gpu`` rows price one GPU beside its node, by the GPU's label: a node's price is the
+sum. What GPUs a node has is known for those of the catalog alone.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from capplan.csv_file import cell_number
+from capplan.errors import InputError
+from capplan.fleet.catalog import gpu
 from capplan.fleet.nodes import find_node
 
 _USD = "MarketPriceHourly"
@@ -26,7 +28,9 @@ def rows(
     """Yield the line and our columns of each node of the catalog, with its GPUs."""
     told = list(table)
     alone = {
-        row.get("Region", ""): cell_number(path, line, _USD, row[_USD])
+        (row.get("Region", ""), _gpu(row["InstanceID"])): cell_number(
+            path, line, _USD, row[_USD]
+        )
         for line, row in told
         if row["AssetClass"].lower() == "gpu"
     }
@@ -35,7 +39,8 @@ def rows(
         if row["AssetClass"].lower() != "node" or node is None:
             continue
         region = row.get("Region", "")
-        beside = alone.get(region, alone.get("", 0.0))
+        anywhere = alone.get(("", node.gpu), 0.0)
+        beside = alone.get((region, node.gpu), anywhere)
         yield (
             line,
             {
@@ -48,3 +53,11 @@ def rows(
                 "source": "Kubecost prices",
             },
         )
+
+
+def _gpu(label: str) -> str:
+    """Return the catalog's name of a GPU; empty for those that it does not have."""
+    try:
+        return gpu(label).name
+    except InputError:
+        return ""
