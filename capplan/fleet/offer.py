@@ -19,6 +19,9 @@ KINDS = {
 }
 """Ways to pay."""
 
+OLD_KINDS = {"reserved-1y": ("reserved", "12"), "reserved-3y": ("reserved", "36")}
+"""Ways to pay with their months, as older files have them."""
+
 BASES = {
     "list": "a price that the provider asks of anybody",
     "observed": "a price that somebody saw or paid",

@@ -11,22 +11,29 @@ from capplan.csv_file import read_rows, refuse_outliers
 from capplan.errors import InputError, PriceWarning
 from capplan.fleet.importers import imported
 from capplan.fleet.nodes import Node, find_node
-from capplan.fleet.offer import Offer
+from capplan.fleet.offer import OLD_KINDS, Offer
 from capplan.input_file import parse_yaml, read_text
 
 _LEAST, _MOST = 0.2, 5.0
 """Of the median of a GPU's known prices; others are taken for another unit."""
 
-_WHOLE = "gpus nvlink_domain_gpus term_months min_nodes min_months billing_step_s"
+_SIZES = {"gpus": "gpus_per_node", "nvlink_domain_gpus": "nvlink_domain_gpus"}
+_WHOLE = ("term_months", "min_nodes", "min_months", "billing_step_s")
 _NUMBERS = (
-    "upfront_share min_usd_per_month notice_s interruption_per_month max_share "
-    "usd_per_node_h usd_per_gpu_h"
+    "upfront_share",
+    "min_usd_per_month",
+    "notice_s",
+    "interruption_per_month",
+    "max_share",
 )
-_TEXTS = "node gpu provider kind region as_of basis source note discount_from currency"
-COLUMNS = tuple(f"{_TEXTS} {_WHOLE} {_NUMBERS}".split())
+_USD = ("usd_per_node_h", "usd_per_gpu_h")
+_TEXTS = (
+    *("node", "gpu", "provider", "kind", "region", "as_of", "basis"),
+    *("source", "note", "discount_from", "currency"),
+)
+COLUMNS = (*_TEXTS, *_SIZES, *_WHOLE, *_NUMBERS, *_USD)
 """Columns of a file of offers."""
 _OLD_COLUMNS = {"sku": "node", "gpus_per_node": "gpus"}
-_OLD_KINDS = {"reserved-1y": ("reserved", "12"), "reserved-3y": ("reserved", "36")}
 _PERCENT = re.compile(r"\s*[-\N{MINUS SIGN}]\s*(\d+(?:\.\d+)?)\s*%\s*")
 
 Rows = list[tuple[str, Mapping[str, Any]]]
@@ -45,36 +52,34 @@ def read_offers(
     such as ``-38%`` is a discount from the ``discount_from`` offer (on-demand) of the
     same node, in this file or among ``known``.
     """
-    rows = _rows(path, canonical)
-    prices: list[tuple[str, Mapping[str, Any]]] = []
-    offers: list[Offer] = []
+    placed: list[tuple[str, Offer]] = []
     discounted: Rows = []
-    for where, row in rows:
-        text = str(_price_cell(where, row)[1])
-        if _PERCENT.fullmatch(text):
+    for where, row in _rows(path, canonical):
+        if _PERCENT.fullmatch(str(_price_cell(where, row)[1])):
             discounted.append((where, row))
-            continue
-        offers.append(_told(where, row, canonical, path.name))
-        prices.append((where, row))
+        else:
+            placed.append((where, _told(where, row, canonical, path.name)))
+    firm = [*(offer for _, offer in placed), *known]
     for where, row in discounted:
-        full = _resolve(where, row, (*offers, *known), canonical)
-        offers.append(_told(where, full, canonical, path.name))
-        prices.append((where, row))
-    numbers = [offer.usd_per_gpu_h for offer in offers]
-    places = (where for where, _ in prices)
-    refuse_outliers("usd_per_gpu_h", zip(places, numbers, strict=True))
+        full = _resolve(where, row, firm, canonical)
+        placed.append((where, _told(where, full, canonical, path.name)))
+    refuse_outliers(
+        "usd_per_gpu_h", ((where, offer.usd_per_gpu_h) for where, offer in placed)
+    )
+    offers = [offer for _, offer in placed]
     _refuse_dear_spot(path, offers)
     return offers
 
 
 def refuse_odd(path: Path, offers: Iterable[Offer], known: Sequence[Offer]) -> None:
     """Refuse a price that is far from those known of its GPU: of another unit."""
+    prices: dict[str, list[float]] = {}
+    for other in known:
+        prices.setdefault(other.gpu, []).append(other.usd_per_gpu_h)
+    middles = {gpu: median(asked) for gpu, asked in prices.items()}
     for offer in offers:
-        prices = [other.usd_per_gpu_h for other in known if other.gpu == offer.gpu]
-        if not prices:
-            continue
-        middle, usd = median(prices), offer.usd_per_gpu_h
-        if _LEAST * middle <= usd <= _MOST * middle:
+        usd, middle = offer.usd_per_gpu_h, middles.get(offer.gpu)
+        if middle is None or _LEAST * middle <= usd <= _MOST * middle:
             continue
         raise InputError(
             f"{path}: {offer.name or offer.gpu} asks ${usd:,.2f} per {offer.gpu} and "
@@ -99,7 +104,7 @@ def _rows(path: Path, canonical: Callable[[str], str]) -> Rows:
             PriceWarning,
             stacklevel=2,
         )
-    if not {"usd_per_gpu_h", "usd_per_node_h"} & set(names):
+    if not set(_USD) & set(names):
         raise InputError(
             f"{path}:1: column usd_per_gpu_h is missing, and usd_per_node_h; expected "
             f"one of them, found {', '.join(names)}"
@@ -126,11 +131,7 @@ def _yaml_rows(path: Path, text: str) -> Rows:
 
 def _price_cell(where: str, row: Mapping[str, Any]) -> tuple[str, Any]:
     """Return which price a row gives, and its cell."""
-    given = [
-        (name, row[name])
-        for name in ("usd_per_node_h", "usd_per_gpu_h")
-        if row.get(name) not in (None, "")
-    ]
+    given = [(name, row[name]) for name in _USD if row.get(name) not in (None, "")]
     if len(given) != 1:
         both = "both are" if given else "neither is"
         raise InputError(
@@ -143,13 +144,16 @@ def _told(
     where: str, row: Mapping[str, Any], canonical: Callable[[str], str], file_name: str
 ) -> Offer:
     try:
-        return _offer(row, canonical, file_name)
+        return _offer(row, _price_cell(where, row)[0], canonical, file_name)
     except InputError as error:
         raise InputError(f"{where}: {error}") from None
 
 
 def _offer(
-    row: Mapping[str, Any], canonical: Callable[[str], str], file_name: str
+    row: Mapping[str, Any],
+    priced_by: str,
+    canonical: Callable[[str], str],
+    file_name: str,
 ) -> Offer:
     cells = {_OLD_COLUMNS.get(name, name): value for name, value in row.items()}
 
@@ -157,7 +161,7 @@ def _offer(
         value = cells.get(column)
         return otherwise if value in (None, "") else str(value).strip()
 
-    kind, term = _OLD_KINDS.get(text("kind"), (text("kind", "on-demand"), ""))
+    kind, term = OLD_KINDS.get(text("kind"), (text("kind", "on-demand"), ""))
     cells["term_months"] = text("term_months") or term
     if text("currency", "USD").upper() not in ("USD", "$"):
         raise InputError(
@@ -175,28 +179,22 @@ def _offer(
     gpu = canonical(gpu)
     if node is not None and node.gpu != gpu:
         raise InputError(f"node {node.name} has {node.gpu}, not {gpu}")
-    sizes = {
-        "gpus_per_node": _number(text("gpus"), "gpus_per_node", int),
-        "nvlink_domain_gpus": _number(
-            text("nvlink_domain_gpus"), "nvlink_domain_gpus", int
-        ),
-    }
+    sizes = {name: _number(text(cell), name, int) for cell, name in _SIZES.items()}
     if node is not None:
         sizes["gpus_per_node"] = node.gpus
         sizes["nvlink_domain_gpus"] = node.nvlink_domain_gpus
-    name, usd = _price(text)
-    if name == "usd_per_node_h":
+    usd = _dollars(text(priced_by), priced_by)
+    if priced_by == "usd_per_node_h":
         if sizes["gpus_per_node"] is None:
             raise InputError(
                 f"usd_per_node_h is {usd:g} and the GPUs of the node are not known; "
                 "expected the column gpus"
             )
         usd /= sizes["gpus_per_node"]
-    more = {}
-    for column in (*_WHOLE.split()[2:], *_NUMBERS.split()[:5]):
-        if text(column):
-            of = int if column in _WHOLE.split() else float
-            more[column] = _number(text(column), column, of)
+    kinds = {**dict.fromkeys(_WHOLE, int), **dict.fromkeys(_NUMBERS, float)}
+    more = {
+        name: _number(text(name), name, of) for name, of in kinds.items() if text(name)
+    }
     return Offer(
         gpu=gpu,
         usd_per_gpu_h=usd,
@@ -218,13 +216,12 @@ def _node(name: str, provider: str, gpus: str) -> Node | None:
     return None if gpus or not name else find_node(name, provider)
 
 
-def _price(text: Callable[[str], str]) -> tuple[str, float]:
-    name = "usd_per_node_h" if text("usd_per_node_h") else "usd_per_gpu_h"
+def _dollars(value: str, column: str) -> float:
     try:
-        return name, float(text(name))
+        return float(value)
     except ValueError:
         raise InputError(
-            f"{name} is {text(name)!r}; expected a number of dollars"
+            f"{column} is {value!r}; expected a number of dollars"
         ) from None
 
 

@@ -11,7 +11,7 @@ from capplan.errors import InputError, PriceWarning
 from capplan.fleet.catalog import gpu
 from capplan.fleet.choice import Choice, middle_offers
 from capplan.fleet.nodes import find_node
-from capplan.fleet.offer import KINDS, Offer
+from capplan.fleet.offer import KINDS, OLD_KINDS, Offer
 from capplan.fleet.offers_file import read_offers, refuse_odd
 from capplan.fleet.price import GIVEN, Price
 
@@ -30,21 +30,16 @@ class Market:
     nodes: tuple[str, ...] = ()  # the only ones to buy; none: any
     allow_odd: bool = False  # takes prices that are far from those known
 
-    @property
-    def kind_alone(self) -> str:
-        """Way to pay, without its months."""
-        return self.kind.partition(":")[0]
-
     @cached_property
     def own(self) -> tuple[Offer, ...]:
-        """The offers of the user's file, read once; none without one."""
+        """The offers of the user's file; none without one."""
         if self.file is None:
             return ()
         known = catalog_offers()
-        found = read_offers(self.file, lambda text: gpu(text).name, known)
+        own = read_offers(self.file, lambda text: gpu(text).name, known)
         if not self.allow_odd:
-            refuse_odd(self.file, found, known)
-        return tuple(found)
+            refuse_odd(self.file, own, known)
+        return tuple(own)
 
     def bought(self) -> str:
         """Return what is bought: ``spot of AWS in us-east-1``."""
@@ -55,9 +50,9 @@ class Market:
 
     def wants(self, offer: Offer) -> bool:
         """Return whether an offer is one of those to buy."""
-        _, _, months = self.kind.partition(":")
+        kind, _, months = self.kind.partition(":")
         return (
-            offer.kind == self.kind_alone
+            offer.kind == kind
             and (not months or offer.term_months == int(months))
             and _is_named(self.provider, offer.provider)
             and _is_named(self.region, offer.region)
@@ -73,9 +68,9 @@ def parse_kind(text: str) -> str:
     >>> parse_kind("reserved-3y")
     'reserved:36'
     """
-    name, _, months = text.strip().lower().partition(":")
-    if name in ("reserved-1y", "reserved-3y"):
-        name, months = "reserved", str(12 * int(name[-2]))
+    lowered = text.strip().lower()
+    name, _, months = lowered.partition(":")
+    name, months = OLD_KINDS.get(lowered, (name, months))
     if name not in KINDS or (months and not months.isdigit()):
         raise InputError(
             f"{text!r}: expected one of {', '.join(KINDS)}, of reserved with its "
@@ -127,7 +122,7 @@ def price(
     if full in given:
         return _given(float(given[full]), full, market)
     wanted = offers(name, market)
-    own = bool(wanted) and wanted[0] not in catalog_offers()
+    own = bool(wanted) and wanted[0] in market.own
     if market.nodes:
         wanted = tuple(offer for offer in wanted if offer.holds(tp))
     chosen = middle_offers(wanted, tp, most)

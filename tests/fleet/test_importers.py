@@ -161,6 +161,21 @@ def test_kubecost_prices_gpus_beside_their_node(tmp_path):
     assert (found.provider, found.usd_per_node_h) == ("AWS", 55.04)
 
 
+def test_kubecost_prices_each_gpu_of_a_region_by_its_label(tmp_path):
+    found = read(
+        tmp_path,
+        KUBECOST + ",a,us-east-1,node,spec.providerID,p5.48xlarge,5.04,\n"
+        ",b,us-east-1,node,spec.providerID,g6.12xlarge,1.0,\n"
+        ",NVIDIA-H100-80GB-HBM3,us-east-1,gpu,gpu.nvidia.com/class,,6.25,\n"
+        ",NVIDIA-L4,us-east-1,gpu,gpu.nvidia.com/class,,0.9,\n",
+    )
+
+    assert [(o.node, o.usd_per_node_h) for o in found] == [
+        ("p5.48xlarge", pytest.approx(5.04 + 8 * 6.25)),
+        ("g6.12xlarge", pytest.approx(1.0 + 4 * 0.9)),
+    ]
+
+
 FILES = {
     "skypilot.csv": SKYPILOT + "a3-highgpu-8g,H100,8,208,9.46,u,\n,H100,8,,78,u,\n",
     "gpuhunt.csv": GPUHUNT + "a,eu,10.0,96,1000,8,A100,40.0,False,\n",

@@ -1,8 +1,8 @@
 """Price files of other tools, read as rows of offers.
 
 Each tool has a module with ``is_own(names)``, which tells its file by the columns, and
-``rows(table)``, which yields the line and our columns of each of its rows that prices
-GPUs. Its traps stand at its head.
+``rows(path, table)``, which yields the line and our columns of each of its rows that
+prices GPUs. Its traps stand at its head.
 """
 
 import csv
@@ -10,7 +10,7 @@ import io
 import warnings
 import zipfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -35,11 +35,6 @@ def imported(path: Path, canonical: Callable[[str], str]) -> Rows | None:
     rows: Rows = []
     unknown: Counter[str] = Counter()
     for where, row in told:
-        if row["usd_per_node_h"] == "":
-            raise InputError(
-                f"{where}: {row['node']} is priced without its GPUs, which no row of "
-                f"{row['region'] or 'its region'} prices; expected both"
-            )
         try:
             name = canonical(row["gpu"])
         except InputError:
@@ -66,11 +61,11 @@ def _plain(path: Path) -> Iterable[tuple[str, dict[str, Any]]] | None:
                 f"{path}: is JSON, and no answer of Azure's retail prices; expected "
                 "Items with retailPrice, a CSV or a YAML"
             )
-        return _placed(path, azure_retail.rows(document))
+        return _placed(path, azure_retail.rows(path, document))
     names, table = read_rows(path)
     for tool in _OF_CSV:
         if tool.is_own(names):
-            return _placed(path, tool.rows(table))
+            return _placed(path, tool.rows(path, table))
     return None
 
 
@@ -88,24 +83,15 @@ def _zipped(path: Path) -> list[tuple[str, dict[str, Any]]]:
             if not gpuhunt.is_own(reader.fieldnames or ()):
                 continue
             provider = Path(entry.filename).stem
-            rows = gpuhunt.rows(enumerate(reader, start=2))
-            for where, row in _placed(path / entry.filename, rows):
+            inside = path / entry.filename
+            rows = gpuhunt.rows(inside, enumerate(reader, start=2))
+            for where, row in _placed(inside, rows):
                 row["provider"] = row["provider"] or provider
                 found.append((where, row))
     return found
 
 
 def _placed(
-    path: Path, rows: Iterator[tuple[int, dict[str, Any]]]
-) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield rows with their place; an error names the last row that was read."""
-    line = 0
-    while True:
-        try:
-            line, row = next(rows)
-        except StopIteration:
-            return
-        except InputError as error:
-            after = f" after line {line}" if line else ""
-            raise InputError(f"{path}{after}: {error}") from None
-        yield f"{path}:{line}", row
+    path: Path, rows: Iterable[tuple[int, dict[str, Any]]]
+) -> Iterable[tuple[str, dict[str, Any]]]:
+    return ((f"{path}:{line}", row) for line, row in rows)

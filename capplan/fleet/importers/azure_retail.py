@@ -7,10 +7,11 @@ the nodes of the catalog alone.
 """
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
+from capplan.csv_file import cell_number
 from capplan.errors import InputError
-from capplan.fleet.importers.cells import number
 from capplan.fleet.nodes import find_node
 
 _HOURS_PER_YEAR = 8760
@@ -25,7 +26,7 @@ def is_own(document: Any) -> bool:
     )
 
 
-def rows(document: Any) -> Iterator[tuple[int, Any]]:
+def rows(path: Path, document: Any) -> Iterator[tuple[int, Any]]:
     """Yield the place and our columns of each price of a node of the catalog."""
     for place, item in enumerate(_items(document), start=1):
         name = str(item.get("armSkuName") or "").removeprefix("Standard_")
@@ -33,7 +34,8 @@ def rows(document: Any) -> Iterator[tuple[int, Any]]:
         meter = f"{item.get('meterName', '')} {item.get('skuName', '')}"
         if node is None or "Windows" in str(item.get("productName", "")):
             continue
-        usd, term = number(item["retailPrice"], "retailPrice"), ""
+        usd = cell_number(path, place, "retailPrice", str(item["retailPrice"]))
+        term = ""
         if "Low Priority" in meter or not usd:
             continue
         kind = "spot" if "Spot" in meter else "on-demand"
@@ -41,8 +43,9 @@ def rows(document: Any) -> Iterator[tuple[int, Any]]:
             years = _TERMS.get(item.get("reservationTerm"), 0)
             if not years:
                 raise InputError(
-                    f"reservationTerm is {item.get('reservationTerm')!r}; expected one "
-                    f"of {', '.join(_TERMS)}"
+                    f"{path}:{place}: reservationTerm is "
+                    f"{item.get('reservationTerm')!r}; expected one of "
+                    f"{', '.join(_TERMS)}"
                 )
             kind, term = "reserved", str(12 * years)
             usd /= years * _HOURS_PER_YEAR

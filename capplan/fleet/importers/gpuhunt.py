@@ -4,9 +4,10 @@
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
-from capplan.fleet.importers.cells import number
+from capplan.csv_file import cell_number
 
 _COLUMNS = {"instance_name", "location", "price", "gpu_count", "gpu_name", "spot"}
 _BY_MEMORY = {
@@ -23,14 +24,18 @@ def is_own(names: Sequence[str]) -> bool:
     return set(names) >= _COLUMNS
 
 
-def rows(table: Iterable[tuple[int, dict[str, str]]]) -> Iterator[tuple[int, Any]]:
+def rows(
+    path: Path, table: Iterable[tuple[int, dict[str, str]]]
+) -> Iterator[tuple[int, Any]]:
     """Yield the line and our columns of each machine with GPUs."""
     for line, row in table:
-        gpus = number(row["gpu_count"] or 0, "gpu_count")
+        gpus = cell_number(path, line, "gpu_count", row["gpu_count"] or "0")
         if not row["gpu_name"] or not gpus:
             continue
         is_spot = (row["spot"] or "").lower() == "true"
-        memory = round(number(row.get("gpu_memory") or 0, "gpu_memory"))
+        memory = round(
+            cell_number(path, line, "gpu_memory", row.get("gpu_memory") or "0")
+        )
         yield (
             line,
             {

@@ -1,16 +1,20 @@
 """Kubecost's CSV of custom prices.
 
-``gpu`` rows price one GPU beside its node: a node's price is the sum. What GPUs a node
-has is known for those of the catalog alone.
+``gpu`` rows price one GPU beside its node, by the GPU's label: a node's price is the
+sum. What GPUs a node has is known for those of the catalog alone.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
-from capplan.fleet.importers.cells import number
+from capplan.csv_file import cell_number
+from capplan.errors import InputError
+from capplan.fleet.catalog import gpu
 from capplan.fleet.nodes import find_node
 
-_COLUMNS = {"InstanceID", "AssetClass", "InstanceType", "MarketPriceHourly"}
+_USD = "MarketPriceHourly"
+_COLUMNS = {"InstanceID", "AssetClass", "InstanceType", _USD}
 
 
 def is_own(names: Sequence[str]) -> bool:
@@ -18,12 +22,16 @@ def is_own(names: Sequence[str]) -> bool:
     return set(names) >= _COLUMNS
 
 
-def rows(table: Iterable[tuple[int, dict[str, str]]]) -> Iterator[tuple[int, Any]]:
+def rows(
+    path: Path, table: Iterable[tuple[int, dict[str, str]]]
+) -> Iterator[tuple[int, Any]]:
     """Yield the line and our columns of each node of the catalog, with its GPUs."""
     told = list(table)
     alone = {
-        row.get("Region", ""): number(row["MarketPriceHourly"], "MarketPriceHourly")
-        for _, row in told
+        (row.get("Region", ""), _gpu(row["InstanceID"])): cell_number(
+            path, line, _USD, row[_USD]
+        )
+        for line, row in told
         if row["AssetClass"].lower() == "gpu"
     }
     for line, row in told:
@@ -31,16 +39,25 @@ def rows(table: Iterable[tuple[int, dict[str, str]]]) -> Iterator[tuple[int, Any
         if row["AssetClass"].lower() != "node" or node is None:
             continue
         region = row.get("Region", "")
-        beside = alone.get(region, alone.get("", 0.0))
+        anywhere = alone.get(("", node.gpu), 0.0)
+        beside = alone.get((region, node.gpu), anywhere)
         yield (
             line,
             {
                 "gpu": node.gpu,
                 "node": node.name,
                 "provider": node.provider,
-                "usd_per_node_h": number(row["MarketPriceHourly"], "MarketPriceHourly")
+                "usd_per_node_h": cell_number(path, line, _USD, row[_USD])
                 + node.gpus * beside,
                 "region": region,
                 "source": "Kubecost prices",
             },
         )
+
+
+def _gpu(label: str) -> str:
+    """Return the catalog's name of a GPU; empty for those that it does not have."""
+    try:
+        return gpu(label).name
+    except InputError:
+        return ""

@@ -8,7 +8,10 @@ of one GPU at another, and are not read. ``A100`` is the one with 40 GB.
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
+
+from capplan.errors import InputError
 
 _COLUMNS = {"InstanceType", "AcceleratorName", "AcceleratorCount", "Price", "Region"}
 _UNKNOWN_USD = 700.0
@@ -21,7 +24,9 @@ def is_own(names: Sequence[str]) -> bool:
     return set(names) >= _COLUMNS
 
 
-def rows(table: Iterable[tuple[int, dict[str, str]]]) -> Iterator[tuple[int, Any]]:
+def rows(
+    path: Path, table: Iterable[tuple[int, dict[str, str]]]
+) -> Iterator[tuple[int, Any]]:
     """Yield the line and our columns of each machine with GPUs, on demand and spot."""
     told = list(table)
     parts = {
@@ -42,6 +47,12 @@ def rows(table: Iterable[tuple[int, dict[str, str]]]) -> Iterator[tuple[int, Any
                 continue
             if alone is not None:
                 usd += _usd(alone, column)
+                if not math.isfinite(usd):
+                    raise InputError(
+                        f"{path}:{line}: {row['InstanceType']} is priced without its "
+                        f"GPUs, which no row of {row['Region'] or 'its region'} "
+                        "prices; expected both"
+                    )
             yield (
                 line,
                 {
@@ -49,7 +60,7 @@ def rows(table: Iterable[tuple[int, dict[str, str]]]) -> Iterator[tuple[int, Any
                     "gpus": str(gpus),
                     "node": row["InstanceType"],
                     "kind": kind,
-                    "usd_per_node_h": usd if math.isfinite(usd) else "",
+                    "usd_per_node_h": usd,
                     "region": row["Region"],
                     "source": "SkyPilot catalog",
                 },
