@@ -50,6 +50,11 @@ class Table:
         """Columns for people."""
         return [column for column in self.columns if column.heading]
 
+    @property
+    def named(self) -> list[Column]:
+        """Columns for files."""
+        return [column for column in self.columns if column.name]
+
 
 @dataclass(frozen=True)
 class Section:

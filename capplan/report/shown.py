@@ -137,7 +137,7 @@ class Pages:
         chosen = next(iter(tables)) if table is None else table
         if chosen not in tables:
             raise InputError(f"no table {table!r}; expected {', '.join(tables)}")
-        columns = [column for column in tables[chosen].columns if column.name]
+        columns = tables[chosen].named
         rows = [[each.value(row) for each in columns] for row in tables[chosen].rows]
         return pd.DataFrame(rows, columns=[each.name for each in columns])
 
