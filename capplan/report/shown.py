@@ -70,7 +70,7 @@ class Charts:
     """The charts of a result, drawn as in its report."""
 
     def __init__(self, page: Page) -> None:
-        figures = [figure for part in page.sections for figure in part.figures()]
+        figures = [figure for part in page.sections for figure in part.drawn]
         section = Section("", figures=lambda: figures)
         self._page = replace(
             page, sections=[section], tiles=(), warnings=(), lead="", is_alone=True
