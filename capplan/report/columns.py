@@ -1,7 +1,7 @@
 """Numbers as people read them, and columns of tables of results."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from rich.console import JustifyMethod
@@ -147,7 +147,7 @@ def ends(name: str, path: str) -> tuple[Column, Column]:
     )
 
 
-def record(columns: Iterable[Column], row: Any) -> dict[str, Any]:
+def record(columns: Sequence[Column], row: Any) -> dict[str, Any]:
     """Return the values of a row by the names of the columns that have one.
 
     Examples
