@@ -1,7 +1,5 @@
 """Spare nodes: how many keep enough nodes up while failed ones are repaired."""
 
-from scipy.special import bdtrc
-
 from capplan.errors import InputError
 
 FAILURES_PER_1000_NODE_DAYS = 3.79
@@ -103,6 +101,9 @@ def is_up(node_count: int, spares: int, away: float, availability: float) -> boo
 
     ``away`` is the share of the time that each node is.
     """
+    # Imported here: the flags of a command need the constants alone.
+    from scipy.special import bdtrc
+
     more_away = float(bdtrc(spares, node_count + spares, away))
     # A hair above: 1 - 0.999 is 0.001 and a little.
     return more_away <= (1 - availability) * (1 + 1e-12)

@@ -1,6 +1,5 @@
 """The page of a budget: months, commitments, and other ways to pay."""
 
-from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -8,7 +7,7 @@ from capplan.planning.budget_settings import STATIC
 from capplan.planning.budgeted import Budget, Month
 from capplan.report import sentences
 from capplan.report.budget_charts import budget_figures
-from capplan.report.columns import at, format_share
+from capplan.report.columns import at, format_share, record
 from capplan.report.page import FILES, Fact, Page, Section, Table, Tile
 from capplan.report.pages.budget_columns import (
     ALTERNATIVES,
@@ -288,17 +287,17 @@ def budget_values(budget: Budget) -> dict[str, Any]:
         "no_law": first.no_law or None,
         "months": [
             {
-                **_row(MONTHS, month),
+                **record(MONTHS, month),
                 "usd_by_commitment": month.bill.usd_by_commitment,
                 "nodes_by_hour": month.nodes,
             }
             for month in budget.months
         ],
-        "commitments": [_row(COMMITMENTS, use) for use in budget.commitments],
-        "alternatives": [_row(ALTERNATIVES, row) for row in budget.alternatives],
-        "fleets": [_row(FLEETS, row) for row in budget.fleets],
-        "ways": [_row(WAYS, row) for row in budget.ways],
-        "hours": [_row(HOURS, row) for row in hour_rows(budget)],
+        "commitments": [record(COMMITMENTS, use) for use in budget.commitments],
+        "alternatives": [record(ALTERNATIVES, row) for row in budget.alternatives],
+        "fleets": [record(FLEETS, row) for row in budget.fleets],
+        "ways": [record(WAYS, row) for row in budget.ways],
+        "hours": [record(HOURS, row) for row in hour_rows(budget)],
         "owned": budget.owned,
         "assumptions": budget.assumptions,
         "ladder_largest_fraction": budget.largest_fraction,
@@ -308,7 +307,3 @@ def budget_values(budget: Budget) -> dict[str, Any]:
             mode="json", exclude_defaults=True, exclude={"out"}
         ),
     }
-
-
-def _row(columns: Any, row: Any) -> Mapping[str, Any]:
-    return {each.name: each.value(row) for each in columns if each.name}
