@@ -4,12 +4,10 @@ import math
 
 from capplan.errors import InputError
 from capplan.planning.cost import HOURS_PER_MONTH
+from capplan.planning.spares import fewest_spares
 
 SHORTFALL = 0.001
 """Share of the time in which fewer spot nodes than needed are accepted; assumed."""
-MAX_SHARE = 0.5
-"""Most of the nodes of an hour that may be spot where no offer says so; assumed:
-interruptions of one zone come together."""
 INTERRUPTION_PER_MONTH = 0.20
 """Share of spot nodes taken back in a month where none is known: the upper end of AWS
 Spot Advisor's band of p5 nodes, 15 to 20 % (2026-02-24, via thundercompute.com)."""
@@ -46,11 +44,6 @@ def spot_nodes(needed: int, share_there: float, shortfall: float = SHORTFALL) ->
     >>> spot_nodes(10, 0.99), spot_nodes(0, 0.99)
     (12, 0)
     """
-    from scipy.special import bdtrc
-
     if needed <= 0:
         return 0
-    nodes = needed
-    while bdtrc(needed - 1, nodes, share_there) < 1 - shortfall:
-        nodes += 1
-    return nodes
+    return needed + fewest_spares(needed, 1 - share_there, 1 - shortfall)
