@@ -177,7 +177,7 @@ def _facts(fleet: SharedFleet) -> list[Fact]:
             f"{fleet.spares}, the fewest with which enough nodes are up "
             f"{_up(fleet)} of the time; nodes fail one by one",
         ),
-        ("repair", f"{format_duration(fleet.repair_h * 3600)}{star}"),
+        ("repair", f"{format_duration(fleet.settings.repair_h * 3600)}{star}"),
         ("failures", failures),
         *[
             (llm.name, f"{llm.source}, as sealed; capplan verify plans it again")
@@ -198,7 +198,7 @@ def shared_fleet_values(fleet: SharedFleet) -> dict[str, Any]:
         "idle_usd_per_month": total_usd(fleet.idle),
         "hours_per_month": HOURS_PER_MONTH,
         "availability": fleet.settings.availability,
-        "repair_h": fleet.repair_h,
+        "repair_h": fleet.settings.repair_h,
         "bill": [vars(line) for line in fleet.bill],
         "ways": [vars(way) for way in ways],
         "llms": [
