@@ -44,7 +44,7 @@ from capplan.planning.purchase_texts import (
     parse_quota,
 )
 from capplan.planning.replicas_by_rate import ReplicasByRate
-from capplan.planning.spot import INTERRUPTION_PER_MONTH, availability, spot_nodes
+from capplan.planning.spot import INTERRUPTION_PER_MONTH, availability, most_spot, spot_nodes
 from capplan.planning.traffic import read_requests
 from capplan.units import parse_duration_s
 from capplan.workload.arrivals import MOST_RATE_PER_S
@@ -250,7 +250,7 @@ class _Work:
     def _spot_terms(self, wanted: Sequence[Hours]) -> SpotTerms | None:
         """Return spot as the ladder counts it: at the price of a busy hour's nodes."""
         rent, most = self._rent, max(hours.most for hours in wanted)
-        needed = int(rent.spot_share * most + 1e-6)
+        needed = most_spot(rent.spot_share, most)
         if rent.spot is None or needed == 0:
             return None
         paid = spot_nodes(needed, rent.spot_there)
@@ -335,8 +335,8 @@ class _Work:
     def _without_effect(self) -> list[str]:
         """Return what was given and changes nothing."""
         texts, settings = [], self._settings
-        peak = self._nodes(max(self._factors)).max()
-        if settings.spot_share > 0 and int(self._rent.spot_share * peak + 1e-6) == 0:
+        peak = int(self._nodes(max(self._factors)).max())
+        if settings.spot_share > 0 and most_spot(self._rent.spot_share, peak) == 0:
             texts.append(
                 f"a share of {self._rent.spot_share:g} of {peak} nodes at the peak is "
                 "no whole node: none is spot"

@@ -33,6 +33,17 @@ def availability(per_month: float, return_s: float) -> float:
     return 1 / (1 + rate_per_h * return_s / 3600)
 
 
+def most_spot(share: float, nodes: int) -> int:
+    """Return the most of so many nodes that may be spot.
+
+    Examples
+    --------
+    >>> most_spot(0.3, 10), most_spot(0.3, 3)
+    (3, 0)
+    """
+    return int(share * nodes + 1e-6)  # 0.29 of 100 are 29 and not 28
+
+
 def spot_nodes(needed: int, share_there: float, shortfall: float = SHORTFALL) -> int:
     """Return the fewest nodes of which so many are there, but for a share of the time.
 
