@@ -9,6 +9,8 @@ from typing import Any
 import capplan.fleet
 from capplan.csv_file import read_rows
 from capplan.errors import InputError, nearest
+from capplan.fleet.catalog import gpu as catalog_gpu
+from capplan.fleet.catalog import gpu_names
 from capplan.planning.cost import HOURS_PER_YEAR
 
 POWER_PER_TDP = 10_200 / 5_600
@@ -101,7 +103,7 @@ class Owned:
         }
         if self.colocation is not None:
             return parts | {"colocation": self.colocation * self.kw * 12}
-        power = kwh(1.0, HOURS_PER_YEAR, self.kw, self.draw, self.pue)
+        power = kwh(HOURS_PER_YEAR, self.kw, self.draw, self.pue)
         return parts | {"space": self.space, "power": power * self.usd_per_kwh}
 
     def usd_per_gpu_h(self, *, straight_line: bool = False) -> float:
@@ -128,9 +130,19 @@ def capital_recovery(wacc: float, years: float) -> float:
     return wacc / (1 - (1 + wacc) ** -years) if wacc > 0 else 1 / years
 
 
-def kwh(nodes: float, hours: float, kw: float, draw: float, pue: float) -> float:
+def kwh(node_hours: float, kw: float, draw: float, pue: float) -> float:
     """Return the energy of nodes that are on, with that of their site. [kWh]"""
-    return nodes * hours * kw * draw * pue
+    return node_hours * kw * draw * pue
+
+
+def rated_kw(gpu: str, gpus: int) -> float | None:
+    """Return the most power of a node by the rated power of its GPUs. [kW]
+
+    None where the catalog does not have them.
+    """
+    if gpu not in gpu_names():
+        return None
+    return gpus * catalog_gpu(gpu).tdp_w * POWER_PER_TDP / 1000
 
 
 def parse_owned(text: str) -> dict[str, float]:
@@ -169,27 +181,26 @@ def owned_text(value: Any) -> Any:
     return value
 
 
-def owned_node(
-    given: Mapping[str, float], gpu: str, gpus: int, kw: float, wacc: float
-) -> Owned:
+def owned_node(given: Mapping[str, float], gpu: str, wacc: float) -> Owned:
     """Return a node of a GPU type, by what is given of it and the defaults.
 
     Raises
     ------
     InputError
-        When no price of such a node is given or known.
+        When no price or no power of such a node is given or known.
     """
-    if given.get("gpus", gpus) % 1:
+    if given.get("gpus", 8) % 1:
         raise InputError(f"owned: gpus is {given['gpus']:g}; expected a whole number")
-    values: dict[str, Any] = {"wacc": wacc, "gpus": gpus, "kw": kw, **given}
-    values["gpus"] = int(values["gpus"])
-    if "gpus" in given and "kw" not in given:
-        values["kw"] = kw * values["gpus"] / gpus
+    gpus = int(given.get("gpus", 8))
+    kw = given.get("kw", rated_kw(gpu, gpus))
+    if kw is None:
+        raise InputError(f"owned: the power of {gpu or 'a GPU'}: give kw=KW")
+    values: dict[str, Any] = {"wacc": wacc, **given, "gpus": gpus, "kw": kw}
     if "capex" not in values:
-        if (gpu, values["gpus"]) != ("H100-SXM", 8):
+        if (gpu, gpus) != ("H100-SXM", 8):
             raise InputError(
-                f"owned: no price of a node of {values['gpus']} {gpu or 'such GPUs'} "
-                "is known; give capex=DOLLARS"
+                f"owned: no price of a node of {gpus} {gpu or 'such GPUs'} is known; "
+                "give capex=DOLLARS"
             )
         values["capex"] = 300_000.0
     return Owned(**values)

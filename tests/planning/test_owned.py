@@ -55,7 +55,7 @@ def test_level_payments_repay_what_was_borrowed():
 
 
 def test_energy_is_power_times_hours_and_the_site():
-    assert kwh(3, 730, 10.2, 0.75, 1.54) == pytest.approx(3 * 730 * 10.2 * 0.75 * 1.54)
+    assert kwh(3 * 730, 10.2, 0.75, 1.54) == pytest.approx(3 * 730 * 10.2 * 0.75 * 1.54)
 
 
 def test_the_grid_of_a_country_is_that_of_its_source():
@@ -77,14 +77,14 @@ def test_the_grid_of_a_country_is_that_of_its_source():
 )
 def test_a_wrong_input_of_an_owned_node_is_refused(text, part):
     with pytest.raises(InputError, match=part):
-        owned_node(parse_owned(text), "H100-SXM", 8, 10.2, 0.08)
+        owned_node(parse_owned(text), "H100-SXM", 0.08)
 
 
 def test_no_price_is_made_up_for_other_nodes():
     with pytest.raises(InputError, match="give capex"):
-        owned_node({}, "L40S", 8, 5.0, 0.08)
+        owned_node({}, "L40S", 0.08)
 
-    assert owned_node({}, "H100-SXM", 8, 10.2, 0.08).capex == 300_000
+    assert owned_node({}, "H100-SXM", 0.08).capex == 300_000
 
 
 @pytest.mark.parametrize("text", ["mars", "-1", "9000", "nan"])
