@@ -174,13 +174,6 @@ def parse_owned(text: str) -> dict[str, float]:
     return given
 
 
-def owned_text(value: Any) -> Any:
-    """Return the inputs as one text; in YAML they may be a mapping."""
-    if isinstance(value, Mapping):
-        return ",".join(f"{name}={number}" for name, number in value.items())
-    return value
-
-
 def owned_node(given: Mapping[str, float], gpu: str, wacc: float) -> Owned:
     """Return a node of a GPU type, by what is given of it and the defaults.
 

@@ -1,9 +1,7 @@
 """Commitments and quotas as users write them."""
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from capplan.errors import InputError
 from capplan.planning.ladder import Quota
@@ -75,10 +73,3 @@ def parse_quota(text: str) -> Quota:
             raise InputError(f"quota {text!r}: {name} is given twice")
         given[key] = int(count)
     return Quota(**given)
-
-
-def quota_text(value: Any) -> Any:
-    """Return quotas as one text; in YAML they may be a mapping."""
-    if isinstance(value, Mapping):
-        return ",".join(f"{name}={count}" for name, count in value.items())
-    return value
