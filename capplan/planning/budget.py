@@ -10,6 +10,7 @@ import numpy as np
 
 from capplan.deployment.changes import parse_loss_per_month
 from capplan.errors import CapplanWarning, InputError, collected_warnings
+from capplan.fleet.grids import grid_of
 from capplan.fleet.nodes import find_node
 from capplan.planning.bill import Held, MonthBill, Rent, held_by, month_bill, uses
 from capplan.planning.budget_alternatives import alternatives, ways_to_pay
@@ -31,7 +32,6 @@ from capplan.planning.owned import (
     DRAW,
     PUE,
     Owned,
-    grid_of,
     kwh,
     owned_node,
     parse_owned,

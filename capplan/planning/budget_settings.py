@@ -4,13 +4,14 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
 
+from capplan.fleet.grids import grid_of
 from capplan.planning.autoscale_settings import AutoscaleSettings, policy_names
 from capplan.planning.commitments import parse_contract
 from capplan.planning.demand_curve import check_window
 from capplan.planning.fleet_settings import MOTION, OrderSettings
 from capplan.planning.growth import Growth, growth_text, parse_growth
 from capplan.planning.ladder import FULL
-from capplan.planning.owned import grid_of, parse_owned
+from capplan.planning.owned import parse_owned
 from capplan.planning.purchase_texts import parse_commit, parse_quota
 from capplan.planning.settings import PlanningSettings, PlanSettings
 from capplan.planning.traffic_settings import TrafficSettings

@@ -2,12 +2,8 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from functools import cache
-from pathlib import Path
 from typing import Any
 
-import capplan.fleet
-from capplan.csv_file import read_rows
 from capplan.errors import InputError, nearest
 from capplan.fleet.catalog import gpu as catalog_gpu
 from capplan.fleet.catalog import gpu_names
@@ -209,39 +205,3 @@ def defaults_of(node: Owned, given: Mapping[str, float]) -> list[tuple[str, str,
         unit, source = SOURCES[field.name]
         found.append((f"owned: {field.name}", f"{value:g} {unit}".strip(), source))
     return found
-
-
-@cache
-def _grids() -> dict[str, tuple[float, str]]:
-    path = Path(capplan.fleet.__file__).parent / "data/grids.csv"
-    rows = [row for _, row in read_rows(path)[1]]
-    return {
-        row["country"]: (
-            float(row["g_co2e_per_kwh"]),
-            f"{row['name']} {row['year']}: {row['source']}",
-        )
-        for row in rows
-    }
-
-
-def grid_of(text: str) -> tuple[float, str]:
-    """Return the CO2e of a kWh [g], and its source, of ``USA`` or ``369``.
-
-    Examples
-    --------
-    >>> grid_of("250")
-    (250.0, 'given')
-    """
-    name = text.strip().upper()
-    if name in _grids():
-        return _grids()[name]
-    try:
-        grams = float(name)
-    except ValueError:
-        raise InputError(
-            f"grid {text!r}; expected grams of CO2e per kWh, or one of "
-            f"{', '.join(_grids())}"
-        ) from None
-    if not 0 <= grams <= 2000:
-        raise InputError(f"grid {text!r}; expected 0 to 2000 g of CO2e per kWh")
-    return grams, "given"

@@ -8,7 +8,6 @@ from capplan.errors import InputError
 from capplan.planning.owned import (
     Owned,
     capital_recovery,
-    grid_of,
     kwh,
     owned_node,
     parse_owned,
@@ -58,12 +57,6 @@ def test_energy_is_power_times_hours_and_the_site():
     assert kwh(3 * 730, 10.2, 0.75, 1.54) == pytest.approx(3 * 730 * 10.2 * 0.75 * 1.54)
 
 
-def test_the_grid_of_a_country_is_that_of_its_source():
-    # codecarbon 3.3.2, global_energy_mix.json, 2023.
-    assert [round(grid_of(name)[0]) for name in ("USA", "deu", "FRA")] == [369, 381, 56]
-    assert grid_of("12.5") == (12.5, "given")
-
-
 @pytest.mark.parametrize(
     ("text", "part"),
     [
@@ -85,12 +78,6 @@ def test_no_price_is_made_up_for_other_nodes():
         owned_node({}, "L40S", 0.08)
 
     assert owned_node({}, "H100-SXM", 0.08).capex == 300_000
-
-
-@pytest.mark.parametrize("text", ["mars", "-1", "9000", "nan"])
-def test_a_grid_that_is_none_is_refused(text):
-    with pytest.raises(InputError, match="grid"):
-        grid_of(text)
 
 
 def there(nodes: int, share: float, needed: int) -> float:
