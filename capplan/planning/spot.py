@@ -1,6 +1,7 @@
 """Spot nodes: how many are there when some are needed."""
 
 import math
+from functools import cache
 
 from capplan.errors import InputError
 from capplan.planning.cost import HOURS_PER_MONTH
@@ -44,6 +45,7 @@ def most_spot(share: float, nodes: int) -> int:
     return int(share * nodes + 1e-6)  # 0.29 of 100 are 29 and not 28
 
 
+@cache
 def spot_nodes(needed: int, share_there: float, shortfall: float = SHORTFALL) -> int:
     """Return the fewest nodes of which so many are there, but for a share of the time.
 
