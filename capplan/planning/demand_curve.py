@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from capplan.deployment.changes import arrivals_within
 from capplan.errors import InputError
 from capplan.units import format_duration
 from capplan.workload.trace import Trace
@@ -117,8 +118,7 @@ def busiest_per_s(arrival_s: np.ndarray, window_s: float) -> float:
     """
     lasts_s = float(arrival_s[-1] - arrival_s[0])
     window_s = min(window_s, lasts_s) if lasts_s > 0 else window_s
-    within = np.searchsorted(arrival_s, arrival_s + window_s)
-    return float((within - np.arange(len(arrival_s))).max() / window_s)
+    return float(arrivals_within(arrival_s, window_s).max() / window_s)
 
 
 def typical_curve(busiest_per_s: float) -> DemandCurve:
