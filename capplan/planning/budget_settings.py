@@ -12,7 +12,7 @@ from capplan.planning.fleet_settings import MOTION, OrderSettings
 from capplan.planning.growth import Growth, growth_text, parse_growth
 from capplan.planning.ladder import FULL
 from capplan.planning.owned import parse_owned
-from capplan.planning.purchase_texts import parse_commit, parse_quota
+from capplan.planning.purchase_texts import NO_COMMITMENT, parse_commit, parse_quota
 from capplan.planning.settings import PlanningSettings, PlanSettings
 from capplan.planning.traffic_settings import TrafficSettings
 from capplan.setting_values import pairs_text, parts, path_text
@@ -21,7 +21,6 @@ from capplan.simulator.autoscalers import parse_autoscaler
 from capplan.units import check_duration, parse_duration_s
 
 BUDGET = "Budget"
-NO_COMMITMENT = "none"
 MOST_MONTHS = 120
 SCHEDULED, STATIC = "scheduled", "static"
 _ANCHORS = (1, 12, 24)
