@@ -74,15 +74,6 @@ class Ladder:
     objective_usd: float  # of the choice: terms as they are charged, and the rest [$]
     largest_fraction: float  # of a count of nodes: 0 where the optimum is whole
 
-    def active(self, terms: Sequence[Term]) -> np.ndarray:
-        """Return the nodes of each term in each month, shape (terms, months)."""
-        found = np.zeros_like(self.bought)
-        for index, term in enumerate(terms):
-            for month in range(self.bought.shape[1]):
-                since = max(0, month - term.months + 1)
-                found[index, month] = self.bought[index, since : month + 1].sum()
-        return found
-
 
 def ladder(
     wanted: Sequence[Hours],
