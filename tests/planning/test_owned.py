@@ -65,6 +65,7 @@ def test_energy_is_power_times_hours_and_the_site():
         ("life", "expected a number"),
         ("life=3,life=4", "given twice"),
         ("gpus=2.5", "whole number"),
+        ("gpus=nan", "whole number"),
         ("wacc=nan", "expected 0 to 1"),
     ],
 )
