@@ -33,8 +33,8 @@ def budget_page(budget: Budget) -> Page:
     others = Table(ALTERNATIVES, budget.alternatives, note=_others_note())
     fleets = Table(FLEETS, budget.fleets, note=_fleets_note(budget))
     ways = Table(WAYS, budget.ways, note=_ways_note(budget))
-    hours = Table(HOURS, hour_rows(budget))
-    nodes = Table(node_columns(budget), hour_rows(budget))
+    rows = hour_rows(budget)
+    hours, nodes = Table(HOURS, rows), Table(node_columns(budget), rows)
     rests = Table(ASSUMPTIONS, budget.assumptions, note="Starred: assumed, not known.")
     llm = budget.settings.llm or "given iteration times"
     gpu = budget.configuration.gpu
@@ -200,7 +200,6 @@ def _facts(budget: Budget) -> list[Fact]:
 
 
 def _months_note(budget: Budget) -> str:
-    stars = "Starred: "
     parts = []
     if budget.prices.is_doubtful or any(t.is_assumed for t in budget.prices.terms):
         parts.append("dollars rest on assumed prices")
@@ -213,7 +212,7 @@ def _months_note(budget: Budget) -> str:
         "used, “covered” that of the node-hours wanted which commitments serve; “owed” "
         "is still to be paid of commitments after the month."
     )
-    return note + (f" {stars}{'; '.join(parts)}." if parts else "")
+    return note + (f" Starred: {'; '.join(parts)}." if parts else "")
 
 
 def _held_note(budget: Budget) -> str:
