@@ -30,6 +30,13 @@ def listed(value: Any) -> Any:
     return ",".join(map(str, value)) if isinstance(value, list | tuple) else value
 
 
+def pairs_text(value: Any) -> Any:
+    """Return the text ``A=1,B=2`` of a mapping; any other value as it is."""
+    if isinstance(value, Mapping):
+        return ",".join(f"{name}={each}" for name, each in value.items())
+    return value
+
+
 def policy_texts(value: Any, example: str, *, is_bare: bool = False) -> list[Any]:
     """Return the policies of ``A,B:x=1,y=2``: two, the second with two settings.
 
@@ -54,15 +61,11 @@ def slo_texts(value: Any) -> Any:
     if not isinstance(value, Mapping):
         return (value,) if isinstance(value, str) else value
     own = {k: v for k, v in value.items() if not isinstance(v, Mapping)}
-    texts = [_limit_text(own)] if own else []
+    texts = [pairs_text(own)] if own else []
     for name, limits in value.items():
         if isinstance(limits, Mapping):
-            texts.append(f"{name}:{_limit_text(limits)}")
+            texts.append(f"{name}:{pairs_text(limits)}")
     return tuple(texts)
-
-
-def _limit_text(limits: Mapping[str, Any]) -> str:
-    return ",".join(f"{metric}={limit}" for metric, limit in limits.items())
 
 
 def prices_by_gpu(value: Any) -> Any:

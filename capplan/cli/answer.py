@@ -1,16 +1,16 @@
 """How a command answers: a text for people, or one document on standard output."""
 
-import inspect
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
-from functools import wraps
+from functools import update_wrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from capplan.cli.outputs import say
+from capplan.cli.parameters import named_parameters, take
 from capplan.errors import InputError
 
 if TYPE_CHECKING:
@@ -66,18 +66,16 @@ Quiet = Annotated[
         rich_help_panel=PANEL,
     ),
 ]
-_FLAGS = {"answer_as": Form, "answer_as_json": Json, "quiet": Quiet}
 
 
 def answering(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the flags ``--format``, ``--json`` and ``--quiet`` to a command."""
 
-    @wraps(command)
     def run(
         *,
-        answer_as: str | None = None,
-        answer_as_json: bool = False,
-        quiet: bool = False,
+        answer_as: Form = None,
+        answer_as_json: Json = False,
+        quiet: Quiet = False,
         **given: Any,
     ) -> Any:
         asked = _asked.set(Asked(_checked(answer_as, answer_as_json), quiet))
@@ -86,18 +84,9 @@ def answering(command: Callable[..., Any]) -> Callable[..., Any]:
         finally:
             _asked.reset(asked)
 
-    own = inspect.signature(command).parameters.values()
-    flags = [
-        inspect.Parameter(
-            name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=None if name == "answer_as" else False,
-            annotation=annotation,
-        )
-        for name, annotation in _FLAGS.items()
-    ]
-    run.__signature__ = inspect.Signature([*own, *flags])  # type: ignore[attr-defined]
-    run.__annotations__ = {p.name: p.annotation for p in [*own, *flags]}
+    flags = named_parameters(run)  # before it wraps the command, and has its own
+    update_wrapper(run, command)
+    take(run, [*named_parameters(command), *flags])
     return run
 
 

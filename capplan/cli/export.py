@@ -8,8 +8,6 @@ import typer
 
 from capplan.cli.answer import show
 
-INFEASIBLE = 3
-
 
 def export_command(
     plan: Annotated[
@@ -53,6 +51,7 @@ def export_command(
     Exit code 0: written; 2: wrong input, or what the target cannot express at all;
     3: the plan is infeasible.
     """
+    from capplan.cli.plan import INFEASIBLE
     from capplan.deployment.cold_start import parse_cold_start_s
     from capplan.errors import CapplanWarning
     from capplan.files import check_folder, write_texts

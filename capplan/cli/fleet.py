@@ -7,6 +7,7 @@ import typer
 
 from capplan.cli.answer import show
 from capplan.cli.options import with_settings
+from capplan.cli.scenario import settings_from
 from capplan.planning.shared_fleet_settings import SharedFleetSettings
 
 
@@ -23,11 +24,9 @@ def fleet_command(
     Nodes by the hour, packed so that each LLM of two replicas or more outlives any one
     node; spares for all; what each LLM uses, and what is idle.
     """
-    from capplan.cli.scenario import settings_from
-    from capplan.report.to_files import share_nodes
-
     settings = settings_from(SharedFleetSettings, None, flags)
     from capplan.report.pages.shared_fleet import shared_fleet_page
+    from capplan.report.to_files import share_nodes
 
     fleet, written = share_nodes(plans, settings)
     show(shared_fleet_page(fleet), written)

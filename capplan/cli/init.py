@@ -70,7 +70,6 @@ def init_command(
     from capplan.planning.first_scenario import Answers, scenario_text
 
     answers = Answers(*(str(answer) for answer in given.values()))
-    text = scenario_text(answers, path.parent).replace("plan FILE", f"plan {path}", 1)
-    write_texts({path.name: text}, path.parent)
+    write_texts({path.name: scenario_text(answers, path)}, path.parent)
     note(f"written: {path}; capplan plan {path} --out out")
     return 0

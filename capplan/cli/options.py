@@ -9,6 +9,7 @@ import typer
 from pydantic import BeforeValidator
 
 from capplan.cli.completion import KIND_OF, completer
+from capplan.cli.parameters import named_parameters, take
 from capplan.settings import Settings
 
 
@@ -21,16 +22,10 @@ def with_settings(
     """
 
     def decorate(command: Callable[..., int]) -> Callable[..., int]:
-        own = [
-            parameter
-            for parameter in inspect.signature(command).parameters.values()
-            if parameter.kind is not inspect.Parameter.VAR_KEYWORD
-        ]
+        own = named_parameters(command)
         taken = {parameter.name for parameter in own}
         flags = [_flag(model, name) for name in model.model_fields if name not in taken]
-        signature = inspect.Signature([*own, *flags])
-        command.__signature__ = signature  # type: ignore[attr-defined]
-        command.__annotations__ = {p.name: p.annotation for p in [*own, *flags]}
+        take(command, [*own, *flags])
         return command
 
     return decorate

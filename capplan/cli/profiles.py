@@ -58,8 +58,10 @@ def list_command(
         for listed in list_profiles(folder or [])
         if (llms is None or listed.llm in llms) and at in (None, listed.gpu)
     ]
-    if not found:  # for want of a profile, or of such a name
-        _ = gpu and find_gpu(gpu), llm and find_llm(llm)
+    if not found and gpu:
+        find_gpu(gpu)  # refuses a name that the catalog lacks
+    if not found and llm:
+        find_llm(llm)
     show(profiles_page(found))
 
 

@@ -1,6 +1,6 @@
 """``capplan verify``: check a plan.json or autoscale.json by making it again."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -60,7 +60,15 @@ def verify_command(
         announce_compilation()
     reasons = verify(plan, simulate=simulate, trace=trace, trust=trust)
     claim = "" if reasons else _claim(document)  # a refused one may lack anything
-    _tell(plan, reasons, claim, simulate=simulate)
+    verdict = (
+        f"verified: {claim} (every figure planned again)"
+        if simulate
+        else f"not verified: it claims {claim}. Checked: its digest, and that the "
+        "certificate and the best candidate agree. Not checked: the requests, the "
+        "lower bound, the simulations and all other figures; anyone can write such a "
+        "file, --simulate plans again"
+    )
+    _tell(plan, reasons, verdict, claim, simulate=simulate)
 
 
 def _claim(document: Mapping[str, Any]) -> str:
@@ -75,37 +83,16 @@ def _claim(document: Mapping[str, Any]) -> str:
     return f"replicas {counts}, lower bound {bounds}, attainment {share:.4%}"
 
 
-def _tell(path: Path, reasons: list[str], claim: str, *, simulate: bool) -> None:
-    """Say whether a plan is verified; where it is refused, why, and exit."""
-
-    def told() -> Iterable[str]:
-        if simulate:
-            yield f"{path}: verified: {claim} (every figure planned again)"
-        else:
-            yield (
-                f"{path}: not verified: it claims {claim}. Checked: its digest, and "
-                "that the certificate and the best candidate agree. Not checked: the "
-                "requests, the lower bound, the simulations and all other figures; "
-                "anyone can write such a file, --simulate plans again"
-            )
-
-    _show(path, reasons, told, claim, simulate=simulate)
-
-
-def _show(
-    path: Path,
-    reasons: list[str],
-    told: Callable[[], Iterable[str]],
-    claim: str = "",
-    *,
-    simulate: bool,
+def _tell(
+    path: Path, reasons: list[str], verdict: str, claim: str = "", *, simulate: bool
 ) -> None:
+    """Say whether a plan is verified; where it is refused, why, and exit."""
     from capplan.report.pages.checked import verified_page
 
     for reason in reasons:
         typer.echo(f"{path}: refused: {reason}", err=True)
     page = verified_page(path, reasons, simulated=simulate, claim=claim)
-    show(page, told=(lambda: ()) if reasons else told)
+    show(page, told=lambda: [] if reasons else [f"{path}: {verdict}"])
     if reasons:
         raise typer.Exit(REFUSED)
 
@@ -118,14 +105,10 @@ def _verify_autoscaled(
     if simulate:
         announce_compilation()
     reasons = verify_autoscaled(path, simulate=simulate, trace=trace, trust=trust)
-
-    def told() -> Iterable[str]:
-        if simulate:
-            yield f"{path}: verified: every figure simulated again"
-        else:
-            yield (
-                f"{path}: not verified: its digest matches and its figures agree with "
-                "one another; anyone can write such a file, --simulate runs it again"
-            )
-
-    _show(path, reasons, told, simulate=simulate)
+    verdict = (
+        "verified: every figure simulated again"
+        if simulate
+        else "not verified: its digest matches and its figures agree with one another; "
+        "anyone can write such a file, --simulate runs it again"
+    )
+    _tell(path, reasons, verdict, simulate=simulate)

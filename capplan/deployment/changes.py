@@ -58,8 +58,13 @@ def busiest_s(arrival_s: np.ndarray, duration_s: float) -> float:
     >>> busiest_s(np.array([0.0, 5.0, 6.0, 6.5, 20.0]), 2.0)
     5.0
     """
+    return float(arrival_s[int(np.argmax(arrivals_within(arrival_s, duration_s)))])
+
+
+def arrivals_within(arrival_s: np.ndarray, duration_s: float) -> np.ndarray:
+    """Return how many arrive from each arrival on within a duration."""
     within = np.searchsorted(arrival_s, arrival_s + duration_s)
-    return float(arrival_s[int(np.argmax(within - np.arange(len(arrival_s))))])
+    return within - np.arange(len(arrival_s))
 
 
 def parse_absence(text: str) -> Absence:

@@ -84,29 +84,18 @@ def nodes_for(
         used += size * count
         whole, rest = divmod(size, gpus_per_node)
         nodes += whole * count
-        if not rest:
-            continue
-        for room in sorted(room for room in free if room >= rest):
-            while count and room >= rest and free.get(room, 0):
-                # As many as fit each node of this room, node by node at once.
-                fit = min(room // rest, count)
-                taken = min(free[room], count // fit)
-                _move(free, room, room - fit * rest, taken)
-                count -= fit * taken
-        per_node = gpus_per_node // rest
-        full, last = divmod(count, per_node)
-        _move(free, gpus_per_node, gpus_per_node - per_node * rest, full, new=True)
-        if last:
-            _move(free, gpus_per_node, gpus_per_node - last * rest, 1, new=True)
-        nodes += full + bool(last)
+        while rest and count > 0:
+            able = [room for room, left in free.items() if left and room >= rest]
+            room = min(able, default=gpus_per_node)
+            # As many as fit each node of this room, node by node at once.
+            fit = min(room // rest, count)
+            taken = count // fit
+            if able:
+                taken = min(taken, free[room])
+                free[room] -= taken
+            else:
+                nodes += taken
+            left_over = room - fit * rest
+            free[left_over] = free.get(left_over, 0) + taken
+            count -= fit * taken
     return nodes, nodes * gpus_per_node - used
-
-
-def _move(
-    free: dict[int, int], before: int, after: int, count: int, *, new: bool = False
-) -> None:
-    """Note that nodes have fewer free GPUs than before, or are new ones."""
-    if not new:
-        free[before] -= count
-    if after and count:
-        free[after] = free.get(after, 0) + count

@@ -1,7 +1,7 @@
 """The price of a GPU hour and its source."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from capplan.errors import InputError
 
@@ -39,6 +39,14 @@ class Price:
     def bought(self) -> tuple[str, str, int | None, float]:
         """What is bought at it: equal where replicas can share nodes."""
         return self.provider, self.node, self.gpus_per_node, self.usd_per_gpu_h
+
+    @property
+    def by_provider(self) -> list["Price"]:
+        """The price as each provider asks it; none where it is given."""
+        return [
+            replace(self, usd_per_gpu_h=usd, gpus_per_node=size)
+            for usd, size in self.asked
+        ]
 
     @property
     def usd_per_gpu_h_range(self) -> tuple[float, float] | None:

@@ -8,7 +8,7 @@ import numpy as np
 from capplan.planning.commitments import Contract, Hours, Term
 from capplan.planning.cost import HOURS_PER_MONTH
 from capplan.planning.ladder import Ladder
-from capplan.planning.spot import spot_nodes
+from capplan.planning.spot import most_spot, spot_nodes
 
 
 @dataclass(frozen=True)
@@ -202,7 +202,7 @@ def _cheapest(missing: int, level: int, rent: Rent) -> tuple[int, int]:
     """Return the nodes on demand and the spot nodes paid that cost least."""
     if rent.spot is None or missing == 0:
         return missing, 0
-    most = min(int(rent.spot_share * level + 1e-6), missing)
+    most = min(most_spot(rent.spot_share, level), missing)
     if rent.spot_quota is not None:
         most = min(most, rent.spot_quota)
     least = 0

@@ -9,7 +9,7 @@ import numpy as np
 
 from capplan.deployment.changes import parse_loss_per_month
 from capplan.errors import CapplanWarning, InputError, collected_warnings
-from capplan.fleet.catalog import gpu, gpu_names
+from capplan.fleet.grids import grid_of
 from capplan.fleet.nodes import find_node
 from capplan.planning.bill import Held, MonthBill, Rent, held_by, month_bill, uses
 from capplan.planning.budget_alternatives import alternatives, ways_to_pay
@@ -29,13 +29,12 @@ from capplan.planning.node_hours import paid_hours, whole_nodes
 from capplan.planning.node_prices import node_prices
 from capplan.planning.owned import (
     DRAW,
-    POWER_PER_TDP,
     PUE,
     Owned,
-    grid_of,
     kwh,
     owned_node,
     parse_owned,
+    rated_kw,
 )
 from capplan.planning.purchase_texts import (
     DEFAULT_COMMITMENTS,
@@ -43,7 +42,12 @@ from capplan.planning.purchase_texts import (
     parse_quota,
 )
 from capplan.planning.replicas_by_rate import ReplicasByRate
-from capplan.planning.spot import INTERRUPTION_PER_MONTH, availability, spot_nodes
+from capplan.planning.spot import (
+    INTERRUPTION_PER_MONTH,
+    availability,
+    most_spot,
+    spot_nodes,
+)
 from capplan.planning.traffic import read_requests
 from capplan.units import parse_duration_s
 from capplan.workload.arrivals import MOST_RATE_PER_S
@@ -77,7 +81,6 @@ class _Work:
         self._slo = slo
         self._contracts = [parse_contract(text) for text in settings.contract]
         self._quota = parse_quota(settings.quota) if settings.quota else Quota()
-        self._grid_g, self._grid_source = grid_of(settings.grid)
         show("reading the requests")
         self._trace = read_requests(settings)
         self._curve = curve_of(self._trace, settings)
@@ -142,12 +145,8 @@ class _Work:
             self._show,
         )
         months = [
-            self._month(bill, each, paid)
+            self._month(bill, each, paid, held)
             for bill, each, paid in zip(bills, nodes, wanted, strict=True)
-        ]
-        months = [
-            replace(month, is_doubtful=self._is_doubtful(held, month.month))
-            for month in months
         ]
 
         def bills_of(hours: Sequence[Hours], of: Sequence[Term]) -> list[MonthBill]:
@@ -248,7 +247,7 @@ class _Work:
     def _spot_terms(self, wanted: Sequence[Hours]) -> SpotTerms | None:
         """Return spot as the ladder counts it: at the price of a busy hour's nodes."""
         rent, most = self._rent, max(hours.most for hours in wanted)
-        needed = int(rent.spot_share * most + 1e-6)
+        needed = most_spot(rent.spot_share, most)
         if rent.spot is None or needed == 0:
             return None
         paid = spot_nodes(needed, rent.spot_there)
@@ -286,36 +285,35 @@ class _Work:
         """Return the node that is bought, where that was asked for."""
         if self._settings.owned is None:
             return None
-        given, name = parse_owned(self._settings.owned), self._configuration.gpu
-        gpus = int(given.get("gpus", 8))
-        kw = gpus * gpu(name).tdp_w * POWER_PER_TDP / 1000 if name in gpu_names() else 0
-        if not kw and "kw" not in given:
-            raise InputError(f"owned: the power of {name or 'a GPU'}: give kw=KW")
-        return owned_node(given, name, gpus, kw, self._settings.wacc)
+        given = parse_owned(self._settings.owned)
+        return owned_node(given, self._configuration.gpu, self._settings.wacc)
 
     def _powered(self) -> Power | None:
         """Return the power of a node; None where that of its GPUs is not known."""
-        name, gpus = self._configuration.gpu, self._prices.gpus_per_node
-        grid = (self._grid_g, self._grid_source)
-        if self._owned is not None:
-            kw = self._owned.kw / self._owned.gpus * gpus
-            return Power(kw, self._owned.draw, self._owned.pue, *grid)
-        if name not in gpu_names():
+        gpus, grid = self._prices.gpus_per_node, grid_of(self._settings.grid)
+        own = self._owned
+        if own is not None:
+            return Power(own.kw / own.gpus * gpus, own.draw, own.pue, *grid)
+        kw = rated_kw(self._configuration.gpu, gpus)
+        if kw is None:
             return None
-        kw = gpus * gpu(name).tdp_w * POWER_PER_TDP / 1000
         node = find_node(self._prices.node, self._prices.provider)
         if node is not None and node.host_power_w is not None:
             kw = node.host_power_w / 1000
         return Power(kw, DRAW, PUE, *grid)
 
-    def _month(self, bill: MonthBill, nodes: np.ndarray, hours: Hours) -> Month:
+    def _month(
+        self, bill: MonthBill, nodes: np.ndarray, hours: Hours, held: Sequence[Held]
+    ) -> Month:
+        assumed = any(each.is_assumed and each.runs(bill.month) for each in held)
         factor = self._factors[bill.month - 1]
         busiest, mean = self._curve.busiest_per_s, float(self._curve.mean_per_s.mean())
         requests_per_s = mean * factor / self._tokens[bill.month - 1]
         tokens = float(self._trace.output_tokens.mean()) * mean * factor
-        power, energy = self._power, None
+        power, energy, t_co2e = self._power, None, None
         if power is not None:
-            energy = kwh(hours.node_hours, 1.0, power.kw, power.draw, power.pue)
+            energy = kwh(hours.node_hours, power.kw, power.draw, power.pue)
+            t_co2e = energy * power.g_co2e_per_kwh / 1e6
         return Month(
             work_factor=factor,
             busiest_per_s=busiest * factor / self._tokens[bill.month - 1],
@@ -326,15 +324,16 @@ class _Work:
             hours=hours,
             bill=bill,
             kwh=energy,
-            t_co2e=None if energy is None else energy * self._grid_g / 1e6,
+            t_co2e=t_co2e,
             output_tokens=tokens * HOURS_PER_MONTH * 3600,
+            is_doubtful=assumed or self._prices.is_doubtful,
         )
 
     def _without_effect(self) -> list[str]:
         """Return what was given and changes nothing."""
         texts, settings = [], self._settings
-        peak = self._nodes(max(self._factors)).max()
-        if settings.spot_share > 0 and int(self._rent.spot_share * peak + 1e-6) == 0:
+        peak = int(self._nodes(max(self._factors)).max())
+        if settings.spot_share > 0 and most_spot(self._rent.spot_share, peak) == 0:
             texts.append(
                 f"a share of {self._rent.spot_share:g} of {peak} nodes at the peak is "
                 "no whole node: none is spot"
@@ -363,11 +362,6 @@ class _Work:
                 "fleets on the trace are not simulated: --rate changes its traffic"
             )
         return texts
-
-    def _is_doubtful(self, held: Sequence[Held], month: int) -> bool:
-        """Return whether a month's bill rests on a price that nobody quotes."""
-        assumed = any(each.is_assumed and each.runs(month) for each in held)
-        return assumed or self._prices.is_doubtful
 
     def _warn(self) -> None:
         """Warn of what a reader would not expect."""

@@ -1,7 +1,5 @@
 """Autoscaled fleets and the budget's hours, simulated on the trace."""
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from capplan.deployment.configuration import Configuration
@@ -10,7 +8,7 @@ from capplan.planning.autoscaled import FIXED
 from capplan.planning.budget_settings import BudgetSettings
 from capplan.planning.budgeted import FleetRow
 from capplan.planning.cost import HOURS_PER_MONTH
-from capplan.planning.demand_curve import DemandCurve
+from capplan.planning.demand_curve import HOURS_PER_WEEK, DemandCurve, most_of_each
 from capplan.planning.fleet_cases import Outcome
 from capplan.planning.inputs import Progress
 from capplan.planning.known_to_policies import name_of
@@ -20,18 +18,17 @@ from capplan.workload.trace import Trace
 
 HOURS = "hours of this budget"
 """Name of the fleet that has the replicas of each hour."""
-_WEEK = 168
 
 
-def schedule_of(replicas: Sequence[int]) -> str:
+def schedule_of(replicas: np.ndarray) -> str:
     """Return the policy that has as many replicas at each hour, of a week at most.
 
     Examples
     --------
-    >>> schedule_of([3, 3, 10])
+    >>> schedule_of(np.array([3, 3, 10]))
     'schedule:max=10,0=3,1=3,2=10'
     """
-    folded = [max(replicas[hour::_WEEK]) for hour in range(min(len(replicas), _WEEK))]
+    folded = most_of_each(replicas, HOURS_PER_WEEK).tolist()
     hours = ",".join(f"{hour}={count}" for hour, count in enumerate(folded))
     return f"schedule:max={max(folded)},{hours}"
 
@@ -52,7 +49,7 @@ def fleet_rows(
     """
     if not settings.compare_fleets or curve.is_typical or settings.rate is not None:
         return ()
-    hours = schedule_of(replicas.tolist())
+    hours = schedule_of(replicas)
     asked = settings.of_fleets(
         configuration.gpu, configuration.tp, (hours, *settings.policies)
     )

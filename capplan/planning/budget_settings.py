@@ -4,23 +4,23 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
 
+from capplan.fleet.grids import grid_of
 from capplan.planning.autoscale_settings import AutoscaleSettings, policy_names
 from capplan.planning.commitments import parse_contract
 from capplan.planning.demand_curve import check_window
 from capplan.planning.fleet_settings import MOTION, OrderSettings
 from capplan.planning.growth import Growth, growth_text, parse_growth
 from capplan.planning.ladder import FULL
-from capplan.planning.owned import grid_of, owned_text, parse_owned
-from capplan.planning.purchase_texts import parse_commit, parse_quota, quota_text
+from capplan.planning.owned import parse_owned
+from capplan.planning.purchase_texts import NO_COMMITMENT, parse_commit, parse_quota
 from capplan.planning.settings import PlanningSettings, PlanSettings
 from capplan.planning.traffic_settings import TrafficSettings
-from capplan.setting_values import parts, path_text
+from capplan.setting_values import pairs_text, parts, path_text
 from capplan.settings import SettingError, setting, validated_with
 from capplan.simulator.autoscalers import parse_autoscaler
 from capplan.units import check_duration, parse_duration_s
 
 BUDGET = "Budget"
-NO_COMMITMENT = "none"
 MOST_MONTHS = 120
 SCHEDULED, STATIC = "scheduled", "static"
 _ANCHORS = (1, 12, 24)
@@ -93,7 +93,7 @@ class BudgetSettings(OrderSettings, PlanningSettings, TrafficSettings):
         "then more may be owed afterwards.",
     )
     quota: Annotated[
-        str | None, BeforeValidator(quota_text), validated_with(parse_quota)
+        str | None, BeforeValidator(pairs_text), validated_with(parse_quota)
     ] = setting(
         None,
         BUDGET,
@@ -128,7 +128,7 @@ class BudgetSettings(OrderSettings, PlanningSettings, TrafficSettings):
         "start).",
     )
     owned: Annotated[
-        str | None, BeforeValidator(owned_text), validated_with(parse_owned)
+        str | None, BeforeValidator(pairs_text), validated_with(parse_owned)
     ] = setting(
         None,
         BUDGET,

@@ -9,10 +9,11 @@ from capplan.planning.autoscale_settings import PERFECT
 from capplan.planning.bill import CommitmentUse, MonthBill, Rent
 from capplan.planning.budget_settings import BudgetSettings
 from capplan.planning.commitments import Hours
+from capplan.planning.cost import HOURS_PER_MONTH
 from capplan.planning.demand_curve import DemandCurve
 from capplan.planning.node_prices import NodePrices
 from capplan.planning.owned import Owned
-from capplan.planning.replicas_by_rate import ReplicasByRate
+from capplan.planning.replicas_by_rate import EXTRAPOLATED, ReplicasByRate
 from capplan.planning.result import Assumption
 from capplan.planning.shown import Shown
 from capplan.workload.slo import Slo
@@ -54,7 +55,7 @@ class Month:
     @property
     def is_estimated(self) -> bool:
         """Whether its replicas are extrapolated from those simulated."""
-        return self.known_by == "extrapolated"
+        return self.known_by == EXTRAPOLATED
 
     @property
     def usd_per_million_output_tokens(self) -> float | None:
@@ -170,9 +171,9 @@ class Budget(Shown):
     @property
     def utilisation(self) -> float | None:
         """Share of all committed node-hours that is used; None without any."""
-        held = sum(month.bill.committed_nodes for month in self.months) * 730
+        held = sum(month.bill.committed_nodes for month in self.months)
         used = sum(month.bill.used_node_hours for month in self.months)
-        return used / held if held else None
+        return used / (held * HOURS_PER_MONTH) if held else None
 
     @property
     def coverage(self) -> float | None:
@@ -180,8 +181,3 @@ class Budget(Shown):
         wanted = sum(month.bill.node_hours for month in self.months)
         used = sum(month.bill.used_node_hours for month in self.months)
         return used / wanted if wanted else None
-
-    @property
-    def is_of_week(self) -> bool:
-        """Whether its hours are known by the days of the week."""
-        return self.curve.is_typical

@@ -33,11 +33,6 @@ class Term:
                 f"{self.name}: upfront share {self.upfront_share}; expected 0 to 1"
             )
 
-    @property
-    def usd_per_node(self) -> float:
-        """Dollars of a node over the whole term. [$]"""
-        return self.usd_per_node_h * HOURS_PER_MONTH * self.months
-
     def present_usd_per_node_h(self, wacc: float) -> float:
         """Return the price as if all of it were paid month by month. [$/h]
 

@@ -115,23 +115,12 @@ def usd_per_h_range(
     return cheapest, sum(max(bills) for bills in _bills(high))
 
 
-def offers_of(pool: Pool) -> list[tuple[Pool, ...]]:
-    """Return a pool at each provider's price, with the nodes of each."""
+def at_offer(pool: Pool, offer: int) -> Pool:
+    """Return a pool at the price and on the nodes of a provider, by its place."""
     price = pool.configuration.price
-    if price is None:
-        return []
-    return [
-        (
-            replace(
-                pool,
-                configuration=replace(
-                    pool.configuration,
-                    price=replace(price, usd_per_gpu_h=usd, gpus_per_node=size),
-                ),
-            ),
-        )
-        for usd, size in price.asked
-    ]
+    assert price is not None
+    configuration = replace(pool.configuration, price=price.by_provider[offer])
+    return replace(pool, configuration=configuration)
 
 
 def _bills(pools: Sequence[Pool]) -> list[list[float]]:
@@ -139,10 +128,7 @@ def _bills(pools: Sequence[Pool]) -> list[list[float]]:
     found = []
     for price, group in alike(pools):
         replicas = [(pool.configuration.tp, pool.replica_count) for pool in group]
-        asked = price.asked or ((price.usd_per_gpu_h, price.gpus_per_node),)
-        offers = (
-            replace(price, usd_per_gpu_h=usd, gpus_per_node=size) for usd, size in asked
-        )
+        offers = price.by_provider or [price]
         found.append([_paid(offer, replicas).usd_per_h for offer in offers])
     return found
 

@@ -4,14 +4,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from capplan.deployment.changes import arrivals_within
 from capplan.errors import InputError
 from capplan.units import format_duration
 from capplan.workload.trace import Trace
 from capplan.workload.week_curve import TYPICAL, share_of_rate, typical_curves
 
 _HOUR_S = 3600.0
-_WEEK = 168
-_DAY = 24
+HOURS_PER_DAY, HOURS_PER_WEEK = 24, 168
 _POINTS = 60
 """Points of an hour at which the typical curve is read."""
 
@@ -29,12 +29,12 @@ class DemandCurve:
     @property
     def days(self) -> float:
         """Days that it was seen for; 0 of a typical curve."""
-        return 0.0 if self.is_typical else len(self.peak_per_s) / _DAY
+        return 0.0 if self.is_typical else len(self.peak_per_s) / HOURS_PER_DAY
 
     @property
     def is_short(self) -> bool:
         """Whether it does not show a whole week."""
-        return not self.is_typical and len(self.peak_per_s) < _WEEK
+        return not self.is_typical and len(self.peak_per_s) < HOURS_PER_WEEK
 
     @property
     def busiest_per_s(self) -> float:
@@ -66,7 +66,7 @@ def curve_of_trace(trace: Trace, window_s: float) -> DemandCurve:
     since_s = trace.arrival_s - trace.arrival_s[0]
     lasts_s = float(since_s[-1])
     hours = _hours(lasts_s, window_s)
-    if hours < _DAY:
+    if hours < HOURS_PER_DAY:
         raise InputError(
             f"{trace.source}: its requests arrive within {format_duration(lasts_s)}; "
             "the hours of a budget take a day or more"
@@ -75,13 +75,26 @@ def curve_of_trace(trace: Trace, window_s: float) -> DemandCurve:
     counts = np.bincount((since_s // window_s).astype(np.int64))
     counts = np.resize(np.append(counts, np.zeros(per_hour)), hours * per_hour)
     windows = counts.reshape(hours, per_hour)
-    days = hours / _DAY
+    days = hours / HOURS_PER_DAY
     seen_s = np.clip(lasts_s - _HOUR_S * np.arange(hours), window_s, _HOUR_S)
     return DemandCurve(
         windows.max(axis=1) / window_s,
         windows.sum(axis=1) / seen_s,
         window_s,
         f"{days:.3g} days of {trace.source}",
+    )
+
+
+def most_of_each(values: np.ndarray, hours: int) -> np.ndarray:
+    """Return the most of each hour where so many come again, shape (hours,) or less.
+
+    Examples
+    --------
+    >>> most_of_each(np.array([3, 5, 4]), 2)
+    array([4, 5])
+    """
+    return np.array(
+        [values[hour::hours].max() for hour in range(min(hours, len(values)))]
     )
 
 
@@ -92,7 +105,7 @@ def _hours(lasts_s: float, window_s: float) -> int:
 
 def shows_a_day(arrival_s: np.ndarray, window_s: float) -> bool:
     """Return whether arrivals tell all hours of a day."""
-    return _hours(float(arrival_s[-1] - arrival_s[0]), window_s) >= _DAY
+    return _hours(float(arrival_s[-1] - arrival_s[0]), window_s) >= HOURS_PER_DAY
 
 
 def busiest_per_s(arrival_s: np.ndarray, window_s: float) -> float:
@@ -105,14 +118,13 @@ def busiest_per_s(arrival_s: np.ndarray, window_s: float) -> float:
     """
     lasts_s = float(arrival_s[-1] - arrival_s[0])
     window_s = min(window_s, lasts_s) if lasts_s > 0 else window_s
-    within = np.searchsorted(arrival_s, arrival_s + window_s)
-    return float((within - np.arange(len(arrival_s))).max() / window_s)
+    return float(arrivals_within(arrival_s, window_s).max() / window_s)
 
 
 def typical_curve(busiest_per_s: float) -> DemandCurve:
     """Return a typical week whose busiest moment has a rate. [requests/s]"""
-    middle_s = (np.arange(_WEEK * _POINTS) + 0.5) * (_HOUR_S / _POINTS)
-    shares = share_of_rate(typical_curves(), middle_s).reshape(_WEEK, _POINTS)
+    middle_s = (np.arange(HOURS_PER_WEEK * _POINTS) + 0.5) * (_HOUR_S / _POINTS)
+    shares = share_of_rate(typical_curves(), middle_s).reshape(HOURS_PER_WEEK, _POINTS)
     shares = shares * (busiest_per_s / shares.max())
     return DemandCurve(
         shares.max(axis=1),
@@ -142,7 +154,7 @@ def hour_name(hour: int, *, of_week: bool) -> str:
     >>> hour_name(39, of_week=True), hour_name(39, of_week=False)
     ('Tue 15:00', 'day 2, 15 h')
     """
-    day, rest = divmod(hour, _DAY)
+    day, rest = divmod(hour, HOURS_PER_DAY)
     if of_week:
         return f"{('Mon', 'Tue', 'Wed', 'Thu', 'Fri', 'Sat', 'Sun')[day % 7]} {rest}:00"
     return f"day {day + 1}, {rest} h"

@@ -82,5 +82,5 @@ def _usd_per_month(deployment: Deployment, offer: int | None) -> float | None:
     """Return what a fleet costs in a month, at the planned price or at an offer. [$]"""
     pools: Sequence[Pool] = deployment.pools
     if offer is not None:
-        pools = cost.offers_of(deployment.pool)[offer]
+        pools = [cost.at_offer(deployment.pool, offer)]
     return cost.usd_per_month(pools)

@@ -25,8 +25,8 @@ class Answers(NamedTuple):
     slo: str
 
 
-def scenario_text(answers: Answers, folder: Path) -> str:
-    """Return the YAML of a scenario in a folder, with comments.
+def scenario_text(answers: Answers, path: Path) -> str:
+    """Return the YAML of a scenario that is written to a path, with comments.
 
     Raises
     ------
@@ -46,9 +46,10 @@ def scenario_text(answers: Answers, folder: Path) -> str:
         raise InputError(f"{no_times(requests)}; here FILE@RATE, as in own.csv@20")
     names = {k: str(v) for k, v in given.items() if k in ("trace", "workload")}
     if "trace" in names:
-        names["trace"] = os.path.relpath(names["trace"], folder)
+        names["trace"] = os.path.relpath(names["trace"], path.parent)
     lines = [f"{name}: {json.dumps(text)}" for name, text in names.items()]
     return _TEMPLATE.format(
+        path=path,
         traffic="\n".join([*lines, _rate_line(given.get("rate"))]),
         llm=json.dumps(answers.llm),
         slo="{" + ", ".join(_limits(answers.slo)) + "}"
@@ -101,7 +102,7 @@ def _number(text: str) -> float | None:
 _TEMPLATE = """\
 # A scenario of capplan, to be changed:
 #
-#   capplan plan FILE --out out
+#   capplan plan {path} --out out
 #
 # Every key is a flag of `capplan plan` too; a flag given there wins. A line that begins
 # with `# ` and a key is a setting left at its default: remove the `# ` to set it.

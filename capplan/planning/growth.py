@@ -1,11 +1,11 @@
 """Growth of the traffic over months: users, requests of each, tokens of each."""
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from capplan.errors import InputError
+from capplan.setting_values import pairs_text, path_text
 
 PARTS = ("users", "requests", "tokens")
 """Growths that multiply: users, requests of a user, tokens of a request."""
@@ -77,6 +77,4 @@ def _per_month(rate: str, text: str) -> float:
 
 def growth_text(value: Any) -> Any:
     """Return growth as one text; in YAML it may be ``{users: 3%/month}``."""
-    if isinstance(value, Mapping):
-        return ",".join(f"{name}={rate}" for name, rate in value.items())
-    return None if value is None else str(value)
+    return path_text(pairs_text(value))

@@ -9,14 +9,13 @@ import numpy as np
 from capplan.errors import InputError, SolverError
 from capplan.planning.commitments import Hours, Term
 from capplan.planning.cost import HOURS_PER_MONTH
+from capplan.planning.spot import most_spot
 
 if TYPE_CHECKING:
     from scipy import sparse
 
 FULL, WITHIN = "full", "horizon"
 """Months of a term that the choice counts: all, or those within the horizon."""
-_WHOLE = 1e-6
-"""What a count of nodes may be off a whole number by rounding."""
 _INFEASIBLE = 2
 """What HiGHS returns where nothing fulfils the rows."""
 
@@ -54,7 +53,7 @@ class Quota:
         if committed is None or self.on_demand is None:
             return ""
         for month, (hours, held) in enumerate(zip(wanted, fixed, strict=True), 1):
-            share = 0 if spot is None else int(spot.max_share * hours.most + _WHOLE)
+            share = 0 if spot is None else most_spot(spot.max_share, hours.most)
             spare = share if self.spot is None else min(share, self.spot)
             most = max(committed, held) + self.on_demand + spare
             if hours.most > most:
@@ -74,15 +73,6 @@ class Ladder:
     bought: np.ndarray  # nodes of each term, shape (terms, months), int64
     objective_usd: float  # of the choice: terms as they are charged, and the rest [$]
     largest_fraction: float  # of a count of nodes: 0 where the optimum is whole
-
-    def active(self, terms: Sequence[Term]) -> np.ndarray:
-        """Return the nodes of each term in each month, shape (terms, months)."""
-        found = np.zeros_like(self.bought)
-        for index, term in enumerate(terms):
-            for month in range(self.bought.shape[1]):
-                since = max(0, month - term.months + 1)
-                found[index, month] = self.bought[index, since : month + 1].sum()
-        return found
 
 
 def ladder(
@@ -156,7 +146,7 @@ class _Program:
         self._month = np.array([row[0] for row in levels], np.int64)
         self._missing = np.array([row[1] for row in levels], np.float64)
         self._hours = np.array([row[2] for row in levels], np.float64)
-        self._level = np.array([row[3] for row in levels], np.float64)
+        self._level = np.array([row[3] for row in levels], np.int64)
 
     def objective(self, on_demand: float, wacc: float, charge: str) -> np.ndarray:
         """Return the dollars of each column."""
@@ -187,13 +177,13 @@ class _Program:
 
     def _upper(self) -> np.ndarray:
         """Return the most of each column."""
-        levels = len(self._level)
-        most = np.full(levels, np.inf)
+        most = np.full(len(self._level), np.inf)
         if self._quota.on_demand is not None:
             most[:] = self._quota.on_demand
         parts = [np.full(self.choices, np.inf), most]
         if self._spot is not None:
-            share = np.floor(self._spot.max_share * self._level + _WHOLE)
+            levels = self._level.tolist()
+            share = np.array([most_spot(self._spot.max_share, n) for n in levels])
             if self._quota.spot is not None:
                 share = np.minimum(share, self._quota.spot)
             parts.append(share)

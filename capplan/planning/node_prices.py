@@ -75,7 +75,12 @@ def node_prices(
         region=settings.region,
         allow_odd=settings.allow_odd_price,
     )
-    base = _quoted(configuration, price, market, settings.kind)
+    own = market.own
+
+    def quoted(kind: str) -> Offer | None:
+        return _quoted(configuration, price, replace(market, kind=kind), own)
+
+    base = quoted(settings.kind)
     prices = NodePrices(
         price.provider,
         price.node,
@@ -85,7 +90,7 @@ def node_prices(
         price.usd_per_gpu_h,
         price.is_guess or price.is_stale,
         (),
-        spot=_quoted(configuration, price, market, "spot"),
+        spot=quoted("spot"),
     )
     if base is not None and base.usd_per_gpu_h == price.usd_per_gpu_h:
         prices = replace(
@@ -98,8 +103,7 @@ def node_prices(
     for wish in wishes:
         offer = None
         if wish.discount is None and wish.usd_per_gpu_h is None:
-            kind = f"reserved:{wish.months}"
-            offer = _quoted(configuration, price, market, kind)
+            offer = quoted(f"reserved:{wish.months}")
         found.append(term_of(wish, prices, offer))
     return replace(prices, terms=tuple(found))
 
@@ -140,21 +144,19 @@ def term_of(wish: Wish, prices: NodePrices, offer: Offer | None) -> Term:
 
 
 def _quoted(
-    configuration: Configuration, price: Price, market: Market, kind: str
+    configuration: Configuration, price: Price, wanted: Market, own: Sequence[Offer]
 ) -> Offer | None:
-    """Return the cheapest offer of a kind for the nodes of a price, or None.
+    """Return the cheapest offer wanted for the nodes of a price, or None.
 
-    A price that is asked goes before a guess. In the user's file an offer that names no
-    provider is for any.
+    A price that is asked goes before a guess. In the user's file, whose offers ``own``
+    are, one that names no provider is for any.
     """
-    wanted = replace(market, kind=kind)
-    for known in (market.own, catalog_offers()):
+    for known in (own, catalog_offers()):
         able = [
             offer
             for offer in known
             if offer.gpu == configuration.gpu and wanted.wants(offer)
-            if _is_of(offer, price)
-            or (known is not catalog_offers() and not offer.provider)
+            if _is_of(offer, price) or (known is own and not offer.provider)
         ]
         if able:
             return min(able, key=lambda offer: (not offer.listed, offer.usd_per_gpu_h))

@@ -2,13 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from functools import cache
-from pathlib import Path
 from typing import Any
 
-import capplan.fleet
-from capplan.csv_file import read_rows
 from capplan.errors import InputError, nearest
+from capplan.fleet.catalog import gpu as catalog_gpu
+from capplan.fleet.catalog import gpu_names
 from capplan.planning.cost import HOURS_PER_YEAR
 
 POWER_PER_TDP = 10_200 / 5_600
@@ -101,7 +99,7 @@ class Owned:
         }
         if self.colocation is not None:
             return parts | {"colocation": self.colocation * self.kw * 12}
-        power = kwh(1.0, HOURS_PER_YEAR, self.kw, self.draw, self.pue)
+        power = kwh(HOURS_PER_YEAR, self.kw, self.draw, self.pue)
         return parts | {"space": self.space, "power": power * self.usd_per_kwh}
 
     def usd_per_gpu_h(self, *, straight_line: bool = False) -> float:
@@ -128,9 +126,19 @@ def capital_recovery(wacc: float, years: float) -> float:
     return wacc / (1 - (1 + wacc) ** -years) if wacc > 0 else 1 / years
 
 
-def kwh(nodes: float, hours: float, kw: float, draw: float, pue: float) -> float:
+def kwh(node_hours: float, kw: float, draw: float, pue: float) -> float:
     """Return the energy of nodes that are on, with that of their site. [kWh]"""
-    return nodes * hours * kw * draw * pue
+    return node_hours * kw * draw * pue
+
+
+def rated_kw(gpu: str, gpus: int) -> float | None:
+    """Return the most power of a node by the rated power of its GPUs. [kW]
+
+    None where the catalog does not have them.
+    """
+    if gpu not in gpu_names():
+        return None
+    return gpus * catalog_gpu(gpu).tdp_w * POWER_PER_TDP / 1000
 
 
 def parse_owned(text: str) -> dict[str, float]:
@@ -162,34 +170,26 @@ def parse_owned(text: str) -> dict[str, float]:
     return given
 
 
-def owned_text(value: Any) -> Any:
-    """Return the inputs as one text; in YAML they may be a mapping."""
-    if isinstance(value, Mapping):
-        return ",".join(f"{name}={number}" for name, number in value.items())
-    return value
-
-
-def owned_node(
-    given: Mapping[str, float], gpu: str, gpus: int, kw: float, wacc: float
-) -> Owned:
+def owned_node(given: Mapping[str, float], gpu: str, wacc: float) -> Owned:
     """Return a node of a GPU type, by what is given of it and the defaults.
 
     Raises
     ------
     InputError
-        When no price of such a node is given or known.
+        When no price or no power of such a node is given or known.
     """
-    if given.get("gpus", gpus) % 1:
+    if given.get("gpus", 8) % 1:
         raise InputError(f"owned: gpus is {given['gpus']:g}; expected a whole number")
-    values: dict[str, Any] = {"wacc": wacc, "gpus": gpus, "kw": kw, **given}
-    values["gpus"] = int(values["gpus"])
-    if "gpus" in given and "kw" not in given:
-        values["kw"] = kw * values["gpus"] / gpus
+    gpus = int(given.get("gpus", 8))
+    kw = given.get("kw", rated_kw(gpu, gpus))
+    if kw is None:
+        raise InputError(f"owned: the power of {gpu or 'a GPU'}: give kw=KW")
+    values: dict[str, Any] = {"wacc": wacc, **given, "gpus": gpus, "kw": kw}
     if "capex" not in values:
-        if (gpu, values["gpus"]) != ("H100-SXM", 8):
+        if (gpu, gpus) != ("H100-SXM", 8):
             raise InputError(
-                f"owned: no price of a node of {values['gpus']} {gpu or 'such GPUs'} "
-                "is known; give capex=DOLLARS"
+                f"owned: no price of a node of {gpus} {gpu or 'such GPUs'} is known; "
+                "give capex=DOLLARS"
             )
         values["capex"] = 300_000.0
     return Owned(**values)
@@ -205,39 +205,3 @@ def defaults_of(node: Owned, given: Mapping[str, float]) -> list[tuple[str, str,
         unit, source = SOURCES[field.name]
         found.append((f"owned: {field.name}", f"{value:g} {unit}".strip(), source))
     return found
-
-
-@cache
-def _grids() -> dict[str, tuple[float, str]]:
-    path = Path(capplan.fleet.__file__).parent / "data/grids.csv"
-    rows = [row for _, row in read_rows(path)[1]]
-    return {
-        row["country"]: (
-            float(row["g_co2e_per_kwh"]),
-            f"{row['name']} {row['year']}: {row['source']}",
-        )
-        for row in rows
-    }
-
-
-def grid_of(text: str) -> tuple[float, str]:
-    """Return the CO2e of a kWh [g], and its source, of ``USA`` or ``369``.
-
-    Examples
-    --------
-    >>> grid_of("250")
-    (250.0, 'given')
-    """
-    name = text.strip().upper()
-    if name in _grids():
-        return _grids()[name]
-    try:
-        grams = float(name)
-    except ValueError:
-        raise InputError(
-            f"grid {text!r}; expected grams of CO2e per kWh, or one of "
-            f"{', '.join(_grids())}"
-        ) from None
-    if not 0 <= grams <= 2000:
-        raise InputError(f"grid {text!r}; expected 0 to 2000 g of CO2e per kWh")
-    return grams, "given"

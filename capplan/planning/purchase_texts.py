@@ -1,9 +1,7 @@
 """Commitments and quotas as users write them."""
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from capplan.errors import InputError
 from capplan.planning.ladder import Quota
@@ -11,6 +9,7 @@ from capplan.planning.ladder import Quota
 _COMMIT = re.compile(r"reserved:(\d+)(?:=\$?(\d+\.?\d*|\.\d+)\s*(%?))?")
 _QUOTAS = {"committed": "committed", "on-demand": "on_demand", "spot": "spot"}
 
+NO_COMMITMENT = "none"
 DEFAULT_COMMITMENTS = ("reserved:12", "reserved:36")
 """What the ladder chooses from where nothing is asked for."""
 
@@ -34,7 +33,7 @@ def parse_commit(text: str) -> Wish | None:
     >>> parse_commit("reserved:36=55%")
     Wish(months=36, discount=0.55, usd_per_gpu_h=None)
     """
-    if text.strip() == "none":
+    if text.strip() == NO_COMMITMENT:
         return None
     found = _COMMIT.fullmatch(text.strip())
     if found is None or not 1 <= int(found.group(1)) <= 120:
@@ -75,10 +74,3 @@ def parse_quota(text: str) -> Quota:
             raise InputError(f"quota {text!r}: {name} is given twice")
         given[key] = int(count)
     return Quota(**given)
-
-
-def quota_text(value: Any) -> Any:
-    """Return quotas as one text; in YAML they may be a mapping."""
-    if isinstance(value, Mapping):
-        return ",".join(f"{name}={count}" for name, count in value.items())
-    return value

@@ -4,11 +4,10 @@ import math
 
 import numpy as np
 
-from capplan.planning.demand_curve import DemandCurve
+from capplan.planning.demand_curve import HOURS_PER_DAY, DemandCurve, most_of_each
 
 WINDOW_S = 600.0
 """The rate of an hour is that of its busiest window so long. [s]"""
-_DAY = 24
 
 
 def folded(curve: DemandCurve) -> np.ndarray:
@@ -23,10 +22,7 @@ def folded(curve: DemandCurve) -> np.ndarray:
     (array([25.,  2.]), 24)
     """
     rates = curve.peak_per_s / curve.busiest_per_s
-    hours = len(rates) // _DAY * _DAY
-    whole, rest = rates[:hours].copy(), rates[hours:]
-    whole[: len(rest)] = np.maximum(whole[: len(rest)], rest)
-    return whole
+    return most_of_each(rates, len(rates) // HOURS_PER_DAY * HOURS_PER_DAY)
 
 
 def replicas_by_hour(replica_count: int, shares: np.ndarray) -> np.ndarray:

@@ -2,7 +2,7 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,20 +19,12 @@ from capplan.planning.shared_fleet import (
     BillLine,
     SharedFleet,
     SharedPool,
-    Spares,
     Tenant,
     in_cents,
 )
 from capplan.planning.shared_fleet_settings import SharedFleetSettings, whole_hours
 from capplan.planning.shared_fleet_warnings import warnings_of
-from capplan.planning.spares import (
-    FAILURES_HIGH,
-    FAILURES_LOW,
-    REPAIR_H,
-    failures_per_node_day,
-    spare_nodes,
-)
-from capplan.units import parse_duration_s
+from capplan.planning.spares import Spares, spares_at
 
 APART, AT_ONCE, JOINT, BY_HOUR = (
     "nodes of their own",
@@ -57,15 +49,16 @@ def share_nodes(
     for name, hours in _shifts(llms, settings).items():
         curves[name] = np.roll(curves[name], hours)
     hours = max((len(shares) for shares in curves.values()), default=1)
-    repair = settings.repair
-    repair_h = REPAIR_H if repair is None else parse_duration_s(repair) / 3600
-    needed = _Spares(settings, repair_h)
-    pools = tuple(_shared(tenants, curves, hours, needed) for tenants in _alike(llms))
+
+    def spares(nodes: int, gpus_per_node: int) -> Spares:
+        asked = settings.repair_h, settings.availability, settings.failures
+        return spares_at(nodes, gpus_per_node, *asked)
+
+    pools = tuple(_shared(tenants, curves, hours, spares) for tenants in _alike(llms))
     fleet = SharedFleet(
         settings,
         tuple(llms),
         pools,
-        repair_h,
         tuple(line for pool in pools for line in _bill(pool)),
         tuple(_arrangements(pools)),
     )
@@ -130,31 +123,11 @@ def _told(tenant: Tenant) -> str:
     return f"${price.usd_per_gpu_h:.6g} a GPU-hour ({price.kind}{size})"
 
 
-class _Spares:
-    """Spare nodes by the settings."""
-
-    def __init__(self, settings: SharedFleetSettings, repair_h: float) -> None:
-        self._settings, self._repair_h = settings, repair_h
-
-    def of(self, nodes: int, gpus_per_node: int) -> Spares:
-        """Return the spares of so many nodes."""
-
-        def at(per_1000_days: float | None) -> int:
-            rate = failures_per_node_day(gpus_per_node, per_1000_days)
-            available = self._settings.availability
-            return spare_nodes(nodes, rate, self._repair_h, available)
-
-        given = self._settings.failures
-        if given is not None:
-            return Spares(at(given))
-        return Spares(at(None), at(FAILURES_LOW), at(FAILURES_HIGH))
-
-
 def _shared(
     tenants: Sequence[Tenant],
     curves: dict[str, np.ndarray],
     hours: int,
-    needed: _Spares,
+    spares: Callable[[int, int], Spares],
 ) -> SharedPool:
     """Return the nodes that tenants share."""
     price, gpu = tenants[0].pool.price, tenants[0].pool.gpu
@@ -208,9 +181,9 @@ def _shared(
         by_hour[peak_hour],
         at_once,
         separate,
-        needed.of(int(nodes.max()), size),
-        needed.of(at_once, size),
-        tuple(needed.of(count, size) for count in separate),
+        spares(int(nodes.max()), size),
+        spares(at_once, size),
+        tuple(spares(count, size) for count in separate),
     )
 
 

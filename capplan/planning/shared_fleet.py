@@ -11,6 +11,7 @@ from capplan.planning.cost import HOURS_PER_MONTH
 from capplan.planning.planned_llm import PlannedLlm, PlannedPool
 from capplan.planning.shared_fleet_settings import SharedFleetSettings
 from capplan.planning.shown import Shown
+from capplan.planning.spares import Spares
 
 STRANDED, OFF_PEAK, SPARES = "stranded", "off-peak", "spares"
 """Why GPUs that are paid for are in no replica: other replicas do not fit beside those
@@ -28,18 +29,6 @@ class Tenant:
     def name(self) -> str:
         """Name of the LLM, with the role of these replicas where they have one."""
         return " ".join(filter(None, (self.llm.name, self.pool.role)))
-
-
-@dataclass(frozen=True)
-class Spares:
-    """Spare nodes of a number of nodes, at the rate of failures taken and two others.
-
-    The others are none where the user gave a rate.
-    """
-
-    count: int
-    low: int | None = None
-    high: int | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,7 +125,6 @@ class SharedFleet(Shown):
     settings: SharedFleetSettings
     llms: tuple[PlannedLlm, ...]
     pools: tuple[SharedPool, ...]
-    repair_h: float  # [h]
     bill: tuple[BillLine, ...]
     arrangements: tuple[Arrangement, ...]  # apart, together, by the hour
     warnings: tuple[str, ...] = ()

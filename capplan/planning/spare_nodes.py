@@ -12,14 +12,7 @@ from capplan.planning.inputs import PlanInputs, Progress
 from capplan.planning.result import Candidate
 from capplan.planning.run import BUDGET_REQUESTS, judged_run
 from capplan.planning.spare_result import NodesGone, SpareNodes
-from capplan.planning.spares import (
-    FAILURES_HIGH,
-    FAILURES_LOW,
-    REPAIR_H,
-    failures_per_node_day,
-    spare_nodes,
-)
-from capplan.units import parse_duration_s
+from capplan.planning.spares import failures_per_node_day, spares_at
 
 _HOUR_S = 3600.0
 _BEYOND = 2
@@ -33,33 +26,26 @@ def spares_of(
     settings, cost = inputs.settings, candidate.cost
     assert settings.availability is not None
     assert candidate.run is not None
-    repair_h = REPAIR_H
-    if settings.repair is not None:
-        repair_h = parse_duration_s(settings.repair) / _HOUR_S
+    availability, repair_h = settings.availability, settings.repair_h
     nodes = None if cost is None else cost.nodes[0]
     if nodes is None or nodes.gpus_per_node is None or nodes.count is None:
         reason = "the nodes are not known: choose some with --nodes or --provider"
-        return SpareNodes(settings.availability, repair_h, reason=reason)
+        return SpareNodes(availability, repair_h, reason=reason)
     deployment = candidate.run.deployment
     size, count = nodes.gpus_per_node, int(nodes.count)
-
-    def spares(per_1000_days: float | None) -> int:
-        failures = failures_per_node_day(size, per_1000_days)
-        assert settings.availability is not None
-        return spare_nodes(count, failures, repair_h, settings.availability)
-
-    needed = spares(settings.failures)
+    needed = spares_at(count, size, repair_h, availability, settings.failures)
+    ends = None
+    if needed.low is not None and needed.high is not None:
+        ends = needed.low, needed.high
     found = SpareNodes(
-        settings.availability,
+        availability,
         repair_h,
         failures_per_node_day(size, settings.failures),
         count,
-        needed,
-        (spares(FAILURES_LOW), spares(FAILURES_HIGH))
-        if settings.failures is None
-        else None,
+        needed.count,
+        ends,
         max(1, size // deployment.pool.configuration.tp),
-        HOURS_PER_MONTH * nodes.usd_per_h / count * needed,
+        HOURS_PER_MONTH * nodes.usd_per_h / count * needed.count,
         None if inputs.load.process is not None else min(_HOUR_S, repair_h * _HOUR_S),
     )
     progress("taking nodes away at the busiest hour")

@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator
 
-from capplan.planning.spares import FAILURES_PER_1000_NODE_DAYS
+from capplan.planning.spares import FAILURES_PER_1000_NODE_DAYS, REPAIR_H
 from capplan.setting_values import path_text
 from capplan.settings import SettingError, Settings, setting, validated_with
 from capplan.units import parse_duration_s
@@ -49,6 +49,13 @@ class RepairSettings(Settings):
         ge=0,
         le=100_000,
     )
+
+    @property
+    def repair_h(self) -> float:
+        """Time until a failed node serves again. [h]"""
+        if self.repair is None:
+            return REPAIR_H
+        return parse_duration_s(self.repair) / 3600
 
 
 class SpareNodeSettings(RepairSettings):

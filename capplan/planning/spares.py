@@ -1,7 +1,8 @@
 """Spare nodes: how many keep enough nodes up while failed ones are repaired."""
 
+from dataclasses import dataclass
+
 from capplan.errors import InputError
-from capplan.planning.count_ladder import fewest_near
 
 FAILURES_PER_1000_NODE_DAYS = 3.79
 """Of a node with 8 GPUs, all causes: Llama 3's training on 16,384 H100s."""
@@ -18,6 +19,18 @@ _OF_GPUS = 8
 _HOURS_PER_DAY = 24
 _MOST = 10_000
 """Spares beyond which no answer is looked for."""
+
+
+@dataclass(frozen=True)
+class Spares:
+    """Spare nodes of a number of nodes, at the rate of failures taken and two others.
+
+    The others are none where the user gave a rate.
+    """
+
+    count: int
+    low: int | None = None
+    high: int | None = None
 
 
 def failures_per_node_day(gpus: int, per_1000_days: float | None = None) -> float:
@@ -77,25 +90,57 @@ def spare_nodes(
             f"availability is {availability}; expected more than 0 and less than 1"
         )
     away = unavailability(failures_per_node_day, repair_h)
-    if node_count == 0 or is_up(node_count, 0, away, availability):
-        return 0
-    found = fewest_near(
-        lambda spares: is_up(node_count, spares, away, availability), 1, _MOST
-    )
-    if found is None:
+    if not _is_up(node_count, _MOST, away, availability):
         raise InputError(
             f"{node_count} nodes, each away {away:.1%} of the time: no {_MOST:,} "
-            f"spares keep them up {availability:.4%} of it; expected fewer "
-            "failures or a shorter repair"
+            f"spares keep them up {availability:.4%} of it; expected fewer failures or "
+            "a shorter repair"
         )
-    return found
+    return fewest_spares(node_count, away, availability)
 
 
-def is_up(node_count: int, spares: int, away: float, availability: float) -> bool:
-    """Return whether at most the spares are away, so much of the time.
+def spares_at(
+    node_count: int,
+    gpus_per_node: int,
+    repair_h: float,
+    availability: float,
+    per_1000_days: float | None = None,
+) -> Spares:
+    """Return the spares of nodes at a rate of failures, see `failures_per_node_day`.
 
-    ``away`` is the share of the time that each node is.
+    At the low and the high published rate too, where none is given.
     """
+
+    def at(rate: float | None) -> int:
+        failures = failures_per_node_day(gpus_per_node, rate)
+        return spare_nodes(node_count, failures, repair_h, availability)
+
+    if per_1000_days is not None:
+        return Spares(at(per_1000_days))
+    return Spares(at(None), at(FAILURES_LOW), at(FAILURES_HIGH))
+
+
+def fewest_spares(node_count: int, away: float, availability: float) -> int:
+    """Return the fewest spares with which enough nodes are up so much of the time.
+
+    ``away`` is the share of the time that each node is, less than 1.
+    """
+    if node_count == 0 or _is_up(node_count, 0, away, availability):
+        return 0
+    low, high = 0, 1  # too few, and perhaps enough
+    while not _is_up(node_count, high, away, availability):
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        if _is_up(node_count, middle, away, availability):
+            high = middle
+        else:
+            low = middle
+    return high
+
+
+def _is_up(node_count: int, spares: int, away: float, availability: float) -> bool:
+    """Return whether at most the spares are away, so much of the time."""
     from scipy.special import bdtrc
 
     more_away = float(bdtrc(spares, node_count + spares, away))

@@ -1,15 +1,14 @@
 """Spot nodes: how many are there when some are needed."""
 
 import math
+from functools import cache
 
 from capplan.errors import InputError
 from capplan.planning.cost import HOURS_PER_MONTH
+from capplan.planning.spares import fewest_spares
 
 SHORTFALL = 0.001
 """Share of the time in which fewer spot nodes than needed are accepted; assumed."""
-MAX_SHARE = 0.5
-"""Most of the nodes of an hour that may be spot where no offer says so; assumed:
-interruptions of one zone come together."""
 INTERRUPTION_PER_MONTH = 0.20
 """Share of spot nodes taken back in a month where none is known: the upper end of AWS
 Spot Advisor's band of p5 nodes, 15 to 20 % (2026-02-24, via thundercompute.com)."""
@@ -35,6 +34,18 @@ def availability(per_month: float, return_s: float) -> float:
     return 1 / (1 + rate_per_h * return_s / 3600)
 
 
+def most_spot(share: float, nodes: int) -> int:
+    """Return the most of so many nodes that may be spot.
+
+    Examples
+    --------
+    >>> most_spot(0.3, 10), most_spot(0.3, 3)
+    (3, 0)
+    """
+    return int(share * nodes + 1e-6)  # 0.29 of 100 are 29 and not 28
+
+
+@cache
 def spot_nodes(needed: int, share_there: float, shortfall: float = SHORTFALL) -> int:
     """Return the fewest nodes of which so many are there, but for a share of the time.
 
@@ -46,11 +57,6 @@ def spot_nodes(needed: int, share_there: float, shortfall: float = SHORTFALL) ->
     >>> spot_nodes(10, 0.99), spot_nodes(0, 0.99)
     (12, 0)
     """
-    from scipy.special import bdtrc
-
     if needed <= 0:
         return 0
-    nodes = needed
-    while bdtrc(needed - 1, nodes, share_there) < 1 - shortfall:
-        nodes += 1
-    return nodes
+    return needed + fewest_spares(needed, 1 - share_there, 1 - shortfall)

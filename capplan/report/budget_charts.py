@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from capplan.planning.budgeted import Budget
-from capplan.report.fleet_charts import digits
-from capplan.report.motion_charts import steps
+from capplan.report.fleet_charts import digits, hour_axis
+from capplan.report.motion_charts import stacked, steps
 from capplan.report.page import Figure
 from capplan.report.svg_chart import Axis, Line, Rule, figure
 
@@ -34,20 +34,9 @@ def _dollars(budget: Budget) -> Figure:
     layers["on demand"] = np.array([bill.usd_on_demand for bill in bills])
     layers["spot"] = np.array([bill.usd_spot for bill in bills])
     layers["to the least bill"] = np.array([bill.usd_to_minimum for bill in bills])
-    most = max(
-        sum(usd[month] for usd in layers.values()) for month in range(len(bills))
-    )
+    most = float(np.sum(list(layers.values()), axis=0).max())
     thousands = 1000 if most >= 10_000 else 1
-    layers = {name: usd / thousands for name, usd in layers.items()}
-    edges = np.arange(len(bills) + 1) + 0.5
-    below, lines = np.zeros(len(bills)), []
-    for name, usd in layers.items():
-        if not usd.any():
-            continue
-        x, top = steps(edges, below + usd)
-        base = steps(edges, below)[1]
-        lines.append(Line(name, x, top, low=base, high=top, shaded=True))
-        below = below + usd
+    paid = [(name, usd / thousands) for name, usd in layers.items() if usd.any()]
     return figure(
         "Dollars by month",
         Axis("month", digits, 0.5, len(bills) + 0.5),
@@ -55,9 +44,9 @@ def _dollars(budget: Budget) -> Figure:
             f"{'1,000 ' if thousands > 1 else ''}$ a month",
             digits,
             0,
-            1.08 * max(float(below.max()), 1e-9),
+            1.08 * max(most / thousands, 1e-9),
         ),
-        lines,
+        stacked(np.arange(len(bills) + 1) + 0.5, paid),
         caption="One on another; what was paid upfront in equal parts.",
     )
 
@@ -78,11 +67,9 @@ def _hours(budget: Budget) -> Figure:
     }
     rules = [Rule(label, y=float(nodes)) for nodes, label in committed.items()]
     top = 1.08 * max(*(float(line.y.max()) for line in lines), *committed, 1.0)
-    days = tuple(float(hour) for hour in range(0, count + 1, 24))
-    ticks = days if len(days) <= 9 else ()
     return figure(
         "Hours against commitments",
-        Axis("hour", digits, 0, count, ticks=ticks),
+        hour_axis(count),
         Axis("nodes", digits, 0, top),
         lines,
         rules,

@@ -145,9 +145,25 @@ def column(
     )
 
 
+def constant(name: str, value: Any) -> Column:
+    """Return the column with the same value in every row; people are not shown it."""
+    return Column(name, lambda row: value)
+
+
 def ends(name: str, path: str) -> tuple[Column, Column]:
     """Return the columns of the ends of an interval; people are shown neither."""
     return (
         column(f"{name}_low", path=f"{path}.0"),
         column(f"{name}_high", path=f"{path}.1"),
     )
+
+
+def record(columns: Sequence[Column], row: Any) -> dict[str, Any]:
+    """Return the values of a row by the names of the columns that have one.
+
+    Examples
+    --------
+    >>> record([column("tp", "TP"), column("", "at", path="tp")], {"tp": 2})
+    {'tp': 2}
+    """
+    return {column.name: column.value(row) for column in columns if column.name}

@@ -130,3 +130,9 @@ def time_axis(start_s: np.ndarray) -> Axis:
         last,
         ticks=tuple(tick * scale_s for tick in ticks),
     )
+
+
+def hour_axis(hours: int) -> Axis:
+    """Return the axis of hours that come again, in days where these are few."""
+    days = tuple(float(hour) for hour in range(0, hours + 1, 24))
+    return Axis("hour", digits, 0, hours, ticks=days if 2 < len(days) <= 9 else ())

@@ -1,5 +1,7 @@
 """Charts of what happens between replicas, and of replicas that come and go."""
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from capplan.planning.replica_hours import ReplicaHours
@@ -144,6 +146,17 @@ def edges_of(hours: ReplicaHours, makespan_s: float) -> np.ndarray:
 def steps(edges: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the corners of a line of steps between n + 1 edges, y of shape (n,)."""
     return np.repeat(edges, 2)[1:-1], np.repeat(np.asarray(y, float), 2)
+
+
+def stacked(edges: np.ndarray, layers: Iterable[tuple[str, np.ndarray]]) -> list[Line]:
+    """Return layers between n + 1 edges, one on another, each of shape (n,)."""
+    below, lines = np.zeros(len(edges) - 1), []
+    for name, layer in layers:
+        x, high = steps(edges, below + layer)
+        low = steps(edges, below)[1]
+        lines.append(Line(name, x, high, low=low, high=high, shaded=True))
+        below = below + layer
+    return lines
 
 
 def replicas_figure(

@@ -7,8 +7,8 @@ from markupsafe import Markup, escape
 
 from capplan.planning.shared_fleet import SharedFleet, SharedPool
 from capplan.report import sentences
-from capplan.report.fleet_charts import digits
-from capplan.report.motion_charts import steps
+from capplan.report.fleet_charts import digits, hour_axis
+from capplan.report.motion_charts import stacked, steps
 from capplan.report.page import Figure
 from capplan.report.svg_chart import COLOURS, WIDTH, Axis, Line, Rule, figure
 
@@ -33,22 +33,18 @@ def hours_figure(pool: SharedPool) -> Figure:
     """Return the nodes that each LLM's GPUs fill at each hour, one on another."""
     hours = len(pool.nodes)
     edges = np.arange(hours + 1, dtype=float)
-    below, lines = np.zeros(hours), []
-    for tenant, replicas in zip(pool.tenants, pool.replicas, strict=True):
-        top = below + replicas * (tenant.pool.tp / pool.gpus_per_node)
-        x, high = steps(edges, top)
-        low = steps(edges, below)[1]
-        lines.append(Line(tenant.name, x, high, low=low, high=high, shaded=True))
-        below = top
+    filled = [
+        (tenant.name, replicas * (tenant.pool.tp / pool.gpus_per_node))
+        for tenant, replicas in zip(pool.tenants, pool.replicas, strict=True)
+    ]
+    lines = stacked(edges, filled)
     needed = steps(edges, pool.nodes.astype(float))
     lines.append(Line("whole nodes needed", *needed))
     most = pool.joint_peak
-    days = tuple(float(hour) for hour in range(0, hours + 1, 24))
-    ticks = days if 2 < len(days) <= 9 else ()
     peak = f"joint peak: {sentences.plural(most, 'node')}"
     return figure(
         f"Nodes by the hour: {pool.name}",
-        Axis("hour", digits, 0, hours, ticks=ticks),
+        hour_axis(hours),
         Axis("nodes", digits, 0, 1.15 * most),
         lines,
         [Rule(peak, y=float(most))],

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from capplan.report.columns import Column, format_list
@@ -50,6 +51,11 @@ class Table:
         """Columns for people."""
         return [column for column in self.columns if column.heading]
 
+    @property
+    def named(self) -> list[Column]:
+        """Columns for files."""
+        return [column for column in self.columns if column.name]
+
 
 @dataclass(frozen=True)
 class Section:
@@ -67,8 +73,17 @@ class Section:
     @property
     def is_shown(self) -> bool:
         """Whether files show it: it has content, and not for the terminal alone."""
-        content = self.known_facts or self.full_tables or self.command or self.notes
-        return self.only != TERMINAL and bool(content or self.figures())
+        return self.only != TERMINAL and bool(self.has_text or self.drawn)
+
+    @property
+    def has_text(self) -> bool:
+        """Whether it has anything but figures."""
+        return bool(self.known_facts or self.full_tables or self.command or self.notes)
+
+    @cached_property
+    def drawn(self) -> Sequence[Figure]:
+        """The figures, which are drawn once."""
+        return self.figures()
 
     @property
     def known_facts(self) -> list[Fact]:

@@ -74,38 +74,21 @@ def _residuals(profile: Profile, points: Points) -> list[Figure]:
     low_s = float(min(fitted_s.min(), points.seconds.min())) / 1.2
     high_s = float(max(fitted_s.max(), points.seconds.max())) * 1.2
     most = float(np.abs(off).max()) * 1.1 or 0.01
-    phases = points.phases().items()
+    phases = points.phases()
     time_of = Axis("fitted", format_duration, low_s, high_s, log=True)
     share = Axis("measured over fitted − 1", "{:+.1%}".format, -most, most)
     measured = Axis("measured", format_duration, low_s, high_s, log=True)
     diagonal = Line("equal", np.array([low_s, high_s]), np.array([low_s, high_s]))
+
+    def by_phase(y: np.ndarray) -> list[Line]:
+        return [
+            Line(name, fitted_s[rows], y[rows], markers=True, joined=False)
+            for name, rows in phases.items()
+        ]
+
+    zero = Rule("", y=0.0)
+    lines = [*by_phase(points.seconds), diagonal]
     return [
-        figure(
-            "Residual by phase",
-            time_of,
-            share,
-            [
-                Line(name, fitted_s[rows], off[rows], markers=True, joined=False)
-                for name, rows in phases
-            ],
-            [Rule("", y=0.0)],
-        ),
-        figure(
-            "Measured against fitted",
-            time_of,
-            measured,
-            [
-                *(
-                    Line(
-                        name,
-                        fitted_s[rows],
-                        points.seconds[rows],
-                        markers=True,
-                        joined=False,
-                    )
-                    for name, rows in phases
-                ),
-                diagonal,
-            ],
-        ),
+        figure("Residual by phase", time_of, share, by_phase(off), [zero]),
+        figure("Measured against fitted", time_of, measured, lines),
     ]

@@ -33,7 +33,7 @@ from capplan.report.pages.shared_fleet import shared_fleet_page
 from capplan.report.pages.what_if import what_if_page
 from capplan.report.plan_files import plan_files
 from capplan.report.render.documents import DOCUMENTS, document
-from capplan.report.render.html_page import html
+from capplan.report.sentences import plural
 from capplan.report.workbook.plan_book import plan_workbook
 from capplan.report.write_page import write_page
 
@@ -70,11 +70,9 @@ class Charts:
     """The charts of a result, drawn as in its report."""
 
     def __init__(self, page: Page) -> None:
-        figures = [figure for part in page.sections for figure in part.figures()]
+        figures = [figure for part in page.sections for figure in part.drawn]
         section = Section("", figures=lambda: figures)
-        self._page = replace(
-            page, sections=[section], tiles=(), warnings=(), lead="", is_alone=True
-        )
+        self._page = replace(page, sections=[section], tiles=(), warnings=(), lead="")
         self.count = len(figures)
 
     def __repr__(self) -> str:
@@ -84,16 +82,19 @@ class Charts:
         """Return the charts in a frame, whose style stays its own."""
         height = 180 + _ROW_PX * -(-self.count // 2)
         return (
-            f'<iframe srcdoc="{escape(html(self._page))}" width="100%" '
+            f'<iframe srcdoc="{escape(self._html())}" width="100%" '
             f'height="{height}" style="border:0"></iframe>'
         )
+
+    def _html(self) -> str:
+        return document(self._page, "html")
 
     def save(self, path: str | Path) -> Path:
         """Write the charts as one HTML file that opens offline."""
         path = Path(path)
         if path.suffix != ".html":
             raise InputError(f"{path}: charts are a web page; expected a name in .html")
-        return write_texts({path.name: html(self._page)}, path.parent)[0]
+        return write_texts({path.name: self._html()}, path.parent)[0]
 
 
 class Pages:
@@ -107,7 +108,7 @@ class Pages:
             for tile in page.tiles
         )
         count = len(dict.fromkeys(page.warnings))
-        noted = f"{count} warning{'s' * (count > 1)}: see .warnings." if count else ""
+        noted = f"{plural(count, 'warning')}: see .warnings." if count else ""
         about = f", {page.about}" if page.about else ""
         lead = f"{page.lead.removesuffix('.')}." if page.lead else ""
         told = tiles if lead else "; ".join(_answers(page))
@@ -137,7 +138,7 @@ class Pages:
         chosen = next(iter(tables)) if table is None else table
         if chosen not in tables:
             raise InputError(f"no table {table!r}; expected {', '.join(tables)}")
-        columns = [column for column in tables[chosen].columns if column.name]
+        columns = tables[chosen].named
         rows = [[each.value(row) for each in columns] for row in tables[chosen].rows]
         return pd.DataFrame(rows, columns=[each.name for each in columns])
 

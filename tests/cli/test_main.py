@@ -35,9 +35,19 @@ def test_a_command_of_commands_alone_shows_what_there_is(capsys):
     assert shown.err == ""
 
 
-def test_help_imports_nothing_heavy():
+@pytest.mark.parametrize(
+    ("args", "needed"),
+    [
+        (["--help"], ()),
+        (["plan", "--help"], ("pydantic",)),
+        (["list"], ("pydantic",)),
+        (["list", "schedulers"], ("pydantic",)),
+        (["prices", "--gpu", "H100", "--tp", "8"], ("pydantic",)),
+    ],
+)
+def test_help_and_lists_import_nothing_heavy(args, needed):
     script = (
-        "import sys; from capplan.cli.main import exit_code; exit_code(['--help']); "
+        f"import sys; from capplan.cli.main import exit_code; exit_code({args}); "
         f"print([name for name in {HEAVY} if name in sys.modules])"
     )
 
@@ -45,7 +55,7 @@ def test_help_imports_nothing_heavy():
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     )
 
-    assert done.stdout.splitlines()[-1] == "[]"
+    assert done.stdout.splitlines()[-1] == str(list(needed))
 
 
 @pytest.mark.parametrize(

@@ -32,19 +32,6 @@ def test_python_m_capplan_is_the_command():
     assert done.returncode == 0
 
 
-COMMANDS_ALONE = (
-    "import sys; from importlib import import_module; from capplan.cli import main; "
-    "[import_module(f'capplan.cli.{name}') for name, _, _ in main.COMMANDS.values()]; "
-    "print(*{'numba', 'ortools', 'pandas', 'scipy'} & sys.modules.keys())"
-)
-
-
-def test_help_waits_for_no_solver_and_no_compiler():
-    done = shell(shlex.join([sys.executable, "-c", COMMANDS_ALONE]))
-
-    assert (done.stdout, done.stderr) == ("\n", "")
-
-
 @pytest.mark.thorough
 @pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
 def test_a_closed_output_changes_nothing_else(closed):

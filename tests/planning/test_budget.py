@@ -1,59 +1,31 @@
 """Budgets: bills by hand, laws over all months, and what is refused."""
 
-import math
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from capplan.errors import CapplanWarning, InputError
-from capplan.planning import budget as budget_module
 from capplan.planning.bill import Held, Rent, held_by, month_bill, uses
 from capplan.planning.budget import budget
 from capplan.planning.budget_settings import BudgetSettings
 from capplan.planning.budget_traffic import curve_of, rates_to_simulate
 from capplan.planning.commitments import Contract, Hours, Term
-from capplan.planning.configuration import only_configuration
 from capplan.planning.demand_curve import typical_curve
 from capplan.planning.ladder import ladder
 from capplan.planning.spot import spot_nodes
 from capplan.settings import SettingError
 from capplan.workload.trace import Trace
+from tests import budgets
+from tests.budgets import PER_REPLICA, stub_plans
 
-ASKED = {
-    "workload": "synthetic:prompt=300,output=80,n=300",
-    "llm": "Llama-3.1-8B",
-    "gpu": "H100-SXM",
-    "tp": 1,
-    "slo": "ttft=1s,tpot=30ms",
-    "rate": 100,
-    "price": "H100-SXM=2",
-    "cold_start": "6m",
-    "commit": "reserved:12=40%,reserved:36=60%",
-}
-PER_REPLICA = 8.0
-"""Requests/s of a replica in the stubbed plans."""
+ASKED = {**budgets.ASKED, "commit": "reserved:12=40%,reserved:36=60%"}
 
 
 @pytest.fixture
 def planned(monkeypatch):
-    """Plans that are not simulated: a replica serves so many requests a second."""
-    seen = []
-
-    def planned_at(rates, at_rate, progress=None):
-        seen.extend(rates)
-        configuration = only_configuration(at_rate(rates[-1]))
-        run = SimpleNamespace(configuration=configuration)
-        rows = [
-            SimpleNamespace(replica_count=math.ceil(rate / PER_REPLICA), run=run)
-            for rate in rates
-        ]
-        return tuple(rows), ()
-
-    monkeypatch.setattr(budget_module, "planned_at", planned_at)
-    return seen
+    """Plans that are not simulated; the rates that were asked for."""
+    return stub_plans(monkeypatch)
 
 
 def made(**more):

@@ -8,7 +8,6 @@ from capplan.errors import InputError
 from capplan.planning.owned import (
     Owned,
     capital_recovery,
-    grid_of,
     kwh,
     owned_node,
     parse_owned,
@@ -55,13 +54,7 @@ def test_level_payments_repay_what_was_borrowed():
 
 
 def test_energy_is_power_times_hours_and_the_site():
-    assert kwh(3, 730, 10.2, 0.75, 1.54) == pytest.approx(3 * 730 * 10.2 * 0.75 * 1.54)
-
-
-def test_the_grid_of_a_country_is_that_of_its_source():
-    # codecarbon 3.3.2, global_energy_mix.json, 2023.
-    assert [round(grid_of(name)[0]) for name in ("USA", "deu", "FRA")] == [369, 381, 56]
-    assert grid_of("12.5") == (12.5, "given")
+    assert kwh(3 * 730, 10.2, 0.75, 1.54) == pytest.approx(3 * 730 * 10.2 * 0.75 * 1.54)
 
 
 @pytest.mark.parametrize(
@@ -72,25 +65,20 @@ def test_the_grid_of_a_country_is_that_of_its_source():
         ("life", "expected a number"),
         ("life=3,life=4", "given twice"),
         ("gpus=2.5", "whole number"),
+        ("gpus=nan", "whole number"),
         ("wacc=nan", "expected 0 to 1"),
     ],
 )
 def test_a_wrong_input_of_an_owned_node_is_refused(text, part):
     with pytest.raises(InputError, match=part):
-        owned_node(parse_owned(text), "H100-SXM", 8, 10.2, 0.08)
+        owned_node(parse_owned(text), "H100-SXM", 0.08)
 
 
 def test_no_price_is_made_up_for_other_nodes():
     with pytest.raises(InputError, match="give capex"):
-        owned_node({}, "L40S", 8, 5.0, 0.08)
+        owned_node({}, "L40S", 0.08)
 
-    assert owned_node({}, "H100-SXM", 8, 10.2, 0.08).capex == 300_000
-
-
-@pytest.mark.parametrize("text", ["mars", "-1", "9000", "nan"])
-def test_a_grid_that_is_none_is_refused(text):
-    with pytest.raises(InputError, match="grid"):
-        grid_of(text)
+    assert owned_node({}, "H100-SXM", 0.08).capex == 300_000
 
 
 def there(nodes: int, share: float, needed: int) -> float:

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from capplan.errors import InputError
-from capplan.fleet.price import Price
 from capplan.planning.demand_curve import DemandCurve
 from capplan.planning.plan import plan
 from capplan.planning.planned_llm import PlannedLlm, PlannedPool
@@ -18,36 +17,14 @@ from capplan.planning.settings import PlanSettings
 from capplan.planning.share_nodes import APART, AT_ONCE, BY_HOUR, JOINT, share_nodes
 from capplan.planning.shared_fleet import OFF_PEAK, SPARES, STRANDED, in_cents
 from capplan.planning.shared_fleet_settings import SharedFleetSettings
+from tests.planned_llms import DAY, PRICE, llm, price
 
 NEVER_FAILS = {"failures": 0}
-
-
-def price(usd=2.0, provider="P", node="n8", gpus=8, **more):
-    return Price(
-        usd, "a test", provider=provider, node=node, gpus_per_node=gpus, **more
-    )
-
-
-PRICE = price()
-
-
-def llm(name, tp, count, rates=None, paid=PRICE, gpu="H100-SXM"):
-    """Return an LLM whose rates are those of its hours, from a whole day on."""
-    curve = None
-    if rates is not None:
-        each = np.array(rates, float)
-        curve = DemandCurve(each, np.full(len(each), each.max()), 600.0, "a trace")
-    pool = PlannedPool("", gpu, tp, count, paid)
-    why = "" if curve else "a test"
-    return PlannedLlm(name, f"{name}/plan.json", (pool,), curve, why)
+NIGHT = DAY[::-1]
 
 
 def shared(*llms, **asked):
     return share_nodes(llms, SharedFleetSettings(**{**NEVER_FAILS, **asked}))
-
-
-DAY = [4.0] * 12 + [1.0] * 12
-NIGHT = DAY[::-1]
 
 
 def test_peaks_of_day_and_night_do_not_add():

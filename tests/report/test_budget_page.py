@@ -2,16 +2,13 @@
 
 import csv
 import json
-import math
 import re
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from capplan.planning import budget as budget_module
 from capplan.planning.budget_settings import BudgetSettings
-from capplan.planning.configuration import only_configuration
 from capplan.report import to_files
 from capplan.report.budget_charts import budget_figures
 from capplan.report.pages.budget import budget_page, budget_values
@@ -19,16 +16,10 @@ from capplan.report.render.html_page import html
 from capplan.report.render.json_text import json_text
 from capplan.report.render.markdown import markdown
 from capplan.report.render.terminal import print_result
+from tests import budgets
 
 ASKED = {
-    "workload": "synthetic:prompt=300,output=80,n=300",
-    "llm": "Llama-3.1-8B",
-    "gpu": "H100-SXM",
-    "tp": 1,
-    "slo": "ttft=1s,tpot=30ms",
-    "rate": 100,
-    "price": "H100-SXM=2",
-    "cold_start": "6m",
+    **budgets.ASKED,
     "growth": "3%/month",
     "owned": "default",
     "contract": "2@1.50:6",
@@ -39,15 +30,8 @@ ASKED = {
 
 @pytest.fixture(autouse=True)
 def planned(monkeypatch):
-    """Plans that are not simulated: a replica serves 8 requests a second."""
-
-    def planned_at(rates, at_rate, progress=None):
-        configuration = only_configuration(at_rate(rates[-1]))
-        run = SimpleNamespace(configuration=configuration)
-        counts = [math.ceil(rate / 8) for rate in rates]
-        return tuple(SimpleNamespace(replica_count=n, run=run) for n in counts), ()
-
-    monkeypatch.setattr(budget_module, "planned_at", planned_at)
+    """Plans that are not simulated."""
+    budgets.stub_plans(monkeypatch)
 
 
 @pytest.fixture

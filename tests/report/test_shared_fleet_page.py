@@ -2,11 +2,8 @@
 
 import re
 
-import numpy as np
 import pytest
 
-from capplan.fleet.price import Price
-from capplan.planning.demand_curve import DemandCurve
 from capplan.planning.planned_llm import PlannedLlm, PlannedPool
 from capplan.planning.share_nodes import share_nodes
 from capplan.planning.shared_fleet_settings import SharedFleetSettings
@@ -14,17 +11,7 @@ from capplan.report.node_charts import node_figures
 from capplan.report.pages.shared_fleet import shared_fleet_page, shared_fleet_values
 from capplan.report.render.documents import document
 from capplan.report.render.html_page import html
-
-PRICE = Price(2.0, "a test", provider="P", node="n8", gpus_per_node=8)
-DAY = np.array([4.0] * 12 + [1.0] * 12)
-
-
-def llm(name, tp, count, rates=None):
-    curve = None if rates is None else DemandCurve(rates, rates, 600.0, "a trace")
-    pools = (PlannedPool("", "H100-SXM", tp, count, PRICE),)
-    return PlannedLlm(
-        name, f"{name}/plan.json", pools, curve, "" if curve else "a test"
-    )
+from tests.planned_llms import DAY, llm
 
 
 def fleet(*llms, **asked):

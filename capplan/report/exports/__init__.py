@@ -6,10 +6,12 @@ the commands of the plan's launch lines; none computes a figure of its own.
 
 from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from capplan.errors import InputError, nearest
-from capplan.report.exports.export import Export, text_of
-from capplan.report.exports.plan_file import read_planned
+
+if TYPE_CHECKING:
+    from capplan.report.exports.export import Export
 
 TARGETS = {
     "vllm": "vllm_serve",
@@ -34,7 +36,7 @@ def exported(
     image: str | None = None,
     checkpoint: str | None = None,
     cold_start_s: float | None = None,
-) -> tuple[dict[str, str], Export] | str:
+) -> "tuple[dict[str, str], Export] | str":
     """Return the files of a plan's deployment; where it has none, why.
 
     ``image``, ``checkpoint`` and ``cold_start_s`` are the user's, in place of the
@@ -49,6 +51,10 @@ def exported(
         raise InputError(
             f"--to {target}: expected {', '.join(TARGETS)}{nearest(target, TARGETS)}"
         )
+    # Imported here: `capplan list` needs the names alone.
+    from capplan.report.exports.export import text_of
+    from capplan.report.exports.plan_file import read_planned
+
     planned = read_planned(path, checkpoint, cold_start_s)
     if isinstance(planned, str):
         return planned

@@ -13,6 +13,7 @@ from capplan.report.columns import (
     Column,
     at,
     column,
+    constant,
     ends,
     format_count,
     format_share,
@@ -78,7 +79,7 @@ def _columns(bound: float | None, has_break_even: bool) -> tuple[Any, ...]:
         *ends("break_even_cold_start_s", "break_even_s"),
         _column("usd_per_month", "$ per month", format_usd, leaves=6),
         column("meets"),
-        column("lower_bound_gpu_hours")._replace(value=lambda row: bound),
+        constant("lower_bound_gpu_hours", bound),
     )
 
 

@@ -1,6 +1,5 @@
 """The page of a budget: months, commitments, and other ways to pay."""
 
-from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -8,7 +7,7 @@ from capplan.planning.budget_settings import STATIC
 from capplan.planning.budgeted import Budget, Month
 from capplan.report import sentences
 from capplan.report.budget_charts import budget_figures
-from capplan.report.columns import at, format_list, format_share
+from capplan.report.columns import at, format_list, format_share, record
 from capplan.report.page import FILES, Fact, Page, Section, Table, Tile
 from capplan.report.pages.budget_columns import (
     ALTERNATIVES,
@@ -34,8 +33,8 @@ def budget_page(budget: Budget) -> Page:
     others = Table(ALTERNATIVES, budget.alternatives, note=_others_note())
     fleets = Table(FLEETS, budget.fleets, note=_fleets_note(budget))
     ways = Table(WAYS, budget.ways, note=_ways_note(budget))
-    hours = Table(HOURS, hour_rows(budget))
-    nodes = Table(node_columns(budget), hour_rows(budget))
+    rows = hour_rows(budget)
+    hours, nodes = Table(HOURS, rows), Table(node_columns(budget), rows)
     rests = Table(ASSUMPTIONS, budget.assumptions, note="Starred: assumed, not known.")
     llm = budget.settings.llm or "given iteration times"
     gpu = budget.configuration.gpu
@@ -195,7 +194,6 @@ def _facts(budget: Budget) -> list[Fact]:
 
 
 def _months_note(budget: Budget) -> str:
-    stars = "Starred: "
     parts = []
     if budget.prices.is_doubtful or any(t.is_assumed for t in budget.prices.terms):
         parts.append("dollars rest on assumed prices")
@@ -208,7 +206,7 @@ def _months_note(budget: Budget) -> str:
         "used, “covered” that of the node-hours wanted which commitments serve; “owed” "
         "is still to be paid of commitments after the month."
     )
-    return note + (f" {stars}{'; '.join(parts)}." if parts else "")
+    return note + (f" Starred: {'; '.join(parts)}." if parts else "")
 
 
 def _held_note(budget: Budget) -> str:
@@ -282,17 +280,17 @@ def budget_values(budget: Budget) -> dict[str, Any]:
         "no_law": first.no_law or None,
         "months": [
             {
-                **_row(MONTHS, month),
+                **record(MONTHS, month),
                 "usd_by_commitment": month.bill.usd_by_commitment,
                 "nodes_by_hour": month.nodes,
             }
             for month in budget.months
         ],
-        "commitments": [_row(COMMITMENTS, use) for use in budget.commitments],
-        "alternatives": [_row(ALTERNATIVES, row) for row in budget.alternatives],
-        "fleets": [_row(FLEETS, row) for row in budget.fleets],
-        "ways": [_row(WAYS, row) for row in budget.ways],
-        "hours": [_row(HOURS, row) for row in hour_rows(budget)],
+        "commitments": [record(COMMITMENTS, use) for use in budget.commitments],
+        "alternatives": [record(ALTERNATIVES, row) for row in budget.alternatives],
+        "fleets": [record(FLEETS, row) for row in budget.fleets],
+        "ways": [record(WAYS, row) for row in budget.ways],
+        "hours": [record(HOURS, row) for row in hour_rows(budget)],
         "owned": budget.owned,
         "assumptions": budget.assumptions,
         "ladder_largest_fraction": budget.largest_fraction,
@@ -300,7 +298,3 @@ def budget_values(budget: Budget) -> dict[str, Any]:
         "warnings": budget.warnings,
         "settings": budget.settings.document({"out"}),
     }
-
-
-def _row(columns: Any, row: Any) -> Mapping[str, Any]:
-    return {each.name: each.value(row) for each in columns if each.name}

@@ -8,6 +8,7 @@ from capplan.planning.budgeted import Budget, Month
 from capplan.planning.demand_curve import hour_name
 from capplan.report.columns import (
     Column,
+    at,
     column,
     format_count,
     format_fine_usd,
@@ -18,26 +19,19 @@ from capplan.units import format_usd
 
 def starred_usd(budget: Budget, amount: float) -> str:
     """Return dollars, starred where they rest on assumed prices or counts."""
-    terms = {term.name for term in budget.prices.terms if term.is_assumed}
-    bought = {use.held.name for use in budget.commitments}
-    doubtful = budget.prices.is_doubtful or bool(terms & bought)
-    doubtful = doubtful or any(month.is_estimated for month in budget.months)
-    return format_usd(amount) + ("*" if doubtful else "")
+    return format_usd(amount) + ("*" if any(map(_is_starred, budget.months)) else "")
+
+
+def _is_starred(month: Month) -> bool:
+    return month.is_doubtful or month.is_estimated
 
 
 def _star(flag: str, path: str, show: Any = format_usd) -> Any:
     """Return what shows a value with a star where a flag of its row is set."""
 
     def told(row: Any) -> Any:
-        value = row
-        for part in path.split("."):
-            value = getattr(value, part)
-            if value is None:
-                return None
-        flagged: Any = row
-        for part in flag.split("."):
-            flagged = getattr(flagged, part)
-        return show(value) + ("*" if flagged else "")
+        value = at(row, path)
+        return None if value is None else show(value) + ("*" if at(row, flag) else "")
 
     return told
 
@@ -47,8 +41,7 @@ def _starred(count: float) -> str:
 
 
 def _usd_of(month: Month) -> str:
-    star = "*" if month.is_doubtful or month.is_estimated else ""
-    return format_usd(month.bill.usd) + star
+    return format_usd(month.bill.usd) + ("*" if _is_starred(month) else "")
 
 
 def _in_bill(name: str, heading: str = "", show: Any = str, **layout: Any) -> Column:

@@ -11,6 +11,7 @@ from capplan.report.columns import (
     Column,
     at,
     column,
+    constant,
     ends,
     format_count,
     format_fine_usd,
@@ -248,7 +249,4 @@ def plan_columns(plan: Plan) -> list[Column]:
     """Return the columns that say in each row what was asked, of what, by what."""
     values: dict[str, Any] = {name: getattr(plan, name) for name in ASKED}
     values["capplan_version"] = version("capplan")
-    return [
-        Column(name, lambda _, value=value: value)  # type: ignore[misc]
-        for name, value in values.items()
-    ]
+    return [constant(name, value) for name, value in values.items()]

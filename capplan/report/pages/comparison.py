@@ -10,7 +10,7 @@ from capplan.planning.prospects import price_of
 from capplan.planning.system_price import SystemResult
 from capplan.planning.systems import TUNED
 from capplan.report import sentences
-from capplan.report.columns import Column, at, column, format_count
+from capplan.report.columns import Column, at, column, format_count, record
 from capplan.report.compare_charts import figures
 from capplan.report.page import FILES, TERMINAL, Fact, Page, Section, Table
 from capplan.report.pages.candidates import pool_values
@@ -363,7 +363,7 @@ def comparison_values(comparison: Comparison) -> dict[str, Any]:
         },
         "systems": [
             {
-                **{each.name: each.value(row) for each in columns},
+                **record(columns, row),
                 "engine": row.engine,
                 "pools": pool_values(row.candidate),
                 "curve": [curve_values(served) for served in row.curve],

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from capplan.calibration.fit_profile import Fitted, PointsFit
-from capplan.report.columns import column, format_count
+from capplan.report.columns import column, format_count, record
 from capplan.report.page import Page, Section, Table
 from capplan.report.pages.profiles import errors_table, format_error
 from capplan.report.profile_charts import profile_figures
@@ -63,10 +63,7 @@ def fit_page(fitted: Fitted) -> Page:
 
 def _values(profile: dict[str, Any], tables: list[Table]) -> dict[str, Any]:
     named = {
-        str(table.title): [
-            {each.name: each.value(row) for each in table.columns if each.name}
-            for row in table.rows
-        ]
+        str(table.title): [record(table.columns, row) for row in table.rows]
         for table in tables
     }
     return {"schema": SCHEMA, **named, "profile": profile}

@@ -6,7 +6,7 @@ import numpy as np
 
 from capplan.deployment.pools import Pool
 from capplan.planning.run import Run
-from capplan.report.columns import column, format_count, format_share
+from capplan.report.columns import column, format_count, format_share, record
 from capplan.report.page import Fact, Section, Table
 from capplan.report.sentences import plural
 from capplan.simulator.times import PoolUse
@@ -72,9 +72,7 @@ def motion_values(run: Run) -> dict[str, Any]:
     """Return the keys and values of the JSON."""
     deployment, moved, hours = run.deployment, run.simulation.moved, run.hours
     values: dict[str, Any] = {
-        "pools": [
-            {each.name: each.value(row) for each in _COLUMNS} for row in pool_rows(run)
-        ],
+        "pools": [record(_COLUMNS, row) for row in pool_rows(run)],
         "hand_off": deployment.hand_off or None,
         "decode_router": deployment.decode_router or None,
         "dispatcher": deployment.dispatcher or None,

@@ -1,7 +1,6 @@
 """Pages of latency profiles: a list, one, a comparison, errors on fresh points."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from capplan.profiling.scenes import Point
 from capplan.report.columns import Column, column, format_count
 from capplan.report.page import Page, Section, Table
 from capplan.report.profile_charts import profile_figures
-from capplan.report.render.html_page import html
+from capplan.report.render.documents import document
 
 _PHASES = ("prefill", "decode", "mixed")
 _SCHEMA = "capplan.profiles/1"
@@ -154,10 +153,8 @@ def profile_page(profile: Profile, points: Points | None = None) -> Page:
 def write_plot(profile: Profile, path: Path, points: Points | None = None) -> None:
     """Write the page of a profile as HTML."""
     check_plot(path)
-    write_texts(
-        {path.name: html(replace(profile_page(profile, points), is_alone=True))},
-        path.parent,
-    )
+    page = profile_page(profile, points)
+    write_texts({path.name: document(page, "html")}, path.parent)
 
 
 def check_plot(path: Path | None) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from capplan.profiling.expected import ExpectedRun
 from capplan.profiling.runner import Measured
-from capplan.report.columns import Column, column, format_count
+from capplan.report.columns import Column, column, format_count, record
 from capplan.report.page import Page, Section, Table
 from capplan.units import format_duration
 
@@ -59,5 +59,5 @@ def _page(name: str, what: str, table: Table) -> Page:
 
 
 def _values(name: str, table: Table) -> dict[str, Any]:
-    rows = [{c.name: c.value(row) for c in table.columns} for row in table.rows]
+    rows = [record(table.columns, row) for row in table.rows]
     return {"schema": f"capplan.{name}/1", "degrees": rows}

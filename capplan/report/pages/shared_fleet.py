@@ -1,13 +1,11 @@
 """The page of several LLMs on shared nodes: who uses what, and what is idle."""
 
-from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 from capplan.planning.cost import HOURS_PER_MONTH
 from capplan.planning.share_nodes import JOINT
 from capplan.planning.shared_fleet import (
-    Arrangement,
     SharedFleet,
     total_usd,
 )
@@ -177,7 +175,7 @@ def _facts(fleet: SharedFleet) -> list[Fact]:
             f"{fleet.spares}, the fewest with which enough nodes are up "
             f"{_up(fleet)} of the time; nodes fail one by one",
         ),
-        ("repair", f"{format_duration(fleet.repair_h * 3600)}{star}"),
+        ("repair", f"{format_duration(fleet.settings.repair_h * 3600)}{star}"),
         ("failures", failures),
         *[
             (llm.name, f"{llm.source}, as sealed; capplan verify plans it again")
@@ -188,7 +186,6 @@ def _facts(fleet: SharedFleet) -> list[Fact]:
 
 def shared_fleet_values(fleet: SharedFleet) -> dict[str, Any]:
     """Return the keys and values of ``fleet.json``."""
-    ways: Sequence[Arrangement] = fleet.arrangements
     return {
         "schema": SCHEMA,
         "joint_peak_nodes": fleet.joint_peak,
@@ -198,9 +195,9 @@ def shared_fleet_values(fleet: SharedFleet) -> dict[str, Any]:
         "idle_usd_per_month": total_usd(fleet.idle),
         "hours_per_month": HOURS_PER_MONTH,
         "availability": fleet.settings.availability,
-        "repair_h": fleet.repair_h,
+        "repair_h": fleet.settings.repair_h,
         "bill": [vars(line) for line in fleet.bill],
-        "ways": [vars(way) for way in ways],
+        "ways": [vars(way) for way in fleet.arrangements],
         "llms": [
             {
                 **tenant_row(pool, index),

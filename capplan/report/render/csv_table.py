@@ -23,17 +23,19 @@ a semicolon begins where these separate cells; wide signs are taken too."""
 
 def table_csv(table: Table) -> str:
     """Return a table with all its columns that have a name; empty without rows."""
-    columns = [column for column in table.columns if column.name]
-    rows = [[column.value(row) for column in columns] for row in table.rows]
-    return csv_text([column.name for column in columns], rows) if rows else ""
+    return _with_heading(table) if table.rows else ""
 
 
 def first_csv(page: Page) -> str:
     """Return the page's first table as CSV; its heading alone where it has no rows."""
     for table in page.csv.values():
-        columns = [column.name for column in table.columns if column.name]
-        return table_csv(table) or csv_text(columns, [])
+        return _with_heading(table)
     return ""
+
+
+def _with_heading(table: Table) -> str:
+    rows = ([column.value(row) for column in table.named] for row in table.rows)
+    return csv_text([column.name for column in table.named], rows)
 
 
 def csv_text(heading: Sequence[str], rows: Iterable[Iterable[Any]]) -> str:

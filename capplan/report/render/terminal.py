@@ -44,17 +44,16 @@ def print_page(page: Page, out: Console) -> None:
 
 
 def _print_section(section: Section, out: Console) -> None:
-    facts, tables = section.known_facts, section.full_tables
-    if not (facts or tables or section.command or section.notes):
+    if not section.has_text:
         return
     out.print()
     if section.command:
         out.print(section.heading.lower(), style="dim")
         out.print(Text(section.command), soft_wrap=True)  # to the letter: no emoji
-    for table in tables:
+    for table in section.full_tables:
         _print_table(table, out)
-    if facts:
-        _print_facts(facts, out)
+    if section.known_facts:
+        _print_facts(section.known_facts, out)
     for note in section.notes:
         out.print(Text(note, style="dim"))
 

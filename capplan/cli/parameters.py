@@ -1,0 +1,20 @@
+"""The parameters of a command, which typer reads as its arguments and flags."""
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+
+def named_parameters(command: Callable[..., Any]) -> list[inspect.Parameter]:
+    """Return the parameters of a command without its ``**flags``."""
+    return [
+        parameter
+        for parameter in inspect.signature(command).parameters.values()
+        if parameter.kind is not inspect.Parameter.VAR_KEYWORD
+    ]
+
+
+def take(command: Any, parameters: Sequence[inspect.Parameter]) -> None:
+    """Make a command take these parameters, by its signature and its annotations."""
+    command.__signature__ = inspect.Signature(parameters)
+    command.__annotations__ = {each.name: each.annotation for each in parameters}
