@@ -9,7 +9,7 @@ from capplan.bounds.certificate import document_digest
 from capplan.deployment.pools import DECODE, PREFILL
 from capplan.errors import InputError
 from capplan.planning.cost import HOURS_PER_MONTH
-from capplan.report.verify import read_plan
+from capplan.report.plan_document import plan_path, read_plan
 
 _LONGEST = 120
 """Characters of a text of the file that are shown."""
@@ -171,7 +171,7 @@ def shortened(text: str) -> str:
 
 def plan_figures(path: Path) -> PlanFigures:
     """Return the figures of a plan file, or of the plan.json in a folder."""
-    file = path / "plan.json" if path.is_dir() else path
+    file = plan_path(path)
     document = read_plan(file)
     place = _Place(file, document)
     best = None if place.at("best").value is None else _candidate(place.at("best"))

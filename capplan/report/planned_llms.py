@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from capplan.bounds.certificate import check_document
 from capplan.errors import InputError
 from capplan.fleet.price import Price
 from capplan.planning.demand_curve import DemandCurve, curve_of_trace, shows_a_day
@@ -17,13 +16,17 @@ from capplan.planning.replicas_by_hour import WINDOW_S
 from capplan.planning.setting_groups import MOST_REPLICAS
 from capplan.planning.traffic import read_traffic
 from capplan.planning.traffic_settings import TrafficSettings
-from capplan.report.verify import read_plan, settings_now
+from capplan.report.plan_document import (
+    plan_path,
+    read_plan,
+    refuse_changed,
+    settings_now,
+)
 from capplan.units import format_duration
 
 _MOST_GPUS = 1024
 """GPUs of a replica or a node; none has more."""
 _OF_A_PRICE = ("source", "as_of", "note", "kind", "provider", "node")
-_FILE = "plan.json"
 
 
 def planned_llms(paths: Sequence[Path]) -> list[PlannedLlm]:
@@ -36,7 +39,7 @@ def planned_llms(paths: Sequence[Path]) -> list[PlannedLlm]:
     """
     if not paths:
         raise InputError("no plan is given; expected plan.json of each LLM")
-    files = [path / _FILE if path.is_dir() else path for path in paths]
+    files = [plan_path(path) for path in paths]
     documents: list[dict[str, Any]] = []
     seen: dict[str, Path] = {}
     for path in files:
@@ -68,8 +71,7 @@ def _read(path: Path) -> dict[str, Any]:
         )
     if document.get("interrupted"):
         raise InputError(f"{path}: the plan was interrupted; plan again")
-    if reasons := check_document(document):
-        raise InputError(f"{path}: {reasons[0]}; plan again")
+    refuse_changed(path, document)
     return document
 
 

@@ -14,8 +14,9 @@ from capplan.report.pages.autoscale import (
     autoscale_values,
     digest_of,
 )
+from capplan.report.plan_document import settings_now
 from capplan.report.render.json_text import json_text
-from capplan.report.verify import changed, refuse_foreign_code, settings_now
+from capplan.report.verify import changed, refuse_foreign_code
 
 _SLACK = 1 + 1e-9
 

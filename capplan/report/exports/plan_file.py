@@ -20,7 +20,7 @@ from capplan.planning.setting_groups import MOST_REPLICAS
 from capplan.report import sentences
 from capplan.report.columns import format_count, format_share
 from capplan.report.exports.planned import REPOSITORY, Planned, PlannedPool
-from capplan.report.verify import plan_in
+from capplan.report.plan_document import plan_in
 from capplan.units import format_duration
 
 _EXPANDED = ("$", "{{")
