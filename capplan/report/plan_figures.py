@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from capplan.bounds.certificate import document_digest
+from capplan.bounds.certificate import is_as_sealed
 from capplan.deployment.pools import DECODE, PREFILL
 from capplan.errors import InputError
 from capplan.planning.cost import HOURS_PER_MONTH
@@ -190,8 +190,7 @@ def plan_figures(path: Path) -> PlanFigures:
         best=best,
         candidates=candidates,
         document=document,
-        is_spoiled=bool(certificate)
-        and certificate.get("document_digest") != document_digest(document),
+        is_spoiled=bool(certificate) and not is_as_sealed(document),
     )
 
 

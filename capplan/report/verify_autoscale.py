@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from capplan.bounds.certificate import CHANGED
 from capplan.errors import InputError
 from capplan.input_file import parse_json, read_text
 from capplan.planning.autoscale import autoscale
@@ -52,7 +53,7 @@ def verify_autoscaled(
     """
     document = read_autoscaled(path)
     if document.get(DIGEST) != digest_of(document):
-        return ["its digest does not match: something was changed after it was made"]
+        return [CHANGED]
     try:
         reasons = _laws_broken(document)
     except (LookupError, TypeError, AttributeError) as problem:

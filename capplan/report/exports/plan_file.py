@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from capplan.bounds.certificate import document_digest
+from capplan.bounds.certificate import CHANGED, is_as_sealed
 from capplan.deployment.cold_start import ColdStart
 from capplan.deployment.pools import DECODE, PREFILL
 from capplan.errors import InputError
@@ -181,11 +181,8 @@ def _check_digest(path: Path, document: Mapping[str, Any]) -> None:
     block = document.get("certificate")
     if not isinstance(block, Mapping):
         raise InputError(f"{path}: has no certificate; expected a plan of capplan plan")
-    if block.get("document_digest") != document_digest(document):
-        raise InputError(
-            f"{path}: its digest does not match: something was changed after it was "
-            "made; plan again"
-        )
+    if not is_as_sealed(document):
+        raise InputError(f"{path}: {CHANGED}; plan again")
 
 
 def _pool(
