@@ -33,8 +33,7 @@ _ALONE = {"--api-server-count"}
 def export(planned: Planned, image: str | None) -> Export:
     """Return the graph: a frontend, and a worker or a prefill and a decode worker."""
     check_repository(planned)
-    for pool in planned.pools:
-        one_node(planned, pool, "dynamo")
+    one_node(planned, "dynamo")
     image = image_of(image, IMAGE)
     mode, lacks = routed(planned, ROUTER_MODES, "Dynamo's frontend has no such mode")
     frontend = ["-m", "dynamo.frontend"]
@@ -84,10 +83,9 @@ def _worker(planned: Planned, pool: PlannedPool, image: str) -> dict[str, Any]:
     words = ["--model", pool.launch.checkpoint, *flags, *mode]
     main = _container(image, ["python3", "-m", "dynamo.vllm"], words)
     main["resources"] = gpu_resources(pool.tp)
-    selector = node_selector(pool)
     pod = {
         "terminationGracePeriodSeconds": grace_s(planned),
-        **({"nodeSelector": selector} if selector else {}),
+        **node_selector(pool),
         "containers": [main],
     }
     kind = pool.role or "worker"

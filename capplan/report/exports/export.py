@@ -59,14 +59,15 @@ def one_pool(planned: Planned, target: str) -> PlannedPool:
     return planned.pool
 
 
-def one_node(planned: Planned, pool: PlannedPool, target: str) -> None:
+def one_node(planned: Planned, target: str) -> None:
     """Refuse a replica that spans nodes, where the target has one node for each."""
-    if pool.nodes_per_replica > 1:
-        raise InputError(
-            f"{planned.path}: a replica of {pool.tp} GPUs spans "
-            f"{pool.nodes_per_replica} nodes of {pool.gpus_per_node}, which {target} "
-            "cannot say; expected --to lws or vllm"
-        )
+    for pool in planned.pools:
+        if pool.nodes_per_replica > 1:
+            raise InputError(
+                f"{planned.path}: a replica of {pool.tp} GPUs spans "
+                f"{pool.nodes_per_replica} nodes of {pool.gpus_per_node}, which "
+                f"{target} cannot say; expected --to lws or vllm"
+            )
 
 
 def node_needs(pool: PlannedPool) -> str:

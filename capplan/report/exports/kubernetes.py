@@ -33,7 +33,7 @@ RANDOM = "a Service sends each connection to any replica; put a router before th
 def export(planned: Planned, image: str | None) -> Export:
     """Return the manifests of a plan of one pool, and the rule of its metric."""
     pool = one_pool(planned, "k8s")
-    one_node(planned, pool, "k8s")
+    one_node(planned, "k8s")
     check_repository(planned)
     image = image_of(image, IMAGE)
     name = planned.name

@@ -39,8 +39,7 @@ _ROOM = 1.2
 def export(planned: Planned, image: str | None) -> Export:
     """Return the values of a release: a decode pool, and a prefill pool if there is."""
     check_repository(planned)
-    for pool in planned.pools:
-        one_node(planned, pool, "llm-d")
+    one_node(planned, "llm-d")
     image = image_of(image, IMAGE)
     pool = planned.pool
     label = planned.name
@@ -110,13 +109,12 @@ def _of_pool(planned: Planned, pool: PlannedPool, image: str) -> dict[str, Any]:
     port = _BEHIND_PROXY if behind else PORT
     flags = list(pool.launch.words[3:])
     at = flags.index("--tensor-parallel-size")
-    selector = node_selector(pool)
     at_port = probe(port=port)
     return {
         "create": True,
         "replicas": pool.replica_count,
         "parallelism": {"tensor": pool.tp},
-        **({"nodeSelector": selector} if selector else {}),
+        **node_selector(pool),
         "terminationGracePeriodSeconds": grace_s(planned),
         "volumes": [shared_memory()],
         "containers": [

@@ -23,8 +23,7 @@ def export(planned: Planned, image: str | None) -> Export:
     """Return the configuration of ``serve deploy``."""
     refuse_image(image, "ray")
     check_repository(planned)
-    for pool in planned.pools:
-        one_node(planned, pool, "ray")
+    one_node(planned, "ray")
     llms = [_of_pool(planned, pool) for pool in planned.pools]
     if planned.is_apart:
         args: dict[str, Any] = {"prefill_config": llms[0], "decode_config": llms[1]}
