@@ -13,6 +13,8 @@ from capplan.report.exports.planned import Planned, PlannedPool
 
 Document = Mapping[str, Any]
 
+API_SERVERS = "--api-server-count"
+"""Flag of ``vllm serve`` that says nothing of its engine."""
 _IMAGE = re.compile(
     r"[A-Za-z0-9][\w./-]*(:\d+/[\w./-]+)?(:[\w.-]+|@sha256:[0-9a-f]{64})?"
 )
@@ -68,6 +70,12 @@ def one_node(planned: Planned, target: str) -> None:
                 f"{pool.nodes_per_replica} nodes of {pool.gpus_per_node}, which "
                 f"{target} cannot say; expected --to lws or vllm"
             )
+
+
+def no_api_servers(planned: Planned, frontend: str) -> tuple[str, ...]:
+    """Return that a target's own frontend stands for several API servers of vLLM."""
+    are_given = any(API_SERVERS in pool.launch.flags for pool in planned.pools)
+    return (f"{API_SERVERS}: {frontend} takes the requests",) * are_given
 
 
 def node_needs(pool: PlannedPool) -> str:

@@ -60,7 +60,7 @@ def export(planned: Planned, image: str | None) -> Export:
     _, lacks = routed(planned, {"llm-d": ""}, "KServe's scheduler is llm-d's")
     return Export(
         {"kserve.yaml": [document]},
-        lacks=(*lacks, *(() if scales else no_target(planned))),
+        lacks=(*lacks, *no_target(planned)),
         needs=(
             "KServe with LLMInferenceService of v1alpha2, whose preset of vLLM reads "
             "VLLM_ADDITIONAL_ARGS",

@@ -107,9 +107,8 @@ def _of_pool(planned: Planned, pool: PlannedPool, image: str) -> dict[str, Any]:
     """Return the values of a pool; the chart itself gives checkpoint, port and TP."""
     behind = planned.is_apart and pool.role != PREFILL
     port = _BEHIND_PROXY if behind else PORT
-    flags = list(pool.launch.words[3:])
-    at = flags.index("--tensor-parallel-size")
     at_port = probe(port=port)
+    flags = pool.launch.without("--tensor-parallel-size")
     return {
         "create": True,
         "replicas": pool.replica_count,
@@ -122,7 +121,7 @@ def _of_pool(planned: Planned, pool: PlannedPool, image: str) -> dict[str, Any]:
                 "name": "vllm",
                 "image": image,
                 "modelCommand": "vllmServe",
-                "args": flags[:at] + flags[at + 2 :],
+                "args": list(flags.words[3:]),
                 "env": nixl_host() if pool.role else [],
                 "ports": [{"name": "metrics", "containerPort": port}],
                 "resources": gpu_resources(pool.tp),
