@@ -66,12 +66,8 @@ def export(planned: Planned, image: str | None) -> Export:
         "decode": _of_pool(planned, pool, image),
         "prefill": {"create": False},
     }
-    size = (
-        []
-        if pool.weight_bytes is None
-        else [math.ceil(_ROOM * pool.weight_bytes / 2**30)]
-    )
-    for gib in size:
+    if pool.weight_bytes is not None:
+        gib = math.ceil(_ROOM * pool.weight_bytes / 2**30)
         values["modelArtifacts"]["size"] = f"{gib}Gi"
     if planned.is_apart:
         values["prefill"] = _of_pool(planned, planned.pools[0], image)
