@@ -34,6 +34,7 @@ from capplan.report.pages.what_if import what_if_page
 from capplan.report.plan_files import plan_files
 from capplan.report.render.documents import DOCUMENTS, document
 from capplan.report.render.html_page import html
+from capplan.report.sentences import plural
 from capplan.report.workbook.plan_book import plan_workbook
 from capplan.report.write_page import write_page
 
@@ -107,7 +108,7 @@ class Pages:
             for tile in page.tiles
         )
         count = len(dict.fromkeys(page.warnings))
-        noted = f"{count} warning{'s' * (count > 1)}: see .warnings." if count else ""
+        noted = f"{plural(count, 'warning')}: see .warnings." if count else ""
         about = f", {page.about}" if page.about else ""
         lead = f"{page.lead.removesuffix('.')}." if page.lead else ""
         told = tiles if lead else "; ".join(_answers(page))
