@@ -16,6 +16,8 @@ from capplan.bounds.claims import check_proven, check_rounding, usd_per_h
 from capplan.bounds.pools_certificate import POOLS_SCHEMA, check_pools_document
 
 SCHEMA = "capplan.certificate/2"
+PLAN_SCHEMA = "capplan.plan/2"
+"""Of the document that the certificate seals."""
 CHANGED = "its digest does not match: something was changed after it was made"
 
 

@@ -3,12 +3,15 @@
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.markup import escape
 
-from capplan.planning.inputs import Progress, unseen
 from capplan.units import format_duration
+
+if TYPE_CHECKING:
+    from capplan.planning.inputs import Progress
 
 PIPED_WIDTH = 120
 """Columns when the output is not a terminal, so that tables do not wrap."""
@@ -47,7 +50,7 @@ class Remaining:
 
 
 @contextmanager
-def progress(*, quiet: bool = False) -> Iterator[Progress]:
+def progress(*, quiet: bool = False) -> Iterator["Progress"]:
     """Show the current step on standard error, with the share of them that is done.
 
     A terminal shows one line that changes; elsewhere a line is printed now and then.
@@ -55,7 +58,7 @@ def progress(*, quiet: bool = False) -> Iterator[Progress]:
     err = Console(stderr=True, highlight=False)
     remaining = Remaining()
     if quiet:
-        yield unseen
+        yield lambda step, share=None: None
     elif err.is_terminal:
         with err.status("starting") as status:
             yield lambda step, share=None: status.update(

@@ -4,10 +4,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from capplan.bounds.certificate import check_document
+from capplan.bounds.certificate import PLAN_SCHEMA, check_document
 from capplan.errors import InputError
 from capplan.input_file import parse_json, read_text
-from capplan.planning.result import SCHEMA
 
 
 def plan_path(path: Path) -> Path:
@@ -24,14 +23,14 @@ def plan_in(path: Path, text: str) -> dict[str, Any]:
     """Return the JSON object of the text of a plan file."""
     document = parse_json(path, text, finite=True)
     schema = document.get("schema") if isinstance(document, dict) else None
-    if schema != SCHEMA and str(schema).startswith("capplan.plan/"):
+    if schema != PLAN_SCHEMA and str(schema).startswith("capplan.plan/"):
         raise InputError(
-            f"{path}: its schema is {schema!r}; this release reads {SCHEMA!r}: plan "
-            "again"
+            f"{path}: its schema is {schema!r}; this release reads {PLAN_SCHEMA!r}: "
+            "plan again"
         )
-    if schema != SCHEMA or not isinstance(document.get("settings"), dict):
+    if schema != PLAN_SCHEMA or not isinstance(document.get("settings"), dict):
         raise InputError(
-            f"{path}: expected a JSON object, a plan that capplan wrote ({SCHEMA})"
+            f"{path}: expected a JSON object, a plan that capplan wrote ({PLAN_SCHEMA})"
         )
     return dict(document)
 

@@ -20,6 +20,7 @@ from capplan.planning.search import Search
 from capplan.planning.shared_fleet import SharedFleet
 from capplan.planning.shown import Shown
 from capplan.planning.what_if import WhatIf
+from capplan.report.columns import plural
 from capplan.report.page import Page, Section, Table
 from capplan.report.pages.autoscale import autoscale_page
 from capplan.report.pages.budget import budget_page
@@ -34,7 +35,6 @@ from capplan.report.pages.what_if import what_if_page
 from capplan.report.plan_files import plan_files
 from capplan.report.render.documents import DOCUMENTS, document
 from capplan.report.render.html_page import html
-from capplan.report.sentences import plural
 from capplan.report.workbook.plan_book import plan_workbook
 from capplan.report.write_page import write_page
 

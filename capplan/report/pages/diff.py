@@ -3,8 +3,15 @@
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from capplan.report import sentences
-from capplan.report.columns import DASH, Column, at, column, format_count, format_share
+from capplan.report.columns import (
+    DASH,
+    Column,
+    at,
+    column,
+    format_count,
+    format_share,
+    plural,
+)
 from capplan.report.diff_causes import Cause, price_text
 from capplan.report.page import Page, Section, Table
 from capplan.report.pages.diff_values import diff_values
@@ -110,9 +117,9 @@ def _headline(diff: PlanDiff) -> str:
 def _lead(diff: PlanDiff) -> str:
     if not diff.has_changed:
         return ""
-    inputs = sentences.plural(len(diff.causes), "input")
+    inputs = plural(len(diff.causes), "input")
     count, changed = len(diff.candidates), len(diff.changed_candidates)
-    of = f"{changed:,} of {sentences.plural(count, 'configuration')}"
+    of = f"{changed:,} of {plural(count, 'configuration')}"
     return f"{inputs} changed, and the answers of {of}."
 
 
@@ -152,7 +159,7 @@ def _because(diff: PlanDiff, line: LineChange) -> str:
     """Return what was asked differently, and what else differs of a pool."""
     asked = [str(cause) for cause in diff.causes[:_MOST_CAUSES]]
     if more := len(diff.causes) - len(asked):
-        asked.append(f"{sentences.plural(more, 'more input')} that changed")
+        asked.append(f"{plural(more, 'more input')} that changed")
     texts = [] if line.sign == "=" else asked
     texts += [str(cause) for cause in line.causes]
     price = line.either.price
