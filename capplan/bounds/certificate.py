@@ -16,6 +16,9 @@ from capplan.bounds.claims import check_proven, check_rounding, usd_per_h
 from capplan.bounds.pools_certificate import POOLS_SCHEMA, check_pools_document
 
 SCHEMA = "capplan.certificate/2"
+PLAN_SCHEMA = "capplan.plan/2"
+"""Of the document that the certificate seals."""
+CHANGED = "its digest does not match: something was changed after it was made"
 
 
 class Reproduction(NamedTuple):
@@ -83,6 +86,12 @@ def document_digest(document: Mapping[str, Any]) -> str:
     return hashlib.sha256(encoded).hexdigest()
 
 
+def is_as_sealed(document: Mapping[str, Any]) -> bool:
+    """Return whether a document with a certificate has the digest that it states."""
+    digest = document["certificate"].get("document_digest")
+    return bool(digest == document_digest(document))
+
+
 def check_document(
     document: Mapping[str, Any], reproduce: Reproduce | None = None
 ) -> list[str]:
@@ -96,8 +105,8 @@ def check_document(
         return ["the plan has no certificate"]
     if block.get("schema") not in (SCHEMA, POOLS_SCHEMA):
         return [f"its certificate is {block.get('schema')!r}; expected {SCHEMA!r}"]
-    if block.get("document_digest") != document_digest(document):
-        return ["its digest does not match: something was changed after it was made"]
+    if not is_as_sealed(document):
+        return [CHANGED]
     try:
         if block["schema"] == POOLS_SCHEMA:
             return check_pools_document(document, reproduce)

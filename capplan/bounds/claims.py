@@ -44,13 +44,9 @@ def usd_per_h(
         replicas.append((pool["tp"], pool["replica_count"]))
     usd = 0.0
     for price, replicas in alike.values():
-        gpus, size = (
-            sum(tp * count for tp, count in replicas),
-            price.get("gpus_per_node"),
-        )
-        if size is not None:
-            gpus = size * nodes_for(replicas, size)[0]
-        usd += gpus * price["usd_per_gpu_h"]
+        size = price.get("gpus_per_node")
+        size = 1 if size is None else size  # GPUs that are priced alone
+        usd += nodes_for(replicas, size)[0] * size * price["usd_per_gpu_h"]
     return usd
 
 

@@ -49,7 +49,8 @@ def verify_command(
 
     Exit code 0: verified; 1: refused, with the reasons; 2: wrong input.
     """
-    from capplan.report.verify import read_plan, verify
+    from capplan.report.plan_document import read_plan
+    from capplan.report.verify import verify
     from capplan.report.verify_autoscale import is_autoscaled
 
     if is_autoscaled(plan):

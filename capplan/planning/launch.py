@@ -97,6 +97,14 @@ class Launch:
         """Return the command for another checkpoint of the same LLM."""
         return Launch((*_SERVE, checkpoint, *self.words[3:]), self.notes)
 
+    def without(self, *flags: str) -> "Launch":
+        """Return the command without some flags and their values."""
+        words = list(self.words[:3])
+        for flag, value in self.flags.items():
+            if flag not in flags:
+                words += [flag] if value is None else [flag, value]
+        return Launch(tuple(words), self.notes)
+
 
 def read_launch(line: str, notes: tuple[str, ...] = ()) -> Launch:
     """Return the command that a launch line holds.

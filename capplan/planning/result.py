@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from capplan.bounds.certificate import PLAN_SCHEMA
 from capplan.bounds.lower_bound import Bound
 from capplan.deployment.configuration import Configuration
 from capplan.planning.classes import ClassResult, few
@@ -16,8 +17,6 @@ from capplan.planning.run import Run
 from capplan.planning.shown import Shown
 from capplan.planning.spare_result import SpareNodes
 from capplan.planning.worst_windows import WorstWindow
-
-SCHEMA = "capplan.plan/2"
 
 
 @dataclass(frozen=True)
@@ -295,4 +294,4 @@ class Plan(Shown):
     n_plus_k: SpareNodes | None = None  # of the best candidate; None: not asked for
     # what a replica of the best carries within the SLO; None where not measured
     replica_load: ReplicaLoad | None = None
-    schema: str = SCHEMA
+    schema: str = PLAN_SCHEMA

@@ -57,6 +57,17 @@ def format_count(count: float) -> str:
     return f"{count:.3g}"
 
 
+def plural(count: int, noun: str) -> str:
+    """Return a count with its noun.
+
+    Examples
+    --------
+    >>> plural(1, "GPU"), plural(40, "GPU")
+    ('1 GPU', '40 GPUs')
+    """
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")
+
+
 def format_fine_usd(amount: float) -> str:
     """Return dollars; below a dollar, three digits in place of whole cents.
 

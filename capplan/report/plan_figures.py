@@ -3,13 +3,13 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
-from capplan.bounds.certificate import document_digest
+from capplan.bounds.certificate import is_as_sealed
 from capplan.deployment.pools import DECODE, PREFILL
 from capplan.errors import InputError
 from capplan.planning.cost import HOURS_PER_MONTH
-from capplan.report.verify import read_plan
+from capplan.report.plan_document import plan_path, read_plan
 
 _LONGEST = 120
 """Characters of a text of the file that are shown."""
@@ -117,7 +117,7 @@ class _Place:
             for index, row in enumerate(self.value)
         ]
 
-    def refuse(self, expected: str) -> None:
+    def refuse(self, expected: str) -> NoReturn:
         """Raise an InputError about the value."""
         found = str(self.value)[:40]
         raise InputError(
@@ -130,6 +130,13 @@ class _Place:
         if self.value is not None and not isinstance(self.value, str):
             self.refuse("a text")
         return shortened(self.value or "")
+
+    def known_text(self) -> str:
+        """Return a text that must be there."""
+        text = self.text()
+        if not text:
+            self.refuse("a text")
+        return text
 
     def number(self) -> float | None:
         """Return a number >= 0; None where there is none."""
@@ -153,7 +160,6 @@ class _Place:
         value = self.count()
         if value is None:
             self.refuse("a whole number >= 1")
-        assert value is not None
         return value
 
     def object(self) -> Mapping[str, Any]:
@@ -171,7 +177,7 @@ def shortened(text: str) -> str:
 
 def plan_figures(path: Path) -> PlanFigures:
     """Return the figures of a plan file, or of the plan.json in a folder."""
-    file = path / "plan.json" if path.is_dir() else path
+    file = plan_path(path)
     document = read_plan(file)
     place = _Place(file, document)
     best = None if place.at("best").value is None else _candidate(place.at("best"))
@@ -190,17 +196,18 @@ def plan_figures(path: Path) -> PlanFigures:
         best=best,
         candidates=candidates,
         document=document,
-        is_spoiled=bool(certificate)
-        and certificate.get("document_digest") != document_digest(document),
+        is_spoiled=bool(certificate) and not is_as_sealed(document),
     )
 
 
 def _candidate(place: _Place) -> CandidateFigures:
     status, pools = place.at("status").text(), place.at("pools").rows()
     is_served = status == "feasible"
-    parts = [(_one_line(pool, "gpu"), pool.at("tp").count(), pool) for pool in pools]
+    parts = [
+        (pool.at("gpu").known_text(), pool.at("tp").count(), pool) for pool in pools
+    ]
     tps = ", ".join(f"{pool.at('role').text()} TP {tp}" for _, tp, pool in parts)
-    name = f"{_one_line(place, 'gpu')} × "
+    name = f"{place.at('gpu').known_text()} × "
     name += tps or f"TP {place.at('tp').known_count()}"
     usd = place.at("usd_per_month").number()
     return CandidateFigures(
@@ -214,13 +221,6 @@ def _candidate(place: _Place) -> CandidateFigures:
         reason=place.at("infeasible_reason").text() or place.at("pruned_reason").text(),
         pools=_pools(place, usd) if is_served else (),
     )
-
-
-def _one_line(place: _Place, key: str) -> str:
-    text = place.at(key).text()
-    if not text:
-        place.at(key).refuse("a text")
-    return text
 
 
 def _node_count(place: _Place) -> int | None:
@@ -256,7 +256,6 @@ def _parts(pools: list[PoolFigures], nodes: list[_Place]) -> tuple[PoolFigures, 
     used, paid = sum(p.gpu_count for p in pools), row.at("gpus_paid").number()
     if paid is None or paid < used:
         row.at("gpus_paid").refuse(f"at least the {used} GPUs in use")
-    assert paid is not None
     hour, count = row.at("usd_per_h").number(), row.at("count").count()
     name = " ".join(filter(None, (row.at("provider").text(), row.at("node").text())))
     return tuple(
@@ -280,7 +279,7 @@ def _pool(place: _Place, role: str) -> PoolFigures:
     gpu_count, price = place.at("gpu_count").known_count(), place.at("price")
     hour = price.at("usd_per_gpu_h").number() if price.value is not None else None
     return PoolFigures(
-        gpu=_one_line(place, "gpu"),
+        gpu=place.at("gpu").known_text(),
         tp=place.at("tp").known_count(),
         role=role,
         replica_count=place.at("replica_count").known_count(),

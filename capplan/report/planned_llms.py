@@ -1,29 +1,58 @@
 """LLMs from their plan.json: replicas, prices, and the hours of their traces."""
 
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from pydantic import Field
 
-from capplan.bounds.certificate import check_document
 from capplan.errors import InputError
 from capplan.fleet.price import Price
 from capplan.planning.demand_curve import DemandCurve, curve_of_trace, shows_a_day
 from capplan.planning.planned_llm import PlannedLlm, PlannedPool
 from capplan.planning.replicas_by_hour import WINDOW_S
-from capplan.planning.setting_groups import MOST_REPLICAS
 from capplan.planning.traffic import read_traffic
 from capplan.planning.traffic_settings import TrafficSettings
-from capplan.report.verify import read_plan, settings_now
+from capplan.report.plan_document import (
+    plan_path,
+    read_plan,
+    refuse_changed,
+    settings_now,
+)
+from capplan.report.plan_record import Count, Record, checked
 from capplan.units import format_duration
 
 _MOST_GPUS = 1024
 """GPUs of a replica or a node; none has more."""
-_OF_A_PRICE = ("source", "as_of", "note", "kind", "provider", "node")
-_FILE = "plan.json"
+
+Gpus = Annotated[int, Field(ge=1, le=_MOST_GPUS)]
+
+
+class _Price(Record):
+    usd_per_gpu_h: Annotated[float, Field(gt=0, le=1e6)]
+    source: str = ""
+    as_of: str = ""
+    note: str = ""
+    kind: str = "on-demand"
+    provider: str = ""
+    node: str = ""
+    gpus_per_node: Gpus | None = None
+    is_guess: bool = False
+    is_stale: bool = False
+
+
+class _Pool(Record):
+    role: str = ""
+    gpu: Annotated[str, Field(min_length=1)]
+    tp: Gpus
+    replica_count: Count
+    price: _Price | None = None
+
+
+class _Best(Record):
+    pools: list[_Pool] | None = None
 
 
 def planned_llms(paths: Sequence[Path]) -> list[PlannedLlm]:
@@ -36,7 +65,7 @@ def planned_llms(paths: Sequence[Path]) -> list[PlannedLlm]:
     """
     if not paths:
         raise InputError("no plan is given; expected plan.json of each LLM")
-    files = [path / _FILE if path.is_dir() else path for path in paths]
+    files = [plan_path(path) for path in paths]
     documents: list[dict[str, Any]] = []
     seen: dict[str, Path] = {}
     for path in files:
@@ -68,8 +97,7 @@ def _read(path: Path) -> dict[str, Any]:
         )
     if document.get("interrupted"):
         raise InputError(f"{path}: the plan was interrupted; plan again")
-    if reasons := check_document(document):
-        raise InputError(f"{path}: {reasons[0]}; plan again")
+    refuse_changed(path, document)
     return document
 
 
@@ -89,72 +117,21 @@ def _names(documents: Sequence[Mapping[str, Any]], paths: Sequence[Path]) -> lis
 
 
 def _planned(name: str, document: Mapping[str, Any], path: Path) -> PlannedLlm:
-    best = document["best"]
-    try:
-        pools = tuple(_pool(block) for block in best.get("pools") or [best])
-    except (LookupError, TypeError, AttributeError, ValueError) as problem:
-        raise InputError(
-            f"{path}: its best is malformed: {problem}; plan again"
-        ) from None
+    of = document["best"]
+    best = checked(path, "best.", _Best, of)
+    records = best.pools or [checked(path, "best.", _Pool, {**of, "role": ""})]
+    pools = tuple(
+        PlannedPool(
+            each.role,
+            each.gpu,
+            each.tp,
+            each.replica_count,
+            None if each.price is None else Price(**each.price.model_dump()),
+        )
+        for each in records
+    )
     curve, why = _curve(document, path)
     return PlannedLlm(name, str(path), pools, curve, why)
-
-
-def _pool(block: Mapping[str, Any]) -> PlannedPool:
-    gpu = block["gpu"]
-    if not isinstance(gpu, str):
-        raise ValueError(f"gpu is {gpu!r}; expected a name")
-    if not gpu:
-        raise ValueError("it names no GPU type")
-    return PlannedPool(
-        str(block.get("role") or ""),
-        gpu,
-        _whole(block, "tp", _MOST_GPUS),
-        _whole(block, "replica_count", MOST_REPLICAS),
-        _price(block.get("price")),
-    )
-
-
-def _price(block: Any) -> Price | None:
-    if block is None:
-        return None
-    usd = _number(block, "usd_per_gpu_h", 0.0, 1e6)
-    if not usd:
-        raise ValueError(f"usd_per_gpu_h is {usd!r}; expected more than 0")
-    texts = {name: block.get(name, "") for name in _OF_A_PRICE if name in block}
-    for name, text in texts.items():
-        if not isinstance(text, str):
-            raise ValueError(f"{name} is {text!r}; expected a text")
-    size = block.get("gpus_per_node")
-    return Price(
-        usd_per_gpu_h=usd,
-        gpus_per_node=None
-        if size is None
-        else _whole(block, "gpus_per_node", _MOST_GPUS),
-        is_guess=block.get("is_guess") is True,
-        is_stale=block.get("is_stale") is True,
-        **{"source": "", **texts},
-    )
-
-
-def _whole(block: Mapping[str, Any], name: str, most: int) -> int:
-    value = block[name]
-    if type(value) is not int or not 1 <= value <= most:
-        raise ValueError(f"{name} is {value!r}; expected 1 to {most}")
-    return value
-
-
-def _number(
-    block: Mapping[str, Any], name: str, least: float, most: float
-) -> float | None:
-    value = block.get(name)
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError(f"{name} is {value!r}; expected a number")
-    if not (math.isfinite(value) and least <= value <= most):
-        raise ValueError(f"{name} is {value}; expected {least:g} to {most:g}")
-    return float(value)
 
 
 def _curve(document: Mapping[str, Any], path: Path) -> tuple[DemandCurve | None, str]:

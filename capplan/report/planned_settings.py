@@ -4,9 +4,8 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from capplan.bounds.certificate import check_document
 from capplan.errors import CapplanWarning, InputError
-from capplan.report.verify import read_plan, settings_now
+from capplan.report.plan_document import read_plan, refuse_changed, settings_now
 from capplan.settings import Settings
 from capplan.simulator.schedulers.own_file import file_of
 
@@ -27,8 +26,7 @@ def planned_settings(path: Path, model: type[Settings]) -> dict[str, Any]:
     best = document.get("best")
     if not isinstance(best, dict):
         raise InputError(f"{path}: the plan has no feasible candidate to budget")
-    if reasons := check_document(document):
-        raise InputError(f"{path}: {reasons[0]}; plan again")
+    refuse_changed(path, document)
     settings, _ = settings_now(document, path, None)
     for name in _FURTHER:
         if settings.get(name) is not None:

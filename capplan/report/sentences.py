@@ -12,23 +12,13 @@ from capplan.planning.run import Run
 from capplan.planning.scheduling import rules
 from capplan.planning.worst_windows import WorstWindow
 from capplan.report.columns import format_count, format_interval, format_share
+from capplan.report.columns import plural as plural
 from capplan.report.page import Fact
 from capplan.units import format_duration, format_usd
 
 _CLASSES_NAMED = 3
 """Classes below their target that a sentence names."""
 _LENGTHS = {300.0: "5 min", 3600.0: "hour"}
-
-
-def plural(count: int, noun: str) -> str:
-    """Return a count with its noun.
-
-    Examples
-    --------
-    >>> plural(1, "GPU"), plural(40, "GPU")
-    ('1 GPU', '40 GPUs')
-    """
-    return f"{count:,} {noun}" + ("" if count == 1 else "s")
 
 
 def pools(deployment: Deployment) -> str:

@@ -20,6 +20,7 @@ from capplan.planning.search import Search
 from capplan.planning.shared_fleet import SharedFleet
 from capplan.planning.shown import Shown
 from capplan.planning.what_if import WhatIf
+from capplan.report.columns import plural
 from capplan.report.page import Page, Section, Table
 from capplan.report.pages.autoscale import autoscale_page
 from capplan.report.pages.budget import budget_page

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from capplan.errors import InputError
 from capplan.files import check_folder
@@ -50,21 +50,12 @@ from capplan.planning.what_if import WhatIf
 from capplan.planning.what_if import plan_each as compute_each
 from capplan.planning.what_if import what_if as compute_what_if
 from capplan.planning.what_if_settings import WhatIfSettings
-from capplan.report import shown as shown  # results show themselves from now on
 from capplan.report.page import Page
-from capplan.report.pages.autoscale import autoscale_page
-from capplan.report.pages.budget import budget_page
-from capplan.report.pages.capacity import capacity_page
-from capplan.report.pages.comparison import comparison_page
-from capplan.report.pages.demand import demand_page
 from capplan.report.pages.placement import placement_page
 from capplan.report.pages.plan import plan_page
-from capplan.report.pages.run import run_page
-from capplan.report.pages.search import search_page
-from capplan.report.pages.shared_fleet import shared_fleet_page
-from capplan.report.pages.what_if import what_if_page
 from capplan.report.plan_files import plan_files
 from capplan.report.planned_llms import planned_llms
+from capplan.report.shown import page_of
 from capplan.report.write_page import Written, write_page
 from capplan.report.write_requests import appending, write_requests
 from capplan.report.write_schedule import write_iterations, write_trace_events
@@ -75,9 +66,9 @@ Result = TypeVar("Result")
 
 def _computed(
     compute: Callable[..., Result],
-    page_of: Callable[[Result], Page],
     settings: OutputSettings,
     *watched: object,
+    page: Callable[[Any], Page] = page_of,
     also: Callable[[Result], Mapping[str, str | bytes]] = lambda result: {},
 ) -> tuple[Result, Written]:
     """Compute a result; write all files of its page into a folder, or none of them.
@@ -90,7 +81,7 @@ def _computed(
         return compute(settings, *watched), ()
     check_folder(settings.out)
     result = compute(settings, *watched)
-    return result, write_page(page_of(result), settings.out, also(result))
+    return result, write_page(page(result), settings.out, also(result))
 
 
 def plan(
@@ -108,7 +99,6 @@ def plan(
     compute = partial(compute_plan, with_load=settings.out is not None)
     return _computed(
         compute,
-        plan_page,
         settings,
         progress,
         stopped,
@@ -150,7 +140,7 @@ def plan_each(
                 of_each.extend(write_page(plan_page(cell.plan), folder, also))
         return plans
 
-    result, written = _computed(compute, what_if_page, settings, progress, stopped)
+    result, written = _computed(compute, settings, progress, stopped)
     return result, (*of_each, *written)
 
 
@@ -168,7 +158,7 @@ def what_if(
     stopped: Stopped | None = None,
 ) -> tuple[WhatIf, Written]:
     """Plan for each combination of the varied settings, and write the files."""
-    return _computed(compute_what_if, what_if_page, settings, progress, stopped)
+    return _computed(compute_what_if, settings, progress, stopped)
 
 
 def capacity(
@@ -177,7 +167,7 @@ def capacity(
     stopped: Stopped | None = None,
 ) -> tuple[Capacity, Written]:
     """Find what given fleets serve, and write the files."""
-    return _computed(compute_capacity, capacity_page, settings, progress, stopped)
+    return _computed(compute_capacity, settings, progress, stopped)
 
 
 def autoscale(
@@ -186,19 +176,19 @@ def autoscale(
     stopped: Stopped | None = None,
 ) -> tuple[Autoscaled, Written]:
     """Compare autoscalers with fixed fleets, and write the files."""
-    return _computed(compute_autoscaled, autoscale_page, settings, progress, stopped)
+    return _computed(compute_autoscaled, settings, progress, stopped)
 
 
 def budget(
     settings: BudgetSettings, progress: Progress | None = None
 ) -> tuple[Budget, Written]:
     """Budget the nodes of some months, and write the files."""
-    return _computed(compute_budget, budget_page, settings, progress)
+    return _computed(compute_budget, settings, progress)
 
 
 def search(settings: SearchSettings) -> tuple[Search, Written]:
     """Compare TP degrees, and write the files."""
-    return _computed(compute_search, search_page, settings)
+    return _computed(compute_search, settings)
 
 
 def compare(
@@ -207,14 +197,14 @@ def compare(
     stopped: Stopped | None = None,
 ) -> tuple[Comparison, Written]:
     """Compare systems, and write the files."""
-    return _computed(compute_comparison, comparison_page, settings, progress, stopped)
+    return _computed(compute_comparison, settings, progress, stopped)
 
 
 def demand(
     settings: DemandSettings, progress: Progress | None = None
 ) -> tuple[Demand, Written]:
     """Plan at several rates, and write the files."""
-    return _computed(compute_demand, demand_page, settings, progress)
+    return _computed(compute_demand, settings, progress)
 
 
 def share_nodes(
@@ -225,14 +215,14 @@ def share_nodes(
     def compute(asked: SharedFleetSettings) -> SharedFleet:
         return compute_shared(planned_llms(plans), asked)
 
-    return _computed(compute, shared_fleet_page, settings)
+    return _computed(compute, settings)
 
 
 def place(settings: PlaceSettings) -> tuple[Placed, Written]:
     """Place the requests of one moment; write the export and the files."""
     _check_parent(settings.export)
     placed, written = _computed(
-        compute_placement, lambda placed: placement_page(*placed), settings
+        compute_placement, settings, page=lambda placed: placement_page(*placed)
     )
     if settings.export is not None:
         path = Path(settings.export)
@@ -263,7 +253,7 @@ def simulate(
         with appending(settings) as append:
             return simulate_deployment(settings, progress, stopped, append)
 
-    run, written = _computed(compute, run_page, settings)
+    run, written = _computed(compute, settings)
     return run, (*_tables(run, settings), *written)
 
 

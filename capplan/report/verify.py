@@ -9,13 +9,12 @@ from typing import Any
 from capplan.bounds.certificate import check_document
 from capplan.bounds.pools_certificate import POOLS_SCHEMA
 from capplan.errors import InputError
-from capplan.input_file import parse_json, read_text
 from capplan.planning.plan import plan
 from capplan.planning.pool_proof import reproduce_pools
 from capplan.planning.proof import reproduce
-from capplan.planning.result import SCHEMA
 from capplan.planning.settings import PlanSettings
 from capplan.report.pages.plan import plan_values
+from capplan.report.plan_document import read_plan, settings_now
 from capplan.report.render.json_text import json_text
 from capplan.simulator.schedulers.own_file import (
     file_of,
@@ -25,27 +24,6 @@ from capplan.simulator.schedulers.own_file import (
 
 _MOST_REASONS = 10
 _DIGEST = "document_digest"
-
-
-def read_plan(path: Path) -> dict[str, Any]:
-    """Return the JSON object of a plan file."""
-    return plan_in(path, read_text(path))
-
-
-def plan_in(path: Path, text: str) -> dict[str, Any]:
-    """Return the JSON object of the text of a plan file."""
-    document = parse_json(path, text, finite=True)
-    schema = document.get("schema") if isinstance(document, dict) else None
-    if schema != SCHEMA and str(schema).startswith("capplan.plan/"):
-        raise InputError(
-            f"{path}: its schema is {schema!r}; this release reads {SCHEMA!r}: plan "
-            "again"
-        )
-    if schema != SCHEMA or not isinstance(document.get("settings"), dict):
-        raise InputError(
-            f"{path}: expected a JSON object, a plan that capplan wrote ({SCHEMA})"
-        )
-    return dict(document)
 
 
 def verify(
@@ -137,28 +115,6 @@ def refuse_foreign_code(path: Path, document: dict[str, Any], trust: bool) -> No
                 "a plan as capplan wrote it"
             )
         named_by_content(str(name).partition(":")[0])
-
-
-def settings_now(
-    document: Mapping[str, Any], path: Path, given: Path | None
-) -> tuple[dict[str, Any], Path | None]:
-    """Return a document's settings, and where the trace lies if not where they say."""
-    settings = dict(document["settings"])
-    named = settings.get("trace")
-    if not isinstance(named, str | None):
-        raise InputError(f"{path}: settings.trace is {named!r}; expected a path")
-    found = _trace_now(named, path, given)
-    return settings if found is None else {**settings, "trace": str(found)}, found
-
-
-def _trace_now(named: str | None, path: Path, given: Path | None) -> Path | None:
-    """Return where the trace lies now, if not where the plan names it."""
-    if given is not None:
-        return given
-    if named is None or Path(named).exists():
-        return None
-    beside = path.parent / Path(named).name
-    return beside if beside.exists() else None
 
 
 def _differences(

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from capplan.bounds.certificate import CHANGED
 from capplan.errors import InputError
 from capplan.input_file import parse_json, read_text
 from capplan.planning.autoscale import autoscale
@@ -14,8 +15,9 @@ from capplan.report.pages.autoscale import (
     autoscale_values,
     digest_of,
 )
+from capplan.report.plan_document import settings_now
 from capplan.report.render.json_text import json_text
-from capplan.report.verify import changed, refuse_foreign_code, settings_now
+from capplan.report.verify import changed, refuse_foreign_code
 
 _SLACK = 1 + 1e-9
 
@@ -51,7 +53,7 @@ def verify_autoscaled(
     """
     document = read_autoscaled(path)
     if document.get(DIGEST) != digest_of(document):
-        return ["its digest does not match: something was changed after it was made"]
+        return [CHANGED]
     try:
         reasons = _laws_broken(document)
     except (LookupError, TypeError, AttributeError) as problem:

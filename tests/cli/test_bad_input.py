@@ -8,10 +8,10 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from capplan.bounds.certificate import PLAN_SCHEMA
 from capplan.cli.main import exit_code
 from capplan.errors import InputError, TraceWarning
 from capplan.input_file import has_more_than, parse_yaml
-from capplan.planning.result import SCHEMA
 from capplan.planning.settings import SimulateSettings
 from capplan.planning.traffic import is_streamed
 from capplan.shipped import shipped
@@ -188,11 +188,11 @@ def test_a_plan_of_an_older_schema_is_refused_with_the_one_that_is_read(file, re
     path = file(json.dumps({"schema": "capplan.plan/1", "request": {}}))
 
     told = refused("verify", path)
-    assert f"'capplan.plan/1'; this release reads '{SCHEMA}': plan again" in told
+    assert f"'capplan.plan/1'; this release reads '{PLAN_SCHEMA}': plan again" in told
 
 
 def test_a_trace_of_5_in_a_plan_is_refused(file, refused):
-    path = file(json.dumps({"schema": SCHEMA, "settings": {"trace": 5}}))
+    path = file(json.dumps({"schema": PLAN_SCHEMA, "settings": {"trace": 5}}))
 
     assert "settings.trace is 5; expected a path" in refused("verify", path)
 

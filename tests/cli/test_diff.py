@@ -3,6 +3,8 @@
 import csv
 import io
 import json
+import subprocess
+import sys
 
 import pytest
 
@@ -103,3 +105,16 @@ def test_an_unknown_format_and_limit_are_refused(plans, capsys):
     assert codes == [2, 2]
     assert "--format is 'jsn'; expected json, md, csv" in error
     assert "expected a percentage such as 10%" in error
+
+
+def test_plans_are_compared_without_importing_the_simulator(plans):
+    script = (
+        "import sys; from capplan.cli.main import exit_code; "
+        f"exit_code(['diff', *{plans!r}]); print('numba' in sys.modules)"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+
+    assert done.stdout.splitlines()[-1] == "False"

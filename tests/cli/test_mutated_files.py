@@ -21,9 +21,9 @@ from capplan.placement.snapshot import read_snapshot
 from capplan.planning.settings import PlanSettings
 from capplan.report.pages.diff import MOST_CHARACTERS, diff_page
 from capplan.report.plan_diff import plan_diff
+from capplan.report.plan_document import read_plan
 from capplan.report.plan_figures import plan_figures
 from capplan.report.render.markdown import markdown
-from capplan.report.verify import read_plan
 from capplan.shipped import shipped
 from capplan.workload.readers import read_trace
 from tests.report.test_plan_diff import document, priced

@@ -14,7 +14,8 @@ from capplan.cli.main import exit_code
 from capplan.errors import InputError
 from capplan.planning.plan import plan
 from capplan.planning.settings import PlanSettings
-from capplan.report.verify import read_plan, verify
+from capplan.report.plan_document import read_plan
+from capplan.report.verify import verify
 from capplan.simulator.schedulers import own_file
 from tests.documents import plan_json
 

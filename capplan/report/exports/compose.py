@@ -19,7 +19,7 @@ _PERIOD_S = 10
 def export(planned: Planned, image: str | None) -> Export:
     """Return a file for each host of the plan: they are alike, but for the last."""
     pool = one_pool(planned, "compose")
-    one_node(planned, pool, "compose")
+    one_node(planned, "compose")
     check_repository(planned)
     gpu_names(pool.gpu)
     image = image_of(image, IMAGE)

@@ -3,8 +3,10 @@
 from typing import Any
 
 from capplan.report.exports.export import (
+    API_SERVERS,
     Export,
     image_of,
+    no_api_servers,
     node_needs,
     one_node,
     routed,
@@ -26,15 +28,12 @@ ROUTER_MODES = {
     "power-of-two": "power-of-two",
 }
 """Dynamo's ``--router-mode`` by our routers."""
-_ALONE = {"--api-server-count"}
-"""Flags of ``vllm serve`` that are of its API server: Dynamo has its own frontend."""
 
 
 def export(planned: Planned, image: str | None) -> Export:
     """Return the graph: a frontend, and a worker or a prefill and a decode worker."""
     check_repository(planned)
-    for pool in planned.pools:
-        one_node(planned, pool, "dynamo")
+    one_node(planned, "dynamo")
     image = image_of(image, IMAGE)
     mode, lacks = routed(planned, ROUTER_MODES, "Dynamo's frontend has no such mode")
     frontend = ["-m", "dynamo.frontend"]
@@ -51,14 +50,11 @@ def export(planned: Planned, image: str | None) -> Export:
         "metadata": {"name": planned.name},
         "spec": {"components": components},
     }
-    dropped = sorted(
-        {flag for pool in planned.pools for flag in pool.launch.flags} & _ALONE
-    )
     return Export(
         {"dynamo.yaml": [document]},
         lacks=(
             *lacks,
-            *(f"{flag}: Dynamo's frontend takes the requests" for flag in dropped),
+            *no_api_servers(planned, "Dynamo's frontend"),
             "an autoscaler: Dynamo's planner is a component of its own",
             "a probe from the cold start: Dynamo's operator gives a worker two hours",
         ),
@@ -76,18 +72,14 @@ def export(planned: Planned, image: str | None) -> Export:
 
 
 def _worker(planned: Planned, pool: PlannedPool, image: str) -> dict[str, Any]:
-    flags: list[str] = []
-    for flag, value in pool.launch.flags.items():
-        if flag not in _ALONE:
-            flags += [flag] if value is None else [flag, value]
+    flags = pool.launch.without(API_SERVERS).words[3:]
     mode = ["--disaggregation-mode", pool.role] if pool.role else []
     words = ["--model", pool.launch.checkpoint, *flags, *mode]
     main = _container(image, ["python3", "-m", "dynamo.vllm"], words)
     main["resources"] = gpu_resources(pool.tp)
-    selector = node_selector(pool)
     pod = {
         "terminationGracePeriodSeconds": grace_s(planned),
-        **({"nodeSelector": selector} if selector else {}),
+        **node_selector(pool),
         "containers": [main],
     }
     kind = pool.role or "worker"

@@ -13,6 +13,8 @@ from capplan.report.exports.planned import Planned, PlannedPool
 
 Document = Mapping[str, Any]
 
+API_SERVERS = "--api-server-count"
+"""Flag of ``vllm serve`` that says nothing of its engine."""
 _IMAGE = re.compile(
     r"[A-Za-z0-9][\w./-]*(:\d+/[\w./-]+)?(:[\w.-]+|@sha256:[0-9a-f]{64})?"
 )
@@ -59,14 +61,21 @@ def one_pool(planned: Planned, target: str) -> PlannedPool:
     return planned.pool
 
 
-def one_node(planned: Planned, pool: PlannedPool, target: str) -> None:
+def one_node(planned: Planned, target: str) -> None:
     """Refuse a replica that spans nodes, where the target has one node for each."""
-    if pool.nodes_per_replica > 1:
-        raise InputError(
-            f"{planned.path}: a replica of {pool.tp} GPUs spans "
-            f"{pool.nodes_per_replica} nodes of {pool.gpus_per_node}, which {target} "
-            "cannot say; expected --to lws or vllm"
-        )
+    for pool in planned.pools:
+        if pool.nodes_per_replica > 1:
+            raise InputError(
+                f"{planned.path}: a replica of {pool.tp} GPUs spans "
+                f"{pool.nodes_per_replica} nodes of {pool.gpus_per_node}, which "
+                f"{target} cannot say; expected --to lws or vllm"
+            )
+
+
+def no_api_servers(planned: Planned, frontend: str) -> tuple[str, ...]:
+    """Return that a target's own frontend stands for several API servers of vLLM."""
+    are_given = any(API_SERVERS in pool.launch.flags for pool in planned.pools)
+    return (f"{API_SERVERS}: {frontend} takes the requests",) * are_given
 
 
 def node_needs(pool: PlannedPool) -> str:

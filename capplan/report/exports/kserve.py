@@ -28,8 +28,7 @@ _PROMETHEUS = "http://prometheus-operated.monitoring.svc:9090"
 def export(planned: Planned, image: str | None) -> Export:
     """Return the service; of one pool KEDA scales it by the requests in flight."""
     check_repository(planned)
-    for pool in planned.pools:
-        one_node(planned, pool, "kserve")
+    one_node(planned, "kserve")
     if image is not None:
         image = image_of(image, image)
     pool = planned.pool
@@ -61,7 +60,7 @@ def export(planned: Planned, image: str | None) -> Export:
     _, lacks = routed(planned, {"llm-d": ""}, "KServe's scheduler is llm-d's")
     return Export(
         {"kserve.yaml": [document]},
-        lacks=(*lacks, *(() if scales else no_target(planned))),
+        lacks=(*lacks, *no_target(planned)),
         needs=(
             "KServe with LLMInferenceService of v1alpha2, whose preset of vLLM reads "
             "VLLM_ADDITIONAL_ARGS",
@@ -92,7 +91,6 @@ def _trigger(planned: Planned, target: float) -> dict[str, Any]:
 def _of_pool(planned: Planned, pool: PlannedPool, image: str | None) -> dict[str, Any]:
     """Return the parallelism and the pods of a pool."""
     flags = shlex.join(pool.launch.words[3:])
-    selector = node_selector(pool)
     main = {
         "name": "main",
         **({"image": image} if image else {}),
@@ -108,7 +106,7 @@ def _of_pool(planned: Planned, pool: PlannedPool, image: str | None) -> dict[str
         "parallelism": {"tensor": pool.tp},
         "template": {
             "terminationGracePeriodSeconds": grace_s(planned),
-            **({"nodeSelector": selector} if selector else {}),
+            **node_selector(pool),
             "containers": [main],
         },
     }

@@ -26,14 +26,14 @@ from capplan.report.exports.scaling import (
     scaling_notes,
 )
 
-RANDOM = "a Service sends each connection to any replica; put a router before them"
+_RANDOM = "a Service sends each connection to any replica; put a router before them"
 """What a Service does in place of the plan's router."""
 
 
 def export(planned: Planned, image: str | None) -> Export:
     """Return the manifests of a plan of one pool, and the rule of its metric."""
     pool = one_pool(planned, "k8s")
-    one_node(planned, pool, "k8s")
+    one_node(planned, "k8s")
     check_repository(planned)
     image = image_of(image, IMAGE)
     name = planned.name
@@ -54,15 +54,36 @@ def export(planned: Planned, image: str | None) -> Export:
         "metadata": {"name": name, "labels": labels},
         "spec": spec,
     }
-    scaled = autoscaler(planned, name, "apps/v1", "Deployment")
-    _, lacks = routed(planned, {}, RANDOM)
+    nodes = f"{node_needs(pool)}, and once more while a new version rolls out"
+    return behind_service(
+        planned, "k8s.yaml", deployment, service(name, labels), image, (nodes,)
+    )
+
+
+def behind_service(
+    planned: Planned,
+    file: str,
+    workload: dict[str, Any],
+    front: dict[str, Any],
+    image: str,
+    needs: tuple[str, ...],
+) -> Export:
+    """Return a workload behind a Service, with autoscaler and disruption budget.
+
+    ``needs`` are those of the workload.
+    """
+    scaled = autoscaler(planned, workload)
+    _, lacks = routed(planned, {}, _RANDOM)
     no_scaling, scaling_needs = scaling_notes(planned)
-    documents = [deployment, service(name, labels), *scaled, budget(name, labels)]
+    budget = _budget(planned.name, front["spec"]["selector"])
     return Export(
-        {"k8s.yaml": documents, **({ADAPTER_FILE: [adapter()]} if scaled else {})},
+        {
+            file: [workload, front, *scaled, budget],
+            **({ADAPTER_FILE: [adapter()]} if scaled else {}),
+        },
         lacks=(*lacks, *no_scaling),
         needs=(
-            f"{node_needs(pool)}, and once more while a new version rolls out",
+            *needs,
             *scaling_needs,
             "the Secret hf-token with the key token for gated LLMs",
         ),
@@ -81,7 +102,7 @@ def service(name: str, selector: dict[str, str]) -> dict[str, Any]:
     }
 
 
-def budget(name: str, selector: dict[str, str]) -> dict[str, Any]:
+def _budget(name: str, selector: dict[str, str]) -> dict[str, Any]:
     """Return a disruption budget of one replica at a time."""
     return {
         "apiVersion": "policy/v1",

@@ -7,27 +7,16 @@ from capplan.report.exports.export import (
     image_of,
     node_needs,
     one_pool,
-    routed,
 )
-from capplan.report.exports.kubernetes import RANDOM, budget, service
+from capplan.report.exports.kubernetes import behind_service, service
 from capplan.report.exports.planned import Planned, check_repository
 from capplan.report.exports.pods import (
     IMAGE,
-    SHM_NOTE,
     container,
     pod,
     served,
-    unverified,
-)
-from capplan.report.exports.scaling import (
-    ADAPTER_FILE,
-    adapter,
-    autoscaler,
-    scaling_notes,
 )
 
-API = "leaderworkerset.x-k8s.io/v1"
-KIND = "LeaderWorkerSet"
 _LEADER = {"leaderworkerset.sigs.k8s.io/worker-index": "0"}
 """Label of the pod that answers requests."""
 _FOUND = ("$(LWS_GROUP_SIZE)", "$(LWS_WORKER_INDEX)", "$(LWS_LEADER_ADDRESS)")
@@ -68,24 +57,11 @@ def export(planned: Planned, image: str | None) -> Export:
     else:
         groups["workerTemplate"] = template
     workload = {
-        "apiVersion": API,
-        "kind": KIND,
+        "apiVersion": "leaderworkerset.x-k8s.io/v1",
+        "kind": "LeaderWorkerSet",
         "metadata": {"name": name},
         "spec": {"replicas": pool.replica_count, "leaderWorkerTemplate": groups},
     }
-    scaled = autoscaler(planned, name, API, KIND)
-    _, lacks = routed(planned, {}, RANDOM)
-    no_scaling, scaling_needs = scaling_notes(planned)
-    first = {**labels, **_LEADER}
-    documents = [workload, service(f"{name}-http", first), *scaled, budget(name, first)]
-    return Export(
-        {"lws.yaml": documents, **({ADAPTER_FILE: [adapter()]} if scaled else {})},
-        lacks=(*lacks, *no_scaling),
-        needs=(
-            "the controller of LeaderWorkerSet",
-            node_needs(pool),
-            *scaling_needs,
-            "the Secret hf-token with the key token for gated LLMs",
-        ),
-        unverified=unverified(planned, f"the image {image}", SHM_NOTE),
-    )
+    before = service(f"{name}-http", {**labels, **_LEADER})
+    needs = ("the controller of LeaderWorkerSet", node_needs(pool))
+    return behind_service(planned, "lws.yaml", workload, before, image, needs)

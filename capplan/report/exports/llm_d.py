@@ -39,8 +39,7 @@ _ROOM = 1.2
 def export(planned: Planned, image: str | None) -> Export:
     """Return the values of a release: a decode pool, and a prefill pool if there is."""
     check_repository(planned)
-    for pool in planned.pools:
-        one_node(planned, pool, "llm-d")
+    one_node(planned, "llm-d")
     image = image_of(image, IMAGE)
     pool = planned.pool
     label = planned.name
@@ -67,12 +66,8 @@ def export(planned: Planned, image: str | None) -> Export:
         "decode": _of_pool(planned, pool, image),
         "prefill": {"create": False},
     }
-    size = (
-        []
-        if pool.weight_bytes is None
-        else [math.ceil(_ROOM * pool.weight_bytes / 2**30)]
-    )
-    for gib in size:
+    if pool.weight_bytes is not None:
+        gib = math.ceil(_ROOM * pool.weight_bytes / 2**30)
         values["modelArtifacts"]["size"] = f"{gib}Gi"
     if planned.is_apart:
         values["prefill"] = _of_pool(planned, planned.pools[0], image)
@@ -108,15 +103,13 @@ def _of_pool(planned: Planned, pool: PlannedPool, image: str) -> dict[str, Any]:
     """Return the values of a pool; the chart itself gives checkpoint, port and TP."""
     behind = planned.is_apart and pool.role != PREFILL
     port = _BEHIND_PROXY if behind else PORT
-    flags = list(pool.launch.words[3:])
-    at = flags.index("--tensor-parallel-size")
-    selector = node_selector(pool)
     at_port = probe(port=port)
+    flags = pool.launch.without("--tensor-parallel-size")
     return {
         "create": True,
         "replicas": pool.replica_count,
         "parallelism": {"tensor": pool.tp},
-        **({"nodeSelector": selector} if selector else {}),
+        **node_selector(pool),
         "terminationGracePeriodSeconds": grace_s(planned),
         "volumes": [shared_memory()],
         "containers": [
@@ -124,7 +117,7 @@ def _of_pool(planned: Planned, pool: PlannedPool, image: str) -> dict[str, Any]:
                 "name": "vllm",
                 "image": image,
                 "modelCommand": "vllmServe",
-                "args": flags[:at] + flags[at + 2 :],
+                "args": list(flags.words[3:]),
                 "env": nixl_host() if pool.role else [],
                 "ports": [{"name": "metrics", "containerPort": port}],
                 "resources": gpu_resources(pool.tp),

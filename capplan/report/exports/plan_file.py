@@ -3,11 +3,11 @@
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field
 
-from capplan.bounds.certificate import document_digest
+from capplan.bounds.certificate import CHANGED, is_as_sealed
 from capplan.deployment.cold_start import ColdStart
 from capplan.deployment.pools import DECODE, PREFILL
 from capplan.errors import InputError
@@ -20,7 +20,8 @@ from capplan.planning.setting_groups import MOST_REPLICAS
 from capplan.report import sentences
 from capplan.report.columns import format_count, format_share
 from capplan.report.exports.planned import REPOSITORY, Planned, PlannedPool
-from capplan.report.verify import plan_in
+from capplan.report.plan_document import plan_in
+from capplan.report.plan_record import Count, Record, checked
 from capplan.units import format_duration
 
 _EXPANDED = ("$", "{{")
@@ -28,28 +29,21 @@ _EXPANDED = ("$", "{{")
 _MOST_S = 30 * 86400.0
 """Time that a cold start, or a request, takes at most. [s]"""
 
-Count = Annotated[int, Field(ge=1, le=MOST_REPLICAS)]
 Positive = Annotated[float, Field(ge=1e-9, le=1e18)]
 Seconds = Annotated[float, Field(ge=0, le=_MOST_S)]
 
 
-class _Record(BaseModel):
-    """A part of the JSON; keys that no deployment needs are not read."""
-
-    model_config = ConfigDict(strict=True, frozen=True, extra="ignore")
-
-
-class _Price(_Record):
+class _Price(Record):
     provider: str | None = None
     node: str | None = None
     gpus_per_node: Count | None = None
 
 
-class _Engine(_Record):
+class _Engine(Record):
     max_num_seqs: Count
 
 
-class _Parts(_Record):
+class _Parts(Record):
     node_s: Seconds
     image_s: Seconds
     weights_s: Seconds
@@ -57,7 +51,7 @@ class _Parts(_Record):
     assumed: list[str]
 
 
-class _Pool(_Record):
+class _Pool(Record):
     role: Literal["", "prefill", "decode"] = ""
     gpu: str
     tp: Count
@@ -70,7 +64,7 @@ class _Pool(_Record):
     cold_start: _Parts | None
 
 
-class _Best(_Record):
+class _Best(Record):
     pools: list[_Pool]
     replica_count: Count
     replica_count_range: Annotated[list[Count], Field(min_length=2)] | None = None
@@ -79,17 +73,17 @@ class _Best(_Record):
     router: str
 
 
-class _Carried(_Record):
+class _Carried(Record):
     rate_per_s: Positive
     in_flight: Positive
     replica_count: Count
 
 
-class _Settings(_Record):
+class _Settings(Record):
     rebalancer: str | None = None
 
 
-class _Plan(_Record):
+class _Plan(Record):
     llm: str
     settings: _Settings
     slo_text: str
@@ -112,7 +106,7 @@ def infeasible_reason(document: Mapping[str, Any]) -> str | None:
 
 def read_planned(
     path: Path, checkpoint: str | None = None, cold_start_s: float | None = None
-) -> "Planned | str":
+) -> Planned | str:
     """Return what a deployment takes from a plan; where it has none, why.
 
     ``checkpoint`` and ``cold_start_s`` are the user's, in place of the plan's. [s]
@@ -122,10 +116,10 @@ def read_planned(
     if (reason := infeasible_reason(document)) is not None:
         return reason
     _check_digest(path, document)
-    plan = _checked(path, "", _Plan, document)
+    plan = checked(path, "", _Plan, document)
     of = document["best"]
-    best = _checked(path, "best.", _Best, of)
-    records = best.pools or [_checked(path, "best.", _Pool, {**of, "role": ""})]
+    best = checked(path, "best.", _Best, of)
+    records = best.pools or [checked(path, "best.", _Pool, {**of, "role": ""})]
     roles = [each.role for each in records]
     if roles not in ([""], [PREFILL, DECODE]):
         raise InputError(
@@ -154,38 +148,13 @@ def read_planned(
     )
 
 
-RecordOf = TypeVar("RecordOf", bound=_Record)
-
-
-def _checked(path: Path, where: str, model: type[RecordOf], values: Any) -> RecordOf:
-    """Return a part of the JSON; an error names the first key that is wrong."""
-    try:
-        return model.model_validate(values)
-    except ValidationError as error:
-        first = error.errors()[0]
-        key = where + ".".join(map(str, first["loc"]))
-        if first["type"] == "missing":
-            raise InputError(
-                f"{path}: has no {key}, which deployments are made from; plan again "
-                "with this release"
-            ) from None
-        said = str(first["msg"])
-        raise InputError(
-            f"{path}: {key.rstrip('.')} is {str(first['input'])[:60]!r}; "
-            f"{said[0].lower()}{said[1:]}"
-        ) from None
-
-
 def _check_digest(path: Path, document: Mapping[str, Any]) -> None:
     """Refuse a plan that is not as it was sealed."""
     block = document.get("certificate")
     if not isinstance(block, Mapping):
         raise InputError(f"{path}: has no certificate; expected a plan of capplan plan")
-    if block.get("document_digest") != document_digest(document):
-        raise InputError(
-            f"{path}: its digest does not match: something was changed after it was "
-            "made; plan again"
-        )
+    if not is_as_sealed(document):
+        raise InputError(f"{path}: {CHANGED}; plan again")
 
 
 def _pool(

@@ -12,6 +12,8 @@ IMAGE = "vllm/vllm-openai:v0.32.0"
 PORT = 8000
 """Port of ``vllm serve`` by default."""
 GPU = "nvidia.com/gpu"
+_PRODUCT = "nvidia.com/gpu.product"
+"""Label of nodes by NVIDIA's GPU Feature Discovery."""
 _PERIOD_S = 10
 _STOP_S = 30
 """Time to stop after the last request: Kubernetes' own default. [s]"""
@@ -60,10 +62,10 @@ def gpu_resources(count: int) -> dict[str, Any]:
     return {"limits": {GPU: str(count)}, "requests": {GPU: str(count)}}
 
 
-def node_selector(pool: PlannedPool) -> dict[str, str]:
-    """Return the label of nodes with the GPU; empty where it is not known."""
+def node_selector(pool: PlannedPool) -> dict[str, dict[str, str]]:
+    """Return the key of a pod for nodes with the GPU; none where no label is known."""
     product = gpu_names(pool.gpu).product
-    return {"nvidia.com/gpu.product": product} if product else {}
+    return {"nodeSelector": {_PRODUCT: product}} if product else {}
 
 
 def token() -> dict[str, Any]:
@@ -122,11 +124,10 @@ def pod(
     planned: Planned, pool: PlannedPool, container: dict[str, Any]
 ) -> dict[str, Any]:
     """Return the specification of a pod with one container."""
-    selector = node_selector(pool)
     toleration = {"key": GPU, "operator": "Exists", "effect": "NoSchedule"}
     return {
         "terminationGracePeriodSeconds": grace_s(planned),
-        **({"nodeSelector": selector} if selector else {}),
+        **node_selector(pool),
         "tolerations": [toleration],
         "containers": [container],
         "volumes": [shared_memory()],
@@ -135,8 +136,6 @@ def pod(
 
 def unverified(planned: Planned, *more: str) -> tuple[str, ...]:
     """Return the names in pods that nobody looked up."""
-    labels = [next(iter(node_selector(pool).values()), "") for pool in planned.pools]
-    found = [
-        f"the label nvidia.com/gpu.product={x}" for x in dict.fromkeys(labels) if x
-    ]
+    products = dict.fromkeys(gpu_names(pool.gpu).product for pool in planned.pools)
+    found = [f"the label {_PRODUCT}={product}" for product in products if product]
     return (*more, *found)

@@ -4,7 +4,9 @@ import math
 from typing import Any
 
 from capplan.report.exports.export import (
+    API_SERVERS,
     Export,
+    no_api_servers,
     node_needs,
     one_node,
     refuse_image,
@@ -15,16 +17,13 @@ from capplan.report.exports.planned import Planned, PlannedPool, check_repositor
 from capplan.report.exports.scaling import no_target
 
 _APP, _APART = "ray.serve.llm:build_openai_app", "ray.serve.llm:build_pd_openai_app"
-_ALONE = {"--api-server-count"}
-"""Flags of ``vllm serve`` that are no engine arguments: Ray has its own ingress."""
 
 
 def export(planned: Planned, image: str | None) -> Export:
     """Return the configuration of ``serve deploy``."""
     refuse_image(image, "ray")
     check_repository(planned)
-    for pool in planned.pools:
-        one_node(planned, pool, "ray")
+    one_node(planned, "ray")
     llms = [_of_pool(planned, pool) for pool in planned.pools]
     if planned.is_apart:
         args: dict[str, Any] = {"prefill_config": llms[0], "decode_config": llms[1]}
@@ -41,15 +40,12 @@ def export(planned: Planned, image: str | None) -> Export:
         ]
     }
     _, lacks = routed(planned, {"power-of-two": ""}, "Ray chooses by power-of-two")
-    dropped = sorted(
-        {flag for pool in planned.pools for flag in pool.launch.flags} & _ALONE
-    )
     return Export(
         {"ray.yaml": [document]},
         lacks=(
             *lacks,
-            *(f"{flag}: Ray's ingress takes the requests" for flag in dropped),
-            *(no_target(planned) if planned.carries is None else ()),
+            *no_api_servers(planned, "Ray's ingress"),
+            *no_target(planned),
             "a probe from the cold start: Ray waits for a replica as long as it takes",
         ),
         needs=(
@@ -63,9 +59,6 @@ def export(planned: Planned, image: str | None) -> Export:
 
 def _of_pool(planned: Planned, pool: PlannedPool) -> dict[str, Any]:
     """Return the LLMConfig of a pool."""
-    arguments = pool.launch.arguments
-    for flag in _ALONE:
-        arguments.pop(flag.removeprefix("--").replace("-", "_"), None)
     target = planned.target_in_flight
     # Those that wait in vLLM too: else the target may never be seen.
     most = max(pool.max_num_seqs, math.ceil(target or 0))
@@ -86,5 +79,5 @@ def _of_pool(planned: Planned, pool: PlannedPool) -> dict[str, Any]:
         },
         **({"accelerator_type": accelerator} if accelerator else {}),
         "deployment_config": deployment,
-        "engine_kwargs": arguments,
+        "engine_kwargs": pool.launch.without(API_SERVERS).arguments,
     }

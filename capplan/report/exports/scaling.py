@@ -11,9 +11,7 @@ _RUNNING, _WAITING = "vllm:num_requests_running", "vllm:num_requests_waiting"
 ADAPTER_FILE = "prometheus_adapter.yaml"
 
 
-def autoscaler(
-    planned: Planned, name: str, api_version: str, kind: str
-) -> list[dict[str, Any]]:
+def autoscaler(planned: Planned, workload: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the autoscaler of a workload; none where no target was measured.
 
     It never has fewer replicas than were planned. What it does in time is what the
@@ -22,6 +20,7 @@ def autoscaler(
     target = planned.target_in_flight
     if target is None:
         return []
+    name = workload["metadata"]["name"]
     default = {key: knob.default for key, knob in RULES.settings.items()}
 
     def policies(way: str) -> list[dict[str, Any]]:
@@ -38,7 +37,11 @@ def autoscaler(
         "target": {"type": "AverageValue", "averageValue": quantity(target)},
     }
     spec = {
-        "scaleTargetRef": {"apiVersion": api_version, "kind": kind, "name": name},
+        "scaleTargetRef": {
+            "apiVersion": workload["apiVersion"],
+            "kind": workload["kind"],
+            "name": name,
+        },
         "minReplicas": planned.pool.replica_count,
         "maxReplicas": planned.most_replicas,
         "metrics": [{"type": "Pods", "pods": metric}],
@@ -100,7 +103,9 @@ def scaling_notes(planned: Planned) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def no_target(planned: Planned) -> tuple[str, ...]:
-    """Return that there is no autoscaler, and why."""
+    """Return why there is no autoscaler; nothing where a target was measured."""
+    if planned.carries is not None:
+        return ()
     of = "two pools" if planned.is_apart else "users, nor without capplan plan --out"
     return (f"an autoscaler: what a replica carries is not measured of {of}",)
 

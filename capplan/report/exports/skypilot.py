@@ -23,7 +23,7 @@ POLICIES = {"jsq": "least_load", "round-robin": "round_robin"}
 def export(planned: Planned, image: str | None) -> Export:
     """Return the task with its service."""
     pool = one_pool(planned, "skypilot")
-    one_node(planned, pool, "skypilot")
+    one_node(planned, "skypilot")
     check_repository(planned)
     accelerator = gpu_names(pool.gpu).skypilot
     image = image_of(image, IMAGE)

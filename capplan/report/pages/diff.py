@@ -1,10 +1,17 @@
 """The page of two plans: what the cost moved by, which inputs, which configurations."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from capplan.report import sentences
-from capplan.report.columns import Column, column, format_count, format_share
+from capplan.report.columns import (
+    DASH,
+    Column,
+    at,
+    column,
+    format_count,
+    format_share,
+    plural,
+)
 from capplan.report.diff_causes import Cause, price_text
 from capplan.report.page import Page, Section, Table
 from capplan.report.pages.diff_values import diff_values
@@ -110,9 +117,9 @@ def _headline(diff: PlanDiff) -> str:
 def _lead(diff: PlanDiff) -> str:
     if not diff.has_changed:
         return ""
-    inputs = sentences.plural(len(diff.causes), "input")
+    inputs = plural(len(diff.causes), "input")
     count, changed = len(diff.candidates), len(diff.changed_candidates)
-    of = f"{changed:,} of {sentences.plural(count, 'configuration')}"
+    of = f"{changed:,} of {plural(count, 'configuration')}"
     return f"{inputs} changed, and the answers of {of}."
 
 
@@ -130,7 +137,7 @@ def _warnings(diff: PlanDiff) -> list[str]:
 
 def _arrow(old: Any, new: Any) -> str:
     """Return ``2 → 3``; one of them where they are the same."""
-    texts = ["–" if value is None else str(value) for value in (old, new)]
+    texts = [_known(value, str) for value in (old, new)]
     return texts[0] if texts[0] == texts[1] else " → ".join(texts)
 
 
@@ -152,7 +159,7 @@ def _because(diff: PlanDiff, line: LineChange) -> str:
     """Return what was asked differently, and what else differs of a pool."""
     asked = [str(cause) for cause in diff.causes[:_MOST_CAUSES]]
     if more := len(diff.causes) - len(asked):
-        asked.append(f"{sentences.plural(more, 'more input')} that changed")
+        asked.append(f"{plural(more, 'more input')} that changed")
     texts = [] if line.sign == "=" else asked
     texts += [str(cause) for cause in line.causes]
     price = line.either.price
@@ -182,10 +189,10 @@ def _rows(diff: PlanDiff, line: LineChange) -> list[Row]:
     if line.price_cents is not None and line.volume_cents is not None:
         moved = line.price_cents + line.volume_cents
         change = signed_usd(moved) if moved else ""
-    before, after = (_usd(pool and pool.usd_per_month) for pool in pools)
+    before, after = (_known(p and p.usd_per_month, usd_text) for p in pools)
     rows.append(Row("$ per month", before, after, change))
     bests = (diff.old.best, diff.new.best)
-    before, after = (_share(best and best.attained) for best in bests)
+    before, after = (_known(b and b.attained, format_share) for b in bests)
     plans = (diff.old, diff.new)
     asked = _arrow(*(plan.asked or None for plan in plans))
     what = "attained" + (f", asked {asked}" if any(p.asked for p in plans) else "")
@@ -201,16 +208,8 @@ def _nodes(line: LineChange) -> str:
     return f"nodes ({_arrow(gpus[0], gpus[-1])} GPUs)" if gpus else "nodes"
 
 
-def _known(value: Any) -> str:
-    return "–" if value is None else format_count(value)
-
-
-def _usd(value: Any) -> str:
-    return "–" if value is None else usd_text(value)
-
-
-def _share(value: Any) -> str:
-    return "–" if value is None else format_share(value)
+def _known(value: Any, show: Callable[[Any], str] = format_count) -> str:
+    return DASH if value is None else show(value)
 
 
 def _effects(effects: Effects | None) -> Section:
@@ -265,16 +264,8 @@ def _both(name: str) -> Any:
     return of
 
 
-def _side(name: str) -> Any:
-    def of(row: CandidateChange) -> float | None:
-        part = getattr(row, name)
-        return None if part is None else part.usd_per_month
-
-    return of
-
-
 def _moved(row: CandidateChange) -> str:
-    before, after = _side("old")(row), _side("new")(row)
+    before, after = (at(row, f"{side}.usd_per_month") for side in ("old", "new"))
     if before is None or after is None:
         return ""
     return signed_usd(round(100 * after) - round(100 * before))
@@ -285,8 +276,8 @@ _CANDIDATE = (
     Column("", _both("status"), "status", justify="left"),
     Column("", _both("gpu_count"), "GPUs"),
     Column("", _both("node_count"), "nodes"),
-    Column("", _side("old"), "$ per month before", usd_text),
-    Column("", _side("new"), "after", usd_text),
+    column("", "$ per month before", usd_text, path="old.usd_per_month"),
+    column("", "after", usd_text, path="new.usd_per_month"),
     Column("", _moved, "change"),
 )
 """Columns of the configurations that changed."""

@@ -3,7 +3,7 @@
 from functools import partial
 from typing import Any
 
-from capplan.bounds.certificate import seal
+from capplan.bounds.certificate import PLAN_SCHEMA, seal
 from capplan.planning.classes import own_targets
 from capplan.planning.cost import (
     HOURS_PER_MONTH,
@@ -12,7 +12,7 @@ from capplan.planning.cost import (
     CostLine,
 )
 from capplan.planning.launch import Launch
-from capplan.planning.result import SCHEMA, Assumption, Candidate, Plan
+from capplan.planning.result import Assumption, Candidate, Plan
 from capplan.planning.run import Run
 from capplan.report import sentences
 from capplan.report.columns import (
@@ -106,7 +106,7 @@ def plan_values(plan: Plan) -> dict[str, Any]:
     is left out, so that the same plan gives the same bytes.
     """
     values: dict[str, Any] = {
-        "schema": SCHEMA,
+        "schema": PLAN_SCHEMA,
         "status": plan.status,
         **{
             name: row and candidate_values(row, brief=True)

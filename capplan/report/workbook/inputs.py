@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from capplan.fleet.nodes import nodes_for
-from capplan.fleet.price import GIVEN
+from capplan.fleet.price import GIVEN, Price
 from capplan.planning.cost import HOURS_PER_MONTH, HOURS_PER_YEAR
 from capplan.planning.result import Candidate, Plan
 from capplan.report.paid import Paid, PaidPool, paid, usd_per_node_h
@@ -60,21 +60,25 @@ def inputs_of(plan: Plan) -> dict[str, Named]:
             Named("prompt_tokens", prompt / requests, "tokens", *how),
             Named("output_tokens", output / requests, "tokens", *how),
         ]
-    for candidate in plan.candidates:
-        if candidate is not best:
-            rows += [_price(each, price_name(plan, each)) for each in paid(candidate)]
+    names = price_names(plan)
+    for group in _of_others(plan):
+        rows.append(_price(group, names[group.unit, group.price]))
     return {row.name: row for row in rows}
 
 
-def price_name(plan: Plan, group: Paid) -> str:
-    """Return the name of the price of another candidate's nodes."""
-    prices = dict.fromkeys(
-        (each.unit, each.price)
-        for candidate in plan.candidates
-        if candidate is not plan.best
-        for each in paid(candidate)
-    )
-    return f"other_usd_per_node_h_{list(prices).index((group.unit, group.price)) + 1}"
+def price_names(plan: Plan) -> dict[tuple[str, Price], str]:
+    """Return the names of the prices of other candidates' nodes, by unit and price."""
+    offers = dict.fromkeys((group.unit, group.price) for group in _of_others(plan))
+    return {
+        offer: f"other_usd_per_node_h_{number}"
+        for number, offer in enumerate(offers, start=1)
+    }
+
+
+def _of_others(plan: Plan) -> list[Paid]:
+    """Return what is paid of the candidates beside the best."""
+    rows = [row for row in plan.candidates if row is not plan.best]
+    return [group for row in rows for group in paid(row)]
 
 
 def nodes_at(group: Paid, end: str, named: Mapping[str, Named]) -> Formula:

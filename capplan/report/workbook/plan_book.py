@@ -6,6 +6,7 @@ A sheet is a function that adds itself to the book; ``SHEETS`` has them in order
 from collections.abc import Mapping
 from datetime import datetime
 
+from capplan.fleet.price import Price
 from capplan.planning.cost import HOURS_PER_MONTH, HOURS_PER_YEAR
 from capplan.planning.result import Candidate, Plan
 from capplan.report.columns import Column
@@ -24,7 +25,7 @@ from capplan.report.workbook.inputs import (
     nodes_at,
     of_nodes,
     of_pool,
-    price_name,
+    price_names,
     write_inputs,
 )
 
@@ -157,10 +158,11 @@ def add_candidates(
     names = [*_BEFORE, *money, *_AFTER]
     sheet.row(*names, form="head")
     sheet.freeze()
+    prices = price_names(plan)
     for number, row in enumerate(plan.candidates, start=2):
         sheet.row(
             *(_cell(column, row) for column in before),
-            *_costs(plan, row, number),
+            *_costs(row, number, row is plan.best, prices),
             *(_cell(column, row) for column in after),
         )
 
@@ -172,13 +174,15 @@ def _cell(column: Column, row: Candidate) -> Cell:
     return Value(float(value), _FORMS.get(column.name, "number"))
 
 
-def _costs(plan: Plan, row: Candidate, number: int) -> list[Cell]:
+def _costs(
+    row: Candidate, number: int, is_best: bool, prices: Mapping[tuple[str, Price], str]
+) -> list[Cell]:
     """Return nodes and prices of two kinds at most, and the cost by them."""
-    groups, is_best = paid(row), row is plan.best
+    groups = paid(row)
     cells: list[Cell] = []
     for group in groups:
         before = of_nodes(group)
-        name = f"{before}usd_per_node_h" if is_best else price_name(plan, group)
+        name = f"{before}usd_per_node_h" if is_best else prices[group.unit, group.price]
         nodes = Formula(f"={before}nodes", group.unit_count, "count")
         cells.append(nodes if is_best else Value(group.unit_count, "count"))
         cells.append(Formula(f"={name}", group.usd_per_unit_h, "fine"))

@@ -4,8 +4,7 @@ import copy
 import json
 import shlex
 
-from capplan.bounds.certificate import seal
-from capplan.planning.result import SCHEMA
+from capplan.bounds.certificate import PLAN_SCHEMA, seal
 
 NIXL = '{"kv_connector":"NixlConnector","kv_role":"kv_both"}'
 FLAGS = {
@@ -58,7 +57,7 @@ def pool_values(checkpoint, tp, count, role="", more=()):
 LLAMA_70B = "meta-llama/Llama-3.1-70B-Instruct"
 LLAMA_8B = "meta-llama/Llama-3.1-8B-Instruct"
 _PLAN = {
-    "schema": SCHEMA,
+    "schema": PLAN_SCHEMA,
     "status": "feasible",
     "infeasible_reason": None,
     "llm": "Llama-3.1-70B",
