@@ -129,7 +129,7 @@ def _bills(pools: Sequence[Pool]) -> list[list[float]]:
     for price, group in alike(pools):
         replicas = [(pool.configuration.tp, pool.replica_count) for pool in group]
         offers = price.by_provider or [price]
-        found.append([_paid(offer, replicas).usd_per_h for offer in offers])
+        found.append([paid_nodes(offer, replicas).usd_per_h for offer in offers])
     return found
 
 
@@ -147,11 +147,11 @@ def nodes_of(
     for price, group in alike(pools):
         if paid_shares is None:
             replicas = [(pool.configuration.tp, pool.replica_count) for pool in group]
-            found.append(_paid(price, replicas))
+            found.append(paid_nodes(price, replicas))
             continue
         tp = group[0].configuration.tp
         found.append(
-            _mean([(share, _paid(price, [(tp, n)])) for n, share in paid_shares])
+            _mean([(share, paid_nodes(price, [(tp, n)])) for n, share in paid_shares])
         )
     return tuple(found)
 
@@ -175,7 +175,7 @@ def alike(pools: Sequence[Pool]) -> list[tuple[Price, list[Pool]]]:
     return found
 
 
-def _paid(price: Price, replicas: list[tuple[int, int]]) -> NodeCount:
+def paid_nodes(price: Price, replicas: list[tuple[int, int]]) -> NodeCount:
     """Return the nodes of one kind for replicas of some GPUs each."""
     gpus: float = sum(tp * count for tp, count in replicas)
     size, nodes, stranded = price.gpus_per_node, None, 0

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from capplan.deployment.pools import DECODE, PREFILL
 from capplan.fleet.nodes import nodes_for
 from capplan.fleet.price import Price
-from capplan.planning.cost import alike
+from capplan.planning.cost import alike, paid_nodes
 from capplan.planning.result import Candidate
 
 
@@ -70,15 +70,12 @@ class Paid:
 
         ``pick`` is min or max, of the bills of these replicas; see :meth:`with_counts`.
         """
-        if not self.price.asked:
+        offers = self.price.by_provider
+        if not offers:
             return None
-        bills = [self._bill(usd, size) for usd, size in self.price.asked]
-        usd, size = self.price.asked[bills.index(pick(bills))]
-        return Price(usd, "", gpus_per_node=size)
-
-    def _bill(self, usd_per_gpu_h: float, size: int | None) -> float:
         replicas = [(pool.tp, pool.replica_count) for pool in self.pools]
-        return nodes_for(replicas, size or 1)[0] * (size or 1) * usd_per_gpu_h
+        bills = [paid_nodes(offer, replicas).usd_per_h for offer in offers]
+        return offers[bills.index(pick(bills))]
 
 
 def paid(candidate: Candidate, replica_count: int | None = None) -> tuple[Paid, ...]:

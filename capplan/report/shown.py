@@ -34,7 +34,6 @@ from capplan.report.pages.shared_fleet import shared_fleet_page
 from capplan.report.pages.what_if import what_if_page
 from capplan.report.plan_files import plan_files
 from capplan.report.render.documents import DOCUMENTS, document
-from capplan.report.sentences import plural
 from capplan.report.workbook.plan_book import plan_workbook
 from capplan.report.write_page import write_page
 
