@@ -15,6 +15,7 @@ from capplan.fleet.offer import Offer
 from capplan.fleet.price import Price
 from capplan.latency.contract import LatencyTables
 from capplan.llm.architecture import Architecture
+from capplan.llm.layout import Layout
 from capplan.llm.memory import MemoryBudget
 from capplan.planning.classes import ClassResult
 from capplan.planning.cost import Cost, CostLine, NodeCount
@@ -53,7 +54,7 @@ from capplan.simulator.times import Series
 FILE = Path(capplan.__file__).parent / "nomenclature.csv"
 
 TABLES = (Gpu, Node, Offer, Price, Architecture, MemoryBudget, EngineSettings, Replica)
-TABLES += (Pool, Cost, CostLine, NodeCount, TpOption, TpRow, TpSearch)
+TABLES += (Layout, Pool, Cost, CostLine, NodeCount, TpOption, TpRow, TpSearch)
 TABLES += (Candidate, Plan, Probe, Series, Assumption, ClassResult, ColdStart, Known)
 TABLES += (Risk, RiskLevel, CountShare, DrawnInput, DrawnPlan, Draw)
 TABLES += (SpareNodes, NodesGone, Swing, Worth)
