@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from capplan.errors import InputError
 from capplan.llm.architecture import Architecture
 
-_NAME = re.compile(r"(?:tp(\d+))?-?(?:dp(\d+))?-?(?:ep(\d+))?")
+_NAME = re.compile(
+    r"(?:tp(\d{1,4}))?(?:(?:(?<=\d)-|^)dp(\d{1,4}))?(?:(?:(?<=\d)-|^)ep(\d{1,4}))?"
+)
 
 
 @dataclass(frozen=True)

@@ -40,6 +40,7 @@ LENGTHS = 0.9  # of the nominal: uniform from 0.8 to 1
 ACCEPTED = {0: 1.0, 1: 1.79, 2: 2.27, 3: 2.49}
 """Tokens of a step by those drafted: DeepSeek-V4's MTP, coding (InferenceX)."""
 LAYERS = 61
+NODE = 8  # GPUs
 FEWEST = 4  # other configurations that a factor is taken from
 
 CLASSES = (
@@ -143,7 +144,8 @@ def tables_of(run, layout: Layout) -> RankTables | None:
     # Pools of SGLang are started with DeepEP, its aggregated engines are not.
     named = "deepep" if run.disagg and layout.dp > 1 and engine == "sglang" else None
     profile = find_rank_profile(llm, gpu, layout, engine=engine, all_to_all=named)
-    if profile is None and named is not None:
+    if profile is None and named is not None and layout.gpus <= NODE:
+        # Within a node an all-gather stands for the DeepEP that was not measured.
         profile = find_rank_profile(llm, gpu, layout, engine=engine)
     return None if profile is None else profile.tables(*sizes)
 

@@ -101,7 +101,18 @@ def test_names_are_those_of_the_files_of_profiles():
     assert str(Layout(8, 1, 8)) == "tp8-ep8"
     assert str(Layout(1, 8, 8)) == "dp8-ep8"
     assert str(Layout(2, 4)) == "tp2-dp4"
-    for wrong in ("", "ep", "8", "dp8ep", "tp8-sp2", "ep8-tp8"):
+    for wrong in (
+        "",
+        "-",
+        "ep",
+        "8",
+        "dp8ep8",
+        "tp8-",
+        "-dp8",
+        "tp8-sp2",
+        "ep8-tp8",
+        "dp8--ep8",
+    ):
         with pytest.raises(InputError, match="no layout"):
             parse_layout(wrong)
 
