@@ -38,8 +38,17 @@ def rank_profiles(
     """Yield the profiles of ranks, the user's first, those of a GPU type and LLM."""
     at = None if gpu is None else full_gpu_name(gpu)
     llms = None if llm is None else names_alike(llm)
-    own = [path for folder in folders for path in _own(Path(folder))]
-    for path in (*own, *_shipped(at, llms)):
+    yield from own_rank_profiles(folders, gpu=gpu, llm=llm)
+    yield from map(load_rank, _shipped(at, llms))
+
+
+def own_rank_profiles(
+    folders: Sequence[Path], *, gpu: str | None = None, llm: str | None = None
+) -> Iterator[RankProfile]:
+    """Yield the user's profiles of ranks alone, those of a GPU type and LLM."""
+    at = None if gpu is None else full_gpu_name(gpu)
+    llms = None if llm is None else names_alike(llm)
+    for path in (path for folder in folders for path in _own(Path(folder))):
         profile = load_rank(path)
         if at in (None, profile.gpu) and (llms is None or profile.llm in llms):
             yield profile
