@@ -3,7 +3,8 @@
 Without arguments: the list of LLMs, GPU types and layouts. With ``--out FOLDER``, every
 profile is fitted again and written, or why it is not; ``--llm NAME`` and ``--gpu NAME``
 restrict both, ``--imbalance`` prints the load of experts that the tables show, and
-``--wide`` tokens per second of SGLang's DeepSeek-R1 over many nodes. It needs
+``--wide`` tokens per second of SGLang's DeepSeek-R1 over many nodes, ``--errors``
+those recorded in the shipped profiles. All but the last and the list need
 ``pip install "aiconfigurator-core==0.12.*"``:
 
     python examples/studies/rank_profiles.py --out profiles --llm gpt-oss-120b
@@ -19,6 +20,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 from kernel_profiles import (
     LEAST_KV_TOKENS,
     LLMS,
@@ -31,11 +33,12 @@ from capplan.errors import InputError
 from capplan.fleet.catalog import gpu as find_gpu
 from capplan.latency.aiconfigurator import parse_source
 from capplan.latency.importers.identity import GPU_NAMES
+from capplan.latency.measurements import PHASES
 from capplan.latency.profile_file import save_profile
-from capplan.latency.rank_catalog import rank_profile_path
+from capplan.latency.rank_catalog import rank_profile_path, rank_profiles
 from capplan.latency.rank_fit import fit_ranks
 from capplan.latency.rank_kernels import read_parts
-from capplan.latency.rank_profile import RankProfile
+from capplan.latency.rank_profile import PARTS, RankProfile
 from capplan.latency.rank_tables import RankWork
 from capplan.llm.catalog import llm as find_llm
 from capplan.llm.layout import Layout, parse_layout
@@ -67,6 +70,9 @@ MOST_OF_WEIGHTS = 12.0
 """Time of a decode of 64 requests on each rank over that of reading the rank's weights
 once, outside which a profile is not written."""
 
+LEAST_WIDE = 300e9
+"""Parameters of an LLM that is spread over more than eight GPUs."""
+
 CONTEXT = 2050
 """Mean context of prompts of 2,000 tokens and answers of 100."""
 
@@ -89,7 +95,11 @@ def main() -> None:
     parser.add_argument("--gpu", help="only this GPU type")
     parser.add_argument("--imbalance", action="store_true", help="print it and end")
     parser.add_argument("--wide", action="store_true", help="print them and end")
+    parser.add_argument("--errors", action="store_true", help="print them and end")
     arguments = parser.parse_args()
+    if arguments.errors:
+        print_errors()
+        return
     if arguments.out or arguments.imbalance or arguments.wide:
         if find_spec("aiconfigurator_core") is None:
             print('No aiconfigurator-core; pip install "aiconfigurator-core==0.12.*"')
@@ -120,6 +130,8 @@ def listed(only_llm: str | None, only_gpu: str | None) -> Iterator[Row]:
             of_node = find_gpu(gpu).max_gpus_per_node
             names = NODE if of_node == 8 else RACK
             for layout in map(parse_layout, names):
+                if layout.gpus > 8 and find_llm(llm).parameter_count < LEAST_WIDE:
+                    continue
                 row = Row(llm, gpu, system, layout, first)
                 yield row
                 # DeepEP was measured in one node alone.
@@ -211,6 +223,21 @@ def print_imbalance() -> None:
     by_ep = pd.concat(ratios, names=["system"])
     print(by_ep.groupby(["moe_ep_size", "system"]).median().unstack().round(2))
     print(by_ep.groupby("moe_ep_size").median().round(2).to_string())
+
+
+def print_errors() -> None:
+    """Print the errors recorded in the shipped profiles, part by part."""
+    print("| part | held out, median (worst) | knots and forms, median (worst) |")
+    print("|---|---|---|")
+    profiles = list(rank_profiles())
+    for part in (*PHASES, *PARTS):
+        records = [profile.errors_of(part) for profile in profiles]
+        cells = []
+        for name in ("held_out_mean_abs", "mean_abs"):
+            values = np.array([getattr(record, name) for record in records])
+            cells.append(f"{np.median(values):.1%} ({values.max():.1%})")
+        print(f"| {part} | {' | '.join(cells)} |")
+    print(f"{len(profiles)} profiles")
 
 
 def print_wide() -> None:
