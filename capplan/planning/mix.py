@@ -29,8 +29,9 @@ from capplan.planning.mix_bound import bound_of_mix
 from capplan.planning.mix_capacity import capacities
 from capplan.planning.mix_fleet import MIN_REPLICAS, MixFleet, MixRun
 from capplan.planning.mix_result import KindCapacity, Mix, MixBand
+from capplan.planning.prospects import price_of
 from capplan.planning.replications import Interrupted
-from capplan.planning.result import Plan
+from capplan.planning.result import Candidate, Plan
 
 PROMPT_BANDS, OUTPUT_BANDS = 6, 4
 """Bands by the prompt, and each of these by the predicted answer, at most."""
@@ -54,32 +55,45 @@ def mix_of(
     result: Plan,
     progress: Progress,
 ) -> Mix:
-    """Return the cheapest mix that was found, and whether it is offered."""
+    """Return the cheapest mix that was found, and whether it is offered.
+
+    Kinds in doubt, whose latency or price may be far off, are looked at where those
+    without doubts have none to offer; then it says so.
+    """
     gain = inputs.settings.mix_gain
     kinds = _kinds(tried, result)
+    sure = [kind for kind in kinds if not kind.is_estimated]
     if len(kinds) < 2:
         return Mix(
             False, "fewer than two kinds of replicas have a price to compare", gain
         )
     inputs = replace(inputs, simulate_with=KnownRuns(_KEPT_BYTES))
+    found: Mix | None = None
     try:
-        return _Search(inputs, kinds, result, progress).mix()
+        if len(sure) > 1:
+            found = _Search(inputs, sure, result.best, result, progress).mix()
+        if (found is None or not found.offered) and len(sure) < len(kinds):
+            single = min(
+                (row for row in (result.best, result.best_estimated) if row),
+                key=price_of,
+                default=None,
+            )
+            among = _Search(inputs, kinds, single, result, progress).mix()
+            found = among if found is None or among.offered else found
     except Interrupted:
-        return Mix(False, "interrupted before a mix was found", gain)
+        return found or Mix(False, "interrupted before a mix was found", gain)
+    assert found is not None
+    return found
 
 
 def _kinds(tried: list[Configuration | Excluded], result: Plan) -> list[Configuration]:
-    """Return what a mix may have replicas of: as tuned by the plan, where they were.
-
-    Where there are some without doubts, those alone.
-    """
+    """Return what a mix may have replicas of: as tuned by the plan, where they were."""
     by_name = {str(row): row.configuration for row in result.candidates}
-    priced = [
+    return [
         by_name.get(str(row)) or row
         for row in tried
         if isinstance(row, Configuration) and row.price is not None
     ]
-    return [row for row in priced if not row.is_estimated] or priced
 
 
 class _Search:
@@ -89,12 +103,13 @@ class _Search:
         self,
         inputs: PlanInputs,
         kinds: list[Configuration],
+        best: Candidate | None,
         result: Plan,
         progress: Progress,
     ) -> None:
         self._inputs, self._kinds, self._progress = inputs, kinds, progress
         self._plan = result
-        self._best = result.best
+        self._best = best  # of single types
         self._base = inputs.load.base
         self._bands = bands_of(self._base, PROMPT_BANDS, OUTPUT_BANDS, LEAST_REQUESTS)
         self._shares = np.array([band.holds(self._base).mean() for band in self._bands])
@@ -277,6 +292,11 @@ class _Search:
             slo_attainment=judged.attainment.share,
             slo_attainment_interval=judged.attainment.interval,
             decided=judged.meets is True,
+            doubts=tuple(
+                f"{pool.configuration}: {doubt}"
+                for pool in run.deployment.pools
+                for doubt in pool.configuration.doubts
+            ),
             saved_share=None if single is None else 1 - run.cost.usd_per_h / single,
             bound=bound,
         )

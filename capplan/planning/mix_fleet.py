@@ -97,7 +97,7 @@ class MixFleet:
             share = self._inputs.settings.mix_gain
             return (
                 f"{self.named(counts)} cost {format_usd(usd)}/h, not "
-                f"{share:.3g} less than the best single type"
+                f"{share:.0%} less than the best single type"
             )
         return None
 

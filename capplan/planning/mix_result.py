@@ -58,6 +58,8 @@ class Mix:
     slo_attainment: float | None = None
     slo_attainment_interval: tuple[float, float] | None = None  # 95 % (low, high)
     decided: bool = False  # whether the samples show that it meets the SLO
+    # why the count or cost of a pool may be far off; empty where no kind is in doubt
+    doubts: tuple[str, ...] = ()
     # by which it costs less than the best single type; None where there is none
     saved_share: float | None = None
     # of the allocation: its status, cost, and the least of any for the same capacities

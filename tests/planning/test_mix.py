@@ -12,18 +12,24 @@ from capplan.deployment.configuration import Configuration
 from capplan.deployment.engine import EngineSettings
 from capplan.deployment.pools import Deployment, Pool
 from capplan.deployment.split import SizeBand, Split
+from capplan.errors import InputError
 from capplan.fleet.price import Price
 from capplan.latency.contract import linear_tables
-from capplan.planning import mix as mix_module
 from capplan.planning.candidates import evaluate, run_of
 from capplan.planning.cost import usd_per_h
 from capplan.planning.inputs import PlanInputs, unseen
 from capplan.planning.load import OpenLoad
 from capplan.planning.mix import SLICES, mix_of
+from capplan.planning.mix_bound import bound_of_mix
 from capplan.planning.mix_fleet import MIN_REPLICAS
+from capplan.planning.mix_result import Mix
 from capplan.planning.proof import bound_of
 from capplan.planning.prospects import Prospect, feasible_of, price_of
+from capplan.planning.quota import check_quota
 from capplan.planning.settings import PlanSettings
+from capplan.report.pages.mix import mix_sections, mix_sentence
+from capplan.settings import SettingError
+from capplan.simulator.simulate import simulate
 from capplan.workload.slo import parse_slo
 from capplan.workload.trace import MAX_TOKENS, Trace
 
@@ -136,7 +142,7 @@ def test_a_mix_is_not_offered_for_less_than_the_gain_asked_for():
     _, mix = found_in(given, SMALL, LARGE)
 
     assert not mix.offered
-    assert "not 0.9 less than the best single type" in mix.reason
+    assert "not 90% less than the best single type" in mix.reason
     assert mix.pools == ()
 
 
@@ -201,5 +207,96 @@ def test_the_same_inputs_give_the_same_mix():
     assert first.bound == second.bound
 
 
-def test_the_constants_of_the_search_are_as_documented():
-    assert (mix_module.PROMPT_BANDS, mix_module.OUTPUT_BANDS) == (6, 4)
+def test_a_split_gives_each_pool_what_it_gives_it_alone():
+    given = inputs(n=500)
+    bands = (SizeBand("", (1, SHORT)), SizeBand("", (SHORT + 1, MAX_TOKENS)))
+    split = Split(bands, ((2, 1), (0, 1)))
+    fleet = Deployment((Pool(SMALL, 2), Pool(LARGE, 1)), split=split)
+    trace = given.load.base
+    pool_of = split.pools_of(trace)
+
+    found = run_of(given, fleet).simulation
+
+    for index, alone in enumerate(fleet.side_by_side):
+        rows = pool_of == index
+        part = simulate(trace.select(rows), alone, slo=given.slo).table
+        assert (found.table.finish_s[rows] == part.finish_s).all()
+        assert (found.table.replica[rows] == part.replica + 2 * index).all()
+    assert found.replica_count == 3
+    assert found.totals.output_tokens == trace.output_tokens.sum()
+    assert found.completed == len(trace)
+
+
+def test_a_pool_that_gets_no_request_stands_idle():
+    given = inputs(n=200, long_share=0.0)
+    split = Split(
+        (SizeBand("", (1, SHORT)), SizeBand("", (101, 9999))), ((1, 0), (0, 1))
+    )
+
+    run = run_of(given, Deployment((Pool(SMALL, 16), Pool(LARGE, 1)), split=split))
+
+    assert [pool.busy_s > 0 for pool in run.simulation.pools] == [True, False]
+    assert run.judgement.attainment.share > 0.9
+
+
+def test_the_page_says_what_the_mix_is_and_what_it_saves(case):
+    _, plan, mix = case
+
+    sections = mix_sections(SimpleNamespace(mix=mix, best=plan.best))
+
+    facts = dict(sections[0].facts)
+    assert f"{mix.saved_share:.2%}" in facts["mix"].replace(" %", "%")
+    assert facts["allocation"].startswith("optimal for the allocation model")
+    assert "certain whatever goes where" in facts["no mix costs less than"]
+    sentence = mix_sentence(SimpleNamespace(mix=mix))
+    assert "small TP 1 and" in sentence
+
+
+def test_the_page_says_why_no_mix_is_offered():
+    mix = Mix(False, "because", 0.05)
+
+    sections = mix_sections(SimpleNamespace(mix=mix))
+
+    assert sections[0].facts == [("mix", "not offered: because")]
+    assert mix_sentence(SimpleNamespace(mix=mix)) == ""
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"mix_gain": 0.1}, "give --mix too"),
+        ({"mix": True, "users": 5}, "mix is of arrivals"),
+        ({"mix": True, "rebalancer": "llumnix"}, "with --mix leave it out"),
+        ({"mix": True, "disaggregated": True}, "with --disaggregated leave it out"),
+        ({"max_nodes": "H100"}, "expected GPU=NODES"),
+        ({"max_nodes": "H100=-1"}, "expected GPU=NODES"),
+        ({"max_nodes": "H100=1,h100=2"}, "given twice"),
+    ],
+)
+def test_settings_that_contradict_a_mix_are_refused(given, expected):
+    with pytest.raises(SettingError, match=expected):
+        PlanSettings(slo=SLO, **given)
+
+
+def test_a_quota_of_a_gpu_that_the_plan_does_not_look_at_is_refused():
+    with pytest.raises(InputError, match="--max-nodes L4: not among the GPUs"):
+        check_quota({"L4": 1}, ["H100-SXM"])
+
+
+def drawn(given, rate_per_s=250.0, request_count=2000):
+    """Return inputs whose requests arrive by a Poisson process."""
+    load = OpenLoad(given.load.base, "poisson", rate_per_s, request_count)
+    return replace(given, load=load)
+
+
+def test_the_bound_of_drawn_arrivals_is_below_a_mix_of_kinds_unlike_in_speed():
+    # The slow kind takes a request 20 times as long: its mix is repeated more often.
+    slow = kind("slow", 2e-3, 0.1)
+    given = drawn(inputs())
+    plan = planned(given, (LARGE,))
+
+    both = bound_of_mix(given, [LARGE, slow], plan.candidates)
+    alone = bound_of_mix(given, [LARGE], plan.candidates)
+
+    assert 0 < both.usd_per_h <= alone.usd_per_h
+    assert alone.usd_per_h <= plan.best.cost.usd_per_h
