@@ -185,6 +185,20 @@ def test_two_pools_are_planned_beside_one_and_verified(tmp_path, capsys):
     assert "verified: replicas 3 + 4" in shown
 
 
+@pytest.mark.slow
+def test_a_mix_is_offered_and_verified(tmp_path, capsys):
+    example = str(EXAMPLES / "plan_mix.yaml")
+
+    assert exit_code(["plan", example, "--out", str(tmp_path)]) == 0
+    assert exit_code(["verify", str(tmp_path / "plan.json")]) == 0
+
+    mix = json.loads((tmp_path / "plan.json").read_text())["mix"]
+    assert mix["saved_share"] > 0.05
+    assert [pool["gpu"] for pool in mix["pools"]] == ["H100-SXM", "L40S"]
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "A mix of 11 × H100-SXM TP 1 and 5 × L40S TP 1 would cost" in shown
+
+
 def test_a_snapshot_is_placed(capsys):
     assert exit_code(["place", str(EXAMPLES / "snapshot.json")]) == 0
 

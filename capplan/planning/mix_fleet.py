@@ -109,12 +109,11 @@ class MixFleet:
         return self._known[counts]
 
     def misses(self, run: Run) -> tuple[np.ndarray, np.ndarray]:
-        """Return the requests of each pool that count, and those that miss."""
+        """Return the requests of each pool that count, and miss, of the first sample."""
         times, names = run.simulation.table, run.simulation.class_names
         slo = self._inputs.slo
         met = np.logical_and.reduce(times.met(slo.columns(times.request_class, names)))
-        since_s = times.arrival_s - times.arrival_s[0]
-        counted = since_s >= run.judgement.warmup_s
+        counted = self._inputs.load.counted()
         edges = np.cumsum([pool.replica_count for pool in run.deployment.pools])
         pool_of = np.searchsorted(edges, times.replica, side="right")
         n = len(self._kinds)

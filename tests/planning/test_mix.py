@@ -300,3 +300,15 @@ def test_the_bound_of_drawn_arrivals_is_below_a_mix_of_kinds_unlike_in_speed():
 
     assert 0 < both.usd_per_h <= alone.usd_per_h
     assert alone.usd_per_h <= plan.best.cost.usd_per_h
+
+
+def test_a_mix_of_drawn_arrivals_tells_what_each_pool_serves():
+    given = drawn(inputs())
+
+    _, mix = found_in(given, SMALL, LARGE)
+
+    assert mix.offered
+    assert sum(pool.share_of_requests for pool in mix.pools) == pytest.approx(1)
+    of_bands = sum(band.share_of_requests * band.shares[0] for band in mix.bands)
+    assert mix.pools[0].share_of_requests == pytest.approx(of_bands, abs=0.05)
+    assert all(pool.slo_attainment > 0.95 for pool in mix.pools)
