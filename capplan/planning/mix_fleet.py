@@ -109,7 +109,7 @@ class MixFleet:
         return self._known[counts]
 
     def misses(self, run: Run) -> tuple[np.ndarray, np.ndarray]:
-        """Return the requests of each pool that count, and miss, of the first sample."""
+        """Return the requests of each pool that count and miss, in the first sample."""
         times, names = run.simulation.table, run.simulation.class_names
         slo = self._inputs.slo
         met = np.logical_and.reduce(times.met(slo.columns(times.request_class, names)))
