@@ -3,12 +3,14 @@
 import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import date
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from capplan.csv_file import read_rows, refuse_outliers
 from capplan.errors import InputError, PriceWarning
+from capplan.fleet.dated import in_force
 from capplan.fleet.importers import imported
 from capplan.fleet.nodes import Node, find_node
 from capplan.fleet.offer import OLD_KINDS, Offer
@@ -41,7 +43,10 @@ Rows = list[tuple[str, Mapping[str, Any]]]
 
 
 def read_offers(
-    path: Path, canonical: Callable[[str], str], known: Sequence[Offer] = ()
+    path: Path,
+    canonical: Callable[[str], str],
+    known: Sequence[Offer] = (),
+    day: date | None = None,
 ) -> list[Offer]:
     """Return the offers of a CSV, or of a YAML mapping of GPU to price.
 
@@ -50,7 +55,8 @@ def read_offers(
     SkyPilot, gpuhunt, Azure or Kubecost. A YAML maps a GPU to its price, or to a
     mapping of those names. ``canonical`` returns the catalog's name of a GPU. A price
     such as ``-38%`` is a discount from the ``discount_from`` offer (on-demand) of the
-    same node, in this file or among ``known``.
+    same node, in this file or among ``known``: the newest, by a ``day`` if one is
+    given.
     """
     placed: list[tuple[str, Offer]] = []
     discounted: Rows = []
@@ -61,7 +67,8 @@ def read_offers(
             placed.append((where, _told(where, row, canonical, path.name)))
     firm = [*(offer for _, offer in placed), *known]
     for where, row in discounted:
-        full = _resolve(where, row, firm, canonical)
+        # Before that day nothing may be known of the node: then it is a later one.
+        full = _resolve(where, row, in_force(firm, day), canonical, firm)
         placed.append((where, _told(where, full, canonical, path.name)))
     refuse_outliers(
         "usd_per_gpu_h", ((where, offer.usd_per_gpu_h) for where, offer in placed)
@@ -240,6 +247,7 @@ def _resolve(
     row: Mapping[str, Any],
     offers: Sequence[Offer],
     canonical: Callable[[str], str],
+    otherwise: Sequence[Offer],
 ) -> Mapping[str, Any]:
     """Return a row with the dollars that its discount leaves of another offer."""
     cells = {_OLD_COLUMNS.get(name, name): value for name, value in row.items()}
@@ -251,14 +259,16 @@ def _resolve(
     node, provider, gpu = (
         str(cells.get(key) or "").strip().lower() for key in ("node", "provider", "gpu")
     )
-    found = [
-        offer
-        for offer in offers
-        if offer.kind == kind
-        and (not node or offer.node.lower() == node)
-        and (not provider or offer.provider.lower() == provider)
-        and (not gpu or offer.gpu == canonical(gpu))
-    ]
+    found: list[Offer] = []
+    for rows in (offers, otherwise):
+        found = found or [
+            offer
+            for offer in rows
+            if offer.kind == kind
+            and (not node or offer.node.lower() == node)
+            and (not provider or offer.provider.lower() == provider)
+            and (not gpu or offer.gpu == canonical(gpu))
+        ]
     if not share < 1:
         raise InputError(f"{where}: {name} is {cell}; expected less than 100 % off")
     if not found:
@@ -294,16 +304,22 @@ def _resolve(
 
 def _refuse_dear_spot(path: Path, offers: Sequence[Offer]) -> None:
     """Refuse a spot price that is no lower than the on-demand price of its node."""
-    asked = {
-        (offer.gpu, offer.provider, offer.node, offer.region): offer.usd_per_gpu_h
-        for offer in offers
-        if offer.kind == "on-demand"
-    }
+    asked: dict[tuple[str, ...], list[Offer]] = {}
     for offer in offers:
-        key = offer.gpu, offer.provider, offer.node, offer.region
-        usd = asked.get(key)
-        if offer.kind == "spot" and usd is not None and offer.usd_per_gpu_h >= usd:
+        if offer.kind == "on-demand":
+            asked.setdefault(_place(offer), []).append(offer)
+    for offer in offers:
+        rows = asked.get(_place(offer), [])
+        if offer.kind != "spot" or not rows:
+            continue
+        # That of the same time: of rows of several days the newest by the spot row's.
+        usd = (in_force(rows, offer.day()) or in_force(rows))[0].usd_per_gpu_h
+        if offer.usd_per_gpu_h >= usd:
             raise InputError(
                 f"{path}: {offer.name or offer.gpu}: spot ${offer.usd_per_gpu_h:g} is "
                 f"not below on-demand ${usd:g} per GPU-hour; expected less"
             )
+
+
+def _place(offer: Offer) -> tuple[str, ...]:
+    return offer.gpu, offer.provider, offer.node, offer.region

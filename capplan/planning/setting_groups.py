@@ -142,6 +142,12 @@ class MarketSettings(Settings):
     region: str | None = setting(
         None, CHOICES, "NAME", "Region to buy in (default: any)."
     )
+    price_date: Annotated[str | None, BeforeValidator(day)] = setting(
+        None,
+        CHOICES,
+        "DATE",
+        "Offers as of this day: newer ones are not used (default: the newest).",
+    )
     allow_odd_price: bool = setting(
         False,
         CHOICES,
@@ -170,11 +176,22 @@ class PriceSettings(MarketSettings):
         None, CHOICES, "DATE", "Reference date for the age of prices (default: today)."
     )
 
+    def __init__(self, **values: Any) -> None:
+        """Refuse settings that contradict each other."""
+        super().__init__(**values)
+        if self.as_of and self.price_date and self.as_of != self.price_date:
+            raise SettingError(
+                "as_of",
+                f"as_of is {self.as_of} and price_date {self.price_date}; expected one "
+                "day: the age of offers is counted to price_date",
+            )
+
     def dated(self) -> Self:
         """Return settings with the day that prices are looked at: today by default."""
         if self.as_of is not None:
             return self
-        return self.model_copy(update={"as_of": date.today().isoformat()})
+        day = self.price_date or date.today().isoformat()
+        return self.model_copy(update={"as_of": day})
 
 
 class ServerSettings(Settings):

@@ -70,6 +70,8 @@ def what_if_page(result: WhatIf) -> Page:
         (str(cell), cell.reason) for cell in result.cells if cell.reason
     ]
     facts += [("requests", result.trace_source), ("seed", f"{result.seed}, of all")]
+    if day := result.settings.get("price_date"):
+        facts.append(("price date", f"{day}; newer offers are not used"))
     return Page(
         "whatif",
         f"{plural(len(result.cells), 'plan')} over {_over(result)}",
