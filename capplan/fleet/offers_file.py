@@ -9,6 +9,7 @@ from statistics import median
 from typing import Any
 
 from capplan.csv_file import read_rows, refuse_outliers
+from capplan.currency import DOLLAR, USD, Currency, parse_code
 from capplan.errors import InputError, PriceWarning
 from capplan.fleet.dated import in_force
 from capplan.fleet.importers import imported
@@ -47,6 +48,7 @@ def read_offers(
     canonical: Callable[[str], str],
     known: Sequence[Offer] = (),
     day: date | None = None,
+    currency: Currency = USD,
 ) -> list[Offer]:
     """Return the offers of a CSV, or of a YAML mapping of GPU to price.
 
@@ -56,7 +58,7 @@ def read_offers(
     mapping of those names. ``canonical`` returns the catalog's name of a GPU. A price
     such as ``-38%`` is a discount from the ``discount_from`` offer (on-demand) of the
     same node, in this file or among ``known``: the newest, by a ``day`` if one is
-    given.
+    given. A row may be of ``currency``; it is read in dollars.
     """
     placed: list[tuple[str, Offer]] = []
     discounted: Rows = []
@@ -64,12 +66,13 @@ def read_offers(
         if _PERCENT.fullmatch(str(_price_cell(where, row)[1])):
             discounted.append((where, row))
         else:
-            placed.append((where, _told(where, row, canonical, path.name)))
+            offer = _told(where, row, canonical, path.name, currency)
+            placed.append((where, offer))
     firm = [*(offer for _, offer in placed), *known]
     for where, row in discounted:
         # Before that day nothing may be known of the node: then it is a later one.
         full = _resolve(where, row, in_force(firm, day), canonical, firm)
-        placed.append((where, _told(where, full, canonical, path.name)))
+        placed.append((where, _told(where, full, canonical, path.name, USD)))
     refuse_outliers(
         "usd_per_gpu_h", ((where, offer.usd_per_gpu_h) for where, offer in placed)
     )
@@ -148,10 +151,15 @@ def _price_cell(where: str, row: Mapping[str, Any]) -> tuple[str, Any]:
 
 
 def _told(
-    where: str, row: Mapping[str, Any], canonical: Callable[[str], str], file_name: str
+    where: str,
+    row: Mapping[str, Any],
+    canonical: Callable[[str], str],
+    file_name: str,
+    currency: Currency,
 ) -> Offer:
     try:
-        return _offer(row, _price_cell(where, row)[0], canonical, file_name)
+        name = _price_cell(where, row)[0]
+        return _offer(row, name, canonical, file_name, currency)
     except InputError as error:
         raise InputError(f"{where}: {error}") from None
 
@@ -161,6 +169,7 @@ def _offer(
     priced_by: str,
     canonical: Callable[[str], str],
     file_name: str,
+    currency: Currency,
 ) -> Offer:
     cells = {_OLD_COLUMNS.get(name, name): value for name, value in row.items()}
 
@@ -170,10 +179,7 @@ def _offer(
 
     kind, term = OLD_KINDS.get(text("kind"), (text("kind", "on-demand"), ""))
     cells["term_months"] = text("term_months") or term
-    if text("currency", "USD").upper() not in ("USD", "$"):
-        raise InputError(
-            f"currency is {text('currency')!r}; expected USD: convert the price"
-        )
+    own = _currency(text("currency", DOLLAR), currency)
     node = _node(text("node"), text("provider"), text("gpus"))
     gpu = text("gpu") or ("" if node is None else node.gpu)
     if not gpu:
@@ -190,7 +196,10 @@ def _offer(
     if node is not None:
         sizes["gpus_per_node"] = node.gpus
         sizes["nvlink_domain_gpus"] = node.nvlink_domain_gpus
-    usd = _dollars(text(priced_by), priced_by)
+    asked = _dollars(text(priced_by), priced_by)
+    usd, note = own.dollars(asked), text("note")
+    if own is not USD:
+        note = "; ".join(filter(None, (f"{asked:g} {own}", note)))
     if priced_by == "usd_per_node_h":
         if sizes["gpus_per_node"] is None:
             raise InputError(
@@ -202,6 +211,8 @@ def _offer(
     more = {
         name: _number(text(name), name, of) for name, of in kinds.items() if text(name)
     }
+    if "min_usd_per_month" in more:
+        more["min_usd_per_month"] = own.dollars(more["min_usd_per_month"])
     return Offer(
         gpu=gpu,
         usd_per_gpu_h=usd,
@@ -211,11 +222,26 @@ def _offer(
         region=text("region"),
         as_of=text("as_of"),
         source=text("source", file_name),
-        note=text("note"),
+        note=note,
         basis=text("basis", "list"),
         **sizes,
         **more,
     )
+
+
+def _currency(text: str, own: Currency) -> Currency:
+    """Return the currency of a row: dollars, or the one whose rate was given."""
+    if text in ("$", DOLLAR):
+        return USD
+    code = parse_code(text)
+    if code == DOLLAR:
+        return USD
+    if code != own.code:
+        raise InputError(
+            f"currency is {text!r}; expected USD, or give the dollars of one: "
+            f"--currency {code} --exchange-rate USD"
+        )
+    return own
 
 
 def _node(name: str, provider: str, gpus: str) -> Node | None:
@@ -293,6 +319,7 @@ def _resolve(
         "provider": base.provider,
         "usd_per_node_h": "",
         "usd_per_gpu_h": usd,
+        "currency": "",
         "as_of": cells.get("as_of") or base.as_of,
         "note": "; ".join(
             str(text)

@@ -7,6 +7,7 @@ from datetime import date
 from functools import cache, cached_property
 from pathlib import Path
 
+from capplan.currency import USD, Currency
 from capplan.errors import InputError, PriceWarning
 from capplan.fleet.catalog import gpu
 from capplan.fleet.choice import Choice, middle_offers
@@ -31,6 +32,7 @@ class Market:
     region: str | None = None  # None: any
     nodes: tuple[str, ...] = ()  # the only ones to buy; none: any
     allow_odd: bool = False  # takes prices that are far from those known
+    currency: Currency = USD  # of rows of the file that say so
     day: date | None = None  # on which it is bought; None: of the newest offers
 
     @property
@@ -54,7 +56,9 @@ class Market:
         if self.file is None:
             return ()
         known = catalog_offers()
-        own = read_offers(self.file, lambda text: gpu(text).name, known, self.day)
+        own = read_offers(
+            self.file, lambda text: gpu(text).name, known, self.day, self.currency
+        )
         if not self.allow_odd:
             refuse_odd(self.file, own, known)
         return tuple(own)

@@ -68,6 +68,7 @@ def offered(settings: MarketSettings, kind: str) -> Market:
         region=settings.region,
         nodes=settings.nodes,
         allow_odd=settings.allow_odd_price,
+        currency=settings.money,
         day=date.fromisoformat(settings.price_date) if settings.price_date else None,
     )
 

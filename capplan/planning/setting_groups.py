@@ -5,6 +5,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field
 
+from capplan.currency import Currency, currency_of, parse_code
+from capplan.errors import InputError
 from capplan.fleet.prices import parse_kind
 from capplan.latency.engine_rows import parse_engine
 from capplan.setting_values import (
@@ -154,6 +156,28 @@ class MarketSettings(Settings):
         "",
         "Take prices of a file that are far from those known of the GPU.",
     )
+    currency: Annotated[str | None, parsed_with(parse_code)] = setting(
+        None,
+        CHOICES,
+        "CODE",
+        "Currency to show amounts in, and of rows of a price file: EUR.",
+    )
+    exchange_rate: float | None = setting(
+        None, CHOICES, "USD", "Dollars of one unit of the currency: 1.08.", gt=0
+    )
+
+    def __init__(self, **values: Any) -> None:
+        """Refuse settings that contradict each other."""
+        super().__init__(**values)
+        try:
+            currency_of(self.currency, self.exchange_rate)
+        except InputError as error:
+            raise SettingError("exchange_rate", str(error)) from None
+
+    @property
+    def money(self) -> Currency:
+        """The currency that amounts are shown in."""
+        return currency_of(self.currency, self.exchange_rate)
 
 
 class PriceSettings(MarketSettings):

@@ -8,6 +8,7 @@ from capplan.planning.budgeted import Budget, Month
 from capplan.report import sentences
 from capplan.report.budget_charts import budget_figures
 from capplan.report.columns import at, format_list, format_share, record
+from capplan.report.money import in_its_currency
 from capplan.report.page import FILES, Fact, Page, Section, Table, Tile
 from capplan.report.pages.budget_columns import (
     ALTERNATIVES,
@@ -26,6 +27,7 @@ from capplan.units import format_duration, format_usd
 SCHEMA = "capplan.budget/1"
 
 
+@in_its_currency
 def budget_page(budget: Budget) -> Page:
     """Return the months of a budget, its commitments, and what else was tried."""
     months = Table(MONTHS, budget.months, note=_months_note(budget))

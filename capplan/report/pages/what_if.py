@@ -15,6 +15,7 @@ from capplan.report.columns import (
     format_list,
     format_share,
 )
+from capplan.report.money import in_its_currency
 from capplan.report.page import Fact, Page, Section, Table
 from capplan.report.pages.candidates import PATHS as CANDIDATE
 from capplan.report.sentences import plural
@@ -61,6 +62,7 @@ _HEADINGS = {
 """Of what is varied, where its name is none."""
 
 
+@in_its_currency
 def what_if_page(result: WhatIf) -> Page:
     """Return the page of a what-if."""
     feasible = [cell for cell in result.cells if cell.best is not None]
