@@ -17,7 +17,7 @@ from capplan.planning.budget_assumptions import budget_assumptions
 from capplan.planning.budget_fleets import fleet_rows
 from capplan.planning.budget_settings import STATIC, BudgetSettings
 from capplan.planning.budget_traffic import curve_of, rates_to_simulate
-from capplan.planning.budgeted import Budget, Month, Power
+from capplan.planning.budgeted import Budget, FleetRow, Month, Power
 from capplan.planning.commitments import Hours, Term, parse_contract
 from capplan.planning.cost import HOURS_PER_MONTH
 from capplan.planning.demand import planned_at
@@ -42,6 +42,8 @@ from capplan.planning.purchase_texts import (
     parse_quota,
 )
 from capplan.planning.replicas_by_rate import ReplicasByRate
+from capplan.planning.scenario_rows import priced, scenario_rows
+from capplan.planning.scenarios import AS_ASKED, Scenario
 from capplan.planning.spot import (
     INTERRUPTION_PER_MONTH,
     availability,
@@ -66,15 +68,19 @@ def budget(settings: BudgetSettings, progress: Progress | None = None) -> Budget
     """
     settings = settings.dated()
     with collected_warnings() as texts:
-        result = _Work(settings, progress or unseen).result()
-    return replace(result, warnings=tuple(texts))
+        show = progress or unseen
+        result = _Work(settings, show).result()
+        rows = scenario_rows(settings, result, lambda *u: _Work(*u).result(), show)
+    return replace(result, scenarios=rows, warnings=tuple(texts))
 
 
 class _Work:
     """The steps of a budget."""
 
-    def __init__(self, settings: BudgetSettings, show: Progress) -> None:
-        self._settings, self._show = settings, show
+    def __init__(
+        self, settings: BudgetSettings, show: Progress, under: Scenario = AS_ASKED
+    ) -> None:
+        self._settings, self._show, self._under = settings, show, under
         slo = settings.objective()
         if slo is None:
             raise InputError("no SLO; give --slo such as ttft=1s,tpot=30ms")
@@ -83,7 +89,7 @@ class _Work:
         self._quota = parse_quota(settings.quota) if settings.quota else Quota()
         show("reading the requests")
         self._trace = read_requests(settings)
-        self._curve = curve_of(self._trace, settings)
+        self._curve = curve_of(self._trace, settings).scaled(under.scale)
         growth, months = settings.growing, range(1, settings.horizon_months + 1)
         self._factors = [growth.work_factor(month) for month in months]
         self._tokens = [growth.token_factor(month) for month in months]
@@ -112,7 +118,8 @@ class _Work:
         self._cold_start_s = cold_start_of(settings, configuration)
         texts = settings.commit or DEFAULT_COMMITMENTS
         wishes = [wish for text in texts if (wish := parse_commit(text))]
-        self._prices = node_prices(settings, configuration, wishes)
+        prices = node_prices(settings, configuration, wishes)
+        self._prices = priced(prices, self._under.price)
         self._rent = self._rented()
         self._owned = self._bought()
         self._power = self._powered()
@@ -135,15 +142,7 @@ class _Work:
         terms = self._prices.terms
         held, bills, chosen = self._paid_by(wanted, terms, self._quota, spot)
         seconds = time.perf_counter() - began
-        fleets = fleet_rows(
-            self._settings,
-            self._trace,
-            self._curve,
-            self._by_rate.replicas(self._curve.peak_per_s),
-            self._configuration,
-            self._prices,
-            self._show,
-        )
+        fleets = () if self._under != AS_ASKED else self._fleets()
         months = [
             self._month(bill, each, paid, held)
             for bill, each, paid in zip(bills, nodes, wanted, strict=True)
@@ -165,6 +164,17 @@ class _Work:
             ),
             largest_fraction=chosen.largest_fraction,
             ladder_s=seconds,
+        )
+
+    def _fleets(self) -> tuple[FleetRow, ...]:
+        return fleet_rows(
+            self._settings,
+            self._trace,
+            self._curve,
+            self._by_rate.replicas(self._curve.peak_per_s),
+            self._configuration,
+            self._prices,
+            self._show,
         )
 
     def _empty(self) -> Budget:

@@ -17,6 +17,7 @@ from capplan.report.pages.budget_columns import (
     FLEETS,
     HOURS,
     MONTHS,
+    SCENARIOS,
     WAYS,
     hour_rows,
     node_columns,
@@ -36,6 +37,7 @@ def budget_page(budget: Budget) -> Page:
     fleets = Table(FLEETS, budget.fleets, note=_fleets_note(budget))
     ways = Table(WAYS, budget.ways, note=_ways_note(budget))
     rows = hour_rows(budget)
+    named = Table(SCENARIOS, budget.scenarios, note=_scenarios_note())
     hours, nodes = Table(HOURS, rows), Table(node_columns(budget), rows)
     rests = Table(ASSUMPTIONS, budget.assumptions, note="Starred: assumed, not known.")
     llm = budget.settings.llm or "given iteration times"
@@ -46,6 +48,7 @@ def budget_page(budget: Budget) -> Page:
         f"{llm} on {gpu} × TP {budget.configuration.tp}" if gpu else llm,
         [
             Section("Months", _facts(budget), [months]),
+            Section("Scenarios", tables=[named]),
             Section("Commitments", tables=[held]),
             Section("Other ways to pay", tables=[others]),
             Section("Fleets on the trace", tables=[fleets]),
@@ -62,6 +65,7 @@ def budget_page(budget: Budget) -> Page:
             "nodes.csv": nodes,
             "alternatives.csv": others,
             "fleets.csv": fleets,
+            "scenarios.csv": named,
             "ways.csv": ways,
         },
         lead=_lead(budget),
@@ -226,6 +230,14 @@ def _others_note() -> str:
     )
 
 
+def _scenarios_note() -> str:
+    return (
+        "Each is a budget of its own, simulated again where its traffic or answers "
+        "differ, with the commitments that are best for it: what it costs if it is "
+        "known from the start. A price factor is not on contracts that run already."
+    )
+
+
 def _fleets_note(budget: Budget) -> str:
     return (
         "The trace itself, at the traffic of month 1; “fixed, as good” is the smallest "
@@ -290,6 +302,7 @@ def budget_values(budget: Budget) -> dict[str, Any]:
         ],
         "commitments": [record(COMMITMENTS, use) for use in budget.commitments],
         "alternatives": [record(ALTERNATIVES, row) for row in budget.alternatives],
+        "scenarios": [record(SCENARIOS, row) for row in budget.scenarios],
         "fleets": [record(FLEETS, row) for row in budget.fleets],
         "ways": [record(WAYS, row) for row in budget.ways],
         "hours": [record(HOURS, row) for row in hour_rows(budget)],
