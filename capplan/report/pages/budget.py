@@ -277,6 +277,7 @@ def budget_values(budget: Budget) -> dict[str, Any]:
         "node": budget.prices.node or None,
         "gpus_per_node": budget.prices.gpus_per_node,
         "usd_per_node_h": budget.prices.usd_per_node_h,
+        "spot_usd_per_node_h": budget.rent.spot,
         "price_source": budget.prices.source,
         "usd": budget.usd if budget.months else None,
         "usd_owed_after": budget.usd_owed_after if budget.months else None,
