@@ -79,7 +79,7 @@ def test_terms_paid_upfront_are_verified(planned, reasons, tmp_path):
         "H100-SXM,n8,8,P,reserved,15,12,0.5,2026-11-01\n"
     )
     settings = {**ASKED, "price": {}, "prices": str(prices), "commit": "reserved:12"}
-    settings["horizon_months"] = 10  # two months before the term ends
+    settings |= {"horizon_months": 10, "contract": ()}  # two months before it ends
     found = budget(BudgetSettings(**settings))
     document = json.loads(json_text(budget_values(found)))
 
