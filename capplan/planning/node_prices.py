@@ -38,6 +38,8 @@ class NodePrices:
     billing_step_s: float = 1.0
     min_nodes: int = 0  # at every hour
     least_usd_per_month: float = 0.0  # [$]
+    kind: str = "on-demand"  # how what is not committed is paid for
+    min_months: int = 0  # that each node is rented for; 0: by the hour
     spot: Offer | None = None  # None where nobody offers it
 
     @property
@@ -93,6 +95,8 @@ def node_prices(
             billing_step_s=float(base.billing_step_s),
             min_nodes=base.min_nodes,
             least_usd_per_month=base.min_usd_per_month,
+            kind=base.kind,
+            min_months=base.min_months,
         )
     found = []
     for wish in wishes:

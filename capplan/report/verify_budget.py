@@ -132,7 +132,8 @@ def _of_month(
         ahead = each["upfront_share"] * usd
         months = each["last_month"] - each["first_month"] + 1
         upfront += ahead * (months if at == each["first_month"] else 0) - ahead
-        owed += (each["last_month"] - at) * (usd - ahead)
+        until = each.get("firm_month") or each["last_month"]
+        owed += max(0, until - at) * (usd - ahead)
     claimed = month["usd_by_commitment"]
     for name in dict.fromkeys((*by_name, *claimed)):
         yield (

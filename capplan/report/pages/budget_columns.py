@@ -95,6 +95,7 @@ COMMITMENTS = (
     column("upfront_share", path="held.upfront_share"),
     column("is_assumed", path="held.is_assumed"),
     column("is_contract", path="held.is_contract"),
+    column("firm_month", path="held.firm_month"),
     column("utilisation", "used", format_share),
     column("break_even", "pays from", format_share),
     column("coverage", "covers", format_share),
