@@ -74,19 +74,13 @@ def brute_force(peaks, least):
     best = None
     most = max(peaks)
     for counts in itertools.product(range(most + 1), repeat=len(spans)):
+        rows = [(n, *span) for n, span in zip(counts, spans, strict=True)]
         serves = all(
-            sum(
-                n
-                for n, (start, end) in zip(counts, spans, strict=True)
-                if start <= month < end
-            )
-            >= peak
+            sum(n for n, start, end in rows if start <= month < end) >= peak
             for month, peak in enumerate(peaks)
         )
         if serves:
-            paid = sum(
-                n * (end - start) for n, (start, end) in zip(counts, spans, strict=True)
-            )
+            paid = sum(n * (end - start) for n, start, end in rows)
             best = paid if best is None else min(best, paid)
     return best
 
