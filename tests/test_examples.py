@@ -87,6 +87,21 @@ def test_a_week_is_autoscaled_as_the_docs_say(tmp_path, capsys):
 
 
 @pytest.mark.thorough
+def test_the_scenarios_of_a_year_are_budgeted(tmp_path):
+    code = exit_code(
+        ["budget", str(EXAMPLES / "budget_scenarios.yaml"), "--out", str(tmp_path)]
+    )
+
+    document = json.loads((tmp_path / "budget.json").read_text())
+    low, expected, high = document["scenarios"]
+    assert code == 0
+    assert [low["name"], expected["name"], high["name"]] == ["low", "expected", "high"]
+    assert expected["usd"] == document["usd"]
+    assert low["usd"] < expected["usd"] < high["usd"]
+    assert (tmp_path / "scenarios.csv").exists()
+
+
+@pytest.mark.thorough
 def test_the_week_is_budgeted_as_the_docs_say(tmp_path, capsys):
     code = exit_code(
         ["budget", str(EXAMPLES / "budget_week.yaml"), "--out", str(tmp_path)]

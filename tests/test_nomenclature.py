@@ -100,6 +100,7 @@ def test_every_field_of_a_result_is_in_the_nomenclature(table):
                 "COMMITMENTS",
                 "HOURS",
                 "ALTERNATIVES",
+                "SCENARIOS",
                 "FLEETS",
                 "WAYS",
             )

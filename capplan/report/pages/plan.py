@@ -22,6 +22,7 @@ from capplan.report.columns import (
     format_fine_usd,
     format_share,
 )
+from capplan.report.money import in_its_currency
 from capplan.report.page import FILES, Fact, Page, Section, Table, Tile
 from capplan.report.pages.apart import apart_sections, one_fewer, verdict
 from capplan.report.pages.candidates import COLUMNS, candidate_values, plan_columns
@@ -59,6 +60,7 @@ _SPELT_OUT = (
 _COARSE = "its count is found to 10 %: it is no rival to the best"
 
 
+@in_its_currency
 def plan_page(plan: Plan) -> Page:
     """Return the page of a plan."""
     best = plan.best
