@@ -5,10 +5,12 @@ from pathlib import Path
 import pytest
 
 import capplan
+from capplan.bounds.cost_bound import CostBound
 from capplan.deployment.cold_start import ColdStart
 from capplan.deployment.engine import EngineSettings
 from capplan.deployment.pools import Pool
 from capplan.deployment.replica import Replica
+from capplan.deployment.split import SizeBand
 from capplan.fleet.gpu import Gpu
 from capplan.fleet.nodes import Node
 from capplan.fleet.offer import Offer
@@ -20,6 +22,7 @@ from capplan.llm.memory import MemoryBudget
 from capplan.planning.classes import ClassResult
 from capplan.planning.cost import Cost, CostLine, NodeCount
 from capplan.planning.draws import Draw, DrawnInput
+from capplan.planning.mix_result import KindCapacity, Mix, MixBand, MixPool
 from capplan.planning.result import Assumption, Candidate, Plan, Probe
 from capplan.planning.risk_result import (
     CountShare,
@@ -58,6 +61,7 @@ TABLES += (Layout, Pool, Cost, CostLine, NodeCount, TpOption, TpRow, TpSearch)
 TABLES += (Candidate, Plan, Probe, Series, Assumption, ClassResult, ColdStart, Known)
 TABLES += (Risk, RiskLevel, CountShare, DrawnInput, DrawnPlan, Draw)
 TABLES += (SpareNodes, NodesGone, Swing, Worth)
+TABLES += (Mix, MixPool, MixBand, KindCapacity, CostBound, SizeBand)
 
 UNITS = {"_s": ("s", "s/token", "s/token²"), "_bytes": ("bytes",), "_w": ("W",)}
 UNITS |= {"_tokens": ("tokens",)}
@@ -97,6 +101,7 @@ def test_every_field_of_a_result_is_in_the_nomenclature(table):
                 "COMMITMENTS",
                 "HOURS",
                 "ALTERNATIVES",
+                "SCENARIOS",
                 "FLEETS",
                 "WAYS",
             )

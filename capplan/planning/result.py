@@ -10,6 +10,7 @@ from capplan.deployment.configuration import Configuration
 from capplan.planning.classes import ClassResult, few
 from capplan.planning.cost import HOURS_PER_MONTH, Cost, usd_per_h_range
 from capplan.planning.launch import Launch
+from capplan.planning.mix_result import Mix
 from capplan.planning.placing import PeakHeartbeat
 from capplan.planning.replica_load import ReplicaLoad
 from capplan.planning.risk_result import Risk
@@ -291,6 +292,7 @@ class Plan(Shown):
     best_disaggregated: Candidate | None = None
     disaggregation: Disaggregation | None = None  # None: not asked for
     risk: Risk | None = None  # of draws around the best candidate; None: not asked for
+    mix: Mix | None = None  # of several kinds of replicas; None: not asked for
     n_plus_k: SpareNodes | None = None  # of the best candidate; None: not asked for
     # what a replica of the best carries within the SLO; None where not measured
     replica_load: ReplicaLoad | None = None

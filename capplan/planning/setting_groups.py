@@ -5,6 +5,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field
 
+from capplan.currency import Currency, currency_of, parse_code
+from capplan.errors import InputError
 from capplan.fleet.prices import parse_kind
 from capplan.latency.engine_rows import parse_engine
 from capplan.setting_values import (
@@ -142,12 +144,40 @@ class MarketSettings(Settings):
     region: str | None = setting(
         None, CHOICES, "NAME", "Region to buy in (default: any)."
     )
+    price_date: Annotated[str | None, BeforeValidator(day)] = setting(
+        None,
+        CHOICES,
+        "DATE",
+        "Offers as of this day: newer ones are not used (default: the newest).",
+    )
     allow_odd_price: bool = setting(
         False,
         CHOICES,
         "",
         "Take prices of a file that are far from those known of the GPU.",
     )
+    currency: Annotated[str | None, parsed_with(parse_code)] = setting(
+        None,
+        CHOICES,
+        "CODE",
+        "Currency to show amounts in, and of rows of a price file: EUR.",
+    )
+    exchange_rate: float | None = setting(
+        None, CHOICES, "USD", "Dollars of one unit of the currency: 1.08.", gt=0
+    )
+
+    def __init__(self, **values: Any) -> None:
+        """Refuse settings that contradict each other."""
+        super().__init__(**values)
+        try:
+            currency_of(self.currency, self.exchange_rate)
+        except InputError as error:
+            raise SettingError("exchange_rate", str(error)) from None
+
+    @property
+    def money(self) -> Currency:
+        """The currency that amounts are shown in."""
+        return currency_of(self.currency, self.exchange_rate)
 
 
 class PriceSettings(MarketSettings):
@@ -170,11 +200,22 @@ class PriceSettings(MarketSettings):
         None, CHOICES, "DATE", "Reference date for the age of prices (default: today)."
     )
 
+    def __init__(self, **values: Any) -> None:
+        """Refuse settings that contradict each other."""
+        super().__init__(**values)
+        if self.as_of and self.price_date and self.as_of != self.price_date:
+            raise SettingError(
+                "as_of",
+                f"as_of is {self.as_of} and price_date {self.price_date}; expected one "
+                "day: the age of offers is counted to price_date",
+            )
+
     def dated(self) -> Self:
         """Return settings with the day that prices are looked at: today by default."""
         if self.as_of is not None:
             return self
-        return self.model_copy(update={"as_of": date.today().isoformat()})
+        day = self.price_date or date.today().isoformat()
+        return self.model_copy(update={"as_of": day})
 
 
 class ServerSettings(Settings):
