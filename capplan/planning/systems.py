@@ -61,6 +61,18 @@ SYSTEMS = {
         "FasterTransformer as in Sarathi-Serve: as Orca there",
         {"max_num_seqs": 128},
     ),
+    "sglang": System(
+        "sglang",
+        "SGLang 0.5.23: chunked_prefill_size 8192 of a GPU with 60 to 160 GB, "
+        "max_running_requests 2048",
+        {"max_num_batched_tokens": 8192, "max_num_seqs": 2048},
+    ),
+    "trtllm": System(
+        "trtllm",
+        "TensorRT-LLM, llmapi/llm_args.py: max_num_tokens 8192, max_batch_size 2048, "
+        "GUARANTEED_NO_EVICT, no chunked prefill",
+        {"max_num_batched_tokens": 8192, "max_num_seqs": 2048},
+    ),
     "fastserve": System(
         "fastserve",
         "FastServe's artifact: 16 seats, max_num_batched_tokens as max_model_len, "

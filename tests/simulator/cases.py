@@ -179,6 +179,23 @@ def accelgen(
     }
 
 
+def admission_by_limit(longest_answer: int, seed: int) -> dict[str, float | str]:
+    """Return settings of the schedulers that admit by a limit of the answer."""
+    rng = np.random.default_rng(seed + 1)
+    return {
+        "policy": str(rng.choice(["guaranteed_no_evict", "max_utilization"])),
+        "max_new": int(rng.choice([0, 0, longest_answer + rng.integers(0, 9)])),
+        "max_prefill_tokens": int(rng.choice([8, 16384])),
+        "mixed": int(rng.integers(0, 2)),
+        "ignore_eos": int(rng.random() < 0.25),
+        "init_ratio": float(rng.choice([0.0, 0.0, 0.25, 0.7])),
+        "min_factor": float(rng.choice([0.14, 1.0])),
+        "decay_steps": int(rng.choice([4, 600])),
+        "retract_steps": int(rng.choice([0, 20])),
+        "clip": int(rng.choice([1, 1, 3, 4096])),
+    }
+
+
 def for_scheduler(name: str, case: Case, seed: int) -> tuple[str, Case]:
     """Return a scheduler with settings, and the case with an engine that suits it.
 
@@ -188,6 +205,7 @@ def for_scheduler(name: str, case: Case, seed: int) -> tuple[str, Case]:
         return name, case
     rng = np.random.default_rng(seed)
     longest = int((case.trace.prompt_tokens + case.trace.output_tokens).max())
+    longest_answer = int(case.trace.output_tokens.max())
     engine = replace(case.engine, scheduler=parse_scheduler(name))
     engine = without_unsupported(engine)
     least = MOST_SEQS if rng.random() < 0.5 else max(longest, MOST_SEQS)
@@ -226,6 +244,7 @@ def for_scheduler(name: str, case: Case, seed: int) -> tuple[str, Case]:
         "beta_s": float(rng.choice([-1.0, TICK_S])),
         "batch_size": int(rng.integers(1, 9)),
         "predict_s": 0.0,
+        **admission_by_limit(longest_answer, seed),
     }
     copy_s = TICK_S * int(rng.integers(0, 3)) / 2
     engine = replace(

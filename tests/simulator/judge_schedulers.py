@@ -11,6 +11,8 @@ from judge_fastgen import fastgen
 from judge_fastserve import fastserve
 from judge_oracle import oracle
 from judge_sa import sa
+from judge_sglang import sglang
+from judge_trtllm import trtllm
 from judge_vllm_v0 import vllm_v0
 
 
@@ -240,4 +242,6 @@ SCHEDULERS = {
     "oracle": oracle,
     "sa": sa,
     "accelgen": accelgen,
+    "sglang": sglang,
+    "trtllm": trtllm,
 }

@@ -44,6 +44,8 @@ SCHEDULERS = {
     "oracle": "oracle",
     "sa": "sa",
     "accelgen": "accelgen",
+    "sglang": "sglang",
+    "trtllm": "trtllm",
 }
 
 PULLING = "vllm-v1-pulling"

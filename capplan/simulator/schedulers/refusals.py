@@ -44,3 +44,39 @@ def above_watermark(
         f"an admission, also after a preemption, leaves {spare} of {blocks} blocks free"
     )
     return held > blocks - spare, reason
+
+
+def cut_answers(
+    trace: Trace,
+    engine: EngineSettings,
+    settings: dict[str, float],
+    spare_tokens: int,
+    more: int = 0,
+    clip: int | None = None,
+) -> tuple[np.ndarray, str]:
+    """Return the requests whose answers a limit would cut or keep out, and why.
+
+    The limit is ``max_new``, 0: the answer itself, and what the KV leaves beside the
+    prompt, ``spare_tokens`` less. With ``clip`` a request is admitted, also again with
+    all but the last token of its answer, where it, what it may still generate, at most
+    ``clip``, and ``more`` tokens are less than the KV.
+    """
+    prompts, answers = trace.prompt_tokens, trace.output_tokens
+    size = engine.block_size
+    blocks = engine.kv_blocks - 1
+    bounded = engine.request_blocks(prompts + answers - 1)
+    bounded = bounded + (1 - prompts - answers) // size
+    held = (blocks - bounded) * size
+    asked = int(settings["max_new"])
+    limit = answers if asked == 0 else np.minimum(asked, held - spare_tokens - prompts)
+    rows = (answers > limit) | (prompts + answers + spare_tokens > held)
+    if clip is not None:
+        left = np.minimum(limit - answers + 1, clip)
+        first = np.minimum(limit, clip)
+        most = prompts + np.maximum(answers - 1 + left, first)
+        rows |= most + more >= held
+    given = f", max_new={asked}," if asked else ""
+    return rows, (
+        f"its answer{given} must not be cut, and it is admitted by that beside its "
+        f"prompt; a replica holds {engine.kv_capacity_tokens} tokens"
+    )

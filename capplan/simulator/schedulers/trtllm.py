@@ -1,0 +1,129 @@
+"""TensorRT-LLM: prompts join the decodes; admission by the answer's limit, or eviction.
+
+As in TensorRT-LLM, cpp/tensorrt_llm/batch_manager/capacityScheduler.cpp and
+microBatchScheduler.cpp. The engine's ``max_num_batched_tokens`` is ``max_num_tokens``,
+``max_num_seqs`` is ``max_batch_size``, ``block_size`` is ``tokens_per_block``. Requests
+stand in order of arrival. Decodes run first; then prompts are admitted in order, and
+the first that does not fit ends it. Two policies of capacity:
+
+- ``guaranteed_no_evict``, the default: a request is admitted when the KV has room for
+  its prompt and ``max_new`` beside those of all that run. Nothing is ever evicted.
+- ``max_utilization``: when the blocks of its prompt are free. When a decode lacks a
+  block, the request started last is paused: it loses its KV and computes all again,
+  first in the queue; nobody is admitted in that iteration.
+
+Settings: ``policy``; ``max_new``, the client's max_tokens, 0: each request's true
+answer; ``chunked``, 1: a prompt that does not fit the tokens left is cut to whole
+blocks (``enable_chunked_prefill``, first come, first served), else it waits.
+
+Not here: reuse of blocks, equal progress of several prompts, the overlap of scheduling
+with the iteration before. Behind a cut prompt, one shorter than what rounding left
+would slip in there; here it waits.
+"""
+
+import numpy as np
+
+from capplan.simulator.batch import (
+    admit_head_with_room,
+    continue_prefill,
+    log_decodes,
+    same_batch,
+    take_decode_blocks,
+)
+from capplan.simulator.jit import compiled, inlined
+from capplan.simulator.kvcache import ceil_div
+from capplan.simulator.schedulers import Knob, Rules, indices
+from capplan.simulator.schedulers.refusals import cut_answers
+from capplan.simulator.state import NONE, SCHEDULE
+
+POLICIES = ("guaranteed_no_evict", "max_utilization")
+RULES = Rules(
+    {
+        "policy": Knob(0, choices=POLICIES),
+        "max_new": Knob(0, 0),
+        "chunked": Knob(0, 0, 1),
+    },
+    in_order=True,
+)
+SETTING = indices(RULES.settings)
+
+
+def refused(trace, engine, settings):
+    """Return the requests that would never be admitted or be cut, and the reason."""
+    budget, unit = engine.max_num_batched_tokens, engine.block_size
+    evicts = POLICIES[int(settings["policy"])] == "max_utilization"
+    again = trace.output_tokens - 1 if evicts else 0
+    beyond = trace.prompt_tokens + again > budget
+    if np.any(beyond) and not (settings["chunked"] and budget >= unit):
+        return beyond, f"its prompts are not cut, and a budget is {budget} tokens"
+    if evicts:
+        asked = np.asarray(settings["max_new"])
+        cut = (asked > 0) & (trace.output_tokens > asked)
+        return cut, f"its answer would be cut at max_new={int(asked)} tokens"
+    return cut_answers(trace, engine, settings, 0)
+
+
+@inlined()
+def _whole_blocks(state, slot):
+    """Return the blocks of a prompt and of the longest answer that it may get."""
+    request = state.requests[slot]
+    engine = state.engine[0]
+    answer = int(state.settings[SETTING.max_new])
+    if answer == 0:
+        answer = request.output_tokens
+    blocks = ceil_div(request.prompt_tokens + answer, engine.block_size)
+    return min(blocks + request.bounded_blocks, engine.kv_blocks)
+
+
+@compiled()
+def _unreserved_blocks(state, r):
+    """Return the blocks that running requests leave when each ends at its limit."""
+    blocks = state.engine[0].kv_blocks
+    slot = state.replicas[r].running_head
+    while slot != NONE:
+        blocks -= _whole_blocks(state, slot)
+        slot = state.requests[slot].next
+    return blocks
+
+
+@inlined()
+def _chunk(state, rest, left):
+    """Return how much of a prompt runs with so many tokens left. [tokens]"""
+    if rest <= left:
+        return rest
+    unit = state.engine[0].block_size
+    return left // unit * unit if state.settings[SETTING.chunked] != 0 else 0
+
+
+@compiled(SCHEDULE)
+def schedule(state, r):
+    """Let all decode, continue the unfinished prompt, then admit."""
+    replica = state.replicas[r]
+    engine = state.engine[0]
+    take_decode_blocks(state, r, 0)
+    log_decodes(state, r)
+    left = engine.max_num_batched_tokens - replica.decode_count
+    cut = False
+    if replica.prefilling != NONE:
+        request = state.requests[replica.prefilling]
+        rest = request.known_tokens - request.computed_tokens
+        left -= continue_prefill(state, r, _chunk(state, rest, left))
+        cut = replica.prefilling != NONE
+    reserves = state.settings[SETTING.policy] == 0
+    blocks = 0
+    if reserves and replica.waiting_head != NONE:
+        blocks = _unreserved_blocks(state, r)
+    while replica.waiting_head != NONE and replica.preempted == 0 and not cut:
+        slot = replica.waiting_head
+        known_tokens = state.requests[slot].known_tokens
+        whole_blocks = _whole_blocks(state, slot)
+        if reserves and whole_blocks > blocks:
+            break
+        chunk = _chunk(state, known_tokens, left)
+        if admit_head_with_room(state, r, chunk, known_tokens, 0) == 0:
+            break
+        blocks -= whole_blocks
+        left -= chunk
+        cut = chunk < known_tokens
+    changes = replica.preempted > 0 or replica.prefilling != NONE
+    return same_batch(state, r, 0, changes)

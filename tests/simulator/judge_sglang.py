@@ -1,0 +1,199 @@
+"""SGLang step by step, with its batches and its flag as scheduler.py keeps them."""
+
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Batches:
+    """What SGLang's scheduler remembers from one step to the next."""
+
+    running: list = field(default_factory=list)
+    full: bool = False  # the running batch's flag
+    last: list = field(default_factory=list)  # prompts of the last step, and decodes
+    chunked: object = None  # the unfinished prompt
+    ratio: float | None = None  # after the last retraction
+    decays: int = 0
+
+
+def sglang(replica, settings):
+    """Return the parts of the next iteration, and whether it preempted."""
+    if not hasattr(replica, "batches"):
+        replica.batches = Batches()
+    batches = replica.batches
+    here = replica.running  # those that are not finished
+    if not here and replica.now_s > replica.gpu_s:
+        batches.ratio, batches.decays = None, 0  # it was idle
+    if batches.last:
+        merged = [q for q in batches.last if q in here and q is not batches.chunked]
+        if len(merged) < len(batches.last):
+            batches.full = False
+        if merged and not batches.running:
+            batches.running, batches.full = merged, False
+        else:
+            batches.running = batches.running + merged
+        batches.last = []
+    left = [q for q in batches.running if q in here]
+    if len(left) < len(batches.running):
+        batches.full = False
+    batches.running = left
+    parts = _prompts(replica, settings, batches)
+    if parts:
+        return parts, False
+    if not batches.running:
+        return [], False
+    return _decodes(replica, settings, batches)
+
+
+def _prompts(replica, settings, batches):
+    engine, pool = replica.engine, replica.pool
+    page = engine.block_size
+    if not batches.running:
+        batches.full = False
+    if (batches.full or not replica.waiting) and batches.chunked is None:
+        return []
+    mixed = len(batches.running) if settings["mixed"] else 0
+    chunk_left = engine.max_num_batched_tokens - mixed
+    input_left = settings["max_prefill_tokens"] - mixed
+    kept = sum(
+        min(limit(replica, settings, q) - answered(q), settings["clip"])
+        for q in batches.running
+    )
+    room = len(pool.free) * page - mixed - kept * _ratio(settings, batches)
+    parts = []
+    if batches.chunked is not None:
+        q = batches.chunked
+        rest = len(q.tokens) - q.computed
+        cap = min(chunk_left, int(room)) if int(room) > 0 else chunk_left
+        free = (len(q.blocks) + len(pool.free)) * page - q.computed
+        new = min(rest, cap, free)
+        if new > 0:
+            pool.give(q, q.computed + new, [])
+            parts.append((q, q.computed, new))
+            answer = 0
+            if new == rest:
+                answer = min(limit(replica, settings, q), settings["clip"])
+                batches.chunked = None
+            room -= paged(new, page) + page + answer
+            chunk_left -= paged(new, page)
+            input_left -= paged(new, page)
+    while replica.waiting:
+        if room > 0 and (chunk_left <= 0 or input_left <= 0):
+            break  # OTHER
+        if replica.seats_left == 0:
+            batches.full = True
+        if batches.full:
+            break
+        q = replica.waiting[0]
+        extend, most = len(q.tokens), limit(replica, settings, q)
+        bounded = pool.bounded(q) * page
+        after = min(most - answered(q), settings["clip"])
+        if extend + after + page + bounded >= room:
+            batches.full = bool(parts or batches.running)  # NO_TOKEN
+            break
+        new, answer = extend, min(most, settings["clip"])
+        if paged(extend, page) > chunk_left:
+            new, answer = chunk_left // page * page, 0
+            if new <= 0:
+                break
+        pool.give(q, new, [])
+        replica.admit()
+        parts.append((q, 0, new))
+        if new < extend:
+            batches.chunked = q
+        room -= paged(new, page) + page + answer + bounded
+        chunk_left -= paged(new, page)
+        input_left -= paged(new, page)
+        if room <= 0:
+            batches.full = True
+            break
+    if not parts:
+        return []
+    batches.last = [q for q, _, _ in parts]
+    if (
+        settings["mixed"]
+        and batches.running
+        and _needed(batches.running, page) <= len(pool.free)
+    ):
+        for q in batches.running:
+            pool.give(q, q.computed + 1, [])
+            parts.append((q, q.computed, 1))
+        batches.last += batches.running
+        batches.running = []  # its flag stays, until the last batch takes its place
+    return parts
+
+
+def _decodes(replica, settings, batches):
+    pool, page = replica.pool, replica.engine.block_size
+    retracted = []
+    if _needed(batches.running, page) > len(pool.free):
+        # Those to be kept first; sorting keeps the order of equals.
+        order = sorted(
+            batches.running,
+            key=lambda q: (answered(q), -q.prompt_count),
+            reverse=True,
+        )
+        order = newest_last_of_equals(order, replica.running)
+        while not retracted or _needed(order, page) > len(pool.free):
+            if len(order) == 1:
+                victim, batches.chunked = batches.chunked, None
+            else:
+                victim = order.pop()
+            replica.running.remove(victim)
+            replica.preempt(victim)
+            replica.waiting.remove(victim)
+            replica.waiting.append(victim)
+            retracted.append(victim)
+        batches.running = [q for q in batches.running if q in order]
+        used = sum(answered(q) + settings["retract_steps"] for q in order)
+        limits = sum(limit(replica, settings, q) for q in order)
+        batches.ratio, batches.decays = min(1.0, used / (limits + 1)), 0
+        batches.full = False
+    else:
+        batches.decays += 1
+    for q in batches.running:
+        pool.give(q, q.computed + 1, [])
+    return [(q, q.computed, 1) for q in batches.running], bool(retracted)
+
+
+def newest_last_of_equals(order, admitted):
+    """Where batches were mixed, we take the newest of equals, as where they are not."""
+    return sorted(
+        order,
+        key=lambda q: (answered(q), -q.prompt_count, -admitted.index(q)),
+        reverse=True,
+    )
+
+
+def _needed(requests, page):
+    return sum(q.computed % page == 0 for q in requests)
+
+
+def _ratio(settings, batches):
+    """Return the ratio; falls are counted, so that rounding decides nothing."""
+    if settings["ignore_eos"]:
+        return 1.0
+    first = settings["init_ratio"]
+    least = first * settings["min_factor"]
+    ratio = first if batches.ratio is None else batches.ratio
+    if batches.decays == 0:
+        return ratio
+    fall = (first - least) / settings["decay_steps"]
+    return max(ratio - fall * batches.decays, least)
+
+
+def answered(request):
+    return len(request.tokens) - request.prompt_count
+
+
+def limit(replica, settings, request):
+    """Return the most tokens that a request may generate."""
+    if settings["max_new"] == 0:
+        return request.output_count
+    pool = replica.pool
+    bounded = pool.bounded(request) + len(request.bounded)
+    held = (replica.engine.kv_blocks - 1 - bounded) * replica.engine.block_size
+    return min(settings["max_new"], held - 2 - request.prompt_count)
+
+
+def paged(tokens, page):
+    return -(-tokens // page) * page

@@ -1,0 +1,62 @@
+"""Cases of SGLang worked by hand; a page is one token."""
+
+import pytest
+from worked import THREE, ms, served
+
+from capplan.errors import InputError
+
+
+def pages(name, requests, tokens=64, **settings):
+    """Serve with so many tokens of KV, in pages of one token."""
+    return served(name, requests, blocks=tokens, block_size=1, **settings)
+
+
+def test_prompts_run_in_iterations_of_their_own():
+    # 0-14 A | 14-30 B alone | 30-42 C alone | 42-55 all, B ends | 55-67 A ends | 67-78
+    times = pages("sglang", THREE)
+
+    assert ms(times.first_token_s) == [14, 30, 42]
+    assert ms(times.finish_s) == [67, 55, 78]
+
+
+def test_decodes_wait_for_all_chunks_of_a_prompt():
+    # 0-14 A | 14-32 B:8 | 32-50 B:8 | 50-64 B:4 | 64-76 A B, B ends | 87 | 98 A ends
+    times = pages("sglang", [(0, 4, 4), (1, 20, 2)], max_num_batched_tokens=8)
+
+    assert ms(times.finish_s) == [98, 76]
+    assert ms(times.longest_gap_s) == [62, 12]
+
+
+def test_the_decode_with_the_longest_prompt_of_the_fewest_answered_is_retracted():
+    # 0-16 A | B: 5+6+1 = 12 < 14 - 7/4: 16-31 B | 43 | 55 | 67 | 79 A B | 1 token free,
+    # 2 needed; both have 5 answer tokens, A's prompt is longer: 79-90 B ends |
+    # 90-111 A:11 | 122 | 133
+    requests = [(0, 6, 8), (1, 5, 6)]
+    times = pages("sglang:init_ratio=0.25", requests, tokens=20)
+
+    assert ms(times.finish_s) == [133, 90]
+    assert times.preemptions.tolist() == [1, 0]
+
+
+def test_the_clients_limit_keeps_a_request_out():
+    # B: 4+20+1 = 25 is not below 26 - 19 * 0.7 = 12.7: it waits for A's end at 36
+    requests = [(0, 4, 3), (1, 4, 3)]
+    limited = pages("sglang:max_new=20", requests, tokens=30)
+    exact = pages("sglang", requests, tokens=30)
+
+    assert ms(limited.finish_s) == [36, 72]
+    assert ms(limited.first_token_s) == [14, 50]
+    assert ms(exact.first_token_s) == [14, 28]
+
+
+def test_an_answer_above_the_clients_limit_is_refused():
+    with pytest.raises(InputError, match="max_new=2, must not be cut"):
+        pages("sglang:max_new=2", [(0, 4, 3)])
+
+
+def test_a_mixed_iteration_lets_decodes_run_beside_a_prompt():
+    # 0-14 A | 14-32 A B:7 (10 + 7 + 1) | 32-50 A B:7@7 | 50-67 A B:6@14, A ends
+    times = pages("sglang:mixed=1", [(0, 4, 4), (1, 20, 1)], max_num_batched_tokens=8)
+
+    assert ms(times.finish_s) == [67, 67]
+    assert ms(times.longest_gap_s) == [18, 0]

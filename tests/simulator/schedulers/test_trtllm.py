@@ -1,0 +1,77 @@
+"""Cases of TensorRT-LLM worked by hand."""
+
+import pytest
+from worked import THREE, ms, served
+
+from capplan.errors import InputError
+
+PAIR = [(0, 6, 6), (0, 5, 6)]
+
+
+def test_prompts_join_the_decodes():
+    # 0-14 A | 14-31 A B:6 (10 + 6 + 1) | 31-45 A B C:2, A and B end | 56 | 67 | 78
+    times = served("trtllm", THREE)
+
+    assert ms(times.first_token_s) == [14, 31, 45]
+    assert ms(times.finish_s) == [45, 45, 78]
+
+
+def test_a_request_waits_for_the_blocks_of_its_whole_answer():
+    # Each wants 3 of 4 blocks: A alone 0-16 | 27 38 49 60 71 | 71-86 B | ... 141
+    times = served("trtllm", PAIR, blocks=4)
+
+    assert ms(times.finish_s) == [71, 141]
+    assert times.preemptions.tolist() == [0, 0]
+
+
+def test_max_utilization_pauses_the_request_started_last():
+    # 0-21 A B | 33 | 45 | A wants a block, none is free: B paused, 45-56 A | 67 | 78
+    # | 78-96 B:8 | 107 | 118
+    times = served("trtllm:policy=max_utilization", PAIR, blocks=4)
+
+    assert ms(times.finish_s) == [78, 118]
+    assert times.preemptions.tolist() == [0, 1]
+
+
+def test_a_prompt_beyond_the_tokens_left_waits():
+    # 0-14 A (B would be 9) | 14-32 A B:5 C:2 (1 + 5 + 2 = 8) | 43
+    requests = [(0, 4, 3), (0, 5, 1), (0, 2, 1)]
+    times = served("trtllm", requests, max_num_batched_tokens=8)
+
+    assert ms(times.finish_s) == [43, 32, 32]
+
+
+def test_a_cut_prompt_has_whole_blocks():
+    # 8 tokens: 0-18 A:4 B:4 | 18-35 A B:6@4, both end. A block is 4 tokens: of the 8
+    # left at 0 B has 4; at 18 the 6 that are left fit whole.
+    requests = [(0, 4, 2), (0, 10, 1)]
+    times = served("trtllm:chunked=1", requests, max_num_batched_tokens=8)
+
+    assert ms(times.first_token_s) == [18, 35]
+
+
+def test_the_clients_limit_is_reserved():
+    # blk(4 + 8) = 3 of 5 blocks: B waits for A. With true answers blk(5) = 2: both run.
+    requests = [(0, 4, 1), (0, 4, 1)]
+    limited = served("trtllm:max_new=8", requests, blocks=5)
+    exact = served("trtllm", requests, blocks=5)
+
+    assert ms(limited.finish_s) == [14, 28]
+    assert ms(exact.finish_s) == [18, 18]
+
+
+@pytest.mark.parametrize(
+    "name", ["trtllm:max_new=2", "trtllm:max_new=2,policy=max_utilization"]
+)
+def test_an_answer_above_the_clients_limit_is_refused(name):
+    with pytest.raises(InputError, match="max_new=2"):
+        served(name, [(0, 4, 3)])
+
+
+def test_a_prompt_above_the_token_budget_is_refused_unless_it_is_cut():
+    request = [(0, 20, 2)]
+
+    with pytest.raises(InputError, match="are not cut"):
+        served("trtllm", request, max_num_batched_tokens=8)
+
+    assert served("trtllm:chunked=1", request, max_num_batched_tokens=8).finish_s[0] > 0
