@@ -52,7 +52,7 @@ is expected from the paper's own settings; what lies outside has its reason besi
 | `oracle` | ALISE's Fig. 4, exactly |
 | `vllm-v1` | SA, [Aladdin](#aladdin), [Llumnix](#llumnix); [vLLM's](simulator.md) own |
 | `static`, `vllm-v1-priority` | no figures: hand-worked cases only |
-| `sglang`, `trtllm` | engines: [rules and limits](simulator.md#sglang-and-tensorrt-llm) |
+| `sglang`, `trtllm` | engines: [rules](simulator.md#sglang-and-tensorrt-llm) |
 """
 
 

@@ -40,7 +40,7 @@ from capplan.simulator.kvcache import ceil_div
 from capplan.simulator.queues import push_waiting_back, remove_waiting
 from capplan.simulator.schedulers import Knob, Rules, indices
 from capplan.simulator.schedulers.refusals import cut_answers
-from capplan.simulator.state import NONE, SCHEDULE, Phase
+from capplan.simulator.state import NONE, SCHEDULE, Count, Phase
 
 RULES = Rules(
     {
@@ -250,7 +250,10 @@ def schedule(state, r):
         memory[MEMORY.since_step] = replica.step
     opens = memory[MEMORY.closed] == 0 and replica.waiting_head != NONE
     if opens or replica.prefilling != NONE:
+        most = state.counts[Count.MOST_TOKENS]
         closed = _add_prompts(state, r)
+        # An admission reckons the decodes in, which wait or are within the budget.
+        state.counts[Count.MOST_TOKENS] = most
         # The flag is the batch's: one that was empty is replaced, and loses it.
         memory[MEMORY.closed] = int(closed and replica.decode_count > 0)
     if replica.batch_tokens + replica.batch_extra_count > 0:
