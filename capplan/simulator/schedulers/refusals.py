@@ -46,7 +46,14 @@ def above_watermark(
     return held > blocks - spare, reason
 
 
-def cut_answers(
+def cut_answers(trace: Trace, settings: dict[str, float]) -> tuple[np.ndarray, str]:
+    """Return the requests with answers above ``max_new``, where given, and why."""
+    asked = int(settings["max_new"])
+    cut = (trace.output_tokens > asked) & (asked > 0)
+    return cut, f"its answer would be cut at max_new={asked} tokens"
+
+
+def never_admitted(
     trace: Trace,
     engine: EngineSettings,
     settings: dict[str, float],
@@ -54,7 +61,7 @@ def cut_answers(
     more: int = 0,
     clip: int | None = None,
 ) -> tuple[np.ndarray, str]:
-    """Return the requests whose answers a limit would cut or keep out, and why.
+    """Return the requests whose answers would be cut or that never run, and why.
 
     The limit is ``max_new``, 0: the answer itself, and what the KV leaves beside the
     prompt, ``spare_tokens`` less. With ``clip`` a request is admitted, also again with
@@ -73,10 +80,12 @@ def cut_answers(
     if clip is not None:
         left = np.minimum(limit - answers + 1, clip)
         first = np.minimum(limit, clip)
-        most = prompts + np.maximum(answers - 1 + left, first)
-        rows |= most + more >= held
-    given = f", max_new={asked}," if asked else ""
-    return rows, (
-        f"its answer{given} must not be cut, and it is admitted by that beside its "
-        f"prompt; a replica holds {engine.kv_capacity_tokens} tokens"
-    )
+        rows |= prompts + np.maximum(answers - 1 + left, first) + more >= held
+    cut, reason = cut_answers(trace, settings)  # of which all are in ``rows``
+    if not np.any(cut):
+        given = f", {asked} tokens," if asked else ""
+        reason = (
+            f"beside the longest answer that it may get{given} its prompt is never "
+            f"admitted; a replica holds {engine.kv_capacity_tokens}"
+        )
+    return rows, reason

@@ -39,7 +39,7 @@ from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.kvcache import ceil_div
 from capplan.simulator.queues import push_waiting_back, remove_waiting
 from capplan.simulator.schedulers import Knob, Rules, indices
-from capplan.simulator.schedulers.refusals import cut_answers
+from capplan.simulator.schedulers.refusals import never_admitted
 from capplan.simulator.state import NONE, SCHEDULE, Count, Phase
 
 RULES = Rules(
@@ -71,7 +71,7 @@ def refused(trace, engine, settings):
     if chunk < page:
         return trace.prompt_tokens > 0, f"a chunk of {chunk} is less than a page"
     clip = int(settings["clip"])
-    return cut_answers(trace, engine, settings, _SPARE_TOKENS, more=page, clip=clip)
+    return never_admitted(trace, engine, settings, _SPARE_TOKENS, more=page, clip=clip)
 
 
 @inlined()

@@ -33,7 +33,7 @@ from capplan.simulator.batch import (
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.kvcache import ceil_div
 from capplan.simulator.schedulers import Knob, Rules, indices
-from capplan.simulator.schedulers.refusals import cut_answers
+from capplan.simulator.schedulers.refusals import cut_answers, never_admitted
 from capplan.simulator.state import NONE, SCHEDULE
 
 POLICIES = ("guaranteed_no_evict", "max_utilization")
@@ -54,13 +54,14 @@ def refused(trace, engine, settings):
     evicts = POLICIES[int(settings["policy"])] == "max_utilization"
     again = trace.output_tokens - 1 if evicts else 0
     beyond = trace.prompt_tokens + again > budget
-    if np.any(beyond) and not (settings["chunked"] and budget >= unit):
-        return beyond, f"its prompts are not cut, and a budget is {budget} tokens"
+    beyond = beyond & (settings["chunked"] == 0 or budget < unit)
     if evicts:
-        asked = np.asarray(settings["max_new"])
-        cut = (asked > 0) & (trace.output_tokens > asked)
-        return cut, f"its answer would be cut at max_new={int(asked)} tokens"
-    return cut_answers(trace, engine, settings, 0)
+        rows, reason = cut_answers(trace, settings)
+    else:
+        rows, reason = never_admitted(trace, engine, settings, 0)
+    if np.any(beyond):
+        reason = f"its prompts are not cut, and a budget is {budget} tokens"
+    return rows | beyond, reason
 
 
 @inlined()

@@ -50,7 +50,7 @@ def test_the_clients_limit_keeps_a_request_out():
 
 
 def test_an_answer_above_the_clients_limit_is_refused():
-    with pytest.raises(InputError, match="max_new=2, must not be cut"):
+    with pytest.raises(InputError, match="cut at max_new=2 tokens"):
         pages("sglang:max_new=2", [(0, 4, 3)])
 
 
@@ -60,3 +60,13 @@ def test_a_mixed_iteration_lets_decodes_run_beside_a_prompt():
 
     assert ms(times.finish_s) == [67, 67]
     assert ms(times.longest_gap_s) == [18, 0]
+
+
+@pytest.mark.parametrize(("tokens", "served_"), [(9, False), (10, True)])
+def test_a_request_that_no_empty_engine_admits_is_refused(tokens, served_):
+    # 4 + 4 + 1 page = 9 is to be below the KV; again with 3 tokens of it: 7 + 1 + 1
+    if served_:
+        assert ms(pages("sglang", [(0, 4, 4)], tokens).finish_s) == [47]
+    else:
+        with pytest.raises(InputError, match="its prompt is never admitted"):
+            pages("sglang", [(0, 4, 4)], tokens)

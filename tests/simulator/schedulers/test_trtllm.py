@@ -64,7 +64,7 @@ def test_the_clients_limit_is_reserved():
     "name", ["trtllm:max_new=2", "trtllm:max_new=2,policy=max_utilization"]
 )
 def test_an_answer_above_the_clients_limit_is_refused(name):
-    with pytest.raises(InputError, match="max_new=2"):
+    with pytest.raises(InputError, match="cut at max_new=2 tokens"):
         served(name, [(0, 4, 3)])
 
 
