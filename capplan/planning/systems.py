@@ -14,7 +14,7 @@ from capplan.simulator.schedulers.own_file import file_of
 
 ROOM = "room"
 """Value of a budget: the longest request that the system is set up for, at least 2,048,
-as max_model_len is in vLLM 0.4.2."""
+as max_model_len is in vLLM 0.4.2, or what the system says."""
 TUNED = ("max_num_seqs", "max_num_batched_tokens")
 """Flags that are the same for all, or tuned for each, where the published ones are not
 asked for: a default that suited another LLM and GPU is no part of a policy."""
@@ -27,6 +27,7 @@ class System(NamedTuple):
     source: str  # of the flags
     flags: dict[str, Any] = {}  # noqa: RUF012 (never changed)
     prediction_error: float | None = None  # as published, over the true output tokens
+    least_room_tokens: int = 2048  # of a budget that is ROOM
 
 
 SYSTEMS = {
@@ -69,9 +70,10 @@ SYSTEMS = {
     ),
     "trtllm": System(
         "trtllm",
-        "TensorRT-LLM, llmapi/llm_args.py: max_num_tokens 8192, max_batch_size 2048, "
-        "GUARANTEED_NO_EVICT, no chunked prefill",
-        {"max_num_batched_tokens": 8192, "max_num_seqs": 2048},
+        "TensorRT-LLM, llmapi/llm_args.py: max_num_tokens 8192, or the longest request "
+        "as its prompts are not cut; max_batch_size 2048; GUARANTEED_NO_EVICT",
+        {"max_num_batched_tokens": ROOM, "max_num_seqs": 2048},
+        least_room_tokens=8192,
     ),
     "fastserve": System(
         "fastserve",
@@ -189,7 +191,7 @@ def resolve(
     chosen = check_name(chosen)
     policy = parse_scheduler(chosen)
     flags = dict(system.flags)
-    if policy.settings.get("chunked"):
+    if policy.name == "vllm-v0" and policy.settings.get("chunked"):
         flags["max_num_batched_tokens"] = CHUNKED_TOKENS
     has_room = chosen != given and "{room}" in system.scheduler
     kept = dict(settings)
@@ -197,7 +199,7 @@ def resolve(
     for flag, value in flags.items():
         if value == ROOM:
             has_room = kept[flag] is None
-            value = max(room_tokens, 2048)
+            value = max(room_tokens, system.least_room_tokens)
         elif flag in TUNED and not published:
             continue
         if flag == "router" and kept["dispatcher"]:

@@ -186,6 +186,16 @@ def test_each_request_is_given_the_room_of_the_longest_that_is_taken():
     assert v0.settings.max_num_batched_tokens == 9000
 
 
+def test_a_budget_of_whole_prompts_is_at_least_the_published_one():
+    short = resolve("trtllm", plain(), 700, published=True).settings
+    long = resolve("trtllm", plain(), 9000, published=True).settings
+    cut = resolve("trtllm:chunked=1", plain(), 700, published=True).settings
+
+    assert short.max_num_batched_tokens == cut.max_num_batched_tokens == 8192
+    assert long.max_num_batched_tokens == 9000
+    assert short.max_num_seqs == 2048
+
+
 @pytest.mark.parametrize("name", SYSTEMS)
 def test_every_system_can_be_asked_for(name):
     asked = resolve(name, plain(host_kv_gib=8.0, link_gb_per_s=12.0), 700)
