@@ -1,5 +1,6 @@
 """Cases of SGLang worked by hand; a page is one token."""
 
+import numpy as np
 import pytest
 from worked import THREE, ms, served
 
@@ -70,3 +71,16 @@ def test_a_request_that_no_empty_engine_admits_is_refused(tokens, served_):
     else:
         with pytest.raises(InputError, match="its prompt is never admitted"):
             pages("sglang", [(0, 4, 4)], tokens)
+
+
+def test_with_room_for_all_it_is_vllm_v0():
+    # What differs is admission by the answer, cut prompts and who loses its KV.
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        n = int(rng.integers(1, 12))
+        arrivals = np.sort(rng.integers(0, 60, n))
+        requests = [(at, *rng.integers(1, 6, 2)) for at in arrivals]
+        alike = [pages(name, requests, tokens=4000) for name in ("sglang", "vllm-v0")]
+
+        assert ms(alike[0].finish_s) == alike[1].finish_s * 1e3
+        assert ms(alike[0].longest_gap_s) == alike[1].longest_gap_s * 1e3

@@ -1,5 +1,6 @@
 """Cases of TensorRT-LLM worked by hand."""
 
+import numpy as np
 import pytest
 from worked import THREE, ms, served
 
@@ -75,3 +76,20 @@ def test_a_prompt_above_the_token_budget_is_refused_unless_it_is_cut():
         served("trtllm", request, max_num_batched_tokens=8)
 
     assert served("trtllm:chunked=1", request, max_num_batched_tokens=8).finish_s[0] > 0
+
+
+def test_what_is_reserved_is_never_evicted():
+    rng = np.random.default_rng(0)
+    evictions = 0
+    for _ in range(20):
+        n = int(rng.integers(2, 30))
+        requests = [
+            (at, *rng.integers(1, 12, 2)) for at in np.sort(rng.integers(0, 99, n))
+        ]
+        limit = int(rng.choice([0, 12, 20]))
+        kept = served(f"trtllm:max_new={limit}", requests, blocks=8)
+        filled = served("trtllm:policy=max_utilization", requests, blocks=8)
+
+        assert kept.preemptions.sum() == 0
+        evictions += int(filled.preemptions.sum())
+    assert evictions > 20
