@@ -126,13 +126,12 @@ def _decodes(replica, settings, batches):
     pool, page = replica.pool, replica.engine.block_size
     retracted = []
     if _needed(batches.running, page) > len(pool.free):
-        # Those to be kept first; sorting keeps the order of equals.
+        # Those to be kept first; of equals the oldest, also where batches were mixed.
         order = sorted(
             batches.running,
-            key=lambda q: (answered(q), -q.prompt_count),
+            key=lambda q: (answered(q), -q.prompt_count, -replica.running.index(q)),
             reverse=True,
         )
-        order = newest_last_of_equals(order, replica.running)
         while not retracted or _needed(order, page) > len(pool.free):
             if len(order) == 1:
                 victim, batches.chunked = batches.chunked, None
@@ -153,15 +152,6 @@ def _decodes(replica, settings, batches):
     for q in batches.running:
         pool.give(q, q.computed + 1, [])
     return [(q, q.computed, 1) for q in batches.running], bool(retracted)
-
-
-def newest_last_of_equals(order, admitted):
-    """Where batches were mixed, we take the newest of equals, as where they are not."""
-    return sorted(
-        order,
-        key=lambda q: (answered(q), -q.prompt_count, -admitted.index(q)),
-        reverse=True,
-    )
 
 
 def _needed(requests, page):
