@@ -27,7 +27,15 @@ from capplan.report.pages.apart import apart_sections, one_fewer, verdict
 from capplan.report.pages.candidates import COLUMNS, candidate_values, plan_columns
 from capplan.report.pages.classes import classes_section, classes_table
 from capplan.report.pages.probes import probes_section
+from capplan.report.pages.purchase import money_sections, money_tables
 from capplan.report.pages.risk import draws_table, risk_section
+from capplan.report.pages.served import (
+    lengths_section,
+    lengths_table,
+    served_facts,
+    served_section,
+    traffic_table,
+)
 from capplan.report.pages.spares import spares_section
 from capplan.report.plan_charts import figures
 from capplan.report.render.json_text import plain
@@ -76,6 +84,7 @@ def plan_page(plan: Plan) -> Page:
             spares_section(plan.n_plus_k),
             *apart_sections(plan),
             _candidates(plan),
+            *(() if best is None else (served_section(plan), lengths_section(plan))),
             Section(
                 "Latency, replicas and the fleet over time",
                 figures=partial(figures, plan),
@@ -95,6 +104,9 @@ def plan_page(plan: Plan) -> Page:
             "classes.csv": classes_table(
                 row.run for row in plan.candidates if row.run is not None
             ),
+            "lengths.csv": lengths_table(plan),
+            "traffic.csv": traffic_table(plan),
+            **money_tables(plan),
         },
     )
 
@@ -211,6 +223,7 @@ def _of_best(plan: Plan, best: Candidate, run: Run) -> list[Section]:
         ("attained by", sentences.attained(run.judgement, plan.attainment_text)),
         *sentences.windows(run.judgement, best.probes),
         ("load", sentences.load(run.judgement)),
+        *served_facts(plan),
         ("one fewer", one_fewer(best) if best.pools else sentences.proof(best)),
         ("real engines", sentences.engines(best)),
         ("binds", best.binding or ""),
@@ -228,10 +241,11 @@ def _of_best(plan: Plan, best: Candidate, run: Run) -> list[Section]:
     return [
         Section(notes=[_SPELT_OUT], only=FILES),
         Section(WHY, facts=facts),
-        classes_section(run.judgement.classes),
+        _bill(plan, best, run),
+        *money_sections(plan),
+        classes_section(run.judgement.classes, run.work),
         launch_section(best.launch),
         *(launch_section(pool.launch, pool.role) for pool in best.pools),
-        _bill(plan, best, run),
     ]
 
 
