@@ -27,6 +27,7 @@ from capplan.planning.spot import INTERRUPTION_PER_MONTH, availability
 SPOT_SHARE = 0.5
 """Most of the nodes that are taken as spot where an offer says nothing; assumed."""
 EXPECTED = "expected: as planned"
+PLANNED_COUNT = "planned"
 _MONTHS_PER_YEAR = HOURS_PER_YEAR / HOURS_PER_MONTH
 _MOST_COUNTS = 6
 """Replica counts told on either side of the planned one."""
@@ -98,12 +99,14 @@ def _paid(prices: NodePrices, units: int, best: Candidate) -> list[Way]:
             )
         )
     if prices.spot is not None and prices.spot.usd_per_gpu_h < prices.usd_per_gpu_h:
-        found.append(_spot(prices, units, best, on_demand))
+        found += _spot(prices, units, best, on_demand)
     return found
 
 
-def _spot(prices: NodePrices, units: int, best: Candidate, on_demand: float) -> Way:
-    """Return nodes of which a share is spot, with those beside the needed."""
+def _spot(
+    prices: NodePrices, units: int, best: Candidate, on_demand: float
+) -> list[Way]:
+    """Return nodes of which a share is spot, with those beside the needed, if any."""
     offer = prices.spot
     assert offer is not None
     share = SPOT_SHARE if offer.max_share is None else offer.max_share
@@ -126,7 +129,9 @@ def _spot(prices: NodePrices, units: int, best: Candidate, on_demand: float) -> 
         f"{spot_count:,.0f} spot, at most {share:.0%} of those needed; "
         f"{lost:.0%} taken back in a month"
     )
-    return Way(
+    if not bill.spot_node_hours:
+        return []
+    row = Way(
         "spot in part",
         bill.usd / (units * HOURS_PER_MONTH),
         bill.usd,
@@ -136,6 +141,7 @@ def _spot(prices: NodePrices, units: int, best: Candidate, on_demand: float) -> 
         is_assumed=True,
         source=source,
     )
+    return [row]
 
 
 def _scenarios(best: Candidate) -> tuple[Scenario, ...]:
@@ -150,29 +156,33 @@ def _scenarios(best: Candidate) -> tuple[Scenario, ...]:
     fewest = most = pools
     if counts is not None:
         fewest, most = (run.deployment.with_replicas(n).pools for n in counts)
+    expected = _scenario(EXPECTED, pools, nodes_of(pools))
+    low = _scenario("low", fewest, _at_end(fewest, min))
+    high = _scenario("high", most, _at_end(most, max))
+    cheapest = _scenario("cheapest provider", pools, _at_end(pools, min))
+    dearest = _scenario("dearest provider", pools, _at_end(pools, max))
+    fast = _scenario("fewest replicas", fewest, nodes_of(fewest))
+    slow = _scenario("most replicas", most, nodes_of(most))
     found = [
-        _scenario("low: cheapest provider, fastest engine", _at_end(fewest, min)),
-        _scenario("cheapest provider", _at_end(pools, min)),
-        _scenario("fastest engine", nodes_of(fewest)),
-        _scenario(EXPECTED, nodes_of(pools)),
-        _scenario("slowest engine", nodes_of(most)),
-        _scenario("dearest provider", _at_end(pools, max)),
-        _scenario("high: dearest provider, slowest engine", _at_end(most, max)),
+        *_end(low, cheapest, fast, expected),
+        expected,
+        *reversed(_end(high, dearest, slow, expected)),
     ]
-    replicas = [fewest, pools, fewest, pools, most, pools, most]
-    rows = [
-        replace(row, replica_count=sum(pool.replica_count for pool in of))
-        for row, of in zip(found, replicas, strict=True)
-    ]
-    planned = rows[3]
-    usual = [row for row in rows if row is planned or not _is_same(row, planned)]
-    # Where only one of the two varies, it is an end by itself.
-    kept: list[Scenario] = []
-    for row in usual:
-        twin = next((x for x in usual if x is not row and _is_same(x, row)), None)
-        if twin is None or row.name.startswith(("low", "high")):
-            kept.append(row)
-    return tuple(kept)
+    return tuple(found)
+
+
+def _end(
+    end: Scenario, by_price: Scenario, by_count: Scenario, expected: Scenario
+) -> list[Scenario]:
+    """Return an end of the bill, then what provider and engines do of it alone.
+
+    What changes nothing is left out.
+    """
+    moving = [row for row in (by_price, by_count) if not _is_same(row, expected)]
+    if not moving:
+        return []
+    told = f"{end.name}: {', '.join(row.name for row in moving)}"
+    return [replace(end, name=told), *(moving if len(moving) > 1 else ())]
 
 
 def _is_same(row: Scenario, other: Scenario) -> bool:
@@ -182,12 +192,14 @@ def _is_same(row: Scenario, other: Scenario) -> bool:
     )
 
 
-def _scenario(name: str, nodes: Sequence[NodeCount] | None) -> Scenario:
+def _scenario(
+    name: str, pools: Sequence[Pool], nodes: Sequence[NodeCount] | None
+) -> Scenario:
     assert nodes is not None
     hour = sum(row.usd_per_h for row in nodes)
     return Scenario(
         name,
-        0,
+        sum(pool.replica_count for pool in pools),
         _node_count(nodes),
         sum(row.gpus_paid for row in nodes),
         HOURS_PER_MONTH * hour,
@@ -231,7 +243,12 @@ def _counts(best: Candidate) -> tuple[CountCost, ...]:
 
 
 def _named(count: int, planned: int) -> str:
-    return {planned: "planned", planned + 1: "N+1: one more replica"}.get(count, "")
+    names = {
+        planned - 1: "one replica fewer",
+        planned: PLANNED_COUNT,
+        planned + 1: "N+1: one replica more",
+    }
+    return names.get(count, "")
 
 
 def _bill_of(best: Candidate, count: int) -> tuple[NodeCount, ...] | None:

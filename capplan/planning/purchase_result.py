@@ -52,4 +52,4 @@ class Purchase:
     ways: tuple[Way, ...] = ()
     no_ways: str = ""  # why there is none
     scenarios: tuple[Scenario, ...] = ()
-    counts: tuple[CountCost, ...] = ()
+    count_costs: tuple[CountCost, ...] = ()

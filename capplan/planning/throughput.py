@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from capplan.planning.replica_load import ReplicaLoad
 from capplan.planning.run import Run
 from capplan.planning.traffic_over_time import Traffic
-from capplan.units import format_duration
 
 PLANNED = "planned traffic"
-BUSIEST = "busiest"
+BUSIEST = "busiest window"
 WITHIN_SLO = "could, within the SLO"
 AT_MOST = "could, with a queue that never empties"
 
@@ -24,6 +23,7 @@ class Throughput:
     output_tokens_per_s: float  # [tokens/s]
     # the planned traffic over this one, by requests; None of the planned and busiest
     used_share: float | None = None
+    width_s: float | None = None  # of the busiest window [s]
 
 
 def throughput(
@@ -51,10 +51,11 @@ def throughput(
         at = traffic.busiest
         rows.append(
             Throughput(
-                f"{BUSIEST} {format_duration(traffic.width_s)}",
+                BUSIEST,
                 float(traffic.rate_per_s[at]),
                 float(traffic.prompt_tokens_per_s[at]),
                 float(traffic.output_tokens_per_s[at]),
+                width_s=traffic.width_s,
             )
         )
     if load is not None:

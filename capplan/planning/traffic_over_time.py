@@ -14,6 +14,8 @@ LEVELS = np.concatenate([np.linspace(0.01, 0.99, 50), [0.999]])
 _WIDTHS = ("1s", "5s", "10s", "30s", "1m", "5m", "15m", "1h", "4h", "24h")
 _MOST_BINS = 170
 """Bins at most: a week by the hour has 168."""
+_LEAST_REQUESTS = 100
+"""Requests of a bin in the mean: by chance alone their number differs by a tenth."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,15 +58,15 @@ class Lengths:
 
 
 def traffic_over_time(trace: Trace) -> Traffic | None:
-    """Return what arrives over a trace's own times; None where all is at one moment."""
+    """Return what arrives over a trace's own times; None where these span < 2 s."""
     if trace.arrival_s is None or len(trace) < 2:
         return None
     since_s = np.asarray(trace.arrival_s - trace.arrival_s[0], dtype=float)
     span_s = float(since_s[-1])
-    width_s = _width_s(span_s)
-    count = int(span_s / width_s)
-    if count < 2:
+    width_s = _width_s(span_s, len(trace))
+    if width_s is None:
         return None
+    count = int(span_s / width_s)
     # A short rest would show a rate of few requests: it joins the bin before it.
     if span_s - count * width_s >= width_s / 2:
         count += 1
@@ -84,11 +86,18 @@ def traffic_over_time(trace: Trace) -> Traffic | None:
     )
 
 
-def _width_s(span_s: float) -> float:
-    """Return the narrowest width of a bin that gives no more than _MOST_BINS. [s]"""
+def _width_s(span_s: float, request_count: int) -> float | None:
+    """Return the width of bins that are few, and hold requests enough to show a rate.
+
+    The widest of two bins where requests are few; None where there are no two. [s]
+    """
     widths_s = [parse_duration_s(text) for text in _WIDTHS]
-    fitting = [width_s for width_s in widths_s if span_s / width_s <= _MOST_BINS]
-    return fitting[0] if fitting else widths_s[-1]
+    dividing = [width_s for width_s in widths_s if 2 * width_s <= span_s]
+    for width_s in dividing:
+        bins = span_s / width_s
+        if bins <= _MOST_BINS and request_count / bins >= _LEAST_REQUESTS:
+            return width_s
+    return dividing[-1] if dividing else None
 
 
 def lengths_of(trace: Trace) -> tuple[Lengths, ...]:

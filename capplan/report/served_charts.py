@@ -35,15 +35,16 @@ def traffic_figures(plan: Plan) -> list[Figure]:
             traffic,
             traffic.rate_per_s,
             {_RULES[what]: row.rate_per_s for what, row in capacity.items()},
-            f"Arrivals {every}; the circle is the busiest.",
+            f"Arrivals {every}; the circle is the busiest. A batch and its queue "
+            "absorb a short peak above a line.",
         ),
         _over_time(
             "Tokens over time against capacity",
-            "tokens/s",
+            "1,000 tokens/s",
             traffic,
-            tokens,
+            tokens / 1e3,
             {
-                _RULES[what]: row.prompt_tokens_per_s + row.output_tokens_per_s
+                _RULES[what]: (row.prompt_tokens_per_s + row.output_tokens_per_s) / 1e3
                 for what, row in capacity.items()
             },
             f"Prompt and output tokens of the requests that arrive {every}. The "
@@ -77,7 +78,7 @@ def _over_time(
     drawn = figure(
         title,
         time,
-        Axis(unit, digits, 0, top),
+        Axis(unit, format_count, 0, top),
         [steps, peak],
         _apart(rules, top),
         caption,

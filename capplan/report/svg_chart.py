@@ -126,7 +126,7 @@ def _stroke(index: int) -> tuple[str, tuple[int, ...]]:
     return COLOURS[colour], _DASHES[repeats % len(_DASHES)]
 
 
-def _text_px(text: str) -> float:
+def text_px(text: str) -> float:
     """Return about how wide a text is in the font of charts. [px]"""
     return sum(_NARROW_PX if letter in ",. :'" else _LETTER_PX for letter in text)
 
@@ -142,9 +142,9 @@ class _Plot(NamedTuple):
     @classmethod
     def of(cls, x: Axis, y: Axis) -> "_Plot":
         """Return the plot of two axes."""
-        widest = max((_text_px(y.show(tick)) for tick in y.tick_values()), default=0.0)
+        widest = max((text_px(y.show(tick)) for tick in y.tick_values()), default=0.0)
         last = max(x.tick_values(), default=x.high)
-        beyond = _text_px(x.show(last)) / 2
+        beyond = text_px(x.show(last)) / 2
         return cls(
             x,
             y,

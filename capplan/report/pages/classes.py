@@ -58,7 +58,7 @@ def cost_share(work: Work | None) -> Column:
         COST_SHARE,
         lambda row: shares.get(row.class_name),
         "of cost" if shares else "",
-        format_share,
+        lambda share: f"{100 * share:.1f} %",
     )
 
 

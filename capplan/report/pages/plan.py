@@ -34,6 +34,7 @@ from capplan.report.pages.served import (
     lengths_table,
     served_facts,
     served_section,
+    throughput_table,
     traffic_table,
 )
 from capplan.report.pages.spares import spares_section
@@ -105,6 +106,7 @@ def plan_page(plan: Plan) -> Page:
                 row.run for row in plan.candidates if row.run is not None
             ),
             "lengths.csv": lengths_table(plan),
+            "throughput.csv": throughput_table(plan.throughput),
             "traffic.csv": traffic_table(plan),
             **money_tables(plan),
         },

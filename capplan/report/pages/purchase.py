@@ -3,16 +3,18 @@
 from functools import partial
 from typing import Any
 
-from capplan.planning.purchase import EXPECTED
+from capplan.planning.purchase import EXPECTED, PLANNED_COUNT
 from capplan.planning.purchase_result import CountCost, Purchase, Scenario, Way
 from capplan.planning.result import Plan
 from capplan.report.columns import (
     column,
     format_count,
     format_fine_usd,
+    format_list,
     format_share,
+    format_usd_change,
 )
-from capplan.report.page import FILES, Figure, Section, Table
+from capplan.report.page import FILES, Fact, Figure, Section, Table
 from capplan.report.svg_bars import Bar, bars
 from capplan.units import format_usd
 
@@ -41,19 +43,19 @@ WAYS = (
     ),
     column("usd_per_month", "$ per month", told=_starred("usd_per_month", format_usd)),
     column("usd_per_year", "$ per year", format_usd, leaves=1),
-    column("usd_saved_per_month", "saves a month", format_usd),
+    column("usd_saved_per_month", "saves a month", format_usd_change),
     column("break_even", "pays from", format_share),
     column("is_assumed"),
-    column("source", "source", justify="left", is_wide=True, leaves=2),
+    column("source"),
 )
 _OUTCOME = {True: "meets", False: "misses", None: "–"}
 COUNTS = (
-    column("name", "", justify="left"),
+    column("name", "count", justify="left"),
     column("replica_count", "replicas", format_count),
     column("gpu_count", "GPUs", format_count),
     column("node_count", "nodes", format_count),
     column("usd_per_month", "$ per month", format_usd),
-    column("usd_against_planned", "against planned", format_usd),
+    column("usd_against_planned", "against planned", format_usd_change),
     column("slo_attainment", "attained", format_share),
     column("meets", "SLO", told=lambda row: _OUTCOME[row.meets]),
     column("attainment_with_one_lost", "with one lost", format_share),
@@ -74,7 +76,7 @@ def money_tables(plan: Plan) -> dict[str, Table]:
     return {
         "scenarios.csv": Table(SCENARIOS, bought.scenarios),
         "ways.csv": Table(WAYS, bought.ways),
-        "counts.csv": Table(COUNTS, bought.counts),
+        "counts.csv": Table(COUNTS, bought.count_costs),
     }
 
 
@@ -101,6 +103,7 @@ def _bill(bought: Purchase) -> Section:
     return Section(
         "Nodes, months and commitments",
         tables=[scenarios, ways],
+        facts=[("a commitment", commitment(bought)), *_sources(bought)],
         figures=partial(_figures, bought),
         notes=notes,
         only=FILES,
@@ -112,6 +115,28 @@ def _of_scenarios(bought: Purchase) -> str:
         "Providers: the cheapest and the dearest that offer such nodes. Engines: the "
         "fewest and the most replicas that 80 % of real engines need."
     )
+
+
+def commitment(bought: Purchase) -> str:
+    """Return what the shortest commitment would save; empty where none is known."""
+    way = next((way for way in bought.ways if way.break_even is not None), None)
+    if way is None or way.break_even is None or way.usd_saved_per_month is None:
+        return ""
+    star = "*" if way.is_assumed else ""
+    saved = way.usd_saved_per_month
+    word = "less" if saved >= 0 else "more"
+    return (
+        f"{way.name}: {format_usd(abs(saved))}{star} a month {word} than on demand; "
+        f"cheaper from {format_share(way.break_even)} of the hours in use on"
+    )
+
+
+def _sources(bought: Purchase) -> list[Fact]:
+    """Return where the prices are from, each source once."""
+    of_source: dict[str, list[str]] = {}
+    for way in bought.ways:
+        of_source.setdefault(way.source, []).append(way.name)
+    return [(format_list(names), source) for source, names in of_source.items()]
 
 
 def _of_ways(bought: Purchase) -> str:
@@ -153,16 +178,16 @@ def _bars(
 
 def _replicas(bought: Purchase) -> Section:
     def style(row: CountCost) -> str:
-        if row.name == "planned":
+        if row.name == PLANNED_COUNT:
             return "best"
         return "fail" if row.meets is False else ""
 
-    lost = any(row.attainment_with_one_lost is not None for row in bought.counts)
+    lost = any(row.attainment_with_one_lost is not None for row in bought.count_costs)
     note = "Counts that were simulated, and one replica more than planned."
     if lost:
         note += " “with one lost” is what one replica fewer attains."
     return Section(
         "Replicas against cost",
-        tables=[Table(COUNTS, bought.counts, note=note, style=style)],
+        tables=[Table(COUNTS, bought.count_costs, note=note, style=style)],
         only=FILES,
     )

@@ -5,17 +5,26 @@ from functools import partial
 
 from capplan.planning.result import Plan
 from capplan.planning.throughput import AT_MOST, PLANNED, WITHIN_SLO, Throughput
+from capplan.report import sentences
 from capplan.report.columns import column, format_count, format_share
 from capplan.report.page import FILES, Fact, Section, Table
 from capplan.report.served_charts import length_figures, traffic_figures
 from capplan.units import format_duration
 
+
+def _told(row: Throughput) -> str:
+    if row.width_s is None:
+        return row.what
+    return f"{row.what}: {sentences.window_length(row.width_s)}"
+
+
 THROUGHPUT = (
-    column("what", "what", justify="left"),
+    column("what", "what", justify="left", told=_told),
+    column("width_s"),
     column("rate_per_s", "requests/s", format_count),
     column("prompt_tokens_per_s", "prompt tokens/s", format_count),
     column("output_tokens_per_s", "output tokens/s", format_count),
-    column("used_share", "planned traffic of it", format_share),
+    column("used_share", "used by the plan", format_share),
 )
 TRAFFIC = (
     column("start_s", path="0"),
@@ -61,7 +70,7 @@ def peak(plan: Plan) -> str:
     since = f"{format_duration(start_s)} after" if start_s else "from"
     text = (
         f"{format_count(rate_per_s)} requests/s in the busiest "
-        f"{format_duration(traffic.width_s)}, {since} the first arrival"
+        f"{sentences.window_length(traffic.width_s)}, {since} the first arrival"
     )
     rows = {row.what: row for row in plan.throughput}
     row = rows.get(WITHIN_SLO) or rows.get(AT_MOST)
@@ -103,7 +112,7 @@ def served_section(plan: Plan) -> Section:
         notes = [_undated(plan)]
     return Section(
         "Traffic against capacity",
-        tables=[_throughput(plan.throughput)],
+        tables=[throughput_table(plan.throughput)],
         facts=[("peak", peak(plan))],
         figures=partial(traffic_figures, plan),
         notes=notes,
@@ -114,13 +123,16 @@ def served_section(plan: Plan) -> Section:
 def _undated(plan: Plan) -> str:
     if plan.asked_by is not None:
         return "Users who wait for their answers ask as fast as they are answered."
+    if plan.settings.get("rate") is None:
+        return "No chart over time: the requests arrive within 2 s."
     return (
         "No chart over time: the requests have no times of their own, so their "
         "arrivals are drawn, at one mean rate."
     )
 
 
-def _throughput(rows: tuple[Throughput, ...]) -> Table:
+def throughput_table(rows: tuple[Throughput, ...]) -> Table:
+    """Return what is served, and what the same fleet could serve."""
     known = {row.what for row in rows}
     parts = []
     if WITHIN_SLO in known:
