@@ -43,7 +43,8 @@ def work_of(simulation: Simulation, deployment: Deployment) -> Work | None:
     total_s = float(each.sum())
     if not total_s > 0:
         return None
-    shares = np.bincount(of_class, each, len(names)) / total_s
+    of_classes = np.bincount(of_class, each, len(names))
+    shares = of_classes / of_classes.sum()
     used = np.bincount(of_class, minlength=len(names)) > 0
     return Work(
         {

@@ -21,6 +21,8 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 58, 14, 12, 44
 """Margins; the first two are wider where the labels of ticks are. [px]"""
 _LABEL_PX, _GAP_PX = 17, 6
 """Width of an axis's own label, and between the labels of ticks and the axis. [px]"""
+_WIDER = 0.15
+"""By how much digits are wider in wide fonts; room for it where there is little."""
 _LETTER_PX, _NARROW_PX = 7.6, 3.8
 """Widths of a digit, and of a comma, at 13.5 px in common fonts. [px]"""
 
@@ -145,10 +147,11 @@ class _Plot(NamedTuple):
         widest = max((text_px(y.show(tick)) for tick in y.tick_values()), default=0.0)
         last = max(x.tick_values(), default=x.high)
         beyond = text_px(x.show(last)) / 2
+        left = math.ceil(_LABEL_PX + widest + _GAP_PX)
         return cls(
             x,
             y,
-            max(_LEFT, math.ceil(_LABEL_PX + widest + _GAP_PX)),
+            _LEFT if left <= _LEFT else left + math.ceil(_WIDER * widest),
             WIDTH - max(_RIGHT, math.ceil(beyond)),
         )
 

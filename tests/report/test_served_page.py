@@ -87,7 +87,7 @@ def test_the_class_table_has_shares_of_cost_that_are_one_together(classed):
 
 def test_what_is_drawn_over_time_stands_in_a_file(plan):
     table = plan_page(plan).csv["traffic.csv"]
-    rates = [column for column in table.columns if column.name == "rate_per_s"][0]
+    rates = next(column for column in table.columns if column.name == "rate_per_s")
 
     assert np.allclose(
         [rates.value(row) for row in table.rows], plan.traffic.rate_per_s

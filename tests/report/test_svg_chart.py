@@ -165,3 +165,14 @@ def test_no_label_of_a_tick_is_cut_or_lies_over_that_of_its_axis(most):
             middles.append(float(text.get("x")) + wide / 2)
     assert min(ends) >= 16  # where the axis's own label ends
     assert max(middles) <= WIDTH
+
+
+def test_wide_numbers_leave_room_for_the_name_of_the_axis_in_a_wide_font():
+    y = Axis("tokens/s", "{:,.0f}".format, 0, 200_000)
+    x = Axis("hour", str, 0, 10, ticks=(0, 10))
+
+    parts = list(ElementTree.fromstring(chart(x, y, [])))
+
+    ends = [p for p in parts if p.get("text-anchor") == "end" and p.text == "200,000"]
+    # 6 digits of 8.6 px and a comma of 4.3 px in DejaVu Sans; the name takes 17 px.
+    assert float(ends[0].get("x")) - (6 * 8.6 + 4.3) >= 17
