@@ -112,3 +112,13 @@ def test_an_infeasible_plan_has_neither_traffic_nor_bills(plan):
 
     assert "Traffic against capacity" not in text
     assert "Nodes, months and commitments" not in text
+
+
+def test_the_count_is_told_with_its_range_over_real_engines(plan):
+    low, high = plan.best.replica_count_range
+    assert low < high
+
+    (tile,) = [tile for tile in plan_page(plan).tiles if tile.label == "Replicas"]
+
+    assert tile.text == f"{plan.best.replica_count}"
+    assert tile.small.startswith(f"{low} to {high} ")

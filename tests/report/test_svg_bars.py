@@ -31,7 +31,7 @@ def test_a_bar_may_begin_beside_the_axis():
 
 
 def test_a_long_label_stands_left_of_its_bar_within_the_chart():
-    label, bar, *_ = [
+    label, *_ = [
         p
         for p in drawn(Bar("reserved, 12 months", 10.0, "$23,364*"))
         if p.tag != "path"

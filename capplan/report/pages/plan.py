@@ -27,7 +27,7 @@ from capplan.report.pages.apart import apart_sections, one_fewer, verdict
 from capplan.report.pages.candidates import COLUMNS, candidate_values, plan_columns
 from capplan.report.pages.classes import classes_section, classes_table
 from capplan.report.pages.probes import probes_section
-from capplan.report.pages.purchase import money_sections, money_tables
+from capplan.report.pages.purchase import bill_section, money_tables, replicas_section
 from capplan.report.pages.risk import draws_table, risk_section
 from capplan.report.pages.served import (
     lengths_section,
@@ -199,20 +199,28 @@ def _tiles(plan: Plan, best: Candidate, run: Run) -> list[Tile]:
             f"of requests; asked {plan.attainment_text}",
         )
     bound = best.lower_bound_gpu_count
+    counts = best.replica_count_range
     return [
         attained,
+        Tile("Replicas", f"{best.replica_count:,}", _replicas(counts)),
         *(
             Tile(_IN_TILES[line.what], _amount(line), _ends(best, line))
             for line in _lines(plan)
             if line.what in _IN_TILES
         ),
-        Tile("Binding limit", best.binding or "–"),
         Tile(
             "Lower bound",
             "–" if bound is None else sentences.plural(bound, "GPU"),
             sentences.gap(best),
         ),
     ]
+
+
+def _replicas(counts: tuple[int, int] | None) -> str:
+    if counts is None or counts[0] == counts[1]:
+        return ""
+    low, high = counts
+    return f"{low:,} to {high:,} for 80 % of real engines"
 
 
 def _of_best(plan: Plan, best: Candidate, run: Run) -> list[Section]:
@@ -242,9 +250,10 @@ def _of_best(plan: Plan, best: Candidate, run: Run) -> list[Section]:
         facts.append(("uncertain", f"{_priced(estimate)}: {doubts}"))
     return [
         Section(notes=[_SPELT_OUT], only=FILES),
+        bill_section(plan.purchase),  # first for who pays, then for who runs it
         Section(WHY, facts=facts),
+        replicas_section(plan.purchase),
         _bill(plan, best, run),
-        *money_sections(plan),
         classes_section(run.judgement.classes, run.work),
         launch_section(best.launch),
         *(launch_section(pool.launch, pool.role) for pool in best.pools),

@@ -48,6 +48,8 @@ WAYS = (
     column("is_assumed"),
     column("source"),
 )
+MONEY = "Nodes, months and commitments"
+"""Heading of a section."""
 _OUTCOME = {True: "meets", False: "misses", None: "–"}
 COUNTS = (
     column("name", "count", justify="left"),
@@ -62,14 +64,6 @@ COUNTS = (
 )
 
 
-def money_sections(plan: Plan) -> list[Section]:
-    """Return scenarios and ways to pay, then the bill of one replica more or fewer."""
-    bought = plan.purchase
-    if bought is None:
-        return []
-    return [_bill(bought), _replicas(bought)]
-
-
 def money_tables(plan: Plan) -> dict[str, Table]:
     """Return the tables for CSV, by file name."""
     bought = plan.purchase or Purchase()
@@ -80,7 +74,10 @@ def money_tables(plan: Plan) -> dict[str, Table]:
     }
 
 
-def _bill(bought: Purchase) -> Section:
+def bill_section(bought: Purchase | None) -> Section:
+    """Return scenarios of the bill and ways to pay; empty without a best candidate."""
+    if bought is None:
+        return Section()
     notes = []
     if bought.scenarios and bought.no_ways:
         notes = [f"No other way to pay is shown: {bought.no_ways}."]
@@ -101,7 +98,7 @@ def _bill(bought: Purchase) -> Section:
         WAYS, bought.ways, title="Ways to pay for these nodes", note=_of_ways(bought)
     )
     return Section(
-        "Nodes, months and commitments",
+        MONEY,
         tables=[scenarios, ways],
         facts=[("a commitment", commitment(bought)), *_sources(bought)],
         figures=partial(_figures, bought),
@@ -111,10 +108,13 @@ def _bill(bought: Purchase) -> Section:
 
 
 def _of_scenarios(bought: Purchase) -> str:
-    return (
-        "Providers: the cheapest and the dearest that offer such nodes. Engines: the "
-        "fewest and the most replicas that 80 % of real engines need."
-    )
+    rows = bought.scenarios
+    parts = ["Providers: the cheapest and the dearest that offer such nodes."]
+    if not any("provider" in row.name for row in rows):
+        parts = []
+    if len({row.replica_count for row in rows}) > 1:
+        parts.append("Replicas: the fewest and the most that 80 % of engines need.")
+    return " ".join(parts)
 
 
 def commitment(bought: Purchase) -> str:
@@ -176,7 +176,11 @@ def _bars(
     return Figure(title, bars(f"{title}, $ per month", drawn), (), "A month.")
 
 
-def _replicas(bought: Purchase) -> Section:
+def replicas_section(bought: Purchase | None) -> Section:
+    """Return what replica counts beside the planned one cost and attain."""
+    if bought is None:
+        return Section()
+
     def style(row: CountCost) -> str:
         if row.name == PLANNED_COUNT:
             return "best"
