@@ -23,8 +23,8 @@ _LABEL_PX, _GAP_PX = 17, 6
 """Width of an axis's own label, and between the labels of ticks and the axis. [px]"""
 _WIDER = 0.15
 """By how much digits are wider in wide fonts; room for it where there is little."""
-_LETTER_PX, _NARROW_PX = 7.6, 3.8
-"""Widths of a digit, and of a comma, at 13.5 px in common fonts. [px]"""
+_LETTER_PX, _NARROW_PX, _SIGN_PX = 7.6, 3.8, 11.4
+"""Widths of a digit, a comma and a sign, at 13.5 px in common fonts. [px]"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,7 +130,8 @@ def _stroke(index: int) -> tuple[str, tuple[int, ...]]:
 
 def text_px(text: str) -> float:
     """Return about how wide a text is in the font of charts. [px]"""
-    return sum(_NARROW_PX if letter in ",. :'" else _LETTER_PX for letter in text)
+    widths = {**dict.fromkeys(",. :'", _NARROW_PX), **dict.fromkeys("+−", _SIGN_PX)}
+    return sum(widths.get(letter, _LETTER_PX) for letter in text)
 
 
 class _Plot(NamedTuple):
