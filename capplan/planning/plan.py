@@ -47,11 +47,14 @@ from capplan.planning.prospects import (
     price_of,
     without_doubts,
 )
+from capplan.planning.purchase import purchase
 from capplan.planning.replica_load import carried
 from capplan.planning.result import Candidate, Plan
 from capplan.planning.risk import risk_of
 from capplan.planning.settings import PlanSettings
 from capplan.planning.spare_nodes import spares_of
+from capplan.planning.throughput import throughput
+from capplan.planning.traffic_over_time import lengths_of, traffic_over_time
 from capplan.routing import GAMMA
 from capplan.simulator.fleet import Stopped
 
@@ -98,6 +101,7 @@ def _plan(
         return result
     if with_load:
         result = replace(result, replica_load=carried(inputs, best.run, progress))
+    result = _described(inputs, result)
     if best.pools:
         return replace(result, certificate=pools_certificate_of(inputs, best))
     assert best.bound is not None
@@ -126,6 +130,23 @@ def _plan(
         seed=settings.seed,
     )
     return replace(result, placement=placement)
+
+
+def _described(inputs: PlanInputs, result: Plan) -> Plan:
+    """Return a plan with what it serves, what it could, and what else could be paid."""
+    best = result.best
+    assert best is not None
+    assert best.run is not None
+    trace = inputs.trace
+    is_timed = inputs.load.process is None and inputs.load.is_open
+    traffic = traffic_over_time(trace) if is_timed else None
+    return replace(
+        result,
+        traffic=traffic,
+        lengths=lengths_of(trace),
+        throughput=throughput(best.run, result.replica_load, traffic),
+        purchase=purchase(inputs.settings, best),
+    )
 
 
 def planned(

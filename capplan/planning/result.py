@@ -12,11 +12,14 @@ from capplan.planning.cost import HOURS_PER_MONTH, Cost, usd_per_h_range
 from capplan.planning.launch import Launch
 from capplan.planning.mix_result import Mix
 from capplan.planning.placing import PeakHeartbeat
+from capplan.planning.purchase_result import Purchase
 from capplan.planning.replica_load import ReplicaLoad
 from capplan.planning.risk_result import Risk
 from capplan.planning.run import Run
 from capplan.planning.shown import Shown
 from capplan.planning.spare_result import SpareNodes
+from capplan.planning.throughput import Throughput
+from capplan.planning.traffic_over_time import Lengths, Traffic
 from capplan.planning.worst_windows import WorstWindow
 
 
@@ -296,4 +299,8 @@ class Plan(Shown):
     n_plus_k: SpareNodes | None = None  # of the best candidate; None: not asked for
     # what a replica of the best carries within the SLO; None where not measured
     replica_load: ReplicaLoad | None = None
+    traffic: Traffic | None = None  # over time; None where its times are drawn
+    lengths: tuple[Lengths, ...] = ()  # of all requests, then of each class
+    throughput: tuple[Throughput, ...] = ()  # of the best, and what it could
+    purchase: Purchase | None = None  # of the best; None without one
     schema: str = PLAN_SCHEMA
