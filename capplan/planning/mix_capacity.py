@@ -36,16 +36,19 @@ def capacities(
     found = np.zeros((len(bands), len(kinds)))
     for column, kind in enumerate(kinds):
         progress(f"measuring what a replica of {kind} carries", column / len(kinds))
-        found[:, column] = side_by_side(partial(_capacity, inputs, kind), bands)
+        parts = [(band,) for band in bands]
+        found[:, column] = side_by_side(partial(capacity, inputs, kind), parts)
     return found
 
 
-def _capacity(inputs: PlanInputs, kind: Configuration, band: SizeBand) -> float:
-    """Return the highest rate of a band alone on a replica of a kind. [requests/s]"""
+def capacity(
+    inputs: PlanInputs, kind: Configuration, bands: tuple[SizeBand, ...]
+) -> float:
+    """Return the highest rate of bands together on a replica of a kind. [requests/s]"""
     if inputs.is_stopped():
         raise Interrupted
     base = inputs.load.base
-    part = base.select(band.holds(base))
+    part = base.select(np.any([band.holds(base) for band in bands], axis=0))
     alone = replace(inputs, load=OpenLoad(part, None))
     with collected_warnings():
         if cannot_serve(alone, kind) is not None:
