@@ -13,7 +13,7 @@ from functools import cache
 import numpy as np
 
 from capplan.deployment.configuration import Configuration
-from capplan.deployment.split import SizeBand, Split, bands_of
+from capplan.deployment.split import Split, bands_of
 from capplan.placement.mix import (
     Allocation,
     MixProblem,
@@ -27,17 +27,18 @@ from capplan.planning.cost import usd_per_replica_h
 from capplan.planning.inputs import PlanInputs, Progress
 from capplan.planning.known_runs import KnownRuns
 from capplan.planning.mix_bound import bound_of_mix
-from capplan.planning.mix_capacity import capacities, capacity
+from capplan.planning.mix_capacity import capacities, served
 from capplan.planning.mix_fleet import MIN_REPLICAS, MixFleet, MixRun
 from capplan.planning.mix_pairs import (
+    Division,
     Proposal,
-    Together,
-    divided,
+    Serve,
+    Served,
     promising_pairs,
     shifted,
 )
 from capplan.planning.mix_result import KindCapacity, Mix, MixBand
-from capplan.planning.prospects import price_of
+from capplan.planning.prospects import MOST_REPLICAS, price_of
 from capplan.planning.replications import Interrupted
 from capplan.planning.result import Candidate, Plan
 
@@ -50,7 +51,9 @@ SLICES = 4
 _SOLVER_S = 10.0
 _STRETCHES = (1.0, 0.9, 0.8, 0.7, 1.06, 1.12, 1.2, 1.3)
 """Factors on the rates that are allocated: less first, more until a mix is found."""
-_DIVISIONS = 8
+_FLEET = (4, 32)
+"""Replicas on which a size is measured, those of the best single type: within these."""
+_DIVISIONS = 16
 """Ways to divide the sizes between two kinds that are simulated, the cheapest."""
 _CENT = 0.01
 _HOPELESS = 4
@@ -131,12 +134,17 @@ class _Search:
     def mix(self) -> Mix:
         """Return the cheapest mix found."""
         gain = self._inputs.settings.mix_gain
-        carried = capacities(self._inputs, self._bands, self._kinds, self._progress)
+        best = self._best
+        count = 1 if best is None or best.replica_count is None else best.replica_count
+        fleet = min(max(count, _FLEET[0]), _FLEET[1])
+        carried = capacities(
+            self._inputs, self._bands, self._kinds, fleet, self._progress
+        )
         known = Mix(False, "", gain, capacities=self._told(carried))
         unserved = np.flatnonzero(~(carried > 0).any(axis=1))
         if len(unserved):
             band = self._bands[unserved[0]]
-            return replace(known, reason=f"no kind serves {_of(band)} within the SLO")
+            return replace(known, reason=f"no kind serves {band} within the SLO")
         known = self._allocated(replace(known, load_factor=self._load_factor(carried)))
         self._divide(carried)
         self._refine(carried)
@@ -165,37 +173,41 @@ class _Search:
     def _divide(self, carried: np.ndarray) -> None:
         """Try the cheapest ways to divide the sizes between two kinds."""
         usd = np.array([usd_per_replica_h(kind) or 0.0 for kind in self._kinds])
-        rates = self._rates()
-        together = self._together()
-        everything = tuple(range(len(self._bands)))
-        names = [str(kind) for kind in self._kinds]
-        scale = 1.0
-        best = self._best
-        if best is not None and best.replica_count and str(best) in names:
-            alone = together(names.index(str(best)), everything)
-            if alone > 0:
-                scale = max(best.replica_count - 0.5, 0.5) * alone / float(rates.sum())
+        serve = self._serve(usd)
+        groups = self._inputs.slo.groups(self._base.class_names)
+        may_miss = tuple(1 - group.target for group in groups)
         found: list[tuple[float, Proposal]] = []
-        for pair in promising_pairs(rates, carried, usd, self._most_usd_per_h()):
-            self._progress(
-                f"dividing the sizes between {names[pair[0]]} and {names[pair[1]]}"
+        for pair in promising_pairs(self._rates(), carried, usd):
+            first, second = (self._kinds[kind] for kind in pair)
+            self._progress(f"dividing the sizes between {first} and {second}")
+            division = Division(
+                pair,
+                carried[:, pair],
+                (usd[pair[0]], usd[pair[1]]),
+                serve,
+                may_miss,
+                SLICES,
+                MIN_REPLICAS,
             )
-            found += divided(
-                pair, scale * rates, carried, usd, together, SLICES, MIN_REPLICAS
-            )
+            found += division.proposals()
         found.sort(key=lambda row: row[0])
         for _, proposal in found[:_DIVISIONS]:
             self._try(proposal)
 
-    def _together(self) -> Together:
-        """Return what measures bands together, each set once."""
+    def _serve(self, usd_per_h: np.ndarray) -> Serve:
+        """Return what simulates a kind with slices of bands, each set once."""
+        dearest = self._most_usd_per_h()
 
         @cache
-        def together(kind: int, bands: tuple[int, ...]) -> float:
-            of = tuple(self._bands[band] for band in bands)
-            return capacity(self._inputs, self._kinds[kind], of)
+        def serve(kind: int, slices: tuple[int, ...]) -> list[Served]:
+            parts = tuple((part, SLICES - part) for part in slices)
+            rows = Split(self._bands, parts).pools_of(self._base) == 0
+            most = min(MOST_REPLICAS, dearest / usd_per_h[kind])
+            if most < 1 or not rows.any():
+                return []
+            return served(self._inputs, self._kinds[kind], rows, int(most))
 
-        return together
+        return serve
 
     def _refine(self, carried: np.ndarray) -> None:
         """Move slices between two kinds while that saves a replica."""
@@ -387,9 +399,3 @@ def _proposal(allocation: Allocation) -> Proposal:
         tuple(tuple(row) for row in allocation.slices[:, used].tolist()),
         tuple(allocation.replica_count[used].tolist()),
     )
-
-
-def _of(band: SizeBand) -> str:
-    low, high = band.prompt_tokens
-    name = f" of class {band.class_name}" if band.class_name else ""
-    return f"requests{name} with prompts of {low:,} to {high:,} tokens"

@@ -1,21 +1,21 @@
 """Two kinds of replicas, the sizes divided between them at one place.
 
 What sizes carry alone does not add up where they disturb each other: a few long prompts
-may cost a kind most of what it carries of short ones. So what each of two kinds carries
-of its own sizes together is measured too, for each place to divide them, in the order
-in which one kind is better than the other.
+may cost a kind most of what it carries of short ones. So for each place to divide the
+sizes, in the order in which one kind is better than the other, the replicas that each
+kind needs for its own sizes together are simulated.
 """
 
-import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, product
+from typing import NamedTuple
 
 import numpy as np
 
-MOST_PAIRS = 6
+MOST_PAIRS = 4
 """Pairs of kinds that are looked at, the most promising first."""
-MOST_PLACES = 16
+MOST_PLACES = 12
 """Places at which the sizes of a pair are divided, at most."""
 
 
@@ -28,15 +28,23 @@ class Proposal:
     counts: tuple[int, ...]  # replicas of each kind
 
 
-Together = Callable[[int, tuple[int, ...]], float]
-"""What a replica of a kind carries of some bands together, 0 if none. [requests/s]"""
+class Served(NamedTuple):
+    """What so many replicas of a kind do with the slices that are theirs."""
+
+    replica_count: int
+    missed: tuple[float, ...]  # share of each group's requests that miss, of all kinds
+
+
+Serve = Callable[[int, tuple[int, ...]], Sequence[Served]]
+"""What a kind does with so many slices of each band, by replicas, fewest first.
+
+From so few that others could not make up for them, to those that meet the SLO
+themselves; nothing where none do.
+"""
 
 
 def promising_pairs(
-    rates_per_s: np.ndarray,
-    carried: np.ndarray,
-    usd_per_h: np.ndarray,
-    most_usd_per_h: float,
+    rates_per_s: np.ndarray, carried: np.ndarray, usd_per_h: np.ndarray
 ) -> list[tuple[int, int]]:
     """Return pairs of kinds, the one whose sizes could cost least alone first.
 
@@ -48,40 +56,85 @@ def promising_pairs(
     found = []
     for pair in combinations(range(carried.shape[1]), 2):
         least = float(usd[:, pair].min(axis=1).sum())
-        if least < most_usd_per_h:
+        if np.isfinite(least):
             found.append((least, pair))
     return [pair for _, pair in sorted(found)[:MOST_PAIRS]]
 
 
-def divided(
-    pair: tuple[int, int],
-    rates_per_s: np.ndarray,
-    carried: np.ndarray,
-    usd_per_h: np.ndarray,
-    together: Together,
-    slices: int,
-    min_replicas: int,
-) -> Iterator[tuple[float, Proposal]]:
-    """Yield a proposal for each place to divide the sizes, with its cost. [$/h]"""
-    first, second = pair
-    order = _order(carried[:, first] / usd_per_h[first], carried[:, second])
-    bands = len(order)
-    places = np.unique(np.linspace(1, bands - 1, min(bands - 1, MOST_PLACES)).round())
-    for place in places.astype(int).tolist():
-        counts = []
-        for kind, part in ((first, order[:place]), (second, order[place:])):
-            rate_per_s = float(rates_per_s[part].sum())
-            capacity_per_s = together(kind, tuple(sorted(part.tolist())))
-            if capacity_per_s <= 0:
-                break
-            counts.append(max(min_replicas, math.ceil(rate_per_s / capacity_per_s)))
-        if len(counts) < 2:
-            continue
-        parts = [(0, slices)] * bands
-        for band in order[:place].tolist():
-            parts[band] = (slices, 0)
-        usd = counts[0] * usd_per_h[first] + counts[1] * usd_per_h[second]
-        yield float(usd), Proposal(pair, tuple(parts), tuple(counts))
+@dataclass(frozen=True, eq=False)
+class Division:
+    """Two kinds that the sizes are divided between."""
+
+    pair: tuple[int, int]
+    carried: np.ndarray  # of each band alone by each of the two, (bands, 2)
+    usd_per_h: tuple[float, float]  # of a replica of each [$/h]
+    serve: Serve
+    may_miss: tuple[float, ...]  # share of each group's requests
+    slices: int
+    min_replicas: int
+
+    def proposals(self) -> list[tuple[float, Proposal]]:
+        """Return proposals with what they would cost, the cheapest first. [$/h]
+
+        Whole bands first, then slices of the bands around the cheapest place; the order
+        backwards too, since it is worth most to keep sizes apart that disturb each
+        other.
+        """
+        order = _order(self.carried[:, 0], self.carried[:, 1])
+        rows = [row for way in (order, order[::-1]) for row in self._along(way)]
+        return sorted(rows, key=lambda row: (row[0], row[1].parts, row[1].counts))
+
+    def _along(self, order: np.ndarray) -> list[tuple[float, Proposal]]:
+        """Return proposals that divide the bands in an order."""
+        most = self.slices * len(order)
+        steps = min(len(order), MOST_PLACES) + 1
+        places = self.slices * np.linspace(0, len(order), steps).round().astype(int)
+        found = self._at(order, places[1:-1].tolist())
+        best = min(found, key=lambda place: found[place][0], default=None)
+        if best is not None:
+            near = range(best - self.slices + 1, best + self.slices)
+            found |= self._at(order, [place for place in near if 0 < place < most])
+        return list(found.values())
+
+    def _at(
+        self, order: np.ndarray, places: Iterable[int]
+    ) -> dict[int, tuple[float, Proposal]]:
+        """Return proposals with so many slices, in order, on the first kind."""
+        found = {}
+        for place in places:
+            first = np.zeros(len(order), int)
+            first[order] = np.clip(
+                place - self.slices * np.arange(len(order)), 0, self.slices
+            )
+            row = self._proposed(first)
+            if row is not None:
+                found[place] = row
+        return found
+
+    def _proposed(self, first: np.ndarray) -> tuple[float, Proposal] | None:
+        """Return the cheapest counts that do, and their cost; None where none do.
+
+        A pool that attains more than is asked may make up for one that attains less.
+        """
+        second = self.slices - first
+        if not (first.any() and second.any()):
+            return None
+        curves = []
+        for kind, side in zip(self.pair, (first, second), strict=True):
+            curves.append(self.serve(kind, tuple(side.tolist())))
+            if not curves[-1]:
+                return None
+        found = []
+        for rows in product(*curves):
+            counts = [max(self.min_replicas, row.replica_count) for row in rows]
+            missed = np.sum([row.missed for row in rows], axis=0)
+            if (missed <= np.array(self.may_miss) + 1e-12).all():
+                found.append((float(np.dot(counts, self.usd_per_h)), tuple(counts)))
+        if not found:
+            return None
+        usd, counts_of = min(found)
+        parts = tuple(zip(first.tolist(), second.tolist(), strict=True))
+        return usd, Proposal(self.pair, parts, counts_of)
 
 
 def _order(first: np.ndarray, second: np.ndarray) -> np.ndarray:
