@@ -161,7 +161,7 @@ def add_to_bins(state, start_s, end_s, batch, waiting, used_blocks):
         index += 1
 
 
-@inlined()
+@inlined(vectorized=False)
 def run_iterations(state, r, horizon, until_s):
     """Run the scheduled iteration and those after it, up to ``horizon`` in all.
 
@@ -341,7 +341,7 @@ def _pop_finishing(state, r):
         _drain_request(state, r, slot)
 
 
-@inlined()
+@inlined(vectorized=False)
 def step(state, r, until_s, schedule):
     """Collect one result, or schedule one iteration or jump before ``until_s``.
 
@@ -375,7 +375,7 @@ def step(state, r, until_s, schedule):
         state.counts[Count.STUCK] = 1
 
 
-@compiled()
+@compiled(vectorized=False)
 def advance(state, r, until_s, schedule):
     """Simulate a replica up to ``until_s``: all that happens before that time."""
     while (
@@ -387,7 +387,7 @@ def advance(state, r, until_s, schedule):
     set_wake(state, r)
 
 
-@inlined()
+@inlined(vectorized=False)
 def bring_up(state, until_s, schedule):
     """Advance every replica that has something to do before ``until_s``."""
     for r in range(state.replicas.shape[0]):

@@ -107,7 +107,7 @@ def take_slot(state, arrivals, row, first_row):
     return slot
 
 
-@inlined()
+@inlined(vectorized=False)
 def routed(state, slot, now_s, route, schedule):
     """Return the replica of an arrival, advanced to it: but where the log is full.
 
@@ -138,6 +138,7 @@ def routed(state, slot, now_s, route, schedule):
         types.FunctionType(ROUTE),
         types.FunctionType(SCHEDULE),
     ),
+    vectorized=False,
 )
 def run(
     state,
@@ -193,6 +194,7 @@ def run(
 
 @compiled(
     types.boolean(STATE, types.float64, types.FunctionType(SCHEDULE)),
+    vectorized=False,
 )
 def drain(state, until_s, schedule):
     """Advance every replica to ``until_s``; return whether the log had room."""
