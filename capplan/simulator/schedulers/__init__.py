@@ -49,6 +49,9 @@ SCHEDULERS = {
 PULLING = "vllm-v1-pulling"
 """Scheduler of a decode pool, which no user names."""
 
+SPECULATIVE = "vllm-v1-speculative"
+"""V1's where drafts are verified, which no user names either."""
+
 
 def check_name(given: str) -> str:
     """Return ``NAME`` or ``NAME:setting=number,...`` when a policy has the name.
@@ -81,6 +84,8 @@ def scheduler(name: str) -> ModuleType:
         module = load(name)
     elif name == PULLING:
         module = import_module(f"{__name__}.vllm_v1_pulling")
+    elif name == SPECULATIVE:
+        module = import_module(f"{__name__}.vllm_v1_speculative")
     else:
         check_name(name)
         module = import_module(f"{__name__}.{SCHEDULERS[name]}")
