@@ -1,5 +1,6 @@
 """Settings of an engine, with the policy by which it schedules."""
 
+import json
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
@@ -108,8 +109,12 @@ class EngineSettings:
     def document(self) -> dict[str, Any]:
         """Return the settings as they are written, the scheduler by its text."""
         named = {field.name: getattr(self, field.name) for field in fields(self)}
-        drafts = self.speculation and asdict(self.speculation)
-        return named | {"scheduler": str(self.scheduler), "speculation": drafts}
+        named |= {"scheduler": str(self.scheduler)}
+        if self.speculation is None:
+            del named["speculation"]
+        else:
+            named["speculation"] = json.dumps(asdict(self.speculation))
+        return named
 
     def _known_block_bytes(self) -> int:
         if not self.kv_block_bytes:

@@ -37,6 +37,7 @@ class Speculation:
     draft_share: float = 0.0  # of a decode iteration, for each drafted token
     draft_s: float = 0.0  # added to each drafted token's pass [s]
     source: str = "given"  # of the rates
+    how: str = "given"  # "measured" of this LLM, "assumed" where of another
 
     def __post_init__(self) -> None:
         """Refuse rates that no acceptance has."""
@@ -80,6 +81,23 @@ class Speculation:
     def mean_tokens(self) -> float:
         """Mean tokens that an iteration gives a request. [tokens]"""
         return 1.0 + sum(self.rates)
+
+    @property
+    def described(self) -> str:
+        """What is drafted and accepted, in words."""
+        return (
+            f"drafts {self.drafts} tokens by {self.method}, "
+            f"{self.mean_tokens:.3g} tokens an iteration"
+        )
+
+    @property
+    def most_tokens(self) -> int:
+        """Most tokens that an iteration can give a request. [tokens]"""
+        return 1 + sum(rate > 0 for rate in self.rates)
+
+    def least_iterations(self, output_tokens: np.ndarray) -> np.ndarray:
+        """Return the fewest iterations after the prompt's, whatever is accepted."""
+        return -(-(output_tokens - 1) // self.most_tokens)
 
     def tables(self, plain: LatencyTables) -> LatencyTables:
         """Return iteration times with verification and drafting.

@@ -10,6 +10,7 @@ from capplan.planning.setting_groups import (
     MOST_REPLICAS,
     ExecutorSettings,
     OutputSettings,
+    SpeculationSettings,
 )
 from capplan.planning.settings import FleetSettings
 from capplan.planning.systems import SYSTEMS, check_system
@@ -36,7 +37,12 @@ def _check_systems(value: tuple[str, ...]) -> None:
 
 
 class CompareSettings(
-    OutputSettings, ExecutorSettings, FleetSettings, UserSettings, TrafficSettings
+    SpeculationSettings,
+    OutputSettings,
+    ExecutorSettings,
+    FleetSettings,
+    UserSettings,
+    TrafficSettings,
 ):
     """Settings of a comparison of serving systems."""
 

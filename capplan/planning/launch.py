@@ -17,6 +17,7 @@ from capplan.llm.dtypes import UNQUANTIZED
 from capplan.llm.memory import DEFAULT_UTILIZATION
 from capplan.planning.scheduling import VLLM, is_vllm, scheduling
 from capplan.planning.setting_groups import ConfigurationSettings
+from capplan.planning.speculation import parse_speculative_config
 
 _KV_CACHE = {"fp8": "fp8", "bf16": "bfloat16", "fp16": "float16"}
 """Values of vLLM's ``--kv-cache-dtype``."""
@@ -174,6 +175,8 @@ def launch(
     words.append(_switch("enable-prefix-caching", caching))
     if policy := VLLM[engine.scheduler.name]:
         words += ["--scheduling-policy", policy]
+    if engine.speculation is not None:
+        words += ["--speculative-config", _drafting(settings, engine)]
     if hand_off:
         words += ["--kv-transfer-config", _NIXL]
         notes = (*notes, _APART)
@@ -184,6 +187,15 @@ def launch(
             "less, give the length that it names",
         )
     return Launch(tuple(words), notes)
+
+
+def _drafting(settings: ConfigurationSettings, engine: EngineSettings) -> str:
+    """Return the drafts as ``vllm serve`` takes them, with the number planned."""
+    text = getattr(settings, "speculative_config", None)
+    assert text is not None
+    assert engine.speculation is not None
+    config = parse_speculative_config(text)
+    return config.launched(engine.speculation.drafts)
 
 
 def _switch(flag: str, on: bool) -> str:

@@ -51,6 +51,8 @@ from capplan.planning.result import Candidate, Plan
 from capplan.planning.risk import risk_of
 from capplan.planning.settings import PlanSettings
 from capplan.planning.spare_nodes import spares_of
+from capplan.planning.speculation import is_searched
+from capplan.planning.speculation_worth import best_of_drafts, drafts_worth
 from capplan.routing import GAMMA
 from capplan.simulator.fleet import Stopped
 
@@ -73,6 +75,8 @@ def plan(
     When ``stopped`` says so, the plan is that of what was simulated by then.
     ``with_load`` also measures what a replica of the best carries.
     """
+    if is_searched(settings):
+        return _with_any_drafts(settings, progress, stopped, with_load)
     started_s = time.perf_counter()
     settings = settings.dated()
     with collected_warnings() as texts:
@@ -80,6 +84,23 @@ def plan(
     first = (result.risk.caution,) if result.risk and result.risk.caution else ()
     runtime_s = time.perf_counter() - started_s
     return replace(result, warnings=(*first, *texts), runtime_s=runtime_s)
+
+
+def _with_any_drafts(
+    settings: PlanSettings,
+    progress: Progress | None,
+    stopped: Stopped | None,
+    with_load: bool,
+) -> Plan:
+    """Return the best of the plans with no drafts and with one to three."""
+
+    def with_number(given: PlanSettings, drafts: int) -> Plan:
+        (progress or unseen)(f"planning with {drafts} drafted tokens")
+        return plan(given, progress, stopped, with_load)
+
+    settings = settings.dated()
+    best = best_of_drafts(settings, with_number, _by_cost)
+    return replace(best, settings=settings.document(NOT_IN_THE_RESULT))
 
 
 def _plan(
@@ -102,6 +123,7 @@ def _plan(
     prospect = Prospect(configuration_of(tried, best.gpu, best.tp), best.bound)
     result = replace(
         result,
+        drafts_worth=drafts_worth(result, prospect.configuration),
         certificate=certificate_of(inputs, best, tried),
         gpu_count_without_prefix_caching=gpus_without_caching(inputs, prospect),
     )

@@ -1,5 +1,6 @@
 """Groups of settings: a command reads those that its own settings inherit."""
 
+import json
 from datetime import date
 from typing import Annotated, Any, Literal, Self
 
@@ -48,6 +49,11 @@ MOST_KV_BLOCKS = 10**9
 
 MOST_MS = 1e6
 """Time that may be given in milliseconds: some minutes. [ms]"""
+
+
+def _as_json(value: Any) -> Any:
+    """Return a mapping, as a scenario has it, as the flag's text."""
+    return json.dumps(value) if isinstance(value, dict) else value
 
 
 class ReplicaSettings(Settings):
@@ -211,6 +217,36 @@ class ServerSettings(Settings):
     )
     api_server_count: int | None = setting(
         None, ENGINE, "N", "API server processes of a replica (default 1).", ge=1
+    )
+
+
+class SpeculationSettings(Settings):
+    """Speculative decoding."""
+
+    speculative_config: Annotated[str | None, BeforeValidator(_as_json)] = setting(
+        None,
+        ENGINE,
+        "JSON",
+        'Drafts as vLLM takes them: {"method":"mtp","num_speculative_tokens":3}; '
+        "a plan without the number tries 0 to 3.",
+    )
+    acceptance_rates: Annotated[
+        tuple[Annotated[float, Field(allow_inf_nan=False)], ...] | None,
+        BeforeValidator(parts),
+    ] = setting(
+        None,
+        ENGINE,
+        "R1,R2",
+        "How often the first drafted token, the first two, ... are all accepted "
+        "(default: as measured of the LLM's family).",
+    )
+    draft_ms: float | None = setting(
+        None,
+        ENGINE,
+        "MS",
+        "Time of each drafted token in an iteration (default: by its weights).",
+        ge=0,
+        le=MOST_MS,
     )
 
 

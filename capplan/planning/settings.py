@@ -27,6 +27,7 @@ from capplan.planning.setting_groups import (
     RouterSettings,
     SchedulerSettings,
     ServerSettings,
+    SpeculationSettings,
     TrialSettings,
 )
 from capplan.planning.spare_settings import SpareNodeSettings
@@ -80,6 +81,7 @@ class PlanningSettings(
 
 
 class PlanSettings(
+    SpeculationSettings,
     SpareNodeSettings,
     RiskSettings,
     DisaggregationSettings,
@@ -124,6 +126,7 @@ class PlanSettings(
 
 
 class SimulateSettings(
+    SpeculationSettings,
     OutputSettings,
     LifeSettings,
     PoolSettings,
