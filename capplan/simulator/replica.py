@@ -53,6 +53,9 @@ def enqueue(state, r, slot, now_s):
     request.replica = r
     if replica.outstanding == 0:
         replica.now_s = max(replica.now_s, now_s)
+        if replica.in_flight > 0:  # computed in vain; the engine waits for it
+            replica.now_s = max(replica.now_s, replica.gpu_s)
+            replica.in_flight = 0
     elif replica.now_s == math.inf:
         replica.now_s = now_s
     count_outstanding(state, r, slot, 1)

@@ -160,7 +160,8 @@ def run_speculative(state, r, horizon, more_count, more_parts, sitting, eager):
     slope_s = 0.0
     sched_s = replica.now_s
     if tokens > 0:
-        verified = b * (1 + int(state.settings[SETTING.drafts]))
+        verified = (b - extra) * (1 + int(state.settings[SETTING.drafts])) + extra
+        verified += int(memory[REPLICA.padded])
         first_s = (
             state.fused_s[tokens + verified]
             + times.fused_decode_s

@@ -52,10 +52,12 @@ RULES = Rules(
         "drawn",  # iterations before a preemption
         "vain",  # 1: it is computed once more when it has all its tokens
         "sat_out",  # iteration that last had no budget for it
+        "padded",  # 1: its prompt's last token had drafts beside it, none accepted
     ),
     replica_columns=(
         "context",  # of the requests that decode, with the next token [parts]
         "growth",  # of that in an iteration [parts]
+        "padded",  # drafts of the next iteration that are none [tokens]
         "loose",  # by which slots grew since they were last counted, at most [parts]
     ),
     keeps_batch=False,  # the wake is its own: see run_speculative.py
@@ -171,6 +173,8 @@ def slot_tokens(state, slot, step, flying):
     sat_out = int(memory[REQUEST.sat_out]) == step - 1
     if flying and has_decoded(state, slot, step) and not sat_out:
         tokens = tokens_before(state, slot, step - 1) + 2 * verified
+    elif flying and memory[REQUEST.padded] != 0.0 and not sat_out:
+        tokens = int(memory[REQUEST.base]) - 1 + 2 * verified
     else:
         tokens = tokens_before(state, slot, step) + verified
     tokens += int(state.settings[SETTING.lookahead])

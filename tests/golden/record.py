@@ -16,12 +16,13 @@ prompt of a later turn begins with that turn's prompt and answer, and arrives
 drafted by ``method`` (eagle or ngram) in each iteration, with vLLM's synthetic
 acceptance of ``synthetic_length``: a whole number, so that nothing is drawn. Three
 files per case are written to OUT, named by the case's ``tag``; ``recorded.py`` says
-what they hold. All other tokens are drawn anew from ``seed``, except that those of one prefix group begin
-alike.
+what they hold. All other tokens are drawn anew from ``seed``, except that those of one
+prefix group begin alike.
 
 The clock is virtual. An iteration with prefill chunks of n tokens behind p others
 and decoding contexts l takes
-``c0 + ca*sum(n) + cq*sum(n*(p + (n+1)/2)) + cd*len(l) + ce*sum(l)`` milliseconds.
+``c0 + ca*sum(n) + cq*sum(n*(p + (n+1)/2)) + cd*len(l) + ce*sum(l)`` milliseconds, and
+``ca + cq/2`` for each drafted token that is verified.
 """
 
 import csv
@@ -156,6 +157,7 @@ class Batch:
     ends_prompt: dict[str, bool]
     sched_s: float
     end_s: float
+    rejected: dict[str, int] = field(default_factory=dict)  # drafts of it
 
 
 @dataclass
@@ -173,6 +175,7 @@ class Recorder:
     texts: dict[str, list[int]] = field(default_factory=dict)
     iterations: list[dict[str, Any]] = field(default_factory=list)
     prefixes: dict[int, list[int]] = field(default_factory=dict)
+    rejected: dict[str, int] = field(default_factory=dict)  # drafts in flight
 
     def __post_init__(self) -> None:
         self.rng = np.random.default_rng(self.case["seed"])
@@ -271,8 +274,10 @@ class Recorder:
         parts = []
         for name, new in output.num_scheduled_tokens.items():
             before = live[name].num_computed_tokens - new
+            before -= self.rejected.get(name, 0)  # in flight: the scheduler hopes
             decodes = self.decodes(live[name], before, new)
-            decodes |= name in output.scheduled_spec_decode_tokens
+            drafts = output.scheduled_spec_decode_tokens.get(name, ())
+            decodes |= len(drafts) > 0
             parts.append((name, before, new, decodes))
         batch = Batch(
             output,
@@ -280,6 +285,9 @@ class Recorder:
             self.now_s,
             self.now_s,
         )
+        for name, drafts in output.scheduled_spec_decode_tokens.items():
+            batch.rejected[name] = len(drafts) - self.accepted(batch, name)
+            self.rejected[name] = self.rejected.get(name, 0) + batch.rejected[name]
         if parts:
             batch.end_s = self.note(parts, preempted)
         return batch
@@ -296,7 +304,7 @@ class Recorder:
         attention = sum(new * (before + (new + 1) / 2) for before, new in chunks)
         new_tokens = sum(new for _, new in chunks)
         start_s = max(self.now_s, self.gpu_s)
-        drafted = self.case.get("drafts", 0) * len(contexts)
+        drafted = sum(new - 1 for _, _, new, decodes in parts if decodes)
         self.gpu_s = start_s + (
             c0
             + (ca + cq / 2) * drafted
@@ -333,6 +341,8 @@ class Recorder:
         """Wait for an iteration; give each finished prompt or decode a token."""
         self.now_s = max(self.now_s, batch.end_s)
         names = list(batch.output.num_scheduled_tokens)
+        for name, count in batch.rejected.items():
+            self.rejected[name] -= count
         given = ModelRunnerOutput(
             req_ids=names,
             req_id_to_index={name: place for place, name in enumerate(names)},

@@ -43,6 +43,7 @@ class Request(judge.Request):
     ran: int = 0  # of these iterations scheduled
     collected: int = 0  # and collected
     drawn: int = 0  # iterations before a preemption
+    padding: int = 0  # drafts beside the last token of its prompt, none of them one
 
     @property
     def last_count(self):
@@ -74,11 +75,21 @@ class Replica(judge.Replica):
         self.lookahead = self.drafts.lookahead_tokens
         self.line = line
 
+    def arrive(self, request, now_s):
+        """Take a request; an engine that computes in vain waits for that first."""
+        while self.in_flight and not self.outstanding:
+            self.collect(self.in_flight.popleft())
+        super().arrive(request, now_s)
+
     def schedule(self):
         """Choose the next iteration and give it to the GPU."""
+        goes_on = any(
+            not each.verifies and each.computed < len(each.tokens)
+            for each in self.running
+        )
         parts, budget, preempted = self.going_on()
         if not preempted:
-            parts += self.admissions(budget)
+            parts += self.admissions(budget, parts != [], goes_on)
         if not parts:
             if not preempted and not self.in_flight and self.outstanding:
                 raise RuntimeError("nothing can ever be scheduled")
@@ -95,13 +106,15 @@ class Replica(judge.Replica):
             if request.verifies:
                 known = request.kv_tokens(request.collected, self.line) + 1
                 flying = request.ran - request.collected
+                # Its drafts that are none are in flight too.
+                padding = request.padding * (request.ran == 0 and self.depth == 2)
                 if known + int(flying > 0) >= request.last_count:
                     continue  # it has its tokens even if all drafts are rejected
                 if budget < self.verified:
                     budget = 0  # vLLM would verify what is left of the budget
                     continue
                 new = self.verified
-                slots = known - 1 + (1 + flying) * self.verified
+                slots = known - 1 + (1 + flying) * self.verified + padding
             else:
                 new = min(len(request.tokens) - request.computed, budget)
                 if new == 0:
@@ -120,8 +133,12 @@ class Replica(judge.Replica):
             budget -= new
         return parts, budget, preempted
 
-    def admissions(self, budget):
-        """Take from the queue while there are seats, budget and blocks."""
+    def admissions(self, budget, runs, goes_on):
+        """Take from the queue while there are seats, budget and blocks.
+
+        A last token that is left is padded with drafts that are none, if the iteration
+        ``runs`` something or the tokens before were found, and no prompt ``goes_on``.
+        """
         parts, pool = [], self.pool
         while self.waiting and self.seats_left and budget > 0:
             request = self.waiting[0]
@@ -132,7 +149,11 @@ class Replica(judge.Replica):
                 hits.pop()
             start = len(hits) * pool.block_size
             new = min(len(request.tokens) - start, budget)
-            slots = start + new + self.lookahead
+            padded = len(request.tokens) - start == 1 and (runs or start > 0)
+            padding = (self.verified - 1) * int(padded and not goes_on)
+            if padding and new + padding > budget:
+                break
+            slots = start + new + padding + self.lookahead
             known = len(request.tokens)
             if pool.missing(request, max(known, slots), hits) > len(pool.free):
                 break
@@ -141,8 +162,9 @@ class Replica(judge.Replica):
                 request.cached_tokens = start
             self.admit()
             request.computed = start
+            request.padding = padding
             parts.append(self.part(request, new))
-            budget -= new
+            budget -= new + padding
         return parts
 
     def give(self, request, slots, hits):
@@ -163,7 +185,8 @@ class Replica(judge.Replica):
         self.pool.enter(request, request.computed)
         if request.computed == len(request.tokens):
             self.begin(request)
-        return request, new, (PROMPT, before, request.verifies)
+        padding = request.padding if request.verifies else 0
+        return request, new, (PROMPT, before, request.verifies, padding)
 
     def begin(self, request):
         """Draw the iterations of a request whose prompt is done."""
@@ -182,12 +205,14 @@ class Replica(judge.Replica):
 
     def run(self, parts):
         """Return when the GPU is done with the iteration. [s]"""
-        contexts, chunks, attention = [], 0, 0.0
+        contexts, chunks, attention, verified = [], 0, 0.0, 0
         for request, new, kind in parts:
             if isinstance(kind, int):
                 contexts.append(request.context(kind, self.line))
-            elif new == 1 and kind[1] >= request.prompt_count:
+                verified += self.verified
+            elif kind[3] or (new == 1 and kind[1] >= request.prompt_count):
                 contexts.append(kind[1] + 1)
+                verified += 1 + kind[3]
             else:
                 chunks += new
                 attention += new * (kind[1] + new / 2)
@@ -195,7 +220,7 @@ class Replica(judge.Replica):
         if chunks == 0:
             took_s = tables.decode_s[b] + tables.decode_context_s[b] * length
         else:
-            took_s = tables.fused_s[chunks + b * self.verified]
+            took_s = tables.fused_s[chunks + verified]
             took_s += tables.fused_decode_s[b] + tables.fused_context_s[b] * length
             took_s += tables.attention_s * attention
         self.gpu_s = max(self.now_s, self.gpu_s) + float(took_s)

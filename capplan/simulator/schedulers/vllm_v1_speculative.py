@@ -22,6 +22,7 @@ from capplan.simulator.run_speculative import (
     sit_out,
 )
 from capplan.simulator.speculation import (
+    REPLICA,
     REQUEST,
     SETTING,
     blocks_at_most,
@@ -35,7 +36,7 @@ from capplan.simulator.speculation import (
     tokens_before,
 )
 from capplan.simulator.speculation import RULES as RULES
-from capplan.simulator.state import NONE, SCHEDULE, Phase
+from capplan.simulator.state import NONE, SCHEDULE, Count, Phase
 
 
 @inlined()
@@ -169,10 +170,12 @@ def _continue_prompt(state, r, budget_tokens, spare_blocks):
 
 
 @inlined()
-def _admit(state, r, budget_tokens, spare_blocks):
+def _admit(state, r, budget_tokens, spare_blocks, pads):
     """Admit the head of the queue if it fits; return the tokens scheduled.
 
     -1 where that would leave fewer than ``spare_blocks`` free: they are to be counted.
+    With ``pads`` a last token is computed like a decode, beside drafts that are none:
+    the engine keeps to the shape of its decode graphs.
     """
     replica = state.replicas[r]
     engine = state.engine[0]
@@ -193,7 +196,12 @@ def _admit(state, r, budget_tokens, spare_blocks):
     size = engine.block_size
     start = hits * size
     chunk = min(request.known_tokens - start, budget_tokens)
-    room = start + chunk + int(state.settings[SETTING.lookahead])
+    padding = 0
+    if request.known_tokens - start == 1 and (pads == 1 or (pads == 2 and start > 0)):
+        padding = int(state.settings[SETTING.drafts])
+        if 1 + padding > budget_tokens:
+            return 0
+    room = start + chunk + padding + int(state.settings[SETTING.lookahead])
     known = ceil_div(request.known_tokens, size)
     needed = max(known, ceil_div(room, size)) - hits + hits_free
     needed += request.bounded_blocks
@@ -211,7 +219,25 @@ def _admit(state, r, budget_tokens, spare_blocks):
     if request.scheduled_s != request.scheduled_s:  # NaN: never before
         request.cached_tokens = start
     join(state, r, slot, chunk)
-    return chunk
+    state.request_memory[slot, REQUEST.padded] = 0.0
+    if padding > 0:
+        _pad(state, r, slot, start, padding)
+    return chunk + padding
+
+
+@inlined()
+def _pad(state, r, slot, start, padding):
+    """Let the one token of a prompt that was just added be computed like a decode."""
+    replica = state.replicas[r]
+    state.request_memory[slot, REQUEST.padded] = 1.0
+    state.replica_memory[r, REPLICA.padded] += padding
+    if start < state.requests[slot].prompt_tokens:
+        replica.batch_tokens -= 1
+        replica.batch_attention -= start + 0.5
+        replica.batch_extra_count += 1
+        replica.batch_extra_tokens += start + 1
+    if state.engine[0].recording != 0:
+        state.entries[state.counts[Count.ENTRIES] - 1].scheduled = 1 + padding
 
 
 @inlined()
@@ -274,7 +300,11 @@ def schedule(state, r):
         others, parts, sitting = _others(state, r)
     running = replica.decode_count + others
     budget = 0 if wanted > budget else budget - running * _verified(state)
+    # 2: only behind tokens found in the cache; 0: not beside a prompt that goes on.
+    pads = 1 if running > 0 else 2
+    state.replica_memory[r, REPLICA.padded] = 0.0
     if replica.prefilling != NONE:
+        pads = 0
         chunk = _continue_prompt(state, r, budget, 0 if eager else spare)
         if chunk < 0:
             eager = _take_next(state, r, 0)
@@ -282,10 +312,10 @@ def schedule(state, r):
         budget -= chunk
     if replica.preempted == 0:
         while budget > 0:
-            chunk = _admit(state, r, budget, 0 if eager else spare)
+            chunk = _admit(state, r, budget, 0 if eager else spare, pads)
             if chunk < 0:
                 eager = _take_next(state, r, 0)
-                chunk = _admit(state, r, budget, 0)
+                chunk = _admit(state, r, budget, 0, pads)
             if chunk == 0:
                 break
             budget -= chunk
