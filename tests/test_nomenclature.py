@@ -19,7 +19,14 @@ from capplan.llm.memory import MemoryBudget
 from capplan.planning.classes import ClassResult
 from capplan.planning.cost import Cost, CostLine, NodeCount
 from capplan.planning.draws import Draw, DrawnInput
-from capplan.planning.result import Assumption, Candidate, Plan, Probe
+from capplan.planning.result import (
+    Assumption,
+    Candidate,
+    DraftsTried,
+    DraftsWorth,
+    Plan,
+    Probe,
+)
 from capplan.planning.risk_result import (
     CountShare,
     DrawnPlan,
@@ -57,6 +64,7 @@ TABLES += (Pool, Cost, CostLine, NodeCount, TpOption, TpRow, TpSearch)
 TABLES += (Candidate, Plan, Probe, Series, Assumption, ClassResult, ColdStart, Known)
 TABLES += (Risk, RiskLevel, CountShare, DrawnInput, DrawnPlan, Draw)
 TABLES += (SpareNodes, NodesGone, Swing, Worth)
+TABLES += (DraftsTried, DraftsWorth)
 
 UNITS = {"_s": ("s", "s/token", "s/token²"), "_bytes": ("bytes",), "_w": ("W",)}
 UNITS |= {"_tokens": ("tokens",)}
