@@ -2,8 +2,14 @@
 
 import math
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 
+from capplan.currency import USD, Currency
 from capplan.errors import InputError
+
+_shown: ContextVar[Currency] = ContextVar("shown", default=USD)
 
 _NUMBER = re.compile(
     r"^\s*\$?\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*(\S*)\s*$"
@@ -90,12 +96,34 @@ def format_bytes(count: float) -> str:
     return f"{count:.0f} B"
 
 
-def format_usd(amount: float) -> str:
-    """Return dollars, with cents below $1,000.
+@contextmanager
+def shown_in(currency: Currency) -> Iterator[None]:
+    """Let amounts be formatted in a currency."""
+    before = _shown.set(currency)
+    try:
+        yield
+    finally:
+        _shown.reset(before)
+
+
+def in_shown_currency(usd: float) -> tuple[str, float]:
+    """Return the symbol and the amount that dollars are shown as."""
+    currency = _shown.get()
+    return currency.symbol, currency.amount(usd)
+
+
+def format_usd(usd: float, digits: int | None = None) -> str:
+    """Return dollars, with cents below $1,000 or as many ``digits`` as asked for.
+
+    Within :func:`shown_in` they are told in its currency.
 
     Examples
     --------
-    >>> format_usd(12345.6), format_usd(2.494)
-    ('$12,346', '$2.49')
+    >>> format_usd(12345.6), format_usd(2.494), format_usd(2.494, 0)
+    ('$12,346', '$2.49', '$2')
     """
-    return f"${amount:,.0f}" if abs(amount) >= 1000 else f"${amount:,.2f}"
+    symbol, amount = in_shown_currency(usd)
+    if digits is None:
+        digits = 0 if abs(amount) >= 1000 else 2
+    amount = round(amount, digits) + 0.0  # no sign before a zero
+    return f"{symbol}{amount:,.{digits}f}"

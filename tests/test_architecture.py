@@ -8,7 +8,7 @@ from importlinter.cli import lint_imports
 PACKAGE = Path(__file__).parent.parent / "capplan"
 MOST_LINES_OF_A_FUNCTION = 100
 MOST_LINES_OF_A_FILE = 401
-KEPT_FOR_LATER = {"capplan.placement.mix", "capplan.placement.rebalance"}
+KEPT_FOR_LATER = {"capplan.placement.rebalance"}
 """Mixed fleets and moving fleets will use them."""
 STARTED_BY_NAME = {
     "capplan.profiling.torch_backend",

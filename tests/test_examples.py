@@ -87,6 +87,21 @@ def test_a_week_is_autoscaled_as_the_docs_say(tmp_path, capsys):
 
 
 @pytest.mark.thorough
+def test_the_scenarios_of_a_year_are_budgeted(tmp_path):
+    code = exit_code(
+        ["budget", str(EXAMPLES / "budget_scenarios.yaml"), "--out", str(tmp_path)]
+    )
+
+    document = json.loads((tmp_path / "budget.json").read_text())
+    low, expected, high = document["scenarios"]
+    assert code == 0
+    assert [low["name"], expected["name"], high["name"]] == ["low", "expected", "high"]
+    assert expected["usd"] == document["usd"]
+    assert low["usd"] < expected["usd"] < high["usd"]
+    assert (tmp_path / "scenarios.csv").exists()
+
+
+@pytest.mark.thorough
 def test_the_week_is_budgeted_as_the_docs_say(tmp_path, capsys):
     code = exit_code(
         ["budget", str(EXAMPLES / "budget_week.yaml"), "--out", str(tmp_path)]
@@ -183,6 +198,20 @@ def test_two_pools_are_planned_beside_one_and_verified(tmp_path, capsys):
     shown = " ".join(capsys.readouterr().out.split())
     assert "Prompts and decoding apart take less: 1 GPU fewer" in shown
     assert "verified: replicas 3 + 4" in shown
+
+
+@pytest.mark.slow
+def test_a_mix_is_offered_and_verified(tmp_path, capsys):
+    example = str(EXAMPLES / "plan_mix.yaml")
+
+    assert exit_code(["plan", example, "--out", str(tmp_path)]) == 0
+    assert exit_code(["verify", str(tmp_path / "plan.json")]) == 0
+
+    mix = json.loads((tmp_path / "plan.json").read_text())["mix"]
+    assert mix["saved_share"] > 0.05
+    assert [pool["gpu"] for pool in mix["pools"]] == ["H100-SXM", "L40S"]
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "A mix of 11 × H100-SXM TP 1 and 5 × L40S TP 1 would cost" in shown
 
 
 def test_a_snapshot_is_placed(capsys):

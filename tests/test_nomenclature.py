@@ -5,20 +5,24 @@ from pathlib import Path
 import pytest
 
 import capplan
+from capplan.bounds.cost_bound import CostBound
 from capplan.deployment.cold_start import ColdStart
 from capplan.deployment.engine import EngineSettings
 from capplan.deployment.pools import Pool
 from capplan.deployment.replica import Replica
+from capplan.deployment.split import SizeBand
 from capplan.fleet.gpu import Gpu
 from capplan.fleet.nodes import Node
 from capplan.fleet.offer import Offer
 from capplan.fleet.price import Price
 from capplan.latency.contract import LatencyTables
 from capplan.llm.architecture import Architecture
+from capplan.llm.layout import Layout
 from capplan.llm.memory import MemoryBudget
 from capplan.planning.classes import ClassResult
 from capplan.planning.cost import Cost, CostLine, NodeCount
 from capplan.planning.draws import Draw, DrawnInput
+from capplan.planning.mix_result import KindCapacity, Mix, MixBand, MixPool
 from capplan.planning.result import (
     Assumption,
     Candidate,
@@ -60,11 +64,12 @@ from capplan.simulator.times import Series
 FILE = Path(capplan.__file__).parent / "nomenclature.csv"
 
 TABLES = (Gpu, Node, Offer, Price, Architecture, MemoryBudget, EngineSettings, Replica)
-TABLES += (Pool, Cost, CostLine, NodeCount, TpOption, TpRow, TpSearch)
+TABLES += (Layout, Pool, Cost, CostLine, NodeCount, TpOption, TpRow, TpSearch)
 TABLES += (Candidate, Plan, Probe, Series, Assumption, ClassResult, ColdStart, Known)
 TABLES += (Risk, RiskLevel, CountShare, DrawnInput, DrawnPlan, Draw)
 TABLES += (SpareNodes, NodesGone, Swing, Worth)
 TABLES += (DraftsTried, DraftsWorth)
+TABLES += (Mix, MixPool, MixBand, KindCapacity, CostBound, SizeBand)
 
 UNITS = {"_s": ("s", "s/token", "s/token²"), "_bytes": ("bytes",), "_w": ("W",)}
 UNITS |= {"_tokens": ("tokens",)}
@@ -104,6 +109,7 @@ def test_every_field_of_a_result_is_in_the_nomenclature(table):
                 "COMMITMENTS",
                 "HOURS",
                 "ALTERNATIVES",
+                "SCENARIOS",
                 "FLEETS",
                 "WAYS",
             )

@@ -11,6 +11,7 @@ from capplan.fleet.catalog import gpu as find_gpu
 from capplan.input_file import read_head
 from capplan.latency.aiconfigurator import (
     PREFIX,
+    Source,
     kernel_identity,
     parse_source,
     read_kernels,
@@ -23,10 +24,13 @@ from capplan.latency.importers import ImportOptions, read_measurements
 from capplan.latency.importers.identity import GPU_NAMES, identity_in, identity_of_place
 from capplan.latency.measurements import Points
 from capplan.latency.profile import Profile
+from capplan.latency.rank_fit import RanksFit, fit_ranks
+from capplan.latency.rank_kernels import read_parts
 from capplan.latency.served_run import ServedRun
 from capplan.latency.units_check import check_seconds
 from capplan.llm.catalog import llm as find_llm
 from capplan.llm.dtypes import KV_BYTES, check_kv_dtype
+from capplan.llm.layout import Layout, check_mtp
 from capplan.profiling.backend import expert_rate
 
 if TYPE_CHECKING:
@@ -49,8 +53,11 @@ class PointsFit(NamedTuple):
     points: Points
 
 
-def fit_profile(settings: FitSettings) -> Fitted:
-    """Return the profile that fits the measurements best, with its errors."""
+def fit_profile(settings: FitSettings) -> "Fitted | RanksFit":
+    """Return the profile that fits the measurements best, with its errors.
+
+    Of kernels in a layout other than TP alone it is that of ranks.
+    """
     if settings.measurements.startswith(PREFIX):
         _refuse_engine_settings(settings)
         return _fit_kernels(settings)
@@ -99,17 +106,37 @@ def _offer_onto(path: Path, settings: FitSettings) -> None:
     )
 
 
-def _fit_kernels(settings: FitSettings) -> PointsFit:
+def _fit_kernels(settings: FitSettings) -> PointsFit | RanksFit:
     """Fit sums of measured kernels; the profile is marked as such."""
     source = parse_source(settings.measurements)
     tp = settings.tp or 1
-    points = read_kernels(source, tp, settings.kv_tokens)
     gpu = settings.gpu or GPU_NAMES.get(source.system, source.system)
     llm = settings.llm or source.model.rstrip("/").rpartition("/")[2]
     known = _in_catalogs(settings.measurements, {"gpu": gpu, "llm": llm}, settings)
+    if source.has_parts:
+        return _fit_ranks(source, tp, known, settings)
+    points = read_kernels(source, tp, settings.kv_tokens)
     identity = kernel_identity(source, tp, known["gpu"], known["llm"])
     fitted = fit(points, form=settings.form)
     return PointsFit(profile_of(fitted, points, identity), fitted, points)
+
+
+def _fit_ranks(
+    source: Source, tp: int, known: Mapping[str, str], settings: FitSettings
+) -> RanksFit:
+    """Fit the parts of ranks that step together."""
+    layout = Layout(tp, source.dp, source.ep)
+    llm = find_llm(known["llm"])
+    layout.check(llm)
+    check_mtp(llm, source.nextn)
+    if layout == Layout(tp):
+        raise InputError(
+            f"{settings.measurements}: {layout} has no ranks and no EP; expected dp or "
+            "ep above 1, or none of dp, ep, a2a and nextn"
+        )
+    parts = read_parts(source, tp, settings.kv_tokens)
+    form = settings.form
+    return fit_ranks(parts, source, tp, known["gpu"], known["llm"], form=form)
 
 
 _OF_ONTO = {"llm", "gpu", "tp", "form", "how", "quantization", "dtype", "importer"} | {

@@ -14,16 +14,16 @@ def fit_command(**flags: Any) -> int:
 
     Formats of iterations: vllm-log, splitwise and points (CSV of phase, batch,
     new_tokens, context, seconds); and aiconfigurator:SYSTEM/MODEL for sums of kernels
-    that aiconfigurator-core measured. Formats of served runs, whose iteration time is
-    fitted by simulating the engine: vllm-serve, vllm-latency, guidellm, aiperf and
-    llmservingsim. With --onto, load tests that state means per concurrency: a CSV of
-    isl, osl, concurrency and any of tpot_ms, ttft_ms, output_tokens_per_s, or the JSON
-    of vllm bench serve, InferenceMAX, GuideLLM, AIPerf or genai-perf, one or a folder.
+    that aiconfigurator-core measured, in parts with ?dp=8&ep=8. Formats of served
+    runs, whose iteration time is fitted by simulating the engine: vllm-serve,
+    vllm-latency, guidellm, aiperf and llmservingsim. With --onto, load tests that state
+    means per concurrency: a CSV of isl, osl, concurrency and any of tpot_ms, ttft_ms,
+    output_tokens_per_s, or the JSON of vllm bench serve, InferenceMAX, GuideLLM, AIPerf
+    or genai-perf, one or a folder.
     """
     settings = settings_from(FitSettings, None, flags)
-    from capplan.report.pages.fit import fit_page
     from capplan.report.write_fit import fit
 
-    fitted, written = fit(settings)
-    show(fit_page(fitted), written)
+    page, written = fit(settings)
+    show(page, written)
     return 0

@@ -14,6 +14,7 @@ from capplan.errors import InputError
 if TYPE_CHECKING:
     from capplan.latency.measurements import Points
     from capplan.latency.profile import Profile
+    from capplan.latency.rank_profile import RankProfile
 
 profiles_app = typer.Typer(
     help="List, show, compare and validate latency profiles.",
@@ -34,7 +35,11 @@ Plot = Annotated[
     Path | None, typer.Option(help="HTML file to draw into.", show_default=False)
 ]
 Which = Annotated[
-    str, typer.Argument(help="A file, or GPU/LLM/TP.", show_default=False)
+    str,
+    typer.Argument(
+        help="A file, or GPU/LLM/TP; show also takes GPU/LLM/dp8-ep8.",
+        show_default=False,
+    ),
 ]
 
 
@@ -49,20 +54,23 @@ def list_command(
     from capplan.fleet.catalog import gpu as find_gpu
     from capplan.latency.catalog import full_gpu_name, list_profiles, names_alike
     from capplan.latency.profile_file import load_profile
+    from capplan.latency.rank_catalog import folders_of_tp, rank_profiles
     from capplan.llm.catalog import llm as find_llm
     from capplan.report.pages.profiles import profiles_page
 
     llms, at = llm and names_alike(llm), gpu and full_gpu_name(gpu)
+    folders = folder or []
     found = [
         load_profile(listed.path)
-        for listed in list_profiles(folder or [])
+        for listed in list_profiles(folders_of_tp(folders))
         if (llms is None or listed.llm in llms) and at in (None, listed.gpu)
     ]
-    if not found and gpu:
+    of_ranks = list(rank_profiles(folders, gpu=gpu, llm=llm))
+    if not (found or of_ranks) and gpu:
         find_gpu(gpu)  # refuses a name that the catalog lacks
-    if not found and llm:
+    if not (found or of_ranks) and llm:
         find_llm(llm)
-    show(profiles_page(found))
+    show(profiles_page(found, of_ranks))
 
 
 @profiles_app.command("show", cls=GroupedCommand)
@@ -71,7 +79,18 @@ def show_command(which: Which, folder: Folder = None, plot: Plot = None) -> None
     """Show a profile's coefficients, errors, range and source."""
     from capplan.latency.profile_file import profile_text
     from capplan.report.pages.profiles import capacity_lines, profile_page
+    from capplan.report.pages.rank_profiles import rank_profile_page
 
+    ranks = _of_ranks(which, folder)
+    if ranks is not None:
+        if plot is not None:
+            raise InputError(
+                f"--plot is {plot}; curves are drawn of profiles of TP alone, so "
+                "leave it out"
+            )
+        text = (ranks.note(), profile_text(ranks).rstrip("\n"))
+        show(rank_profile_page(ranks), told=lambda: text)
+        return
     profile = _named(which, folder)
 
     def told() -> Iterable[str]:
@@ -137,6 +156,22 @@ def _plot(
 
         write_plot(profile, path, points)
         note(f"plot: {path}")
+
+
+def _of_ranks(which: str, folders: list[Path] | None) -> "RankProfile | None":
+    """Return the profile of ranks of a file or of GPU/LLM/LAYOUT; None of others."""
+    from capplan.latency.rank_catalog import (
+        is_rank_profile,
+        load_rank,
+        named_rank_profile,
+    )
+
+    path = Path(which)
+    if path.is_file():
+        return load_rank(path) if is_rank_profile(path) else None
+    with suppress(InputError):
+        return named_rank_profile(which, folders or [])
+    return None
 
 
 def _named(which: str, folders: list[Path] | None) -> "Profile":

@@ -1,4 +1,4 @@
-"""``capplan verify``: check a plan.json or autoscale.json by making it again."""
+"""``capplan verify``: check a plan, budget or autoscale.json by making it again."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,7 +17,7 @@ def verify_command(
         Path,
         typer.Argument(
             metavar="plan.json",
-            help="Plan that `capplan plan` wrote, or autoscale.json.",
+            help="Plan that `capplan plan` wrote, or autoscale.json or budget.json.",
         ),
     ],
     trace: Annotated[
@@ -49,12 +49,12 @@ def verify_command(
 
     Exit code 0: verified; 1: refused, with the reasons; 2: wrong input.
     """
-    from capplan.report.plan_document import read_plan
+    from capplan.report.plan_document import kind_of, read_plan
     from capplan.report.verify import verify
-    from capplan.report.verify_autoscale import is_autoscaled
 
-    if is_autoscaled(plan):
-        _verify_autoscaled(plan, trace, trust=trust, simulate=simulate)
+    kind = kind_of(plan)
+    if kind in _OTHERS:
+        _verify_other(plan, kind, trace, trust=trust, simulate=simulate)
         return
     document = read_plan(plan)
     if simulate:
@@ -98,18 +98,31 @@ def _tell(
         raise typer.Exit(REFUSED)
 
 
-def _verify_autoscaled(
-    path: Path, trace: Path | None, *, trust: bool, simulate: bool
+_OTHERS = {
+    "autoscale": (
+        "verified: every figure simulated again",
+        "not verified: its digest matches and its figures agree with one another; "
+        "anyone can write such a file, --simulate runs it again",
+    ),
+    "budget": (
+        "verified: its bill is that of its rows, and every figure budgeted again",
+        "not verified: its bill is that of its rows; anyone can write such a file, "
+        "--simulate budgets again",
+    ),
+}
+"""What is said of other files: with and without simulating."""
+
+
+def _verify_other(
+    path: Path, kind: str, trace: Path | None, *, trust: bool, simulate: bool
 ) -> None:
-    from capplan.report.verify_autoscale import verify_autoscaled
+    if kind == "budget":
+        from capplan.report.verify_budget import verify_budget as verify
+    else:
+        from capplan.report.verify_autoscale import verify_autoscaled as verify
 
     if simulate:
         announce_compilation()
-    reasons = verify_autoscaled(path, simulate=simulate, trace=trace, trust=trust)
-    verdict = (
-        "verified: every figure simulated again"
-        if simulate
-        else "not verified: its digest matches and its figures agree with one another; "
-        "anyone can write such a file, --simulate runs it again"
-    )
+    reasons = verify(path, simulate=simulate, trace=trace, trust=trust)
+    verdict = _OTHERS[kind][0 if simulate else 1]
     _tell(path, reasons, verdict, simulate=simulate)

@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 
 from capplan.deployment.changes import Change
 from capplan.deployment.configuration import Configuration
+from capplan.deployment.split import Split
 from capplan.errors import InputError
 
 PREFILL, DECODE = "prefill", "decode"
@@ -46,7 +47,8 @@ class Pool:
 class Deployment:
     """Pools of replicas that serve one stream of requests.
 
-    Of two pools the first computes prompts and the second decodes.
+    Of two pools with a hand-off the first computes prompts and the second decodes. With
+    a split, pools are side by side and each serves its part of the requests.
     """
 
     pools: tuple[Pool, ...]
@@ -60,6 +62,7 @@ class Deployment:
     changes: tuple[Change, ...] = ()  # replicas that come, leave or die
     autoscaler: str = ""  # decides how many replicas there are; empty: as many
     cold_start_s: float = 0.0  # from the order of a replica to its first request [s]
+    split: Split | None = None  # which pool a request goes to; None: no such pools
 
     @classmethod
     def of(
@@ -74,6 +77,9 @@ class Deployment:
             raise InputError(f"link_gb_per_s is {self.link_gb_per_s}; expected > 0")
         if not self.cold_start_s >= 0:
             raise InputError(f"cold_start_s is {self.cold_start_s}; expected >= 0")
+        if self.split is not None:
+            self._check_split(self.split)
+            return
         if len(self.pools) == 1:
             return
         if self.is_changing:
@@ -103,6 +109,20 @@ class Deployment:
                 "expected the same, since blocks are copied"
             )
 
+    def _check_split(self, split: Split) -> None:
+        """Refuse pools that the split does not know, and what joins pools."""
+        if split.pool_count != len(self.pools):
+            raise InputError(
+                f"{len(self.pools)} pools and a split over {split.pool_count}; "
+                "expected as many"
+            )
+        joins = (self.hand_off, self.dispatcher, self.rebalancer, self.is_changing)
+        if any(joins):
+            raise InputError(
+                "a split sends requests to pools that serve them by themselves; "
+                "expected no hand-off, dispatcher, rebalancer or changing replicas"
+            )
+
     @property
     def gpu_count(self) -> int:
         """GPUs of all pools."""
@@ -115,8 +135,14 @@ class Deployment:
 
     @property
     def roles(self) -> tuple[str, ...]:
-        """What each pool does; of a single one nothing is to be told apart."""
-        return ("",) if len(self.pools) == 1 else (PREFILL, DECODE)
+        """What each pool does; of those that do all nothing is to be told apart."""
+        apart = len(self.pools) > 1 and self.split is None
+        return (PREFILL, DECODE) if apart else ("",) * len(self.pools)
+
+    @property
+    def side_by_side(self) -> "tuple[Deployment, ...]":
+        """Each pool by itself, as a split has them."""
+        return tuple(replace(self, pools=(pool,), split=None) for pool in self.pools)
 
     @property
     def pool(self) -> Pool:
@@ -133,7 +159,8 @@ class Deployment:
     def is_in_motion(self) -> bool:
         """Whether requests are held or move between replicas, or these come and go."""
         held_or_moved = bool(self.dispatcher or self.rebalancer)
-        return len(self.pools) > 1 or held_or_moved or self.is_changing
+        handed = len(self.pools) > 1 and self.split is None
+        return handed or held_or_moved or self.is_changing
 
     @property
     def placed_by(self) -> str:

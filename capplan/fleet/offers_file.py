@@ -3,12 +3,15 @@
 import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import date
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from capplan.csv_file import read_rows, refuse_outliers
+from capplan.currency import DOLLAR, USD, Currency, parse_code
 from capplan.errors import InputError, PriceWarning
+from capplan.fleet.dated import in_force
 from capplan.fleet.importers import imported
 from capplan.fleet.nodes import Node, find_node
 from capplan.fleet.offer import OLD_KINDS, Offer
@@ -41,7 +44,11 @@ Rows = list[tuple[str, Mapping[str, Any]]]
 
 
 def read_offers(
-    path: Path, canonical: Callable[[str], str], known: Sequence[Offer] = ()
+    path: Path,
+    canonical: Callable[[str], str],
+    known: Sequence[Offer] = (),
+    day: date | None = None,
+    currency: Currency = USD,
 ) -> list[Offer]:
     """Return the offers of a CSV, or of a YAML mapping of GPU to price.
 
@@ -50,7 +57,8 @@ def read_offers(
     SkyPilot, gpuhunt, Azure or Kubecost. A YAML maps a GPU to its price, or to a
     mapping of those names. ``canonical`` returns the catalog's name of a GPU. A price
     such as ``-38%`` is a discount from the ``discount_from`` offer (on-demand) of the
-    same node, in this file or among ``known``.
+    same node, in this file or among ``known``: the newest, by a ``day`` if one is
+    given. A row may be of ``currency``; it is read in dollars.
     """
     placed: list[tuple[str, Offer]] = []
     discounted: Rows = []
@@ -58,11 +66,13 @@ def read_offers(
         if _PERCENT.fullmatch(str(_price_cell(where, row)[1])):
             discounted.append((where, row))
         else:
-            placed.append((where, _told(where, row, canonical, path.name)))
+            offer = _told(where, row, canonical, path.name, currency)
+            placed.append((where, offer))
     firm = [*(offer for _, offer in placed), *known]
     for where, row in discounted:
-        full = _resolve(where, row, firm, canonical)
-        placed.append((where, _told(where, full, canonical, path.name)))
+        # Before that day nothing may be known of the node: then it is a later one.
+        full = _resolve(where, row, in_force(firm, day), canonical, firm)
+        placed.append((where, _told(where, full, canonical, path.name, USD)))
     refuse_outliers(
         "usd_per_gpu_h", ((where, offer.usd_per_gpu_h) for where, offer in placed)
     )
@@ -141,10 +151,15 @@ def _price_cell(where: str, row: Mapping[str, Any]) -> tuple[str, Any]:
 
 
 def _told(
-    where: str, row: Mapping[str, Any], canonical: Callable[[str], str], file_name: str
+    where: str,
+    row: Mapping[str, Any],
+    canonical: Callable[[str], str],
+    file_name: str,
+    currency: Currency,
 ) -> Offer:
     try:
-        return _offer(row, _price_cell(where, row)[0], canonical, file_name)
+        name = _price_cell(where, row)[0]
+        return _offer(row, name, canonical, file_name, currency)
     except InputError as error:
         raise InputError(f"{where}: {error}") from None
 
@@ -154,6 +169,7 @@ def _offer(
     priced_by: str,
     canonical: Callable[[str], str],
     file_name: str,
+    currency: Currency,
 ) -> Offer:
     cells = {_OLD_COLUMNS.get(name, name): value for name, value in row.items()}
 
@@ -163,10 +179,7 @@ def _offer(
 
     kind, term = OLD_KINDS.get(text("kind"), (text("kind", "on-demand"), ""))
     cells["term_months"] = text("term_months") or term
-    if text("currency", "USD").upper() not in ("USD", "$"):
-        raise InputError(
-            f"currency is {text('currency')!r}; expected USD: convert the price"
-        )
+    own = _currency(text("currency", DOLLAR), currency)
     node = _node(text("node"), text("provider"), text("gpus"))
     gpu = text("gpu") or ("" if node is None else node.gpu)
     if not gpu:
@@ -183,7 +196,10 @@ def _offer(
     if node is not None:
         sizes["gpus_per_node"] = node.gpus
         sizes["nvlink_domain_gpus"] = node.nvlink_domain_gpus
-    usd = _dollars(text(priced_by), priced_by)
+    asked = _dollars(text(priced_by), priced_by)
+    usd, note = own.dollars(asked), text("note")
+    if own is not USD:
+        note = "; ".join(filter(None, (f"{asked:g} {own}", note)))
     if priced_by == "usd_per_node_h":
         if sizes["gpus_per_node"] is None:
             raise InputError(
@@ -195,6 +211,8 @@ def _offer(
     more = {
         name: _number(text(name), name, of) for name, of in kinds.items() if text(name)
     }
+    if "min_usd_per_month" in more:
+        more["min_usd_per_month"] = own.dollars(more["min_usd_per_month"])
     return Offer(
         gpu=gpu,
         usd_per_gpu_h=usd,
@@ -204,11 +222,26 @@ def _offer(
         region=text("region"),
         as_of=text("as_of"),
         source=text("source", file_name),
-        note=text("note"),
+        note=note,
         basis=text("basis", "list"),
         **sizes,
         **more,
     )
+
+
+def _currency(text: str, own: Currency) -> Currency:
+    """Return the currency of a row: dollars, or the one whose rate was given."""
+    if text in ("$", DOLLAR):
+        return USD
+    code = parse_code(text)
+    if code == DOLLAR:
+        return USD
+    if code != own.code:
+        raise InputError(
+            f"currency is {text!r}; expected USD, or give the dollars of one: "
+            f"--currency {code} --exchange-rate USD"
+        )
+    return own
 
 
 def _node(name: str, provider: str, gpus: str) -> Node | None:
@@ -240,6 +273,7 @@ def _resolve(
     row: Mapping[str, Any],
     offers: Sequence[Offer],
     canonical: Callable[[str], str],
+    otherwise: Sequence[Offer],
 ) -> Mapping[str, Any]:
     """Return a row with the dollars that its discount leaves of another offer."""
     cells = {_OLD_COLUMNS.get(name, name): value for name, value in row.items()}
@@ -251,14 +285,16 @@ def _resolve(
     node, provider, gpu = (
         str(cells.get(key) or "").strip().lower() for key in ("node", "provider", "gpu")
     )
-    found = [
-        offer
-        for offer in offers
-        if offer.kind == kind
-        and (not node or offer.node.lower() == node)
-        and (not provider or offer.provider.lower() == provider)
-        and (not gpu or offer.gpu == canonical(gpu))
-    ]
+    found: list[Offer] = []
+    for rows in (offers, otherwise):
+        found = found or [
+            offer
+            for offer in rows
+            if offer.kind == kind
+            and (not node or offer.node.lower() == node)
+            and (not provider or offer.provider.lower() == provider)
+            and (not gpu or offer.gpu == canonical(gpu))
+        ]
     if not share < 1:
         raise InputError(f"{where}: {name} is {cell}; expected less than 100 % off")
     if not found:
@@ -283,6 +319,7 @@ def _resolve(
         "provider": base.provider,
         "usd_per_node_h": "",
         "usd_per_gpu_h": usd,
+        "currency": "",
         "as_of": cells.get("as_of") or base.as_of,
         "note": "; ".join(
             str(text)
@@ -294,16 +331,22 @@ def _resolve(
 
 def _refuse_dear_spot(path: Path, offers: Sequence[Offer]) -> None:
     """Refuse a spot price that is no lower than the on-demand price of its node."""
-    asked = {
-        (offer.gpu, offer.provider, offer.node, offer.region): offer.usd_per_gpu_h
-        for offer in offers
-        if offer.kind == "on-demand"
-    }
+    asked: dict[tuple[str, ...], list[Offer]] = {}
     for offer in offers:
-        key = offer.gpu, offer.provider, offer.node, offer.region
-        usd = asked.get(key)
-        if offer.kind == "spot" and usd is not None and offer.usd_per_gpu_h >= usd:
+        if offer.kind == "on-demand":
+            asked.setdefault(_place(offer), []).append(offer)
+    for offer in offers:
+        rows = asked.get(_place(offer), [])
+        if offer.kind != "spot" or not rows:
+            continue
+        # That of the same time: of rows of several days the newest by the spot row's.
+        usd = (in_force(rows, offer.day()) or in_force(rows))[0].usd_per_gpu_h
+        if offer.usd_per_gpu_h >= usd:
             raise InputError(
                 f"{path}: {offer.name or offer.gpu}: spot ${offer.usd_per_gpu_h:g} is "
                 f"not below on-demand ${usd:g} per GPU-hour; expected less"
             )
+
+
+def _place(offer: Offer) -> tuple[str, ...]:
+    return offer.gpu, offer.provider, offer.node, offer.region

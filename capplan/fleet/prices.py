@@ -7,9 +7,11 @@ from datetime import date
 from functools import cache, cached_property
 from pathlib import Path
 
+from capplan.currency import USD, Currency
 from capplan.errors import InputError, PriceWarning
 from capplan.fleet.catalog import gpu
 from capplan.fleet.choice import Choice, middle_offers
+from capplan.fleet.dated import first_day, in_force, is_newer, newer_than
 from capplan.fleet.nodes import find_node
 from capplan.fleet.offer import KINDS, OLD_KINDS, Offer
 from capplan.fleet.offers_file import read_offers, refuse_odd
@@ -24,19 +26,39 @@ class Market:
 
     given: Mapping[str, float] | None = None  # dollars of a GPU-hour, by GPU [$/h]
     file: Path | None = None  # the user's offers; None: the catalog's alone
-    kind: str = "on-demand"  # of KINDS, with its months as ``reserved:12``
+    # of KINDS, with its months as ``reserved:12``; empty: any
+    kind: str = "on-demand"
     provider: str | None = None  # None: any
     region: str | None = None  # None: any
     nodes: tuple[str, ...] = ()  # the only ones to buy; none: any
     allow_odd: bool = False  # takes prices that are far from those known
+    currency: Currency = USD  # of rows of the file that say so
+    day: date | None = None  # on which it is bought; None: of the newest offers
+
+    @property
+    def own(self) -> tuple[Offer, ...]:
+        """The offers of the user's file that hold on the day; none without one."""
+        return in_force(self.own_rows, self.day)
+
+    @property
+    def shipped(self) -> tuple[Offer, ...]:
+        """The offers of the catalog that hold on the day."""
+        return in_force(catalog_offers(), self.day)
+
+    @property
+    def newer(self) -> tuple[Offer, ...]:
+        """The offers of the user's file that are of a later day."""
+        return newer_than(self.own_rows, self.day)
 
     @cached_property
-    def own(self) -> tuple[Offer, ...]:
-        """The offers of the user's file; none without one."""
+    def own_rows(self) -> tuple[Offer, ...]:
+        """The rows of the user's file; none without one."""
         if self.file is None:
             return ()
         known = catalog_offers()
-        own = read_offers(self.file, lambda text: gpu(text).name, known)
+        own = read_offers(
+            self.file, lambda text: gpu(text).name, known, self.day, self.currency
+        )
         if not self.allow_odd:
             refuse_odd(self.file, own, known)
         return tuple(own)
@@ -52,7 +74,7 @@ class Market:
         """Return whether an offer is one of those to buy."""
         kind, _, months = self.kind.partition(":")
         return (
-            offer.kind == kind
+            (not kind or offer.kind == kind)
             and (not months or offer.term_months == int(months))
             and _is_named(self.provider, offer.provider)
             and _is_named(self.region, offer.region)
@@ -92,11 +114,28 @@ def catalog_offers() -> tuple[Offer, ...]:
 def offers(name: str, market: Market) -> tuple[Offer, ...]:
     """Return the offers of a GPU to buy: of the user's file, else of the catalog."""
     full = gpu(name).name
-    for known in (market.own, catalog_offers()):
+    for known in (market.own, market.shipped):
         wanted = [offer for offer in known if offer.gpu == full and market.wants(offer)]
         if wanted:
             return tuple(wanted)
     return ()
+
+
+def since(market: Market, name: str | None = None) -> date | None:
+    """Return the day of the first offer that a market would know; None before none.
+
+    That is where the market's day is before all of them, of one GPU or of any;
+    undated rows of the catalog are of no known day, those of the user of any.
+    """
+    full = None if name is None else gpu(name).name
+    shipped = (offer for offer in catalog_offers() if offer.as_of)
+    rows = [
+        offer
+        for offer in (*market.own_rows, *shipped)
+        if full in (None, offer.gpu) and market.wants(offer)
+    ]
+    is_before_all = all(is_newer(row, market.day) for row in rows)
+    return first_day(rows) if is_before_all else None
 
 
 def price(
@@ -122,7 +161,7 @@ def price(
     if full in given:
         return _given(float(given[full]), full, market)
     wanted = offers(name, market)
-    own = bool(wanted) and wanted[0] in market.own
+    own = bool(wanted) and wanted[0] in market.own_rows
     if market.nodes:
         wanted = tuple(offer for offer in wanted if offer.holds(tp))
     chosen = middle_offers(wanted, tp, most)
@@ -167,12 +206,14 @@ def _price_of(
             PriceWarning,
             stacklevel=3,
         )
+    months = max(offer.min_months for offer in choice.offers)
+    least = f"rented for {months} months at least" if months else ""
     basis = "" if found.basis == "list" or found.is_guess else found.basis
     return Price(
         usd_per_gpu_h=found.usd_per_gpu_h,
         source=f"{found.name}: {found.source}" if found.name else found.source,
         as_of=found.as_of,
-        note="; ".join(filter(None, (rule, basis, found.note, weakness, gap))),
+        note="; ".join(filter(None, (rule, basis, least, found.note, weakness, gap))),
         is_guess=found.is_guess,
         is_stale=bool(staleness),
         kind=found.kind_and_term,

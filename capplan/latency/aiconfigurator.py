@@ -16,15 +16,16 @@ from urllib.parse import parse_qsl
 import numpy as np
 
 from capplan.errors import InputError
+from capplan.latency.engine_time import ENGINES
 from capplan.latency.fitted_profile import Identity
 from capplan.latency.measurements import Points, points_from_rows
 
-_BATCHES = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
-_CONTEXTS = (128, 512, 1024, 2048, 4096, 8192)
-_TOKENS = (128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 4096, 8192, 16384)
-_PREFIXES = (0, 2048, 8192)
-_CHUNKS = (128, 512, 2048, 8192)
-_BESIDE = (1, 8, 32, 128, 512)
+BATCHES = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
+CONTEXTS = (128, 512, 1024, 2048, 4096, 8192)
+TOKENS = (128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 4096, 8192, 16384)
+PREFIXES = (0, 2048, 8192)
+CHUNKS = (128, 512, 2048, 8192)
+BESIDE = (1, 8, 32, 128, 512)
 
 _UNDERCUT = 0.8
 """A larger iteration may take this share of the time of a smaller one: matrix products
@@ -35,20 +36,31 @@ _DTYPES = {"bfloat16": "none", "w4a16_mxfp4": "mxfp4", "int4_wo": "int4"}
 """Names of weight types in a profile, where the package calls them otherwise."""
 
 _DEEPSEEK_PRODUCTS = "bfloat16"
+_LATENT = ("DEEPSEEK", "KIMIK25")
+"""Families with latent attention, by the package's names."""
 
 PREFIX = "aiconfigurator:"
-_ENGINES = {"vllm": "vLLM", "sglang": "SGLang"}
-"""Engines whose kernels are read."""
+_NUMBERS = ("dp", "ep", "nextn")
+_OPTIONS = {"engine", "weights", "a2a", *_NUMBERS}
 
 
 class Source(NamedTuple):
-    """Parts of ``aiconfigurator:SYSTEM/MODEL[@VERSION][?engine=…&weights=…]``."""
+    """Parts of ``aiconfigurator:SYSTEM/MODEL[@VERSION][?engine=…&weights=…&dp=…]``."""
 
     system: str
     model: str
     version: str | None
     engine: str = "vllm"  # whose kernels
     weights: str = ""  # type of the weights, where it is not that of the model
+    dp: int = 1  # ranks of DP attention
+    ep: int = 1  # GPUs that hold different experts
+    a2a: str = ""  # all-to-all of the experts; that of the engine when empty
+    nextn: int = 0  # tokens that MTP drafts
+
+    @property
+    def has_parts(self) -> bool:
+        """Whether it is of a layout other than TP alone, whose parts are apart."""
+        return (self.dp, self.ep, self.a2a, self.nextn) != (1, 1, "", 0)
 
 
 def parse_source(text: str) -> Source:
@@ -57,16 +69,31 @@ def parse_source(text: str) -> Source:
     system, _, rest = place.partition("/")
     model, _, version = rest.partition("@")
     options = dict(parse_qsl(query, keep_blank_values=True))
-    if not system or not model or set(options) - {"engine", "weights"}:
+    if not system or not model or set(options) - _OPTIONS:
         raise InputError(
             f"{text!r} names no kernels; expected {PREFIX}SYSTEM/MODEL such as "
             f"{PREFIX}h100_sxm/meta-llama/Meta-Llama-3.1-8B, and no options but "
-            "?engine=sglang&weights=nvfp4"
+            "?engine=sglang&weights=nvfp4&dp=8&ep=8&a2a=deepep&nextn=1"
         )
-    source = Source(system, model, version or None, **options)
-    if source.engine not in _ENGINES:
+    for name in _NUMBERS:
+        if name in options and not options[name].isdecimal():
+            raise InputError(
+                f"{text!r}: {name} is {options[name]!r}; expected a whole number"
+            )
+    source = Source(
+        system,
+        model,
+        version or None,
+        options.get("engine", "vllm"),
+        options.get("weights", ""),
+        int(options.get("dp", 1)),
+        int(options.get("ep", 1)),
+        options.get("a2a", ""),
+        int(options.get("nextn", 0)),
+    )
+    if source.engine not in ENGINES:
         raise InputError(
-            f"{text!r}: engine is {source.engine!r}; expected {' or '.join(_ENGINES)}"
+            f"{text!r}: engine is {source.engine!r}; expected {' or '.join(ENGINES)}"
         )
     return source
 
@@ -77,27 +104,32 @@ def read_kernels(source: Source, tp: int, kv_tokens: int | None = None) -> Point
     The model is a known name or a folder with a config.json. Iterations that need more
     than ``kv_tokens`` are left out, and those that were measured cold.
     """
+    if source.has_parts:
+        raise InputError(
+            f"{source.model} with dp, ep, a2a or nextn is measured in parts; expected "
+            "TP alone"
+        )
     handle = _engine(source, tp)
     rows: list[tuple[str, float, float, float, float]] = []
     try:
-        for batch, context in product(_BATCHES, _CONTEXTS):
+        for batch, context in product(BATCHES, CONTEXTS):
             # The package counts the context before the new token.
             time_ms = handle.predict_decode_latency(batch, context - 1, 2)
             rows.append(("decode", batch, batch, context, time_ms / 1e3))
-        for tokens, prefix in product(_TOKENS, _PREFIXES):
+        for tokens, prefix in product(TOKENS, PREFIXES):
             time_ms = handle.predict_prefill_latency(1, tokens + prefix, prefix)
             rows.append(("prefill", 1, tokens, prefix, time_ms / 1e3))
-        for chunk, batch, context in product(_CHUNKS, _BESIDE, _CONTEXTS):
+        for chunk, batch, context in product(CHUNKS, BESIDE, CONTEXTS):
             time_ms = _mixed_ms(handle, chunk, batch, context)
             rows.append(("mixed", batch, chunk + batch, context, time_ms / 1e3))
     except (RuntimeError, ValueError) as error:
         raise InputError(f"aiconfigurator-core: {error}") from error
     points = points_from_rows(rows)
-    points = points.where(~_cold(points))
+    points = points.where(~cold(points))
     return points.where(points.kv_tokens <= kv_tokens) if kv_tokens else points
 
 
-def _cold(points: Points) -> np.ndarray:
+def cold(points: Points) -> np.ndarray:
     """Return a mask of the points that a larger iteration undercuts."""
     chunk = np.where(points.phase == 2, points.prefill_tokens, 0.0)
     key = np.column_stack([points.phase, points.context, chunk])
@@ -109,8 +141,8 @@ def _cold(points: Points) -> np.ndarray:
 
 def kernel_identity(source: Source, tp: int, gpu: str, llm: str) -> Identity:
     """Return what the kernels are of: weight and KV types as the package takes them."""
-    weights, kv, changed = _dtypes(source, tp)
-    of = "" if source.engine == "vllm" else f" of {_ENGINES[source.engine]}"
+    weights, kv, changed = kernel_dtypes(source, tp)
+    of = "" if source.engine == "vllm" else f" of {ENGINES[source.engine]}"
     kernels = f"measured kernels{of} summed per iteration"
     if changed.get("gemm_quant_mode") == _DEEPSEEK_PRODUCTS:
         kernels += "; matrix products outside the experts as bf16"
@@ -129,10 +161,10 @@ def kernel_identity(source: Source, tp: int, gpu: str, llm: str) -> Identity:
 
 
 def kernel_kv_tokens(source: Source, tp: int) -> int:
-    """Return how many tokens of KV fit beside the weights; 0 when these do not fit."""
+    """Return how many tokens of KV fit beside a rank's weights; 0 when these do not."""
     from aiconfigurator_core.sdk import estimate_kv_cache
 
-    changed: dict[str, Any] = _dtypes(source, tp)[2]
+    changed: dict[str, Any] = kernel_dtypes(source, tp)[2]
     try:
         estimate = estimate_kv_cache(
             source.model,
@@ -144,7 +176,9 @@ def kernel_kv_tokens(source: Source, tp: int) -> int:
             memory_fraction_kind="of_total",
             memory_fraction_value=_MEMORY_SHARE,
             tp_size=tp,
-            moe_tp_size=tp,
+            attention_dp_size=source.dp,
+            moe_tp_size=tp * source.dp // source.ep,
+            moe_ep_size=source.ep,
             **changed,
         )
     except ValueError:
@@ -166,11 +200,12 @@ def _mixed_ms(handle: Any, chunk: int, batch: int, context: int) -> float:
     return shared_ms + chunk_ms + max(decode_ms, 0.0)
 
 
-def _engine(source: Source, tp: int) -> Any:
+def check_package() -> None:
+    """Refuse a missing package, and another version than the supported one."""
     try:
         from importlib.metadata import version
 
-        from aiconfigurator_core.sdk import EngineHandle
+        import aiconfigurator_core.sdk  # noqa: F401
     except ImportError as error:
         raise InputError(
             'aiconfigurator-core is not installed; pip install "aiconfigurator-core'
@@ -181,7 +216,13 @@ def _engine(source: Source, tp: int) -> Any:
         raise InputError(
             f"aiconfigurator-core is {installed}; expected 0.12, the supported version"
         )
-    changed: dict[str, Any] = _dtypes(source, tp)[2]
+
+
+def _engine(source: Source, tp: int) -> Any:
+    check_package()
+    from aiconfigurator_core.sdk import EngineHandle
+
+    changed: dict[str, Any] = kernel_dtypes(source, tp)[2]
     try:
         return EngineHandle.compile(
             source.model,
@@ -193,14 +234,19 @@ def _engine(source: Source, tp: int) -> Any:
             **changed,
         )
     except Exception as error:  # a different type for each kind of unknown name
-        reason = " ".join(str(error).split())[:300]
-        raise InputError(
-            f"aiconfigurator-core has no {_ENGINES[source.engine]} kernels of "
-            f"{source.model} on {source.system}: {reason}"
-        ) from error
+        raise no_kernels(source, error) from error
 
 
-def _dtypes(source: Source, tp: int) -> tuple[str, str, dict[str, str]]:
+def no_kernels(source: Source, error: Exception) -> InputError:
+    """Return what to raise where the package has none of a source's kernels."""
+    reason = " ".join(str(error).split())[:300]
+    return InputError(
+        f"aiconfigurator-core has no {ENGINES[source.engine]} kernels of "
+        f"{source.model} on {source.system}: {reason}"
+    )
+
+
+def kernel_dtypes(source: Source, tp: int) -> tuple[str, str, dict[str, str]]:
     """Return types of weights and KV, and what of the package's choice is changed.
 
     Checkpoints in block FP8 name no type of KV; engines then keep it in 16 bits. Those
@@ -215,11 +261,17 @@ def _dtypes(source: Source, tp: int) -> tuple[str, str, dict[str, str]]:
     )
 
     model = source.model
-    settings = ModelConfig(tp_size=tp, moe_tp_size=tp, moe_ep_size=1)
+    settings = ModelConfig(
+        tp_size=tp,
+        attention_dp_size=source.dp,
+        moe_tp_size=tp * source.dp // source.ep,
+        moe_ep_size=source.ep,
+    )
     try:
         config: Any = get_model(model, settings, source.engine).config
-    except ValueError as error:
-        raise InputError(f"{model} at TP {tp}: {error}") from error
+    except (ValueError, AssertionError) as error:  # it asserts some degrees
+        reason = " ".join(str(error).split())
+        raise InputError(f"{model} at TP {tp}: {reason}") from error
     products, kv = config.gemm_quant_mode.name, config.kvcache_quant_mode.name
     # Type of the experts; of all matrices where there are none.
     weights = source.weights or config.moe_quant_mode.name
@@ -235,9 +287,21 @@ def _dtypes(source: Source, tp: int) -> tuple[str, str, dict[str, str]]:
                 f"{model} is quantized to block FP8, whose table of vLLM in "
                 "aiconfigurator-core 0.12 is wrong; add ?engine=sglang"
             )
-        kv = "bfloat16"
-        return weights, kv, {"kvcache_quant_mode": kv, "fmha_quant_mode": kv}
-    if get_model_family(model) == "DEEPSEEK" and source.engine == "vllm":
+        kv, attention = "bfloat16", "bfloat16"
+        if source.engine == "sglang" and source.a2a:
+            kv, attention = "fp8", products  # its attention beside DeepEP
+        elif source.engine == "trtllm":
+            kv = "fp8"  # as NVIDIA's own checkpoints have it
+        return (
+            weights,
+            kv,
+            {"kvcache_quant_mode": kv, "fmha_quant_mode": attention},
+        )
+    family = get_model_family(model)
+    if family == "DEEPSEEK" and source.engine == "vllm":
         changed = {"gemm_quant_mode": _DEEPSEEK_PRODUCTS, "kvcache_quant_mode": kv}
         return weights, kv, changed
+    if family in _LATENT and source.engine != "vllm":
+        # Their attention was measured with activations in 16 bits alone.
+        return weights, kv, {"fmha_quant_mode": "bfloat16", "kvcache_quant_mode": kv}
     return weights, kv, {}

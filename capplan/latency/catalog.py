@@ -124,7 +124,9 @@ def list_profiles(folders: Sequence[Path] = ()) -> list[Listed]:
         When a profile is wrong, or two are of the same LLM, GPU type and TP degree.
     """
     return own_profiles(folders) + sorted(
-        map(_by_path, shipped("profiles").glob("*/*/tp*.yaml"))
+        _by_path(path)
+        for path in shipped("profiles").glob("*/*/tp*.yaml")
+        if _NAME.fullmatch(path.name)  # others are of ranks, as tp8-ep8
     )
 
 
@@ -137,9 +139,7 @@ def _own(folder: Path) -> list[Listed]:
     """Return the profiles of one of the user's folders, by their content."""
     if not folder.exists():
         raise InputError(f"{folder}: no such file or folder")
-    paths = [folder]
-    if folder.is_dir():
-        paths = sorted(path for path in folder.rglob("*.y*ml") if _is_profile(path))
+    paths = own_tp_alone(folder)
     if not paths:
         raise InputError(
             f"{folder}: no profile in it; expected .yaml files with schema: {SCHEMA}"
@@ -152,6 +152,13 @@ def _own(folder: Path) -> list[Listed]:
                 f"TP {one.tp}; expected one profile of each"
             )
     return found
+
+
+def own_tp_alone(folder: Path) -> list[Path]:
+    """Return the files in a folder that are profiles of TP degrees, or that file."""
+    if folder.is_dir():
+        return sorted(path for path in folder.rglob("*.y*ml") if _is_profile(path))
+    return [folder]
 
 
 def _is_profile(path: Path) -> bool:

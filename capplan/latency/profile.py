@@ -70,8 +70,8 @@ class ErrorRecord(Strict):
     sigma: Share | None = None
 
 
-class Profile(Strict):
-    """Latency of one LLM on one GPU type and TP degree."""
+class Origin(Strict):
+    """What the times of a profile are of, and where they are from."""
 
     gpu: str  # as in the catalog
     llm: str  # as in the catalog
@@ -85,6 +85,16 @@ class Profile(Strict):
     licence: str = ""
     how: Literal["measured", "calibrated", "kernel-sum", "published", "estimate"]
     date: str = ""  # of the measurement
+
+    @property
+    def how_obtained(self) -> str:
+        """Meaning of :attr:`how`."""
+        return HOW[self.how]
+
+
+class Profile(Origin):
+    """Latency of one LLM on one GPU type and TP degree."""
+
     decode_form: str  # a form of :mod:`capplan.latency.forms`
     fused_form: str
     decode: DecodeTerms
@@ -235,7 +245,7 @@ class Profile(Strict):
         """Return one sentence on how and where the profile was obtained."""
         engine = f"{self.engine} {self.engine_version}".strip()
         when = f", {self.date}" if self.date else ""
-        how = HOW[self.how]
+        how = self.how_obtained
         if "found_by" in self.meta:
             how = f"found by {self.meta['found_by']}"
         if self.meta.get("not_identified"):

@@ -8,11 +8,21 @@ import yaml
 from capplan.errors import ProfileError
 from capplan.files import write_texts
 from capplan.latency.profile import Profile
+from capplan.latency.rank_profile import RankProfile
 from capplan.latency.yaml_file import read_yaml
 
 SCHEMA = "capplan-profile/1"
+RANK_SCHEMA = "capplan-rank-profile/1"
 
 _TIMES = {"decode", "fused", "engine_time", "request_s"}
+_RANK_TIMES = {
+    "decode",
+    "fused",
+    "experts",
+    "experts_prefill",
+    "exchange",
+    "exchange_prefill",
+}
 _MOST = 1e7
 """Of a coefficient in seconds and of a knot in tokens."""
 
@@ -21,6 +31,15 @@ def load_profile(path: Path) -> Profile:
     """Return the profile of a YAML file."""
     profile = read_yaml(path, Profile, SCHEMA, "a profile")
     times = profile.model_dump(include=_TIMES)
+    for name in sorted(times):
+        _refuse_endless(path, name, times[name])
+    return profile
+
+
+def load_rank_profile(path: Path) -> RankProfile:
+    """Return the profile of ranks of a YAML file."""
+    profile = read_yaml(path, RankProfile, RANK_SCHEMA, "a profile of ranks")
+    times = profile.model_dump(include=_RANK_TIMES)
     for name in sorted(times):
         _refuse_endless(path, name, times[name])
     return profile
@@ -54,9 +73,10 @@ _Dumper.add_representer(
 )
 
 
-def profile_text(profile: Profile) -> str:
-    """Return the YAML of a profile, keys in the order of :class:`Profile`."""
-    content = {"schema": SCHEMA, **profile.model_dump(exclude_none=True)}
+def profile_text(profile: Profile | RankProfile) -> str:
+    """Return the YAML of a profile, keys in the order of its class."""
+    schema = SCHEMA if isinstance(profile, Profile) else RANK_SCHEMA
+    content = {"schema": schema, **profile.model_dump(exclude_none=True)}
     if profile.how == "kernel-sum":
         content.pop("kernels_from", None)  # it says so
     content = {
@@ -92,6 +112,6 @@ def _rounded(value: Any) -> Any:
     return value
 
 
-def save_profile(profile: Profile, path: Path) -> None:
+def save_profile(profile: Profile | RankProfile, path: Path) -> None:
     """Write a profile and the folders above it; the file is complete or absent."""
     write_texts({path.name: profile_text(profile)}, path.parent)

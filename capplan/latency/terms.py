@@ -134,6 +134,23 @@ class FusedTerms(_Terms):
         return time_s
 
 
+class PartTerms(_Terms):
+    """Time of a part of an iteration, linear between the knots ``tokens``."""
+
+    tokens: Annotated[list[Count], Field(min_length=1)]
+    tokens_s: Annotated[list[Coefficient], Field(min_length=1)]
+
+    PAIRS: ClassVar[dict[str, tuple[str, ...]]] = {"tokens": ("tokens_s",)}
+
+    def at(self, tokens: np.ndarray) -> np.ndarray:
+        """Return the time at token counts, 0 where the part does nothing. [s]"""
+        return piecewise(tokens, self.tokens, self.tokens_s)
+
+    def table(self, max_tokens: int) -> np.ndarray:
+        """Return the time of 0 to this many tokens, shape (max_tokens + 1,). [s]"""
+        return self.at(np.arange(max_tokens + 1, dtype=np.float64))
+
+
 def piecewise(x: np.ndarray, at: list[int], values: list[float]) -> np.ndarray:
     """Return linear interpolation between knots, 0 without any.
 

@@ -64,5 +64,7 @@ def _first_problem(error: ValidationError) -> str:
     if kind == "greater_than_equal":
         return f"{key} is {given}; expected >= {problem['ctx']['ge']}"
     message = problem["msg"].removeprefix("Value error, ")
+    if not key:  # of several keys together
+        return str(message)
     shown = f" is {given!r}" if isinstance(given, int | float | str) else ""
     return f"{key}{shown}: {message[0].lower()}{message[1:]}"

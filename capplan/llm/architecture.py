@@ -80,6 +80,7 @@ class Architecture:
     state_layers: int = 0
     ffn_only_layers: int = 0  # layers without attention and state
     mixer_only_layers: int = 0  # layers without a feed-forward
+    mtp_layers: int = 0  # that predict further tokens, not among ``layers``
     weight_dtype: str = "bf16"  # of the published checkpoint
     source: str = ""  # of the shapes
 
@@ -220,8 +221,12 @@ class Architecture:
         biases = biased * (ups * inner + self.hidden)
         return (ups + 1) * inner * self.hidden, biases
 
-    def _layers(self, tp: int, experts: int) -> _Part:
-        """Return the parameters of all layers with this number of routed experts."""
+    def _layers(self, tp: int, experts: int, expert_gpus: float = 0) -> _Part:
+        """Return the parameters of all layers with this number of routed experts.
+
+        They are on ``expert_gpus``; on those of the TP group when 0.
+        """
+        split = expert_gpus or tp
         attention = self._attention(tp)
         norms = self.norms_per_layer * self.hidden * self.norm_width_factor
         expert_layers = self.expert_layers
@@ -235,17 +240,17 @@ class Architecture:
         matrix = dense_layers * dense / tp + expert_layers * shared / tp
         plain = attention.plain + self.layers * norms
         plain += dense_layers * dense_bias / tp
-        plain += expert_layers * (router + experts * expert_bias / tp)
+        plain += expert_layers * (router + experts * expert_bias / split)
         if self.state is not None:
             mixers += self.state_layers * self.state.matrix_parameters(self.hidden) / tp
             plain += self.state_layers * self.state.plain_parameters / tp
         if self.index is not None:
             mixers += self.index.layers * self.index.matrix_parameters(self.hidden)
             plain += self.index.layers * self.index.plain_parameters(self.hidden)
-        return _Part(mixers, matrix, expert_layers * experts * expert / tp, plain)
+        return _Part(mixers, matrix, expert_layers * experts * expert / split, plain)
 
-    def _per_gpu(self, tp: int) -> _Part:
-        layers = self._layers(tp, self.experts)
+    def _per_gpu(self, tp: int, expert_gpus: float = 0) -> _Part:
+        layers = self._layers(tp, self.experts, expert_gpus)
         tables = 1 if self.tied_embeddings else 2
         plain = layers.plain + self.hidden * self.norm_width_factor
         plain += tables * self.vocab * self.hidden / tp
@@ -267,15 +272,19 @@ class Architecture:
         layers = self._layers(1, self.experts_per_token)
         return round(sum(layers) + self.vocab * self.hidden)
 
-    def weight_bytes_per_gpu(self, tp: int = 1, dtype: str | None = None) -> int:
+    def weight_bytes_per_gpu(
+        self, tp: int = 1, dtype: str | None = None, *, expert_gpus: float = 0
+    ) -> int:
         """Return the weights on each GPU of a replica. [bytes]
 
         ``dtype`` is one of ``QUANTIZED_BYTES`` (default: the checkpoint's).
-        Embeddings, norms, biases and routers stay in 16 bits.
+        Embeddings, norms, biases and routers stay in 16 bits. The routed experts are
+        on ``expert_gpus``, see :attr:`.layout.Layout.expert_gpus`; on those of the TP
+        group when 0.
         """
         self.check_tp(tp)
         dtype = weight_dtype_named(dtype or self.weight_dtype)
-        part = self._per_gpu(tp)
+        part = self._per_gpu(tp, expert_gpus)
         quantized = self._quantized(part, dtype)
         plain_bytes = (sum(part) - quantized) * UNQUANTIZED_BYTES
         return round(quantized * QUANTIZED_BYTES[dtype] + plain_bytes)

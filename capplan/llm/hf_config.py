@@ -100,6 +100,9 @@ def from_config(config: Mapping[str, Any], name: str, source: str) -> Architectu
     shapes = _llama_like(kind, fields) | _biases_and_norms(kind, fields)
     if experts := fields.first("num_local_experts", "num_experts", "n_routed_experts"):
         shapes |= _experts(kind, fields, experts)
+    shapes["mtp_layers"] = fields.first(
+        "num_nextn_predict_layers", "mtp_num_hidden_layers"
+    )
     if fields.whole("kv_lora_rank", 0):
         shapes |= _latent_attention(fields)
     shapes |= _sliding(kind, fields, shapes["layers"])

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from capplan.errors import InputError
 from capplan.llm.architecture import Architecture
+from capplan.llm.layout import Layout
 
 DEFAULT_UTILIZATION = 0.92
 """Share of GPU memory that vLLM takes (``gpu_memory_utilization``)."""
@@ -53,22 +54,36 @@ def memory_budget(
     *,
     gpu_memory_utilization: float = DEFAULT_UTILIZATION,
     weight_dtype: str | None = None,
+    layout: Layout | None = None,
 ) -> MemoryBudget:
-    """Return the memory of each GPU of a replica by use."""
+    """Return the memory of each GPU of a replica by use.
+
+    Of a ``layout`` it is that of each GPU of a rank: attention and KV of its TP degree,
+    and its share of the experts of all ranks. Without one all is split by TP.
+    """
+    if layout is not None:
+        layout.check(llm)
+        if layout.tp != tp:
+            raise InputError(f"TP is {tp}; expected that of the layout {layout}")
     if not 0 < gpu_memory_utilization <= 1:
         raise InputError(
             f"gpu_memory_utilization is {gpu_memory_utilization}; "
             "expected more than 0 and at most 1"
         )
     llm.check_tp(tp)
+    gpus = layout.gpus if layout else tp
     width = max(llm.hidden, llm.attention_width)
     per_token_bytes = 2 * width * max(5.0, 2 + 9 / tp) * (2 if llm.experts else 1)
     share = 1.0 if memory_bytes >= _SMALL_BYTES else memory_bytes / (80 * _GIB)
     return MemoryBudget(
         memory_bytes=memory_bytes,
         utilization=gpu_memory_utilization,
-        weight_bytes=llm.weight_bytes_per_gpu(tp, weight_dtype),
+        weight_bytes=llm.weight_bytes_per_gpu(
+            tp,
+            weight_dtype,
+            expert_gpus=layout.expert_gpus(llm.experts) if layout else 0,
+        ),
         activation_bytes=round(max_num_batched_tokens * per_token_bytes),
         runtime_bytes=round(3.5 * _GIB * share),
-        comm_bytes={1: 0, 2: 342 * 2**20}.get(tp, 392 * 2**20),
+        comm_bytes={1: 0, 2: 342 * 2**20}.get(gpus, 392 * 2**20),
     )

@@ -2,9 +2,9 @@
 
 Griggs et al., "Mélange: Cost Efficient Large Language Model Serving by Exploiting GPU
 Heterogeneity", arXiv:2404.14527, section 5. Requests are bucketed by length; the
-rate of a bucket is divided into equal slices, each for one GPU type. Slices of a bucket
-are identical, so an integer per (bucket, GPU type) replaces a binary per slice and
-avoids its symmetry.
+rate of a bucket is divided into equal slices, each for one kind of replica. Slices of a
+bucket are identical, so an integer per (bucket, kind) replaces a binary per slice and
+avoids its symmetry. Replicas are placed on whole nodes, which are what is paid for.
 """
 
 import json
@@ -13,46 +13,85 @@ import time
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from capplan.errors import InputError, SolverError
+from capplan.fleet.nodes import nodes_for
 from capplan.placement.result import Status
+
+
+@dataclass(frozen=True)
+class NodeKind:
+    """Nodes that are rented whole."""
+
+    name: str
+    gpus: int  # of a node
+    usd_per_h: float  # of a node [$/h]
+    max_count: int | None = None  # that can be had; None: any number
+
+
+@dataclass(frozen=True)
+class ReplicaKind:
+    """Replicas that are alike, on nodes of one kind."""
+
+    name: str
+    gpus: int  # of a replica
+    node: int  # index of its kind of node
 
 
 @dataclass(frozen=True, eq=False)
 class MixProblem:
-    """Buckets of requests and the GPU types that could serve them.
+    """Buckets of requests and the kinds of replicas that could serve them.
 
     Raises
     ------
     InputError
-        When shapes or values do not fit, or a bucket fits no GPU type.
+        When shapes or values do not fit, or no kind of replica serves a bucket.
     """
 
     requests_per_s: np.ndarray  # rate of each bucket, (buckets,) [requests/s]
-    gpus: tuple[str, ...]  # names of the GPU types
-    usd_per_h: np.ndarray  # price of one GPU of each type, (gpus,) [$/h]
-    # Requests of a bucket that one GPU of a type serves within the SLO, 0 if none,
-    # (buckets, gpus) [requests/s]
+    replicas: tuple[ReplicaKind, ...]
+    nodes: tuple[NodeKind, ...]
+    # Requests of a bucket that one replica of a kind serves within the SLO, 0 if none,
+    # (buckets, replicas) [requests/s]
     capacity_per_s: np.ndarray
     slices: int = 4  # of each bucket
+    min_replicas: int = 1  # of a kind that is used
 
     def __post_init__(self) -> None:
-        """Check shapes, values and that every bucket fits a GPU type."""
-        shape = (len(self.requests_per_s), len(self.gpus))
-        if np.shape(self.capacity_per_s) != shape or not self.gpus:
+        """Check shapes, values and that every bucket is served by a kind."""
+        shape = (len(self.requests_per_s), len(self.replicas))
+        if np.shape(self.capacity_per_s) != shape or not self.replicas:
             raise InputError(
                 f"capacity_per_s has shape {np.shape(self.capacity_per_s)}; "
-                f"expected (buckets, GPU types) = {shape}"
+                f"expected (buckets, kinds of replicas) = {shape}"
             )
-        for name in ("requests_per_s", "usd_per_h", "capacity_per_s"):
+        for name in ("requests_per_s", "capacity_per_s"):
             values = np.asarray(getattr(self, name), np.float64)
             if not (np.isfinite(values) & (values >= 0)).all():
                 raise InputError(f"{name} holds a value that is not >= 0")
             object.__setattr__(self, name, values)
-        if self.slices < 1:
-            raise InputError(f"slices is {self.slices}; expected >= 1")
+        for node in self.nodes:
+            if node.gpus < 1 or not (
+                math.isfinite(node.usd_per_h) and node.usd_per_h >= 0
+            ):
+                raise InputError(
+                    f"{node.name} has {node.gpus} GPUs for ${node.usd_per_h}; expected "
+                    ">= 1 and >= 0"
+                )
+        for kind in self.replicas:
+            if kind.gpus < 1 or not 0 <= kind.node < len(self.nodes):
+                raise InputError(
+                    f"{kind.name} has {kind.gpus} GPUs on nodes {kind.node}; expected "
+                    f">= 1 on nodes 0 to {len(self.nodes) - 1}"
+                )
+        if self.slices < 1 or self.min_replicas < 1:
+            raise InputError(
+                f"slices is {self.slices}, min_replicas {self.min_replicas}; expected "
+                ">= 1"
+            )
         wanted = self.requests_per_s > 0
         unserved = wanted & ~(self.capacity_per_s > 0).any(axis=1)
         if unserved.any():
@@ -61,14 +100,41 @@ class MixProblem:
                 "a capacity above 0 for one of them"
             )
 
+    def loads(self, slices: np.ndarray) -> np.ndarray:
+        """Return the replicas of each kind that slices fill, (replicas,).
+
+        Exact sums, so that slices which fill a replica do not open another by rounding.
+        """
+        rate = slices * self.requests_per_s[:, None] / self.slices
+        load = np.zeros(slices.shape)
+        np.divide(rate, self.capacity_per_s, out=load, where=rate > 0)
+        return np.array([math.fsum(column) for column in load.T])
+
+    def nodes_of(self, replica_count: np.ndarray) -> np.ndarray:
+        """Return the whole nodes of each kind that replicas take, (nodes,)."""
+        counts = []
+        for index, node in enumerate(self.nodes):
+            placed = [
+                (kind.gpus, int(count))
+                for kind, count in zip(self.replicas, replica_count, strict=True)
+                if kind.node == index and count
+            ]
+            counts.append(nodes_for(placed, node.gpus)[0] if placed else 0)
+        return np.array(counts, np.int64)
+
+    def usd_per_h(self, replica_count: np.ndarray) -> float:
+        """Return what the nodes of replicas cost. [$/h]"""
+        usd = np.array([node.usd_per_h for node in self.nodes])
+        return float(usd @ self.nodes_of(replica_count))
+
 
 @dataclass(frozen=True, eq=False)
-class Mix:
-    """GPUs of each type and the slices they serve; None without a solution."""
+class Allocation:
+    """Replicas of each kind and the slices they serve; None without a solution."""
 
     status: Status  # optimal only when proven
-    gpu_count: np.ndarray | None  # GPUs of each type, (gpus,)
-    slices: np.ndarray | None  # of a bucket on a type, (buckets, gpus)
+    replica_count: np.ndarray | None  # of each kind, (replicas,)
+    slices: np.ndarray | None  # of a bucket on a kind, (buckets, replicas)
     usd_per_h: float | None  # cost [$/h]
     lower_bound_usd_per_h: float  # on the cost [$/h]
     runtime_s: float  # wall time [s]
@@ -83,17 +149,17 @@ class Mix:
 
 def allocate_mix(
     problem: MixProblem, solver: str = "scip", time_limit_s: float = 60.0
-) -> Mix:
-    """Return the cheapest GPUs that serve all slices.
+) -> Allocation:
+    """Return the cheapest nodes whose replicas serve all slices.
 
     Parameters
     ----------
     problem
-        Buckets and GPU types.
+        Buckets, kinds of replicas and of nodes.
     solver
-        "scip" or "highs"; CP-SAT cannot take fractions of a GPU.
+        "scip" or "highs"; CP-SAT cannot take fractions of a replica.
     time_limit_s
-        Time after which the best mix known is returned with its gap. [s]
+        Time after which the best allocation known is returned with its gap. [s]
 
     Raises
     ------
@@ -111,27 +177,12 @@ def allocate_mix(
         raise InputError(f"no solver {solver!r} for a mix; expected scip or highs")
     start = time.perf_counter()
     model = mathopt.Model(name="mix")
-    count = [model.add_integer_variable(lb=0, name=f"n_{gpu}") for gpu in problem.gpus]
-    # Slices of a bucket on a type; none where the type serves no request of the bucket.
-    part: dict[tuple[int, int], object] = {}
-    terms: list[list[object]] = [[] for _ in problem.gpus]
-    for bucket, rate in enumerate(problem.requests_per_s.tolist()):
-        if rate == 0:
-            continue
-        for gpu in np.flatnonzero(problem.capacity_per_s[bucket] > 0).tolist():
-            variable = model.add_integer_variable(
-                lb=0, ub=problem.slices, name=f"s_{bucket}_{gpu}"
-            )
-            part[bucket, gpu] = variable
-            # Load of one slice: the share of a GPU of this type that it takes.
-            share = rate / (problem.slices * problem.capacity_per_s[bucket, gpu])
-            terms[gpu].append(share * variable)
-        parts = [v for (b, _), v in part.items() if b == bucket]
-        model.add_linear_constraint(mathopt.fast_sum(parts) == problem.slices)
-    for gpu, loads in enumerate(terms):
-        model.add_linear_constraint(mathopt.fast_sum(loads) <= count[gpu])
-    costs = [p * n for p, n in zip(problem.usd_per_h.tolist(), count, strict=True)]
-    model.minimize(mathopt.fast_sum(costs))
+    variables = _Variables(model, problem)
+    usd = [
+        node.usd_per_h * count
+        for node, count in zip(problem.nodes, variables.nodes, strict=True)
+    ]
+    model.minimize(mathopt.fast_sum(usd))
     parameters = mathopt.SolveParameters(
         time_limit=timedelta(seconds=time_limit_s), relative_gap_tolerance=0.0
     )
@@ -140,41 +191,104 @@ def allocate_mix(
     except (RuntimeError, ValueError) as error:
         raise SolverError(f"{solver} failed: {error}") from error
     runtime_s = time.perf_counter() - start
+    if result.termination.reason == mathopt.TerminationReason.INFEASIBLE:
+        return Allocation(Status.INFEASIBLE, None, None, None, math.inf, runtime_s)
     bound = max(float(result.termination.objective_bounds.dual_bound), 0.0)
     if not result.has_primal_feasible_solution():
-        return Mix(Status.UNKNOWN, None, None, None, bound, runtime_s)
+        return Allocation(Status.UNKNOWN, None, None, None, bound, runtime_s)
     slices = np.zeros(problem.capacity_per_s.shape, np.int64)
-    for (bucket, gpu), variable in part.items():
-        slices[bucket, gpu] = round(result.variable_values(variable))
+    for (bucket, kind), variable in variables.slices.items():
+        slices[bucket, kind] = round(result.variable_values(variable))
     # Counted from whole slices: the solver keeps its rows only within a tolerance.
-    gpu_count = gpus_for(problem, slices)
-    usd_per_h = float(problem.usd_per_h @ gpu_count)
+    replica_count = replicas_for(problem, slices)
+    usd_per_h = problem.usd_per_h(replica_count)
     proven = result.termination.reason == mathopt.TerminationReason.OPTIMAL
     # Optimal is said only where the cost found meets the bound itself.
     proven = proven and usd_per_h <= bound * (1 + 1e-6) + 1e-9
     status = Status.OPTIMAL if proven else Status.FEASIBLE
-    return Mix(status, gpu_count, slices, usd_per_h, bound, runtime_s)
+    return Allocation(status, replica_count, slices, usd_per_h, bound, runtime_s)
 
 
-def gpus_for(problem: MixProblem, slices: np.ndarray) -> np.ndarray:
-    """Return the GPUs of each type that an allocation needs, shape (gpus,).
+class _Variables:
+    """Integers of a model, with the rows that tie them."""
+
+    def __init__(self, model: Any, problem: MixProblem) -> None:
+        from ortools.math_opt.python import mathopt
+
+        self.nodes = [
+            model.add_integer_variable(
+                lb=0,
+                ub=math.inf if node.max_count is None else node.max_count,
+                name=f"nodes_{node.name}",
+            )
+            for node in problem.nodes
+        ]
+        replicas = [
+            model.add_integer_variable(lb=0, name=f"n_{kind.name}")
+            for kind in problem.replicas
+        ]
+        # Slices of a bucket on a kind; none where it serves no request of the bucket.
+        self.slices: dict[tuple[int, int], Any] = {}
+        terms: list[list[Any]] = [[] for _ in problem.replicas]
+        for bucket, rate in enumerate(problem.requests_per_s.tolist()):
+            if rate == 0:
+                continue
+            parts = []
+            for kind in np.flatnonzero(problem.capacity_per_s[bucket] > 0).tolist():
+                variable = model.add_integer_variable(
+                    lb=0, ub=problem.slices, name=f"s_{bucket}_{kind}"
+                )
+                self.slices[bucket, kind] = variable
+                parts.append(variable)
+                # Load of one slice: the share of a replica of this kind that it takes.
+                capacity = problem.capacity_per_s[bucket, kind]
+                terms[kind].append(rate / (problem.slices * capacity) * variable)
+            model.add_linear_constraint(mathopt.fast_sum(parts) == problem.slices)
+        for kind, loads in enumerate(terms):
+            model.add_linear_constraint(mathopt.fast_sum(loads) <= replicas[kind])
+        for index, (node, count) in enumerate(
+            zip(problem.nodes, self.nodes, strict=True)
+        ):
+            placed = []
+            for each, n in zip(problem.replicas, replicas, strict=True):
+                if each.node != index:
+                    continue
+                placed.append(each.gpus * n)
+                if each.gpus <= node.gpus:  # parts of a node that nothing fits in
+                    fit = node.gpus // each.gpus
+                    model.add_linear_constraint(n <= fit * count)
+            model.add_linear_constraint(mathopt.fast_sum(placed) <= node.gpus * count)
+        if problem.min_replicas > 1:
+            self._fewest(model, problem, replicas)
+
+    def _fewest(self, model: Any, problem: MixProblem, replicas: list[Any]) -> None:
+        """Ask for so many replicas of each kind that serves a slice."""
+        used = [
+            model.add_binary_variable(name=f"used_{kind.name}")
+            for kind in problem.replicas
+        ]
+        for (_, kind), variable in self.slices.items():
+            model.add_linear_constraint(variable <= problem.slices * used[kind])
+        for kind, n in enumerate(replicas):
+            model.add_linear_constraint(n >= problem.min_replicas * used[kind])
+
+
+def replicas_for(problem: MixProblem, slices: np.ndarray) -> np.ndarray:
+    """Return the replicas of each kind that an allocation needs, shape (replicas,).
 
     Raises
     ------
     InputError
-        When slices are missing or on a type that cannot serve their bucket.
+        When slices are missing or on a kind that cannot serve their bucket.
     """
     wanted = np.where(problem.requests_per_s > 0, problem.slices, 0)
     if (slices.sum(axis=1) != wanted).any():
         raise InputError("slices do not sum to each bucket's number")
     if (slices[problem.capacity_per_s == 0] > 0).any():
         raise InputError("a slice is on a GPU type that cannot serve its bucket")
-    rate = slices * problem.requests_per_s[:, None] / problem.slices
-    load = np.zeros(slices.shape)
-    np.divide(rate, problem.capacity_per_s, out=load, where=rate > 0)
-    # Exact sums, so that slices which fill a GPU do not open another by rounding.
-    totals = [math.fsum(column) for column in load.T]
-    return np.array([math.ceil(total - 1e-9) for total in totals])
+    counts = [math.ceil(total - 1e-9) for total in problem.loads(slices)]
+    fewest = np.where(slices.any(axis=0), problem.min_replicas, 0)
+    return np.maximum(counts, fewest).astype(np.int64)
 
 
 def read_mix(path: Path, requests_per_s: float, slices: int) -> MixProblem:
@@ -202,7 +316,7 @@ def read_mix(path: Path, requests_per_s: float, slices: int) -> MixProblem:
         gpus = content["gpus"]
         share = np.array(content["share_of_requests"], np.float64)
         capacity = np.array([gpu["requests_per_s"] for gpu in gpus.values()], float)
-        prices = np.array([gpu["usd_per_h"] for gpu in gpus.values()], float)
+        prices = [float(gpu["usd_per_h"]) for gpu in gpus.values()]
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from error
     except (ValueError, TypeError, AttributeError) as error:
@@ -211,8 +325,8 @@ def read_mix(path: Path, requests_per_s: float, slices: int) -> MixProblem:
         raise InputError(f"{path}: {error} is missing") from error
     return MixProblem(
         share.ravel() * requests_per_s,
-        tuple(gpus),
-        prices,
+        tuple(ReplicaKind(name, 1, index) for index, name in enumerate(gpus)),
+        tuple(NodeKind(name, 1, usd) for name, usd in zip(gpus, prices, strict=True)),
         capacity.reshape(len(gpus), -1).T,
         slices,
     )

@@ -1,12 +1,17 @@
 """Assumptions of a plan: value, source, how obtained."""
 
+from datetime import date
+
 from capplan.deployment.configuration import Configuration
 from capplan.deployment.engine import EngineSettings
 from capplan.fleet.catalog import gpu
+from capplan.fleet.dated import newer_than
 from capplan.fleet.price import GIVEN, Price
+from capplan.fleet.prices import catalog_offers
 from capplan.planning.configuration import Excluded
 from capplan.planning.result import Assumption, Candidate
 from capplan.planning.scheduling import scheduling
+from capplan.planning.setting_groups import PriceSettings
 from capplan.planning.settings import PlanSettings
 from capplan.units import format_bytes
 from capplan.workload.trace import Trace
@@ -64,7 +69,7 @@ def assumptions(
             rows += [*_latency(settings, configuration), *_memory(configuration)]
     rows += _speculation([row for row in tried if isinstance(row, Configuration)])
     rows += _links(settings, candidates)
-    rows += _prices(tried)
+    rows += [*price_day(settings), *_prices(tried)]
     engines = [row.engine for row in tried if isinstance(row, Configuration)]
     rows.append(_engine(settings, engines[0]))
     return tuple(rows)
@@ -163,6 +168,15 @@ def _links(settings: PlanSettings, candidates: list[Candidate]) -> list[Assumpti
         )
         for name, run in runs.items()
     ]
+
+
+def price_day(settings: PriceSettings) -> list[Assumption]:
+    """Return a row for the day that offers are of, where one was given."""
+    if settings.price_date is None:
+        return []
+    shipped = len(newer_than(catalog_offers(), date.fromisoformat(settings.price_date)))
+    text = f"--price-date; {shipped} shipped offers are newer and not used"
+    return [Assumption("price date", settings.price_date, text, "given")]
 
 
 def _prices(tried: list[Configuration | Excluded]) -> list[Assumption]:

@@ -7,7 +7,6 @@ import numpy as np
 
 from capplan.planning.commitments import Contract, Hours, Term
 from capplan.planning.cost import HOURS_PER_MONTH
-from capplan.planning.ladder import Ladder
 from capplan.planning.spot import most_spot, spot_nodes
 
 
@@ -23,6 +22,7 @@ class Held:
     upfront_share: float = 0.0
     is_assumed: bool = False  # nobody quotes the price
     is_contract: bool = False  # was there before
+    firm_month: int | None = None  # until which it is owed; None: its last
 
     @property
     def usd_per_month(self) -> float:
@@ -50,16 +50,21 @@ class Held:
         """Return what is still to be paid after a month, if it runs by then. [$]"""
         if month < self.first_month:
             return 0.0
-        left = max(0, self.last_month - month)
+        until = self.last_month if self.firm_month is None else self.firm_month
+        left = max(0, until - month)
         return left * (1 - self.upfront_share) * self.usd_per_month
 
 
 def held_by(
-    contracts: Sequence[Contract], terms: Sequence[Term], bought: Ladder
+    contracts: Sequence[Contract],
+    terms: Sequence[Term],
+    bought: np.ndarray,
+    rented: Sequence[Held] = (),
 ) -> list[Held]:
     """Return all commitments in the order they are used: first come, first used.
 
-    Of those that begin together the longest comes first.
+    Of those that begin together the longest comes first. ``bought`` are nodes of each
+    term, shape (terms, months); ``rented`` are held for some months too.
     """
     found = [
         Held(
@@ -72,7 +77,7 @@ def held_by(
         )
         for index, each in enumerate(contracts, 1)
     ]
-    for term, row in zip(terms, bought.bought, strict=True):
+    for term, row in zip(terms, bought, strict=True):
         found += [
             Held(
                 term.name,
@@ -85,6 +90,7 @@ def held_by(
             )
             for start in np.flatnonzero(row)
         ]
+    found += rented
     return sorted(found, key=lambda each: (each.first_month, -each.last_month))
 
 

@@ -9,39 +9,38 @@ import numpy as np
 
 from capplan.deployment.changes import parse_loss_per_month
 from capplan.errors import CapplanWarning, InputError, collected_warnings
-from capplan.fleet.grids import grid_of
-from capplan.fleet.nodes import find_node
 from capplan.planning.bill import Held, MonthBill, Rent, held_by, month_bill, uses
 from capplan.planning.budget_alternatives import alternatives, ways_to_pay
 from capplan.planning.budget_assumptions import budget_assumptions
 from capplan.planning.budget_fleets import fleet_rows
 from capplan.planning.budget_settings import STATIC, BudgetSettings
 from capplan.planning.budget_traffic import curve_of, rates_to_simulate
-from capplan.planning.budgeted import Budget, Month, Power
+from capplan.planning.budgeted import Budget, FleetRow, Month
 from capplan.planning.commitments import Hours, Term, parse_contract
 from capplan.planning.cost import HOURS_PER_MONTH
 from capplan.planning.demand import planned_at
 from capplan.planning.deployments import cold_start_of
 from capplan.planning.gpu_choices import NOT_BOUGHT
 from capplan.planning.inputs import Progress, unseen
+from capplan.planning.kept_months import (
+    lengths_on_sale,
+    peaks_of,
+    refuse_with_least_months,
+    rentals,
+)
 from capplan.planning.ladder import Ladder, Quota, SpotTerms, ladder
 from capplan.planning.node_hours import paid_hours, whole_nodes
 from capplan.planning.node_prices import node_prices
-from capplan.planning.owned import (
-    DRAW,
-    PUE,
-    Owned,
-    kwh,
-    owned_node,
-    parse_owned,
-    rated_kw,
-)
+from capplan.planning.owned import Owned, kwh, owned_node, parse_owned
+from capplan.planning.power import power_of
 from capplan.planning.purchase_texts import (
     DEFAULT_COMMITMENTS,
     parse_commit,
     parse_quota,
 )
 from capplan.planning.replicas_by_rate import ReplicasByRate
+from capplan.planning.scenario_rows import priced, scenario_rows
+from capplan.planning.scenarios import AS_ASKED, Scenario
 from capplan.planning.spot import (
     INTERRUPTION_PER_MONTH,
     availability,
@@ -66,15 +65,19 @@ def budget(settings: BudgetSettings, progress: Progress | None = None) -> Budget
     """
     settings = settings.dated()
     with collected_warnings() as texts:
-        result = _Work(settings, progress or unseen).result()
-    return replace(result, warnings=tuple(texts))
+        show = progress or unseen
+        result = _Work(settings, show).result()
+        rows = scenario_rows(settings, result, lambda *u: _Work(*u).result(), show)
+    return replace(result, scenarios=rows, warnings=tuple(texts))
 
 
 class _Work:
     """The steps of a budget."""
 
-    def __init__(self, settings: BudgetSettings, show: Progress) -> None:
-        self._settings, self._show = settings, show
+    def __init__(
+        self, settings: BudgetSettings, show: Progress, under: Scenario = AS_ASKED
+    ) -> None:
+        self._settings, self._show, self._under = settings, show, under
         slo = settings.objective()
         if slo is None:
             raise InputError("no SLO; give --slo such as ttft=1s,tpot=30ms")
@@ -83,7 +86,7 @@ class _Work:
         self._quota = parse_quota(settings.quota) if settings.quota else Quota()
         show("reading the requests")
         self._trace = read_requests(settings)
-        self._curve = curve_of(self._trace, settings)
+        self._curve = curve_of(self._trace, settings).scaled(under.scale)
         growth, months = settings.growing, range(1, settings.horizon_months + 1)
         self._factors = [growth.work_factor(month) for month in months]
         self._tokens = [growth.token_factor(month) for month in months]
@@ -112,10 +115,14 @@ class _Work:
         self._cold_start_s = cold_start_of(settings, configuration)
         texts = settings.commit or DEFAULT_COMMITMENTS
         wishes = [wish for text in texts if (wish := parse_commit(text))]
-        self._prices = node_prices(settings, configuration, wishes)
+        prices = node_prices(settings, configuration, wishes)
+        self._prices = priced(prices, self._under.price)
+        refuse_with_least_months(settings, self._prices)
         self._rent = self._rented()
         self._owned = self._bought()
-        self._power = self._powered()
+        self._power = power_of(
+            configuration.gpu, self._prices, self._owned, settings.grid
+        )
         self._warn()
         return self._budgeted()
 
@@ -135,15 +142,8 @@ class _Work:
         terms = self._prices.terms
         held, bills, chosen = self._paid_by(wanted, terms, self._quota, spot)
         seconds = time.perf_counter() - began
-        fleets = fleet_rows(
-            self._settings,
-            self._trace,
-            self._curve,
-            self._by_rate.replicas(self._curve.peak_per_s),
-            self._configuration,
-            self._prices,
-            self._show,
-        )
+        hourly = self._under == AS_ASKED and not self._prices.min_months
+        fleets = self._fleets() if hourly else ()
         months = [
             self._month(bill, each, paid, held)
             for bill, each, paid in zip(bills, nodes, wanted, strict=True)
@@ -165,6 +165,17 @@ class _Work:
             ),
             largest_fraction=chosen.largest_fraction,
             ladder_s=seconds,
+        )
+
+    def _fleets(self) -> tuple[FleetRow, ...]:
+        return fleet_rows(
+            self._settings,
+            self._trace,
+            self._curve,
+            self._by_rate.replicas(self._curve.peak_per_s),
+            self._configuration,
+            self._prices,
+            self._show,
         )
 
     def _empty(self) -> Budget:
@@ -261,9 +272,12 @@ class _Work:
         spot: SpotTerms | None,
     ) -> tuple[list[Held], list[MonthBill], Ladder]:
         """Return the commitments that cost least, and the bills with them."""
+        kept = lengths_on_sale(self._prices, len(wanted))
+        if kept:
+            quota = Quota(on_demand=0)
         chosen = ladder(
-            wanted,
-            terms,
+            peaks_of(wanted) if kept else wanted,
+            [*terms, *kept],
             self._rent.on_demand,
             fixed=self._fixed(),
             spot=spot,
@@ -271,7 +285,9 @@ class _Work:
             wacc=self._settings.wacc,
             charge=self._settings.charge,
         )
-        held = held_by(self._contracts, terms, chosen)
+        rows = chosen.bought
+        rented = rentals(kept, rows[len(terms) :], self._prices.min_months)
+        held = held_by(self._contracts, terms, rows[: len(terms)], rented)
         rent = self._rent
         if spot is None:
             rent = replace(rent, spot=None, on_demand_quota=None)
@@ -287,20 +303,6 @@ class _Work:
             return None
         given = parse_owned(self._settings.owned)
         return owned_node(given, self._configuration.gpu, self._settings.wacc)
-
-    def _powered(self) -> Power | None:
-        """Return the power of a node; None where that of its GPUs is not known."""
-        gpus, grid = self._prices.gpus_per_node, grid_of(self._settings.grid)
-        own = self._owned
-        if own is not None:
-            return Power(own.kw / own.gpus * gpus, own.draw, own.pue, *grid)
-        kw = rated_kw(self._configuration.gpu, gpus)
-        if kw is None:
-            return None
-        node = find_node(self._prices.node, self._prices.provider)
-        if node is not None and node.host_power_w is not None:
-            kw = node.host_power_w / 1000
-        return Power(kw, DRAW, PUE, *grid)
 
     def _month(
         self, bill: MonthBill, nodes: np.ndarray, hours: Hours, held: Sequence[Held]
@@ -366,6 +368,11 @@ class _Work:
     def _warn(self) -> None:
         """Warn of what a reader would not expect."""
         texts = []
+        if self._prices.min_months:
+            texts.append(
+                f"nodes are rented for {self._prices.min_months} months at least: each "
+                "is paid for all its hours until then, and none by the hour"
+            )
         horizon = self._settings.horizon_months
         long = [term.name for term in self._prices.terms if term.months > horizon]
         if long:

@@ -1,5 +1,6 @@
 """What a budget rests on: each figure with its source, and which are assumed."""
 
+from capplan.planning.assumptions import price_day
 from capplan.planning.budgeted import Budget
 from capplan.planning.cost import HOURS_PER_MONTH
 from capplan.planning.owned import defaults_of, parse_owned
@@ -82,7 +83,8 @@ def _prices(budget: Budget) -> list[Assumption]:
         size = "GPU; the size of a node is not known"
     value = f"{format_usd(prices.usd_per_node_h)} an hour for a {size}"
     how = ASSUMED if prices.is_doubtful else "published"
-    rows = [Assumption("on demand", value, prices.source, how)]
+    rows = price_day(budget.settings)
+    rows.append(Assumption("on demand", value, prices.source, how))
     for term in prices.terms:
         value = f"{format_usd(term.usd_per_node_h)} an hour"
         how = ASSUMED if term.is_assumed else GIVEN

@@ -13,6 +13,11 @@ from capplan.planning.growth import Growth, growth_text, parse_growth
 from capplan.planning.ladder import FULL
 from capplan.planning.owned import parse_owned
 from capplan.planning.purchase_texts import NO_COMMITMENT, parse_commit, parse_quota
+from capplan.planning.scenarios import (
+    Scenario,
+    parse_scenarios,
+    scenarios_by_name,
+)
 from capplan.planning.settings import PlanningSettings, PlanSettings
 from capplan.planning.traffic_settings import TrafficSettings
 from capplan.setting_values import pairs_text, parts, path_text
@@ -144,6 +149,18 @@ class BudgetSettings(OrderSettings, PlanningSettings, TrafficSettings):
         "COUNTRY|G",
         "Country of the electricity, or its grams of CO2e per kWh.",
     )
+    scenarios: Annotated[
+        dict[str, dict[str, Any]],
+        BeforeValidator(scenarios_by_name),
+        validated_with(parse_scenarios),
+    ] = setting(
+        {},
+        BUDGET,
+        "NAME:KEY=V,...",
+        "Budgets beside, by name: growth in place of the budget's, and factors scale "
+        "(requests), output_scale (answers) and price: high:growth=5%/month,scale=1.5.",
+        repeated=True,
+    )
     anchor_months: Annotated[
         tuple[Annotated[int, Field(ge=1, le=MOST_MONTHS)], ...], BeforeValidator(parts)
     ] = setting(
@@ -200,6 +217,18 @@ class BudgetSettings(OrderSettings, PlanningSettings, TrafficSettings):
             return tuple(sorted(set(self.anchor_months)))
         before = (month for month in _ANCHORS if month < self.horizon_months)
         return (*before, self.horizon_months)
+
+    def under(self, scenario: Scenario) -> "BudgetSettings":
+        """Return the settings of the budget under a scenario, by itself."""
+        answers = (self.output_scale or 1.0) * scenario.output_scale
+        changed: dict[str, Any] = {
+            "growth": scenario.growth or self.growth,
+            "output_scale": None if answers == 1.0 else answers,
+            "scenarios": {},
+        }
+        if self.spot_price is not None:
+            changed["spot_price"] = self.spot_price * scenario.price
+        return self.model_copy(update=changed)
 
     def at_rate(self, rate_per_s: float) -> PlanSettings:
         """Return the settings of a plan of steady arrivals at a rate."""

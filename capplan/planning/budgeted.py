@@ -111,6 +111,25 @@ class FleetRow:
 
 
 @dataclass(frozen=True)
+class ScenarioRow:
+    """A budget under other growth, traffic, answers or prices."""
+
+    name: str
+    changes: str  # for people
+    replicas: int | None = None  # at the peak of month 1; None where infeasible
+    replicas_last_month: int | None = None
+    nodes: int | None = None  # at the peak of month 1, with spares
+    nodes_last_month: int | None = None
+    usd_first_month: float | None = None  # [$]
+    usd_last_month: float | None = None  # [$]
+    usd_first_year: float | None = None  # None of fewer months [$]
+    usd: float | None = None  # within the horizon [$]
+    usd_owed_after: float | None = None  # still to be paid after the horizon [$]
+    is_estimated: bool = False  # replicas or a price of it are
+    infeasible_reason: str = ""
+
+
+@dataclass(frozen=True)
 class PriceRow:
     """A way to have a GPU: its price, and when owning one is cheaper."""
 
@@ -146,6 +165,7 @@ class Budget(Shown):
     alternatives: tuple[Alternative, ...] = ()
     fleets: tuple[FleetRow, ...] = ()
     ways: tuple[PriceRow, ...] = ()
+    scenarios: tuple[ScenarioRow, ...] = ()
     owned: Owned | None = None
     infeasible_reason: str = ""
     largest_fraction: float = 0.0  # of a node in the ladder's optimum

@@ -21,6 +21,7 @@ from capplan.planning.fewest_replicas import (
 )
 from capplan.planning.inputs import PlanInputs
 from capplan.planning.prospects import MOST_REPLICAS, Prospect
+from capplan.planning.quota import over_quota
 from capplan.planning.replications import Interrupted
 from capplan.planning.result import Candidate, Probe
 from capplan.planning.run import (
@@ -345,6 +346,11 @@ def _candidate(
         binding=binding_limit(below[-1] if below else None),
         probes=probes,
     )
+    if (
+        reason := over_quota(inputs.settings.max_nodes, run.deployment.pools)
+    ) is not None:
+        found = prospect.candidate("infeasible")
+        return replace(found, infeasible_reason=reason, probes=probes), ()
     texts = extrapolations(run)
     if fewest.interrupted:
         text = f"{prospect}: interrupted; {run.replica_count:,} replicas meet the SLO"

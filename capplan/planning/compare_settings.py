@@ -10,9 +10,9 @@ from capplan.planning.setting_groups import (
     MOST_REPLICAS,
     ExecutorSettings,
     OutputSettings,
-    SpeculationSettings,
 )
 from capplan.planning.settings import FleetSettings
+from capplan.planning.speculation_settings import SpeculationSettings
 from capplan.planning.systems import SYSTEMS, check_system
 from capplan.planning.traffic_settings import (
     WORKLOAD,

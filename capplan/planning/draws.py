@@ -15,7 +15,7 @@ from capplan.planning.risk_settings import WEEKDAYS, RiskSettings
 from capplan.simulator.checks import oversized
 from capplan.units import format_duration
 from capplan.workload.days import empty_blocks, laid, whole_blocks
-from capplan.workload.synthesis import resample
+from capplan.workload.synthesis import resample, with_output_scale
 from capplan.workload.trace import Trace
 from capplan.workload.week_curve import WEEKEND
 
@@ -130,18 +130,14 @@ class Draws:
 
     def _with_output(self, base: Trace, factor: float) -> Trace:
         """Return requests with longer or shorter answers, where they fit a replica."""
-        columns = {}
-        for name in ("output_tokens", "predicted_output_tokens"):
-            tokens = getattr(base, name)
-            if tokens is not None:
-                columns[name] = np.maximum(1, np.rint(tokens * factor)).astype(np.int64)
-        changed = replace(base, **columns)
+        changed = with_output_scale(base, factor)
         too_large = oversized(changed, self.configuration.engine)
         if not too_large.any():
             return changed
         kept = {
-            name: np.where(too_large, getattr(base, name), column)
-            for name, column in columns.items()
+            name: np.where(too_large, getattr(base, name), getattr(changed, name))
+            for name in ("output_tokens", "predicted_output_tokens")
+            if getattr(base, name) is not None
         }
         return replace(base, **kept)
 

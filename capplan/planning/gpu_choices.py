@@ -12,7 +12,7 @@ from capplan.fleet.gpu import Gpu
 from capplan.fleet.nodes import nodes
 from capplan.fleet.offer import Offer
 from capplan.fleet.price import Price
-from capplan.fleet.prices import Market, offers, price
+from capplan.fleet.prices import Market, offers, price, since
 from capplan.latency.catalog import own_profiles
 from capplan.planning.iteration_time import folders
 from capplan.planning.setting_groups import (
@@ -68,6 +68,30 @@ def offered(settings: MarketSettings, kind: str) -> Market:
         region=settings.region,
         nodes=settings.nodes,
         allow_odd=settings.allow_odd_price,
+        currency=settings.money,
+        day=date.fromisoformat(settings.price_date) if settings.price_date else None,
+    )
+
+
+def tell_newer(market: Market) -> None:
+    """Warn of offers of the user's file that are of a later day than the market's."""
+    newer = dict.fromkeys(
+        f"{offer.name or offer.gpu} ({offer.kind_and_term}, {offer.as_of})"
+        for offer in market.newer
+    )
+    if newer:
+        warnings.warn(
+            f"{market.file}: newer than {market.day}, not used: {', '.join(newer)}",
+            PriceWarning,
+            stacklevel=3,
+        )
+
+
+def before_all(market: Market, first: date) -> InputError:
+    """Return why a day that is before all prices known is refused."""
+    return InputError(
+        f"price_date is {market.day}, before the first price known of "
+        f"{market.bought() or 'any kind'}, of {first}; expected a day from then on"
     )
 
 
@@ -77,7 +101,11 @@ def market_of(settings: PriceSettings, given: Mapping[str, float]) -> Market:
     A warning tells which offers of the user's file are not.
     """
     market = replace(offered(settings, settings.kind), given=given)
-    check_nodes(settings.nodes, market.own)
+    check_nodes(settings.nodes, market.own_rows)
+    first = None if given else since(market)
+    if first is not None:
+        raise before_all(market, first)
+    tell_newer(market)
     unused = dict.fromkeys(
         f"{offer.name or offer.gpu} ({offer.kind_and_term})"
         for offer in market.own
@@ -101,9 +129,11 @@ def price_of(
     found = price(gpu.name, market, today=today, tp=tp)
     if found is None:
         asked = "" if market.bought() == "on-demand" else f" {market.bought()}"
+        first = since(market, gpu.name)
+        then = f" by {market.day} (the first is of {first})" if first else ""
         warnings.warn(
-            f"no price is known for {gpu.name}{asked}: it is compared by GPUs alone "
-            f"and is never the cheapest; set one with --price {gpu.name}=DOLLARS",
+            f"no price is known for {gpu.name}{asked}{then}: it is compared by GPUs "
+            f"alone and is never the cheapest; set one with --price {gpu.name}=DOLLARS",
             PriceWarning,
             stacklevel=2,
         )

@@ -13,6 +13,7 @@ from capplan.planning.configuration import Excluded, configurations, runnable
 from capplan.planning.known_runs import Simulate
 from capplan.planning.load import Load
 from capplan.planning.prefix_caching import with_caching_as_used
+from capplan.planning.quota import check_quota
 from capplan.planning.settings import PlanSettings
 from capplan.planning.traffic import judged_traffic
 from capplan.simulator.checks import refuse_without_keys
@@ -101,6 +102,7 @@ def plan_inputs(
     if slo is None:
         raise InputError("no SLO; give --slo such as ttft=1s,tpot=30ms")
     tried = list(configurations(settings)) if tried is None else tried
+    check_quota(settings.max_nodes, [row.gpu for row in tried])
     able = runnable(tried)
     if load is None:
         rng = np.random.default_rng(settings.seed)

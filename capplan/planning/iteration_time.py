@@ -9,6 +9,7 @@ from capplan.latency.catalog import known_profile, load_listed
 from capplan.latency.contract import LatencyTables, linear_tables
 from capplan.latency.engine_rows import parse_engine
 from capplan.latency.profile import Profile
+from capplan.latency.rank_catalog import own_rank_profiles
 from capplan.latency.with_engine import with_engine_time
 from capplan.llm.architecture import Architecture
 from capplan.llm.catalog import twins
@@ -42,6 +43,7 @@ def profile_of(
         return None
     own = own_profile(settings)
     if own is None:
+        _warn_of_ranks(folders(settings), llm, gpu)
         return known_profile(llm, gpu, tp, folders(settings))
     names = (llm.name, *twins(llm))
     if own.llm not in names or (own.gpu, own.tp) != (gpu, tp):
@@ -50,6 +52,20 @@ def profile_of(
             f"expected {llm.name} on {gpu}, TP {tp}"
         )
     return own
+
+
+def _warn_of_ranks(own: list[Path], llm: Architecture, gpu: str) -> None:
+    """Warn of profiles of the user's that no plan takes."""
+    layouts = {
+        str(profile.layout) for profile in own_rank_profiles(own, gpu=gpu, llm=llm.name)
+    }
+    if layouts:
+        warnings.warn(
+            f"{own[0]}: the profiles of {', '.join(sorted(layouts))} of {llm.name} on "
+            f"{gpu} are of ranks that step together, which plans do not look at yet",
+            CapplanWarning,
+            stacklevel=3,
+        )
 
 
 def timed(

@@ -2,14 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from capplan.deployment.configuration import Configuration
 from capplan.errors import InputError
 from capplan.fleet.offer import Offer
 from capplan.fleet.price import Price
-from capplan.fleet.prices import Market, catalog_offers
+from capplan.fleet.prices import Market
 from capplan.planning.commitments import Term
+from capplan.planning.gpu_choices import offered
 from capplan.planning.purchase_texts import Wish
 from capplan.planning.setting_groups import PriceSettings
 
@@ -38,6 +38,8 @@ class NodePrices:
     billing_step_s: float = 1.0
     min_nodes: int = 0  # at every hour
     least_usd_per_month: float = 0.0  # [$]
+    kind: str = "on-demand"  # how what is not committed is paid for
+    min_months: int = 0  # that each node is rented for; 0: by the hour
     spot: Offer | None = None  # None where nobody offers it
 
     @property
@@ -70,15 +72,10 @@ def node_prices(
             f"{configuration.gpu or 'these GPUs'}: no price is known; give "
             "--price GPU=DOLLARS or --prices FILE"
         )
-    market = Market(
-        file=Path(settings.prices) if settings.prices else None,
-        region=settings.region,
-        allow_odd=settings.allow_odd_price,
-    )
-    own = market.own
+    market = replace(offered(settings, settings.kind), provider=None, nodes=())
 
     def quoted(kind: str) -> Offer | None:
-        return _quoted(configuration, price, replace(market, kind=kind), own)
+        return _quoted(configuration, price, replace(market, kind=kind))
 
     base = quoted(settings.kind)
     prices = NodePrices(
@@ -98,6 +95,8 @@ def node_prices(
             billing_step_s=float(base.billing_step_s),
             min_nodes=base.min_nodes,
             least_usd_per_month=base.min_usd_per_month,
+            kind=base.kind,
+            min_months=base.min_months,
         )
     found = []
     for wish in wishes:
@@ -143,15 +142,13 @@ def term_of(wish: Wish, prices: NodePrices, offer: Offer | None) -> Term:
     )
 
 
-def _quoted(
-    configuration: Configuration, price: Price, wanted: Market, own: Sequence[Offer]
-) -> Offer | None:
+def _quoted(configuration: Configuration, price: Price, wanted: Market) -> Offer | None:
     """Return the cheapest offer wanted for the nodes of a price, or None.
 
-    A price that is asked goes before a guess. In the user's file, whose offers ``own``
-    are, one that names no provider is for any.
+    A price that is asked goes before a guess. In the user's file, one that names no
+    provider is for any.
     """
-    for known in (own, catalog_offers()):
+    for known in (own := wanted.own, wanted.shipped):
         able = [
             offer
             for offer in known

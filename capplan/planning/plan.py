@@ -29,6 +29,7 @@ from capplan.planning.inputs import (
     unseen,
 )
 from capplan.planning.launch import launch
+from capplan.planning.mix import mix_of
 from capplan.planning.pairs import check_pools
 from capplan.planning.placing import peak_heartbeat
 from capplan.planning.pool_proof import pools_certificate_of
@@ -111,6 +112,8 @@ def _plan(
     if settings.executor == "local":  # elsewhere Ctrl-C cannot be seen
         inputs = replace(inputs, stopped=stopped)
     result = planned(inputs, tried, progress)
+    if settings.mix and not result.interrupted:
+        result = replace(result, mix=mix_of(inputs, tried, result, progress))
     best = result.best
     if best is None:
         return result

@@ -7,8 +7,8 @@ from capplan.errors import InputError, collected_warnings
 from capplan.fleet.catalog import gpu
 from capplan.fleet.choice import middle_offers
 from capplan.fleet.offer import Offer
-from capplan.fleet.prices import Market, catalog_offers, offers
-from capplan.planning.gpu_choices import check_nodes, offered
+from capplan.fleet.prices import Market, offers, since
+from capplan.planning.gpu_choices import before_all, check_nodes, offered, tell_newer
 from capplan.planning.settings import OffersSettings
 
 
@@ -25,21 +25,24 @@ class Offers:
 def list_offers(settings: OffersSettings) -> Offers:
     """Return the offers of the user's file and of the catalog that are asked for."""
     market = offered(settings, settings.kind or "on-demand")
+    asked = replace(market, kind=settings.kind or "")
     names = {gpu(name).name for name in settings.gpu}
     with collected_warnings() as caught:
-        check_nodes(settings.nodes, market.own)
+        check_nodes(settings.nodes, (*market.own_rows, *asked.own_rows))
+        tell_newer(market)
     found = [
         offer
-        for offer in (*market.own, *catalog_offers())
+        for offer in (*market.own, *market.shipped)
         if (not names or offer.gpu in names)
         and (settings.tp is None or offer.holds(min(settings.tp, _most(offer))))
-        and (market if settings.kind else replace(market, kind=offer.kind)).wants(offer)
+        and asked.wants(offer)
     ]
+    if (first := since(asked)) is not None:
+        raise before_all(asked, first)
     if not found:
-        asked = replace(market, kind=settings.kind or "").bought()
+        wanted = " ".join([*sorted(names), asked.bought()])
         raise InputError(
-            f"no offer of {' '.join([*sorted(names), asked])} is known; capplan prices "
-            "lists those that are"
+            f"no offer of {wanted} is known; capplan prices lists those that are"
         )
     found.sort(key=lambda offer: (offer.gpu, offer.usd_per_gpu_h, offer.provider))
     gpus = dict.fromkeys(offer.gpu for offer in found)

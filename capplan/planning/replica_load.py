@@ -62,6 +62,8 @@ def replica_load(
     slo: Slo,
     deployment: Deployment,
     stopped: Stopped | None = None,
+    *,
+    least_requests: int = _LEAST_REQUESTS,
 ) -> ReplicaLoad | None:
     """Return what a replica of a deployment carries; None where no rate is held.
 
@@ -77,7 +79,7 @@ def replica_load(
 
     @cache
     def run_at(rate_per_s: float) -> Run:
-        load = _at(read, drawn, slo, configuration, rate_per_s)
+        load = _at(read, drawn, slo, configuration, rate_per_s, least_requests)
         run = judged_run(
             load,
             replace(slo, attain_in_s=None),
@@ -106,6 +108,7 @@ def _at(
     slo: Slo,
     configuration: Configuration,
     rate_per_s: float,
+    least_requests: int,
 ) -> OpenLoad:
     rng = np.random.default_rng(settings.seed)
     free = {"attain_in": None, "warm_up": None, "extend": None}
@@ -116,5 +119,5 @@ def _at(
         rng,
         [configuration],
     )
-    count = max(load.request_count, _LEAST_REQUESTS)
+    count = max(load.request_count, least_requests)
     return replace(load, request_count=count, _samples={})

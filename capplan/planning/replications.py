@@ -153,7 +153,7 @@ def replicated(
         partial(_agree, slo=slo, class_names=names),
         misses,
         load,
-        deployment.pools[-1],
+        deployment,
         fleet_saturation(load, deployment, slo),
     )
     steadiness = replace(

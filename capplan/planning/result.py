@@ -10,6 +10,7 @@ from capplan.deployment.configuration import Configuration
 from capplan.planning.classes import ClassResult, few
 from capplan.planning.cost import HOURS_PER_MONTH, Cost, usd_per_h_range
 from capplan.planning.launch import Launch
+from capplan.planning.mix_result import Mix
 from capplan.planning.placing import PeakHeartbeat
 from capplan.planning.replica_load import ReplicaLoad
 from capplan.planning.risk_result import Risk
@@ -248,9 +249,9 @@ class Disaggregation:
 class DraftsWorth:
     """Up to which load drafting pays on the best replica."""
 
-    method: str
+    draft_method: str
     drafts: int  # tokens drafted for a request in each iteration
-    mean_tokens: float  # that an iteration gives a request [tokens]
+    tokens_per_iteration: float  # that it gives a request in the mean [tokens]
     acceptance_source: str
     acceptance_how: str  # as of an assumption
     pays_up_to_batch: int  # requests that decode at once; 0: never [requests]
@@ -316,6 +317,7 @@ class Plan(Shown):
     best_disaggregated: Candidate | None = None
     disaggregation: Disaggregation | None = None  # None: not asked for
     risk: Risk | None = None  # of draws around the best candidate; None: not asked for
+    mix: Mix | None = None  # of several kinds of replicas; None: not asked for
     n_plus_k: SpareNodes | None = None  # of the best candidate; None: not asked for
     # what a replica of the best carries within the SLO; None where not measured
     replica_load: ReplicaLoad | None = None

@@ -36,6 +36,7 @@ from capplan.planning.replications import (
 )
 from capplan.planning.settings import SimulateSettings
 from capplan.planning.shown import Shown
+from capplan.planning.split_run import split_simulation
 from capplan.planning.traffic import (
     STREAMED_BYTES,
     about_how_many,
@@ -200,6 +201,8 @@ def judged_run(
     samples simulated by then are judged; before there is one, Interrupted is raised.
     ``simulate_with`` may know simulations of other plans.
     """
+    if deployment.split is not None:
+        simulate_with = split_simulation(simulate_with)
 
     def simulated(trace: Trace) -> Simulation:
         simulation = simulate_with(

@@ -84,6 +84,8 @@ def fleet_saturation(
 ) -> Saturation | None:
     """Return what a deployment completes at most; of two pools what the slower does."""
     pools = deployment.pools
+    if deployment.split is not None:
+        return _split_saturation(load, deployment, slo)
     of_pools = [
         replace(each, rate_per_s=each.rate_per_s * pool.replica_count)
         for each, pool in zip(
@@ -94,6 +96,30 @@ def fleet_saturation(
     if len(of_pools) < len(pools):
         return None
     return min(of_pools, key=lambda each: each.rate_per_s)
+
+
+def _split_saturation(
+    load: Load, deployment: Deployment, slo: Slo | None
+) -> Saturation | None:
+    """Return the rate at which the first of pools side by side is at its most."""
+    assert deployment.split is not None
+    pool_of = deployment.split.pools_of(load.base)
+    found = []
+    for index, pool in enumerate(deployment.pools):
+        rows = pool_of == index
+        if not rows.any():
+            continue
+        # What was found of its part stays known for other counts.
+        key = ("part", id(deployment.split), index)
+        if key not in load.saturations:
+            part = replace(load, base=load.base.select(rows), saturations={})
+            load.saturations[key] = (deployment.split, part)
+        of_replica = saturation(load.saturations[key][-1], pool.configuration, slo)
+        if of_replica is None:
+            return None
+        rate_per_s = of_replica.rate_per_s * pool.replica_count / float(rows.mean())
+        found.append(replace(of_replica, rate_per_s=rate_per_s))
+    return min(found, key=lambda each: each.rate_per_s)
 
 
 def replica_saturations(

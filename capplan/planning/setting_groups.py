@@ -1,11 +1,12 @@
 """Groups of settings: a command reads those that its own settings inherit."""
 
-import json
 from datetime import date
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field
 
+from capplan.currency import Currency, currency_of, parse_code
+from capplan.errors import InputError
 from capplan.fleet.prices import parse_kind
 from capplan.latency.engine_rows import parse_engine
 from capplan.setting_values import (
@@ -49,11 +50,6 @@ MOST_KV_BLOCKS = 10**9
 
 MOST_MS = 1e6
 """Time that may be given in milliseconds: some minutes. [ms]"""
-
-
-def _as_json(value: Any) -> Any:
-    """Return a mapping, as a scenario has it, as the flag's text."""
-    return json.dumps(value) if isinstance(value, dict) else value
 
 
 class ReplicaSettings(Settings):
@@ -148,12 +144,40 @@ class MarketSettings(Settings):
     region: str | None = setting(
         None, CHOICES, "NAME", "Region to buy in (default: any)."
     )
+    price_date: Annotated[str | None, BeforeValidator(day)] = setting(
+        None,
+        CHOICES,
+        "DATE",
+        "Offers as of this day: newer ones are not used (default: the newest).",
+    )
     allow_odd_price: bool = setting(
         False,
         CHOICES,
         "",
         "Take prices of a file that are far from those known of the GPU.",
     )
+    currency: Annotated[str | None, parsed_with(parse_code)] = setting(
+        None,
+        CHOICES,
+        "CODE",
+        "Currency to show amounts in, and of rows of a price file: EUR.",
+    )
+    exchange_rate: float | None = setting(
+        None, CHOICES, "USD", "Dollars of one unit of the currency: 1.08.", gt=0
+    )
+
+    def __init__(self, **values: Any) -> None:
+        """Refuse settings that contradict each other."""
+        super().__init__(**values)
+        try:
+            currency_of(self.currency, self.exchange_rate)
+        except InputError as error:
+            raise SettingError("exchange_rate", str(error)) from None
+
+    @property
+    def money(self) -> Currency:
+        """The currency that amounts are shown in."""
+        return currency_of(self.currency, self.exchange_rate)
 
 
 class PriceSettings(MarketSettings):
@@ -176,11 +200,22 @@ class PriceSettings(MarketSettings):
         None, CHOICES, "DATE", "Reference date for the age of prices (default: today)."
     )
 
+    def __init__(self, **values: Any) -> None:
+        """Refuse settings that contradict each other."""
+        super().__init__(**values)
+        if self.as_of and self.price_date and self.as_of != self.price_date:
+            raise SettingError(
+                "as_of",
+                f"as_of is {self.as_of} and price_date {self.price_date}; expected one "
+                "day: the age of offers is counted to price_date",
+            )
+
     def dated(self) -> Self:
         """Return settings with the day that prices are looked at: today by default."""
         if self.as_of is not None:
             return self
-        return self.model_copy(update={"as_of": date.today().isoformat()})
+        day = self.price_date or date.today().isoformat()
+        return self.model_copy(update={"as_of": day})
 
 
 class ServerSettings(Settings):
@@ -217,36 +252,6 @@ class ServerSettings(Settings):
     )
     api_server_count: int | None = setting(
         None, ENGINE, "N", "API server processes of a replica (default 1).", ge=1
-    )
-
-
-class SpeculationSettings(Settings):
-    """Speculative decoding."""
-
-    speculative_config: Annotated[str | None, BeforeValidator(_as_json)] = setting(
-        None,
-        ENGINE,
-        "JSON",
-        'Drafts as vLLM takes them: {"method":"mtp","num_speculative_tokens":3}; '
-        "a plan without the number tries 0 to 3.",
-    )
-    acceptance_rates: Annotated[
-        tuple[Annotated[float, Field(allow_inf_nan=False)], ...] | None,
-        BeforeValidator(parts),
-    ] = setting(
-        None,
-        ENGINE,
-        "R1,R2",
-        "How often the first drafted token, the first two, ... are all accepted "
-        "(default: as measured of the LLM's family).",
-    )
-    draft_ms: float | None = setting(
-        None,
-        ENGINE,
-        "MS",
-        "Time of each drafted token in an iteration (default: by its weights).",
-        ge=0,
-        le=MOST_MS,
     )
 
 

@@ -13,6 +13,7 @@ from capplan.planning.fleet_settings import (
     PoolSettings,
     RebalancerSettings,
 )
+from capplan.planning.mix_settings import MixSettings
 from capplan.planning.risk_settings import RiskSettings
 from capplan.planning.setting_groups import (
     CHOICES,
@@ -27,10 +28,10 @@ from capplan.planning.setting_groups import (
     RouterSettings,
     SchedulerSettings,
     ServerSettings,
-    SpeculationSettings,
     TrialSettings,
 )
 from capplan.planning.spare_settings import SpareNodeSettings
+from capplan.planning.speculation_settings import SpeculationSettings
 from capplan.planning.traffic_settings import (
     OBJECTIVE,
     WORKLOAD,
@@ -82,6 +83,7 @@ class PlanningSettings(
 
 class PlanSettings(
     SpeculationSettings,
+    MixSettings,
     SpareNodeSettings,
     RiskSettings,
     DisaggregationSettings,
@@ -100,22 +102,28 @@ class PlanSettings(
         super().__init__(**values)
         if len(set(self.llms)) < len(self.llms):
             raise SettingError("llm", f"llm is {self.llm}; expected each once")
+        for name in ("dispatcher", "rebalancer"):
+            if self.mix and getattr(self, name):
+                raise SettingError(
+                    name, f"{name} is of replicas of one kind; with --mix leave it out"
+                )
         if self.disaggregated and self.rebalancer:
             raise SettingError(
                 "rebalancer",
                 "rebalancer is of one pool; with --disaggregated leave it out",
             )
-        for name in ("draws", "availability"):
-            if self.disaggregated and getattr(self, name) is not None:
+        for name in ("draws", "availability", "max_nodes", "mix"):
+            if self.disaggregated and getattr(self, name):
                 raise SettingError(
                     name, f"{name} is of one pool; with --disaggregated leave it out"
                 )
-        if self.draws is not None and self.asking is not None:
-            raise SettingError(
-                "draws",
-                "draws are of arrivals; users ask less of a slow fleet: leave out "
-                "draws or users",
-            )
+        for name in ("draws", "mix"):
+            if getattr(self, name) and self.asking is not None:
+                raise SettingError(
+                    name,
+                    f"{name} is of arrivals; users ask less of a slow fleet: leave out "
+                    f"{name} or users",
+                )
 
     @property
     def llms(self) -> tuple[str, ...]:

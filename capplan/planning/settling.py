@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from capplan.deployment.engine import EngineSettings
-from capplan.deployment.pools import Pool
+from capplan.deployment.pools import Deployment
 from capplan.errors import HostFullError
 from capplan.planning.executors import side_by_side
 from capplan.planning.load import Load
@@ -72,7 +72,7 @@ def settle(
     agree: Agree,
     misses: Misses,
     load: Load,
-    pool: Pool,
+    deployment: Deployment,
     saturation: Saturation | None,
 ) -> Settling:
     """Simulate a fleet from two starts, until they meet or the budget is spent.
@@ -85,10 +85,7 @@ def settle(
     queue drains; none that starts empty and misses the SLO in its later part is made
     longer.
     """
-    # Policies that order a queue take long to order one that no fleet would hold.
-    engine, replica_count = pool.configuration.engine, pool.replica_count
-    times = 2 if engine.scheduler.rules.in_order else 1
-    queued = times * full_batch(load.base, engine) * replica_count
+    queued = _full_queue(load.base, deployment)
     rate_per_s = load.rate_per_s
     budget_s = min(BUDGET_S, _BUDGET_REQUESTS / rate_per_s)
     duration_s = load.request_count / rate_per_s
@@ -122,6 +119,28 @@ def settle(
             return _settling(empty, duration_s, None, left)
         factor = _ROOM * max(drained_s, met_s or 0.0) / duration_s
         duration_s *= min(max(factor, _LONGER[0]), _LONGER[1])
+
+
+def _full_queue(mix: Trace, deployment: Deployment) -> int:
+    """Return how many requests a fleet is full of, and has in front of it.
+
+    Of two pools those that decode; of pools side by side each with its part.
+    """
+    parts = [(deployment.pools[-1], mix)]
+    if deployment.split is not None:
+        pool_of = deployment.split.pools_of(mix)
+        parts = [
+            (pool, mix.select(pool_of == index))
+            for index, pool in enumerate(deployment.pools)
+        ]
+    queued = 0
+    for pool, part in parts:
+        engine = pool.configuration.engine
+        # Policies that order a queue take long to order one that no fleet would hold.
+        times = 2 if engine.scheduler.rules.in_order else 1
+        if len(part):
+            queued += times * full_batch(part, engine) * pool.replica_count
+    return queued
 
 
 def full_batch(mix: Trace, engine: EngineSettings) -> int:

@@ -24,7 +24,7 @@ from capplan.llm.acceptance import (
 )
 from capplan.llm.architecture import Architecture
 from capplan.llm.catalog import llm_names
-from capplan.planning.setting_groups import SpeculationSettings
+from capplan.planning.speculation_settings import SpeculationSettings
 from capplan.settings import Settings
 
 _PASSED_ON = ("model", "draft_tensor_parallel_size")

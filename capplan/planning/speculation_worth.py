@@ -80,9 +80,9 @@ def drafts_worth(plan: Plan, configuration: Configuration) -> DraftsWorth | None
     at = int(np.searchsorted(rate_per_s, plan.rate_per_s / best.replica_count))
     at = min(at, most - 1)
     return DraftsWorth(
-        method=speculation.method,
+        draft_method=speculation.method,
         drafts=speculation.drafts,
-        mean_tokens=speculation.mean_tokens,
+        tokens_per_iteration=speculation.mean_tokens,
         acceptance_source=speculation.source,
         acceptance_how=speculation.how,
         pays_up_to_batch=pays_up_to,

@@ -42,7 +42,7 @@ from capplan.workload.readers import plain_csv, read_trace
 from capplan.workload.readers.chunks import iterate_trace
 from capplan.workload.scale import scaled_traffic
 from capplan.workload.slo import Slo, base_classes
-from capplan.workload.synthesis import extend, with_shared_prefix
+from capplan.workload.synthesis import extend, reshaped
 from capplan.workload.trace import Trace
 from capplan.workload.users import Users
 
@@ -165,9 +165,7 @@ def _foreseen(
 def read_requests(settings: RequestSettings) -> Trace:
     """Return the requests that the settings name."""
     trace = _named(settings)
-    if settings.shared_prefix is None:
-        return trace
-    return with_shared_prefix(trace, settings.shared_prefix)
+    return reshaped(trace, settings.shared_prefix, settings.output_scale)
 
 
 def _named(settings: RequestSettings) -> Trace:
@@ -369,8 +367,7 @@ def chunks(settings: SimulateSettings, engine: EngineSettings) -> Iterator[Trace
     """Yield the requests, without the oversized ones where they are to be dropped."""
     dropped = 0
     for trace in iterate_trace(str(settings.trace), _CHUNK_REQUESTS, settings.columns):
-        if settings.shared_prefix is not None:
-            trace = with_shared_prefix(trace, settings.shared_prefix)
+        trace = reshaped(trace, settings.shared_prefix, settings.output_scale)
         if settings.drop_oversized:
             too_large = unserved(trace, engine)
             dropped += int(too_large.sum())

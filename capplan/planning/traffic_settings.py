@@ -90,6 +90,14 @@ class RequestSettings(Settings):
     shared_prefix: int | None = setting(
         None, WORKLOAD, "TOKENS", "Give all prompts the same first TOKENS.", ge=0
     )
+    output_scale: float | None = setting(
+        None,
+        WORKLOAD,
+        "F",
+        "Make all answers F times as long; prompts stay.",
+        gt=0,
+        le=MOST_SCALE,
+    )
     seed: int = setting(0, METHOD, "N", "Seed of all random draws.", ge=0, le=2**62)
 
     def __init__(self, **values: Any) -> None:

@@ -9,6 +9,7 @@ from capplan.deployment.engine import default_engine_settings
 from capplan.deployment.replica import DoesNotFitError, replica
 from capplan.errors import InputError
 from capplan.fleet.catalog import gpu as find_gpu
+from capplan.latency.catalog import own_tp_alone
 from capplan.latency.estimate import estimated_profile
 from capplan.latency.measurements import points_from_rows
 from capplan.latency.profile import Profile
@@ -107,7 +108,7 @@ def graph_batches(max_num_seqs: int) -> tuple[int, ...]:
 def expected_latency(settings: ProfileSettings, tp: int) -> Profile:
     """Return the best estimate of the iteration times."""
     assert settings.gpu is not None
-    has_profiles = any(settings.out.glob("*/*/tp*.yaml"))
+    has_profiles = settings.out.is_dir() and bool(own_tp_alone(settings.out))
     folders: list[Path] = [settings.out] if has_profiles else []
     return estimated_profile(
         find_llm(settings.llm), find_gpu(settings.gpu), tp, folders

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from rich.console import JustifyMethod
 
-from capplan.units import format_usd
+from capplan.units import format_usd, in_shown_currency
 
 DASH = "–"
 
@@ -68,7 +68,7 @@ def plural(count: int, noun: str) -> str:
     return f"{count:,} {noun}" + ("" if count == 1 else "s")
 
 
-def format_fine_usd(amount: float) -> str:
+def format_fine_usd(usd: float) -> str:
     """Return dollars; below a dollar, three digits in place of whole cents.
 
     Examples
@@ -76,8 +76,9 @@ def format_fine_usd(amount: float) -> str:
     >>> format_fine_usd(0.0414), format_fine_usd(99.6), format_fine_usd(0)
     ('$0.0414', '$99.60', '$0.00')
     """
+    symbol, amount = in_shown_currency(usd)
     # From $0.995 on, three digits would round to $1.
-    return f"${amount:.3g}" if 0 < abs(amount) < 0.995 else format_usd(amount)
+    return f"{symbol}{amount:.3g}" if 0 < abs(amount) < 0.995 else format_usd(usd)
 
 
 def at(value: Any, path: str) -> Any:

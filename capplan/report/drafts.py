@@ -10,9 +10,10 @@ def worth(plan: Plan) -> str:
     if found is None:
         return ""
     star = "*" if found.acceptance_how == "assumed" else ""
+    tokens = f"{found.tokens_per_iteration:.3g}{star} tokens an iteration"
     text = (
-        f"{found.method}, {found.drafts} a step: {found.mean_tokens:.3g}{star} tokens "
-        f"an iteration ({found.acceptance_source})"
+        f"{found.draft_method}, {found.drafts} a step: {tokens} "
+        f"({found.acceptance_source})"
     )
     if found.always_pays:
         text += "; pays at every batch that fits a replica"

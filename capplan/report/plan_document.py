@@ -41,6 +41,13 @@ def refuse_changed(path: Path, document: Mapping[str, Any]) -> None:
         raise InputError(f"{path}: {reasons[0]}; plan again")
 
 
+def kind_of(path: Path) -> str:
+    """Return what a JSON file says it is, such as ``plan``; it need not be valid."""
+    document = parse_json(path, read_text(path), finite=True)
+    schema = document.get("schema") if isinstance(document, dict) else None
+    return str(schema).removeprefix("capplan.").partition("/")[0]
+
+
 def settings_now(
     document: Mapping[str, Any], path: Path, given: Path | None
 ) -> tuple[dict[str, Any], Path | None]:

@@ -6,6 +6,7 @@ from capplan.deployment.configuration import UNMEASURED
 from capplan.deployment.pools import Deployment
 from capplan.latency.engine_time import ENGINES
 from capplan.planning.classes import own_targets
+from capplan.planning.cost import NodeCount
 from capplan.planning.judgement import Judgement
 from capplan.planning.result import Candidate, Plan, Probe
 from capplan.planning.run import Run
@@ -31,8 +32,13 @@ def nodes(run: Run) -> str:
 
     As "3 × AWS p5.48xlarge (24 GPUs, 4 stranded, 17 %)"; empty without a price.
     """
+    return "" if run.cost is None else nodes_paid(run.cost.nodes)
+
+
+def nodes_paid(rows: Sequence[NodeCount]) -> str:
+    """Return the nodes of a bill, and the GPUs left over in them."""
     terms = []
-    for row in () if run.cost is None else run.cost.nodes:
+    for row in rows:
         if row.count is None:
             gpus = "GPU" if row.gpus_paid == 1 else "GPUs"
             terms.append(

@@ -22,13 +22,6 @@ from capplan.report.verify import changed, refuse_foreign_code
 _SLACK = 1 + 1e-9
 
 
-def is_autoscaled(path: Path) -> bool:
-    """Return whether a file is one of autoscalers; it need not be valid."""
-    document = parse_json(path, read_text(path), finite=True)
-    schema = document.get("schema") if isinstance(document, dict) else None
-    return str(schema).startswith("capplan.autoscale/")
-
-
 def read_autoscaled(path: Path) -> dict[str, Any]:
     """Return the JSON object of a file of autoscalers."""
     document = parse_json(path, read_text(path), finite=True)

@@ -10,8 +10,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
 
+from capplan.currency import USD, Currency
 from capplan.planning.cost import HOURS_PER_MONTH
 from capplan.planning.result import Plan
+from capplan.report.money import currency_of_result
 from capplan.report.paid import Paid, paid
 from capplan.report.render.csv_table import csv_text
 
@@ -40,6 +42,7 @@ class Charge:
     tags: dict[str, str | int | float | bool]
     region: str = ""
     is_used: bool = True  # of a commitment: not its unused part
+    currency: Currency = USD  # that it is billed in
 
     @property
     def pricing(self) -> str:
@@ -126,7 +129,7 @@ def plan_charges(plan: Plan) -> list[Charge]:
 
 
 def _charge(plan: Plan, group: Paid, start: datetime) -> Charge:
-    price, pools = group.price, group.pools
+    price, pools, currency = group.price, group.pools, currency_of_result(plan)
     what = " + ".join(f"{pool.replica_count} x {pool}" for pool in pools)
     tags: dict[str, str | int | float | bool] = {
         "llm": plan.llm,
@@ -139,6 +142,8 @@ def _charge(plan: Plan, group: Paid, start: datetime) -> Charge:
         "price_as_of": price.as_of,
         "estimated": price.is_guess or price.is_stale,
     }
+    if currency != USD:
+        tags["usd_per_unit_of_currency"] = currency.usd
     if pools[0].role:
         tags["role"] = " + ".join(pool.role for pool in pools)
     return Charge(
@@ -154,6 +159,7 @@ def _charge(plan: Plan, group: Paid, start: datetime) -> Charge:
         f"{group.unit} ({group.gpu})",
         resource="/".join([group.gpu, *(f"tp{pool.tp}" for pool in pools)]),
         tags=tags,
+        currency=currency,
     )
 
 
@@ -176,16 +182,18 @@ def _row(
     pricing = charge.pricing
     if pricing == COMMITTED and not is_use:
         pricing = STANDARD  # the purchase itself is not subject to the commitment
-    quantity, price = _number(charge.unit_hours), _number(charge.usd_per_unit_h)
-    cost = _number(charge.unit_hours * charge.usd_per_unit_h)
+    money = charge.currency
+    quantity = _number(charge.unit_hours)
+    price = _number(money.amount(charge.usd_per_unit_h))
+    cost = _number(money.amount(charge.unit_hours * charge.usd_per_unit_h))
     unit = "GPU-Hours" if charge.gpus_per_unit == 1 else "Node-Hours"
     is_consumed = is_use and charge.is_used
     details = {"GpuCount": charge.gpus_per_unit, "InstanceType": charge.sku}
     return FocusRow(
-        BilledCost=_number(billed_usd),
+        BilledCost=_number(money.amount(billed_usd)),
         BillingAccountId="planned",
         BillingAccountName="planned",
-        BillingCurrency="USD",
+        BillingCurrency=money.code,
         BillingPeriodEnd=_time(end),
         BillingPeriodStart=_time(charge.start),
         ChargeCategory=category,
@@ -199,7 +207,7 @@ def _row(
         ConsumedUnit=unit if is_consumed else None,
         ContractedCost=cost,
         ContractedUnitPrice=price,
-        EffectiveCost=_number(effective_usd),
+        EffectiveCost=_number(money.amount(effective_usd)),
         InvoiceId=None,
         InvoiceIssuerName=charge.provider,
         ListCost=cost,
@@ -241,7 +249,7 @@ def _commitment(
             cost if charge.is_spend else quantity,
             status if is_use else None,
             kind,
-            "USD" if charge.is_spend else unit,
+            charge.currency.code if charge.is_spend else unit,
         ]
     return {f"CommitmentDiscount{n}": v for n, v in zip(names, values, strict=True)}
 

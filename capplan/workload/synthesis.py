@@ -134,6 +134,28 @@ def with_shared_prefix(trace: Trace, prefix_tokens: int) -> Trace:
     )
 
 
+def reshaped(
+    trace: Trace, prefix_tokens: int | None = None, output_scale: float | None = None
+) -> Trace:
+    """Return the trace with a shared prefix and other answer lengths, as asked for."""
+    if prefix_tokens is not None:
+        trace = with_shared_prefix(trace, prefix_tokens)
+    if output_scale is None:
+        return trace
+    note = f"answers {output_scale:g} times as long; prompts as they are"
+    return replace(with_output_scale(trace, output_scale), notes=(*trace.notes, note))
+
+
+def with_output_scale(trace: Trace, factor: float) -> Trace:
+    """Return the trace with answers, and what is foreseen of them, so often as long."""
+    columns = {}
+    for name in ("output_tokens", "predicted_output_tokens"):
+        tokens = getattr(trace, name)
+        if tokens is not None:
+            columns[name] = np.maximum(1, np.rint(tokens * factor)).astype(np.int64)
+    return replace(trace, **columns)
+
+
 def synthesise(text: str, rng: np.random.Generator) -> Trace:
     """Return the requests written as ``synthetic:prompt=1024,output=256``.
 

@@ -30,7 +30,7 @@ from capplan.latency.catalog import profile_path
 from capplan.latency.fit import fit
 from capplan.latency.fitted_profile import profile_of
 from capplan.latency.importers.identity import GPU_NAMES
-from capplan.latency.measurements import PHASES
+from capplan.latency.measurements import PHASES, Points
 from capplan.latency.profile import Profile
 from capplan.latency.profile_file import save_profile
 from capplan.latency.roofline import roofline_profile
@@ -143,8 +143,7 @@ def written(source: Source, tp: int, gpu: str, llm: str, out: Path) -> str:
         return f"left out: {error}"
     sparse = find_llm(llm).index is not None
     if sparse:
-        few = (points.context > 0) & (points.prefill_tokens < LEAST_AFTER_PREFIX)
-        points = points.where((points.phase != PHASES.index("prefill")) | ~few)
+        points = away_from_step(points)
     fitted = fit(points)
     profile = profile_of(fitted, points, kernel_identity(source, tp, gpu, llm))
     errors = {name: record.held_out_mean_abs for name, record in fitted.errors.items()}
@@ -158,6 +157,12 @@ def written(source: Source, tp: int, gpu: str, llm: str, out: Path) -> str:
         return f"left out: {text}"
     save_profile(profile, profile_path(out, gpu, llm, tp))
     return text
+
+
+def away_from_step(points: Points) -> Points:
+    """Return the points of sparse attention that a form can follow."""
+    few = (points.context > 0) & (points.prefill_tokens < LEAST_AFTER_PREFIX)
+    return points.where((points.phase != PHASES.index("prefill")) | ~few)
 
 
 def beside_roofline(profile: Profile) -> np.ndarray:

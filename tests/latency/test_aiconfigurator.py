@@ -233,5 +233,23 @@ def test_the_source_is_named_by_system_and_model():
     for wrong in ("aiconfigurator:h100_sxm", "h100_sxm/m?dtype=fp8"):
         with pytest.raises(InputError, match="SYSTEM/MODEL"):
             parse_source(wrong)
-    with pytest.raises(InputError, match="engine is 'trtllm'; expected vllm or sgl"):
-        parse_source("h100_sxm/m?engine=trtllm")
+    with pytest.raises(InputError, match="engine is 'tgi'; expected vllm or sglang"):
+        parse_source("h100_sxm/m?engine=tgi")
+
+
+def test_a_source_names_its_ranks_experts_all_to_all_and_drafts():
+    source = parse_source("b200_sxm/org/m?engine=trtllm&dp=8&ep=4&a2a=deepep&nextn=1")
+
+    assert source == Source("b200_sxm", "org/m", None, "trtllm", "", 8, 4, "deepep", 1)
+    assert source.has_parts
+    assert not parse_source("b200_sxm/org/m?engine=trtllm&dp=1&ep=1").has_parts
+    for wrong in ("-1", "two", "", "1.5"):
+        with pytest.raises(InputError, match=f"dp is '{wrong}'; expected a whole"):
+            parse_source(f"b200_sxm/org/m?dp={wrong}")
+
+
+def test_kernels_of_ranks_are_not_summed_as_those_of_tp_alone(package):
+    source = parse_source("h100_sxm/an/experts?ep=8")
+
+    with pytest.raises(InputError, match="measured in parts; expected TP alone"):
+        read_kernels(source, 8)

@@ -1,16 +1,28 @@
 """Mélange's allocation against optima proven elsewhere and cases worked by hand."""
 
+import itertools
 import json
+import math
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from capplan.errors import InputError
-from capplan.placement.mix import MixProblem, allocate_mix, gpus_for, read_mix
+from capplan.placement.mix import (
+    MixProblem,
+    NodeKind,
+    ReplicaKind,
+    allocate_mix,
+    read_mix,
+    replicas_for,
+)
 from capplan.placement.result import Status
 
 FILE = Path(__file__).parent / "data" / "mix_allocation.json"
+KINDS = (ReplicaKind("a", 1, 0), ReplicaKind("b", 1, 1))
 PROVEN = json.loads(FILE.read_text())["proven_optimum_usd_per_h"]
 
 
@@ -24,7 +36,7 @@ def test_proven_optimum_is_found_and_proven(case, solver):
 
     assert mix.status == Status.OPTIMAL
     assert mix.usd_per_h == pytest.approx(case["usd_per_h"], abs=1e-3)
-    assert (gpus_for(problem, mix.slices) == mix.gpu_count).all()
+    assert (replicas_for(problem, mix.slices) == mix.replica_count).all()
 
 
 def test_a_cheap_gpu_takes_what_it_can_and_the_rest_goes_to_the_other():
@@ -32,15 +44,15 @@ def test_a_cheap_gpu_takes_what_it_can_and_the_rest_goes_to_the_other():
     # half of bucket 0 as well, but not for all: 1 + 3 beats 3 + 3.
     problem = MixProblem(
         np.array([1.0, 1.0]),
-        ("small", "large"),
-        np.array([1.0, 3.0]),
+        (ReplicaKind("small", 1, 0), ReplicaKind("large", 1, 1)),
+        (NodeKind("small", 1, 1.0), NodeKind("large", 1, 3.0)),
         np.array([[1.0, 2.5], [0.0, 1.25]]),
         slices=2,
     )
 
     mix = allocate_mix(problem)
 
-    assert mix.gpu_count.tolist() == [1, 1]
+    assert mix.replica_count.tolist() == [1, 1]
     assert mix.usd_per_h == 4
     assert mix.gap == 0
 
@@ -52,12 +64,14 @@ def test_an_allocation_that_leaves_a_slice_out_is_refused():
     spoiled[np.argwhere(spoiled > 0)[0][0]] = 0
 
     with pytest.raises(InputError, match="sum"):
-        gpus_for(problem, spoiled)
+        replicas_for(problem, spoiled)
 
 
 def test_a_bucket_that_no_gpu_serves_is_named():
     with pytest.raises(InputError, match="bucket 1 fits no GPU type"):
-        MixProblem(np.ones(2), ("a",), np.ones(1), np.array([[1.0], [0.0]]))
+        MixProblem(
+            np.ones(2), KINDS[:1], (NodeKind("a", 1, 1.0),), np.array([[1.0], [0.0]])
+        )
 
 
 def test_a_file_without_gpus_is_refused(tmp_path):
@@ -71,3 +85,119 @@ def test_a_file_without_gpus_is_refused(tmp_path):
 def test_cp_sat_is_not_asked_for_shares_of_a_gpu():
     with pytest.raises(InputError, match="expected scip or highs"):
         allocate_mix(read_mix(FILE, 32, 4), "cp-sat")
+
+
+@st.composite
+def toys(draw):
+    """Return a problem so small that all of its allocations can be tried."""
+    nodes = tuple(
+        NodeKind(f"node {k}", gpus, usd, most)
+        for k, (gpus, usd, most) in enumerate(
+            draw(
+                st.lists(
+                    st.tuples(
+                        st.sampled_from([1, 2, 4, 6]),
+                        st.sampled_from([1.0, 2.5, 4.0, 7.0]),
+                        st.sampled_from([None, 1, 2]),
+                    ),
+                    min_size=1,
+                    max_size=2,
+                )
+            )
+        )
+    )
+    replicas = tuple(
+        ReplicaKind(f"replica {k}", min(gpus, nodes[node % len(nodes)].gpus), node)
+        for k, (gpus, node) in enumerate(
+            draw(
+                st.lists(
+                    st.tuples(st.sampled_from([1, 2, 4]), st.integers(0, 1)),
+                    min_size=1,
+                    max_size=3,
+                )
+            )
+        )
+        for node in [node % len(nodes)]
+    )
+    buckets = draw(st.integers(1, 2))
+    capacity = draw(
+        st.lists(
+            st.sampled_from([0.0, 0.5, 1.0, 1.7, 3.0]),
+            min_size=buckets * len(replicas),
+            max_size=buckets * len(replicas),
+        )
+    )
+    capacity = np.array(capacity).reshape(buckets, len(replicas))
+    capacity[~(capacity > 0).any(axis=1), 0] = 1.0
+    rates = draw(st.lists(st.sampled_from([0.0, 1.0, 2.2]), min_size=2, max_size=2))
+    return MixProblem(
+        np.array(rates[:buckets]),
+        replicas,
+        nodes,
+        capacity,
+        slices=draw(st.integers(1, 2)),
+        min_replicas=draw(st.integers(1, 2)),
+    )
+
+
+def cheapest_of_all(problem):
+    """Return the least cost over all allocations, infinite where none is allowed."""
+    kinds = range(len(problem.replicas))
+    of_bucket = [
+        [
+            split
+            for split in itertools.product(range(problem.slices + 1), repeat=len(kinds))
+            if sum(split) == (problem.slices if rate else 0)
+            and not any(split[k] for k in kinds if problem.capacity_per_s[b, k] == 0)
+        ]
+        for b, rate in enumerate(problem.requests_per_s)
+    ]
+    best = math.inf
+    for slices in itertools.product(*of_bucket):
+        counts = replicas_for(problem, np.array(slices))
+        taken = problem.nodes_of(counts)
+        if all(
+            node.max_count is None or count <= node.max_count
+            for node, count in zip(problem.nodes, taken, strict=True)
+        ):
+            best = min(best, problem.usd_per_h(counts))
+    return best
+
+
+@given(toys())
+@settings(deadline=None, max_examples=60)
+def test_an_allocation_costs_what_the_cheapest_of_all_costs(problem):
+    expected = cheapest_of_all(problem)
+
+    found = allocate_mix(problem)
+
+    if math.isinf(expected):
+        assert found.status == Status.INFEASIBLE
+        return
+    assert found.usd_per_h == pytest.approx(expected)
+    assert found.lower_bound_usd_per_h <= expected + 1e-6
+
+
+def test_replicas_of_two_sizes_share_the_nodes_that_are_paid():
+    # One replica of 4 GPUs and two of 2 fill a node of 8 for $8.
+    problem = MixProblem(
+        np.array([1.0, 2.0]),
+        (ReplicaKind("large", 4, 0), ReplicaKind("small", 2, 0)),
+        (NodeKind("node", 8, 8.0),),
+        np.array([[1.0, 0.0], [0.0, 1.0]]),
+    )
+
+    found = allocate_mix(problem)
+
+    assert found.replica_count.tolist() == [1, 2]
+    assert found.usd_per_h == 8
+
+
+def test_too_few_nodes_are_infeasible():
+    node = NodeKind("node", 1, 1.0, max_count=1)
+
+    found = allocate_mix(
+        MixProblem(np.array([2.0]), KINDS[:1], (node,), np.array([[1.0]]))
+    )
+
+    assert found.status == Status.INFEASIBLE

@@ -129,7 +129,7 @@ def test_the_bills_of_a_ladder_add_up_to_what_it_chose_by(days, nodes, until):
     fixed = [nodes if month <= until else 0 for month in range(1, len(days) + 1)]
 
     chosen = ladder(wanted, terms, 1.0, fixed=fixed)
-    held = held_by(contracts, terms, chosen)
+    held = held_by(contracts, terms, chosen.bought)
     bills = [month_bill(m, each, held, Rent(1.0)) for m, each in enumerate(wanted, 1)]
     found = uses(held, bills, 1.0)
 

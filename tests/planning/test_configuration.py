@@ -4,8 +4,11 @@ import pytest
 import yaml
 
 from capplan.deployment.configuration import Configuration
-from capplan.errors import ExtrapolationWarning, InputError
-from capplan.latency.catalog import profile_path
+from capplan.errors import CapplanWarning, ExtrapolationWarning, InputError
+from capplan.latency.catalog import find_profile, profile_path
+from capplan.latency.profile_file import save_profile
+from capplan.latency.rank_catalog import find_rank_profile, rank_profile_path
+from capplan.llm.layout import Layout
 from capplan.planning.configuration import configurations
 from capplan.planning.plan import plan
 from capplan.planning.settings import PlanSettings
@@ -176,3 +179,21 @@ def test_gpu_without_a_price_is_said_and_never_wins_by_cost():
         (told,) = [text for text in found.warnings if "price" in text]
         assert told.startswith("no price is known for GB300")
         assert "--price GB300=DOLLARS" in told
+
+
+def test_ones_own_profiles_of_ranks_are_not_taken_and_that_is_said(tmp_path):
+    ranks = find_rank_profile("DeepSeek-R1", "H200-SXM", Layout(8, 1, 8))
+    tp_alone = find_profile("DeepSeek-R1", "H200-SXM", 8)
+    mine = tp_alone.model_copy(update={"source": "kernels of mine"})
+    save_profile(ranks, rank_profile_path(tmp_path, ranks))
+    save_profile(mine, tmp_path / "mine.yaml")
+    settings = PlanSettings(
+        llm="DeepSeek-R1", gpu="H200-SXM", tp=8, profiles=tmp_path, price="H200-SXM=3"
+    )
+
+    with pytest.warns(CapplanWarning, match="profiles of tp8-ep8 of DeepSeek-R1 on H2"):
+        found = list(configurations(settings))
+
+    (one,) = found
+    assert one.tp == 8
+    assert one.profile.source.startswith("kernels of mine")

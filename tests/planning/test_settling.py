@@ -48,7 +48,7 @@ def settling(rate_per_s, replica_count, **about):
         lambda empty, full, since_s: True,
         lambda empty, since_s: False,
         drawn,
-        deployment.pool,
+        deployment,
         fleet_saturation(drawn, deployment, SLO),
     )
 

@@ -92,6 +92,32 @@ def test_a_plan_is_verified_with_its_trace_beside_it(folder, tmp_path):
     assert verify(tmp_path / "plan.json", simulate=True) == []
 
 
+@pytest.mark.filterwarnings("ignore::capplan.errors.CapplanWarning")
+def test_a_plan_as_of_a_day_is_made_again_as_of_that_day(folder, tmp_path):
+    prices = tmp_path / "prices.csv"
+    rows = ["provider,gpu,node,gpus,usd_per_gpu_h,as_of"]
+    rows += [f"Acme,H100-SXM,a8,8,{usd},2026-{month}-01" for usd, month in ROWS]
+    prices.write_text("\n".join(rows) + "\n")
+    given = {**SETTINGS, "price": {}, "prices": str(prices), "as_of": None}
+    made = plan(
+        PlanSettings(**given, trace=folder / "own.csv", price_date="2026-04-15")
+    )
+    path = tmp_path / "plan.json"
+    path.write_text(plan_json(made))
+
+    assert made.best.configuration.price.usd_per_gpu_h == 3.0
+    assert made.settings["price_date"] == made.settings["as_of"] == "2026-04-15"
+    assert any(row.what == "price date" for row in made.assumptions)
+    assert verify(path, simulate=True) == []
+
+    document = read_plan(path)
+    document["settings"] |= {"price_date": "2026-07-15", "as_of": "2026-07-15"}
+    assert any("usd_per" in reason for reason in refused(document, folder))
+
+
+ROWS = ((3.5, "01"), (3.0, "04"), (2.0, "07"))
+
+
 def test_another_trace_is_refused(folder, tmp_path):
     other = tmp_path / "other.csv"
     lines = (folder / "own.csv").read_text().splitlines()

@@ -18,6 +18,7 @@ from capplan.report.columns import (
     format_count,
     format_share,
 )
+from capplan.report.money import in_its_currency
 from capplan.report.page import Fact, Page, Section, Table, Tile
 from capplan.report.render.json_text import plain
 from capplan.units import format_duration, format_usd
@@ -96,6 +97,7 @@ LOSSES = (
 )
 
 
+@in_its_currency
 def autoscale_page(result: Autoscaled) -> Page:
     """Return what autoscalers cost and attain against fleets of a fixed size."""
     configuration = result.deployment.pool.configuration

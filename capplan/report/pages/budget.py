@@ -8,6 +8,7 @@ from capplan.planning.budgeted import Budget, Month
 from capplan.report import sentences
 from capplan.report.budget_charts import budget_figures
 from capplan.report.columns import at, format_list, format_share, record
+from capplan.report.money import in_its_currency
 from capplan.report.page import FILES, Fact, Page, Section, Table, Tile
 from capplan.report.pages.budget_columns import (
     ALTERNATIVES,
@@ -16,6 +17,7 @@ from capplan.report.pages.budget_columns import (
     FLEETS,
     HOURS,
     MONTHS,
+    SCENARIOS,
     WAYS,
     hour_rows,
     node_columns,
@@ -26,6 +28,7 @@ from capplan.units import format_duration, format_usd
 SCHEMA = "capplan.budget/1"
 
 
+@in_its_currency
 def budget_page(budget: Budget) -> Page:
     """Return the months of a budget, its commitments, and what else was tried."""
     months = Table(MONTHS, budget.months, note=_months_note(budget))
@@ -34,6 +37,7 @@ def budget_page(budget: Budget) -> Page:
     fleets = Table(FLEETS, budget.fleets, note=_fleets_note(budget))
     ways = Table(WAYS, budget.ways, note=_ways_note(budget))
     rows = hour_rows(budget)
+    named = Table(SCENARIOS, budget.scenarios, note=_scenarios_note())
     hours, nodes = Table(HOURS, rows), Table(node_columns(budget), rows)
     rests = Table(ASSUMPTIONS, budget.assumptions, note="Starred: assumed, not known.")
     llm = budget.settings.llm or "given iteration times"
@@ -44,6 +48,7 @@ def budget_page(budget: Budget) -> Page:
         f"{llm} on {gpu} × TP {budget.configuration.tp}" if gpu else llm,
         [
             Section("Months", _facts(budget), [months]),
+            Section("Scenarios", tables=[named]),
             Section("Commitments", tables=[held]),
             Section("Other ways to pay", tables=[others]),
             Section("Fleets on the trace", tables=[fleets]),
@@ -60,6 +65,7 @@ def budget_page(budget: Budget) -> Page:
             "nodes.csv": nodes,
             "alternatives.csv": others,
             "fleets.csv": fleets,
+            "scenarios.csv": named,
             "ways.csv": ways,
         },
         lead=_lead(budget),
@@ -224,6 +230,14 @@ def _others_note() -> str:
     )
 
 
+def _scenarios_note() -> str:
+    return (
+        "Each is a budget of its own, simulated again where its traffic or answers "
+        "differ, with the commitments that are best for it: what it costs if it is "
+        "known from the start. A price factor is not on contracts that run already."
+    )
+
+
 def _fleets_note(budget: Budget) -> str:
     return (
         "The trace itself, at the traffic of month 1; “fixed, as good” is the smallest "
@@ -263,6 +277,7 @@ def budget_values(budget: Budget) -> dict[str, Any]:
         "node": budget.prices.node or None,
         "gpus_per_node": budget.prices.gpus_per_node,
         "usd_per_node_h": budget.prices.usd_per_node_h,
+        "spot_usd_per_node_h": budget.rent.spot,
         "price_source": budget.prices.source,
         "usd": budget.usd if budget.months else None,
         "usd_owed_after": budget.usd_owed_after if budget.months else None,
@@ -288,6 +303,7 @@ def budget_values(budget: Budget) -> dict[str, Any]:
         ],
         "commitments": [record(COMMITMENTS, use) for use in budget.commitments],
         "alternatives": [record(ALTERNATIVES, row) for row in budget.alternatives],
+        "scenarios": [record(SCENARIOS, row) for row in budget.scenarios],
         "fleets": [record(FLEETS, row) for row in budget.fleets],
         "ways": [record(WAYS, row) for row in budget.ways],
         "hours": [record(HOURS, row) for row in hour_rows(budget)],

@@ -36,6 +36,10 @@ def _star(flag: str, path: str, show: Any = format_usd) -> Any:
     return told
 
 
+def _starred_usd(name: str, heading: str) -> Column:
+    return column(name, heading, told=_star("is_estimated", name))
+
+
 def _starred(count: float) -> str:
     return f"{format_count(count)}*"
 
@@ -91,6 +95,7 @@ COMMITMENTS = (
     column("upfront_share", path="held.upfront_share"),
     column("is_assumed", path="held.is_assumed"),
     column("is_contract", path="held.is_contract"),
+    column("firm_month", path="held.firm_month"),
     column("utilisation", "used", format_share),
     column("break_even", "pays from", format_share),
     column("coverage", "covers", format_share),
@@ -108,6 +113,22 @@ ALTERNATIVES = (
     column("usd_owed_after", "owed after", format_usd),
     column("is_estimated"),
     column("note", "", justify="left"),
+)
+
+SCENARIOS = (
+    column("name", "scenario", justify="left"),
+    column("changes", "with", justify="left", leaves=3),
+    column("replicas", "replicas", format_count),
+    column("replicas_last_month", "last month", format_count),
+    column("nodes", "nodes", format_count),
+    column("nodes_last_month", "last month", format_count),
+    _starred_usd("usd_first_month", "$ month 1"),
+    _starred_usd("usd_last_month", "$ last month"),
+    column("usd_first_year", "$ year 1", format_usd, leaves=1),
+    _starred_usd("usd", "$ in all"),
+    column("usd_owed_after", "owed after", format_usd, leaves=2),
+    column("is_estimated"),
+    column("infeasible_reason", "", justify="left"),
 )
 
 FLEETS = (

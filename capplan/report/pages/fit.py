@@ -6,9 +6,12 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from capplan.calibration.fit_profile import Fitted, PointsFit
+from capplan.latency.fit import Fit
+from capplan.latency.rank_fit import RanksFit
 from capplan.report.columns import column, format_count, record
 from capplan.report.page import Page, Section, Table
 from capplan.report.pages.profiles import errors_table, format_error
+from capplan.report.pages.rank_profiles import decodes_table, part_errors
 from capplan.report.profile_charts import profile_figures
 
 if TYPE_CHECKING:
@@ -61,6 +64,21 @@ def fit_page(fitted: Fitted) -> Page:
     )
 
 
+def rank_fit_page(fitted: RanksFit) -> Page:
+    """Return the forms tried for what a rank does alone, and all parts' errors."""
+    profile = fitted.profile
+    tables = [forms_table(fitted.fit), decodes_table(profile), part_errors(profile)]
+    return Page(
+        "fit",
+        profile.name,
+        "fitted latency profile of ranks that step together",
+        [Section("Fit", tables=tables)],
+        values=partial(_values, profile.model_dump(exclude_none=True), tables),
+        csv={"fit.csv": tables[0], "errors.csv": tables[-1]},
+        lead=profile.note(),
+    )
+
+
 def _values(profile: dict[str, Any], tables: list[Table]) -> dict[str, Any]:
     named = {
         str(table.title): [record(table.columns, row) for row in table.rows]
@@ -70,6 +88,11 @@ def _values(profile: dict[str, Any], tables: list[Table]) -> dict[str, Any]:
 
 
 def _of_points(fitted: PointsFit) -> list[Table]:
+    return [forms_table(fitted.fit), errors_table(fitted.profile, "errors")]
+
+
+def forms_table(fitted: Fit) -> Table:
+    """Return the forms that were tried, and why one was chosen."""
     forms = (
         column("part", "part", justify="left"),
         column("form", "form", justify="left"),
@@ -79,18 +102,17 @@ def _of_points(fitted: PointsFit) -> list[Table]:
         column("chosen"),
         column("reason", "", justify="left"),
     )
-    scores = Table(
+    return Table(
         forms,
-        fitted.fit.scores,
+        fitted.scores,
         title="forms",
         style=lambda score: "best" if score.chosen else "",
         note="; ".join(
             f"{score.part}, {score.form}: {score.reason}"
-            for score in fitted.fit.scores
+            for score in fitted.scores
             if score.chosen and score.reason
         ),
     )
-    return [scores, errors_table(fitted.profile, "errors")]
 
 
 def _measured_text(point: "SweepPoint") -> str:

@@ -22,10 +22,12 @@ from capplan.report.columns import (
     format_fine_usd,
     format_share,
 )
+from capplan.report.money import in_its_currency
 from capplan.report.page import FILES, Fact, Page, Section, Table, Tile
 from capplan.report.pages.apart import apart_sections, one_fewer, verdict
 from capplan.report.pages.candidates import COLUMNS, candidate_values, plan_columns
 from capplan.report.pages.classes import classes_section, classes_table
+from capplan.report.pages.mix import mix_sections, mix_sentence
 from capplan.report.pages.probes import probes_section
 from capplan.report.pages.risk import draws_table, risk_section
 from capplan.report.pages.spares import spares_section
@@ -58,6 +60,7 @@ _SPELT_OUT = (
 _COARSE = "its count is found to 10 %: it is no rival to the best"
 
 
+@in_its_currency
 def plan_page(plan: Plan) -> Page:
     """Return the page of a plan."""
     best = plan.best
@@ -74,6 +77,7 @@ def plan_page(plan: Plan) -> Page:
             *(() if best is None or run is None else _of_best(plan, best, run)),
             risk_section(plan.risk),
             spares_section(plan.n_plus_k),
+            *mix_sections(plan),
             *apart_sections(plan),
             _candidates(plan),
             Section(
@@ -156,17 +160,18 @@ def _lead(plan: Plan) -> str:
         traffic = f"{plan.asked_by}: {traffic}" if known else plan.asked_by
     best = plan.best
     if best is None or best.gpu_count is None:
+        mixed = f" {said}" if (said := mix_sentence(plan)) else ""
         return (
             f"No configuration is known to serve {traffic}, within {plan.slo_text}; "
-            f"asked {plan.attainment_text}."
+            f"asked {plan.attainment_text}.{mixed}"
         )
     price = ""
     if best.cost is not None:
         price = f", at {sentences.month(best)},"
     serve = "serves" if best.gpu_count == 1 else "serve"
     gpus = sentences.plural(best.gpu_count, f"{best.gpu} GPU")
-    apart = f" {said}" if (said := verdict(plan)) else ""
-    return f"{gpus}{price} {serve} {traffic}, within {plan.slo_text}.{apart}"
+    more = "".join(f" {said}" for said in (verdict(plan), mix_sentence(plan)) if said)
+    return f"{gpus}{price} {serve} {traffic}, within {plan.slo_text}.{more}"
 
 
 def _tiles(plan: Plan, best: Candidate, run: Run) -> list[Tile]:

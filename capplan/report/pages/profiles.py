@@ -10,12 +10,14 @@ from capplan.files import write_texts
 from capplan.latency.capacity import LEVELS, capacity_range, capacity_ratio
 from capplan.latency.measurements import Points
 from capplan.latency.profile import ErrorRecord, Profile
+from capplan.latency.rank_profile import RankProfile
 from capplan.latency.validate import Validation
 from capplan.latency.with_engine import as_planned
 from capplan.profiling.compare import Comparison
 from capplan.profiling.scenes import Point
 from capplan.report.columns import Column, column, format_count
 from capplan.report.page import Page, Section, Table
+from capplan.report.pages.rank_profiles import rank_table
 from capplan.report.profile_charts import profile_figures
 from capplan.report.render.documents import document
 
@@ -54,10 +56,20 @@ _LISTED = (
 )
 
 
-def profiles_page(profiles: Iterable[Profile]) -> Page:
-    """Return a row per profile, with the errors of each phase and in users."""
+def profiles_page(
+    profiles: Iterable[Profile], of_ranks: Iterable[RankProfile] = ()
+) -> Page:
+    """Return a row per profile, with the errors of each phase and in users.
+
+    Those of ranks that step together have a table of their own.
+    """
     rows = list(map(_row, profiles))
     table = Table(_LISTED, rows, is_whole=True)
+    ranks = rank_table(of_ranks)
+    tables = [shown for shown in (table, ranks) if shown.rows or shown is table]
+    count = f"{len(rows)} latency profile{'' if len(rows) == 1 else 's'}"
+    if ranks.rows:
+        count += f", {len(ranks.rows)} of ranks that step together"
     notes = (
         "Users: what 80 % of such engines carry within 1.25 times the lowest TPOT, as "
         "shares of the predicted.",
@@ -65,11 +77,15 @@ def profiles_page(profiles: Iterable[Profile]) -> Page:
     )
     return Page(
         "profiles",
-        f"{len(rows)} latency profile{'' if len(rows) == 1 else 's'}",
+        count,
         "",
-        [Section(tables=[table], notes=notes)],
-        values=lambda: {"schema": _SCHEMA, "profiles": rows},
-        csv={"profiles.csv": table},
+        [Section(tables=tables, notes=notes)],
+        values=lambda: {
+            "schema": _SCHEMA,
+            "profiles": rows,
+            "rank_profiles": list(ranks.rows),
+        },
+        csv={"profiles.csv": table, "rank_profiles.csv": ranks},
     )
 
 

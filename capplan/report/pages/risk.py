@@ -106,7 +106,7 @@ def worth(risk: Risk) -> str:
 
 
 def _whole_usd(amount: float) -> str:
-    return f"${amount:,.0f}"
+    return format_usd(amount, 0)
 
 
 def _replicas(risk: Risk) -> str:

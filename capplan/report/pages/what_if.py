@@ -15,6 +15,7 @@ from capplan.report.columns import (
     format_list,
     format_share,
 )
+from capplan.report.money import in_its_currency
 from capplan.report.page import Fact, Page, Section, Table
 from capplan.report.pages.candidates import PATHS as CANDIDATE
 from capplan.report.sentences import plural
@@ -61,6 +62,7 @@ _HEADINGS = {
 """Of what is varied, where its name is none."""
 
 
+@in_its_currency
 def what_if_page(result: WhatIf) -> Page:
     """Return the page of a what-if."""
     feasible = [cell for cell in result.cells if cell.best is not None]
@@ -70,6 +72,8 @@ def what_if_page(result: WhatIf) -> Page:
         (str(cell), cell.reason) for cell in result.cells if cell.reason
     ]
     facts += [("requests", result.trace_source), ("seed", f"{result.seed}, of all")]
+    if day := result.settings.get("price_date"):
+        facts.append(("price date", f"{day}; newer offers are not used"))
     return Page(
         "whatif",
         f"{plural(len(result.cells), 'plan')} over {_over(result)}",

@@ -3,10 +3,12 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from capplan.currency import USD
 from capplan.fleet.nodes import nodes_for
 from capplan.fleet.price import GIVEN, Price
 from capplan.planning.cost import HOURS_PER_MONTH, HOURS_PER_YEAR
 from capplan.planning.result import Candidate, Plan
+from capplan.report.money import currency_of_result
 from capplan.report.paid import Paid, PaidPool, paid, usd_per_node_h
 from capplan.report.workbook.book import Book, Formula, Input, Sheet
 from capplan.report.workbook.node_formula import node_formula
@@ -14,6 +16,9 @@ from capplan.report.workbook.node_formula import node_formula
 HEADING = ("name", "value", "unit", "low", "high", "source", "how")
 LOW, HIGH = "_low", "_high"
 """What names of the ends of a range end in."""
+
+RATE = "usd_per_unit_of_currency"
+"""Name of the exchange rate among the inputs. [$]"""
 
 
 class Named(NamedTuple):
@@ -60,10 +65,20 @@ def inputs_of(plan: Plan) -> dict[str, Named]:
             Named("prompt_tokens", prompt / requests, "tokens", *how),
             Named("output_tokens", output / requests, "tokens", *how),
         ]
+        rows += _rate(plan)
     names = price_names(plan)
     for group in _of_others(plan):
         rows.append(_price(group, names[group.unit, group.price]))
     return {row.name: row for row in rows}
+
+
+def _rate(plan: Plan) -> list[Named]:
+    """Return the exchange rate, where the plan names a currency."""
+    currency = currency_of_result(plan)
+    if currency == USD:
+        return []
+    unit = f"$ per {currency.code}"
+    return [Named(RATE, currency.usd, unit, "--exchange-rate", "given", "fine")]
 
 
 def price_names(plan: Plan) -> dict[tuple[str, Price], str]:

@@ -19,6 +19,7 @@ from capplan.report.workbook.inputs import (
     HEADING,
     HIGH,
     LOW,
+    RATE,
     Named,
     hour_at,
     inputs_of,
@@ -123,6 +124,11 @@ def _add_cost(
         formula = Formula(f"=usd_per_h*{times}", total, "usd")
         row = sheet.row(f"cost per {name}", formula, f"$ per {name}", *scaled)
         book.define(f"usd_per_{name}", sheet.place(row, 2))
+    if RATE in named:
+        code = named[RATE].unit.rpartition(" ")[2]
+        amount = cost.usd_per_month / named[RATE].value
+        formula = Formula(f"=usd_per_month/{RATE}", amount, "number")
+        sheet.row("cost per month in own currency", formula, f"{code} per month")
     for name, tokens, million in (
         ("output", "output_tokens", cost.usd_per_million_output_tokens),
         ("total", "(prompt_tokens+output_tokens)", cost.usd_per_million_total_tokens),

@@ -1,0 +1,113 @@
+"""The least that any mix of configurations can cost, whatever goes where.
+
+A request that configuration j serves is at least ``w_j`` replica seconds of its work
+(:mod:`capplan.bounds.work`), which fill a share of its replicas' time, at ``p_j`` a
+second. Whatever the split, a request costs at least the smallest ``p_j w_j``; what the
+requests of a window cost at least, over its length, is below the price of every fleet
+that serves them. ``docs/bounds.md`` has the proof.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from capplan.bounds.lower_bound import Pricing, checked_requests, droppable_requests
+from capplan.bounds.prices import IterationPrices
+from capplan.bounds.window import busiest_window
+from capplan.deployment.engine import EngineSettings
+from capplan.latency.contract import LatencyTables
+
+_ROUNDING = 1e-9
+_NEVER_USD = 1e15
+"""Stands for what no configuration serves where infinity cannot be capped. [$]"""
+
+
+@dataclass(frozen=True, eq=False)
+class Priced:
+    """A configuration of which a mix may have replicas."""
+
+    name: str
+    usd_per_h: float  # of a replica, by its GPUs [$/h]
+    tables: LatencyTables
+    engine: EngineSettings
+    pricing: Pricing  # proven for its iterations
+
+
+@dataclass(frozen=True)
+class CostBound:
+    """A lower bound on what a mix costs, with the window that shows it."""
+
+    usd_per_h: float  # no split of the requests costs less [$/h]
+    window_start_s: float = 0.0  # [s]
+    window_end_s: float = 0.0  # [s]
+    requests_in_window: int = 0
+    droppable: int = 0  # may miss their SLO and were left out [requests]
+    # whose work is the cheapest, by the requests of the window, most first
+    cheapest: tuple[tuple[str, int], ...] = ()
+
+
+def cost_bound(
+    columns: dict[str, np.ndarray],
+    attainment: Sequence[float],
+    priced: Sequence[Priced],
+) -> CostBound:
+    """Return a lower bound on the cost of any mix that meets the SLO.
+
+    ``columns`` are those of :func:`capplan.bounds.lower_bound.lower_bound`, with the
+    cached tokens and the group of each request. Infinite where too many requests miss
+    their SLO even alone on a replica of any configuration.
+    """
+    group = np.asarray(columns["group"], np.int64)
+    targets = np.asarray(attainment, np.float64)
+    counts = np.bincount(group, minlength=len(targets))
+    droppable = np.array([*map(droppable_requests, counts.tolist(), targets.tolist())])
+    names = (
+        "arrival_s",
+        "prompt_tokens",
+        "output_tokens",
+        "cached_tokens",
+        "ttft_s",
+        "tpot_s",
+        "e2e_s",
+    )
+    handed = np.zeros(len(group))
+    usd, release_s, deadline_s = [], [], []
+    for each in priced:
+        requests = checked_requests(
+            (*(columns[name] for name in names), handed), each.tables.request_s
+        )
+        work = each.pricing.work(requests, each.engine)
+        usd.append(np.where(work.possible, each.usd_per_h * work.work_s, np.inf))
+        release_s.append(requests.release_s)
+        deadline_s.append(work.deadline_s)
+    least = np.min(usd, axis=0)
+    impossible = np.bincount(group[np.isinf(least)], minlength=len(targets))
+    if (impossible > droppable).any():
+        return CostBound(np.inf)
+    # Those that none serves are among the costliest, which are left out.
+    least = np.where(np.isinf(least), _NEVER_USD, least)
+    # Of all configurations the earliest start and the latest end.
+    release, deadline = np.min(release_s, axis=0), np.max(deadline_s, axis=0)
+    best = busiest_window(release, deadline, least, droppable, group=group)
+    if best is None:
+        return CostBound(0.0)
+    inside = (release >= best.start_s) & (deadline <= best.end_s)
+    chosen = np.bincount(np.argmin(usd, axis=0)[inside], minlength=len(priced))
+    order = np.argsort(-chosen, kind="stable")
+    return CostBound(
+        best.replicas * (1 - _ROUNDING),
+        best.start_s,
+        best.end_s,
+        best.requests,
+        int(droppable.sum()),
+        tuple((priced[k].name, int(chosen[k])) for k in order if chosen[k]),
+    )
+
+
+def pricing_of(
+    prices: Sequence[float], mix: Sequence[float], context_cap: float
+) -> Pricing:
+    """Return the pricing that a bound of replicas was proven with."""
+    x, y, z = mix
+    return Pricing(IterationPrices(*prices), (x, y, z), context_cap)

@@ -1,0 +1,324 @@
+"""The cheapest mix of replicas of several kinds, each request sent by its size.
+
+An allocation (:mod:`capplan.placement.mix`) of what each kind carries of each size is
+where the search begins. It is made from bands measured alone, and batches of several
+bands carry more or less than their sum: so its pools are simulated together, and
+replicas are added and taken away until the SLO is met by no more than it takes.
+"""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from capplan.deployment.configuration import Configuration
+from capplan.deployment.split import SizeBand, Split, bands_of
+from capplan.placement.mix import (
+    Allocation,
+    MixProblem,
+    NodeKind,
+    ReplicaKind,
+    allocate_mix,
+)
+from capplan.placement.result import Status
+from capplan.planning.configuration import Excluded
+from capplan.planning.cost import usd_per_replica_h
+from capplan.planning.inputs import PlanInputs, Progress
+from capplan.planning.known_runs import KnownRuns
+from capplan.planning.mix_bound import bound_of_mix
+from capplan.planning.mix_capacity import capacities
+from capplan.planning.mix_fleet import MIN_REPLICAS, MixFleet, MixRun
+from capplan.planning.mix_result import KindCapacity, Mix, MixBand
+from capplan.planning.prospects import price_of
+from capplan.planning.replications import Interrupted
+from capplan.planning.result import Candidate, Plan
+
+PROMPT_BANDS, OUTPUT_BANDS = 6, 4
+"""Bands by the prompt, and each of these by the predicted answer, at most."""
+LEAST_REQUESTS = 200
+"""Requests of the trace in a band, at least."""
+SLICES = 4
+"""Equal parts of a band that go to one kind each."""
+_SOLVER_S = 10.0
+_STRETCHES = (1.0, 0.9, 0.8, 0.7, 1.06, 1.12, 1.2, 1.3)
+"""Factors on the rates that are allocated: less first, more until a mix is found."""
+_CENT = 0.01
+_HOPELESS = 4
+"""Times the allocated replicas that are tried, at most."""
+_KEPT_BYTES = 2**28
+"""Memory of simulations of pools that are kept, at most. [bytes]"""
+
+
+def mix_of(
+    inputs: PlanInputs,
+    tried: list[Configuration | Excluded],
+    result: Plan,
+    progress: Progress,
+) -> Mix:
+    """Return the cheapest mix that was found, and whether it is offered.
+
+    Kinds in doubt, whose latency or price may be far off, are looked at where those
+    without doubts have none to offer; then it says so.
+    """
+    gain = inputs.settings.mix_gain
+    kinds = _kinds(tried, result)
+    sure = [kind for kind in kinds if not kind.is_estimated]
+    if len(kinds) < 2:
+        return Mix(
+            False, "fewer than two kinds of replicas have a price to compare", gain
+        )
+    inputs = replace(inputs, simulate_with=KnownRuns(_KEPT_BYTES))
+    found: Mix | None = None
+    try:
+        if len(sure) > 1:
+            found = _Search(inputs, sure, result.best, result, progress).mix()
+        if (found is None or not found.offered) and len(sure) < len(kinds):
+            single = min(
+                (row for row in (result.best, result.best_estimated) if row),
+                key=price_of,
+                default=None,
+            )
+            among = _Search(inputs, kinds, single, result, progress).mix()
+            found = among if found is None or among.offered else found
+    except Interrupted:
+        return found or Mix(False, "interrupted before a mix was found", gain)
+    assert found is not None
+    return found
+
+
+def _kinds(tried: list[Configuration | Excluded], result: Plan) -> list[Configuration]:
+    """Return what a mix may have replicas of: as tuned by the plan, where they were."""
+    by_name = {str(row): row.configuration for row in result.candidates}
+    return [
+        by_name.get(str(row)) or row
+        for row in tried
+        if isinstance(row, Configuration) and row.price is not None
+    ]
+
+
+class _Search:
+    """Allocates, simulates and repairs."""
+
+    def __init__(
+        self,
+        inputs: PlanInputs,
+        kinds: list[Configuration],
+        best: Candidate | None,
+        result: Plan,
+        progress: Progress,
+    ) -> None:
+        self._inputs, self._kinds, self._progress = inputs, kinds, progress
+        self._plan = result
+        self._best = best  # of single types
+        self._base = inputs.load.base
+        self._bands = bands_of(self._base, PROMPT_BANDS, OUTPUT_BANDS, LEAST_REQUESTS)
+        self._shares = np.array([band.holds(self._base).mean() for band in self._bands])
+
+    def mix(self) -> Mix:
+        """Return the cheapest mix found."""
+        gain = self._inputs.settings.mix_gain
+        carried = capacities(self._inputs, self._bands, self._kinds, self._progress)
+        known = Mix(False, "", gain, capacities=self._told(carried))
+        unserved = np.flatnonzero(~(carried > 0).any(axis=1))
+        if len(unserved):
+            band = self._bands[unserved[0]]
+            return replace(known, reason=f"no kind serves {_of(band)} within the SLO")
+        known = replace(known, load_factor=self._load_factor(carried))
+        fleets: list[MixFleet] = []
+        tried: list[list[int]] = []
+        best: tuple[MixFleet, MixRun, tuple[int, ...]] | None = None
+        for stretch in _STRETCHES:
+            if best is not None and stretch > 1:
+                break  # a mix that does with less was found
+            self._progress("allocating the requests to kinds of replicas")
+            problem = self._problem(carried, stretch * known.load_factor)
+            allocation = allocate_mix(problem, time_limit_s=_SOLVER_S)
+            if stretch == _STRETCHES[0]:
+                known = _allocated(known, allocation)
+            reason = self._unusable(allocation)
+            slices = [] if allocation.slices is None else allocation.slices.tolist()
+            if reason is None and slices not in tried:
+                tried.append(slices)
+                below = math.inf if best is None else best[0].usd_per_h(best[1].counts)
+                fleets.append(self._fleet(allocation, below))
+                counts = _counts(allocation)
+                reason = self._repair(fleets[-1], counts)
+                found = fleets[-1].surest()
+                if found is not None:
+                    best = fleets[-1], found, counts
+                elif reason is None:
+                    reason = "more samples do not show that the mix meets the SLO"
+            known = replace(known, reason=known.reason or reason or "")
+        known = replace(known, simulated_count=sum(each.simulated for each in fleets))
+        return known if best is None else self._described(known, *best)
+
+    def _unusable(self, allocation: Allocation) -> str | None:
+        """Return why an allocation is no mix, or None."""
+        if allocation.status == Status.INFEASIBLE:
+            most = self._inputs.settings.max_nodes.items()
+            quota = ",".join(f"{gpu}={count}" for gpu, count in most)
+            return f"no mix has enough nodes within --max-nodes {quota}"
+        if allocation.replica_count is None:
+            return "the solver found no allocation in time"
+        used = np.flatnonzero(allocation.replica_count)
+        if len(used) < 2:
+            one = self._kinds[used[0]]
+            return f"the cheapest allocation has replicas of one kind, {one}"
+        return None
+
+    def _fleet(self, allocation: Allocation, below_usd_per_h: float) -> MixFleet:
+        """Return the pools of an allocation, of which nothing is simulated yet.
+
+        They are to cost less than the mix that is known.
+        """
+        assert allocation.slices is not None
+        assert allocation.replica_count is not None
+        used = np.flatnonzero(allocation.replica_count)
+        parts = allocation.slices[:, used].tolist()
+        split = Split(self._bands, tuple(tuple(row) for row in parts))
+        kinds = [self._kinds[index] for index in used]
+        most = min(self._most_usd_per_h(), below_usd_per_h - _CENT)
+        return MixFleet(self._inputs, kinds, split, most)
+
+    def _told(self, carried: np.ndarray) -> tuple[KindCapacity, ...]:
+        return tuple(
+            KindCapacity(
+                kind.gpu, kind.tp, usd_per_replica_h(kind) or 0.0, tuple(column)
+            )
+            for kind, column in zip(self._kinds, carried.T.tolist(), strict=True)
+        )
+
+    def _load_factor(self, carried: np.ndarray) -> float:
+        """Return the factor on rates at which the capacities ask for the best's count.
+
+        The best single type was simulated with all requests together, at their own
+        arrivals. What its bands carry alone, at one rate, adds up to another count.
+        """
+        best = self._best
+        if best is None or best.replica_count is None:
+            return 1.0
+        names = [str(kind) for kind in self._kinds]
+        column = carried[:, names.index(str(best))] if str(best) in names else None
+        if column is None or not (column > 0).all():
+            return 1.0
+        alone = float((self._rates() / column).sum())
+        # The count is rounded up: on average by a half.
+        return max(best.replica_count - 0.5, 0.5) / alone
+
+    def _rates(self) -> np.ndarray:
+        """Return the mean rate of each band. [requests/s]"""
+        return self._shares * self._inputs.trace.rate_per_s
+
+    def _problem(self, carried: np.ndarray, factor: float) -> MixProblem:
+        """Return the allocation to be made: kinds of replicas on kinds of nodes."""
+        nodes: dict[object, NodeKind] = {}
+        replicas = []
+        for kind in self._kinds:
+            price = kind.price
+            assert price is not None
+            size = price.gpus_per_node or 1
+            key = kind.gpu, price.bought
+            if key not in nodes:
+                most = self._inputs.settings.max_nodes.get(kind.gpu)
+                usd = size * price.usd_per_gpu_h
+                nodes[key] = NodeKind(f"{kind.gpu} {len(nodes)}", size, usd, most)
+            replicas.append(ReplicaKind(str(kind), kind.tp, list(nodes).index(key)))
+        return MixProblem(
+            factor * self._rates(),
+            tuple(replicas),
+            tuple(nodes.values()),
+            carried,
+            SLICES,
+            MIN_REPLICAS,
+        )
+
+    def _most_usd_per_h(self) -> float:
+        """Return the most that a mix may cost to be offered. [$/h]"""
+        if self._best is None or self._best.cost is None:
+            return math.inf
+        gain = self._inputs.settings.mix_gain
+        return (1 - gain) * self._best.cost.usd_per_h
+
+    def _repair(self, fleet: MixFleet, allocated: tuple[int, ...]) -> str | None:
+        """Add replicas until the SLO is met, then take away; say why there is none."""
+        counts = allocated
+        while True:
+            self._progress(f"simulating the mix of {fleet.named(counts)}")
+            reason = fleet.refused(counts)
+            if reason is not None:
+                return reason
+            if sum(counts) > _HOPELESS * sum(allocated):
+                return f"{fleet.named(counts)} do not meet the SLO"
+            found = fleet.at(counts)
+            if found.meets:
+                break
+            counts = fleet.with_more(found)
+        for index in fleet.dearest_first():
+            counts = fleet.fewest(counts, index)
+        return None
+
+    def _described(
+        self,
+        known: Mix,
+        fleet: MixFleet,
+        found: MixRun,
+        allocated: tuple[int, ...],
+    ) -> Mix:
+        """Return a fleet as the mix that was found."""
+        run = found.run
+        best, judged = self._best, found.run.judgement
+        single = None if best is None or best.cost is None else best.cost.usd_per_h
+        assert run.cost is not None
+        assert judged.attainment is not None
+        self._progress("bounding what any mix costs")
+        bound = bound_of_mix(self._inputs, self._kinds, self._plan.candidates)
+        rows = zip(self._bands, self._shares, fleet.split.parts, strict=True)
+        return replace(
+            known,
+            offered=True,
+            reason="",
+            pools=fleet.pools(found, allocated),
+            bands=tuple(
+                MixBand(
+                    band.class_name,
+                    band.prompt_tokens,
+                    band.output_tokens,
+                    float(share),
+                    tuple(part / sum(row) for part in row),
+                )
+                for band, share, row in rows
+            ),
+            cost=run.cost,
+            slo_attainment=judged.attainment.share,
+            slo_attainment_interval=judged.attainment.interval,
+            decided=judged.meets is True,
+            doubts=tuple(
+                f"{pool.configuration}: {doubt}"
+                for pool in run.deployment.pools
+                for doubt in pool.configuration.doubts
+            ),
+            saved_share=None if single is None else 1 - run.cost.usd_per_h / single,
+            bound=bound,
+        )
+
+
+def _allocated(known: Mix, allocation: Allocation) -> Mix:
+    bound = allocation.lower_bound_usd_per_h
+    return replace(
+        known,
+        allocation_status=str(allocation.status),
+        allocation_usd_per_h=allocation.usd_per_h,
+        allocation_lower_bound_usd_per_h=None if math.isinf(bound) else bound,
+    )
+
+
+def _counts(allocation: Allocation) -> tuple[int, ...]:
+    """Return the replicas of the kinds that are used."""
+    assert allocation.replica_count is not None
+    return tuple(int(count) for count in allocation.replica_count if count)
+
+
+def _of(band: SizeBand) -> str:
+    low, high = band.prompt_tokens
+    name = f" of class {band.class_name}" if band.class_name else ""
+    return f"requests{name} with prompts of {low:,} to {high:,} tokens"

@@ -1,0 +1,190 @@
+"""A mix of GPU types on the page of a plan."""
+
+from functools import partial
+
+from capplan.planning.cost import HOURS_PER_MONTH
+from capplan.planning.mix_result import KindCapacity, Mix, MixBand, MixPool
+from capplan.planning.result import Plan
+from capplan.report import sentences
+from capplan.report.columns import (
+    Column,
+    column,
+    format_count,
+    format_interval,
+    format_share,
+)
+from capplan.report.page import FILES, Fact, Section, Table
+from capplan.units import format_usd
+from capplan.workload.trace import MAX_TOKENS
+
+
+def mix_sections(plan: Plan) -> list[Section]:
+    """Return the mix of GPU types that was found; none where it was not asked for."""
+    mix = plan.mix
+    if mix is None:
+        return []
+    if not mix.offered:
+        return [
+            Section("Mix of GPU types", facts=[("mix", f"not offered: {mix.reason}")]),
+            _capacities(mix),
+        ]
+    return [
+        Section(
+            "Mix of GPU types",
+            facts=_facts(mix),
+            tables=[Table(_POOLS, mix.pools), Table(_bands(mix), mix.bands)],
+            notes=[_ROUTED, _ALONE],
+        ),
+        _capacities(mix),
+        *(
+            Section(
+                f"Start each replica of {pool.gpu} × TP {pool.tp} with",
+                command=pool.launch.line,
+            )
+            for pool in mix.pools
+            if pool.launch is not None
+        ),
+    ]
+
+
+def mix_sentence(plan: Plan) -> str:
+    """Return in a sentence what a mix would save; empty where none is offered."""
+    mix = plan.mix
+    if mix is None or not mix.offered or mix.cost is None:
+        return ""
+    usd = format_usd(mix.cost.usd_per_month)
+    named = " and ".join(
+        f"{pool.replica_count:,} × {pool.gpu} TP {pool.tp}" for pool in mix.pools
+    )
+    if mix.saved_share is None:
+        return f"A mix does: {named}, {usd} a month, each request sent by its size."
+    return (
+        f"A mix of {named} would cost {usd} a month, "
+        f"{format_share(mix.saved_share)} less, each request sent by its size."
+    )
+
+
+_ROUTED = (
+    "The router looks at a request's class and lengths alone; each kind of replica is "
+    "a pool with an image, a profile and a quota of its own."
+)
+_ALONE = (
+    "budget, export and the certificate are of the best single type; a mix is to be "
+    "deployed by the commands below."
+)
+
+
+def _facts(mix: Mix) -> list[Fact]:
+    assert mix.cost is not None
+    hour = mix.cost.usd_per_h
+    saved = ""
+    if mix.saved_share is not None:
+        saved = f", {format_share(mix.saved_share)} less than the best single type"
+    interval = ""
+    if mix.slo_attainment_interval is not None:
+        interval = f" ({format_interval(mix.slo_attainment_interval)})"
+    allocated = sum(pool.allocated_replica_count for pool in mix.pools)
+    simulated = sum(pool.replica_count for pool in mix.pools)
+    facts = [
+        ("mix", f"{format_usd(mix.cost.usd_per_month)} a month{saved}"),
+        ("nodes", sentences.nodes_paid(mix.cost.nodes)),
+        (
+            "attainment",
+            f"{format_share(mix.slo_attainment or 0.0)}{interval}"
+            + ("" if mix.decided else ", not decided"),
+        ),
+        (
+            "allocation",
+            f"{mix.allocation_status} for the allocation model, which adds up what is "
+            f"carried of each size alone: {allocated:,} replicas, {simulated:,} once "
+            f"they were simulated together ({mix.simulated_count:,} fleets)",
+        ),
+    ]
+    facts.append(("uncertain", "; ".join(mix.doubts)))
+    if mix.bound is not None:
+        least = mix.bound.usd_per_h
+        facts.append(
+            (
+                "no mix costs less than",
+                f"{format_usd(HOURS_PER_MONTH * least)} a month, certain whatever goes "
+                f"where; this one is {hour / least - 1:.0%} above it"
+                if least > 0
+                else "nothing is known",
+            )
+        )
+    return facts
+
+
+def _capacities(mix: Mix) -> Section:
+    """Return what a replica of each kind carries of each band."""
+    if not mix.capacities:
+        return Section()
+    columns = [
+        column("gpu", "GPU", justify="left"),
+        column("tp", "TP", format_count),
+        column("usd_per_h", "$/h", format_usd),
+        *(
+            Column("", partial(_rate, index), f"size {index + 1}", format_count)
+            for index in range(len(mix.capacities[0].requests_per_s))
+        ),
+    ]
+    return Section(
+        "What a replica carries of each size",
+        tables=[Table(columns, mix.capacities)],
+        notes=["Requests a second within the SLO, of each size alone; 0: none."],
+        only=FILES,
+        is_folded=True,
+    )
+
+
+def _bands(mix: Mix) -> list[Column]:
+    """Return the columns of bands, with the share on each pool."""
+    first = [
+        Column("", lambda row: 1 + mix.bands.index(row), "size", format_count),
+        *(
+            [column("class_name", "class", justify="left")]
+            if any(row.class_name for row in mix.bands)
+            else []
+        ),
+        column("prompt_tokens", "prompt tokens", _range),
+        *(
+            [column("output_tokens", "predicted output", _range)]
+            if any(row.output_tokens for row in mix.bands)
+            else []
+        ),
+        column("share_of_requests", "requests", format_share),
+    ]
+
+    return first + [
+        Column("", partial(_share, index), f"on {pool.gpu} TP {pool.tp}", format_share)
+        for index, pool in enumerate(mix.pools)
+    ]
+
+
+def _rate(index: int, row: KindCapacity) -> float:
+    return row.requests_per_s[index]
+
+
+def _share(index: int, row: MixBand) -> float:
+    return row.shares[index]
+
+
+def _range(ends: tuple[int, int]) -> str:
+    low, high = ends
+    if high >= MAX_TOKENS:
+        return f"{low:,} and more"
+    return f"{low:,} to {high:,}"
+
+
+def _name(pool: MixPool) -> str:
+    return f"{pool.gpu} × TP {pool.tp}"
+
+
+_POOLS = (
+    Column("", _name, "pool", justify="left"),
+    column("replica_count", "replicas", format_count),
+    column("gpu_count", "GPUs", format_count),
+    column("share_of_requests", "requests", format_share),
+    column("slo_attainment", "attainment", format_share),
+    column("busy_share", "busy", format_share),
+)
