@@ -52,10 +52,10 @@ def enqueue(state, r, slot, now_s):
     request.phase = Phase.WAITING
     request.replica = r
     if replica.outstanding == 0:
-        replica.now_s = max(replica.now_s, now_s)
-        if replica.in_flight > 0:  # computed in vain; the engine waits for it
-            replica.now_s = max(replica.now_s, replica.gpu_s)
-            replica.in_flight = 0
+        # The engine waits for what is computed in vain: run_speculative.py.
+        vain_s = replica.gpu_s if replica.in_flight > 0 else now_s
+        replica.now_s = max(replica.now_s, now_s, vain_s)
+        replica.in_flight = 0
     elif replica.now_s == math.inf:
         replica.now_s = now_s
     count_outstanding(state, r, slot, 1)
@@ -92,8 +92,7 @@ def complete(state, r, slot, now_s):
             _hand_over(state, r, slot, now_s)
             return
         held = request.prompt_tokens + request.output_tokens - 1
-        hashed = held - request.unhashed_tokens
-        return_blocks(state, r, slot, held, hashed, False)
+        return_blocks(state, r, slot, held, held - request.unhashed_tokens, False)
     result = state.results[state.counts[Count.RESULTS]]
     state.counts[Count.RESULTS] += 1
     result.row = request.row
@@ -369,7 +368,7 @@ def step(state, r, until_s, schedule):
     if horizon > 0:
         run_iterations(state, r, min(horizon, state.engine[0].longest_jump), until_s)
     elif horizon < 0:
-        return  # the scheduler has run it itself: see run_speculative.py
+        return  # the scheduler has run it itself
     elif replica.in_flight > 0:
         # Nothing to run until a result frees seats or blocks: wait for it even
         # though another iteration could be in flight.
