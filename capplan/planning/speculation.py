@@ -197,8 +197,6 @@ def speculating(
         return engine
     config = parse_speculative_config(settings.speculative_config)
     if engine.scheduler.name != VLLM_V1.name:
-        if getattr(settings, "scheduler", None) is None:
-            return engine  # a comparison of schedulers: V1 drafts, others do not
         raise InputError(
             f"speculative decoding with scheduler {engine.scheduler.name} is not "
             "modelled; expected vllm-v1"

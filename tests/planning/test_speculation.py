@@ -20,6 +20,7 @@ from capplan.planning.proof import _as_iterations
 from capplan.planning.scheduling import widest_iterations
 from capplan.planning.settings import PlanSettings, SimulateSettings
 from capplan.planning.speculation_worth import drafts_worth
+from capplan.planning.systems import resolve
 from capplan.planning.unbatched import unbatched
 from capplan.simulator.simulate import simulate
 from capplan.workload.slo import RequestSlo, Slo
@@ -300,6 +301,18 @@ def test_iterations_of_all_drafts_rejected_are_those_of_the_tokens():
 
     assert steps.tolist() == [1, 2, 9]
     assert gaps_s.tolist() == [1.0, 1.0, 1.0]
+
+
+def test_in_a_comparison_other_schedulers_have_no_drafts():
+    settings = PlanSettings(
+        llm="DeepSeek-R1", gpu="H200", tp=8, speculative_config=MTP3, **GIVEN
+    )
+
+    drafting, other = (resolve(name, settings, 2048) for name in ("vllm-v1", "sarathi"))
+
+    assert drafting.settings.speculative_config == MTP3
+    assert other.settings.speculative_config is None
+    assert "no drafts" in other.given
 
 
 @pytest.fixture(scope="module")
