@@ -28,6 +28,9 @@ _APART = (
     "a proxy in front sends each prompt to a prefill replica, then to a decode replica "
     "that pulls its KV, as llm-d's does; vLLM alone does not"
 )
+_NAMED_DRAFTS = ("eagle", "eagle3")
+"""Methods whose draft is a checkpoint of its own."""
+_DRAFT = 'the key "model" of --speculative-config'
 YOURS = "YOUR_CHECKPOINT"
 """Stands for a checkpoint that nobody has published."""
 _SERVE = ("vllm", "serve")
@@ -176,7 +179,9 @@ def launch(
     if policy := VLLM[engine.scheduler.name]:
         words += ["--scheduling-policy", policy]
     if engine.speculation is not None:
-        words += ["--speculative-config", _drafting(settings, engine)]
+        words += ["--speculative-config", (drafting := _drafting(settings, engine))]
+        if engine.speculation.method in _NAMED_DRAFTS and '"model"' not in drafting:
+            notes = (*notes, f"name the draft: {_DRAFT}")
     if hand_off:
         words += ["--kv-transfer-config", _NIXL]
         notes = (*notes, _APART)

@@ -214,6 +214,18 @@ def test_the_launch_line_starts_the_drafts_that_were_planned():
     }
 
 
+def test_a_draft_of_its_own_that_is_not_named_is_noted():
+    settings, found = built(
+        "Llama-3.1-8B",
+        "H100",
+        1,
+        speculative_config=EAGLE2,
+        acceptance_rates="0.7,0.4",
+    )
+
+    assert "name the draft" in launch(found, settings).notes[-1]
+
+
 @pytest.mark.parametrize("seed", range(60))
 def test_no_schedule_needs_fewer_replicas_than_the_bound(seed):
     rng = np.random.default_rng(seed)
