@@ -24,7 +24,14 @@ from capplan.planning.cost import Cost, CostLine, NodeCount
 from capplan.planning.draws import Draw, DrawnInput
 from capplan.planning.mix_result import KindCapacity, Mix, MixBand, MixPool
 from capplan.planning.purchase_result import CountCost, Purchase, Scenario, Way
-from capplan.planning.result import Assumption, Candidate, Plan, Probe
+from capplan.planning.result import (
+    Assumption,
+    Candidate,
+    DraftsTried,
+    DraftsWorth,
+    Plan,
+    Probe,
+)
 from capplan.planning.risk_result import (
     CountShare,
     DrawnPlan,
@@ -65,6 +72,7 @@ TABLES += (Candidate, Plan, Probe, Series, Assumption, ClassResult, ColdStart, K
 TABLES += (Traffic, Lengths, Throughput, Purchase, Way, Scenario, CountCost)
 TABLES += (Risk, RiskLevel, CountShare, DrawnInput, DrawnPlan, Draw)
 TABLES += (SpareNodes, NodesGone, Swing, Worth)
+TABLES += (DraftsTried, DraftsWorth)
 TABLES += (Mix, MixPool, MixBand, KindCapacity, CostBound, SizeBand)
 
 UNITS = {"_s": ("s", "s/token", "s/token²"), "_bytes": ("bytes",), "_w": ("W",)}

@@ -248,6 +248,31 @@ class Disaggregation:
     usd_per_h_saved: float | None = None  # None without a price too [$]
 
 
+@dataclass(frozen=True)
+class DraftsWorth:
+    """Up to which load drafting pays on the best replica."""
+
+    draft_method: str
+    drafts: int  # tokens drafted for a request in each iteration
+    tokens_per_iteration: float  # that it gives a request in the mean [tokens]
+    acceptance_source: str
+    acceptance_how: str  # as of an assumption
+    pays_up_to_batch: int  # requests that decode at once; 0: never [requests]
+    pays_up_to_rate_per_s: float  # at which so many decode [requests/s]
+    always_pays: bool  # up to the largest batch that seats, budget and KV allow
+    planned_batch: int  # at the planned rate [requests]
+    needed_tokens: float  # that an iteration must give there, to pay [tokens]
+
+
+@dataclass(frozen=True)
+class DraftsTried:
+    """A number of drafted tokens that a plan tried."""
+
+    drafts: int
+    gpu_count: int | None  # of the best with it; None where none is feasible
+    usd_per_h: float | None  # None without a price too [$]
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Plan(Shown):
     """How many GPUs, in what configuration, at what cost."""
@@ -303,4 +328,6 @@ class Plan(Shown):
     lengths: tuple[Lengths, ...] = ()  # of all requests, then of each class
     throughput: tuple[Throughput, ...] = ()  # of the best, and what it could
     purchase: Purchase | None = None  # of the best; None without one
+    drafts_worth: DraftsWorth | None = None  # None: no speculative decoding
+    drafts_tried: tuple[DraftsTried, ...] = ()  # where a plan finds their number
     schema: str = PLAN_SCHEMA

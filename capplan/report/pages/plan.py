@@ -5,16 +5,11 @@ from typing import Any
 
 from capplan.bounds.certificate import PLAN_SCHEMA, seal
 from capplan.planning.classes import own_targets
-from capplan.planning.cost import (
-    HOURS_PER_MONTH,
-    HOURS_PER_YEAR,
-    Cost,
-    CostLine,
-)
+from capplan.planning.cost import HOURS_PER_MONTH, HOURS_PER_YEAR, Cost, CostLine
 from capplan.planning.launch import Launch
 from capplan.planning.result import Assumption, Candidate, Plan
 from capplan.planning.run import Run
-from capplan.report import sentences
+from capplan.report import drafts, sentences
 from capplan.report.columns import (
     Column,
     column,
@@ -234,6 +229,8 @@ def _of_best(plan: Plan, best: Candidate, run: Run) -> list[Section]:
     facts = [
         ("nodes", sentences.nodes(run)),
         ("engine", sentences.versions(best)),
+        ("drafts", drafts.worth(plan)),
+        ("drafts tried", drafts.tried(plan)),
         ("uncertain", sentences.doubts(best)),
         ("attained by", sentences.attained(run.judgement, plan.attainment_text)),
         *sentences.windows(run.judgement, best.probes),

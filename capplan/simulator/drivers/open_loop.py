@@ -77,6 +77,7 @@ def take_slot(state, arrivals, row, first_row):
     request.cached_tokens = 0
     request.hit_blocks = 0
     request.shared_blocks = 0
+    request.unhashed_tokens = 0
     request.preemptions = 0
     request.migrations = 0
     request.joined_tokens = 0
