@@ -110,7 +110,7 @@ def _at(
     slo: Slo,
     configuration: Configuration,
     rate_per_s: float,
-    least_requests: int,
+    least_requests: int = _LEAST_REQUESTS,
 ) -> OpenLoad:
     rng = np.random.default_rng(settings.seed)
     free = {"attain_in": None, "warm_up": None, "extend": None}
