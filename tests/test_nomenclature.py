@@ -23,7 +23,15 @@ from capplan.planning.classes import ClassResult
 from capplan.planning.cost import Cost, CostLine, NodeCount
 from capplan.planning.draws import Draw, DrawnInput
 from capplan.planning.mix_result import KindCapacity, Mix, MixBand, MixPool
-from capplan.planning.result import Assumption, Candidate, Plan, Probe
+from capplan.planning.purchase_result import CountCost, Purchase, Scenario, Way
+from capplan.planning.result import (
+    Assumption,
+    Candidate,
+    DraftsTried,
+    DraftsWorth,
+    Plan,
+    Probe,
+)
 from capplan.planning.risk_result import (
     CountShare,
     DrawnPlan,
@@ -34,6 +42,8 @@ from capplan.planning.risk_result import (
 )
 from capplan.planning.search import TpOption, TpRow, TpSearch
 from capplan.planning.spare_result import NodesGone, SpareNodes
+from capplan.planning.throughput import Throughput
+from capplan.planning.traffic_over_time import Lengths, Traffic
 from capplan.report.pages import budget_columns
 from capplan.report.pages.autoscale import LOSSES
 from capplan.report.pages.autoscale import PATHS as AUTOSCALED
@@ -59,8 +69,10 @@ FILE = Path(capplan.__file__).parent / "nomenclature.csv"
 TABLES = (Gpu, Node, Offer, Price, Architecture, MemoryBudget, EngineSettings, Replica)
 TABLES += (Layout, Pool, Cost, CostLine, NodeCount, TpOption, TpRow, TpSearch)
 TABLES += (Candidate, Plan, Probe, Series, Assumption, ClassResult, ColdStart, Known)
+TABLES += (Traffic, Lengths, Throughput, Purchase, Way, Scenario, CountCost)
 TABLES += (Risk, RiskLevel, CountShare, DrawnInput, DrawnPlan, Draw)
 TABLES += (SpareNodes, NodesGone, Swing, Worth)
+TABLES += (DraftsTried, DraftsWorth)
 TABLES += (Mix, MixPool, MixBand, KindCapacity, CostBound, SizeBand)
 
 UNITS = {"_s": ("s", "s/token", "s/token²"), "_bytes": ("bytes",), "_w": ("W",)}

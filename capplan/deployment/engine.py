@@ -1,11 +1,13 @@
 """Settings of an engine, with the policy by which it schedules."""
 
-from dataclasses import dataclass, fields, replace
+import json
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 import numpy as np
 
 from capplan.deployment.policy import VLLM_V1, Policy
+from capplan.deployment.speculation import Speculation
 from capplan.errors import InputError
 from capplan.fleet.gpu import Gpu
 
@@ -30,6 +32,7 @@ class EngineSettings:
     host_kv_gib: float = 4.0  # host memory for KV, for each GPU (swap_space) [GiB]
     api_server_count: int = 1  # processes in front of each replica
     scheduler: Policy = VLLM_V1  # with its settings
+    speculation: Speculation | None = None  # drafts that each iteration verifies
 
     def __post_init__(self) -> None:
         """Refuse settings with which no request can run."""
@@ -68,12 +71,25 @@ class EngineSettings:
         return int(self.kv_capacity_tokens * share)
 
     @property
+    def slack_tokens(self) -> int:
+        """Tokens beyond its own for which a request alone has slots. [tokens]
+
+        Those of drafts that are verified with its last token, of another iteration in
+        flight and of the draft's lookahead.
+        """
+        if self.speculation is None:
+            return 0
+        in_flight = 2 if self.async_scheduling else 1
+        drafts, lookahead = self.speculation.drafts, self.speculation.lookahead_tokens
+        return in_flight * drafts + lookahead
+
+    @property
     def longest_request_tokens(self) -> int:
         """Tokens of the longest request that fits on the replica alone. [tokens]"""
         all_blocks = self.kv_blocks - 1
         within = min(all_blocks // (1 + self.bounded_groups), self.bounded_blocks)
         beyond = all_blocks - self.bounded_groups * self.bounded_blocks
-        return max(within, beyond) * self.block_size
+        return max(within, beyond) * self.block_size - self.slack_tokens
 
     def request_blocks(self, tokens: np.ndarray) -> np.ndarray:
         """Return the KV blocks of requests with so many tokens, shape (n,). [blocks]"""
@@ -93,7 +109,12 @@ class EngineSettings:
     def document(self) -> dict[str, Any]:
         """Return the settings as they are written, the scheduler by its text."""
         named = {field.name: getattr(self, field.name) for field in fields(self)}
-        return named | {"scheduler": str(self.scheduler)}
+        named |= {"scheduler": str(self.scheduler)}
+        if self.speculation is None:
+            del named["speculation"]
+        else:
+            named["speculation"] = json.dumps(asdict(self.speculation))
+        return named
 
     def _known_block_bytes(self) -> int:
         if not self.kv_block_bytes:

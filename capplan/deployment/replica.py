@@ -3,8 +3,10 @@
 from dataclasses import dataclass, replace
 
 from capplan.deployment.engine import EngineSettings, default_engine_settings
+from capplan.deployment.speculation import WITHOUT_KV
 from capplan.errors import InputError
 from capplan.fleet.gpu import Gpu
+from capplan.llm.acceptance import drafted_llm
 from capplan.llm.architecture import Architecture
 from capplan.llm.dtypes import check_kv_dtype, weight_dtype_named
 from capplan.llm.kv_groups import kv_groups
@@ -118,8 +120,13 @@ def replica(
     engine = engine or default_engine_settings(gpu)
     dtype = weight_dtype_named(weight_dtype or llm.weight_dtype)
     kv_dtype = check_kv_dtype(kv_dtype)
+    drafts = engine.speculation
+    # With the layer of its draft, where that has weights and KV.
+    held = llm
+    if drafts is not None and drafts.method not in WITHOUT_KV:
+        held = drafted_llm(llm, drafts.method)
     budget = memory_budget(
-        llm,
+        held,
         gpu.memory_bytes,
         tp,
         engine.max_num_batched_tokens,
@@ -127,7 +134,7 @@ def replica(
         weight_dtype=dtype,
     )
     groups = kv_groups(
-        llm,
+        held,
         tp,
         kv_dtype,
         engine.block_size,
@@ -138,7 +145,9 @@ def replica(
         engine,
         block_size=groups.block_size,
         bounded_groups=groups.bounded_groups,
-        bounded_blocks=groups.bounded_blocks,
+        # Each drafted token has a state of its own until it is accepted.
+        bounded_blocks=groups.bounded_blocks
+        + (drafts.drafts if drafts is not None and llm.state_layers else 0),
         kv_block_bytes=groups.block_bytes,
         prefix_caching=engine.prefix_caching and not llm.state_layers,
     )

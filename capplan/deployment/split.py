@@ -21,6 +21,11 @@ class SizeBand:
     # predicted, fewest and most; None: answers are not looked at [tokens]
     output_tokens: tuple[int, int] | None = None
 
+    def __str__(self) -> str:
+        low, high = self.prompt_tokens
+        name = f" of class {self.class_name}" if self.class_name else ""
+        return f"requests{name} with prompts of {low:,} to {high:,} tokens"
+
     def holds(self, trace: Trace) -> np.ndarray:
         """Return which requests are of the band, shape (n,), bool."""
         low, high = self.prompt_tokens

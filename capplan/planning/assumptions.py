@@ -67,6 +67,7 @@ def assumptions(
         if (configuration.gpu, configuration.tp) in used:
             assert isinstance(configuration, Configuration)
             rows += [*_latency(settings, configuration), *_memory(configuration)]
+    rows += _speculation([row for row in tried if isinstance(row, Configuration)])
     rows += _links(settings, candidates)
     rows += [*price_day(settings), *_prices(tried)]
     engines = [row.engine for row in tried if isinstance(row, Configuration)]
@@ -130,6 +131,26 @@ def _memory(configuration: Configuration) -> list[Assumption]:
             "reported by the engine" if reported else computed,
             "measured" if reported else "assumed",
         )
+    ]
+
+
+def _speculation(configurations: list[Configuration]) -> list[Assumption]:
+    """Return a row for each kind of drafts: how many of them are accepted."""
+    found = {
+        (name, each.engine.speculation)
+        for each in configurations
+        if each.engine.speculation is not None
+        for name in [each.replica.llm.name if each.replica else "the LLM"]
+    }
+    return [
+        Assumption(
+            f"acceptance of drafts, {name}",
+            f"{drafts.described}; rates by position "
+            + ", ".join(f"{rate:.3g}" for rate in drafts.rates),
+            drafts.source,
+            drafts.how,
+        )
+        for name, drafts in sorted(found, key=str)
     ]
 
 

@@ -12,6 +12,7 @@ from capplan.planning.setting_groups import (
     OutputSettings,
 )
 from capplan.planning.settings import FleetSettings
+from capplan.planning.speculation_settings import SpeculationSettings
 from capplan.planning.systems import SYSTEMS, check_system
 from capplan.planning.traffic_settings import (
     WORKLOAD,
@@ -36,7 +37,12 @@ def _check_systems(value: tuple[str, ...]) -> None:
 
 
 class CompareSettings(
-    OutputSettings, ExecutorSettings, FleetSettings, UserSettings, TrafficSettings
+    SpeculationSettings,
+    OutputSettings,
+    ExecutorSettings,
+    FleetSettings,
+    UserSettings,
+    TrafficSettings,
 ):
     """Settings of a comparison of serving systems."""
 

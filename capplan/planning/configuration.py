@@ -36,6 +36,7 @@ from capplan.planning.iteration_time import (
 )
 from capplan.planning.scheduling import scheduled
 from capplan.planning.setting_groups import ConfigurationSettings, PriceSettings
+from capplan.planning.speculation import speculating
 from capplan.units import parse_usd_per_h
 
 _ENGINE_SETTINGS = (
@@ -117,7 +118,7 @@ def given_configuration(settings: ConfigurationSettings) -> Configuration | None
         return None
     given = {"prefix_caching": True, **_engine_settings(settings, None)}
     engine = EngineSettings(**given, kv_blocks=settings.kv_blocks)
-    engine = scheduled(engine, settings)
+    engine = speculating(scheduled(engine, settings), settings, None)
     tp = settings.tp[0] if settings.tp else 1
     return _built(settings, engine, None, tp=tp)
 
@@ -154,7 +155,7 @@ def _unlisted(
         )
         return Excluded(gpu, tp, f"{reason}; give --kv-blocks")
     engine = EngineSettings(**_engine_settings(settings, profile))
-    engine = scheduled(engine, settings)
+    engine = speculating(scheduled(engine, settings), settings, llm)
     blocks = settings.kv_blocks or int(profile.meta.get("kv_blocks", 0))
     blocks = blocks or (profile.kv_tokens or 0) // engine.block_size
     if not blocks:
@@ -199,7 +200,7 @@ def _configuration(
         except InputError as error:
             missing = str(error)
     engine = default_engine_settings(gpu, **_engine_settings(settings, profile))
-    engine = scheduled(engine, settings)
+    engine = speculating(scheduled(engine, settings), settings, llm)
     try:
         fitted = _replica(settings, llm, gpu, tp, engine, profile)
     except DoesNotFitError as error:

@@ -17,6 +17,7 @@ from capplan.llm.dtypes import UNQUANTIZED
 from capplan.llm.memory import DEFAULT_UTILIZATION
 from capplan.planning.scheduling import VLLM, is_vllm, scheduling
 from capplan.planning.setting_groups import ConfigurationSettings
+from capplan.planning.speculation import parse_speculative_config
 
 _KV_CACHE = {"fp8": "fp8", "bf16": "bfloat16", "fp16": "float16"}
 """Values of vLLM's ``--kv-cache-dtype``."""
@@ -27,6 +28,9 @@ _APART = (
     "a proxy in front sends each prompt to a prefill replica, then to a decode replica "
     "that pulls its KV, as llm-d's does; vLLM alone does not"
 )
+_NAMED_DRAFTS = ("eagle", "eagle3")
+"""Methods whose draft is a checkpoint of its own."""
+_DRAFT = 'the key "model" of --speculative-config'
 YOURS = "YOUR_CHECKPOINT"
 """Stands for a checkpoint that nobody has published."""
 _SERVE = ("vllm", "serve")
@@ -174,6 +178,10 @@ def launch(
     words.append(_switch("enable-prefix-caching", caching))
     if policy := VLLM[engine.scheduler.name]:
         words += ["--scheduling-policy", policy]
+    if engine.speculation is not None:
+        words += ["--speculative-config", (drafting := _drafting(settings, engine))]
+        if engine.speculation.method in _NAMED_DRAFTS and '"model"' not in drafting:
+            notes = (*notes, f"name the draft: {_DRAFT}")
     if hand_off:
         words += ["--kv-transfer-config", _NIXL]
         notes = (*notes, _APART)
@@ -184,6 +192,15 @@ def launch(
             "less, give the length that it names",
         )
     return Launch(tuple(words), notes)
+
+
+def _drafting(settings: ConfigurationSettings, engine: EngineSettings) -> str:
+    """Return the drafts as ``vllm serve`` takes them, with the number planned."""
+    text = getattr(settings, "speculative_config", None)
+    assert text is not None
+    assert engine.speculation is not None
+    config = parse_speculative_config(text)
+    return config.launched(engine.speculation.drafts)
 
 
 def _switch(flag: str, on: bool) -> str:

@@ -8,11 +8,12 @@ replicas are added and taken away until the SLO is met by no more than it takes.
 
 import math
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 
 from capplan.deployment.configuration import Configuration
-from capplan.deployment.split import SizeBand, Split, bands_of
+from capplan.deployment.split import Split, bands_of
 from capplan.placement.mix import (
     Allocation,
     MixProblem,
@@ -26,10 +27,18 @@ from capplan.planning.cost import usd_per_replica_h
 from capplan.planning.inputs import PlanInputs, Progress
 from capplan.planning.known_runs import KnownRuns
 from capplan.planning.mix_bound import bound_of_mix
-from capplan.planning.mix_capacity import capacities
+from capplan.planning.mix_capacity import capacities, served
 from capplan.planning.mix_fleet import MIN_REPLICAS, MixFleet, MixRun
+from capplan.planning.mix_pairs import (
+    Division,
+    Proposal,
+    Serve,
+    Served,
+    promising_pairs,
+    shifted,
+)
 from capplan.planning.mix_result import KindCapacity, Mix, MixBand
-from capplan.planning.prospects import price_of
+from capplan.planning.prospects import MOST_REPLICAS, price_of
 from capplan.planning.replications import Interrupted
 from capplan.planning.result import Candidate, Plan
 
@@ -42,6 +51,10 @@ SLICES = 4
 _SOLVER_S = 10.0
 _STRETCHES = (1.0, 0.9, 0.8, 0.7, 1.06, 1.12, 1.2, 1.3)
 """Factors on the rates that are allocated: less first, more until a mix is found."""
+_FLEET = (4, 32)
+"""Replicas on which a size is measured, those of the best single type: within these."""
+_DIVISIONS = 16
+"""Ways to divide the sizes between two kinds that are simulated, the cheapest."""
 _CENT = 0.01
 _HOPELESS = 4
 """Times the allocated replicas that are tried, at most."""
@@ -113,44 +126,122 @@ class _Search:
         self._base = inputs.load.base
         self._bands = bands_of(self._base, PROMPT_BANDS, OUTPUT_BANDS, LEAST_REQUESTS)
         self._shares = np.array([band.holds(self._base).mean() for band in self._bands])
+        self._tried: set[Proposal] = set()
+        self._simulated = 0  # fleets
+        self._reason = ""  # why there is no mix, as the first that was tried says
+        self._found: tuple[MixFleet, MixRun, Proposal] | None = None
 
     def mix(self) -> Mix:
         """Return the cheapest mix found."""
         gain = self._inputs.settings.mix_gain
-        carried = capacities(self._inputs, self._bands, self._kinds, self._progress)
+        best = self._best
+        count = 1 if best is None or best.replica_count is None else best.replica_count
+        fleet = min(max(count, _FLEET[0]), _FLEET[1])
+        carried = capacities(
+            self._inputs, self._bands, self._kinds, fleet, self._progress
+        )
         known = Mix(False, "", gain, capacities=self._told(carried))
         unserved = np.flatnonzero(~(carried > 0).any(axis=1))
         if len(unserved):
             band = self._bands[unserved[0]]
-            return replace(known, reason=f"no kind serves {_of(band)} within the SLO")
-        known = replace(known, load_factor=self._load_factor(carried))
-        fleets: list[MixFleet] = []
-        tried: list[list[int]] = []
-        best: tuple[MixFleet, MixRun, tuple[int, ...]] | None = None
+            return replace(known, reason=f"no kind serves {band} within the SLO")
+        known = self._allocated(replace(known, load_factor=self._load_factor(carried)))
+        self._divide(carried)
+        self._refine(carried)
+        known = replace(known, simulated_count=self._simulated)
+        if self._found is None:
+            return replace(known, reason=self._reason)
+        return self._described(known, *self._found)
+
+    def _allocated(self, known: Mix) -> Mix:
+        """Try what the allocation proposes, at several loads; return what it says."""
+        carried = np.array([kind.requests_per_s for kind in known.capacities]).T
         for stretch in _STRETCHES:
-            if best is not None and stretch > 1:
+            if self._found is not None and stretch > 1:
                 break  # a mix that does with less was found
             self._progress("allocating the requests to kinds of replicas")
             problem = self._problem(carried, stretch * known.load_factor)
             allocation = allocate_mix(problem, time_limit_s=_SOLVER_S)
             if stretch == _STRETCHES[0]:
-                known = _allocated(known, allocation)
+                known = _with_allocation(known, allocation)
             reason = self._unusable(allocation)
-            slices = [] if allocation.slices is None else allocation.slices.tolist()
-            if reason is None and slices not in tried:
-                tried.append(slices)
-                below = math.inf if best is None else best[0].usd_per_h(best[1].counts)
-                fleets.append(self._fleet(allocation, below))
-                counts = _counts(allocation)
-                reason = self._repair(fleets[-1], counts)
-                found = fleets[-1].surest()
-                if found is not None:
-                    best = fleets[-1], found, counts
-                elif reason is None:
-                    reason = "more samples do not show that the mix meets the SLO"
-            known = replace(known, reason=known.reason or reason or "")
-        known = replace(known, simulated_count=sum(each.simulated for each in fleets))
-        return known if best is None else self._described(known, *best)
+            if reason is None:
+                self._try(_proposal(allocation))
+            self._reason = self._reason or reason or ""
+        return known
+
+    def _divide(self, carried: np.ndarray) -> None:
+        """Try the cheapest ways to divide the sizes between two kinds."""
+        usd = np.array([usd_per_replica_h(kind) or 0.0 for kind in self._kinds])
+        serve = self._serve(usd)
+        groups = self._inputs.slo.groups(self._base.class_names)
+        may_miss = tuple(1 - group.target for group in groups)
+        found: list[tuple[float, Proposal]] = []
+        for pair in promising_pairs(self._rates(), carried, usd):
+            first, second = (self._kinds[kind] for kind in pair)
+            self._progress(f"dividing the sizes between {first} and {second}")
+            division = Division(
+                pair,
+                carried[:, pair],
+                (usd[pair[0]], usd[pair[1]]),
+                serve,
+                may_miss,
+                SLICES,
+                MIN_REPLICAS,
+            )
+            found += division.proposals()
+        found.sort(key=lambda row: row[0])
+        for _, proposal in found[:_DIVISIONS]:
+            self._try(proposal)
+
+    def _serve(self, usd_per_h: np.ndarray) -> Serve:
+        """Return what simulates a kind with slices of bands, each set once."""
+        dearest = self._most_usd_per_h()
+
+        @cache
+        def serve(kind: int, slices: tuple[int, ...]) -> list[Served]:
+            parts = tuple((part, SLICES - part) for part in slices)
+            rows = Split(self._bands, parts).pools_of(self._base) == 0
+            most = min(MOST_REPLICAS, dearest / usd_per_h[kind])
+            if most < 1 or not rows.any():
+                return []
+            return served(self._inputs, self._kinds[kind], rows, int(most))
+
+        return serve
+
+    def _refine(self, carried: np.ndarray) -> None:
+        """Move slices between two kinds while that saves a replica."""
+        improved = True
+        while improved and self._found is not None:
+            before = self._found
+            at = replace(before[2], counts=before[1].counts)
+            if len(at.kinds) != 2:
+                return
+            for proposal in shifted(at, carried[:, at.kinds], SLICES):
+                if min(proposal.counts) >= MIN_REPLICAS:
+                    self._try(proposal)
+            improved = self._found is not before
+
+    def _try(self, proposal: Proposal) -> None:
+        """Simulate and repair a proposal that costs less than the mix that is known."""
+        if proposal in self._tried:
+            return
+        self._tried.add(proposal)
+        kinds = [self._kinds[index] for index in proposal.kinds]
+        split = Split(self._bands, proposal.parts)
+        most = self._most_usd_per_h()
+        if self._found is not None:
+            known, found, _ = self._found
+            most = min(most, known.usd_per_h(found.counts) - _CENT)
+        fleet = MixFleet(self._inputs, kinds, split, most)
+        reason = self._repair(fleet, proposal.counts)
+        surest = fleet.surest()
+        self._simulated += fleet.simulated
+        if surest is not None:
+            self._found = fleet, surest, proposal
+        elif reason is None:
+            reason = "more samples do not show that the mix meets the SLO"
+        self._reason = self._reason or reason or ""
 
     def _unusable(self, allocation: Allocation) -> str | None:
         """Return why an allocation is no mix, or None."""
@@ -165,20 +256,6 @@ class _Search:
             one = self._kinds[used[0]]
             return f"the cheapest allocation has replicas of one kind, {one}"
         return None
-
-    def _fleet(self, allocation: Allocation, below_usd_per_h: float) -> MixFleet:
-        """Return the pools of an allocation, of which nothing is simulated yet.
-
-        They are to cost less than the mix that is known.
-        """
-        assert allocation.slices is not None
-        assert allocation.replica_count is not None
-        used = np.flatnonzero(allocation.replica_count)
-        parts = allocation.slices[:, used].tolist()
-        split = Split(self._bands, tuple(tuple(row) for row in parts))
-        kinds = [self._kinds[index] for index in used]
-        most = min(self._most_usd_per_h(), below_usd_per_h - _CENT)
-        return MixFleet(self._inputs, kinds, split, most)
 
     def _told(self, carried: np.ndarray) -> tuple[KindCapacity, ...]:
         return tuple(
@@ -262,7 +339,7 @@ class _Search:
         known: Mix,
         fleet: MixFleet,
         found: MixRun,
-        allocated: tuple[int, ...],
+        proposal: Proposal,
     ) -> Mix:
         """Return a fleet as the mix that was found."""
         run = found.run
@@ -277,7 +354,7 @@ class _Search:
             known,
             offered=True,
             reason="",
-            pools=fleet.pools(found, allocated),
+            pools=fleet.pools(found, proposal.counts),
             bands=tuple(
                 MixBand(
                     band.class_name,
@@ -302,7 +379,7 @@ class _Search:
         )
 
 
-def _allocated(known: Mix, allocation: Allocation) -> Mix:
+def _with_allocation(known: Mix, allocation: Allocation) -> Mix:
     bound = allocation.lower_bound_usd_per_h
     return replace(
         known,
@@ -312,13 +389,13 @@ def _allocated(known: Mix, allocation: Allocation) -> Mix:
     )
 
 
-def _counts(allocation: Allocation) -> tuple[int, ...]:
-    """Return the replicas of the kinds that are used."""
+def _proposal(allocation: Allocation) -> Proposal:
+    """Return the kinds that an allocation uses, and how."""
     assert allocation.replica_count is not None
-    return tuple(int(count) for count in allocation.replica_count if count)
-
-
-def _of(band: SizeBand) -> str:
-    low, high = band.prompt_tokens
-    name = f" of class {band.class_name}" if band.class_name else ""
-    return f"requests{name} with prompts of {low:,} to {high:,} tokens"
+    assert allocation.slices is not None
+    used = np.flatnonzero(allocation.replica_count)
+    return Proposal(
+        tuple(used.tolist()),
+        tuple(tuple(row) for row in allocation.slices[:, used].tolist()),
+        tuple(allocation.replica_count[used].tolist()),
+    )

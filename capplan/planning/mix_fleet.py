@@ -48,7 +48,7 @@ class MixFleet:
         split: Split,
         most_usd_per_h: float,
     ) -> None:
-        self._inputs, self._kinds, self.split = inputs, kinds, split
+        self._inputs, self.kinds, self.split = inputs, kinds, split
         self._most_usd_per_h = most_usd_per_h
         self._known: dict[tuple[int, ...], MixRun] = {}
 
@@ -70,14 +70,14 @@ class MixFleet:
     def deployment(self, counts: tuple[int, ...]) -> Deployment:
         """Return the pools with so many replicas."""
         pools = tuple(
-            Pool(kind, count) for kind, count in zip(self._kinds, counts, strict=True)
+            Pool(kind, count) for kind, count in zip(self.kinds, counts, strict=True)
         )
-        first = one_pool(self._inputs.settings, self._kinds[0], 1)
+        first = one_pool(self._inputs.settings, self.kinds[0], 1)
         return replace(first, pools=pools, split=self.split)
 
     def named(self, counts: tuple[int, ...]) -> str:
         """Return the counts and kinds as text."""
-        pairs = zip(counts, self._kinds, strict=True)
+        pairs = zip(counts, self.kinds, strict=True)
         return " and ".join(f"{count:,} {kind}" for count, kind in pairs)
 
     def usd_per_h(self, counts: tuple[int, ...]) -> float:
@@ -116,7 +116,7 @@ class MixFleet:
         counted = self._inputs.load.counted()
         edges = np.cumsum([pool.replica_count for pool in run.deployment.pools])
         pool_of = np.searchsorted(edges, times.replica, side="right")
-        n = len(self._kinds)
+        n = len(self.kinds)
         return (
             np.bincount(pool_of[counted], minlength=n),
             np.bincount(pool_of[counted & ~met], minlength=n),
@@ -139,7 +139,7 @@ class MixFleet:
 
     def dearest_first(self) -> list[int]:
         """Return the pools, those with the dearest replicas first."""
-        usd = [usd_per_replica_h(kind) or 0.0 for kind in self._kinds]
+        usd = [usd_per_replica_h(kind) or 0.0 for kind in self.kinds]
         return sorted(range(len(usd)), key=lambda index: -usd[index])
 
     def fewest(self, counts: tuple[int, ...], index: int) -> tuple[int, ...]:

@@ -9,7 +9,6 @@ from capplan.errors import CapplanWarning, collected_warnings
 from capplan.planning.assumptions import assumptions
 from capplan.planning.bounded import bounded, with_bounds
 from capplan.planning.candidates import (
-    Tuning,
     evaluate,
     gpus_without_caching,
     insisted,
@@ -41,17 +40,22 @@ from capplan.planning.prospects import (
     Prospect,
     cannot_win,
     feasible_of,
-    most_against,
     most_to_compete,
     most_to_win,
     price_of,
     without_doubts,
 )
+from capplan.planning.purchase import purchase
 from capplan.planning.replica_load import carried
 from capplan.planning.result import Candidate, Plan
 from capplan.planning.risk import risk_of
 from capplan.planning.settings import PlanSettings
 from capplan.planning.spare_nodes import spares_of
+from capplan.planning.speculation import is_searched
+from capplan.planning.speculation_worth import best_of_drafts, drafts_worth
+from capplan.planning.throughput import throughput
+from capplan.planning.traffic_over_time import lengths_of, traffic_over_time
+from capplan.planning.tunings import tunings
 from capplan.routing import GAMMA
 from capplan.simulator.fleet import Stopped
 
@@ -74,6 +78,8 @@ def plan(
     When ``stopped`` says so, the plan is that of what was simulated by then.
     ``with_load`` also measures what a replica of the best carries.
     """
+    if is_searched(settings):
+        return _with_any_drafts(settings, progress, stopped, with_load)
     started_s = time.perf_counter()
     settings = settings.dated()
     with collected_warnings() as texts:
@@ -81,6 +87,23 @@ def plan(
     first = (result.risk.caution,) if result.risk and result.risk.caution else ()
     runtime_s = time.perf_counter() - started_s
     return replace(result, warnings=(*first, *texts), runtime_s=runtime_s)
+
+
+def _with_any_drafts(
+    settings: PlanSettings,
+    progress: Progress | None,
+    stopped: Stopped | None,
+    with_load: bool,
+) -> Plan:
+    """Return the best of the plans with no drafts and with one to three."""
+
+    def with_number(given: PlanSettings, drafts: int) -> Plan:
+        (progress or unseen)(f"planning with {drafts} drafted tokens")
+        return plan(given, progress, stopped, with_load)
+
+    settings = settings.dated()
+    best = best_of_drafts(settings, with_number, _by_cost)
+    return replace(best, settings=settings.document(NOT_IN_THE_RESULT))
 
 
 def _plan(
@@ -98,6 +121,7 @@ def _plan(
         return result
     if with_load:
         result = replace(result, replica_load=carried(inputs, best.run, progress))
+    result = _described(inputs, result)
     if best.pools:
         return replace(result, certificate=pools_certificate_of(inputs, best))
     assert best.bound is not None
@@ -105,6 +129,7 @@ def _plan(
     prospect = Prospect(configuration_of(tried, best.gpu, best.tp), best.bound)
     result = replace(
         result,
+        drafts_worth=drafts_worth(result, prospect.configuration),
         certificate=certificate_of(inputs, best, tried),
         gpu_count_without_prefix_caching=gpus_without_caching(inputs, prospect),
     )
@@ -126,6 +151,23 @@ def _plan(
         seed=settings.seed,
     )
     return replace(result, placement=placement)
+
+
+def _described(inputs: PlanInputs, result: Plan) -> Plan:
+    """Return a plan with what it serves, what it could, and what else could be paid."""
+    best = result.best
+    assert best is not None
+    assert best.run is not None
+    trace = inputs.trace
+    is_timed = inputs.load.process is None and inputs.load.is_open
+    traffic = traffic_over_time(trace) if is_timed else None
+    return replace(
+        result,
+        traffic=traffic,
+        lengths=lengths_of(trace),
+        throughput=throughput(best.run, result.replica_load, traffic),
+        purchase=purchase(inputs.settings, best),
+    )
 
 
 def planned(
@@ -194,11 +236,11 @@ def _simulated(
                 prospects, without = _promising(inputs, prospects, before, done)
                 left_out += without
         tunable = [row for row in simulated if is_tuned(inputs, row.configuration)]
-        tunings = _tunings(inputs, tunable, done)
-        if tunings:
+        wanted = tunings(inputs, tunable, done)
+        if wanted:
             progress("trying smaller token budgets")
-        results = workers(tune, inputs, tunings)
-        for tuning, tuned in zip(tunings, results, strict=True):
+        results = workers(tune, inputs, wanted)
+        for tuning, tuned in zip(wanted, results, strict=True):
             tried = tuning.prospect.configuration
             index = [(row.gpu, row.tp) for row in done].index((tried.gpu, tried.tp))
             before_texts = () if tuned.candidate is not None else texts[str(tried)]
@@ -238,35 +280,6 @@ def _with_close(candidate: Candidate, count: int | None) -> Candidate:
     if count is None or candidate.status != "feasible":
         return candidate
     return replace(candidate, too_close=tuple(sorted({*candidate.too_close, count})))
-
-
-def _tunings(
-    inputs: PlanInputs, simulated: list[Prospect], done: list[Candidate]
-) -> list[Tuning]:
-    """Return the configurations that a smaller token budget may make the best.
-
-    Of each the largest count that beats the best candidate: one replica fewer of the
-    best itself, of the others fewer GPUs or a lower cost than it has.
-    """
-    rows = {(row.gpu, row.tp): row for row in done}
-    feasible = feasible_of(done)
-    tunings = []
-    for prospect in simulated:
-        configuration = prospect.configuration
-        row = rows[configuration.gpu, configuration.tp]
-        rivals = feasible if configuration.is_estimated else without_doubts(feasible)
-        best = min(rivals, key=price_of, default=None)
-        max_replicas = 0 if row.replica_count is None else row.replica_count - 1
-        if best is not None and row is not best:
-            beats = most_against(configuration, [best])
-            max_replicas = (
-                beats if row.replica_count is None else min(beats, max_replicas)
-            )
-        if max_replicas >= max(1, prospect.bound.replica_count):
-            run = row.run
-            router = inputs.routers[0] if run is None else run.deployment.router
-            tunings.append(Tuning(prospect, router, max_replicas))
-    return tunings
 
 
 def _bound_held(

@@ -22,6 +22,7 @@ from capplan.planning.result import Candidate
 from capplan.planning.scheduling import widest_iterations
 from capplan.planning.setting_groups import MOST_REPLICAS
 from capplan.planning.settings import PlanSettings
+from capplan.planning.speculation import is_searched, with_drafts
 from capplan.planning.unbatched import unbatched
 
 BOUND_SAMPLES = 3
@@ -62,18 +63,38 @@ def _sampled(inputs: PlanInputs, engine: EngineSettings, sample: int) -> Columns
         limits_s = (np.full(len(trace), np.inf),) * len(limits_s)
     ttft_s, tpot_s, tbt_s, e2e_s = limits_s
     cached = trace.prefix_tokens * int(engine.prefix_caching)
+    # The mean gap is at most the longest.
+    output_tokens, gap_s = _as_iterations(
+        engine, trace.output_tokens, np.minimum(tpot_s, tbt_s)
+    )
     columns = (
         arrival_s,
         trace.prompt_tokens,
-        trace.output_tokens,
+        output_tokens,
         cached,
         ttft_s,
-        np.minimum(tpot_s, tbt_s),  # the mean gap is at most the longest
+        gap_s,
         e2e_s,
         inputs.slo.group_of(trace.request_class, trace.class_names),
     )
     named = zip(COLUMNS, columns, strict=True)
     return {name: column[counted] for name, column in named}
+
+
+def _as_iterations(
+    engine: EngineSettings, output_tokens: np.ndarray, gap_s: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return requests of an engine with drafts as ones of which each step is needed.
+
+    A request takes at least the iterations in which all its drafts are accepted, each
+    at the contexts of the first tokens, in the time that its tokens have between the
+    first and the last.
+    """
+    if engine.speculation is None:
+        return output_tokens, gap_s
+    steps = engine.speculation.least_iterations(output_tokens)
+    each = np.maximum(output_tokens - 1, 1) / np.maximum(steps, 1)
+    return 1 + steps, gap_s * each
 
 
 def _mix(inputs: PlanInputs, configuration: Configuration) -> Columns:
@@ -91,7 +112,7 @@ def _mix(inputs: PlanInputs, configuration: Configuration) -> Columns:
     columns = (
         np.zeros(n),
         np.tile(mix.prompt_tokens, times),
-        np.tile(mix.output_tokens, times),
+        np.tile(_as_iterations(engine, mix.output_tokens, endless[:1])[0], times),
         np.tile(mix.prefix_tokens * int(engine.prefix_caching), times),
         endless,
         endless,
@@ -242,13 +263,22 @@ def _tuned(engine: EngineSettings, given: Mapping[str, Any]) -> EngineSettings:
     return tuned
 
 
+def settings_of(document: Mapping[str, Any]) -> PlanSettings:
+    """Return the settings of a plan, with the drafted tokens that it chose."""
+    settings = PlanSettings(**document["settings"])
+    if not is_searched(settings):
+        return settings
+    worth = document.get("drafts_worth")
+    return with_drafts(settings, 0 if worth is None else int(worth["drafts"]))
+
+
 def reproduce(document: Mapping[str, Any]) -> Reproduction:
     """Return the inputs of a plan's bound, and its replica counts simulated again."""
     block = document["certificate"]
     count = checked_count(block)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CapplanWarning)
-        inputs, tried = plan_inputs(PlanSettings(**document["settings"]))
+        inputs, tried = plan_inputs(settings_of(document))
         configuration = configuration_of(tried, block["gpu"], block["tp"])
         if block["sample"] == MIX and not inputs.load.is_resampled:
             raise ValueError("its bound is that of a mix, and the arrivals are given")

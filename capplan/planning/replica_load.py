@@ -71,7 +71,9 @@ def replica_load(
     replicas carries its part. Smaller fleets balance less and carry a little less each.
     """
     count, configuration = deployment.replica_count, deployment.pool.configuration
-    drawn = settings.model_copy(update={"arrivals": PROCESS, "rate": 1.0})
+    # The trace is scaled already, and drawn at rates of its own.
+    free = {"arrivals": PROCESS, "rate": 1.0, "scale": None}
+    drawn = settings.model_copy(update=free)
     rng = np.random.default_rng(settings.seed)
     read = arriving(replace(trace, arrival_s=None), drawn, rng)
     found = saturation(read, configuration, slo)
@@ -108,7 +110,7 @@ def _at(
     slo: Slo,
     configuration: Configuration,
     rate_per_s: float,
-    least_requests: int,
+    least_requests: int = _LEAST_REQUESTS,
 ) -> OpenLoad:
     rng = np.random.default_rng(settings.seed)
     free = {"attain_in": None, "warm_up": None, "extend": None}

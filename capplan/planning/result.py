@@ -12,11 +12,14 @@ from capplan.planning.cost import HOURS_PER_MONTH, Cost, usd_per_h_range
 from capplan.planning.launch import Launch
 from capplan.planning.mix_result import Mix
 from capplan.planning.placing import PeakHeartbeat
+from capplan.planning.purchase_result import Purchase
 from capplan.planning.replica_load import ReplicaLoad
 from capplan.planning.risk_result import Risk
 from capplan.planning.run import Run
 from capplan.planning.shown import Shown
 from capplan.planning.spare_result import SpareNodes
+from capplan.planning.throughput import Throughput
+from capplan.planning.traffic_over_time import Lengths, Traffic
 from capplan.planning.worst_windows import WorstWindow
 
 
@@ -245,6 +248,31 @@ class Disaggregation:
     usd_per_h_saved: float | None = None  # None without a price too [$]
 
 
+@dataclass(frozen=True)
+class DraftsWorth:
+    """Up to which load drafting pays on the best replica."""
+
+    draft_method: str
+    drafts: int  # tokens drafted for a request in each iteration
+    tokens_per_iteration: float  # that it gives a request in the mean [tokens]
+    acceptance_source: str
+    acceptance_how: str  # as of an assumption
+    pays_up_to_batch: int  # requests that decode at once; 0: never [requests]
+    pays_up_to_rate_per_s: float  # at which so many decode [requests/s]
+    always_pays: bool  # up to the largest batch that seats, budget and KV allow
+    planned_batch: int  # at the planned rate [requests]
+    needed_tokens: float  # that an iteration must give there, to pay [tokens]
+
+
+@dataclass(frozen=True)
+class DraftsTried:
+    """A number of drafted tokens that a plan tried."""
+
+    drafts: int
+    gpu_count: int | None  # of the best with it; None where none is feasible
+    usd_per_h: float | None  # None without a price too [$]
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Plan(Shown):
     """How many GPUs, in what configuration, at what cost."""
@@ -296,4 +324,10 @@ class Plan(Shown):
     n_plus_k: SpareNodes | None = None  # of the best candidate; None: not asked for
     # what a replica of the best carries within the SLO; None where not measured
     replica_load: ReplicaLoad | None = None
+    traffic: Traffic | None = None  # over time; None where its times are drawn
+    lengths: tuple[Lengths, ...] = ()  # of all requests, then of each class
+    throughput: tuple[Throughput, ...] = ()  # of the best, and what it could
+    purchase: Purchase | None = None  # of the best; None without one
+    drafts_worth: DraftsWorth | None = None  # None: no speculative decoding
+    drafts_tried: tuple[DraftsTried, ...] = ()  # where a plan finds their number
     schema: str = PLAN_SCHEMA

@@ -44,6 +44,7 @@ from capplan.planning.traffic import (
     is_streamed,
     judged_traffic,
 )
+from capplan.planning.work import Work, work_of
 from capplan.planning.worst_windows import worst_windows
 from capplan.simulator.fleet import Stopped
 from capplan.simulator.histogram import RELATIVE_ERROR
@@ -87,6 +88,7 @@ class Run(Shown):
     warnings: tuple[str, ...] = ()  # for the reader
     launch: Launch | None = None  # how to start a replica; of two pools to decode
     prefill_launch: Launch | None = None  # for prompts alone, where there are such
+    work: Work | None = None  # whose; None while its table of requests is there
 
     @property
     def configuration(self) -> Configuration:
@@ -175,8 +177,10 @@ class Run(Shown):
         return attainment.share * self.completed_per_s
 
     def without_requests(self) -> "Run":
-        """Return the run without its table of requests."""
-        return replace(self, simulation=replace(self.simulation, times=None))
+        """Return the run without its table of requests, but with whose work it did."""
+        work = self.work or work_of(self.simulation, self.deployment)
+        alone = replace(self.simulation, times=None)
+        return replace(self, simulation=alone, work=work)
 
 
 def judged_run(

@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import numpy as np
+
 from capplan.deployment.engine import EngineSettings
 from capplan.deployment.policy import VLLM_V1
 from capplan.errors import InputError
@@ -63,7 +65,9 @@ def scheduling(engine: EngineSettings) -> str:
     if is_vllm(engine):
         policy = VLLM[engine.scheduler.name]
         by = f", --scheduling-policy {policy}" if policy else ""
-        return f"schedules as the V1 scheduler of vLLM {RULES_VERSION}{by}"
+        drafts = engine.speculation
+        verifies = "" if drafts is None else f"; {drafts.described}"
+        return f"schedules as the V1 scheduler of vLLM {RULES_VERSION}{by}{verifies}"
     rules = engine.scheduler.rules
     missing = [name.replace("_", " ") for name in _OWN if not getattr(rules, name)]
     if rules.reserves:
@@ -80,7 +84,13 @@ def widest_iterations(
     Where it reserves KV, prompts are not cut and an iteration has no token budget: its
     prompts and contexts together are what the KV holds. Where the budget is of prompts,
     decodes come on top of it. The simulator continues the tables in the same way.
+    Where drafts are verified, the decodes' share of ``fused_s`` is that of one token of
+    each, no more than an iteration takes.
     """
+    if engine.speculation is not None:
+        tables = engine.speculation.tables(tables)
+        least_s = np.minimum.accumulate(tables.fused_s[::-1])[::-1]
+        return engine, tables._replace(fused_s=np.ascontiguousarray(least_s))
     rules = engine.scheduler.rules
     tokens = engine.max_num_batched_tokens
     if rules.reserves:

@@ -31,6 +31,7 @@ from capplan.planning.setting_groups import (
     TrialSettings,
 )
 from capplan.planning.spare_settings import SpareNodeSettings
+from capplan.planning.speculation_settings import SpeculationSettings
 from capplan.planning.traffic_settings import (
     OBJECTIVE,
     WORKLOAD,
@@ -81,6 +82,7 @@ class PlanningSettings(
 
 
 class PlanSettings(
+    SpeculationSettings,
     MixSettings,
     SpareNodeSettings,
     RiskSettings,
@@ -132,6 +134,7 @@ class PlanSettings(
 
 
 class SimulateSettings(
+    SpeculationSettings,
     OutputSettings,
     LifeSettings,
     PoolSettings,

@@ -2,6 +2,7 @@
 
 from typing import Any, NamedTuple
 
+from capplan.deployment.policy import VLLM_V1
 from capplan.errors import InputError, nearest
 from capplan.planning.setting_groups import BUDGETS
 from capplan.planning.settings import PlanSettings
@@ -219,6 +220,9 @@ def resolve(
     apart = bool(kept["disaggregated"])
     if apart:  # KV goes over the link; requests stay where they decode
         kept |= {"link_gb_per_s": settings.link_gb_per_s, "rebalancer": None}
+    if (policy.name != VLLM_V1.name or apart) and kept["speculative_config"]:
+        kept |= dict.fromkeys(("speculative_config", "acceptance_rates", "draft_ms"))
+        overridden.append("no drafts")
     budgets: tuple[int, ...] = ()
     fixed = published or policy.rules.reserves or apart
     if not (fixed or settings.max_num_batched_tokens):

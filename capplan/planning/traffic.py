@@ -14,6 +14,7 @@ from capplan.deployment.engine import EngineSettings
 from capplan.errors import CapplanWarning, HorizonWarning, InputError
 from capplan.input_file import has_more_than, read_head
 from capplan.planning.load import Load, OpenLoad, UserLoad, timed
+from capplan.planning.scheduling import widest_iterations
 from capplan.planning.settings import (
     CapacitySettings,
     PlanSettings,
@@ -331,10 +332,8 @@ def _longest_stay_s(trace: Trace, configurations: Sequence[Configuration]) -> fl
 
     Of several configurations the longest.
     """
-    alone = (
-        unbatched(trace, configuration.tables, configuration.engine)
-        for configuration in configurations
-    )
+    widest = (widest_iterations(each.engine, each.tables) for each in configurations)
+    alone = (unbatched(trace, tables, engine) for engine, tables in widest)
     return max((length_biased_mean(each.e2e_s) for each in alone), default=0.0)
 
 

@@ -24,6 +24,8 @@ class Unbatched:
 def unbatched(trace: Trace, tables: LatencyTables, engine: EngineSettings) -> Unbatched:
     """Return the latency of each request of a trace alone on a replica.
 
+    ``tables`` are those of ``widest_iterations``.
+
     With prefix caching, a shared prefix is computed by the first request of its group.
     """
     prompt, output = trace.prompt_tokens, trace.output_tokens
@@ -42,9 +44,14 @@ def unbatched(trace: Trace, tables: LatencyTables, engine: EngineSettings) -> Un
         decode_s = tables.decode_s[1] + tables.decode_context_s[1] * context
         return np.where(output > 1, decode_s, 0.0)
 
-    tpot_s = token_s(prompt + output / 2)
-    tbt_s = token_s(prompt + output - 1)
-    return Unbatched(ttft_s, tpot_s, tbt_s, ttft_s + tpot_s * (output - 1))
+    # With drafts fewer iterations may have its tokens, each at least one token later.
+    steps = output - 1
+    if engine.speculation is not None:
+        steps = engine.speculation.least_iterations(output)
+    decoded_s = token_s(prompt + 1 + (steps - 1) / 2) * steps
+    tpot_s = np.where(output > 1, decoded_s / np.maximum(output - 1, 1), 0.0)
+    tbt_s = token_s(prompt + steps)
+    return Unbatched(ttft_s, tpot_s, tbt_s, ttft_s + decoded_s)
 
 
 def _prefix_hits(trace: Trace, engine: EngineSettings) -> np.ndarray:

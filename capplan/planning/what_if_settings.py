@@ -73,6 +73,9 @@ class WhatIfSettings(PlanSettings):
         super().__init__(**values)
         if self.xlsx:
             raise SettingError("xlsx", "xlsx is a workbook of one plan; leave it out")
+        for name in ("draws", "availability", "mix"):
+            if getattr(self, name):
+                raise SettingError(name, f"{name} is of one plan; leave it out")
 
     def varied(self) -> dict[str, tuple[str, ...]]:
         """Return what is varied, the slowest to change first."""

@@ -81,6 +81,18 @@ def format_fine_usd(usd: float) -> str:
     return f"{symbol}{amount:.3g}" if 0 < abs(amount) < 0.995 else format_usd(usd)
 
 
+def format_usd_change(amount: float) -> str:
+    """Return dollars with their sign.
+
+    Examples
+    --------
+    >>> format_usd_change(35945), format_usd_change(-99.6), format_usd_change(0)
+    ('+$35,945', '−$99.60', '$0.00')
+    """
+    sign = "+" if amount > 0 else "−" if amount < 0 else ""
+    return f"{sign}{format_usd(abs(amount))}"
+
+
 def at(value: Any, path: str) -> Any:
     """Return what lies at a path of attributes, keys and indices.
 

@@ -19,7 +19,7 @@ from capplan.units import format_duration, format_usd
 
 _CLASSES_NAMED = 3
 """Classes below their target that a sentence names."""
-_LENGTHS = {300.0: "5 min", 3600.0: "hour"}
+_LENGTHS = {60.0: "minute", 300.0: "5 min", 3600.0: "hour", 86400.0: "day"}
 
 
 def pools(deployment: Deployment) -> str:
@@ -130,8 +130,13 @@ def windows(judgement: Judgement, probes: Sequence[Probe] = ()) -> list[Fact]:
     ]
 
 
+def window_length(seconds: float) -> str:
+    """Return how long a window is: ``hour``, ``5 min``."""
+    return _LENGTHS.get(seconds) or format_duration(seconds)
+
+
 def _worst(row: WorstWindow) -> str:
-    return f"worst {_LENGTHS.get(row.seconds) or format_duration(row.seconds)}"
+    return f"worst {window_length(row.seconds)}"
 
 
 def _window(row: WorstWindow) -> str:

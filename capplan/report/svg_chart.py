@@ -21,8 +21,10 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 58, 14, 12, 44
 """Margins; the first two are wider where the labels of ticks are. [px]"""
 _LABEL_PX, _GAP_PX = 17, 6
 """Width of an axis's own label, and between the labels of ticks and the axis. [px]"""
-_LETTER_PX, _NARROW_PX = 7.6, 3.8
-"""Widths of a digit, and of a comma, at 13.5 px in common fonts. [px]"""
+_WIDER = 0.15
+"""By how much digits are wider in wide fonts; room for it where there is little."""
+_LETTER_PX, _NARROW_PX, _SIGN_PX = 7.6, 3.8, 11.4
+"""Widths of a digit, a comma and a sign, at 13.5 px in common fonts. [px]"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,9 +128,10 @@ def _stroke(index: int) -> tuple[str, tuple[int, ...]]:
     return COLOURS[colour], _DASHES[repeats % len(_DASHES)]
 
 
-def _text_px(text: str) -> float:
+def text_px(text: str) -> float:
     """Return about how wide a text is in the font of charts. [px]"""
-    return sum(_NARROW_PX if letter in ",. :'" else _LETTER_PX for letter in text)
+    widths = {**dict.fromkeys(",. :'", _NARROW_PX), **dict.fromkeys("+−", _SIGN_PX)}
+    return sum(widths.get(letter, _LETTER_PX) for letter in text)
 
 
 class _Plot(NamedTuple):
@@ -142,13 +145,14 @@ class _Plot(NamedTuple):
     @classmethod
     def of(cls, x: Axis, y: Axis) -> "_Plot":
         """Return the plot of two axes."""
-        widest = max((_text_px(y.show(tick)) for tick in y.tick_values()), default=0.0)
+        widest = max((text_px(y.show(tick)) for tick in y.tick_values()), default=0.0)
         last = max(x.tick_values(), default=x.high)
-        beyond = _text_px(x.show(last)) / 2
+        beyond = text_px(x.show(last)) / 2
+        left = math.ceil(_LABEL_PX + widest + _GAP_PX)
         return cls(
             x,
             y,
-            max(_LEFT, math.ceil(_LABEL_PX + widest + _GAP_PX)),
+            _LEFT if left <= _LEFT else left + math.ceil(_WIDER * widest),
             WIDTH - max(_RIGHT, math.ceil(beyond)),
         )
 

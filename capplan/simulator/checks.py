@@ -16,10 +16,11 @@ from capplan.workload.trace import Trace
 def oversized(trace: Trace, engine: EngineSettings) -> np.ndarray:
     """Return which requests no replica can ever hold, shape (n,), bool.
 
-    The last token's KV is never written, so prompt + output - 1 tokens must fit.
+    The last token's KV is never written, so prompt + output - 1 tokens must fit, and
+    the slots of drafts.
     """
     tokens = trace.prompt_tokens + trace.output_tokens
-    held = engine.request_blocks(tokens - 1)
+    held = engine.request_blocks(tokens - 1 + engine.slack_tokens)
     return (held > engine.kv_blocks - 1) | (tokens > engine.max_model_len)
 
 
@@ -102,6 +103,29 @@ def check_scheduler(engine: EngineSettings) -> None:
             raise InputError(
                 f"{setting} is True; scheduler {policy.name} has none, expected False"
             )
+
+
+def check_speculation(engine: EngineSettings, *, moves: bool) -> None:
+    """Refuse what is not modelled with drafts; ``moves``: requests or replicas do."""
+    speculation = engine.speculation
+    if speculation is None:
+        return
+    if engine.scheduler.name != "vllm-v1":
+        raise InputError(
+            f"speculative decoding with scheduler {engine.scheduler.name} is not "
+            "modelled; expected vllm-v1"
+        )
+    if moves:
+        raise InputError(
+            "speculative decoding is not modelled in fleets whose requests or replicas "
+            "move: rebalancers, dispatchers, autoscalers, losses, prefill and decode "
+            "apart; give a fixed fleet of one pool"
+        )
+    if engine.max_num_batched_tokens < speculation.verified_tokens:
+        raise InputError(
+            f"max_num_batched_tokens is {engine.max_num_batched_tokens}; expected at "
+            f"least {speculation.verified_tokens}, the tokens verified of one request"
+        )
 
 
 def without_unsupported(engine: EngineSettings) -> EngineSettings:

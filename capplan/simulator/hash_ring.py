@@ -39,7 +39,8 @@ def _places(number: int) -> tuple[int, ...]:
 
 
 @inlined()
-def _mixed(number):
+def mixed(number):
+    """Return a number below 2**32 in which each bit depends on all of another."""
     # The product of 32 and 27 bits fits an int64.
     number = ((number >> 16) ^ number) * 0x45D9F3B & _LOW
     number = ((number >> 16) ^ number) * 0x45D9F3B & _LOW
@@ -49,7 +50,7 @@ def _mixed(number):
 @inlined()
 def place_of(key, salt):
     """Return the place of a key, a number below 2**62; ``salt`` is below 2**32."""
-    return _mixed(_mixed(key & _LOW) ^ _mixed((key >> 32) ^ salt))
+    return mixed(mixed(key & _LOW) ^ mixed((key >> 32) ^ salt))
 
 
 @compiled()

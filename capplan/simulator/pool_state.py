@@ -24,14 +24,16 @@ _LOG_ENTRIES = 2_000_000
 def scheduled_tables(tables: LatencyTables, engine: EngineSettings) -> LatencyTables:
     """Return iteration times as long and as large as the engine's scheduler needs.
 
-    They reach its longest iteration, and have what it takes for an iteration and for a
-    prediction.
+    They reach its longest iteration, and have what it takes to verify drafts, for an
+    iteration and for a prediction.
     """
     rules, own = engine.scheduler.rules, engine.scheduler.settings
     if rules.reserves:  # no token budget: the KV bounds the prompts of an iteration
         tables = tables.reaching(engine.kv_capacity_tokens + engine.max_num_seqs)
     elif rules.prompt_budget:
         tables = tables.reaching(engine.max_num_batched_tokens + engine.max_num_seqs)
+    if engine.speculation is not None:
+        tables = engine.speculation.tables(tables)
     overhead_s = own.get("overhead_s", 0.0)
     return tables._replace(
         decode_s=tables.decode_s + overhead_s,

@@ -27,6 +27,10 @@ REQUEST = np.dtype(
         ("known_tokens", np.int64),  # prompt and tokens generated before admission
         ("computed_tokens", np.int64),  # while prefilling: KV held
         ("room_tokens", np.int64),  # whose blocks it took when admitted; 0: none
+        (
+            "unhashed_tokens",
+            np.int64,
+        ),  # its last ones, which are not found when it ends
         ("prefix_tokens", np.int64),
         ("session", np.int64),  # NONE: not known
         # Of a router that keeps account of what it sent, see active_blocks.py:
@@ -62,6 +66,8 @@ REPLICA = np.dtype(
         ("newest_end_s", np.float64),
         ("decoded_s", np.float64),  # end of the newest one in which requests decode
         ("wake_s", np.float64),  # no request can finish before
+        ("until_s", np.float64),  # its next iterations are scheduled before
+        ("quiet_s", np.float64),  # no decode finishes before, where ends are drawn
         (
             "step",
             np.int64,

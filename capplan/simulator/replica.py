@@ -52,7 +52,10 @@ def enqueue(state, r, slot, now_s):
     request.phase = Phase.WAITING
     request.replica = r
     if replica.outstanding == 0:
-        replica.now_s = max(replica.now_s, now_s)
+        # The engine waits for what is computed in vain: run_speculative.py.
+        vain_s = replica.gpu_s if replica.in_flight > 0 else now_s
+        replica.now_s = max(replica.now_s, now_s, vain_s)
+        replica.in_flight = 0
     elif replica.now_s == math.inf:
         replica.now_s = now_s
     count_outstanding(state, r, slot, 1)
@@ -89,7 +92,7 @@ def complete(state, r, slot, now_s):
             _hand_over(state, r, slot, now_s)
             return
         held = request.prompt_tokens + request.output_tokens - 1
-        return_blocks(state, r, slot, held, held, False)
+        return_blocks(state, r, slot, held, held - request.unhashed_tokens, False)
     result = state.results[state.counts[Count.RESULTS]]
     state.counts[Count.RESULTS] += 1
     result.row = request.row
@@ -161,7 +164,7 @@ def add_to_bins(state, start_s, end_s, batch, waiting, used_blocks):
         index += 1
 
 
-@inlined()
+@inlined(vectorized=False)
 def run_iterations(state, r, horizon, until_s):
     """Run the scheduled iteration and those after it, up to ``horizon`` in all.
 
@@ -230,7 +233,7 @@ def run_iterations(state, r, horizon, until_s):
     else:
         replica.prompt_steps += 1
     if n > 1:
-        _advance_pipeline(state, r, start_s, first_s, slope_s, n)
+        advance_pipeline(state, r, start_s, first_s, slope_s, n)
         take_blocks(state, r, more)  # behind what the result in flight has freed
         replica.now_s = sched_s
     elif replica.in_flight == 0:
@@ -244,7 +247,7 @@ def run_iterations(state, r, horizon, until_s):
 
 
 @inlined()
-def _advance_pipeline(state, r, start_s, first_s, slope_s, n):
+def advance_pipeline(state, r, start_s, first_s, slope_s, n):
     """Collect all iterations of a jump but the last, or with depth 2 the last two.
 
     Nothing finishes within a jump, so only the iteration in flight before it can
@@ -262,7 +265,7 @@ def _advance_pipeline(state, r, start_s, first_s, slope_s, n):
 
 
 @inlined()
-def _drain_request(state, r, slot):
+def drain_request(state, r, slot):
     """Let a request wait for its last token, which the newest iteration computes.
 
     The iteration's list is in order of admission: the engine hands out results,
@@ -315,7 +318,7 @@ def start_decoding(state, r, end_s):
         start_gaps(state, r, slot)
         request.end_step = replica.step + request.run_tokens - generated
         if request.end_step == replica.step:
-            _drain_request(state, r, slot)
+            drain_request(state, r, slot)
         else:
             request.phase = Phase.DECODING
             push_end(state, r, slot)
@@ -338,10 +341,10 @@ def _pop_finishing(state, r):
             break
         remove_end(state, r, slot)
         leave_decoding(state, r, slot)
-        _drain_request(state, r, slot)
+        drain_request(state, r, slot)
 
 
-@inlined()
+@inlined(vectorized=False)
 def step(state, r, until_s, schedule):
     """Collect one result, or schedule one iteration or jump before ``until_s``.
 
@@ -358,11 +361,14 @@ def step(state, r, until_s, schedule):
     replica.batch_extra_tokens = 0
     replica.preempted = 0
     replica.prompts_only = 0
+    replica.until_s = until_s
     horizon = schedule(state, r)
     if state.engine[0].examined != 0 and has_fault(state, r, horizon):
         return
     if horizon > 0:
         run_iterations(state, r, min(horizon, state.engine[0].longest_jump), until_s)
+    elif horizon < 0:
+        return  # the scheduler has run it itself
     elif replica.in_flight > 0:
         # Nothing to run until a result frees seats or blocks: wait for it even
         # though another iteration could be in flight.
@@ -375,7 +381,7 @@ def step(state, r, until_s, schedule):
         state.counts[Count.STUCK] = 1
 
 
-@compiled()
+@compiled(vectorized=False)
 def advance(state, r, until_s, schedule):
     """Simulate a replica up to ``until_s``: all that happens before that time."""
     while (
@@ -387,7 +393,7 @@ def advance(state, r, until_s, schedule):
     set_wake(state, r)
 
 
-@inlined()
+@inlined(vectorized=False)
 def bring_up(state, until_s, schedule):
     """Advance every replica that has something to do before ``until_s``."""
     for r in range(state.replicas.shape[0]):

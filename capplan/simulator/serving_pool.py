@@ -18,11 +18,13 @@ from capplan.simulator.records import ENTRY, ITERATION
 from capplan.simulator.routers import parse_router
 from capplan.simulator.routers import router as find_router
 from capplan.simulator.schedulers import scheduler as find_scheduler
+from capplan.simulator.speculation import speculative_policy
 from capplan.simulator.state import (
     LIMIT_COUNT,
     NONE,
     Count,
     Limit,
+    Needs,
     Phase,
     Setting,
     no_limits,
@@ -56,12 +58,17 @@ class ServingPool:
     ) -> None:
         tables, engine = pool.configuration.tables, pool.configuration.engine
         tables.check(engine.max_num_seqs, engine.max_num_batched_tokens)
-        if scheduler is not None:
-            engine = replace(engine, scheduler=scheduler)
         parsed = parse_router(router)
         router_file = find_router(parsed.name)
         self.route: Callable[..., int] = router_file.route
         self.needs = int(router_file.NEEDS)
+        if scheduler is not None:
+            engine = replace(engine, scheduler=scheduler)
+        elif engine.speculation is not None:
+            reads = self.needs in (Needs.ALL, Needs.SEEN)
+            eager = reads or engine.prefix_caching or record_iterations
+            policy = speculative_policy(engine.speculation, eager=eager)
+            engine = replace(engine, scheduler=policy)
         policy = engine.scheduler
         self.schedule: Callable[..., int] = find_scheduler(policy.name).schedule
         self._measured_tokens = len(tables.fused_s) - 1

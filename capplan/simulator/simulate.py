@@ -13,6 +13,7 @@ from capplan.errors import InputError
 from capplan.simulator.checks import (
     check_engine,
     check_scheduler,
+    check_speculation,
     refuse_oversized,
     refuse_without_keys,
     served_by,
@@ -82,6 +83,7 @@ def simulate(
     for pool in deployment.pools:
         check_engine(pool.configuration.engine)
         check_scheduler(pool.configuration.engine)
+        check_speculation(pool.configuration.engine, moves=deployment.is_in_motion)
     whole = requests if isinstance(requests, Trace) else None
     chunks = (requests,) if isinstance(requests, Trace) else requests
     names = None if whole is None else whole.class_names

@@ -42,8 +42,10 @@ def set_wake(state, r):
         or replica.prefilling != NONE
         or replica.heap_count == 0
         or replica.running_count != replica.decode_count
-        or state.engine[0].keeps_batch == 0
     ):
+        return
+    if state.engine[0].keeps_batch == 0:
+        replica.wake_s = max(replica.wake_s, replica.quiet_s)
         return
     b = replica.decode_count
     n = state.requests[state.ends[r, 0]].end_step - replica.step

@@ -51,12 +51,18 @@ def test_plan_writes_its_files_and_prints_the_answer(trace, tmp_path, capsys):
     assert code == 0
     assert shown.startswith(f"{best['gpu_count']} GPU")
     assert sorted(p.name for p in out.iterdir()) == [
+        "counts.csv",
+        "lengths.csv",
         "plan.csv",
         "plan.focus.csv",
         "plan.json",
         "plan.md",
         "report.html",
         "report.md",
+        "scenarios.csv",
+        "throughput.csv",
+        "traffic.csv",
+        "ways.csv",
     ]
     assert document["trace_sha256"] == hashlib.sha256(trace.read_bytes()).hexdigest()
     assert best["usd_per_h"] == 2.5 * best["gpu_count"]

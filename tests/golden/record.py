@@ -12,14 +12,17 @@ the names of ``meta_TAG.json``, and ``requests``: rows of arrival [s], prompt,
 output, prefix group, prefix tokens and the row of the turn before (-1: none), then a
 priority where ``policy`` is "priority". The
 prompt of a later turn begins with that turn's prompt and answer, and arrives
-``arrival`` after its last token. Three files per case are written to OUT,
-named by the case's ``tag``; ``recorded.py`` says what they hold. All other
-tokens are drawn anew from ``seed``, except that those of one prefix group begin
-alike.
+``arrival`` after its last token. With ``drafts`` so many tokens of each request are
+drafted by ``method`` (eagle or ngram) in each iteration, with vLLM's synthetic
+acceptance of ``synthetic_length``: a whole number, so that nothing is drawn. Three
+files per case are written to OUT, named by the case's ``tag``; ``recorded.py`` says
+what they hold. All other tokens are drawn anew from ``seed``, except that those of one
+prefix group begin alike.
 
 The clock is virtual. An iteration with prefill chunks of n tokens behind p others
 and decoding contexts l takes
-``c0 + ca*sum(n) + cq*sum(n*(p + (n+1)/2)) + cd*len(l) + ce*sum(l)`` milliseconds.
+``c0 + ca*sum(n) + cq*sum(n*(p + (n+1)/2)) + cd*len(l) + ce*sum(l)`` milliseconds, and
+``ca + cq/2`` for each drafted token that is verified.
 """
 
 import csv
@@ -46,7 +49,13 @@ from vllm.platforms.cpu import CpuPlatform
 vllm.platforms._current_platform = CpuPlatform()
 
 # ruff: noqa: E402
-from vllm.config import CacheConfig, ModelConfig, SchedulerConfig, VllmConfig
+from vllm.config import (
+    CacheConfig,
+    ModelConfig,
+    SchedulerConfig,
+    SpeculativeConfig,
+    VllmConfig,
+)
 from vllm.sampling_params import SamplingParams
 from vllm.utils.hashing import sha256
 from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
@@ -57,7 +66,7 @@ from vllm.v1.kv_cache_interface import (
     KVCacheConfig,
     KVCacheGroupSpec,
 )
-from vllm.v1.outputs import ModelRunnerOutput
+from vllm.v1.outputs import DraftTokenIds, ModelRunnerOutput
 from vllm.v1.request import Request
 from vllm.v1.structured_output import StructuredOutputManager
 
@@ -105,6 +114,18 @@ def scheduler(case: Case, folder: str, transfer: Any = None) -> Scheduler:
         ),
         kv_transfer_config=transfer,
     )
+    if case.get("drafts"):
+        # No draft is loaded: the scheduler asks for the method and its numbers only.
+        config.speculative_config = SpeculativeConfig(
+            method="ngram",
+            num_speculative_tokens=case["drafts"],
+            prompt_lookup_max=4,
+            rejection_sample_method="synthetic",
+            synthetic_acceptance_length=case["synthetic_length"],
+            target_model_config=config.model_config,
+            target_parallel_config=config.parallel_config,
+        )
+        config.speculative_config.method = case["method"]
     config.cache_config.block_size = case["block_size"]
     config.cache_config.num_gpu_blocks = case["blocks"]
     config.scheduler_config.async_scheduling = bool(case["async_sched"])
@@ -136,6 +157,7 @@ class Batch:
     ends_prompt: dict[str, bool]
     sched_s: float
     end_s: float
+    rejected: dict[str, int] = field(default_factory=dict)  # drafts of it
 
 
 @dataclass
@@ -153,6 +175,7 @@ class Recorder:
     texts: dict[str, list[int]] = field(default_factory=dict)
     iterations: list[dict[str, Any]] = field(default_factory=list)
     prefixes: dict[int, list[int]] = field(default_factory=dict)
+    rejected: dict[str, int] = field(default_factory=dict)  # drafts in flight
 
     def __post_init__(self) -> None:
         self.rng = np.random.default_rng(self.case["seed"])
@@ -251,13 +274,20 @@ class Recorder:
         parts = []
         for name, new in output.num_scheduled_tokens.items():
             before = live[name].num_computed_tokens - new
-            parts.append((name, before, new, self.decodes(live[name], before, new)))
+            before -= self.rejected.get(name, 0)  # in flight: the scheduler hopes
+            decodes = self.decodes(live[name], before, new)
+            drafts = output.scheduled_spec_decode_tokens.get(name, ())
+            decodes |= len(drafts) > 0
+            parts.append((name, before, new, decodes))
         batch = Batch(
             output,
             {part[0]: not live[part[0]].is_prefill_chunk for part in parts},
             self.now_s,
             self.now_s,
         )
+        for name, drafts in output.scheduled_spec_decode_tokens.items():
+            batch.rejected[name] = len(drafts) - self.accepted(batch, name)
+            self.rejected[name] = self.rejected.get(name, 0) + batch.rejected[name]
         if parts:
             batch.end_s = self.note(parts, preempted)
         return batch
@@ -274,8 +304,10 @@ class Recorder:
         attention = sum(new * (before + (new + 1) / 2) for before, new in chunks)
         new_tokens = sum(new for _, new in chunks)
         start_s = max(self.now_s, self.gpu_s)
+        drafted = sum(new - 1 for _, _, new, decodes in parts if decodes)
         self.gpu_s = start_s + (
             c0
+            + (ca + cq / 2) * drafted
             + ca * new_tokens
             + cq * attention
             + cd * len(contexts)
@@ -309,11 +341,16 @@ class Recorder:
         """Wait for an iteration; give each finished prompt or decode a token."""
         self.now_s = max(self.now_s, batch.end_s)
         names = list(batch.output.num_scheduled_tokens)
+        for name, count in batch.rejected.items():
+            self.rejected[name] -= count
         given = ModelRunnerOutput(
             req_ids=names,
             req_id_to_index={name: place for place, name in enumerate(names)},
             sampled_token_ids=[
-                self.tokens(1) if batch.ends_prompt[name] else [] for name in names
+                self.tokens(1 + self.accepted(batch, name))
+                if batch.ends_prompt[name]
+                else []
+                for name in names
             ],
             kv_connector_output=self.copied(batch),
         )
@@ -326,6 +363,25 @@ class Recorder:
                 if one.finish_reason is not None:
                     row["finish_s"] = self.now_s
                     self.finished(one)
+        if self.case.get("drafts") and not self.case["async_sched"]:
+            drafted = [name for name in names if batch.ends_prompt[name]]
+            count = self.case["drafts"]
+            self.scheduler.update_draft_token_ids(
+                DraftTokenIds(drafted, [self.tokens(count) for _ in drafted])
+            )
+
+    def accepted(self, batch: Batch, name: str) -> int:
+        """Return how many drafts of a request are accepted in an iteration.
+
+        None where it was padded with placeholders when it was admitted.
+        """
+        drafts = batch.output.scheduled_spec_decode_tokens.get(name, ())
+        new = {one.req_id for one in batch.output.scheduled_new_reqs}
+        if name in new | set(batch.output.scheduled_cached_reqs.resumed_req_ids):
+            return 0
+        rates = self.scheduler.vllm_config.speculative_config
+        sure = 0 if rates is None else sum(rates.synthetic_acceptance_rates)
+        return min(int(sure), len(drafts))
 
     def copied(self, batch: Batch) -> Any:
         """Return what a worker tells with an iteration of KV that was copied."""

@@ -13,10 +13,12 @@ import gzip
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from capplan.deployment.engine import EngineSettings
+from capplan.deployment.speculation import Speculation, rates_of_length
 from capplan.latency.contract import LatencyTables, linear_tables
 from capplan.simulator.schedulers import parse_scheduler
 from capplan.simulator.simulate import simulate
@@ -64,6 +66,14 @@ class Recording:
         return turns and self.engine.prefix_caching
 
 
+def speculation(given: dict[str, Any]) -> Speculation | None:
+    """Return the drafts of a recording's engine."""
+    if not given.get("drafts"):
+        return None
+    rates = rates_of_length(given["synthetic_length"], given["drafts"])
+    return Speculation(given["method"], rates)
+
+
 def tags(folder: Path) -> list[str]:
     """Return the names of the recordings in a folder."""
     return sorted(
@@ -88,6 +98,7 @@ def read(folder: Path, tag: str) -> Recording:
         async_scheduling=bool(given["async_sched"]),
         prefix_caching=bool(given["prefix_caching"]),
         max_model_len=given["max_model_len"],
+        speculation=speculation(given),
     )
     prompts = np.array([int(row["prompt_len"]) for row in requests])
     if "prefix_group" in requests[0]:

@@ -14,7 +14,14 @@ import recorded_disaggregated
 from compare import DATA, difference, record, run
 from recorded import read
 
-TAGS = ["just_fits_a0", "just_fits_a1", "groups_a1", "turns_a1"]
+TAGS = [
+    "just_fits_a0",
+    "just_fits_a1",
+    "groups_a1",
+    "turns_a1",
+    "drafts_preempt_a0",
+    "drafts_cached_a1",
+]
 
 
 def python_with_vllm() -> str:

@@ -75,3 +75,20 @@ def test_a_rate_is_judged_by_many_requests():
     load = _at(read, settings, slo, configuration, 5.0)
 
     assert len(load.sample(0)) >= _LEAST_REQUESTS > len(asked)
+
+
+def test_a_scaled_trace_is_not_scaled_again(tmp_path):
+    path = tmp_path / "own.csv"
+    rows = "".join(f"{k / 20},300,60\n" for k in range(400))
+    path.write_text(f"arrival_s,prompt_tokens,output_tokens\n{rows}")
+    given = {k: v for k, v in ASKED.items() if k != "workload"} | {"trace": str(path)}
+    plain, scaled = (PlanSettings(**given, scale=scale) for scale in (None, 2.0))
+    fleet = one_pool(plain, only_configuration(plain), 1)
+
+    loads = [
+        replica_load(each, read_requests(plain), each.objective(), fleet)
+        for each in (plain, scaled)
+    ]
+
+    assert loads[0] is not None
+    assert loads[0] == loads[1]

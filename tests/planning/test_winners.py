@@ -9,9 +9,10 @@ from capplan.deployment.configuration import Configuration
 from capplan.deployment.engine import EngineSettings
 from capplan.fleet.price import Price
 from capplan.latency.contract import linear_tables
-from capplan.planning.plan import _tunings, plan
+from capplan.planning.plan import plan
 from capplan.planning.prospects import Prospect
 from capplan.planning.settings import PlanSettings
+from capplan.planning.tunings import tunings
 from capplan.report import sentences
 from tests.deployments import candidate_of, rated
 
@@ -102,7 +103,7 @@ def test_budgets_are_tuned_against_the_best_of_those_without_doubts():
 
     most = {
         tuning.prospect.configuration.gpu: tuning.max_replicas
-        for tuning in _tunings(inputs, simulated, done)
+        for tuning in tunings(inputs, simulated, done)
     }
 
     assert most == {"sure": 5, "doubt": 1}

@@ -18,6 +18,7 @@ def test_it_reads_from_the_answer_to_the_candidates(plan):
     assert text.startswith("# 3 GPUs = 3 replicas × 1 (TP 1)")
     assert headings(text) == [
         "Cost",
+        "Nodes, months and commitments",
         "Why this many GPUs",
         "Start each replica with",
         "What was assumed",

@@ -46,5 +46,5 @@ def test_text_from_outside_is_no_markup(text):
 
 
 def test_files_that_hold_the_same_numbers_are_named(plan, classed):
-    assert "in plan.json and plan.csv." in markdown(plan_page(plan))
-    assert "in plan.json, plan.csv and classes.csv." in markdown(plan_page(classed))
+    assert "in plan.json, plan.csv, lengths.csv, " in markdown(plan_page(plan))
+    assert "in plan.json, plan.csv, classes.csv, " in markdown(plan_page(classed))

@@ -100,10 +100,10 @@ def test_plot_draws_the_charts_of_the_report_in_a_frame_and_a_file(plan, tmp_pat
         charts.save(tmp_path / "charts.png")
 
 
-def test_save_writes_what_out_writes(plan, frame, tmp_path):
-    capplan.plan(trace=frame, **GIVEN, out=tmp_path / "out")
+def test_save_writes_what_out_writes(frame, tmp_path):
+    written = capplan.plan(trace=frame, **GIVEN, out=tmp_path / "out")
 
-    paths = plan.save(tmp_path / "saved")
+    paths = written.save(tmp_path / "saved")
 
     assert {path.name for path in paths} == {
         path.name for path in (tmp_path / "out").iterdir()

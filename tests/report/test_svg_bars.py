@@ -28,3 +28,15 @@ def test_a_bar_may_begin_beside_the_axis():
     (bar,) = [p for p in drawn(Bar("a", 10.0, "", start=5.0)) if p.tag == "rect"]
 
     assert (bar.get("x"), bar.get("width")) == ("258", "126.0")
+
+
+def test_a_long_label_stands_left_of_its_bar_within_the_chart():
+    label, *_ = [
+        p
+        for p in drawn(Bar("reserved, 12 months", 10.0, "$23,364*"))
+        if p.tag != "path"
+    ]
+
+    # 17 letters of at most 8.6 px, ending at the axis.
+    assert label.get("text-anchor") == "end"
+    assert float(label.get("x")) >= 17 * 7.6

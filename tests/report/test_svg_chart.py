@@ -165,3 +165,26 @@ def test_no_label_of_a_tick_is_cut_or_lies_over_that_of_its_axis(most):
             middles.append(float(text.get("x")) + wide / 2)
     assert min(ends) >= 16  # where the axis's own label ends
     assert max(middles) <= WIDTH
+
+
+def test_wide_numbers_leave_room_for_the_name_of_the_axis_in_a_wide_font():
+    y = Axis("tokens/s", "{:,.0f}".format, 0, 200_000)
+    x = Axis("hour", str, 0, 10, ticks=(0, 10))
+
+    parts = list(ElementTree.fromstring(chart(x, y, [])))
+
+    ends = [p for p in parts if p.get("text-anchor") == "end" and p.text == "200,000"]
+    # 6 digits of 8.6 px and a comma of 4.3 px in DejaVu Sans; the name takes 17 px.
+    assert float(ends[0].get("x")) - (6 * 8.6 + 4.3) >= 17
+
+
+def test_a_sign_before_a_number_has_room_too():
+    x = Axis("fitted", str, 0, 10, ticks=(0, 10))
+    y = Axis("measured over fitted", "{:+.1%}".format, -0.02, 0.02)
+
+    parts = list(ElementTree.fromstring(chart(x, y, [])))
+
+    at = [p for p in parts if p.text == "+2.0%"][-1]
+    # 11.3 px of the sign, two digits, a point and 12.8 px of the % in DejaVu Sans; the
+    # letters of the name stand on a line at 13 px.
+    assert float(at.get("x")) - (11.3 + 2 * 8.6 + 4.3 + 12.8) >= 15

@@ -16,11 +16,12 @@ def write_plan(plan, monkeypatch):
     return lambda folder: to_files.plan(PlanSettings(out=folder))[1]
 
 
-FILES = ["plan.csv", "plan.focus.csv", "plan.json", "plan.md", "report.html"]
-FILES += ["report.md"]
+FILES = ["counts.csv", "lengths.csv", "plan.csv", "plan.focus.csv", "plan.json"]
+FILES += ["plan.md", "report.html", "report.md", "scenarios.csv", "throughput.csv"]
+FILES += ["traffic.csv", "ways.csv"]
 
 
-def test_a_plan_is_six_files_and_nothing_else(write_plan, tmp_path):
+def test_a_plan_is_its_files_and_nothing_else(write_plan, tmp_path):
     written = write_plan(tmp_path / "new" / "report")
 
     names = sorted(path.name for path in (tmp_path / "new" / "report").iterdir())

@@ -78,6 +78,24 @@ def test_a_plan_without_a_key_that_a_later_release_added_is_verified(document, f
     assert refused(older, folder) == []
 
 
+def test_a_plan_of_a_release_that_did_not_tell_its_traffic_is_verified(
+    document, folder
+):
+    later = ("traffic", "lengths", "throughput", "purchase")
+    assert all(document[key] for key in later)
+    older = {key: document[key] for key in document if key not in later}
+
+    assert refused(older, folder) == []
+
+
+def test_a_plan_whose_traffic_was_changed_is_refused(document, folder):
+    rows = [{**row, "rate_per_s": 1.0} for row in document["throughput"]]
+
+    (reason, *_) = refused({**document, "throughput": rows}, folder)
+
+    assert reason.startswith("throughput[0].rate_per_s is 1.0")
+
+
 def test_a_plan_is_verified_as_it_was_written(folder):
     assert verify(folder / "plan.json", simulate=True) == []
 

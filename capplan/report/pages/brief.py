@@ -5,6 +5,7 @@ from dataclasses import replace
 from capplan.planning.result import Plan
 from capplan.report.page import Page, Section, Table
 from capplan.report.pages.plan import ASSUMPTION, COST, WHY, grouped, plan_page
+from capplan.report.pages.purchase import MONEY
 
 MOST_ROWS = 20
 """Rows of a table on the page."""
@@ -17,7 +18,7 @@ def brief_page(plan: Plan) -> Page:
     page = plan_page(plan)
     commands = [section for section in page.sections if section.command]
     named = {section.heading: section for section in page.sections}
-    kept = [named[heading] for heading in (COST, WHY) if heading in named]
+    kept = [named[heading] for heading in (COST, MONEY, WHY) if heading in named]
     return replace(
         page,
         sections=[

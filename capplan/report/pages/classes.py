@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from capplan.planning.classes import ClassResult
 from capplan.planning.run import Run
+from capplan.planning.work import Work
 from capplan.report.columns import (
     Column,
     column,
@@ -17,6 +18,10 @@ from capplan.units import format_duration
 
 MOST_SHOWN = 20
 """Rows shown to people; all are in the files."""
+_SHARES = (
+    "“of cost”: parts of the replica time, of a prompt the time by which it lengthens "
+    "iterations, of each output token its part of one at the mean batch"
+)
 _INTERVAL = "slo_attainment_interval"
 
 COLUMNS = (
@@ -43,11 +48,27 @@ def shown(classes: tuple[ClassResult, ...]) -> tuple[ClassResult, ...]:
     return tuple(near[:MOST_SHOWN])
 
 
-def classes_section(classes: tuple[ClassResult, ...]) -> Section:
-    """Return what each class attains; empty where there is one class."""
-    return Section(
-        "Classes", tables=[Table(COLUMNS, shown(classes), note=_note(classes))]
+COST_SHARE = "cost_share"
+
+
+def cost_share(work: Work | None) -> Column:
+    """Return the column of each class's share of the cost of a run."""
+    shares = {} if work is None else work.class_shares
+    return Column(
+        COST_SHARE,
+        lambda row: shares.get(row.class_name),
+        "of cost" if shares else "",
+        lambda share: f"{100 * share:.1f} %",
     )
+
+
+def classes_section(
+    classes: tuple[ClassResult, ...], work: Work | None = None
+) -> Section:
+    """Return what each class attains; empty where there is one class."""
+    columns = (*COLUMNS, cost_share(work))
+    note = ". ".join(filter(None, (_note(classes), "" if work is None else _SHARES)))
+    return Section("Classes", tables=[Table(columns, shown(classes), note=note)])
 
 
 def classes_table(runs: Iterable[Run]) -> Table:
@@ -58,7 +79,13 @@ def classes_table(runs: Iterable[Run]) -> Table:
         column("tp", path="0.configuration.tp"),
         column("replica_count", path="0.replica_count"),
     )
-    return Table((*of_run, *(each.within("1") for each in COLUMNS)), rows)
+    share = Column(COST_SHARE, _share_of_run)
+    return Table((*of_run, *(each.within("1") for each in COLUMNS), share), rows)
+
+
+def _share_of_run(row: tuple[Run, ClassResult]) -> float | None:
+    run, result = row
+    return None if run.work is None else run.work.class_shares.get(result.class_name)
 
 
 def _note(classes: tuple[ClassResult, ...]) -> str:

@@ -5,16 +5,11 @@ from typing import Any
 
 from capplan.bounds.certificate import PLAN_SCHEMA, seal
 from capplan.planning.classes import own_targets
-from capplan.planning.cost import (
-    HOURS_PER_MONTH,
-    HOURS_PER_YEAR,
-    Cost,
-    CostLine,
-)
+from capplan.planning.cost import HOURS_PER_MONTH, HOURS_PER_YEAR, Cost, CostLine
 from capplan.planning.launch import Launch
 from capplan.planning.result import Assumption, Candidate, Plan
 from capplan.planning.run import Run
-from capplan.report import sentences
+from capplan.report import drafts, sentences
 from capplan.report.columns import (
     Column,
     column,
@@ -29,7 +24,16 @@ from capplan.report.pages.candidates import COLUMNS, candidate_values, plan_colu
 from capplan.report.pages.classes import classes_section, classes_table
 from capplan.report.pages.mix import mix_sections, mix_sentence
 from capplan.report.pages.probes import probes_section
+from capplan.report.pages.purchase import bill_section, money_tables, replicas_section
 from capplan.report.pages.risk import draws_table, risk_section
+from capplan.report.pages.served import (
+    lengths_section,
+    lengths_table,
+    served_facts,
+    served_section,
+    throughput_table,
+    traffic_table,
+)
 from capplan.report.pages.spares import spares_section
 from capplan.report.plan_charts import figures
 from capplan.report.render.json_text import plain
@@ -80,6 +84,7 @@ def plan_page(plan: Plan) -> Page:
             *mix_sections(plan),
             *apart_sections(plan),
             _candidates(plan),
+            *(() if best is None else (served_section(plan), lengths_section(plan))),
             Section(
                 "Latency, replicas and the fleet over time",
                 figures=partial(figures, plan),
@@ -99,6 +104,10 @@ def plan_page(plan: Plan) -> Page:
             "classes.csv": classes_table(
                 row.run for row in plan.candidates if row.run is not None
             ),
+            "lengths.csv": lengths_table(plan),
+            "throughput.csv": throughput_table(plan.throughput),
+            "traffic.csv": traffic_table(plan),
+            **money_tables(plan),
         },
     )
 
@@ -190,14 +199,15 @@ def _tiles(plan: Plan, best: Candidate, run: Run) -> list[Tile]:
             f"of requests; asked {plan.attainment_text}",
         )
     bound = best.lower_bound_gpu_count
+    counts = best.replica_count_range
     return [
         attained,
+        Tile("Replicas", f"{best.replica_count:,}", _replicas(counts)),
         *(
             Tile(_IN_TILES[line.what], _amount(line), _ends(best, line))
             for line in _lines(plan)
             if line.what in _IN_TILES
         ),
-        Tile("Binding limit", best.binding or "–"),
         Tile(
             "Lower bound",
             "–" if bound is None else sentences.plural(bound, "GPU"),
@@ -206,16 +216,26 @@ def _tiles(plan: Plan, best: Candidate, run: Run) -> list[Tile]:
     ]
 
 
+def _replicas(counts: tuple[int, int] | None) -> str:
+    if counts is None or counts[0] == counts[1]:
+        return ""
+    low, high = counts
+    return f"{low:,} to {high:,} for 80 % of real engines"
+
+
 def _of_best(plan: Plan, best: Candidate, run: Run) -> list[Section]:
     """Return why the best candidate is as large, its classes, command and cost."""
     fewest, estimate = plan.best_by_gpus, plan.best_estimated
     facts = [
         ("nodes", sentences.nodes(run)),
         ("engine", sentences.versions(best)),
+        ("drafts", drafts.worth(plan)),
+        ("drafts tried", drafts.tried(plan)),
         ("uncertain", sentences.doubts(best)),
         ("attained by", sentences.attained(run.judgement, plan.attainment_text)),
         *sentences.windows(run.judgement, best.probes),
         ("load", sentences.load(run.judgement)),
+        *served_facts(plan),
         ("one fewer", one_fewer(best) if best.pools else sentences.proof(best)),
         ("real engines", sentences.engines(best)),
         ("binds", best.binding or ""),
@@ -232,11 +252,13 @@ def _of_best(plan: Plan, best: Candidate, run: Run) -> list[Section]:
         facts.append(("uncertain", f"{_priced(estimate)}: {doubts}"))
     return [
         Section(notes=[_SPELT_OUT], only=FILES),
+        bill_section(plan.purchase),  # first for who pays, then for who runs it
         Section(WHY, facts=facts),
-        classes_section(run.judgement.classes),
+        replicas_section(plan.purchase),
+        _bill(plan, best, run),
+        classes_section(run.judgement.classes, run.work),
         launch_section(best.launch),
         *(launch_section(pool.launch, pool.role) for pool in best.pools),
-        _bill(plan, best, run),
     ]
 
 

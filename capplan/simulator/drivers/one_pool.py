@@ -65,7 +65,8 @@ from capplan.simulator.state import ROUTE, SCHEDULE, STATE, Count
         types.FunctionType(SCHEDULE),
         types.FunctionType(REBALANCE),
         types.FunctionType(DISPATCH),
-    )
+    ),
+    vectorized=False,
 )
 def run(
     state,

@@ -77,6 +77,7 @@ def take_slot(state, arrivals, row, first_row):
     request.cached_tokens = 0
     request.hit_blocks = 0
     request.shared_blocks = 0
+    request.unhashed_tokens = 0
     request.preemptions = 0
     request.migrations = 0
     request.joined_tokens = 0
@@ -107,7 +108,7 @@ def take_slot(state, arrivals, row, first_row):
     return slot
 
 
-@inlined()
+@inlined(vectorized=False)
 def routed(state, slot, now_s, route, schedule):
     """Return the replica of an arrival, advanced to it: but where the log is full.
 
@@ -138,6 +139,7 @@ def routed(state, slot, now_s, route, schedule):
         types.FunctionType(ROUTE),
         types.FunctionType(SCHEDULE),
     ),
+    vectorized=False,
 )
 def run(
     state,
@@ -193,6 +195,7 @@ def run(
 
 @compiled(
     types.boolean(STATE, types.float64, types.FunctionType(SCHEDULE)),
+    vectorized=False,
 )
 def drain(state, until_s, schedule):
     """Advance every replica to ``until_s``; return whether the log had room."""

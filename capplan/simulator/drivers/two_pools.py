@@ -131,7 +131,8 @@ def _step_decode(side, motion, r, until_s, users, think_s, prefills):
         types.FunctionType(ROUTE),
         types.FunctionType(SCHEDULE),
         types.FunctionType(WHERE),
-    )
+    ),
+    vectorized=False,
 )
 def run(
     first,

@@ -51,6 +51,10 @@ SCHEDULERS = {
 PULLING = "vllm-v1-pulling"
 """Scheduler of a decode pool, which no user names."""
 
+SPECULATIVE = "vllm-v1-speculative"
+"""V1's where drafts are verified, which no user names either."""
+_UNNAMED = {PULLING: "vllm_v1_pulling", SPECULATIVE: "vllm_v1_speculative"}
+
 
 def check_name(given: str) -> str:
     """Return ``NAME`` or ``NAME:setting=number,...`` when a policy has the name.
@@ -81,8 +85,8 @@ def scheduler(name: str) -> ModuleType:
     """Return the module of the named policy, with ``schedule`` and ``RULES``."""
     if file_of(name):
         module = load(name)
-    elif name == PULLING:
-        module = import_module(f"{__name__}.vllm_v1_pulling")
+    elif name in _UNNAMED:
+        module = import_module(f"{__name__}.{_UNNAMED[name]}")
     else:
         check_name(name)
         module = import_module(f"{__name__}.{SCHEDULERS[name]}")

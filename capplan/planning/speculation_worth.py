@@ -1,0 +1,116 @@
+"""Up to which load drafting pays, and how many drafts must be accepted at a plan's."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from capplan.deployment.configuration import Configuration
+from capplan.planning.result import Candidate, DraftsTried, DraftsWorth, Plan
+from capplan.planning.settings import PlanSettings
+from capplan.planning.speculation import SEARCHED, with_drafts
+
+
+@dataclass(frozen=True)
+class _Replica:
+    """Iterations of a replica that serves requests of one size."""
+
+    configuration: Configuration
+    prompt_tokens: float  # of a request [tokens]
+    output_tokens: float  # [tokens]
+
+    def decode_s(self, *, drafts: bool) -> np.ndarray:
+        """Return the time of decode iterations by batch. [s]"""
+        engine, tables = self.configuration.engine, self.configuration.tables
+        if drafts:
+            assert engine.speculation is not None
+            tables = engine.speculation.tables(tables)
+        batch = np.arange(len(tables.decode_s))
+        context = self.prompt_tokens + self.output_tokens / 2
+        return tables.decode_s + tables.decode_context_s * batch * context
+
+    def rate_per_s(self) -> np.ndarray:
+        """Return the requests/s at which so many decode, by batch; 0 for none."""
+        engine, tables = self.configuration.engine, self.configuration.tables
+        assert engine.speculation is not None
+        budget = engine.max_num_batched_tokens
+        tokens = min(max(round(self.prompt_tokens), 1), budget, len(tables.fused_s) - 1)
+        prompt_s = float(tables.fused_s[tokens] - tables.fused_s[1])
+        prompt_s *= self.prompt_tokens / tokens
+        steps = (self.output_tokens - 1) / engine.speculation.mean_tokens
+        batch = np.arange(len(tables.decode_s))
+        took_s = batch * prompt_s + steps * self.decode_s(drafts=True)
+        return batch / np.maximum(took_s, 1e-300)
+
+    @property
+    def most(self) -> int:
+        """Largest batch that seats, budget and KV allow. [requests]"""
+        engine = self.configuration.engine
+        assert engine.speculation is not None
+        tokens = self.prompt_tokens + self.output_tokens / 2
+        return max(
+            1,
+            min(
+                engine.max_num_seqs,
+                engine.max_num_batched_tokens // engine.speculation.verified_tokens,
+                int(engine.capacity_at(tokens) / tokens),
+            ),
+        )
+
+
+def drafts_worth(plan: Plan, configuration: Configuration) -> DraftsWorth | None:
+    """Return what drafting is worth on a plan's best replica; None without drafts.
+
+    A decode iteration with drafts over one without is how many tokens it must give;
+    prompts are computed beside the decodes, at the mean lengths of the requests.
+    """
+    speculation = configuration.engine.speculation
+    best = plan.best
+    if speculation is None or best is None or best.replica_count is None:
+        return None
+    if plan.mean_output_tokens <= 1:
+        return None
+    replica = _Replica(configuration, plan.mean_prompt_tokens, plan.mean_output_tokens)
+    most = replica.most
+    needed = replica.decode_s(drafts=True) / replica.decode_s(drafts=False)
+    needed = needed[1 : most + 1]
+    rate_per_s = replica.rate_per_s()[1 : most + 1]
+    loses = np.flatnonzero(needed > speculation.mean_tokens)
+    pays_up_to = int(loses[0]) if len(loses) else most
+    at = int(np.searchsorted(rate_per_s, plan.rate_per_s / best.replica_count))
+    at = min(at, most - 1)
+    return DraftsWorth(
+        draft_method=speculation.method,
+        drafts=speculation.drafts,
+        tokens_per_iteration=speculation.mean_tokens,
+        acceptance_source=speculation.source,
+        acceptance_how=speculation.how,
+        pays_up_to_batch=pays_up_to,
+        pays_up_to_rate_per_s=float(rate_per_s[pays_up_to - 1]) if pays_up_to else 0.0,
+        always_pays=not len(loses),
+        planned_batch=at + 1,
+        needed_tokens=float(needed[at]),
+    )
+
+
+def best_of_drafts(
+    settings: PlanSettings,
+    plan_with: Callable[[PlanSettings, int], Plan],
+    by_cost: Callable[[Candidate], tuple[float, ...]],
+) -> Plan:
+    """Return the best of the plans with 0 to 3 drafted tokens, which says all."""
+    plans = [(k, plan_with(with_drafts(settings, k), k)) for k in SEARCHED]
+    tried = tuple(
+        DraftsTried(
+            k,
+            None if plan.best is None else plan.best.gpu_count,
+            None
+            if plan.best is None or plan.best.cost is None
+            else plan.best.cost.usd_per_h,
+        )
+        for k, plan in plans
+    )
+    feasible = [(by_cost(p.best), k, p) for k, p in plans if p.best is not None]
+    chosen = min(feasible, key=lambda row: row[:2])[2] if feasible else plans[0][1]
+    interrupted = any(plan.interrupted for _, plan in plans)
+    return replace(chosen, drafts_tried=tried, interrupted=interrupted)

@@ -1,0 +1,40 @@
+"""What a plan says of speculative decoding."""
+
+from capplan.planning.result import Plan
+from capplan.report.columns import format_fine_usd
+
+
+def worth(plan: Plan) -> str:
+    """Return up to which load drafting pays, and what it takes at the plan's."""
+    found = plan.drafts_worth
+    if found is None:
+        return ""
+    star = "*" if found.acceptance_how == "assumed" else ""
+    tokens = f"{found.tokens_per_iteration:.3g}{star} tokens an iteration"
+    text = (
+        f"{found.draft_method}, {found.drafts} a step: {tokens} "
+        f"({found.acceptance_source})"
+    )
+    if found.always_pays:
+        text += "; pays at every batch that fits a replica"
+    elif found.pays_up_to_batch == 0:
+        text += "; never pays"
+    else:
+        text += (
+            f"; pays up to {found.pays_up_to_batch} requests that decode on a replica "
+            f"({found.pays_up_to_rate_per_s:.3g} requests/s)"
+        )
+    return (
+        f"{text}; at the planned {found.planned_batch} it must reach "
+        f"{found.needed_tokens:.3g}"
+    )
+
+
+def tried(plan: Plan) -> str:
+    """Return what each number of drafted tokens would take."""
+    rows = []
+    for row in plan.drafts_tried:
+        gpus = "infeasible" if row.gpu_count is None else f"{row.gpu_count} GPUs"
+        price = "" if row.usd_per_h is None else f", {format_fine_usd(row.usd_per_h)}/h"
+        rows.append(f"{row.drafts}: {gpus}{price}")
+    return "; ".join(rows)

@@ -1,0 +1,197 @@
+"""What a plan's nodes cost: scenarios, ways to pay, and one replica more or fewer."""
+
+from functools import partial
+from typing import Any
+
+from capplan.planning.purchase import EXPECTED, PLANNED_COUNT
+from capplan.planning.purchase_result import CountCost, Purchase, Scenario, Way
+from capplan.planning.result import Plan
+from capplan.report.columns import (
+    column,
+    format_count,
+    format_fine_usd,
+    format_list,
+    format_share,
+    format_usd_change,
+)
+from capplan.report.page import FILES, Fact, Figure, Section, Table
+from capplan.report.svg_bars import Bar, bars
+from capplan.units import format_usd
+
+
+def _starred(path: str, show: Any) -> Any:
+    def told(row: Any) -> str:
+        return show(getattr(row, path)) + ("*" if row.is_assumed else "")
+
+    return told
+
+
+SCENARIOS = (
+    column("name", "scenario", justify="left"),
+    column("replica_count", "replicas", format_count),
+    column("node_count", "nodes", format_count),
+    column("gpus_paid", "GPUs paid", format_count),
+    column("usd_per_month", "$ per month", format_usd),
+    column("usd_per_year", "$ per year", format_usd),
+)
+WAYS = (
+    column("name", "way to pay", justify="left"),
+    column(
+        "usd_per_node_h",
+        "$ per node-hour",
+        told=_starred("usd_per_node_h", format_fine_usd),
+    ),
+    column("usd_per_month", "$ per month", told=_starred("usd_per_month", format_usd)),
+    column("usd_per_year", "$ per year", format_usd, leaves=1),
+    column("usd_saved_per_month", "saves a month", format_usd_change),
+    column("break_even", "pays from", format_share),
+    column("is_assumed"),
+    column("source"),
+)
+MONEY = "Nodes, months and commitments"
+"""Heading of a section."""
+_OUTCOME = {True: "meets", False: "misses", None: "–"}
+COUNTS = (
+    column("name", "count", justify="left"),
+    column("replica_count", "replicas", format_count),
+    column("gpu_count", "GPUs", format_count),
+    column("node_count", "nodes", format_count),
+    column("usd_per_month", "$ per month", format_usd),
+    column("usd_against_planned", "against planned", format_usd_change),
+    column("slo_attainment", "attained", format_share),
+    column("meets", "SLO", told=lambda row: _OUTCOME[row.meets]),
+    column("attainment_with_one_lost", "with one lost", format_share),
+)
+
+
+def money_tables(plan: Plan) -> dict[str, Table]:
+    """Return the tables for CSV, by file name."""
+    bought = plan.purchase or Purchase()
+    return {
+        "scenarios.csv": Table(SCENARIOS, bought.scenarios),
+        "ways.csv": Table(WAYS, bought.ways),
+        "counts.csv": Table(COUNTS, bought.count_costs),
+    }
+
+
+def bill_section(bought: Purchase | None) -> Section:
+    """Return scenarios of the bill and ways to pay; empty without a best candidate."""
+    if bought is None:
+        return Section()
+    notes = []
+    if bought.scenarios and bought.no_ways:
+        notes = [f"No other way to pay is shown: {bought.no_ways}."]
+    if bought.scenarios:
+        notes.append(
+            "The same nodes at all hours of a month of 730 h; capplan budget follows "
+            "the hours of a week and the growth of 12 to 36 months, and buys the "
+            "commitments that cost least."
+        )
+    scenarios = Table(
+        SCENARIOS,
+        bought.scenarios,
+        title="Low, expected and high",
+        note="" if len(bought.scenarios) < 2 else _of_scenarios(bought),
+        style=lambda row: "best" if row.name == EXPECTED else "",
+    )
+    ways = Table(
+        WAYS, bought.ways, title="Ways to pay for these nodes", note=_of_ways(bought)
+    )
+    return Section(
+        MONEY,
+        tables=[scenarios, ways],
+        facts=[("a commitment", commitment(bought)), *_sources(bought)],
+        figures=partial(_figures, bought),
+        notes=notes,
+        only=FILES,
+    )
+
+
+def _of_scenarios(bought: Purchase) -> str:
+    rows = bought.scenarios
+    parts = ["Providers: the cheapest and the dearest that offer such nodes."]
+    if not any("provider" in row.name for row in rows):
+        parts = []
+    if len({row.replica_count for row in rows}) > 1:
+        parts.append("Replicas: the fewest and the most that 80 % of engines need.")
+    return " ".join(parts)
+
+
+def commitment(bought: Purchase) -> str:
+    """Return what the shortest commitment would save; empty where none is known."""
+    way = next((way for way in bought.ways if way.break_even is not None), None)
+    if way is None or way.break_even is None or way.usd_saved_per_month is None:
+        return ""
+    star = "*" if way.is_assumed else ""
+    saved = way.usd_saved_per_month
+    word = "less" if saved >= 0 else "more"
+    return (
+        f"{way.name}: {format_usd(abs(saved))}{star} a month {word} than on demand; "
+        f"cheaper from {format_share(way.break_even)} of the hours in use on"
+    )
+
+
+def _sources(bought: Purchase) -> list[Fact]:
+    """Return where the prices are from, each source once."""
+    of_source: dict[str, list[str]] = {}
+    for way in bought.ways:
+        of_source.setdefault(way.source, []).append(way.name)
+    return [(format_list(names), source) for source, names in of_source.items()]
+
+
+def _of_ways(bought: Purchase) -> str:
+    parts = []
+    if any(way.break_even is not None for way in bought.ways):
+        parts.append(
+            "“pays from” is the share of the hours in use from which on a commitment "
+            "is cheaper than on demand; it is paid whether used or not."
+        )
+    if any(way.is_assumed for way in bought.ways):
+        parts.append("Starred: assumed, nobody quotes it for these nodes, or old.")
+    return " ".join(parts)
+
+
+def _figures(bought: Purchase) -> list[Figure]:
+    """Return the bills of a month side by side; none of a single one."""
+    found = []
+    if len(bought.scenarios) > 1:
+        found.append(_bars("Scenarios of the bill", bought.scenarios, EXPECTED))
+    if len(bought.ways) > 1:
+        found.append(_bars("Ways to pay", bought.ways, "on demand"))
+    return found
+
+
+def _bars(
+    title: str, rows: tuple[Scenario, ...] | tuple[Way, ...], marked: str
+) -> Figure:
+    drawn = [
+        Bar(
+            row.name.partition(":")[0],
+            row.usd_per_month,
+            f"{format_usd(row.usd_per_month)}{'*' * getattr(row, 'is_assumed', False)}",
+            stands_out=row.name == marked,
+        )
+        for row in rows
+    ]
+    return Figure(title, bars(f"{title}, $ per month", drawn), (), "A month.")
+
+
+def replicas_section(bought: Purchase | None) -> Section:
+    """Return what replica counts beside the planned one cost and attain."""
+    if bought is None:
+        return Section()
+
+    def style(row: CountCost) -> str:
+        if row.name == PLANNED_COUNT:
+            return "best"
+        return "fail" if row.meets is False else ""
+
+    lost = any(row.attainment_with_one_lost is not None for row in bought.count_costs)
+    note = "Counts that were simulated, and one replica more than planned."
+    if lost:
+        note += " “with one lost” is what one replica fewer attains."
+    return Section(
+        "Replicas against cost",
+        tables=[Table(COUNTS, bought.count_costs, note=note, style=style)],
+        only=FILES,
+    )

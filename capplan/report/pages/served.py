@@ -1,0 +1,179 @@
+"""What a plan serves: traffic over time, lengths, and what the fleet could serve."""
+
+import math
+from functools import partial
+
+from capplan.planning.result import Plan
+from capplan.planning.throughput import AT_MOST, PLANNED, WITHIN_SLO, Throughput
+from capplan.report import sentences
+from capplan.report.columns import column, format_count, format_share
+from capplan.report.page import FILES, Fact, Section, Table
+from capplan.report.served_charts import length_figures, traffic_figures
+from capplan.units import format_duration
+
+
+def _told(row: Throughput) -> str:
+    if row.width_s is None:
+        return row.what
+    return f"{row.what}: {sentences.window_length(row.width_s)}"
+
+
+THROUGHPUT = (
+    column("what", "what", justify="left", told=_told),
+    column("width_s"),
+    column("rate_per_s", "requests/s", format_count),
+    column("prompt_tokens_per_s", "prompt tokens/s", format_count),
+    column("output_tokens_per_s", "output tokens/s", format_count),
+    column("used_share", "used by the plan", format_share),
+)
+TRAFFIC = (
+    column("start_s", path="0"),
+    column("rate_per_s", path="1"),
+    column("prompt_tokens_per_s", path="2"),
+    column("output_tokens_per_s", path="3"),
+)
+LENGTHS = (
+    column(
+        "class_name", "class", justify="left", told=lambda row: row.class_name or "all"
+    ),
+    column("request_count", "requests", format_count),
+    *(
+        column(f"{kind}_tokens_{at}", f"{at} {kind}", format_count)
+        for kind in ("prompt", "output")
+        for at in ("mean", "p50", "p90", "p99")
+    ),
+)
+
+
+def served_facts(plan: Plan) -> list[Fact]:
+    """Return the busiest window, the use of the fleet, and its busiest replica."""
+    best = plan.best
+    work = None if best is None or best.run is None else best.run.work
+    busiest = None if work is None else work.busiest_share_of_mean
+    said = ""
+    if best is not None and busiest is not None and (best.replica_count or 0) > 1:
+        said = f"{format_count(busiest)} × the mean replica's work"
+    return [
+        ("peak", peak(plan)),
+        ("tokens", used(plan)),
+        ("busiest replica", said),
+    ]
+
+
+def peak(plan: Plan) -> str:
+    """Return when most arrives, and how that compares with what the fleet carries."""
+    traffic = plan.traffic
+    if traffic is None:
+        return ""
+    at = traffic.busiest
+    rate_per_s, start_s = float(traffic.rate_per_s[at]), float(traffic.start_s[at])
+    since = f"{format_duration(start_s)} after" if start_s else "from"
+    text = (
+        f"{format_count(rate_per_s)} requests/s in the busiest "
+        f"{sentences.window_length(traffic.width_s)}, {since} the first arrival"
+    )
+    rows = {row.what: row for row in plan.throughput}
+    row = rows.get(WITHIN_SLO) or rows.get(AT_MOST)
+    if row is None:
+        return text
+    share = format_share(rate_per_s / row.rate_per_s)
+    does = "carries within the SLO" if row.what == WITHIN_SLO else "completes at most"
+    return (
+        f"{text}: {share} of the {format_count(row.rate_per_s)} requests/s that the "
+        f"fleet {does}"
+    )
+
+
+def used(plan: Plan) -> str:
+    """Return the tokens served, as shares of what the same fleet could serve."""
+    rows = {row.what: row for row in plan.throughput}
+    planned = rows.get(PLANNED)
+    if planned is None:
+        return ""
+    text = (
+        f"{format_count(planned.prompt_tokens_per_s)} prompt and "
+        f"{format_count(planned.output_tokens_per_s)} output tokens/s"
+    )
+    parts = [
+        f"{format_share(rows[what].used_share or math.nan)} of what the fleet {does}"
+        for what, does in ((WITHIN_SLO, "carries within the SLO"), (AT_MOST, _FULL))
+        if what in rows
+    ]
+    return ": ".join(filter(None, (text, ", ".join(parts))))
+
+
+_FULL = "completes while its queues never run empty"
+
+
+def served_section(plan: Plan) -> Section:
+    """Return traffic over time against capacity, and what the fleet could serve."""
+    notes = []
+    if plan.best is not None and plan.traffic is None:
+        notes = [_undated(plan)]
+    return Section(
+        "Traffic against capacity",
+        tables=[throughput_table(plan.throughput)],
+        facts=[("peak", peak(plan))],
+        figures=partial(traffic_figures, plan),
+        notes=notes,
+        only=FILES,
+    )
+
+
+def _undated(plan: Plan) -> str:
+    if plan.asked_by is not None:
+        return "Users who wait for their answers ask as fast as they are answered."
+    if plan.settings.get("rate") is None:
+        return "No chart over time: the requests arrive within 2 s."
+    return (
+        "No chart over time: the requests have no times of their own, so their "
+        "arrivals are drawn, at one mean rate."
+    )
+
+
+def throughput_table(rows: tuple[Throughput, ...]) -> Table:
+    """Return what is served, and what the same fleet could serve."""
+    known = {row.what for row in rows}
+    parts = []
+    if WITHIN_SLO in known:
+        parts.append(
+            "Within the SLO: the highest rate that attains the target, with requests "
+            "of the same mix at one mean rate by a Poisson process."
+        )
+    if AT_MOST in known:
+        parts.append(
+            "With a queue that never empties: what the replicas complete at most, "
+            "whatever the latency."
+        )
+    return Table(THROUGHPUT, rows, note=" ".join(parts))
+
+
+def lengths_section(plan: Plan) -> Section:
+    """Return how long prompts and answers are, of each class."""
+    return Section(
+        "Lengths of requests",
+        tables=[lengths_table(plan)],
+        figures=partial(length_figures, plan.lengths) if plan.lengths else tuple,
+        only=FILES,
+    )
+
+
+def lengths_table(plan: Plan) -> Table:
+    """Return the lengths of all requests and of each class. [tokens]"""
+    note = "Tokens of a request: mean, and what 50, 90 and 99 % are within."
+    return Table(LENGTHS, plan.lengths, note=note)
+
+
+def traffic_table(plan: Plan) -> Table:
+    """Return the bins of the traffic for CSV; no rows where its times are drawn."""
+    traffic = plan.traffic
+    if traffic is None:
+        return Table(TRAFFIC, ())
+    columns = (
+        traffic.start_s,
+        traffic.rate_per_s,
+        traffic.prompt_tokens_per_s,
+        traffic.output_tokens_per_s,
+    )
+    rows = list(zip(*(values.tolist() for values in columns), strict=True))
+    return Table(TRAFFIC, rows)

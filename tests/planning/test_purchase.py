@@ -1,0 +1,168 @@
+"""Scenarios, ways to pay and counts of a plan, by hand and beside what others say."""
+
+from dataclasses import replace
+
+import pytest
+
+from capplan.planning.plan import plan
+from capplan.planning.purchase import purchase
+from capplan.planning.result import Probe
+from capplan.planning.settings import PlanSettings
+
+ASKED = {
+    "workload": "synthetic:prompt=300,output=60,n=1000",
+    "rate": 60,
+    "llm": "Llama-3.1-8B",
+    "gpu": "H100-SXM",
+    "tp": 1,
+    "slo": "ttft=500ms,tpot=12ms",
+    "as_of": "2026-11-21",
+}
+
+
+def planned(**asked):
+    settings = PlanSettings(**{**ASKED, **asked})
+    return settings, plan(settings)
+
+
+@pytest.fixture(scope="module")
+def offered():
+    """A plan on nodes of 8 GPUs at a provider's price, among others'."""
+    return planned(provider="CoreWeave")
+
+
+@pytest.fixture(scope="module")
+def given():
+    """A plan of GPUs at a price of the user's, who names no node."""
+    return planned(price={"H100-SXM": "2.00"})
+
+
+def test_the_lowest_and_highest_bill_are_the_ends_of_the_range():
+    _, of = planned()
+    rows = of.purchase.scenarios
+
+    usd = [row.usd_per_month for row in rows]
+    assert (min(usd), max(usd)) == pytest.approx(of.best.usd_per_month_range)
+    assert rows[0].usd_per_month == min(usd)
+    assert rows[-1].usd_per_month == max(usd)
+
+
+def test_the_expected_bill_is_the_plans(offered):
+    of = offered[1]
+
+    (row,) = [row for row in of.purchase.scenarios if row.name.startswith("expected")]
+
+    assert row.usd_per_month == of.best.cost.usd_per_month
+    assert row.usd_per_year == pytest.approx(of.best.cost.usd_per_year)
+    assert row.replica_count == of.best.replica_count
+
+
+def test_where_neither_price_nor_engine_varies_there_is_one_scenario():
+    known = {"latency_ms": "9,0.04,0,0.08,0.00005", "kv_blocks": 4000, "rate": 10}
+    _, of = planned(price={"H100-SXM": "2.00"}, **known, slo="ttft=1s,tpot=15ms")
+
+    (row,) = of.purchase.scenarios
+
+    assert row.name == "expected: as planned"
+
+
+def test_on_demand_is_the_plans_bill_and_terms_are_its_discounts(given):
+    of = given[1]
+    month = of.best.replica_count * 2.00 * 730
+
+    rows = {way.name: way for way in of.purchase.ways}
+
+    assert rows["on demand"].usd_per_month == pytest.approx(month)
+    year = rows["reserved, 12 months"]
+    # Nobody quotes a term for a price of one's own: 35 % less is assumed.
+    assert year.is_assumed
+    assert year.usd_per_month == pytest.approx(0.65 * month)
+    assert year.usd_saved_per_month == pytest.approx(0.35 * month)
+    assert year.break_even == pytest.approx(0.65)
+    assert rows["reserved, 36 months"].usd_per_year == pytest.approx(0.45 * 12 * month)
+
+
+def test_a_quoted_term_is_taken_before_an_assumed_one(tmp_path):
+    path = tmp_path / "prices.csv"
+    path.write_text(
+        "gpu,usd_per_gpu_h,kind,term_months,provider\n"
+        "H100-SXM,3.00,on-demand,,mine\n"
+        "H100-SXM,1.80,reserved,12,mine\n"
+    )
+
+    _, of = planned(prices=str(path), provider="mine")
+
+    year = next(way for way in of.purchase.ways if way.name == "reserved, 12 months")
+    assert year.usd_per_node_h == pytest.approx(1.80)
+    assert year.break_even == pytest.approx(0.6)
+
+
+def test_spot_pays_for_the_nodes_beside_those_needed(tmp_path):
+    path = tmp_path / "prices.csv"
+    path.write_text(
+        "gpu,usd_per_gpu_h,kind,interruption_per_month,max_share,provider\n"
+        "H100-SXM,4.00,on-demand,,,mine\n"
+        "H100-SXM,1.00,spot,0.2,0.5,mine\n"
+    )
+
+    _, of = planned(prices=str(path), provider="mine", rate=200)
+
+    count, rows = of.best.replica_count, {way.name: way for way in of.purchase.ways}
+    needed = count // 2
+    spot = rows["spot in part"].usd_per_month / 730 - 4.00 * (count - needed)
+    assert needed > 0
+    # 1 $ each, at least as many as are needed, and not twice as many.
+    assert needed - 1e-9 <= spot <= 2 * needed
+    assert spot == pytest.approx(round(spot))
+
+
+def test_a_plan_that_is_paid_as_a_term_says_why_no_other_way_is_shown(tmp_path):
+    path = tmp_path / "prices.csv"
+    path.write_text(
+        "gpu,usd_per_gpu_h,kind,term_months,provider\nH100-SXM,1.80,reserved,12,mine\n"
+    )
+
+    _, of = planned(prices=str(path), kind="reserved:12")
+
+    assert of.purchase.ways == ()
+    assert "reserved:12" in of.purchase.no_ways
+
+
+def test_one_more_replica_is_shown_with_its_bill_and_what_it_attains(offered):
+    settings, of = offered
+    best = of.best
+    count = best.replica_count
+    known = Probe.of(best.run)
+    attains = {count - 1: 0.9, count: 0.995}
+    probes = tuple(
+        replace(known, replica_count=n, slo_attainment=share, meets=n >= count)
+        for n, share in attains.items()
+    )
+
+    rows = purchase(settings, replace(best, probes=probes)).count_costs
+
+    assert [row.replica_count for row in rows] == [count - 1, count, count + 1]
+    fewer, as_planned, more = rows
+    assert (fewer.slo_attainment, fewer.meets) == (0.9, False)
+    assert as_planned.usd_against_planned == 0
+    assert as_planned.attainment_with_one_lost == 0.9
+    assert more.slo_attainment is None  # it was not simulated
+    assert more.attainment_with_one_lost == 0.995
+    # Eight replicas of one GPU share a node: the next costs nothing until it is full.
+    full = -(-(count + 1) // 8) - -(-count // 8)
+    node_usd = best.cost.nodes[0].usd_per_h / best.cost.nodes[0].count * 730
+    assert more.usd_against_planned == pytest.approx(full * node_usd)
+
+
+def test_a_plan_without_a_price_has_counts_and_no_bills(offered):
+    settings, of = offered
+    run = of.best.run
+    free = replace(run.configuration, price=None)
+    pool = replace(run.deployment.pool, configuration=free)
+    run = replace(run, deployment=replace(run.deployment, pools=(pool,)))
+
+    bought = purchase(settings, replace(of.best, run=run, cost=None))
+
+    assert bought.scenarios == ()
+    assert bought.ways == ()
+    assert {row.usd_per_month for row in bought.count_costs} == {None}

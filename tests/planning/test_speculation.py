@@ -1,0 +1,391 @@
+"""Speculative decoding in settings, launch line, bound and plan."""
+
+import json
+import warnings
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from capplan.bounds.lower_bound import lower_bound
+from capplan.deployment.configuration import Configuration
+from capplan.deployment.engine import EngineSettings
+from capplan.deployment.speculation import Speculation
+from capplan.errors import CapplanWarning, InputError
+from capplan.latency.contract import linear_tables
+from capplan.planning.configuration import configurations, given_configuration
+from capplan.planning.launch import launch
+from capplan.planning.plan import plan
+from capplan.planning.proof import _as_iterations
+from capplan.planning.scheduling import widest_iterations
+from capplan.planning.settings import PlanSettings, SimulateSettings
+from capplan.planning.speculation_worth import drafts_worth
+from capplan.planning.systems import resolve
+from capplan.planning.unbatched import unbatched
+from capplan.simulator.simulate import simulate
+from capplan.workload.slo import RequestSlo, Slo
+from capplan.workload.trace import Trace
+from tests.deployments import fleet_of
+
+MTP3 = '{"method":"mtp","num_speculative_tokens":3}'
+EAGLE2 = '{"method":"eagle3","num_speculative_tokens":2}'
+GIVEN = {
+    "workload": "synthetic:prompt=300,output=80,n=300",
+    "rate": 5,
+    "slo": "ttft=2s",
+}
+TIMES = {"latency_ms": "6,0.018,0,0.018,0.00005", "kv_blocks": 5000}
+
+
+def built(llm="DeepSeek-R1", gpu="H200", tp=8, **given):
+    settings = PlanSettings(llm=llm, gpu=gpu, tp=tp, **{**GIVEN, **given})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        (found,) = configurations(settings)
+    assert isinstance(found, Configuration), found.reason
+    return settings, found
+
+
+def test_drafts_of_a_family_without_a_table_are_those_of_v4_and_assumed():
+    _, found = built(speculative_config=MTP3)
+    speculation = found.engine.speculation
+
+    assert speculation.rates == pytest.approx((0.79, 0.48, 0.22))
+    assert speculation.how == "assumed"
+    assert "not DeepSeek-R1" in speculation.source
+
+
+def test_the_draft_takes_weights_and_kv_from_the_blocks():
+    _, plain = built()
+    _, drafting = built(speculative_config=MTP3)
+
+    fewer = plain.engine.kv_blocks - drafting.engine.kv_blocks
+    assert fewer > 0
+    # 11.5 GB of weights over eight GPUs, and one of 62 layers of KV.
+    block_bytes = plain.engine.kv_block_bytes
+    freed = fewer * block_bytes - plain.engine.kv_blocks * block_bytes / 62
+    assert freed == pytest.approx(11.5e9 / 8, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"speculative_config": "mtp"}, "is not JSON"),
+        ({"speculative_config": "3"}, "expected"),
+        ({"speculative_config": '{"method":"medusa"}'}, "expected one of mtp, eagle"),
+        ({"speculative_config": '{"method":"mtp","num_tokens":3}'}, "num_tokens"),
+        (
+            {"speculative_config": '{"method":"mtp","num_speculative_tokens":9}'},
+            "expected 1 to 8",
+        ),
+        (
+            {"speculative_config": '{"method":"mtp","num_speculative_tokens":true}'},
+            "expected 1 to 8",
+        ),
+        (
+            {
+                "speculative_config": json.dumps(
+                    {
+                        "method": "mtp",
+                        "num_speculative_tokens_per_batch_size": [[1, 16, 3]],
+                    }
+                )
+            },
+            "would not be known at its arrival",
+        ),
+        ({"speculative_config": EAGLE2}, "no acceptance of DeepSeek-R1 with eagle3"),
+        (
+            {"speculative_config": MTP3, "llm": "Llama-3.1-8B", "gpu": "H100", "tp": 1},
+            "no layer for multi-token prediction",
+        ),
+        (
+            {"speculative_config": MTP3, "acceptance_rates": "0.5,0.6,0.1"},
+            "expected none above the one before",
+        ),
+        (
+            {"speculative_config": MTP3, "acceptance_rates": "1.79,2.27,2.49"},
+            "rates 0.79, 0.48, 0.22",
+        ),
+        (
+            {"speculative_config": MTP3, "acceptance_rates": "0.8,-0.1,-0.2"},
+            r"in \[0, 1\]",
+        ),
+        ({"speculative_config": MTP3, "acceptance_rates": "0.8"}, "expected 3"),
+        ({"acceptance_rates": "0.8"}, "expected --speculative-config"),
+        ({"draft_ms": 0.3}, "expected --speculative-config"),
+        (
+            {"speculative_config": MTP3, "scheduler": "orca"},
+            "scheduler orca is not modelled",
+        ),
+        (
+            {
+                "speculative_config": json.dumps(
+                    {
+                        "method": "mtp",
+                        "num_speculative_tokens": 2,
+                        "rejection_sample_method": "synthetic",
+                        "synthetic_acceptance_length": 3.5,
+                    }
+                )
+            },
+            "expected 1 to 3",
+        ),
+        (
+            {
+                "speculative_config": json.dumps(
+                    {
+                        "method": "mtp",
+                        "num_speculative_tokens": 2,
+                        "synthetic_acceptance_length": 2,
+                    }
+                )
+            },
+            "rejection_sample_method synthetic",
+        ),
+        (
+            {
+                "speculative_config": json.dumps(
+                    {
+                        "method": "mtp",
+                        "num_speculative_tokens": 2,
+                        "rejection_sample_method": "synthetic",
+                        "synthetic_acceptance_rates": [0.9],
+                    }
+                )
+            },
+            "expected 2",
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused_with_what_would_be_right(given, message):
+    with pytest.raises(InputError, match=message):
+        built(**given)
+
+
+def test_without_an_llm_the_time_of_the_draft_is_to_be_given():
+    given = {"speculative_config": MTP3, "acceptance_rates": "0.8,0.5,0.2", **TIMES}
+
+    with pytest.raises(InputError, match="--draft-ms"):
+        given_configuration(SimulateSettings(**GIVEN, **given))
+    found = given_configuration(SimulateSettings(**GIVEN, **given, draft_ms=0.3))
+
+    assert found.engine.speculation.draft_s == pytest.approx(3e-4)
+
+
+def test_seats_that_verify_more_than_the_budget_are_warned_of():
+    with pytest.warns(CapplanWarning, match="max_num_seqs of at most 64"):
+        list(
+            configurations(
+                PlanSettings(
+                    llm="DeepSeek-R1",
+                    gpu="H200",
+                    tp=8,
+                    max_num_batched_tokens=256,
+                    max_num_seqs=128,
+                    speculative_config=MTP3,
+                    **GIVEN,
+                )
+            )
+        )
+
+
+def test_a_scenario_may_write_the_drafts_as_a_mapping():
+    settings = SimulateSettings(**GIVEN, speculative_config=json.loads(MTP3))
+
+    assert json.loads(settings.speculative_config) == json.loads(MTP3)
+
+
+def test_the_launch_line_starts_the_drafts_that_were_planned():
+    settings, found = built(
+        "Llama-3.1-8B",
+        "H100",
+        1,
+        speculative_config='{"method":"eagle3","model":"org/draft",'
+        '"num_speculative_tokens":2}',
+        acceptance_rates="0.7,0.4",
+    )
+
+    given = launch(found, settings).arguments["speculative_config"]
+
+    assert given == {
+        "method": "eagle3",
+        "model": "org/draft",
+        "num_speculative_tokens": 2,
+    }
+
+
+def test_a_draft_of_its_own_that_is_not_named_is_noted():
+    settings, found = built(
+        "Llama-3.1-8B",
+        "H100",
+        1,
+        speculative_config=EAGLE2,
+        acceptance_rates="0.7,0.4",
+    )
+
+    assert "name the draft" in launch(found, settings).notes[-1]
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_no_schedule_needs_fewer_replicas_than_the_bound(seed):
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(20, 120))
+    trace = Trace(
+        rng.integers(1, 60, n),
+        rng.integers(1, 50, n),
+        np.sort(rng.uniform(0, rng.uniform(0.05, 2), n)),
+    )
+    k = int(rng.integers(1, 4))
+    speculation = Speculation(
+        "mtp",
+        tuple(np.sort(rng.random(k))[::-1].tolist()),
+        draft_share=float(rng.choice([0.0, 0.05])),
+    )
+    engine = EngineSettings(
+        max_num_batched_tokens=128,
+        max_num_seqs=int(rng.integers(1, 33)),
+        block_size=4,
+        kv_blocks=int(rng.integers(40, 400)),
+        async_scheduling=bool(rng.random() < 0.5),
+        speculation=speculation,
+    )
+    plain = linear_tables(
+        rng.uniform(1e-3, 8e-3),
+        rng.uniform(1e-5, 3e-4),
+        0,
+        rng.uniform(1e-5, 6e-4),
+        rng.uniform(0, 2e-6),
+        max_batch=32,
+        max_tokens=128,
+    )
+    slo = RequestSlo(ttft_s=rng.uniform(0.02, 0.6), tpot_s=rng.uniform(2e-3, 4e-2))
+    widest, tables = widest_iterations(engine, plain)
+    outputs, gaps_s = _as_iterations(
+        widest, trace.output_tokens, np.full(n, slo.tpot_s)
+    )
+    endless = np.full(n, np.inf)
+    replicas = int(rng.integers(1, 5))
+    times = simulate(
+        trace, fleet_of(plain, engine, replicas), seed=seed, slo=Slo(slo)
+    ).times
+    met = (times.ttft_s <= slo.ttft_s) & (times.tpot_s <= slo.tpot_s)
+    if not met.any():
+        return
+
+    # The schedule attains its own share: so many replicas are enough for it.
+    bound = lower_bound(
+        trace.arrival_s,
+        trace.prompt_tokens,
+        outputs,
+        np.full(n, slo.ttft_s),
+        gaps_s,
+        endless,
+        float(met.mean()),
+        tables,
+        widest,
+    )
+
+    assert bound.replica_count <= replicas
+
+
+def test_alone_no_request_is_faster_than_its_bound():
+    rng = np.random.default_rng(3)
+    n = 200
+    trace = Trace(rng.integers(1, 400, n), rng.integers(1, 90, n), 1e3 * np.arange(n))
+    plain = linear_tables(6e-3, 2e-5, 0, 2e-5, 1e-6, max_batch=8, max_tokens=512)
+    speculation = Speculation("mtp", (0.9, 0.8, 0.7), draft_share=0.02)
+    engine = EngineSettings(
+        max_num_batched_tokens=512, max_num_seqs=8, speculation=speculation
+    )
+    widest, tables = widest_iterations(engine, plain)
+
+    alone = unbatched(trace, tables, widest)
+    times = simulate(trace, fleet_of(plain, engine, 1)).times
+
+    assert (times.e2e_s >= alone.e2e_s - 1e-9).all()
+    assert (times.ttft_s >= alone.ttft_s - 1e-9).all()
+
+
+def test_iterations_of_all_drafts_rejected_are_those_of_the_tokens():
+    engine = EngineSettings(speculation=Speculation("ngram", (0.0, 0.0)))
+
+    steps, gaps_s = _as_iterations(engine, np.array([1, 2, 9]), np.array([1.0, 1.0, 1]))
+
+    assert steps.tolist() == [1, 2, 9]
+    assert gaps_s.tolist() == [1.0, 1.0, 1.0]
+
+
+def test_in_a_comparison_other_schedulers_have_no_drafts():
+    settings = PlanSettings(
+        llm="DeepSeek-R1", gpu="H200", tp=8, speculative_config=MTP3, **GIVEN
+    )
+
+    drafting, other = (resolve(name, settings, 2048) for name in ("vllm-v1", "sarathi"))
+
+    assert drafting.settings.speculative_config == MTP3
+    assert other.settings.speculative_config is None
+    assert "no drafts" in other.given
+
+
+@pytest.fixture(scope="module")
+def searched():
+    """A plan that finds the number of drafts; without any its TPOT is out of reach."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return plan(
+            PlanSettings(
+                workload="synthetic:prompt=100,output=100,n=300",
+                rate=20,
+                slo="ttft=1s,tpot=5ms",
+                llm="Llama-3.1-8B",
+                gpu="H100-SXM",
+                tp=1,
+                price={"H100-SXM": "1"},
+                **TIMES,
+                speculative_config='{"method":"eagle3"}',
+                acceptance_rates="0.8,0.1,0.0",
+                draft_ms=0.3,
+            )
+        )
+
+
+def test_a_plan_without_a_number_takes_the_cheapest_of_none_to_three(searched):
+    assert [row.drafts for row in searched.drafts_tried] == [0, 1, 2, 3]
+    fewest = min(row.gpu_count for row in searched.drafts_tried if row.gpu_count)
+    assert searched.best.gpu_count == fewest
+    chosen = searched.drafts_worth.drafts if searched.drafts_worth else 0
+    by_count = {row.drafts: row.gpu_count for row in searched.drafts_tried}
+    assert by_count[chosen] == fewest
+
+
+def test_the_tokens_needed_are_an_iteration_with_drafts_over_one_without(searched):
+    # 6000 + 18 b + 0.05 L without; 18 k b + 300 k more with drafts; L = 150 b.
+    worth = searched.drafts_worth
+    b, k = worth.planned_batch, worth.drafts
+    without = 6000 + 18 * b + 0.05 * 150 * b
+
+    assert worth.needed_tokens == pytest.approx(
+        (without + 18 * k * b + 300 * k) / without
+    )
+
+
+def test_drafts_stop_paying_at_the_batch_that_a_hand_reckons(searched):
+    # 1.2 tokens with one draft: 6000 + 43.5 b + 300 <= 1.2 (6000 + 25.5 b) up to b 69.
+    given = given_configuration(
+        SimulateSettings(
+            **GIVEN,
+            **TIMES,
+            speculative_config='{"method":"mtp","num_speculative_tokens":1}',
+            acceptance_rates="0.2",
+            draft_ms=0.3,
+        )
+    )
+    assert 6000 + 43.5 * 69 + 300 <= 1.2 * (6000 + 25.5 * 69)
+    assert 6000 + 43.5 * 70 + 300 > 1.2 * (6000 + 25.5 * 70)
+
+    worth = drafts_worth(
+        replace(searched, mean_prompt_tokens=100.0, mean_output_tokens=100.0), given
+    )
+
+    assert worth.pays_up_to_batch == 69
+    assert not worth.always_pays
