@@ -92,7 +92,13 @@ RUNS = [
 
 
 MORE = {
-    PlanSettings: [{}, {"disaggregated": True}, {"draws": 1}, {"availability": 0.9}],
+    PlanSettings: [
+        {},
+        {"disaggregated": True},
+        {"draws": 1},
+        {"availability": 0.9},
+        {"mix": True},
+    ],
     BudgetSettings: [{}, {"spot_share": 0.5, "spot_price": 1.0}],
     SimulateSettings: [
         {"replicas": 2},
