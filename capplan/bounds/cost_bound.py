@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from capplan.bounds.bound_check import COLUMNS
 from capplan.bounds.lower_bound import Pricing, checked_requests, droppable_requests
 from capplan.bounds.prices import IterationPrices
 from capplan.bounds.window import busiest_window
@@ -62,15 +63,7 @@ def cost_bound(
     targets = np.asarray(attainment, np.float64)
     counts = np.bincount(group, minlength=len(targets))
     droppable = np.array([*map(droppable_requests, counts.tolist(), targets.tolist())])
-    names = (
-        "arrival_s",
-        "prompt_tokens",
-        "output_tokens",
-        "cached_tokens",
-        "ttft_s",
-        "tpot_s",
-        "e2e_s",
-    )
+    names = [name for name in COLUMNS if name != "group"]
     handed = np.zeros(len(group))
     usd, release_s, deadline_s = [], [], []
     for each in priced:
