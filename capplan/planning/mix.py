@@ -7,6 +7,7 @@ replicas are added and taken away until the SLO is met by no more than it takes.
 """
 
 import math
+import warnings
 from dataclasses import replace
 from functools import cache
 
@@ -14,18 +15,19 @@ import numpy as np
 
 from capplan.deployment.configuration import Configuration
 from capplan.deployment.split import Split, bands_of
-from capplan.placement.mix import (
-    Allocation,
-    MixProblem,
-    NodeKind,
-    ReplicaKind,
-    allocate_mix,
-)
-from capplan.placement.result import Status
+from capplan.errors import CapplanWarning
+from capplan.placement.mix import allocate_mix
 from capplan.planning.configuration import Excluded
 from capplan.planning.cost import usd_per_replica_h
 from capplan.planning.inputs import PlanInputs, Progress
 from capplan.planning.known_runs import KnownRuns
+from capplan.planning.mix_allocation import (
+    SLICES,
+    problem_of,
+    proposal_of,
+    unusable,
+    with_allocation,
+)
 from capplan.planning.mix_bound import bound_of_mix
 from capplan.planning.mix_capacity import capacities, served
 from capplan.planning.mix_fleet import MIN_REPLICAS, MixFleet, MixRun
@@ -41,13 +43,14 @@ from capplan.planning.mix_result import KindCapacity, Mix, MixBand
 from capplan.planning.prospects import MOST_REPLICAS, price_of
 from capplan.planning.replications import Interrupted
 from capplan.planning.result import Candidate, Plan
+from capplan.workload.slo import base_classes
 
-PROMPT_BANDS, OUTPUT_BANDS = 6, 4
-"""Bands by the prompt, and each of these by the predicted answer, at most."""
+BANDS = ((6, 4), (6, 2), (4, 2), (3, 1), (1, 1))
+"""Bands of a class by the prompt, and each of these by the predicted answer: the first
+of which there are not too many."""
+MOST_BANDS = 48
 LEAST_REQUESTS = 200
 """Requests of the trace in a band, at least."""
-SLICES = 4
-"""Equal parts of a band that go to one kind each."""
 _SOLVER_S = 10.0
 _STRETCHES = (1.0, 0.9, 0.8, 0.7, 1.06, 1.12, 1.2, 1.3)
 """Factors on the rates that are allocated: less first, more until a mix is found."""
@@ -124,7 +127,11 @@ class _Search:
         self._plan = result
         self._best = best  # of single types
         self._base = inputs.load.base
-        self._bands = bands_of(self._base, PROMPT_BANDS, OUTPUT_BANDS, LEAST_REQUESTS)
+        classes = len(base_classes(self._base.class_names)[0])
+        prompts, outputs = next(
+            (row for row in BANDS if classes * math.prod(row) <= MOST_BANDS), BANDS[-1]
+        )
+        self._bands = bands_of(self._base, prompts, outputs, LEAST_REQUESTS)
         self._shares = np.array([band.holds(self._base).mean() for band in self._bands])
         self._tried: set[Proposal] = set()
         self._simulated = 0  # fleets
@@ -145,9 +152,16 @@ class _Search:
         if len(unserved):
             band = self._bands[unserved[0]]
             return replace(known, reason=f"no kind serves {band} within the SLO")
-        known = self._allocated(replace(known, load_factor=self._load_factor(carried)))
-        self._divide(carried)
-        self._refine(carried)
+        known = replace(known, load_factor=self._load_factor(carried))
+        try:
+            known = self._allocated(known)
+            self._divide(carried)
+            self._refine(carried)
+        except Interrupted:
+            if self._found is None:
+                raise
+            text = "interrupted: a mix that was not looked at may cost less"
+            warnings.warn(text, CapplanWarning, stacklevel=2)
         known = replace(known, simulated_count=self._simulated)
         if self._found is None:
             return replace(known, reason=self._reason)
@@ -156,17 +170,19 @@ class _Search:
     def _allocated(self, known: Mix) -> Mix:
         """Try what the allocation proposes, at several loads; return what it says."""
         carried = np.array([kind.requests_per_s for kind in known.capacities]).T
+        max_nodes = self._inputs.settings.max_nodes
         for stretch in _STRETCHES:
             if self._found is not None and stretch > 1:
                 break  # a mix that does with less was found
             self._progress("allocating the requests to kinds of replicas")
-            problem = self._problem(carried, stretch * known.load_factor)
+            rates = stretch * known.load_factor * self._rates()
+            problem = problem_of(self._kinds, rates, carried, max_nodes)
             allocation = allocate_mix(problem, time_limit_s=_SOLVER_S)
             if stretch == _STRETCHES[0]:
-                known = _with_allocation(known, allocation)
-            reason = self._unusable(allocation)
+                known = with_allocation(known, allocation)
+            reason = unusable(allocation, self._kinds, max_nodes)
             if reason is None:
-                self._try(_proposal(allocation))
+                self._try(proposal_of(allocation))
             self._reason = self._reason or reason or ""
         return known
 
@@ -243,20 +259,6 @@ class _Search:
             reason = "more samples do not show that the mix meets the SLO"
         self._reason = self._reason or reason or ""
 
-    def _unusable(self, allocation: Allocation) -> str | None:
-        """Return why an allocation is no mix, or None."""
-        if allocation.status == Status.INFEASIBLE:
-            most = self._inputs.settings.max_nodes.items()
-            quota = ",".join(f"{gpu}={count}" for gpu, count in most)
-            return f"no mix has enough nodes within --max-nodes {quota}"
-        if allocation.replica_count is None:
-            return "the solver found no allocation in time"
-        used = np.flatnonzero(allocation.replica_count)
-        if len(used) < 2:
-            one = self._kinds[used[0]]
-            return f"the cheapest allocation has replicas of one kind, {one}"
-        return None
-
     def _told(self, carried: np.ndarray) -> tuple[KindCapacity, ...]:
         return tuple(
             KindCapacity(
@@ -285,29 +287,6 @@ class _Search:
     def _rates(self) -> np.ndarray:
         """Return the mean rate of each band. [requests/s]"""
         return self._shares * self._inputs.trace.rate_per_s
-
-    def _problem(self, carried: np.ndarray, factor: float) -> MixProblem:
-        """Return the allocation to be made: kinds of replicas on kinds of nodes."""
-        nodes: dict[object, NodeKind] = {}
-        replicas = []
-        for kind in self._kinds:
-            price = kind.price
-            assert price is not None
-            size = price.gpus_per_node or 1
-            key = kind.gpu, price.bought
-            if key not in nodes:
-                most = self._inputs.settings.max_nodes.get(kind.gpu)
-                usd = size * price.usd_per_gpu_h
-                nodes[key] = NodeKind(f"{kind.gpu} {len(nodes)}", size, usd, most)
-            replicas.append(ReplicaKind(str(kind), kind.tp, list(nodes).index(key)))
-        return MixProblem(
-            factor * self._rates(),
-            tuple(replicas),
-            tuple(nodes.values()),
-            carried,
-            SLICES,
-            MIN_REPLICAS,
-        )
 
     def _most_usd_per_h(self) -> float:
         """Return the most that a mix may cost to be offered. [$/h]"""
@@ -377,25 +356,3 @@ class _Search:
             saved_share=None if single is None else 1 - run.cost.usd_per_h / single,
             bound=bound,
         )
-
-
-def _with_allocation(known: Mix, allocation: Allocation) -> Mix:
-    bound = allocation.lower_bound_usd_per_h
-    return replace(
-        known,
-        allocation_status=str(allocation.status),
-        allocation_usd_per_h=allocation.usd_per_h,
-        allocation_lower_bound_usd_per_h=None if math.isinf(bound) else bound,
-    )
-
-
-def _proposal(allocation: Allocation) -> Proposal:
-    """Return the kinds that an allocation uses, and how."""
-    assert allocation.replica_count is not None
-    assert allocation.slices is not None
-    used = np.flatnonzero(allocation.replica_count)
-    return Proposal(
-        tuple(used.tolist()),
-        tuple(tuple(row) for row in allocation.slices[:, used].tolist()),
-        tuple(allocation.replica_count[used].tolist()),
-    )

@@ -21,6 +21,8 @@ from capplan.planning.saturation import saturation
 
 _FEWER = 12
 """Replicas below and above those that meet the SLO alone that are looked at."""
+_HOPELESS = 4
+"""Times the replicas that a full load takes from which the SLO is out of reach."""
 _LITTLE = 0.1
 """Part of what may miss that is little enough."""
 LEAST_REQUESTS = 4_000
@@ -41,12 +43,12 @@ def capacities(
     replicas. [requests/s]
     """
     found = np.zeros((len(bands), len(kinds)))
+    parts = [band.holds(inputs.load.base) for band in bands]
     for column, kind in enumerate(kinds):
         progress(f"measuring what a replica of {kind} carries", column / len(kinds))
-        parts = [band.holds(inputs.load.base) for band in bands]
-        found[:, column] = side_by_side(
-            partial(_capacity, inputs, kind, replica_count), parts
-        )
+        work = partial(_capacity, inputs, kind, replica_count)
+        with collected_warnings():  # not in threads: warnings are of the whole process
+            found[:, column] = side_by_side(work, parts)
     return found
 
 
@@ -61,24 +63,23 @@ def _capacity(
         raise Interrupted
     part = inputs.load.base.select(rows)
     alone = replace(inputs, load=OpenLoad(part, None))
-    with collected_warnings():
-        if cannot_serve(alone, kind) is not None:
-            return 0.0
-        # The requests have their predicted lengths already.
-        read = {"predictor": None, "scale": None}
-        settings = inputs.settings.model_copy(update=read)
-        deployment = one_pool(inputs.settings, kind, replica_count)
-        try:
-            carried = replica_load(
-                settings,
-                part,
-                inputs.slo,
-                deployment,
-                inputs.stopped,
-                least_requests=LEAST_REQUESTS,
-            )
-        except InputError:  # a policy that refuses these requests does not serve them
-            return 0.0
+    if cannot_serve(alone, kind) is not None:
+        return 0.0
+    # The requests have their predicted lengths already.
+    read = {"predictor": None, "scale": None}
+    settings = inputs.settings.model_copy(update=read)
+    deployment = one_pool(inputs.settings, kind, replica_count)
+    try:
+        carried = replica_load(
+            settings,
+            part,
+            inputs.slo,
+            deployment,
+            inputs.stopped,
+            least_requests=LEAST_REQUESTS,
+        )
+    except InputError:  # a policy that refuses these requests does not serve them
+        return 0.0
     return 0.0 if carried is None else carried.rate_per_s
 
 
@@ -106,6 +107,7 @@ def served(
         rate_per_s, low = part.trace.rate_per_s, 0
         if found is not None and found.binds and np.isfinite(rate_per_s):
             low = min(int(0.9 * rate_per_s / found.rate_per_s), most)
+            most = min(most, _HOPELESS * (low + _FEWER))
         high = max(1, low)
         while not pool.at(high)[0]:
             if high >= most:

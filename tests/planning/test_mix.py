@@ -12,7 +12,7 @@ from capplan.deployment.configuration import Configuration
 from capplan.deployment.engine import EngineSettings
 from capplan.deployment.pools import Deployment, Pool
 from capplan.deployment.split import SizeBand, Split
-from capplan.errors import InputError
+from capplan.errors import CapplanWarning, InputError
 from capplan.fleet.price import Price
 from capplan.latency.contract import linear_tables
 from capplan.planning.candidates import evaluate, run_of
@@ -20,7 +20,8 @@ from capplan.planning.cost import usd_per_h
 from capplan.planning.inputs import PlanInputs, unseen
 from capplan.planning.known_runs import KnownRuns
 from capplan.planning.load import OpenLoad
-from capplan.planning.mix import SLICES, mix_of
+from capplan.planning.mix import mix_of
+from capplan.planning.mix_allocation import SLICES
 from capplan.planning.mix_bound import bound_of_mix
 from capplan.planning.mix_fleet import MIN_REPLICAS
 from capplan.planning.mix_result import Mix
@@ -358,3 +359,36 @@ def test_a_mix_of_kinds_that_sizes_disturb_costs_what_the_cheapest_costs(
     assert ours == (
         cheapest if cheapest <= 0.95 * plan.best.cost.usd_per_h else math.inf
     )
+
+
+def test_a_search_that_is_interrupted_answers_with_the_mix_it_knows(case):
+    given, plan, whole = case
+    dividing = []
+
+    def progress(step, share=None):
+        dividing.extend([step] if step.startswith("dividing") else [])
+
+    stopped = replace(given, stopped=lambda: bool(dividing))
+    with pytest.warns(CapplanWarning, match="interrupted: a mix that was not looked"):
+        mix = mix_of(stopped, [SMALL, LARGE], plan, progress)
+
+    assert mix.offered
+    assert mix.cost.usd_per_h >= whole.cost.usd_per_h
+
+
+def test_many_classes_have_fewer_bands_each():
+    prompts = np.arange(1, 6001) % 500 + 1
+    trace = Trace(
+        prompts,
+        np.full(6000, 11),
+        np.arange(6000) * 0.01,
+        request_class=np.arange(6000) % 20,
+        class_names=tuple(f"c{k}" for k in range(20)),
+    )
+    given = replace(inputs(n=10), load=OpenLoad(trace, None))
+    plan = planned(given, (SMALL,))
+
+    mix = mix_of(given, [SMALL, kind("slower", 2e-4, 3.0)], plan, unseen)
+
+    # 20 classes of 300 requests: cut once at most, and 60 are more than 48.
+    assert {len(row.requests_per_s) for row in mix.capacities} == {20}
