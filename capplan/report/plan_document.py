@@ -35,6 +35,18 @@ def plan_in(path: Path, text: str) -> dict[str, Any]:
     return dict(document)
 
 
+def read_made_by(command: str, path: Path, expected: str) -> dict[str, Any]:
+    """Return the JSON object that a command wrote, of the schema that is expected."""
+    document = parse_json(path, read_text(path), finite=True)
+    schema = document.get("schema") if isinstance(document, dict) else None
+    if schema != expected or not isinstance(document.get("settings"), dict):
+        raise InputError(
+            f"{path}: its schema is {schema!r}; this release reads {expected!r}: run "
+            f"capplan {command} again"
+        )
+    return dict(document)
+
+
 def refuse_changed(path: Path, document: Mapping[str, Any]) -> None:
     """Refuse a plan that is not as it was sealed, or contradicts its certificate."""
     if reasons := check_document(document):

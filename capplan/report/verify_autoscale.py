@@ -5,8 +5,6 @@ from pathlib import Path
 from typing import Any
 
 from capplan.bounds.certificate import CHANGED
-from capplan.errors import InputError
-from capplan.input_file import parse_json, read_text
 from capplan.planning.autoscale import autoscale
 from capplan.planning.autoscale_settings import AutoscaleSettings
 from capplan.report.pages.autoscale import (
@@ -15,7 +13,7 @@ from capplan.report.pages.autoscale import (
     autoscale_values,
     digest_of,
 )
-from capplan.report.plan_document import settings_now
+from capplan.report.plan_document import read_made_by, settings_now
 from capplan.report.render.json_text import json_text
 from capplan.report.verify import changed, refuse_foreign_code
 
@@ -24,14 +22,7 @@ _SLACK = 1 + 1e-9
 
 def read_autoscaled(path: Path) -> dict[str, Any]:
     """Return the JSON object of a file of autoscalers."""
-    document = parse_json(path, read_text(path), finite=True)
-    schema = document.get("schema") if isinstance(document, dict) else None
-    if schema != SCHEMA or not isinstance(document.get("settings"), dict):
-        raise InputError(
-            f"{path}: its schema is {schema!r}; this release reads {SCHEMA!r}: run "
-            "capplan autoscale again"
-        )
-    return dict(document)
+    return read_made_by("autoscale", path, SCHEMA)
 
 
 def verify_autoscaled(

@@ -5,13 +5,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from capplan.errors import InputError
-from capplan.input_file import parse_json, read_text
 from capplan.planning.budget import budget
 from capplan.planning.budget_settings import BudgetSettings
 from capplan.planning.cost import HOURS_PER_MONTH
 from capplan.report.pages.budget import SCHEMA, budget_values
-from capplan.report.plan_document import settings_now
+from capplan.report.plan_document import read_made_by, settings_now
 from capplan.report.render.json_text import json_text
 from capplan.report.verify import changed, refuse_foreign_code
 
@@ -54,14 +52,7 @@ def verify_budget(
 
 def read_budget(path: Path) -> dict[str, Any]:
     """Return the JSON object of a budget."""
-    document = parse_json(path, read_text(path), finite=True)
-    schema = document.get("schema") if isinstance(document, dict) else None
-    if schema != SCHEMA or not isinstance(document.get("settings"), dict):
-        raise InputError(
-            f"{path}: its schema is {schema!r}; this release reads {SCHEMA!r}: run "
-            "capplan budget again"
-        )
-    return dict(document)
+    return read_made_by("budget", path, SCHEMA)
 
 
 def _claims(document: Row) -> Iterator[Claim]:
