@@ -41,3 +41,19 @@ def iterations_before(first_s, slope_s, span_s, most):
     while n < most and decode_time_s(first_s, slope_s, n) < span_s:
         n += 1
     return n
+
+
+@inlined()
+def jump_length(depth, first_s, slope_s, span_s, horizon):
+    """Return how many iterations are scheduled in a span of time, ``horizon`` at most.
+
+    With depth 1 an iteration is scheduled when the one before ends, with depth 2 when
+    it starts: one more is scheduled in the span.
+    """
+    if horizon <= 1:
+        return 1
+    if depth == 1:
+        return iterations_before(first_s, slope_s, span_s, horizon)
+    if not span_s > 0:
+        return 1
+    return iterations_before(first_s, slope_s, span_s, horizon - 1) + 1

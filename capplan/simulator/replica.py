@@ -22,7 +22,7 @@ from capplan.simulator.gaps import (
     start_gaps,
 )
 from capplan.simulator.jit import compiled, inlined
-from capplan.simulator.jump import SMALLEST_STEP_S, decode_time_s, iterations_before
+from capplan.simulator.jump import SMALLEST_STEP_S, decode_time_s, jump_length
 from capplan.simulator.kvcache import (
     blocks_in_iterations,
     return_blocks,
@@ -193,23 +193,11 @@ def run_iterations(state, r, horizon, until_s):
         )
         first_s = max(first_s, SMALLEST_STEP_S)
         last_s = first_s
-        sched_s = replica.now_s
         end_s = start_s + first_s
     else:
         slope_s = times.decode_context_s * b
         first_s = times.decode_s + times.decode_context_s * context
-        sched_s = replica.now_s
-        if horizon > 1:
-            # With depth 1 an iteration is scheduled when the one before ends, with
-            # depth 2 when it starts: one more is scheduled before until_s.
-            if engine.depth == 1:
-                n = iterations_before(first_s, slope_s, until_s - start_s, horizon)
-                if n > 1:
-                    sched_s = start_s + decode_time_s(first_s, slope_s, n - 1)
-            elif start_s < until_s:
-                span_s = until_s - start_s
-                n = iterations_before(first_s, slope_s, span_s, horizon - 1) + 1
-                sched_s = start_s + decode_time_s(first_s, slope_s, n - 2)
+        n = jump_length(engine.depth, first_s, slope_s, until_s - start_s, horizon)
         end_s = start_s + decode_time_s(first_s, slope_s, n)
         last_s = first_s + (n - 1) * slope_s
 
@@ -232,36 +220,38 @@ def run_iterations(state, r, horizon, until_s):
         replica.context_tokens += n * replica.decode_count
     else:
         replica.prompt_steps += 1
-    if n > 1:
-        advance_pipeline(state, r, start_s, first_s, slope_s, n)
-        take_blocks(state, r, more)  # behind what the result in flight has freed
-        replica.now_s = sched_s
-    elif replica.in_flight == 0:
-        replica.oldest_end_s = end_s
-        replica.in_flight = 1
-    else:
-        replica.newest_end_s = end_s
-        replica.in_flight = 2
+    put_in_flight(state, r, start_s, first_s, slope_s, n, more)
     start_decoding(state, r, end_s)
     _pop_finishing(state, r)
 
 
 @inlined()
-def advance_pipeline(state, r, start_s, first_s, slope_s, n):
-    """Collect all iterations of a jump but the last, or with depth 2 the last two.
+def put_in_flight(state, r, start_s, first_s, slope_s, n, more_blocks):
+    """Put iterations that end at ``gpu_s`` in flight; collect those before the last.
 
-    Nothing finishes within a jump, so only the iteration in flight before it can
-    hold finishing requests.
+    Of a jump all but the last, or with depth 2 the last two. Nothing finishes within a
+    jump, so only the iteration in flight before it can hold finishing requests.
     """
     replica = state.replicas[r]
+    depth = state.engine[0].depth
+    if n == 1:
+        if replica.in_flight == 0:
+            replica.oldest_end_s = replica.gpu_s
+            replica.in_flight = 1
+        else:
+            replica.newest_end_s = replica.gpu_s
+            replica.in_flight = 2
+        return
     if replica.in_flight == 1:
         collect_oldest(state, r)
     replica.oldest_end_s = replica.gpu_s
     replica.in_flight = 1
-    if state.engine[0].depth == 2:
+    if depth == 2:
         replica.newest_end_s = replica.gpu_s
         replica.oldest_end_s = start_s + decode_time_s(first_s, slope_s, n - 1)
         replica.in_flight = 2
+    take_blocks(state, r, more_blocks)  # behind what the result in flight has freed
+    replica.now_s = start_s + decode_time_s(first_s, slope_s, n - depth)
 
 
 @inlined()
@@ -292,6 +282,23 @@ def drain_request(state, r, slot):
 
 
 @inlined()
+def give_first_token(state, r, slot, end_s):
+    """Note the token that comes with the end of a prompt, computed again or not."""
+    replica = state.replicas[r]
+    request = state.requests[slot]
+    if math.isnan(request.first_token_s):
+        request.first_token_s = end_s
+    else:
+        add_gap(state, slot, end_s - request.last_token_s)
+    if request.charged_tokens > 0:
+        if replica.in_flight == 1:
+            replica.oldest_charged_tokens += request.charged_tokens
+        else:
+            replica.newest_charged_tokens += request.charged_tokens
+        request.charged_tokens = 0
+
+
+@inlined()
 def start_decoding(state, r, end_s):
     """Let requests whose prompt this iteration completes decode from the next on.
 
@@ -304,16 +311,7 @@ def start_decoding(state, r, end_s):
     while slot != NONE:
         request = state.requests[slot]
         following = request.next_in_list
-        if math.isnan(request.first_token_s):
-            request.first_token_s = end_s
-        else:
-            add_gap(state, slot, end_s - request.last_token_s)
-        if request.charged_tokens > 0:
-            if replica.in_flight == 1:
-                replica.oldest_charged_tokens += request.charged_tokens
-            else:
-                replica.newest_charged_tokens += request.charged_tokens
-            request.charged_tokens = 0
+        give_first_token(state, r, slot, end_s)
         generated = request.known_tokens - request.prompt_tokens + 1
         start_gaps(state, r, slot)
         request.end_step = replica.step + request.run_tokens - generated

@@ -6,11 +6,8 @@ vain, where the next one was scheduled before that was known: with two iteration
 flight, if one token would not have been enough.
 """
 
-import math
-
 from capplan.simulator.batch import iterations_to_completion
 from capplan.simulator.gaps import (
-    add_gap,
     end_gaps,
     enter_resuming,
     leaves_resuming,
@@ -18,7 +15,7 @@ from capplan.simulator.gaps import (
     start_gaps,
 )
 from capplan.simulator.jit import compiled, inlined
-from capplan.simulator.jump import SMALLEST_STEP_S, decode_time_s, iterations_before
+from capplan.simulator.jump import SMALLEST_STEP_S, decode_time_s, jump_length
 from capplan.simulator.kvcache import return_blocks, take_blocks
 from capplan.simulator.log import log_iteration
 from capplan.simulator.queues import (
@@ -27,7 +24,12 @@ from capplan.simulator.queues import (
     remove_end,
     remove_running,
 )
-from capplan.simulator.replica import add_to_bins, advance_pipeline, drain_request
+from capplan.simulator.replica import (
+    add_to_bins,
+    drain_request,
+    give_first_token,
+    put_in_flight,
+)
 from capplan.simulator.speculation import (
     PARTS,
     REPLICA,
@@ -158,7 +160,6 @@ def run_speculative(state, r, horizon, more_count, more_parts, sitting, eager):
     times = state.by_batch[b]
     n = 1
     slope_s = 0.0
-    sched_s = replica.now_s
     if tokens > 0:
         verified = (b - extra) * (1 + int(state.settings[SETTING.drafts])) + extra
         verified += int(memory[REPLICA.padded])
@@ -174,17 +175,8 @@ def run_speculative(state, r, horizon, more_count, more_parts, sitting, eager):
     else:
         slope_s = times.decode_context_s * (memory[REPLICA.growth] / PARTS)
         first_s = times.decode_s + times.decode_context_s * context
-        if horizon > 1:
-            # As in run_iterations.
-            until_s = replica.until_s
-            if engine.depth == 1:
-                n = iterations_before(first_s, slope_s, until_s - start_s, horizon)
-                if n > 1:
-                    sched_s = start_s + decode_time_s(first_s, slope_s, n - 1)
-            elif start_s < until_s:
-                span_s = until_s - start_s
-                n = iterations_before(first_s, slope_s, span_s, horizon - 1) + 1
-                sched_s = start_s + decode_time_s(first_s, slope_s, n - 2)
+        span_s = replica.until_s - start_s
+        n = jump_length(engine.depth, first_s, slope_s, span_s, horizon)
         end_s = start_s + decode_time_s(first_s, slope_s, n)
         last_s = first_s + (n - 1) * slope_s
 
@@ -211,16 +203,7 @@ def run_speculative(state, r, horizon, more_count, more_parts, sitting, eager):
     add_context(state, r, n * memory[REPLICA.growth], 0.0)
     if sitting != 0:
         _resume_later(state, r)
-    if n > 1:
-        advance_pipeline(state, r, start_s, first_s, slope_s, n)
-        take_blocks(state, r, more)  # behind what the result in flight has freed
-        replica.now_s = sched_s
-    elif replica.in_flight == 0:
-        replica.oldest_end_s = end_s
-        replica.in_flight = 1
-    else:
-        replica.newest_end_s = end_s
-        replica.in_flight = 2
+    put_in_flight(state, r, start_s, first_s, slope_s, n, more)
     _start_speculating(state, r, end_s)
     _pop_finishing(state, r)
     _set_quiet(state, r)
@@ -235,16 +218,7 @@ def _start_speculating(state, r, end_s):
     while slot != NONE:
         request = state.requests[slot]
         following = request.next_in_list
-        if math.isnan(request.first_token_s):
-            request.first_token_s = end_s
-        else:
-            add_gap(state, slot, end_s - request.last_token_s)
-        if request.charged_tokens > 0:
-            if replica.in_flight == 1:
-                replica.oldest_charged_tokens += request.charged_tokens
-            else:
-                replica.newest_charged_tokens += request.charged_tokens
-            request.charged_tokens = 0
+        give_first_token(state, r, slot, end_s)
         start_gaps(state, r, slot)
         memory = state.request_memory[slot]
         memory[REQUEST.began] = replica.step
