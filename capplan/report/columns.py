@@ -113,6 +113,18 @@ def at(value: Any, path: str) -> Any:
     return value
 
 
+def starred(
+    flag: str, path: str, show: Callable[[Any], str] = format_usd
+) -> Callable[[Any], str | None]:
+    """Return what shows a value with a star where a flag of its row is set."""
+
+    def told(row: Any) -> str | None:
+        value = at(row, path)
+        return None if value is None else show(value) + ("*" if at(row, flag) else "")
+
+    return told
+
+
 class Column(NamedTuple):
     """One column of a table of results."""
 

@@ -8,11 +8,11 @@ from capplan.planning.budgeted import Budget, Month
 from capplan.planning.demand_curve import hour_name
 from capplan.report.columns import (
     Column,
-    at,
     column,
     format_count,
     format_fine_usd,
     format_share,
+    starred,
 )
 from capplan.units import format_usd
 
@@ -26,18 +26,8 @@ def _is_starred(month: Month) -> bool:
     return month.is_doubtful or month.is_estimated
 
 
-def _star(flag: str, path: str, show: Any = format_usd) -> Any:
-    """Return what shows a value with a star where a flag of its row is set."""
-
-    def told(row: Any) -> Any:
-        value = at(row, path)
-        return None if value is None else show(value) + ("*" if at(row, flag) else "")
-
-    return told
-
-
-def _starred_usd(name: str, heading: str) -> Column:
-    return column(name, heading, told=_star("is_estimated", name))
+def _estimated_usd(name: str, heading: str) -> Column:
+    return column(name, heading, told=starred("is_estimated", name))
 
 
 def _starred(count: float) -> str:
@@ -57,7 +47,7 @@ MONTHS = (
     column("work_factor", "traffic", "{:.3g}×".format, leaves=5),
     column("busiest_per_s", "peak /s", format_count),
     column("mean_per_s", "mean /s", format_count, leaves=1),
-    column("replicas", "replicas", told=_star("is_estimated", "replicas", str)),
+    column("replicas", "replicas", told=starred("is_estimated", "replicas", str)),
     column("known_by"),
     _in_bill("nodes", "nodes", format_count),
     _in_bill("node_hours", "node-h", format_count, leaves=2),
@@ -90,7 +80,7 @@ COMMITMENTS = (
         "$/node-h",
         str,
         path="held.usd_per_node_h",
-        told=_star("held.is_assumed", "held.usd_per_node_h"),
+        told=starred("held.is_assumed", "held.usd_per_node_h"),
     ),
     column("upfront_share", path="held.upfront_share"),
     column("is_assumed", path="held.is_assumed"),
@@ -107,7 +97,7 @@ COMMITMENTS = (
 
 ALTERNATIVES = (
     column("name", "way to pay", justify="left"),
-    column("usd", "$ in all", str, told=_star("is_estimated", "usd")),
+    column("usd", "$ in all", str, told=starred("is_estimated", "usd")),
     column("usd_first_month", "$ month 1", format_usd),
     column("usd_last_month", "$ last month", format_usd),
     column("usd_owed_after", "owed after", format_usd),
@@ -122,10 +112,10 @@ SCENARIOS = (
     column("replicas_last_month", "last month", format_count),
     column("nodes", "nodes", format_count),
     column("nodes_last_month", "last month", format_count),
-    _starred_usd("usd_first_month", "$ month 1"),
-    _starred_usd("usd_last_month", "$ last month"),
+    _estimated_usd("usd_first_month", "$ month 1"),
+    _estimated_usd("usd_last_month", "$ last month"),
     column("usd_first_year", "$ year 1", format_usd, leaves=1),
-    _starred_usd("usd", "$ in all"),
+    _estimated_usd("usd", "$ in all"),
     column("usd_owed_after", "owed after", format_usd, leaves=2),
     column("is_estimated"),
     column("infeasible_reason", "", justify="left"),
@@ -157,7 +147,7 @@ WAYS = (
         "usd_per_gpu_h",
         "$/GPU-h",
         str,
-        told=_star("is_assumed", "usd_per_gpu_h", format_fine_usd),
+        told=starred("is_assumed", "usd_per_gpu_h", format_fine_usd),
     ),
     column("is_assumed"),
     column("upfront_usd_per_gpu_h", "in present value", format_fine_usd),

@@ -1,7 +1,6 @@
 """What a plan's nodes cost: scenarios, ways to pay, and one replica more or fewer."""
 
 from functools import partial
-from typing import Any
 
 from capplan.planning.purchase import EXPECTED, PLANNED_COUNT
 from capplan.planning.purchase_result import CountCost, Purchase, Scenario, Way
@@ -13,18 +12,11 @@ from capplan.report.columns import (
     format_list,
     format_share,
     format_usd_change,
+    starred,
 )
 from capplan.report.page import FILES, Fact, Figure, Section, Table
 from capplan.report.svg_bars import Bar, bars
 from capplan.units import format_usd
-
-
-def _starred(path: str, show: Any) -> Any:
-    def told(row: Any) -> str:
-        return show(getattr(row, path)) + ("*" if row.is_assumed else "")
-
-    return told
-
 
 SCENARIOS = (
     column("name", "scenario", justify="left"),
@@ -39,9 +31,9 @@ WAYS = (
     column(
         "usd_per_node_h",
         "$ per node-hour",
-        told=_starred("usd_per_node_h", format_fine_usd),
+        told=starred("is_assumed", "usd_per_node_h", format_fine_usd),
     ),
-    column("usd_per_month", "$ per month", told=_starred("usd_per_month", format_usd)),
+    column("usd_per_month", "$ per month", told=starred("is_assumed", "usd_per_month")),
     column("usd_per_year", "$ per year", format_usd, leaves=1),
     column("usd_saved_per_month", "saves a month", format_usd_change),
     column("break_even", "pays from", format_share),
