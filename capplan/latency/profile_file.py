@@ -9,7 +9,7 @@ from capplan.errors import ProfileError
 from capplan.files import write_texts
 from capplan.latency.profile import Profile
 from capplan.latency.rank_profile import RankProfile
-from capplan.latency.yaml_file import read_yaml
+from capplan.latency.yaml_file import Content, read_yaml
 
 SCHEMA = "capplan-profile/1"
 RANK_SCHEMA = "capplan-rank-profile/1"
@@ -29,17 +29,18 @@ _MOST = 1e7
 
 def load_profile(path: Path) -> Profile:
     """Return the profile of a YAML file."""
-    profile = read_yaml(path, Profile, SCHEMA, "a profile")
-    times = profile.model_dump(include=_TIMES)
-    for name in sorted(times):
-        _refuse_endless(path, name, times[name])
-    return profile
+    return _with_times(path, read_yaml(path, Profile, SCHEMA, "a profile"), _TIMES)
 
 
 def load_rank_profile(path: Path) -> RankProfile:
     """Return the profile of ranks of a YAML file."""
     profile = read_yaml(path, RankProfile, RANK_SCHEMA, "a profile of ranks")
-    times = profile.model_dump(include=_RANK_TIMES)
+    return _with_times(path, profile, _RANK_TIMES)
+
+
+def _with_times(path: Path, profile: Content, names: set[str]) -> Content:
+    """Return a profile, of which these times are not endless."""
+    times = profile.model_dump(include=names)
     for name in sorted(times):
         _refuse_endless(path, name, times[name])
     return profile

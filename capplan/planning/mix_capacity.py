@@ -66,8 +66,7 @@ def _capacity(
     if cannot_serve(alone, kind) is not None:
         return 0.0
     # The requests have their predicted lengths already.
-    read = {"predictor": None, "scale": None}
-    settings = inputs.settings.model_copy(update=read)
+    settings = inputs.settings.model_copy(update={"predictor": None})
     deployment = one_pool(inputs.settings, kind, replica_count)
     try:
         carried = replica_load(
