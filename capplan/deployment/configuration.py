@@ -10,6 +10,7 @@ from capplan.fleet.price import Price
 from capplan.latency.capacity import capacity_ratio
 from capplan.latency.contract import LatencyTables
 from capplan.latency.profile import Profile
+from capplan.latency.rank_tables import RankTables
 
 WIDE = 2.0
 """Most over least that real engines carry, from which it is no range."""
@@ -34,6 +35,9 @@ class Configuration:
     quantile: float | None = None
     # prefix caching is on, and simulated without, since no request shares a prefix
     caching_unused: bool = False
+    # parts of the iteration time of ranks that step together; None: it has one
+    rank_tables: RankTables | None = None
+    graph_sizes: tuple[int, ...] = ()  # of CUDA graphs ranks are padded to [tokens]
 
     def __str__(self) -> str:
         return f"{self.gpu} × TP {self.tp}"

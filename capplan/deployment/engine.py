@@ -33,6 +33,9 @@ class EngineSettings:
     api_server_count: int = 1  # processes in front of each replica
     scheduler: Policy = VLLM_V1  # with its settings
     speculation: Speculation | None = None  # drafts that each iteration verifies
+    data_parallel_size: int = 1  # ranks that step together; the limits are of each
+    prefill_schedule_interval: int = 1  # steps of ranks of which one may have prompts
+    dp_balance: str = "vllm"  # how a rank is chosen for a request
 
     def __post_init__(self) -> None:
         """Refuse settings with which no request can run."""

@@ -41,11 +41,12 @@ def log_iteration(state, r, start_s, end_s, b, context, tokens):
 
 @inlined()
 def log_has_room(state):
-    """Return whether the log can take one more iteration."""
+    """Return whether the log can take one more iteration, of a group on each rank."""
     if state.engine[0].recording == 0:
         return True
-    if state.counts[Count.ITERATIONS] >= state.iterations.shape[0]:
+    ranks = max(1, state.engine[0].ranks)
+    if state.counts[Count.ITERATIONS] + ranks > state.iterations.shape[0]:
         return False
     room = state.entries.shape[0] - state.counts[Count.ENTRIES]
     # An iteration may log its requests twice: those preempted while it is put together.
-    return room >= 2 * state.engine[0].max_num_seqs
+    return room >= 2 * ranks * state.engine[0].max_num_seqs

@@ -8,7 +8,7 @@ import math
 
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.log import log_has_room
-from capplan.simulator.replica import bring_up
+from capplan.simulator.serve import bring_up
 from capplan.simulator.state import Count, Setting
 
 

@@ -53,11 +53,13 @@ def pool_state(
     record_iterations: bool,
     longest_jump: int,
     senders: int = 0,
+    ranks: int = 0,
 ) -> State:
     """Return the state of idle replicas.
 
     As many as ``results`` requests may finish before they are taken from it. KV is
-    copied from as many replicas as there are ``senders``.
+    copied from as many replicas as there are ``senders``. With ``ranks`` each replica
+    is a group of so many.
     """
     policy, rules = engine.scheduler, engine.scheduler.rules
     state = empty_state(
@@ -79,6 +81,7 @@ def pool_state(
             replica_columns=len(rules.replica_columns),
             senders=senders,
             runs=_runs(router.rules, replica_count),
+            ranks=ranks,
         ),
         # Copies: the core is compiled for writable arrays, and Ray's are read-only.
         tuple(np.array(table, np.float64, order="C") for table in tables[:5]),

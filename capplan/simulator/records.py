@@ -114,6 +114,11 @@ REPLICA = np.dtype(
         ("idle_until_s", np.float64),  # where nothing runs: look again then; see sa.py
         ("seen_waiting", np.int64),  # waiting requests at the router's last look
         ("seen_kv_use", np.float64),  # and the share of its KV blocks in use
+        ("seen_running", np.int64),  # of a rank, as all below: see group_queue.py
+        ("throttled", np.int64),  # 1: no prompts in the next iteration
+        ("turn", np.int64),  # of a group: rank at which the next choice begins
+        ("looks", np.int64),  # looks at its ranks so far
+        ("wave_step", np.int64),  # iterations when its ranks last began to step
         ("number", np.int64),  # of those that there have been: hash_ring.py
         ("charged_tokens", np.int64),  # of requests whose first token is to come
         ("oldest_charged_tokens", np.int64),  # of those it comes to in that iteration
@@ -152,6 +157,12 @@ ENGINE = np.dtype(
         ("block_link_s", np.float64),  # copy of a block to or from the host
         ("host_blocks", np.int64),  # of a replica
         ("examined", np.int64),  # 1: each call of the scheduler, see examine.py
+        ("ranks", np.int64),  # of a replica; 1: it is no group
+        ("tokens_per_request", np.int64),  # that a rank computes of a decode
+        ("largest_graph", np.int64),  # tokens; 0: nothing is padded
+        ("balance", np.int64),  # how a rank is chosen: see group_queue.py
+        ("sync_interval", np.int64),  # steps after which ranks agree to pause
+        ("prefill_interval", np.int64),  # steps of which one may have prompts
     ]
 )
 

@@ -28,7 +28,7 @@ from capplan.simulator.kvcache import (
     return_blocks,
     take_blocks,
 )
-from capplan.simulator.log import log_has_room, log_iteration
+from capplan.simulator.log import log_iteration
 from capplan.simulator.ordered import remove_ordered
 from capplan.simulator.queues import (
     count_outstanding,
@@ -41,16 +41,24 @@ from capplan.simulator.queues import (
     tell,
 )
 from capplan.simulator.state import NONE, Count, Phase
-from capplan.simulator.wake import next_s, set_wake
+from capplan.simulator.wake import set_wake
+
+
+@inlined()
+def join_queue(state, r, slot):
+    """Put an arrival last in a queue."""
+    request = state.requests[slot]
+    request.phase = Phase.WAITING
+    request.replica = r
+    count_outstanding(state, r, slot, 1)
+    state.replicas[r].prefill_tokens += request.known_tokens
+    push_waiting_back(state, r, slot)
 
 
 @inlined()
 def enqueue(state, r, slot, now_s):
     """Add an arrival to the queue of a replica that stands at ``now_s``."""
     replica = state.replicas[r]
-    request = state.requests[slot]
-    request.phase = Phase.WAITING
-    request.replica = r
     if replica.outstanding == 0:
         # The engine waits for what is computed in vain: run_speculative.py.
         vain_s = replica.gpu_s if replica.in_flight > 0 else now_s
@@ -58,9 +66,7 @@ def enqueue(state, r, slot, now_s):
         replica.in_flight = 0
     elif replica.now_s == math.inf:
         replica.now_s = now_s
-    count_outstanding(state, r, slot, 1)
-    replica.prefill_tokens += request.known_tokens
-    push_waiting_back(state, r, slot)
+    join_queue(state, r, slot)
     set_wake(state, r)
 
 
@@ -164,6 +170,41 @@ def add_to_bins(state, start_s, end_s, batch, waiting, used_blocks):
         index += 1
 
 
+@inlined()
+def batch_of(state, r):
+    """Return how many requests the iteration computes as decodes, and their contexts.
+
+    Those of one-token prefills are among them.
+    """
+    replica = state.replicas[r]
+    b = replica.batch_extra_count
+    context = replica.batch_extra_tokens
+    if replica.prompts_only == 0:
+        b += replica.decode_count
+        context += replica.context_tokens
+    return b, context
+
+
+@inlined()
+def iteration_time_s(state, r, b, context):
+    """Return the time of the next iteration, and by how much each later one is longer.
+
+    With a prompt there is no later one.
+    """
+    replica = state.replicas[r]
+    tokens = replica.batch_tokens
+    times = state.by_batch[b]
+    if tokens > 0:
+        first_s = (
+            state.fused_s[tokens + b]
+            + times.fused_decode_s
+            + times.fused_context_s * context
+            + state.engine[0].attention_s * replica.batch_attention
+        )
+        return max(first_s, SMALLEST_STEP_S), 0.0
+    return times.decode_s + times.decode_context_s * context, times.decode_context_s * b
+
+
 @inlined(vectorized=False)
 def run_iterations(state, r, horizon, until_s):
     """Run the scheduled iteration and those after it, up to ``horizon`` in all.
@@ -172,35 +213,26 @@ def run_iterations(state, r, horizon, until_s):
     the batch.
     """
     replica = state.replicas[r]
-    engine = state.engine[0]
-    extra = replica.batch_extra_count
-    b = extra
-    context = replica.batch_extra_tokens
-    if replica.prompts_only == 0:
-        b += replica.decode_count
-        context += replica.context_tokens
-    tokens = replica.batch_tokens
+    b, context = batch_of(state, r)
+    first_s, slope_s = iteration_time_s(state, r, b, context)
     start_s = max(replica.now_s, replica.gpu_s)
-    times = state.by_batch[b]
     n = 1
-    slope_s = 0.0
-    if tokens > 0:
-        first_s = (
-            state.fused_s[tokens + b]
-            + times.fused_decode_s
-            + times.fused_context_s * context
-            + engine.attention_s * replica.batch_attention
-        )
-        first_s = max(first_s, SMALLEST_STEP_S)
-        last_s = first_s
-        end_s = start_s + first_s
-    else:
-        slope_s = times.decode_context_s * b
-        first_s = times.decode_s + times.decode_context_s * context
-        n = jump_length(engine.depth, first_s, slope_s, until_s - start_s, horizon)
-        end_s = start_s + decode_time_s(first_s, slope_s, n)
-        last_s = first_s + (n - 1) * slope_s
+    if replica.batch_tokens == 0:
+        span_s = until_s - start_s
+        n = jump_length(state.engine[0].depth, first_s, slope_s, span_s, horizon)
+    run_batch(state, r, b, context, start_s, first_s, slope_s, n)
 
+
+@inlined(vectorized=False)
+def run_batch(state, r, b, context, start_s, first_s, slope_s, n):
+    """Run n iterations of a batch; the first takes ``first_s``, as given, from start.
+
+    Each takes ``slope_s`` longer than the one before.
+    """
+    replica = state.replicas[r]
+    engine = state.engine[0]
+    end_s = start_s + decode_time_s(first_s, slope_s, n)
+    last_s = first_s + (n - 1) * slope_s
     used = engine.kv_blocks - replica.free_blocks
     more = 0
     if n > 1:
@@ -210,7 +242,7 @@ def run_iterations(state, r, horizon, until_s):
         state, start_s, end_s, replica.running_count, replica.waiting_count, used
     )
     if engine.recording != 0:
-        log_iteration(state, r, start_s, end_s, b, context, tokens)
+        log_iteration(state, r, start_s, end_s, b, context, replica.batch_tokens)
 
     replica.gpu_s = end_s
     if replica.prompts_only == 0:
@@ -377,23 +409,3 @@ def step(state, r, until_s, schedule):
         replica.now_s = math.inf  # until what is awaited comes
     elif replica.preempted == 0:
         state.counts[Count.STUCK] = 1
-
-
-@compiled(vectorized=False)
-def advance(state, r, until_s, schedule):
-    """Simulate a replica up to ``until_s``: all that happens before that time."""
-    while (
-        next_s(state, r) < until_s
-        and log_has_room(state)
-        and state.counts[Count.STUCK] == 0
-    ):
-        step(state, r, until_s, schedule)
-    set_wake(state, r)
-
-
-@inlined(vectorized=False)
-def bring_up(state, until_s, schedule):
-    """Advance every replica that has something to do before ``until_s``."""
-    for r in range(state.replicas.shape[0]):
-        if next_s(state, r) < until_s:
-            advance(state, r, until_s, schedule)

@@ -23,11 +23,12 @@ def uses_of(
     for pool in pools:
         of_pool = preemptions if pool is pools[-1] else np.zeros(len(preemptions))
         used = None if end_s is not None else len(start_s)
+        ranks = pool.row_count // pool.replica_count
         uses.append(
             PoolUse(
                 replica_count=pool.replica_count,
                 iteration_count=pool.iteration_count,
-                busy_s=float(pool.state.bins["busy_s"][:used].sum()),
+                busy_s=float(pool.state.bins["busy_s"][:used].sum()) / ranks,
                 series=pool_series(pool, start_s, of_pool, end_s),
                 iterations=pool.iterations(),
             )
@@ -56,7 +57,7 @@ def pool_series(
             total[-1] += bins[name][used:].sum()
         preemptions[used - 1] += preemptions[used:].sum()
         bin_s[-1] = max(width_s, end_s - start_s[-1])
-    replica_s = bin_s * pool.replica_count
+    replica_s = bin_s * pool.row_count
     busy_s = np.maximum(totals["busy_s"], 1e-300)
     blocks = pool.engine.kv_blocks - 1
     return Series(

@@ -12,6 +12,7 @@ from capplan.deployment.pools import Pool
 from capplan.errors import CapplanWarning, HostFullError, InputError
 from capplan.simulator.bins import Bins
 from capplan.simulator.drivers.open_loop import Arrivals, read_only, start
+from capplan.simulator.group_state import with_groups
 from capplan.simulator.pool_state import pool_state, scheduled_tables
 from capplan.simulator.prefix_memory import with_enough_runs
 from capplan.simulator.records import ENTRY, ITERATION
@@ -71,8 +72,12 @@ class ServingPool:
             engine = replace(engine, scheduler=policy)
         policy = engine.scheduler
         self.schedule: Callable[..., int] = find_scheduler(policy.name).schedule
+        of_ranks = pool.configuration.rank_tables
         self._measured_tokens = len(tables.fused_s) - 1
-        self.tables = tables = scheduled_tables(tables, engine)
+        self.tables = scheduled_tables(tables, engine)
+        timed = self.tables
+        if of_ranks is not None:
+            timed = scheduled_tables(of_ranks.rank, engine)
         self.engine = engine
         self._slo = slo
         self._slos_needed = (policy.rules.slos, f"scheduler {policy.name}")
@@ -80,7 +85,7 @@ class ServingPool:
         self._log: list[tuple[np.ndarray, np.ndarray]] = []
         self.state = pool_state(
             engine,
-            tables,
+            timed,
             pool.replica_count,
             router=parsed,
             seed=seed,
@@ -88,7 +93,11 @@ class ServingPool:
             record_iterations=record_iterations,
             longest_jump=longest_jump,
             senders=senders,
+            ranks=0 if of_ranks is None else of_ranks.ranks,
         )
+        if of_ranks is not None:
+            sizes = pool.configuration.graph_sizes
+            self.state = with_groups(self.state, engine, of_ranks, sizes)
         self.bins = Bins(self.state, bin_width_s)
         strictest = [Setting.TTFT_S, Setting.TPOT_S]
         self.state.settings[strictest] = limits.ttft_s, limits.mean_gap_s
@@ -100,9 +109,14 @@ class ServingPool:
         return len(self.state.replicas)
 
     @property
+    def row_count(self) -> int:
+        """Schedulers of all replicas: a group has one for each rank."""
+        return len(self.state.residues)
+
+    @property
     def iteration_count(self) -> int:
-        """Iterations of all replicas."""
-        replicas = self.state.replicas
+        """Iterations of all replicas, those of each rank by themselves."""
+        replicas = self.state.ranks if len(self.state.ranks) else self.state.replicas
         return int((replicas["step"] + replicas["prompt_steps"]).sum())
 
     @property
@@ -158,7 +172,7 @@ class ServingPool:
     def _set_limits(self, class_names: tuple[str, ...]) -> None:
         """Give the classes their limits; those known keep their late gaps."""
         before = self.state.classes
-        rows = no_limits(len(class_names), len(self.state.replicas))
+        rows = no_limits(len(class_names), self.row_count)
         if self._slo is not None:
             rows[:, :LIMIT_COUNT] = self._slo.table(class_names)
         known = min(len(before), len(rows))
@@ -208,6 +222,7 @@ class ServingPool:
         count = int(self.state.counts[Count.RESULTS])
         self.state.counts[Count.RESULTS] = 0
         done = np.asarray(self.state.results[:count])
+        done["replica"] //= self.row_count // self.replica_count
         token_s = self.tables.prompt_token_s
         if token_s:  # a prompt delays its own request only
             delay_s = token_s * done["prompt_tokens"]

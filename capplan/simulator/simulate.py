@@ -19,6 +19,7 @@ from capplan.simulator.checks import (
     served_by,
 )
 from capplan.simulator.fleet import Fleet, Progress, Stopped
+from capplan.simulator.group_state import check_ranks
 from capplan.simulator.serving_pool import UNBOUNDED_JUMP
 from capplan.simulator.table import Table
 from capplan.simulator.times import Simulation
@@ -84,6 +85,7 @@ def simulate(
         check_engine(pool.configuration.engine)
         check_scheduler(pool.configuration.engine)
         check_speculation(pool.configuration.engine, moves=deployment.is_in_motion)
+        check_ranks(pool.configuration.engine, pool.configuration.rank_tables)
     whole = requests if isinstance(requests, Trace) else None
     chunks = (requests,) if isinstance(requests, Trace) else requests
     names = None if whole is None else whole.class_names

@@ -88,6 +88,9 @@ class State(NamedTuple):
     classes: np.ndarray  # float64, (classes, 4 + replicas): see Limit, then gaps above
     # the class's TBT so far, of each replica
     runs: np.recarray  # RUN, (2**k,): what a router remembers; (0,) if it does not
+    ranks: np.recarray  # REPLICA, (replicas * ranks,) of groups, else (0,); arrays by
+    # replica that no router reads have a row of each rank then
+    shared_s: np.ndarray  # float64, (5, tokens): times of all ranks, see Shared
 
 
 class _Count(NamedTuple):
@@ -162,6 +165,19 @@ Limit = _Limit()
 LIMIT_COUNT = len(Limit)
 
 
+class _Shared(NamedTuple):
+    """Row of each table in ``State.shared_s``, see latency/rank_tables.py."""
+
+    EXPERTS: int = 0  # by the tokens of all ranks
+    EXPERTS_PREFILL: int = 1
+    EXCHANGE: int = 2  # by those of the largest rank
+    EXCHANGE_PREFILL: int = 3
+    PADDED: int = 4  # tokens of the CUDA graph that has room
+
+
+Shared = _Shared()
+
+
 UNLIMITED = 2**62
 """A budget of tokens that binds nothing."""
 PLANNED = 256
@@ -195,6 +211,12 @@ class Sizes(NamedTuple):
     replica_columns: int = 0
     senders: int = 0  # prefill replicas that KV is copied from
     runs: int = 0
+    ranks: int = 0  # of each replica; 0: they are no groups
+
+    @property
+    def rows(self) -> int:
+        """Ranks, or replicas that have none."""
+        return self.replicas * max(1, self.ranks)
 
 
 def empty_state(sizes: Sizes, tables: tuple[np.ndarray, ...]) -> State:
@@ -214,16 +236,16 @@ def empty_state(sizes: Sizes, tables: tuple[np.ndarray, ...]) -> State:
         pauses=records(sizes.pauses, PAUSE),
         swaps=records(sizes.swaps, SWAP),
         request_memory=np.zeros((sizes.slots, sizes.request_columns)),
-        replica_memory=np.zeros((sizes.replicas, sizes.replica_columns)),
+        replica_memory=np.zeros((sizes.rows, sizes.replica_columns)),
         engine=records(1, ENGINE),
-        ends=np.zeros((sizes.replicas, 2 * sizes.max_num_seqs), np.int64),
-        residues=np.zeros((sizes.replicas, sizes.block_size), np.int64),
-        gaps=records((sizes.replicas, GAPS), GAP),
+        ends=np.zeros((sizes.rows, 2 * sizes.max_num_seqs), np.int64),
+        residues=np.zeros((sizes.rows, sizes.block_size), np.int64),
+        gaps=records((sizes.rows, GAPS), GAP),
         by_batch=_by_batch(tables),
         fused_s=tables[2],
-        blocks=records((sizes.replicas, sizes.cached_blocks), BLOCK),
-        spare=np.zeros((sizes.replicas, sizes.cached_blocks), np.int64),
-        table=np.zeros((sizes.replicas, _table_size(sizes.cached_blocks)), np.int32),
+        blocks=records((sizes.rows, sizes.cached_blocks), BLOCK),
+        spare=np.zeros((sizes.rows, sizes.cached_blocks), np.int64),
+        table=np.zeros((sizes.rows, _table_size(sizes.cached_blocks)), np.int32),
         holdings=np.zeros((sizes.slots, 0), np.int64),
         counts=np.zeros(len(Count), np.int64),
         results=records(sizes.results, RESULT),
@@ -233,14 +255,16 @@ def empty_state(sizes: Sizes, tables: tuple[np.ndarray, ...]) -> State:
         draws=np.zeros((sizes.draws, 2)),
         scratch=_scratch(sizes),
         settings=np.zeros(HAND_OFF_SETTINGS + _MOST_HAND_OFF_SETTINGS),
-        classes=no_limits(1, sizes.replicas),
+        classes=no_limits(1, sizes.rows),
         runs=records(sizes.runs, RUN),
+        ranks=idle_replicas(sizes.replicas * sizes.ranks),
+        shared_s=np.zeros((len(Shared), 0)),
     )
     _chain(state.requests, 0)
     for count in (Count.LOOKED, Count.NEWS_FIRST, Count.NEWS_LAST, Count.CHOSEN):
         state.counts[count] = NONE
     state.counts[Count.OPEN] = sizes.replicas
-    for r in range(sizes.replicas):
+    for r in range(sizes.rows):
         unused_blocks(state, r)
     return state
 

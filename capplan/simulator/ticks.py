@@ -14,8 +14,8 @@ from capplan.simulator.autoscalers.schedule import leaves_alone
 from capplan.simulator.jit import compiled, direct, pointer
 from capplan.simulator.log import log_has_room
 from capplan.simulator.rebalancers.llumnix import freeness
-from capplan.simulator.replica import bring_up
 from capplan.simulator.replicas import Replicas
+from capplan.simulator.serve import bring_up
 from capplan.simulator.serving_pool import ServingPool
 from capplan.simulator.state import SCHEDULE, STATE, Count
 from capplan.workload.trace import Trace

@@ -25,8 +25,8 @@ from capplan.simulator.queues import (
     push_waiting_back,
     remove_waiting,
 )
-from capplan.simulator.replica import enqueue
 from capplan.simulator.routers import aladdin_best_fit as best_fit
+from capplan.simulator.serve import enqueue
 from capplan.simulator.state import NONE, Count, Phase
 
 RULES = Rules(

@@ -24,7 +24,7 @@ from capplan.simulator.migration import begin, end_stage, join, turn_back
 from capplan.simulator.motion import JOIN, MOTION, Index, Setting, drop_event
 from capplan.simulator.prefix_memory import runs_are_short
 from capplan.simulator.queues import give_slot
-from capplan.simulator.replica import advance, bring_up, enqueue
+from capplan.simulator.serve import advance, bring_up, enqueue
 from capplan.simulator.state import (
     NONE,
     ROUTE,

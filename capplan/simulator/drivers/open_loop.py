@@ -13,7 +13,8 @@ from capplan.simulator.log import log_has_room
 from capplan.simulator.looking import look_before
 from capplan.simulator.prefix_memory import runs_are_short
 from capplan.simulator.queues import give_slot
-from capplan.simulator.replica import advance, bring_up, enqueue
+from capplan.simulator.ranks import of_ranks, sum_up
+from capplan.simulator.serve import advance, bring_up, enqueue
 from capplan.simulator.state import (
     ADVANCE_FIRST,
     NONE,
@@ -56,6 +57,13 @@ ARRIVALS = numba.typeof(NO_ARRIVALS)
 @compiled(types.void(STATE))
 def start(state):
     """Make all KV blocks of idle replicas free."""
+    if state.ranks.shape[0] > 0:
+        ranks = of_ranks(state)
+        for r in range(state.ranks.shape[0]):
+            fill_free_blocks(ranks, r, state.engine[0].kv_blocks)
+        for g in range(state.replicas.shape[0]):
+            sum_up(state, g)
+        return
     for r in range(state.replicas.shape[0]):
         fill_free_blocks(state, r, state.engine[0].kv_blocks)
 

@@ -6,7 +6,7 @@ from capplan.simulator.drivers.users import note_answers
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.log import log_has_room
 from capplan.simulator.prefix_memory import runs_are_short
-from capplan.simulator.replica import step
+from capplan.simulator.serve import step
 from capplan.simulator.state import NONE, Count
 from capplan.simulator.wake import set_wake
 

@@ -1,0 +1,243 @@
+"""Iterations of ranks that step together, one or many at once.
+
+All ranks schedule at the same moment, each by the engine's scheduler, and run as long
+as the slowest of them: a rank's own part is a straight line over the iterations of a
+batch, ``c + d * i``, so that an iteration takes ``m + max(c + d * i)`` with m the time
+of the experts and the exchange, which the batch fixes. Iterations run at once as long
+as the same rank is the slowest. A rank without work computes a dummy token.
+
+See latency/rank_tables.py for the times, and ranks.py for the records.
+"""
+
+import math
+
+from capplan.simulator.examine import has_fault
+from capplan.simulator.jit import compiled, inlined
+from capplan.simulator.jump import decode_time_s, jump_length
+from capplan.simulator.log import log_has_room
+from capplan.simulator.ranks import (
+    LOOK_S,
+    dummy_time_s,
+    look_at_ranks,
+    of_ranks,
+    shared_time_s,
+    sum_up,
+    take_clocks,
+)
+from capplan.simulator.replica import (
+    batch_of,
+    collect_oldest,
+    iteration_time_s,
+    put_in_flight,
+    run_batch,
+)
+from capplan.simulator.state import Count
+from capplan.simulator.wake import next_s, set_wake
+
+_FIRST, _SLOPE, _HORIZON = 1, 2, 3
+"""Rows of ``State.scratch`` with what each rank is about to run."""
+
+
+@compiled(vectorized=False)
+def _collect(state, ranks, g):
+    """Collect the oldest iteration in flight on all ranks.
+
+    Where nothing could be scheduled before, the engines compute a dummy token now.
+    """
+    group = state.replicas[g]
+    engine = state.engine[0]
+    for r in range(g * engine.ranks, (g + 1) * engine.ranks):
+        collect_oldest(ranks, r)
+    take_clocks(state, g)
+    if group.stalled != 0:
+        group.stalled = 0
+        if engine.ranks > 1:
+            group.gpu_s = max(group.gpu_s, group.now_s) + dummy_time_s(state)
+            group.step += 1
+    sum_up(state, g)
+
+
+@inlined(vectorized=False)
+def _schedule(state, ranks, g, until_s, schedule):
+    """Let each rank put together its iteration; return how many may run of them.
+
+    0 where no rank has work. The ranks' lines are noted.
+    """
+    group = state.replicas[g]
+    engine = state.engine[0]
+    horizon = engine.longest_jump
+    if engine.prefill_interval > 1:
+        into = (group.step - group.wave_step) % engine.prefill_interval
+        horizon = min(horizon, engine.prefill_interval - into)
+    runs = False
+    first = g * engine.ranks
+    for k in range(engine.ranks):
+        r = first + k
+        rank = ranks.replicas[r]
+        rank.now_s = group.now_s
+        rank.gpu_s = group.gpu_s
+        rank.batch_tokens = 0
+        rank.batch_attention = 0.0
+        rank.batch_extra_count = 0
+        rank.batch_extra_tokens = 0
+        rank.preempted = 0
+        rank.prompts_only = 0
+        rank.until_s = until_s
+        rank.throttled = int(engine.prefill_interval > 1 and into != 0)
+        own = 0
+        if rank.outstanding > 0:
+            own = schedule(ranks, r)
+            if engine.examined != 0 and has_fault(ranks, r, own):
+                return 0
+        if own > 0:
+            runs = True
+            horizon = min(horizon, own)
+        elif rank.waiting_count > 0:
+            horizon = 1  # a result may make room
+        b, context = 0, 0
+        if own > 0:
+            b, context = batch_of(ranks, r)
+        first_s, slope_s = iteration_time_s(ranks, r, b, context)
+        state.scratch[_FIRST, k] = first_s
+        state.scratch[_SLOPE, k] = slope_s
+        state.scratch[_HORIZON, k] = own
+    return horizon if runs else 0
+
+
+@inlined()
+def _slowest(state):
+    """Return the slowest rank of the next iteration and for how many it stays so."""
+    lines = state.scratch
+    count = state.engine[0].ranks
+    lead = 0
+    for k in range(1, count):
+        if lines[_FIRST, k] > lines[_FIRST, lead] or (
+            lines[_FIRST, k] == lines[_FIRST, lead]
+            and lines[_SLOPE, k] > lines[_SLOPE, lead]
+        ):
+            lead = k
+    leads = math.inf
+    for k in range(count):
+        faster = lines[_SLOPE, k] - lines[_SLOPE, lead]
+        if faster > 0.0:
+            behind_s = lines[_FIRST, lead] - lines[_FIRST, k]
+            leads = min(leads, math.floor(behind_s / faster) + 1.0)
+    return lead, leads
+
+
+@inlined()
+def _tokens(state, ranks, g):
+    """Return the tokens of the largest rank and of all, and whether one has a prompt.
+
+    A rank without work has one.
+    """
+    per_request = state.engine[0].tokens_per_request
+    first = g * state.engine[0].ranks
+    largest = 0
+    total = 0
+    has_prompt = False
+    for k in range(state.engine[0].ranks):
+        tokens = 1
+        if state.scratch[_HORIZON, k] > 0:
+            b, _ = batch_of(ranks, first + k)
+            prompt = ranks.replicas[first + k].batch_tokens
+            tokens = max(1, b * per_request + prompt)
+            has_prompt = has_prompt or prompt > 0
+        largest = max(largest, tokens)
+        total += tokens
+    return largest, total, has_prompt
+
+
+@inlined()
+def _until_look(state, ranks, g, until_s, horizon):
+    """Return until when iterations may run at once, so that no report is missed.
+
+    It matters where KV may be in use by more than half: see ``choose_rank``.
+    """
+    engine = state.engine[0]
+    if horizon <= 1 or engine.balance != 0:
+        return until_s
+    for r in range(g * engine.ranks, (g + 1) * engine.ranks):
+        rank = ranks.replicas[r]
+        more = rank.decode_count * (horizon // engine.block_size + 1)
+        if 2 * (rank.free_blocks - more) < engine.kv_blocks:
+            return min(until_s, (state.replicas[g].looks + 1) * LOOK_S)
+    return until_s
+
+
+@inlined(vectorized=False)
+def _run(state, ranks, g, horizon, until_s):
+    """Run what the ranks have put together, up to ``horizon`` iterations."""
+    group = state.replicas[g]
+    engine = state.engine[0]
+    largest, total, has_prompt = _tokens(state, ranks, g)
+    lead, leads = _slowest(state)
+    slope_s = state.scratch[_SLOPE, lead]
+    first_s = state.scratch[_FIRST, lead]
+    first_s += shared_time_s(state, largest, total, has_prompt)
+    start_s = max(group.now_s, group.gpu_s)
+    n = 1
+    if not has_prompt:
+        horizon = int(min(leads, horizon))
+        until_s = _until_look(state, ranks, g, until_s, horizon)
+        n = jump_length(engine.depth, first_s, slope_s, until_s - start_s, horizon)
+    first = g * engine.ranks
+    for k in range(engine.ranks):
+        r = first + k
+        if state.scratch[_HORIZON, k] > 0:
+            b, context = batch_of(ranks, r)
+            run_batch(ranks, r, b, context, start_s, first_s, slope_s, n)
+        else:
+            _run_dummy(ranks, r, start_s, first_s, slope_s, n)
+    group.step += n
+    take_clocks(state, g)
+    sum_up(state, g)
+
+
+@inlined()
+def _run_dummy(ranks, r, start_s, first_s, slope_s, n):
+    """Let a rank without work compute with the others."""
+    rank = ranks.replicas[r]
+    rank.gpu_s = start_s + decode_time_s(first_s, slope_s, n)
+    put_in_flight(ranks, r, start_s, first_s, slope_s, n, 0)
+
+
+@compiled(vectorized=False)
+def step_group(state, g, until_s, schedule):
+    """Collect one result, or schedule one iteration or jump, as ``step`` does."""
+    group = state.replicas[g]
+    ranks = of_ranks(state)
+    look_at_ranks(state, g, next_s(state, g))
+    if group.in_flight == state.engine[0].depth or group.stalled != 0:
+        _collect(state, ranks, g)
+        return
+    horizon = _schedule(state, ranks, g, until_s, schedule)
+    if state.counts[Count.STUCK] != 0:
+        return
+    if horizon > 0:
+        _run(state, ranks, g, horizon, until_s)
+        return
+    preempted = 0
+    awaited = 0
+    for r in range(g * state.engine[0].ranks, (g + 1) * state.engine[0].ranks):
+        preempted += ranks.replicas[r].preempted
+        awaited += ranks.replicas[r].awaited
+    sum_up(state, g)
+    if group.in_flight > 0:
+        group.stalled = 1
+    elif preempted == 0 and awaited > 0:
+        group.now_s = math.inf  # until what is awaited comes
+    elif preempted == 0:
+        state.counts[Count.STUCK] = 1
+
+
+@compiled(vectorized=False)
+def advance_group(state, g, until_s, schedule):
+    """Simulate a group up to ``until_s``, as ``advance`` does."""
+    while (
+        next_s(state, g) < until_s
+        and log_has_room(state)
+        and state.counts[Count.STUCK] == 0
+    ):
+        step_group(state, g, until_s, schedule)
+    set_wake(state, g)

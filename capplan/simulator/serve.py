@@ -1,0 +1,51 @@
+"""What drivers do with a replica, be it one engine or a group of ranks."""
+
+from capplan.simulator.group import advance_group, step_group
+from capplan.simulator.group_queue import enqueue_in_group
+from capplan.simulator.jit import compiled, inlined
+from capplan.simulator.log import log_has_room
+from capplan.simulator.replica import enqueue as enqueue_alone
+from capplan.simulator.replica import step as step_alone
+from capplan.simulator.state import Count
+from capplan.simulator.wake import next_s, set_wake
+
+
+@inlined()
+def enqueue(state, r, slot, now_s):
+    """Add an arrival to the queue of a replica that stands at ``now_s``."""
+    if state.ranks.shape[0] > 0:
+        enqueue_in_group(state, r, slot, now_s)
+    else:
+        enqueue_alone(state, r, slot, now_s)
+
+
+@inlined(vectorized=False)
+def step(state, r, until_s, schedule):
+    """Collect one result, or schedule one iteration or jump before ``until_s``."""
+    if state.ranks.shape[0] > 0:
+        step_group(state, r, until_s, schedule)
+    else:
+        step_alone(state, r, until_s, schedule)
+
+
+@compiled(vectorized=False)
+def advance(state, r, until_s, schedule):
+    """Simulate a replica up to ``until_s``: all that happens before that time."""
+    if state.ranks.shape[0] > 0:
+        advance_group(state, r, until_s, schedule)
+        return
+    while (
+        next_s(state, r) < until_s
+        and log_has_room(state)
+        and state.counts[Count.STUCK] == 0
+    ):
+        step_alone(state, r, until_s, schedule)
+    set_wake(state, r)
+
+
+@inlined(vectorized=False)
+def bring_up(state, until_s, schedule):
+    """Advance every replica that has something to do before ``until_s``."""
+    for r in range(state.replicas.shape[0]):
+        if next_s(state, r) < until_s:
+            advance(state, r, until_s, schedule)

@@ -1,0 +1,67 @@
+"""Small random cases of ranks that step together."""
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+from cases import Case, cases, random_tables
+from hypothesis import strategies as st
+
+from capplan.deployment.configuration import Configuration
+from capplan.deployment.pools import Deployment
+from capplan.latency.rank_tables import RankTables
+from capplan.simulator.group_queue import BALANCES
+from capplan.simulator.schedulers import parse_scheduler
+from capplan.simulator.simulate import simulate
+from capplan.simulator.times import Simulation
+
+
+class GroupCase(NamedTuple):
+    """What ``simulate`` and ``judge_groups`` take."""
+
+    case: Case
+    tables: RankTables
+    graph_sizes: tuple[int, ...]
+
+    def configuration(self, scheduler: str = "vllm-v1") -> Configuration:
+        engine = replace(self.case.engine, scheduler=parse_scheduler(scheduler))
+        return Configuration(
+            engine,
+            self.tables.rank,
+            rank_tables=self.tables,
+            graph_sizes=self.graph_sizes,
+        )
+
+    def simulated(self, scheduler: str = "vllm-v1", **settings) -> Simulation:
+        count = self.case.replica_count
+        deployment = Deployment.of(self.configuration(scheduler), count, "jsq")
+        return simulate(self.case.trace, deployment, **settings)
+
+
+def random_rank_tables(seed: int, ranks: int, case: Case, exact: bool) -> RankTables:
+    """Return tables whose parts rise with tokens, each by its own."""
+    most = len(case.tables.fused_s) - 1
+    parts = [
+        random_tables(seed + k, 1, tokens, exact).fused_s / 4
+        for k, tokens in enumerate((ranks * most, ranks * most, most, most))
+    ]
+    if exact:
+        parts = [np.ceil(part * 64) / 64 for part in parts]
+    return RankTables(case.tables, ranks, *parts)
+
+
+@st.composite
+def group_cases(draw, ranks=None, **settings) -> GroupCase:
+    """Draw a case of ``cases`` with ranks, and CUDA graphs or none."""
+    exact = draw(st.booleans())
+    case = draw(cases(exact=exact, **settings))
+    count = draw(st.integers(1, 4)) if ranks is None else ranks
+    most = case.engine.max_num_batched_tokens
+    sizes = draw(st.sets(st.integers(1, most), max_size=4))
+    engine = replace(
+        case.engine,
+        data_parallel_size=count,
+        dp_balance=draw(st.sampled_from(BALANCES)),
+    )
+    tables = random_rank_tables(draw(st.integers(0, 2**20)), count, case, exact)
+    return GroupCase(case._replace(engine=engine), tables, tuple(sorted(sizes)))

@@ -1,0 +1,226 @@
+"""Ranks that step together, one iteration at a time, to judge groups by.
+
+Each rank is a replica of ``judge.py``; the group gives them one clock, chooses the rank
+of an arrival and lets idle ranks compute dummy tokens. It follows vLLM 0.32:
+``DPEngineCoreProc.run_busy_loop``, ``DPLBAsyncMPClient.get_core_engine_for_request``.
+"""
+
+from collections import deque
+
+import numpy as np
+from judge import Batch, Replica, Request
+
+from capplan.latency.rank_tables import RankTables, RankWork
+from capplan.workload.slo import RequestSlo, Slo
+
+REPORT_S = 0.1
+SYNC = 16
+
+
+class Rank(Replica):
+    """One of the ranks; its work of an iteration is noted, not timed."""
+
+    work = RankWork()
+
+    def run(self, parts):
+        contexts, chunks, attention = [], 0, 0.0
+        for request, before, new in parts:
+            if self.decodes(request, before, new):
+                contexts.append(before + 1)
+            else:
+                chunks += new
+                attention += new * (before + new / 2)
+        self.work = RankWork(len(contexts), sum(contexts), chunks, attention)
+        return 0.0
+
+    def put_together(self, throttled):
+        """Return the batch of the next iteration, empty where none can be."""
+        self.work = RankWork()
+        self.throttled = throttled
+        if not self.outstanding:
+            return Batch([], 0.0), False
+        parts, preempted = SCHEDULES[self.scheduler](self, self.settings)
+        self.fewest_free = min(self.fewest_free, len(self.pool.free))
+        if not parts:
+            return Batch([], 0.0), preempted
+        return Batch(self.started(parts), self.run(parts)), preempted
+
+
+class Group:
+    """A replica whose ranks step together."""
+
+    def __init__(self, tables: RankTables, graphs, engine, scheduler, index=0):
+        self.tables, self.graphs, self.engine = tables, graphs, engine
+        self.ranks = [
+            Rank(tables.rank, engine, scheduler, r) for r in range(tables.ranks)
+        ]
+        self.index = index
+        self.depth = 2 if engine.async_scheduling else 1
+        self.in_flight: deque[list[Batch]] = deque()
+        self.now_s = self.gpu_s = 0.0
+        self.stalled = False
+        self.running = False
+        self.counter = 0
+        self.turn = 0
+        self.reports = 0
+        self.seen = [[0, 0, 0.0] for _ in self.ranks]  # waiting, running, use of KV
+
+    @property
+    def outstanding(self):
+        return sum(rank.outstanding for rank in self.ranks)
+
+    def report(self, moment_s):
+        """Take the newest report at or before a moment, as things stand."""
+        newest = self.reports
+        while (newest + 1) * REPORT_S <= moment_s:
+            newest += 1
+        if newest == self.reports:
+            return
+        self.reports = newest
+        blocks = self.engine.kv_blocks - 1
+        self.seen = [
+            [len(r.waiting), len(r.running), 1.0 - len(r.pool.free) / blocks]
+            for r in self.ranks
+        ]
+
+    def choose(self):
+        count = len(self.ranks)
+        rule = self.engine.dp_balance
+        order = [(self.turn + k) % count for k in range(count)]
+        if rule != "vllm-0.1x":
+            self.turn = (self.turn + 1) % count
+        if rule == "round-robin":
+            return order[0]
+        if rule != "vllm":
+            order = list(range(count))
+        scores = []
+        for r in order:
+            waiting, running, used = self.seen[r]
+            score = max(self.ranks[r].outstanding, waiting + running)
+            if waiting:
+                score += waiting * 6 * max(0.0, used - 0.5)
+            if rule == "vllm-0.1x":
+                score = 4 * waiting + running
+            if rule == "shortest-queue":
+                score = self.ranks[r].outstanding
+            scores.append(score)
+        best = order[scores.index(min(scores))]
+        self.seen[best][0] += 1
+        return best
+
+    def time_s(self, work):
+        return self.tables.iteration_time_s(work, self.graphs)
+
+    def step(self):
+        """Count a step; ranks agree now and then whether any has work."""
+        self.counter += 1
+        agree = self.counter == 1 or self.counter % SYNC == 0
+        if len(self.ranks) > 1 and agree and not self.outstanding:
+            self.running, self.counter = False, 0
+
+    def dummy(self):
+        """Let all ranks compute a dummy token."""
+        self.gpu_s = max(self.gpu_s, self.now_s)
+        self.gpu_s += self.time_s([RankWork()] * len(self.ranks))
+
+    def arrive(self, request, now_s):
+        if not self.outstanding:
+            while self.running and len(self.ranks) > 1 and self.gpu_s < now_s:
+                self.gpu_s += self.time_s([RankWork()] * len(self.ranks))
+                self.step()
+            self.now_s = max(self.now_s, now_s)
+            self.running = True
+        self.report(now_s)
+        self.ranks[self.choose()].waiting.append(request)
+
+    def advance(self, until_s):
+        while True:
+            full = len(self.in_flight) == self.depth or self.stalled
+            if not full and not self.outstanding:
+                return
+            event_s = self.in_flight[0][0].end_s if full else self.now_s
+            if event_s >= until_s:
+                return
+            self.report(event_s)
+            if full:
+                self.collect()
+            else:
+                self.schedule()
+
+    def schedule(self):
+        throttled = self.counter % self.engine.prefill_schedule_interval != 0
+        for rank in self.ranks:
+            rank.now_s = self.now_s
+        made = [rank.put_together(throttled) for rank in self.ranks]
+        batches = [batch for batch, _ in made]
+        if not any(batch.parts for batch in batches):
+            if self.in_flight:
+                self.stalled = True
+            elif not any(preempted for _, preempted in made):
+                raise RuntimeError("nothing can ever be scheduled")
+            return
+        took_s = self.time_s([rank.work for rank in self.ranks])
+        self.gpu_s = max(self.now_s, self.gpu_s) + took_s
+        for batch in batches:
+            batch.end_s = self.gpu_s
+        self.in_flight.append(batches)
+        if self.depth == 2:
+            self.step()
+
+    def collect(self):
+        batches = self.in_flight.popleft()
+        for rank, batch in zip(self.ranks, batches, strict=True):
+            rank.now_s = self.now_s
+            rank.collect(batch)
+        self.now_s = max(self.now_s, batches[0].end_s)
+        if self.stalled:
+            self.stalled = False
+            if len(self.ranks) > 1:
+                self.dummy()
+                self.step()
+        elif self.depth == 1:
+            self.step()
+
+
+def _vllm_v1(rank, settings):
+    from judge_schedulers import vllm_v1
+
+    return vllm_v1(rank, settings)
+
+
+SCHEDULES = {"vllm-v1": _vllm_v1}
+
+
+def judge_groups(trace, tables, graphs, engine, count, scheduler="vllm-v1", slo=None):
+    """Serve a trace step by step, by the group with the fewest requests."""
+    groups = [Group(tables, graphs, engine, scheduler, g) for g in range(count)]
+    slo = slo or RequestSlo(ttft_s=np.inf, tpot_s=np.inf)
+    requests, chosen = [], []
+    for row in range(len(trace)):
+        now_s = float(trace.arrival_s[row]) + tables.rank.request_s
+        for group in groups:
+            group.advance(now_s)
+        prompt = int(trace.prompt_tokens[row])
+        own = int(trace.prefix_group[row])
+        shared = int(trace.prefix_tokens[row]) if own >= 0 else 0
+        tokens = [
+            ("group", own, k) if k < shared else ("prompt", row, k)
+            for k in range(prompt)
+        ]
+        request = Request(
+            row,
+            float(trace.arrival_s[row]),
+            prompt,
+            int(trace.output_tokens[row]),
+            tokens,
+            priority=int(trace.priority[row]),
+            slo=Slo(slo).of_class(trace.class_names[trace.request_class[row]]),
+        )
+        counts = [group.outstanding for group in groups]
+        g = counts.index(min(counts))
+        groups[g].arrive(request, now_s)
+        requests.append(request)
+        chosen.append(g)
+    for group in groups:
+        group.advance(np.inf)
+    return requests, chosen, groups
