@@ -31,7 +31,7 @@ from capplan.simulator.replica import (
     put_in_flight,
     run_batch,
 )
-from capplan.simulator.state import Count
+from capplan.simulator.state import NONE, Count
 from capplan.simulator.wake import next_s, set_wake
 
 _FIRST, _SLOPE, _HORIZON = 1, 2, 3
@@ -152,16 +152,20 @@ def _tokens(state, ranks, g):
 def _until_look(state, ranks, g, until_s, horizon):
     """Return until when iterations may run at once, so that no report is missed.
 
-    It matters where KV may be in use by more than half: see ``choose_rank``.
+    A report differs within the iterations where a request in flight is done with one,
+    and by blocks, which matter once more than half are in use: see ``choose_rank``.
     """
     engine = state.engine[0]
-    if horizon <= 1 or engine.balance != 0:
+    if horizon <= 1 or engine.balance > 1 or engine.ranks == 1:
         return until_s
+    look_s = (state.replicas[g].looks + 1) * LOOK_S
     for r in range(g * engine.ranks, (g + 1) * engine.ranks):
         rank = ranks.replicas[r]
+        if rank.oldest_finishing != NONE or rank.newest_finishing != NONE:
+            return min(until_s, look_s)
         more = rank.decode_count * (horizon // engine.block_size + 1)
         if 2 * (rank.free_blocks - more) < engine.kv_blocks:
-            return min(until_s, (state.replicas[g].looks + 1) * LOOK_S)
+            return min(until_s, look_s)
     return until_s
 
 

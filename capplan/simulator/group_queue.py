@@ -79,11 +79,12 @@ def _idle_until(state, g, now_s):
     begun = 0
     if now_s > group.gpu_s:
         begun = min(left, math.ceil((now_s - group.gpu_s) / step_s))
-    if begun * step_s < now_s - group.gpu_s:
-        group.wave_step = group.step  # they paused, and all begin at once
-    else:
+    paused = begun * step_s < now_s - group.gpu_s  # and all begin at once
+    if not paused:
         group.gpu_s += begun * step_s
         group.wave_step -= begun
+    if paused or begun == left:
+        group.wave_step = group.step
     group.now_s = max(group.now_s, now_s)
 
 

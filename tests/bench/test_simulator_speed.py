@@ -21,8 +21,11 @@ import numpy as np
 import pytest
 from judge import judge
 
+from capplan.deployment.configuration import Configuration
 from capplan.deployment.engine import EngineSettings
+from capplan.deployment.pools import Deployment
 from capplan.latency.catalog import find_profile
+from capplan.latency.rank_tables import RankTables
 from capplan.simulator.checks import without_unsupported
 from capplan.simulator.routers import ROUTERS
 from capplan.simulator.schedulers import SCHEDULERS, parse_scheduler
@@ -285,3 +288,21 @@ def test_event_jumps_against_vidur(tmp_path):
     took_s = float(done.stdout.split("SECONDS")[1].split()[0])
 
     report("vidur, its own defaults", n, took_s)
+
+
+def test_groups_of_ranks(capacity):
+    """Ranks with half of the time of an iteration in the experts, none padded."""
+    ranks, n = 8, 200_000
+    rank = TABLES._replace(decode_s=TABLES.decode_s / 2, fused_s=TABLES.fused_s / 2)
+    experts_s, exchange_s = np.repeat(TABLES.fused_s[1:], ranks) / 2, np.zeros(8193)
+    experts_s = np.append(experts_s, experts_s[-1])
+    of_ranks = RankTables(rank, ranks, experts_s, experts_s, exchange_s, exchange_s)
+    engine = replace(LIMITS, data_parallel_size=ranks)
+    for groups in (1, 8):
+        for load in (0.3, 0.5, 0.7):
+            trace = sharegpt(n, load * capacity * ranks * groups)
+            configuration = Configuration(engine, rank, rank_tables=of_ranks)
+            fleet = Deployment.of(configuration, groups, "jsq")
+            simulate(trace.select(slice(0, 1000)), fleet)  # compiles
+            took_s = seconds(lambda t=trace, f=fleet: simulate(t, f, slo=SLO))
+            report(f"{groups} groups of {ranks} ranks, {load:.0%} load", n, took_s)

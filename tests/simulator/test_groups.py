@@ -1,14 +1,31 @@
-"""Ranks that step together: as their judge, as the hand cases, and by their laws."""
+"""Ranks that step together: as their judge, as worked by hand, and by their laws."""
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
-from cases import EXAMPLES
-from group_cases import group_cases
+from cases import EXAMPLES, cases
+from group_cases import GroupCase, group_cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from judge import Verdict
 from judge_group import judge_groups
 from test_against_judge import assert_same
+
+from capplan.deployment.configuration import Configuration
+from capplan.deployment.engine import EngineSettings
+from capplan.deployment.pools import Deployment
+from capplan.errors import InputError
+from capplan.latency.contract import linear_tables
+from capplan.latency.rank_tables import RankTables
+from capplan.simulator.group_queue import choose_rank
+from capplan.simulator.jit import from_python
+from capplan.simulator.serving_pool import ServingPool
+from capplan.simulator.simulate import simulate
+from capplan.workload.slo import RequestSlo
+from capplan.workload.trace import Trace
+
+US = 1e-6
 
 
 @pytest.mark.thorough
@@ -26,3 +43,156 @@ def test_every_request_gets_the_times_of_the_step_by_step_judge(case):
     )
 
     assert_same(simulation, Verdict(requests, chosen, []))
+
+
+# Hand cases: A = 1000 + 10 b + 0.01 L, 2 more per prompt token; X = 2000 + 5 N. [us]
+
+
+def worked(ranks: int = 2, graph_sizes: tuple[int, ...] = (), **given) -> Configuration:
+    most = 32_768
+    rank = linear_tables(
+        1000 * US, 2 * US, 0, 10 * US, 0.01 * US, max_batch=32, max_tokens=most
+    )
+    experts_s = (2000 + 5.0 * np.arange(ranks * most + 1)) * US
+    nothing_s = np.zeros(most + 1)
+    tables = RankTables(rank, ranks, experts_s, experts_s, nothing_s, nothing_s)
+    engine = EngineSettings(
+        **{
+            "max_num_batched_tokens": most,
+            "max_num_seqs": 32,
+            "kv_blocks": 20_000,
+            "async_scheduling": False,
+            "data_parallel_size": ranks,
+            "dp_balance": "round-robin",
+            **given,
+        }
+    )
+    return Configuration(engine, rank, rank_tables=tables, graph_sizes=graph_sizes)
+
+
+def served(configuration: Configuration, rows: list[tuple[float, int, int]]):
+    """Serve requests: arrival [s], prompt and output [tokens]."""
+    arrival_s, prompts, outputs = map(np.array, zip(*rows, strict=True))
+    trace = Trace(prompts, outputs, arrival_s)
+    return simulate(trace, Deployment.of(configuration, 1)).times
+
+
+def decoding_us(counts, contexts, iterations, graph_sizes=()):
+    """Return how long ranks decode with these batches and contexts at the start."""
+    configuration = worked(2, graph_sizes)
+    prompts = [
+        [context // b - 1 + (context % b > k) for k in range(b)]
+        for b, context in zip(counts, contexts, strict=True)
+    ]
+    rows = []
+    for k in range(max(counts)):
+        for own in prompts:
+            # one that ends with its prompt keeps the turns
+            prompt, output = (own[k], iterations + 1) if k < len(own) else (1, 1)
+            rows.append((0.0, prompt, output))
+    times = served(configuration, rows)
+    return (times.finish_s - times.first_token_s).max() / US
+
+
+def test_the_slower_rank_leads_throughout():
+    assert decoding_us((3, 2), (3_000, 8_000), 100) == pytest.approx(312_599.0)
+
+
+def test_another_rank_overtakes_as_contexts_grow():
+    assert decoding_us((20, 2), (2_000, 20_100), 10) == pytest.approx(33_312.3)
+
+
+def test_every_rank_is_padded_to_the_graph_of_the_largest():
+    took_us = decoding_us((20, 2), (2_000, 20_100), 10, (1, 2, 4, 8, 16, 24))
+
+    assert took_us == pytest.approx(34_612.3)
+
+
+def test_a_prompt_on_one_rank_is_waited_for_by_all():
+    both = [(0.0, 1, 1), (0.0, 3_998, 20)]  # on ranks 0 and 1
+
+    times = served(worked(), [*both, *both, (60_000 * US, 1_000, 1)])
+
+    took_us = max(1_000 + 2 * 1_000, 1_000 + 10 * 2 + 80) + 2_000 + 5 * 1_002
+    assert took_us == 10_010
+    last = (times.first_token_s - times.scheduled_s)[4]
+    assert last / US == pytest.approx(took_us)
+    assert times.longest_gap_s[[1, 3]] / US == pytest.approx([took_us, took_us])
+
+
+def pool_of(configuration: Configuration) -> ServingPool:
+    pool = Deployment.of(configuration, 1).pool
+    return ServingPool(
+        pool, "jsq", seed=0, limits=RequestSlo(), slo=None, bin_width_s=0.0, results=4
+    )
+
+
+def test_ties_between_ranks_go_around():
+    state = pool_of(worked(dp_balance="vllm")).state
+    chosen = []
+    for _ in range(4):
+        rank = from_python(choose_rank)(state, 0)
+        state.ranks[rank].outstanding += 1
+        chosen.append(rank)
+
+    assert chosen == [0, 1, 0, 1]
+
+
+def test_a_rank_with_little_kv_left_and_a_queue_is_avoided():
+    state = pool_of(worked(dp_balance="vllm")).state
+    first, second = state.ranks
+    first.outstanding, first.seen_waiting, first.seen_kv_use = 4, 2, 0.9  # 8.8
+    second.outstanding = 7
+
+    assert from_python(choose_rank)(state, 0) == 1
+
+
+# Laws
+
+
+@pytest.mark.thorough
+@settings(deadline=None, max_examples=2 * EXAMPLES)
+@given(case=group_cases(), seed=st.integers(0, 2**20))
+def test_jumps_end_where_single_steps_do(case, seed):
+    jumps = case.simulated(seed=seed)
+    steps = case.simulated(seed=seed, longest_jump=1)
+
+    assert jumps.times.replica.tolist() == steps.times.replica.tolist()
+    np.testing.assert_allclose(
+        jumps.times.finish_s, steps.times.finish_s, rtol=0, atol=1e-9
+    )
+
+
+@pytest.mark.thorough
+@settings(deadline=None, max_examples=2 * EXAMPLES)
+@given(case=cases(replicas=1))
+def test_one_rank_is_a_replica(case):
+    tokens = len(case.tables.fused_s)
+    nothing_s = np.zeros(tokens)
+    tables = RankTables(case.tables, 1, *[nothing_s] * 4)
+
+    group = GroupCase(case, tables, ()).simulated().times
+
+    alone = case.simulated("jsq").times
+    for name in ("scheduled_s", "first_token_s", "finish_s", "longest_gap_s"):
+        assert getattr(group, name).tolist() == getattr(alone, name).tolist()
+    assert group.preemptions.tolist() == alone.preemptions.tolist()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"data_parallel_size": 3}, "the latency is of 2 ranks"),
+        ({"data_parallel_size": 0}, "data_parallel_size is 0; expected >= 1"),
+        ({"dp_balance": "luck"}, "expected one of vllm, vllm-0.1x, round-robin"),
+    ],
+)
+def test_ranks_that_cannot_be(change, said):
+    with pytest.raises(InputError, match=said):
+        served(worked(2, (), **change), [(0.0, 1, 1)])
+
+
+def test_ranks_without_a_profile_of_them():
+    configuration = replace(worked(), rank_tables=None)
+    with pytest.raises(InputError, match="expected a profile of them"):
+        served(configuration, [(0.0, 1, 1)])
