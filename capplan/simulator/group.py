@@ -11,6 +11,7 @@ See latency/rank_tables.py for the times, and ranks.py for the records.
 
 import math
 
+from capplan.simulator.batch import decode_horizon, take_free_decode_blocks
 from capplan.simulator.examine import has_fault
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.jump import decode_time_s, jump_length
@@ -21,8 +22,8 @@ from capplan.simulator.ranks import (
     look_at_ranks,
     of_ranks,
     shared_time_s,
-    sum_up,
     take_clocks,
+    wake_group,
 )
 from capplan.simulator.replica import (
     batch_of,
@@ -32,7 +33,7 @@ from capplan.simulator.replica import (
     run_batch,
 )
 from capplan.simulator.state import NONE, Count
-from capplan.simulator.wake import next_s, set_wake
+from capplan.simulator.wake import next_s, only_decodes
 
 _FIRST, _SLOPE, _HORIZON = 1, 2, 3
 """Rows of ``State.scratch`` with what each rank is about to run."""
@@ -49,12 +50,32 @@ def _collect(state, ranks, g):
     for r in range(g * engine.ranks, (g + 1) * engine.ranks):
         collect_oldest(ranks, r)
     take_clocks(state, g)
+    group.outstanding = 0
+    for r in range(g * engine.ranks, (g + 1) * engine.ranks):
+        group.outstanding += ranks.replicas[r].outstanding
     if group.stalled != 0:
         group.stalled = 0
         if engine.ranks > 1:
             group.gpu_s = max(group.gpu_s, group.now_s) + dummy_time_s(state)
             group.step += 1
-    sum_up(state, g)
+
+
+@inlined()
+def _decode_on(ranks, r):
+    """Let a rank decode as before, where its scheduler would; return for how many.
+
+    0 where the scheduler must be asked.
+    """
+    engine = ranks.engine[0]
+    if (
+        engine.keeps_batch == 0
+        or engine.recording + engine.examined != 0
+        or engine.prefill_interval > 1
+        or not only_decodes(ranks, r)
+        or not take_free_decode_blocks(ranks, r, 0)
+    ):
+        return 0
+    return decode_horizon(ranks, r, 0)
 
 
 @inlined(vectorized=False)
@@ -86,7 +107,9 @@ def _schedule(state, ranks, g, until_s, schedule):
         rank.throttled = int(engine.prefill_interval > 1 and into != 0)
         own = 0
         if rank.outstanding > 0:
-            own = schedule(ranks, r)
+            own = _decode_on(ranks, r)
+            if own == 0:
+                own = schedule(ranks, r)
             if engine.examined != 0 and has_fault(ranks, r, own):
                 return 0
         if own > 0:
@@ -195,7 +218,6 @@ def _run(state, ranks, g, horizon, until_s):
             _run_dummy(ranks, r, start_s, first_s, slope_s, n)
     group.step += n
     take_clocks(state, g)
-    sum_up(state, g)
 
 
 @inlined()
@@ -206,11 +228,10 @@ def _run_dummy(ranks, r, start_s, first_s, slope_s, n):
     put_in_flight(ranks, r, start_s, first_s, slope_s, n, 0)
 
 
-@compiled(vectorized=False)
-def step_group(state, g, until_s, schedule):
+@inlined(vectorized=False)
+def _step(state, ranks, g, until_s, schedule):
     """Collect one result, or schedule one iteration or jump, as ``step`` does."""
     group = state.replicas[g]
-    ranks = of_ranks(state)
     look_at_ranks(state, g, next_s(state, g))
     if group.in_flight == state.engine[0].depth or group.stalled != 0:
         _collect(state, ranks, g)
@@ -226,7 +247,6 @@ def step_group(state, g, until_s, schedule):
     for r in range(g * state.engine[0].ranks, (g + 1) * state.engine[0].ranks):
         preempted += ranks.replicas[r].preempted
         awaited += ranks.replicas[r].awaited
-    sum_up(state, g)
     if group.in_flight > 0:
         group.stalled = 1
     elif preempted == 0 and awaited > 0:
@@ -236,12 +256,21 @@ def step_group(state, g, until_s, schedule):
 
 
 @compiled(vectorized=False)
+def step_group(state, g, until_s, schedule):
+    """Do one step of a group, as ``step`` does of a replica."""
+    ranks = of_ranks(state)
+    _step(state, ranks, g, until_s, schedule)
+    wake_group(state, ranks, g)
+
+
+@compiled(vectorized=False)
 def advance_group(state, g, until_s, schedule):
     """Simulate a group up to ``until_s``, as ``advance`` does."""
+    ranks = of_ranks(state)
     while (
         next_s(state, g) < until_s
         and log_has_room(state)
         and state.counts[Count.STUCK] == 0
     ):
-        step_group(state, g, until_s, schedule)
-    set_wake(state, g)
+        _step(state, ranks, g, until_s, schedule)
+    wake_group(state, ranks, g)

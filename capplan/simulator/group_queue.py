@@ -14,10 +14,9 @@ from capplan.simulator.ranks import (
     dummy_time_s,
     look_at_ranks,
     of_ranks,
-    sum_up,
+    wake_group,
 )
 from capplan.simulator.replica import join_queue
-from capplan.simulator.wake import set_wake
 
 BALANCES = ("vllm", "vllm-0.1x", "round-robin", "shortest-queue")
 """Rules by which a rank is chosen; ``ENGINE.balance`` is the place of one.
@@ -97,6 +96,6 @@ def enqueue_in_group(state, g, slot, now_s):
     elif group.now_s == math.inf:
         group.now_s = now_s
     look_at_ranks(state, g, now_s)
-    join_queue(of_ranks(state), choose_rank(state, g), slot)
-    sum_up(state, g)
-    set_wake(state, g)
+    ranks = of_ranks(state)
+    join_queue(ranks, choose_rank(state, g), slot)
+    wake_group(state, ranks, g)

@@ -6,8 +6,12 @@ that ``of_ranks`` returns. The group's own record in ``State.replicas`` has the 
 that all share, and the sums that routers read.
 """
 
+import math
+
 from capplan.simulator.jit import compiled, inlined
+from capplan.simulator.jump import decode_time_s
 from capplan.simulator.state import NONE, Shared, State
+from capplan.simulator.wake import iterations_to_change, only_decodes
 
 LOOK_S = 0.1
 """Least time between two reports of the ranks' loads. [s] vLLM 0.32, v1/engine/
@@ -137,3 +141,46 @@ def look_at_ranks(state, g, now_s):
         rank.seen_waiting = rank.waiting_count
         rank.seen_running = rank.running_count
         rank.seen_kv_use = 1.0 - rank.free_blocks / state.engine[0].kv_blocks
+
+
+@compiled()
+def wake_group(state, ranks, g):
+    """Set a group's sums, and the time before which no request of it can finish.
+
+    While all ranks decode, the first to finish does so no sooner than if the same rank
+    were the slowest of all iterations until then.
+    """
+    sum_up(state, g)
+    group = state.replicas[g]
+    engine = state.engine[0]
+    if group.outstanding == 0:
+        group.wake_s = math.inf
+        return
+    group.wake_s = group.oldest_end_s if group.in_flight else group.now_s
+    if engine.keeps_batch == 0:
+        return
+    n = -1
+    for r in range(g * engine.ranks, (g + 1) * engine.ranks):
+        if ranks.replicas[r].outstanding == 0:
+            continue
+        if not only_decodes(ranks, r):
+            return
+        own = iterations_to_change(ranks, r)
+        n = own if n < 0 else min(n, own)
+    span_s = 0.0
+    largest = 1
+    total = 0
+    for r in range(g * engine.ranks, (g + 1) * engine.ranks):
+        rank = ranks.replicas[r]
+        times = state.by_batch[rank.decode_count]
+        slope_s = times.decode_context_s
+        first_s = times.decode_s + slope_s * rank.context_tokens
+        own_s = decode_time_s(first_s, slope_s * rank.decode_count, n)
+        span_s = max(span_s, own_s)
+        tokens = max(1, rank.decode_count * engine.tokens_per_request)
+        largest = max(largest, tokens)
+        total += tokens
+    span_s += n * shared_time_s(state, largest, total, False)
+    # A little short of the very end, so that rounding cannot make it late.
+    end_s = group.gpu_s + (1.0 - 1e-9) * span_s
+    group.wake_s = max(group.wake_s, end_s - 1e-15 * abs(end_s))

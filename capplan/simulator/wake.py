@@ -21,6 +21,31 @@ def next_s(state, r):
 
 
 @inlined()
+def only_decodes(state, r):
+    """Return whether all requests of a replica decode, and none has its last token."""
+    replica = state.replicas[r]
+    return not (
+        replica.oldest_finishing != NONE
+        or replica.newest_finishing != NONE
+        or replica.waiting_count > 0
+        or replica.prefilling != NONE
+        or replica.heap_count == 0
+        or replica.running_count != replica.decode_count
+    )
+
+
+@inlined()
+def iterations_to_change(state, r):
+    """Return after how many iterations of decodes alone the batch may change."""
+    replica = state.replicas[r]
+    n = state.requests[state.ends[r, 0]].end_step - replica.step
+    if state.engine[0].reserves == 0:
+        # A preemption makes the iterations after it shorter.
+        n = iterations_that_fit(state, r, replica.step + 1, n, replica.free_blocks - 1)
+    return n
+
+
+@inlined()
 def set_wake(state, r):
     """Set the time before which no input for anyone else can come from the replica.
 
@@ -35,23 +60,13 @@ def set_wake(state, r):
         replica.wake_s = math.inf
         return
     replica.wake_s = replica.oldest_end_s if replica.in_flight else replica.now_s
-    if (
-        replica.oldest_finishing != NONE
-        or replica.newest_finishing != NONE
-        or replica.waiting_count > 0
-        or replica.prefilling != NONE
-        or replica.heap_count == 0
-        or replica.running_count != replica.decode_count
-    ):
+    if not only_decodes(state, r):
         return
     if state.engine[0].keeps_batch == 0:
         replica.wake_s = max(replica.wake_s, replica.quiet_s)
         return
     b = replica.decode_count
-    n = state.requests[state.ends[r, 0]].end_step - replica.step
-    if state.engine[0].reserves == 0:
-        # A preemption makes the iterations after it shorter.
-        n = iterations_that_fit(state, r, replica.step + 1, n, replica.free_blocks - 1)
+    n = iterations_to_change(state, r)
     times = state.by_batch[b]
     first_s = times.decode_s + times.decode_context_s * replica.context_tokens
     slope_s = times.decode_context_s * b
