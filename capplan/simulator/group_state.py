@@ -8,16 +8,24 @@ from capplan.deployment.engine import EngineSettings
 from capplan.errors import InputError
 from capplan.latency.rank_tables import RankTables
 from capplan.simulator.group_queue import BALANCES
+from capplan.simulator.routers import parse_router
 from capplan.simulator.state import Shared, State
 
 SYNC_INTERVAL = 16
 """Steps after which ranks agree whether any has work: vLLM's ``dp_sync_interval``."""
 SCHEDULERS = ("vllm-v1", "sglang")
 """Schedulers whose engines have ranks."""
+_READ_SCHEDULERS = ("best-fit", "dynamo-kv", "llumnix")
+"""Routers that read more of a replica than its counts, for which a group has no sum."""
 
 
-def check_ranks(engine: EngineSettings, tables: RankTables | None) -> None:
-    """Refuse ranks of which the engine, or the latency, knows nothing."""
+def check_ranks(
+    engine: EngineSettings, tables: RankTables | None, router: str, *, moves: bool
+) -> None:
+    """Refuse ranks of which the engine, the latency or the fleet knows nothing.
+
+    ``moves``: requests or replicas do.
+    """
     ranks = engine.data_parallel_size
     if ranks < 1:
         raise InputError(f"data_parallel_size is {ranks}; expected >= 1")
@@ -42,6 +50,18 @@ def check_ranks(engine: EngineSettings, tables: RankTables | None) -> None:
         raise InputError(
             f"scheduler {engine.scheduler.name} with data_parallel_size {ranks} is not "
             f"modelled; expected {' or '.join(SCHEDULERS)}"
+        )
+    name = parse_router(router).name
+    if name in _READ_SCHEDULERS:
+        raise InputError(
+            f"router {name} reads the queue and the KV of one scheduler, not of "
+            "ranks that step together; expected another, as jsq"
+        )
+    if moves:
+        raise InputError(
+            "ranks that step together are not modelled in fleets whose requests or "
+            "replicas move: rebalancers, dispatchers, autoscalers, losses, prefill and "
+            "decode apart; give a fixed fleet of one pool"
         )
 
 

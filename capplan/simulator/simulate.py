@@ -85,7 +85,12 @@ def simulate(
         check_engine(pool.configuration.engine)
         check_scheduler(pool.configuration.engine)
         check_speculation(pool.configuration.engine, moves=deployment.is_in_motion)
-        check_ranks(pool.configuration.engine, pool.configuration.rank_tables)
+        check_ranks(
+            pool.configuration.engine,
+            pool.configuration.rank_tables,
+            deployment.router,
+            moves=deployment.is_in_motion,
+        )
     whole = requests if isinstance(requests, Trace) else None
     chunks = (requests,) if isinstance(requests, Trace) else requests
     names = None if whole is None else whole.class_names

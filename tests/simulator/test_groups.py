@@ -20,10 +20,13 @@ from capplan.latency.contract import linear_tables
 from capplan.latency.rank_tables import RankTables
 from capplan.simulator.group_queue import choose_rank
 from capplan.simulator.jit import from_python
+from capplan.simulator.routers import ROUTERS
 from capplan.simulator.serving_pool import ServingPool
 from capplan.simulator.simulate import simulate
 from capplan.workload.slo import RequestSlo
 from capplan.workload.trace import Trace
+from capplan.workload.users import Users
+from tests.simulator.drivers.test_closed_loop import assert_law
 
 US = 1e-6
 
@@ -179,6 +182,18 @@ def test_one_rank_is_a_replica(case):
     assert group.preemptions.tolist() == alone.preemptions.tolist()
 
 
+@pytest.mark.thorough
+@settings(deadline=None, max_examples=2 * EXAMPLES)
+@given(case=group_cases(), seed=st.integers(0, 2**20), users=st.integers(1, 12))
+def test_a_closed_loop_is_the_open_simulation_of_its_arrivals(case, seed, users):
+    rng = np.random.default_rng(seed)
+    requests = replace(case.case.trace, arrival_s=None)
+    trace = Users(users, 0.05, True).asking(requests, rng)
+    fleet = Deployment.of(case.configuration(), case.case.replica_count, "jsq")
+
+    assert_law(trace, fleet, None)
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -190,6 +205,34 @@ def test_one_rank_is_a_replica(case):
 def test_ranks_that_cannot_be(change, said):
     with pytest.raises(InputError, match=said):
         served(worked(2, (), **change), [(0.0, 1, 1)])
+
+
+@pytest.mark.parametrize(
+    ("router", "more"),
+    [
+        ("best-fit", {}),
+        ("dynamo-kv", {}),
+        ("llumnix", {}),
+        ("jsq", {"rebalancer": "llumnix"}),
+        ("jsq", {"dispatcher": "aladdin"}),
+    ],
+)
+def test_what_reads_or_moves_requests_of_single_schedulers_is_refused(router, more):
+    deployment = replace(Deployment.of(worked(), 2, router), **more)
+    with pytest.raises(InputError, match="ranks that step together"):
+        simulate(Trace(np.ones(1, int), np.ones(1, int), np.zeros(1)), deployment)
+
+
+@pytest.mark.parametrize(
+    "router", sorted(set(ROUTERS) - {"best-fit", "dynamo-kv", "llumnix"})
+)
+def test_routers_that_read_counts_serve_groups(router):
+    columns = {"session": np.arange(20) % 6}
+    trace = Trace(np.full(20, 8), np.full(20, 4), np.arange(20) * 0.01, **columns)
+    simulation = simulate(trace, Deployment.of(worked(), 3, router))
+
+    assert set(simulation.times.replica) <= {0, 1, 2}
+    assert (simulation.times.finish_s > 0).all()
 
 
 def test_ranks_without_a_profile_of_them():
