@@ -13,6 +13,7 @@ import numpy as np
 
 from capplan.errors import InputError
 from capplan.latency.contract import LatencyTables
+from capplan.latency.rank_tables import RankTables
 
 MOST_DRAFTS = 8
 """Tokens that may be drafted for a request in an iteration; tables end there."""
@@ -123,6 +124,27 @@ class Speculation:
             fused_decode_s=plain.fused_decode_s + passes,
             fused_context_s=plain.fused_context_s
             + self.drafts * self.draft_share * plain.decode_context_s,
+        )
+
+    def rank_tables(self, plain: RankTables) -> RankTables:
+        """Return the parts of ranks that verify drafts.
+
+        Experts and exchange are of all verified tokens, and of the draft's passes: the
+        first over these, the k - 1 others over one token of each request. Iterations
+        with prompts have the draft's passes in a rank's own part alone.
+        """
+
+        def with_draft(part_s: np.ndarray) -> np.ndarray:
+            tokens = np.arange(len(part_s))
+            one_of_each_s = part_s[-(-tokens // self.verified_tokens)]
+            more_s = part_s + (self.drafts - 1) * one_of_each_s
+            return part_s + self.draft_share * more_s
+
+        return plain._replace(
+            rank=self.tables(plain.rank),
+            experts_s=with_draft(plain.experts_s),
+            exchange_s=with_draft(plain.exchange_s),
+            tokens_per_request=self.verified_tokens,
         )
 
 

@@ -32,10 +32,16 @@ from capplan.simulator.replica import (
     put_in_flight,
     run_batch,
 )
+from capplan.simulator.run_speculative import (
+    run_verified,
+    verified_batch,
+    verified_time_s,
+)
+from capplan.simulator.speculation import REPLICA
 from capplan.simulator.state import NONE, Count
 from capplan.simulator.wake import next_s, only_decodes
 
-_FIRST, _SLOPE, _HORIZON = 1, 2, 3
+_FIRST, _SLOPE, _HORIZON, _TOKENS = 1, 2, 3, 4
 """Rows of ``State.scratch`` with what each rank is about to run."""
 
 
@@ -78,6 +84,49 @@ def _decode_on(ranks, r):
     return decode_horizon(ranks, r, 0)
 
 
+@inlined()
+def _note_line(state, ranks, r, k, horizon):
+    """Note a rank's horizon, tokens and time of what it is about to run.
+
+    A rank without work computes a dummy token.
+    """
+    tokens = 1
+    if horizon == 0:
+        first_s, slope_s = iteration_time_s(ranks, r, 0, 0)
+    elif state.engine[0].tokens_per_request > 1:
+        b, context, tokens = _verified_batch(ranks, r)
+        first_s, slope_s = verified_time_s(ranks, r, b, context, tokens)
+        tokens += ranks.replicas[r].batch_tokens
+    else:
+        b, context = batch_of(ranks, r)
+        first_s, slope_s = iteration_time_s(ranks, r, b, context)
+        tokens = b + ranks.replicas[r].batch_tokens
+    state.scratch[_FIRST, k] = first_s
+    state.scratch[_SLOPE, k] = slope_s
+    state.scratch[_HORIZON, k] = horizon
+    state.scratch[_TOKENS, k] = tokens
+
+
+@inlined()
+def _verified_batch(ranks, r):
+    """Return the requests, contexts and tokens of a rank that verifies drafts."""
+    memory = ranks.replica_memory[r]
+    more_count = int(memory[REPLICA.more_count])
+    return verified_batch(ranks, r, more_count, memory[REPLICA.more_parts])
+
+
+@inlined()
+def _run_rank(state, ranks, r, start_s, first_s, slope_s, n):
+    """Run n iterations of what a rank has put together."""
+    if state.engine[0].tokens_per_request > 1:
+        b, context, _ = _verified_batch(ranks, r)
+        sitting = int(ranks.replica_memory[r, REPLICA.sitting])
+        run_verified(ranks, r, b, context, start_s, first_s, slope_s, n, sitting, 1)
+    else:
+        b, context = batch_of(ranks, r)
+        run_batch(ranks, r, b, context, start_s, first_s, slope_s, n)
+
+
 @inlined(vectorized=False)
 def _schedule(state, ranks, g, until_s, schedule):
     """Let each rank put together its iteration; return how many may run of them.
@@ -117,13 +166,7 @@ def _schedule(state, ranks, g, until_s, schedule):
             horizon = min(horizon, own)
         elif rank.waiting_count > 0:
             horizon = 1  # a result may make room
-        b, context = 0, 0
-        if own > 0:
-            b, context = batch_of(ranks, r)
-        first_s, slope_s = iteration_time_s(ranks, r, b, context)
-        state.scratch[_FIRST, k] = first_s
-        state.scratch[_SLOPE, k] = slope_s
-        state.scratch[_HORIZON, k] = own
+        _note_line(state, ranks, r, k, own)
     return horizon if runs else 0
 
 
@@ -150,22 +193,15 @@ def _slowest(state):
 
 @inlined()
 def _tokens(state, ranks, g):
-    """Return the tokens of the largest rank and of all, and whether one has a prompt.
-
-    A rank without work has one.
-    """
-    per_request = state.engine[0].tokens_per_request
+    """Return the tokens of the largest rank and of all; whether one has a prompt."""
     first = g * state.engine[0].ranks
     largest = 0
     total = 0
     has_prompt = False
     for k in range(state.engine[0].ranks):
-        tokens = 1
-        if state.scratch[_HORIZON, k] > 0:
-            b, _ = batch_of(ranks, first + k)
-            prompt = ranks.replicas[first + k].batch_tokens
-            tokens = max(1, b * per_request + prompt)
-            has_prompt = has_prompt or prompt > 0
+        tokens = int(state.scratch[_TOKENS, k])
+        runs = state.scratch[_HORIZON, k] > 0
+        has_prompt = has_prompt or (runs and ranks.replicas[first + k].batch_tokens > 0)
         largest = max(largest, tokens)
         total += tokens
     return largest, total, has_prompt
@@ -186,7 +222,8 @@ def _until_look(state, ranks, g, until_s, horizon):
         rank = ranks.replicas[r]
         if rank.oldest_finishing != NONE or rank.newest_finishing != NONE:
             return min(until_s, look_s)
-        more = rank.decode_count * (horizon // engine.block_size + 1)
+        tokens = (horizon + 2) * engine.tokens_per_request
+        more = rank.decode_count * (tokens // engine.block_size + 1)
         if 2 * (rank.free_blocks - more) < engine.kv_blocks:
             return min(until_s, look_s)
     return until_s
@@ -212,8 +249,7 @@ def _run(state, ranks, g, horizon, until_s):
     for k in range(engine.ranks):
         r = first + k
         if state.scratch[_HORIZON, k] > 0:
-            b, context = batch_of(ranks, r)
-            run_batch(ranks, r, b, context, start_s, first_s, slope_s, n)
+            _run_rank(state, ranks, r, start_s, first_s, slope_s, n)
         else:
             _run_dummy(ranks, r, start_s, first_s, slope_s, n)
     group.step += n

@@ -73,6 +73,17 @@ def with_groups(
 ) -> State:
     """Return a state whose replicas are groups of ranks."""
     row = state.engine[0]
+    most = max(engine.max_num_batched_tokens, *graph_sizes, 0)
+    if min(len(tables.experts_s), len(tables.experts_prefill_s)) <= tables.ranks * most:
+        raise InputError(
+            f"the experts' times are not known to {tables.ranks * most} tokens, "
+            f"{most} of each rank; expected tables that long"
+        )
+    if min(len(tables.exchange_s), len(tables.exchange_prefill_s)) <= most:
+        raise InputError(
+            f"the exchange's times are not known to {most} tokens of a rank; expected "
+            "tables that long"
+        )
     row.ranks = tables.ranks
     row.tokens_per_request = tables.tokens_per_request
     row.largest_graph = max(graph_sizes, default=0)

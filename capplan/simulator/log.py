@@ -1,4 +1,4 @@
-"""Log every iteration, and its requests, where iterations are recorded."""
+"""Note iterations: in time bins, and each with its requests where they are recorded."""
 
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.state import Count
@@ -50,3 +50,25 @@ def log_has_room(state):
     room = state.entries.shape[0] - state.counts[Count.ENTRIES]
     # An iteration may log its requests twice: those preempted while it is put together.
     return room >= 2 * ranks * state.engine[0].max_num_seqs
+
+
+@inlined()
+def add_to_bins(state, start_s, end_s, batch, waiting, used_blocks):
+    """Add the interval of an iteration or jump to the time bins that it overlaps."""
+    bins = state.bins
+    width_s = state.engine[0].bin_width_s
+    last = bins.shape[0] - 1
+    index = int((start_s - state.engine[0].bins_start_s) / width_s)
+    index = min(max(index, 0), last)
+    while True:
+        edge_s = state.engine[0].bins_start_s + (index + 1) * width_s
+        span_s = (end_s if index == last else min(end_s, edge_s)) - start_s
+        time_bin = bins[index]
+        time_bin.busy_s += span_s
+        time_bin.batch_s += span_s * batch
+        time_bin.waiting_s += span_s * waiting
+        time_bin.kv_block_s += span_s * used_blocks
+        if index == last or end_s <= edge_s:
+            break
+        start_s = edge_s
+        index += 1

@@ -28,7 +28,7 @@ from capplan.simulator.kvcache import (
     return_blocks,
     take_blocks,
 )
-from capplan.simulator.log import log_iteration
+from capplan.simulator.log import add_to_bins, log_iteration
 from capplan.simulator.ordered import remove_ordered
 from capplan.simulator.queues import (
     count_outstanding,
@@ -146,28 +146,6 @@ def collect_oldest(state, r):
     replica.newest_finishing = NONE
     replica.in_flight -= 1
     replica.stalled = 0
-
-
-@inlined()
-def add_to_bins(state, start_s, end_s, batch, waiting, used_blocks):
-    """Add the interval of an iteration or jump to the time bins that it overlaps."""
-    bins = state.bins
-    width_s = state.engine[0].bin_width_s
-    last = bins.shape[0] - 1
-    index = int((start_s - state.engine[0].bins_start_s) / width_s)
-    index = min(max(index, 0), last)
-    while True:
-        edge_s = state.engine[0].bins_start_s + (index + 1) * width_s
-        span_s = (end_s if index == last else min(end_s, edge_s)) - start_s
-        time_bin = bins[index]
-        time_bin.busy_s += span_s
-        time_bin.batch_s += span_s * batch
-        time_bin.waiting_s += span_s * waiting
-        time_bin.kv_block_s += span_s * used_blocks
-        if index == last or end_s <= edge_s:
-            break
-        start_s = edge_s
-        index += 1
 
 
 @inlined()

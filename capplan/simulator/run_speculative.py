@@ -17,7 +17,7 @@ from capplan.simulator.gaps import (
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.jump import SMALLEST_STEP_S, decode_time_s, jump_length
 from capplan.simulator.kvcache import return_blocks, take_blocks
-from capplan.simulator.log import log_iteration
+from capplan.simulator.log import add_to_bins, log_iteration
 from capplan.simulator.queues import (
     push_end,
     push_waiting_front,
@@ -25,7 +25,6 @@ from capplan.simulator.queues import (
     remove_running,
 )
 from capplan.simulator.replica import (
-    add_to_bins,
     drain_request,
     give_first_token,
     put_in_flight,
@@ -142,51 +141,75 @@ def _resume_later(state, r):
 
 
 @inlined()
-def run_speculative(state, r, horizon, more_count, more_parts, sitting, eager):
-    """Run the scheduled iteration and those after it, up to ``horizon`` in all.
+def verified_batch(state, r, more_count, more_parts):
+    """Return the requests of the next iteration, their contexts and their tokens.
 
-    Beside the decoding requests it has ``more_count`` others, with their contexts:
-    those computed in vain, less the ``sitting`` ones, which are not in it.
+    Beside those that decode it has ``more_count`` others, with their contexts: those
+    computed in vain, less those that sit it out. The tokens are without prompts'.
     """
     replica = state.replicas[r]
-    engine = state.engine[0]
     memory = state.replica_memory[r]
     extra = replica.batch_extra_count
     b = replica.decode_count + more_count + extra
     context = (memory[REPLICA.context] + more_parts) / PARTS
     context += replica.batch_extra_tokens
-    tokens = replica.batch_tokens
-    start_s = max(replica.now_s, replica.gpu_s)
+    verified = (b - extra) * (1 + int(state.settings[SETTING.drafts])) + extra
+    return b, context, verified + int(memory[REPLICA.padded])
+
+
+@inlined()
+def verified_time_s(state, r, b, context, verified):
+    """Return the time of the next iteration, and how much longer each later is. [s]"""
+    replica = state.replicas[r]
     times = state.by_batch[b]
-    n = 1
-    slope_s = 0.0
+    tokens = replica.batch_tokens
     if tokens > 0:
-        verified = (b - extra) * (1 + int(state.settings[SETTING.drafts])) + extra
-        verified += int(memory[REPLICA.padded])
         first_s = (
             state.fused_s[tokens + verified]
             + times.fused_decode_s
             + times.fused_context_s * context
-            + engine.attention_s * replica.batch_attention
+            + state.engine[0].attention_s * replica.batch_attention
         )
-        first_s = max(first_s, SMALLEST_STEP_S)
-        last_s = first_s
-        end_s = start_s + first_s
-    else:
-        slope_s = times.decode_context_s * (memory[REPLICA.growth] / PARTS)
-        first_s = times.decode_s + times.decode_context_s * context
-        span_s = replica.until_s - start_s
-        n = jump_length(engine.depth, first_s, slope_s, span_s, horizon)
-        end_s = start_s + decode_time_s(first_s, slope_s, n)
-        last_s = first_s + (n - 1) * slope_s
+        return max(first_s, SMALLEST_STEP_S), 0.0
+    growth = state.replica_memory[r, REPLICA.growth] / PARTS
+    first_s = times.decode_s + times.decode_context_s * context
+    return first_s, times.decode_context_s * growth
 
+
+@inlined()
+def run_speculative(state, r, horizon, more_count, more_parts, sitting, eager):
+    """Run the scheduled iteration and those after it, up to ``horizon`` in all."""
+    replica = state.replicas[r]
+    b, context, verified = verified_batch(state, r, more_count, more_parts)
+    first_s, slope_s = verified_time_s(state, r, b, context, verified)
+    start_s = max(replica.now_s, replica.gpu_s)
+    n = 1
+    if replica.batch_tokens == 0:
+        span_s = replica.until_s - start_s
+        n = jump_length(state.engine[0].depth, first_s, slope_s, span_s, horizon)
+    run_verified(
+        state, r, b, context, start_s, first_s, slope_s, n, sitting, int(eager)
+    )
+
+
+@inlined()
+def run_verified(state, r, b, context, start_s, first_s, slope_s, n, sitting, eager):
+    """Run n iterations of a batch, as ``run_batch`` those without drafts.
+
+    ``sitting`` requests are not in it. ``eager``: blocks are taken at once.
+    """
+    replica = state.replicas[r]
+    engine = state.engine[0]
+    memory = state.replica_memory[r]
+    end_s = start_s + decode_time_s(first_s, slope_s, n)
+    last_s = first_s + (n - 1) * slope_s
     used = engine.kv_blocks - replica.free_blocks
     more = 0
-    if n > 1 and eager:
+    if n > 1 and eager != 0:
         more = blocks_of_decodes(state, r, n)
         hold_slots(state, r, n)
         used += more // 2  # blocks are taken evenly over the jump
-    if not eager:
+    if eager == 0:
         grown = memory[REPLICA.loose] + n * memory[REPLICA.growth] / 2
         used += int(grown / PARTS / engine.block_size)
         memory[REPLICA.loose] += n * memory[REPLICA.growth]
@@ -194,7 +217,7 @@ def run_speculative(state, r, horizon, more_count, more_parts, sitting, eager):
         state, start_s, end_s, replica.running_count, replica.waiting_count, used
     )
     if engine.recording != 0:
-        log_iteration(state, r, start_s, end_s, b, int(context), tokens)
+        log_iteration(state, r, start_s, end_s, b, int(context), replica.batch_tokens)
 
     replica.gpu_s = end_s
     note_gaps(state, r, start_s + first_s, last_s, slope_s, n)

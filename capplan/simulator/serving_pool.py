@@ -59,6 +59,7 @@ class ServingPool:
     ) -> None:
         tables, engine = pool.configuration.tables, pool.configuration.engine
         tables.check(engine.max_num_seqs, engine.max_num_batched_tokens)
+        of_ranks = pool.configuration.rank_tables
         parsed = parse_router(router)
         router_file = find_router(parsed.name)
         self.route: Callable[..., int] = router_file.route
@@ -66,18 +67,19 @@ class ServingPool:
         if scheduler is not None:
             engine = replace(engine, scheduler=scheduler)
         elif engine.speculation is not None:
-            reads = self.needs in (Needs.ALL, Needs.SEEN)
+            reads = self.needs in (Needs.ALL, Needs.SEEN) or of_ranks is not None
             eager = reads or engine.prefix_caching or record_iterations
             policy = speculative_policy(engine.speculation, eager=eager)
             engine = replace(engine, scheduler=policy)
         policy = engine.scheduler
         self.schedule: Callable[..., int] = find_scheduler(policy.name).schedule
-        of_ranks = pool.configuration.rank_tables
         self._measured_tokens = len(tables.fused_s) - 1
         self.tables = scheduled_tables(tables, engine)
         timed = self.tables
         if of_ranks is not None:
             timed = scheduled_tables(of_ranks.rank, engine)
+            if engine.speculation is not None:
+                of_ranks = engine.speculation.rank_tables(of_ranks)
         self.engine = engine
         self._slo = slo
         self._slos_needed = (policy.rules.slos, f"scheduler {policy.name}")

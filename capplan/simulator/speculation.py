@@ -59,6 +59,9 @@ RULES = Rules(
         "growth",  # of that in an iteration [parts]
         "padded",  # drafts of the next iteration that are none [tokens]
         "loose",  # by which slots grew since they were last counted, at most [parts]
+        "more_count",  # of a group's rank: what ``verified_batch`` takes, and
+        "more_parts",  # who sits the next iteration out
+        "sitting",
     ),
     keeps_batch=False,  # the wake is its own: see run_speculative.py
 )

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from capplan.deployment.configuration import Configuration
 from capplan.deployment.pools import Deployment
+from capplan.deployment.speculation import Speculation
 from capplan.latency.rank_tables import RankTables
 from capplan.simulator.group_queue import BALANCES
 from capplan.simulator.schedulers import parse_scheduler
@@ -65,3 +66,28 @@ def group_cases(draw, ranks=None, **settings) -> GroupCase:
     )
     tables = random_rank_tables(draw(st.integers(0, 2**20)), count, case, exact)
     return GroupCase(case._replace(engine=engine), tables, tuple(sorted(sizes)))
+
+
+@st.composite
+def verifying_cases(draw, **settings) -> GroupCase:
+    """Draw a case of ``group_cases`` whose ranks verify drafts."""
+    given = draw(group_cases(**settings))
+    k = draw(st.integers(1, 3))
+    rates = draw(st.lists(st.integers(0, 4), min_size=k, max_size=k))
+    speculation = Speculation(
+        draw(st.sampled_from(["mtp", "ngram"])),
+        tuple(sorted((rate / 4 for rate in rates), reverse=True)),
+        draft_share=draw(st.sampled_from([0.0, 0.1])),
+    )
+    engine = given.case.engine
+    wanted = max(engine.max_num_batched_tokens, 1 + k)
+    largest = engine.kv_blocks + 3 * (2 + k)
+    engine = replace(
+        engine,
+        max_num_batched_tokens=wanted,
+        kv_blocks=largest,
+        bounded_groups=0,
+        bounded_blocks=0,
+        speculation=speculation,
+    )
+    return given._replace(case=given.case._replace(engine=engine))

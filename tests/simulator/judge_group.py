@@ -7,6 +7,7 @@ of an arrival and lets idle ranks compute dummy tokens. It follows vLLM 0.32:
 
 from collections import deque
 
+import judge_speculative
 import numpy as np
 from judge import Batch, Replica, Request
 
@@ -20,7 +21,7 @@ SYNC = 16
 class Rank(Replica):
     """One of the ranks; its work of an iteration is noted, not timed."""
 
-    work = RankWork()
+    own = RankWork()
 
     def run(self, parts):
         contexts, chunks, attention = [], 0, 0.0
@@ -30,12 +31,12 @@ class Rank(Replica):
             else:
                 chunks += new
                 attention += new * (before + new / 2)
-        self.work = RankWork(len(contexts), sum(contexts), chunks, attention)
+        self.own = RankWork(len(contexts), sum(contexts), chunks, attention)
         return 0.0
 
     def put_together(self, throttled):
         """Return the batch of the next iteration, empty where none can be."""
-        self.work = RankWork()
+        self.own = RankWork()
         self.throttled = throttled
         if not self.outstanding:
             return Batch([], 0.0), False
@@ -46,14 +47,59 @@ class Rank(Replica):
         return Batch(self.started(parts), self.run(parts)), preempted
 
 
+class VerifyingRank(judge_speculative.Replica):
+    """One of ranks that verify drafts; its part of the time and tokens are noted."""
+
+    def __init__(self, tables, engine, index, seed):
+        super().__init__(tables, engine, index, seed, line=True)
+        self.own = NOTHING
+        self.taken = 0
+
+    def run(self, parts):
+        before_s, self.gpu_s = self.gpu_s, 0.0
+        now_s, self.now_s = self.now_s, 0.0
+        took_s = super().run(parts)
+        self.gpu_s, self.now_s = before_s, now_s
+        tokens, prompt = 0, False
+        for request, new, kind in parts:
+            verifies = isinstance(kind, int)
+            decodes = new == 1 and not verifies and kind[1] >= request.prompt_count
+            tokens += self.verified if verifies else new + kind[3]
+            prompt = prompt or not (verifies or kind[3] or decodes)
+        self.own = took_s, tokens, prompt
+        return 0.0
+
+    def preempt(self, request):
+        self.taken += 1
+        super().preempt(request)
+
+    def put_together(self, throttled):
+        """Return the batch of the next iteration, empty where none can be."""
+        self.own = NOTHING
+        if not self.outstanding:
+            return Batch([], 0.0), False
+        self.in_flight = deque([None])  # the group sees whether nothing ever runs
+        before = self.taken
+        return super().schedule(), self.taken > before
+
+
+NOTHING = None, 1, False
+
+
 class Group:
     """A replica whose ranks step together."""
 
-    def __init__(self, tables: RankTables, graphs, engine, scheduler, index=0):
+    def __init__(self, tables: RankTables, graphs, engine, scheduler, index=0, seed=0):
         self.tables, self.graphs, self.engine = tables, graphs, engine
-        self.ranks = [
-            Rank(tables.rank, engine, scheduler, r) for r in range(tables.ranks)
-        ]
+        if engine.speculation is None:
+            self.ranks = [
+                Rank(tables.rank, engine, scheduler, r) for r in range(tables.ranks)
+            ]
+        else:
+            self.tables = engine.speculation.rank_tables(tables)
+            self.ranks = [
+                VerifyingRank(tables.rank, engine, r, seed) for r in range(tables.ranks)
+            ]
         self.index = index
         self.depth = 2 if engine.async_scheduling else 1
         self.in_flight: deque[list[Batch]] = deque()
@@ -108,8 +154,24 @@ class Group:
         self.seen[best][0] += 1
         return best
 
-    def time_s(self, work):
-        return self.tables.iteration_time_s(work, self.graphs)
+    def time_s(self, work=None):
+        """Return the time of an iteration, without work of a dummy."""
+        if self.engine.speculation is None:
+            work = work or [RankWork()] * len(self.ranks)
+            return self.tables.iteration_time_s(work, self.graphs)
+        own = work or [NOTHING] * len(self.ranks)
+        idle_s = self.ranks[0].tables.decode_s[0]
+        alone_s = max(idle_s if time_s is None else time_s for time_s, _, _ in own)
+        largest = max(tokens for _, tokens, _ in own)
+        everything = sum(tokens for _, tokens, _ in own)
+        graphs = [size for size in self.graphs if size >= largest]
+        if graphs:
+            largest, everything = graphs[0], graphs[0] * len(own)
+        tables = self.tables
+        shared = tables.experts_s, tables.exchange_s
+        if any(prompt for _, _, prompt in own):
+            shared = tables.experts_prefill_s, tables.exchange_prefill_s
+        return alone_s + shared[0][everything] + shared[1][largest]
 
     def step(self):
         """Count a step; ranks agree now and then whether any has work."""
@@ -121,12 +183,17 @@ class Group:
     def dummy(self):
         """Let all ranks compute a dummy token."""
         self.gpu_s = max(self.gpu_s, self.now_s)
-        self.gpu_s += self.time_s([RankWork()] * len(self.ranks))
+        self.gpu_s += self.time_s()
 
     def arrive(self, request, now_s):
         if not self.outstanding:
+            if self.in_flight:  # computed in vain
+                self.now_s = max(self.now_s, self.in_flight.pop()[0].end_s)
+                if len(self.ranks) > 1:
+                    self.dummy()
+                    self.step()
             while self.running and len(self.ranks) > 1 and self.gpu_s < now_s:
-                self.gpu_s += self.time_s([RankWork()] * len(self.ranks))
+                self.gpu_s += self.time_s()
                 self.step()
             self.now_s = max(self.now_s, now_s)
             self.running = True
@@ -159,7 +226,7 @@ class Group:
             elif not any(preempted for _, preempted in made):
                 raise RuntimeError("nothing can ever be scheduled")
             return
-        took_s = self.time_s([rank.work for rank in self.ranks])
+        took_s = self.time_s([rank.own for rank in self.ranks])
         self.gpu_s = max(self.now_s, self.gpu_s) + took_s
         for batch in batches:
             batch.end_s = self.gpu_s
@@ -191,9 +258,11 @@ def _vllm_v1(rank, settings):
 SCHEDULES = {"vllm-v1": _vllm_v1}
 
 
-def judge_groups(trace, tables, graphs, engine, count, scheduler="vllm-v1", slo=None):
+def judge_groups(
+    trace, tables, graphs, engine, count, scheduler="vllm-v1", slo=None, seed=0
+):
     """Serve a trace step by step, by the group with the fewest requests."""
-    groups = [Group(tables, graphs, engine, scheduler, g) for g in range(count)]
+    groups = [Group(tables, graphs, engine, scheduler, g, seed) for g in range(count)]
     slo = slo or RequestSlo(ttft_s=np.inf, tpot_s=np.inf)
     requests, chosen = [], []
     for row in range(len(trace)):
@@ -207,7 +276,8 @@ def judge_groups(trace, tables, graphs, engine, count, scheduler="vllm-v1", slo=
             ("group", own, k) if k < shared else ("prompt", row, k)
             for k in range(prompt)
         ]
-        request = Request(
+        kind = Request if engine.speculation is None else judge_speculative.Request
+        request = kind(
             row,
             float(trace.arrival_s[row]),
             prompt,

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from cases import EXAMPLES, cases
-from group_cases import GroupCase, group_cases
+from group_cases import GroupCase, group_cases, verifying_cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from judge import Verdict
@@ -43,6 +43,24 @@ def test_every_request_gets_the_times_of_the_step_by_step_judge(case):
         case.graph_sizes,
         case.case.engine,
         case.case.replica_count,
+    )
+
+    assert_same(simulation, Verdict(requests, chosen, []))
+
+
+@pytest.mark.thorough
+@settings(deadline=None, max_examples=8 * EXAMPLES)
+@given(case=verifying_cases(), seed=st.integers(0, 9))
+def test_ranks_that_verify_drafts_meet_their_judge(case, seed):
+    simulation = case.simulated(seed=seed)
+
+    requests, chosen, _ = judge_groups(
+        case.case.trace,
+        case.tables,
+        case.graph_sizes,
+        case.case.engine,
+        case.case.replica_count,
+        seed=seed,
     )
 
     assert_same(simulation, Verdict(requests, chosen, []))

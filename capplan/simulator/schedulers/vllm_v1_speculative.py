@@ -7,7 +7,7 @@ those of the draft's lookahead, and with a draft that has KV the last block foun
 prefix cache is computed again.
 
 It runs its iterations itself and returns -1, since what they do to contexts and blocks
-differs: ``run_speculative.py``.
+differs: ``run_speculative.py``. Those of ranks are run by their group.
 """
 
 from capplan.simulator.batch import add_chunk, iterations_to_completion, join
@@ -327,6 +327,12 @@ def schedule(state, r):
         ends = replica.waiting_count > 0 and replica.oldest_finishing != NONE
         if not (slow or changes or ends or replica.preempted > 0):
             horizon = _iterations_that_fit(state, r, most) if eager else most
+    if state.engine[0].ranks > 0:
+        memory = state.replica_memory[r]
+        memory[REPLICA.more_count] = others
+        memory[REPLICA.more_parts] = parts
+        memory[REPLICA.sitting] = sitting
+        return horizon
     horizon = min(horizon, state.engine[0].longest_jump)
     run_speculative(state, r, horizon, others, parts, sitting, eager)
     return -1
