@@ -13,7 +13,7 @@ from capplan.simulator.state import Shared, State
 
 SYNC_INTERVAL = 16
 """Steps after which ranks agree whether any has work: vLLM's ``dp_sync_interval``."""
-SCHEDULERS = ("vllm-v1", "sglang")
+SCHEDULERS = ("vllm-v1", "sglang", "trtllm")
 """Schedulers whose engines have ranks."""
 _READ_SCHEDULERS = ("best-fit", "dynamo-kv", "llumnix")
 """Routers that read more of a replica than its counts, for which a group has no sum."""
@@ -49,7 +49,7 @@ def check_ranks(
     if engine.scheduler.name not in SCHEDULERS:
         raise InputError(
             f"scheduler {engine.scheduler.name} with data_parallel_size {ranks} is not "
-            f"modelled; expected {' or '.join(SCHEDULERS)}"
+            f"modelled; expected {', '.join(SCHEDULERS)}"
         )
     name = parse_router(router).name
     if name in _READ_SCHEDULERS:

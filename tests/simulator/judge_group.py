@@ -10,6 +10,7 @@ from collections import deque
 import judge_speculative
 import numpy as np
 from judge import Batch, Replica, Request
+from judge_schedulers import SCHEDULERS
 
 from capplan.latency.rank_tables import RankTables, RankWork
 from capplan.workload.slo import RequestSlo, Slo
@@ -40,7 +41,7 @@ class Rank(Replica):
         self.throttled = throttled
         if not self.outstanding:
             return Batch([], 0.0), False
-        parts, preempted = SCHEDULES[self.scheduler](self, self.settings)
+        parts, preempted = SCHEDULERS[self.scheduler](self, self.settings)
         self.fewest_free = min(self.fewest_free, len(self.pool.free))
         if not parts:
             return Batch([], 0.0), preempted
@@ -247,15 +248,6 @@ class Group:
                 self.step()
         elif self.depth == 1:
             self.step()
-
-
-def _vllm_v1(rank, settings):
-    from judge_schedulers import vllm_v1
-
-    return vllm_v1(rank, settings)
-
-
-SCHEDULES = {"vllm-v1": _vllm_v1}
 
 
 def judge_groups(

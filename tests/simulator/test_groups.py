@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from cases import EXAMPLES, cases
+from cases import EXAMPLES, cases, for_scheduler
 from group_cases import GroupCase, group_cases, verifying_cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -32,7 +32,7 @@ US = 1e-6
 
 
 @pytest.mark.thorough
-@settings(deadline=None, max_examples=8 * EXAMPLES)
+@settings(deadline=None, max_examples=3 * EXAMPLES)
 @given(case=group_cases())
 def test_every_request_gets_the_times_of_the_step_by_step_judge(case):
     simulation = case.simulated()
@@ -49,7 +49,28 @@ def test_every_request_gets_the_times_of_the_step_by_step_judge(case):
 
 
 @pytest.mark.thorough
-@settings(deadline=None, max_examples=8 * EXAMPLES)
+@pytest.mark.parametrize("name", ["sglang", "trtllm"])
+@settings(deadline=None, max_examples=4 * EXAMPLES)
+@given(case=group_cases(), seed=st.integers(0, 2**20))
+def test_ranks_of_other_engines_meet_their_judge(name, case, seed):
+    scheduler, single = for_scheduler(name, case.case, seed)
+    case = case._replace(case=single)
+
+    simulation = case.simulated(scheduler)
+
+    requests, chosen, _ = judge_groups(
+        single.trace,
+        case.tables,
+        case.graph_sizes,
+        single.engine,
+        single.replica_count,
+        scheduler,
+    )
+    assert_same(simulation, Verdict(requests, chosen, []))
+
+
+@pytest.mark.thorough
+@settings(deadline=None, max_examples=3 * EXAMPLES)
 @given(case=verifying_cases(), seed=st.integers(0, 9))
 def test_ranks_that_verify_drafts_meet_their_judge(case, seed):
     simulation = case.simulated(seed=seed)

@@ -1,0 +1,160 @@
+"""DeepSeek-R1 as served, and as simulated: each run's users in a closed loop.
+
+    python examples/studies/served_loops.py deepseek_r1.csv --docs docs/latency.md
+
+As ``served_layouts.py``, whose classes and factors these are, but that each run of one
+pool is simulated: its users ask ten requests each, one after the other, of the run's
+lengths, of the engine's scheduler, with the KV that the layout leaves. Iterations take
+the sum of the kernels; ranks that step together are padded to vLLM's CUDA graphs.
+Drafts are verified by vLLM V1's scheduler, whoever served them. Nothing is fitted in
+the first columns.
+"""
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from served_layouts import (
+    ACCEPTED,
+    ENGINES,
+    GPUS,
+    LAYERS,
+    LLMS,
+    drafts,
+    layout_of,
+    predicted_runs,
+    table,
+    tables_of,
+)
+
+from capplan.deployment.configuration import Configuration
+from capplan.deployment.engine import EngineSettings
+from capplan.deployment.pools import Deployment
+from capplan.deployment.speculation import Speculation
+from capplan.errors import InputError
+from capplan.fleet.catalog import gpu
+from capplan.latency.rank_tables import RankTables
+from capplan.llm.catalog import llm
+from capplan.llm.layout import Layout
+from capplan.llm.memory import memory_budget
+from capplan.simulator.schedulers import parse_scheduler
+from capplan.simulator.simulate import simulate
+from capplan.workload.trace import Trace
+from capplan.workload.users import Users
+
+MARK = "<!-- served loops -->"
+GRAPHS = (1, 2, 4, *range(8, 513, 8))
+BUDGET = 8192  # tokens of an iteration, of a rank as of an engine
+REQUESTS = 10  # of each user
+SHORTEST = 0.8  # of the nominal length; lengths are uniform from there
+UTILIZATION = 0.9
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("file", type=Path)
+    parser.add_argument("--docs", type=Path, help="page whose table is written")
+    parser.add_argument("--runs", type=Path, help="CSV of all runs to write")
+    arguments = parser.parse_args()
+    runs = simulated_runs(pd.read_csv(arguments.file))
+    if arguments.runs:
+        runs.to_csv(arguments.runs, index=False)
+    text = table(runs)
+    print(text)
+    if arguments.docs:
+        before, _, rest = arguments.docs.read_text().partition(MARK)
+        after = rest.partition(MARK)[2]
+        arguments.docs.write_text(f"{before}{MARK}\n{text}\n{MARK}{after}")
+
+
+def simulated_runs(runs: pd.DataFrame) -> pd.DataFrame:
+    """Return the runs of one pool with measured over simulated in place of predicted.
+
+    A run that mean values have in two classes of DP attention is in one.
+    """
+    found = predicted_runs(runs[~runs.disagg])
+    found = found[~found.kind.astype(str).str.contains("in turn")].copy()
+    found["kind"] = found.kind.astype(str).str.removesuffix(", at once")
+    for row in found[found.left_out.isin(["", "queued"])].itertuples():
+        layout = layout_of(row)
+        tables = None if layout is None else tables_of(row, layout)
+        assert layout is not None
+        assert tables is not None
+        try:
+            tpot_s, per_gpu = simulated(row, layout, tables)
+        except InputError as error:
+            found.loc[row.Index, "left_out"] = str(error)
+            continue
+        found.loc[row.Index, "tpot_run"] = row.mean_tpot
+        found.loc[row.Index, "predicted"] = per_gpu
+        found.loc[row.Index, "output"] = row.output_tput_per_gpu / per_gpu
+        measured = row.mean_tpot if row.mean_tpot > 0 else row.median_tpot
+        found.loc[row.Index, "tpot"] = measured / tpot_s
+    return found
+
+
+def simulated(run, layout: Layout, tables: RankTables) -> tuple[float, float]:
+    """Return the mean TPOT [s] and the output tokens/s per GPU of a run."""
+    configuration = configured(run, layout, tables)
+    users = int(run.conc)
+    count = max(REQUESTS * users, 40)
+    draw = np.random.default_rng(0)
+    prompts, answers = (
+        draw.integers(max(1, int(SHORTEST * longest)), longest + 1, count)
+        for longest in (int(run.isl), int(run.osl))
+    )
+    trace = Users(users, 0.0).asking(Trace(prompts, answers), draw)
+    times = simulate(trace, Deployment.of(configuration, 1)).table
+    stays_s = times.finish_s - times.first_token_s
+    tpot_s = float((stays_s / (times.output_tokens - 1)).mean())
+    per_s = float(times.output_tokens.sum() / times.finish_s.max())
+    return tpot_s, per_s / layout.gpus
+
+
+def configured(run, layout: Layout, tables: RankTables) -> Configuration:
+    """Return the engine of a run, or its ranks."""
+    k = drafts(run, layout)
+    name = "vllm-v1" if k else ENGINES[run.framework]
+    engine = EngineSettings(
+        max_num_batched_tokens=BUDGET,
+        max_num_seqs=min(1024, BUDGET // (1 + k)),
+        kv_blocks=blocks(run, layout),
+        scheduler=parse_scheduler(name),
+        async_scheduling=name == "vllm-v1",
+        data_parallel_size=layout.dp,
+        dp_balance="vllm" if name == "vllm-v1" else "round-robin",
+        speculation=speculation(k),
+    )
+    if layout.dp > 1:
+        return Configuration(
+            engine, tables.rank, rank_tables=tables, graph_sizes=GRAPHS
+        )
+    return Configuration(engine, tables.folded())
+
+
+def blocks(run, layout: Layout) -> int:
+    """Return the KV blocks of a rank."""
+    model = llm(LLMS[run.precision])
+    budget = memory_budget(
+        model,
+        gpu(GPUS[run.hardware]).memory_bytes,
+        layout.tp,
+        BUDGET,
+        gpu_memory_utilization=UTILIZATION,
+        layout=layout,
+    )
+    per_token = model.kv_bytes_per_token_per_gpu(layout.tp, "fp8")
+    return int(budget.kv_bytes // (16 * per_token))
+
+
+def speculation(k: int) -> Speculation | None:
+    """Return MTP with the acceptance of ``ACCEPTED``."""
+    if not k:
+        return None
+    rates = tuple(np.diff([ACCEPTED[j] for j in range(k + 1)]).round(6))
+    return Speculation("mtp", rates, draft_share=1 / LAYERS)
+
+
+if __name__ == "__main__":
+    main()
