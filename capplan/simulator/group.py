@@ -164,8 +164,8 @@ def _schedule(state, ranks, g, until_s, schedule):
         if own > 0:
             runs = True
             horizon = min(horizon, own)
-        elif rank.waiting_count > 0:
-            horizon = 1  # a result may make room
+        elif rank.waiting_count > 0 or rank.prefilling != NONE:
+            horizon = 1  # a result may let it go on
         _note_line(state, ranks, r, k, own)
     return horizon if runs else 0
 

@@ -34,6 +34,19 @@ def check_ranks(
             f"dp_balance is {engine.dp_balance!r}; expected one of "
             f"{', '.join(BALANCES)}"
         )
+    interval = engine.prefill_schedule_interval
+    if interval < 1:
+        raise InputError(f"prefill_schedule_interval is {interval}; expected >= 1")
+    if interval > 1 and (ranks == 1 or engine.scheduler.name != "vllm-v1"):
+        raise InputError(
+            f"prefill_schedule_interval {interval} is for ranks of vLLM that take "
+            "prompts together; expected data_parallel_size above 1 and vllm-v1"
+        )
+    if interval > 1 and engine.speculation is not None:
+        raise InputError(
+            f"prefill_schedule_interval {interval} with speculative decoding is not "
+            "modelled; expected 1"
+        )
     if tables is None:
         if ranks > 1:
             raise InputError(

@@ -18,6 +18,7 @@ from capplan.simulator.prefix_memory import with_enough_runs
 from capplan.simulator.records import ENTRY, ITERATION
 from capplan.simulator.routers import parse_router
 from capplan.simulator.routers import router as find_router
+from capplan.simulator.schedulers import CADENCE
 from capplan.simulator.schedulers import scheduler as find_scheduler
 from capplan.simulator.speculation import speculative_policy
 from capplan.simulator.state import (
@@ -70,6 +71,9 @@ class ServingPool:
             reads = self.needs in (Needs.ALL, Needs.SEEN) or of_ranks is not None
             eager = reads or engine.prefix_caching or record_iterations
             policy = speculative_policy(engine.speculation, eager=eager)
+            engine = replace(engine, scheduler=policy)
+        elif engine.prefill_schedule_interval > 1:
+            policy = Policy(CADENCE, find_scheduler(CADENCE).RULES)
             engine = replace(engine, scheduler=policy)
         policy = engine.scheduler
         self.schedule: Callable[..., int] = find_scheduler(policy.name).schedule

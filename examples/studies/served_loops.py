@@ -86,7 +86,6 @@ def simulated_runs(runs: pd.DataFrame) -> pd.DataFrame:
         except InputError as error:
             found.loc[row.Index, "left_out"] = str(error)
             continue
-        found.loc[row.Index, "tpot_run"] = row.mean_tpot
         found.loc[row.Index, "predicted"] = per_gpu
         found.loc[row.Index, "output"] = row.output_tput_per_gpu / per_gpu
         measured = row.mean_tpot if row.mean_tpot > 0 else row.median_tpot

@@ -52,17 +52,21 @@ def random_rank_tables(seed: int, ranks: int, case: Case, exact: bool) -> RankTa
 
 
 @st.composite
-def group_cases(draw, ranks=None, **settings) -> GroupCase:
-    """Draw a case of ``cases`` with ranks, and CUDA graphs or none."""
+def group_cases(draw, intervals=1, **settings) -> GroupCase:
+    """Draw a case of ``cases`` with ranks, and CUDA graphs or none.
+
+    They take prompts in steps up to ``intervals`` apart.
+    """
     exact = draw(st.booleans())
     case = draw(cases(exact=exact, **settings))
-    count = draw(st.integers(1, 4)) if ranks is None else ranks
+    count = draw(st.integers(1, 4))
     most = case.engine.max_num_batched_tokens
     sizes = draw(st.sets(st.integers(1, most), max_size=4))
     engine = replace(
         case.engine,
         data_parallel_size=count,
         dp_balance=draw(st.sampled_from(BALANCES)),
+        prefill_schedule_interval=draw(st.integers(1, intervals)) if count > 1 else 1,
     )
     tables = random_rank_tables(draw(st.integers(0, 2**20)), count, case, exact)
     return GroupCase(case._replace(engine=engine), tables, tuple(sorted(sizes)))

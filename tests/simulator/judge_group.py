@@ -10,7 +10,7 @@ from collections import deque
 import judge_speculative
 import numpy as np
 from judge import Batch, Replica, Request
-from judge_schedulers import SCHEDULERS
+from judge_schedulers import SCHEDULERS, admitted, from_queue, going_on
 
 from capplan.latency.rank_tables import RankTables, RankWork
 from capplan.workload.slo import RequestSlo, Slo
@@ -38,14 +38,39 @@ class Rank(Replica):
     def put_together(self, throttled):
         """Return the batch of the next iteration, empty where none can be."""
         self.own = RankWork()
-        self.throttled = throttled
         if not self.outstanding:
             return Batch([], 0.0), False
-        parts, preempted = SCHEDULERS[self.scheduler](self, self.settings)
+        if self.engine.prefill_schedule_interval > 1:
+            parts, preempted = self.in_cadence(throttled)
+        else:
+            parts, preempted = SCHEDULERS[self.scheduler](self, self.settings)
         self.fewest_free = min(self.fewest_free, len(self.pool.free))
         if not parts:
             return Batch([], 0.0), preempted
         return Batch(self.started(parts), self.run(parts)), preempted
+
+    capacity_bound = False
+
+    def in_cadence(self, throttled):
+        """Schedule as V1, without prompts where they are put off."""
+        prompts = [
+            each for each in self.running if each.computed < each.known_at_admission
+        ]
+        if not throttled or self.capacity_bound or len(prompts) == len(self.running):
+            parts, preempted = SCHEDULERS["vllm-v1"](self, self.settings)
+            if not preempted:
+                self.capacity_bound = bool(self.waiting)
+            return parts, preempted
+        parts, budget, preempted = going_on(self, skips=prompts.__contains__)
+
+        def admit(rank, budget):
+            head = rank.waiting[0]
+            found = len(rank.pool.hits(head)) * rank.engine.block_size
+            return admitted(rank, budget) if len(head.tokens) - found <= 1 else None
+
+        if not preempted:
+            parts += from_queue(self, budget, admit)
+        return parts, preempted
 
 
 class VerifyingRank(judge_speculative.Replica):

@@ -37,11 +37,13 @@ def vllm_v1(
     return parts, preempted
 
 
-def going_on(replica, last=lambda running: running[-1], defers=False):
+def going_on(
+    replica, last=lambda running: running[-1], defers=False, skips=lambda request: False
+):
     """Let the running ones go on; return their parts, the budget left, if preempted.
 
     ``defers``: nothing is preempted whose result is in flight. From one on that lacks a
-    block for that reason, all sit the iteration out.
+    block for that reason, all sit the iteration out. One that it ``skips`` does.
     """
     pool = replica.pool
     budget = replica.engine.max_num_batched_tokens
@@ -54,6 +56,8 @@ def going_on(replica, last=lambda running: running[-1], defers=False):
         wanted = len(request.tokens) + request.placeholders - request.computed
         new = min(wanted, budget)
         if request not in replica.running or last_in_flight or new == 0:
+            continue
+        if skips(request):
             continue
         tokens = request.computed + new
         while pool.missing(request, tokens, []) > len(pool.free):

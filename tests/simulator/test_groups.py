@@ -33,7 +33,7 @@ US = 1e-6
 
 @pytest.mark.thorough
 @settings(deadline=None, max_examples=3 * EXAMPLES)
-@given(case=group_cases())
+@given(case=group_cases(intervals=4))
 def test_every_request_gets_the_times_of_the_step_by_step_judge(case):
     simulation = case.simulated()
 
@@ -236,6 +236,7 @@ def test_a_closed_loop_is_the_open_simulation_of_its_arrivals(case, seed, users)
 @pytest.mark.parametrize(
     ("change", "said"),
     [
+        ({"prefill_schedule_interval": 0}, "interval is 0; expected >= 1"),
         ({"data_parallel_size": 3}, "the latency is of 2 ranks"),
         ({"data_parallel_size": 0}, "data_parallel_size is 0; expected >= 1"),
         ({"dp_balance": "luck"}, "expected one of vllm, vllm-0.1x, round-robin"),

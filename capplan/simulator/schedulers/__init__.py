@@ -53,7 +53,14 @@ PULLING = "vllm-v1-pulling"
 
 SPECULATIVE = "vllm-v1-speculative"
 """V1's where drafts are verified, which no user names either."""
-_UNNAMED = {PULLING: "vllm_v1_pulling", SPECULATIVE: "vllm_v1_speculative"}
+
+CADENCE = "vllm-v1-cadence"
+"""V1's where ranks take prompts in the same steps."""
+_UNNAMED = {
+    PULLING: "vllm_v1_pulling",
+    SPECULATIVE: "vllm_v1_speculative",
+    CADENCE: "vllm_v1_cadence",
+}
 
 
 def check_name(given: str) -> str:
