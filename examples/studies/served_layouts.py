@@ -46,9 +46,11 @@ FEWEST = 4  # other configurations that a factor is taken from
 CLASSES = (
     "TP alone",
     "EP",
+    "DP attention",  # as simulated
     "DP attention, prompts in turn",
     "DP attention, at once",
     "MTP",
+    "MTP and DP attention",
     "MTP and DP attention, prompts in turn",
     "MTP and DP attention, at once",
     "decode pools, TP or EP",

@@ -46,6 +46,7 @@ from capplan.workload.users import Users
 MARK = "<!-- served loops -->"
 GRAPHS = (1, 2, 4, *range(8, 513, 8))
 BUDGET = 8192  # tokens of an iteration, of a rank as of an engine
+SPARE = 64  # TensorRT-LLM's was the prompt, a token of each user, and as many more
 REQUESTS = 10  # of each user
 SHORTEST = 0.8  # of the nominal length; lengths are uniform from there
 UTILIZATION = 0.9
@@ -115,9 +116,12 @@ def configured(run, layout: Layout, tables: RankTables) -> Configuration:
     """Return the engine of a run, or its ranks."""
     k = drafts(run, layout)
     name = "vllm-v1" if k else ENGINES[run.framework]
+    budget = BUDGET
+    if ENGINES[run.framework] == "trtllm":
+        budget = int(run.isl + (1 + k) * run.conc) + SPARE
     engine = EngineSettings(
-        max_num_batched_tokens=BUDGET,
-        max_num_seqs=min(1024, BUDGET // (1 + k)),
+        max_num_batched_tokens=budget,
+        max_num_seqs=min(1024, budget // (1 + k)),
         kv_blocks=blocks(run, layout),
         scheduler=parse_scheduler(name),
         async_scheduling=name == "vllm-v1",
