@@ -24,6 +24,6 @@ def llm(name, tp, count, rates=None, paid=PRICE, gpu="H100-SXM"):
     if rates is not None:
         each = np.array(rates, float)
         curve = DemandCurve(each, np.full(len(each), each.max()), 600.0, "a trace")
-    pool = PlannedPool("", gpu, tp, count, paid)
+    pool = PlannedPool("", gpu, tp, count, paid, tp)
     why = "" if curve else "a test"
     return PlannedLlm(name, f"{name}/plan.json", (pool,), curve, why)

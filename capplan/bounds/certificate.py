@@ -12,12 +12,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from capplan.bounds.bound_check import Inputs, check_bound, inputs_digest
-from capplan.bounds.claims import check_proven, check_rounding, usd_per_h
+from capplan.bounds.claims import check_proven, check_rounding, gpus_of, usd_per_h
 from capplan.bounds.pools_certificate import POOLS_SCHEMA, check_pools_document
 
 SCHEMA = "capplan.certificate/2"
 PLAN_SCHEMA = "capplan.plan/2"
 """Of the document that the certificate seals."""
+_OF_ONE = ("gpu", "tp", "layout")
 CHANGED = "its digest does not match: something was changed after it was made"
 
 
@@ -152,14 +153,14 @@ def _check_candidates(document: Mapping[str, Any]) -> list[str]:
     block, best = document["certificate"], document.get("best")
     if not isinstance(best, Mapping):
         return []
-    gpu_count = block["replica_count"] * block["tp"]
+    gpu_count = block["replica_count"] * gpus_of(block)
     proven: dict[str, Any] = {
         "gpu": block["gpu"],
         "tp": block["tp"],
         "status": "feasible",
         "replica_count": block["replica_count"],
         "gpu_count": gpu_count,
-        "lower_bound_gpu_count": block["bound"]["replica_count"] * block["tp"],
+        "lower_bound_gpu_count": block["bound"]["replica_count"] * gpus_of(block),
         "slo_attainment": block["simulated"]["passing"],
     }
     if best.get("price") is not None:
@@ -169,7 +170,7 @@ def _check_candidates(document: Mapping[str, Any]) -> list[str]:
         reasons.append(f"status is {document.get('status')!r}; 'feasible' is proven")
     copies = {"best": best}
     for row, candidate in enumerate(document.get("candidates", ())):
-        if (candidate["gpu"], candidate["tp"]) == (block["gpu"], block["tp"]):
+        if all(candidate.get(name) == block.get(name) for name in _OF_ONE):
             copies[f"candidates[{row}]"] = candidate
     # What a reader sees of the best candidate, in both places, is what was proven.
     for key, candidate in copies.items():

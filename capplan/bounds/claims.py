@@ -29,6 +29,17 @@ def _rounded_up(replicas: float) -> int:
     return max(1, math.ceil(replicas * (1 - 1e-9)))
 
 
+def gpus_of(pool: Mapping[str, Any]) -> int:
+    """Return the GPUs of a replica; those of its TP degree where nothing else is said.
+
+    Examples
+    --------
+    >>> gpus_of({"tp": 4}), gpus_of({"tp": 1, "gpus_per_replica": 8})
+    (4, 8)
+    """
+    return int(pool.get("gpus_per_replica") or pool["tp"])
+
+
 def usd_per_h(
     pools: Iterable[Mapping[str, Any]], prices: Iterable[Mapping[str, Any]]
 ) -> float:
@@ -41,7 +52,7 @@ def usd_per_h(
     for pool, price in zip(pools, prices, strict=True):
         key = pool["gpu"], *(price.get(name) for name in names)
         _, replicas = alike.setdefault(key, (price, []))
-        replicas.append((pool["tp"], pool["replica_count"]))
+        replicas.append((gpus_of(pool), pool["replica_count"]))
     usd = 0.0
     for price, replicas in alike.values():
         size = price.get("gpus_per_node")

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from capplan.bounds.bound_check import Inputs, check_bound, inputs_digest
-from capplan.bounds.claims import check_proven, check_rounding, usd_per_h
+from capplan.bounds.claims import check_proven, check_rounding, gpus_of, usd_per_h
 
 POOLS_SCHEMA = "capplan.certificate.pools/1"
 
@@ -143,9 +143,9 @@ def _check_best(document: Mapping[str, Any]) -> list[str]:
     for key, candidate in copies.items():
         proven: dict[str, Any] = {
             "status": "feasible",
-            "gpu_count": sum(x["replica_count"] * x["tp"] for x in block["pools"]),
+            "gpu_count": sum(x["replica_count"] * gpus_of(x) for x in block["pools"]),
             "lower_bound_gpu_count": sum(
-                x["bound"]["replica_count"] * x["tp"] for x in block["pools"]
+                x["bound"]["replica_count"] * gpus_of(x) for x in block["pools"]
             ),
             "slo_attainment": block["simulated"]["passing"],
         }
@@ -164,9 +164,12 @@ def _check_best(document: Mapping[str, Any]) -> list[str]:
 def _is_of(candidate: Mapping[str, Any], block: Mapping[str, Any]) -> bool:
     """Return whether a candidate is the one of a certificate."""
     pools = candidate.get("pools") or ()
-    return [(pool["gpu"], pool["tp"]) for pool in pools] == [
-        (pool["gpu"], pool["tp"]) for pool in block["pools"]
-    ]
+    names = ("gpu", "tp", "layout")
+    shown, proven = (
+        [[pool.get(name) for name in names] for pool in each]
+        for each in (pools, block["pools"])
+    )
+    return shown == proven
 
 
 def _check_attained(

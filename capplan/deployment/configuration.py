@@ -1,5 +1,6 @@
 """A configuration: an engine on a GPU type, its iteration time and its price."""
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -11,6 +12,7 @@ from capplan.latency.capacity import capacity_ratio
 from capplan.latency.contract import LatencyTables
 from capplan.latency.profile import Profile
 from capplan.latency.rank_tables import RankTables
+from capplan.llm.layout import Layout
 
 WIDE = 2.0
 """Most over least that real engines carry, from which it is no range."""
@@ -25,7 +27,7 @@ class Configuration:
     engine: EngineSettings  # with the KV blocks filled in
     tables: LatencyTables  # iteration time
     gpu: str = ""  # empty where nobody named it
-    tp: int = 1  # tensor-parallel degree
+    tp: int = 1  # tensor-parallel degree of a rank
     price: Price | None = None  # of one GPU; None where no source names one
     # source of the iteration time; None where the user gave its coefficients
     profile: Profile | None = None
@@ -38,9 +40,35 @@ class Configuration:
     # parts of the iteration time of ranks that step together; None: it has one
     rank_tables: RankTables | None = None
     graph_sizes: tuple[int, ...] = ()  # of CUDA graphs ranks are padded to [tokens]
+    ep: int = 1  # GPUs that hold different experts; 1: experts are cut by TP
+    redundant_experts: int = 0  # copies of loaded experts, by EPLB
+    all_to_all: str = ""  # ``--all2all-backend``; empty: vLLM's default, or none
 
     def __str__(self) -> str:
-        return f"{self.gpu} × TP {self.tp}"
+        return f"{self.gpu} × {self.layout.text}"
+
+    @property
+    def layout(self) -> Layout:
+        """How ranks and experts share the GPUs."""
+        ranks = self.engine.data_parallel_size
+        return Layout(self.tp, ranks, self.ep, self.redundant_experts)
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of a replica, of all its ranks."""
+        return self.tp * self.engine.data_parallel_size
+
+    @property
+    def nodes_per_replica(self) -> int:
+        """Nodes that a replica spans; 1 where their size is not known."""
+        if self.replica is None:
+            return 1
+        return math.ceil(self.gpus / self.replica.gpu.max_gpus_per_node)
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """What tells it from the others of a plan: GPU type and layout."""
+        return self.gpu, str(self.layout)
 
     @property
     def is_estimated(self) -> bool:
@@ -90,7 +118,9 @@ class Configuration:
     def weight_bytes(self) -> float | None:
         """Weights of a replica, on all its GPUs; None where not known. [bytes]"""
         return (
-            None if self.replica is None else self.replica.budget.weight_bytes * self.tp
+            None
+            if self.replica is None
+            else self.replica.budget.weight_bytes * self.gpus
         )
 
     @property

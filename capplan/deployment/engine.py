@@ -12,6 +12,7 @@ from capplan.errors import InputError
 from capplan.fleet.gpu import Gpu
 
 _GIB = 2**30
+_OF_RANKS = ("data_parallel_size", "prefill_schedule_interval", "dp_balance")
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,8 @@ class EngineSettings:
             "max_num_seqs",
             "block_size",
             "api_server_count",
+            "data_parallel_size",
+            "prefill_schedule_interval",
         ):
             if getattr(self, name) < 1:
                 raise InputError(f"{name} is {getattr(self, name)}; expected >= 1")
@@ -64,7 +67,7 @@ class EngineSettings:
 
     @property
     def kv_capacity_tokens(self) -> int:
-        """Tokens whose KV fits on the replica, bounded groups left out. [tokens]"""
+        """Tokens whose KV fits on a rank, bounded groups left out. [tokens]"""
         return (self.kv_blocks - 1) * self.block_size
 
     def capacity_at(self, context_tokens: float) -> int:
@@ -117,6 +120,9 @@ class EngineSettings:
             del named["speculation"]
         else:
             named["speculation"] = json.dumps(asdict(self.speculation))
+        for name in _OF_RANKS:  # one engine by itself has none
+            if named[name] == getattr(EngineSettings, name):
+                del named[name]
         return named
 
     def _known_block_bytes(self) -> int:

@@ -30,16 +30,15 @@ class Pool:
     @property
     def gpu_count(self) -> int:
         """GPUs of all replicas."""
-        return self.replica_count * self.configuration.tp
+        return self.replica_count * self.configuration.gpus
 
     def __str__(self) -> str:
         """Return ``1,000 GPUs = 125 replicas × 8 (TP 8)``."""
-        tp = self.configuration.tp
         gpus = "GPU" if self.gpu_count == 1 else "GPUs"
         replicas = "replica" if self.replica_count == 1 else "replicas"
         return (
             f"{self.gpu_count:,} {gpus} = {self.replica_count:,} {replicas} × "
-            f"{tp} (TP {tp})"
+            f"{self.configuration.gpus} ({self.configuration.layout.text})"
         )
 
 

@@ -1,4 +1,4 @@
-"""A replica: an LLM on the GPUs of a tensor-parallel group, with its KV capacity."""
+"""A replica: an LLM on the GPUs of its ranks, with the KV capacity of each."""
 
 from dataclasses import dataclass, replace
 
@@ -10,6 +10,7 @@ from capplan.llm.acceptance import drafted_llm
 from capplan.llm.architecture import Architecture
 from capplan.llm.dtypes import check_kv_dtype, weight_dtype_named
 from capplan.llm.kv_groups import kv_groups
+from capplan.llm.layout import Layout
 from capplan.llm.memory import DEFAULT_UTILIZATION, MemoryBudget, memory_budget
 from capplan.units import format_bytes
 
@@ -60,14 +61,14 @@ class DoesNotFitError(InputError):
 
 @dataclass(frozen=True)
 class Replica:
-    """One engine: an LLM on the GPUs of a tensor-parallel group."""
+    """One engine: an LLM on the GPUs of a tensor-parallel group, or of several."""
 
     llm: Architecture
     gpu: Gpu
-    tp: int  # GPUs of the group
+    tp: int  # GPUs of a rank
     weight_dtype: str
     kv_dtype: str
-    engine: EngineSettings  # with the ``kv_blocks`` of the replica
+    engine: EngineSettings  # with the ``kv_blocks`` of a rank
     budget: MemoryBudget  # of each GPU
     kv_source: str = "estimated"  # or "reported by the engine"
 
@@ -83,6 +84,7 @@ def replica(
     kv_dtype: str = "bf16",
     reported_kv_blocks: int | None = None,
     reported_kv_tokens: int | None = None,
+    layout: Layout | None = None,
 ) -> Replica:
     """Return a replica with its KV capacity.
 
@@ -101,6 +103,8 @@ def replica(
     reported_kv_blocks, reported_kv_tokens
         Capacity reported by an engine, used instead of the estimate. [blocks],
         [tokens]
+    layout
+        How the ranks and the experts share the GPUs (default: TP alone).
 
     Raises
     ------
@@ -115,6 +119,8 @@ def replica(
     if tp >= 1:
         try:
             llm.check_tp(tp)
+            if layout is not None:
+                layout.check(llm)
         except InputError as error:
             raise DoesNotFitError(str(error)) from None
     engine = engine or default_engine_settings(gpu)
@@ -132,6 +138,7 @@ def replica(
         engine.max_num_batched_tokens,
         gpu_memory_utilization=gpu_memory_utilization,
         weight_dtype=dtype,
+        layout=layout,
     )
     groups = kv_groups(
         held,
@@ -159,7 +166,8 @@ def replica(
         blocks = reported_kv_tokens // engine.block_size
         source = "reported by the engine"
     if blocks < 2 + groups.bounded_groups:
-        raise DoesNotFitError(_too_small(llm, gpu, tp, dtype, budget), budget)
+        degrees = (layout or Layout(tp)).text
+        raise DoesNotFitError(_too_small(llm, gpu, degrees, dtype, budget), budget)
     engine = replace(engine, kv_blocks=blocks)
     longest = min(
         engine.max_model_len, llm.max_positions, engine.longest_request_tokens
@@ -169,11 +177,11 @@ def replica(
 
 
 def _too_small(
-    llm: Architecture, gpu: Gpu, tp: int, dtype: str, budget: MemoryBudget
+    llm: Architecture, gpu: Gpu, degrees: str, dtype: str, budget: MemoryBudget
 ) -> str:
     other = budget.activation_bytes + budget.runtime_bytes + budget.comm_bytes
     return (
-        f"{llm.name} ({dtype}) does not fit on {gpu.name} at TP {tp}: each GPU has "
+        f"{llm.name} ({dtype}) does not fit on {gpu.name} at {degrees}: each GPU has "
         f"{format_bytes(budget.engine_bytes)} for the engine "
         f"({budget.utilization:.0%} of {format_bytes(budget.memory_bytes)}), weights "
         f"take {format_bytes(budget.weight_bytes)} and activations and runtime "

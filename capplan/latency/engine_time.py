@@ -111,19 +111,26 @@ class EngineTime(Strict):
         """Return the tables with the engine's time in every iteration."""
         per_request_s = self.per_request_s * np.arange(len(tables.decode_s))
         kernels = tables.scaled(self.decode_factor)
-        more = self.prefill_factor - self.decode_factor
-        few_s = tables.fused_s[min(BEYOND_TOKENS, len(tables.fused_s) - 1)]
-        beyond_s = np.maximum(tables.fused_s - few_s, 0.0)
-        beyond_s[: BEYOND_TOKENS + 1] = 0.0
         return kernels._replace(
             decode_s=kernels.decode_s + self.iteration_s + per_request_s,
-            fused_s=kernels.fused_s + more * beyond_s + self.iteration_s,
+            fused_s=self.of_kernels(tables.fused_s) + self.iteration_s,
             fused_decode_s=kernels.fused_decode_s + per_request_s,
             attention_s=self.prefill_factor * tables.attention_s,
             request_s=kernels.request_s + self.request_s,
             prompt_token_s=kernels.prompt_token_s + self.prompt_token_s,
             api_request_s=max(kernels.api_request_s, self.api_request_s),
         )
+
+    def of_kernels(self, times_s: np.ndarray, ranks: int = 1) -> np.ndarray:
+        """Return the time of kernels by the tokens of an iteration with prompts. [s]
+
+        ``times_s`` are as measured, shape (tokens + 1,), of all ``ranks`` together.
+        """
+        few = BEYOND_TOKENS * ranks
+        beyond_s = np.maximum(times_s - times_s[min(few, len(times_s) - 1)], 0.0)
+        beyond_s[: few + 1] = 0.0
+        more = self.prefill_factor - self.decode_factor
+        return np.asarray(self.decode_factor * times_s + more * beyond_s)
 
     @property
     def engine_name(self) -> str:

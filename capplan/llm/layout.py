@@ -70,6 +70,32 @@ class Layout:
         parts += [f"ep{self.ep}"] if self.ep > 1 else []
         return "-".join(parts)
 
+    @property
+    def text(self) -> str:
+        """The degrees as people read them.
+
+        Examples
+        --------
+        >>> Layout(8).text, Layout(8, ep=8).text, Layout(1, 8, 8).text
+        ('TP 8', 'TP 8, EP 8', 'DP 8 × TP 1, EP 8')
+        """
+        ranks = f"DP {self.dp} × " if self.dp > 1 else ""
+        experts = f", EP {self.ep}" if self.ep > 1 else ""
+        return f"{ranks}TP {self.tp}{experts}"
+
+    @property
+    def degrees(self) -> str:
+        """The degrees in a column of TP degrees.
+
+        Examples
+        --------
+        >>> Layout(8).degrees, Layout(8, ep=8).degrees, Layout(1, 8, 8).degrees
+        ('8', '8, EP 8', '1 × DP 8, EP 8')
+        """
+        ranks = f" × DP {self.dp}" if self.dp > 1 else ""
+        experts = f", EP {self.ep}" if self.ep > 1 else ""
+        return f"{self.tp}{ranks}{experts}"
+
     def check(self, llm: Architecture) -> None:
         """Refuse a layout that an LLM cannot have, with the nearest that it can."""
         llm.check_tp(self.tp)

@@ -48,23 +48,23 @@ def assumptions(
         value = f"c0, ca, cq, cd, ce = {coefficients} ms"
         rows.append(Assumption("iteration time", value, "--latency-ms", "given"))
     used = {
-        (each.gpu, each.tp)
+        each.key
         for row in candidates
         if row.status == "feasible"
         for each in row.pools or (row,)
     }
-    known = {(row.gpu, row.tp) for row in tried}
+    known = {row.key for row in tried}
     tried = [  # replicas for prompts alone may have a degree of their own
         *tried,
         *{
-            (pool.gpu, pool.tp): pool.configuration
+            pool.key: pool.configuration
             for row in candidates
             for pool in row.pools
-            if (pool.gpu, pool.tp) not in known
+            if pool.key not in known
         }.values(),
     ]
     for configuration in tried:
-        if (configuration.gpu, configuration.tp) in used:
+        if configuration.key in used:
             assert isinstance(configuration, Configuration)
             rows += [*_latency(settings, configuration), *_memory(configuration)]
     rows += _speculation([row for row in tried if isinstance(row, Configuration)])

@@ -35,7 +35,7 @@ class PolicyResult:
     @property
     def tp(self) -> int:
         """GPUs of a replica."""
-        return self.outcome.deployment.pool.configuration.tp
+        return self.outcome.deployment.pool.configuration.gpus
 
     @property
     def hours(self) -> Hours:
@@ -120,7 +120,7 @@ class Autoscaled(Shown):
         """No fleet attains the target with fewer, whoever scales it. [GPU h]"""
         if self.bound is None:
             return None
-        tp = self.deployment.pool.configuration.tp
+        tp = self.deployment.pool.configuration.gpus
         return self.bound.replica_s / _HOUR_S * tp
 
     @property

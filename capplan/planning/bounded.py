@@ -31,6 +31,7 @@ def bounded(
                     configuration.tp,
                     "infeasible",
                     infeasible_reason=configuration.reason,
+                    layout=configuration.layout,
                 )
             )
             continue
@@ -47,7 +48,7 @@ def bounded(
         Prospect(configuration, NOT_BOUNDED, held=count)
         for configuration, count in zip(able, held, strict=True)
     ]
-    likely = [row for row in prospects if _of(row) == inputs.likely]
+    likely = [row for row in prospects if row.configuration.key == inputs.likely]
     first = likely or prospects
     others = [row for row in prospects if row not in first]
     return infeasible, [*with_bounds(inputs, first), *others]
@@ -61,10 +62,6 @@ def with_bounds(inputs: PlanInputs, prospects: list[Prospect]) -> list[Prospect]
         return replace(prospect, bound=bound, sample=sample)
 
     return sorted(side_by_side(with_bound, prospects), key=cheapest_first)
-
-
-def _of(prospect: Prospect) -> tuple[str, int]:
-    return prospect.configuration.gpu, prospect.configuration.tp
 
 
 def _held(inputs: PlanInputs, configuration: Configuration) -> int:

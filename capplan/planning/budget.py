@@ -199,7 +199,7 @@ class _Work:
     def _nodes(self, factor: float) -> np.ndarray:
         """Return the nodes of each hour of a month, with spares."""
         replicas = self._by_rate.replicas(self._curve.peak_per_s * factor)
-        tp, gpus = self._configuration.tp, self._prices.gpus_per_node
+        tp, gpus = self._configuration.gpus, self._prices.gpus_per_node
         nodes = whole_nodes(replicas, tp, gpus) + self._settings.spares
         return np.maximum(nodes, self._prices.min_nodes)
 

@@ -83,7 +83,7 @@ def fleet_rows(
 
 def nodes_over(outcome: Outcome, prices: NodePrices) -> tuple[float, int]:
     """Return the nodes paid by a fleet: in the mean over time, and at most."""
-    tp, gpus = outcome.deployment.pool.configuration.tp, prices.gpus_per_node
+    tp, gpus = outcome.deployment.pool.configuration.gpus, prices.gpus_per_node
     moments = outcome.moments
     if moments is None:
         count = int(whole_nodes(np.array([outcome.replica_count]), tp, gpus)[0])

@@ -300,12 +300,12 @@ def replica_count(settings: CapacitySettings, configuration: Configuration) -> i
     if settings.replicas is not None:
         return settings.replicas
     if gpus is not None:
-        if gpus < configuration.tp:
+        if gpus < configuration.gpus:
             raise InputError(
                 f"--max-gpus is {gpus}; a replica of {configuration} takes "
-                f"{configuration.tp}"
+                f"{configuration.gpus}"
             )
-        return gpus // configuration.tp
+        return gpus // configuration.gpus
     assert usd is not None
     monthly = usd_per_month([Pool(configuration, 1)])
     if not monthly:

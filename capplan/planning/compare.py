@@ -263,8 +263,8 @@ def _entrant(
     if _apart(row) and replica_count < 2:
         return None
     for configuration in row.configurations:
-        at = configuration.gpu, configuration.tp
-        if row.settings is not None and at == (hardware.gpu, hardware.tp):
+        at = configuration.key
+        if row.settings is not None and at == hardware.key:
             assert row.requests is not None
             entrant = Entrant(
                 row.result.name,

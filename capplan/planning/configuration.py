@@ -12,12 +12,14 @@ from capplan.errors import ExtrapolationWarning, InputError
 from capplan.fleet.catalog import parse_price_overrides
 from capplan.fleet.gpu import Gpu
 from capplan.fleet.price import GIVEN, Price
+from capplan.fleet.prices import Market
 from capplan.latency.catalog import list_profiles
 from capplan.latency.estimate import estimated_profile
 from capplan.latency.profile import Profile
 from capplan.llm.architecture import Architecture
 from capplan.llm.catalog import llm as find_llm
 from capplan.llm.catalog import twins
+from capplan.llm.layout import Layout
 from capplan.llm.memory import DEFAULT_UTILIZATION
 from capplan.planning.gpu_choices import (
     listed_gpu,
@@ -33,6 +35,17 @@ from capplan.planning.iteration_time import (
     quantile_of,
     tables_of,
     timed,
+)
+from capplan.planning.layout_settings import LayoutSettings
+from capplan.planning.layouts import (
+    check_layouts,
+    configured,
+    laid_out,
+    layouts_apart,
+    no_profile,
+    profiled_layouts,
+    timed_alone,
+    too_long_for_backend,
 )
 from capplan.planning.scheduling import scheduled
 from capplan.planning.setting_groups import ConfigurationSettings, PriceSettings
@@ -53,20 +66,27 @@ _ENGINE_SETTINGS = (
 
 @dataclass(frozen=True)
 class Excluded:
-    """A GPU type and TP degree that cannot serve the LLM, and why."""
+    """A GPU type and layout that cannot serve the LLM, and why."""
 
     gpu: str
-    tp: int
+    tp: int  # of a rank
     reason: str
+    layout: Layout | None = None  # None: TP alone
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """GPU type and layout."""
+        return self.gpu, str(self.layout or Layout(self.tp))
 
 
 def configurations(
     settings: ConfigurationSettings,
 ) -> Iterator[Configuration | Excluded]:
-    """Yield a configuration for every GPU and TP degree of the settings, in order."""
+    """Yield a configuration for every GPU and layout of the settings, in order."""
     if settings.llm is None:
         raise InputError("no LLM; give --llm NAME")
     llm = find_llm(settings.llm)
+    check_layouts(settings, llm)
     pairs = _profiled(settings, llm)
     profiled = dict.fromkeys(name for name, _ in pairs)
     gpus = [listed_gpu(name, profiled) for name in settings.gpu or profiled]
@@ -96,7 +116,7 @@ def configurations(
             for tp in tps:
                 yield _unlisted(settings, llm, gpu, tp)
             continue
-        for tp in tps or (1, 2, 4, 8):
+        for tp in () if layouts_apart(settings) else tps or (1, 2, 4, 8):
             if slow := slow_link(settings, gpu, tp):
                 yield Excluded(gpu.name, tp, slow)
                 continue
@@ -105,6 +125,44 @@ def configurations(
                 continue
             cost = price_of(prices, market, gpu, tp) if prices and market else None
             yield _configuration(settings, llm, gpu, tp, cost)
+        if isinstance(settings, LayoutSettings):
+            yield from _layouts(settings, llm, gpu, prices, market)
+
+
+def _layouts(
+    settings: LayoutSettings,
+    llm: Architecture,
+    gpu: Gpu,
+    prices: PriceSettings | None,
+    market: Market | None,
+) -> Iterator[Configuration | Excluded]:
+    """Yield the configurations of ranks that step together, and of EP."""
+    if missing := no_profile(settings, llm, gpu.name):
+        layout, reason = missing
+        yield Excluded(gpu.name, layout.tp, reason, layout)
+    for profile in profiled_layouts(settings, llm, gpu.name):
+        layout = laid_out(settings, llm, profile.layout)
+        reason = slow_link(settings, gpu, layout.gpus)
+        if not reason and market is not None:
+            reason = unfit(market, gpu, layout.gpus)
+        if reason:
+            yield Excluded(gpu.name, layout.tp, reason, layout)
+            continue
+        cost = None
+        if prices is not None and market is not None:
+            cost = price_of(prices, market, gpu, layout.gpus)
+        alone = timed_alone(settings, profile, llm)
+        engine = default_engine_settings(gpu, **_engine_settings(settings, None))
+        engine = speculating(scheduled(engine, settings), settings, llm)
+        reason = too_long_for_backend(settings, engine, layout)
+        try:
+            fitted = _replica(settings, llm, gpu, layout.tp, engine, alone, layout)
+        except DoesNotFitError as error:
+            reason = error.reason
+        if reason:
+            yield Excluded(gpu.name, layout.tp, reason, layout)
+            continue
+        yield configured(settings, layout, alone, fitted, price=cost)
 
 
 def given_configuration(settings: ConfigurationSettings) -> Configuration | None:
@@ -256,6 +314,7 @@ def _replica(
     tp: int,
     engine: EngineSettings,
     profile: Profile | None,
+    layout: Layout | None = None,
 ) -> Replica:
     utilization = settings.gpu_memory_utilization
     measured = profile.kv_element if profile else "bf16"
@@ -281,6 +340,7 @@ def _replica(
         kv_dtype=kv_dtype,
         reported_kv_blocks=settings.kv_blocks,
         reported_kv_tokens=reported,
+        layout=layout,
     )
 
 

@@ -96,7 +96,7 @@ def usd_per_replica_h(configuration: Configuration) -> float | None:
     price = configuration.price
     if price is None:
         return None
-    fit = max(1, (price.gpus_per_node or 1) // configuration.tp)
+    fit = max(1, (price.gpus_per_node or 1) // configuration.gpus)
     usd = usd_per_h([Pool(configuration, fit)])
     return None if usd is None else usd / fit
 
@@ -127,7 +127,7 @@ def _bills(pools: Sequence[Pool]) -> list[list[float]]:
     """Return what each provider asks for the pools of each kind. [$/h]"""
     found = []
     for price, group in alike(pools):
-        replicas = [(pool.configuration.tp, pool.replica_count) for pool in group]
+        replicas = [(pool.configuration.gpus, pool.replica_count) for pool in group]
         offers = price.by_provider or [price]
         found.append([paid_nodes(offer, replicas).usd_per_h for offer in offers])
     return found
@@ -146,10 +146,10 @@ def nodes_of(
     found = []
     for price, group in alike(pools):
         if paid_shares is None:
-            replicas = [(pool.configuration.tp, pool.replica_count) for pool in group]
+            replicas = [(pool.configuration.gpus, pool.replica_count) for pool in group]
             found.append(paid_nodes(price, replicas))
             continue
-        tp = group[0].configuration.tp
+        tp = group[0].configuration.gpus
         found.append(
             _mean([(share, paid_nodes(price, [(tp, n)])) for n, share in paid_shares])
         )
@@ -169,7 +169,7 @@ def alike(pools: Sequence[Pool]) -> list[tuple[Price, list[Pool]]]:
             groups.setdefault(key, []).append(pool)
     found = []
     for group in groups.values():
-        price = max(group, key=lambda pool: pool.configuration.tp).configuration.price
+        price = max(group, key=lambda pool: pool.configuration.gpus).configuration.price
         assert price is not None
         found.append((price, group))
     return found
@@ -260,7 +260,7 @@ def _hours(
     gpus = [group[0].configuration.gpu for _, group in groups]
     lines = []
     for row, gpu, (price, group) in zip(nodes, gpus, groups, strict=True):
-        of = gpu if gpus.count(gpu) == 1 else f"{gpu} TP {group[0].configuration.tp}"
+        of = gpu if gpus.count(gpu) == 1 else str(group[0].configuration)
         count, unit = row.gpus_paid, _plural("GPU", row.gpus_paid)
         if row.count is not None and row.gpus_per_node is not None:
             size = row.gpus_per_node

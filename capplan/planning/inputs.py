@@ -67,8 +67,8 @@ class PlanInputs:
     only_apart: bool = False  # only prompts and decoding apart are planned
     # to tune any scheduler by, descending; none: BUDGETS, and vLLM's alone [tokens]
     budgets: tuple[int, ...] = ()
-    # GPU type and TP degree that is likely the best, to be simulated first
-    likely: tuple[str, int] | None = None
+    # GPU type and layout that is likely the best, to be simulated first
+    likely: tuple[str, str] | None = None
     simulate_with: Simulate = simulate  # may know simulations of other plans
 
     def is_stopped(self) -> bool:
@@ -158,12 +158,10 @@ def _with_margins(router: str) -> tuple[str, ...]:
 
 
 def configuration_of(
-    tried: list[Configuration | Excluded], gpu: str, tp: int
+    tried: list[Configuration | Excluded], key: tuple[str, str]
 ) -> Configuration:
-    """Return the configuration of a GPU type and TP degree among those tried."""
+    """Return the configuration of a GPU type and layout among those tried."""
     for configuration in tried:
-        if (configuration.gpu, configuration.tp) == (gpu, tp) and isinstance(
-            configuration, Configuration
-        ):
+        if isinstance(configuration, Configuration) and configuration.key == key:
             return configuration
-    raise InputError(f"{gpu} × TP {tp} is not among the configurations of the plan")
+    raise InputError(f"{key[0]}, {key[1]}: not among the configurations of the plan")

@@ -15,6 +15,7 @@ from capplan.llm.catalog import llm as find_llm
 from capplan.llm.catalog import published
 from capplan.llm.dtypes import UNQUANTIZED
 from capplan.llm.memory import DEFAULT_UTILIZATION
+from capplan.planning.layout_settings import DEFAULT_BACKEND, LayoutSettings
 from capplan.planning.scheduling import VLLM, is_vllm, scheduling
 from capplan.planning.setting_groups import ConfigurationSettings
 from capplan.planning.speculation import parse_speculative_config
@@ -27,6 +28,10 @@ _NIXL = '{"kv_connector":"NixlConnector","kv_role":"kv_both"}'
 _APART = (
     "a proxy in front sends each prompt to a prefill replica, then to a decode replica "
     "that pulls its KV, as llm-d's does; vLLM alone does not"
+)
+_ON_NODES = (
+    "ranks on several nodes: give --data-parallel-size-local and "
+    "--data-parallel-address on each, and --headless with --data-parallel-start-rank on all but the first"
 )
 _NAMED_DRAFTS = ("eagle", "eagle3")
 """Methods whose draft is a checkpoint of its own."""
@@ -168,10 +173,12 @@ def launch(
     checkpoint, flags, notes = _checkpoint(settings.llm)
     words = [*_SERVE, checkpoint, *flags]
     words += ["--tensor-parallel-size", str(configuration.tp)]
+    words += _layout(configuration, settings)
     words += _memory(configuration, settings)
     words += ["--max-num-batched-tokens", str(engine.max_num_batched_tokens)]
     words += ["--max-num-seqs", str(engine.max_num_seqs)]
-    if engine.api_server_count > 1:
+    # vLLM starts one for each rank by default.
+    if engine.api_server_count > 1 or engine.data_parallel_size > 1:
         words += ["--api-server-count", str(engine.api_server_count)]
     words.append(_switch("async-scheduling", engine.async_scheduling))
     caching = engine.prefix_caching or configuration.caching_unused
@@ -182,6 +189,8 @@ def launch(
         words += ["--speculative-config", (drafting := _drafting(settings, engine))]
         if engine.speculation.method in _NAMED_DRAFTS and '"model"' not in drafting:
             notes = (*notes, f"name the draft: {_DRAFT}")
+    if configuration.nodes_per_replica > 1:
+        notes = (*notes, _ON_NODES)
     if hand_off:
         words += ["--kv-transfer-config", _NIXL]
         notes = (*notes, _APART)
@@ -192,6 +201,26 @@ def launch(
             "less, give the length that it names",
         )
     return Launch(tuple(words), notes)
+
+
+def _layout(configuration: Configuration, settings: ConfigurationSettings) -> list[str]:
+    """Return the flags of ranks that step together and of experts spread over GPUs."""
+    layout, engine = configuration.layout, configuration.engine
+    words: list[str] = []
+    if layout.dp > 1:
+        words += ["--data-parallel-size", str(layout.dp)]
+    if layout.ep > 1:
+        words.append("--enable-expert-parallel")
+    if layout.dp > 1 and layout.ep > 1:
+        backend = configuration.all_to_all or DEFAULT_BACKEND
+        words += ["--all2all-backend", backend]
+    if layout.ep > 1 and isinstance(settings, LayoutSettings) and settings.enable_eplb:
+        words.append("--enable-eplb")
+        if settings.eplb_config is not None:
+            words += ["--eplb-config", settings.eplb_config]
+    if engine.prefill_schedule_interval > 1:
+        words += ["--prefill-schedule-interval", str(engine.prefill_schedule_interval)]
+    return words
 
 
 def _drafting(settings: ConfigurationSettings, engine: EngineSettings) -> str:

@@ -262,7 +262,7 @@ class _Search:
     def _told(self, carried: np.ndarray) -> tuple[KindCapacity, ...]:
         return tuple(
             KindCapacity(
-                kind.gpu, kind.tp, usd_per_replica_h(kind) or 0.0, tuple(column)
+                kind.gpu, kind.gpus, usd_per_replica_h(kind) or 0.0, tuple(column)
             )
             for kind, column in zip(self._kinds, carried.T.tolist(), strict=True)
         )

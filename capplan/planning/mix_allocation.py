@@ -38,7 +38,7 @@ def problem_of(
             most = max_nodes.get(kind.gpu)
             usd = size * price.usd_per_gpu_h
             nodes[key] = NodeKind(f"{kind.gpu} {len(nodes)}", size, usd, most)
-        replicas.append(ReplicaKind(str(kind), kind.tp, list(nodes).index(key)))
+        replicas.append(ReplicaKind(str(kind), kind.gpus, list(nodes).index(key)))
     return MixProblem(
         rates_per_s,
         tuple(replicas),

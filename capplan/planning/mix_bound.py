@@ -15,7 +15,7 @@ from capplan.deployment.configuration import Configuration
 from capplan.planning.inputs import PlanInputs
 from capplan.planning.proof import BOUND_SAMPLES, MIX, bound_inputs, group_targets
 from capplan.planning.result import Candidate
-from capplan.planning.scheduling import widest_iterations
+from capplan.planning.scheduling import widest_of_replica
 
 
 def bound_of_mix(
@@ -63,8 +63,8 @@ def _priced(
 ) -> Priced:
     """Return a kind with prices of its iterations that were proven, or are now."""
     assert kind.price is not None
-    engine, tables = widest_iterations(kind.engine, kind.tables)
-    usd_per_h = kind.tp * kind.price.usd_per_gpu_h
+    engine, tables = widest_of_replica(kind)
+    usd_per_h = kind.gpus * kind.price.usd_per_gpu_h
     for row in candidates:
         if str(row) == str(kind) and row.bound is not None and row.bound.prices:
             bound = row.bound
@@ -75,7 +75,7 @@ def _priced(
 
 def _proven(inputs: PlanInputs, kind: Configuration) -> Pricing:
     columns = bound_inputs(inputs, kind).columns
-    engine, tables = widest_iterations(kind.engine, kind.tables)
+    engine, tables = widest_of_replica(kind)
     names = [name for name in columns if name not in ("group", "handed")]
     rows = (*(columns[name] for name in names), 0 * columns["group"])
     requests = checked_requests(rows, tables.request_s)

@@ -176,7 +176,7 @@ class MixFleet:
         return tuple(
             MixPool(
                 pool.configuration.gpu,
-                pool.configuration.tp,
+                pool.configuration.gpus,
                 pool.replica_count,
                 allocated[index],
                 pool.gpu_count,

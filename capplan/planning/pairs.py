@@ -18,7 +18,7 @@ from capplan.planning.pool_parts import Part
 from capplan.planning.prefix_caching import with_caching_as_used
 from capplan.planning.proof import bound_of
 from capplan.planning.prospects import Prospect, price_of_pools
-from capplan.planning.result import Candidate, PoolPlan
+from capplan.planning.result import Candidate, Degrees, PoolPlan, degrees
 from capplan.planning.saturation import replica_saturations
 from capplan.planning.scheduling import widest_iterations
 from capplan.planning.settings import PlanSettings
@@ -84,7 +84,11 @@ def pairs_of(
 
     The reason is empty where it can.
     """
-    decoding = [row for row in tried if isinstance(row, Configuration)]
+    decoding = [
+        row
+        for row in tried
+        if isinstance(row, Configuration) and row.rank_tables is None
+    ]
     prompting = prefilling(inputs, decoding)
     gpus = {row.gpu for row in prompting} & {row.gpu for row in decoding}
     hand_off = inputs.settings.hand_off or DEFAULT_HAND_OFF
@@ -159,10 +163,11 @@ def check_pools(
             )
 
 
-def _cheapest_first(pair: Pair) -> tuple[float, int, str, int, int]:
+def _cheapest_first(pair: Pair) -> tuple[float, int, str, Degrees, Degrees]:
     """Order by the least possible cost, then by the fewest possible GPUs."""
     first, second = pair.prefill.configuration, pair.decode.configuration
-    return *pair.price_of(pair.at_least), first.gpu, first.tp, second.tp
+    places = degrees(first.layout), degrees(second.layout)
+    return *pair.price_of(pair.at_least), first.gpu, *places
 
 
 def _with_held(inputs: PlanInputs, pair: Pair, hand_off: str) -> Pair:

@@ -126,7 +126,7 @@ def _plan(
         return replace(result, certificate=pools_certificate_of(inputs, best))
     assert best.bound is not None
     progress("pricing the best without prefix caching")
-    prospect = Prospect(configuration_of(tried, best.gpu, best.tp), best.bound)
+    prospect = Prospect(configuration_of(tried, best.key), best.bound)
     result = replace(
         result,
         drafts_worth=drafts_worth(result, prospect.configuration),
@@ -242,7 +242,7 @@ def _simulated(
         results = workers(tune, inputs, wanted)
         for tuning, tuned in zip(wanted, results, strict=True):
             tried = tuning.prospect.configuration
-            index = [(row.gpu, row.tp) for row in done].index((tried.gpu, tried.tp))
+            index = [row.key for row in done].index(tried.key)
             before_texts = () if tuned.candidate is not None else texts[str(tried)]
             texts[str(tried)] = (*before_texts, *tuned.warnings)
             done[index] = tuned.candidate or _with_close(done[index], tuned.too_close)
@@ -289,7 +289,7 @@ def _bound_held(
     run, bound = candidate.run, candidate.bound
     if run is None or bound is None:
         return candidate
-    configuration = configuration_of(tried, candidate.gpu, candidate.tp)
+    configuration = configuration_of(tried, candidate.key)
     found = bound, candidate.bound_sample
     bound, sample = bound_held(inputs, configuration, found, run.replica_count)
     return replace(candidate, bound=bound, bound_sample=sample)
@@ -306,7 +306,7 @@ def _result(
     estimated = [row for row in by_cost if row.is_in_doubt]
     eligible = without_doubts(by_cost)
     by_gpus = sorted(
-        eligible, key=lambda row: (*reversed(price_of(row)), len(row.pools), row.tp)
+        eligible, key=lambda row: (*reversed(price_of(row)), len(row.pools), row.place)
     )
     whole, apart = (
         next((row for row in by_cost if bool(row.pools) is two), None)
@@ -315,7 +315,7 @@ def _result(
     if eligible:  # the best first, those in doubt in their place
         by_cost = [eligible[0], *(row for row in by_cost if row is not eligible[0])]
     others = [row for row in candidates if row.status != "feasible"]
-    others.sort(key=lambda row: (row.status != "pruned", row.gpu, row.tp))
+    others.sort(key=lambda row: (row.status != "pruned", row.gpu, row.place))
     trace, slo, settings = inputs.trace, inputs.slo, inputs.settings
     best = eligible[0].run if eligible else None
     # Users ask as fast as they are answered: by the best.
@@ -374,9 +374,9 @@ def _started(inputs: PlanInputs, candidate: Candidate) -> Candidate:
     return replace(candidate, launch=launch(configuration, inputs.settings))
 
 
-def _by_cost(candidate: Candidate) -> tuple[float, int, int, int]:
+def _by_cost(candidate: Candidate) -> tuple[float, ...]:
     """Order by cost; of equal ones one pool first."""
-    return *price_of(candidate), len(candidate.pools), candidate.tp
+    return *price_of(candidate), len(candidate.pools), *candidate.place
 
 
 def _why_none(candidates: list[Candidate]) -> str:

@@ -12,9 +12,10 @@ class PlannedPool:
 
     role: str  # "prefill" or "decode"; empty where replicas do both
     gpu: str
-    tp: int  # GPUs of a replica
+    tp: int  # tensor-parallel degree of a rank
     replica_count: int
     price: Price | None  # None where none is known
+    gpus: int  # of a replica, of all its ranks
 
 
 @dataclass(frozen=True, eq=False)

@@ -24,6 +24,8 @@ from capplan.planning.proof import (
     bound_inputs,
     checked_count,
     group_targets,
+    key_of,
+    layout_of,
     target_of,
 )
 from capplan.planning.result import Candidate
@@ -46,7 +48,7 @@ def pools_certificate_of(inputs: PlanInputs, best: Candidate) -> dict[str, Any]:
                 group_targets(inputs, sample),
                 role=pool.role,
                 gpu=pool.gpu,
-                tp=pool.tp,
+                **layout_of(configuration),
                 replica_count=pool.replica_count,
                 engine=configuration.engine.document(),
                 sample=sample,
@@ -79,7 +81,7 @@ def reproduce_pools(document: Mapping[str, Any]) -> PoolsReproduction:
         able = [row for row in tried if isinstance(row, Configuration)]
         sides = (prefilling(inputs, able), able)
         chosen = [
-            configuration_of(list(side), pool["gpu"], pool["tp"])
+            configuration_of(list(side), key_of(pool))
             for side, pool in zip(sides, block["pools"], strict=True)
         ]
         bounded = []

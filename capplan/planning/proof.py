@@ -13,13 +13,14 @@ from capplan.bounds.lower_bound import Bound, lower_bound
 from capplan.deployment.configuration import Configuration
 from capplan.deployment.engine import EngineSettings
 from capplan.errors import CapplanWarning
+from capplan.llm.layout import Layout
 from capplan.planning.candidates import run_of
 from capplan.planning.configuration import Excluded
 from capplan.planning.deployments import one_pool
 from capplan.planning.inputs import PlanInputs, configuration_of, plan_inputs
 from capplan.planning.pool_parts import WHOLE, Columns, Part
 from capplan.planning.result import Candidate
-from capplan.planning.scheduling import widest_iterations
+from capplan.planning.scheduling import widest_iterations, widest_of_replica
 from capplan.planning.setting_groups import MOST_REPLICAS
 from capplan.planning.settings import PlanSettings
 from capplan.planning.speculation import is_searched, with_drafts
@@ -43,7 +44,7 @@ def bound_inputs(
 
     Requests of the warm-up are left out, as they are where attainment is counted.
     """
-    engine, tables = widest_iterations(configuration.engine, configuration.tables)
+    engine, tables = widest_of_replica(configuration)
     if sample == MIX:
         columns = _mix(inputs, configuration)
     else:
@@ -153,7 +154,7 @@ def sample_bound(
         return Bound(1, 0.0, 0.0, 0.0, 0, "none", note)
     bounded = bound_inputs(inputs, configuration, sample, part)
     columns: dict[str, Any] = dict(bounded.columns)
-    engine, tables = widest_iterations(configuration.engine, configuration.tables)
+    engine, tables = widest_of_replica(configuration)
     bound = lower_bound(
         **columns,
         attainment=group_targets(inputs, sample),
@@ -198,7 +199,7 @@ def certificate_of(
     inputs: PlanInputs, best: Candidate, tried: list[Configuration | Excluded]
 ) -> dict[str, Any]:
     """Return the certificate of the best candidate."""
-    configuration = configuration_of(tried, best.gpu, best.tp)
+    configuration = configuration_of(tried, best.key)
     shares = {probe.replica_count: probe.slo_attainment for probe in best.probes}
     assert best.bound is not None
     assert best.run is not None
@@ -211,7 +212,7 @@ def certificate_of(
         passing=shares[best.run.replica_count],
         failing=shares.get(best.run.replica_count - 1),
         gpu=best.gpu,
-        tp=best.tp,
+        **layout_of(configuration),
         router=best.run.deployment.router,
         engine=best.run.configuration.engine.document(),
         sample=best.bound_sample,
@@ -263,6 +264,19 @@ def _tuned(engine: EngineSettings, given: Mapping[str, Any]) -> EngineSettings:
     return tuned
 
 
+def layout_of(configuration: Configuration) -> dict[str, Any]:
+    """Return the layout of a configuration as certificates name it."""
+    layout = configuration.layout
+    if layout == Layout(layout.tp):
+        return {"tp": layout.tp}
+    return {"tp": layout.tp, "layout": str(layout), "gpus_per_replica": layout.gpus}
+
+
+def key_of(block: Mapping[str, Any]) -> tuple[str, str]:
+    """Return GPU type and layout of a certificate, which names none but TP alone."""
+    return block["gpu"], block.get("layout") or str(Layout(block["tp"]))
+
+
 def settings_of(document: Mapping[str, Any]) -> PlanSettings:
     """Return the settings of a plan, with the drafted tokens that it chose."""
     settings = PlanSettings(**document["settings"])
@@ -279,7 +293,7 @@ def reproduce(document: Mapping[str, Any]) -> Reproduction:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CapplanWarning)
         inputs, tried = plan_inputs(settings_of(document))
-        configuration = configuration_of(tried, block["gpu"], block["tp"])
+        configuration = configuration_of(tried, key_of(block))
         if block["sample"] == MIX and not inputs.load.is_resampled:
             raise ValueError("its bound is that of a mix, and the arrivals are given")
         bounded = bound_inputs(inputs, configuration, block["sample"])

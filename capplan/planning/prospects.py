@@ -10,7 +10,7 @@ from capplan.bounds.lower_bound import Bound
 from capplan.deployment.configuration import Configuration
 from capplan.deployment.pools import Pool
 from capplan.planning.cost import usd_per_h
-from capplan.planning.result import Candidate
+from capplan.planning.result import Candidate, Degrees, degrees
 
 CENTS = 6
 """Digits of $/h by which prices differ: sums over one and two pools round apart."""
@@ -56,10 +56,14 @@ class Prospect:
         return replace(candidate, bound=self.bound, bound_sample=self.sample)
 
 
-def cheapest_first(prospect: Prospect) -> tuple[float, int, str, int]:
+def cheapest_first(prospect: Prospect) -> tuple[float, int, str, Degrees]:
     """Order by the least possible cost, then by the fewest possible GPUs."""
     configuration = prospect.configuration
-    return *price_of_pools(prospect.pool), configuration.gpu, configuration.tp
+    return (
+        *price_of_pools(prospect.pool),
+        configuration.gpu,
+        degrees(configuration.layout),
+    )
 
 
 def most_to_win(prospect: Prospect, done: list[Candidate]) -> int:
@@ -70,9 +74,11 @@ def most_to_win(prospect: Prospect, done: list[Candidate]) -> int:
         return 0
     if not rivals:
         return MOST_REPLICAS
-    best = min((*price_of(row), row.tp) for row in rivals)
+    best = min((*price_of(row), row.place) for row in rivals)
     return _most_below(
-        configuration, lambda pool: (*price_of_pools(pool), configuration.tp), best
+        configuration,
+        lambda pool: (*price_of_pools(pool), degrees(configuration.layout)),
+        best,
     )
 
 
@@ -89,7 +95,7 @@ def most_against(configuration: Configuration, rivals: list[Candidate]) -> int:
     """Return the most replicas that cost less, or are fewer GPUs, than all rivals."""
     cheapest, fewest = map(min, zip(*map(price_of, rivals), strict=True))
     by_usd = _most_below(configuration, lambda pool: price_of_pools(pool)[0], cheapest)
-    return max(by_usd, (fewest - 1) // configuration.tp)
+    return max(by_usd, (fewest - 1) // configuration.gpus)
 
 
 def _most_below(

@@ -273,7 +273,7 @@ def _count(
     return CountCost(
         name,
         count,
-        count * best.tp,
+        count * (best.gpus_per_replica or best.tp),
         node_count,
         usd,
         against,

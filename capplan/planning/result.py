@@ -7,6 +7,7 @@ from typing import Any
 from capplan.bounds.certificate import PLAN_SCHEMA
 from capplan.bounds.lower_bound import Bound
 from capplan.deployment.configuration import Configuration
+from capplan.llm.layout import Layout
 from capplan.planning.classes import ClassResult, few
 from capplan.planning.cost import HOURS_PER_MONTH, Cost, usd_per_h_range
 from capplan.planning.launch import Launch
@@ -21,6 +22,13 @@ from capplan.planning.spare_result import SpareNodes
 from capplan.planning.throughput import Throughput
 from capplan.planning.traffic_over_time import Lengths, Traffic
 from capplan.planning.worst_windows import WorstWindow
+
+Degrees = tuple[int, ...]
+
+
+def degrees(layout: Layout) -> Degrees:
+    """Return what orders layouts of one GPU type: fewer GPUs, then less apart."""
+    return layout.gpus, layout.dp, layout.ep
 
 
 @dataclass(frozen=True)
@@ -86,6 +94,11 @@ class PoolPlan:
         return self.configuration.gpu
 
     @property
+    def key(self) -> tuple[str, str]:
+        """GPU type and layout."""
+        return self.configuration.key
+
+    @property
     def tp(self) -> int:
         """Its tensor-parallel degree."""
         return self.configuration.tp
@@ -93,23 +106,40 @@ class PoolPlan:
     @property
     def gpu_count(self) -> int | None:
         """GPUs of its replicas; None unless feasible."""
-        return None if self.replica_count is None else self.replica_count * self.tp
+        if self.replica_count is None:
+            return None
+        return self.replica_count * self.configuration.gpus
 
     @property
     def lower_bound_gpu_count(self) -> int:
         """No scheduler meets the SLO with fewer GPUs in this pool."""
-        return self.bound.replica_count * self.tp
+        return self.bound.replica_count * self.configuration.gpus
+
+    @property
+    def layout(self) -> Layout:
+        """How ranks and experts share the GPUs of a replica."""
+        return self.configuration.layout
+
+    @property
+    def layout_name(self) -> str:
+        """Its layout as profiles are named by."""
+        return str(self.layout)
+
+    @property
+    def degrees(self) -> str:
+        """Its degrees in short, the TP degree first."""
+        return self.layout.degrees
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Candidate:
-    """One GPU type and tensor-parallel degree, and the fewest replicas of it.
+    """One GPU type and layout of a replica, and the fewest replicas of it.
 
     Where prompts and decoding are apart, two degrees and the cheapest two counts.
     """
 
     gpu: str
-    tp: int  # tensor-parallel degree; of two pools that of decoding
+    tp: int  # tensor-parallel degree of a rank; of two pools that of decoding
     status: str  # "feasible", "infeasible", "pruned" or "interrupted"
     # as simulated, where it was; None where there is none: the LLM does not fit, say
     configuration: Configuration | None = None
@@ -137,11 +167,13 @@ class Candidate:
     pools: tuple[PoolPlan, ...] = ()  # for prompts and for decoding; none: one pool
     # cheaper counts of two pools that the samples do not tell from the target
     pools_too_close: tuple[tuple[int, ...], ...] = ()
+    layout: Layout | None = None  # None: TP alone
 
     @classmethod
     def of(cls, configuration: Configuration, status: str) -> "Candidate":
         """Return a candidate of a configuration without a run."""
-        return cls(configuration.gpu, configuration.tp, status, configuration)
+        gpu, layout = configuration.gpu, configuration.layout
+        return cls(gpu, layout.tp, status, configuration, layout=layout)
 
     def __repr__(self) -> str:
         """Return it in a line: its fields hold all that was simulated."""
@@ -151,13 +183,48 @@ class Candidate:
 
     def __str__(self) -> str:
         if self.pools:
-            return f"{self.gpu} × prefill TP {self.pools[0].tp}, decode TP {self.tp}"
-        return f"{self.gpu} × TP {self.tp}"
+            prefill, decode = (pool.layout.text for pool in self.pools)
+            return f"{self.gpu} × prefill {prefill}, decode {decode}"
+        return f"{self.gpu} × {self.layout_text}"
+
+    @property
+    def layout_text(self) -> str:
+        """How ranks and experts share the GPUs of a replica; of two pools decoding."""
+        return self._layout.text
+
+    @property
+    def _layout(self) -> Layout:
+        return self.layout or Layout(self.tp)
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """What tells it from others: GPU type and layout."""
+        return self.gpu, str(self._layout)
+
+    @property
+    def gpus_per_replica(self) -> int | None:
+        """GPUs of all ranks of a replica; None where pools have their own."""
+        return None if self.pools else self._layout.gpus
+
+    @property
+    def place(self) -> Degrees:
+        """Its place among equally good ones."""
+        return degrees(self._layout)
 
     @property
     def only_tp(self) -> int | None:
         """Its tensor-parallel degree; None where pools have their own."""
         return None if self.pools else self.tp
+
+    @property
+    def layout_name(self) -> str | None:
+        """Its layout as profiles are named by; None where pools have their own."""
+        return None if self.pools else str(self._layout)
+
+    @property
+    def degrees(self) -> str:
+        """Its degrees in short, the TP degree first."""
+        return self._layout.degrees
 
     @property
     def is_in_doubt(self) -> bool:
@@ -217,7 +284,9 @@ class Candidate:
         """No scheduler meets the SLO with fewer GPUs; None without a bound."""
         if self.pools:
             return sum(pool.lower_bound_gpu_count for pool in self.pools)
-        return None if self.bound is None else self.bound.replica_count * self.tp
+        if self.bound is None:
+            return None
+        return self.bound.replica_count * (self.gpus_per_replica or self.tp)
 
     @property
     def cached_share(self) -> float | None:

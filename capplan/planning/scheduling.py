@@ -4,10 +4,12 @@ from dataclasses import replace
 
 import numpy as np
 
+from capplan.deployment.configuration import Configuration
 from capplan.deployment.engine import EngineSettings
 from capplan.deployment.policy import VLLM_V1
 from capplan.errors import InputError
-from capplan.latency.contract import LatencyTables
+from capplan.latency.contract import FRONT_END, LatencyTables
+from capplan.latency.rank_bounds import as_one
 from capplan.planning.fleet_settings import COPYING
 from capplan.planning.setting_groups import SchedulerSettings, ServerSettings
 from capplan.settings import Settings
@@ -74,6 +76,31 @@ def scheduling(engine: EngineSettings) -> str:
         missing.append("token budget")
     without = f", without {', '.join(missing)}" if missing else ""
     return f"schedules as {engine.scheduler}{without}"
+
+
+def widest_of_replica(
+    configuration: Configuration,
+) -> tuple[EngineSettings, LatencyTables]:
+    """Return settings and tables that bound the iterations of a whole replica.
+
+    Those of ranks that step together are one engine with the limits of all.
+    """
+    engine, ranks = configuration.engine, configuration.rank_tables
+    if ranks is None:
+        return widest_iterations(engine, configuration.tables)
+    seats, tokens = engine.max_num_seqs, engine.max_num_batched_tokens
+    count = engine.data_parallel_size
+    together = replace(
+        engine,
+        max_num_seqs=count * seats,
+        max_num_batched_tokens=count * tokens,
+        kv_blocks=count * (engine.kv_blocks - 1) + 1,
+        data_parallel_size=1,
+        prefill_schedule_interval=1,
+    )
+    tables = as_one(ranks, seats, tokens)
+    front_s = {name: getattr(configuration.tables, name) for name in FRONT_END}
+    return widest_iterations(together, tables._replace(**front_s))
 
 
 def widest_iterations(

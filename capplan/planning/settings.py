@@ -13,6 +13,7 @@ from capplan.planning.fleet_settings import (
     PoolSettings,
     RebalancerSettings,
 )
+from capplan.planning.layout_settings import LayoutSettings
 from capplan.planning.mix_settings import MixSettings
 from capplan.planning.risk_settings import RiskSettings
 from capplan.planning.setting_groups import (
@@ -82,6 +83,7 @@ class PlanningSettings(
 
 
 class PlanSettings(
+    LayoutSettings,
     SpeculationSettings,
     MixSettings,
     SpareNodeSettings,
@@ -134,6 +136,7 @@ class PlanSettings(
 
 
 class SimulateSettings(
+    LayoutSettings,
     SpeculationSettings,
     OutputSettings,
     LifeSettings,

@@ -144,13 +144,13 @@ def _shared(
     def packed(counts: Sequence[int]) -> NodeMap:
         key = tuple(counts)
         if key not in maps:
-            groups = [Group(t.pool.tp, n) for t, n in zip(tenants, key, strict=True)]
+            groups = [Group(t.pool.gpus, n) for t, n in zip(tenants, key, strict=True)]
             maps[key] = node_map(groups, size)
         return maps[key]
 
     by_hour = [packed(counts) for counts in replicas.T.tolist()]
     nodes = np.array([len(each.nodes) for each in by_hour], np.int64)
-    in_use = np.array([tenant.pool.tp for tenant in tenants]) @ replicas
+    in_use = np.array([tenant.pool.gpus for tenant in tenants]) @ replicas
     peak_hour = int(np.lexsort((-in_use, -nodes))[0])
     most = [tenant.pool.replica_count for tenant in tenants]
     names = dict.fromkeys(tenant.llm.name for tenant in tenants)

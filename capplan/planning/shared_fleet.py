@@ -72,7 +72,7 @@ class SharedPool:
     @property
     def mean_gpus(self) -> np.ndarray:
         """GPUs of each tenant's replicas, mean over the hours, shape (tenants,)."""
-        tp = np.array([tenant.pool.tp for tenant in self.tenants])
+        tp = np.array([tenant.pool.gpus for tenant in self.tenants])
         return np.asarray(self.replicas.mean(axis=1) * tp)
 
     @property

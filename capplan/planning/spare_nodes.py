@@ -44,7 +44,7 @@ def spares_of(
         count,
         needed.count,
         ends,
-        max(1, size // deployment.pool.configuration.tp),
+        max(1, size // deployment.pool.configuration.gpus),
         HOURS_PER_MONTH * nodes.usd_per_h / count * needed.count,
         None if inputs.load.process is not None else min(_HOUR_S, repair_h * _HOUR_S),
     )

@@ -74,7 +74,7 @@ class Priced:
     settings: PlanSettings | None = None  # of its plan, where it did
     configurations: tuple[Configuration, ...] = ()
     budgets: tuple[int, ...] = ()
-    routers: dict[tuple[str, int], str] = field(default_factory=dict)  # by GPU, TP
+    routers: dict[tuple[str, str], str] = field(default_factory=dict)  # by GPU, layout
     warnings: tuple[str, ...] = ()
 
 
@@ -190,7 +190,7 @@ class Pricing:
         )
         plan = self._tuned(asked, inputs, tried)
         routers = {
-            (row.gpu, row.tp): row.run.deployment.router
+            row.key: row.run.deployment.router
             for row in plan.candidates
             if row.run is not None
         }

@@ -20,12 +20,12 @@ def tunings(
     Of each the largest count that beats the best candidate: one replica fewer of the
     best itself, of the others fewer GPUs or a lower cost than it has.
     """
-    rows = {(row.gpu, row.tp): row for row in done}
+    rows = {row.key: row for row in done}
     feasible = feasible_of(done)
     tunings = []
     for prospect in simulated:
         configuration = prospect.configuration
-        row = rows[configuration.gpu, configuration.tp]
+        row = rows[configuration.key]
         rivals = feasible if configuration.is_estimated else without_doubts(feasible)
         best = min(rivals, key=price_of, default=None)
         max_replicas = 0 if row.replica_count is None else row.replica_count - 1

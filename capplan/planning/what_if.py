@@ -273,15 +273,15 @@ class _Shared:
 
     def _likely(
         self, cell: Cell, tried: list[Configuration | Excluded]
-    ) -> tuple[str, int] | None:
-        """Return GPU type and TP degree of the best of the cell most like this one."""
-        known = {(row.gpu, row.tp) for row in tried}
+    ) -> tuple[str, str] | None:
+        """Return GPU type and layout of the best of the cell most like this one."""
+        known = {row.key for row in tried}
         for row in sorted(reversed(self._done), key=partial(_differences, cell)):
             best = row.best
             if best is None or best.pools or best.is_in_doubt:
                 continue
-            if (best.gpu, best.tp) in known:
-                return best.gpu, best.tp
+            if best.key in known:
+                return best.key
         return None
 
 

@@ -34,7 +34,7 @@ def hours_figure(pool: SharedPool) -> Figure:
     hours = len(pool.nodes)
     edges = np.arange(hours + 1, dtype=float)
     filled = [
-        (tenant.name, replicas * (tenant.pool.tp / pool.gpus_per_node))
+        (tenant.name, replicas * (tenant.pool.gpus / pool.gpus_per_node))
         for tenant, replicas in zip(pool.tenants, pool.replicas, strict=True)
     ]
     lines = stacked(edges, filled)

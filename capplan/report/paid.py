@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from capplan.deployment.pools import DECODE, PREFILL
 from capplan.fleet.nodes import nodes_for
 from capplan.fleet.price import Price
+from capplan.llm.layout import Layout
 from capplan.planning.cost import alike, paid_nodes
 from capplan.planning.result import Candidate
 
@@ -20,11 +21,16 @@ class PaidPool:
     """Replicas that do the same, on nodes that others may share."""
 
     role: str  # "prefill", "decode"; empty where one pool does both
-    tp: int
+    layout: Layout  # of the GPUs of a replica
     replica_count: int
 
+    @property
+    def gpus(self) -> int:
+        """GPUs of a replica."""
+        return self.layout.gpus
+
     def __str__(self) -> str:
-        return f"{self.role} TP {self.tp}".strip()
+        return f"{self.role} {self.layout.text}".strip()
 
 
 @dataclass(frozen=True)
@@ -73,7 +79,7 @@ class Paid:
         offers = self.price.by_provider
         if not offers:
             return None
-        replicas = [(pool.tp, pool.replica_count) for pool in self.pools]
+        replicas = [(pool.gpus, pool.replica_count) for pool in self.pools]
         bills = [paid_nodes(offer, replicas).usd_per_h for offer in offers]
         return offers[bills.index(pick(bills))]
 
@@ -94,11 +100,11 @@ def paid(candidate: Candidate, replica_count: int | None = None) -> tuple[Paid, 
     rows = []
     for price, group in alike(pools):
         of = tuple(
-            PaidPool(role, pool.configuration.tp, pool.replica_count)
+            PaidPool(role, pool.configuration.layout, pool.replica_count)
             for pool, role in named
             if any(pool is each for each in group)
         )
-        replicas = [(pool.tp, pool.replica_count) for pool in of]
+        replicas = [(pool.gpus, pool.replica_count) for pool in of]
         size = price.gpus_per_node or 1
         count, stranded = nodes_for(replicas, size)
         gpu = group[0].configuration.gpu

@@ -136,7 +136,7 @@ def attainment_figure(plan: Plan) -> Figure | None:
     return figure(
         "Attainment against replicas",
         Axis(
-            f"replicas of {plural(best.tp, 'GPU')}",
+            f"replicas of {plural(best.gpus_per_replica or best.tp, 'GPU')}",
             "{:,.0f}".format,
             float(counts.min()) - 0.5,
             float(counts.max()) + 0.5,

@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 from capplan.bounds.certificate import is_as_sealed
 from capplan.deployment.pools import DECODE, PREFILL
 from capplan.errors import InputError
+from capplan.llm.layout import parse_layout
 from capplan.planning.cost import HOURS_PER_MONTH
 from capplan.report.plan_document import plan_path, read_plan
 
@@ -36,11 +37,12 @@ class PoolFigures:
     price: Mapping[str, Any]  # as in the file; empty without one
     engine: Mapping[str, Any]
     profile: Mapping[str, Any]  # what its iteration times rest on
+    layout: str  # of the GPUs of a replica
 
     @property
-    def key(self) -> tuple[str, int, str]:
-        """Identity in two plans: GPU type, tensor-parallel degree and role."""
-        return self.gpu, self.tp, self.role
+    def key(self) -> tuple[str, str, str]:
+        """Identity in two plans: GPU type, layout of a replica and role."""
+        return self.gpu, self.layout, self.role
 
     @property
     def stranded_gpus(self) -> float:
@@ -48,7 +50,7 @@ class PoolFigures:
         return self.gpus_paid - self.gpu_count
 
     def __str__(self) -> str:
-        name = f"{self.gpu} × TP {self.tp}"
+        name = f"{self.gpu} × {self.layout}"
         return f"{name}, {self.role}" if self.role else name
 
 
@@ -203,12 +205,8 @@ def plan_figures(path: Path) -> PlanFigures:
 def _candidate(place: _Place) -> CandidateFigures:
     status, pools = place.at("status").text(), place.at("pools").rows()
     is_served = status == "feasible"
-    parts = [
-        (pool.at("gpu").known_text(), pool.at("tp").count(), pool) for pool in pools
-    ]
-    tps = ", ".join(f"{pool.at('role').text()} TP {tp}" for _, tp, pool in parts)
-    name = f"{place.at('gpu').known_text()} × "
-    name += tps or f"TP {place.at('tp').known_count()}"
+    parts = ", ".join(f"{pool.at('role').text()} {_layout(pool)}" for pool in pools)
+    name = f"{place.at('gpu').known_text()} × {parts or _layout(place)}"
     usd = place.at("usd_per_month").number()
     return CandidateFigures(
         name=name,
@@ -221,6 +219,15 @@ def _candidate(place: _Place) -> CandidateFigures:
         reason=place.at("infeasible_reason").text() or place.at("pruned_reason").text(),
         pools=_pools(place, usd) if is_served else (),
     )
+
+
+def _layout(place: _Place) -> str:
+    """Return the layout of a replica; plans of an earlier release have TP alone."""
+    name = place.at("layout").text() or f"tp{place.at('tp').known_count()}"
+    try:
+        return parse_layout(name).text
+    except InputError:
+        place.at("layout").refuse("a layout such as tp8 or dp8-ep8")
 
 
 def _node_count(place: _Place) -> int | None:
@@ -291,4 +298,5 @@ def _pool(place: _Place, role: str) -> PoolFigures:
         price=price.object(),
         engine=place.at("engine").object(),
         profile={name: place.object().get(name) for name in _PROFILE},
+        layout=_layout(place),
     )

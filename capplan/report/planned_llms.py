@@ -47,6 +47,7 @@ class _Pool(Record):
     role: str = ""
     gpu: Annotated[str, Field(min_length=1)]
     tp: Gpus
+    gpus_per_replica: Gpus | None = None  # an earlier release has TP alone
     replica_count: Count
     price: _Price | None = None
 
@@ -127,6 +128,7 @@ def _planned(name: str, document: Mapping[str, Any], path: Path) -> PlannedLlm:
             each.tp,
             each.replica_count,
             None if each.price is None else Price(**each.price.model_dump()),
+            each.gpus_per_replica or each.tp,
         )
         for each in records
     )

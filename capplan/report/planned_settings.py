@@ -53,4 +53,10 @@ def planned_settings(path: Path, model: type[Settings]) -> dict[str, Any]:
             stacklevel=2,
         )
     kept = {name: value for name, value in settings.items() if name in fields}
+    layout = best.get("layout") or f"tp{best['tp']}"
+    if layout != f"tp{best['tp']}":
+        raise InputError(
+            f"{path}: its best is {layout}; a budget is of replicas of TP alone yet: "
+            "plan with --data-parallel-size 1 --no-enable-expert-parallel"
+        )
     return {**kept, "gpu": (best["gpu"],), "tp": (best["tp"],)}

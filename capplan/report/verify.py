@@ -26,6 +26,7 @@ _MOST_REASONS = 10
 _DIGEST = "document_digest"
 _LATER: tuple[str, ...] = ("traffic", "lengths", "throughput", "purchase")
 _LATER += ("class_cost_shares", "busiest_share_of_mean")
+_LATER += ("layout", "gpus_per_replica")
 """Keys that plans of an earlier release have not: nothing of theirs is claimed."""
 
 

@@ -136,7 +136,7 @@ def _charge(plan: Plan, group: Paid, start: datetime) -> Charge:
         "slo": plan.slo_text,
         "gpu": group.gpu,
         "replicas": sum(pool.replica_count for pool in pools),
-        "tensor_parallel_size": " + ".join(str(pool.tp) for pool in pools),
+        "tensor_parallel_size": " + ".join(str(pool.layout.tp) for pool in pools),
         "stranded_gpus": group.stranded_gpus,
         "price_source": price.source,
         "price_as_of": price.as_of,
@@ -157,7 +157,7 @@ def _charge(plan: Plan, group: Paid, start: datetime) -> Charge:
         usd_per_unit_h=group.usd_per_unit_h,
         description=f"Planned by capplan: {plan.llm}, {what} on {group.unit_count} x "
         f"{group.unit} ({group.gpu})",
-        resource="/".join([group.gpu, *(f"tp{pool.tp}" for pool in pools)]),
+        resource="/".join([group.gpu, *(str(pool.layout) for pool in pools)]),
         tags=tags,
         currency=currency,
     )

@@ -256,8 +256,8 @@ def test_what_two_failure_domains_cost_and_where_there_is_none_is_said():
 
 def test_prompts_and_decoding_apart_outlive_a_node_each():
     pools = (
-        PlannedPool("prefill", "H100-SXM", 2, 2, PRICE),
-        PlannedPool("decode", "H100-SXM", 1, 4, PRICE),
+        PlannedPool("prefill", "H100-SXM", 2, 2, PRICE, 2),
+        PlannedPool("decode", "H100-SXM", 1, 4, PRICE, 1),
     )
 
     fleet = shared(PlannedLlm("a", "a/plan.json", pools, None, "a test"))

@@ -67,7 +67,7 @@ def test_names_of_plans_are_escaped():
 
 @pytest.mark.parametrize("form", ["json", "md", "csv", "html"])
 def test_a_fleet_without_a_price_is_told_in_every_format(form):
-    pools = (PlannedPool("", "H100-SXM", 4, 2, None),)
+    pools = (PlannedPool("", "H100-SXM", 4, 2, None, 4),)
     shared = fleet(PlannedLlm("chat", "chat/plan.json", pools, None, "a test"))
 
     text = document(shared_fleet_page(shared), form)

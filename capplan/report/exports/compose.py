@@ -23,12 +23,14 @@ def export(planned: Planned, image: str | None) -> Export:
     check_repository(planned)
     gpu_names(pool.gpu)
     image = image_of(image, IMAGE)
-    per_host = min((pool.gpus_per_node or pool.tp) // pool.tp or 1, pool.replica_count)
+    per_host = min(
+        (pool.gpus_per_node or pool.gpus) // pool.gpus or 1, pool.replica_count
+    )
     hosts = math.ceil(pool.replica_count / per_host)
     words = [_plain(word) for word in pool.launch.words]
     services = {}
     for index in range(per_host):
-        first = index * pool.tp
+        first = index * pool.gpus
         services[f"vllm-{index}"] = {
             "image": image,
             "entrypoint": words[:2],
@@ -51,7 +53,7 @@ def export(planned: Planned, image: str | None) -> Export:
                             {
                                 "driver": "nvidia",
                                 "device_ids": [
-                                    str(first + gpu) for gpu in range(pool.tp)
+                                    str(first + gpu) for gpu in range(pool.gpus)
                                 ],
                                 "capabilities": ["gpu"],
                             }
@@ -72,7 +74,7 @@ def export(planned: Planned, image: str | None) -> Export:
         {"compose.yaml": [document]},
         lacks=(
             f"the {pool.replica_count} replicas of the plan: a Compose file is of one "
-            f"host; start it on {hosts} with {per_host * pool.tp} {pool.gpu} "
+            f"host; start it on {hosts} with {per_host * pool.gpus} {pool.gpu} "
             f"each{fewer}",
             *lacks,
             "an autoscaler",

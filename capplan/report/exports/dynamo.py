@@ -7,6 +7,7 @@ from capplan.report.exports.export import (
     Export,
     image_of,
     no_api_servers,
+    no_ranks,
     node_needs,
     one_node,
     routed,
@@ -33,6 +34,7 @@ ROUTER_MODES = {
 def export(planned: Planned, image: str | None) -> Export:
     """Return the graph: a frontend, and a worker or a prefill and a decode worker."""
     check_repository(planned)
+    no_ranks(planned, "dynamo")
     one_node(planned, "dynamo")
     image = image_of(image, IMAGE)
     mode, lacks = routed(planned, ROUTER_MODES, "Dynamo's frontend has no such mode")
@@ -76,7 +78,7 @@ def _worker(planned: Planned, pool: PlannedPool, image: str) -> dict[str, Any]:
     mode = ["--disaggregation-mode", pool.role] if pool.role else []
     words = ["--model", pool.launch.checkpoint, *flags, *mode]
     main = _container(image, ["python3", "-m", "dynamo.vllm"], words)
-    main["resources"] = gpu_resources(pool.tp)
+    main["resources"] = gpu_resources(pool.gpus)
     pod = {
         "terminationGracePeriodSeconds": grace_s(planned),
         **node_selector(pool),

@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from capplan.errors import InputError
-from capplan.report.exports.planned import Planned, PlannedPool
+from capplan.report.exports.planned import RANKS, Planned, PlannedPool
 
 Document = Mapping[str, Any]
 
@@ -63,12 +63,34 @@ def one_pool(planned: Planned, target: str) -> PlannedPool:
 
 def one_node(planned: Planned, target: str) -> None:
     """Refuse a replica that spans nodes, where the target has one node for each."""
+    one_node_of_ranks(planned)
     for pool in planned.pools:
         if pool.nodes_per_replica > 1:
             raise InputError(
-                f"{planned.path}: a replica of {pool.tp} GPUs spans "
+                f"{planned.path}: a replica of {pool.gpus} GPUs spans "
                 f"{pool.nodes_per_replica} nodes of {pool.gpus_per_node}, which "
                 f"{target} cannot say; expected --to lws or vllm"
+            )
+
+
+def no_ranks(planned: Planned, target: str) -> None:
+    """Refuse ranks that step together, where the target has TP degrees alone."""
+    if any(pool.has_ranks for pool in planned.pools):
+        raise InputError(
+            f"{planned.path}: its replicas are of ranks that step together ({RANKS}), "
+            f"which {target} cannot say; expected --to k8s, compose, skypilot or vllm"
+        )
+
+
+def one_node_of_ranks(planned: Planned) -> None:
+    """Refuse ranks that step together on several nodes, which no target starts."""
+    for pool in planned.pools:
+        if pool.has_ranks and pool.nodes_per_replica > 1:
+            raise InputError(
+                f"{planned.path}: ranks that step together on "
+                f"{pool.nodes_per_replica} nodes need an address of the first and a "
+                "start rank on each (--data-parallel-address, "
+                "--data-parallel-start-rank), which no target has; start them by hand"
             )
 
 
@@ -80,7 +102,7 @@ def no_api_servers(planned: Planned, frontend: str) -> tuple[str, ...]:
 
 def node_needs(pool: PlannedPool) -> str:
     """Return what nodes a pool needs."""
-    per = pool.tp // pool.nodes_per_replica
+    per = pool.gpus // pool.nodes_per_replica
     size = "the plan does not know the size of nodes"
     if pool.gpus_per_node:
         which = f": {pool.node}" if pool.node else ""

@@ -6,6 +6,7 @@ from typing import Any
 from capplan.report.exports.export import (
     Export,
     image_of,
+    no_ranks,
     node_needs,
     one_node,
     routed,
@@ -28,6 +29,7 @@ _PROMETHEUS = "http://prometheus-operated.monitoring.svc:9090"
 def export(planned: Planned, image: str | None) -> Export:
     """Return the service; of one pool KEDA scales it by the requests in flight."""
     check_repository(planned)
+    no_ranks(planned, "kserve")
     one_node(planned, "kserve")
     if image is not None:
         image = image_of(image, image)
@@ -98,12 +100,12 @@ def _of_pool(planned: Planned, pool: PlannedPool, image: str | None) -> dict[str
             {"name": "VLLM_ADDITIONAL_ARGS", "value": flags},
             *(nixl_host() if pool.role else ()),
         ],
-        "resources": gpu_resources(pool.tp),
+        "resources": gpu_resources(pool.gpus),
         "lifecycle": lifecycle(planned),
         "startupProbe": startup_probe(pool),
     }
     return {
-        "parallelism": {"tensor": pool.tp},
+        "parallelism": {"tensor": pool.gpus},
         "template": {
             "terminationGracePeriodSeconds": grace_s(planned),
             **node_selector(pool),

@@ -38,7 +38,7 @@ def export(planned: Planned, image: str | None) -> Export:
     image = image_of(image, IMAGE)
     name = planned.name
     labels = {"app.kubernetes.io/name": name}
-    each = served(container(planned, pool.launch, image, pool.tp), pool)
+    each = served(container(planned, pool.launch, image, pool.gpus), pool)
     spec = {
         "replicas": pool.replica_count,
         "selector": {"matchLabels": labels},

@@ -6,6 +6,7 @@ from capplan.report.exports.export import (
     Export,
     image_of,
     node_needs,
+    one_node_of_ranks,
     one_pool,
 )
 from capplan.report.exports.kubernetes import behind_service, service
@@ -30,18 +31,19 @@ def export(planned: Planned, image: str | None) -> Export:
     vLLM's ``--nnodes``, ``--node-rank`` and ``--master-addr``.
     """
     pool = one_pool(planned, "lws")
+    one_node_of_ranks(planned)
     check_repository(planned)
     image = image_of(image, IMAGE)
     name, size = planned.name, pool.nodes_per_replica
-    if pool.tp % size:
+    if pool.gpus % size:
         raise InputError(
-            f"{planned.path}: TP {pool.tp} on {size} nodes: vLLM takes as many GPUs on "
-            "each; expected a TP that is a multiple of it"
+            f"{planned.path}: {pool.gpus} GPUs on {size} nodes: vLLM takes as many "
+            "GPUs on each; expected a multiple of it"
         )
     launch = pool.launch
     if size > 1:
         launch = launch.across(*_FOUND)
-    per_node = pool.tp // size
+    per_node = pool.gpus // size
     leader = served(container(planned, launch, image, per_node), pool)
     silent = Launch((*launch.words, "--headless"))
     worker = container(planned, silent, image, per_node)

@@ -7,6 +7,7 @@ from capplan.deployment.pools import PREFILL
 from capplan.report.exports.export import (
     Export,
     image_of,
+    no_ranks,
     node_needs,
     one_node,
     routed,
@@ -39,6 +40,7 @@ _ROOM = 1.2
 def export(planned: Planned, image: str | None) -> Export:
     """Return the values of a release: a decode pool, and a prefill pool if there is."""
     check_repository(planned)
+    no_ranks(planned, "llm-d")
     one_node(planned, "llm-d")
     image = image_of(image, IMAGE)
     pool = planned.pool
@@ -108,7 +110,7 @@ def _of_pool(planned: Planned, pool: PlannedPool, image: str) -> dict[str, Any]:
     return {
         "create": True,
         "replicas": pool.replica_count,
-        "parallelism": {"tensor": pool.tp},
+        "parallelism": {"tensor": pool.gpus},
         **node_selector(pool),
         "terminationGracePeriodSeconds": grace_s(planned),
         "volumes": [shared_memory()],
@@ -120,7 +122,7 @@ def _of_pool(planned: Planned, pool: PlannedPool, image: str) -> dict[str, Any]:
                 "args": list(flags.words[3:]),
                 "env": nixl_host() if pool.role else [],
                 "ports": [{"name": "metrics", "containerPort": port}],
-                "resources": gpu_resources(pool.tp),
+                "resources": gpu_resources(pool.gpus),
                 "mountModelVolume": True,
                 "volumeMounts": [shared_memory_mount()],
                 "extraConfig": {

@@ -55,6 +55,7 @@ class _Pool(Record):
     role: Literal["", "prefill", "decode"] = ""
     gpu: str
     tp: Count
+    gpus_per_replica: Count | None = None  # an earlier release has TP alone
     replica_count: Count
     price: _Price | None
     engine: _Engine
@@ -190,7 +191,7 @@ def _pool(
     return PlannedPool(
         role=record.role,
         gpu=record.gpu,
-        tp=record.tp,
+        gpus=record.gpus_per_replica or record.tp,
         replica_count=record.replica_count,
         node=" ".join(filter(None, (price.provider, price.node))),
         gpus_per_node=price.gpus_per_node,
@@ -228,7 +229,7 @@ def _assumed(
         role = f" for {pool.role}" if pool.role else ""
         how = f", assumed: {', '.join(pool.assumed)}" if pool.assumed else ", given"
         lines.append(
-            f"{sentences.plural(pool.replica_count, 'replica')}{role} of {pool.tp} "
+            f"{sentences.plural(pool.replica_count, 'replica')}{role} of {pool.gpus} "
             f"{pool.gpu}, router {best.router}; cold start "
             f"{format_duration(pool.cold_start_s)}{how}"
         )

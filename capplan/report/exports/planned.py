@@ -11,6 +11,7 @@ from capplan.planning.replica_load import ReplicaLoad
 
 REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
 """A Hugging Face repository, as in ``meta-llama/Llama-3.1-8B``."""
+RANKS = "--data-parallel-size"
 
 
 @dataclass(frozen=True)
@@ -19,7 +20,7 @@ class PlannedPool:
 
     role: str  # PREFILL or DECODE of two pools; empty of one
     gpu: str
-    tp: int  # tensor-parallel degree: GPUs of a replica
+    gpus: int  # of a replica, of all its ranks
     replica_count: int
     node: str  # that its price is of, with its provider; empty where not known
     gpus_per_node: int | None  # of that node; None: not known
@@ -30,9 +31,14 @@ class PlannedPool:
     assumed: tuple[str, ...]  # parts of it that rest on a default
 
     @property
+    def has_ranks(self) -> bool:
+        """Whether ranks of a replica step together."""
+        return RANKS in self.launch.flags
+
+    @property
     def nodes_per_replica(self) -> int:
         """Nodes that a replica spans; 1 where their size is not known."""
-        return math.ceil(self.tp / (self.gpus_per_node or self.tp))
+        return math.ceil(self.gpus / (self.gpus_per_node or self.gpus))
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from capplan.report.exports.export import (
     API_SERVERS,
     Export,
     no_api_servers,
+    no_ranks,
     node_needs,
     one_node,
     refuse_image,
@@ -23,6 +24,7 @@ def export(planned: Planned, image: str | None) -> Export:
     """Return the configuration of ``serve deploy``."""
     refuse_image(image, "ray")
     check_repository(planned)
+    no_ranks(planned, "ray")
     one_node(planned, "ray")
     llms = [_of_pool(planned, pool) for pool in planned.pools]
     if planned.is_apart:

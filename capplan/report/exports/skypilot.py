@@ -55,7 +55,7 @@ def export(planned: Planned, image: str | None) -> Export:
     document = {
         "name": planned.name,
         "resources": {
-            "accelerators": f"{accelerator}:{pool.tp}",
+            "accelerators": f"{accelerator}:{pool.gpus}",
             "image_id": f"docker:{image}",
             "ports": PORT,
         },

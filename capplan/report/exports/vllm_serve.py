@@ -2,7 +2,7 @@
 
 import shlex
 
-from capplan.report.exports.export import Export, refuse_image
+from capplan.report.exports.export import Export, one_node_of_ranks, refuse_image
 from capplan.report.exports.planned import Planned
 
 _NIXL = (
@@ -14,12 +14,13 @@ _NIXL = (
 def export(planned: Planned, image: str | None) -> Export:
     """Return a script that starts one replica; of two pools, that of its argument."""
     refuse_image(image, "vllm")
+    one_node_of_ranks(planned)
     lines = {pool.role: shlex.join(pool.launch.words) for pool in planned.pools}
     lacks = []
     for pool in planned.pools:
         if pool.nodes_per_replica > 1:
             lacks.append(
-                f"a replica of {pool.tp} GPUs on {pool.nodes_per_replica} nodes: add "
+                f"a replica of {pool.gpus} GPUs on {pool.nodes_per_replica} nodes: add "
                 f"--nnodes {pool.nodes_per_replica} --node-rank RANK --master-addr "
                 "ADDRESS on each, and --headless on all but the first"
             )
@@ -36,7 +37,7 @@ def export(planned: Planned, image: str | None) -> Export:
         f"the count of replicas: start {counts}, behind a router ({planned.router})"
     )
     needs = [
-        f"{pool.tp} {pool.gpu} for a {pool.role} replica" for pool in planned.pools
+        f"{pool.gpus} {pool.gpu} for a {pool.role} replica" for pool in planned.pools
     ]
     needs = [" ".join(each.split()) for each in needs]
     return Export(

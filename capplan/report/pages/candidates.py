@@ -46,6 +46,8 @@ RUN_PATHS = {
 PATHS = {
     "gpu": "gpu",
     "tp": "only_tp",
+    "layout": "layout_name",
+    "gpus_per_replica": "gpus_per_replica",
     "status": "status",
     "replica_count": "replica_count",
     "replica_count_range": "replica_count_range",
@@ -98,6 +100,8 @@ POOL_PATHS = {
     "role": "role",
     "gpu": "gpu",
     "tp": "tp",
+    "layout": "layout_name",
+    "gpus_per_replica": "configuration.gpus",
     "replica_count": "replica_count",
     "gpu_count": "gpu_count",
     "lower_bound_replica_count": "bound.replica_count",
@@ -165,7 +169,9 @@ def _by_pool(candidate: Candidate, name: str) -> str | None:
     values = [getattr(pool, name) for pool in candidate.pools or (candidate,)]
     if None in values:
         return None
-    return " + ".join(format_count(value) for value in values)
+    return " + ".join(
+        value if isinstance(value, str) else format_count(value) for value in values
+    )
 
 
 def _of_nodes(candidate: Candidate, name: str) -> float | None:
@@ -178,7 +184,9 @@ def _of_nodes(candidate: Candidate, name: str) -> float | None:
 
 COLUMNS = (
     _column("gpu", "GPU", justify="left"),
-    _column("tp", "TP", told=partial(_by_pool, name="tp")),
+    _column("tp", "TP", told=partial(_by_pool, name="degrees")),
+    _column("layout"),
+    _column("gpus_per_replica"),
     *_of_pools("tp"),
     _column("status"),
     _column("replica_count", "replicas", told=partial(_by_pool, name="replica_count")),

@@ -192,7 +192,7 @@ def hour_rows(pool: SharedPool) -> list[dict[str, Any]]:
             "hour": hour,
             "name": tenant.name,
             "replicas": count,
-            "gpus": count * tenant.pool.tp,
+            "gpus": count * tenant.pool.gpus,
             "nodes": nodes,
         }
         for hour, nodes in enumerate(pool.nodes.tolist())

@@ -100,7 +100,7 @@ def nodes_at(group: Paid, end: str, named: Mapping[str, Named]) -> Formula:
     """Return the whole nodes of a kind, at an end of the ranges."""
     node, size = named[f"{of_nodes(group)}gpus_per_node"].at(end)
     names, replicas = [], []
-    for pool in sorted(group.pools, key=lambda pool: pool.tp, reverse=True):
+    for pool in sorted(group.pools, key=lambda pool: pool.gpus, reverse=True):
         tp, degree = named[f"{of_pool(pool)}gpus_per_replica"].at(end)
         name, count = named[f"{of_pool(pool)}replicas"].at(end)
         names.append((tp, name))
@@ -132,12 +132,12 @@ def _of_nodes(best: Candidate) -> list[Named]:
     for group, (fewest, most) in zip(paid(best), ends, strict=True):
         offers = (fewest.at_end(min), most.at_end(max))
         for pool in group.pools:
-            before, of = of_pool(pool), ("TP degree", "given", "count")
+            before, of = of_pool(pool), (pool.layout.text, "given", "count")
             simulated = "simulated; low and high: what real engines need"
             counts = (simulated, "simulated", "count", low, high)
             rows += [
                 Named(f"{before}replicas", pool.replica_count, "replicas", *counts),
-                Named(f"{before}gpus_per_replica", pool.tp, "GPUs", *of),
+                Named(f"{before}gpus_per_replica", pool.gpus, "GPUs", *of),
             ]
         before = of_nodes(group)
         sizes = [None if o is None else o.gpus_per_node or 1 for o in offers]

@@ -1,0 +1,150 @@
+"""Settings of ranks that step together and of experts spread over GPUs."""
+
+import json
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import BeforeValidator, Field
+
+from capplan.errors import InputError, nearest
+from capplan.planning.setting_groups import ENGINE, ConfigurationSettings
+from capplan.setting_values import parts
+from capplan.settings import SettingError, setting, validated_with
+
+All2AllBackend = Literal[
+    "allgather_reducescatter", "deepep_low_latency", "deepep_high_throughput"
+]
+"""All-to-all of vLLM 0.32 (config/parallel.py) whose kernels were measured."""
+
+DEEPEP = "deepep_low_latency"
+DEFAULT_BACKEND = get_args(All2AllBackend)[0]
+_REDUNDANT = "num_redundant_experts"
+_PASSED_ON = (
+    "window_size",
+    "step_interval",
+    "log_balancedness",
+    "log_balancedness_interval",
+    "use_async",
+    "policy",
+    "communicator",
+    "enable_migration_batching",
+)
+"""Keys of ``--eplb-config`` (vLLM 0.32) that vLLM gets and that change nothing here."""
+
+
+def parse_eplb_config(text: str) -> dict[str, Any]:
+    """Return the keys of ``--eplb-config``.
+
+    Examples
+    --------
+    >>> parse_eplb_config('{"num_redundant_experts":32}')
+    {'num_redundant_experts': 32}
+    """
+    try:
+        given = json.loads(text)
+    except ValueError as error:
+        raise InputError(f"--eplb-config is not JSON: {error}") from None
+    if not isinstance(given, dict):
+        raise InputError(f'--eplb-config is {text}; expected {{"{_REDUNDANT}": ...}}')
+    keys = (_REDUNDANT, *_PASSED_ON)
+    for key in given:
+        if key not in keys:
+            raise InputError(
+                f"--eplb-config: {key!r} is not a key{nearest(key, keys)}; expected "
+                f"one of {', '.join(keys)}"
+            )
+    copies = given.get(_REDUNDANT, 0)
+    if not isinstance(copies, int) or isinstance(copies, bool) or copies < 0:
+        raise InputError(
+            f"--eplb-config: {_REDUNDANT} is {copies!r}; expected a number >= 0"
+        )
+    return given
+
+
+def _as_json(value: Any) -> Any:
+    """Return a mapping, as a scenario has it, as the flag's text."""
+    return json.dumps(value) if isinstance(value, dict) else value
+
+
+class LayoutSettings(ConfigurationSettings):
+    """Ranks of DP attention and expert parallelism."""
+
+    data_parallel_size: Annotated[
+        tuple[Annotated[int, Field(ge=1, le=1024)], ...], BeforeValidator(parts)
+    ] = setting(
+        (),
+        ENGINE,
+        "1,8",
+        "Ranks of a replica that step together (default: in `plan` all with a profile "
+        "of experts, with --tp 1; else 1).",
+    )
+    enable_expert_parallel: bool | None = setting(
+        None,
+        ENGINE,
+        "",
+        "Whole experts on each GPU, not parts of all (default: in `plan` both; else "
+        "off).",
+    )
+    all2all_backend: All2AllBackend | None = setting(
+        None,
+        ENGINE,
+        "NAME",
+        f"How tokens reach experts: {', '.join(get_args(All2AllBackend))} (default: "
+        "the first).",
+    )
+    enable_eplb: bool = setting(
+        False, ENGINE, "", "Level the load of GPUs by copies of experts (default: off)."
+    )
+    eplb_config: Annotated[
+        str | None, BeforeValidator(_as_json), validated_with(parse_eplb_config)
+    ] = setting(
+        None,
+        ENGINE,
+        "JSON",
+        'Copies of experts as vLLM takes them: {"num_redundant_experts":32}.',
+    )
+    prefill_schedule_interval: int | None = setting(
+        None,
+        ENGINE,
+        "N",
+        "Steps of the ranks of which one may begin prompts (default 1).",
+        ge=1,
+        le=1024,
+    )
+
+    def __init__(self, **values: Any) -> None:
+        """Refuse settings that contradict each other."""
+        super().__init__(**values)
+        if self.eplb_config is not None and not self.enable_eplb:
+            raise SettingError(
+                "eplb_config", "eplb_config is given; expected enable_eplb with it"
+            )
+        if self.enable_eplb and self.enable_expert_parallel is not True:
+            raise SettingError(
+                "enable_eplb",
+                "enable_eplb levels experts that are whole on GPUs; expected "
+                "enable_expert_parallel with it",
+            )
+        if self.prefill_schedule_interval is not None and not self.may_have_ranks:
+            raise SettingError(
+                "prefill_schedule_interval",
+                "prefill_schedule_interval is of ranks that step together; expected "
+                "data_parallel_size above 1 with it",
+            )
+
+    @property
+    def redundant_experts(self) -> int:
+        """Copies of experts that EPLB holds beside one of each."""
+        if self.eplb_config is None:
+            return 0
+        return int(parse_eplb_config(self.eplb_config).get(_REDUNDANT, 0))
+
+    @property
+    def may_have_ranks(self) -> bool:
+        """Whether more than one rank is asked for."""
+        return any(size > 1 for size in self.data_parallel_size)
+
+    @property
+    def asks_for_layouts(self) -> bool:
+        """Whether anything but TP alone is asked for."""
+        given = (self.all2all_backend, self.enable_expert_parallel)
+        return bool(self.data_parallel_size) or any(given)

@@ -1,0 +1,281 @@
+"""Configurations of ranks that step together, and of experts spread over GPUs."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from capplan.deployment.configuration import Configuration
+from capplan.deployment.engine import EngineSettings
+from capplan.deployment.replica import Replica
+from capplan.errors import InputError
+from capplan.fleet.gpu import Gpu
+from capplan.fleet.price import Price
+from capplan.latency.engine_rows import parse_engine
+from capplan.latency.rank_bounds import alone
+from capplan.latency.rank_catalog import rank_profiles
+from capplan.latency.rank_engine import RankAlone
+from capplan.latency.rank_profile import RankProfile
+from capplan.latency.rank_tables import RankTables
+from capplan.llm.architecture import Architecture
+from capplan.llm.dtypes import KV_BYTES
+from capplan.llm.layout import Layout
+from capplan.planning.iteration_time import folders, own_profile, quantile_of, timed
+from capplan.planning.layout_settings import DEEPEP, DEFAULT_BACKEND, LayoutSettings
+from capplan.planning.setting_groups import ConfigurationSettings, ServerSettings
+from capplan.settings import Settings
+
+LOW_LATENCY_TOKENS = 1024
+"""Most tokens of a rank in an iteration that DeepEP's low-latency kernels are for: it
+keeps room for as many from every rank on each expert's GPU. Its tables end at 512."""
+INTERVAL_SINCE = (0, 32)
+"""First release of vLLM that was found to have ``--prefill-schedule-interval``."""
+_BACKENDS = {
+    DEFAULT_BACKEND: ("allgather_reducescatter", "none", "default", "all-reduce"),
+    DEEPEP: ("deepep",),
+}
+"""All-to-all of profiles that stand for vLLM's; SGLang calls its gathering none."""
+
+
+def check_layouts(settings: ConfigurationSettings, llm: Architecture) -> None:
+    """Refuse ranks and experts that an LLM, an engine or a fleet cannot have."""
+    if not isinstance(settings, LayoutSettings):
+        return
+    for dp in settings.data_parallel_size:
+        for tp in settings.tp or (1,):
+            Layout(tp, dp).check(llm)
+    if settings.enable_expert_parallel and not llm.experts:
+        raise InputError(
+            f"{llm.name} has no experts; expected no --enable-expert-parallel"
+        )
+    _check_backend(settings)
+    wanted = None if settings.engine is None else parse_engine(settings.engine)
+    if wanted and wanted.version and settings.prefill_schedule_interval is not None:
+        version = tuple(map(int, wanted.version.split(".")[:2]))
+        if wanted.engine == "vllm" and version < INTERVAL_SINCE:
+            raise InputError(
+                f"--prefill-schedule-interval is not known of vLLM {wanted.version}; "
+                f"expected {'.'.join(map(str, INTERVAL_SINCE))} or newer, or none"
+            )
+    if settings.may_have_ranks and (reason := _no_groups(settings)):
+        raise InputError(f"--data-parallel-size: {reason}")
+
+
+def _check_backend(settings: LayoutSettings) -> None:
+    """Refuse an all-to-all that is not what the tables are of."""
+    name = settings.all2all_backend
+    if name in (None, DEFAULT_BACKEND):
+        return
+    if name != DEEPEP:
+        raise InputError(
+            f"--all2all-backend {name}: its kernels were measured of prompts alone; "
+            f"expected {DEFAULT_BACKEND} or {DEEPEP}"
+        )
+    if settings.enable_expert_parallel is False:
+        raise InputError(
+            f"--all2all-backend {name} sends tokens to experts on other GPUs; expected "
+            "--enable-expert-parallel"
+        )
+
+
+def _no_groups(settings: Settings) -> str:
+    """Return why groups of ranks are not simulated; empty where they are."""
+    named = {
+        name: getattr(settings, name, None)
+        for name in (
+            "dispatcher",
+            "rebalancer",
+            "autoscaler",
+            "outage",
+            "rolling_update",
+            "spot",
+            "disaggregated",
+            "prefill_replicas",
+            "speculative_config",
+            "latency_ms",
+        )
+    }
+    for name, value in named.items():
+        if value:
+            flag = f"--{name.replace('_', '-')}"
+            return (
+                f"ranks that step together are not modelled with {flag}; leave out one "
+                "of them"
+            )
+    return ""
+
+
+def layouts_apart(settings: ConfigurationSettings) -> bool:
+    """Return whether TP alone is left out."""
+    if not isinstance(settings, LayoutSettings):
+        return False
+    sizes = settings.data_parallel_size
+    return bool(sizes and 1 not in sizes) or bool(settings.enable_expert_parallel)
+
+
+def profiled_layouts(
+    settings: ConfigurationSettings, llm: Architecture, gpu: str
+) -> Iterator[RankProfile]:
+    """Yield the profiles of the layouts that the settings look at, one of each."""
+    if not isinstance(settings, LayoutSettings) or not llm.experts:
+        return
+    if settings.latency_ms is not None or own_profile(settings) is not None:
+        return
+    if settings.tp and not settings.asks_for_layouts:
+        return
+    wanted = _BACKENDS[settings.all2all_backend or DEFAULT_BACKEND]
+    seen: set[Layout] = set()
+    for profile in rank_profiles(folders(settings), gpu=gpu, llm=llm.name):
+        layout = profile.layout
+        if (
+            layout in seen
+            or profile.nextn
+            or profile.all_to_all not in wanted
+            or layout.ep not in (1, layout.gpus)
+            or (settings.tp and layout.tp not in settings.tp)
+            or not _is_wanted(settings, layout)
+        ):
+            continue
+        seen.add(layout)
+        yield profile
+
+
+def _is_wanted(settings: LayoutSettings, layout: Layout) -> bool:
+    sizes, experts = settings.data_parallel_size, settings.enable_expert_parallel
+    if sizes and layout.dp not in sizes:
+        return False
+    if layout.dp > 1 and not sizes and _no_groups(settings):
+        return False  # nobody asked for ranks
+    return experts is None or experts is (layout.ep > 1)
+
+
+def no_profile(
+    settings: ConfigurationSettings, llm: Architecture, gpu: str
+) -> tuple[Layout, str] | None:
+    """Return a layout that was asked for without a profile, and why it is not planned.
+
+    None where there is one, or nobody asked.
+    """
+    if not isinstance(settings, LayoutSettings) or not layouts_apart(settings):
+        return None
+    if any(True for _ in profiled_layouts(settings, llm, gpu)):
+        return None
+    dp = max(settings.data_parallel_size, default=1)
+    tp = settings.tp[0] if settings.tp else 1
+    layout = Layout(tp, dp, tp * dp if settings.enable_expert_parallel else 1)
+    all_of = rank_profiles(folders(settings), gpu=gpu, llm=llm.name)
+    known = sorted({each.layout.text for each in all_of})
+    there = f"there are some of {'; '.join(known)}" if known else "there is none of any"
+    sent = f" with {settings.all2all_backend}" if settings.all2all_backend else ""
+    return layout, (
+        f"no profile of {llm.name} on {gpu} at {layout.text}{sent}; {there}"
+    )
+
+
+def with_ranks(
+    engine: EngineSettings, settings: LayoutSettings, layout: Layout
+) -> EngineSettings:
+    """Return the engine of a layout."""
+    if layout.dp == 1:
+        return engine
+    return replace(
+        engine,
+        data_parallel_size=layout.dp,
+        prefill_schedule_interval=settings.prefill_schedule_interval or 1,
+        dp_balance="round-robin" if engine.scheduler.name == "sglang" else "vllm",
+    )
+
+
+def laid_out(settings: LayoutSettings, llm: Architecture, layout: Layout) -> Layout:
+    """Return a layout with the copies of experts that EPLB holds.
+
+    Raises
+    ------
+    InputError
+        When it does not spread the experts evenly.
+    """
+    if layout.ep > 1:
+        layout = replace(layout, redundant_experts=settings.redundant_experts)
+    layout.check(llm)
+    return layout
+
+
+def timed_alone(
+    settings: ConfigurationSettings, profile: RankProfile, llm: Architecture
+) -> RankAlone:
+    """Return what a rank of a profile does alone, with the engine's time."""
+    found = timed(settings, RankAlone.of(profile), llm)
+    assert isinstance(found, RankAlone)
+    return found.unserved()
+
+
+def rank_tables_of(
+    settings: LayoutSettings, profile: RankAlone, engine: EngineSettings, kv_dtype: str
+) -> RankTables:
+    """Return the parts of the iteration times of an engine's ranks."""
+    made = profile.rank_tables(
+        engine.max_num_seqs,
+        engine.max_num_batched_tokens,
+        quantile=quantile_of(settings, profile),
+        balanced=settings.enable_eplb,
+    )
+    rank = made.rank.reading(KV_BYTES[kv_dtype] / KV_BYTES[profile.kv_element])
+    if isinstance(settings, ServerSettings) and settings.api_overhead_ms is not None:
+        rank = rank._replace(request_s=settings.api_overhead_ms / 1e3)
+    return made._replace(rank=rank)
+
+
+def graph_sizes(gpu: Gpu, engine: EngineSettings) -> tuple[int, ...]:
+    """Return the tokens for which vLLM 0.32 captures CUDA graphs by default.
+
+    Up to 1,024 on GPUs of compute capability 10, which are the catalog's Blackwell, 512
+    elsewhere (config/vllm.py, ``_set_cudagraph_sizes``).
+    """
+    seats, budget = engine.max_num_seqs, engine.max_num_batched_tokens
+    ceiling = 1024 if gpu.architecture == "Blackwell" else 512
+    most = min(2 * seats, ceiling, budget)
+    own = {size for size in (seats, budget) if size <= most}
+    usual = {1, 2, 4, *range(8, 256, 8), *range(256, most + 1, 16)}
+    return tuple(sorted(own | {size for size in usual if size <= most}))
+
+
+def too_long_for_backend(
+    settings: LayoutSettings, engine: EngineSettings, layout: Layout
+) -> str:
+    """Return why an all-to-all cannot carry an iteration; empty where it can."""
+    tokens = engine.max_num_batched_tokens
+    if settings.all2all_backend != DEEPEP or layout.dp == 1:
+        return ""
+    if tokens <= LOW_LATENCY_TOKENS:
+        return ""
+    return (
+        f"--all2all-backend {DEEPEP} is for iterations of at most "
+        f"{LOW_LATENCY_TOKENS:,} tokens of a rank, and prompts have up to {tokens:,}; "
+        f"expected --max-num-batched-tokens {LOW_LATENCY_TOKENS}"
+    )
+
+
+def configured(
+    settings: LayoutSettings,
+    layout: Layout,
+    profile: RankAlone,
+    fitted: Replica,
+    price: Price | None,
+) -> Configuration:
+    """Return the configuration of a layout; that of one rank is a TP group's."""
+    engine = with_ranks(fitted.engine, settings, layout)
+    tables = rank_tables_of(settings, profile, engine, fitted.kv_dtype)
+    has_ranks = layout.dp > 1
+    return Configuration(
+        engine,
+        alone(tables) if has_ranks else tables.folded(),
+        gpu=fitted.gpu.name,
+        tp=layout.tp,
+        price=price,
+        profile=profile,
+        replica=replace(fitted, engine=engine),
+        quantile=quantile_of(settings, profile),
+        rank_tables=tables if has_ranks else None,
+        graph_sizes=graph_sizes(fitted.gpu, engine) if has_ranks else (),
+        ep=layout.ep,
+        redundant_experts=layout.redundant_experts,
+        all_to_all=settings.all2all_backend or "",
+    )
