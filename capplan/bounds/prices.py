@@ -200,7 +200,8 @@ def prove_prefill_price(
         return prices
     largest = min(bounds.batch, bounds.tokens - 1)
     if token_step is None:
-        b = np.unique(np.append(0, np.geomspace(1, largest, 16).astype(int)))
+        b = np.geomspace(1, max(1, largest), 16).astype(int)
+        b = np.unique(np.append(0, b[b <= largest]))
         first = last = np.unique(np.geomspace(1, bounds.tokens, 24).astype(int))
     else:
         b = np.arange(largest + 1)

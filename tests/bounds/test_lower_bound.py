@@ -235,3 +235,12 @@ def test_the_bound_does_not_fall_when_requests_are_added(seed, n):
     )
 
     assert replicas(twice) >= 2 * replicas(once) * 0.95
+
+
+def test_an_engine_of_one_token_an_iteration_has_a_bound():
+    one = EngineSettings(max_num_batched_tokens=1, max_num_seqs=1, kv_blocks=500)
+
+    # Of 100 prompts each token is an iteration of its own: 10 ms of a second.
+    result = bound(np.zeros(100), 10, 1, tables(fixed_s=9.9e-3), engine=one)
+
+    assert result.replica_count == 10

@@ -1,0 +1,80 @@
+"""Bounds of ranks that step together, against what the simulator schedules."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from capplan.bounds.lower_bound import lower_bound
+from capplan.latency.rank_bounds import alone
+from capplan.planning.scheduling import widest_iterations, widest_of_replica
+from capplan.planning.unbatched import unbatched
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "simulator"))
+from group_cases import group_cases  # noqa: E402
+
+
+def bound_at(case, limits, share, *, all_by_s=None):
+    configuration = case.configuration()
+    engine, tables = widest_of_replica(configuration)
+    trace = case.case.trace
+    cached = trace.prefix_tokens * int(engine.prefix_caching)
+    cached = np.where(trace.prefix_group < 0, 0, cached)
+    return lower_bound(
+        trace.arrival_s,
+        trace.prompt_tokens,
+        trace.output_tokens,
+        *limits,
+        share,
+        tables,
+        engine,
+        cached_tokens=cached,
+        all_by_s=all_by_s,
+    )
+
+
+@settings(max_examples=60)
+@given(group_cases(), st.floats(0.5, 1.0))
+def test_no_schedule_of_ranks_has_fewer_replicas_than_the_bound(case, quantile):
+    times = case.simulated().times
+    n = len(case.case.trace)
+    ttft_s, tpot_s, e2e_s = (
+        max(float(np.quantile(np.nan_to_num(values), quantile, method="higher")), 1e-3)
+        for values in (times.ttft_s, times.tpot_s, times.e2e_s)
+    )
+    met = (times.ttft_s <= ttft_s) & ~(times.tpot_s > tpot_s) & (times.e2e_s <= e2e_s)
+    limits = tuple(np.full(n, limit) for limit in (ttft_s, tpot_s, e2e_s))
+
+    # The schedule attains its own share: so many replicas are enough for it.
+    for all_by_s in (None, float(times.finish_s.max())) if met.any() else ():
+        bound = bound_at(case, limits, float(met.mean()), all_by_s=all_by_s)
+
+        assert bound.reachable
+        assert bound.replica_count <= case.case.replica_count
+
+
+@settings(max_examples=60)
+@given(group_cases())
+def test_no_request_of_a_group_is_faster_than_alone_on_a_rank(case):
+    configuration = case.configuration()
+    engine, tables = widest_iterations(configuration.engine, alone(case.tables))
+
+    least = unbatched(case.case.trace, tables, engine)
+
+    times = case.simulated().times
+    assert (least.ttft_s <= times.ttft_s + 1e-9).all()
+    later = case.case.trace.output_tokens > 1
+    assert (least.tpot_s[later] <= times.tpot_s[later] + 1e-9).all()
+    assert (least.e2e_s <= times.e2e_s + 1e-9).all()
+
+
+@pytest.mark.slow
+@settings(max_examples=1000)
+@given(group_cases(requests=40), st.floats(0.3, 1.0))
+def test_many_schedules_of_ranks_have_no_fewer_replicas(case, quantile):
+    test_no_schedule_of_ranks_has_fewer_replicas_than_the_bound.hypothesis.inner_test(
+        case, quantile
+    )
