@@ -11,9 +11,6 @@ import numpy as np
 
 from capplan.errors import ProfileError
 
-FRONT_END = ("request_s", "prompt_token_s", "api_request_s")
-"""Fields of :class:`LatencyTables` that are the front end's."""
-
 
 class LatencyTables(NamedTuple):
     """Iteration time of one replica.

@@ -15,13 +15,14 @@ from capplan.latency.rank_tables import RankTables
 def alone(tables: RankTables) -> LatencyTables:
     """Return the least time of an iteration by the work of one of its ranks.
 
-    The others compute a dummy token each, or more.
+    The others compute a dummy token each, or more. Of drafts that requests verify, the
+    shared parts are those of one token each.
     """
     experts_s, exchange_s = _least_of_all(tables)
     experts_prefill_s = _least_beyond(tables.experts_prefill_s)
     exchange_prefill_s = _least_beyond(tables.exchange_prefill_s)
     rank, dummies = tables.rank, tables.ranks - 1
-    batch = np.arange(len(rank.decode_s)) * tables.tokens_per_request
+    batch = np.arange(len(rank.decode_s))
     tokens = np.arange(len(rank.fused_s))
     return rank._replace(
         decode_s=rank.decode_s
@@ -36,6 +37,8 @@ def alone(tables: RankTables) -> LatencyTables:
 def as_one(tables: RankTables, max_batch: int, max_tokens: int) -> LatencyTables:
     """Return the least times of iterations by the work of all ranks together.
 
+    Of drafts that requests verify, the shared parts are those of one token each.
+
     They are those of one engine with the seats, the budget and the KV of all.
 
     Parameters
@@ -45,8 +48,6 @@ def as_one(tables: RankTables, max_batch: int, max_tokens: int) -> LatencyTables
     max_batch, max_tokens
         Seats and token budget of a rank.
     """
-    if tables.tokens_per_request > 1:
-        raise ValueError("ranks with drafts have no such times; expected none")
     rank, ranks = tables.rank, tables.ranks
     experts_s, exchange_s = _least_of_all(tables)
     experts_prefill_s = _least_beyond(tables.experts_prefill_s)

@@ -31,7 +31,7 @@ from capplan.planning.run import (
     Run,
     judged_run,
 )
-from capplan.planning.scheduling import is_vllm, widest_iterations
+from capplan.planning.scheduling import is_vllm, widest_alone
 from capplan.planning.setting_groups import BUDGETS
 from capplan.planning.unbatched import too_slow, unbatched
 from capplan.simulator.checks import oversized, refusal
@@ -51,7 +51,7 @@ def cannot_serve(inputs: PlanInputs, configuration: Configuration) -> str | None
         )
     if refused := refusal(requests, engine):
         return refused
-    engine, tables = widest_iterations(engine, configuration.tables)
+    engine, tables = widest_alone(configuration)
     alone = unbatched(inputs.trace, tables, engine)
     return too_slow(inputs.trace, alone, inputs.slo, inputs.load.counted())
 

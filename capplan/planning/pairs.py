@@ -20,7 +20,7 @@ from capplan.planning.proof import bound_of
 from capplan.planning.prospects import Prospect, price_of_pools
 from capplan.planning.result import Candidate, Degrees, PoolPlan, degrees
 from capplan.planning.saturation import replica_saturations
-from capplan.planning.scheduling import widest_iterations
+from capplan.planning.scheduling import widest_alone
 from capplan.planning.settings import PlanSettings
 from capplan.planning.unbatched import too_slow, unbatched
 from capplan.simulator.between import PULLS
@@ -202,9 +202,7 @@ def _cannot_serve(inputs: PlanInputs, pair: Pair, hand_off: str) -> str:
             )
     first, second = (
         unbatched(trace, tables, engine)
-        for engine, tables in (
-            widest_iterations(each.engine, each.tables) for each in (prefill, decode)
-        )
+        for engine, tables in (widest_alone(each) for each in (prefill, decode))
     )
     # A copy is before the first token where that is the decode replica's, else after.
     copy_s = _copy_s(trace, pair, hand_off)

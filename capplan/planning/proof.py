@@ -20,7 +20,7 @@ from capplan.planning.deployments import one_pool
 from capplan.planning.inputs import PlanInputs, configuration_of, plan_inputs
 from capplan.planning.pool_parts import WHOLE, Columns, Part
 from capplan.planning.result import Candidate
-from capplan.planning.scheduling import widest_iterations, widest_of_replica
+from capplan.planning.scheduling import widest_alone, widest_of_replica
 from capplan.planning.setting_groups import MOST_REPLICAS
 from capplan.planning.settings import PlanSettings
 from capplan.planning.speculation import is_searched, with_drafts
@@ -105,7 +105,7 @@ def _mix(inputs: PlanInputs, configuration: Configuration) -> Columns:
     for each request.
     """
     mix, rate_per_s = inputs.load.base, inputs.load.rate_per_s
-    engine, tables = widest_iterations(configuration.engine, configuration.tables)
+    engine, tables = widest_alone(configuration)
     alone_s = float(unbatched(mix, tables, engine).e2e_s.max())
     times = max(1, int(np.ceil(_LONGEST * alone_s * rate_per_s / len(mix))))
     n = times * len(mix)

@@ -8,8 +8,9 @@ from capplan.deployment.configuration import Configuration
 from capplan.deployment.engine import EngineSettings
 from capplan.deployment.policy import VLLM_V1
 from capplan.errors import InputError
-from capplan.latency.contract import FRONT_END, LatencyTables
-from capplan.latency.rank_bounds import as_one
+from capplan.latency.contract import LatencyTables
+from capplan.latency.rank_bounds import alone, as_one
+from capplan.latency.rank_tables import RankTables
 from capplan.planning.fleet_settings import COPYING
 from capplan.planning.setting_groups import SchedulerSettings, ServerSettings
 from capplan.settings import Settings
@@ -85,9 +86,9 @@ def widest_of_replica(
 
     Those of ranks that step together are one engine with the limits of all.
     """
-    engine, ranks = configuration.engine, configuration.rank_tables
-    if ranks is None:
-        return widest_iterations(engine, configuration.tables)
+    if configuration.rank_tables is None:
+        return widest_iterations(configuration.engine, configuration.tables)
+    engine, ranks = _widest_ranks(configuration.engine, configuration.rank_tables)
     seats, tokens = engine.max_num_seqs, engine.max_num_batched_tokens
     count = engine.data_parallel_size
     together = replace(
@@ -98,9 +99,30 @@ def widest_of_replica(
         data_parallel_size=1,
         prefill_schedule_interval=1,
     )
-    tables = as_one(ranks, seats, tokens)
-    front_s = {name: getattr(configuration.tables, name) for name in FRONT_END}
-    return widest_iterations(together, tables._replace(**front_s))
+    return together, as_one(ranks, seats, tokens)
+
+
+def widest_alone(
+    configuration: Configuration,
+) -> tuple[EngineSettings, LatencyTables]:
+    """Return settings and tables that bound the iterations of a request's own engine.
+
+    Of ranks that step together it is one of them, beside which the others idle.
+    """
+    if configuration.rank_tables is None:
+        return widest_iterations(configuration.engine, configuration.tables)
+    engine, ranks = _widest_ranks(configuration.engine, configuration.rank_tables)
+    return engine, alone(ranks)
+
+
+def _widest_ranks(
+    engine: EngineSettings, ranks: RankTables
+) -> tuple[EngineSettings, RankTables]:
+    """Return settings and parts that bound the iterations of ranks."""
+    widest, rank = widest_iterations(engine, ranks.rank)
+    if engine.speculation is not None:
+        ranks = engine.speculation.rank_tables(ranks)
+    return widest, ranks._replace(rank=rank)
 
 
 def widest_iterations(

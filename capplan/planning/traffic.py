@@ -14,7 +14,7 @@ from capplan.deployment.engine import EngineSettings
 from capplan.errors import CapplanWarning, HorizonWarning, InputError
 from capplan.input_file import has_more_than, read_head
 from capplan.planning.load import Load, OpenLoad, UserLoad, timed
-from capplan.planning.scheduling import widest_iterations
+from capplan.planning.scheduling import widest_alone
 from capplan.planning.settings import (
     CapacitySettings,
     PlanSettings,
@@ -332,7 +332,7 @@ def _longest_stay_s(trace: Trace, configurations: Sequence[Configuration]) -> fl
 
     Of several configurations the longest.
     """
-    widest = (widest_iterations(each.engine, each.tables) for each in configurations)
+    widest = (widest_alone(each) for each in configurations)
     alone = (unbatched(trace, tables, engine) for engine, tables in widest)
     return max((length_biased_mean(each.e2e_s) for each in alone), default=0.0)
 

@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from capplan.bounds.lower_bound import lower_bound
-from capplan.latency.rank_bounds import alone
-from capplan.planning.scheduling import widest_iterations, widest_of_replica
+from capplan.planning.proof import _as_iterations
+from capplan.planning.scheduling import widest_alone, widest_of_replica
 from capplan.planning.unbatched import unbatched
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "simulator"))
-from group_cases import group_cases  # noqa: E402
+from group_cases import group_cases, verifying_cases
 
 
 def bound_at(case, limits, share, *, all_by_s=None):
@@ -23,11 +23,15 @@ def bound_at(case, limits, share, *, all_by_s=None):
     trace = case.case.trace
     cached = trace.prefix_tokens * int(engine.prefix_caching)
     cached = np.where(trace.prefix_group < 0, 0, cached)
+    ttft_s, tpot_s, e2e_s = limits
+    steps, gap_s = _as_iterations(engine, trace.output_tokens, tpot_s)
     return lower_bound(
         trace.arrival_s,
         trace.prompt_tokens,
-        trace.output_tokens,
-        *limits,
+        steps,
+        ttft_s,
+        gap_s,
+        e2e_s,
         share,
         tables,
         engine,
@@ -36,8 +40,9 @@ def bound_at(case, limits, share, *, all_by_s=None):
     )
 
 
+@pytest.mark.thorough
 @settings(max_examples=60)
-@given(group_cases(), st.floats(0.5, 1.0))
+@given(group_cases() | verifying_cases(), st.floats(0.5, 1.0))
 def test_no_schedule_of_ranks_has_fewer_replicas_than_the_bound(case, quantile):
     times = case.simulated().times
     n = len(case.case.trace)
@@ -56,11 +61,11 @@ def test_no_schedule_of_ranks_has_fewer_replicas_than_the_bound(case, quantile):
         assert bound.replica_count <= case.case.replica_count
 
 
+@pytest.mark.thorough
 @settings(max_examples=60)
-@given(group_cases())
+@given(group_cases() | verifying_cases())
 def test_no_request_of_a_group_is_faster_than_alone_on_a_rank(case):
-    configuration = case.configuration()
-    engine, tables = widest_iterations(configuration.engine, alone(case.tables))
+    engine, tables = widest_alone(case.configuration())
 
     least = unbatched(case.case.trace, tables, engine)
 
@@ -73,7 +78,7 @@ def test_no_request_of_a_group_is_faster_than_alone_on_a_rank(case):
 
 @pytest.mark.slow
 @settings(max_examples=1000)
-@given(group_cases(requests=40), st.floats(0.3, 1.0))
+@given(group_cases(requests=40) | verifying_cases(requests=40), st.floats(0.3, 1.0))
 def test_many_schedules_of_ranks_have_no_fewer_replicas(case, quantile):
     test_no_schedule_of_ranks_has_fewer_replicas_than_the_bound.hypothesis.inner_test(
         case, quantile
