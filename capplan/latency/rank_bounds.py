@@ -34,6 +34,24 @@ def alone(tables: RankTables) -> LatencyTables:
     )
 
 
+def equal(tables: RankTables) -> LatencyTables:
+    """Return the times of iterations by the work of each rank, where all have as much.
+
+    No bound: uneven ranks may take less for the same work of one of them.
+    """
+    rank, ranks = tables.rank, tables.ranks
+    batch = np.arange(len(rank.decode_s)) * tables.tokens_per_request
+    tokens = np.arange(len(rank.fused_s))
+    return rank._replace(
+        decode_s=rank.decode_s
+        + _at(tables.experts_s, ranks * np.maximum(batch, 1))
+        + _at(tables.exchange_s, batch),
+        fused_s=rank.fused_s
+        + _at(tables.experts_prefill_s, ranks * np.maximum(tokens, 1))
+        + _at(tables.exchange_prefill_s, tokens),
+    )
+
+
 def as_one(tables: RankTables, max_batch: int, max_tokens: int) -> LatencyTables:
     """Return the least times of iterations by the work of all ranks together.
 

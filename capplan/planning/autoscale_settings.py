@@ -5,6 +5,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import BeforeValidator
 
 from capplan.planning.fleet_settings import MOTION, LossSettings
+from capplan.planning.layout_settings import TP_ALONE
 from capplan.planning.setting_groups import (
     CHOICES,
     MOST_REPLICAS,
@@ -67,7 +68,7 @@ class AutoscaleSettings(
 
     def of_plan(self) -> PlanSettings:
         """Return the settings of a plan of the same requests."""
-        return PlanSettings(**self.shared_with(PlanSettings))
+        return PlanSettings(**TP_ALONE, **self.shared_with(PlanSettings))
 
     def without_losses(self) -> "AutoscaleSettings":
         """Return the settings of fleets that lose no replica."""

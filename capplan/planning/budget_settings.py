@@ -11,6 +11,7 @@ from capplan.planning.demand_curve import check_window
 from capplan.planning.fleet_settings import MOTION, OrderSettings
 from capplan.planning.growth import Growth, growth_text, parse_growth
 from capplan.planning.ladder import FULL
+from capplan.planning.layout_settings import TP_ALONE
 from capplan.planning.owned import parse_owned
 from capplan.planning.purchase_texts import NO_COMMITMENT, parse_commit, parse_quota
 from capplan.planning.scenarios import (
@@ -234,7 +235,9 @@ class BudgetSettings(OrderSettings, PlanningSettings, TrafficSettings):
         """Return the settings of a plan of steady arrivals at a rate."""
         shared = self.shared_with(PlanSettings)
         arrivals = self.arrivals or "poisson"
-        return PlanSettings(**{**shared, "rate": rate_per_s, "arrivals": arrivals})
+        return PlanSettings(
+            **{**TP_ALONE, **shared, "rate": rate_per_s, "arrivals": arrivals}
+        )
 
     def of_fleets(
         self, gpu: str, tp: int, policies: tuple[str, ...]

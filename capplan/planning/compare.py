@@ -24,6 +24,7 @@ from capplan.planning.equal_hardware import (
 )
 from capplan.planning.executors import Executor, executor
 from capplan.planning.inputs import Progress, part_of, unseen
+from capplan.planning.layout_settings import TP_ALONE
 from capplan.planning.saturation import replica_saturations
 from capplan.planning.settings import PlanSettings
 from capplan.planning.shown import Shown
@@ -90,7 +91,7 @@ def compare(
     slo = settings.objective()
     if slo is None:
         raise InputError("no SLO; give --slo such as ttft=1s,tpot=30ms")
-    plain = PlanSettings(**settings.shared_with(PlanSettings))
+    plain = PlanSettings(**TP_ALONE, **settings.shared_with(PlanSettings))
     for name in settings.systems:  # a wrong setting is said before all else
         resolve(name, plain, _ANY_ROOM)
     progress("reading the requests")

@@ -141,7 +141,7 @@ def _layouts(
         layout, reason = missing
         yield Excluded(gpu.name, layout.tp, reason, layout)
     for profile in profiled_layouts(settings, llm, gpu.name):
-        layout = laid_out(settings, llm, profile.layout)
+        layout = laid_out(settings, profile.layout)
         reason = slow_link(settings, gpu, layout.gpus)
         if not reason and market is not None:
             reason = unfit(market, gpu, layout.gpus)
@@ -159,10 +159,13 @@ def _layouts(
             fitted = _replica(settings, llm, gpu, layout.tp, engine, alone, layout)
         except DoesNotFitError as error:
             reason = error.reason
-        if reason:
-            yield Excluded(gpu.name, layout.tp, reason, layout)
-            continue
-        yield configured(settings, layout, alone, fitted, price=cost)
+        if not reason:
+            try:
+                yield configured(settings, layout, alone, fitted, price=cost)
+                continue
+            except InputError as error:
+                reason = str(error)
+        yield Excluded(gpu.name, layout.tp, reason, layout)
 
 
 def given_configuration(settings: ConfigurationSettings) -> Configuration | None:
@@ -348,9 +351,8 @@ def runnable(tried: list[Configuration | Excluded]) -> list[Configuration]:
     """Return the configurations that can run; refuse when there is none."""
     able = [row for row in tried if isinstance(row, Configuration)]
     if not able:
-        raise InputError(
-            "; ".join(row.reason for row in tried if isinstance(row, Excluded))
-        )
+        reasons = (row.reason for row in tried if isinstance(row, Excluded))
+        raise InputError("; ".join(dict.fromkeys(reasons)))
     return able
 
 

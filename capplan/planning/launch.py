@@ -31,7 +31,8 @@ _APART = (
 )
 _ON_NODES = (
     "ranks on several nodes: give --data-parallel-size-local and "
-    "--data-parallel-address on each, and --headless with --data-parallel-start-rank on all but the first"
+    "--data-parallel-address on each, and --headless with --data-parallel-start-rank "
+    "on all but the first"
 )
 _NAMED_DRAFTS = ("eagle", "eagle3")
 """Methods whose draft is a checkpoint of its own."""

@@ -1,7 +1,7 @@
 """Settings of ranks that step together and of experts spread over GPUs."""
 
 import json
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import BeforeValidator, Field
 
@@ -69,6 +69,9 @@ def _as_json(value: Any) -> Any:
 
 class LayoutSettings(ConfigurationSettings):
     """Ranks of DP attention and expert parallelism."""
+
+    searches_layouts: ClassVar[bool] = True
+    """Whether all layouts are looked at where nothing is given."""
 
     data_parallel_size: Annotated[
         tuple[Annotated[int, Field(ge=1, le=1024)], ...], BeforeValidator(parts)
@@ -144,6 +147,18 @@ class LayoutSettings(ConfigurationSettings):
     def may_have_ranks(self) -> bool:
         """Whether more than one rank is asked for."""
         return any(size > 1 for size in self.data_parallel_size)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Numbers of ranks to look at; none: all."""
+        return self.data_parallel_size or (() if self.searches_layouts else (1,))
+
+    @property
+    def experts(self) -> bool | None:
+        """Whether experts are whole; None: either."""
+        if self.searches_layouts or self.enable_expert_parallel is not None:
+            return self.enable_expert_parallel
+        return False
 
     @property
     def asks_for_layouts(self) -> bool:

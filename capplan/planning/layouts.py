@@ -22,6 +22,7 @@ from capplan.planning.iteration_time import folders, own_profile, quantile_of, t
 from capplan.planning.layout_settings import DEEPEP, DEFAULT_BACKEND, LayoutSettings
 from capplan.planning.setting_groups import ConfigurationSettings, ServerSettings
 from capplan.settings import Settings
+from capplan.simulator.group_state import check_ranks
 
 LOW_LATENCY_TOKENS = 1024
 """Most tokens of a rank in an iteration that DeepEP's low-latency kernels are for: it
@@ -89,12 +90,14 @@ def _no_groups(settings: Settings) -> str:
             "spot",
             "disaggregated",
             "prefill_replicas",
-            "speculative_config",
             "latency_ms",
+            "mix",
+            "availability",
+            "solver",
         )
     }
     for name, value in named.items():
-        if value:
+        if value and value != "simulated":
             flag = f"--{name.replace('_', '-')}"
             return (
                 f"ranks that step together are not modelled with {flag}; leave out one "
@@ -139,7 +142,7 @@ def profiled_layouts(
 
 
 def _is_wanted(settings: LayoutSettings, layout: Layout) -> bool:
-    sizes, experts = settings.data_parallel_size, settings.enable_expert_parallel
+    sizes, experts = settings.sizes, settings.experts
     if sizes and layout.dp not in sizes:
         return False
     if layout.dp > 1 and not sizes and _no_groups(settings):
@@ -184,18 +187,11 @@ def with_ranks(
     )
 
 
-def laid_out(settings: LayoutSettings, llm: Architecture, layout: Layout) -> Layout:
-    """Return a layout with the copies of experts that EPLB holds.
-
-    Raises
-    ------
-    InputError
-        When it does not spread the experts evenly.
-    """
-    if layout.ep > 1:
-        layout = replace(layout, redundant_experts=settings.redundant_experts)
-    layout.check(llm)
-    return layout
+def laid_out(settings: LayoutSettings, layout: Layout) -> Layout:
+    """Return a layout with the copies of experts that EPLB holds."""
+    if layout.ep == 1:
+        return layout
+    return replace(layout, redundant_experts=settings.redundant_experts)
 
 
 def timed_alone(
@@ -260,10 +256,19 @@ def configured(
     fitted: Replica,
     price: Price | None,
 ) -> Configuration:
-    """Return the configuration of a layout; that of one rank is a TP group's."""
+    """Return the configuration of a layout; that of one rank is a TP group's.
+
+    Raises
+    ------
+    InputError
+        When the scheduler or the router knows no ranks.
+    """
     engine = with_ranks(fitted.engine, settings, layout)
     tables = rank_tables_of(settings, profile, engine, fitted.kv_dtype)
     has_ranks = layout.dp > 1
+    if has_ranks:
+        router = getattr(settings, "router", None) or "jsq"
+        check_ranks(engine, tables, router, moves=False)
     return Configuration(
         engine,
         alone(tables) if has_ranks else tables.folded(),

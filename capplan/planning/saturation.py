@@ -214,7 +214,7 @@ def _measured(
     """Return the rate that ``n`` queued requests show, and its relative error."""
     rng = np.random.default_rng((load.seed, 5))
     mix, engine = role.part_of(load.base), configuration.engine
-    running = _running(mix, engine, rng)
+    running = _running(mix, _of_all_ranks(engine), rng)
     queued = resample(mix, n, rng)
     trace = joined(running, queued)
     trace = replace(trace, arrival_s=np.zeros(len(trace)))
@@ -226,6 +226,16 @@ def _measured(
     edges_s = np.linspace(first_s, end_s, _PERIODS + 1)
     done = np.diff(_work_done(times, edges_s), axis=0)
     return _rate(done, float(edges_s[1] - edges_s[0]), _work(mix))
+
+
+def _of_all_ranks(engine: EngineSettings) -> EngineSettings:
+    """Return an engine with the seats and the KV of all ranks."""
+    ranks = engine.data_parallel_size
+    return replace(
+        engine,
+        max_num_seqs=ranks * engine.max_num_seqs,
+        kv_blocks=ranks * (engine.kv_blocks - 1) + 1,
+    )
 
 
 def _running(mix: Trace, engine: EngineSettings, rng: np.random.Generator) -> Trace:

@@ -13,7 +13,7 @@ from capplan.planning.fleet_settings import (
     PoolSettings,
     RebalancerSettings,
 )
-from capplan.planning.layout_settings import LayoutSettings
+from capplan.planning.layout_settings import TP_ALONE, LayoutSettings
 from capplan.planning.mix_settings import MixSettings
 from capplan.planning.risk_settings import RiskSettings
 from capplan.planning.setting_groups import (
@@ -148,6 +148,8 @@ class SimulateSettings(
 ):
     """Settings of the simulation of one given deployment."""
 
+    searches_layouts: ClassVar[bool] = False
+
     replicas: int = setting(
         1, CHOICES, "N", "Replicas of the deployment.", ge=1, le=MOST_REPLICAS
     )
@@ -233,7 +235,7 @@ class CapacitySettings(OutputSettings, SchedulerSettings, ThinkSettings, FleetSe
     def at_rate(self, rate_per_s: float | None) -> PlanSettings:
         """Return the settings of a plan of the same requests, of arrivals."""
         shared = {**self.shared_with(PlanSettings), "think": None}
-        return PlanSettings(**shared, rate=rate_per_s)
+        return PlanSettings(**TP_ALONE, **shared, rate=rate_per_s)
 
 
 class OffersSettings(MarketSettings):
@@ -277,4 +279,5 @@ class DemandSettings(PlanningSettings):
 
     def at_rate(self, rate_per_s: float) -> PlanSettings:
         """Return the settings of the plan for one rate."""
-        return PlanSettings(**self.shared_with(PlanSettings), rate=rate_per_s)
+        shared = self.shared_with(PlanSettings)
+        return PlanSettings(**TP_ALONE, **shared, rate=rate_per_s)

@@ -147,7 +147,8 @@ def full_batch(mix: Trace, engine: EngineSettings) -> int:
     """Return how many requests of a mix fill a replica's seats or its KV."""
     blocks = engine.request_blocks(mix.prompt_tokens + mix.output_tokens)
     by_kv = (engine.kv_blocks - 1) / float(blocks.mean())
-    return max(1, int(min(engine.max_num_seqs, by_kv)))
+    of_rank = min(engine.max_num_seqs, by_kv)
+    return max(1, int(engine.data_parallel_size * of_rank))
 
 
 def _settling(

@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from capplan.deployment.configuration import Configuration
+from capplan.latency.contract import LatencyTables
+from capplan.latency.rank_bounds import equal
 from capplan.planning.result import Candidate, DraftsTried, DraftsWorth, Plan
 from capplan.planning.settings import PlanSettings
 from capplan.planning.speculation import SEARCHED, with_drafts
@@ -19,19 +21,26 @@ class _Replica:
     prompt_tokens: float  # of a request [tokens]
     output_tokens: float  # [tokens]
 
+    def _tables(self, *, drafts: bool) -> LatencyTables:
+        """Return the times of iterations; of ranks all have the same work."""
+        tables, ranks = self.configuration.tables, self.configuration.rank_tables
+        speculation = self.configuration.engine.speculation
+        if ranks is None:
+            return speculation.tables(tables) if speculation and drafts else tables
+        return equal(
+            speculation.rank_tables(ranks) if speculation and drafts else ranks
+        )
+
     def decode_s(self, *, drafts: bool) -> np.ndarray:
         """Return the time of decode iterations by batch. [s]"""
-        engine, tables = self.configuration.engine, self.configuration.tables
-        if drafts:
-            assert engine.speculation is not None
-            tables = engine.speculation.tables(tables)
+        tables = self._tables(drafts=drafts)
         batch = np.arange(len(tables.decode_s))
         context = self.prompt_tokens + self.output_tokens / 2
         return tables.decode_s + tables.decode_context_s * batch * context
 
     def rate_per_s(self) -> np.ndarray:
         """Return the requests/s at which so many decode, by batch; 0 for none."""
-        engine, tables = self.configuration.engine, self.configuration.tables
+        engine, tables = self.configuration.engine, self._tables(drafts=False)
         assert engine.speculation is not None
         budget = engine.max_num_batched_tokens
         tokens = min(max(round(self.prompt_tokens), 1), budget, len(tables.fused_s) - 1)
@@ -77,7 +86,9 @@ def drafts_worth(plan: Plan, configuration: Configuration) -> DraftsWorth | None
     rate_per_s = replica.rate_per_s()[1 : most + 1]
     loses = np.flatnonzero(needed > speculation.mean_tokens)
     pays_up_to = int(loses[0]) if len(loses) else most
-    at = int(np.searchsorted(rate_per_s, plan.rate_per_s / best.replica_count))
+    ranks = configuration.engine.data_parallel_size
+    of_rank = plan.rate_per_s / (best.replica_count * ranks)
+    at = int(np.searchsorted(rate_per_s, of_rank))
     at = min(at, most - 1)
     return DraftsWorth(
         draft_method=speculation.method,
@@ -85,10 +96,12 @@ def drafts_worth(plan: Plan, configuration: Configuration) -> DraftsWorth | None
         tokens_per_iteration=speculation.mean_tokens,
         acceptance_source=speculation.source,
         acceptance_how=speculation.how,
-        pays_up_to_batch=pays_up_to,
-        pays_up_to_rate_per_s=float(rate_per_s[pays_up_to - 1]) if pays_up_to else 0.0,
+        pays_up_to_batch=pays_up_to * ranks,
+        pays_up_to_rate_per_s=ranks * float(rate_per_s[pays_up_to - 1])
+        if pays_up_to
+        else 0.0,
         always_pays=not len(loses),
-        planned_batch=at + 1,
+        planned_batch=(at + 1) * ranks,
         needed_tokens=float(needed[at]),
     )
 

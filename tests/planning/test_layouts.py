@@ -1,0 +1,261 @@
+"""Layouts of TP, DP attention and EP in plans: which, their memory, their refusals."""
+
+import re
+
+import numpy as np
+import pytest
+
+from capplan.deployment.configuration import Configuration
+from capplan.deployment.engine import EngineSettings
+from capplan.deployment.pools import Pool
+from capplan.errors import InputError
+from capplan.fleet.catalog import gpu
+from capplan.planning.configuration import Excluded, configurations, only_configuration
+from capplan.planning.cost import nodes_of
+from capplan.planning.launch import launch
+from capplan.planning.layouts import graph_sizes
+from capplan.planning.settings import PlanSettings, SimulateSettings
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+R1 = {"llm": "DeepSeek-R1", "gpu": "H200"}
+
+
+def able(**settings) -> dict[str, Configuration]:
+    found = configurations(PlanSettings(**{**R1, **settings}))
+    return {str(row.layout): row for row in found if isinstance(row, Configuration)}
+
+
+def refused(**settings) -> str:
+    with pytest.raises(InputError) as caught:
+        only_configuration(PlanSettings(**{**R1, **settings}))
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_a_plan_looks_at_tp_ep_and_dp_attention_where_profiles_are():
+    assert list(able()) == ["tp8", "dp8-ep8", "dp8", "tp8-ep8"]
+    assert list(able(data_parallel_size="8")) == ["dp8-ep8", "dp8"]
+    assert list(able(data_parallel_size="1")) == ["tp8", "tp8-ep8"]
+    assert list(able(enable_expert_parallel=True)) == ["dp8-ep8", "tp8-ep8"]
+    assert list(able(enable_expert_parallel=False)) == ["tp8", "dp8"]
+    assert list(able(tp="8")) == ["tp8"]
+    assert list(able(tp="1", data_parallel_size="8", enable_expert_parallel=True)) == [
+        "dp8-ep8"
+    ]
+
+
+def test_a_dense_llm_is_planned_by_tp_alone():
+    found = able(llm="Llama-3.1-70B")
+
+    assert all(re.fullmatch(r"tp\d", name) for name in found)
+    assert all(row.rank_tables is None for row in found.values())
+    assert "data_parallel_size" not in found["tp8"].engine.document()
+
+
+def test_one_deployment_has_one_rank_and_experts_cut_unless_it_says_so():
+    given = SimulateSettings(**R1)
+
+    assert str(only_configuration(given)) == "H200-SXM × TP 8"
+    with_ranks = given.model_copy(
+        update={"data_parallel_size": (8,), "enable_expert_parallel": True}
+    )
+    assert str(only_configuration(with_ranks)) == "H200-SXM × DP 8 × TP 1, EP 8"
+
+
+@pytest.mark.parametrize(
+    ("name", "tp_tokens", "rank_tokens", "times"),
+    [("H200", 1_065_619, 645_371, 4.8), ("B200", 2_162_097, 1_741_849, 6.4)],
+)
+def test_memory_of_a_rank_is_near_what_the_kernel_package_says(
+    name, tp_tokens, rank_tokens, times
+):
+    # aiconfigurator-core 0.12: it counts experts in the three dense layers as well and
+    # larger activations, so that it has 0.79 to 1.0 of our tokens (docs/latency.md).
+    found = able(gpu=name, kv_cache_dtype="fp8", max_num_batched_tokens=8192)
+
+    tp = found["tp8"].engine.kv_capacity_tokens
+    rank = found["dp8-ep8"].engine.kv_capacity_tokens
+    assert 0.99 * tp_tokens <= tp <= 1.27 * tp_tokens
+    assert 0.99 * rank_tokens <= rank <= 1.27 * rank_tokens
+    assert 8 * rank / tp == pytest.approx(times, rel=0.03)
+    assert found["dp8"].engine.kv_capacity_tokens == rank
+
+
+def test_all_ranks_gpus_are_counted_and_weigh():
+    ranks = able()["dp8-ep8"]
+
+    assert ranks.gpus == 8
+    assert ranks.engine.data_parallel_size == 8
+    assert Pool(ranks, 3).gpu_count == 24
+    assert str(Pool(ranks, 3)) == "24 GPUs = 3 replicas × 8 (DP 8 × TP 1, EP 8)"
+    assert ranks.weight_bytes == 8 * ranks.replica.budget.weight_bytes
+    assert ranks.key == ("H200-SXM", "dp8-ep8")
+
+
+def test_a_group_larger_than_a_node_is_billed_whole_nodes():
+    ranks = able(gpu="GB200", data_parallel_size="16")["dp16-ep16"]
+
+    (paid,) = nodes_of([Pool(ranks, 1)])
+
+    assert ranks.nodes_per_replica == 4
+    assert (paid.count, paid.gpus_per_node, paid.gpus_paid) == (4, 4, 16)
+    settings = PlanSettings(llm="DeepSeek-R1", gpu="GB200", engine="vllm")
+    by_vllm = able(gpu="GB200", engine="vllm", data_parallel_size="16")["dp16-ep16"]
+    assert any("several nodes" in note for note in launch(by_vllm, settings).notes)
+
+
+def test_eplb_levels_the_experts_and_its_copies_take_memory():
+    plain = able(enable_expert_parallel=True)["dp8-ep8"]
+    config = '{"num_redundant_experts":32}'
+
+    level = able(enable_expert_parallel=True, enable_eplb=True)["dp8-ep8"]
+    copies = able(enable_expert_parallel=True, enable_eplb=True, eplb_config=config)[
+        "dp8-ep8"
+    ]
+
+    # 1.15 is the imbalance that the profile has of EP 8.
+    np.testing.assert_allclose(
+        1.15 * level.rank_tables.experts_s, plain.rank_tables.experts_s
+    )
+    assert copies.layout.redundant_experts == 32
+    # 32 of 256 experts more: an eighth of the experts of 58 layers, 44 MB each in FP8.
+    more = copies.weight_bytes - level.weight_bytes
+    assert more == pytest.approx(32 * 58 * 3 * 7168 * 2048, rel=0.01)
+    held = copies.engine.kv_capacity_tokens
+    assert held < level.engine.kv_capacity_tokens == plain.engine.kv_capacity_tokens
+
+
+def test_the_engines_own_time_is_in_a_rank_and_its_factor_in_all_parts():
+    found = able(engine="vllm", data_parallel_size="8")["dp8-ep8"]
+    kernels = able(engine_overhead="none", data_parallel_size="8")["dp8-ep8"]
+    time = found.profile.engine_time
+
+    ranks, bare = found.rank_tables, kernels.rank_tables
+    assert found.times_of.startswith("vllm")
+    np.testing.assert_allclose(ranks.experts_s, time.decode_factor * bare.experts_s)
+    added_s = ranks.rank.decode_s[8] - time.decode_factor * bare.rank.decode_s[8]
+    assert added_s == pytest.approx(time.iteration_s + 8 * time.per_request_s)
+    assert found.is_unmeasured
+
+
+def test_graphs_are_those_that_vllm_captures():
+    engine = EngineSettings(max_num_batched_tokens=8192, max_num_seqs=20)
+
+    assert graph_sizes(gpu("H200"), engine) == (1, 2, 4, 8, 16, 20, 24, 32, 40)
+    assert max(graph_sizes(gpu("H200"), EngineSettings())) == 512
+    assert max(graph_sizes(gpu("B200"), EngineSettings())) == 1024
+
+
+def test_the_command_has_the_flags_of_the_layout():
+    settings = PlanSettings(
+        **R1,
+        engine="vllm",
+        data_parallel_size="8",
+        enable_expert_parallel=True,
+        enable_eplb=True,
+        eplb_config={"num_redundant_experts": 32},
+        prefill_schedule_interval=4,
+    )
+
+    line = launch(only_configuration(settings), settings)
+
+    assert line.flags["--tensor-parallel-size"] == "1"
+    assert line.flags["--data-parallel-size"] == "8"
+    assert "--enable-expert-parallel" in line.flags
+    assert line.flags["--all2all-backend"] == "allgather_reducescatter"
+    assert line.flags["--eplb-config"] == '{"num_redundant_experts": 32}'
+    assert line.flags["--prefill-schedule-interval"] == "4"
+    # vLLM would start one for each rank, and the rank is chosen as by one.
+    assert line.flags["--api-server-count"] == "1"
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (
+            {"llm": "Llama-3.1-70B", "tp": "4", "data_parallel_size": "2"},
+            "expected --replicas 2 of TP 4",
+        ),
+        (
+            {"llm": "Llama-3.1-70B", "enable_expert_parallel": True},
+            "has no experts; expected no --enable-expert-parallel",
+        ),
+        (
+            {
+                "data_parallel_size": "8",
+                "enable_expert_parallel": True,
+                "enable_eplb": True,
+                "eplb_config": '{"num_redundant_experts":3}',
+            },
+            "EP 8 does not divide them; expected 8 redundant experts",
+        ),
+        ({"enable_eplb": True}, "expected enable_expert_parallel with it"),
+        ({"eplb_config": "{}"}, "expected enable_eplb with it"),
+        (
+            {
+                "enable_expert_parallel": True,
+                "enable_eplb": True,
+                "eplb_config": '{"redundant":3}',
+            },
+            "'redundant' is not a key",
+        ),
+        (
+            {
+                "data_parallel_size": "8",
+                "enable_expert_parallel": True,
+                "all2all_backend": "deepep_low_latency",
+            },
+            "expected --max-num-batched-tokens 1024",
+        ),
+        (
+            {"all2all_backend": "deepep_high_throughput"},
+            "expected allgather_reducescatter or deepep_low_latency",
+        ),
+        (
+            {"prefill_schedule_interval": 4},
+            "expected data_parallel_size above 1 with it",
+        ),
+        (
+            {
+                "data_parallel_size": "8",
+                "prefill_schedule_interval": 4,
+                "engine": "vllm@0.13",
+            },
+            "expected 0.32 or newer",
+        ),
+        ({"data_parallel_size": "3"}, "there are some of DP 8 × TP 1; DP 8"),
+        ({"data_parallel_size": "8", "router": "best-fit"}, "router best-fit reads"),
+        ({"data_parallel_size": "8", "dispatcher": "aladdin"}, "with --dispatcher"),
+        ({"data_parallel_size": "8", "rebalancer": "llumnix"}, "with --rebalancer"),
+        ({"data_parallel_size": "8", "scheduler": "sarathi"}, "is not modelled"),
+        ({"data_parallel_size": "8", "disaggregated": True}, "with --disaggregated"),
+        ({"data_parallel_size": "8", "availability": 0.99}, "with --availability"),
+        ({"data_parallel_size": "8", "mix": True}, "with --mix"),
+        ({"data_parallel_size": "8", "solver": "mip"}, "with --solver"),
+    ],
+)
+def test_what_ranks_cannot_be_is_refused_in_a_line_with_what_can(given, told):
+    assert told in refused(**given)
+
+
+def test_low_latency_kernels_serve_small_iterations():
+    found = able(
+        data_parallel_size="8",
+        enable_expert_parallel=True,
+        all2all_backend="deepep_low_latency",
+        max_num_batched_tokens=1024,
+    )
+
+    assert list(found) == ["dp8-ep8"]
+    assert found["dp8-ep8"].profile.parts.all_to_all == "deepep"
+
+
+def test_a_policy_that_knows_no_ranks_leaves_the_other_layouts():
+    rows = list(configurations(PlanSettings(**R1, router="best-fit")))
+
+    assert [str(row.layout) for row in rows if isinstance(row, Configuration)] == [
+        "tp8",
+        "tp8-ep8",
+    ]
+    reasons = {row.reason for row in rows if isinstance(row, Excluded)}
+    assert all(re.match("router best-fit reads", reason) for reason in reasons)
