@@ -14,6 +14,7 @@ from capplan.latency.with_engine import with_engine_time
 from capplan.llm.architecture import Architecture
 from capplan.llm.catalog import twins
 from capplan.llm.dtypes import KV_BYTES
+from capplan.planning.layout_settings import LayoutSettings
 from capplan.planning.setting_groups import ConfigurationSettings, ServerSettings
 
 MEDIAN = 0.5
@@ -43,7 +44,9 @@ def profile_of(
         return None
     own = own_profile(settings)
     if own is None:
-        _warn_of_ranks(folders(settings), llm, gpu)
+        looks = isinstance(settings, LayoutSettings) and settings.looks_at_layouts
+        if not looks:
+            _warn_of_ranks(folders(settings), llm, gpu)
         return known_profile(llm, gpu, tp, folders(settings))
     names = (llm.name, *twins(llm))
     if own.llm not in names or (own.gpu, own.tp) != (gpu, tp):
@@ -55,14 +58,15 @@ def profile_of(
 
 
 def _warn_of_ranks(own: list[Path], llm: Architecture, gpu: str) -> None:
-    """Warn of profiles of the user's that no plan takes."""
+    """Warn of profiles of the user's that are not taken."""
     layouts = {
         str(profile.layout) for profile in own_rank_profiles(own, gpu=gpu, llm=llm.name)
     }
     if layouts:
         warnings.warn(
             f"{own[0]}: the profiles of {', '.join(sorted(layouts))} of {llm.name} on "
-            f"{gpu} are of ranks that step together, which plans do not look at yet",
+            f"{gpu} are not taken: `plan` looks at them without --tp, or with "
+            "--data-parallel-size or --enable-expert-parallel",
             CapplanWarning,
             stacklevel=3,
         )

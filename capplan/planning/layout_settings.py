@@ -79,15 +79,15 @@ class LayoutSettings(ConfigurationSettings):
         (),
         ENGINE,
         "1,8",
-        "Ranks of a replica that step together (default: in `plan` all with a profile "
-        "of experts, with --tp 1; else 1).",
+        "Ranks of a replica that step together (default: in `plan` without --tp all "
+        "with a profile; else 1).",
     )
     enable_expert_parallel: bool | None = setting(
         None,
         ENGINE,
         "",
-        "Whole experts on each GPU, not parts of all (default: in `plan` both; else "
-        "off).",
+        "Whole experts on each GPU, not parts of all (default: in `plan` without --tp "
+        "both; else off).",
     )
     all2all_backend: All2AllBackend | None = setting(
         None,
@@ -159,6 +159,11 @@ class LayoutSettings(ConfigurationSettings):
         if self.searches_layouts or self.enable_expert_parallel is not None:
             return self.enable_expert_parallel
         return False
+
+    @property
+    def looks_at_layouts(self) -> bool:
+        """Whether anything but TP alone may be looked at."""
+        return self.asks_for_layouts or (self.searches_layouts and not self.tp)
 
     @property
     def asks_for_layouts(self) -> bool:

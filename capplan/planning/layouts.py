@@ -122,7 +122,7 @@ def profiled_layouts(
         return
     if settings.latency_ms is not None or own_profile(settings) is not None:
         return
-    if settings.tp and not settings.asks_for_layouts:
+    if not settings.looks_at_layouts:
         return
     wanted = _BACKENDS[settings.all2all_backend or DEFAULT_BACKEND]
     seen: set[Layout] = set()

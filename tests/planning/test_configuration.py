@@ -181,7 +181,7 @@ def test_gpu_without_a_price_is_said_and_never_wins_by_cost():
         assert "--price GB300=DOLLARS" in told
 
 
-def test_ones_own_profiles_of_ranks_are_not_taken_and_that_is_said(tmp_path):
+def test_ones_own_profiles_of_ranks_are_not_taken_with_tp_alone(tmp_path):
     ranks = find_rank_profile("DeepSeek-R1", "H200-SXM", Layout(8, 1, 8))
     tp_alone = find_profile("DeepSeek-R1", "H200-SXM", 8)
     mine = tp_alone.model_copy(update={"source": "kernels of mine"})
@@ -197,3 +197,19 @@ def test_ones_own_profiles_of_ranks_are_not_taken_and_that_is_said(tmp_path):
     (one,) = found
     assert one.tp == 8
     assert one.profile.source.startswith("kernels of mine")
+
+
+def test_ones_own_profiles_of_ranks_are_taken_before_the_shipped(tmp_path):
+    ranks = find_rank_profile("DeepSeek-R1", "H200-SXM", Layout(1, 8, 8))
+    mine = ranks.model_copy(update={"source": "kernels of mine"})
+    save_profile(mine, rank_profile_path(tmp_path, ranks))
+    tp_alone = find_profile("DeepSeek-R1", "H200-SXM", 8)
+    save_profile(tp_alone, tmp_path / "mine.yaml")
+    settings = PlanSettings(
+        llm="DeepSeek-R1", gpu="H200-SXM", profiles=tmp_path, price="H200-SXM=3"
+    )
+
+    found = {str(row.layout): row for row in configurations(settings)}
+
+    assert found["dp8-ep8"].profile.source.startswith("kernels of mine")
+    assert not found["tp8-ep8"].profile.source.startswith("kernels of mine")
