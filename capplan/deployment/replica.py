@@ -101,8 +101,7 @@ def replica(
     weight_dtype, kv_dtype
         Dtypes of weights (default: the checkpoint's) and KV.
     reported_kv_blocks, reported_kv_tokens
-        Capacity reported by an engine, used instead of the estimate. [blocks],
-        [tokens]
+        Capacity that an engine reported, in place of the estimate. [blocks], [tokens]
     layout
         How the ranks and the experts share the GPUs (default: TP alone).
 

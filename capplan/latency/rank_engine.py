@@ -47,15 +47,10 @@ class RankAlone(Profile):
         max_tokens: int,
         *,
         quantile: float = 0.5,
-        balanced: bool = False,
     ) -> RankTables:
-        """Return the parts of an iteration up to a batch and tokens of a rank.
-
-        ``balanced`` is with the experts evenly loaded, as EPLB makes them.
-        """
+        """Return the parts of an iteration up to a batch and tokens of a rank."""
         parts = self.parts.tables(max_batch, max_tokens)
-        load = 1 / self.parts.imbalance if balanced else 1.0
-        experts_s, prefill_s = load * parts.experts_s, load * parts.experts_prefill_s
+        experts_s, prefill_s = parts.experts_s, parts.experts_prefill_s
         exchange_s, sent_s = parts.exchange_s, parts.exchange_prefill_s
         if self.engine_time is not None:
             time, ranks = self.engine_time, self.parts.dp

@@ -61,6 +61,13 @@ def extrapolations(run: Run) -> tuple[str, ...]:
                 f"engines were measured from {LEAST_USERS} on; with fewer, launches "
                 "bind a mixture of experts, which may take up to half as long again"
             )
+    if run.configuration.rank_tables is not None:
+        sentences.append(
+            f"{profile.name}: a prompt on one rank holds up the decodes of all; three "
+            "such engines that were measured had 0.54 to 0.87 of the predicted TPOT "
+            "(docs/latency.md), so that fewer may do; --prefill-schedule-interval "
+            "gathers prompts into few iterations"
+        )
     return tuple(sentences)
 
 

@@ -197,7 +197,13 @@ def laid_out(settings: LayoutSettings, layout: Layout) -> Layout:
 def timed_alone(
     settings: ConfigurationSettings, profile: RankProfile, llm: Architecture
 ) -> RankAlone:
-    """Return what a rank of a profile does alone, with the engine's time."""
+    """Return what a rank of a profile does alone, with the engine's time.
+
+    EPLB loads the experts evenly.
+    """
+    if isinstance(settings, LayoutSettings) and settings.enable_eplb:
+        even = {"imbalance": 1.0, "imbalance_source": "EPLB"}
+        profile = profile.model_copy(update=even)
     found = timed(settings, RankAlone.of(profile), llm)
     assert isinstance(found, RankAlone)
     return found.unserved()
@@ -211,7 +217,6 @@ def rank_tables_of(
         engine.max_num_seqs,
         engine.max_num_batched_tokens,
         quantile=quantile_of(settings, profile),
-        balanced=settings.enable_eplb,
     )
     rank = made.rank.reading(KV_BYTES[kv_dtype] / KV_BYTES[profile.kv_element])
     if isinstance(settings, ServerSettings) and settings.api_overhead_ms is not None:

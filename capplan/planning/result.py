@@ -121,11 +121,6 @@ class PoolPlan:
         return self.configuration.layout
 
     @property
-    def layout_name(self) -> str:
-        """Its layout as profiles are named by."""
-        return str(self.layout)
-
-    @property
     def degrees(self) -> str:
         """Its degrees in short, the TP degree first."""
         return self.layout.degrees

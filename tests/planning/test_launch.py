@@ -275,6 +275,40 @@ def test_vllms_own_parser_reads_the_launch_line(name, served):
 
 @pytest.mark.vllm
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("gpu", ["H200", "GB200"])
+def test_vllms_own_parser_reads_the_flags_of_ranks_and_experts(gpu, served):
+    settings = PlanSettings(
+        llm="DeepSeek-R1",
+        gpu=gpu,
+        price={gpu: "1"},
+        engine="vllm",
+        enable_expert_parallel=True,
+        enable_eplb=True,
+        eplb_config={"num_redundant_experts": 32},
+    )
+    asking = settings.model_copy(
+        update={"data_parallel_size": (8, 16), "prefill_schedule_interval": 4}
+    )
+    found = [*configurations(settings), *configurations(asking)]
+    fitting = [row for row in found if not isinstance(row, Excluded)]
+    assert {row.layout.dp for row in fitting} >= {1, 8}
+    for configuration in fitting:
+        args = served(launch(configuration, asking).line)
+
+        layout, engine = configuration.layout, configuration.engine
+        assert args.tensor_parallel_size == layout.tp
+        assert args.data_parallel_size == layout.dp
+        assert args.enable_expert_parallel
+        assert args.all2all_backend == "allgather_reducescatter"
+        assert args.enable_eplb
+        assert args.eplb_config.num_redundant_experts == 32
+        assert args.prefill_schedule_interval == engine.prefill_schedule_interval
+        assert args.max_num_batched_tokens == engine.max_num_batched_tokens
+        assert args.api_server_count in (None, 1)
+
+
+@pytest.mark.vllm
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_vllm_arrives_at_the_engine_that_was_planned(served, tmp_path, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setenv("VLLM_ENABLE_V1_MULTIPROCESSING", "0")

@@ -19,7 +19,7 @@ from capplan.planning.replica_load import ReplicaLoad
 from capplan.planning.setting_groups import MOST_REPLICAS
 from capplan.report import sentences
 from capplan.report.columns import format_count, format_share
-from capplan.report.exports.planned import REPOSITORY, Planned, PlannedPool
+from capplan.report.exports.planned import RANKS, REPOSITORY, Planned, PlannedPool
 from capplan.report.plan_document import plan_in
 from capplan.report.plan_record import Count, Record, checked
 from capplan.units import format_duration
@@ -172,6 +172,9 @@ def _pool(
         raise InputError(f"{path}: its launch line holds {' or '.join(_EXPANDED)}")
     if launch.flags.get("--tensor-parallel-size") != str(record.tp):
         raise InputError(f"{path}: its launch line is not of its TP {record.tp}")
+    gpus = record.gpus_per_replica or record.tp
+    if launch.flags.get(RANKS, "1") != str(gpus // record.tp):
+        raise InputError(f"{path}: its launch line is not of its {gpus} GPUs")
     if checkpoint is not None:
         launch = launch.serving(checkpoint)
     elif launch.checkpoint == YOURS:
@@ -191,7 +194,7 @@ def _pool(
     return PlannedPool(
         role=record.role,
         gpu=record.gpu,
-        gpus=record.gpus_per_replica or record.tp,
+        gpus=gpus,
         replica_count=record.replica_count,
         node=" ".join(filter(None, (price.provider, price.node))),
         gpus_per_node=price.gpus_per_node,

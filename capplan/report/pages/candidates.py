@@ -100,7 +100,7 @@ POOL_PATHS = {
     "role": "role",
     "gpu": "gpu",
     "tp": "tp",
-    "layout": "layout_name",
+    "layout": "key.1",
     "gpus_per_replica": "configuration.gpus",
     "replica_count": "replica_count",
     "gpu_count": "gpu_count",

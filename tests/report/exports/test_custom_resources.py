@@ -110,7 +110,7 @@ def test_a_tp_that_nodes_do_not_divide_is_refused(tmp_path):
 
     assert exported(path, "lws")  # 4 GPUs on two nodes, two on each
 
-    with pytest.raises(InputError, match="TP 8 on 3 nodes"):
+    with pytest.raises(InputError, match="8 GPUs on 3 nodes"):
         exported(written(three_nodes(), tmp_path), "lws")
 
 
