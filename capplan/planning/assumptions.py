@@ -199,6 +199,16 @@ def _prices(tried: list[Configuration | Excluded]) -> list[Assumption]:
     ]
 
 
+_OF_LAYOUTS = (
+    "data_parallel_size",
+    "enable_expert_parallel",
+    "all2all_backend",
+    "enable_eplb",
+    "eplb_config",
+    "prefill_schedule_interval",
+)
+
+
 def _engine(settings: PlanSettings, engine: EngineSettings) -> Assumption:
     set_by_user = [
         f"{name}={getattr(settings, name)}"
@@ -215,6 +225,11 @@ def _engine(settings: PlanSettings, engine: EngineSettings) -> Assumption:
             "host_kv_gib",
         )
         if getattr(settings, name) is not None
+    ]
+    set_by_user += [
+        f"{name}={value}"
+        for name in _OF_LAYOUTS
+        if (value := getattr(settings, name)) not in (None, (), False)
     ]
     if settings.kv_cache_dtype != "auto":
         set_by_user.append(f"kv_cache_dtype={settings.kv_cache_dtype}")

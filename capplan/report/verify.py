@@ -27,6 +27,7 @@ _DIGEST = "document_digest"
 _LATER: tuple[str, ...] = ("traffic", "lengths", "throughput", "purchase")
 _LATER += ("class_cost_shares", "busiest_share_of_mean")
 _LATER += ("layout", "gpus_per_replica")
+_LATER += ("data_parallel_size", "prefill_schedule_interval", "dp_balance")
 """Keys that plans of an earlier release have not: nothing of theirs is claimed."""
 
 

@@ -14,6 +14,8 @@ from capplan.planning.configuration import Excluded, configurations, only_config
 from capplan.planning.cost import nodes_of
 from capplan.planning.launch import launch
 from capplan.planning.layouts import graph_sizes
+from capplan.planning.plan import plan
+from capplan.planning.proof import reproduce
 from capplan.planning.settings import PlanSettings, SimulateSettings
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -259,3 +261,29 @@ def test_a_policy_that_knows_no_ranks_leaves_the_other_layouts():
     ]
     reasons = {row.reason for row in rows if isinstance(row, Excluded)}
     assert all(re.match("router best-fit reads", reason) for reason in reasons)
+
+
+@pytest.mark.thorough
+def test_a_plan_of_ranks_is_proven_and_made_again():
+    settings = PlanSettings(
+        **R1,
+        data_parallel_size="8",
+        workload="sharegpt",
+        rate=4,
+        slo="ttft=5s,tpot=200ms",
+        tune=False,
+        price={"H200-SXM": "3"},
+    )
+
+    made = plan(settings)
+
+    best = made.best
+    assert best.key in (("H200-SXM", "dp8"), ("H200-SXM", "dp8-ep8"))
+    assert best.gpu_count == 8 * best.replica_count
+    assert best.lower_bound_gpu_count % 8 == 0
+    assert best.lower_bound_gpu_count <= best.gpu_count
+    block = made.certificate
+    assert (block["layout"], block["gpus_per_replica"]) == (best.key[1], 8)
+    again = reproduce({"certificate": block, "settings": made.settings})
+    assert again.attained[best.replica_count] == best.run.judgement.attainment.share
+    assert any("holds up the decodes of all" in text for text in made.warnings)
