@@ -12,13 +12,18 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from capplan.bounds.bound_check import Inputs, check_bound, inputs_digest
-from capplan.bounds.claims import check_proven, check_rounding, gpus_of, usd_per_h
+from capplan.bounds.claims import (
+    check_proven,
+    check_rounding,
+    gpus_of,
+    is_alike,
+    usd_per_h,
+)
 from capplan.bounds.pools_certificate import POOLS_SCHEMA, check_pools_document
 
 SCHEMA = "capplan.certificate/2"
 PLAN_SCHEMA = "capplan.plan/2"
 """Of the document that the certificate seals."""
-_OF_ONE = ("gpu", "tp", "layout")
 CHANGED = "its digest does not match: something was changed after it was made"
 
 
@@ -170,7 +175,7 @@ def _check_candidates(document: Mapping[str, Any]) -> list[str]:
         reasons.append(f"status is {document.get('status')!r}; 'feasible' is proven")
     copies = {"best": best}
     for row, candidate in enumerate(document.get("candidates", ())):
-        if all(candidate.get(name) == block.get(name) for name in _OF_ONE):
+        if is_alike(candidate, block):
             copies[f"candidates[{row}]"] = candidate
     # What a reader sees of the best candidate, in both places, is what was proven.
     for key, candidate in copies.items():

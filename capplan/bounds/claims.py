@@ -40,6 +40,21 @@ def gpus_of(pool: Mapping[str, Any]) -> int:
     return int(pool.get("gpus_per_replica") or pool["tp"])
 
 
+def is_alike(shown: Mapping[str, Any], proven: Mapping[str, Any]) -> bool:
+    """Return whether replicas of two documents are of one GPU type and layout.
+
+    Examples
+    --------
+    >>> is_alike({"gpu": "H200", "tp": 8, "layout": "tp8"}, {"gpu": "H200", "tp": 8})
+    True
+    """
+    first, second = (
+        (each["gpu"], each["tp"], each.get("layout") or f"tp{each['tp']}")
+        for each in (shown, proven)
+    )
+    return first == second
+
+
 def usd_per_h(
     pools: Iterable[Mapping[str, Any]], prices: Iterable[Mapping[str, Any]]
 ) -> float:

@@ -10,7 +10,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from capplan.bounds.bound_check import Inputs, check_bound, inputs_digest
-from capplan.bounds.claims import check_proven, check_rounding, gpus_of, usd_per_h
+from capplan.bounds.claims import (
+    check_proven,
+    check_rounding,
+    gpus_of,
+    is_alike,
+    usd_per_h,
+)
 
 POOLS_SCHEMA = "capplan.certificate.pools/1"
 
@@ -164,12 +170,9 @@ def _check_best(document: Mapping[str, Any]) -> list[str]:
 def _is_of(candidate: Mapping[str, Any], block: Mapping[str, Any]) -> bool:
     """Return whether a candidate is the one of a certificate."""
     pools = candidate.get("pools") or ()
-    names = ("gpu", "tp", "layout")
-    shown, proven = (
-        [[pool.get(name) for name in names] for pool in each]
-        for each in (pools, block["pools"])
-    )
-    return shown == proven
+    proven = block["pools"]
+    alike = map(is_alike, pools, proven)
+    return len(pools) == len(proven) and all(alike)
 
 
 def _check_attained(

@@ -168,7 +168,8 @@ class Candidate:
     def of(cls, configuration: Configuration, status: str) -> "Candidate":
         """Return a candidate of a configuration without a run."""
         gpu, layout = configuration.gpu, configuration.layout
-        return cls(gpu, layout.tp, status, configuration, layout=layout)
+        other = None if layout == Layout(layout.tp) else layout
+        return cls(gpu, layout.tp, status, configuration, layout=other)
 
     def __repr__(self) -> str:
         """Return it in a line: its fields hold all that was simulated."""

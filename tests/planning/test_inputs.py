@@ -74,13 +74,13 @@ def test_the_same_seed_draws_the_same_requests():
     assert first.trace.arrival_s.tolist() != other.trace.arrival_s.tolist()
 
 
-def test_a_configuration_is_found_by_gpu_and_degree():
+def test_a_configuration_is_found_by_gpu_and_layout():
     _, tried = inputs_of(llm="Llama-3.1-70B", tp=(1, 4))
 
     assert isinstance(tried[0], Excluded)
-    assert isinstance(configuration_of(tried, "H100-SXM", 4), Configuration)
-    with pytest.raises(InputError, match="H100-SXM × TP 1 is not among"):
-        configuration_of(tried, "H100-SXM", 1)
+    assert isinstance(configuration_of(tried, ("H100-SXM", "tp4")), Configuration)
+    with pytest.raises(InputError, match="H100-SXM, tp1: not among"):
+        configuration_of(tried, ("H100-SXM", "tp1"))
 
 
 @pytest.mark.parametrize(

@@ -79,4 +79,7 @@ def search_page(search: Search) -> Page:
 
 def search_values(search: Search) -> dict[str, Any]:
     """Return the comparison by the keys of ``search.json``."""
-    return {"schema": SCHEMA, **vars(search)}
+    excluded = [
+        {"gpu": row.gpu, "tp": row.tp, "reason": row.reason} for row in search.excluded
+    ]
+    return {"schema": SCHEMA, **vars(search), "excluded": excluded}
