@@ -54,6 +54,7 @@ class Request:
     host_blocks: int = 0  # its KV on the host
     predicted_count: int = 0  # predicted output tokens
     slo: RequestSlo | None = None  # of its class
+    most_output_count: int = 0  # that its client asked for
     priority: int = 0
     session: int = -1
     group: int = -1
@@ -470,6 +471,7 @@ def judge(
                 for k in range(prompt)
             ],
             predicted_count=int(predicted[row]),
+            most_output_count=int(trace.most_output_tokens[row]),
             priority=int(trace.priority[row]),
             session=int(trace.session[row]),
             group=group,

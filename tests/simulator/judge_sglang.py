@@ -177,12 +177,10 @@ def answered(request):
 
 def limit(replica, settings, request):
     """Return the most tokens that a request may generate."""
-    if settings["max_new"] == 0:
-        return request.output_count
     pool = replica.pool
     bounded = pool.bounded(request) + len(request.bounded)
     held = (replica.engine.kv_blocks - 1 - bounded) * replica.engine.block_size
-    return min(settings["max_new"], held - 2 - request.prompt_count)
+    return min(request.most_output_count, held - 2 - request.prompt_count)
 
 
 def paged(tokens, page):

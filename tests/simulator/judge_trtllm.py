@@ -69,6 +69,5 @@ def _chunk(rest, left, settings, engine):
 def _whole(replica, settings, request):
     """Return the blocks that a request holds when it ends at its limit."""
     pool, blocks = replica.pool, replica.engine.kv_blocks - 1
-    answer = settings["max_new"] or request.output_count
-    whole = pool.blocks_for(request.prompt_count + answer)
+    whole = pool.blocks_for(request.prompt_count + request.most_output_count)
     return min(whole + pool.bounded(request) + len(request.bounded), blocks)

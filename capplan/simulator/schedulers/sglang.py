@@ -6,16 +6,15 @@ scheduler.py and schedule_batch.py. The engine's ``max_num_batched_tokens`` is
 ``--chunked-prefill-size``, ``max_num_seqs`` is ``--max-running-requests``, a KV block
 is a page. The queue is first come, first served; while prompts run, decodes wait.
 
-A prompt is admitted when its tokens, ``max_new`` and a page are fewer than the free KV
-less ``ratio`` times what the running requests may still generate. One that is not
-closes admission until a request leaves the batch. The ratio falls with each decode
-iteration, and starts anew when the engine was idle. When decodes lack KV, those with
-the fewest answer tokens, of equals the longest prompts, are retracted: they compute all
-again, from the end of the queue, and the ratio is set to what those that stay have used
-of theirs.
+A prompt is admitted when its tokens, the trace's ``max_new_tokens`` and a page are
+fewer than the free KV less ``ratio`` times what the running requests may still
+generate. One that is not closes admission until a request leaves the batch. The ratio
+falls with each decode iteration, and starts anew when the engine was idle. When decodes
+lack KV, those with the fewest answer tokens, of equals the longest prompts, are
+retracted: they compute all again, from the end of the queue, and the ratio is set to
+what those that stay have used of theirs.
 
-Settings: ``max_new``, the client's max_new_tokens; 0: each request's true answer.
-``max_prefill_tokens``. ``mixed``, 1: decodes run beside prompts
+Settings: ``max_prefill_tokens``. ``mixed``, 1: decodes run beside prompts
 (``--enable-mixed-chunk``). ``ignore_eos``, 1: the ratio of running requests is 1.
 ``init_ratio``, 0.7 times ``--schedule-conservativeness``; ``min_factor``, the least
 ratio over it; ``decay_steps`` from one to the other; ``retract_steps``; ``clip``.
@@ -44,7 +43,6 @@ from capplan.simulator.state import NONE, SCHEDULE, Count, Phase
 
 RULES = Rules(
     {
-        "max_new": Knob(0, 0),
         "max_prefill_tokens": Knob(16384),
         "mixed": Knob(0, 0, 1),
         "ignore_eos": Knob(0, 0, 1),
@@ -71,20 +69,17 @@ def refused(trace, engine, settings):
     if chunk < page:
         return trace.prompt_tokens > 0, f"a chunk of {chunk} is less than a page"
     clip = int(settings["clip"])
-    return never_admitted(trace, engine, settings, _SPARE_TOKENS, more=page, clip=clip)
+    return never_admitted(trace, engine, _SPARE_TOKENS, more=page, clip=clip)
 
 
 @inlined()
 def _answer_limit(state, slot):
     """Return the most tokens that a request may generate."""
     request = state.requests[slot]
-    asked = int(state.settings[SETTING.max_new])
-    if asked == 0:
-        return request.output_tokens
     engine = state.engine[0]
     held = engine.kv_blocks * engine.block_size - _SPARE_TOKENS
     held -= request.bounded_blocks * engine.block_size
-    return min(asked, held - request.prompt_tokens)
+    return min(request.most_output_tokens, held - request.prompt_tokens)
 
 
 @inlined()

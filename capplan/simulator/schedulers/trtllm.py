@@ -7,14 +7,14 @@ stand in order of arrival. Decodes run first; then prompts are admitted in order
 the first that does not fit ends it. Two policies of capacity:
 
 - ``guaranteed_no_evict``, the default: a request is admitted when the KV has room for
-  its prompt and ``max_new`` beside those of all that run. Nothing is ever evicted.
+  its prompt and the trace's ``max_new_tokens`` beside those of all that run. Nothing
+  is ever evicted.
 - ``max_utilization``: when the blocks of its prompt are free. When a decode lacks a
   block, the request started last is paused: it loses its KV and computes all again,
   first in the queue; nobody is admitted in that iteration.
 
-Settings: ``policy``; ``max_new``, the client's max_tokens, 0: each request's true
-answer; ``chunked``, 1: a prompt that does not fit the tokens left is cut to whole
-blocks (``enable_chunked_prefill``, first come, first served), else it waits.
+Settings: ``policy``; ``chunked``, 1: a prompt that does not fit the tokens left is cut
+to whole blocks (``enable_chunked_prefill``, first come, first served), else it waits.
 
 Not here: reuse of blocks, equal progress of several prompts, the overlap of scheduling
 with the iteration before. Behind a cut prompt, one shorter than what rounding left
@@ -33,14 +33,13 @@ from capplan.simulator.batch import (
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.kvcache import ceil_div
 from capplan.simulator.schedulers import Knob, Rules, indices
-from capplan.simulator.schedulers.refusals import cut_answers, never_admitted
+from capplan.simulator.schedulers.refusals import never_admitted, none
 from capplan.simulator.state import NONE, SCHEDULE
 
 POLICIES = ("guaranteed_no_evict", "max_utilization")
 RULES = Rules(
     {
         "policy": Knob(0, choices=POLICIES),
-        "max_new": Knob(0, 0),
         "chunked": Knob(0, 0, 1),
     },
     in_order=True,
@@ -56,9 +55,9 @@ def refused(trace, engine, settings):
     beyond = trace.prompt_tokens + again > budget
     beyond = beyond & (settings["chunked"] == 0 or budget < unit)
     if evicts:
-        rows, reason = cut_answers(trace, settings)
+        rows, reason = none(trace, engine, settings)
     else:
-        rows, reason = never_admitted(trace, engine, settings, 0)
+        rows, reason = never_admitted(trace, engine, 0)
     if np.any(beyond):
         reason = f"its prompts are not cut, and a budget is {budget} tokens"
     return rows | beyond, reason
@@ -69,10 +68,8 @@ def _whole_blocks(state, slot):
     """Return the blocks of a prompt and of the longest answer that it may get."""
     request = state.requests[slot]
     engine = state.engine[0]
-    answer = int(state.settings[SETTING.max_new])
-    if answer == 0:
-        answer = request.output_tokens
-    blocks = ceil_div(request.prompt_tokens + answer, engine.block_size)
+    longest = request.prompt_tokens + request.most_output_tokens
+    blocks = ceil_div(longest, engine.block_size)
     return min(blocks + request.bounded_blocks, engine.kv_blocks)
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from cases import Case, random_tables
+from cases import Case, random_tables, with_limits
 from judge import judge
 from test_against_judge import assert_same
 
@@ -25,10 +25,8 @@ def case(name: str, seed: int) -> Case:
     gaps = rng.integers(0, 12, n) * 2.0**-6
     gaps = gaps if exact else gaps * rng.random(n)
     prompts, answers = rng.integers(1, LONGEST, n), rng.integers(1, LONGEST, n)
-    limit = int(rng.choice([0, 0, LONGEST, 2 * LONGEST]))
     settings = {
         "sglang": {
-            "max_new": limit,
             "mixed": int(rng.integers(0, 2)),
             "ignore_eos": int(rng.random() < 0.1),
             "init_ratio": float(rng.choice([0.0, 0.3, 0.7])),
@@ -40,7 +38,6 @@ def case(name: str, seed: int) -> Case:
         },
         "trtllm": {
             "policy": str(rng.choice(["guaranteed_no_evict", "max_utilization"])),
-            "max_new": limit,
             "chunked": int(rng.integers(0, 2)),
         },
     }[name]
@@ -56,7 +53,7 @@ def case(name: str, seed: int) -> Case:
         bounded_groups=int(rng.integers(0, 2)),
         bounded_blocks=2,
     )
-    trace = Trace(prompts, answers, np.cumsum(gaps))
+    trace = with_limits(Trace(prompts, answers, np.cumsum(gaps)), rng)
     if name == "trtllm" and refused(trace, replace(engine, kv_blocks=999))[0].any():
         engine = replace(engine, max_num_batched_tokens=2 * LONGEST)
     while _misfit(trace, engine):
