@@ -83,6 +83,7 @@ def replica(
     kv_dtype: str = "bf16",
     reported_kv_blocks: int | None = None,
     reported_kv_tokens: int | None = None,
+    engine_name: str = "vllm",
 ) -> Replica:
     """Return a replica with its KV capacity.
 
@@ -101,6 +102,8 @@ def replica(
     reported_kv_blocks, reported_kv_tokens
         Capacity reported by an engine, used instead of the estimate. [blocks],
         [tokens]
+    engine_name
+        Whose share of memory ``gpu_memory_utilization`` is.
 
     Raises
     ------
@@ -132,6 +135,7 @@ def replica(
         engine.max_num_batched_tokens,
         gpu_memory_utilization=gpu_memory_utilization,
         weight_dtype=dtype,
+        engine=engine_name,
     )
     groups = kv_groups(
         held,
@@ -172,10 +176,11 @@ def _too_small(
     llm: Architecture, gpu: Gpu, tp: int, dtype: str, budget: MemoryBudget
 ) -> str:
     other = budget.activation_bytes + budget.runtime_bytes + budget.comm_bytes
+    share = f"{budget.engine_bytes / budget.memory_bytes:.0%}"
     return (
         f"{llm.name} ({dtype}) does not fit on {gpu.name} at TP {tp}: each GPU has "
         f"{format_bytes(budget.engine_bytes)} for the engine "
-        f"({budget.utilization:.0%} of {format_bytes(budget.memory_bytes)}), weights "
+        f"({share} of {format_bytes(budget.memory_bytes)}), weights "
         f"take {format_bytes(budget.weight_bytes)} and activations and runtime "
         f"{format_bytes(other)}, which leaves no room for KV"
     )
