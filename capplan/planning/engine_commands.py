@@ -70,6 +70,8 @@ def sglang(
     words += ["--schedule-conservativeness", f"{conservativeness:g}"]
     if policy["mixed"]:
         words.append("--enable-mixed-chunk")
+    if not (engine.prefix_caching or configuration.caching_unused):
+        words.append("--disable-radix-cache")
     notes: tuple[str, ...] = ()
     if engine.bounded_groups:
         notes = ("SGLang shares KV between kinds of layers by itself, not as planned",)

@@ -15,6 +15,7 @@ from capplan.planning.settings import PlanSettings
 SGLANG_FLAGS = {
     "--chunked-prefill-size",
     "--context-length",
+    "--disable-radix-cache",
     "--enable-mixed-chunk",
     "--kv-cache-dtype",
     "--language-model-only",
@@ -96,7 +97,8 @@ GIVEN = {
 def test_what_the_user_gives_is_on_sglangs_line():
     policy = "sglang:mixed=1,init_ratio=0.35,max_prefill_tokens=4096"
 
-    flags = started("Llama-3.1-8B", "sglang", scheduler=policy, **GIVEN).flags
+    given = GIVEN | {"prefix_caching": False}
+    flags = started("Llama-3.1-8B", "sglang", scheduler=policy, **given).flags
 
     assert flags["--chunked-prefill-size"] == "1024"
     assert flags["--max-running-requests"] == "64"
@@ -106,6 +108,7 @@ def test_what_the_user_gives_is_on_sglangs_line():
     assert flags["--schedule-conservativeness"] == "0.5"
     assert flags["--max-prefill-tokens"] == "4096"
     assert flags["--enable-mixed-chunk"] is None
+    assert flags["--disable-radix-cache"] is None
     assert set(flags) <= SGLANG_FLAGS
 
 

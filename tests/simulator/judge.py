@@ -14,6 +14,7 @@ import numpy as np
 from judge_best_fit import best_fit
 from judge_routers import REMEMBERING, Sent
 from judge_schedulers import SCHEDULERS
+from judge_sglang import enter
 
 from capplan.deployment.engine import EngineSettings
 from capplan.latency.contract import LatencyTables
@@ -355,6 +356,8 @@ class Replica:
     def finish(self, request: Request) -> None:
         """Let a request go that has its last token."""
         (self.running if request in self.running else self.waiting).remove(request)
+        if self.scheduler == "sglang":
+            enter(self.pool, request, request.computed)
         self.pool.take_back(request)
 
 

@@ -10,6 +10,7 @@ class Batches:
     running: list = field(default_factory=list)
     full: bool = False  # the running batch's flag
     last: list = field(default_factory=list)  # prompts of the last step, and decodes
+    prompts: list = field(default_factory=list)  # prompts of the last step
     chunked: object = None  # the unfinished prompt
     ratio: float | None = None  # after the last retraction
     decays: int = 0
@@ -31,7 +32,10 @@ def sglang(replica, settings):
             batches.running, batches.full = merged, False
         else:
             batches.running = batches.running + merged
-        batches.last = []
+        for q in batches.prompts:
+            if q in here:
+                enter(replica.pool, q, q.computed)
+        batches.last, batches.prompts = [], []
     left = [q for q in batches.running if q in here]
     if len(left) < len(batches.running):
         batches.full = False
@@ -84,8 +88,11 @@ def _prompts(replica, settings, batches):
         if batches.full:
             break
         q = replica.waiting[0]
-        extend, most = len(q.tokens), limit(replica, settings, q)
-        bounded = pool.bounded(q) * page
+        hits = pool.hits(q)
+        cached = len(hits) * page
+        extend, most = len(q.tokens) - cached, limit(replica, settings, q)
+        unused = sum(block.references == 0 for block in hits)
+        bounded = (pool.bounded(q) + unused) * page
         after = min(most - answered(q), settings["clip"])
         if extend + after + page + bounded >= room:
             batches.full = bool(parts or batches.running)  # NO_TOKEN
@@ -95,9 +102,11 @@ def _prompts(replica, settings, batches):
             new, answer = chunk_left // page * page, 0
             if new <= 0:
                 break
-        pool.give(q, new, [])
+        pool.give(q, cached + new, hits)
+        if q.scheduled_s is None:
+            q.cached_tokens = cached
         replica.admit()
-        parts.append((q, 0, new))
+        parts.append((q, cached, new))
         if new < extend:
             batches.chunked = q
         room -= paged(new, page) + page + answer + bounded
@@ -109,6 +118,7 @@ def _prompts(replica, settings, batches):
     if not parts:
         return []
     batches.last = [q for q, _, _ in parts]
+    batches.prompts = list(batches.last)
     if (
         settings["mixed"]
         and batches.running
@@ -119,6 +129,8 @@ def _prompts(replica, settings, batches):
             parts.append((q, q.computed, 1))
         batches.last += batches.running
         batches.running = []  # its flag stays, until the last batch takes its place
+        # Of those that end together the oldest gives its KV back first.
+        parts.sort(key=lambda part: replica.running.index(part[0]))
     return parts
 
 
@@ -151,7 +163,8 @@ def _decodes(replica, settings, batches):
         batches.decays += 1
     for q in batches.running:
         pool.give(q, q.computed + 1, [])
-    return [(q, q.computed, 1) for q in batches.running], bool(retracted)
+    order = sorted(batches.running, key=replica.running.index)
+    return [(q, q.computed, 1) for q in order], bool(retracted)
 
 
 def _needed(requests, page):
@@ -185,3 +198,24 @@ def limit(replica, settings, request):
 
 def paged(tokens, page):
     return -(-tokens // page) * page
+
+
+def enter(pool, request, tokens):
+    """Make full blocks findable; a copy of what can be found is given back."""
+    if not pool.caching:
+        return
+    for k in range(request.findable, tokens // pool.block_size):
+        content = pool.content(request, k)
+        block = request.blocks[k]
+        if pool.found.get(content):
+            same = pool.found[content][0]
+            if same.references == 0:
+                pool.free.remove(same)
+            same.references += 1
+            request.blocks[k] = same
+            block.references = 0
+            pool.free.insert(0, block)
+        else:
+            block.content = content
+            pool.found[content] = [block]
+        request.findable = k + 1

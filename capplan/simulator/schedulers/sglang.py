@@ -19,14 +19,19 @@ Settings: ``max_prefill_tokens``. ``mixed``, 1: decodes run beside prompts
 ``init_ratio``, 0.7 times ``--schedule-conservativeness``; ``min_factor``, the least
 ratio over it; ``decay_steps`` from one to the other; ``retract_steps``; ``clip``.
 
-Not here: the prefix cache, and with it the orders by prefix (lpm, dfs-weight); the
-overlap of scheduling with the iteration before. Where SGLang would fail in mixed
-iterations, for want of KV for the next chunk, the chunk is cut to what is free, and the
-unfinished prompt is retracted when the last decode has no room beside it.
+Prefix cache: what a prompt shares with its group is found by the iteration after the
+one that computed it, and held once; KV that nobody uses counts as free, the least
+recently used is taken first. A retracted request may find its prompt again.
+
+Not here: the orders of the queue by prefix (lpm, dfs-weight); the overlap of scheduling
+with the iteration before; what a retraction evicts of the cache beyond its need. Where
+SGLang would fail in mixed iterations, for want of KV for the next chunk, the chunk is
+cut to what is free, and the unfinished prompt is retracted when the last decode has no
+room beside it. Of requests that end together the oldest gives its KV back first.
 """
 
 from capplan.simulator.batch import (
-    admit_head_with_room,
+    admit,
     continue_prefill,
     log_decodes,
     preempt,
@@ -35,11 +40,11 @@ from capplan.simulator.batch import (
 )
 from capplan.simulator.decoding import computed_tokens
 from capplan.simulator.jit import compiled, inlined
-from capplan.simulator.kvcache import ceil_div
+from capplan.simulator.kvcache import ceil_div, count_hits, merge_full_blocks
 from capplan.simulator.queues import push_waiting_back, remove_waiting
 from capplan.simulator.schedulers import Knob, Rules, indices
 from capplan.simulator.schedulers.refusals import never_admitted
-from capplan.simulator.state import NONE, SCHEDULE, Count, Phase
+from capplan.simulator.state import NONE, SCHEDULE, Phase
 
 RULES = Rules(
     {
@@ -53,8 +58,11 @@ RULES = Rules(
         "clip": Knob(4096),
     },
     # Ratio after the last retraction (0: none since it was idle) and the decode
-    # iteration from which it falls; whether admission is closed; requests that ran.
-    replica_columns=("ratio", "since_step", "closed", "running"),
+    # iteration from which it falls; whether admission is closed; requests that ran; no
+    # less than the answer tokens that they may generate yet, each at most ``clip``.
+    replica_columns=("ratio", "since_step", "closed", "running", "most_left"),
+    prefix_caching=True,
+    caches_late=True,
     in_order=True,
 )
 SETTING = indices(RULES.settings)
@@ -117,7 +125,7 @@ def _reserved_tokens(state, r):
             left = _answer_limit(state, slot) - _answer_tokens(state, r, slot)
             total += min(left, clip)
         slot = state.requests[slot].next
-    return total * _ratio(state, r)
+    return total
 
 
 @inlined()
@@ -134,53 +142,100 @@ def _next_chunk(state, r, most, room):
 
 @compiled()
 def _add_prompts(state, r):
-    """Continue the unfinished prompt and admit others; return if admission closes."""
+    """Continue the unfinished prompt and admit others; return if admission closes.
+
+    What running requests may generate yet is summed only where a number that it never
+    exceeds, kept from call to call, leaves too little room.
+    """
     replica = state.replicas[r]
     engine = state.engine[0]
+    memory = state.replica_memory[r]
     page = engine.block_size
     clip = int(state.settings[SETTING.clip])
+    ratio = _ratio(state, r)
     beside = replica.decode_count if state.settings[SETTING.mixed] != 0 else 0
     chunk_left = engine.max_num_batched_tokens - beside
     input_left = int(state.settings[SETTING.max_prefill_tokens]) - beside
-    room = replica.free_blocks * page - beside - _reserved_tokens(state, r)
+    free = replica.free_blocks * page - beside
+    most = memory[MEMORY.most_left] if replica.decode_count > 0 else 0.0
+    summed = replica.decode_count == 0
+    added = 0
+    spent = 0
     closed = False
     slot = replica.prefilling
     if slot != NONE:
+        answer = min(_answer_limit(state, slot), clip)
+        if not summed and free - most * ratio <= chunk_left:
+            most = _reserved_tokens(state, r)
+            summed = True
+        added += answer
+        room = free - most * ratio
         chunk = continue_prefill(state, r, _next_chunk(state, r, chunk_left, room))
         taken = ceil_div(chunk, page) * page
         if chunk > 0:
-            room -= taken + page
+            spent += taken + page
         if replica.prefilling == NONE:
-            room -= min(_answer_limit(state, slot), clip)
+            spent += answer
         chunk_left -= taken
         input_left -= taken
     while replica.waiting_head != NONE and not closed:
-        if room > 0 and (chunk_left <= 0 or input_left <= 0):
-            break
         slot = replica.waiting_head
         request = state.requests[slot]
         limit = _answer_limit(state, slot)
         known = request.known_tokens
-        bounded = request.bounded_blocks * page
+        locked = request.bounded_blocks * page
+        cached = 0
+        if engine.prefix_caching != 0:
+            hits, hits_free = count_hits(state, r, slot)
+            cached = hits * page
+            locked += hits_free * page
         left = min(limit - (known - request.prompt_tokens), clip)
-        if replica.running_count >= engine.max_num_seqs:
-            return True
-        if bounded + known + left + page >= room:
-            return True
-        chunk = known
+        needed = locked + known - cached + left + page
+        if not summed and free - most * ratio - spent <= needed:
+            most = _reserved_tokens(state, r)
+            summed = True
+        room = free - most * ratio - spent
+        if room > 0 and (chunk_left <= 0 or input_left <= 0):
+            break
+        closed = replica.running_count >= engine.max_num_seqs or needed >= room
+        chunk = known - cached
         answer = min(limit, clip)
-        if ceil_div(known, page) * page > chunk_left:
+        if ceil_div(chunk, page) * page > chunk_left:
             chunk = chunk_left // page * page
             answer = 0
-            if chunk <= 0:
-                break
-        admit_head_with_room(state, r, chunk, chunk, 0)
+        if closed or chunk <= 0 or admit(state, r, chunk) == 0:
+            break
+        added += min(limit, clip)
         taken = ceil_div(chunk, page) * page
-        room -= bounded + taken + page + answer
+        spent += locked + taken + page + answer
         chunk_left -= taken
         input_left -= taken
-        closed = room <= 0
+        if not summed and free - most * ratio - spent <= 0:
+            most = _reserved_tokens(state, r)
+            summed = True
+        closed = free - most * ratio - spent <= 0
+    memory[MEMORY.most_left] = most + added
     return closed
+
+
+@compiled()
+def _enter_prompts(state, r, first, continued):
+    """Let what this iteration computes of prompts be found from the next one on.
+
+    ``first`` is the first of its admissions, ``continued`` a prompt begun before.
+    """
+    slot = state.replicas[r].running_tail
+    oldest = NONE
+    while slot != NONE and state.requests[slot].admission >= first:
+        oldest = slot
+        slot = state.requests[slot].previous
+    if continued != NONE and state.requests[continued].phase == Phase.PREFILLING:
+        merge_full_blocks(
+            state, r, continued, state.requests[continued].computed_tokens
+        )
+    while oldest != NONE:
+        merge_full_blocks(state, r, oldest, state.requests[oldest].computed_tokens)
+        oldest = state.requests[oldest].next
 
 
 @compiled()
@@ -245,10 +300,10 @@ def schedule(state, r):
         memory[MEMORY.since_step] = replica.step
     opens = memory[MEMORY.closed] == 0 and replica.waiting_head != NONE
     if opens or replica.prefilling != NONE:
-        most = state.counts[Count.MOST_TOKENS]
+        first, continued = replica.admissions, replica.prefilling
         closed = _add_prompts(state, r)
-        # An admission reckons the decodes in, which wait or are within the budget.
-        state.counts[Count.MOST_TOKENS] = most
+        if state.engine[0].prefix_caching != 0:
+            _enter_prompts(state, r, first, continued)
         # The flag is the batch's: one that was empty is replaced, and loses it.
         memory[MEMORY.closed] = int(closed and replica.decode_count > 0)
     if replica.batch_tokens + replica.batch_extra_count > 0:

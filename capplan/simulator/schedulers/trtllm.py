@@ -42,9 +42,11 @@ RULES = Rules(
         "policy": Knob(0, choices=POLICIES),
         "chunked": Knob(0, 0, 1),
     },
+    replica_columns=("reserved",),  # no less than the blocks of those that run
     in_order=True,
 )
 SETTING = indices(RULES.settings)
+MEMORY = indices(RULES.replica_columns)
 
 
 def refused(trace, engine, settings):
@@ -108,13 +110,18 @@ def schedule(state, r):
         left -= continue_prefill(state, r, _chunk(state, rest, left))
         cut = replica.prefilling != NONE
     reserves = state.settings[SETTING.policy] == 0
-    blocks = 0
-    if reserves and replica.waiting_head != NONE:
-        blocks = _unreserved_blocks(state, r)
+    memory = state.replica_memory[r]
+    if replica.running_count == 0:
+        memory[MEMORY.reserved] = 0
+    blocks = engine.kv_blocks - int(memory[MEMORY.reserved])
+    summed = False
     while replica.waiting_head != NONE and replica.preempted == 0 and not cut:
         slot = replica.waiting_head
         known_tokens = state.requests[slot].known_tokens
         whole_blocks = _whole_blocks(state, slot)
+        if reserves and whole_blocks > blocks and not summed:
+            blocks = _unreserved_blocks(state, r)
+            summed = True
         if reserves and whole_blocks > blocks:
             break
         chunk = _chunk(state, known_tokens, left)
@@ -123,5 +130,6 @@ def schedule(state, r):
         blocks -= whole_blocks
         left -= chunk
         cut = chunk < known_tokens
+    memory[MEMORY.reserved] = engine.kv_blocks - blocks
     changes = replica.preempted > 0 or replica.prefilling != NONE
     return same_batch(state, r, 0, changes)

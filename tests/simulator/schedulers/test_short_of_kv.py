@@ -49,11 +49,16 @@ def case(name: str, seed: int) -> Case:
         block_size=block_size,
         kv_blocks=2 + LONGEST // block_size,
         async_scheduling=False,
+        prefix_caching=name == "sglang" and bool(rng.integers(0, 2)),
         scheduler=parse_scheduler(f"{name}:{given}"),
         bounded_groups=int(rng.integers(0, 2)),
         bounded_blocks=2,
     )
-    trace = with_limits(Trace(prompts, answers, np.cumsum(gaps)), rng)
+    prefixes = {
+        "prefix_group": rng.integers(-1, 3, n),
+        "prefix_tokens": rng.integers(0, LONGEST, n),
+    }
+    trace = with_limits(Trace(prompts, answers, np.cumsum(gaps), **prefixes), rng)
     if name == "trtllm" and refused(trace, replace(engine, kv_blocks=999))[0].any():
         engine = replace(engine, max_num_batched_tokens=2 * LONGEST)
     while _misfit(trace, engine):
