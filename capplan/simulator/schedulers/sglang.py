@@ -298,12 +298,10 @@ def schedule(state, r):
     if replica.running_count == 0 and replica.now_s > replica.gpu_s:  # it was idle
         memory[MEMORY.ratio] = 0.0
         memory[MEMORY.since_step] = replica.step
+    first, continued = replica.admissions, replica.prefilling
     opens = memory[MEMORY.closed] == 0 and replica.waiting_head != NONE
     if opens or replica.prefilling != NONE:
-        first, continued = replica.admissions, replica.prefilling
         closed = _add_prompts(state, r)
-        if state.engine[0].prefix_caching != 0:
-            _enter_prompts(state, r, first, continued)
         # The flag is the batch's: one that was empty is replaced, and loses it.
         memory[MEMORY.closed] = int(closed and replica.decode_count > 0)
     if replica.batch_tokens + replica.batch_extra_count > 0:
@@ -314,6 +312,8 @@ def schedule(state, r):
             memory[MEMORY.closed] = 0
         else:
             replica.prompts_only = 1
+        if state.engine[0].prefix_caching != 0:
+            _enter_prompts(state, r, first, continued)
         memory[MEMORY.running] = replica.running_count
         return 1
     if replica.decode_count == 0:
