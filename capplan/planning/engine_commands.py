@@ -72,6 +72,8 @@ def sglang(
         words.append("--enable-mixed-chunk")
     if not (engine.prefix_caching or configuration.caching_unused):
         words.append("--disable-radix-cache")
+    if not engine.async_scheduling:
+        words.append("--disable-overlap-schedule")
     notes: tuple[str, ...] = ()
     if engine.bounded_groups:
         notes = ("SGLang shares KV between kinds of layers by itself, not as planned",)
@@ -108,6 +110,8 @@ def trtllm(
         kv["free_gpu_memory_fraction"] = f"{share:g}"
         inside = ", ".join(f"{key}: {value}" for key, value in kv.items())
         lines.append(f"kv_cache_config: {{{inside}}}")
+    if not engine.async_scheduling:
+        lines.append("disable_overlap_scheduler: true")
     if policy["policy"]:
         lines.append("scheduler_config: {capacity_scheduler_policy: MAX_UTILIZATION}")
     if not lines:

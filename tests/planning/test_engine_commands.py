@@ -15,6 +15,7 @@ from capplan.planning.settings import PlanSettings
 SGLANG_FLAGS = {
     "--chunked-prefill-size",
     "--context-length",
+    "--disable-overlap-schedule",
     "--disable-radix-cache",
     "--enable-mixed-chunk",
     "--kv-cache-dtype",
@@ -97,7 +98,7 @@ GIVEN = {
 def test_what_the_user_gives_is_on_sglangs_line():
     policy = "sglang:mixed=1,init_ratio=0.35,max_prefill_tokens=4096"
 
-    given = GIVEN | {"prefix_caching": False}
+    given = GIVEN | {"prefix_caching": False, "async_scheduling": False}
     flags = started("Llama-3.1-8B", "sglang", scheduler=policy, **given).flags
 
     assert flags["--chunked-prefill-size"] == "1024"
@@ -109,20 +110,22 @@ def test_what_the_user_gives_is_on_sglangs_line():
     assert flags["--max-prefill-tokens"] == "4096"
     assert flags["--enable-mixed-chunk"] is None
     assert flags["--disable-radix-cache"] is None
+    assert flags["--disable-overlap-schedule"] is None
     assert set(flags) <= SGLANG_FLAGS
 
 
 def test_what_trtllm_serve_has_no_option_for_is_written_into_its_file():
     policy = "trtllm:policy=max_utilization,chunked=1"
 
-    found = started("Llama-3.1-8B", "trtllm", scheduler=policy, **GIVEN)
+    given = GIVEN | {"async_scheduling": False}
+    found = started("Llama-3.1-8B", "trtllm", scheduler=policy, **given)
 
     assert found.flags["--extra_llm_api_options"] == "trtllm.yaml"
     assert found.flags["--enable_chunked_prefill"] is None
     assert found.notes == (
         "write into trtllm.yaml: kv_cache_config: {tokens_per_block: 32, max_tokens: "
-        "15968, free_gpu_memory_fraction: 0.8}; scheduler_config: "
-        "{capacity_scheduler_policy: MAX_UTILIZATION}",
+        "15968, free_gpu_memory_fraction: 0.8}; disable_overlap_scheduler: true; "
+        "scheduler_config: {capacity_scheduler_policy: MAX_UTILIZATION}",
     )
 
 

@@ -69,6 +69,11 @@ class Request:
     def done(self) -> bool:
         return len(self.tokens) == self.prompt_count + self.output_count
 
+    @property
+    def is_last_in_flight(self) -> bool:
+        due = max(self.placeholders, int(self.stale > 0))
+        return len(self.tokens) + due >= self.prompt_count + self.output_count
+
 
 class Pool:
     """The KV blocks of a replica; free ones stand in the order they are taken."""
@@ -349,7 +354,8 @@ class Replica:
             request.token_s.append(batch.end_s)
             if not stale and self.engine.async_scheduling:
                 request.placeholders -= 1
-                self.pool.enter(request, request.computed - request.placeholders)
+                if self.scheduler != "sglang":  # at its end
+                    self.pool.enter(request, request.computed - request.placeholders)
             if request.done:
                 self.finish(request)
 

@@ -55,12 +55,14 @@ def _prompts(replica, settings, batches):
         batches.full = False
     if (batches.full or not replica.waiting) and batches.chunked is None:
         return []
-    mixed = len(batches.running) if settings["mixed"] else 0
+    decoding = [q for q in batches.running if not q.is_last_in_flight]
+    mixed = len(decoding) if settings["mixed"] else 0
     chunk_left = engine.max_num_batched_tokens - mixed
     input_left = settings["max_prefill_tokens"] - mixed
     kept = sum(
         min(limit(replica, settings, q) - answered(q), settings["clip"])
         for q in batches.running
+        if not q.is_last_in_flight
     )
     room = len(pool.free) * page - mixed - kept * _ratio(settings, batches)
     parts = []
@@ -119,15 +121,11 @@ def _prompts(replica, settings, batches):
         return []
     batches.last = [q for q, _, _ in parts]
     batches.prompts = list(batches.last)
-    if (
-        settings["mixed"]
-        and batches.running
-        and _needed(batches.running, page) <= len(pool.free)
-    ):
-        for q in batches.running:
+    if settings["mixed"] and decoding and _needed(decoding, page) <= len(pool.free):
+        for q in decoding:
             pool.give(q, q.computed + 1, [])
             parts.append((q, q.computed, 1))
-        batches.last += batches.running
+        batches.last += batches.running  # also those whose last token is in flight
         batches.running = []  # its flag stays, until the last batch takes its place
         # Of those that end together the oldest gives its KV back first.
         parts.sort(key=lambda part: replica.running.index(part[0]))
@@ -136,15 +134,20 @@ def _prompts(replica, settings, batches):
 
 def _decodes(replica, settings, batches):
     pool, page = replica.pool, replica.engine.block_size
+    decoding = [q for q in batches.running if not q.is_last_in_flight]
+    if not decoding:
+        return [], False
     retracted = []
-    if _needed(batches.running, page) > len(pool.free):
+    if _needed(decoding, page) > len(pool.free):
         # Those to be kept first; of equals the oldest, also where batches were mixed.
         order = sorted(
-            batches.running,
+            decoding,
             key=lambda q: (answered(q), -q.prompt_count, -replica.running.index(q)),
             reverse=True,
         )
         while not retracted or _needed(order, page) > len(pool.free):
+            if len(order) == 1 and batches.chunked is None:
+                break  # until a result gives KV back
             if len(order) == 1:
                 victim, batches.chunked = batches.chunked, None
             else:
@@ -154,16 +157,20 @@ def _decodes(replica, settings, batches):
             replica.waiting.remove(victim)
             replica.waiting.append(victim)
             retracted.append(victim)
-        batches.running = [q for q in batches.running if q in order]
-        used = sum(answered(q) + settings["retract_steps"] for q in order)
-        limits = sum(limit(replica, settings, q) for q in order)
-        batches.ratio, batches.decays = min(1.0, used / (limits + 1)), 0
-        batches.full = False
+        batches.running = [q for q in batches.running if q not in retracted]
+        if retracted:
+            used = sum(answered(q) + settings["retract_steps"] for q in order)
+            limits = sum(limit(replica, settings, q) for q in order)
+            batches.ratio, batches.decays = min(1.0, used / (limits + 1)), 0
+            batches.full = False
+        if _needed(order, page) > len(pool.free):
+            return [], bool(retracted)
+        decoding = order
     else:
         batches.decays += 1
-    for q in batches.running:
+    for q in decoding:
         pool.give(q, q.computed + 1, [])
-    order = sorted(batches.running, key=replica.running.index)
+    order = sorted(decoding, key=replica.running.index)
     return [(q, q.computed, 1) for q in order], bool(retracted)
 
 
@@ -185,7 +192,8 @@ def _ratio(settings, batches):
 
 
 def answered(request):
-    return len(request.tokens) - request.prompt_count
+    """Return how many tokens it has, also those in flight."""
+    return len(request.tokens) + request.placeholders - request.prompt_count
 
 
 def limit(replica, settings, request):

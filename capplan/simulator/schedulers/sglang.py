@@ -23,11 +23,15 @@ Prefix cache: what a prompt shares with its group is found by the iteration afte
 one that computed it, and held once; KV that nobody uses counts as free, the least
 recently used is taken first. A retracted request may find its prompt again.
 
-Not here: the orders of the queue by prefix (lpm, dfs-weight); the overlap of scheduling
-with the iteration before; what a retraction evicts of the cache beyond its need. Where
-SGLang would fail in mixed iterations, for want of KV for the next chunk, the chunk is
-cut to what is free, and the unfinished prompt is retracted when the last decode has no
-room beside it. Of requests that end together the oldest gives its KV back first.
+With the overlap schedule (``async_scheduling``) the next iteration is put together
+while one runs: arrivals wait for the one after it, and ends are seen one later.
+
+Not here: the orders of the queue by prefix (lpm, dfs-weight); the token that the
+overlap computes in vain of a request that has ended; what a retraction evicts of the
+cache beyond its need. Where SGLang would fail in mixed iterations, for want of KV for
+the next chunk, the chunk is cut to what is free, and the unfinished prompt is retracted
+when the last decode has no room beside it; without one, decodes wait for the next
+result. Of requests that end together the oldest gives its KV back first.
 """
 
 from capplan.simulator.batch import (
@@ -61,6 +65,7 @@ RULES = Rules(
     # iteration from which it falls; whether admission is closed; requests that ran; no
     # less than the answer tokens that they may generate yet, each at most ``clip``.
     replica_columns=("ratio", "since_step", "closed", "running", "most_left"),
+    async_scheduling=True,
     prefix_caching=True,
     caches_late=True,
     in_order=True,
@@ -261,17 +266,24 @@ def _least_answered(state, r):
 
 @compiled()
 def _retract(state, r):
-    """Retract until the decodes that stay have their blocks; set the ratio."""
+    """Retract until the decodes that stay have their blocks; set the ratio.
+
+    Return whether they have: else a result is waited for, which gives KV back.
+    """
     replica = state.replicas[r]
     fits = False
     while not fits:
         slot = _least_answered(state, r)
         if replica.decode_count == 1:
             slot = replica.prefilling
+        if slot == NONE:
+            break
         preempt(state, r, slot)
         remove_waiting(state, r, slot)
         push_waiting_back(state, r, slot)
         fits = take_free_decode_blocks(state, r, 0)
+    if replica.preempted == 0:
+        return fits
     generated = 0
     limits = 1
     slot = replica.running_head
@@ -285,6 +297,7 @@ def _retract(state, r):
     memory[MEMORY.ratio] = min(1.0, generated / limits)
     memory[MEMORY.since_step] = replica.step + 1
     memory[MEMORY.closed] = 0
+    return fits
 
 
 @compiled(SCHEDULE)
@@ -293,7 +306,9 @@ def schedule(state, r):
     replica = state.replicas[r]
     memory = state.replica_memory[r]
     left = replica.running_count < memory[MEMORY.running]
-    if left or replica.prefilling != NONE or replica.decode_count == 0:
+    # Those that decode, and those whose last token is in flight.
+    batch_count = replica.running_count - int(replica.prefilling != NONE)
+    if left or replica.prefilling != NONE or batch_count == 0:
         memory[MEMORY.closed] = 0
     if replica.running_count == 0 and replica.now_s > replica.gpu_s:  # it was idle
         memory[MEMORY.ratio] = 0.0
@@ -303,7 +318,7 @@ def schedule(state, r):
     if opens or replica.prefilling != NONE:
         closed = _add_prompts(state, r)
         # The flag is the batch's: one that was empty is replaced, and loses it.
-        memory[MEMORY.closed] = int(closed and replica.decode_count > 0)
+        memory[MEMORY.closed] = int(closed and batch_count > 0)
     if replica.batch_tokens + replica.batch_extra_count > 0:
         mixed = state.settings[SETTING.mixed] != 0 and replica.decode_count > 0
         if mixed and take_free_decode_blocks(state, r, 0):
@@ -316,11 +331,14 @@ def schedule(state, r):
             _enter_prompts(state, r, first, continued)
         memory[MEMORY.running] = replica.running_count
         return 1
+    memory[MEMORY.running] = replica.running_count
     if replica.decode_count == 0:
         return 0
-    if not take_free_decode_blocks(state, r, 0):
-        _retract(state, r)
-    log_decodes(state, r)
+    fits = take_free_decode_blocks(state, r, 0) or _retract(state, r)
     memory[MEMORY.running] = replica.running_count
+    if not fits:
+        return 0
+    log_decodes(state, r)
     changes = replica.preempted > 0 or replica.prefilling != NONE
+    changes |= replica.waiting_count > 0 and replica.oldest_finishing != NONE
     return same_batch(state, r, 0, changes)

@@ -16,9 +16,11 @@ the first that does not fit ends it. Two policies of capacity:
 Settings: ``policy``; ``chunked``, 1: a prompt that does not fit the tokens left is cut
 to whole blocks (``enable_chunked_prefill``, first come, first served), else it waits.
 
-Not here: reuse of blocks, equal progress of several prompts, the overlap of scheduling
-with the iteration before. Behind a cut prompt, one shorter than what rounding left
-would slip in there; here it waits.
+With the overlap scheduler (``async_scheduling``) the next iteration is put together
+while one runs.
+
+Not here: reuse of blocks, equal progress of several prompts. Behind a cut prompt, one
+shorter than what rounding left would slip in there; here it waits.
 """
 
 import numpy as np
@@ -34,7 +36,7 @@ from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.kvcache import ceil_div
 from capplan.simulator.schedulers import Knob, Rules, indices
 from capplan.simulator.schedulers.refusals import never_admitted, none
-from capplan.simulator.state import NONE, SCHEDULE
+from capplan.simulator.state import NONE, SCHEDULE, Phase
 
 POLICIES = ("guaranteed_no_evict", "max_utilization")
 RULES = Rules(
@@ -42,6 +44,7 @@ RULES = Rules(
         "policy": Knob(0, choices=POLICIES),
         "chunked": Knob(0, 0, 1),
     },
+    async_scheduling=True,
     replica_columns=("reserved",),  # no less than the blocks of those that run
     in_order=True,
 )
@@ -117,6 +120,8 @@ def schedule(state, r):
     summed = False
     while replica.waiting_head != NONE and replica.preempted == 0 and not cut:
         slot = replica.waiting_head
+        if state.requests[slot].phase == Phase.PREEMPTED_DRAINING:
+            break
         known_tokens = state.requests[slot].known_tokens
         whole_blocks = _whole_blocks(state, slot)
         if reserves and whole_blocks > blocks and not summed:
@@ -132,4 +137,5 @@ def schedule(state, r):
         cut = chunk < known_tokens
     memory[MEMORY.reserved] = engine.kv_blocks - blocks
     changes = replica.preempted > 0 or replica.prefilling != NONE
+    changes |= replica.waiting_count > 0 and replica.oldest_finishing != NONE
     return same_batch(state, r, 0, changes)

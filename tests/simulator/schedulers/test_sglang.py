@@ -71,6 +71,16 @@ def test_a_request_that_no_empty_engine_admits_is_refused(tokens, served_):
             pages("sglang", [(0, 4, 4)], tokens)
 
 
+def test_with_overlap_an_arrival_waits_for_the_iteration_after_the_next():
+    # 0-14 A | 14-25 A, put together at 0 | B, there at 5, is seen at 14: 25-41 B alone
+    # | 41-53 A B, both end
+    requests = [(0, 4, 3), (5, 6, 2)]
+    times = pages("sglang", requests, async_scheduling=True)
+
+    assert ms(times.first_token_s) == [14, 41]
+    assert ms(times.finish_s) == [53, 53]
+
+
 def shared_pages(name, requests, tokens, prefixes):
     """Serve requests of one group that begin with so many equal tokens, 0: of none."""
     arrival_ms, prompts, outputs = np.array(requests).T
@@ -101,7 +111,7 @@ def test_what_two_computed_at_once_is_held_once(prefix, first_ms):
     requests = [(0, 6, 2), (0, 6, 5), (1, 18, 1)]
     times = shared_pages("sglang:init_ratio=0", requests, 32, [prefix, prefix, 0])
 
-    assert ms(times.first_token_s)[2:] == [first_ms]
+    assert ms(times.first_token_s[2:]) == [first_ms]
 
 
 def test_with_room_for_all_it_is_vllm_v0():

@@ -48,7 +48,7 @@ def case(name: str, seed: int) -> Case:
         max_num_seqs=int(rng.integers(2, SEATS + 1)),
         block_size=block_size,
         kv_blocks=2 + LONGEST // block_size,
-        async_scheduling=False,
+        async_scheduling=bool(rng.integers(0, 2)),
         prefix_caching=name == "sglang" and bool(rng.integers(0, 2)),
         scheduler=parse_scheduler(f"{name}:{given}"),
         bounded_groups=int(rng.integers(0, 2)),

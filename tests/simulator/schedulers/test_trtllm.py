@@ -17,6 +17,15 @@ def test_prompts_join_the_decodes():
     assert ms(times.finish_s) == [45, 45, 78]
 
 
+def test_with_overlap_an_arrival_waits_for_the_iteration_after_the_next():
+    # 0-14 A | 14-25 A, put together at 0 | B, seen at 14: 25-42 A B:6, A ends | 42-53 B
+    # ends | C, there at 30 and seen at 42: 53-65 C:2 | 76 | 87 | 98
+    times = served("trtllm", THREE, async_scheduling=True)
+
+    assert ms(times.first_token_s) == [14, 42, 65]
+    assert ms(times.finish_s) == [42, 53, 98]
+
+
 def test_a_request_waits_for_the_blocks_of_its_whole_answer():
     # Each wants 3 of 4 blocks: A alone 0-16 | 27 38 49 60 71 | 71-86 B | ... 141
     times = served("trtllm", PAIR, blocks=4)
