@@ -10,7 +10,6 @@ class Batches:
     running: list = field(default_factory=list)
     full: bool = False  # the running batch's flag
     last: list = field(default_factory=list)  # prompts of the last step, and decodes
-    prompts: list = field(default_factory=list)  # prompts of the last step
     chunked: object = None  # the unfinished prompt
     ratio: float | None = None  # after the last retraction
     decays: int = 0
@@ -32,10 +31,7 @@ def sglang(replica, settings):
             batches.running, batches.full = merged, False
         else:
             batches.running = batches.running + merged
-        for q in batches.prompts:
-            if q in here:
-                enter(replica.pool, q, q.computed)
-        batches.last, batches.prompts = [], []
+        batches.last = []
     left = [q for q in batches.running if q in here]
     if len(left) < len(batches.running):
         batches.full = False
@@ -120,7 +116,7 @@ def _prompts(replica, settings, batches):
     if not parts:
         return []
     batches.last = [q for q, _, _ in parts]
-    batches.prompts = list(batches.last)
+    prompts = list(parts)
     if settings["mixed"] and decoding and _needed(decoding, page) <= len(pool.free):
         for q in decoding:
             pool.give(q, q.computed + 1, [])
@@ -129,6 +125,8 @@ def _prompts(replica, settings, batches):
         batches.running = []  # its flag stays, until the last batch takes its place
         # Of those that end together the oldest gives its KV back first.
         parts.sort(key=lambda part: replica.running.index(part[0]))
+    for q, before, new in prompts:
+        enter(pool, q, before + new)
     return parts
 
 
