@@ -115,8 +115,7 @@ class ReplicaSettings(Settings):
         None,
         ENGINE,
         "SHARE",
-        "Share of GPU memory for the engine (default 0.92); SGLang's "
-        "mem_fraction_static (by GPU), TensorRT-LLM's free_gpu_memory_fraction (0.9).",
+        "Share of GPU memory for the engine (default: the engine's, vLLM's 0.92).",
         gt=0,
         le=1,
     )
