@@ -61,6 +61,7 @@ class Rules(NamedTuple):
     settings: dict[str, Knob] = {}  # noqa: RUF012 (never changed)
     async_scheduling: bool = False
     prefix_caching: bool = False
+    caches_late: bool = False  # what an iteration computes is found by the next one
     reserves: bool = False  # requests take their blocks when admitted, prompts whole
     prompt_budget: bool = False  # max_num_batched_tokens is of prompts, decodes on top
     # What it does, or the setting that asks for it:

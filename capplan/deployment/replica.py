@@ -85,6 +85,7 @@ def replica(
     reported_kv_blocks: int | None = None,
     reported_kv_tokens: int | None = None,
     layout: Layout | None = None,
+    engine_name: str = "vllm",
 ) -> Replica:
     """Return a replica with its KV capacity.
 
@@ -104,6 +105,8 @@ def replica(
         Capacity that an engine reported, in place of the estimate. [blocks], [tokens]
     layout
         How the ranks and the experts share the GPUs (default: TP alone).
+    engine_name
+        Whose share of memory ``gpu_memory_utilization`` is.
 
     Raises
     ------
@@ -138,6 +141,7 @@ def replica(
         gpu_memory_utilization=gpu_memory_utilization,
         weight_dtype=dtype,
         layout=layout,
+        engine=engine_name,
     )
     groups = kv_groups(
         held,
@@ -179,10 +183,11 @@ def _too_small(
     llm: Architecture, gpu: Gpu, degrees: str, dtype: str, budget: MemoryBudget
 ) -> str:
     other = budget.activation_bytes + budget.runtime_bytes + budget.comm_bytes
+    share = f"{budget.engine_bytes / budget.memory_bytes:.0%}"
     return (
         f"{llm.name} ({dtype}) does not fit on {gpu.name} at {degrees}: each GPU has "
         f"{format_bytes(budget.engine_bytes)} for the engine "
-        f"({budget.utilization:.0%} of {format_bytes(budget.memory_bytes)}), weights "
+        f"({share} of {format_bytes(budget.memory_bytes)}), weights "
         f"take {format_bytes(budget.weight_bytes)} and activations and runtime "
         f"{format_bytes(other)}, which leaves no room for KV"
     )

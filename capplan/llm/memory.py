@@ -7,6 +7,17 @@ from capplan.errors import InputError
 from capplan.llm.architecture import Architecture
 from capplan.llm.layout import Layout
 
+SHARE_OF = {
+    "vllm": "of the memory, for all of the engine",
+    "sglang": "of the memory, for weights and KV",
+    "trtllm": "of what weights, activations and runtime leave, for KV",
+}
+"""What the share of memory that an engine is told is a share of, and for what.
+
+vLLM's ``--gpu-memory-utilization``, SGLang's ``--mem-fraction-static`` and
+TensorRT-LLM's ``free_gpu_memory_fraction``.
+"""
+
 DEFAULT_UTILIZATION = 0.92
 """Share of GPU memory that vLLM takes (``gpu_memory_utilization``)."""
 
@@ -32,17 +43,26 @@ class MemoryBudget:
     activation_bytes: int  # peak of an iteration
     runtime_bytes: int  # CUDA context, graphs and workspaces
     comm_bytes: int  # buffers of the all-reduce
+    engine: str = "vllm"  # of ``SHARE_OF``
 
     @property
     def engine_bytes(self) -> int:
         """Memory that the engine may use. [bytes]"""
-        return math.floor(self.memory_bytes * self.utilization)
+        if self.engine == "vllm":
+            return math.floor(self.memory_bytes * self.utilization)
+        return self.memory_bytes
 
     @property
     def kv_bytes(self) -> int:
         """Memory left for KV; negative when the rest does not fit. [bytes]"""
         rest = self.weight_bytes + self.activation_bytes
         rest += self.runtime_bytes + self.comm_bytes
+        if self.engine == "sglang":
+            # What is not weights and KV has the share that is left.
+            held = math.floor(self.memory_bytes * self.utilization)
+            return min(held - self.weight_bytes, self.memory_bytes - rest)
+        if self.engine == "trtllm":
+            return math.floor((self.memory_bytes - rest) * self.utilization)
         return self.engine_bytes - rest
 
 
@@ -55,8 +75,11 @@ def memory_budget(
     gpu_memory_utilization: float = DEFAULT_UTILIZATION,
     weight_dtype: str | None = None,
     layout: Layout | None = None,
+    engine: str = "vllm",
 ) -> MemoryBudget:
     """Return the memory of each GPU of a replica by use.
+
+    ``gpu_memory_utilization`` is the share that the engine is told, see ``SHARE_OF``.
 
     Of a ``layout`` it is that of each GPU of a rank: attention and KV of its TP degree,
     and its share of the experts of all ranks. Without one all is split by TP.
@@ -86,4 +109,5 @@ def memory_budget(
         activation_bytes=round(max_num_batched_tokens * per_token_bytes),
         runtime_bytes=round(3.5 * _GIB * share),
         comm_bytes={1: 0, 2: 342 * 2**20}.get(gpus, 392 * 2**20),
+        engine=engine,
     )

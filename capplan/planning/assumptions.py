@@ -4,13 +4,16 @@ from datetime import date
 
 from capplan.deployment.configuration import Configuration
 from capplan.deployment.engine import EngineSettings
+from capplan.deployment.engine_defaults import SOURCES
 from capplan.fleet.catalog import gpu
 from capplan.fleet.dated import newer_than
 from capplan.fleet.price import GIVEN, Price
 from capplan.fleet.prices import catalog_offers
+from capplan.latency.engine_time import ENGINES
+from capplan.llm.memory import SHARE_OF
 from capplan.planning.configuration import Excluded
 from capplan.planning.result import Assumption, Candidate
-from capplan.planning.scheduling import scheduling
+from capplan.planning.scheduling import engine_of, scheduling
 from capplan.planning.setting_groups import PriceSettings
 from capplan.planning.settings import PlanSettings
 from capplan.units import format_bytes
@@ -67,6 +70,7 @@ def assumptions(
         if configuration.key in used:
             assert isinstance(configuration, Configuration)
             rows += [*_latency(settings, configuration), *_memory(configuration)]
+            rows += _kernels(settings, configuration)
     rows += _speculation([row for row in tried if isinstance(row, Configuration)])
     rows += _links(settings, candidates)
     rows += [*price_day(settings), *_prices(tried)]
@@ -111,6 +115,22 @@ def _latency(settings: PlanSettings, configuration: Configuration) -> list[Assum
     return rows
 
 
+def _kernels(settings: PlanSettings, configuration: Configuration) -> list[Assumption]:
+    """Return a row where another engine than vLLM has kernels that are not its own."""
+    name, profile = engine_of(settings), configuration.profile
+    if name == "vllm" or profile is None or profile.engine == name:
+        return []
+    whose = ENGINES.get(profile.engine, profile.engine)
+    return [
+        Assumption(
+            f"kernels, {configuration}",
+            f"of {whose or 'no engine'}, not of {ENGINES[name]} *",
+            f"no profile of {ENGINES[name]}'s kernels is known",
+            "assumed",
+        )
+    ]
+
+
 def _memory(configuration: Configuration) -> list[Assumption]:
     if configuration.replica is None:
         return []
@@ -122,6 +142,11 @@ def _memory(configuration: Configuration) -> list[Assumption]:
         f"{budget.utilization:.0%} of {format_bytes(budget.memory_bytes)} "
         "less weights, activations and runtime"
     )
+    if budget.engine != "vllm":
+        computed = (
+            f"{budget.utilization:.1%} {SHARE_OF[budget.engine]}; "
+            f"{format_bytes(budget.memory_bytes)} a GPU"
+        )
     return [
         Assumption(
             f"KV capacity, {configuration}",
@@ -233,9 +258,19 @@ def _engine(settings: PlanSettings, engine: EngineSettings) -> Assumption:
     ]
     if settings.kv_cache_dtype != "auto":
         set_by_user.append(f"kv_cache_dtype={settings.kv_cache_dtype}")
+    name = engine_of(settings)
+    chosen = "as vllm serve chooses by GPU, prefix caching on"
+    source = scheduling(engine)
+    if name != "vllm":
+        chosen = (
+            f"as {ENGINES[name]} chooses: {engine.max_num_batched_tokens:,} tokens an "
+            f"iteration, {engine.max_num_seqs:,} requests, blocks of "
+            f"{engine.block_size}"
+        )
+        source = f"{source}; defaults of {SOURCES[name]}"
     return Assumption(
         "engine",
-        ", ".join(set_by_user) or "as vllm serve chooses by GPU, prefix caching on",
-        scheduling(engine),
+        ", ".join(set_by_user) or chosen,
+        source,
         "given" if set_by_user else "assumed",
     )

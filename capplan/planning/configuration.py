@@ -6,7 +6,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from capplan.deployment.configuration import Configuration
-from capplan.deployment.engine import EngineSettings, default_engine_settings
+from capplan.deployment.engine import EngineSettings
+from capplan.deployment.engine_defaults import (
+    engine_defaults,
+    settings_by_default,
+    sglang_seats,
+)
 from capplan.deployment.replica import DoesNotFitError, Replica, replica
 from capplan.errors import ExtrapolationWarning, InputError
 from capplan.fleet.catalog import parse_price_overrides
@@ -20,7 +25,6 @@ from capplan.llm.architecture import Architecture
 from capplan.llm.catalog import llm as find_llm
 from capplan.llm.catalog import twins
 from capplan.llm.layout import Layout
-from capplan.llm.memory import DEFAULT_UTILIZATION
 from capplan.planning.gpu_choices import (
     listed_gpu,
     market_of,
@@ -47,7 +51,7 @@ from capplan.planning.layouts import (
     timed_alone,
     too_long_for_backend,
 )
-from capplan.planning.scheduling import scheduled
+from capplan.planning.scheduling import engine_of, scheduled
 from capplan.planning.setting_groups import ConfigurationSettings, PriceSettings
 from capplan.planning.speculation import speculating
 from capplan.units import parse_usd_per_h
@@ -152,11 +156,23 @@ def _layouts(
         if prices is not None and market is not None:
             cost = price_of(prices, market, gpu, layout.gpus)
         alone = timed_alone(settings, profile, llm)
-        engine = default_engine_settings(gpu, **_engine_settings(settings, None))
+        defaults = engine_defaults(
+            engine_of(settings), gpu, llm, layout.tp, settings.max_num_batched_tokens
+        )
+        engine = settings_by_default(defaults, gpu, _engine_settings(settings, None))
         engine = speculating(scheduled(engine, settings), settings, llm)
         reason = too_long_for_backend(settings, engine, layout)
         try:
-            fitted = _replica(settings, llm, gpu, layout.tp, engine, alone, layout)
+            fitted = _replica(
+                settings,
+                llm,
+                gpu,
+                layout.tp,
+                engine,
+                alone,
+                defaults.memory_share,
+                layout,
+            )
         except DoesNotFitError as error:
             reason = error.reason
         if not reason:
@@ -240,6 +256,8 @@ def _engine_settings(
     The KV blocks that a measured engine reported hold for the settings it then had.
     """
     measured = profile.meta if profile and profile.how == "measured" else {}
+    if profile is not None and not _is_of(profile, engine_of(settings)):
+        measured = {}
     names = (*_ENGINE_SETTINGS, "max_model_len")
     known = {name: measured[name] for name in names if name in measured}
     given = {name: getattr(settings, name, None) for name in _ENGINE_SETTINGS}
@@ -260,10 +278,16 @@ def _configuration(
             profile = estimated_profile(llm, gpu, tp, folders(settings))
         except InputError as error:
             missing = str(error)
-    engine = default_engine_settings(gpu, **_engine_settings(settings, profile))
+    defaults = engine_defaults(
+        engine_of(settings), gpu, llm, tp, settings.max_num_batched_tokens
+    )
+    given = _engine_settings(settings, profile)
+    engine = settings_by_default(defaults, gpu, given)
     engine = speculating(scheduled(engine, settings), settings, llm)
     try:
-        fitted = _replica(settings, llm, gpu, tp, engine, profile)
+        fitted = _replica(
+            settings, llm, gpu, tp, engine, profile, defaults.memory_share
+        )
     except DoesNotFitError as error:
         return Excluded(gpu.name, tp, error.reason)
     if missing:
@@ -317,8 +341,10 @@ def _replica(
     tp: int,
     engine: EngineSettings,
     profile: Profile | None,
+    default_share: float,
     layout: Layout | None = None,
 ) -> Replica:
+    name = engine_of(settings)
     utilization = settings.gpu_memory_utilization
     measured = profile.kv_element if profile else "bf16"
     kv_dtype = (
@@ -331,20 +357,29 @@ def _replica(
             ExtrapolationWarning,
             stacklevel=2,
         )
-    reported = profile.kv_tokens if profile and kv_dtype == measured else None
-    return replica(
+    own = profile is not None and kv_dtype == measured and _is_of(profile, name)
+    reported = profile.kv_tokens if profile and own else None
+    fitted = replica(
         llm,
         gpu,
         tp,
         engine,
-        gpu_memory_utilization=(
-            DEFAULT_UTILIZATION if utilization is None else utilization
-        ),
+        gpu_memory_utilization=(default_share if utilization is None else utilization),
         kv_dtype=kv_dtype,
         reported_kv_blocks=settings.kv_blocks,
         reported_kv_tokens=reported,
         layout=layout,
+        engine_name=name,
     )
+    if name != "sglang" or settings.max_num_seqs is not None:
+        return fitted
+    seats = sglang_seats(fitted.engine, llm.max_positions)
+    return replace(fitted, engine=replace(fitted.engine, max_num_seqs=seats))
+
+
+def _is_of(profile: Profile, engine: str) -> bool:
+    """Return whether what an engine said of itself when measured holds for another."""
+    return engine == "vllm" or profile.engine == engine
 
 
 def runnable(tried: list[Configuration | Excluded]) -> list[Configuration]:

@@ -14,16 +14,22 @@ from capplan.llm.architecture import Architecture
 from capplan.llm.catalog import llm as find_llm
 from capplan.llm.catalog import published
 from capplan.llm.dtypes import UNQUANTIZED
+from capplan.llm.layout import Layout
 from capplan.llm.memory import DEFAULT_UTILIZATION
+from capplan.planning.engine_commands import COMMANDS, kv_dtype_told
 from capplan.planning.layout_settings import DEFAULT_BACKEND, LayoutSettings
-from capplan.planning.scheduling import VLLM, is_vllm, scheduling
+from capplan.planning.scheduling import VLLM, engine_of, is_vllm, scheduling
 from capplan.planning.setting_groups import ConfigurationSettings
 from capplan.planning.speculation import parse_speculative_config
 
 _KV_CACHE = {"fp8": "fp8", "bf16": "bfloat16", "fp16": "float16"}
 """Values of vLLM's ``--kv-cache-dtype``."""
-_WHILE_LOADING = {"fp8": "fp8", "fp8_block": "fp8_per_block"}
-"""Values of ``--quantization`` with which vLLM quantizes a 16-bit checkpoint."""
+_WHILE_LOADING: dict[str, dict[str, str]] = {
+    "vllm": {"fp8": "fp8", "fp8_block": "fp8_per_block"},
+    "sglang": {"fp8": "fp8"},
+    "trtllm": {},
+}
+"""Values of ``--quantization`` with which an engine quantizes a 16-bit checkpoint."""
 _NIXL = '{"kv_connector":"NixlConnector","kv_role":"kv_both"}'
 _APART = (
     "a proxy in front sends each prompt to a prefill replica, then to a decode replica "
@@ -39,8 +45,13 @@ _NAMED_DRAFTS = ("eagle", "eagle3")
 _DRAFT = 'the key "model" of --speculative-config'
 YOURS = "YOUR_CHECKPOINT"
 """Stands for a checkpoint that nobody has published."""
-_SERVE = ("vllm", "serve")
-_FLAG = re.compile(r"--[a-z][a-z0-9-]*")
+STARTS = {
+    "vllm": ("vllm", "serve"),
+    "sglang": ("python", "-m", "sglang.launch_server", "--model-path"),
+    "trtllm": ("trtllm-serve",),
+}
+"""Words before the checkpoint, by engine."""
+_FLAG = re.compile(r"--[a-z][a-z0-9_-]*")
 
 
 @dataclass(frozen=True)
@@ -56,16 +67,28 @@ class Launch:
         return shlex.join(self.words)
 
     @property
+    def engine(self) -> str:
+        """The engine that it starts; empty where there is no command."""
+        return next((x for x, words in STARTS.items() if self._begins(words)), "")
+
+    def _begins(self, words: tuple[str, ...]) -> bool:
+        return self.words[: len(words)] == words
+
+    @property
+    def _flags_at(self) -> int:
+        return len(STARTS.get(self.engine, ())) + 1
+
+    @property
     def checkpoint(self) -> str:
         """The checkpoint that it serves; empty where there is no command."""
-        return self.words[2] if self.words else ""
+        return self.words[self._flags_at - 1] if self.words else ""
 
     @property
     def flags(self) -> dict[str, str | None]:
         """The flags with their values; None: a flag without one."""
         flags: dict[str, str | None] = {}
         name = ""
-        for word in self.words[3:]:
+        for word in self.words[self._flags_at :]:
             if word.startswith("--"):
                 name = word
                 flags[name] = None
@@ -105,11 +128,13 @@ class Launch:
 
     def serving(self, checkpoint: str) -> "Launch":
         """Return the command for another checkpoint of the same LLM."""
-        return Launch((*_SERVE, checkpoint, *self.words[3:]), self.notes)
+        words = list(self.words)
+        words[self._flags_at - 1] = checkpoint
+        return Launch(tuple(words), self.notes)
 
     def without(self, *flags: str) -> "Launch":
         """Return the command without some flags and their values."""
-        words = list(self.words[:3])
+        words = list(self.words[: self._flags_at])
         for flag, value in self.flags.items():
             if flag not in flags:
                 words += [flag] if value is None else [flag, value]
@@ -122,15 +147,18 @@ def read_launch(line: str, notes: tuple[str, ...] = ()) -> Launch:
     Raises
     ------
     InputError
-        When it is not ``vllm serve CHECKPOINT``, then flags with at most one value.
+        When it is not the command of an engine, a checkpoint, then flags with at most
+        one value.
     """
     try:
         words = tuple(shlex.split(line))
     except ValueError as error:
         raise InputError(f"the launch line {line!r}: {error}") from None
-    ended = words[:2] != _SERVE or len(words) < 3 or words[2].startswith("-")
+    found = Launch(words, notes)
+    at = len(STARTS.get(found.engine, ()))
+    ended = not found.engine or len(words) <= at or words[at].startswith("-")
     is_flag = False
-    for word in words[3:]:
+    for word in words[at + 1 :]:
         if word.startswith("--"):
             ended |= not _FLAG.fullmatch(word)
             is_flag = True
@@ -139,9 +167,10 @@ def read_launch(line: str, notes: tuple[str, ...] = ()) -> Launch:
             is_flag = False
     if ended or not all(word.isprintable() for word in words):
         raise InputError(
-            f"the launch line {line!r} is not vllm serve CHECKPOINT and flags"
+            f"the launch line {line!r} is not vllm serve CHECKPOINT and flags, nor "
+            "that of another engine"
         )
-    return Launch(words, notes)
+    return found
 
 
 def launch(
@@ -156,6 +185,14 @@ def launch(
     if settings.llm is None:
         return None
     engine = configuration.engine
+    name = engine_of(settings)
+    if name != "vllm" and configuration.layout != Layout(configuration.tp):
+        layout = configuration.layout.text
+        return Launch((), (f"{layout}: capplan writes its command for vLLM alone",))
+    if name != "vllm":
+        checkpoint, flags, notes = _checkpoint(settings.llm, name)
+        given, more = COMMANDS[name](configuration, settings, flags)
+        return Launch((*STARTS[name], checkpoint, *given), (*notes, *more))
     if not is_vllm(engine):
         return Launch(
             (), (f"{scheduling(engine)}; no vllm serve command: vLLM does not",)
@@ -168,11 +205,12 @@ def launch(
     times_of = configuration.times_of.partition(" ")[0]
     if times_of in ENGINES and times_of != "vllm":
         other = (
-            f"planned with the times of {ENGINES[times_of]}: vllm serve starts another"
+            f"planned with the times of {ENGINES[times_of]}: vllm serve starts "
+            f"another; --engine {times_of} plans that one"
         )
         return Launch((), (other,))
     checkpoint, flags, notes = _checkpoint(settings.llm)
-    words = [*_SERVE, checkpoint, *flags]
+    words = [*STARTS["vllm"], checkpoint, *flags]
     words += ["--tensor-parallel-size", str(configuration.tp)]
     words += _layout(configuration, settings)
     words += _memory(configuration, settings)
@@ -237,7 +275,9 @@ def _switch(flag: str, on: bool) -> str:
     return f"--{flag}" if on else f"--no-{flag}"
 
 
-def _checkpoint(name: str) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
+def _checkpoint(
+    name: str, engine: str = "vllm"
+) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
     """Return the checkpoint to serve, the flags that it needs, and notes."""
     entry, dtype = published(name), find_llm(name).weight_dtype
     if entry is None:  # a folder
@@ -252,8 +292,8 @@ def _checkpoint(name: str) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
     own = next(
         (entry.checkpoints[x] for x in UNQUANTIZED if x in entry.checkpoints), ""
     )
-    if own and dtype in _WHILE_LOADING:
-        flags = (*entry.serve_flags, "--quantization", _WHILE_LOADING[dtype])
+    if own and (kind := _WHILE_LOADING[engine].get(dtype)):
+        flags = (*entry.serve_flags, "--quantization", kind)
         return own, flags, notes
     missing = f"no checkpoint of {entry.llm} in {dtype} is listed; name yours"
     return YOURS, entry.serve_flags, (missing,)
@@ -275,11 +315,8 @@ def _memory(configuration: Configuration, settings: ConfigurationSettings) -> li
         words += ["--block-size", str(settings.block_size)]
     elif not _is_picked(llm, configuration.tp):
         words += ["--block-size", str(engine.block_size)]
-    kv_dtype = configuration.kv_dtype or settings.kv_cache_dtype
-    # "auto" is the checkpoint's own, which is FP8 in some that are quantized.
-    is_own = kv_dtype in UNQUANTIZED and llm.weight_dtype in UNQUANTIZED
-    text = "auto" if is_own else _KV_CACHE.get(kv_dtype, "auto")
-    return [*words, "--kv-cache-dtype", text]
+    told = _KV_CACHE.get(kv_dtype_told(configuration, settings), "auto")
+    return [*words, "--kv-cache-dtype", told]
 
 
 def _is_picked(llm: Architecture, tp: int) -> bool:

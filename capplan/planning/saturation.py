@@ -253,10 +253,12 @@ def _running(mix: Trace, engine: EngineSettings, rng: np.random.Generator) -> Tr
     fitting = np.cumsum(engine.request_blocks(prompt)) < engine.kv_blocks
     used = slice(0, max(1, int(fitting.sum())))
     predicted = drawn.predicted_output_tokens
+    limit = drawn.max_new_tokens
     drawn = replace(
         drawn,
         prompt_tokens=prompt,
         output_tokens=left,
+        max_new_tokens=np.where(limit > 0, limit - answered, 0),
         predicted_output_tokens=None
         if predicted is None
         else np.maximum(predicted - answered, 1),

@@ -9,6 +9,7 @@ from capplan.deployment.engine import EngineSettings
 from capplan.deployment.policy import VLLM_V1
 from capplan.errors import InputError
 from capplan.latency.contract import LatencyTables
+from capplan.latency.engine_rows import parse_engine
 from capplan.latency.rank_bounds import alone, as_one
 from capplan.latency.rank_tables import RankTables
 from capplan.planning.fleet_settings import COPYING
@@ -17,11 +18,30 @@ from capplan.settings import Settings
 from capplan.simulator.checks import check_scheduler, without_unsupported
 from capplan.simulator.schedulers import parse_scheduler
 
+SCHEDULER_OF = {"vllm": VLLM_V1.name, "sglang": "sglang", "trtllm": "trtllm"}
+"""The scheduler of each engine that a plan may be of."""
 VLLM = {VLLM_V1.name: "", "vllm-v1-priority": "priority"}
 """Schedulers that ``vllm serve`` runs, and the ``--scheduling-policy`` of each."""
 RULES_VERSION = "0.24 to 0.33"
 """Releases of vLLM whose V1 scheduler is simulated."""
+_OTHERS = {"sglang": "SGLang 0.5.23", "trtllm": "TensorRT-LLM of 2026"}
+"""Engines of which another scheduler is, with the version that was read."""
 _OWN = ("async_scheduling", "prefix_caching")
+
+
+def engine_of(settings: Settings) -> str:
+    """Return the engine whose scheduler, defaults and command a plan takes.
+
+    That of ``--engine``. Where another scheduler is named, or pools for prompts and
+    decoding or drafts, which V1's alone has here, the plan takes its times alone.
+    """
+    given = getattr(settings, "engine", None)
+    name = "vllm" if given is None else parse_engine(given).engine
+    scheduler = getattr(settings, "scheduler", None)
+    if scheduler and scheduler.partition(":")[0] != SCHEDULER_OF[name]:
+        return "vllm"
+    of_v1 = ("disaggregated", "is_apart", "speculative_config")
+    return "vllm" if any(getattr(settings, x, None) for x in of_v1) else name
 
 
 def scheduled(engine: EngineSettings, settings: Settings) -> EngineSettings:
@@ -31,8 +51,10 @@ def scheduled(engine: EngineSettings, settings: Settings) -> EngineSettings:
     settings ask for them, and else turned off.
     """
     policy = engine.scheduler
-    if isinstance(settings, SchedulerSettings) and settings.scheduler:
-        policy = parse_scheduler(settings.scheduler)
+    if isinstance(settings, SchedulerSettings):
+        of_engine = SCHEDULER_OF[engine_of(settings)]
+        if settings.scheduler or of_engine != policy.name:
+            policy = parse_scheduler(settings.scheduler or of_engine)
     engine = replace(engine, scheduler=policy)
     server = settings if isinstance(settings, ServerSettings) else ServerSettings()
     asked = replace(
@@ -60,7 +82,9 @@ def is_vllm(engine: EngineSettings) -> bool:
 
 def rules(engine: EngineSettings) -> str:
     """Return whose scheduling rules are simulated, such as ``vLLM 0.24 to 0.33``."""
-    return f"vLLM {RULES_VERSION}" if is_vllm(engine) else str(engine.scheduler)
+    if is_vllm(engine):
+        return f"vLLM {RULES_VERSION}"
+    return _OTHERS.get(engine.scheduler.name, str(engine.scheduler))
 
 
 def scheduling(engine: EngineSettings) -> str:
@@ -76,7 +100,9 @@ def scheduling(engine: EngineSettings) -> str:
     if rules.reserves:
         missing.append("token budget")
     without = f", without {', '.join(missing)}" if missing else ""
-    return f"schedules as {engine.scheduler}{without}"
+    whose = _OTHERS.get(engine.scheduler.name)
+    by = f"{whose} ({engine.scheduler})" if whose else str(engine.scheduler)
+    return f"schedules as {by}{without}"
 
 
 def widest_of_replica(

@@ -77,7 +77,7 @@ class ReplicaSettings(Settings):
         None,
         ENGINE,
         "N",
-        "Token budget of an iteration (default: vLLM's for the GPU).",
+        "Token budget of an iteration (default: the engine's for the GPU).",
         ge=1,
         le=MOST_BATCHED_TOKENS,
     )
@@ -85,12 +85,17 @@ class ReplicaSettings(Settings):
         None,
         ENGINE,
         "N",
-        "Most requests running at once (default: vLLM's for the GPU).",
+        "Most requests running at once (default: the engine's for the GPU).",
         ge=1,
         le=MOST_SEQS,
     )
     block_size: int | None = setting(
-        None, ENGINE, "N", "Tokens in a KV block (default 16).", ge=1, le=MOST_SEQS
+        None,
+        ENGINE,
+        "N",
+        "Tokens in a KV block (default 16; SGLang 1 or 64, TensorRT-LLM 32).",
+        ge=1,
+        le=MOST_SEQS,
     )
     kv_blocks: int | None = setting(
         None,
@@ -110,7 +115,7 @@ class ReplicaSettings(Settings):
         None,
         ENGINE,
         "SHARE",
-        "Share of GPU memory for the engine (default 0.92).",
+        "Share of GPU memory for the engine (default: the engine's, vLLM's 0.92).",
         gt=0,
         le=1,
     )
@@ -262,7 +267,8 @@ class LatencySettings(Settings):
         None,
         LATENCY,
         "NAME@VERSION",
-        "Engine to take the times of: vllm@0.13, sglang, trtllm (default: newest).",
+        "Engine to plan for, its scheduler, defaults, times and command: sglang, "
+        "trtllm, vllm@0.13 (default: vLLM, with the times of the newest measured).",
     )
     profiles: PathText | None = setting(
         None, LATENCY, "DIR|FILE", "Latency profiles, used before the shipped ones."
@@ -298,7 +304,9 @@ class LatencySettings(Settings):
         if self.latency_ms is None:
             return
         for name in ("engine", "engine_overhead", "latency_quantile"):
-            if getattr(self, name) is not None:
+            given = getattr(self, name)
+            of_times = name != "engine" or "@" in str(given)  # a version has its own
+            if given is not None and of_times:
                 raise SettingError(
                     name, f"{name} is of a profile; latency_ms takes its place"
                 )

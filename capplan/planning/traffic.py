@@ -165,7 +165,12 @@ def _foreseen(
 def read_requests(settings: RequestSettings) -> Trace:
     """Return the requests that the settings name."""
     trace = _named(settings)
-    return reshaped(trace, settings.shared_prefix, settings.output_scale)
+    return _reshaped(trace, settings)
+
+
+def _reshaped(trace: Trace, settings: RequestSettings) -> Trace:
+    lengths = settings.output_scale, settings.max_new_tokens
+    return reshaped(trace, settings.shared_prefix, *lengths)
 
 
 def _named(settings: RequestSettings) -> Trace:
@@ -367,7 +372,7 @@ def chunks(settings: SimulateSettings, engine: EngineSettings) -> Iterator[Trace
     """Yield the requests, without the oversized ones where they are to be dropped."""
     dropped = 0
     for trace in iterate_trace(str(settings.trace), _CHUNK_REQUESTS, settings.columns):
-        trace = reshaped(trace, settings.shared_prefix, settings.output_scale)
+        trace = _reshaped(trace, settings)
         if settings.drop_oversized:
             too_large = unserved(trace, engine)
             dropped += int(too_large.sum())

@@ -24,6 +24,7 @@ from capplan.workload.readers.columns import check_columns
 from capplan.workload.readers.options import ReadOptions, tokenizer_file
 from capplan.workload.scale import MOST_SCALE
 from capplan.workload.slo import Slo, parse_slo
+from capplan.workload.trace import MAX_TOKENS
 from capplan.workload.users import MOST_USERS, Users, parse_think
 
 WORKLOAD = "Workload"
@@ -97,6 +98,15 @@ class RequestSettings(Settings):
         "Make all answers F times as long; prompts stay.",
         gt=0,
         le=MOST_SCALE,
+    )
+    max_new_tokens: int | None = setting(
+        None,
+        WORKLOAD,
+        "TOKENS",
+        "Longest answer that clients ask for, by which SGLang and TensorRT-LLM admit; "
+        "0: each answer's own length (default: the trace's column, else 0).",
+        ge=0,
+        le=MAX_TOKENS,
     )
     seed: int = setting(0, METHOD, "N", "Seed of all random draws.", ge=0, le=2**62)
 

@@ -28,7 +28,7 @@ from capplan.simulator.queues import (
     remove_running,
     remove_waiting,
 )
-from capplan.simulator.state import NONE, Count, Phase
+from capplan.simulator.state import NONE, Caching, Count, Phase
 
 
 @inlined()
@@ -91,6 +91,8 @@ def preempt(state, r, slot, taken=0):
         hashed = held
         if replica.in_flight > 0 and held > admitted_tokens:
             hashed -= 1
+        if state.engine[0].prefix_caching == Caching.LATE:
+            hashed = min(hashed, admitted_tokens)
     return_blocks(state, r, slot, held + taken, hashed + taken, True)
     remove_running(state, r, slot)
     request.phase = phase
@@ -208,7 +210,7 @@ def add_chunk(state, r, slot, chunk):
     else:
         replica.batch_tokens += chunk
         replica.batch_attention += chunk * (start + 0.5 * chunk)
-    if state.engine[0].prefix_caching != 0:
+    if state.engine[0].prefix_caching == Caching.AT_ONCE:
         share_full_blocks(state, r, slot, request.computed_tokens)
     if request.computed_tokens == request.known_tokens:
         request.next_in_list = replica.joining

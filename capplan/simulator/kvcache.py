@@ -271,6 +271,24 @@ def share_full_blocks(state, r, slot, tokens):
         _hold(state, r, slot, label)
 
 
+@compiled()
+def merge_full_blocks(state, r, slot, tokens):
+    """Do the same where others may have computed them since: their copies are kept."""
+    request = state.requests[slot]
+    full = min(tokens // state.engine[0].block_size, _sharable_blocks(state, request))
+    while request.shared_blocks < full:
+        label = find(state, r, request.prefix_group, request.shared_blocks)
+        if label == NONE:
+            share_full_blocks(
+                state, r, slot, (request.shared_blocks + 1) * state.engine[0].block_size
+            )
+            continue
+        if state.blocks[r, label].references == 0:
+            _unlink(state, r, label)
+        _hold(state, r, slot, label)
+        give_blocks(state, r, 1)
+
+
 @inlined()
 def return_blocks(state, r, slot, held_tokens, hashed_tokens, keep):
     """Return all blocks of a request, its last block first.

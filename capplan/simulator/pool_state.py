@@ -9,6 +9,7 @@ from capplan.simulator.hash_ring import POINTS, place_points
 from capplan.simulator.prefix_memory import FIRST_RUNS, empty_memory, room_for_runs
 from capplan.simulator.state import (
     ROUTER_SETTINGS,
+    Caching,
     Setting,
     Sizes,
     State,
@@ -94,7 +95,9 @@ def pool_state(
     row.bounded_groups = engine.bounded_groups
     row.bounded_blocks = engine.bounded_blocks
     row.depth = 2 if engine.async_scheduling else 1
-    row.prefix_caching = int(engine.prefix_caching)
+    late = engine.scheduler.rules.caches_late
+    caching = Caching.LATE if late else Caching.AT_ONCE
+    row.prefix_caching = caching if engine.prefix_caching else Caching.NONE
     row.longest_jump = 1 if record_iterations else longest_jump
     row.recording = int(record_iterations)
     row.attention_s = tables.attention_s

@@ -24,6 +24,7 @@ REQUEST = np.dtype(
         ("output_tokens", np.int64),
         ("run_tokens", np.int64),  # output computed for it; padding goes beyond its own
         ("predicted_tokens", np.int64),  # predicted output
+        ("most_output_tokens", np.int64),  # that its client asked for
         ("known_tokens", np.int64),  # prompt and tokens generated before admission
         ("computed_tokens", np.int64),  # while prefilling: KV held
         ("room_tokens", np.int64),  # whose blocks it took when admitted; 0: none

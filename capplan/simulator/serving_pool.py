@@ -154,6 +154,7 @@ class ServingPool:
             trace.prompt_tokens,
             trace.output_tokens,
             predicted,
+            trace.most_output_tokens,
             trace.prefix_group,
             trace.prefix_tokens,
             trace.request_class,

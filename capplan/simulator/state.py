@@ -47,6 +47,14 @@ class Phase(IntEnum):
     HANDED = 8  # its prompt is done; it holds its KV until that has been read
 
 
+class Caching(IntEnum):
+    """When the blocks that an iteration computes can be found: ``prefix_caching``."""
+
+    NONE = 0
+    AT_ONCE = 1  # by the next request of the same iteration too
+    LATE = 2  # by the next iteration: the scheduler calls ``merge_full_blocks``
+
+
 class Needs(IntEnum):
     """What a router reads of the replicas, hence how far they are advanced first."""
 

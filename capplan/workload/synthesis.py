@@ -135,24 +135,55 @@ def with_shared_prefix(trace: Trace, prefix_tokens: int) -> Trace:
 
 
 def reshaped(
-    trace: Trace, prefix_tokens: int | None = None, output_scale: float | None = None
+    trace: Trace,
+    prefix_tokens: int | None = None,
+    output_scale: float | None = None,
+    max_new_tokens: int | None = None,
 ) -> Trace:
-    """Return the trace with a shared prefix and other answer lengths, as asked for."""
+    """Return the trace with a shared prefix, other answers and limits, as asked for."""
     if prefix_tokens is not None:
         trace = with_shared_prefix(trace, prefix_tokens)
-    if output_scale is None:
-        return trace
-    note = f"answers {output_scale:g} times as long; prompts as they are"
-    return replace(with_output_scale(trace, output_scale), notes=(*trace.notes, note))
+    if output_scale is not None:
+        note = f"answers {output_scale:g} times as long; prompts as they are"
+        trace = replace(
+            with_output_scale(trace, output_scale), notes=(*trace.notes, note)
+        )
+    if max_new_tokens is not None:
+        trace = with_max_new_tokens(trace, max_new_tokens)
+    return trace
+
+
+def with_max_new_tokens(trace: Trace, limit: int) -> Trace:
+    """Return the trace with one limit of all answers; 0: each answer's own length.
+
+    Raises
+    ------
+    InputError
+        When an answer is longer.
+    """
+    longer = trace.output_tokens > limit
+    if limit and longer.any():
+        raise InputError(
+            f"{trace.source}: {int(longer.sum()):,} answers are longer than "
+            f"max_new_tokens {limit}, the longest {int(trace.output_tokens.max())} "
+            "tokens; expected at least that, or 0 for each answer's own length"
+        )
+    return replace(trace, max_new_tokens=np.full(len(trace), limit, np.int64))
 
 
 def with_output_scale(trace: Trace, factor: float) -> Trace:
-    """Return the trace with answers, and what is foreseen of them, so often as long."""
+    """Return the trace with answers, and what is foreseen of them, so often as long.
+
+    Those that reach their ``max_new_tokens`` end there.
+    """
     columns = {}
     for name in ("output_tokens", "predicted_output_tokens"):
         tokens = getattr(trace, name)
         if tokens is not None:
             columns[name] = np.maximum(1, np.rint(tokens * factor)).astype(np.int64)
+    limit = trace.max_new_tokens
+    answers = columns["output_tokens"]
+    columns["output_tokens"] = np.where(limit > 0, np.minimum(answers, limit), answers)
     return replace(trace, **columns)
 
 

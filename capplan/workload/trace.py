@@ -43,6 +43,7 @@ COLUMNS = {
     "predicted_output_tokens": _Column(np.int64, 1, MAX_TOKENS),
     "priority": _Column(np.int64, -(2**31), 2**31 - 1, 0),
     "session": _Column(np.int64, -1, MOST_SESSIONS - 1, -1),
+    "max_new_tokens": _Column(np.int64, 0, MAX_TOKENS, 0),
     "think_s": _Column(np.float64, 0, np.inf),
 }
 """Columns of a trace with their dtype, range and default."""
@@ -84,6 +85,10 @@ class Trace:
     session
         Conversation or user that the request belongs to, a number from 0, shape (n,),
         int64; -1 where it is not known (default).
+    max_new_tokens
+        Most output tokens that the client asked for, at least ``output_tokens``, shape
+        (n,), int64; 0: as many as the output has (default). Engines that admit by what
+        an answer may take read it. [tokens]
     unread_columns
         Columns of the source that were not read, for messages.
     users
@@ -112,6 +117,7 @@ class Trace:
     users: int = 0
     think_s: np.ndarray | None = None
     asked_until_s: float = np.inf
+    max_new_tokens: np.ndarray = _DEFAULT
 
     def __post_init__(self) -> None:
         """Refuse values that no request can have; fill the default columns."""
@@ -123,6 +129,7 @@ class Trace:
                 values = np.full(len(self), column.default, column.dtype)
             if values is not None:
                 object.__setattr__(self, name, self._checked(name, values))
+        self._check_limits()
 
     def _checked(self, name: str, values: np.ndarray) -> np.ndarray:
         dtype, low, high, _ = COLUMNS[name]
@@ -147,9 +154,25 @@ class Trace:
             raise InputError(f"{self.source}: arrival_s falls; sort it first")
         return np.ascontiguousarray(values, dtype)
 
+    def _check_limits(self) -> None:
+        limit = self.max_new_tokens
+        cut = (self.output_tokens > limit) & (limit > 0)
+        if cut.any():
+            row = int(np.flatnonzero(cut)[0])
+            raise InputError(
+                f"{self.source}: row {row + 1}: output_tokens is "
+                f"{self.output_tokens[row]} and max_new_tokens {limit[row]}; expected "
+                "an output of at most max_new_tokens, or 0 for its own length"
+            )
+
     def __len__(self) -> int:
         """Return the number of requests."""
         return len(self.prompt_tokens)
+
+    @property
+    def most_output_tokens(self) -> np.ndarray:
+        """Tokens that each answer may have by what was asked, shape (n,). [tokens]"""
+        return np.maximum(self.max_new_tokens, self.output_tokens)
 
     @property
     def duration_s(self) -> float:

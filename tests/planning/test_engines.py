@@ -8,6 +8,7 @@ import pytest
 from rich.console import Console
 
 from capplan.errors import CapplanError, InputError
+from capplan.latency.engine_time import ENGINES
 from capplan.planning.configuration import only_configuration
 from capplan.planning.plan import plan
 from capplan.planning.settings import PlanSettings
@@ -106,18 +107,43 @@ def test_an_engine_newer_than_any_row_says_so_and_widens_the_range_upward():
 
 
 @pytest.mark.parametrize("engine", ["sglang", "trtllm"])
-def test_a_plan_with_the_times_of_another_engine_prints_no_vllm_serve_line(engine):
+def test_vllms_scheduler_with_the_times_of_another_engine_is_not_started(engine):
+    asked = {**SETTINGS, "llm": "gpt-oss-120b", "gpu": "B200-SXM", "tp": 2}
+
+    found = plan(PlanSettings(**asked, engine=engine, scheduler="vllm-v1"))
+
+    assert found.best.configuration.times_of.startswith(engine)
+    assert found.best.launch.words == ()
+    assert f"--engine {engine} plans that one" in found.best.launch.notes[0]
+    assert "vllm serve openai" not in shown(found)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(
+    ("engine", "rules", "command"),
+    [
+        ("sglang", "SGLang 0.5.23", "python -m sglang.launch_server --model-path"),
+        ("trtllm", "TensorRT-LLM of 2026", "trtllm-serve"),
+    ],
+)
+def test_a_plan_of_another_engine_has_its_rules_defaults_times_and_command(
+    engine, rules, command
+):
     asked = {**SETTINGS, "llm": "gpt-oss-120b", "gpu": "B200-SXM", "tp": 2}
 
     found = plan(PlanSettings(**asked, engine=engine))
 
+    configuration = found.best.configuration
+    assert configuration.engine.scheduler.name == engine
+    assert configuration.times_of.startswith(engine)
+    assert found.best.launch.line.startswith(f"{command} openai/gpt-oss-120b --")
     text = shown(found)
-    if found.best.configuration.times_of.startswith(engine):
-        assert found.best.launch.words == ()
-        assert "vllm serve gpt" not in text
-        assert "vllm serve openai" not in text
-    else:  # nobody measured it there
-        assert "was measured on GPUs of this kind" in text
+    assert f"rules: {rules}" in " ".join(text.split())
+    said = {row.what: row for row in found.assumptions}
+    kernels = said[f"kernels, {configuration}"]
+    assert kernels.value == f"of vLLM, not of {ENGINES[engine]} *"
+    assert kernels.how == "assumed"
+    assert said["engine"].value.startswith(f"as {ENGINES[engine]} chooses: ")
 
 
 def test_a_name_that_is_no_engine_is_refused():

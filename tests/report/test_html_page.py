@@ -16,9 +16,9 @@ from capplan.planning.result import Assumption
 from capplan.report.pages.candidates import COLUMNS
 from capplan.report.pages.plan import plan_page
 from capplan.report.provenance import note_arguments
-from capplan.report.render.html_page import html
+from capplan.report.render.html_page import _breaking, html
 
-VOID = {"meta", "link", "br", "img", "hr", "input"}
+VOID = {"meta", "link", "br", "img", "hr", "input", "wbr"}
 
 
 class Outline(HTMLParser):
@@ -121,6 +121,14 @@ def test_every_number_of_the_candidates_table_is_on_the_page(plan):
     for candidate in plan.candidates:
         for column in COLUMNS:
             assert not column.heading or column.text(candidate) in page
+
+
+def test_long_words_break_behind_commas_and_no_number_before_its_percent_sign():
+    text = "sglang:mixed=0,clip=4096; 1,024 <a>, 99 %"
+
+    shown = str(_breaking(text))
+
+    assert shown == "sglang:mixed=0,<wbr>clip=4096; 1,024 &lt;a&gt;, 99\u00a0%"
 
 
 def test_an_infeasible_plan_has_a_page_with_its_reasons(infeasible):

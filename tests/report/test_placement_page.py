@@ -84,7 +84,7 @@ def test_json_csv_and_page_agree(problem):
     for row, request in zip(rows, document["requests"], strict=True):
         assert int(row["replica"]) == request["replica"]
     assert [load["kv_peak_tokens"] for load in document["replicas"]] == [20, 20]
-    assert "100 % (20 of 20)" in page
+    assert "100\u00a0% (20 of 20)" in page
     assert headline(placement) in page
 
 

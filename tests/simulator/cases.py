@@ -179,12 +179,18 @@ def accelgen(
     }
 
 
-def admission_by_limit(longest_answer: int, seed: int) -> dict[str, float | str]:
+def with_limits(trace: Trace, rng: np.random.Generator) -> Trace:
+    """Return requests of which none, some or all have a limit of their answers."""
+    limit = trace.output_tokens + rng.integers(0, 9, len(trace))
+    given = rng.random(len(trace)) < rng.choice([0.0, 0.5, 1.0])
+    return replace(trace, max_new_tokens=np.where(given, limit, 0))
+
+
+def admission_by_limit(seed: int) -> dict[str, float | str]:
     """Return settings of the schedulers that admit by a limit of the answer."""
     rng = np.random.default_rng(seed + 1)
     return {
         "policy": str(rng.choice(["guaranteed_no_evict", "max_utilization"])),
-        "max_new": int(rng.choice([0, 0, longest_answer + rng.integers(0, 9)])),
         "max_prefill_tokens": int(rng.choice([8, 16384])),
         "mixed": int(rng.integers(0, 2)),
         "ignore_eos": int(rng.random() < 0.25),
@@ -205,7 +211,8 @@ def for_scheduler(name: str, case: Case, seed: int) -> tuple[str, Case]:
         return name, case
     rng = np.random.default_rng(seed)
     longest = int((case.trace.prompt_tokens + case.trace.output_tokens).max())
-    longest_answer = int(case.trace.output_tokens.max())
+    limited = with_limits(case.trace, np.random.default_rng(seed + 2))
+    case = case._replace(trace=limited)
     engine = replace(case.engine, scheduler=parse_scheduler(name))
     engine = without_unsupported(engine)
     least = MOST_SEQS if rng.random() < 0.5 else max(longest, MOST_SEQS)
@@ -244,7 +251,7 @@ def for_scheduler(name: str, case: Case, seed: int) -> tuple[str, Case]:
         "beta_s": float(rng.choice([-1.0, TICK_S])),
         "batch_size": int(rng.integers(1, 9)),
         "predict_s": 0.0,
-        **admission_by_limit(longest_answer, seed),
+        **admission_by_limit(seed),
     }
     copy_s = TICK_S * int(rng.integers(0, 3)) / 2
     engine = replace(

@@ -14,6 +14,7 @@ import numpy as np
 from judge_best_fit import best_fit
 from judge_routers import REMEMBERING, Sent
 from judge_schedulers import SCHEDULERS
+from judge_sglang import enter
 
 from capplan.deployment.engine import EngineSettings
 from capplan.latency.contract import LatencyTables
@@ -54,6 +55,7 @@ class Request:
     host_blocks: int = 0  # its KV on the host
     predicted_count: int = 0  # predicted output tokens
     slo: RequestSlo | None = None  # of its class
+    most_output_count: int = 0  # that its client asked for
     priority: int = 0
     session: int = -1
     group: int = -1
@@ -66,6 +68,11 @@ class Request:
     @property
     def done(self) -> bool:
         return len(self.tokens) == self.prompt_count + self.output_count
+
+    @property
+    def is_last_in_flight(self) -> bool:
+        due = max(self.placeholders, int(self.stale > 0))
+        return len(self.tokens) + due >= self.prompt_count + self.output_count
 
 
 class Pool:
@@ -347,13 +354,16 @@ class Replica:
             request.token_s.append(batch.end_s)
             if not stale and self.engine.async_scheduling:
                 request.placeholders -= 1
-                self.pool.enter(request, request.computed - request.placeholders)
+                if self.scheduler != "sglang":  # at its end
+                    self.pool.enter(request, request.computed - request.placeholders)
             if request.done:
                 self.finish(request)
 
     def finish(self, request: Request) -> None:
         """Let a request go that has its last token."""
         (self.running if request in self.running else self.waiting).remove(request)
+        if self.scheduler == "sglang":
+            enter(self.pool, request, request.computed)
         self.pool.take_back(request)
 
 
@@ -470,6 +480,7 @@ def judge(
                 for k in range(prompt)
             ],
             predicted_count=int(predicted[row]),
+            most_output_count=int(trace.most_output_tokens[row]),
             priority=int(trace.priority[row]),
             session=int(trace.session[row]),
             group=group,

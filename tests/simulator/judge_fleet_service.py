@@ -103,6 +103,7 @@ class Fleet:
                 for k in range(prompt)
             ],
             predicted_count=output if predicted is None else int(predicted[row]),
+            most_output_count=int(trace.most_output_tokens[row]),
             priority=int(trace.priority[row]),
             session=int(trace.session[row]),
             group=group,

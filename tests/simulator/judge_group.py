@@ -243,7 +243,7 @@ class Group:
     def schedule(self):
         throttled = self.counter % self.engine.prefill_schedule_interval != 0
         for rank in self.ranks:
-            rank.now_s = self.now_s
+            rank.now_s, rank.gpu_s = self.now_s, self.gpu_s
         made = [rank.put_together(throttled) for rank in self.ranks]
         batches = [batch for batch, _ in made]
         if not any(batch.parts for batch in batches):
@@ -300,6 +300,7 @@ def judge_groups(
             prompt,
             int(trace.output_tokens[row]),
             tokens,
+            most_output_count=int(trace.most_output_tokens[row]),
             priority=int(trace.priority[row]),
             slo=Slo(slo).of_class(trace.class_names[trace.request_class[row]]),
         )

@@ -51,12 +51,14 @@ def _prompts(replica, settings, batches):
         batches.full = False
     if (batches.full or not replica.waiting) and batches.chunked is None:
         return []
-    mixed = len(batches.running) if settings["mixed"] else 0
+    decoding = [q for q in batches.running if not q.is_last_in_flight]
+    mixed = len(decoding) if settings["mixed"] else 0
     chunk_left = engine.max_num_batched_tokens - mixed
     input_left = settings["max_prefill_tokens"] - mixed
     kept = sum(
         min(limit(replica, settings, q) - answered(q), settings["clip"])
         for q in batches.running
+        if not q.is_last_in_flight
     )
     room = len(pool.free) * page - mixed - kept * _ratio(settings, batches)
     parts = []
@@ -84,8 +86,11 @@ def _prompts(replica, settings, batches):
         if batches.full:
             break
         q = replica.waiting[0]
-        extend, most = len(q.tokens), limit(replica, settings, q)
-        bounded = pool.bounded(q) * page
+        hits = pool.hits(q)
+        cached = len(hits) * page
+        extend, most = len(q.tokens) - cached, limit(replica, settings, q)
+        unused = sum(block.references == 0 for block in hits)
+        bounded = (pool.bounded(q) + unused) * page
         after = min(most - answered(q), settings["clip"])
         if extend + after + page + bounded >= room:
             batches.full = bool(parts or batches.running)  # NO_TOKEN
@@ -95,9 +100,11 @@ def _prompts(replica, settings, batches):
             new, answer = chunk_left // page * page, 0
             if new <= 0:
                 break
-        pool.give(q, new, [])
+        pool.give(q, cached + new, hits)
+        if q.scheduled_s is None:
+            q.cached_tokens = cached
         replica.admit()
-        parts.append((q, 0, new))
+        parts.append((q, cached, new))
         if new < extend:
             batches.chunked = q
         room -= paged(new, page) + page + answer + bounded
@@ -109,30 +116,36 @@ def _prompts(replica, settings, batches):
     if not parts:
         return []
     batches.last = [q for q, _, _ in parts]
-    if (
-        settings["mixed"]
-        and batches.running
-        and _needed(batches.running, page) <= len(pool.free)
-    ):
-        for q in batches.running:
+    prompts = list(parts)
+    if settings["mixed"] and decoding and _needed(decoding, page) <= len(pool.free):
+        for q in decoding:
             pool.give(q, q.computed + 1, [])
             parts.append((q, q.computed, 1))
-        batches.last += batches.running
+        batches.last += batches.running  # also those whose last token is in flight
         batches.running = []  # its flag stays, until the last batch takes its place
+        # Of those that end together the oldest gives its KV back first.
+        parts.sort(key=lambda part: replica.running.index(part[0]))
+    for q, before, new in prompts:
+        enter(pool, q, before + new)
     return parts
 
 
 def _decodes(replica, settings, batches):
     pool, page = replica.pool, replica.engine.block_size
+    decoding = [q for q in batches.running if not q.is_last_in_flight]
+    if not decoding:
+        return [], False
     retracted = []
-    if _needed(batches.running, page) > len(pool.free):
+    if _needed(decoding, page) > len(pool.free):
         # Those to be kept first; of equals the oldest, also where batches were mixed.
         order = sorted(
-            batches.running,
+            decoding,
             key=lambda q: (answered(q), -q.prompt_count, -replica.running.index(q)),
             reverse=True,
         )
         while not retracted or _needed(order, page) > len(pool.free):
+            if len(order) == 1 and batches.chunked is None:
+                break  # until a result gives KV back
             if len(order) == 1:
                 victim, batches.chunked = batches.chunked, None
             else:
@@ -142,16 +155,21 @@ def _decodes(replica, settings, batches):
             replica.waiting.remove(victim)
             replica.waiting.append(victim)
             retracted.append(victim)
-        batches.running = [q for q in batches.running if q in order]
-        used = sum(answered(q) + settings["retract_steps"] for q in order)
-        limits = sum(limit(replica, settings, q) for q in order)
-        batches.ratio, batches.decays = min(1.0, used / (limits + 1)), 0
-        batches.full = False
+        batches.running = [q for q in batches.running if q not in retracted]
+        if retracted:
+            used = sum(answered(q) + settings["retract_steps"] for q in order)
+            limits = sum(limit(replica, settings, q) for q in order)
+            batches.ratio, batches.decays = min(1.0, used / (limits + 1)), 0
+            batches.full = False
+        if _needed(order, page) > len(pool.free):
+            return [], bool(retracted)
+        decoding = order
     else:
         batches.decays += 1
-    for q in batches.running:
+    for q in decoding:
         pool.give(q, q.computed + 1, [])
-    return [(q, q.computed, 1) for q in batches.running], bool(retracted)
+    order = sorted(decoding, key=replica.running.index)
+    return [(q, q.computed, 1) for q in order], bool(retracted)
 
 
 def _needed(requests, page):
@@ -172,18 +190,38 @@ def _ratio(settings, batches):
 
 
 def answered(request):
-    return len(request.tokens) - request.prompt_count
+    """Return how many tokens it has, also those in flight."""
+    return len(request.tokens) + request.placeholders - request.prompt_count
 
 
 def limit(replica, settings, request):
     """Return the most tokens that a request may generate."""
-    if settings["max_new"] == 0:
-        return request.output_count
     pool = replica.pool
     bounded = pool.bounded(request) + len(request.bounded)
     held = (replica.engine.kv_blocks - 1 - bounded) * replica.engine.block_size
-    return min(settings["max_new"], held - 2 - request.prompt_count)
+    return min(request.most_output_count, held - 2 - request.prompt_count)
 
 
 def paged(tokens, page):
     return -(-tokens // page) * page
+
+
+def enter(pool, request, tokens):
+    """Make full blocks findable; a copy of what can be found is given back."""
+    if not pool.caching:
+        return
+    for k in range(request.findable, tokens // pool.block_size):
+        content = pool.content(request, k)
+        block = request.blocks[k]
+        if pool.found.get(content):
+            same = pool.found[content][0]
+            if same.references == 0:
+                pool.free.remove(same)
+            same.references += 1
+            request.blocks[k] = same
+            block.references = 0
+            pool.free.insert(0, block)
+        else:
+            block.content = content
+            pool.found[content] = [block]
+        request.findable = k + 1

@@ -11,6 +11,8 @@ def trtllm(replica, settings):
     for request in list(replica.running):
         if request not in replica.running:
             break  # paused: the list ends there
+        if request.is_last_in_flight:
+            continue
         while pool.missing(request, _next_tokens(request), []) > len(pool.free):
             last = replica.running.pop()
             replica.preempt(last)
@@ -36,6 +38,8 @@ def trtllm(replica, settings):
     reserved = sum(_whole(replica, settings, request) for request in replica.running)
     while replica.waiting and not paused and not cut and replica.seats_left:
         request = replica.waiting[0]
+        if request.is_last_in_flight:
+            break
         known = len(request.tokens)
         whole = _whole(replica, settings, request)
         if reserves and reserved + whole > engine.kv_blocks - 1:
@@ -69,6 +73,5 @@ def _chunk(rest, left, settings, engine):
 def _whole(replica, settings, request):
     """Return the blocks that a request holds when it ends at its limit."""
     pool, blocks = replica.pool, replica.engine.kv_blocks - 1
-    answer = settings["max_new"] or request.output_count
-    whole = pool.blocks_for(request.prompt_count + answer)
+    whole = pool.blocks_for(request.prompt_count + request.most_output_count)
     return min(whole + pool.bounded(request) + len(request.bounded), blocks)

@@ -8,6 +8,7 @@ from capplan.latency.contract import linear_tables
 from capplan.simulator.request_times import RequestTimes
 from capplan.simulator.simulate import simulate
 from capplan.workload.slo import Slo
+from capplan.workload.synthesis import with_max_new_tokens
 from capplan.workload.trace import Trace
 from tests.deployments import fleet_of
 
@@ -38,11 +39,13 @@ def served(
     requests: list[tuple[float, int, int]],
     blocks: int = 64,
     slo: Slo | None = None,
+    max_new_tokens: int = 0,
     **settings,
 ) -> RequestTimes:
     """Serve requests: arrival [ms], prompt and output [tokens]."""
     arrival_ms, prompts, outputs = np.array(requests).T
     trace = Trace(prompts.astype(int), outputs.astype(int), arrival_ms / 1e3)
+    trace = with_max_new_tokens(trace, max_new_tokens)
     given = engine(blocks, **settings)
     return simulate(
         trace, fleet_of(TABLES, given, 1, scheduler=scheduler), slo=slo

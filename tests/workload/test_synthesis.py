@@ -12,7 +12,10 @@ from capplan.workload.lengths import LENGTHS, parse_lengths
 from capplan.workload.synthesis import (
     extend,
     resample,
+    reshaped,
     synthesise,
+    with_max_new_tokens,
+    with_output_scale,
     with_shared_prefix,
 )
 from capplan.workload.trace import Trace
@@ -187,6 +190,30 @@ def test_a_shared_prefix_of_nothing_is_no_group():
 def test_a_negative_shared_prefix_is_refused():
     with pytest.raises(InputError, match="--shared-prefix is -1"):
         with_shared_prefix(Trace([5], [1]), -1)
+
+
+def test_a_limit_of_all_answers_takes_the_place_of_the_column():
+    trace = Trace([5, 5], [20, 30], max_new_tokens=[40, 0])
+
+    assert trace.most_output_tokens.tolist() == [40, 30]
+    assert reshaped(trace).max_new_tokens.tolist() == [40, 0]
+    assert reshaped(trace, max_new_tokens=64).max_new_tokens.tolist() == [64, 64]
+    assert reshaped(trace, max_new_tokens=0).most_output_tokens.tolist() == [20, 30]
+
+
+def test_a_limit_below_an_answer_is_refused():
+    trace = Trace([5, 5, 5], [20, 30, 40])
+
+    with pytest.raises(InputError, match="2 answers are longer than max_new_tokens 20"):
+        with_max_new_tokens(trace, 20)
+    with pytest.raises(InputError, match="row 2: output_tokens is 30 and max_new_tok"):
+        Trace([5, 5], [20, 30], max_new_tokens=[20, 29])
+
+
+def test_answers_made_longer_end_at_their_limit():
+    trace = Trace([5, 5], [20, 30], max_new_tokens=[25, 0])
+
+    assert with_output_scale(trace, 2.0).output_tokens.tolist() == [25, 60]
 
 
 def test_every_length_distribution_is_under_these_laws():

@@ -12,6 +12,7 @@ from capplan.deployment.cold_start import ColdStart
 from capplan.deployment.pools import DECODE, PREFILL
 from capplan.errors import InputError
 from capplan.input_file import read_text
+from capplan.latency.engine_time import ENGINES
 from capplan.llm.catalog import published
 from capplan.planning.known_to_policies import ROOM, SHARE
 from capplan.planning.launch import YOURS, read_launch
@@ -168,6 +169,11 @@ def _pool(
         launch = read_launch(record.launch_line, tuple(record.launch_notes or ()))
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
+    if launch.engine != "vllm":
+        raise InputError(
+            f"{path}: its replicas are of {ENGINES[launch.engine]}; expected vLLM, of "
+            "which capplan export writes deployments: plan without --engine"
+        )
     if any(mark in word for word in launch.words for mark in _EXPANDED):
         raise InputError(f"{path}: its launch line holds {' or '.join(_EXPANDED)}")
     if launch.flags.get("--tensor-parallel-size") != str(record.tp):

@@ -35,6 +35,7 @@ class Arrivals(NamedTuple):
     prompt_tokens: np.ndarray  # int64, as all below
     output_tokens: np.ndarray
     predicted_tokens: np.ndarray  # predicted output
+    most_output_tokens: np.ndarray  # that clients asked for
     prefix_group: np.ndarray
     prefix_tokens: np.ndarray
     request_class: np.ndarray
@@ -50,7 +51,7 @@ def read_only(column: np.ndarray, dtype: type) -> np.ndarray:
 
 
 NO_TIMES = read_only(np.zeros(0), np.float64)
-NO_ARRIVALS = Arrivals(NO_TIMES, NO_TIMES, *8 * [read_only(np.zeros(0), np.int64)])
+NO_ARRIVALS = Arrivals(NO_TIMES, NO_TIMES, *9 * [read_only(np.zeros(0), np.int64)])
 ARRIVALS = numba.typeof(NO_ARRIVALS)
 
 
@@ -106,6 +107,7 @@ def take_slot(state, arrivals, row, first_row):
     request.output_tokens = arrivals.output_tokens[row]
     request.run_tokens = arrivals.output_tokens[row]
     request.predicted_tokens = arrivals.predicted_tokens[row]
+    request.most_output_tokens = arrivals.most_output_tokens[row]
     request.prefix_group = arrivals.prefix_group[row]
     request.prefix_tokens = min(arrivals.prefix_tokens[row], request.prompt_tokens)
     request.request_class = arrivals.request_class[row]

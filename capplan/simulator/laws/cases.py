@@ -99,6 +99,7 @@ def _trace(rng: np.random.Generator, exact: bool) -> Trace:
         request_class=rng.integers(0, 2, n),
         class_names=("chat", "code"),
         session=np.arange(n) % 3,
+        max_new_tokens=np.where(rng.random(n) < 0.5, 0, outputs + 9),
     )
 
 

@@ -46,27 +46,19 @@ def above_watermark(
     return held > blocks - spare, reason
 
 
-def cut_answers(trace: Trace, settings: dict[str, float]) -> tuple[np.ndarray, str]:
-    """Return the requests with answers above ``max_new``, where given, and why."""
-    asked = int(settings["max_new"])
-    cut = (trace.output_tokens > asked) & (asked > 0)
-    return cut, f"its answer would be cut at max_new={asked} tokens"
-
-
 def never_admitted(
     trace: Trace,
     engine: EngineSettings,
-    settings: dict[str, float],
     spare_tokens: int,
     more: int = 0,
     clip: int | None = None,
 ) -> tuple[np.ndarray, str]:
-    """Return the requests whose answers would be cut or that never run, and why.
+    """Return the requests that never run, or not to their end, and why.
 
-    The limit is ``max_new``, 0: the answer itself, and what the KV leaves beside the
-    prompt, ``spare_tokens`` less. With ``clip`` a request is admitted, also again with
-    all but the last token of its answer, where it, what it may still generate, at most
-    ``clip``, and ``more`` tokens are less than the KV.
+    The limit of an answer is the trace's ``max_new_tokens``, at most what the KV leaves
+    beside the prompt, ``spare_tokens`` less. With ``clip`` a request is admitted, also
+    again with all but the last token of its answer, where it, what it may still
+    generate, at most ``clip``, and ``more`` tokens are less than the KV.
     """
     prompts, answers = trace.prompt_tokens, trace.output_tokens
     size = engine.block_size
@@ -74,18 +66,14 @@ def never_admitted(
     bounded = engine.request_blocks(prompts + answers - 1)
     bounded = bounded + (1 - prompts - answers) // size
     held = (blocks - bounded) * size
-    asked = int(settings["max_new"])
-    limit = answers if asked == 0 else np.minimum(asked, held - spare_tokens - prompts)
+    limit = np.minimum(trace.most_output_tokens, held - spare_tokens - prompts)
     rows = (answers > limit) | (prompts + answers + spare_tokens > held)
     if clip is not None:
         left = np.minimum(limit - answers + 1, clip)
         first = np.minimum(limit, clip)
         rows |= prompts + np.maximum(answers - 1 + left, first) + more >= held
-    cut, reason = cut_answers(trace, settings)  # of which all are in ``rows``
-    if not np.any(cut):
-        given = f", {asked} tokens," if asked else ""
-        reason = (
-            f"beside the longest answer that it may get{given} its prompt is never "
-            f"admitted; a replica holds {engine.kv_capacity_tokens}"
-        )
+    reason = (
+        "beside the longest answer that it may get its prompt is never admitted; a "
+        f"replica holds {engine.kv_capacity_tokens}"
+    )
     return rows, reason

@@ -7,18 +7,20 @@ stand in order of arrival. Decodes run first; then prompts are admitted in order
 the first that does not fit ends it. Two policies of capacity:
 
 - ``guaranteed_no_evict``, the default: a request is admitted when the KV has room for
-  its prompt and ``max_new`` beside those of all that run. Nothing is ever evicted.
+  its prompt and the trace's ``max_new_tokens`` beside those of all that run. Nothing
+  is ever evicted.
 - ``max_utilization``: when the blocks of its prompt are free. When a decode lacks a
   block, the request started last is paused: it loses its KV and computes all again,
   first in the queue; nobody is admitted in that iteration.
 
-Settings: ``policy``; ``max_new``, the client's max_tokens, 0: each request's true
-answer; ``chunked``, 1: a prompt that does not fit the tokens left is cut to whole
-blocks (``enable_chunked_prefill``, first come, first served), else it waits.
+Settings: ``policy``; ``chunked``, 1: a prompt that does not fit the tokens left is cut
+to whole blocks (``enable_chunked_prefill``, first come, first served), else it waits.
 
-Not here: reuse of blocks, equal progress of several prompts, the overlap of scheduling
-with the iteration before. Behind a cut prompt, one shorter than what rounding left
-would slip in there; here it waits.
+With the overlap scheduler (``async_scheduling``) the next iteration is put together
+while one runs.
+
+Not here: reuse of blocks, equal progress of several prompts. Behind a cut prompt, one
+shorter than what rounding left would slip in there; here it waits.
 """
 
 import numpy as np
@@ -33,19 +35,21 @@ from capplan.simulator.batch import (
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.kvcache import ceil_div
 from capplan.simulator.schedulers import Knob, Rules, indices
-from capplan.simulator.schedulers.refusals import cut_answers, never_admitted
-from capplan.simulator.state import NONE, SCHEDULE
+from capplan.simulator.schedulers.refusals import never_admitted, none
+from capplan.simulator.state import NONE, SCHEDULE, Phase
 
 POLICIES = ("guaranteed_no_evict", "max_utilization")
 RULES = Rules(
     {
         "policy": Knob(0, choices=POLICIES),
-        "max_new": Knob(0, 0),
         "chunked": Knob(0, 0, 1),
     },
+    async_scheduling=True,
+    replica_columns=("reserved",),  # no less than the blocks of those that run
     in_order=True,
 )
 SETTING = indices(RULES.settings)
+MEMORY = indices(RULES.replica_columns)
 
 
 def refused(trace, engine, settings):
@@ -56,9 +60,9 @@ def refused(trace, engine, settings):
     beyond = trace.prompt_tokens + again > budget
     beyond = beyond & (settings["chunked"] == 0 or budget < unit)
     if evicts:
-        rows, reason = cut_answers(trace, settings)
+        rows, reason = none(trace, engine, settings)
     else:
-        rows, reason = never_admitted(trace, engine, settings, 0)
+        rows, reason = never_admitted(trace, engine, 0)
     if np.any(beyond):
         reason = f"its prompts are not cut, and a budget is {budget} tokens"
     return rows | beyond, reason
@@ -69,10 +73,8 @@ def _whole_blocks(state, slot):
     """Return the blocks of a prompt and of the longest answer that it may get."""
     request = state.requests[slot]
     engine = state.engine[0]
-    answer = int(state.settings[SETTING.max_new])
-    if answer == 0:
-        answer = request.output_tokens
-    blocks = ceil_div(request.prompt_tokens + answer, engine.block_size)
+    longest = request.prompt_tokens + request.most_output_tokens
+    blocks = ceil_div(longest, engine.block_size)
     return min(blocks + request.bounded_blocks, engine.kv_blocks)
 
 
@@ -111,13 +113,20 @@ def schedule(state, r):
         left -= continue_prefill(state, r, _chunk(state, rest, left))
         cut = replica.prefilling != NONE
     reserves = state.settings[SETTING.policy] == 0
-    blocks = 0
-    if reserves and replica.waiting_head != NONE:
-        blocks = _unreserved_blocks(state, r)
+    memory = state.replica_memory[r]
+    if replica.running_count == 0:
+        memory[MEMORY.reserved] = 0
+    blocks = engine.kv_blocks - int(memory[MEMORY.reserved])
+    summed = False
     while replica.waiting_head != NONE and replica.preempted == 0 and not cut:
         slot = replica.waiting_head
+        if state.requests[slot].phase == Phase.PREEMPTED_DRAINING:
+            break
         known_tokens = state.requests[slot].known_tokens
         whole_blocks = _whole_blocks(state, slot)
+        if reserves and whole_blocks > blocks and not summed:
+            blocks = _unreserved_blocks(state, r)
+            summed = True
         if reserves and whole_blocks > blocks:
             break
         chunk = _chunk(state, known_tokens, left)
@@ -126,5 +135,7 @@ def schedule(state, r):
         blocks -= whole_blocks
         left -= chunk
         cut = chunk < known_tokens
+    memory[MEMORY.reserved] = engine.kv_blocks - blocks
     changes = replica.preempted > 0 or replica.prefilling != NONE
+    changes |= replica.waiting_count > 0 and replica.oldest_finishing != NONE
     return same_batch(state, r, 0, changes)

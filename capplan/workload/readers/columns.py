@@ -37,6 +37,7 @@ NAMES = {
     "session": ("session", "session_id"),
     "predicted_output_tokens": ("predicted_output_tokens",),
     "priority": ("priority",),
+    "max_new_tokens": ("max_new_tokens",),
     **{
         f"slo_{name}_s": (
             f"slo_{name}_s",

@@ -173,6 +173,14 @@ def counts(
         given["priority"] = table.whole(
             names["priority"], -(2**31) + 1, 2**31 - 1, "a whole number, lower first"
         )
+    if "max_new_tokens" in names:
+        limit = table.tokens(names["max_new_tokens"], least=0)
+        table.require(
+            (limit == 0) | (limit >= given["output_tokens"]),
+            names["max_new_tokens"],
+            "at least the tokens of the output, or 0 for as many",
+        )
+        given["max_new_tokens"] = limit
     if "session" in names:
         given["session"] = column_sessions(table.frame[names["session"]], sessions)
     return given

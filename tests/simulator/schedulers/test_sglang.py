@@ -2,9 +2,12 @@
 
 import numpy as np
 import pytest
-from worked import THREE, ms, served
+from worked import TABLES, THREE, engine, ms, served
 
 from capplan.errors import InputError
+from capplan.simulator.simulate import simulate
+from capplan.workload.trace import Trace
+from tests.deployments import fleet_of
 
 
 def pages(name, requests, tokens=64, **settings):
@@ -42,17 +45,12 @@ def test_the_decode_with_the_longest_prompt_of_the_fewest_answered_is_retracted(
 def test_the_clients_limit_keeps_a_request_out():
     # B: 4+20+1 = 25 is not below 26 - 19 * 0.7 = 12.7: it waits for A's end at 36
     requests = [(0, 4, 3), (1, 4, 3)]
-    limited = pages("sglang:max_new=20", requests, tokens=30)
+    limited = pages("sglang", requests, tokens=30, max_new_tokens=20)
     exact = pages("sglang", requests, tokens=30)
 
     assert ms(limited.finish_s) == [36, 72]
     assert ms(limited.first_token_s) == [14, 50]
     assert ms(exact.first_token_s) == [14, 28]
-
-
-def test_an_answer_above_the_clients_limit_is_refused():
-    with pytest.raises(InputError, match="cut at max_new=2 tokens"):
-        pages("sglang:max_new=2", [(0, 4, 3)])
 
 
 def test_a_mixed_iteration_lets_decodes_run_beside_a_prompt():
@@ -71,6 +69,49 @@ def test_a_request_that_no_empty_engine_admits_is_refused(tokens, served_):
     else:
         with pytest.raises(InputError, match="its prompt is never admitted"):
             pages("sglang", [(0, 4, 4)], tokens)
+
+
+def test_with_overlap_an_arrival_waits_for_the_iteration_after_the_next():
+    # 0-14 A | 14-25 A, put together at 0 | B, there at 5, is seen at 14: 25-41 B alone
+    # | 41-53 A B, both end
+    requests = [(0, 4, 3), (5, 6, 2)]
+    times = pages("sglang", requests, async_scheduling=True)
+
+    assert ms(times.first_token_s) == [14, 41]
+    assert ms(times.finish_s) == [53, 53]
+
+
+def shared_pages(name, requests, tokens, prefixes):
+    """Serve requests of one group that begin with so many equal tokens, 0: of none."""
+    arrival_ms, prompts, outputs = np.array(requests).T
+    trace = Trace(
+        prompts,
+        outputs,
+        arrival_ms / 1e3,
+        prefix_group=np.where(np.array(prefixes) > 0, 0, -1),
+        prefix_tokens=prefixes,
+    )
+    given = engine(tokens, block_size=1, prefix_caching=True)
+    return simulate(trace, fleet_of(TABLES, given, 1, scheduler=name)).table
+
+
+def test_a_prefix_is_found_by_the_iteration_after_the_one_that_computed_it():
+    # 0-22 A:6 B:6, B ends | 22-33 A ends | 33-45 C:2 (4 are found)
+    times = shared_pages("sglang", [(0, 6, 2), (0, 6, 1), (30, 6, 1)], 64, [4, 4, 4])
+
+    assert ms(times.finish_s) == [33, 22, 45]
+    assert times.cached_tokens.tolist() == [0, 0, 4]
+
+
+@pytest.mark.parametrize(("prefix", "first_ms"), [(4, 50), (0, 62)])
+def test_what_two_computed_at_once_is_held_once(prefix, first_ms):
+    # 0-22 A B hold 12 tokens, 8 where 4 are the same. C wants 18 + 1 + 1 = 20 of less
+    # than is free: 32 - 8 = 24 let it in, 22-50 C; 32 - 12 = 20 do not, 22-34 A B, A
+    # ends | 34-62 C
+    requests = [(0, 6, 2), (0, 6, 5), (1, 18, 1)]
+    times = shared_pages("sglang:init_ratio=0", requests, 32, [prefix, prefix, 0])
+
+    assert ms(times.first_token_s[2:]) == [first_ms]
 
 
 def test_with_room_for_all_it_is_vllm_v0():

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from cases import Case, random_tables
+from cases import Case, random_tables, with_limits
 from judge import judge
 from test_against_judge import assert_same
 
@@ -25,10 +25,8 @@ def case(name: str, seed: int) -> Case:
     gaps = rng.integers(0, 12, n) * 2.0**-6
     gaps = gaps if exact else gaps * rng.random(n)
     prompts, answers = rng.integers(1, LONGEST, n), rng.integers(1, LONGEST, n)
-    limit = int(rng.choice([0, 0, LONGEST, 2 * LONGEST]))
     settings = {
         "sglang": {
-            "max_new": limit,
             "mixed": int(rng.integers(0, 2)),
             "ignore_eos": int(rng.random() < 0.1),
             "init_ratio": float(rng.choice([0.0, 0.3, 0.7])),
@@ -40,7 +38,6 @@ def case(name: str, seed: int) -> Case:
         },
         "trtllm": {
             "policy": str(rng.choice(["guaranteed_no_evict", "max_utilization"])),
-            "max_new": limit,
             "chunked": int(rng.integers(0, 2)),
         },
     }[name]
@@ -51,12 +48,17 @@ def case(name: str, seed: int) -> Case:
         max_num_seqs=int(rng.integers(2, SEATS + 1)),
         block_size=block_size,
         kv_blocks=2 + LONGEST // block_size,
-        async_scheduling=False,
+        async_scheduling=bool(rng.integers(0, 2)),
+        prefix_caching=name == "sglang" and bool(rng.integers(0, 2)),
         scheduler=parse_scheduler(f"{name}:{given}"),
         bounded_groups=int(rng.integers(0, 2)),
         bounded_blocks=2,
     )
-    trace = Trace(prompts, answers, np.cumsum(gaps))
+    prefixes = {
+        "prefix_group": rng.integers(-1, 3, n),
+        "prefix_tokens": rng.integers(0, LONGEST, n),
+    }
+    trace = with_limits(Trace(prompts, answers, np.cumsum(gaps), **prefixes), rng)
     if name == "trtllm" and refused(trace, replace(engine, kv_blocks=999))[0].any():
         engine = replace(engine, max_num_batched_tokens=2 * LONGEST)
     while _misfit(trace, engine):

@@ -17,6 +17,15 @@ def test_prompts_join_the_decodes():
     assert ms(times.finish_s) == [45, 45, 78]
 
 
+def test_with_overlap_an_arrival_waits_for_the_iteration_after_the_next():
+    # 0-14 A | 14-25 A, put together at 0 | B, seen at 14: 25-42 A B:6, A ends | 42-53 B
+    # ends | C, there at 30 and seen at 42: 53-65 C:2 | 76 | 87 | 98
+    times = served("trtllm", THREE, async_scheduling=True)
+
+    assert ms(times.first_token_s) == [14, 42, 65]
+    assert ms(times.finish_s) == [42, 53, 98]
+
+
 def test_a_request_waits_for_the_blocks_of_its_whole_answer():
     # Each wants 3 of 4 blocks: A alone 0-16 | 27 38 49 60 71 | 71-86 B | ... 141
     times = served("trtllm", PAIR, blocks=4)
@@ -54,19 +63,11 @@ def test_a_cut_prompt_has_whole_blocks():
 def test_the_clients_limit_is_reserved():
     # blk(4 + 8) = 3 of 5 blocks: B waits for A. With true answers blk(5) = 2: both run.
     requests = [(0, 4, 1), (0, 4, 1)]
-    limited = served("trtllm:max_new=8", requests, blocks=5)
+    limited = served("trtllm", requests, blocks=5, max_new_tokens=8)
     exact = served("trtllm", requests, blocks=5)
 
     assert ms(limited.finish_s) == [14, 28]
     assert ms(exact.finish_s) == [18, 18]
-
-
-@pytest.mark.parametrize(
-    "name", ["trtllm:max_new=2", "trtllm:max_new=2,policy=max_utilization"]
-)
-def test_an_answer_above_the_clients_limit_is_refused(name):
-    with pytest.raises(InputError, match="cut at max_new=2 tokens"):
-        served(name, [(0, 4, 3)])
 
 
 def test_a_prompt_above_the_token_budget_is_refused_unless_it_is_cut():
@@ -87,7 +88,7 @@ def test_what_is_reserved_is_never_evicted():
             (at, *rng.integers(1, 12, 2)) for at in np.sort(rng.integers(0, 99, n))
         ]
         limit = int(rng.choice([0, 12, 20]))
-        kept = served(f"trtllm:max_new={limit}", requests, blocks=8)
+        kept = served("trtllm", requests, blocks=8, max_new_tokens=limit)
         filled = served("trtllm:policy=max_utilization", requests, blocks=8)
 
         assert kept.preemptions.sum() == 0

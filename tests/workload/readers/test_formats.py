@@ -239,6 +239,18 @@ def test_every_digit_of_an_arrival_is_read(write):
     assert trace.arrival_s.tolist() == arrivals
 
 
+def test_a_limit_of_the_answer_is_a_column(write):
+    head = "prompt_tokens,output_tokens,max_new_tokens\n"
+
+    assert read_trace(write(head + "9,5,64\n7,5,0\n")).max_new_tokens.tolist() == [
+        64,
+        0,
+    ]
+    expected = ":3: max_new_tokens is 4; expected at least the tokens of the output"
+    with pytest.raises(InputError, match=expected):
+        read_trace(write(head + "9,5,64\n7,5,4\n"))
+
+
 def test_a_prefix_given_in_a_csv_is_read(write):
     text = "prompt_tokens,output_tokens,prefix_group,prefix_tokens\n9,1,4,8\n7,1,-1,0\n"
 

@@ -1,0 +1,194 @@
+"""The commands that start SGLang and TensorRT-LLM as they were planned."""
+
+import argparse
+import shlex
+
+import pytest
+
+from capplan.deployment.configuration import Configuration
+from capplan.errors import InputError
+from capplan.llm.catalog import llm_names, published
+from capplan.planning.configuration import Excluded, configurations
+from capplan.planning.launch import YOURS, launch, read_launch
+from capplan.planning.settings import PlanSettings
+
+SGLANG_FLAGS = {
+    "--chunked-prefill-size",
+    "--context-length",
+    "--disable-overlap-schedule",
+    "--disable-radix-cache",
+    "--enable-mixed-chunk",
+    "--kv-cache-dtype",
+    "--language-model-only",
+    "--max-prefill-tokens",
+    "--max-running-requests",
+    "--max-total-tokens",
+    "--mem-fraction-static",
+    "--page-size",
+    "--quantization",
+    "--schedule-conservativeness",
+    "--tp-size",
+    "--trust-remote-code",
+}
+"""Of those that SGLang 0.5.23's parser has (srt/arg_groups/fields)."""
+TRTLLM_FLAGS = {
+    "--enable_chunked_prefill",
+    "--extra_llm_api_options",
+    "--kv_cache_free_gpu_memory_fraction",
+    "--max_batch_size",
+    "--max_num_tokens",
+    "--max_seq_len",
+    "--tp_size",
+    "--trust_remote_code",
+}
+"""Of the options of trtllm-serve, commands/serve.py of NVIDIA/TensorRT-LLM, that both
+4c05a748 (2025) and 00209af1 (2026) have."""
+KNOWN = {"sglang": SGLANG_FLAGS, "trtllm": TRTLLM_FLAGS}
+
+
+def asked(llm, engine, gpu="H100-SXM", tp=1, **given):
+    prices = dict.fromkeys(gpu.split(","), "1")  # whatever the day
+    times = {"latency_ms": "5,0.01,0,0.1,0"}
+    shared = {"llm": llm, "engine": engine, "gpu": gpu, "tp": tp, "price": prices}
+    return PlanSettings(**shared, **times, **given)
+
+
+def started(llm, engine, **given):
+    settings = asked(llm, engine, **given)
+    (configuration,) = configurations(settings)
+    assert isinstance(configuration, Configuration), configuration.reason
+    return launch(configuration, settings)
+
+
+def of_all(name, engine):
+    """Return the commands for an LLM on the first and last layouts that hold it."""
+    settings = asked(name, engine, gpu="B300,B200,H200", tp="1,2,4,8")
+    fitting = [x for x in configurations(settings) if not isinstance(x, Excluded)]
+    return [(x, launch(x, settings)) for x in (fitting[0], fitting[-1])]
+
+
+def test_sglang_is_started_with_all_that_the_plan_rests_on():
+    # H100: 81,920 MiB less 512 + 1.5 * 8192 + 128 + 2 * 256 + 8 * 58 = 13,904 is 0.83
+    assert started("Llama-3.1-8B", "sglang").line == (
+        "python -m sglang.launch_server --model-path meta-llama/Llama-3.1-8B-Instruct "
+        "--tp-size 1 --mem-fraction-static 0.83 --context-length 131072 "
+        "--chunked-prefill-size 8192 --max-prefill-tokens 16384 "
+        "--max-running-requests 2048 --page-size 1 --kv-cache-dtype auto "
+        "--schedule-conservativeness 1"
+    )
+
+
+def test_tensorrt_llm_is_started_with_all_that_the_plan_rests_on():
+    assert started("Llama-3.1-8B", "trtllm").line == (
+        "trtllm-serve meta-llama/Llama-3.1-8B-Instruct --tp_size 1 "
+        "--kv_cache_free_gpu_memory_fraction 0.9 --max_seq_len 131072 "
+        "--max_num_tokens 8192 --max_batch_size 2048"
+    )
+
+
+GIVEN = {
+    "max_num_batched_tokens": 1024,
+    "max_num_seqs": 64,
+    "block_size": 32,
+    "kv_blocks": 500,
+    "gpu_memory_utilization": 0.8,
+}
+
+
+def test_what_the_user_gives_is_on_sglangs_line():
+    policy = "sglang:mixed=1,init_ratio=0.35,max_prefill_tokens=4096"
+
+    given = GIVEN | {"prefix_caching": False, "async_scheduling": False}
+    flags = started("Llama-3.1-8B", "sglang", scheduler=policy, **given).flags
+
+    assert flags["--chunked-prefill-size"] == "1024"
+    assert flags["--max-running-requests"] == "64"
+    assert flags["--page-size"] == "32"
+    assert flags["--max-total-tokens"] == str(499 * 32)
+    assert flags["--mem-fraction-static"] == "0.8"
+    assert flags["--schedule-conservativeness"] == "0.5"
+    assert flags["--max-prefill-tokens"] == "4096"
+    assert flags["--enable-mixed-chunk"] is None
+    assert flags["--disable-radix-cache"] is None
+    assert flags["--disable-overlap-schedule"] is None
+    assert set(flags) <= SGLANG_FLAGS
+
+
+def test_what_trtllm_serve_has_no_option_for_is_written_into_its_file():
+    policy = "trtllm:policy=max_utilization,chunked=1"
+
+    given = GIVEN | {"async_scheduling": False}
+    found = started("Llama-3.1-8B", "trtllm", scheduler=policy, **given)
+
+    assert found.flags["--extra_llm_api_options"] == "trtllm.yaml"
+    assert found.flags["--enable_chunked_prefill"] is None
+    assert found.notes == (
+        "write into trtllm.yaml: kv_cache_config: {tokens_per_block: 32, max_tokens: "
+        "15968, free_gpu_memory_fraction: 0.8}; disable_overlap_scheduler: true; "
+        "scheduler_config: {capacity_scheduler_policy: MAX_UTILIZATION}",
+    )
+
+
+@pytest.mark.parametrize("engine", KNOWN)
+@pytest.mark.parametrize("name", llm_names())
+def test_every_flag_is_one_that_the_engine_has_and_is_read_back(name, engine):
+    for _, found in of_all(name, engine):
+        assert found.engine == engine
+        assert set(found.flags) <= KNOWN[engine]
+        assert found.checkpoint in {*published(name).checkpoints.values(), YOURS}
+        assert read_launch(found.line, found.notes) == found
+        assert found.serving("org/mine").checkpoint == "org/mine"
+        assert found.serving("org/mine").flags == found.flags
+
+
+@pytest.mark.parametrize(
+    ("gpu", "tp", "chunk", "page"),
+    [("L4", 1, "4096", "1"), ("H200-SXM", 2, "8192", "1"), ("B200", 2, "16384", "64")],
+)
+def test_sglangs_defaults_go_by_the_gpu(gpu, tp, chunk, page):
+    flags = started("Qwen3-8B", "sglang", gpu=gpu, tp=tp).flags
+
+    assert (flags["--chunked-prefill-size"], flags["--page-size"]) == (chunk, page)
+
+
+def test_each_engine_shares_memory_by_its_own_rule():
+    def held(engine):
+        (found,) = configurations(asked("Llama-3.1-8B", engine))
+        return found.replica.budget
+
+    vllm, sglang, trtllm = map(held, ("vllm", "sglang", "trtllm"))
+    memory, weights = vllm.memory_bytes, vllm.weight_bytes
+    rest = trtllm.activation_bytes + trtllm.runtime_bytes
+
+    assert vllm.kv_bytes == int(memory * 0.92) - weights - rest
+    assert sglang.kv_bytes == int(memory * 0.83) - weights
+    assert trtllm.kv_bytes == int((memory - weights - rest) * 0.9)
+
+
+def test_a_version_beside_times_in_milliseconds_is_refused():
+    with pytest.raises(InputError, match="engine is of a profile; latency_ms takes"):
+        asked("Llama-3.1-8B", "sglang@0.5.14")
+
+
+@pytest.fixture(scope="module")
+def sglang_reads():
+    """What SGLang's own parser reads from a line."""
+    args = pytest.importorskip("sglang.srt.server_args")
+    parser = argparse.ArgumentParser()
+    args.ServerArgs.add_cli_args(parser)
+    return lambda line: parser.parse_args(shlex.split(line)[3:])
+
+
+@pytest.mark.sglang
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", llm_names())
+def test_sglangs_own_parser_reads_the_launch_line(name, sglang_reads):
+    for configuration, found in of_all(name, "sglang"):
+        args, engine = sglang_reads(found.line), configuration.engine
+
+        assert args.model_path == found.checkpoint
+        assert args.tp_size == configuration.tp
+        assert args.chunked_prefill_size == engine.max_num_batched_tokens
+        assert args.max_running_requests == engine.max_num_seqs
+        assert args.context_length == engine.max_model_len
+        assert args.mem_fraction_static == configuration.replica.budget.utilization
