@@ -8,6 +8,7 @@ from capplan.errors import InputError
 from capplan.fleet.gpu import Gpu
 from capplan.llm.acceptance import drafted_llm
 from capplan.llm.architecture import Architecture
+from capplan.llm.context_parallel import check_dcp
 from capplan.llm.dtypes import check_kv_dtype, weight_dtype_named
 from capplan.llm.kv_groups import kv_groups
 from capplan.llm.memory import DEFAULT_UTILIZATION, MemoryBudget, memory_budget
@@ -100,8 +101,8 @@ def replica(
     weight_dtype, kv_dtype
         Dtypes of weights (default: the checkpoint's) and KV.
     reported_kv_blocks, reported_kv_tokens
-        Capacity reported by an engine, used instead of the estimate. [blocks],
-        [tokens]
+        Capacity reported by an engine, used instead of the estimate; tokens without
+        DCP. [blocks], [tokens]
     engine_name
         Whose share of memory ``gpu_memory_utilization`` is.
 
@@ -115,12 +116,13 @@ def replica(
             f"TP {tp} takes more GPUs than a node of {gpu.name} has "
             f"({gpu.max_gpus_per_node})"
         )
+    engine = engine or default_engine_settings(gpu)
     if tp >= 1:
         try:
             llm.check_tp(tp)
+            check_dcp(llm, tp, engine.decode_context_parallel_size)
         except InputError as error:
             raise DoesNotFitError(str(error)) from None
-    engine = engine or default_engine_settings(gpu)
     dtype = weight_dtype_named(weight_dtype or llm.weight_dtype)
     kv_dtype = check_kv_dtype(kv_dtype)
     drafts = engine.speculation
@@ -141,13 +143,13 @@ def replica(
         held,
         tp,
         kv_dtype,
-        engine.block_size,
+        engine.gpu_block_size,
         min(engine.max_model_len, llm.max_positions),
         prefix_caching=engine.prefix_caching,
     )
     engine = replace(
         engine,
-        block_size=groups.block_size,
+        block_size=groups.block_size * engine.decode_context_parallel_size,
         bounded_groups=groups.bounded_groups,
         # Each drafted token has a state of its own until it is accepted.
         bounded_blocks=groups.bounded_blocks
@@ -160,7 +162,7 @@ def replica(
     if reported_kv_blocks is not None:
         blocks, source = reported_kv_blocks, "reported by the engine"
     elif reported_kv_tokens is not None:
-        blocks = reported_kv_tokens // engine.block_size
+        blocks = reported_kv_tokens // engine.gpu_block_size
         source = "reported by the engine"
     if blocks < 2 + groups.bounded_groups:
         raise DoesNotFitError(_too_small(llm, gpu, tp, dtype, budget), budget)

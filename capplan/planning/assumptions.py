@@ -71,6 +71,7 @@ def assumptions(
             assert isinstance(configuration, Configuration)
             rows += [*_latency(settings, configuration), *_memory(configuration)]
             rows += _kernels(settings, configuration)
+            rows += _context_parallel(settings, configuration)
     rows += _speculation([row for row in tried if isinstance(row, Configuration)])
     rows += _links(settings, candidates)
     rows += [*price_day(settings), *_prices(tried)]
@@ -159,6 +160,24 @@ def _memory(configuration: Configuration) -> list[Assumption]:
     ]
 
 
+def _context_parallel(
+    settings: PlanSettings, configuration: Configuration
+) -> list[Assumption]:
+    """Return a row on what sharing KV does to the iteration time."""
+    dcp = configuration.engine.decode_context_parallel_size
+    if dcp == 1 or settings.latency_ms is not None:
+        return []
+    return [
+        Assumption(
+            f"decode context parallelism, {configuration}",
+            f"each GPU reads 1/{dcp} of a context, or is bound by arithmetic; three "
+            "collectives a layer",
+            "data sheet; no kernel of it was measured",
+            "assumed",
+        )
+    ]
+
+
 def _speculation(configurations: list[Configuration]) -> list[Assumption]:
     """Return a row for each kind of drafts: how many of them are accepted."""
     found = {
@@ -231,6 +250,7 @@ def _engine(settings: PlanSettings, engine: EngineSettings) -> Assumption:
             "max_num_batched_tokens",
             "max_num_seqs",
             "block_size",
+            "decode_context_parallel_size",
             "kv_blocks",
             "gpu_memory_utilization",
             "async_scheduling",

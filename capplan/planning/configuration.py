@@ -23,6 +23,8 @@ from capplan.latency.profile import Profile
 from capplan.llm.architecture import Architecture
 from capplan.llm.catalog import llm as find_llm
 from capplan.llm.catalog import twins
+from capplan.llm.memory import DEFAULT_UTILIZATION
+from capplan.planning.context_parallel import shared_kv_tables, sharing_kv
 from capplan.planning.gpu_choices import (
     listed_gpu,
     market_of,
@@ -124,6 +126,7 @@ def given_configuration(settings: ConfigurationSettings) -> Configuration | None
     engine = EngineSettings(**given, kv_blocks=settings.kv_blocks)
     engine = speculating(scheduled(engine, settings), settings, None)
     tp = settings.tp[0] if settings.tp else 1
+    engine = sharing_kv(engine, settings, None, tp)
     return _built(settings, engine, None, tp=tp)
 
 
@@ -148,6 +151,9 @@ def _unlisted(
 
     Engine settings and KV blocks are those it was measured with.
     """
+    if settings.decode_context_parallel_size not in (None, 1):
+        reason = f"{gpu} is in no catalog, which decode_context_parallel_size needs"
+        return Excluded(gpu, tp, reason)
     profile = profile_of(settings, llm, gpu, tp)
     if profile is None:
         reason = f"{gpu} is in no catalog, and there is no profile of it at TP {tp}"
@@ -212,6 +218,10 @@ def _configuration(
     engine = settings_by_default(defaults, gpu, given)
     engine = speculating(scheduled(engine, settings), settings, llm)
     try:
+        engine = sharing_kv(engine, settings, llm, tp)
+    except InputError as error:
+        return Excluded(gpu.name, tp, str(error))
+    try:
         fitted = _replica(
             settings, llm, gpu, tp, engine, profile, defaults.memory_share
         )
@@ -252,9 +262,13 @@ def _built(
 ) -> Configuration:
     """Return the configuration of an engine, with its iteration times."""
     fitted = known.get("replica")
+    kv_dtype = fitted.kv_dtype if fitted else None
+    tables = tables_of(settings, profile, engine, kv_dtype)
+    if fitted is not None:
+        tables = shared_kv_tables(tables, settings, fitted)
     return Configuration(
         engine,
-        tables_of(settings, profile, engine, fitted.kv_dtype if fitted else None),
+        tables,
         profile=profile,
         quantile=None if profile is None else quantile_of(settings, profile),
         **known,

@@ -202,6 +202,9 @@ def launch(
     checkpoint, flags, notes = _checkpoint(settings.llm)
     words = [*STARTS["vllm"], checkpoint, *flags]
     words += ["--tensor-parallel-size", str(configuration.tp)]
+    if engine.decode_context_parallel_size > 1:
+        dcp = str(engine.decode_context_parallel_size)
+        words += ["--decode-context-parallel-size", dcp]
     words += _memory(configuration, settings)
     words += ["--max-num-batched-tokens", str(engine.max_num_batched_tokens)]
     words += ["--max-num-seqs", str(engine.max_num_seqs)]
@@ -280,7 +283,7 @@ def _memory(configuration: Configuration, settings: ConfigurationSettings) -> li
     if settings.block_size is not None:
         words += ["--block-size", str(settings.block_size)]
     elif not _is_picked(llm, configuration.tp):
-        words += ["--block-size", str(engine.block_size)]
+        words += ["--block-size", str(engine.gpu_block_size)]
     told = _KV_CACHE.get(kv_dtype_told(configuration, settings), "auto")
     return [*words, "--kv-cache-dtype", told]
 

@@ -9,6 +9,8 @@ from capplan.currency import Currency, currency_of, parse_code
 from capplan.errors import InputError
 from capplan.fleet.prices import parse_kind
 from capplan.latency.engine_rows import parse_engine
+from capplan.planning.parallel_settings import ENGINE as ENGINE
+from capplan.planning.parallel_settings import ParallelSettings
 from capplan.setting_values import (
     PathText,
     day,
@@ -28,7 +30,6 @@ from capplan.simulator.routers import ROUTERS
 from capplan.simulator.schedulers import SCHEDULERS, check_name
 
 CHOICES = "LLM, GPUs and prices"
-ENGINE = "Engine (vLLM's names)"
 LATENCY = "Latency"
 METHOD = "Method"
 OUTPUT = "Output"
@@ -52,7 +53,7 @@ MOST_MS = 1e6
 """Time that may be given in milliseconds: some minutes. [ms]"""
 
 
-class ReplicaSettings(Settings):
+class ReplicaSettings(ParallelSettings):
     """LLM, GPUs, and the room of an engine on them."""
 
     llm: Annotated[PathText | None, BeforeValidator(listed)] = setting(

@@ -275,6 +275,18 @@ def test_vllms_own_parser_reads_the_launch_line(name, served):
 
 @pytest.mark.vllm
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_vllms_own_parser_reads_the_degree_of_context_parallelism(served):
+    settings = asked("DeepSeek-R1", gpu="B200", tp=8, decode_context_parallel_size=8)
+    (one,) = configurations(settings)
+
+    args = served(launch(one, settings).line)
+
+    assert args.decode_context_parallel_size == 8
+    assert args.tensor_parallel_size == 8
+
+
+@pytest.mark.vllm
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_vllm_arrives_at_the_engine_that_was_planned(served, tmp_path, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setenv("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
