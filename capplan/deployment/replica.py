@@ -139,6 +139,8 @@ def replica(
         weight_dtype=dtype,
         engine=engine_name,
     )
+    if engine.adapters is not None:
+        budget = replace(budget, adapter_bytes=engine.adapters.gpu_bytes)
     groups = kv_groups(
         held,
         tp,
@@ -178,6 +180,7 @@ def _too_small(
     llm: Architecture, gpu: Gpu, tp: int, dtype: str, budget: MemoryBudget
 ) -> str:
     other = budget.activation_bytes + budget.runtime_bytes + budget.comm_bytes
+    other += budget.adapter_bytes
     share = f"{budget.engine_bytes / budget.memory_bytes:.0%}"
     return (
         f"{llm.name} ({dtype}) does not fit on {gpu.name} at TP {tp}: each GPU has "

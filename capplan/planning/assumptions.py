@@ -72,6 +72,7 @@ def assumptions(
             rows += [*_latency(settings, configuration), *_memory(configuration)]
             rows += _kernels(settings, configuration)
             rows += _context_parallel(settings, configuration)
+            rows += _adapters(settings, configuration)
     rows += _speculation([row for row in tried if isinstance(row, Configuration)])
     rows += _links(settings, candidates)
     rows += [*price_day(settings), *_prices(tried)]
@@ -174,6 +175,29 @@ def _context_parallel(
             "collectives a layer",
             "data sheet; no kernel of it was measured",
             "assumed",
+        )
+    ]
+
+
+def _adapters(settings: PlanSettings, configuration: Configuration) -> list[Assumption]:
+    """Return a row on what LoRA adapters cost."""
+    adapters = configuration.engine.adapters
+    if adapters is None:
+        return []
+    named = ("lora_slowdown", "lora_load_ms", "lora_fetch_ms")
+    given = [name for name in named if getattr(settings, name) is not None]
+    return [
+        Assumption(
+            f"LoRA adapters, {configuration}",
+            f"rank {adapters.lora_rank}; {adapters.max_loras} slots of rank "
+            f"{adapters.max_lora_rank}, {format_bytes(adapters.gpu_bytes)} a GPU; "
+            f"loaded in {1e3 * adapters.load_s:.3g} ms, read into host memory in "
+            f"{1e3 * adapters.fetch_s:.3g} ms; an iteration {adapters.slowdown:.0%} "
+            f"and {1e6 * adapters.read_s:.3g} us an adapter longer",
+            f"{', '.join(given)} given; others by their bytes"
+            if given
+            else "by their bytes; kernels of adapters were not measured",
+            "given" if len(given) == len(named) else "assumed",
         )
     ]
 

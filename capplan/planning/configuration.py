@@ -23,7 +23,7 @@ from capplan.latency.profile import Profile
 from capplan.llm.architecture import Architecture
 from capplan.llm.catalog import llm as find_llm
 from capplan.llm.catalog import twins
-from capplan.llm.memory import DEFAULT_UTILIZATION
+from capplan.planning.adapters import with_adapters
 from capplan.planning.context_parallel import shared_kv_tables, sharing_kv
 from capplan.planning.gpu_choices import (
     listed_gpu,
@@ -127,6 +127,7 @@ def given_configuration(settings: ConfigurationSettings) -> Configuration | None
     engine = speculating(scheduled(engine, settings), settings, None)
     tp = settings.tp[0] if settings.tp else 1
     engine = sharing_kv(engine, settings, None, tp)
+    engine = with_adapters(engine, settings, None, None, tp)
     return _built(settings, engine, None, tp=tp)
 
 
@@ -166,6 +167,7 @@ def _unlisted(
         return Excluded(gpu, tp, f"{reason}; give --kv-blocks")
     engine = EngineSettings(**_engine_settings(settings, profile))
     engine = speculating(scheduled(engine, settings), settings, llm)
+    engine = with_adapters(engine, settings, llm, None, tp)
     blocks = settings.kv_blocks or int(profile.meta.get("kv_blocks", 0))
     blocks = blocks or (profile.kv_tokens or 0) // engine.block_size
     if not blocks:
@@ -217,6 +219,7 @@ def _configuration(
     given = _engine_settings(settings, profile)
     engine = settings_by_default(defaults, gpu, given)
     engine = speculating(scheduled(engine, settings), settings, llm)
+    engine = with_adapters(engine, settings, llm, gpu, tp)
     try:
         engine = sharing_kv(engine, settings, llm, tp)
     except InputError as error:

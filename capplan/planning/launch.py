@@ -215,6 +215,7 @@ def launch(
     words.append(_switch("enable-prefix-caching", caching))
     if policy := VLLM[engine.scheduler.name]:
         words += ["--scheduling-policy", policy]
+    words += _adapters(engine)
     if engine.speculation is not None:
         words += ["--speculative-config", (drafting := _drafting(settings, engine))]
         if engine.speculation.method in _NAMED_DRAFTS and '"model"' not in drafting:
@@ -238,6 +239,17 @@ def _drafting(settings: ConfigurationSettings, engine: EngineSettings) -> str:
     assert engine.speculation is not None
     config = parse_speculative_config(text)
     return config.launched(engine.speculation.drafts)
+
+
+def _adapters(engine: EngineSettings) -> list[str]:
+    """Return the flags of LoRA adapters."""
+    if engine.adapters is None:
+        return []
+    words = ["--enable-lora"]
+    for name in ("max_loras", "max_cpu_loras", "max_lora_rank"):
+        value = str(getattr(engine.adapters, name))
+        words += [f"--{name.replace('_', '-')}", value]
+    return words
 
 
 def _switch(flag: str, on: bool) -> str:
