@@ -52,7 +52,7 @@ def read_only(column: np.ndarray, dtype: type) -> np.ndarray:
 
 
 NO_TIMES = read_only(np.zeros(0), np.float64)
-NO_ARRIVALS = Arrivals(NO_TIMES, NO_TIMES, *9 * [read_only(np.zeros(0), np.int64)])
+NO_ARRIVALS = Arrivals(NO_TIMES, NO_TIMES, *10 * [read_only(np.zeros(0), np.int64)])
 ARRIVALS = numba.typeof(NO_ARRIVALS)
 
 
