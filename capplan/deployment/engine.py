@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from capplan.deployment.adapters import Adapters
 from capplan.deployment.policy import VLLM_V1, Policy
 from capplan.deployment.speculation import Speculation
 from capplan.errors import InputError
@@ -21,7 +22,7 @@ class EngineSettings:
 
     max_num_batched_tokens: int = 8192  # token budget of an iteration [tokens]
     max_num_seqs: int = 1024  # most requests running at once
-    block_size: int = 16  # tokens in a KV block [tokens]
+    block_size: int = 16  # tokens in a KV block, DCP included [tokens]
     kv_blocks: int = 27_000  # with the null block, as vLLM's ``num_gpu_blocks``
     async_scheduling: bool = True  # iteration k + 1 is scheduled while k runs
     prefix_caching: bool = False  # full blocks are kept and shared
@@ -34,9 +35,11 @@ class EngineSettings:
     api_server_count: int = 1  # processes in front of each replica
     scheduler: Policy = VLLM_V1  # with its settings
     speculation: Speculation | None = None  # drafts that each iteration verifies
+    adapters: Adapters | None = None  # LoRA adapters that requests may ask for
     data_parallel_size: int = 1  # ranks that step together; the limits are of each
     prefill_schedule_interval: int = 1  # steps of ranks of which one may have prompts
     dp_balance: str = "vllm"  # how a rank is chosen for a request
+    decode_context_parallel_size: int = 1  # GPUs of which each has a part of a block
 
     def __post_init__(self) -> None:
         """Refuse settings with which no request can run."""
@@ -47,12 +50,18 @@ class EngineSettings:
             "api_server_count",
             "data_parallel_size",
             "prefill_schedule_interval",
+            "decode_context_parallel_size",
         ):
             if getattr(self, name) < 1:
                 raise InputError(f"{name} is {getattr(self, name)}; expected >= 1")
         if self.kv_blocks < 2:
             raise InputError(
                 f"kv_blocks is {self.kv_blocks}; expected >= 2 (one is the null block)"
+            )
+        if self.block_size % self.decode_context_parallel_size:
+            raise InputError(
+                f"block_size is {self.block_size}; expected a multiple of "
+                f"decode_context_parallel_size ({self.decode_context_parallel_size})"
             )
         for name in (
             "bounded_groups",
@@ -64,6 +73,11 @@ class EngineSettings:
                 raise InputError(f"{name} is {getattr(self, name)}; expected >= 0")
         if not self.link_gb_per_s > 0:
             raise InputError(f"link_gb_per_s is {self.link_gb_per_s}; expected > 0")
+
+    @property
+    def gpu_block_size(self) -> int:
+        """Tokens of a KV block on one GPU, vLLM's ``--block-size``. [tokens]"""
+        return self.block_size // self.decode_context_parallel_size
 
     @property
     def kv_capacity_tokens(self) -> int:
@@ -116,6 +130,12 @@ class EngineSettings:
         """Return the settings as they are written, the scheduler by its text."""
         named = {field.name: getattr(self, field.name) for field in fields(self)}
         named |= {"scheduler": str(self.scheduler)}
+        if self.decode_context_parallel_size == 1:
+            del named["decode_context_parallel_size"]
+        if self.adapters is None:
+            del named["adapters"]
+        else:
+            named["adapters"] = json.dumps(asdict(self.adapters))
         if self.speculation is None:
             del named["speculation"]
         else:

@@ -101,7 +101,13 @@ class Deployment:
                 f"rebalancer {self.rebalancer}: requests move within one pool; "
                 "expected no pools of prompts and of decoding"
             )
-        sizes = [pool.configuration.engine.block_size for pool in self.pools]
+        engines = [pool.configuration.engine for pool in self.pools]
+        if any(engine.decode_context_parallel_size > 1 for engine in engines):
+            raise InputError(
+                "decode_context_parallel_size with pools of prompts and of decoding is "
+                "not modelled; expected 1"
+            )
+        sizes = [engine.block_size for engine in engines]
         if sizes[0] != sizes[1]:
             raise InputError(
                 f"the pools have KV blocks of {sizes[0]} and of {sizes[1]} tokens; "

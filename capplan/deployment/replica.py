@@ -8,6 +8,7 @@ from capplan.errors import InputError
 from capplan.fleet.gpu import Gpu
 from capplan.llm.acceptance import drafted_llm
 from capplan.llm.architecture import Architecture
+from capplan.llm.context_parallel import check_dcp
 from capplan.llm.dtypes import check_kv_dtype, weight_dtype_named
 from capplan.llm.kv_groups import kv_groups
 from capplan.llm.layout import Layout
@@ -73,6 +74,25 @@ class Replica:
     kv_source: str = "estimated"  # or "reported by the engine"
 
 
+def _check_split(
+    llm: Architecture, gpu: Gpu, tp: int, layout: Layout | None, dcp: int
+) -> None:
+    """Refuse GPUs among which an LLM, its experts or its KV cannot be split."""
+    if tp > gpu.max_gpus_per_node:
+        raise DoesNotFitError(
+            f"TP {tp} takes more GPUs than a node of {gpu.name} has "
+            f"({gpu.max_gpus_per_node})"
+        )
+    if tp >= 1:
+        try:
+            llm.check_tp(tp)
+            if layout is not None:
+                layout.check(llm)
+            check_dcp(llm, tp, dcp)
+        except InputError as error:
+            raise DoesNotFitError(str(error)) from None
+
+
 def replica(
     llm: Architecture,
     gpu: Gpu,
@@ -102,7 +122,8 @@ def replica(
     weight_dtype, kv_dtype
         Dtypes of weights (default: the checkpoint's) and KV.
     reported_kv_blocks, reported_kv_tokens
-        Capacity that an engine reported, in place of the estimate. [blocks], [tokens]
+        Capacity reported by an engine, used instead of the estimate; tokens without
+        DCP. [blocks], [tokens]
     layout
         How the ranks and the experts share the GPUs (default: TP alone).
     engine_name
@@ -113,19 +134,8 @@ def replica(
     DoesNotFitError
         When TP cannot split the LLM or exceeds the node, or memory is short.
     """
-    if tp > gpu.max_gpus_per_node:
-        raise DoesNotFitError(
-            f"TP {tp} takes more GPUs than a node of {gpu.name} has "
-            f"({gpu.max_gpus_per_node})"
-        )
-    if tp >= 1:
-        try:
-            llm.check_tp(tp)
-            if layout is not None:
-                layout.check(llm)
-        except InputError as error:
-            raise DoesNotFitError(str(error)) from None
     engine = engine or default_engine_settings(gpu)
+    _check_split(llm, gpu, tp, layout, engine.decode_context_parallel_size)
     dtype = weight_dtype_named(weight_dtype or llm.weight_dtype)
     kv_dtype = check_kv_dtype(kv_dtype)
     drafts = engine.speculation
@@ -143,17 +153,19 @@ def replica(
         layout=layout,
         engine=engine_name,
     )
+    if engine.adapters is not None:
+        budget = replace(budget, adapter_bytes=engine.adapters.gpu_bytes)
     groups = kv_groups(
         held,
         tp,
         kv_dtype,
-        engine.block_size,
+        engine.gpu_block_size,
         min(engine.max_model_len, llm.max_positions),
         prefix_caching=engine.prefix_caching,
     )
     engine = replace(
         engine,
-        block_size=groups.block_size,
+        block_size=groups.block_size * engine.decode_context_parallel_size,
         bounded_groups=groups.bounded_groups,
         # Each drafted token has a state of its own until it is accepted.
         bounded_blocks=groups.bounded_blocks
@@ -166,7 +178,7 @@ def replica(
     if reported_kv_blocks is not None:
         blocks, source = reported_kv_blocks, "reported by the engine"
     elif reported_kv_tokens is not None:
-        blocks = reported_kv_tokens // engine.block_size
+        blocks = reported_kv_tokens // engine.gpu_block_size
         source = "reported by the engine"
     if blocks < 2 + groups.bounded_groups:
         degrees = (layout or Layout(tp)).text
@@ -183,6 +195,7 @@ def _too_small(
     llm: Architecture, gpu: Gpu, degrees: str, dtype: str, budget: MemoryBudget
 ) -> str:
     other = budget.activation_bytes + budget.runtime_bytes + budget.comm_bytes
+    other += budget.adapter_bytes
     share = f"{budget.engine_bytes / budget.memory_bytes:.0%}"
     return (
         f"{llm.name} ({dtype}) does not fit on {gpu.name} at {degrees}: each GPU has "

@@ -89,7 +89,7 @@ def roofline_terms(
     at_window = llm.flops_per_token(window)
     pair_flops = llm.flops_per_token(window + 1) - at_window
     token_flops = at_window - llm.flops_per_token(0) - window * pair_flops
-    attention_flops_per_s = tp * _rate(gpu, "bf16") * efficiency.attention
+    attention_flops_per_s = tp * dense_flops_per_s(gpu, "bf16") * efficiency.attention
     decode = DecodeTerms(
         per_request_s=request_s,
         batch=_BATCH,
@@ -172,7 +172,7 @@ def _token_s(llm: Architecture, gpu: Gpu, dtype: str, efficiency: Efficiency) ->
     the rate of 16 bits; FP8 is taken as if it held for all.
     """
     flops = 2.0 * llm.active_parameter_count
-    time_s = flops / (_rate(gpu, dtype) * efficiency.arithmetic)
+    time_s = flops / (dense_flops_per_s(gpu, dtype) * efficiency.arithmetic)
     if not _multiplies_fp4(gpu, dtype):
         return time_s
     fp4_flops = 2.0 * llm.active_quantized_count(dtype)
@@ -204,7 +204,7 @@ def _multiplies_fp4(gpu: Gpu, weight_dtype: str) -> bool:
     return weight_dtype == "nvfp4" and gpu.fp4_flops is not None
 
 
-def _rate(gpu: Gpu, weight_dtype: str) -> float:
+def dense_flops_per_s(gpu: Gpu, weight_dtype: str) -> float:
     """Return the dense tensor-core rate for weights of a dtype. [FLOP/s]"""
     half = gpu.bf16_flops or gpu.fp16_flops
     rate = (gpu.fp8_flops or half) if weight_dtype.startswith("fp8") else half

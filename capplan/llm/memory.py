@@ -30,11 +30,12 @@ _SMALL_BYTES = 40 * _GIB
 class MemoryBudget:
     """Memory of one GPU of a replica by use.
 
-    The last three are estimated as aiconfigurator-core 0.12 (Apache-2.0) does for
-    vLLM: activations 2·tokens·width·max(5, 2 + 9/TP) bytes, twice that with experts;
-    runtime 3.5 GiB; all-reduce 342 MiB (TP 2) or 392 MiB. On GPUs of less than 40 GiB
-    the runtime is 3.5/80 of the memory: on an RTX 4090 the three then sum to 1.29 GB;
-    vLLM 0.19 used 1.24 GB (Llama-3.1-8B, 2,048 tokens; LLMServingSim's bench).
+    Activations, runtime and buffers are estimated as aiconfigurator-core 0.12
+    (Apache-2.0) does for vLLM: activations 2·tokens·width·max(5, 2 + 9/TP) bytes, twice
+    that with experts; runtime 3.5 GiB; all-reduce 342 MiB (TP 2) or 392 MiB. On GPUs of
+    less than 40 GiB the runtime is 3.5/80 of the memory: on an RTX 4090 the three then
+    sum to 1.29 GB; vLLM 0.19 used 1.24 GB (Llama-3.1-8B, 2,048 tokens; LLMServingSim's
+    bench).
     """
 
     memory_bytes: int  # of the GPU
@@ -44,6 +45,7 @@ class MemoryBudget:
     runtime_bytes: int  # CUDA context, graphs and workspaces
     comm_bytes: int  # buffers of the all-reduce
     engine: str = "vllm"  # of ``SHARE_OF``
+    adapter_bytes: int = 0  # slots of LoRA adapters
 
     @property
     def engine_bytes(self) -> int:
@@ -56,7 +58,7 @@ class MemoryBudget:
     def kv_bytes(self) -> int:
         """Memory left for KV; negative when the rest does not fit. [bytes]"""
         rest = self.weight_bytes + self.activation_bytes
-        rest += self.runtime_bytes + self.comm_bytes
+        rest += self.runtime_bytes + self.comm_bytes + self.adapter_bytes
         if self.engine == "sglang":
             # What is not weights and KV has the share that is left.
             held = math.floor(self.memory_bytes * self.utilization)

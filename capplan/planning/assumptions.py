@@ -71,6 +71,8 @@ def assumptions(
             assert isinstance(configuration, Configuration)
             rows += [*_latency(settings, configuration), *_memory(configuration)]
             rows += _kernels(settings, configuration)
+            rows += _context_parallel(settings, configuration)
+            rows += _adapters(settings, configuration)
     rows += _speculation([row for row in tried if isinstance(row, Configuration)])
     rows += _links(settings, candidates)
     rows += [*price_day(settings), *_prices(tried)]
@@ -159,6 +161,47 @@ def _memory(configuration: Configuration) -> list[Assumption]:
     ]
 
 
+def _context_parallel(
+    settings: PlanSettings, configuration: Configuration
+) -> list[Assumption]:
+    """Return a row on what sharing KV does to the iteration time."""
+    dcp = configuration.engine.decode_context_parallel_size
+    if dcp == 1 or settings.latency_ms is not None:
+        return []
+    return [
+        Assumption(
+            f"decode context parallelism, {configuration}",
+            f"each GPU reads 1/{dcp} of a context, or is bound by arithmetic; three "
+            "collectives a layer",
+            "data sheet; no kernel of it was measured",
+            "assumed",
+        )
+    ]
+
+
+def _adapters(settings: PlanSettings, configuration: Configuration) -> list[Assumption]:
+    """Return a row on what LoRA adapters cost."""
+    adapters = configuration.engine.adapters
+    if adapters is None:
+        return []
+    named = ("lora_slowdown", "lora_load_ms", "lora_fetch_ms")
+    given = [name for name in named if getattr(settings, name) is not None]
+    return [
+        Assumption(
+            f"LoRA adapters, {configuration}",
+            f"rank {adapters.lora_rank}; {adapters.max_loras} slots of rank "
+            f"{adapters.max_lora_rank}, {format_bytes(adapters.gpu_bytes)} a GPU; "
+            f"loaded in {1e3 * adapters.load_s:.3g} ms, read into host memory in "
+            f"{1e3 * adapters.fetch_s:.3g} ms; an iteration {adapters.slowdown:.0%} "
+            f"and {1e6 * adapters.read_s:.3g} us an adapter longer",
+            f"{', '.join(given)} given; others by their bytes"
+            if given
+            else "by their bytes; kernels of adapters were not measured",
+            "given" if len(given) == len(named) else "assumed",
+        )
+    ]
+
+
 def _speculation(configurations: list[Configuration]) -> list[Assumption]:
     """Return a row for each kind of drafts: how many of them are accepted."""
     found = {
@@ -241,6 +284,7 @@ def _engine(settings: PlanSettings, engine: EngineSettings) -> Assumption:
             "max_num_batched_tokens",
             "max_num_seqs",
             "block_size",
+            "decode_context_parallel_size",
             "kv_blocks",
             "gpu_memory_utilization",
             "async_scheduling",

@@ -10,9 +10,8 @@ from capplan.deployment.engine import EngineSettings
 from capplan.deployment.engine_defaults import (
     engine_defaults,
     settings_by_default,
-    sglang_seats,
 )
-from capplan.deployment.replica import DoesNotFitError, Replica, replica
+from capplan.deployment.replica import DoesNotFitError
 from capplan.errors import ExtrapolationWarning, InputError
 from capplan.fleet.catalog import parse_price_overrides
 from capplan.fleet.gpu import Gpu
@@ -25,6 +24,8 @@ from capplan.llm.architecture import Architecture
 from capplan.llm.catalog import llm as find_llm
 from capplan.llm.catalog import twins
 from capplan.llm.layout import Layout
+from capplan.planning.adapters import with_adapters
+from capplan.planning.context_parallel import shared_kv_tables, sharing_kv
 from capplan.planning.gpu_choices import (
     listed_gpu,
     market_of,
@@ -53,6 +54,7 @@ from capplan.planning.layouts import (
 )
 from capplan.planning.scheduling import engine_of, scheduled
 from capplan.planning.setting_groups import ConfigurationSettings, PriceSettings
+from capplan.planning.sized_replica import is_of, sized_replica
 from capplan.planning.speculation import speculating
 from capplan.units import parse_usd_per_h
 
@@ -163,7 +165,7 @@ def _layouts(
         engine = speculating(scheduled(engine, settings), settings, llm)
         reason = too_long_for_backend(settings, engine, layout)
         try:
-            fitted = _replica(
+            fitted = sized_replica(
                 settings,
                 llm,
                 gpu,
@@ -197,6 +199,8 @@ def given_configuration(settings: ConfigurationSettings) -> Configuration | None
     engine = EngineSettings(**given, kv_blocks=settings.kv_blocks)
     engine = speculating(scheduled(engine, settings), settings, None)
     tp = settings.tp[0] if settings.tp else 1
+    engine = sharing_kv(engine, settings, None, tp)
+    engine = with_adapters(engine, settings, None, None, tp)
     return _built(settings, engine, None, tp=tp)
 
 
@@ -221,6 +225,9 @@ def _unlisted(
 
     Engine settings and KV blocks are those it was measured with.
     """
+    if settings.decode_context_parallel_size not in (None, 1):
+        reason = f"{gpu} is in no catalog, which decode_context_parallel_size needs"
+        return Excluded(gpu, tp, reason)
     profile = profile_of(settings, llm, gpu, tp)
     if profile is None:
         reason = f"{gpu} is in no catalog, and there is no profile of it at TP {tp}"
@@ -233,6 +240,7 @@ def _unlisted(
         return Excluded(gpu, tp, f"{reason}; give --kv-blocks")
     engine = EngineSettings(**_engine_settings(settings, profile))
     engine = speculating(scheduled(engine, settings), settings, llm)
+    engine = with_adapters(engine, settings, llm, None, tp)
     blocks = settings.kv_blocks or int(profile.meta.get("kv_blocks", 0))
     blocks = blocks or (profile.kv_tokens or 0) // engine.block_size
     if not blocks:
@@ -256,7 +264,7 @@ def _engine_settings(
     The KV blocks that a measured engine reported hold for the settings it then had.
     """
     measured = profile.meta if profile and profile.how == "measured" else {}
-    if profile is not None and not _is_of(profile, engine_of(settings)):
+    if profile is not None and not is_of(profile, engine_of(settings)):
         measured = {}
     names = (*_ENGINE_SETTINGS, "max_model_len")
     known = {name: measured[name] for name in names if name in measured}
@@ -284,8 +292,13 @@ def _configuration(
     given = _engine_settings(settings, profile)
     engine = settings_by_default(defaults, gpu, given)
     engine = speculating(scheduled(engine, settings), settings, llm)
+    engine = with_adapters(engine, settings, llm, gpu, tp)
     try:
-        fitted = _replica(
+        engine = sharing_kv(engine, settings, llm, tp)
+    except InputError as error:
+        return Excluded(gpu.name, tp, str(error))
+    try:
+        fitted = sized_replica(
             settings, llm, gpu, tp, engine, profile, defaults.memory_share
         )
     except DoesNotFitError as error:
@@ -325,61 +338,17 @@ def _built(
 ) -> Configuration:
     """Return the configuration of an engine, with its iteration times."""
     fitted = known.get("replica")
+    kv_dtype = fitted.kv_dtype if fitted else None
+    tables = tables_of(settings, profile, engine, kv_dtype)
+    if fitted is not None:
+        tables = shared_kv_tables(tables, settings, fitted)
     return Configuration(
         engine,
-        tables_of(settings, profile, engine, fitted.kv_dtype if fitted else None),
+        tables,
         profile=profile,
         quantile=None if profile is None else quantile_of(settings, profile),
         **known,
     )
-
-
-def _replica(
-    settings: ConfigurationSettings,
-    llm: Architecture,
-    gpu: Gpu,
-    tp: int,
-    engine: EngineSettings,
-    profile: Profile | None,
-    default_share: float,
-    layout: Layout | None = None,
-) -> Replica:
-    name = engine_of(settings)
-    utilization = settings.gpu_memory_utilization
-    measured = profile.kv_element if profile else "bf16"
-    kv_dtype = (
-        measured if settings.kv_cache_dtype == "auto" else settings.kv_cache_dtype
-    )
-    if profile is not None and kv_dtype != measured:
-        warnings.warn(
-            f"{profile.name}: its latency is that of {measured} KV; reading {kv_dtype} "
-            "is taken to cost as many times more as it has bytes",
-            ExtrapolationWarning,
-            stacklevel=2,
-        )
-    own = profile is not None and kv_dtype == measured and _is_of(profile, name)
-    reported = profile.kv_tokens if profile and own else None
-    fitted = replica(
-        llm,
-        gpu,
-        tp,
-        engine,
-        gpu_memory_utilization=(default_share if utilization is None else utilization),
-        kv_dtype=kv_dtype,
-        reported_kv_blocks=settings.kv_blocks,
-        reported_kv_tokens=reported,
-        layout=layout,
-        engine_name=name,
-    )
-    if name != "sglang" or settings.max_num_seqs is not None:
-        return fitted
-    seats = sglang_seats(fitted.engine, llm.max_positions)
-    return replace(fitted, engine=replace(fitted.engine, max_num_seqs=seats))
-
-
-def _is_of(profile: Profile, engine: str) -> bool:
-    """Return whether what an engine said of itself when measured holds for another."""
-    return engine == "vllm" or profile.engine == engine
 
 
 def runnable(tried: list[Configuration | Excluded]) -> list[Configuration]:

@@ -213,6 +213,9 @@ def launch(
     words = [*STARTS["vllm"], checkpoint, *flags]
     words += ["--tensor-parallel-size", str(configuration.tp)]
     words += _layout(configuration, settings)
+    if engine.decode_context_parallel_size > 1:
+        dcp = str(engine.decode_context_parallel_size)
+        words += ["--decode-context-parallel-size", dcp]
     words += _memory(configuration, settings)
     words += ["--max-num-batched-tokens", str(engine.max_num_batched_tokens)]
     words += ["--max-num-seqs", str(engine.max_num_seqs)]
@@ -224,6 +227,7 @@ def launch(
     words.append(_switch("enable-prefix-caching", caching))
     if policy := VLLM[engine.scheduler.name]:
         words += ["--scheduling-policy", policy]
+    words += _adapters(engine)
     if engine.speculation is not None:
         words += ["--speculative-config", (drafting := _drafting(settings, engine))]
         if engine.speculation.method in _NAMED_DRAFTS and '"model"' not in drafting:
@@ -271,6 +275,17 @@ def _drafting(settings: ConfigurationSettings, engine: EngineSettings) -> str:
     return config.launched(engine.speculation.drafts)
 
 
+def _adapters(engine: EngineSettings) -> list[str]:
+    """Return the flags of LoRA adapters."""
+    if engine.adapters is None:
+        return []
+    words = ["--enable-lora"]
+    for name in ("max_loras", "max_cpu_loras", "max_lora_rank"):
+        value = str(getattr(engine.adapters, name))
+        words += [f"--{name.replace('_', '-')}", value]
+    return words
+
+
 def _switch(flag: str, on: bool) -> str:
     return f"--{flag}" if on else f"--no-{flag}"
 
@@ -314,7 +329,7 @@ def _memory(configuration: Configuration, settings: ConfigurationSettings) -> li
     if settings.block_size is not None:
         words += ["--block-size", str(settings.block_size)]
     elif not _is_picked(llm, configuration.tp):
-        words += ["--block-size", str(engine.block_size)]
+        words += ["--block-size", str(engine.gpu_block_size)]
     told = _KV_CACHE.get(kv_dtype_told(configuration, settings), "auto")
     return [*words, "--kv-cache-dtype", told]
 

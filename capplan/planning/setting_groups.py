@@ -9,6 +9,9 @@ from capplan.currency import Currency, currency_of, parse_code
 from capplan.errors import InputError
 from capplan.fleet.prices import parse_kind
 from capplan.latency.engine_rows import parse_engine
+from capplan.planning.adapter_settings import AdapterSettings
+from capplan.planning.parallel_settings import ENGINE as ENGINE
+from capplan.planning.parallel_settings import ParallelSettings
 from capplan.setting_values import (
     PathText,
     day,
@@ -28,7 +31,6 @@ from capplan.simulator.routers import ROUTERS
 from capplan.simulator.schedulers import SCHEDULERS, check_name
 
 CHOICES = "LLM, GPUs and prices"
-ENGINE = "Engine (vLLM's names)"
 LATENCY = "Latency"
 METHOD = "Method"
 OUTPUT = "Output"
@@ -52,7 +54,7 @@ MOST_MS = 1e6
 """Time that may be given in milliseconds: some minutes. [ms]"""
 
 
-class ReplicaSettings(Settings):
+class ReplicaSettings(ParallelSettings, AdapterSettings):
     """LLM, GPUs, and the room of an engine on them."""
 
     llm: Annotated[PathText | None, BeforeValidator(listed)] = setting(
@@ -379,9 +381,7 @@ class TrialSettings(Settings):
 class ExecutorSettings(Settings):
     """Where simulations run."""
 
-    executor: str = setting(
-        "local", METHOD, "NAME", "Where candidates are simulated: local or ray."
-    )
+    executor: str = setting("local", METHOD, "NAME", "Run simulations: local or ray.")
     ray_address: str | None = setting(
         None,
         METHOD,

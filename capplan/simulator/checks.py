@@ -128,6 +128,38 @@ def check_speculation(engine: EngineSettings, *, moves: bool) -> None:
         )
 
 
+def check_adapters(engine: EngineSettings, *, moves: bool) -> None:
+    """Refuse what is not modelled with adapters; ``moves``: requests or replicas do."""
+    if engine.adapters is None:
+        return
+    with_others = (
+        (f"scheduler {engine.scheduler.name}", engine.scheduler.name != "vllm-v1"),
+        ("speculative decoding", engine.speculation is not None),
+        ("data_parallel_size", engine.data_parallel_size > 1),
+        ("prefill_schedule_interval", engine.prefill_schedule_interval > 1),
+        (
+            "fleets whose requests or replicas move (rebalancers, dispatchers, "
+            "autoscalers, losses, prefill and decode apart)",
+            moves,
+        ),
+    )
+    for what, given in with_others:
+        if given:
+            raise InputError(
+                f"--enable-lora with {what} is not modelled; expected scheduler "
+                "vllm-v1 and a fixed fleet of one pool"
+            )
+
+
+def refuse_adapters(trace: Trace, engine: EngineSettings) -> None:
+    """Refuse requests that ask for adapters of an engine without slots."""
+    if engine.adapters is None and (count := int((trace.adapter >= 0).sum())):
+        raise InputError(
+            f"{trace.source}: {count:,} requests ask for an adapter; expected "
+            "--enable-lora and --max-loras, or no column adapter"
+        )
+
+
 def without_unsupported(engine: EngineSettings) -> EngineSettings:
     """Return the engine without async scheduling and caching that it cannot have."""
     rules = engine.scheduler.rules

@@ -34,6 +34,7 @@ REQUEST = np.dtype(
         ),  # its last ones, which are not found when it ends
         ("prefix_tokens", np.int64),
         ("session", np.int64),  # NONE: not known
+        ("adapter", np.int64),  # NONE: the LLM itself
         # Of a router that keeps account of what it sent, see active_blocks.py:
         ("charged_tokens", np.int64),  # to prefill, as it knew when it chose
         ("charged_blocks", np.int64),

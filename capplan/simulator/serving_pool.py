@@ -10,6 +10,7 @@ import numpy as np
 from capplan.deployment.policy import Policy
 from capplan.deployment.pools import Pool
 from capplan.errors import CapplanWarning, HostFullError, InputError
+from capplan.simulator.adapters import adapters_policy, groups_by_adapter
 from capplan.simulator.bins import Bins
 from capplan.simulator.drivers.open_loop import Arrivals, read_only, start
 from capplan.simulator.group_state import with_groups
@@ -75,6 +76,8 @@ class ServingPool:
         elif engine.prefill_schedule_interval > 1:
             policy = Policy(CADENCE, find_scheduler(CADENCE).RULES)
             engine = replace(engine, scheduler=policy)
+        elif engine.adapters is not None:
+            engine = replace(engine, scheduler=adapters_policy(engine.adapters))
         policy = engine.scheduler
         self.schedule: Callable[..., int] = find_scheduler(policy.name).schedule
         self._measured_tokens = len(tables.fused_s) - 1
@@ -142,6 +145,8 @@ class ServingPool:
     ) -> Arrivals:
         """Return requests as the core takes them; make room for what they need."""
         groups = trace.prefix_group[rows]
+        if self.engine.adapters is not None:
+            groups = groups_by_adapter(groups, trace.adapter[rows])
         if int(groups.max()) >= _LARGEST_GROUP:
             raise InputError(
                 f"{trace.source}: prefix_group is {int(groups.max())}; "
@@ -151,20 +156,21 @@ class ServingPool:
         if predicted is None:
             predicted = trace.output_tokens
         columns = (
-            trace.prompt_tokens,
-            trace.output_tokens,
-            predicted,
-            trace.most_output_tokens,
-            trace.prefix_group,
-            trace.prefix_tokens,
-            trace.request_class,
-            trace.priority,
-            trace.session,
+            trace.prompt_tokens[rows],
+            trace.output_tokens[rows],
+            predicted[rows],
+            trace.most_output_tokens[rows],
+            groups,
+            trace.prefix_tokens[rows],
+            trace.request_class[rows],
+            trace.priority[rows],
+            trace.session[rows],
+            trace.adapter[rows],
         )
         arrivals = Arrivals(
             read_only(arrival_s, np.float64),
             read_only(reaches_s, np.float64),
-            *(read_only(column[rows], np.int64) for column in columns),
+            *(read_only(column, np.int64) for column in columns),
         )
         if self._class_names != trace.class_names:
             self._class_names = trace.class_names

@@ -11,9 +11,11 @@ import numpy as np
 from capplan.deployment.pools import Deployment
 from capplan.errors import InputError
 from capplan.simulator.checks import (
+    check_adapters,
     check_engine,
     check_scheduler,
     check_speculation,
+    refuse_adapters,
     refuse_oversized,
     refuse_without_keys,
     served_by,
@@ -85,6 +87,7 @@ def simulate(
         check_engine(pool.configuration.engine)
         check_scheduler(pool.configuration.engine)
         check_speculation(pool.configuration.engine, moves=deployment.is_in_motion)
+        check_adapters(pool.configuration.engine, moves=deployment.is_in_motion)
         check_ranks(
             pool.configuration.engine,
             pool.configuration.rank_tables,
@@ -114,6 +117,7 @@ def simulate(
         for pool, part in zip(
             deployment.pools, served_by(chunk, deployment), strict=True
         ):
+            refuse_adapters(part, pool.configuration.engine)
             refuse_oversized(part, pool.configuration.engine, fleet.served)
         if chunk.users:
             return _closed(chunk, fleet, sink, progress, stopped)

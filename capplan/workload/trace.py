@@ -16,6 +16,9 @@ MOST_REQUESTS = 30_000_000
 MOST_SESSIONS = 2**40
 """Numbers of sessions are below; a hash of one fits 64 bits."""
 
+MOST_ADAPTERS = 2**16
+"""Numbers of adapters are below: with one, a prefix group fits 64 bits."""
+
 MOST_EPOCH_S = 1e10
 """Arrivals beyond this, the year 2286 since 1970, are in another unit. [s]"""
 
@@ -45,6 +48,7 @@ COLUMNS = {
     "session": _Column(np.int64, -1, MOST_SESSIONS - 1, -1),
     "max_new_tokens": _Column(np.int64, 0, MAX_TOKENS, 0),
     "think_s": _Column(np.float64, 0, np.inf),
+    "adapter": _Column(np.int64, -1, MOST_ADAPTERS - 1, -1),
 }
 """Columns of a trace with their dtype, range and default."""
 
@@ -97,6 +101,9 @@ class Trace:
     think_s
         Time that the k-th request asked is thought of: after an answer, or of the first
         ``users`` requests from time 0 on. Shape (n,), float64; None without users. [s]
+    adapter
+        LoRA adapter that the request asks for, a number from 0, shape (n,), int64; -1
+        asks for the LLM itself (default).
     asked_until_s
         Time from which on users ask no more: then there may be fewer requests. [s]
     """
@@ -118,6 +125,7 @@ class Trace:
     think_s: np.ndarray | None = None
     asked_until_s: float = np.inf
     max_new_tokens: np.ndarray = _DEFAULT
+    adapter: np.ndarray = _DEFAULT
 
     def __post_init__(self) -> None:
         """Refuse values that no request can have; fill the default columns."""

@@ -309,6 +309,31 @@ def test_vllms_own_parser_reads_the_flags_of_ranks_and_experts(gpu, served):
 
 @pytest.mark.vllm
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_vllms_own_parser_reads_the_degree_of_context_parallelism(served):
+    settings = asked("DeepSeek-R1", gpu="B200", tp=8, decode_context_parallel_size=8)
+    (one,) = configurations(settings)
+
+    args = served(launch(one, settings).line)
+
+    assert args.decode_context_parallel_size == 8
+    assert args.tensor_parallel_size == 8
+
+
+@pytest.mark.vllm
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_vllms_own_parser_reads_the_slots_of_adapters(served):
+    slots = {"max_loras": 4, "max_cpu_loras": 8, "max_lora_rank": 32}
+    settings = asked("Llama-3.1-8B", enable_lora=True, lora_slowdown=0.1, **slots)
+    (one,) = configurations(settings)
+
+    args = served(launch(one, settings).line)
+
+    assert args.enable_lora
+    assert {name: getattr(args, name) for name in slots} == slots
+
+
+@pytest.mark.vllm
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_vllm_arrives_at_the_engine_that_was_planned(served, tmp_path, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setenv("VLLM_ENABLE_V1_MULTIPROCESSING", "0")

@@ -41,6 +41,7 @@ class Arrivals(NamedTuple):
     request_class: np.ndarray
     priority: np.ndarray
     session: np.ndarray
+    adapter: np.ndarray
 
 
 def read_only(column: np.ndarray, dtype: type) -> np.ndarray:
@@ -51,7 +52,7 @@ def read_only(column: np.ndarray, dtype: type) -> np.ndarray:
 
 
 NO_TIMES = read_only(np.zeros(0), np.float64)
-NO_ARRIVALS = Arrivals(NO_TIMES, NO_TIMES, *9 * [read_only(np.zeros(0), np.int64)])
+NO_ARRIVALS = Arrivals(NO_TIMES, NO_TIMES, *10 * [read_only(np.zeros(0), np.int64)])
 ARRIVALS = numba.typeof(NO_ARRIVALS)
 
 
@@ -113,6 +114,7 @@ def take_slot(state, arrivals, row, first_row):
     request.request_class = arrivals.request_class[row]
     request.priority = arrivals.priority[row]
     request.session = arrivals.session[row]
+    request.adapter = arrivals.adapter[row]
     request.known_tokens = request.prompt_tokens
     request.bounded_blocks = bounded_blocks(state, request)
     return slot

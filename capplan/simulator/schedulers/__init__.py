@@ -56,10 +56,14 @@ SPECULATIVE = "vllm-v1-speculative"
 
 CADENCE = "vllm-v1-cadence"
 """V1's where ranks take prompts in the same steps."""
+
+LORA = "vllm-v1-lora"
+"""V1's where requests ask for adapters, which no user names either."""
 _UNNAMED = {
     PULLING: "vllm_v1_pulling",
     SPECULATIVE: "vllm_v1_speculative",
     CADENCE: "vllm_v1_cadence",
+    LORA: "vllm_v1_lora",
 }
 
 

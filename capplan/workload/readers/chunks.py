@@ -35,6 +35,7 @@ def iterate_trace(
         )
     class_names: list[str] = []
     sessions: dict[str, int] = {}
+    adapters: dict[str, int] = {}
     last_s = -np.inf
     epoch_s: float | None = None
     timed: bool | None = None
@@ -61,7 +62,7 @@ def iterate_trace(
             arrival_s,
             tuple(class_names) or ("all",),
             request_class=request_class,
-            **plain_csv.counts(table, read, sessions),
+            **plain_csv.counts(table, read, sessions, adapters),
         )
     if timed is None:
         raise InputError(f"{path}: no requests under the header; expected some")

@@ -38,6 +38,7 @@ NAMES = {
     "predicted_output_tokens": ("predicted_output_tokens",),
     "priority": ("priority",),
     "max_new_tokens": ("max_new_tokens",),
+    "adapter": ("adapter",),
     **{
         f"slo_{name}_s": (
             f"slo_{name}_s",

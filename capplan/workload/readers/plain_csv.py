@@ -26,7 +26,7 @@ from capplan.workload.readers.sessions import column_sessions
 from capplan.workload.readers.table import Table, read_table
 from capplan.workload.request_limits import limited_classes
 from capplan.workload.slo import LIMITS
-from capplan.workload.trace import MOST_EPOCH_S, Trace
+from capplan.workload.trace import MOST_ADAPTERS, MOST_EPOCH_S, Trace
 
 EPOCH_S = 1e8
 """Arrivals beyond this are stamps since 1970. [s]"""
@@ -100,7 +100,7 @@ def columns_of(path: str | Path, given: Mapping[str, str] | None = None) -> Colu
 def wanted(columns: Columns) -> dict[str, str | None]:
     """Return the columns to read and their dtypes."""
     return {
-        name: "category" if column in ("class", "session") else None
+        name: "category" if column in ("class", "session", "adapter") else None
         for column, name in columns.names.items()
     }
 
@@ -145,11 +145,14 @@ def _question(value: float, name: str, unit_s: float) -> str:
 
 
 def counts(
-    table: Table, columns: Columns, sessions: dict[str, int] | None = None
+    table: Table,
+    columns: Columns,
+    sessions: dict[str, int] | None = None,
+    adapters: dict[str, int] | None = None,
 ) -> dict[str, np.ndarray]:
     """Return the token columns, and those of what else is known of a request.
 
-    ``sessions`` has the numbers of those in the rows before.
+    ``sessions`` and ``adapters`` have the numbers of those in the rows before.
     """
     names = columns.names
     given: dict[str, np.ndarray] = {
@@ -183,7 +186,19 @@ def counts(
         given["max_new_tokens"] = limit
     if "session" in names:
         given["session"] = column_sessions(table.frame[names["session"]], sessions)
+    if "adapter" in names:
+        given["adapter"] = _adapters(table, names["adapter"], adapters)
     return given
+
+
+def _adapters(
+    table: Table, column: str, known: dict[str, int] | None = None
+) -> np.ndarray:
+    """Return the adapter of each request, numbered as sessions are; shape (n,)."""
+    adapter = column_sessions(table.frame[column], known)
+    expected = f"at most {MOST_ADAPTERS:,} adapters"
+    table.require(adapter < MOST_ADAPTERS, column, expected)
+    return adapter
 
 
 def limit_columns(columns: Columns) -> dict[str, str]:
