@@ -64,7 +64,7 @@ def extrapolations(run: Run) -> tuple[str, ...]:
     if run.configuration.rank_tables is not None:
         sentences.append(
             f"{profile.name}: a prompt on one rank holds up the decodes of all; three "
-            "such engines that were measured had 0.54 to 0.87 of the predicted TPOT "
+            "such engines that were measured had 0.45 to 1.08 of the predicted TPOT "
             "(docs/latency.md), so that fewer may do; --prefill-schedule-interval "
             "gathers prompts into few iterations"
         )

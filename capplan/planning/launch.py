@@ -202,14 +202,16 @@ def launch(
     if engine.max_num_seqs > engine.max_num_batched_tokens:
         few = "vllm serve refuses fewer max_num_batched_tokens than max_num_seqs"
         return Launch((), (few,))
+    checkpoint, flags, notes = _checkpoint(settings.llm)
     times_of = configuration.times_of.partition(" ")[0]
     if times_of in ENGINES and times_of != "vllm":
         other = (
             f"planned with the times of {ENGINES[times_of]}: vllm serve starts "
             f"another; --engine {times_of} plans that one"
         )
-        return Launch((), (other,))
-    checkpoint, flags, notes = _checkpoint(settings.llm)
+        if settings.engine is not None:
+            return Launch((), (other,))
+        notes = (*notes, other)
     words = [*STARTS["vllm"], checkpoint, *flags]
     words += ["--tensor-parallel-size", str(configuration.tp)]
     words += _layout(configuration, settings)

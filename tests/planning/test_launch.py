@@ -291,7 +291,8 @@ def test_vllms_own_parser_reads_the_flags_of_ranks_and_experts(gpu, served):
     )
     found = [*configurations(settings), *configurations(asking)]
     fitting = [row for row in found if not isinstance(row, Excluded)]
-    assert {row.layout.dp for row in fitting} >= {1, 8}
+    # On GB200 a node of 4 GPUs has no room for one rank with copies of experts.
+    assert {row.layout.dp for row in fitting} >= ({1, 8} if gpu == "H200" else {8, 16})
     for configuration in fitting:
         args = served(launch(configuration, asking).line)
 

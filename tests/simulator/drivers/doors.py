@@ -100,7 +100,8 @@ class Pool:
 
     def arrive(self, request, now_s):
         """Route a request; return its slot."""
-        columns = (request.prompt_tokens, request.output_tokens, request.output_tokens)
+        # predicted, and asked for at most, as it is
+        columns = (request.prompt_tokens, *3 * [request.output_tokens])
         columns += (request.prefix_group, request.prefix_tokens, 0, 0, NONE, NONE)
         arrivals = Arrivals(
             *(read_only(np.array([now_s]), np.float64) for _ in range(2)),
