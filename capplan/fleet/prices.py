@@ -16,6 +16,7 @@ from capplan.fleet.nodes import find_node
 from capplan.fleet.offer import KINDS, OLD_KINDS, Offer
 from capplan.fleet.offers_file import read_offers, refuse_odd
 from capplan.fleet.price import GIVEN, Price
+from capplan.today import current_day
 
 _OFFERS = Path(__file__).parent / "data/offers.csv"
 
@@ -155,7 +156,7 @@ def price(
     """
     market = market or Market()
     full, most = gpu(name).name, gpu(name).max_gpus_per_node
-    today = today or date.today()
+    today = today or current_day()
     tp = min(tp, most)
     given = {gpu(key).name: value for key, value in (market.given or {}).items()}
     if full in given:

@@ -1,6 +1,5 @@
 """Groups of settings: a command reads those that its own settings inherit."""
 
-from datetime import date
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field
@@ -29,6 +28,7 @@ from capplan.settings import (
 from capplan.simulator.dispatchers import DISPATCHERS
 from capplan.simulator.routers import ROUTERS
 from capplan.simulator.schedulers import SCHEDULERS, check_name
+from capplan.today import current_day
 
 CHOICES = "LLM, GPUs and prices"
 LATENCY = "Latency"
@@ -221,7 +221,7 @@ class PriceSettings(MarketSettings):
         """Return settings with the day that prices are looked at: today by default."""
         if self.as_of is not None:
             return self
-        day = self.price_date or date.today().isoformat()
+        day = self.price_date or current_day().isoformat()
         return self.model_copy(update={"as_of": day})
 
 

@@ -3,8 +3,9 @@
 import shlex
 from collections.abc import Sequence
 from contextvars import ContextVar
-from datetime import date
 from importlib.metadata import PackageNotFoundError, version
+
+from capplan.today import current_day
 
 _arguments: ContextVar[tuple[str, ...]] = ContextVar("arguments", default=())
 
@@ -20,7 +21,7 @@ def made_by() -> str:
         told = f"capplan {version('capplan')}"
     except PackageNotFoundError:  # a checkout that is not installed
         told = "capplan"
-    words = [told, date.today().isoformat()]
+    words = [told, current_day().isoformat()]
     if _arguments.get():
         words.append(shlex.join(("capplan", *_arguments.get())))
     return " · ".join(words)

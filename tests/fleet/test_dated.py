@@ -15,7 +15,9 @@ from capplan.planning.node_prices import node_prices
 from capplan.planning.prices import list_offers
 from capplan.planning.purchase_texts import Wish
 from capplan.planning.settings import OffersSettings, PlanSettings
+from capplan.report.provenance import made_by
 from capplan.settings import SettingError
+from capplan.today import current_day
 
 HEAD = "provider,gpu,node,gpus,kind,usd_per_gpu_h,term_months,as_of,region\n"
 ROWS = (
@@ -265,3 +267,18 @@ def test_the_catalog_as_of_a_day_has_no_newer_price():
         for day in (date(2026, 9, 1), date(2026, 10, 15)):
             found = price("H100-SXM", Market(day=day), today=day)
             assert found is None or found.as_of <= str(day)
+
+
+def test_the_day_is_that_of_source_date_epoch(monkeypatch):
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1762646400")
+    assert PlanSettings().dated().as_of == "2025-11-09"
+    assert "2025-11-09" in made_by()
+
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "yesterday")
+    with pytest.raises(
+        InputError, match="SOURCE_DATE_EPOCH is 'yesterday'; expected a Unix"
+    ):
+        current_day()
+
+    monkeypatch.delenv("SOURCE_DATE_EPOCH")
+    assert current_day() == date.today()

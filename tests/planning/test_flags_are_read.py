@@ -90,6 +90,15 @@ RUNS = [
     ),
 ]
 
+RANKS = {
+    "llm": "DeepSeek-R1",
+    "gpu": "H200",
+    "data_parallel_size": 8,
+    "enable_expert_parallel": True,
+    "enable_eplb": True,
+    "eplb_config": '{"num_redundant_experts":32}',
+    "prefill_schedule_interval": 2,
+}
 
 MORE = {
     PlanSettings: [
@@ -101,6 +110,7 @@ MORE = {
     ],
     BudgetSettings: [{}, {"spot_share": 0.5, "spot_price": 1.0}],
     SimulateSettings: [
+        RANKS,
         {"replicas": 2},
         {"prefill_replicas": 1, "decode_replicas": 1},
         {"autoscaler": "hpa:target=9", "cold_start": "1s"},
@@ -119,7 +129,7 @@ where they would not be read they are refused (``test_moving_run.py``)."""
 def test_a_command_reads_each_of_its_settings(read, run, model, asked, tmp_path):
     found = set()
     for more in MORE.get(model, [{}]):
-        settings = model(**asked, **more, out=str(tmp_path / "out"))
+        settings = model(**{**asked, **more}, out=str(tmp_path / "out"))
         read.clear()
         run(settings)
         found |= read

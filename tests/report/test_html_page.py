@@ -2,7 +2,6 @@
 
 import re
 from dataclasses import replace
-from datetime import date
 from html.parser import HTMLParser
 from importlib.metadata import version
 from types import SimpleNamespace
@@ -17,6 +16,7 @@ from capplan.report.pages.candidates import COLUMNS
 from capplan.report.pages.plan import plan_page
 from capplan.report.provenance import note_arguments
 from capplan.report.render.html_page import _breaking, html
+from capplan.today import current_day
 
 VOID = {"meta", "link", "br", "img", "hr", "input", "wbr"}
 
@@ -154,7 +154,7 @@ def test_assumptions_are_folded_and_the_version_and_day_are_told(plan):
     folded = page[page.index("<details>") : page.index("</details>")]
 
     assert "<table" in folded
-    assert f"capplan {version('capplan')} · {date.today().isoformat()}" in page
+    assert f"capplan {version('capplan')} · {current_day().isoformat()}" in page
 
 
 def test_the_command_line_is_told_where_there_is_one(plan):
