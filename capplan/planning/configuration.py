@@ -43,6 +43,7 @@ from capplan.planning.iteration_time import (
 )
 from capplan.planning.layout_settings import LayoutSettings
 from capplan.planning.layouts import (
+    check_backend_carries,
     check_layouts,
     configured,
     laid_out,
@@ -50,7 +51,6 @@ from capplan.planning.layouts import (
     no_profile,
     profiled_layouts,
     timed_alone,
-    too_long_for_backend,
 )
 from capplan.planning.scheduling import engine_of, scheduled
 from capplan.planning.setting_groups import ConfigurationSettings, PriceSettings
@@ -158,32 +158,15 @@ def _layouts(
         if prices is not None and market is not None:
             cost = price_of(prices, market, gpu, layout.gpus)
         alone = timed_alone(settings, profile, llm)
-        defaults = engine_defaults(
-            engine_of(settings), gpu, llm, layout.tp, settings.max_num_batched_tokens
-        )
-        engine = settings_by_default(defaults, gpu, _engine_settings(settings, None))
-        engine = speculating(scheduled(engine, settings), settings, llm)
-        reason = too_long_for_backend(settings, engine, layout)
         try:
+            engine, memory_share = _engine(settings, llm, gpu, layout.tp, None)
+            check_backend_carries(settings, engine, layout)
             fitted = sized_replica(
-                settings,
-                llm,
-                gpu,
-                layout.tp,
-                engine,
-                alone,
-                defaults.memory_share,
-                layout,
+                settings, llm, gpu, layout.tp, engine, alone, memory_share, layout
             )
-        except DoesNotFitError as error:
-            reason = error.reason
-        if not reason:
-            try:
-                yield configured(settings, layout, alone, fitted, price=cost)
-                continue
-            except InputError as error:
-                reason = str(error)
-        yield Excluded(gpu.name, layout.tp, reason, layout)
+            yield configured(settings, layout, alone, fitted, price=cost)
+        except InputError as error:
+            yield Excluded(gpu.name, layout.tp, str(error), layout)
 
 
 def given_configuration(settings: ConfigurationSettings) -> Configuration | None:
@@ -272,6 +255,33 @@ def _engine_settings(
     return known | {name: value for name, value in given.items() if value is not None}
 
 
+def _engine(
+    settings: ConfigurationSettings,
+    llm: Architecture,
+    gpu: Gpu,
+    tp: int,
+    profile: Profile | None,
+) -> tuple[EngineSettings, float]:
+    """Return the engine of a replica without its blocks, and its share of memory.
+
+    Raises
+    ------
+    DoesNotFitError
+        When TP or LLM do not allow the DCP degree.
+    """
+    defaults = engine_defaults(
+        engine_of(settings), gpu, llm, tp, settings.max_num_batched_tokens
+    )
+    engine = settings_by_default(defaults, gpu, _engine_settings(settings, profile))
+    engine = speculating(scheduled(engine, settings), settings, llm)
+    engine = with_adapters(engine, settings, llm, gpu, tp)
+    try:
+        engine = sharing_kv(engine, settings, llm, tp)
+    except InputError as error:
+        raise DoesNotFitError(str(error)) from None
+    return engine, defaults.memory_share
+
+
 def _configuration(
     settings: ConfigurationSettings,
     llm: Architecture,
@@ -286,21 +296,9 @@ def _configuration(
             profile = estimated_profile(llm, gpu, tp, folders(settings))
         except InputError as error:
             missing = str(error)
-    defaults = engine_defaults(
-        engine_of(settings), gpu, llm, tp, settings.max_num_batched_tokens
-    )
-    given = _engine_settings(settings, profile)
-    engine = settings_by_default(defaults, gpu, given)
-    engine = speculating(scheduled(engine, settings), settings, llm)
-    engine = with_adapters(engine, settings, llm, gpu, tp)
     try:
-        engine = sharing_kv(engine, settings, llm, tp)
-    except InputError as error:
-        return Excluded(gpu.name, tp, str(error))
-    try:
-        fitted = sized_replica(
-            settings, llm, gpu, tp, engine, profile, defaults.memory_share
-        )
+        engine, memory_share = _engine(settings, llm, gpu, tp, profile)
+        fitted = sized_replica(settings, llm, gpu, tp, engine, profile, memory_share)
     except DoesNotFitError as error:
         return Excluded(gpu.name, tp, error.reason)
     if missing:

@@ -110,13 +110,24 @@ def tables_of(
     if settings.latency_ms is not None:
         c0, ca, cq, cd, ce = (value / 1e3 for value in settings.latency_ms)
         made = linear_tables(c0, ca, cq, cd, ce, max_batch=seqs, max_tokens=tokens)
-    else:
-        assert profile is not None
-        quantile = quantile_of(settings, profile)
-        made = profile.tables(seqs, tokens, quantile=quantile)
-        if kv_dtype is not None:
-            times = KV_BYTES[kv_dtype] / KV_BYTES[profile.kv_element]
-            made = made.reading(times)
-    if not isinstance(settings, ServerSettings) or settings.api_overhead_ms is None:
-        return made
-    return made._replace(request_s=settings.api_overhead_ms / 1e3)
+        return served(made, settings)
+    assert profile is not None
+    made = profile.tables(seqs, tokens, quantile=quantile_of(settings, profile))
+    return served(made, settings, kv_dtype or profile.kv_element, profile)
+
+
+def served(
+    tables: LatencyTables,
+    settings: ConfigurationSettings,
+    kv_dtype: str = "",
+    profile: Profile | None = None,
+) -> LatencyTables:
+    """Return iteration times with the server's time and the KV dtype of an engine.
+
+    ``profile`` is what the times are of; given ones are of any KV dtype.
+    """
+    if profile is not None:
+        tables = tables.reading(KV_BYTES[kv_dtype] / KV_BYTES[profile.kv_element])
+    if isinstance(settings, ServerSettings) and settings.api_overhead_ms is not None:
+        tables = tables._replace(request_s=settings.api_overhead_ms / 1e3)
+    return tables

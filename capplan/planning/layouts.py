@@ -16,11 +16,17 @@ from capplan.latency.rank_engine import RankAlone
 from capplan.latency.rank_profile import RankProfile
 from capplan.latency.rank_tables import RankTables
 from capplan.llm.architecture import Architecture
-from capplan.llm.dtypes import KV_BYTES
 from capplan.llm.layout import Layout
-from capplan.planning.iteration_time import folders, own_profile, quantile_of, timed
+from capplan.planning.context_parallel import shared_kv_tables
+from capplan.planning.iteration_time import (
+    folders,
+    own_profile,
+    quantile_of,
+    served,
+    timed,
+)
 from capplan.planning.layout_settings import DEEPEP, DEFAULT_BACKEND, LayoutSettings
-from capplan.planning.setting_groups import ConfigurationSettings, ServerSettings
+from capplan.planning.setting_groups import ConfigurationSettings
 from capplan.settings import Settings
 from capplan.simulator.group_state import check_ranks
 
@@ -218,10 +224,7 @@ def rank_tables_of(
         engine.max_num_batched_tokens,
         quantile=quantile_of(settings, profile),
     )
-    rank = made.rank.reading(KV_BYTES[kv_dtype] / KV_BYTES[profile.kv_element])
-    if isinstance(settings, ServerSettings) and settings.api_overhead_ms is not None:
-        rank = rank._replace(request_s=settings.api_overhead_ms / 1e3)
-    return made._replace(rank=rank)
+    return made._replace(rank=served(made.rank, settings, kv_dtype, profile))
 
 
 def graph_sizes(gpu: Gpu, engine: EngineSettings) -> tuple[int, ...]:
@@ -238,20 +241,19 @@ def graph_sizes(gpu: Gpu, engine: EngineSettings) -> tuple[int, ...]:
     return tuple(sorted(own | {size for size in usual if size <= most}))
 
 
-def too_long_for_backend(
+def check_backend_carries(
     settings: LayoutSettings, engine: EngineSettings, layout: Layout
-) -> str:
-    """Return why an all-to-all cannot carry an iteration; empty where it can."""
+) -> None:
+    """Refuse an all-to-all that cannot carry an iteration of an engine."""
     tokens = engine.max_num_batched_tokens
     if settings.all2all_backend != DEEPEP or layout.dp == 1:
-        return ""
-    if tokens <= LOW_LATENCY_TOKENS:
-        return ""
-    return (
-        f"--all2all-backend {DEEPEP} is for iterations of at most "
-        f"{LOW_LATENCY_TOKENS:,} tokens of a rank, and prompts have up to {tokens:,}; "
-        f"expected --max-num-batched-tokens {LOW_LATENCY_TOKENS}"
-    )
+        return
+    if tokens > LOW_LATENCY_TOKENS:
+        raise InputError(
+            f"--all2all-backend {DEEPEP} is for iterations of at most "
+            f"{LOW_LATENCY_TOKENS:,} tokens of a rank, and prompts have up to "
+            f"{tokens:,}; expected --max-num-batched-tokens {LOW_LATENCY_TOKENS}"
+        )
 
 
 def configured(
@@ -274,9 +276,10 @@ def configured(
     if has_ranks:
         router = getattr(settings, "router", None) or "jsq"
         check_ranks(engine, tables, router, moves=False)
+    together = alone(tables) if has_ranks else tables.folded()
     return Configuration(
         engine,
-        alone(tables) if has_ranks else tables.folded(),
+        shared_kv_tables(together, settings, fitted),
         gpu=fitted.gpu.name,
         tp=layout.tp,
         price=price,

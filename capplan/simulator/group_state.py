@@ -47,6 +47,11 @@ def check_ranks(
             f"prefill_schedule_interval {interval} with speculative decoding is not "
             "modelled; expected 1"
         )
+    if engine.decode_context_parallel_size > 1 and ranks > 1:
+        raise InputError(
+            f"decode context parallelism with data_parallel_size {ranks} is not "
+            "modelled; expected one of them"
+        )
     if tables is None:
         if ranks > 1:
             raise InputError(
@@ -58,6 +63,11 @@ def check_ranks(
         raise InputError(
             f"data_parallel_size is {ranks}, and the latency is of {tables.ranks} "
             "ranks; expected as many"
+        )
+    if tables.tokens_per_request > 1 and engine.speculation is None:
+        raise InputError(
+            f"the latency is of {tables.tokens_per_request} tokens per request and "
+            "iteration, and the engine drafts none; expected times of one token"
         )
     if engine.scheduler.name not in SCHEDULERS:
         raise InputError(

@@ -263,6 +263,17 @@ def test_a_policy_that_knows_no_ranks_leaves_the_other_layouts():
     assert all(re.match("router best-fit reads", reason) for reason in reasons)
 
 
+def test_experts_apart_share_the_kv_by_dcp_and_ranks_do_not():
+    rows = list(configurations(PlanSettings(**R1, decode_context_parallel_size=8)))
+
+    alone, shared = able()["tp8-ep8"], able(decode_context_parallel_size=8)["tp8-ep8"]
+    assert shared.engine.block_size == 8 * alone.engine.block_size
+    assert (shared.tables.decode_context_s < alone.tables.decode_context_s)[1:].all()
+    reasons = {str(row.layout): row.reason for row in rows if isinstance(row, Excluded)}
+    assert list(reasons) == ["dp8-ep8", "dp8"]
+    assert "is 8 at TP 1; it does not divide TP" in reasons["dp8"]
+
+
 @pytest.mark.thorough
 def test_a_plan_of_ranks_is_proven_and_made_again():
     settings = PlanSettings(

@@ -240,6 +240,7 @@ def test_a_closed_loop_is_the_open_simulation_of_its_arrivals(case, seed, users)
         ({"data_parallel_size": 3}, "the latency is of 2 ranks"),
         ({"data_parallel_size": 0}, "data_parallel_size is 0; expected >= 1"),
         ({"dp_balance": "luck"}, "expected one of vllm, vllm-0.1x, round-robin"),
+        ({"decode_context_parallel_size": 2}, "decode context parallelism with data"),
     ],
 )
 def test_ranks_that_cannot_be(change, said):
