@@ -1,10 +1,13 @@
 """Values of settings as users write them: on the command line and in YAML."""
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import date
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator
+
+from capplan.errors import InputError, nearest
 
 ALL = "all"
 """Key of the share that holds for classes without one of their own."""
@@ -16,6 +19,33 @@ def path_text(value: Any) -> Any:
 
 
 PathText = Annotated[str, BeforeValidator(path_text)]
+
+
+def json_object(text: str, where: str, example: str) -> dict[str, Any]:
+    """Return the object that a flag's JSON is.
+
+    Examples
+    --------
+    >>> json_object('{"method":"mtp"}', "--speculative-config", '{"method": ...}')
+    {'method': 'mtp'}
+    """
+    try:
+        given = json.loads(text)
+    except ValueError as error:
+        raise InputError(f"{where} is not JSON: {error}") from None
+    if not isinstance(given, dict):
+        raise InputError(f"{where} is {text}; expected {example}")
+    return given
+
+
+def check_keys(given: Iterable[str], keys: Sequence[str], where: str) -> None:
+    """Refuse keys of a flag's JSON that are none; name the nearest."""
+    for key in given:
+        if key not in keys:
+            raise InputError(
+                f"{where}: {key!r} is not a key{nearest(key, keys)}; "
+                f"expected one of {', '.join(keys)}"
+            )
 
 
 def parts(value: Any) -> Any:

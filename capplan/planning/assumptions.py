@@ -12,9 +12,10 @@ from capplan.fleet.prices import catalog_offers
 from capplan.latency.engine_time import ENGINES
 from capplan.llm.memory import SHARE_OF
 from capplan.planning.configuration import Excluded
+from capplan.planning.layout_settings import LayoutSettings
 from capplan.planning.result import Assumption, Candidate
 from capplan.planning.scheduling import engine_of, scheduling
-from capplan.planning.setting_groups import PriceSettings
+from capplan.planning.setting_groups import ConfigurationSettings, PriceSettings
 from capplan.planning.settings import PlanSettings
 from capplan.units import format_bytes
 from capplan.workload.trace import Trace
@@ -267,16 +268,6 @@ def _prices(tried: list[Configuration | Excluded]) -> list[Assumption]:
     ]
 
 
-_OF_LAYOUTS = (
-    "data_parallel_size",
-    "enable_expert_parallel",
-    "all2all_backend",
-    "enable_eplb",
-    "eplb_config",
-    "prefill_schedule_interval",
-)
-
-
 def _engine(settings: PlanSettings, engine: EngineSettings) -> Assumption:
     set_by_user = [
         f"{name}={getattr(settings, name)}"
@@ -297,8 +288,9 @@ def _engine(settings: PlanSettings, engine: EngineSettings) -> Assumption:
     ]
     set_by_user += [
         f"{name}={value}"
-        for name in _OF_LAYOUTS
-        if (value := getattr(settings, name)) not in (None, (), False)
+        for name in LayoutSettings.model_fields
+        if name not in ConfigurationSettings.model_fields
+        and (value := getattr(settings, name)) not in (None, (), False)
     ]
     if settings.kv_cache_dtype != "auto":
         set_by_user.append(f"kv_cache_dtype={settings.kv_cache_dtype}")

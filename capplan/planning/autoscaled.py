@@ -120,8 +120,7 @@ class Autoscaled(Shown):
         """No fleet attains the target with fewer, whoever scales it. [GPU h]"""
         if self.bound is None:
             return None
-        tp = self.deployment.pool.configuration.gpus
-        return self.bound.replica_s / _HOUR_S * tp
+        return self.bound.replica_s / _HOUR_S * self.deployment.pool.configuration.gpus
 
     @property
     def best(self) -> PolicyResult | None:

@@ -199,8 +199,8 @@ class _Work:
     def _nodes(self, factor: float) -> np.ndarray:
         """Return the nodes of each hour of a month, with spares."""
         replicas = self._by_rate.replicas(self._curve.peak_per_s * factor)
-        tp, gpus = self._configuration.gpus, self._prices.gpus_per_node
-        nodes = whole_nodes(replicas, tp, gpus) + self._settings.spares
+        gpus, per_node = self._configuration.gpus, self._prices.gpus_per_node
+        nodes = whole_nodes(replicas, gpus, per_node) + self._settings.spares
         return np.maximum(nodes, self._prices.min_nodes)
 
     def _paid(self, nodes: np.ndarray) -> Hours:

@@ -83,12 +83,13 @@ def fleet_rows(
 
 def nodes_over(outcome: Outcome, prices: NodePrices) -> tuple[float, int]:
     """Return the nodes paid by a fleet: in the mean over time, and at most."""
-    tp, gpus = outcome.deployment.pool.configuration.gpus, prices.gpus_per_node
+    gpus = outcome.deployment.pool.configuration.gpus
+    per_node = prices.gpus_per_node
     moments = outcome.moments
     if moments is None:
-        count = int(whole_nodes(np.array([outcome.replica_count]), tp, gpus)[0])
+        count = int(whole_nodes(np.array([outcome.replica_count]), gpus, per_node)[0])
         return float(count), count
-    nodes = whole_nodes(moments.paid, tp, gpus)
+    nodes = whole_nodes(moments.paid, gpus, per_node)
     end_s = moments.start_s[0] + outcome.makespan_s
     lasts_s = np.diff(np.append(moments.start_s, end_s))
     return float(nodes @ lasts_s / lasts_s.sum()), int(nodes.max())

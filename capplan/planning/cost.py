@@ -149,9 +149,9 @@ def nodes_of(
             replicas = [(pool.configuration.gpus, pool.replica_count) for pool in group]
             found.append(paid_nodes(price, replicas))
             continue
-        tp = group[0].configuration.gpus
+        gpus = group[0].configuration.gpus
         found.append(
-            _mean([(share, paid_nodes(price, [(tp, n)])) for n, share in paid_shares])
+            _mean([(share, paid_nodes(price, [(gpus, n)])) for n, share in paid_shares])
         )
     return tuple(found)
 

@@ -20,6 +20,17 @@ POOLS = "Prefill and decode apart"
 MOTION = "Replicas that come and go"
 
 
+MOVING = (
+    "dispatcher",
+    "rebalancer",
+    "autoscaler",
+    "outage",
+    "rolling_update",
+    "spot",
+)
+"""Settings of fleets whose requests or replicas move."""
+
+
 class RebalancerSettings(Settings):
     """Requests that move between replicas."""
 

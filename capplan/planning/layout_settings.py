@@ -5,9 +5,9 @@ from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import BeforeValidator, Field
 
-from capplan.errors import InputError, nearest
+from capplan.errors import InputError
 from capplan.planning.setting_groups import ENGINE, ConfigurationSettings
-from capplan.setting_values import parts
+from capplan.setting_values import check_keys, json_object, parts
 from capplan.settings import SettingError, setting, validated_with
 
 All2AllBackend = Literal[
@@ -41,19 +41,8 @@ def parse_eplb_config(text: str) -> dict[str, Any]:
     >>> parse_eplb_config('{"num_redundant_experts":32}')
     {'num_redundant_experts': 32}
     """
-    try:
-        given = json.loads(text)
-    except ValueError as error:
-        raise InputError(f"--eplb-config is not JSON: {error}") from None
-    if not isinstance(given, dict):
-        raise InputError(f'--eplb-config is {text}; expected {{"{_REDUNDANT}": ...}}')
-    keys = (_REDUNDANT, *_PASSED_ON)
-    for key in given:
-        if key not in keys:
-            raise InputError(
-                f"--eplb-config: {key!r} is not a key{nearest(key, keys)}; expected "
-                f"one of {', '.join(keys)}"
-            )
+    given = json_object(text, "--eplb-config", f'{{"{_REDUNDANT}": ...}}')
+    check_keys(given, (_REDUNDANT, *_PASSED_ON), "--eplb-config")
     copies = given.get(_REDUNDANT, 0)
     if not isinstance(copies, int) or isinstance(copies, bool) or copies < 0:
         raise InputError(

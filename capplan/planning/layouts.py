@@ -18,6 +18,7 @@ from capplan.latency.rank_tables import RankTables
 from capplan.llm.architecture import Architecture
 from capplan.llm.layout import Layout
 from capplan.planning.context_parallel import shared_kv_tables
+from capplan.planning.fleet_settings import MOVING
 from capplan.planning.iteration_time import (
     folders,
     own_profile,
@@ -88,12 +89,7 @@ def _no_groups(settings: Settings) -> str:
     named = {
         name: getattr(settings, name, None)
         for name in (
-            "dispatcher",
-            "rebalancer",
-            "autoscaler",
-            "outage",
-            "rolling_update",
-            "spot",
+            *MOVING,
             "disaggregated",
             "prefill_replicas",
             "latency_ms",

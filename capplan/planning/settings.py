@@ -8,6 +8,7 @@ from pydantic import BeforeValidator
 from capplan.errors import InputError
 from capplan.fleet.prices import parse_kind
 from capplan.planning.fleet_settings import (
+    MOVING,
     DisaggregationSettings,
     LifeSettings,
     PoolSettings,
@@ -49,15 +50,7 @@ from capplan.setting_values import PathText, parts, slo_texts
 from capplan.settings import SettingError, parsed_with, setting, validated_with
 from capplan.workload.slo import Slo, parse_slo
 
-OF_ONE_POOL = (
-    "replicas",
-    "dispatcher",
-    "rebalancer",
-    "autoscaler",
-    "outage",
-    "rolling_update",
-    "spot",
-)
+OF_ONE_POOL = ("replicas", *MOVING)
 """Settings that do not go with prompts and decoding apart."""
 
 # Fields, and so flags and keys, come in the order of the last base first.

@@ -15,7 +15,7 @@ from capplan.deployment.speculation import (
     check_rates,
     rates_of_length,
 )
-from capplan.errors import CapplanWarning, InputError, nearest
+from capplan.errors import CapplanWarning, InputError
 from capplan.llm.acceptance import (
     Acceptance,
     draft_share,
@@ -25,6 +25,7 @@ from capplan.llm.acceptance import (
 from capplan.llm.architecture import Architecture
 from capplan.llm.catalog import llm_names
 from capplan.planning.speculation_settings import SpeculationSettings
+from capplan.setting_values import check_keys, json_object
 from capplan.settings import Settings
 
 _PASSED_ON = ("model", "draft_tensor_parallel_size")
@@ -65,24 +66,14 @@ def parse_speculative_config(text: str) -> SpeculativeConfig:
     3
     """
     where = "--speculative-config"
-    try:
-        given = json.loads(text)
-    except ValueError as error:
-        raise InputError(f"{where} is not JSON: {error}") from None
-    if not isinstance(given, dict):
-        raise InputError(f'{where} is {text}; expected {{"method": ...}}')
+    given = json_object(text, where, '{"method": ...}')
     if _DYNAMIC in given:
         raise InputError(
             f"{where}: {_DYNAMIC} is not modelled: the iterations of a request would "
             "not be known at its arrival; give num_speculative_tokens"
         )
     keys = ("method", "num_speculative_tokens", *_OF_ACCEPTANCE, *_PASSED_ON)
-    for key in given:
-        if key not in keys:
-            raise InputError(
-                f"{where}: {key!r} is not modelled{nearest(key, keys)}; expected one "
-                f"of {', '.join(keys)}"
-            )
+    check_keys(given, keys, where)
     method = given.get("method")
     if isinstance(method, str) and method.endswith("_mtp"):
         method = "mtp"  # vLLM's older names of it

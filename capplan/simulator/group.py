@@ -27,6 +27,7 @@ from capplan.simulator.ranks import (
 )
 from capplan.simulator.replica import (
     batch_of,
+    begin_iteration,
     collect_oldest,
     iteration_time_s,
     put_in_flight,
@@ -53,12 +54,11 @@ def _collect(state, ranks, g):
     """
     group = state.replicas[g]
     engine = state.engine[0]
-    for r in range(g * engine.ranks, (g + 1) * engine.ranks):
-        collect_oldest(ranks, r)
-    take_clocks(state, g)
     group.outstanding = 0
     for r in range(g * engine.ranks, (g + 1) * engine.ranks):
+        collect_oldest(ranks, r)
         group.outstanding += ranks.replicas[r].outstanding
+    take_clocks(state, g)
     if group.stalled != 0:
         group.stalled = 0
         if engine.ranks > 1:
@@ -146,13 +146,7 @@ def _schedule(state, ranks, g, until_s, schedule):
         rank = ranks.replicas[r]
         rank.now_s = group.now_s
         rank.gpu_s = group.gpu_s
-        rank.batch_tokens = 0
-        rank.batch_attention = 0.0
-        rank.batch_extra_count = 0
-        rank.batch_extra_tokens = 0
-        rank.preempted = 0
-        rank.prompts_only = 0
-        rank.until_s = until_s
+        begin_iteration(rank, until_s)
         rank.throttled = int(engine.prefill_interval > 1 and into != 0)
         own = 0
         if rank.outstanding > 0:

@@ -11,7 +11,7 @@ import math
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.jump import decode_time_s
 from capplan.simulator.state import NONE, Shared, State
-from capplan.simulator.wake import iterations_to_change, only_decodes
+from capplan.simulator.wake import before_end_s, iterations_to_change, only_decodes
 
 LOOK_S = 0.1
 """Least time between two reports of the ranks' loads. [s] vLLM 0.32, v1/engine/
@@ -181,6 +181,4 @@ def wake_group(state, ranks, g):
         largest = max(largest, tokens)
         total += tokens
     span_s += n * shared_time_s(state, largest, total, False)
-    # A little short of the very end, so that rounding cannot make it late.
-    end_s = group.gpu_s + (1.0 - 1e-9) * span_s
-    group.wake_s = max(group.wake_s, end_s - 1e-15 * abs(end_s))
+    group.wake_s = max(group.wake_s, before_end_s(group.gpu_s, span_s))

@@ -352,6 +352,18 @@ def _pop_finishing(state, r):
         drain_request(state, r, slot)
 
 
+@inlined()
+def begin_iteration(replica, until_s):
+    """Empty what a scheduler tells of the iteration that it puts together."""
+    replica.batch_tokens = 0
+    replica.batch_attention = 0.0
+    replica.batch_extra_count = 0
+    replica.batch_extra_tokens = 0
+    replica.preempted = 0
+    replica.prompts_only = 0
+    replica.until_s = until_s
+
+
 @inlined(vectorized=False)
 def step(state, r, until_s, schedule):
     """Collect one result, or schedule one iteration or jump before ``until_s``.
@@ -363,13 +375,7 @@ def step(state, r, until_s, schedule):
     if replica.in_flight == state.engine[0].depth or replica.stalled != 0:
         collect_oldest(state, r)
         return
-    replica.batch_tokens = 0
-    replica.batch_attention = 0.0
-    replica.batch_extra_count = 0
-    replica.batch_extra_tokens = 0
-    replica.preempted = 0
-    replica.prompts_only = 0
-    replica.until_s = until_s
+    begin_iteration(replica, until_s)
     horizon = schedule(state, r)
     if state.engine[0].examined != 0 and has_fault(state, r, horizon):
         return

@@ -48,6 +48,7 @@ from capplan.simulator.speculation import (
     tokens_before,
 )
 from capplan.simulator.state import NONE, Phase
+from capplan.simulator.wake import before_end_s
 
 
 @compiled()
@@ -315,5 +316,5 @@ def _set_quiet(state, r):
     context = state.replica_memory[r, REPLICA.context] / PARTS
     first_s = times.decode_s + times.decode_context_s * context
     slope_s = times.decode_context_s * growth
-    end_s = replica.gpu_s + (1.0 - 1e-9) * decode_time_s(first_s, slope_s, n)
-    replica.quiet_s = end_s - 1e-15 * abs(end_s)
+    span_s = decode_time_s(first_s, slope_s, n)
+    replica.quiet_s = before_end_s(replica.gpu_s, span_s)

@@ -26,6 +26,7 @@ def step(state, r, until_s, schedule):
         step_group(state, r, until_s, schedule)
     else:
         step_alone(state, r, until_s, schedule)
+        set_wake(state, r)
 
 
 @compiled(vectorized=False)

@@ -46,6 +46,13 @@ def iterations_to_change(state, r):
 
 
 @inlined()
+def before_end_s(start_s, span_s):
+    """Return a little less than the end, so that rounding cannot make it late. [s]"""
+    end_s = start_s + (1.0 - 1e-9) * span_s
+    return end_s - 1e-15 * abs(end_s)
+
+
+@inlined()
 def set_wake(state, r):
     """Set the time before which no input for anyone else can come from the replica.
 
@@ -70,6 +77,5 @@ def set_wake(state, r):
     times = state.by_batch[b]
     first_s = times.decode_s + times.decode_context_s * replica.context_tokens
     slope_s = times.decode_context_s * b
-    # A little short of the very end, so that rounding cannot make it late.
-    end_s = replica.gpu_s + (1.0 - 1e-9) * decode_time_s(first_s, slope_s, n)
-    replica.wake_s = max(replica.wake_s, end_s - 1e-15 * abs(end_s))
+    end_s = before_end_s(replica.gpu_s, decode_time_s(first_s, slope_s, n))
+    replica.wake_s = max(replica.wake_s, end_s)

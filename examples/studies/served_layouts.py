@@ -13,7 +13,7 @@ waited in a queue, which mean values do not know, and is left out.
 """
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -74,20 +74,27 @@ class Predicted(NamedTuple):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    tell(__doc__, MARK, predicted_runs)
+
+
+def tell(
+    about: str | None, mark: str, of_runs: Callable[[pd.DataFrame], pd.DataFrame]
+) -> None:
+    """Print the table of a study of served runs; write it between a page's marks."""
+    parser = argparse.ArgumentParser(description=about)
     parser.add_argument("file", type=Path)
     parser.add_argument("--docs", type=Path, help="page whose table is written")
     parser.add_argument("--runs", type=Path, help="CSV of all runs to write")
     arguments = parser.parse_args()
-    runs = predicted_runs(pd.read_csv(arguments.file))
+    runs = of_runs(pd.read_csv(arguments.file))
     if arguments.runs:
         runs.to_csv(arguments.runs, index=False)
     text = table(runs)
     print(text)
     if arguments.docs:
-        before, _, rest = arguments.docs.read_text().partition(MARK)
-        after = rest.partition(MARK)[2]
-        arguments.docs.write_text(f"{before}{MARK}\n{text}\n{MARK}{after}")
+        before, _, rest = arguments.docs.read_text().partition(mark)
+        after = rest.partition(mark)[2]
+        arguments.docs.write_text(f"{before}{mark}\n{text}\n{mark}{after}")
 
 
 def predicted_runs(runs: pd.DataFrame) -> pd.DataFrame:

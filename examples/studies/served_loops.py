@@ -10,9 +10,6 @@ Drafts are verified by vLLM V1's scheduler, whoever served them. Nothing is fitt
 the first columns.
 """
 
-import argparse
-from pathlib import Path
-
 import numpy as np
 import pandas as pd
 from served_layouts import (
@@ -24,8 +21,8 @@ from served_layouts import (
     drafts,
     layout_of,
     predicted_runs,
-    table,
     tables_of,
+    tell,
 )
 
 from capplan.deployment.configuration import Configuration
@@ -53,20 +50,7 @@ UTILIZATION = 0.9
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("file", type=Path)
-    parser.add_argument("--docs", type=Path, help="page whose table is written")
-    parser.add_argument("--runs", type=Path, help="CSV of all runs to write")
-    arguments = parser.parse_args()
-    runs = simulated_runs(pd.read_csv(arguments.file))
-    if arguments.runs:
-        runs.to_csv(arguments.runs, index=False)
-    text = table(runs)
-    print(text)
-    if arguments.docs:
-        before, _, rest = arguments.docs.read_text().partition(MARK)
-        after = rest.partition(MARK)[2]
-        arguments.docs.write_text(f"{before}{MARK}\n{text}\n{MARK}{after}")
+    tell(__doc__, MARK, simulated_runs)
 
 
 def simulated_runs(runs: pd.DataFrame) -> pd.DataFrame:

@@ -8,7 +8,6 @@ from capplan.simulator.log import log_has_room
 from capplan.simulator.prefix_memory import runs_are_short
 from capplan.simulator.serve import step
 from capplan.simulator.state import NONE, Count
-from capplan.simulator.wake import set_wake
 
 ROOM, TIME, DONE = range(3)
 """Why an event loop stopped."""
@@ -54,7 +53,6 @@ def step_one(side, r, until_s, users, think_s):
         until_s = min(until_s, replica.newest_end_s)
     before_s = replica.now_s
     step(state, r, until_s, side.schedule)
-    set_wake(state, r)
     note_answers(state, users, think_s, done)
     idles = replica.in_flight == 0 and replica.now_s == before_s
     if idles and replica.idle_until_s > replica.now_s:
