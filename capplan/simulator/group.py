@@ -39,7 +39,7 @@ from capplan.simulator.run_speculative import (
     verified_time_s,
 )
 from capplan.simulator.speculation import REPLICA
-from capplan.simulator.state import NONE, Count
+from capplan.simulator.state import NONE, RUN_GROUP, Count
 from capplan.simulator.wake import next_s, only_decodes
 
 _FIRST, _SLOPE, _HORIZON, _TOKENS = 1, 2, 3, 4
@@ -285,22 +285,17 @@ def _step(state, ranks, g, until_s, schedule):
         state.counts[Count.STUCK] = 1
 
 
-@compiled(vectorized=False)
-def step_group(state, g, until_s, schedule):
-    """Do one step of a group, as ``step`` does of a replica."""
+@compiled(RUN_GROUP, vectorized=False)
+def run_group(state, g, until_s, once, schedule):
+    """Simulate a group up to ``until_s``, or do one step, as ``serve`` does."""
     ranks = of_ranks(state)
-    _step(state, ranks, g, until_s, schedule)
-    wake_group(state, ranks, g)
-
-
-@compiled(vectorized=False)
-def advance_group(state, g, until_s, schedule):
-    """Simulate a group up to ``until_s``, as ``advance`` does."""
-    ranks = of_ranks(state)
-    while (
+    while once or (
         next_s(state, g) < until_s
         and log_has_room(state)
         and state.counts[Count.STUCK] == 0
     ):
         _step(state, ranks, g, until_s, schedule)
+        if once:
+            break
     wake_group(state, ranks, g)
+    return 0

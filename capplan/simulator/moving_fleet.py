@@ -38,7 +38,7 @@ from capplan.simulator.motion import ANSWERS, MOVE, REBALANCE, Setting, motion
 from capplan.simulator.motion import Index as Moving
 from capplan.simulator.replicas import Replicas
 from capplan.simulator.serving_pool import UNBOUNDED_JUMP, ServingPool
-from capplan.simulator.state import NONE, ROUTE, SCHEDULE, Count
+from capplan.simulator.state import NONE, ROUTE, Count
 from capplan.simulator.ticks import Ticks
 from capplan.workload.slo import RequestSlo, Slo
 from capplan.workload.trace import Trace
@@ -118,7 +118,6 @@ class MovingFleet:
         pool, own = self._first, self._between
         self._run_pools = direct(self._run_pools)
         pool.route = pointer(pool.route, ROUTE)
-        pool.schedule = pointer(pool.schedule, SCHEDULE)
         self._between = own._replace(
             rebalance=pointer(own.rebalance, REBALANCE),
             dispatch=pointer(own.dispatch, DISPATCH),

@@ -1,12 +1,11 @@
 """What drivers do with a replica, be it one engine or a group of ranks."""
 
-from capplan.simulator.group import advance_group, step_group
 from capplan.simulator.group_queue import enqueue_in_group
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.log import log_has_room
 from capplan.simulator.replica import enqueue as enqueue_alone
 from capplan.simulator.replica import step as step_alone
-from capplan.simulator.state import Count
+from capplan.simulator.state import RUN_GROUP, Count
 from capplan.simulator.wake import next_s, set_wake
 
 
@@ -19,13 +18,19 @@ def enqueue(state, r, slot, now_s):
         enqueue_alone(state, r, slot, now_s)
 
 
+@compiled(RUN_GROUP)
+def no_groups(state, g, until_s, once, schedule):
+    """Do nothing: there are no groups of ranks."""
+    return 0
+
+
 @inlined(vectorized=False)
 def step(state, r, until_s, schedule):
     """Collect one result, or schedule one iteration or jump before ``until_s``."""
     if state.ranks.shape[0] > 0:
-        step_group(state, r, until_s, schedule)
+        schedule.together(state, r, until_s, True, schedule.alone)
     else:
-        step_alone(state, r, until_s, schedule)
+        step_alone(state, r, until_s, schedule.alone)
         set_wake(state, r)
 
 
@@ -33,14 +38,14 @@ def step(state, r, until_s, schedule):
 def advance(state, r, until_s, schedule):
     """Simulate a replica up to ``until_s``: all that happens before that time."""
     if state.ranks.shape[0] > 0:
-        advance_group(state, r, until_s, schedule)
+        schedule.together(state, r, until_s, False, schedule.alone)
         return
     while (
         next_s(state, r) < until_s
         and log_has_room(state)
         and state.counts[Count.STUCK] == 0
     ):
-        step_alone(state, r, until_s, schedule)
+        step_alone(state, r, until_s, schedule.alone)
     set_wake(state, r)
 
 

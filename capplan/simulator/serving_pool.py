@@ -4,6 +4,7 @@ import math
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from capplan.simulator.adapters import adapters_policy, groups_by_adapter
 from capplan.simulator.bins import Bins
 from capplan.simulator.drivers.open_loop import Arrivals, read_only, start
 from capplan.simulator.group_state import with_groups
+from capplan.simulator.jit import pointer
 from capplan.simulator.pool_state import pool_state, scheduled_tables
 from capplan.simulator.prefix_memory import with_enough_runs
 from capplan.simulator.records import ENTRY, ITERATION
@@ -21,14 +23,18 @@ from capplan.simulator.routers import parse_router
 from capplan.simulator.routers import router as find_router
 from capplan.simulator.schedulers import CADENCE
 from capplan.simulator.schedulers import scheduler as find_scheduler
+from capplan.simulator.serve import no_groups
 from capplan.simulator.speculation import speculative_policy
 from capplan.simulator.state import (
     LIMIT_COUNT,
     NONE,
+    RUN_GROUP,
+    SCHEDULE,
     Count,
     Limit,
     Needs,
     Phase,
+    Schedules,
     Setting,
     no_limits,
     with_more_slots,
@@ -39,6 +45,17 @@ from capplan.workload.trace import Trace
 
 UNBOUNDED_JUMP = 2**62
 _LARGEST_GROUP = 2**40
+
+
+def _schedules(name: str, has_ranks: bool) -> Schedules:
+    """Return what drivers call ``schedule``."""
+    run_group: Any = no_groups
+    if has_ranks:  # and only then they are compiled
+        from capplan.simulator.group import run_group
+    return Schedules(
+        pointer(find_scheduler(name).schedule, SCHEDULE),
+        pointer(run_group, RUN_GROUP),
+    )
 
 
 class ServingPool:
@@ -79,7 +96,7 @@ class ServingPool:
         elif engine.adapters is not None:
             engine = replace(engine, scheduler=adapters_policy(engine.adapters))
         policy = engine.scheduler
-        self.schedule: Callable[..., int] = find_scheduler(policy.name).schedule
+        self.schedule = _schedules(policy.name, of_ranks is not None)
         self._measured_tokens = len(tables.fused_s) - 1
         self.tables = scheduled_tables(tables, engine)
         timed = self.tables

@@ -1,7 +1,7 @@
 """Arrays of the simulator core, and the signatures of policies."""
 
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numba
 import numpy as np
@@ -375,6 +375,25 @@ def no_pool() -> State:
 STATE = numba.typeof(no_pool())
 SCHEDULE = types.int64(STATE, types.int64)
 """``schedule(state, replica) -> horizon``: see schedulers/__init__.py."""
+RUN_GROUP = types.int64(
+    STATE, types.int64, types.float64, types.boolean, types.FunctionType(SCHEDULE)
+)
+"""``run_group(state, group, until_s, once, schedule)``: see group.py."""
+
+
+class Schedules(NamedTuple):
+    """What drivers call ``schedule``: the scheduler, and what lets groups of ranks run.
+
+    Where there are none that does nothing: it takes as long to compile as the rest.
+    """
+
+    alone: Any  # of signature SCHEDULE
+    together: Any  # of signature RUN_GROUP
+
+
+SCHEDULES = types.NamedTuple(
+    (types.FunctionType(SCHEDULE), types.FunctionType(RUN_GROUP)), Schedules
+)
 ROUTE = types.int64(STATE, types.int64, types.float64)
 """``route(state, slot, now_s) -> replica``: see routers/__init__.py."""
 WHERE = types.int64(STATE, STATE, types.int64, types.int64)

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 from numba import types
@@ -11,21 +10,17 @@ from capplan.deployment.changes import Change
 from capplan.deployment.pools import Deployment
 from capplan.simulator.autoscalers import Known, View, parse_autoscaler, start
 from capplan.simulator.autoscalers.schedule import leaves_alone
-from capplan.simulator.jit import compiled, direct, pointer
+from capplan.simulator.jit import compiled, direct
 from capplan.simulator.log import log_has_room
 from capplan.simulator.rebalancers.llumnix import freeness
 from capplan.simulator.replicas import Replicas
 from capplan.simulator.serve import bring_up
 from capplan.simulator.serving_pool import ServingPool
-from capplan.simulator.state import SCHEDULE, STATE, Count
+from capplan.simulator.state import SCHEDULES, STATE, Count
 from capplan.workload.trace import Trace
 
 
-@compiled(
-    types.boolean(
-        STATE, types.float64, types.FunctionType(SCHEDULE), types.float64[:, ::1]
-    )
-)
+@compiled(types.boolean(STATE, types.float64, SCHEDULES, types.float64[:, ::1]))
 def _observe(state, now_s, schedule, seen):
     """Bring all replicas up to a moment and write what is seen of the open ones.
 
@@ -55,7 +50,6 @@ class Ticks:
         self._tokens = np.zeros((2, 1), np.int64)
         self._first = 0  # row of the first request of the chunk
         self._tokens_before = self._tokens[:, 0]  # at the last tick
-        self._schedule: Any = None
         self._seen = np.zeros((4, 1))
 
     def begin(self, trace: Trace, start_s: float) -> None:
@@ -99,9 +93,7 @@ class Ticks:
         now_s, count = self.next_s, pool.replica_count
         if self._seen.shape[1] != count:
             self._seen = np.zeros((4, count))
-        if self._schedule is None:
-            self._schedule = pointer(pool.schedule, SCHEDULE)
-        if not direct(_observe)(pool.state, now_s, self._schedule, self._seen):
+        if not direct(_observe)(pool.state, now_s, pool.schedule, self._seen):
             return False
         replicas.end_drained()
         lives = replicas.lives

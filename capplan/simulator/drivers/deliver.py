@@ -28,7 +28,7 @@ from capplan.simulator.serve import advance, bring_up, enqueue
 from capplan.simulator.state import (
     NONE,
     ROUTE,
-    SCHEDULE,
+    SCHEDULES,
     STATE,
     Count,
     Needs,
@@ -43,7 +43,7 @@ class Side(NamedTuple):
     state: Any  # State
     needs: int  # of the router
     route: Any  # function of signature ROUTE
-    schedule: Any  # of signature SCHEDULE
+    schedule: Any  # of type SCHEDULES
 
 
 @inlined()
@@ -146,7 +146,7 @@ def place_held(side, motion, now_s):
         types.float64,
         types.int64,
         types.FunctionType(ROUTE),
-        types.FunctionType(SCHEDULE),
+        SCHEDULES,
     )
 )
 def place(state, motion, now_s, needs, route, schedule):

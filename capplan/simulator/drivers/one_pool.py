@@ -46,7 +46,7 @@ from capplan.simulator.motion import (
     Setting,
     next_event_s,
 )
-from capplan.simulator.state import ROUTE, SCHEDULE, STATE, Count
+from capplan.simulator.state import ROUTE, SCHEDULES, STATE, Count
 
 
 @compiled(
@@ -62,7 +62,7 @@ from capplan.simulator.state import ROUTE, SCHEDULE, STATE, Count
         types.float64,
         types.int64,
         types.FunctionType(ROUTE),
-        types.FunctionType(SCHEDULE),
+        SCHEDULES,
         types.FunctionType(REBALANCE),
         types.FunctionType(DISPATCH),
     ),

@@ -19,7 +19,7 @@ from capplan.simulator.state import (
     ADVANCE_FIRST,
     NONE,
     ROUTE,
-    SCHEDULE,
+    SCHEDULES,
     STATE,
     Count,
     Needs,
@@ -149,7 +149,7 @@ def routed(state, slot, now_s, route, schedule):
         types.int64,
         types.int64,
         types.FunctionType(ROUTE),
-        types.FunctionType(SCHEDULE),
+        SCHEDULES,
     ),
     vectorized=False,
 )
@@ -206,7 +206,7 @@ def run(
 
 
 @compiled(
-    types.boolean(STATE, types.float64, types.FunctionType(SCHEDULE)),
+    types.boolean(STATE, types.float64, SCHEDULES),
     vectorized=False,
 )
 def drain(state, until_s, schedule):

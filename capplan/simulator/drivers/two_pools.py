@@ -42,7 +42,7 @@ from capplan.simulator.motion import (
     push_event,
 )
 from capplan.simulator.schedulers.vllm_v1_pulling import REPLICA, REQUEST
-from capplan.simulator.state import NONE, ROUTE, SCHEDULE, STATE, WHERE, Count
+from capplan.simulator.state import NONE, ROUTE, SCHEDULES, STATE, WHERE, Count
 from capplan.simulator.wake import next_s
 
 
@@ -126,10 +126,10 @@ def _step_decode(side, motion, r, until_s, users, think_s, prefills):
         types.float64,
         types.int64,
         types.FunctionType(ROUTE),
-        types.FunctionType(SCHEDULE),
+        SCHEDULES,
         types.int64,
         types.FunctionType(ROUTE),
-        types.FunctionType(SCHEDULE),
+        SCHEDULES,
         types.FunctionType(WHERE),
     ),
     vectorized=False,

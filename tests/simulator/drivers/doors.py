@@ -20,7 +20,7 @@ from capplan.simulator.replica import enqueue, step
 from capplan.simulator.routers import parse_router
 from capplan.simulator.routers import router as find_router
 from capplan.simulator.schedulers import scheduler as find_scheduler
-from capplan.simulator.state import NONE, ROUTE, SCHEDULE, STATE, Count
+from capplan.simulator.state import NONE, ROUTE, SCHEDULES, STATE, Count
 from capplan.simulator.wake import next_s, set_wake
 
 
@@ -29,9 +29,7 @@ def _next_s(state, r):
     return next_s(state, r)
 
 
-@compiled(
-    types.boolean(STATE, types.int64, types.float64, types.FunctionType(SCHEDULE))
-)
+@compiled(types.boolean(STATE, types.int64, types.float64, SCHEDULES))
 def _step(state, r, until_s, schedule):
     state.counts[Count.STUCK] = 0
     step(state, r, until_s, schedule)
@@ -46,7 +44,7 @@ def _step(state, r, until_s, schedule):
         types.int64,
         types.float64,
         types.FunctionType(ROUTE),
-        types.FunctionType(SCHEDULE),
+        SCHEDULES,
     )
 )
 def _arrive(state, arrivals, row, now_s, route, schedule):
