@@ -47,7 +47,7 @@ UNBOUNDED_JUMP = 2**62
 _LARGEST_GROUP = 2**40
 
 
-def _schedules(name: str, has_ranks: bool) -> Schedules:
+def schedules_of(name: str, *, has_ranks: bool) -> Schedules:
     """Return what drivers call ``schedule``."""
     run_group: Any = no_groups
     if has_ranks:  # and only then they are compiled
@@ -96,7 +96,7 @@ class ServingPool:
         elif engine.adapters is not None:
             engine = replace(engine, scheduler=adapters_policy(engine.adapters))
         policy = engine.scheduler
-        self.schedule = _schedules(policy.name, of_ranks is not None)
+        self.schedule = schedules_of(policy.name, has_ranks=of_ranks is not None)
         self._measured_tokens = len(tables.fused_s) - 1
         self.tables = scheduled_tables(tables, engine)
         timed = self.tables

@@ -16,12 +16,12 @@ from capplan.simulator.drivers.open_loop import (
 )
 from capplan.simulator.jit import compiled
 from capplan.simulator.pool_state import pool_state, scheduled_tables
-from capplan.simulator.replica import enqueue, step
 from capplan.simulator.routers import parse_router
 from capplan.simulator.routers import router as find_router
-from capplan.simulator.schedulers import scheduler as find_scheduler
+from capplan.simulator.serve import enqueue, step
+from capplan.simulator.serving_pool import schedules_of
 from capplan.simulator.state import NONE, ROUTE, SCHEDULES, STATE, Count
-from capplan.simulator.wake import next_s, set_wake
+from capplan.simulator.wake import next_s
 
 
 @compiled(types.float64(STATE, types.int64))
@@ -33,7 +33,6 @@ def _next_s(state, r):
 def _step(state, r, until_s, schedule):
     state.counts[Count.STUCK] = 0
     step(state, r, until_s, schedule)
-    set_wake(state, r)
     return state.counts[Count.STUCK] == 0
 
 
@@ -85,7 +84,7 @@ class Pool:
         self.state.engine[0].bin_width_s = 1.0
         start(self.state)
         self._route = find_router(parse_router(deployment.router).name).route
-        self._schedule = find_scheduler(engine.scheduler.name).schedule
+        self._schedule = schedules_of(engine.scheduler.name, has_ranks=False)
 
     @property
     def replicas(self):
