@@ -6,7 +6,7 @@ its draft and the texts: it is given or read from a table (``llm/acceptance.py``
 fitted, since a sweep of load cannot tell it from a factor on the time.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -17,6 +17,9 @@ from capplan.latency.rank_tables import RankTables
 
 MOST_DRAFTS = 8
 """Tokens that may be drafted for a request in an iteration; tables end there."""
+
+ACCEPTANCE_ERROR = 0.1
+"""Relative error of acceptance rates that a plan looks at (assumed)."""
 
 WITHOUT_KV = ("ngram",)
 """Methods that draft without a model: no weights, no KV, no time on the GPU."""
@@ -90,6 +93,10 @@ class Speculation:
             f"drafts {self.drafts} tokens by {self.method}, "
             f"{self.mean_tokens:.3g} tokens an iteration"
         )
+
+    def accepting(self, times: float) -> "Speculation":
+        """Return it with each rate so many times as high, at most 1."""
+        return replace(self, rates=tuple(min(1.0, times * rate) for rate in self.rates))
 
     @property
     def most_tokens(self) -> int:

@@ -7,6 +7,7 @@ from functools import cache, partial
 from typing import NamedTuple
 
 from capplan.deployment.configuration import Configuration
+from capplan.deployment.engine import EngineSettings
 from capplan.deployment.pools import Deployment
 from capplan.errors import HostFullError
 from capplan.planning.cautions import extrapolations
@@ -291,8 +292,14 @@ def gpus_without_caching(inputs: PlanInputs, prospect: Prospect) -> int | None:
     engine = prospect.configuration.engine
     if not engine.prefix_caching or not inputs.trace.prefix_tokens.any():
         return None
-    without = replace(engine, prefix_caching=False)
-    configuration = replace(prospect.configuration, engine=without)
+    return gpus_with(inputs, prospect, replace(engine, prefix_caching=False))
+
+
+def gpus_with(
+    inputs: PlanInputs, prospect: Prospect, engine: EngineSettings
+) -> int | None:
+    """Return the GPUs of a configuration with another engine; None: no count serves."""
+    configuration = replace(prospect.configuration, engine=engine)
     if cannot_serve(inputs, configuration) is not None:
         return None
     prospect = replace(prospect, configuration=configuration)

@@ -52,7 +52,11 @@ from capplan.planning.risk import risk_of
 from capplan.planning.settings import PlanSettings
 from capplan.planning.spare_nodes import spares_of
 from capplan.planning.speculation import is_searched
-from capplan.planning.speculation_worth import best_of_drafts, drafts_worth
+from capplan.planning.speculation_worth import (
+    best_of_drafts,
+    drafts_worth,
+    with_acceptance_range,
+)
 from capplan.planning.throughput import throughput
 from capplan.planning.traffic_over_time import lengths_of, traffic_over_time
 from capplan.planning.tunings import tunings
@@ -133,6 +137,10 @@ def _plan(
         certificate=certificate_of(inputs, best, tried),
         gpu_count_without_prefix_caching=gpus_without_caching(inputs, prospect),
     )
+    if not result.interrupted and result.drafts_worth is not None:
+        progress("pricing the best with fewer and with more drafts accepted")
+        worth = with_acceptance_range(result.drafts_worth, inputs, prospect)
+        result = replace(result, drafts_worth=worth)
     if not result.interrupted and settings.draws:
         result = replace(result, risk=risk_of(inputs, best, progress))
     if not result.interrupted and settings.availability:

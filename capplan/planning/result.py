@@ -327,6 +327,9 @@ class DraftsWorth:
     always_pays: bool  # up to the largest batch that seats, budget and KV allow
     planned_batch: int  # at the planned rate [requests]
     needed_tokens: float  # that an iteration must give there, to pay [tokens]
+    # with each rate of acceptance 10 % lower and higher; None where none is feasible
+    gpu_count_if_fewer_accepted: int | None = None
+    gpu_count_if_more_accepted: int | None = None
 
 
 @dataclass(frozen=True)

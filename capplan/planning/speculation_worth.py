@@ -6,8 +6,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from capplan.deployment.configuration import Configuration
+from capplan.deployment.speculation import ACCEPTANCE_ERROR
 from capplan.latency.contract import LatencyTables
 from capplan.latency.rank_bounds import equal
+from capplan.planning.candidates import gpus_with
+from capplan.planning.inputs import PlanInputs
+from capplan.planning.prospects import Prospect
 from capplan.planning.result import Candidate, DraftsTried, DraftsWorth, Plan
 from capplan.planning.settings import PlanSettings
 from capplan.planning.speculation import SEARCHED, with_drafts
@@ -65,6 +69,30 @@ class _Replica:
                 int(engine.capacity_at(tokens) / tokens),
             ),
         )
+
+
+def with_acceptance_range(
+    worth: DraftsWorth, inputs: PlanInputs, prospect: Prospect
+) -> DraftsWorth:
+    """Return it with the GPUs where fewer and where more drafts are accepted.
+
+    The bound is that of drafts that are all accepted, so that it holds for any rates.
+    """
+    speculation = prospect.configuration.engine.speculation
+    assert speculation is not None
+    fewer, more = (
+        gpus_with(
+            inputs,
+            replace(prospect, held=0),
+            replace(
+                prospect.configuration.engine, speculation=speculation.accepting(times)
+            ),
+        )
+        for times in (1 - ACCEPTANCE_ERROR, 1 + ACCEPTANCE_ERROR)
+    )
+    return replace(
+        worth, gpu_count_if_fewer_accepted=fewer, gpu_count_if_more_accepted=more
+    )
 
 
 def drafts_worth(plan: Plan, configuration: Configuration) -> DraftsWorth | None:

@@ -1,5 +1,6 @@
 """What a plan says of speculative decoding."""
 
+from capplan.deployment.speculation import ACCEPTANCE_ERROR
 from capplan.planning.result import Plan
 from capplan.report.columns import format_fine_usd
 
@@ -24,10 +25,17 @@ def worth(plan: Plan) -> str:
             f"; pays up to {found.pays_up_to_batch} requests that decode on a replica "
             f"({found.pays_up_to_rate_per_s:.3g} requests/s)"
         )
-    return (
-        f"{text}; at the planned {found.planned_batch} it must reach "
+    text += (
+        f"; at the planned {found.planned_batch} it must reach "
         f"{found.needed_tokens:.3g}"
     )
+    counts = (found.gpu_count_if_fewer_accepted, found.gpu_count_if_more_accepted)
+    if counts == (None, None):  # not looked at
+        return text
+    for what, count in zip(("fewer", "more"), counts, strict=True):
+        needs = "no count serves" if count is None else f"{count} GPUs"
+        text += f"; {ACCEPTANCE_ERROR:.0%} {what} accepted: {needs}"
+    return text
 
 
 def tried(plan: Plan) -> str:

@@ -22,6 +22,7 @@ from capplan.planning.settings import PlanSettings, SimulateSettings
 from capplan.planning.speculation_worth import drafts_worth
 from capplan.planning.systems import resolve
 from capplan.planning.unbatched import unbatched
+from capplan.report import drafts
 from capplan.simulator.simulate import simulate
 from capplan.workload.slo import RequestSlo, Slo
 from capplan.workload.trace import Trace
@@ -356,6 +357,29 @@ def test_a_plan_without_a_number_takes_the_cheapest_of_none_to_three(searched):
     chosen = searched.drafts_worth.drafts if searched.drafts_worth else 0
     by_count = {row.drafts: row.gpu_count for row in searched.drafts_tried}
     assert by_count[chosen] == fewest
+
+
+@pytest.mark.thorough
+def test_fewer_drafts_accepted_take_what_a_plan_with_those_rates_takes():
+    given = {**GIVEN, **TIMES, "tune": False, "speculative_config": EAGLE2}
+    given |= {"rate": 100, "slo": "ttft=2s,tpot=4ms", "draft_ms": 0.3}
+    given |= {"llm": "Llama-3.1-8B", "gpu": "H100-SXM", "tp": 1}
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        made = plan(PlanSettings(**given, acceptance_rates="0.8,0.5"))
+        fewer = plan(PlanSettings(**given, acceptance_rates="0.72,0.45"))
+        more = plan(PlanSettings(**given, acceptance_rates="0.88,0.55"))
+
+    counts = [p.best.gpu_count for p in (fewer, made, more)]
+    worth = made.drafts_worth
+    assert worth.gpu_count_if_fewer_accepted == counts[0]
+    assert worth.gpu_count_if_more_accepted == counts[2]
+    assert counts[0] > counts[1] > counts[2]
+    told = drafts.worth(made)
+    assert told.endswith(
+        f"10% fewer accepted: {counts[0]} GPUs; 10% more accepted: {counts[2]} GPUs"
+    )
 
 
 def test_the_tokens_needed_are_an_iteration_with_drafts_over_one_without(searched):
