@@ -4,6 +4,8 @@ Prices age, so that what a plan says of them would change with the day.
 """
 
 import os
+import subprocess
+import sys
 from datetime import UTC, datetime
 from importlib.util import find_spec
 
@@ -16,3 +18,27 @@ collect_ignore = (
     if find_spec("torch")
     else ["capplan/profiling/torch_backend.py", "capplan/profiling/torch_llm.py"]
 )
+
+
+_IMPORT_ALL = """
+import importlib, pkgutil, sys
+import capplan.simulator as package
+names = [m.name for m in pkgutil.walk_packages(package.__path__, "capplan.simulator.")]
+for name in names[:: int(sys.argv[1])]:
+    importlib.import_module(name)
+"""
+
+
+def pytest_configure(config):
+    """Compile the simulator before several workers would each compile all of it.
+
+    From both ends: what one process has compiled the other finds in the cache.
+    """
+    if not getattr(config.option, "numprocesses", 0) or hasattr(config, "workerinput"):
+        return
+    from capplan.simulator.jit import is_cold
+
+    if is_cold():
+        command = [sys.executable, "-c", _IMPORT_ALL]
+        for process in [subprocess.Popen([*command, step]) for step in ("1", "-1")]:
+            process.wait()

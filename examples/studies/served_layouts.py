@@ -78,18 +78,25 @@ def main() -> None:
 
 
 def tell(
-    about: str | None, mark: str, of_runs: Callable[[pd.DataFrame], pd.DataFrame]
+    about: str | None,
+    mark: str,
+    of_runs: Callable[[pd.DataFrame], pd.DataFrame],
+    beneath: Callable[[pd.DataFrame], str] | None = None,
 ) -> None:
-    """Print the table of a study of served runs; write it between a page's marks."""
+    """Print the table of a study of served runs; write it between a page's marks.
+
+    ``beneath``: what stands below it, of the runs of the file.
+    """
     parser = argparse.ArgumentParser(description=about)
     parser.add_argument("file", type=Path)
     parser.add_argument("--docs", type=Path, help="page whose table is written")
     parser.add_argument("--runs", type=Path, help="CSV of all runs to write")
     arguments = parser.parse_args()
-    runs = of_runs(pd.read_csv(arguments.file))
+    given = pd.read_csv(arguments.file)
+    runs = of_runs(given)
     if arguments.runs:
         runs.to_csv(arguments.runs, index=False)
-    text = table(runs)
+    text = "\n\n".join([table(runs), *([beneath(given)] if beneath else [])])
     print(text)
     if arguments.docs:
         before, _, rest = arguments.docs.read_text().partition(mark)

@@ -21,6 +21,7 @@ from served_layouts import (
     drafts,
     layout_of,
     predicted_runs,
+    scored,
     tables_of,
     tell,
 )
@@ -28,7 +29,7 @@ from served_layouts import (
 from capplan.deployment.configuration import Configuration
 from capplan.deployment.engine import EngineSettings
 from capplan.deployment.pools import Deployment
-from capplan.deployment.speculation import Speculation
+from capplan.deployment.speculation import ACCEPTANCE_ERROR, Speculation
 from capplan.errors import InputError
 from capplan.fleet.catalog import gpu
 from capplan.latency.rank_tables import RankTables
@@ -50,13 +51,33 @@ UTILIZATION = 0.9
 
 
 def main() -> None:
-    tell(__doc__, MARK, simulated_runs)
+    tell(__doc__, MARK, simulated_runs, of_acceptance)
 
 
-def simulated_runs(runs: pd.DataFrame) -> pd.DataFrame:
+def of_acceptance(runs: pd.DataFrame) -> str:
+    """Return the errors of tokens/s where fewer and where more drafts are accepted."""
+    told = []
+    for times in (1 - ACCEPTANCE_ERROR, 1 + ACCEPTANCE_ERROR):
+        rows = scored(simulated_runs(runs[runs.spec_method == "mtp"], times))
+        told.append(
+            "; ".join(
+                f"{row['class']} {row['output']:.0%} ({row['output_ratio']:.2f})"
+                for row in rows
+            )
+        )
+    fewer, more = told
+    return (
+        f"Errors of tokens/s per GPU (measured ÷ simulated) with drafts where "
+        f"{ACCEPTANCE_ERROR:.0%} fewer are accepted: {fewer}. Where as many more are: "
+        f"{more}."
+    )
+
+
+def simulated_runs(runs: pd.DataFrame, times: float = 1.0) -> pd.DataFrame:
     """Return the runs of one pool with measured over simulated in place of predicted.
 
-    A run that mean values have in two classes of DP attention is in one.
+    A run that mean values have in two classes of DP attention is in one. Each rate of
+    acceptance is ``times`` as high.
     """
     found = predicted_runs(runs[~runs.disagg])
     found = found[~found.kind.astype(str).str.contains("in turn")].copy()
@@ -67,7 +88,7 @@ def simulated_runs(runs: pd.DataFrame) -> pd.DataFrame:
         assert layout is not None
         assert tables is not None
         try:
-            tpot_s, per_gpu = simulated(row, layout, tables)
+            tpot_s, per_gpu = simulated(row, layout, tables, times)
         except InputError as error:
             found.loc[row.Index, "left_out"] = str(error)
             continue
@@ -78,9 +99,11 @@ def simulated_runs(runs: pd.DataFrame) -> pd.DataFrame:
     return found
 
 
-def simulated(run, layout: Layout, tables: RankTables) -> tuple[float, float]:
+def simulated(
+    run, layout: Layout, tables: RankTables, times: float
+) -> tuple[float, float]:
     """Return the mean TPOT [s] and the output tokens/s per GPU of a run."""
-    configuration = configured(run, layout, tables)
+    configuration = configured(run, layout, tables, times)
     users = int(run.conc)
     count = max(REQUESTS * users, 40)
     draw = np.random.default_rng(0)
@@ -96,7 +119,7 @@ def simulated(run, layout: Layout, tables: RankTables) -> tuple[float, float]:
     return tpot_s, per_s / layout.gpus
 
 
-def configured(run, layout: Layout, tables: RankTables) -> Configuration:
+def configured(run, layout: Layout, tables: RankTables, times: float) -> Configuration:
     """Return the engine of a run, or its ranks."""
     k = drafts(run, layout)
     name = "vllm-v1" if k else ENGINES[run.framework]
@@ -111,7 +134,7 @@ def configured(run, layout: Layout, tables: RankTables) -> Configuration:
         async_scheduling=name == "vllm-v1",
         data_parallel_size=layout.dp,
         dp_balance="vllm" if name == "vllm-v1" else "round-robin",
-        speculation=speculation(k),
+        speculation=speculation(k, times),
     )
     if layout.dp > 1:
         return Configuration(
@@ -135,12 +158,12 @@ def blocks(run, layout: Layout) -> int:
     return int(budget.kv_bytes // (16 * per_token))
 
 
-def speculation(k: int) -> Speculation | None:
-    """Return MTP with the acceptance of ``ACCEPTED``."""
+def speculation(k: int, times: float) -> Speculation | None:
+    """Return MTP with the acceptance of ``ACCEPTED``, so many times as high."""
     if not k:
         return None
     rates = tuple(np.diff([ACCEPTED[j] for j in range(k + 1)]).round(6))
-    return Speculation("mtp", rates, draft_share=1 / LAYERS)
+    return Speculation("mtp", rates, draft_share=1 / LAYERS).accepting(times)
 
 
 if __name__ == "__main__":
