@@ -10,6 +10,7 @@ from capplan.deployment.pools import Deployment
 from capplan.simulator.bins import Bins
 from capplan.simulator.drivers.open_loop import drain, run
 from capplan.simulator.front_end import FrontEnd
+from capplan.simulator.jit import direct
 from capplan.simulator.serving_pool import UNBOUNDED_JUMP, ServingPool
 from capplan.simulator.state import State
 from capplan.workload.slo import RequestSlo, Slo
@@ -162,7 +163,7 @@ class Fleet:
         pool.set_draws(self.generator.random((n, 2)))
         row = 0
         while row < n:
-            row = run(
+            row = direct(run)(
                 pool.state,
                 arrivals,
                 row,
@@ -186,7 +187,7 @@ class Fleet:
         moments_s = drain_steps_s(self.bins.first_s, self.last_arrival_s)
         while self.outstanding and not (stopped is not None and stopped()):
             until_s = next(moments_s)
-            while not drain(pool.state, until_s, pool.schedule):
+            while not direct(drain)(pool.state, until_s, pool.schedule):
                 yield pool.take_results()
                 pool.make_room()
             pool.check_stuck()

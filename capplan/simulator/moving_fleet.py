@@ -38,7 +38,14 @@ from capplan.simulator.motion import ANSWERS, MOVE, REBALANCE, Setting, motion
 from capplan.simulator.motion import Index as Moving
 from capplan.simulator.replicas import Replicas
 from capplan.simulator.serving_pool import UNBOUNDED_JUMP, ServingPool
-from capplan.simulator.state import NONE, ROUTE, Count
+from capplan.simulator.state import (
+    NONE,
+    ROUTE,
+    RUN_GROUP,
+    SCHEDULE,
+    Count,
+    Schedules,
+)
 from capplan.simulator.ticks import Ticks
 from capplan.workload.slo import RequestSlo, Slo
 from capplan.workload.trace import Trace
@@ -85,7 +92,7 @@ class MovingFleet:
         )
         self._first = self.pools[0]
         self._second = self.pools[1] if apart else None
-        self._run_pools = _driver(apart)
+        self._run_pools = direct(_driver(apart))
         slots = len(self._first.state.requests)
         others = 0 if self._second is None else self._second.replica_count
         self._replicas = Replicas(
@@ -116,8 +123,11 @@ class MovingFleet:
     def _prepare_ticks(self) -> None:
         """Let the core be called at every tick without a look at its arguments."""
         pool, own = self._first, self._between
-        self._run_pools = direct(self._run_pools)
         pool.route = pointer(pool.route, ROUTE)
+        pool.schedule = Schedules(
+            pointer(pool.schedule.alone, SCHEDULE),
+            pointer(pool.schedule.together, RUN_GROUP),
+        )
         self._between = own._replace(
             rebalance=pointer(own.rebalance, REBALANCE),
             dispatch=pointer(own.dispatch, DISPATCH),
@@ -321,7 +331,7 @@ class MovingFleet:
     def _bring_up(self, moment_s: float) -> Iterator[np.ndarray]:
         """Let every replica do what it does before a moment; yield what finishes."""
         for pool in self.pools:
-            while not drain(pool.state, moment_s, pool.schedule):
+            while not direct(drain)(pool.state, moment_s, pool.schedule):
                 yield from self._results()
                 self._make_room()
             pool.check_stuck()
@@ -361,7 +371,9 @@ class MovingFleet:
             return
         while self._holds() and self._replicas.lives.open and not self._has_beats:
             moving = self._replicas.motion
-            place(pool.state, moving, now_s, pool.needs, pool.route, pool.schedule)
+            direct(place)(
+                pool.state, moving, now_s, pool.needs, pool.route, pool.schedule
+            )
             if self._holds():
                 yield from self._results()
                 self._make_room()

@@ -15,7 +15,6 @@ from capplan.simulator.adapters import adapters_policy, groups_by_adapter
 from capplan.simulator.bins import Bins
 from capplan.simulator.drivers.open_loop import Arrivals, read_only, start
 from capplan.simulator.group_state import with_groups
-from capplan.simulator.jit import pointer
 from capplan.simulator.pool_state import pool_state, scheduled_tables
 from capplan.simulator.prefix_memory import with_enough_runs
 from capplan.simulator.records import ENTRY, ITERATION
@@ -28,8 +27,6 @@ from capplan.simulator.speculation import speculative_policy
 from capplan.simulator.state import (
     LIMIT_COUNT,
     NONE,
-    RUN_GROUP,
-    SCHEDULE,
     Count,
     Limit,
     Needs,
@@ -52,10 +49,7 @@ def schedules_of(name: str, *, has_ranks: bool) -> Schedules:
     run_group: Any = no_groups
     if has_ranks:  # and only then they are compiled
         from capplan.simulator.group import run_group
-    return Schedules(
-        pointer(find_scheduler(name).schedule, SCHEDULE),
-        pointer(run_group, RUN_GROUP),
-    )
+    return Schedules(find_scheduler(name).schedule, run_group)
 
 
 class ServingPool:

@@ -14,7 +14,7 @@ from capplan.simulator.drivers.open_loop import (
     start,
     take_slot,
 )
-from capplan.simulator.jit import compiled
+from capplan.simulator.jit import compiled, direct
 from capplan.simulator.pool_state import pool_state, scheduled_tables
 from capplan.simulator.routers import parse_router
 from capplan.simulator.routers import router as find_router
@@ -104,13 +104,13 @@ class Pool:
             *(read_only(np.array([now_s]), np.float64) for _ in range(2)),
             *(read_only(np.array([value]), np.int64) for value in columns),
         )
-        return _arrive(
+        return direct(_arrive)(
             self.state, arrivals, request.row, now_s, self._route, self._schedule
         )
 
     def step(self, r, until_s):
         """Let a replica do one thing; return the requests that finished, by row."""
-        went = _step(self.state, r, until_s, self._schedule)
+        went = direct(_step)(self.state, r, until_s, self._schedule)
         count = int(self.state.counts[Count.RESULTS])
         self.state.counts[Count.RESULTS] = 0
         return went, np.array(self.state.results[:count])
