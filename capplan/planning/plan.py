@@ -3,6 +3,7 @@
 import time
 import warnings
 from dataclasses import replace
+from typing import NamedTuple
 
 from capplan.deployment.configuration import Configuration
 from capplan.errors import CapplanWarning, collected_warnings
@@ -10,7 +11,6 @@ from capplan.planning.assumptions import assumptions
 from capplan.planning.bounded import bounded, with_bounds
 from capplan.planning.candidates import (
     evaluate,
-    gpus_without_caching,
     insisted,
     is_tuned,
     pruned,
@@ -20,6 +20,7 @@ from capplan.planning.cautions import uncertainty
 from capplan.planning.configuration import Excluded
 from capplan.planning.disaggregated import disaggregated, started, worth
 from capplan.planning.executors import executor
+from capplan.planning.in_full import in_full
 from capplan.planning.inputs import (
     PlanInputs,
     Progress,
@@ -30,11 +31,8 @@ from capplan.planning.inputs import (
 from capplan.planning.launch import launch
 from capplan.planning.mix import mix_of
 from capplan.planning.pairs import check_pools
-from capplan.planning.placing import peak_heartbeat
-from capplan.planning.pool_proof import pools_certificate_of
 from capplan.planning.proof import (
     bound_held,
-    certificate_of,
 )
 from capplan.planning.prospects import (
     Prospect,
@@ -45,26 +43,15 @@ from capplan.planning.prospects import (
     price_of,
     without_doubts,
 )
-from capplan.planning.purchase import purchase
-from capplan.planning.replica_load import carried
 from capplan.planning.result import Candidate, Plan
-from capplan.planning.risk import risk_of
 from capplan.planning.settings import PlanSettings
-from capplan.planning.spare_nodes import spares_of
-from capplan.planning.speculation import is_searched
+from capplan.planning.speculation import SEARCHED, is_searched, with_drafts
 from capplan.planning.speculation_worth import (
     best_of_drafts,
-    drafts_worth,
-    with_acceptance_range,
 )
-from capplan.planning.throughput import throughput
-from capplan.planning.traffic_over_time import lengths_of, traffic_over_time
 from capplan.planning.tunings import tunings
-from capplan.routing import GAMMA
 from capplan.simulator.fleet import Stopped
 
-PAPER_THETA = 0.9
-"""Aladdin's margin where prefill and decode do not share iterations."""
 _WAVE = 4
 """Candidates simulated side by side before the others are held against them."""
 NOT_IN_THE_RESULT = {"out", "xlsx", "executor", "ray_address"}
@@ -82,100 +69,61 @@ def plan(
     When ``stopped`` says so, the plan is that of what was simulated by then.
     ``with_load`` also measures what a replica of the best carries.
     """
-    if is_searched(settings):
-        return _with_any_drafts(settings, progress, stopped, with_load)
     started_s = time.perf_counter()
     settings = settings.dated()
+    progress = progress or unseen
+    if is_searched(settings):
+        search = _with_any_drafts(settings, progress, stopped)
+    else:
+        search = _searched(settings, progress, stopped)
     with collected_warnings() as texts:
-        result = _plan(settings, progress or unseen, stopped, with_load)
+        result = in_full(*search[:3], progress, with_load=with_load)
     first = (result.risk.caution,) if result.risk and result.risk.caution else ()
-    runtime_s = time.perf_counter() - started_s
-    return replace(result, warnings=(*first, *texts), runtime_s=runtime_s)
+    return replace(
+        result,
+        warnings=(*first, *dict.fromkeys((*search.texts, *texts))),
+        settings=settings.document(NOT_IN_THE_RESULT),
+        runtime_s=time.perf_counter() - started_s,
+    )
+
+
+class _Search(NamedTuple):
+    """The candidates of a plan, before its best is told of in full."""
+
+    inputs: PlanInputs
+    tried: list[Configuration | Excluded]
+    plan: Plan
+    texts: list[str]  # warnings
 
 
 def _with_any_drafts(
-    settings: PlanSettings,
-    progress: Progress | None,
-    stopped: Stopped | None,
-    with_load: bool,
-) -> Plan:
-    """Return the best of the plans with no drafts and with one to three."""
-
-    def with_number(given: PlanSettings, drafts: int) -> Plan:
-        (progress or unseen)(f"planning with {drafts} drafted tokens")
-        return plan(given, progress, stopped, with_load)
-
-    settings = settings.dated()
-    best = best_of_drafts(settings, with_number, _by_cost)
-    return replace(best, settings=settings.document(NOT_IN_THE_RESULT))
-
-
-def _plan(
-    settings: PlanSettings, progress: Progress, stopped: Stopped | None, with_load: bool
-) -> Plan:
-    progress("reading the requests")
-    inputs, tried = plan_inputs(settings)
-    if settings.executor == "local":  # elsewhere Ctrl-C cannot be seen
-        inputs = replace(inputs, stopped=stopped)
-    result = planned(inputs, tried, progress)
-    if settings.mix and not result.interrupted:
-        result = replace(result, mix=mix_of(inputs, tried, result, progress))
-    best = result.best
-    if best is None:
-        return result
-    if with_load:
-        result = replace(result, replica_load=carried(inputs, best.run, progress))
-    result = _described(inputs, result)
-    if best.pools:
-        return replace(result, certificate=pools_certificate_of(inputs, best))
-    assert best.bound is not None
-    progress("pricing the best without prefix caching")
-    prospect = Prospect(configuration_of(tried, best.key), best.bound)
-    result = replace(
-        result,
-        drafts_worth=drafts_worth(result, prospect.configuration),
-        certificate=certificate_of(inputs, best, tried),
-        gpu_count_without_prefix_caching=gpus_without_caching(inputs, prospect),
-    )
-    if not result.interrupted and result.drafts_worth is not None:
-        progress("pricing the best with fewer and with more drafts accepted")
-        worth = with_acceptance_range(result.drafts_worth, inputs, prospect)
-        result = replace(result, drafts_worth=worth)
-    if not result.interrupted and settings.draws:
-        result = replace(result, risk=risk_of(inputs, best, progress))
-    if not result.interrupted and settings.availability:
-        spares = spares_of(inputs, best, progress)
-        result = replace(result, n_plus_k=spares)
-    if inputs.solver is None or result.interrupted:
-        return result
-    progress(f"placing the peak heartbeat ({inputs.solver})")
-    placement = peak_heartbeat(
-        prospect.configuration,
-        inputs.trace,
-        inputs.slo,
-        solver=inputs.solver,
-        gamma=GAMMA,
-        theta=PAPER_THETA,
-        seed=settings.seed,
-    )
-    return replace(result, placement=placement)
+    settings: PlanSettings, progress: Progress, stopped: Stopped | None
+) -> _Search:
+    """Return the best of the searches with no drafts and with one to three."""
+    searches = {}
+    for drafts in SEARCHED:
+        progress(f"planning with {drafts} drafted tokens")
+        given = with_drafts(settings, drafts)
+        searches[drafts] = _searched(given, progress, stopped)
+    plans = {drafts: search.plan for drafts, search in searches.items()}
+    chosen, tried = best_of_drafts(plans, _by_cost)
+    interrupted = any(each.interrupted for each in plans.values())
+    best = replace(plans[chosen], drafts_tried=tried, interrupted=interrupted)
+    return searches[chosen]._replace(plan=best)
 
 
-def _described(inputs: PlanInputs, result: Plan) -> Plan:
-    """Return a plan with what it serves, what it could, and what else could be paid."""
-    best = result.best
-    assert best is not None
-    assert best.run is not None
-    trace = inputs.trace
-    is_timed = inputs.load.process is None and inputs.load.is_open
-    traffic = traffic_over_time(trace) if is_timed else None
-    return replace(
-        result,
-        traffic=traffic,
-        lengths=lengths_of(trace),
-        throughput=throughput(best.run, result.replica_load, traffic),
-        purchase=purchase(inputs.settings, best),
-    )
+def _searched(
+    settings: PlanSettings, progress: Progress, stopped: Stopped | None
+) -> _Search:
+    with collected_warnings() as texts:
+        progress("reading the requests")
+        inputs, tried = plan_inputs(settings)
+        if settings.executor == "local":  # elsewhere Ctrl-C cannot be seen
+            inputs = replace(inputs, stopped=stopped)
+        result = planned(inputs, tried, progress)
+        if settings.mix and not result.interrupted:
+            result = replace(result, mix=mix_of(inputs, tried, result, progress))
+    return _Search(inputs, tried, result, texts)
 
 
 def planned(

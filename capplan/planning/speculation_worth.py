@@ -1,6 +1,6 @@
 """Up to which load drafting pays, and how many drafts must be accepted at a plan's."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -13,8 +13,6 @@ from capplan.planning.candidates import gpus_with
 from capplan.planning.inputs import PlanInputs
 from capplan.planning.prospects import Prospect
 from capplan.planning.result import Candidate, DraftsTried, DraftsWorth, Plan
-from capplan.planning.settings import PlanSettings
-from capplan.planning.speculation import SEARCHED, with_drafts
 
 
 @dataclass(frozen=True)
@@ -90,6 +88,8 @@ def with_acceptance_range(
         )
         for times in (1 - ACCEPTANCE_ERROR, 1 + ACCEPTANCE_ERROR)
     )
+    if inputs.is_stopped():
+        return worth  # a count that was not found is no answer
     return replace(
         worth, gpu_count_if_fewer_accepted=fewer, gpu_count_if_more_accepted=more
     )
@@ -135,12 +135,9 @@ def drafts_worth(plan: Plan, configuration: Configuration) -> DraftsWorth | None
 
 
 def best_of_drafts(
-    settings: PlanSettings,
-    plan_with: Callable[[PlanSettings, int], Plan],
-    by_cost: Callable[[Candidate], tuple[float, ...]],
-) -> Plan:
-    """Return the best of the plans with 0 to 3 drafted tokens, which says all."""
-    plans = [(k, plan_with(with_drafts(settings, k), k)) for k in SEARCHED]
+    plans: Mapping[int, Plan], by_cost: Callable[[Candidate], tuple[float, ...]]
+) -> tuple[int, tuple[DraftsTried, ...]]:
+    """Return the drafted tokens of the best of plans, and what each of them takes."""
     tried = tuple(
         DraftsTried(
             k,
@@ -149,9 +146,7 @@ def best_of_drafts(
             if plan.best is None or plan.best.cost is None
             else plan.best.cost.usd_per_h,
         )
-        for k, plan in plans
+        for k, plan in plans.items()
     )
-    feasible = [(by_cost(p.best), k, p) for k, p in plans if p.best is not None]
-    chosen = min(feasible, key=lambda row: row[:2])[2] if feasible else plans[0][1]
-    interrupted = any(plan.interrupted for _, plan in plans)
-    return replace(chosen, drafts_tried=tried, interrupted=interrupted)
+    feasible = [(by_cost(p.best), k) for k, p in plans.items() if p.best is not None]
+    return min(feasible)[1] if feasible else next(iter(plans)), tried

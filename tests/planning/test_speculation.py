@@ -413,3 +413,18 @@ def test_drafts_stop_paying_at_the_batch_that_a_hand_reckons(searched):
 
     assert worth.pays_up_to_batch == 69
     assert not worth.always_pays
+
+
+@pytest.mark.thorough
+def test_only_the_best_number_of_drafts_is_told_of_in_full():
+    told = []
+    given = {**GIVEN, **TIMES, "llm": "Llama-3.1-8B", "gpu": "H100-SXM", "tp": 1}
+    given |= {"speculative_config": '{"method":"eagle3"}', "draft_ms": 0.3}
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        settings = PlanSettings(**given, acceptance_rates="0.8,0.5,0.3", tune=False)
+        plan(settings, lambda text, share=None: told.append(text))
+
+    assert told.count("pricing the best without prefix caching") == 1
+    assert sum("drafted tokens" in text for text in told) == 4

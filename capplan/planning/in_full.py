@@ -1,0 +1,95 @@
+"""What a plan tells of its best: certificate, prices of what else, risk, placement."""
+
+from dataclasses import replace
+
+from capplan.deployment.configuration import Configuration
+from capplan.planning.candidates import gpus_without_caching
+from capplan.planning.configuration import Excluded
+from capplan.planning.inputs import PlanInputs, Progress, configuration_of
+from capplan.planning.placing import peak_heartbeat
+from capplan.planning.pool_proof import pools_certificate_of
+from capplan.planning.proof import certificate_of
+from capplan.planning.prospects import Prospect
+from capplan.planning.purchase import purchase
+from capplan.planning.replica_load import carried
+from capplan.planning.result import Plan
+from capplan.planning.risk import risk_of
+from capplan.planning.spare_nodes import spares_of
+from capplan.planning.speculation_worth import drafts_worth, with_acceptance_range
+from capplan.planning.throughput import throughput
+from capplan.planning.traffic_over_time import lengths_of, traffic_over_time
+from capplan.routing import GAMMA
+
+PAPER_THETA = 0.9
+"""Aladdin's margin where prefill and decode do not share iterations."""
+
+
+def in_full(
+    inputs: PlanInputs,
+    tried: list[Configuration | Excluded],
+    result: Plan,
+    progress: Progress,
+    *,
+    with_load: bool,
+) -> Plan:
+    """Return a plan with all that is told of its best.
+
+    ``with_load`` also measures what a replica of it carries.
+    """
+    settings = inputs.settings
+    best = result.best
+    if best is None:
+        return result
+    if with_load:
+        result = replace(result, replica_load=carried(inputs, best.run, progress))
+    result = _described(inputs, result)
+    if best.pools:
+        return replace(result, certificate=pools_certificate_of(inputs, best))
+    assert best.bound is not None
+    progress("pricing the best without prefix caching")
+    prospect = Prospect(configuration_of(tried, best.key), best.bound)
+    result = replace(
+        result,
+        drafts_worth=drafts_worth(result, prospect.configuration),
+        certificate=certificate_of(inputs, best, tried),
+        gpu_count_without_prefix_caching=gpus_without_caching(inputs, prospect),
+    )
+    if not result.interrupted and result.drafts_worth is not None:
+        progress("pricing the best with fewer and with more drafts accepted")
+        worth = with_acceptance_range(result.drafts_worth, inputs, prospect)
+        result = replace(result, drafts_worth=worth)
+    if not result.interrupted and settings.draws:
+        result = replace(result, risk=risk_of(inputs, best, progress))
+    if not result.interrupted and settings.availability:
+        spares = spares_of(inputs, best, progress)
+        result = replace(result, n_plus_k=spares)
+    if inputs.solver is None or result.interrupted:
+        return result
+    progress(f"placing the peak heartbeat ({inputs.solver})")
+    placement = peak_heartbeat(
+        prospect.configuration,
+        inputs.trace,
+        inputs.slo,
+        solver=inputs.solver,
+        gamma=GAMMA,
+        theta=PAPER_THETA,
+        seed=settings.seed,
+    )
+    return replace(result, placement=placement)
+
+
+def _described(inputs: PlanInputs, result: Plan) -> Plan:
+    """Return a plan with what it serves, what it could, and what else could be paid."""
+    best = result.best
+    assert best is not None
+    assert best.run is not None
+    trace = inputs.trace
+    is_timed = inputs.load.process is None and inputs.load.is_open
+    traffic = traffic_over_time(trace) if is_timed else None
+    return replace(
+        result,
+        traffic=traffic,
+        lengths=lengths_of(trace),
+        throughput=throughput(best.run, result.replica_load, traffic),
+        purchase=purchase(inputs.settings, best),
+    )
