@@ -1,10 +1,11 @@
 """Prefill and decode in pools of their own: a request is in a slot of each.
 
 The first pool computes its prompt as a request of one output token, and keeps its KV
-until a replica of the second has read it (``schedulers/vllm_v1_pulling.py``). From its
+until a replica of the second has read it (``copies.py``). From its
 arrival, or from when its prompt is done, the decode replica counts it as outstanding.
 """
 
+from capplan.simulator.copies import REPLICA, REQUEST
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.kvcache import return_blocks
 from capplan.simulator.migration import resume
@@ -13,7 +14,6 @@ from capplan.simulator.queues import (
     give_slot,
     push_waiting_back,
 )
-from capplan.simulator.schedulers.vllm_v1_pulling import REPLICA, REQUEST
 from capplan.simulator.state import NONE, Phase
 from capplan.simulator.wake import set_wake
 

@@ -21,6 +21,7 @@ from capplan.simulator.rebalancers import parse_rebalancer, rebalancer
 from capplan.simulator.routers import aladdin_best_fit as best_fit
 from capplan.simulator.schedulers import PULLING, scheduler
 from capplan.simulator.serving_pool import ServingPool
+from capplan.simulator.speculation import speculative_policy
 from capplan.simulator.state import HAND_OFF_SETTINGS, Needs
 
 MOVES = ("vllm-v1", "vllm-v1-priority")
@@ -83,6 +84,9 @@ def pulling_policy(deployment: Deployment) -> Policy:
         float(file.RECOMPUTES),
         _launches(policy),
     )
+    speculation = deployment.pools[1].configuration.engine.speculation
+    if speculation is not None:
+        return speculative_policy(speculation, eager=True, pulling=values)
     return Policy(PULLING, scheduler(PULLING).RULES, values)
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from capplan.deployment.engine import EngineSettings
 from capplan.deployment.pools import Deployment
 from capplan.errors import InputError
-from capplan.simulator.hand_offs import MIXING
+from capplan.simulator.hand_offs import MIXING, hand_off, parse_hand_off
 from capplan.simulator.routers import parse_router
 from capplan.simulator.schedulers import scheduler as find_scheduler
 from capplan.workload.trace import Trace
@@ -105,8 +105,8 @@ def check_scheduler(engine: EngineSettings) -> None:
             )
 
 
-def check_speculation(engine: EngineSettings, *, moves: bool) -> None:
-    """Refuse what is not modelled with drafts; ``moves``: requests or replicas do."""
+def check_speculation(engine: EngineSettings, deployment: Deployment) -> None:
+    """Refuse what is not modelled with drafts."""
     speculation = engine.speculation
     if speculation is None:
         return
@@ -115,11 +115,13 @@ def check_speculation(engine: EngineSettings, *, moves: bool) -> None:
             f"speculative decoding with scheduler {engine.scheduler.name} is not "
             "modelled; expected vllm-v1"
         )
-    if moves:
+    policy = deployment.hand_off and parse_hand_off(deployment.hand_off).name
+    if deployment.is_in_motion and not (policy and hand_off(policy).RECOMPUTES):
         raise InputError(
             "speculative decoding is not modelled in fleets whose requests or replicas "
-            "move: rebalancers, dispatchers, autoscalers, losses, prefill and decode "
-            "apart; give a fixed fleet of one pool"
+            "move: rebalancers, dispatchers, autoscalers, losses, hand-offs that do "
+            "not compute the last prompt token again; give a fixed fleet of one pool, "
+            "or hand-off nixl"
         )
     if engine.max_num_batched_tokens < speculation.verified_tokens:
         raise InputError(

@@ -164,7 +164,7 @@ def verified_time_s(state, r, b, context, verified):
     replica = state.replicas[r]
     times = state.by_batch[b]
     tokens = replica.batch_tokens
-    if tokens > 0:
+    if tokens > 0 or verified == b:  # none verifies drafts
         first_s = (
             state.fused_s[tokens + verified]
             + times.fused_decode_s
@@ -213,7 +213,7 @@ def run_verified(state, r, b, context, start_s, first_s, slope_s, n, sitting, ea
     if eager == 0:
         grown = memory[REPLICA.loose] + n * memory[REPLICA.growth] / 2
         used += int(grown / PARTS / engine.block_size)
-        memory[REPLICA.loose] += n * memory[REPLICA.growth]
+        memory[REPLICA.loose] += n * memory[REPLICA.growth] + 1.0
     add_to_bins(
         state, start_s, end_s, replica.running_count, replica.waiting_count, used
     )

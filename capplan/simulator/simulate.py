@@ -86,7 +86,7 @@ def simulate(
     for pool in deployment.pools:
         check_engine(pool.configuration.engine)
         check_scheduler(pool.configuration.engine)
-        check_speculation(pool.configuration.engine, moves=deployment.is_in_motion)
+        check_speculation(pool.configuration.engine, deployment)
         check_adapters(pool.configuration.engine, moves=deployment.is_in_motion)
         check_ranks(
             pool.configuration.engine,

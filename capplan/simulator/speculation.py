@@ -22,6 +22,7 @@ import math
 
 from capplan.deployment.policy import Knob, Policy, Rules, indices
 from capplan.deployment.speculation import MOST_DRAFTS, Speculation
+from capplan.simulator import copies
 from capplan.simulator.gaps import end_gaps, leaves_resuming
 from capplan.simulator.hash_ring import mixed
 from capplan.simulator.jit import compiled, inlined
@@ -33,6 +34,7 @@ _RATES = {
 }
 RULES = Rules(
     settings={
+        **copies.SETTINGS,
         "drafts": Knob(0, least=0, most=MOST_DRAFTS),
         "lookahead": Knob(0, least=0, most=MOST_DRAFTS),
         "drops_block": Knob(0, least=0, most=1),
@@ -43,6 +45,7 @@ RULES = Rules(
     prefix_caching=True,
     in_order=True,
     request_columns=(
+        *copies.REQUEST_COLUMNS,
         "began",  # iteration of the replica before its first decode
         "base",  # KV tokens then [tokens]
         "iterations",  # that it takes: N
@@ -55,10 +58,11 @@ RULES = Rules(
         "padded",  # 1: its prompt's last token had drafts beside it, none accepted
     ),
     replica_columns=(
+        *copies.REPLICA_COLUMNS,
         "context",  # of the requests that decode, with the next token [parts]
         "growth",  # of that in an iteration [parts]
         "padded",  # drafts of the next iteration that are none [tokens]
-        "loose",  # by which slots grew since they were last counted, at most [parts]
+        "loose",  # by which slots grew since counted, at most; 0: they are [parts]
         "more_count",  # of a group's rank: what ``verified_batch`` takes, and
         "more_parts",  # who sits the next iteration out
         "sitting",
@@ -77,20 +81,25 @@ _STEP = 0x9E3779B9  # of the counter, odd
 _SALT = 0x51ED270B  # since 0 stays 0 when it is mixed
 
 
-def speculative_policy(speculation: Speculation, *, eager: bool) -> Policy:
+def speculative_policy(
+    speculation: Speculation, *, eager: bool, pulling: tuple[float, ...] = ()
+) -> Policy:
     """Return vLLM V1's scheduler as it schedules with drafts, which no user names.
 
     ``eager``: free blocks are read between schedulings, or which they are matters.
+    ``pulling``: the settings of ``copies.py``, of a replica that pulls prompts' KV.
     """
     rates = speculation.rates + (0.0,) * (MOST_DRAFTS - speculation.drafts)
     values = (
+        *(pulling or (knob.default for knob in copies.SETTINGS.values())),
         speculation.drafts,
         speculation.lookahead_tokens,
         int(speculation.drops_block),
         int(eager),
         *rates,
     )
-    return Policy("vllm-v1-speculative", RULES, values)
+    name = "vllm-v1-pulling-speculative" if pulling else "vllm-v1-speculative"
+    return Policy(name, RULES, values)
 
 
 @inlined()
@@ -234,6 +243,8 @@ def blocks_at_most(state, r, n):
 def settle(state, r):
     """Take the blocks of the iterations that all decoding requests have had."""
     replica = state.replicas[r]
+    if state.replica_memory[r, REPLICA.loose] == 0.0:
+        return
     flying = state.engine[0].depth == 2
     taken = 0
     for k in range(replica.heap_count):

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from recorded import speculation
 
 from capplan.deployment.engine import EngineSettings
 from capplan.latency.contract import LatencyTables, linear_tables
@@ -120,6 +121,7 @@ def read(folder: Path, tag: str) -> Recording:
         async_scheduling=bool(given["async_sched"]),
         prefix_caching=bool(given["prefix_caching"]),
         max_model_len=given["max_model_len"],
+        speculation=speculation(given),
     )
     tables = linear_tables(
         *(float(ms) / 1e3 for ms in given["coef"].split(",")),

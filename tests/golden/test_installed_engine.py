@@ -43,9 +43,16 @@ def test_the_installed_engine_schedules_as_the_recorded_one(tmp_path):
 
 
 @pytest.mark.vllm
-def test_the_installed_engine_hands_prompts_over_as_the_recorded_one(tmp_path):
-    folder = DATA / "disaggregated"
-    tags = ["held_a0", "pair_tight_a1", "launch_fleet_a1"]
+@pytest.mark.parametrize(
+    ("folder", "tags"),
+    [
+        (DATA / "disaggregated", ["held_a0", "pair_tight_a1", "launch_fleet_a1"]),
+        (DATA / "disaggregated_drafts", ["in_vain_a1", "launch_fleet_a1"]),
+    ],
+)
+def test_the_installed_engine_hands_prompts_over_as_the_recorded_one(
+    tmp_path, folder, tags
+):
     cases = {tag: recorded_disaggregated.read(folder, tag).case for tag in tags}
 
     run(python_with_vllm(), "record_disaggregated.py", cases, tmp_path)

@@ -17,8 +17,12 @@ from capplan.simulator.jit import compiled
 from capplan.simulator.simulate import simulate
 from capplan.simulator.state import WHERE
 
-DATA = Path(__file__).parent / "data" / "disaggregated"
-RECORDED = {tag: read(DATA, tag) for tag in tags(DATA)}
+DATA = Path(__file__).parent / "data"
+RECORDED = {
+    f"{folder}/{tag}": read(DATA / folder, tag)
+    for folder in ("disaggregated", "disaggregated_drafts")
+    for tag in tags(DATA / folder)
+}
 COLUMNS = ("sched_s", "start_s", "end_s", "ctx_tokens", "gen_reqs", "gen_ctx")
 COLUMNS += ("running", "free_blocks", "preempted")
 
@@ -49,7 +53,11 @@ def deployment_of(recording):
     given = recording.given
     recorded = Configuration(recording.engine, recording.tables)
     missing = at_once(100_000)
-    engine = replace(missing.engine, block_size=given["block_size"])
+    engine = replace(
+        missing.engine,
+        block_size=given["block_size"],
+        speculation=recording.engine.speculation,
+    )
     missing = replace(missing, engine=engine)
     pools = [
         Pool(recorded if given[kind] else missing, max(1, given[kind]))

@@ -12,6 +12,7 @@ import math
 from numba import types
 
 from capplan.simulator.apart import release_heard
+from capplan.simulator.copies import REPLICA, REQUEST
 from capplan.simulator.drivers.deliver import (
     Side,
     deliver_apart,
@@ -41,7 +42,6 @@ from capplan.simulator.motion import (
     next_event_s,
     push_event,
 )
-from capplan.simulator.schedulers.vllm_v1_pulling import REPLICA, REQUEST
 from capplan.simulator.state import NONE, ROUTE, SCHEDULES, STATE, WHERE, Count
 from capplan.simulator.wake import next_s
 

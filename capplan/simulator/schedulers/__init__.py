@@ -54,6 +54,9 @@ PULLING = "vllm-v1-pulling"
 SPECULATIVE = "vllm-v1-speculative"
 """V1's where drafts are verified, which no user names either."""
 
+PULLING_SPECULATIVE = "vllm-v1-pulling-speculative"
+"""Both: of a decode pool whose requests verify drafts."""
+
 CADENCE = "vllm-v1-cadence"
 """V1's where ranks take prompts in the same steps."""
 
@@ -62,6 +65,7 @@ LORA = "vllm-v1-lora"
 _UNNAMED = {
     PULLING: "vllm_v1_pulling",
     SPECULATIVE: "vllm_v1_speculative",
+    PULLING_SPECULATIVE: "vllm_v1_pulling_speculative",
     CADENCE: "vllm_v1_cadence",
     LORA: "vllm_v1_lora",
 }

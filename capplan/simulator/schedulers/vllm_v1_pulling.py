@@ -1,17 +1,10 @@
 """vLLM V1's scheduler on a decode replica: it pulls the KV of prompts done elsewhere.
 
 vLLM 0.32, v1/core/sched/scheduler.py with a KV connector that loads asynchronously, as
-NIXL's (kv_connector/v1/nixl/pull_scheduler.py). A request that wants a copy waits its
-turn. When there is a seat and its prompt fits the free blocks, less those that an
-unfinished prompt still needs, it takes blocks and its copy begins; it takes no seat and
-no token of the budget. Blocks that the prefix cache has here are not copied. Once the
-scheduler knows of the copy it goes before all that wait: its full blocks can be found,
-and its last prompt token is computed again, like a decode. Preempted it is computed
-here.
-
-The workers look for copies when they start an iteration, and tell with its result
-(``launches=1``): a copy that came during iteration k is found in k + 1. An idle replica
-knows at once, and with ``launches=0`` every replica at its next scheduling.
+NIXL's (kv_connector/v1/nixl/pull_scheduler.py): ``simulator/copies.py``. A copy begins
+when there is a seat and the prompt fits the free blocks, less those that an unfinished
+prompt still needs. When it is here the last prompt token is computed again, like a
+decode. Preempted the request is computed here.
 
 With two iterations in flight a request whose last one is not collected is not
 preempted, since a copy could overwrite what it still writes. Where it would have been,
@@ -19,8 +12,6 @@ the request that lacks a block sits the iteration out with all behind it.
 
 With ``recomputes=0`` the first token has come from the prefill replica, and the request
 decodes at once, as in DistServe.
-
-A prefill replica sends one copy at a time, and a decode replica receives one.
 """
 
 import math
@@ -36,49 +27,36 @@ from capplan.simulator.batch import (
     same_batch,
     take_free_decode_blocks,
 )
+from capplan.simulator.copies import (
+    REPLICA,
+    REPLICA_COLUMNS,
+    REQUEST,
+    REQUEST_COLUMNS,
+    SETTING,
+    SETTINGS,
+    begin_copy,
+    is_known,
+    join_copied,
+)
 from capplan.simulator.decoding import decode_again, stop_decoding
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.kvcache import (
-    adopt_hits,
     ceil_div,
     count_hits,
-    share_full_blocks,
     take_blocks,
 )
 from capplan.simulator.log import log_entry
-from capplan.simulator.queues import join_running, remove_waiting, tell
-from capplan.simulator.schedulers import Knob, Rules, indices
+from capplan.simulator.schedulers import Rules
 from capplan.simulator.state import NONE, SCHEDULE, Phase
 
 RULES = Rules(
-    {
-        "block_s": Knob(1e-3, 0, 1e6),  # to copy a block
-        "handshake_s": Knob(0.0, 0, 1e6),  # of each copy
-        "recomputes": Knob(1, 0, 1),
-        "launches": Knob(1, 0, 1),
-    },
+    SETTINGS,
     async_scheduling=True,
     prefix_caching=True,
     keeps_batch=True,
-    request_columns=(
-        "source",  # prefill replica that has its KV, from 1; 0: it wants no copy
-        "slot",  # its slot there
-        "ready_s",  # when the copy is here; 0: it has not begun
-        "known",  # call of the scheduler from which it is known; 0: not yet looked for
-        "rested",  # call at which it sat the iteration out
-    ),
-    replica_columns=(
-        "wanting",  # requests that want a copy and have no blocks
-        "link_s",  # until when a copy is received
-        "calls",  # of the scheduler so far
-        "rested",  # the last one at which a request sat out
-    ),
+    request_columns=REQUEST_COLUMNS,
+    replica_columns=REPLICA_COLUMNS,
 )
-SETTING = indices(RULES.settings)
-REQUEST = indices(RULES.request_columns)
-REPLICA = indices(RULES.replica_columns)
-SENDING = 1
-"""Row of ``State.scratch``: until when each prefill replica sends. [s]"""
 
 
 @inlined()
@@ -93,50 +71,14 @@ def _blocks_wanted(state, r):
     return ceil_div(request.known_tokens, block_size) - held
 
 
-@compiled()
+@inlined()
 def _begin_copy(state, r, slot):
-    """Take the blocks of a prompt and begin its copy; return whether they fit."""
-    replica = state.replicas[r]
-    request = state.requests[slot]
-    memory = state.request_memory[slot]
+    """Begin the copy of a prompt if it fits; return whether it does."""
     hits = 0
     hits_free = 0
     if state.engine[0].prefix_caching != 0:
         hits, hits_free = count_hits(state, r, slot)
-    blocks = ceil_div(request.prompt_tokens, state.engine[0].block_size) - hits
-    needed = blocks + hits_free + request.bounded_blocks
-    if needed + _blocks_wanted(state, r) > replica.free_blocks:
-        return False
-    if state.engine[0].prefix_caching != 0:
-        adopt_hits(state, r, slot, hits)
-    take_blocks(state, r, blocks + request.bounded_blocks)
-    sending = state.scratch[SENDING]
-    source = int(memory[REQUEST.source]) - 1
-    link_s = max(state.replica_memory[r, REPLICA.link_s], sending[source])
-    begin_s = max(replica.now_s, link_s)
-    ready_s = begin_s + state.settings[SETTING.handshake_s]
-    ready_s += blocks * state.settings[SETTING.block_s]
-    memory[REQUEST.ready_s] = ready_s
-    memory[REQUEST.known] = 0.0
-    state.replica_memory[r, REPLICA.link_s] = ready_s
-    sending[source] = ready_s
-    state.replica_memory[r, REPLICA.wanting] -= 1.0
-    tell(state, slot)
-    return True
-
-
-@inlined()
-def _start(state, r, slot, unfinished):
-    """Let a request run whose KV is here, in front of an unfinished prompt."""
-    request = state.requests[slot]
-    remove_waiting(state, r, slot)
-    join_running(state, r, slot, unfinished)
-    state.replicas[r].prefill_tokens -= 1
-    request.computed_tokens = request.prompt_tokens
-    state.request_memory[slot, REQUEST.source] = 0.0
-    state.request_memory[slot, REQUEST.ready_s] = 0.0
-    if state.engine[0].prefix_caching != 0:
-        share_full_blocks(state, r, slot, request.prompt_tokens)
+    return begin_copy(state, r, slot, hits, hits_free, _blocks_wanted(state, r))
 
 
 @inlined()
@@ -144,7 +86,7 @@ def _compute_last_again(state, r, slot):
     """Let a request compute its last prompt token, which costs as a decode."""
     replica = state.replicas[r]
     request = state.requests[slot]
-    _start(state, r, slot, NONE)
+    join_copied(state, r, slot, NONE)
     request.phase = Phase.PREFILLING
     log_entry(state, request.row, request.prompt_tokens - 1, 1)
     replica.batch_extra_count += 1
@@ -156,22 +98,12 @@ def _compute_last_again(state, r, slot):
 @inlined()
 def _decode_at_once(state, r, slot):
     request = state.requests[slot]
-    _start(state, r, slot, state.replicas[r].prefilling)
+    join_copied(state, r, slot, state.replicas[r].prefilling)
     request.known_tokens = request.prompt_tokens + 1
     # It is in no iteration in flight, as one that rested.
     rested = state.replica_memory[r, REPLICA.calls] - 1.0
     state.request_memory[slot, REQUEST.rested] = rested
     decode_again(state, r, slot)
-
-
-@inlined()
-def _is_known(state, r, memory, idle):
-    """Return whether the scheduler knows of a copy that is here."""
-    calls = state.replica_memory[r, REPLICA.calls]
-    if memory[REQUEST.known] == 0.0:
-        later = state.settings[SETTING.launches] * state.engine[0].depth
-        memory[REQUEST.known] = calls + later
-    return idle or memory[REQUEST.known] <= calls
 
 
 @inlined()
@@ -196,7 +128,7 @@ def _start_copied(state, r, budget, idle):
             break  # all that have begun stand before
         if ready_s > replica.now_s:
             next_s = min(next_s, ready_s)
-        elif ready_s > 0.0 and not _is_known(state, r, memory, idle):
+        elif ready_s > 0.0 and not is_known(state, r, memory, idle):
             unknown = True
         elif ready_s > 0.0 and count < budget and replica.running_count < seats:
             if recomputes:
@@ -212,12 +144,6 @@ def _start_copied(state, r, budget, idle):
 def _start_all_copied(state, r):
     """Let those decode at once whose copy is known; return as ``_start_copied``."""
     return _start_copied(state, r, state.engine[0].max_num_seqs, False)
-
-
-@compiled()
-def _start_when_idle(state, r, budget):
-    """Let those run whose copy is here: nothing else can."""
-    _start_copied(state, r, budget, True)
 
 
 @inlined()
@@ -244,6 +170,13 @@ def _admit_waiting(state, r, budget):
             next_s = min(next_s, memory[REQUEST.ready_s])
         slot = following
     return next_s
+
+
+@compiled()
+def _start_when_idle(state, r, budget):
+    """Let those run whose copy is here, since nothing else can; then admit again."""
+    started, next_s, _ = _start_copied(state, r, budget, True)
+    return min(next_s, _admit_waiting(state, r, budget - started))
 
 
 @inlined()
@@ -361,16 +294,18 @@ def schedule(state, r):
     budget = _run_running(state, r)
     rested = state.replica_memory[r, REPLICA.rested]
     rests = rested > 0 and rested == state.replica_memory[r, REPLICA.calls]
+    if replica.preempted > 0:
+        budget = 0
+    if waits and recomputes:
+        started, next_s, unknown = _start_copied(state, r, budget, False)
+        budget -= started
     if waits and replica.preempted == 0:
-        if recomputes:
-            started, next_s, unknown = _start_copied(state, r, budget, False)
-            budget -= started
         next_s = min(next_s, _admit_waiting(state, r, budget))
     ends = replica.waiting_count > 0 and replica.oldest_finishing != NONE
     changes = replica.preempted > 0 or ends or unknown or rests
     n = same_batch(state, r, 0, changes)
     if n == 0 and unknown and replica.in_flight == 0:
-        _start_when_idle(state, r, budget)
+        next_s = _start_when_idle(state, r, budget)
         n = same_batch(state, r, 0, True)
     if next_s == math.inf:
         return n

@@ -10,11 +10,9 @@ It runs its iterations itself and returns -1, since what they do to contexts and
 differs: ``run_speculative.py``. Those of ranks are run by their group.
 """
 
-from capplan.simulator.batch import add_chunk, iterations_to_completion, join
-from capplan.simulator.jit import compiled, inlined
-from capplan.simulator.kvcache import adopt_hits, ceil_div, count_hits, take_blocks
-from capplan.simulator.log import log_entry
-from capplan.simulator.queues import remove_waiting
+from capplan.simulator.batch import iterations_to_completion
+from capplan.simulator.jit import compiled
+from capplan.simulator.kvcache import take_blocks
 from capplan.simulator.run_speculative import (
     is_vain,
     preempt_speculating,
@@ -26,23 +24,22 @@ from capplan.simulator.speculation import (
     REQUEST,
     SETTING,
     blocks_at_most,
-    blocks_of_decodes,
-    context_parts,
-    context_parts_on_line,
-    hold_slots,
     more_blocks,
     settle,
     slot_tokens,
-    tokens_before,
 )
 from capplan.simulator.speculation import RULES as RULES
-from capplan.simulator.state import NONE, SCHEDULE, Count, Phase
-
-
-@inlined()
-def _verified(state):
-    """Return the tokens of the budget that a decoding request takes."""
-    return 1 + int(state.settings[SETTING.drafts])
+from capplan.simulator.state import NONE, SCHEDULE, Phase
+from capplan.simulator.verifying import (
+    admit,
+    continue_prompt,
+    decodes_that_fit,
+    hold_in_vain,
+    in_vain,
+    others_in_batch,
+    take_next,
+    verified_tokens,
+)
 
 
 @compiled()
@@ -77,208 +74,14 @@ def _one_by_one(state, r, seats):
         slot = request.next
 
 
-@compiled()
-def _others(state, r):
-    """Return how many run beside those that decode, less those that sit, and contexts.
-
-    And how many sit. All that run are logged here, where iterations are.
-    """
-    replica = state.replicas[r]
-    step = replica.step + 1
-    count = 0
-    sitting = 0
-    parts = 0.0
-    slot = replica.running_head
-    while slot != NONE:
-        request = state.requests[slot]
-        runs = request.phase == Phase.DECODING
-        if runs and int(state.request_memory[slot, REQUEST.sat_out]) == step:
-            sitting += 1
-            parts -= context_parts_on_line(state, slot, step)
-            runs = False
-        elif is_vain(state, r, slot):
-            count += 1
-            parts += context_parts(state, slot, step)
-            runs = True
-        if runs:
-            computed = tokens_before(state, slot, step)
-            log_entry(state, request.row, computed, _verified(state))
-        slot = request.next
-    return count - sitting, parts, sitting
-
-
-@inlined()
-def _in_vain(state, r):
-    """Return how many requests the next iteration computes in vain, and contexts.
-
-    And the blocks that they take. Their last tokens are in flight.
-    """
-    replica = state.replicas[r]
-    count = 0
-    parts = 0.0
-    blocks = 0
-    if replica.in_flight == 1:
-        step = replica.step + 1
-        slot = replica.oldest_finishing
-        while slot != NONE:
-            if is_vain(state, r, slot):
-                count += 1
-                parts += context_parts(state, slot, step)
-                blocks += more_blocks(state, r, slot, step, True)
-            slot = state.requests[slot].next_in_list
-    return count, parts, blocks
-
-
-@compiled()
-def _hold_in_vain(state, r, blocks):
-    """Take the blocks of these requests."""
-    replica = state.replicas[r]
-    step = replica.step + 1
-    take_blocks(state, r, blocks)
-    slot = replica.oldest_finishing
-    while slot != NONE:
-        if is_vain(state, r, slot):
-            room = slot_tokens(state, slot, step, True)
-            state.requests[slot].room_tokens = room
-        slot = state.requests[slot].next_in_list
-
-
-@inlined()
-def _continue_prompt(state, r, budget_tokens, spare_blocks):
-    """Schedule the next chunk of the unfinished prompt; return its tokens.
-
-    -1 where that would leave fewer than ``spare_blocks`` free: they are to be counted.
-    """
-    replica = state.replicas[r]
-    slot = replica.prefilling
-    request = state.requests[slot]
-    chunk = min(request.known_tokens - request.computed_tokens, budget_tokens)
-    if chunk <= 0:
-        return 0
-    size = state.engine[0].block_size
-    room = request.computed_tokens + chunk + int(state.settings[SETTING.lookahead])
-    blocks = ceil_div(room, size) - ceil_div(request.room_tokens, size)
-    if spare_blocks > 0 and blocks + spare_blocks > replica.free_blocks:
-        return -1
-    if blocks > replica.free_blocks:
-        preempt_speculating(state, r, slot)
-        return 0
-    take_blocks(state, r, blocks)
-    request.room_tokens = room
-    add_chunk(state, r, slot, chunk)
-    return chunk
-
-
-@inlined()
-def _admit(state, r, budget_tokens, spare_blocks, pads):
-    """Admit the head of the queue if it fits; return the tokens scheduled.
-
-    -1 where that would leave fewer than ``spare_blocks`` free: they are to be counted.
-    With ``pads`` a last token is computed like a decode, beside drafts that are none:
-    the engine keeps to the shape of its decode graphs.
-    """
-    replica = state.replicas[r]
-    engine = state.engine[0]
-    slot = replica.waiting_head
-    if slot == NONE or replica.running_count >= engine.max_num_seqs:
-        return 0
-    request = state.requests[slot]
-    if request.phase == Phase.PREEMPTED_DRAINING:
-        return 0
-    hits = 0
-    hits_free = 0
-    if engine.prefix_caching != 0:
-        hits, hits_free = count_hits(state, r, slot)
-        if hits > 0 and state.settings[SETTING.drops_block] != 0.0:
-            hits -= 1
-            label = state.spare[r, replica.spare_count + hits]
-            hits_free -= int(state.blocks[r, label].references == 0)
-    size = engine.block_size
-    start = hits * size
-    chunk = min(request.known_tokens - start, budget_tokens)
-    padding = 0
-    if request.known_tokens - start == 1 and (pads == 1 or (pads == 2 and start > 0)):
-        padding = int(state.settings[SETTING.drafts])
-        if 1 + padding > budget_tokens:
-            return 0
-    room = start + chunk + padding + int(state.settings[SETTING.lookahead])
-    known = ceil_div(request.known_tokens, size)
-    needed = max(known, ceil_div(room, size)) - hits + hits_free
-    needed += request.bounded_blocks
-    if spare_blocks > 0 and needed + spare_blocks > replica.free_blocks:
-        return -1
-    if needed > replica.free_blocks:
-        return 0
-    if engine.prefix_caching != 0:
-        adopt_hits(state, r, slot, hits)
-    take_blocks(state, r, ceil_div(room, size) - hits + request.bounded_blocks)
-    request.room_tokens = room
-    request.computed_tokens = start
-    replica.prefill_tokens -= start
-    remove_waiting(state, r, slot)
-    if request.scheduled_s != request.scheduled_s:  # NaN: never before
-        request.cached_tokens = start
-    join(state, r, slot, chunk)
-    state.request_memory[slot, REQUEST.padded] = 0.0
-    if padding > 0:
-        _pad(state, r, slot, start, padding)
-    return chunk + padding
-
-
-@inlined()
-def _pad(state, r, slot, start, padding):
-    """Let the one token of a prompt that was just added be computed like a decode."""
-    replica = state.replicas[r]
-    state.request_memory[slot, REQUEST.padded] = 1.0
-    state.replica_memory[r, REPLICA.padded] += padding
-    if start < state.requests[slot].prompt_tokens:
-        replica.batch_tokens -= 1
-        replica.batch_attention -= start + 0.5
-        replica.batch_extra_count += 1
-        replica.batch_extra_tokens += start + 1
-    if state.engine[0].recording != 0:
-        state.entries[state.counts[Count.ENTRIES] - 1].scheduled = 1 + padding
-
-
-@inlined()
-def _iterations_that_fit(state, r, most):
-    """Return for how many iterations all decode, the next one's blocks being taken."""
-    replica = state.replicas[r]
-    if blocks_at_most(state, r, most) <= replica.free_blocks:
-        return most
-    fit = 1
-    while fit < most:
-        middle = fit + (most - fit + 1) // 2
-        if blocks_of_decodes(state, r, middle) <= replica.free_blocks:
-            fit = middle
-        else:
-            most = middle - 1
-    return fit
-
-
-@compiled()
-def _take_next(state, r, others):
-    """Count all blocks and take those of the next iteration if they are free.
-
-    And ``others``, which are not taken.
-    """
-    settle(state, r)
-    needed = blocks_of_decodes(state, r, 1)
-    if needed + others > state.replicas[r].free_blocks:
-        return False
-    take_blocks(state, r, needed)
-    hold_slots(state, r, 1)
-    return True
-
-
 @compiled(SCHEDULE)
 def schedule(state, r):
     """Give each running request its tokens, admit while budget is left, and run."""
     replica = state.replicas[r]
     budget = state.engine[0].max_num_batched_tokens
-    others, parts, blocks = _in_vain(state, r)
+    others, parts, blocks = in_vain(state, r)
     changes = others > 0
-    wanted = (replica.decode_count + others) * _verified(state)
+    wanted = (replica.decode_count + others) * verified_tokens(state)
     most = 1
     if replica.heap_count > 0:
         most = iterations_to_completion(state, r)
@@ -290,32 +93,33 @@ def schedule(state, r):
         settle(state, r)
         eager = True
     elif eager:
-        slow = not _take_next(state, r, blocks)
+        slow = not take_next(state, r, blocks)
     if not slow and others > 0:
-        _hold_in_vain(state, r, blocks)
+        hold_in_vain(state, r, blocks)
     if slow:
-        _one_by_one(state, r, budget // _verified(state))
+        _one_by_one(state, r, budget // verified_tokens(state))
     sitting = 0
     if slow or state.engine[0].recording != 0:
-        others, parts, sitting = _others(state, r)
+        others, parts, sitting = others_in_batch(state, r)
     running = replica.decode_count + others
-    budget = 0 if wanted > budget else budget - running * _verified(state)
+    budget = 0 if wanted > budget else budget - running * verified_tokens(state)
     # 2: only behind tokens found in the cache; 0: not beside a prompt that goes on.
     pads = 1 if running > 0 else 2
     state.replica_memory[r, REPLICA.padded] = 0.0
     if replica.prefilling != NONE:
         pads = 0
-        chunk = _continue_prompt(state, r, budget, 0 if eager else spare)
+        chunk = continue_prompt(state, r, budget, 0 if eager else spare)
         if chunk < 0:
-            eager = _take_next(state, r, 0)
-            chunk = _continue_prompt(state, r, budget, 0)
+            eager = take_next(state, r, 0)
+            chunk = continue_prompt(state, r, budget, 0)
         budget -= chunk
     if replica.preempted == 0:
         while budget > 0:
-            chunk = _admit(state, r, budget, 0 if eager else spare, pads)
+            slot = replica.waiting_head
+            chunk = admit(state, r, slot, budget, 0 if eager else spare, pads)
             if chunk < 0:
-                eager = _take_next(state, r, 0)
-                chunk = _admit(state, r, budget, 0, pads)
+                eager = take_next(state, r, 0)
+                chunk = admit(state, r, slot, budget, 0, pads)
             if chunk == 0:
                 break
             budget -= chunk
@@ -326,7 +130,7 @@ def schedule(state, r):
             return 0
         ends = replica.waiting_count > 0 and replica.oldest_finishing != NONE
         if not (slow or changes or ends or replica.preempted > 0):
-            horizon = _iterations_that_fit(state, r, most) if eager else most
+            horizon = decodes_that_fit(state, r, most) if eager else most
     if state.engine[0].ranks > 0:
         memory = state.replica_memory[r]
         memory[REPLICA.more_count] = others

@@ -1,0 +1,242 @@
+"""What an iteration has that verifies drafts, beside those that decode in it.
+
+Requests that are computed in vain, prompts, and admissions; for the schedulers that
+``run_speculative.py`` runs.
+"""
+
+from capplan.simulator.batch import add_chunk, join
+from capplan.simulator.jit import compiled, inlined
+from capplan.simulator.kvcache import adopt_hits, ceil_div, count_hits, take_blocks
+from capplan.simulator.log import log_entry
+from capplan.simulator.queues import remove_waiting
+from capplan.simulator.run_speculative import is_vain, preempt_speculating
+from capplan.simulator.speculation import (
+    REPLICA,
+    REQUEST,
+    SETTING,
+    blocks_at_most,
+    blocks_of_decodes,
+    context_parts,
+    context_parts_on_line,
+    hold_slots,
+    more_blocks,
+    settle,
+    slot_tokens,
+    tokens_before,
+)
+from capplan.simulator.state import NONE, Count, Phase
+
+
+@inlined()
+def verified_tokens(state):
+    """Return the tokens of the budget that a decoding request takes."""
+    return 1 + int(state.settings[SETTING.drafts])
+
+
+@compiled()
+def others_in_batch(state, r):
+    """Return how many run beside those that decode, less those that sit, and contexts.
+
+    And how many sit. All that run are logged here, where iterations are.
+    """
+    replica = state.replicas[r]
+    step = replica.step + 1
+    count = 0
+    sitting = 0
+    parts = 0.0
+    slot = replica.running_head
+    while slot != NONE:
+        request = state.requests[slot]
+        runs = request.phase == Phase.DECODING
+        if runs and int(state.request_memory[slot, REQUEST.sat_out]) == step:
+            sitting += 1
+            parts -= context_parts_on_line(state, slot, step)
+            runs = False
+        elif is_vain(state, r, slot):
+            count += 1
+            parts += context_parts(state, slot, step)
+            runs = True
+        if runs:
+            computed = tokens_before(state, slot, step)
+            log_entry(state, request.row, computed, verified_tokens(state))
+        slot = request.next
+    return count - sitting, parts, sitting
+
+
+@inlined()
+def in_vain(state, r):
+    """Return how many requests the next iteration computes in vain, and contexts.
+
+    And the blocks that they take. Their last tokens are in flight.
+    """
+    replica = state.replicas[r]
+    count = 0
+    parts = 0.0
+    blocks = 0
+    if replica.in_flight == 1:
+        step = replica.step + 1
+        slot = replica.oldest_finishing
+        while slot != NONE:
+            if is_vain(state, r, slot):
+                count += 1
+                parts += context_parts(state, slot, step)
+                blocks += more_blocks(state, r, slot, step, True)
+            slot = state.requests[slot].next_in_list
+    return count, parts, blocks
+
+
+@compiled()
+def hold_in_vain(state, r, blocks):
+    """Take the blocks of these requests."""
+    replica = state.replicas[r]
+    step = replica.step + 1
+    take_blocks(state, r, blocks)
+    slot = replica.oldest_finishing
+    while slot != NONE:
+        if is_vain(state, r, slot):
+            room = slot_tokens(state, slot, step, True)
+            state.requests[slot].room_tokens = room
+        slot = state.requests[slot].next_in_list
+
+
+@inlined()
+def continue_prompt(state, r, budget_tokens, spare_blocks):
+    """Schedule the next chunk of the unfinished prompt; return its tokens.
+
+    -1 where that would leave fewer than ``spare_blocks`` free: they are to be counted.
+    """
+    replica = state.replicas[r]
+    slot = replica.prefilling
+    request = state.requests[slot]
+    chunk = min(request.known_tokens - request.computed_tokens, budget_tokens)
+    if chunk <= 0:
+        return 0
+    size = state.engine[0].block_size
+    room = request.computed_tokens + chunk + int(state.settings[SETTING.lookahead])
+    blocks = ceil_div(room, size) - ceil_div(request.room_tokens, size)
+    if spare_blocks > 0 and blocks + spare_blocks > replica.free_blocks:
+        return -1
+    if blocks > replica.free_blocks:
+        preempt_speculating(state, r, slot)
+        return 0
+    take_blocks(state, r, blocks)
+    request.room_tokens = room
+    add_chunk(state, r, slot, chunk)
+    return chunk
+
+
+@inlined()
+def found_blocks(state, r, slot):
+    """Return which blocks of a request the prefix cache has, and which are free.
+
+    With a draft that has KV the last one is computed again.
+    """
+    hits, hits_free = count_hits(state, r, slot)
+    if hits > 0 and state.settings[SETTING.drops_block] != 0.0:
+        hits -= 1
+        label = state.spare[r, state.replicas[r].spare_count + hits]
+        hits_free -= int(state.blocks[r, label].references == 0)
+    return hits, hits_free
+
+
+@inlined()
+def admit(state, r, slot, budget_tokens, spare_blocks, pads):
+    """Admit a request of the queue if it fits; return the tokens scheduled.
+
+    -1 where that would leave fewer than ``spare_blocks`` free: they are to be counted.
+    With ``pads`` a last token is computed like a decode, beside drafts that are none:
+    the engine keeps to the shape of its decode graphs.
+    """
+    replica = state.replicas[r]
+    engine = state.engine[0]
+    if slot == NONE or replica.running_count >= engine.max_num_seqs:
+        return 0
+    request = state.requests[slot]
+    if request.phase == Phase.PREEMPTED_DRAINING:
+        return 0
+    hits = 0
+    hits_free = 0
+    if engine.prefix_caching != 0:
+        hits, hits_free = found_blocks(state, r, slot)
+    size = engine.block_size
+    start = hits * size
+    chunk = min(request.known_tokens - start, budget_tokens)
+    padding = 0
+    if request.known_tokens - start == 1 and (pads == 1 or (pads == 2 and start > 0)):
+        padding = int(state.settings[SETTING.drafts])
+        if 1 + padding > budget_tokens:
+            return 0
+    room = start + chunk + padding + int(state.settings[SETTING.lookahead])
+    known = ceil_div(request.known_tokens, size)
+    needed = max(known, ceil_div(room, size)) - hits + hits_free
+    needed += request.bounded_blocks
+    if spare_blocks > 0 and needed + spare_blocks > replica.free_blocks:
+        return -1
+    if needed > replica.free_blocks:
+        return 0
+    if engine.prefix_caching != 0:
+        adopt_hits(state, r, slot, hits)
+    take_blocks(state, r, ceil_div(room, size) - hits + request.bounded_blocks)
+    request.room_tokens = room
+    request.computed_tokens = start
+    replica.prefill_tokens -= start
+    remove_waiting(state, r, slot)
+    if request.scheduled_s != request.scheduled_s:  # NaN: never before
+        request.cached_tokens = start
+    join(state, r, slot, chunk)
+    state.request_memory[slot, REQUEST.padded] = 0.0
+    if padding > 0:
+        _pad(state, r, slot, start, padding)
+    return chunk + padding
+
+
+@inlined()
+def note_padding(state, r, slot, padding):
+    """Note drafts that are none beside the token of a request that was just logged."""
+    state.request_memory[slot, REQUEST.padded] = 1.0
+    state.replica_memory[r, REPLICA.padded] += padding
+    if state.engine[0].recording != 0:
+        state.entries[state.counts[Count.ENTRIES] - 1].scheduled = 1 + padding
+
+
+@inlined()
+def _pad(state, r, slot, start, padding):
+    """Let the one token of a prompt that was just added be computed like a decode."""
+    replica = state.replicas[r]
+    note_padding(state, r, slot, padding)
+    if start < state.requests[slot].prompt_tokens:
+        replica.batch_tokens -= 1
+        replica.batch_attention -= start + 0.5
+        replica.batch_extra_count += 1
+        replica.batch_extra_tokens += start + 1
+
+
+@inlined()
+def decodes_that_fit(state, r, most):
+    """Return for how many iterations all decode, the next one's blocks being taken."""
+    replica = state.replicas[r]
+    if blocks_at_most(state, r, most) <= replica.free_blocks:
+        return most
+    fit = 1
+    while fit < most:
+        middle = fit + (most - fit + 1) // 2
+        if blocks_of_decodes(state, r, middle) <= replica.free_blocks:
+            fit = middle
+        else:
+            most = middle - 1
+    return fit
+
+
+@compiled()
+def take_next(state, r, others):
+    """Count all blocks and take those of the next iteration if they are free.
+
+    And ``others``, which are not taken.
+    """
+    settle(state, r)
+    needed = blocks_of_decodes(state, r, 1)
+    if needed + others > state.replicas[r].free_blocks:
+        return False
+    take_blocks(state, r, needed)
+    hold_slots(state, r, 1)
+    return True
