@@ -107,6 +107,11 @@ class Deployment:
                 "decode_context_parallel_size with pools of prompts and of decoding is "
                 "not modelled; expected 1"
             )
+        if engines[0].speculation != engines[1].speculation:
+            raise InputError(
+                "only one of the pools verifies drafts, or they verify others; "
+                "expected the same drafts, whose KV is copied too"
+            )
         sizes = [engine.block_size for engine in engines]
         if sizes[0] != sizes[1]:
             raise InputError(

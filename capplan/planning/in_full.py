@@ -44,7 +44,11 @@ def in_full(
         result = replace(result, replica_load=carried(inputs, best.run, progress))
     result = _described(inputs, result)
     if best.pools:
-        return replace(result, certificate=pools_certificate_of(inputs, best))
+        return replace(
+            result,
+            drafts_worth=drafts_worth(result, best.pools[-1].configuration),
+            certificate=pools_certificate_of(inputs, best),
+        )
     assert best.bound is not None
     progress("pricing the best without prefix caching")
     prospect = Prospect(configuration_of(tried, best.key), best.bound)

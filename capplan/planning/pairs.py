@@ -145,7 +145,7 @@ def check_pools(
     settings: PlanSettings, tried: Sequence[Configuration | Excluded]
 ) -> None:
     """Refuse pools that cannot be, before anything is simulated."""
-    parse_hand_off(settings.hand_off or DEFAULT_HAND_OFF)
+    hand_off = parse_hand_off(settings.hand_off or DEFAULT_HAND_OFF).name
     _of_prefill_tp(settings)
     for row in tried:
         if not isinstance(row, Configuration):
@@ -154,6 +154,11 @@ def check_pools(
             raise InputError(
                 f"the network of {row.gpu or 'the GPU'} is not known, which KV goes "
                 "over from prompts to decoding; give --link-gb-per-s"
+            )
+        if row.engine.speculation and not load_hand_off(hand_off).RECOMPUTES:
+            raise InputError(
+                f"hand-off {hand_off} with speculative decoding is not modelled, since "
+                "its first token comes from the prefill replica; expected nixl"
             )
         name = row.engine.scheduler.name
         if name not in PULLS:

@@ -22,6 +22,7 @@ class _Replica:
     configuration: Configuration
     prompt_tokens: float  # of a request [tokens]
     output_tokens: float  # [tokens]
+    prefills: bool = True  # else it has its prompts from others
 
     def _tables(self, *, drafts: bool) -> LatencyTables:
         """Return the times of iterations; of ranks all have the same work."""
@@ -47,7 +48,7 @@ class _Replica:
         budget = engine.max_num_batched_tokens
         tokens = min(max(round(self.prompt_tokens), 1), budget, len(tables.fused_s) - 1)
         prompt_s = float(tables.fused_s[tokens] - tables.fused_s[1])
-        prompt_s *= self.prompt_tokens / tokens
+        prompt_s *= self.prompt_tokens / tokens * int(self.prefills)
         steps = (self.output_tokens - 1) / engine.speculation.mean_tokens
         batch = np.arange(len(tables.decode_s))
         took_s = batch * prompt_s + steps * self.decode_s(drafts=True)
@@ -99,15 +100,22 @@ def drafts_worth(plan: Plan, configuration: Configuration) -> DraftsWorth | None
     """Return what drafting is worth on a plan's best replica; None without drafts.
 
     A decode iteration with drafts over one without is how many tokens it must give;
-    prompts are computed beside the decodes, at the mean lengths of the requests.
+    prompts are computed beside the decodes, at the mean lengths of the requests. Where
+    they are not, it is a replica that decodes.
     """
     speculation = configuration.engine.speculation
     best = plan.best
-    if speculation is None or best is None or best.replica_count is None:
+    if speculation is None or best is None or plan.mean_output_tokens <= 1:
         return None
-    if plan.mean_output_tokens <= 1:
+    count = best.pools[-1].replica_count if best.pools else best.replica_count
+    if count is None:
         return None
-    replica = _Replica(configuration, plan.mean_prompt_tokens, plan.mean_output_tokens)
+    replica = _Replica(
+        configuration,
+        plan.mean_prompt_tokens,
+        plan.mean_output_tokens,
+        prefills=not best.pools,
+    )
     most = replica.most
     needed = replica.decode_s(drafts=True) / replica.decode_s(drafts=False)
     needed = needed[1 : most + 1]
@@ -115,7 +123,7 @@ def drafts_worth(plan: Plan, configuration: Configuration) -> DraftsWorth | None
     loses = np.flatnonzero(needed > speculation.mean_tokens)
     pays_up_to = int(loses[0]) if len(loses) else most
     ranks = configuration.engine.data_parallel_size
-    of_rank = plan.rate_per_s / (best.replica_count * ranks)
+    of_rank = plan.rate_per_s / (count * ranks)
     at = int(np.searchsorted(rate_per_s, of_rank))
     at = min(at, most - 1)
     return DraftsWorth(

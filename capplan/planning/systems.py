@@ -4,8 +4,10 @@ from typing import Any, NamedTuple
 
 from capplan.deployment.policy import VLLM_V1
 from capplan.errors import InputError, nearest
+from capplan.planning.deployments import DEFAULT_HAND_OFF
 from capplan.planning.setting_groups import BUDGETS
 from capplan.planning.settings import PlanSettings
+from capplan.simulator.hand_offs import computes_last_again
 from capplan.simulator.schedulers import (
     SCHEDULERS,
     check_name,
@@ -220,7 +222,10 @@ def resolve(
     apart = bool(kept["disaggregated"])
     if apart:  # KV goes over the link; requests stay where they decode
         kept |= {"link_gb_per_s": settings.link_gb_per_s, "rebalancer": None}
-    if (policy.name != VLLM_V1.name or apart) and kept["speculative_config"]:
+    drafts = policy.name == VLLM_V1.name
+    if apart:
+        drafts = computes_last_again(kept["hand_off"] or DEFAULT_HAND_OFF)
+    if kept["speculative_config"] and not drafts:
         kept |= dict.fromkeys(("speculative_config", "acceptance_rates", "draft_ms"))
         overridden.append("no drafts")
     budgets: tuple[int, ...] = ()

@@ -7,7 +7,7 @@ import numpy as np
 from capplan.deployment.engine import EngineSettings
 from capplan.deployment.pools import Deployment
 from capplan.errors import InputError
-from capplan.simulator.hand_offs import MIXING, hand_off, parse_hand_off
+from capplan.simulator.hand_offs import MIXING, computes_last_again
 from capplan.simulator.routers import parse_router
 from capplan.simulator.schedulers import scheduler as find_scheduler
 from capplan.workload.trace import Trace
@@ -115,8 +115,7 @@ def check_speculation(engine: EngineSettings, deployment: Deployment) -> None:
             f"speculative decoding with scheduler {engine.scheduler.name} is not "
             "modelled; expected vllm-v1"
         )
-    policy = deployment.hand_off and parse_hand_off(deployment.hand_off).name
-    if deployment.is_in_motion and not (policy and hand_off(policy).RECOMPUTES):
+    if deployment.is_in_motion and not computes_last_again(deployment.hand_off):
         raise InputError(
             "speculative decoding is not modelled in fleets whose requests or replicas "
             "move: rebalancers, dispatchers, autoscalers, losses, hand-offs that do "

@@ -164,7 +164,8 @@ def verified_time_s(state, r, b, context, verified):
     replica = state.replicas[r]
     times = state.by_batch[b]
     tokens = replica.batch_tokens
-    if tokens > 0 or verified == b:  # none verifies drafts
+    plain = verified == b and state.settings[SETTING.drafts] != 0.0
+    if tokens > 0 or plain:  # plain: none verifies drafts
         first_s = (
             state.fused_s[tokens + verified]
             + times.fused_decode_s

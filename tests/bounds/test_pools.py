@@ -12,6 +12,7 @@ from capplan.bounds.pools_certificate import pool_block
 from capplan.deployment.configuration import Configuration
 from capplan.deployment.engine import EngineSettings
 from capplan.deployment.pools import DECODE, PREFILL, Deployment, Pool
+from capplan.deployment.speculation import Speculation
 from capplan.latency.contract import linear_tables
 from capplan.planning.pool_parts import Part
 from capplan.simulator.checks import oversized
@@ -75,6 +76,38 @@ def test_no_two_pools_do_with_fewer_than_the_sum_of_their_bounds(seed, hand_off)
                 part = Part(role, hand_off)
                 if share > 0:
                     bound = bound_of(trace, tables, engine, slo, share, part)
+                    assert bound.reachable
+                    assert bound.replica_count <= count
+
+
+@pytest.mark.parametrize("rates", [(1.0,), (0.7, 0.4, 0.1)])
+@pytest.mark.parametrize("seed", range(4))
+def test_no_two_pools_whose_requests_verify_drafts_do_with_fewer(seed, rates):
+    """A request takes at least the iterations in which all its drafts are accepted."""
+    trace, tables, engine, slo, _ = case_of(seed)
+    speculation = Speculation("mtp", rates)
+    seats = engine.max_num_batched_tokens // speculation.verified_tokens
+    engine = replace(
+        engine, speculation=speculation, max_num_seqs=min(seats, engine.max_num_seqs)
+    )
+    steps = speculation.least_iterations(trace.output_tokens)
+    gaps = np.maximum(trace.output_tokens - 1, 1) / np.maximum(steps, 1)
+    columns = columns_of(replace(trace, output_tokens=1 + steps), slo)
+    columns["tpot_s"] = columns["tpot_s"] * gaps
+
+    for prompts in range(1, 4):
+        for decoding in range(1, 4):
+            counts = prompts, decoding
+            share = attained(trace, tables, engine, slo, counts, HAND_OFFS[0])
+            for role, count in zip((PREFILL, DECODE), counts, strict=True):
+                part = Part(role, HAND_OFFS[0])
+                if share > 0:
+                    bound = lower_bound(
+                        **part.of(columns),
+                        attainment=share,
+                        tables=speculation.tables(tables),
+                        engine=part.widest(engine),
+                    )
                     assert bound.reachable
                     assert bound.replica_count <= count
 

@@ -53,6 +53,45 @@ def document(both):
     return json.loads(json_text(plan_values(both)))
 
 
+DRAFTS = {
+    "speculative_config": {
+        "method": "eagle3",
+        "model": "a/b",
+        "num_speculative_tokens": 1,
+    },
+    "acceptance_rates": (0.7,),
+}
+
+
+@pytest.mark.thorough
+def test_pools_that_verify_drafts_are_planned_verified_and_priced(tmp_path):
+    found = plan(settings_of(**DRAFTS))
+
+    apart = [row for row in found.candidates if row.pools]
+    assert [row.status for row in apart] == ["feasible"]
+    for pool in apart[0].pools:
+        assert pool.configuration.engine.speculation.rates == (0.7,)
+        assert pool.bound.replica_count <= pool.replica_count
+    best = found.best
+    assert best.pools
+    assert found.drafts_worth.tokens_per_iteration == pytest.approx(1.7)
+    assert 1 < found.drafts_worth.needed_tokens < 2
+    for pool in best.pools:
+        assert "NixlConnector" in str(pool.launch)
+        assert '"num_speculative_tokens":1' in str(pool.launch)
+    before = [row for row in plan(settings_of()).candidates if row.pools]
+    assert apart[0].gpu_count <= before[0].gpu_count
+    path = tmp_path / "plan.json"
+    path.write_text(json_text(plan_values(found)))
+    assert verify(path, simulate=True) == []
+
+
+@pytest.mark.parametrize("hand_off", ["distserve", "splitwise"])
+def test_a_hand_off_that_gives_the_first_token_has_no_drafts(hand_off):
+    with pytest.raises(InputError, match="expected nixl"):
+        plan(settings_of(hand_off=hand_off, **DRAFTS))
+
+
 @pytest.mark.thorough
 def test_candidates_of_both_kinds_stand_in_one_table():
     found = plan(settings_of(tp=(1, 2)))

@@ -9,7 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from judge_speculative import accepted, judge_speculative
 
+from capplan.deployment.configuration import Configuration
 from capplan.deployment.engine import EngineSettings
+from capplan.deployment.pools import Deployment, Pool
 from capplan.deployment.speculation import Speculation, rates_of_length
 from capplan.errors import InputError
 from capplan.latency.contract import linear_tables
@@ -356,6 +358,53 @@ def test_contexts_on_a_line_change_no_mean_time_by_a_thousandth():
     ]
 
     assert gaps_s[0] == pytest.approx(gaps_s[1], rel=1e-3)
+
+
+@pytest.mark.thorough
+@given(
+    case=speculative_cases(),
+    report=st.sampled_from(["end", "launch"]),
+    prefills=st.integers(1, 2),
+    seed=st.integers(0, 2**32 - 1),
+)
+@settings(max_examples=EXAMPLES)
+def test_two_pools_with_drafts_jump_as_they_step(case, report, prefills, seed):
+    """What each step does is that of recordings: ``golden/data/disaggregated_drafts``.
+
+    All tokens are given: each request takes its drawn iterations, in every fleet.
+    """
+    drafts = case.engine.speculation
+    tokens = drafts.verified_tokens + drafts.lookahead_tokens
+    room = -(-tokens // case.engine.block_size)  # that stays free when a copy begins
+    engine = replace(case.engine, kv_blocks=case.engine.kv_blocks + room)
+    replica = Configuration(engine, case.tables)
+    pools = Pool(replica, prefills), Pool(replica, case.replica_count)
+    hand_off = f"nixl:block=0.5ms,report={report}"
+    fleet = Deployment(pools, "round-robin", hand_off=hand_off)
+
+    stepped, jumped = (
+        simulate(case.trace, fleet, seed=seed, longest_jump=jump).times
+        for jump in (1, 2**62)
+    )
+
+    for name in ("first_token_s", "finish_s", "longest_gap_s", "preemptions"):
+        np.testing.assert_allclose(
+            getattr(stepped, name), getattr(jumped, name), rtol=0, atol=1e-9
+        )
+
+
+def test_pools_whose_drafts_differ_or_whose_hand_off_gives_a_token_are_refused():
+    engine = engine_of(SHARES)
+    trace = Trace(np.array([10]), np.array([5]), np.zeros(1))
+    plain = Pool(Configuration(replace(engine, speculation=None), TABLES), 1)
+    drafting = Pool(Configuration(engine, TABLES), 1)
+
+    with pytest.raises(InputError, match="expected the same drafts"):
+        Deployment((plain, drafting), hand_off="nixl:block=1ms")
+    with pytest.raises(InputError, match="or hand-off nixl"):
+        simulate(
+            trace, Deployment((drafting, drafting), hand_off="distserve:block=1ms")
+        )
 
 
 def test_another_scheduler_or_fleet_with_drafts_is_refused():

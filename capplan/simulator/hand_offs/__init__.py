@@ -39,6 +39,11 @@ def hand_off(name: str) -> ModuleType:
     return policy_module("hand-off", name, HAND_OFFS, __name__)
 
 
+def computes_last_again(given: str) -> bool:
+    """Return whether the decode replica computes the last prompt token again."""
+    return bool(given) and bool(hand_off(given.partition(":")[0]).RECOMPUTES)
+
+
 def parse_hand_off(given: str) -> Policy:
     """Return the policy of ``NAME`` or ``NAME:setting=number,...``."""
     name = given.partition(":")[0]
