@@ -217,6 +217,7 @@ def test_every_router_plans_and_none_beats_the_bound():
             "tp": (1,),
             "price": {"H100-SXM": "2.5"},
             "router": router,
+            "rate": 20.0,
         }
         counts[router] = plan(PlanSettings(**asked)).best
 
@@ -338,7 +339,7 @@ def test_tuned_engine_is_proven_with_its_own_settings():
     asked = {
         **SETTINGS,
         **ALONE,
-        "rate": 400.0,
+        "rate": 150.0,
     }
     asked["workload"] = "sharegpt"
     asked["slo"] = ("ttft=1s,tpot=15ms",)
