@@ -1,11 +1,15 @@
 """Prefill and decode in pools of their own: a request is in a slot of each.
 
 The first pool computes its prompt as a request of one output token, and keeps its KV
-until a replica of the second has read it (``copies.py``). From its
-arrival, or from when its prompt is done, the decode replica counts it as outstanding.
+until a replica of the second has read it (``copies.py``). From its arrival, or from
+when its prompt is done, the decode replica counts it as outstanding. Where ranks step
+together a request belongs to one of them, whose row it names.
 """
 
+import math
+
 from capplan.simulator.copies import REPLICA, REQUEST
+from capplan.simulator.group_queue import choose_rank
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.kvcache import return_blocks
 from capplan.simulator.migration import resume
@@ -14,19 +18,54 @@ from capplan.simulator.queues import (
     give_slot,
     push_waiting_back,
 )
+from capplan.simulator.ranks import look_at_ranks, of_ranks, sum_up, wake_group
 from capplan.simulator.state import NONE, Phase
-from capplan.simulator.wake import set_wake
 
 
 @inlined()
-def expect(second, slot, d):
+def engines_of(state):
+    """Return the state whose replicas are engines: ranks where there are groups."""
+    return of_ranks(state) if state.ranks.shape[0] > 0 else state
+
+
+@inlined()
+def replica_of(state, row):
+    """Return the replica that an engine is, or of which it is a rank."""
+    return row // max(1, state.engine[0].ranks)
+
+
+@inlined()
+def _look(state, r, now_s):
+    """Note what a report before a moment says, which something is about to change."""
+    if state.ranks.shape[0] > 0:
+        look_at_ranks(state, r, now_s)
+
+
+@inlined()
+def _resume(state, row, now_s):
+    """Let an engine look again that could run nothing before something came."""
+    if state.ranks.shape[0] == 0:
+        resume(state, row, now_s)
+        return
+    group = state.replicas[replica_of(state, row)]
+    if group.now_s == math.inf:
+        group.now_s = now_s
+    wake_group(state, of_ranks(state), replica_of(state, row))
+
+
+@inlined()
+def expect(second, slot, d, now_s):
     """Count a request as outstanding on the decode replica that will have it."""
-    replica = second.replicas[d]
+    engines = engines_of(second)
+    _look(second, d, now_s)
+    row = choose_rank(second, d) if second.ranks.shape[0] > 0 else d
     request = second.requests[slot]
     request.phase = Phase.EXPECTED
-    request.replica = d
-    count_outstanding(second, d, slot, 1)
-    replica.awaited += 1
+    request.replica = row
+    count_outstanding(engines, row, slot, 1)
+    engines.replicas[row].awaited += 1
+    if second.ranks.shape[0] > 0:
+        sum_up(second, d)
 
 
 @compiled()
@@ -34,11 +73,13 @@ def receive(first, second, source, at_first, now_s):
     """Put a request whose prompt is done into the queue of its decode replica."""
     prompt = first.requests[at_first]
     slot = prompt.partner
+    engines = engines_of(second)
     request = second.requests[slot]
-    r = request.replica
-    replica = second.replicas[r]
-    replica.awaited -= 1
-    resume(second, r, now_s)
+    row = request.replica
+    _look(second, replica_of(second, row), now_s)
+    engines.replicas[row].awaited -= 1
+    _resume(second, row, now_s)
+    replica = second.replicas[replica_of(second, row)]
     if replica.running_count + replica.waiting_count == 0:  # it has idled
         replica.now_s = max(replica.now_s, now_s)
     request.phase = Phase.WAITING
@@ -48,10 +89,10 @@ def receive(first, second, source, at_first, now_s):
     request.handed_s = prompt.handed_s
     second.request_memory[slot, REQUEST.source] = source + 1.0
     second.request_memory[slot, REQUEST.slot] = at_first
-    second.replica_memory[r, REPLICA.wanting] += 1.0
-    replica.prefill_tokens += 1
-    push_waiting_back(second, r, slot)
-    set_wake(second, r)
+    second.replica_memory[row, REPLICA.wanting] += 1.0
+    engines.replicas[row].prefill_tokens += 1
+    push_waiting_back(engines, row, slot)
+    _resume(second, row, now_s)
 
 
 @compiled()
@@ -76,17 +117,20 @@ def note_read(first, motion, r, slot):
 def release_heard(first, motion, r, now_s, all_read):
     """Free the blocks of prompts that have been read: all, or those heard of by now."""
     slot = motion.reading[0, r]
+    if slot != NONE:
+        _look(first, r, now_s)
     while slot != NONE:
         request = first.requests[slot]
         if not all_read and request.end_step > motion.reading[2, r]:
             break
         following = request.next_in_list
-        held = request.prompt_tokens
-        return_blocks(first, r, slot, held, held, False)
+        held, row = request.prompt_tokens, request.replica
+        engines = engines_of(first)
+        return_blocks(engines, row, slot, held, held, False)
         request.phase = Phase.FREE
         give_slot(first, slot)
-        first.replicas[r].awaited -= 1
-        resume(first, r, now_s)
+        engines.replicas[row].awaited -= 1
+        _resume(first, row, now_s)
         slot = following
     motion.reading[0, r] = slot
     if slot == NONE:

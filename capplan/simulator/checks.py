@@ -7,7 +7,7 @@ import numpy as np
 from capplan.deployment.engine import EngineSettings
 from capplan.deployment.pools import Deployment
 from capplan.errors import InputError
-from capplan.simulator.hand_offs import MIXING, computes_last_again
+from capplan.simulator.hand_offs import MIXING
 from capplan.simulator.routers import parse_router
 from capplan.simulator.schedulers import scheduler as find_scheduler
 from capplan.workload.trace import Trace
@@ -105,8 +105,8 @@ def check_scheduler(engine: EngineSettings) -> None:
             )
 
 
-def check_speculation(engine: EngineSettings, deployment: Deployment) -> None:
-    """Refuse what is not modelled with drafts."""
+def check_speculation(engine: EngineSettings, *, moves: bool) -> None:
+    """Refuse what is not modelled with drafts; ``moves``: requests or replicas do."""
     speculation = engine.speculation
     if speculation is None:
         return
@@ -115,7 +115,7 @@ def check_speculation(engine: EngineSettings, deployment: Deployment) -> None:
             f"speculative decoding with scheduler {engine.scheduler.name} is not "
             "modelled; expected vllm-v1"
         )
-    if deployment.is_in_motion and not computes_last_again(deployment.hand_off):
+    if moves:
         raise InputError(
             "speculative decoding is not modelled in fleets whose requests or replicas "
             "move: rebalancers, dispatchers, autoscalers, losses, hand-offs that do "

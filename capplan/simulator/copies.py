@@ -46,8 +46,8 @@ REPLICA_COLUMNS = (
 SETTING = indices(SETTINGS)
 REQUEST = indices(REQUEST_COLUMNS)
 REPLICA = indices(REPLICA_COLUMNS)
-SENDING = 1
-"""Row of ``State.scratch``: until when each prefill replica sends. [s]"""
+SENDING = 5
+"""Row of ``State.scratch``: until when each prefill engine sends. [s]"""
 
 
 @compiled()

@@ -43,7 +43,7 @@ from capplan.simulator.state import NONE, RUN_GROUP, Count
 from capplan.simulator.wake import next_s, only_decodes
 
 _FIRST, _SLOPE, _HORIZON, _TOKENS = 1, 2, 3, 4
-"""Rows of ``State.scratch`` with what each rank is about to run."""
+"""Rows of ``State.scratch`` with what each rank is about to run; see ``SENDING``."""
 
 
 @compiled(vectorized=False)
@@ -258,6 +258,18 @@ def _run_dummy(ranks, r, start_s, first_s, slope_s, n):
     put_in_flight(ranks, r, start_s, first_s, slope_s, n, 0)
 
 
+@inlined()
+def _copies_s(state, ranks, g):
+    """Return when a rank next has a copy for which it waits; infinite: none. [s]"""
+    now_s = state.replicas[g].now_s
+    first_s = math.inf
+    for r in range(g * state.engine[0].ranks, (g + 1) * state.engine[0].ranks):
+        rank_s = ranks.replicas[r].idle_until_s
+        if rank_s > now_s:
+            first_s = min(first_s, rank_s)
+    return first_s
+
+
 @inlined(vectorized=False)
 def _step(state, ranks, g, until_s, schedule):
     """Collect one result, or schedule one iteration or jump, as ``step`` does."""
@@ -269,8 +281,10 @@ def _step(state, ranks, g, until_s, schedule):
     horizon = _schedule(state, ranks, g, until_s, schedule)
     if state.counts[Count.STUCK] != 0:
         return
+    copies_s = _copies_s(state, ranks, g)
+    group.idle_until_s = 0.0
     if horizon > 0:
-        _run(state, ranks, g, horizon, until_s)
+        _run(state, ranks, g, horizon, min(until_s, copies_s))
         return
     preempted = 0
     awaited = 0
@@ -279,6 +293,9 @@ def _step(state, ranks, g, until_s, schedule):
         awaited += ranks.replicas[r].awaited
     if group.in_flight > 0:
         group.stalled = 1
+    elif copies_s < math.inf:
+        group.idle_until_s = copies_s
+        group.now_s = min(copies_s, until_s)
     elif preempted == 0 and awaited > 0:
         group.now_s = math.inf  # until what is awaited comes
     elif preempted == 0:

@@ -8,6 +8,7 @@ from capplan.deployment.engine import EngineSettings
 from capplan.errors import InputError
 from capplan.latency.rank_tables import RankTables
 from capplan.simulator.group_queue import BALANCES
+from capplan.simulator.hand_offs import parse_hand_off
 from capplan.simulator.routers import parse_router
 from capplan.simulator.state import Shared, State
 
@@ -20,11 +21,16 @@ _READ_SCHEDULERS = ("best-fit", "dynamo-kv", "llumnix")
 
 
 def check_ranks(
-    engine: EngineSettings, tables: RankTables | None, router: str, *, moves: bool
+    engine: EngineSettings,
+    tables: RankTables | None,
+    router: str,
+    *,
+    moves: bool,
+    hand_off: str = "",
 ) -> None:
     """Refuse ranks of which the engine, the latency or the fleet knows nothing.
 
-    ``moves``: requests or replicas do.
+    ``moves``: requests or replicas do, by more than a hand-off of prompts.
     """
     ranks = engine.data_parallel_size
     if ranks < 1:
@@ -83,8 +89,19 @@ def check_ranks(
     if moves:
         raise InputError(
             "ranks that step together are not modelled in fleets whose requests or "
-            "replicas move: rebalancers, dispatchers, autoscalers, losses, prefill and "
-            "decode apart; give a fixed fleet of one pool"
+            "replicas move: rebalancers, dispatchers, autoscalers, losses, hand-offs "
+            "that do not compute the last prompt token again; give a fixed fleet of "
+            "one pool, or hand-off nixl"
+        )
+    if hand_off and interval > 1:
+        raise InputError(
+            f"prefill_schedule_interval {interval} with prompts and decoding apart is "
+            "not modelled; expected 1"
+        )
+    if hand_off and parse_hand_off(hand_off).settings.get("threshold"):
+        raise InputError(
+            f"hand-off {hand_off} looks at what a decode replica has cached, not its "
+            "ranks; expected no threshold with ranks that step together"
         )
 
 

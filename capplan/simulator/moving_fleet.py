@@ -71,6 +71,8 @@ class MovingFleet:
         prefills = deployment.pools[0].replica_count
         routers = (deployment.router, deployment.decode_router or deployment.router)
         apart = len(deployment.pools) > 1
+        of_ranks = deployment.pools[0].configuration.rank_tables
+        senders = prefills * (1 if of_ranks is None else of_ranks.ranks)
         pulling = pulling_policy(deployment) if apart else None
         self.pools = tuple(
             ServingPool(
@@ -84,7 +86,7 @@ class MovingFleet:
                 record_iterations=record_iterations,
                 longest_jump=longest_jump,
                 scheduler=pulling if index else None,
-                senders=prefills if index else 0,
+                senders=senders if index else 0,
             )
             for index, (pool, router) in enumerate(
                 zip(deployment.pools, routers, strict=False)

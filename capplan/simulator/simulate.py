@@ -22,6 +22,7 @@ from capplan.simulator.checks import (
 )
 from capplan.simulator.fleet import Fleet, Progress, Stopped
 from capplan.simulator.group_state import check_ranks
+from capplan.simulator.hand_offs import computes_last_again
 from capplan.simulator.serving_pool import UNBOUNDED_JUMP
 from capplan.simulator.table import Table
 from capplan.simulator.times import Simulation
@@ -83,22 +84,25 @@ def simulate(
         Called several times a second with the number of requests that have arrived;
         when ``stopped`` says so, the simulation ends there.
     """
+    apart = computes_last_again(deployment.hand_off)
+    moves = deployment.is_in_motion
     for pool in deployment.pools:
         check_engine(pool.configuration.engine)
         check_scheduler(pool.configuration.engine)
-        check_speculation(pool.configuration.engine, deployment)
-        check_adapters(pool.configuration.engine, moves=deployment.is_in_motion)
+        check_speculation(pool.configuration.engine, moves=moves and not apart)
+        check_adapters(pool.configuration.engine, moves=moves)
         check_ranks(
             pool.configuration.engine,
             pool.configuration.rank_tables,
             deployment.router,
-            moves=deployment.is_in_motion,
+            moves=moves and not apart,
+            hand_off=deployment.hand_off,
         )
     whole = requests if isinstance(requests, Trace) else None
     chunks = (requests,) if isinstance(requests, Trace) else requests
     names = None if whole is None else whole.class_names
-    moves = deployment.is_in_motion or (whole is not None and whole.users > 0)
-    fleet = _fleet_class(moves)(
+    waits = whole is not None and whole.users > 0
+    fleet = _fleet_class(moves or waits)(
         deployment,
         limits=RequestSlo() if slo is None else slo.strictest(names),
         slo=slo,

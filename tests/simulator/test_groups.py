@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from judge import Verdict
 from judge_group import judge_groups
 from test_against_judge import assert_same
+from test_speculative import speculative_cases
 
 from capplan.deployment.configuration import Configuration
 from capplan.deployment.engine import EngineSettings
-from capplan.deployment.pools import Deployment
+from capplan.deployment.pools import Deployment, Pool
 from capplan.errors import InputError
 from capplan.latency.contract import linear_tables
 from capplan.latency.rank_tables import RankTables
@@ -219,6 +220,62 @@ def test_one_rank_is_a_replica(case):
     for name in ("scheduled_s", "first_token_s", "finish_s", "longest_gap_s"):
         assert getattr(group, name).tolist() == getattr(alone, name).tolist()
     assert group.preemptions.tolist() == alone.preemptions.tolist()
+
+
+def apart(replica, prefills, decodes, report):
+    """Return pools of these replicas, whose KV has room when a copy begins."""
+    engine = replica.engine
+    drafts = engine.speculation
+    if drafts is not None:
+        tokens = drafts.verified_tokens + drafts.lookahead_tokens
+        room = -(-tokens // engine.block_size)
+        engine = replace(engine, kv_blocks=engine.kv_blocks + room)
+    replica = replace(replica, engine=engine)
+    pools = Pool(replica, prefills), Pool(replica, decodes)
+    return Deployment(
+        pools, "round-robin", hand_off=f"nixl:block=0.5ms,report={report}"
+    )
+
+
+FIGURES = ("scheduled_s", "first_token_s", "finish_s", "longest_gap_s", "preemptions")
+REPORTS = st.sampled_from(["end", "launch"])
+
+
+@pytest.mark.thorough
+@settings(deadline=None, max_examples=2 * EXAMPLES)
+@given(case=st.one_of(cases(), speculative_cases()), report=REPORTS)
+def test_pools_of_one_rank_are_pools_of_replicas(case, report):
+    nothing_s = np.zeros(8 * len(case.tables.fused_s))
+    tables = RankTables(case.tables, 1, *[nothing_s] * 4)
+    alone = Configuration(case.engine, case.tables)
+    group = replace(alone, rank_tables=tables)
+
+    found, expected = (
+        simulate(case.trace, apart(each, 2, case.replica_count, report)).times
+        for each in (group, alone)
+    )
+
+    for name in FIGURES:
+        np.testing.assert_allclose(
+            getattr(found, name), getattr(expected, name), rtol=0, atol=1e-9
+        )
+
+
+@pytest.mark.thorough
+@settings(deadline=None, max_examples=2 * EXAMPLES)
+@given(case=st.one_of(group_cases(), verifying_cases()), report=REPORTS)
+def test_pools_of_ranks_jump_as_they_step(case, report):
+    fleet = apart(case.configuration(), 1, case.case.replica_count, report)
+
+    jumped, stepped = (
+        simulate(case.case.trace, fleet, longest_jump=jump).times for jump in (2**62, 1)
+    )
+
+    assert np.isfinite(jumped.finish_s).all()
+    for name in FIGURES:
+        np.testing.assert_allclose(
+            getattr(jumped, name), getattr(stepped, name), rtol=0, atol=1e-9
+        )
 
 
 @pytest.mark.thorough

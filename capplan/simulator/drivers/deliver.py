@@ -10,7 +10,13 @@ from typing import Any, NamedTuple
 from numba import types
 
 from capplan.simulator.active_blocks import discharge
-from capplan.simulator.apart import expect, note_read, receive, release_heard
+from capplan.simulator.apart import (
+    expect,
+    note_read,
+    receive,
+    release_heard,
+    replica_of,
+)
 from capplan.simulator.beats import note_finished
 from capplan.simulator.drivers.open_loop import routed, take_slot
 from capplan.simulator.drivers.users import Index as User
@@ -215,7 +221,7 @@ def deliver_apart(prefill, decode, motion, users, requests, now_s, where):
             discharge(second, slot)
         give_slot(second, slot)
     elif at_arrival:
-        expect(second, slot, d)
+        expect(second, slot, d, now_s)
         second.counts[Count.ROUTED] += 1
     users.counts[User.DELIVERED] += 1
 
@@ -228,7 +234,8 @@ def hand_over(prefill, decode, motion, users, now_s):
     at_first, source = event.slot, event.source
     slot = first.requests[at_first].partner
     if motion.settings[Setting.AT_ARRIVAL] != 0:
-        advance(second, second.requests[slot].replica, now_s, decode.schedule)
+        d = replica_of(second, second.requests[slot].replica)
+        advance(second, d, now_s, decode.schedule)
         if not log_has_room(second):
             return
     else:
@@ -236,7 +243,7 @@ def hand_over(prefill, decode, motion, users, now_s):
         d = _choose(decode, slot, row % second.draws.shape[0], now_s)
         if d == NONE:
             return
-        expect(second, slot, d)
+        expect(second, slot, d, now_s)
         second.counts[Count.ROUTED] += 1
     drop_event(motion)
     receive(first, second, source, at_first, now_s)
@@ -254,7 +261,7 @@ def read(prefill, motion, now_s):
     """
     state = prefill.state
     event = motion.events[motion.heap[0]]
-    r, slot = event.source, event.slot
+    r, slot = replica_of(state, event.source), event.slot
     advance(state, r, now_s, prefill.schedule)
     if not log_has_room(state):
         return

@@ -50,7 +50,10 @@ from capplan.simulator.wake import next_s
 def _decode_wake_s(second, motion, r):
     """Return before when nothing for anyone else can come from a decode replica."""
     replica = second.replicas[r]
-    wants = second.replica_memory[r, REPLICA.wanting] > 0
+    count = max(1, second.engine[0].ranks)
+    wants = False
+    for row in range(r * count, (r + 1) * count):
+        wants = wants or second.replica_memory[row, REPLICA.wanting] > 0
     if wants and replica.in_flight > 0:
         return next_s(second, r)
     if wants or motion.settings[Setting.COUPLES] == ANSWERS:

@@ -309,8 +309,8 @@ def schedule(state, r):
         n = same_batch(state, r, 0, True)
     if next_s == math.inf:
         return n
-    if n == 0:
-        if replica.preempted == 0:  # else look again at once: there is a seat now
-            replica.idle_until_s = next_s
-        return 0
+    if replica.preempted == 0:  # else look again at once: there is a seat now
+        replica.idle_until_s = next_s
+    if state.engine[0].ranks > 0:  # the others' work is not known here
+        return n
     return iterations_until(state, r, next_s, n) if n > 1 else n

@@ -314,10 +314,10 @@ def _schedule(state, r, changes):
     if not runs and unknown and replica.in_flight == 0:
         next_s = _start_when_idle(state, r, left, pads)
         runs = replica.batch_extra_count > 0
+    if next_s < math.inf and replica.preempted == 0:
+        replica.idle_until_s = next_s
     if not runs:
         state.replica_memory[r, REPLICA.withheld] = 0.0
-        if next_s < math.inf and replica.preempted == 0:
-            replica.idle_until_s = next_s
         return 0
     if waits != NONE:
         _sit_out(state, r, waits, last)
@@ -331,6 +331,12 @@ def _schedule(state, r, changes):
         ends = replica.waiting_count > 0 and replica.oldest_finishing != NONE
         if not (slow or changes or ends or unknown or replica.preempted > 0):
             horizon = decodes_that_fit(state, r, most)
+    if state.engine[0].ranks > 0:
+        memory = state.replica_memory[r]
+        memory[REPLICA.more_count] = others
+        memory[REPLICA.more_parts] = parts
+        memory[REPLICA.sitting] = sitting
+        return horizon
     replica.until_s = min(replica.until_s, next_s)
     horizon = min(horizon, state.engine[0].longest_jump)
     run_speculative(state, r, horizon, others, parts, sitting, True)
