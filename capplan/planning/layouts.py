@@ -90,8 +90,6 @@ def _no_groups(settings: Settings) -> str:
         name: getattr(settings, name, None)
         for name in (
             *MOVING,
-            "disaggregated",
-            "prefill_replicas",
             "latency_ms",
             "mix",
             "availability",

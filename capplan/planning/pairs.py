@@ -84,14 +84,15 @@ def pairs_of(
 
     The reason is empty where it can.
     """
+    hand_off = inputs.settings.hand_off or DEFAULT_HAND_OFF
     decoding = [
         row
         for row in tried
-        if isinstance(row, Configuration) and row.rank_tables is None
+        if isinstance(row, Configuration)
+        if row.rank_tables is None or not _no_ranks(inputs.settings)
     ]
     prompting = prefilling(inputs, decoding)
     gpus = {row.gpu for row in prompting} & {row.gpu for row in decoding}
-    hand_off = inputs.settings.hand_off or DEFAULT_HAND_OFF
     parts = [
         (row, role)
         for role, rows in ((PREFILL, prompting), (DECODE, decoding))
@@ -127,6 +128,18 @@ def prefilling(
     ]
 
 
+def _no_ranks(settings: PlanSettings) -> str:
+    """Return why pools have no ranks that step together; empty where they may."""
+    policy = parse_hand_off(settings.hand_off or DEFAULT_HAND_OFF)
+    if not load_hand_off(policy.name).RECOMPUTES:
+        return f"hand-off {policy.name} gives the first token before"
+    if policy.settings.get("threshold"):
+        return "a threshold is of what a replica has cached, not its ranks"
+    if (settings.prefill_schedule_interval or 1) > 1:
+        return "--prefill-schedule-interval is of prompts beside decodes"
+    return ""
+
+
 def _of_prefill_tp(settings: PlanSettings) -> list[Configuration]:
     """Return the configurations of the degree that the user gave; none: not given.
 
@@ -147,6 +160,11 @@ def check_pools(
     """Refuse pools that cannot be, before anything is simulated."""
     hand_off = parse_hand_off(settings.hand_off or DEFAULT_HAND_OFF).name
     _of_prefill_tp(settings)
+    if settings.may_have_ranks and (reason := _no_ranks(settings)):
+        raise InputError(
+            f"--data-parallel-size with --disaggregated: {reason}; expected hand-off "
+            "nixl without a threshold and no interval"
+        )
     for row in tried:
         if not isinstance(row, Configuration):
             continue

@@ -26,10 +26,10 @@ from capplan.planning.proof import (
     group_targets,
     key_of,
     layout_of,
+    settings_of,
     target_of,
 )
 from capplan.planning.result import Candidate
-from capplan.planning.settings import PlanSettings
 
 
 def pools_certificate_of(inputs: PlanInputs, best: Candidate) -> dict[str, Any]:
@@ -77,7 +77,7 @@ def reproduce_pools(document: Mapping[str, Any]) -> PoolsReproduction:
     counts = tuple(map(checked_count, block["pools"]))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CapplanWarning)
-        inputs, tried = plan_inputs(PlanSettings(**document["settings"]))
+        inputs, tried = plan_inputs(settings_of(document))
         able = [row for row in tried if isinstance(row, Configuration)]
         sides = (prefilling(inputs, able), able)
         chosen = [

@@ -399,3 +399,37 @@ def test_an_interruption_leaves_open_whether_it_pays():
 
     assert found.interrupted
     assert verdict(found) == ""
+
+
+@pytest.mark.thorough
+def test_pools_of_ranks_that_verify_drafts_are_planned_and_verified(tmp_path):
+    """One rank's prompts hold up the decodes of all, unless they are elsewhere."""
+    asked = {
+        "workload": "synthetic:prompt=1000,output=200,n=600",
+        "llm": "DeepSeek-R1",
+        "gpu": "B200",
+        "tp": 1,
+        "data_parallel_size": "8",
+        "enable_expert_parallel": False,
+        "rate": 10,
+        "slo": "ttft=3s,tpot=25ms",
+        "speculative_config": {"method": "mtp", "num_speculative_tokens": 1},
+    }
+    found = plan(settings_of(**asked))
+
+    best = found.best
+    assert [pool.configuration.layout.dp for pool in best.pools] == [8, 8]
+    together = [row for row in found.candidates if not row.pools and row.gpu_count]
+    assert all(best.gpu_count < row.gpu_count for row in together)
+    words = best.pools[1].launch.words
+    assert words[words.index("--data-parallel-size") + 1] == "8"
+    path = tmp_path / "plan.json"
+    path.write_text(json_text(plan_values(found)))
+    assert verify(path, simulate=True) == []
+
+
+def test_a_hand_off_that_looks_at_what_is_cached_has_no_ranks():
+    asked = {"llm": "DeepSeek-R1", "gpu": "B200", "tp": 1, "data_parallel_size": "8"}
+
+    with pytest.raises(InputError, match="nixl without a threshold"):
+        plan(settings_of(hand_off="nixl:threshold=16", **asked))
