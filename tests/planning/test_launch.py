@@ -322,6 +322,26 @@ def test_vllms_own_parser_reads_the_degree_of_context_parallelism(served):
 
 @pytest.mark.vllm
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_vllms_own_parser_reads_the_line_of_ranks_that_decode_with_drafts(served):
+    drafts = {"method": "mtp", "num_speculative_tokens": 1}
+    settings = PlanSettings(
+        llm="DeepSeek-R1",
+        gpu="B200",
+        tp=1,
+        data_parallel_size="8",
+        speculative_config=drafts,
+    )
+    one, *_ = (x for x in configurations(settings) if not isinstance(x, Excluded))
+
+    args = served(launch(one, settings, "nixl").line)
+
+    assert args.data_parallel_size == 8
+    assert args.speculative_config == drafts
+    assert args.kv_transfer_config.kv_connector == "NixlConnector"
+
+
+@pytest.mark.vllm
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_vllms_own_parser_reads_the_slots_of_adapters(served):
     slots = {"max_loras": 4, "max_cpu_loras": 8, "max_lora_rank": 32}
     settings = asked("Llama-3.1-8B", enable_lora=True, lora_slowdown=0.1, **slots)
