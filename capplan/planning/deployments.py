@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 import numpy as np
 
@@ -28,6 +29,7 @@ from capplan.simulator.autoscalers import parse_autoscaler
 from capplan.units import format_duration
 from capplan.workload.trace import Trace
 
+Apart = TypeVar("Apart", SimulateSettings, PlanSettings)
 DEFAULT_HAND_OFF = "nixl"
 _MANY_LOSSES = 10
 """Interruptions from which a simulation shows what they do."""
@@ -72,10 +74,21 @@ def of_pools(
     settings: SimulateSettings, configuration: Configuration
 ) -> list[Configuration]:
     """Return what the replicas of each pool are; one where they are alike."""
-    if settings.prefill_tp in (None, configuration.tp):
+    tp = None if configuration.layout.dp > 1 else configuration.tp
+    if settings.prefill_tp in (None, tp):
         return [configuration]
-    apart = settings.model_copy(update={"tp": (settings.prefill_tp,)})
-    return [only_configuration(apart), configuration]
+    return [only_configuration(of_prompts(settings)), configuration]
+
+
+def of_prompts(settings: Apart) -> Apart:
+    """Return the settings of replicas for prompts whose TP degree is given.
+
+    Ranks and their experts are those of decoding: prompts are on TP alone beside them.
+    """
+    update: dict[str, object] = {"tp": (settings.prefill_tp,)}
+    if settings.may_have_ranks:
+        update |= {"data_parallel_size": (1,), "enable_expert_parallel": False}
+    return settings.model_copy(update=update)
 
 
 def two_pools(

@@ -59,7 +59,8 @@ class HandOffSettings(Settings):
         None,
         POOLS,
         "T",
-        "Tensor-parallel degree of the prefill replicas (default: as --tp).",
+        "Tensor-parallel degree of the prefill replicas, without ranks of their own "
+        "(default: as --tp).",
         ge=1,
     )
 

@@ -10,7 +10,12 @@ from capplan.deployment.configuration import Configuration
 from capplan.deployment.pools import DECODE, PREFILL, Deployment, Pool
 from capplan.errors import InputError
 from capplan.planning.configuration import Excluded, configurations, runnable
-from capplan.planning.deployments import DEFAULT_HAND_OFF, link_gb_per_s, two_pools
+from capplan.planning.deployments import (
+    DEFAULT_HAND_OFF,
+    link_gb_per_s,
+    of_prompts,
+    two_pools,
+)
 from capplan.planning.executors import side_by_side
 from capplan.planning.fewest_pools import Counts, Price
 from capplan.planning.inputs import PlanInputs
@@ -150,8 +155,7 @@ def _of_prefill_tp(settings: PlanSettings) -> list[Configuration]:
     """
     if settings.prefill_tp is None:
         return []
-    apart = settings.model_copy(update={"tp": (settings.prefill_tp,)})
-    return runnable(list(configurations(apart)))
+    return runnable(list(configurations(of_prompts(settings))))
 
 
 def check_pools(

@@ -82,10 +82,12 @@ def tell(
     mark: str,
     of_runs: Callable[[pd.DataFrame], pd.DataFrame],
     beneath: Callable[[pd.DataFrame], str] | None = None,
+    of_table: Callable[[pd.DataFrame], str] | None = None,
 ) -> None:
     """Print the table of a study of served runs; write it between a page's marks.
 
-    ``beneath``: what stands below it, of the runs of the file.
+    ``beneath``: what stands below it, of the runs of the file. ``of_table``: how the
+    runs are told, in place of ``table``.
     """
     parser = argparse.ArgumentParser(description=about)
     parser.add_argument("file", type=Path)
@@ -96,7 +98,8 @@ def tell(
     runs = of_runs(given)
     if arguments.runs:
         runs.to_csv(arguments.runs, index=False)
-    text = "\n\n".join([table(runs), *([beneath(given)] if beneath else [])])
+    told = [(of_table or table)(runs), *([beneath(given)] if beneath else [])]
+    text = "\n\n".join(told)
     print(text)
     if arguments.docs:
         before, _, rest = arguments.docs.read_text().partition(mark)

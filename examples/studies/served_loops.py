@@ -103,7 +103,7 @@ def simulated(
     run, layout: Layout, tables: RankTables, times: float
 ) -> tuple[float, float]:
     """Return the mean TPOT [s] and the output tokens/s per GPU of a run."""
-    configuration = configured(run, layout, tables, times)
+    configuration = configured(run, layout, tables, times, drafts(run, layout))
     users = int(run.conc)
     count = max(REQUESTS * users, 40)
     draw = np.random.default_rng(0)
@@ -119,10 +119,11 @@ def simulated(
     return tpot_s, per_s / layout.gpus
 
 
-def configured(run, layout: Layout, tables: RankTables, times: float) -> Configuration:
-    """Return the engine of a run, or its ranks."""
-    k = drafts(run, layout)
-    name = "vllm-v1" if k else ENGINES[run.framework]
+def configured(
+    run, layout: Layout, tables: RankTables, times: float, k: int
+) -> Configuration:
+    """Return the engine of a run, or its ranks, which drafts k tokens."""
+    name = "vllm-v1" if k or run.disagg else ENGINES[run.framework]
     budget = BUDGET
     if ENGINES[run.framework] == "trtllm":
         budget = int(run.isl + (1 + k) * run.conc) + SPARE

@@ -131,3 +131,25 @@ STATED = {
     "decode pools, TP or EP": 0.12,
     "decode pools, MTP and DP attention": 0.15,
 }
+
+
+@pytest.mark.thorough
+@pytest.mark.skipif(not SERVED.exists(), reason="no served runs beside the checkout")
+def test_fleets_of_two_pools_are_simulated_within_the_stated_errors(study):
+    import served_pools
+
+    given = pd.read_csv(SERVED)
+    runs = served_pools.simulated_runs(given[given.conc <= 256])
+
+    used = runs[runs.left_out == ""]
+    same = [group for _, group in used.groupby(served_pools.SAME, dropna=False)]
+    assert len(same) >= 35
+    for name, limit in (("tokens", 0.13), ("tpot", 0.15)):
+        errors = [study.error(group[name], 1.0) for group in same]
+        assert np.median(errors) < limit, name
+    assert set(used.kind) == {
+        "decode pools, TP or EP",
+        "decode pools, DP attention",
+        "decode pools, MTP",
+        "decode pools, MTP and DP attention",
+    }

@@ -9,7 +9,9 @@ import pytest
 from capplan.bounds.certificate import check_document, seal
 from capplan.errors import InputError
 from capplan.planning.candidates import run_of
+from capplan.planning.configuration import only_configuration
 from capplan.planning.cost import Cost
+from capplan.planning.deployments import of_pools
 from capplan.planning.disaggregated import worth
 from capplan.planning.fewest_pools import one_fewer
 from capplan.planning.inputs import plan_inputs
@@ -17,7 +19,7 @@ from capplan.planning.pairs import pairs_of
 from capplan.planning.plan import plan
 from capplan.planning.pool_proof import reproduce_pools
 from capplan.planning.result import Disaggregation
-from capplan.planning.settings import PlanSettings
+from capplan.planning.settings import PlanSettings, SimulateSettings
 from capplan.report.pages.apart import verdict
 from capplan.report.pages.plan import plan_page, plan_values
 from capplan.report.render.json_text import json_text
@@ -433,3 +435,23 @@ def test_a_hand_off_that_looks_at_what_is_cached_has_no_ranks():
 
     with pytest.raises(InputError, match="nixl without a threshold"):
         plan(settings_of(hand_off="nixl:threshold=16", **asked))
+
+
+def test_prompts_of_a_given_tp_are_without_the_ranks_that_decode():
+    settings = SimulateSettings(
+        llm="DeepSeek-R1",
+        gpu="B200",
+        tp=1,
+        data_parallel_size="8",
+        enable_expert_parallel=True,
+        prefill_tp=8,
+        prefill_replicas=1,
+        decode_replicas=1,
+        workload="azure-conv-like",
+        slo="ttft=2s",
+    )
+
+    prompts, decoding = of_pools(settings, only_configuration(settings))
+
+    assert str(prompts.layout) == "tp8"
+    assert str(decoding.layout) == "dp8-ep8"

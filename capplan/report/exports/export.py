@@ -76,9 +76,10 @@ def one_node(planned: Planned, target: str) -> None:
 def no_ranks(planned: Planned, target: str) -> None:
     """Refuse ranks that step together, where the target has TP degrees alone."""
     if any(pool.has_ranks for pool in planned.pools):
+        others = "vllm" if len(planned.pools) > 1 else "k8s, compose, skypilot or vllm"
         raise InputError(
             f"{planned.path}: its replicas are of ranks that step together ({RANKS}), "
-            f"which {target} cannot say; expected --to k8s, compose, skypilot or vllm"
+            f"which {target} cannot say; expected --to {others}"
         )
 
 
