@@ -22,7 +22,11 @@ from capplan.deployment.pools import Deployment, Pool
 from capplan.errors import CapplanWarning, InputError
 from capplan.fleet.catalog import gpu, gpu_names
 from capplan.planning.configuration import only_configuration
-from capplan.planning.fleet_settings import LossSettings, OrderSettings
+from capplan.planning.fleet_settings import (
+    DEFAULT_HAND_OFF,
+    LossSettings,
+    OrderSettings,
+)
 from capplan.planning.inputs import DEFAULT_ROUTER
 from capplan.planning.settings import FleetSettings, PlanSettings, SimulateSettings
 from capplan.simulator.autoscalers import parse_autoscaler
@@ -30,7 +34,6 @@ from capplan.units import format_duration
 from capplan.workload.trace import Trace
 
 Apart = TypeVar("Apart", SimulateSettings, PlanSettings)
-DEFAULT_HAND_OFF = "nixl"
 _MANY_LOSSES = 10
 """Interruptions from which a simulation shows what they do."""
 _OUTAGE_S = 3600.0

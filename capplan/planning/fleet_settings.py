@@ -13,6 +13,7 @@ from capplan.simulator.autoscalers import AUTOSCALERS
 from capplan.simulator.hand_offs import HAND_OFFS
 from capplan.simulator.rebalancers import REBALANCERS
 
+DEFAULT_HAND_OFF = "nixl"
 COPYING = ("rebalancer", "prefill_replicas", "disaggregated")
 """Settings with which KV is copied between replicas."""
 
@@ -50,7 +51,7 @@ class HandOffSettings(Settings):
         None,
         POOLS,
         "NAME",
-        f"How their KV moves: {', '.join(HAND_OFFS)} (default nixl).",
+        f"How their KV moves: {', '.join(HAND_OFFS)} (default {DEFAULT_HAND_OFF}).",
     )
     decode_router: str | None = setting(
         None, POOLS, "NAME", "Router of the decode replicas (default: as --router)."

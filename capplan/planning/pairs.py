@@ -10,14 +10,10 @@ from capplan.deployment.configuration import Configuration
 from capplan.deployment.pools import DECODE, PREFILL, Deployment, Pool
 from capplan.errors import InputError
 from capplan.planning.configuration import Excluded, configurations, runnable
-from capplan.planning.deployments import (
-    DEFAULT_HAND_OFF,
-    link_gb_per_s,
-    of_prompts,
-    two_pools,
-)
+from capplan.planning.deployments import link_gb_per_s, of_prompts, two_pools
 from capplan.planning.executors import side_by_side
 from capplan.planning.fewest_pools import Counts, Price
+from capplan.planning.fleet_settings import DEFAULT_HAND_OFF
 from capplan.planning.inputs import PlanInputs
 from capplan.planning.pool_parts import Part
 from capplan.planning.prefix_caching import with_caching_as_used

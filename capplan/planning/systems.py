@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 from capplan.deployment.policy import VLLM_V1
 from capplan.errors import InputError, nearest
-from capplan.planning.deployments import DEFAULT_HAND_OFF
+from capplan.planning.fleet_settings import DEFAULT_HAND_OFF
 from capplan.planning.setting_groups import BUDGETS
 from capplan.planning.settings import PlanSettings
 from capplan.simulator.hand_offs import computes_last_again

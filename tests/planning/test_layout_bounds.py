@@ -1,6 +1,7 @@
 """Bounds of ranks that step together, against what the simulator schedules."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -8,13 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from capplan.bounds.bound_check import COLUMNS
 from capplan.bounds.lower_bound import lower_bound
+from capplan.planning.pool_parts import Part
 from capplan.planning.proof import _as_iterations
 from capplan.planning.scheduling import widest_alone, widest_of_replica
 from capplan.planning.unbatched import unbatched
+from capplan.simulator.simulate import simulate
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "simulator"))
-from group_cases import group_cases, verifying_cases
+from group_cases import apart, group_cases, verifying_cases
 
 
 def bound_at(case, limits, share, *, all_by_s=None):
@@ -59,6 +63,40 @@ def test_no_schedule_of_ranks_has_fewer_replicas_than_the_bound(case, quantile):
 
         assert bound.reachable
         assert bound.replica_count <= case.case.replica_count
+
+
+@pytest.mark.thorough
+@settings(max_examples=60)
+@given(group_cases() | verifying_cases(), st.floats(0.5, 1.0))
+def test_no_pools_of_ranks_have_fewer_replicas_than_their_bounds(case, quantile):
+    fleet = apart(case.configuration(), 1, case.case.replica_count, "end")
+    trace = replace(case.case.trace, prefix_tokens=0 * case.case.trace.prefix_tokens)
+    times = simulate(trace, fleet).times
+    n = len(trace)
+    limits = [
+        max(float(np.quantile(np.nan_to_num(values), quantile, method="higher")), 1e-3)
+        for values in (times.ttft_s, times.tpot_s, times.e2e_s)
+    ]
+    met = (times.ttft_s <= limits[0]) & ~(times.tpot_s > limits[1])
+    met &= times.e2e_s <= limits[2]
+
+    for role, pool in zip(fleet.roles, fleet.pools, strict=True) if met.any() else ():
+        engine, tables = widest_of_replica(pool.configuration)
+        part = Part(role, fleet.hand_off)
+        steps, gap_s = _as_iterations(
+            engine, trace.output_tokens, np.full(n, limits[1])
+        )
+        columns = (trace.arrival_s, trace.prompt_tokens, steps, 0 * steps)
+        columns += (np.full(n, limits[0]), gap_s, np.full(n, limits[2]), 0 * steps)
+        bound = lower_bound(
+            **part.of(dict(zip(COLUMNS, columns, strict=True))),
+            attainment=float(met.mean()),
+            tables=tables,
+            engine=part.widest(engine),
+        )
+
+        assert bound.reachable
+        assert bound.replica_count <= pool.replica_count
 
 
 @pytest.mark.thorough

@@ -8,7 +8,7 @@ from cases import Case, cases, random_tables
 from hypothesis import strategies as st
 
 from capplan.deployment.configuration import Configuration
-from capplan.deployment.pools import Deployment
+from capplan.deployment.pools import Deployment, Pool
 from capplan.deployment.speculation import Speculation
 from capplan.latency.rank_tables import RankTables
 from capplan.simulator.group_queue import BALANCES
@@ -95,3 +95,18 @@ def verifying_cases(draw, **settings) -> GroupCase:
         speculation=speculation,
     )
     return given._replace(case=given.case._replace(engine=engine))
+
+
+def apart(replica, prefills, decodes, report):
+    """Return pools of these replicas, whose KV has room when a copy begins."""
+    engine = replica.engine
+    drafts = engine.speculation
+    if drafts is not None:
+        tokens = drafts.verified_tokens + drafts.lookahead_tokens
+        room = -(-tokens // engine.block_size)
+        engine = replace(engine, kv_blocks=engine.kv_blocks + room)
+    replica = replace(replica, engine=engine)
+    pools = Pool(replica, prefills), Pool(replica, decodes)
+    return Deployment(
+        pools, "round-robin", hand_off=f"nixl:block=0.5ms,report={report}"
+    )

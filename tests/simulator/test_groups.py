@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from cases import EXAMPLES, cases, for_scheduler
-from group_cases import GroupCase, group_cases, verifying_cases
+from group_cases import GroupCase, apart, group_cases, verifying_cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from judge import Verdict
@@ -15,7 +15,7 @@ from test_speculative import speculative_cases
 
 from capplan.deployment.configuration import Configuration
 from capplan.deployment.engine import EngineSettings
-from capplan.deployment.pools import Deployment, Pool
+from capplan.deployment.pools import Deployment
 from capplan.errors import InputError
 from capplan.latency.contract import linear_tables
 from capplan.latency.rank_tables import RankTables
@@ -220,21 +220,6 @@ def test_one_rank_is_a_replica(case):
     for name in ("scheduled_s", "first_token_s", "finish_s", "longest_gap_s"):
         assert getattr(group, name).tolist() == getattr(alone, name).tolist()
     assert group.preemptions.tolist() == alone.preemptions.tolist()
-
-
-def apart(replica, prefills, decodes, report):
-    """Return pools of these replicas, whose KV has room when a copy begins."""
-    engine = replica.engine
-    drafts = engine.speculation
-    if drafts is not None:
-        tokens = drafts.verified_tokens + drafts.lookahead_tokens
-        room = -(-tokens // engine.block_size)
-        engine = replace(engine, kv_blocks=engine.kv_blocks + room)
-    replica = replace(replica, engine=engine)
-    pools = Pool(replica, prefills), Pool(replica, decodes)
-    return Deployment(
-        pools, "round-robin", hand_off=f"nixl:block=0.5ms,report={report}"
-    )
 
 
 FIGURES = ("scheduled_s", "first_token_s", "finish_s", "longest_gap_s", "preemptions")
