@@ -24,10 +24,11 @@ from capplan.planning.launch import launch
 from capplan.planning.pairs import Pair, pairs_of
 from capplan.planning.pool_parts import Part
 from capplan.planning.proof import bound_held
-from capplan.planning.prospects import CENTS, feasible_of, price_of
+from capplan.planning.prospects import CENTS, Prospect, feasible_of, price_of
 from capplan.planning.replications import Interrupted
 from capplan.planning.result import Candidate, Disaggregation, Probe
 from capplan.planning.run import Run
+from capplan.planning.speculation_worth import accepting
 
 BY_TURNS = "round-robin"
 """Router that does not send prompt after prompt to replicas whose link is busy, as the
@@ -289,6 +290,18 @@ def insisted(inputs: PlanInputs, pair: Pair, candidate: Candidate) -> Candidate:
         if probes[each].meets is None and pair.price_of(each) < price
     ]
     return replace(candidate, decided=decided, pools_too_close=tuple(close))
+
+
+def pools_accepting(inputs: PlanInputs, best: Candidate, times: float) -> int | None:
+    """Return the GPUs of a pair with each rate of acceptance so many times as high."""
+    assert best.run is not None
+    prefill, decode = (
+        Prospect(accepting(pool.configuration, times), pool.bound, pool.bound_sample)
+        for pool in best.pools
+    )
+    pair = Pair(prefill, decode, inputs.settings, best.run.deployment.router)
+    candidate, _ = evaluate(inputs, pair)
+    return candidate.gpu_count
 
 
 def started(inputs: PlanInputs, candidate: Candidate) -> Candidate:

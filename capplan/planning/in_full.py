@@ -1,10 +1,13 @@
 """What a plan tells of its best: certificate, prices of what else, risk, placement."""
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from capplan.deployment.configuration import Configuration
 from capplan.planning.candidates import gpus_without_caching
 from capplan.planning.configuration import Excluded
+from capplan.planning.disaggregated import pools_accepting
 from capplan.planning.inputs import PlanInputs, Progress, configuration_of
 from capplan.planning.placing import peak_heartbeat
 from capplan.planning.pool_proof import pools_certificate_of
@@ -15,7 +18,11 @@ from capplan.planning.replica_load import carried
 from capplan.planning.result import Plan
 from capplan.planning.risk import risk_of
 from capplan.planning.spare_nodes import spares_of
-from capplan.planning.speculation_worth import drafts_worth, with_acceptance_range
+from capplan.planning.speculation_worth import (
+    drafts_worth,
+    gpus_accepting,
+    with_acceptance_range,
+)
 from capplan.planning.throughput import throughput
 from capplan.planning.traffic_over_time import lengths_of, traffic_over_time
 from capplan.routing import GAMMA
@@ -44,11 +51,13 @@ def in_full(
         result = replace(result, replica_load=carried(inputs, best.run, progress))
     result = _described(inputs, result)
     if best.pools:
-        return replace(
+        result = replace(
             result,
             drafts_worth=drafts_worth(result, best.pools[-1].configuration),
             certificate=pools_certificate_of(inputs, best),
         )
+        gpus_of_pair = partial(pools_accepting, inputs, best)
+        return _with_acceptance(inputs, result, gpus_of_pair, progress)
     assert best.bound is not None
     progress("pricing the best without prefix caching")
     prospect = Prospect(configuration_of(tried, best.key), best.bound)
@@ -58,10 +67,8 @@ def in_full(
         certificate=certificate_of(inputs, best, tried),
         gpu_count_without_prefix_caching=gpus_without_caching(inputs, prospect),
     )
-    if not result.interrupted and result.drafts_worth is not None:
-        progress("pricing the best with fewer and with more drafts accepted")
-        worth = with_acceptance_range(result.drafts_worth, inputs, prospect)
-        result = replace(result, drafts_worth=worth)
+    gpus_of_one = partial(gpus_accepting, inputs, prospect)
+    result = _with_acceptance(inputs, result, gpus_of_one, progress)
     if not result.interrupted and settings.draws:
         result = replace(result, risk=risk_of(inputs, best, progress))
     if not result.interrupted and settings.availability:
@@ -80,6 +87,20 @@ def in_full(
         seed=settings.seed,
     )
     return replace(result, placement=placement)
+
+
+def _with_acceptance(
+    inputs: PlanInputs,
+    result: Plan,
+    gpus_at: Callable[[float], int | None],
+    progress: Progress,
+) -> Plan:
+    """Return a plan with the GPUs where fewer and where more drafts are accepted."""
+    if result.interrupted or result.drafts_worth is None:
+        return result
+    progress("pricing the best with fewer and with more drafts accepted")
+    worth = with_acceptance_range(result.drafts_worth, inputs, gpus_at)
+    return replace(result, drafts_worth=worth)
 
 
 def _described(inputs: PlanInputs, result: Plan) -> Plan:

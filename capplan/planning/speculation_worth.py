@@ -71,29 +71,35 @@ class _Replica:
 
 
 def with_acceptance_range(
-    worth: DraftsWorth, inputs: PlanInputs, prospect: Prospect
+    worth: DraftsWorth, inputs: PlanInputs, gpus_at: Callable[[float], int | None]
 ) -> DraftsWorth:
     """Return it with the GPUs where fewer and where more drafts are accepted.
 
-    The bound is that of drafts that are all accepted, so that it holds for any rates.
+    ``gpus_at`` returns those with each rate of acceptance so many times as high. The
+    bound is that of drafts that are all accepted, so that it holds for any rates.
     """
-    speculation = prospect.configuration.engine.speculation
-    assert speculation is not None
     fewer, more = (
-        gpus_with(
-            inputs,
-            replace(prospect, held=0),
-            replace(
-                prospect.configuration.engine, speculation=speculation.accepting(times)
-            ),
-        )
-        for times in (1 - ACCEPTANCE_ERROR, 1 + ACCEPTANCE_ERROR)
+        gpus_at(times) for times in (1 - ACCEPTANCE_ERROR, 1 + ACCEPTANCE_ERROR)
     )
     if inputs.is_stopped():
         return worth  # a count that was not found is no answer
     return replace(
         worth, gpu_count_if_fewer_accepted=fewer, gpu_count_if_more_accepted=more
     )
+
+
+def gpus_accepting(inputs: PlanInputs, prospect: Prospect, times: float) -> int | None:
+    """Return the GPUs of one pool where each rate of acceptance is so much higher."""
+    engine = accepting(prospect.configuration, times).engine
+    return gpus_with(inputs, replace(prospect, held=0), engine)
+
+
+def accepting(configuration: Configuration, times: float) -> Configuration:
+    """Return a replica of which each rate of acceptance is so many times as high."""
+    engine = configuration.engine
+    assert engine.speculation is not None
+    speculation = engine.speculation.accepting(times)
+    return replace(configuration, engine=replace(engine, speculation=speculation))
 
 
 def drafts_worth(plan: Plan, configuration: Configuration) -> DraftsWorth | None:

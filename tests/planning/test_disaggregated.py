@@ -78,6 +78,10 @@ def test_pools_that_verify_drafts_are_planned_verified_and_priced(tmp_path):
     assert best.pools
     assert found.drafts_worth.tokens_per_iteration == pytest.approx(1.7)
     assert 1 < found.drafts_worth.needed_tokens < 2
+    others = {**DRAFTS, "acceptance_rates": (0.9 * 0.7,)}
+    fewer = [row for row in plan(settings_of(**others)).candidates if row.pools]
+    assert found.drafts_worth.gpu_count_if_fewer_accepted == fewer[0].gpu_count
+    assert found.drafts_worth.gpu_count_if_more_accepted <= best.gpu_count
     for pool in best.pools:
         assert "NixlConnector" in str(pool.launch)
         assert '"num_speculative_tokens":1' in str(pool.launch)
