@@ -75,10 +75,10 @@ def nixl(settings: HandOff):
 
     def schedule(replica: FleetReplica, own: dict) -> tuple[list, bool]:
         parts, budget, preempted = going_on(replica, defers=True)
+        found = [each for each in replica.holding if is_known(replica, each)]
         if preempted:
             return parts, True
         going = len(parts)
-        found = [each for each in replica.holding if is_known(replica, each)]
         parts += started(replica, found, budget)
         budget -= len(parts) - going
         parts += from_queue(replica, budget, admit)
@@ -86,6 +86,7 @@ def nixl(settings: HandOff):
             # It is idle and knows of each copy at once.
             here = [each for each in replica.holding if each.ready_s <= replica.now_s]
             parts = started(replica, here, budget)
+            parts += from_queue(replica, budget - len(parts), admit)
         return parts, False
 
     def is_known(replica: FleetReplica, request: FleetRequest) -> bool:
