@@ -26,8 +26,9 @@ from capplan.planning.settings import PlanSettings
 from capplan.planning.unbatched import too_slow, unbatched
 from capplan.simulator.between import PULLS
 from capplan.simulator.checks import oversized
+from capplan.simulator.group_state import no_ranks_apart
+from capplan.simulator.hand_offs import computes_last_again, parse_hand_off
 from capplan.simulator.hand_offs import hand_off as load_hand_off
-from capplan.simulator.hand_offs import parse_hand_off
 from capplan.workload.trace import Trace
 
 
@@ -86,11 +87,12 @@ def pairs_of(
     The reason is empty where it can.
     """
     hand_off = inputs.settings.hand_off or DEFAULT_HAND_OFF
+    takes_ranks = not _no_ranks(inputs.settings)
     decoding = [
         row
         for row in tried
         if isinstance(row, Configuration)
-        if row.rank_tables is None or not _no_ranks(inputs.settings)
+        if row.rank_tables is None or takes_ranks
     ]
     prompting = prefilling(inputs, decoding)
     gpus = {row.gpu for row in prompting} & {row.gpu for row in decoding}
@@ -131,14 +133,8 @@ def prefilling(
 
 def _no_ranks(settings: PlanSettings) -> str:
     """Return why pools have no ranks that step together; empty where they may."""
-    policy = parse_hand_off(settings.hand_off or DEFAULT_HAND_OFF)
-    if not load_hand_off(policy.name).RECOMPUTES:
-        return f"hand-off {policy.name} gives the first token before"
-    if policy.settings.get("threshold"):
-        return "a threshold is of what a replica has cached, not its ranks"
-    if (settings.prefill_schedule_interval or 1) > 1:
-        return "--prefill-schedule-interval is of prompts beside decodes"
-    return ""
+    hand_off = settings.hand_off or DEFAULT_HAND_OFF
+    return no_ranks_apart(hand_off, settings.prefill_schedule_interval or 1)
 
 
 def _of_prefill_tp(settings: PlanSettings) -> list[Configuration]:
@@ -161,10 +157,7 @@ def check_pools(
     hand_off = parse_hand_off(settings.hand_off or DEFAULT_HAND_OFF).name
     _of_prefill_tp(settings)
     if settings.may_have_ranks and (reason := _no_ranks(settings)):
-        raise InputError(
-            f"--data-parallel-size with --disaggregated: {reason}; expected hand-off "
-            "nixl without a threshold and no interval"
-        )
+        raise InputError(f"--data-parallel-size: {reason}")
     for row in tried:
         if not isinstance(row, Configuration):
             continue
@@ -173,7 +166,7 @@ def check_pools(
                 f"the network of {row.gpu or 'the GPU'} is not known, which KV goes "
                 "over from prompts to decoding; give --link-gb-per-s"
             )
-        if row.engine.speculation and not load_hand_off(hand_off).RECOMPUTES:
+        if row.engine.speculation and not computes_last_again(hand_off):
             raise InputError(
                 f"hand-off {hand_off} with speculative decoding is not modelled, since "
                 "its first token comes from the prefill replica; expected nixl"
@@ -232,7 +225,7 @@ def _cannot_serve(inputs: PlanInputs, pair: Pair, hand_off: str) -> str:
     policy = parse_hand_off(hand_off)
     copy_s += policy.settings["hop"] * (copy_s > 0)
     copy_s *= trace.output_tokens > 1
-    is_before = load_hand_off(policy.name).RECOMPUTES
+    is_before = computes_last_again(hand_off)
     later = np.maximum(trace.output_tokens - 1, 1)
     ttft_s = first.ttft_s + (copy_s if is_before else 0.0)
     tpot_s = second.tpot_s + (0.0 if is_before else copy_s / later)

@@ -8,7 +8,7 @@ from capplan.deployment.engine import EngineSettings
 from capplan.errors import InputError
 from capplan.latency.rank_tables import RankTables
 from capplan.simulator.group_queue import BALANCES
-from capplan.simulator.hand_offs import parse_hand_off
+from capplan.simulator.hand_offs import computes_last_again, parse_hand_off
 from capplan.simulator.routers import parse_router
 from capplan.simulator.state import Shared, State
 
@@ -93,16 +93,28 @@ def check_ranks(
             "that do not compute the last prompt token again; give a fixed fleet of "
             "one pool, or hand-off nixl"
         )
-    if hand_off and interval > 1:
-        raise InputError(
-            f"prefill_schedule_interval {interval} with prompts and decoding apart is "
-            "not modelled; expected 1"
-        )
-    if hand_off and parse_hand_off(hand_off).settings.get("threshold"):
-        raise InputError(
-            f"hand-off {hand_off} looks at what a decode replica has cached, not its "
-            "ranks; expected no threshold with ranks that step together"
-        )
+    if hand_off and (reason := no_ranks_apart(hand_off, interval)):
+        raise InputError(reason)
+
+
+def no_ranks_apart(hand_off: str, interval: int) -> str:
+    """Return why pools that hand prompts over have no ranks; empty: they may.
+
+    ``interval``: the steps in which ranks take prompts.
+    """
+    reason = ""
+    if not computes_last_again(hand_off):
+        reason = f"hand-off {hand_off} gives the first token before"
+    elif parse_hand_off(hand_off).settings.get("threshold"):
+        reason = f"hand-off {hand_off} looks at what replicas have cached, not ranks"
+    elif interval > 1:
+        reason = f"prefill_schedule_interval {interval} is of prompts beside decodes"
+    if not reason:
+        return ""
+    return (
+        f"ranks that step together, with prompts and decoding apart: {reason}; "
+        "expected hand-off nixl without a threshold and no interval"
+    )
 
 
 def with_groups(

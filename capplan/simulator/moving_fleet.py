@@ -71,8 +71,7 @@ class MovingFleet:
         prefills = deployment.pools[0].replica_count
         routers = (deployment.router, deployment.decode_router or deployment.router)
         apart = len(deployment.pools) > 1
-        of_ranks = deployment.pools[0].configuration.rank_tables
-        senders = prefills * (1 if of_ranks is None else of_ranks.ranks)
+        senders = prefills * deployment.pools[0].configuration.engine.data_parallel_size
         pulling = pulling_policy(deployment) if apart else None
         self.pools = tuple(
             ServingPool(

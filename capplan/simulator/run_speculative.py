@@ -180,8 +180,18 @@ def verified_time_s(state, r, b, context, verified):
 
 @inlined()
 def run_speculative(state, r, horizon, more_count, more_parts, sitting, eager):
-    """Run the scheduled iteration and those after it, up to ``horizon`` in all."""
+    """Run the scheduled iteration and those after it, up to ``horizon`` in all.
+
+    Return -1; of a rank, whose group runs it, note what it has and return the horizon.
+    """
+    if state.engine[0].ranks > 0:
+        memory = state.replica_memory[r]
+        memory[REPLICA.more_count] = more_count
+        memory[REPLICA.more_parts] = more_parts
+        memory[REPLICA.sitting] = sitting
+        return horizon
     replica = state.replicas[r]
+    horizon = min(horizon, state.engine[0].longest_jump)
     b, context, verified = verified_batch(state, r, more_count, more_parts)
     first_s, slope_s = verified_time_s(state, r, b, context, verified)
     start_s = max(replica.now_s, replica.gpu_s)
@@ -192,6 +202,7 @@ def run_speculative(state, r, horizon, more_count, more_parts, sitting, eager):
     run_verified(
         state, r, b, context, start_s, first_s, slope_s, n, sitting, int(eager)
     )
+    return -1
 
 
 @inlined()

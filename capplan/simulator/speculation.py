@@ -28,6 +28,7 @@ from capplan.simulator.hash_ring import mixed
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.kvcache import ceil_div, take_blocks
 from capplan.simulator.queues import remove_end
+from capplan.simulator.schedulers import PULLING_SPECULATIVE, SPECULATIVE
 
 _RATES = {
     f"rate_{k}": Knob(0.0, least=0.0, most=1.0) for k in range(1, MOST_DRAFTS + 1)
@@ -98,7 +99,7 @@ def speculative_policy(
         int(eager),
         *rates,
     )
-    name = "vllm-v1-pulling-speculative" if pulling else "vllm-v1-speculative"
+    name = PULLING_SPECULATIVE if pulling else SPECULATIVE
     return Policy(name, RULES, values)
 
 

@@ -13,6 +13,9 @@ from capplan.latency.rank_tables import RankTables
 from capplan.llm.layout import Layout
 
 SERVED = Path(__file__).parents[3] / "shared/data/served/deepseek_r1.csv"
+NEEDS_RUNS = pytest.mark.skipif(
+    not SERVED.exists(), reason="shared data is not beside the tree"
+)
 STUDIES = Path(__file__).parents[2] / "examples" / "studies"
 
 
@@ -110,7 +113,7 @@ def test_a_factor_is_of_other_configurations_and_where_there_are_four(study):
 
 
 @pytest.mark.thorough
-@pytest.mark.skipif(not SERVED.exists(), reason="shared data is not beside the tree")
+@NEEDS_RUNS
 def test_served_configurations_are_predicted_within_the_stated_errors(study):
     runs = study.predicted_runs(pd.read_csv(SERVED))
 
@@ -134,7 +137,7 @@ STATED = {
 
 
 @pytest.mark.thorough
-@pytest.mark.skipif(not SERVED.exists(), reason="no served runs beside the checkout")
+@NEEDS_RUNS
 def test_fleets_of_two_pools_are_simulated_within_the_stated_errors(study):
     import served_pools
 

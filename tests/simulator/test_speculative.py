@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from cases import EXAMPLES, Case, cases
+from group_cases import apart
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from judge_speculative import accepted, judge_speculative
@@ -373,14 +374,8 @@ def test_two_pools_with_drafts_jump_as_they_step(case, report, prefills, seed):
 
     All tokens are given: each request takes its drawn iterations, in every fleet.
     """
-    drafts = case.engine.speculation
-    tokens = drafts.verified_tokens + drafts.lookahead_tokens
-    room = -(-tokens // case.engine.block_size)  # that stays free when a copy begins
-    engine = replace(case.engine, kv_blocks=case.engine.kv_blocks + room)
-    replica = Configuration(engine, case.tables)
-    pools = Pool(replica, prefills), Pool(replica, case.replica_count)
-    hand_off = f"nixl:block=0.5ms,report={report}"
-    fleet = Deployment(pools, "round-robin", hand_off=hand_off)
+    replica = Configuration(case.engine, case.tables)
+    fleet = apart(replica, prefills, case.replica_count, report)
 
     stepped, jumped = (
         simulate(case.trace, fleet, seed=seed, longest_jump=jump).times

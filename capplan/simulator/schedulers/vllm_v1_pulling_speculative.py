@@ -273,8 +273,8 @@ def _schedule(state, r, changes):
     replica = state.replicas[r]
     budget = state.engine[0].max_num_batched_tokens
     others, parts, blocks = in_vain(state, r)
-    changes = changes or others > 0
-    state.replica_memory[r, REPLICA.withheld] = others
+    has_vain = others > 0
+    changes = changes or has_vain
     wanted = (replica.decode_count + others) * verified_tokens(state)
     most = 1
     if replica.heap_count > 0:
@@ -317,30 +317,21 @@ def _schedule(state, r, changes):
     if next_s < math.inf and replica.preempted == 0:
         replica.idle_until_s = next_s
     if not runs:
-        state.replica_memory[r, REPLICA.withheld] = 0.0
         return 0
     if waits != NONE:
         _sit_out(state, r, waits, last)
     sitting = 0
     if slow or state.engine[0].recording != 0:
         others, parts, sitting = others_in_batch(state, r)
-    if state.replica_memory[r, REPLICA.withheld] > 0.0:
+    if has_vain:
         state.replica_memory[r, REPLICA.withheld] = _blocks_in_vain(state, r)
     horizon = 1
     if replica.batch_tokens + replica.batch_extra_count == 0:
         ends = replica.waiting_count > 0 and replica.oldest_finishing != NONE
         if not (slow or changes or ends or unknown or replica.preempted > 0):
             horizon = decodes_that_fit(state, r, most)
-    if state.engine[0].ranks > 0:
-        memory = state.replica_memory[r]
-        memory[REPLICA.more_count] = others
-        memory[REPLICA.more_parts] = parts
-        memory[REPLICA.sitting] = sitting
-        return horizon
     replica.until_s = min(replica.until_s, next_s)
-    horizon = min(horizon, state.engine[0].longest_jump)
-    run_speculative(state, r, horizon, others, parts, sitting, True)
-    return -1
+    return run_speculative(state, r, horizon, others, parts, sitting, True)
 
 
 @compiled(SCHEDULE)
@@ -353,6 +344,7 @@ def schedule(state, r):
     withheld = 0
     if replica.in_flight > 0:
         withheld = int(memory[REPLICA.withheld])
+    memory[REPLICA.withheld] = 0.0
     replica.free_blocks -= withheld
     n = _schedule(state, r, withheld > 0)
     replica.free_blocks += withheld

@@ -131,12 +131,4 @@ def schedule(state, r):
         ends = replica.waiting_count > 0 and replica.oldest_finishing != NONE
         if not (slow or changes or ends or replica.preempted > 0):
             horizon = decodes_that_fit(state, r, most) if eager else most
-    if state.engine[0].ranks > 0:
-        memory = state.replica_memory[r]
-        memory[REPLICA.more_count] = others
-        memory[REPLICA.more_parts] = parts
-        memory[REPLICA.sitting] = sitting
-        return horizon
-    horizon = min(horizon, state.engine[0].longest_jump)
-    run_speculative(state, r, horizon, others, parts, sitting, eager)
-    return -1
+    return run_speculative(state, r, horizon, others, parts, sitting, eager)
