@@ -29,6 +29,7 @@ class EngineSettings:
     max_model_len: int = 2**31 - 1  # longest prompt plus output [tokens]
     bounded_groups: int = 0  # groups of layers whose KV a window or a state bounds
     bounded_blocks: int = 0  # most KV blocks that a request holds in each of them
+    state_groups: int = 0  # of those groups, the ones that hold recurrent states
     kv_block_bytes: int = 0  # of a KV block on each GPU; 0 where unknown [bytes]
     link_gb_per_s: float = 24.0  # GPU to host, each way, as PCIe 4.0 x16 carries [GB/s]
     host_kv_gib: float = 4.0  # host memory for KV, for each GPU (swap_space) [GiB]
@@ -66,13 +67,36 @@ class EngineSettings:
         for name in (
             "bounded_groups",
             "bounded_blocks",
+            "state_groups",
             "kv_block_bytes",
             "host_kv_gib",
         ):
             if not getattr(self, name) >= 0:
                 raise InputError(f"{name} is {getattr(self, name)}; expected >= 0")
+        if self.state_groups > self.bounded_groups:
+            raise InputError(
+                f"state_groups is {self.state_groups}; expected at most bounded_groups "
+                f"({self.bounded_groups})"
+            )
         if not self.link_gb_per_s > 0:
             raise InputError(f"link_gb_per_s is {self.link_gb_per_s}; expected > 0")
+
+    @property
+    def is_plain_v1(self) -> bool:
+        """Whether it schedules as vLLM V1 does, without drafts, ranks or adapters."""
+        return (
+            self.scheduler.name == VLLM_V1.name
+            and self.speculation is None
+            and self.adapters is None
+            and self.data_parallel_size == 1
+            and self.prefill_schedule_interval == 1
+            and self.decode_context_parallel_size == 1
+        )
+
+    @property
+    def keeps_states(self) -> bool:
+        """Whether prefix caching keeps recurrent states."""
+        return self.prefix_caching and self.state_groups > 0
 
     @property
     def gpu_block_size(self) -> int:
@@ -132,6 +156,8 @@ class EngineSettings:
         named |= {"scheduler": str(self.scheduler)}
         if self.decode_context_parallel_size == 1:
             del named["decode_context_parallel_size"]
+        if not self.state_groups:
+            del named["state_groups"]
         if self.adapters is None:
             del named["adapters"]
         else:

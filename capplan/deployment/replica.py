@@ -116,7 +116,7 @@ def replica(
     engine
         Engine settings (default: those of the GPU); KV blocks, their bytes and the
         bounded groups are replaced, with recurrent states ``block_size`` is raised, as
-        vLLM does, and prefix caching is off, since its hits are not modelled.
+        vLLM does, and prefix caching is off where its hits are not modelled.
     gpu_memory_utilization
         Share of memory that the engine may use, in (0, 1].
     weight_dtype, kv_dtype
@@ -155,13 +155,14 @@ def replica(
     )
     if engine.adapters is not None:
         budget = replace(budget, adapter_bytes=engine.adapters.gpu_bytes)
+    caches = engine.prefix_caching and (not llm.state_layers or engine.is_plain_v1)
     groups = kv_groups(
         held,
         tp,
         kv_dtype,
         engine.gpu_block_size,
         min(engine.max_model_len, llm.max_positions),
-        prefix_caching=engine.prefix_caching,
+        prefix_caching=caches,
     )
     engine = replace(
         engine,
@@ -170,8 +171,9 @@ def replica(
         # Each drafted token has a state of its own until it is accepted.
         bounded_blocks=groups.bounded_blocks
         + (drafts.drafts if drafts is not None and llm.state_layers else 0),
+        state_groups=groups.bounded_groups if llm.state_layers else 0,
         kv_block_bytes=groups.block_bytes,
-        prefix_caching=engine.prefix_caching and not llm.state_layers,
+        prefix_caching=caches,
     )
     blocks = groups.blocks(budget.kv_bytes, engine.max_num_batched_tokens)
     source = "estimated"

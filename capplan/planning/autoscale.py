@@ -26,7 +26,7 @@ from capplan.planning.losses import (
     scaled_loss,
 )
 from capplan.planning.perfect_fleet import cheapest, is_tuned
-from capplan.planning.prefix_caching import with_caching_as_used
+from capplan.planning.prefix_caching import with_caching_as_used, without_states
 from capplan.planning.proof import bound_inputs, group_targets, sample_bound
 from capplan.planning.replica_load import replica_load
 from capplan.planning.replications import Interrupted
@@ -74,6 +74,7 @@ class _Work:
         read = arriving(read_requests(asked), asked, rng)
         load = one_sample(judged(read, asked, slo, rng, [configuration]))
         shares = bool(load.base.prefix_tokens.any())
+        configuration = without_states(configuration, settings, shares)
         self._configuration = with_caching_as_used(configuration, settings, shares)
         deployment = one_pool(settings, self._configuration, settings.replicas or 1)
         self._cases = Cases(settings, load, slo, deployment, stopped)

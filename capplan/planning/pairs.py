@@ -16,7 +16,7 @@ from capplan.planning.fewest_pools import Counts, Price
 from capplan.planning.fleet_settings import DEFAULT_HAND_OFF
 from capplan.planning.inputs import PlanInputs
 from capplan.planning.pool_parts import Part
-from capplan.planning.prefix_caching import with_caching_as_used
+from capplan.planning.prefix_caching import with_caching_as_used, without_states
 from capplan.planning.proof import bound_of
 from capplan.planning.prospects import Prospect, price_of_pools
 from capplan.planning.result import Candidate, Degrees, PoolPlan, degrees
@@ -88,8 +88,9 @@ def pairs_of(
     """
     hand_off = inputs.settings.hand_off or DEFAULT_HAND_OFF
     takes_ranks = not _no_ranks(inputs.settings)
+    shares = bool(inputs.load.base.prefix_tokens.any())
     decoding = [
-        row
+        without_states(row, inputs.settings, shares)
         for row in tried
         if isinstance(row, Configuration)
         if row.rank_tables is None or takes_ranks
@@ -126,7 +127,9 @@ def prefilling(
         return decoding
     shares = bool(inputs.load.base.prefix_tokens.any())
     return [
-        with_caching_as_used(each, inputs.settings, shares)
+        without_states(
+            with_caching_as_used(each, inputs.settings, shares), inputs.settings, shares
+        )
         for each in _of_prefill_tp(inputs.settings)
     ]
 

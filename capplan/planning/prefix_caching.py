@@ -8,6 +8,15 @@ from capplan.errors import CapplanWarning
 from capplan.planning.scheduling import is_vllm
 from capplan.planning.settings import FleetSettings
 
+_IN_MOTION = (
+    "dispatcher",
+    "rebalancer",
+    "changes_replicas",
+    "prefill_replicas",
+    "availability",
+)
+"""Settings of fleets whose requests or replicas move."""
+
 
 def with_caching_as_used(
     configuration: Configuration, settings: FleetSettings, shares_prefixes: bool
@@ -15,16 +24,36 @@ def with_caching_as_used(
     """Return a configuration without prefix caching where no request shares a prefix.
 
     Its schedule is then the same but for preempted requests, its bound is higher and
-    its simulation faster. What the user sets is kept. Warn where requests share
-    prefixes and the engine finds less of them than is simulated, or nothing.
+    its simulation faster. It stays on where the user sets it, and where it keeps
+    recurrent states, since chunks of prompts then end with a block. Warn where requests
+    share prefixes and the engine finds less of them than is simulated, or nothing.
     """
-    if shares_prefixes and configuration.engine.bounded_groups:
+    if any(getattr(settings, name, None) for name in _IN_MOTION):
+        configuration = without_states(configuration, settings, shares_prefixes)
+    engine = configuration.engine
+    if shares_prefixes and engine.bounded_groups and not engine.keeps_states:
         _warn_of_prefixes(configuration, settings)
-    if settings.prefix_caching is not None or shares_prefixes:
+    if settings.prefix_caching is not None or shares_prefixes or engine.keeps_states:
         return configuration
+    engine = replace(engine, prefix_caching=False)
     unused = configuration.engine.prefix_caching
-    engine = replace(configuration.engine, prefix_caching=False)
     return replace(configuration, engine=engine, caching_unused=unused)
+
+
+def without_states(
+    configuration: Configuration, settings: FleetSettings, shares_prefixes: bool
+) -> Configuration:
+    """Return a configuration without prefix caching where that keeps states.
+
+    That is not modelled where requests or replicas move.
+    """
+    if not configuration.engine.keeps_states:
+        return configuration
+    engine = replace(configuration.engine, prefix_caching=False)
+    configuration = replace(configuration, engine=engine)
+    if shares_prefixes:
+        _warn_of_prefixes(configuration, settings)
+    return configuration
 
 
 def _warn_of_prefixes(configuration: Configuration, settings: FleetSettings) -> None:
@@ -36,8 +65,9 @@ def _warn_of_prefixes(configuration: Configuration, settings: FleetSettings) -> 
         )
     elif settings.prefix_caching is not False and is_vllm(configuration.engine):
         text = (
-            f"{settings.llm}: some layers have a recurrent state; prefix hits are then "
-            "not modelled, and every request computes its whole prompt"
+            f"{settings.llm}: some layers have a recurrent state; prefix hits are not "
+            "modelled with drafts, ranks, DCP, other schedulers, or where requests or "
+            "replicas move, and every request computes its whole prompt"
         )
     else:
         return

@@ -29,6 +29,7 @@ from capplan.simulator.queues import (
     remove_waiting,
 )
 from capplan.simulator.state import NONE, Caching, Count, Phase
+from capplan.simulator.states import return_states
 
 
 @inlined()
@@ -93,6 +94,8 @@ def preempt(state, r, slot, taken=0):
             hashed -= 1
         if state.engine[0].prefix_caching == Caching.LATE:
             hashed = min(hashed, admitted_tokens)
+    if state.engine[0].state_groups > 0:
+        return_states(state, r, slot, hashed)
     return_blocks(state, r, slot, held + taken, hashed + taken, True)
     remove_running(state, r, slot)
     request.phase = phase
@@ -297,7 +300,7 @@ def admit_waiting(state, r, slot, budget_tokens):
         adopt_hits(state, r, slot, hits)
     blocks = ceil_div(start + chunk, engine.block_size) - hits
     take_blocks(state, r, blocks + request.bounded_blocks)
-    _start_prefill(state, r, slot, start, chunk)
+    start_prefill(state, r, slot, start, chunk)
     return chunk
 
 
@@ -318,7 +321,7 @@ def admit_with_room(state, r, slot, budget_tokens, room_tokens, spare_blocks):
         return 0
     take_blocks(state, r, blocks)
     request.room_tokens = room_tokens
-    _start_prefill(state, r, slot, 0, chunk)
+    start_prefill(state, r, slot, 0, chunk)
     tokens = replica.batch_tokens + replica.decode_count
     state.counts[Count.MOST_TOKENS] = max(state.counts[Count.MOST_TOKENS], tokens)
     return chunk
@@ -338,7 +341,7 @@ def watermark_blocks(state):
 
 
 @inlined()
-def _start_prefill(state, r, slot, start, chunk):
+def start_prefill(state, r, slot, start, chunk):
     """Let a waiting request run: ``start`` tokens are cached, a chunk follows."""
     replica = state.replicas[r]
     request = state.requests[slot]

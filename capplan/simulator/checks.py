@@ -152,6 +152,16 @@ def check_adapters(engine: EngineSettings, *, moves: bool) -> None:
             )
 
 
+def check_states(engine: EngineSettings, *, moves: bool) -> None:
+    """Refuse what is not modelled where prefix caching keeps recurrent states."""
+    if engine.keeps_states and (moves or not engine.is_plain_v1):
+        raise InputError(
+            "prefix caching of an LLM with recurrent states is modelled with scheduler "
+            "vllm-v1 in a fixed fleet of one pool, without drafts, ranks, adapters and "
+            "DCP; expected prefix_caching False"
+        )
+
+
 def refuse_adapters(trace: Trace, engine: EngineSettings) -> None:
     """Refuse requests that ask for adapters of an engine without slots."""
     if engine.adapters is None and (count := int((trace.adapter >= 0).sum())):

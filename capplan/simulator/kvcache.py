@@ -19,6 +19,7 @@ stand in the queue of free blocks or are held by requests, as in vLLM 0.32
 
 A window or a state bounds the KV of some layers. They hold blocks of the same pool,
 which a request takes when it is admitted, as many as it will need: ``bounded_blocks``.
+With prefix caching those of states come and go: ``states.py``.
 
 Blocks that a request generated or does not share are hashed only when it is
 preempted: only the request itself can find them again, when it is readmitted.
@@ -95,7 +96,8 @@ def iterations_that_fit(state, r, first_step, n, free):
 
 
 @compiled()
-def _unlink(state, r, label):
+def unlink(state, r, label):
+    """Take free blocks out of the queue."""
     replica, blocks = state.replicas[r], state.blocks[r]
     replica.queue_head, replica.queue_tail = unlinked(
         blocks, replica.queue_head, replica.queue_tail, label
@@ -104,7 +106,7 @@ def _unlink(state, r, label):
 
 
 @compiled()
-def _put_before(state, r, label, following):
+def put_before(state, r, label, following):
     """Put free blocks before others of the queue, or last where these are NONE."""
     replica, blocks = state.replicas[r], state.blocks[r]
     replica.queue_head, replica.queue_tail = linked(
@@ -114,7 +116,7 @@ def _put_before(state, r, label, following):
 
 
 @compiled()
-def _take_record(state, r, owner, count):
+def take_record(state, r, owner, count):
     """Return an unused record for a block that can be found, or for a run."""
     replica = state.replicas[r]
     replica.spare_count -= 1
@@ -127,7 +129,8 @@ def _take_record(state, r, owner, count):
 
 
 @compiled()
-def _leave_record(state, r, label):
+def leave_record(state, r, label):
+    """Let a record be used for other blocks."""
     replica = state.replicas[r]
     state.spare[r, replica.spare_count] = label
     replica.spare_count += 1
@@ -143,7 +146,7 @@ def fill_free_blocks(state, r, kv_blocks):
     for label in range(kv_blocks):
         state.spare[r, label] = label
     replica.spare_count = kv_blocks
-    _put_before(state, r, _take_record(state, r, NONE, kv_blocks), NONE)
+    put_before(state, r, take_record(state, r, NONE, kv_blocks), NONE)
 
 
 @compiled()
@@ -172,10 +175,10 @@ def take_blocks(state, r, n):
             block.count -= taken
             replica.free_blocks -= taken
             break
-        _unlink(state, r, label)
+        unlink(state, r, label)
         if block.owner != NONE:
             remove_hash(state, r, label)
-        _leave_record(state, r, label)
+        leave_record(state, r, label)
 
 
 @inlined()
@@ -185,15 +188,15 @@ def give_blocks(state, r, n):
     if state.engine[0].prefix_caching == 0:
         replica.free_blocks += n
     elif n > 0 and not _extends_run(state, r, replica.queue_head, n):
-        label = _take_record(state, r, NONE, n)
-        _put_before(state, r, label, replica.queue_head)
+        label = take_record(state, r, NONE, n)
+        put_before(state, r, label, replica.queue_head)
 
 
 # Prefix caching: hits, shared blocks and their return.
 
 
 @compiled()
-def _sharable_blocks(state, request):
+def sharable_blocks(state, request):
     """Return how many blocks at the start are those of the prefix group."""
     if request.prefix_group < 0:
         return 0
@@ -201,8 +204,9 @@ def _sharable_blocks(state, request):
 
 
 @compiled()
-def _owner(state, request, index):
-    if index < _sharable_blocks(state, request):
+def owner_of(state, request, index):
+    """Return who can find a block of a request: its prefix group, or it alone."""
+    if index < sharable_blocks(state, request):
         return request.prefix_group
     return -2 - request.row
 
@@ -218,11 +222,11 @@ def count_hits(state, r, slot):
     request = state.requests[slot]
     most = (request.known_tokens - 1) // state.engine[0].block_size
     if request.preemptions == 0:
-        most = min(most, _sharable_blocks(state, request))
+        most = min(most, sharable_blocks(state, request))
     hits = 0
     free = 0
     while hits < most:
-        label = find(state, r, _owner(state, request, hits), hits)
+        label = find(state, r, owner_of(state, request, hits), hits)
         if label == NONE:
             break
         if state.blocks[r, label].references == 0:
@@ -247,26 +251,26 @@ def adopt_hits(state, r, slot, hits):
     noted = state.replicas[r].spare_count
     request = state.requests[slot]
     request.hit_blocks = hits
-    sharable = _sharable_blocks(state, request)
+    sharable = sharable_blocks(state, request)
     for index in range(hits):
         # A record that is left goes where a block before this one was noted.
         label = state.spare[r, noted + index]
         if state.blocks[r, label].references == 0:
-            _unlink(state, r, label)
+            unlink(state, r, label)
         if index < sharable:
             _hold(state, r, slot, label)
         else:
             remove_hash(state, r, label)
-            _leave_record(state, r, label)
+            leave_record(state, r, label)
 
 
 @compiled()
 def share_full_blocks(state, r, slot, tokens):
     """Hash the group's blocks that are full once ``tokens`` are computed."""
     request = state.requests[slot]
-    full = min(tokens // state.engine[0].block_size, _sharable_blocks(state, request))
+    full = min(tokens // state.engine[0].block_size, sharable_blocks(state, request))
     while request.shared_blocks < full:
-        label = _take_record(state, r, request.prefix_group, 1)
+        label = take_record(state, r, request.prefix_group, 1)
         add_hash(state, r, label, request.prefix_group, request.shared_blocks, False)
         _hold(state, r, slot, label)
 
@@ -275,7 +279,7 @@ def share_full_blocks(state, r, slot, tokens):
 def merge_full_blocks(state, r, slot, tokens):
     """Do the same where others may have computed them since: their copies are kept."""
     request = state.requests[slot]
-    full = min(tokens // state.engine[0].block_size, _sharable_blocks(state, request))
+    full = min(tokens // state.engine[0].block_size, sharable_blocks(state, request))
     while request.shared_blocks < full:
         label = find(state, r, request.prefix_group, request.shared_blocks)
         if label == NONE:
@@ -284,7 +288,7 @@ def merge_full_blocks(state, r, slot, tokens):
             )
             continue
         if state.blocks[r, label].references == 0:
-            _unlink(state, r, label)
+            unlink(state, r, label)
         _hold(state, r, slot, label)
         give_blocks(state, r, 1)
 
@@ -321,15 +325,15 @@ def return_blocks(state, r, slot, held_tokens, hashed_tokens, keep):
     own_hashed = held - unhashed - request.shared_blocks
     if keep:
         for index in range(held - unhashed - 1, request.shared_blocks - 1, -1):
-            label = _take_record(state, r, own, 1)
+            label = take_record(state, r, own, 1)
             add_hash(state, r, label, own, index, index < request.hit_blocks)
-            _put_before(state, r, label, NONE)
+            put_before(state, r, label, NONE)
     elif own_hashed > 0 and not _extends_run(state, r, replica.queue_tail, own_hashed):
-        _put_before(state, r, _take_record(state, r, NONE, own_hashed), NONE)
+        put_before(state, r, take_record(state, r, NONE, own_hashed), NONE)
     for index in range(request.shared_blocks - 1, -1, -1):
         label = state.holdings[slot, index]
         blocks[label].references -= 1
         if blocks[label].references == 0:
-            _put_before(state, r, label, NONE)
+            put_before(state, r, label, NONE)
     request.shared_blocks = 0
     request.hit_blocks = 0

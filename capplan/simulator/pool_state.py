@@ -92,7 +92,8 @@ def pool_state(
     row.max_num_seqs = engine.max_num_seqs
     row.block_size = engine.block_size
     row.kv_blocks = engine.kv_blocks - 1
-    row.bounded_groups = engine.bounded_groups
+    row.state_groups = engine.state_groups if engine.keeps_states else 0
+    row.bounded_groups = engine.bounded_groups - row.state_groups
     row.bounded_blocks = engine.bounded_blocks
     row.depth = 2 if engine.async_scheduling else 1
     late = engine.scheduler.rules.caches_late

@@ -41,6 +41,7 @@ from capplan.simulator.queues import (
     tell,
 )
 from capplan.simulator.state import NONE, Count, Phase
+from capplan.simulator.states import return_states
 from capplan.simulator.wake import set_wake
 
 
@@ -98,6 +99,8 @@ def complete(state, r, slot, now_s):
             _hand_over(state, r, slot, now_s)
             return
         held = request.prompt_tokens + request.output_tokens - 1
+        if state.engine[0].state_groups > 0:
+            return_states(state, r, slot, held)
         return_blocks(state, r, slot, held, held - request.unhashed_tokens, False)
     result = state.results[state.counts[Count.RESULTS]]
     state.counts[Count.RESULTS] += 1

@@ -36,6 +36,7 @@ from capplan.simulator.state import (
     no_limits,
     with_more_slots,
 )
+from capplan.simulator.states import states_policy
 from capplan.simulator.times import Iterations
 from capplan.workload.slo import RequestSlo, Slo, require
 from capplan.workload.trace import Trace
@@ -89,6 +90,8 @@ class ServingPool:
             engine = replace(engine, scheduler=policy)
         elif engine.adapters is not None:
             engine = replace(engine, scheduler=adapters_policy(engine.adapters))
+        elif engine.keeps_states:
+            engine = replace(engine, scheduler=states_policy(engine))
         policy = engine.scheduler
         self.schedule = schedules_of(policy.name, has_ranks=of_ranks is not None)
         self._measured_tokens = len(tables.fused_s) - 1

@@ -15,6 +15,7 @@ from capplan.simulator.checks import (
     check_engine,
     check_scheduler,
     check_speculation,
+    check_states,
     refuse_adapters,
     refuse_oversized,
     refuse_without_keys,
@@ -91,6 +92,7 @@ def simulate(
         check_scheduler(pool.configuration.engine)
         check_speculation(pool.configuration.engine, moves=moves and not apart)
         check_adapters(pool.configuration.engine, moves=moves)
+        check_states(pool.configuration.engine, moves=moves)
         check_ranks(
             pool.configuration.engine,
             pool.configuration.rank_tables,

@@ -14,7 +14,9 @@ priority where ``policy`` is "priority". The
 prompt of a later turn begins with that turn's prompt and answer, and arrives
 ``arrival`` after its last token. With ``drafts`` so many tokens of each request are
 drafted by ``method`` (eagle or ngram) in each iteration, with vLLM's synthetic
-acceptance of ``synthetic_length``: a whole number, so that nothing is drawn. Three
+acceptance of ``synthetic_length``: a whole number, so that nothing is drawn. With
+``state_groups`` so many groups of layers hold recurrent states, as a gated delta net's
+do, beside the group with full attention. Three
 files per case are written to OUT, named by the case's ``tag``; ``recorded.py`` says
 what they hold. All other tokens are drawn anew from ``seed``, except that those of one
 prefix group begin alike.
@@ -65,6 +67,7 @@ from vllm.v1.kv_cache_interface import (
     FullAttentionSpec,
     KVCacheConfig,
     KVCacheGroupSpec,
+    MambaSpec,
 )
 from vllm.v1.outputs import DraftTokenIds, ModelRunnerOutput
 from vllm.v1.request import Request
@@ -135,13 +138,25 @@ def scheduler(case: Case, folder: str, transfer: Any = None) -> Scheduler:
         head_size=32,
         dtype=torch.bfloat16,
     )
+    groups = [KVCacheGroupSpec(["layer"], layer)]
+    if case.get("state_groups"):
+        config.cache_config.mamba_cache_mode = "align"
+        state = MambaSpec(
+            block_size=case["block_size"],
+            shapes=((layer.page_size_bytes // 4,),),
+            dtypes=(torch.float32,),
+            mamba_cache_mode="align",
+        )
+        # In the order of the layers: an LLM's first ones hold a state.
+        states = [f"state{k}" for k in range(case["state_groups"])]
+        groups = [*(KVCacheGroupSpec([name], state) for name in states), *groups]
     kind = AsyncScheduler if case["async_sched"] else Scheduler
     return kind(
         vllm_config=config,
         kv_cache_config=KVCacheConfig(
             num_blocks=case["blocks"],
             kv_cache_tensors=[],
-            kv_cache_groups=[KVCacheGroupSpec(["layer"], layer)],
+            kv_cache_groups=groups,
         ),
         structured_output_manager=StructuredOutputManager(config),
         block_size=case["block_size"],

@@ -99,6 +99,9 @@ def read(folder: Path, tag: str) -> Recording:
         prefix_caching=bool(given["prefix_caching"]),
         max_model_len=given["max_model_len"],
         speculation=speculation(given),
+        bounded_groups=given.get("state_groups", 0),
+        bounded_blocks=2 if given.get("state_groups") else 0,
+        state_groups=given.get("state_groups", 0),
     )
     prompts = np.array([int(row["prompt_len"]) for row in requests])
     if "prefix_group" in requests[0]:

@@ -73,7 +73,8 @@ def test_recurrent_states_are_held_whole_by_each_gpu():
     )
 
     assert shared.kv_blocks == alone.kv_blocks
-    assert shared.bounded_blocks == alone.bounded_blocks
+    # With prefix caching a request holds two; with DCP it is off.
+    assert (alone.bounded_blocks, shared.bounded_blocks) == (2, 1)
     assert shared.bounded_groups == alone.bounded_groups
 
 

@@ -62,12 +62,16 @@ CADENCE = "vllm-v1-cadence"
 
 LORA = "vllm-v1-lora"
 """V1's where requests ask for adapters, which no user names either."""
+
+STATES = "vllm-v1-states"
+"""V1's where prefix caching keeps recurrent states."""
 _UNNAMED = {
     PULLING: "vllm_v1_pulling",
     SPECULATIVE: "vllm_v1_speculative",
     PULLING_SPECULATIVE: "vllm_v1_pulling_speculative",
     CADENCE: "vllm_v1_cadence",
     LORA: "vllm_v1_lora",
+    STATES: "vllm_v1_states",
 }
 
 

@@ -1,0 +1,254 @@
+"""vLLM V1's scheduler where prefix caching keeps recurrent states, unnamed by users.
+
+vLLM 0.32, v1/core/sched/scheduler.py, ``_mamba_block_aligned_split``: chunks of prompts
+end with a block of KV. So several prompts may be unfinished at once, and what runs is
+taken in order of admission: a decode behind a prompt that takes the rest of the budget
+sits the iteration out. A request takes a block for each group of states beside each of
+its KV that it enters, and frees the state before once a token behind it is collected.
+"""
+
+from capplan.simulator.batch import (
+    add_chunk,
+    iterations_to_completion,
+    log_decodes,
+    preempt,
+    start_prefill,
+)
+from capplan.simulator.decoding import computed_tokens, decode_again, stop_decoding
+from capplan.simulator.jit import compiled, inlined
+from capplan.simulator.kvcache import (
+    adopt_hits,
+    blocks_in_iteration,
+    ceil_div,
+    count_hits,
+    take_blocks,
+)
+from capplan.simulator.log import log_entry
+from capplan.simulator.replica import run_iterations
+from capplan.simulator.state import NONE, SCHEDULE, Phase
+from capplan.simulator.states import (
+    HELD,
+    SHARED,
+    START,
+    STEP,
+    WALK_STEP,
+    adopt_state,
+    chunk_to_boundary,
+    count_state_hits,
+    free_old_states,
+    hold_state,
+    is_hashed_now,
+    share_state,
+)
+from capplan.simulator.states import RULES as RULES
+
+
+@inlined()
+def _make_room(state, r, slot, blocks):
+    """Preempt the newest requests until blocks are free; return if ``slot`` is not."""
+    while blocks > state.replicas[r].free_blocks:
+        victim = state.replicas[r].running_tail
+        preempt(state, r, victim)
+        if victim == slot:
+            return False
+    return True
+
+
+@inlined()
+def _walk_later(state, r):
+    """Look at each request as long as a state of the next iteration is in flight."""
+    until = state.replicas[r].step + 1 + state.engine[0].depth
+    state.replica_memory[r, WALK_STEP] = until
+
+
+@compiled()
+def _decode(state, r, slot):
+    """Give a decode its token and blocks; return 0 where it was preempted."""
+    engine = state.engine[0]
+    computed = computed_tokens(state, slot, state.replicas[r].step + 1)
+    free_old_states(state, r, slot, computed)
+    enters = computed % engine.block_size == 0
+    if enters:
+        blocks = 1 + engine.state_groups
+        if not _make_room(state, r, slot, blocks):
+            return 0
+        take_blocks(state, r, blocks)
+        hold_state(state, slot, computed + 1)
+        _walk_later(state, r)
+    log_entry(state, state.requests[slot].row, computed, 1)
+    return 1
+
+
+@inlined()
+def _run_chunk(state, r, slot, start, chunk):
+    """Note a chunk of a prompt, whose blocks are taken, and its state."""
+    memory = state.request_memory[slot]
+    memory[STEP] = state.replicas[r].step + 1
+    memory[START] = start
+    share_state(state, r, slot, start + chunk)
+    _walk_later(state, r)
+
+
+@compiled()
+def _continue_prompt(state, r, slot, budget):
+    """Give an unfinished prompt a chunk; return its tokens, NONE if preempted."""
+    engine = state.engine[0]
+    request = state.requests[slot]
+    start = request.computed_tokens
+    chunk = min(request.known_tokens - start, budget)
+    chunk = chunk_to_boundary(state, slot, start, chunk)
+    if chunk <= 0:
+        return 0
+    free_old_states(state, r, slot, start)
+    after = start + chunk
+    blocks = ceil_div(after, engine.block_size) - ceil_div(start, engine.block_size)
+    if blocks > 0:
+        blocks += engine.state_groups
+    if not _make_room(state, r, slot, blocks):
+        return NONE
+    if blocks > 0:
+        take_blocks(state, r, blocks)
+        hold_state(state, slot, after)
+    add_chunk(state, r, slot, chunk)
+    _run_chunk(state, r, slot, start, chunk)
+    return chunk
+
+
+@compiled()
+def _sit_out(state, r, slot):
+    """Let the decodes from ``slot`` on wait: the budget is used up before them."""
+    step = state.replicas[r].step + 1
+    sitting = 0
+    while slot != NONE:
+        request = state.requests[slot]
+        if request.phase == Phase.DECODING:
+            memory = state.request_memory[slot]
+            memory[START] = stop_decoding(state, r, slot)
+            memory[STEP] = step
+            request.phase = Phase.PAUSED
+            sitting += 1
+        slot = request.next
+    if sitting > 0:
+        _walk_later(state, r)
+    return sitting
+
+
+@compiled()
+def _end_sitting(state, r):
+    """Let those who sat the iteration out decode again."""
+    slot = state.replicas[r].running_head
+    while slot != NONE:
+        if state.requests[slot].phase == Phase.PAUSED:
+            decode_again(state, r, slot)
+        slot = state.requests[slot].next
+
+
+@compiled()
+def _walk(state, r):
+    """Give each running request its tokens, in order of admission.
+
+    Returns the budget that is left, how many decodes sit out and the newest prompt that
+    stays unfinished.
+    """
+    budget = state.engine[0].max_num_batched_tokens
+    unfinished = NONE
+    slot = state.replicas[r].running_head
+    while slot != NONE and budget > 0:
+        request = state.requests[slot]
+        if request.phase == Phase.DECODING:
+            if not _decode(state, r, slot):
+                return budget, 0, unfinished
+            budget -= 1
+        elif request.phase == Phase.PREFILLING:
+            chunk = _continue_prompt(state, r, slot, budget)
+            if chunk == NONE:
+                return budget, 0, unfinished
+            budget -= chunk
+            if request.computed_tokens < request.known_tokens:
+                unfinished = slot
+        slot = request.next
+    return budget, _sit_out(state, r, slot), unfinished
+
+
+@compiled()
+def _admit(state, r, slot, budget):
+    """Admit a waiting request, or NONE, if it fits; return the tokens scheduled."""
+    replica = state.replicas[r]
+    engine = state.engine[0]
+    if slot == NONE or replica.running_count >= engine.max_num_seqs:
+        return 0
+    request = state.requests[slot]
+    if request.phase == Phase.PREEMPTED_DRAINING:
+        return 0
+    size = engine.block_size
+    cached, _ = count_hits(state, r, slot)
+    hits, free = count_state_hits(state, r, slot, cached)
+    state.request_memory[slot, SHARED] = cached * size if cached > hits else 0
+    start = hits * size
+    chunk = min(request.known_tokens - start, budget)
+    chunk = chunk_to_boundary(state, slot, start, chunk)
+    if chunk == 0 or (hits > 0 and is_hashed_now(state, r, slot, start)):
+        return 0
+    for index in range(hits):
+        label = state.spare[r, replica.spare_count + index]
+        free += int(state.blocks[r, label].references == 0)
+    needed = ceil_div(request.known_tokens, size) - hits + engine.state_groups
+    if needed + free > replica.free_blocks:
+        return 0
+    adopt_hits(state, r, slot, hits)
+    state.request_memory[slot, HELD] = 0
+    if hits > 0:
+        adopt_state(state, r, slot, hits)
+    after = start + chunk
+    take_blocks(state, r, ceil_div(after, size) - hits + engine.state_groups)
+    hold_state(state, slot, after)
+    start_prefill(state, r, slot, start, chunk)
+    _run_chunk(state, r, slot, start, chunk)
+    return chunk
+
+
+@inlined()
+def _horizon(state, r):
+    """Return for how many iterations all only decode, none in a block that is new."""
+    step = state.replicas[r].step + 1
+    if step < state.replica_memory[r, WALK_STEP]:
+        return 1
+    most = iterations_to_completion(state, r)
+    n = 1
+    while n < most and blocks_in_iteration(state, r, step + n) == 0:
+        n += 1
+    return n
+
+
+@compiled(SCHEDULE)
+def schedule(state, r):
+    """Give each running request its tokens, then admit while budget is left."""
+    replica = state.replicas[r]
+    budget = state.engine[0].max_num_batched_tokens - replica.decode_count
+    sitting, unfinished = 0, NONE
+    walks = replica.prefilling != NONE
+    walks = walks or replica.step + 1 <= state.replica_memory[r, WALK_STEP]
+    if walks or blocks_in_iteration(state, r, replica.step + 1) > 0:
+        budget, sitting, unfinished = _walk(state, r)
+    else:
+        log_decodes(state, r)
+    if replica.preempted == 0:
+        while budget > 0:
+            slot = replica.waiting_head
+            chunk = _admit(state, r, slot, budget)
+            if chunk == 0:
+                break
+            budget -= chunk
+            if state.requests[slot].computed_tokens < state.requests[slot].known_tokens:
+                unfinished = slot
+    replica.prefilling = unfinished
+    if replica.batch_tokens + replica.batch_extra_count > 0:
+        if sitting == 0:
+            return 1
+        run_iterations(state, r, 1, replica.until_s)
+        _end_sitting(state, r)
+        return -1
+    if replica.decode_count == 0:
+        return 0
+    ends = replica.waiting_count > 0 and replica.oldest_finishing != NONE
+    return 1 if replica.preempted > 0 or ends else _horizon(state, r)
