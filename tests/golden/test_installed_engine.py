@@ -12,7 +12,8 @@ import sys
 import pytest
 import recorded_disaggregated
 from compare import DATA, difference, record, run
-from recorded import read
+from random_states import random_states
+from recorded import first_difference, read
 
 TAGS = [
     "just_fits_a0",
@@ -40,6 +41,17 @@ def test_the_installed_engine_schedules_as_the_recorded_one(tmp_path):
     found = [difference(read(DATA, tag), read(tmp_path, tag)) for tag in TAGS]
 
     assert found == [""] * len(TAGS)
+
+
+@pytest.mark.vllm
+def test_random_cases_with_states_are_scheduled_as_the_installed_engine_does(tmp_path):
+    cases = {case["tag"]: case for case in map(random_states, range(24))}
+
+    run(python_with_vllm(), "record.py", cases, tmp_path)
+
+    assert {
+        tag: first_difference(read(tmp_path, tag)) for tag in cases
+    } == dict.fromkeys(cases, "")
 
 
 @pytest.mark.vllm

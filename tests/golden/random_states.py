@@ -1,0 +1,49 @@
+"""Random cases of prefix caching with recurrent states, for ``record.py``."""
+
+from typing import Any
+
+import numpy as np
+
+
+def random_states(seed: int) -> dict[str, Any]:
+    """Return a case: few or many blocks, prompts that share prefixes, any budget."""
+    rng = np.random.default_rng(seed)
+    size = int(rng.choice([8, 16, 32]))
+    budget = int(rng.choice([size // 2 + 8, 3 * size + 5, 4 * size, 16 * size]))
+    longest = size * int(rng.choice([6, 12, 20]))
+    most_output = int(rng.choice([4, 20, 60]))
+    groups = int(rng.choice([1, 2, 3]))
+    alone = -(-(longest + most_output) // size) + 3 * groups + 2
+    prefixes = rng.integers(0, int(longest * 0.8), int(rng.choice([1, 2, 4])))
+    share = rng.random()
+    arrival_s = np.cumsum(rng.exponential(1 / rng.choice([20, 100, 400]), 40))
+    if rng.random() < 0.2:
+        arrival_s = np.round(arrival_s, 1)  # many at once
+    requests = []
+    for moment_s in arrival_s.tolist():
+        prompt = int(rng.integers(1, longest))
+        if rng.random() < 0.15:
+            prompt = max(1, prompt // size) * size
+        group, shared = -1, 0
+        if rng.random() < share:
+            group = int(rng.integers(len(prefixes)))
+            shared = int(prefixes[group] * (rng.random() if rng.random() < 0.3 else 1))
+            prompt = min(longest, max(prompt, shared + int(rng.integers(0, 3 * size))))
+        if shared == 0:
+            group = -1
+        output = int(rng.integers(1, most_output + 1))
+        requests.append([round(moment_s, 6), prompt, output, group, shared, -1])
+    return {
+        "tag": f"states{seed}",
+        "async_sched": int(rng.integers(2)),
+        "blocks": int(alone * rng.choice([1.0, 1.5, 3.0, 6.0])) + 1,
+        "block_size": size,
+        "max_num_batched_tokens": budget,
+        "max_num_seqs": min(budget, int(rng.choice([4, 8, 32]))),
+        "max_model_len": 16_384,
+        "prefix_caching": 1,
+        "coef": "7.0,0.025,6e-8,0.02,4e-6",
+        "seed": seed,
+        "state_groups": groups,
+        "requests": requests,
+    }
