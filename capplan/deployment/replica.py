@@ -155,7 +155,8 @@ def replica(
     )
     if engine.adapters is not None:
         budget = replace(budget, adapter_bytes=engine.adapters.gpu_bytes)
-    caches = engine.prefix_caching and (not llm.state_layers or engine.is_plain_v1)
+    modelled = engine.is_plain_v1 and (layout is None or layout.dp == 1)
+    caches = engine.prefix_caching and (modelled or not llm.state_layers)
     groups = kv_groups(
         held,
         tp,

@@ -27,14 +27,25 @@ from capplan.simulator.kvcache import (
     unlink,
 )
 from capplan.simulator.state import NONE, Phase
+from capplan.simulator.visits import (
+    REPLICA_FIELDS,
+    REQUEST_FIELDS,
+    enter_no_more,
+    first_visited,
+    next_visited,
+    replica_columns,
+    visit_no_more,
+)
 
 FIELDS = (
+    *REQUEST_FIELDS,
     "held",  # states of each group
     "step",  # the last iteration with a chunk of it, or that it sat out
     "start_tokens",  # what it had computed before
     "shared_tokens",  # where others have KV in common with it, but no state
+    "chunk",  # of its prompt that is planned
 )
-HELD, STEP, START, SHARED = range(len(FIELDS))
+HELD, STEP, START, SHARED, CHUNK = range(len(REQUEST_FIELDS), len(FIELDS))
 _INDEX = len(FIELDS)
 
 
@@ -43,10 +54,8 @@ RULES = Rules(
     prefix_caching=True,
     in_order=True,
     request_columns=FIELDS,
-    # The last iteration in which states of those in flight may have to be freed.
-    replica_columns=("walk_step",),
+    replica_columns=REPLICA_FIELDS,
 )
-WALK_STEP = 0
 
 
 def states_policy(engine: EngineSettings) -> Policy:
@@ -54,7 +63,10 @@ def states_policy(engine: EngineSettings) -> Policy:
     states = 3 if engine.async_scheduling else 2
     indices = tuple(f"index_{k}" for k in range(states))
     records = tuple(f"record_{k}" for k in range(states * engine.state_groups))
-    rules = RULES._replace(request_columns=(*FIELDS, *indices, *records))
+    rules = RULES._replace(
+        request_columns=(*FIELDS, *indices, *records),
+        replica_columns=replica_columns(engine.block_size),
+    )
     return Policy("vllm-v1-states", rules)
 
 
@@ -134,14 +146,14 @@ def is_hashed_now(state, r, slot, tokens):
     vLLM then admits it later: the state may not be written yet.
     """
     request = state.requests[slot]
-    other = state.replicas[r].running_tail
+    other = first_visited(state, r)
     while other != NONE:
         one = state.requests[other]
         is_same = one.prefix_group == request.prefix_group
         shares = is_same and min(one.prefix_tokens, request.prefix_tokens) >= tokens
         if shares and _hashes_now(state, r, other, tokens):
             return True
-        other = one.previous
+        other = next_visited(state, other)
     return False
 
 
@@ -220,7 +232,9 @@ def _free_state(state, r, slot, place, group, hashed_tokens):
 
 @compiled()
 def return_states(state, r, slot, hashed_tokens):
-    """Free all states of a request, of each group the last first."""
+    """Free all states of a request that leaves, of each group the last first."""
+    visit_no_more(state, r, slot)
+    enter_no_more(state, r, slot)
     memory = state.request_memory[slot]
     for group in range(state.engine[0].state_groups):
         for place in range(int(memory[HELD]) - 1, -1, -1):

@@ -27,11 +27,11 @@ from capplan.simulator.log import log_entry
 from capplan.simulator.replica import run_iterations
 from capplan.simulator.state import NONE, SCHEDULE, Phase
 from capplan.simulator.states import (
+    CHUNK,
     HELD,
     SHARED,
     START,
     STEP,
-    WALK_STEP,
     adopt_state,
     chunk_to_boundary,
     count_state_hits,
@@ -41,6 +41,16 @@ from capplan.simulator.states import (
     share_state,
 )
 from capplan.simulator.states import RULES as RULES
+from capplan.simulator.visits import (
+    end_visits,
+    enter_with,
+    first_entering,
+    first_visited,
+    next_entering,
+    next_visited,
+    visit_later,
+    visit_until,
+)
 
 
 @inlined()
@@ -55,10 +65,10 @@ def _make_room(state, r, slot, blocks):
 
 
 @inlined()
-def _walk_later(state, r):
-    """Look at each request as long as a state of the next iteration is in flight."""
+def _visit(state, r, slot):
+    """Look at a request as long as a state of the next iteration is in flight."""
     until = state.replicas[r].step + 1 + state.engine[0].depth
-    state.replica_memory[r, WALK_STEP] = until
+    visit_until(state, r, slot, until)
 
 
 @compiled()
@@ -74,7 +84,7 @@ def _decode(state, r, slot):
             return 0
         take_blocks(state, r, blocks)
         hold_state(state, slot, computed + 1)
-        _walk_later(state, r)
+        _visit(state, r, slot)
     log_entry(state, state.requests[slot].row, computed, 1)
     return 1
 
@@ -83,32 +93,44 @@ def _decode(state, r, slot):
 def _run_chunk(state, r, slot, start, chunk):
     """Note a chunk of a prompt, whose blocks are taken, and its state."""
     memory = state.request_memory[slot]
-    memory[STEP] = state.replicas[r].step + 1
+    step = state.replicas[r].step + 1
+    memory[STEP] = step
     memory[START] = start
-    share_state(state, r, slot, start + chunk)
-    _walk_later(state, r)
+    after = start + chunk
+    share_state(state, r, slot, after)
+    _visit(state, r, slot)
+    if after == state.requests[slot].known_tokens:
+        enter_with(state, r, slot, after, step + 1)
 
 
-@compiled()
-def _continue_prompt(state, r, slot, budget):
-    """Give an unfinished prompt a chunk; return its tokens, NONE if preempted."""
+@inlined()
+def _next_chunk(state, slot, budget):
+    """Return the tokens of an unfinished prompt's next chunk, and its blocks."""
     engine = state.engine[0]
     request = state.requests[slot]
     start = request.computed_tokens
     chunk = min(request.known_tokens - start, budget)
     chunk = chunk_to_boundary(state, slot, start, chunk)
-    if chunk <= 0:
-        return 0
-    free_old_states(state, r, slot, start)
     after = start + chunk
     blocks = ceil_div(after, engine.block_size) - ceil_div(start, engine.block_size)
     if blocks > 0:
         blocks += engine.state_groups
+    return chunk, blocks
+
+
+@compiled()
+def _continue_prompt(state, r, slot, budget):
+    """Give an unfinished prompt a chunk; return its tokens, NONE if preempted."""
+    start = state.requests[slot].computed_tokens
+    chunk, blocks = _next_chunk(state, slot, budget)
+    if chunk <= 0:
+        return 0
+    free_old_states(state, r, slot, start)
     if not _make_room(state, r, slot, blocks):
         return NONE
     if blocks > 0:
         take_blocks(state, r, blocks)
-        hold_state(state, slot, after)
+        hold_state(state, slot, start + chunk)
     add_chunk(state, r, slot, chunk)
     _run_chunk(state, r, slot, start, chunk)
     return chunk
@@ -122,14 +144,14 @@ def _sit_out(state, r, slot):
     while slot != NONE:
         request = state.requests[slot]
         if request.phase == Phase.DECODING:
-            memory = state.request_memory[slot]
-            memory[START] = stop_decoding(state, r, slot)
-            memory[STEP] = step
+            held = stop_decoding(state, r, slot)
+            state.request_memory[slot, START] = held
+            state.request_memory[slot, STEP] = step
             request.phase = Phase.PAUSED
+            visit_later(state, slot)
+            enter_with(state, r, slot, held, step + 1)
             sitting += 1
         slot = request.next
-    if sitting > 0:
-        _walk_later(state, r)
     return sitting
 
 
@@ -147,27 +169,92 @@ def _end_sitting(state, r):
 def _walk(state, r):
     """Give each running request its tokens, in order of admission.
 
-    Returns the budget that is left, how many decodes sit out and the newest prompt that
-    stays unfinished.
+    Returns the budget that is left and how many decodes sit out.
     """
     budget = state.engine[0].max_num_batched_tokens
-    unfinished = NONE
     slot = state.replicas[r].running_head
     while slot != NONE and budget > 0:
         request = state.requests[slot]
         if request.phase == Phase.DECODING:
             if not _decode(state, r, slot):
-                return budget, 0, unfinished
+                return budget, 0
             budget -= 1
         elif request.phase == Phase.PREFILLING:
             chunk = _continue_prompt(state, r, slot, budget)
             if chunk == NONE:
-                return budget, 0, unfinished
+                return budget, 0
             budget -= chunk
-            if request.computed_tokens < request.known_tokens:
-                unfinished = slot
         slot = request.next
-    return budget, _sit_out(state, r, slot), unfinished
+    return budget, _sit_out(state, r, slot)
+
+
+@compiled()
+def _plan_prompts(state, r):
+    """Plan the chunks of unfinished prompts; return their tokens and all new blocks.
+
+    As long as nobody has to sit out or to be preempted.
+    """
+    replica = state.replicas[r]
+    engine = state.engine[0]
+    entering = blocks_in_iteration(state, r, replica.step + 1)
+    all_blocks = entering * (1 + engine.state_groups)
+    spent = 0
+    behind = 0  # decodes from the tail of the running ones to ``last``
+    slot = first_visited(state, r)
+    while slot != NONE:
+        request = state.requests[slot]
+        if request.phase == Phase.PREFILLING:
+            behind = 0
+            other = replica.running_tail
+            while other != slot:
+                behind += int(state.requests[other].phase == Phase.DECODING)
+                other = state.requests[other].previous
+            left = engine.max_num_batched_tokens - spent
+            left -= replica.decode_count - behind
+            chunk, blocks = _next_chunk(state, slot, left)
+            chunk = max(chunk, 0)
+            state.request_memory[slot, CHUNK] = chunk
+            if chunk > 0:
+                spent += chunk
+                all_blocks += blocks
+        slot = next_visited(state, slot)
+    return spent, all_blocks
+
+
+@compiled()
+def _visit_all(state, r):
+    """Do the same as ``_walk`` where nobody sits out: to those who need it alone."""
+    slot = first_entering(state, r, state.replicas[r].step + 1)
+    while slot != NONE:
+        if state.requests[slot].phase == Phase.DECODING:
+            _visit(state, r, slot)
+        slot = next_entering(state, slot)
+    slot = first_visited(state, r)
+    while slot != NONE:
+        following = next_visited(state, slot)
+        phase = state.requests[slot].phase
+        if phase == Phase.DECODING:
+            _decode(state, r, slot)
+        elif phase == Phase.PREFILLING:
+            _continue_prompt(state, r, slot, int(state.request_memory[slot, CHUNK]))
+        slot = following
+
+
+@compiled()
+def _continue_running(state, r):
+    """Give each running request its tokens; return the budget left, who sits out."""
+    replica = state.replicas[r]
+    budget = state.engine[0].max_num_batched_tokens - replica.decode_count
+    entering = blocks_in_iteration(state, r, replica.step + 1)
+    if first_visited(state, r) == NONE and entering == 0:
+        log_decodes(state, r)
+        return budget, 0
+    spent, blocks = _plan_prompts(state, r)
+    fits = spent <= budget and blocks <= replica.free_blocks
+    if state.engine[0].recording != 0 or not fits:
+        return _walk(state, r)
+    _visit_all(state, r)
+    return budget - spent, 0
 
 
 @compiled()
@@ -210,9 +297,9 @@ def _admit(state, r, slot, budget):
 @inlined()
 def _horizon(state, r):
     """Return for how many iterations all only decode, none in a block that is new."""
-    step = state.replicas[r].step + 1
-    if step < state.replica_memory[r, WALK_STEP]:
+    if first_visited(state, r) != NONE:
         return 1
+    step = state.replicas[r].step + 1
     most = iterations_to_completion(state, r)
     n = 1
     while n < most and blocks_in_iteration(state, r, step + n) == 0:
@@ -224,24 +311,14 @@ def _horizon(state, r):
 def schedule(state, r):
     """Give each running request its tokens, then admit while budget is left."""
     replica = state.replicas[r]
-    budget = state.engine[0].max_num_batched_tokens - replica.decode_count
-    sitting, unfinished = 0, NONE
-    walks = replica.prefilling != NONE
-    walks = walks or replica.step + 1 <= state.replica_memory[r, WALK_STEP]
-    if walks or blocks_in_iteration(state, r, replica.step + 1) > 0:
-        budget, sitting, unfinished = _walk(state, r)
-    else:
-        log_decodes(state, r)
+    budget, sitting = _continue_running(state, r)
     if replica.preempted == 0:
         while budget > 0:
-            slot = replica.waiting_head
-            chunk = _admit(state, r, slot, budget)
+            chunk = _admit(state, r, replica.waiting_head, budget)
             if chunk == 0:
                 break
             budget -= chunk
-            if state.requests[slot].computed_tokens < state.requests[slot].known_tokens:
-                unfinished = slot
-    replica.prefilling = unfinished
+    replica.prefilling = end_visits(state, r, replica.step + 1)
     if replica.batch_tokens + replica.batch_extra_count > 0:
         if sitting == 0:
             return 1
