@@ -129,37 +129,38 @@ def check_speculation(engine: EngineSettings, *, moves: bool) -> None:
         )
 
 
-def check_adapters(engine: EngineSettings, *, moves: bool) -> None:
-    """Refuse what is not modelled with adapters; ``moves``: requests or replicas do."""
-    if engine.adapters is None:
+def check_own_rules(engine: EngineSettings, *, moves: bool) -> None:
+    """Refuse what is not modelled with features that have a scheduler of their own.
+
+    ``moves``: requests or replicas do.
+    """
+    features = (
+        ("--enable-lora", engine.adapters is not None),
+        ("prefix caching of recurrent states", engine.keeps_states),
+    )
+    given = [feature for feature, is_given in features if is_given]
+    if not given:
         return
-    with_others = (
+    dcp = engine.decode_context_parallel_size
+    beside = (
         (f"scheduler {engine.scheduler.name}", engine.scheduler.name != "vllm-v1"),
         ("speculative decoding", engine.speculation is not None),
         ("data_parallel_size", engine.data_parallel_size > 1),
         ("prefill_schedule_interval", engine.prefill_schedule_interval > 1),
+        ("decode_context_parallel_size", dcp > 1 and engine.adapters is None),
+        *((feature, True) for feature in given[1:]),
         (
             "fleets whose requests or replicas move (rebalancers, dispatchers, "
             "autoscalers, losses, prefill and decode apart)",
             moves,
         ),
     )
-    for what, given in with_others:
-        if given:
+    for what, is_given in beside:
+        if is_given:
             raise InputError(
-                f"--enable-lora with {what} is not modelled; expected scheduler "
-                "vllm-v1 and a fixed fleet of one pool"
+                f"{given[0]} with {what} is not modelled; expected scheduler vllm-v1 "
+                "and a fixed fleet of one pool"
             )
-
-
-def check_states(engine: EngineSettings, *, moves: bool) -> None:
-    """Refuse what is not modelled where prefix caching keeps recurrent states."""
-    if engine.keeps_states and (moves or not engine.is_plain_v1):
-        raise InputError(
-            "prefix caching of an LLM with recurrent states is modelled with scheduler "
-            "vllm-v1 in a fixed fleet of one pool, without drafts, ranks, adapters and "
-            "DCP; expected prefix_caching False"
-        )
 
 
 def refuse_adapters(trace: Trace, engine: EngineSettings) -> None:

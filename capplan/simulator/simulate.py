@@ -11,11 +11,10 @@ import numpy as np
 from capplan.deployment.pools import Deployment
 from capplan.errors import InputError
 from capplan.simulator.checks import (
-    check_adapters,
     check_engine,
+    check_own_rules,
     check_scheduler,
     check_speculation,
-    check_states,
     refuse_adapters,
     refuse_oversized,
     refuse_without_keys,
@@ -91,8 +90,7 @@ def simulate(
         check_engine(pool.configuration.engine)
         check_scheduler(pool.configuration.engine)
         check_speculation(pool.configuration.engine, moves=moves and not apart)
-        check_adapters(pool.configuration.engine, moves=moves)
-        check_states(pool.configuration.engine, moves=moves)
+        check_own_rules(pool.configuration.engine, moves=moves)
         check_ranks(
             pool.configuration.engine,
             pool.configuration.rank_tables,

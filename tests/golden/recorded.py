@@ -81,16 +81,11 @@ def tags(folder: Path) -> list[str]:
     )
 
 
-def read(folder: Path, tag: str) -> Recording:
-    """Return one recording."""
-    given = json.loads((folder / f"meta_{tag}.json").read_text())["args"]
-    with (folder / f"req_{tag}.csv").open(newline="") as file:
-        requests = list(csv.DictReader(file))
-    with gzip.open(folder / f"iter_{tag}.csv.gz", "rt", newline="") as file:
-        iterations = list(csv.DictReader(file))
-    policy = given.get("policy", "fcfs")
-    engine = EngineSettings(
-        scheduler=parse_scheduler(SCHEDULER_OF[policy]),
+def engine_of(given: dict[str, Any]) -> EngineSettings:
+    """Return the engine of a case."""
+    groups = given.get("state_groups", 0)
+    return EngineSettings(
+        scheduler=parse_scheduler(SCHEDULER_OF[given.get("policy", "fcfs")]),
         max_num_batched_tokens=given["max_num_batched_tokens"],
         max_num_seqs=given["max_num_seqs"],
         block_size=given["block_size"],
@@ -99,10 +94,41 @@ def read(folder: Path, tag: str) -> Recording:
         prefix_caching=bool(given["prefix_caching"]),
         max_model_len=given["max_model_len"],
         speculation=speculation(given),
-        bounded_groups=given.get("state_groups", 0),
-        bounded_blocks=2 if given.get("state_groups") else 0,
-        state_groups=given.get("state_groups", 0),
+        bounded_groups=groups,
+        bounded_blocks=2 if groups else 0,
+        state_groups=groups,
     )
+
+
+def tables_of(given: dict[str, Any]) -> LatencyTables:
+    """Return the iteration times of a case."""
+    return linear_tables(
+        *(float(ms) / 1e3 for ms in given["coef"].split(",")),
+        max_batch=given["max_num_seqs"],
+        max_tokens=given["max_num_batched_tokens"],
+    )
+
+
+def as_recorded(case: dict[str, Any]) -> tuple[Trace, LatencyTables, EngineSettings]:
+    """Return the requests, times and engine of a case that need not be recorded."""
+    arrival_s, prompts, outputs, groups, shared, _ = np.array(case["requests"]).T
+    trace = Trace(
+        prompts.astype(int),
+        outputs.astype(int),
+        arrival_s,
+        prefix_group=groups.astype(int),
+        prefix_tokens=shared.astype(int),
+    )
+    return trace, tables_of(case), engine_of(case)
+
+
+def read(folder: Path, tag: str) -> Recording:
+    """Return one recording."""
+    given = json.loads((folder / f"meta_{tag}.json").read_text())["args"]
+    with (folder / f"req_{tag}.csv").open(newline="") as file:
+        requests = list(csv.DictReader(file))
+    with gzip.open(folder / f"iter_{tag}.csv.gz", "rt", newline="") as file:
+        iterations = list(csv.DictReader(file))
     prompts = np.array([int(row["prompt_len"]) for row in requests])
     if "prefix_group" in requests[0]:
         groups = np.array([int(row["prefix_group"]) for row in requests])
@@ -119,12 +145,7 @@ def read(folder: Path, tag: str) -> Recording:
         priority=np.array([int(row.get("priority", 0)) for row in requests]),
         source=tag,
     )
-    tables = linear_tables(
-        *(float(ms) / 1e3 for ms in given["coef"].split(",")),
-        max_batch=engine.max_num_seqs,
-        max_tokens=engine.max_num_batched_tokens,
-    )
-    return Recording(trace, engine, tables, requests, iterations)
+    return Recording(trace, engine_of(given), tables_of(given), requests, iterations)
 
 
 def simulated(recording: Recording, record_iterations: bool) -> Simulation:

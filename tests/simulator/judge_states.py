@@ -6,10 +6,8 @@ One object per block and group, each rule as vLLM 0.32 has it in ``MambaManager`
 
 from dataclasses import replace
 
-from judge import Batch, Pool, Replica, Request, Verdict
+from judge import Batch, Pool, Replica
 from judge_schedulers import from_queue
-
-from capplan.workload.slo import RequestSlo
 
 
 class StatePool(Pool):
@@ -175,26 +173,3 @@ class StateReplica(Replica):
             request.cached_tokens = start
         self.admit()
         return [(request, start, new)]
-
-
-def judge_states(trace, tables, engine):
-    """Serve a trace step by step on one replica; return it and the replica."""
-    replica = StateReplica(tables, engine)
-    requests = []
-    for row in range(len(trace)):
-        arrival_s = float(trace.arrival_s[row])
-        now_s = arrival_s + tables.request_s
-        replica.advance(now_s)
-        group = int(trace.prefix_group[row])
-        shared = int(trace.prefix_tokens[row]) if group >= 0 else 0
-        prompt = int(trace.prompt_tokens[row])
-        tokens = [
-            ("group", group, k) if k < shared else ("prompt", row, k)
-            for k in range(prompt)
-        ]
-        request = Request(row, arrival_s, prompt, int(trace.output_tokens[row]), tokens)
-        request.slo = RequestSlo(ttft_s=float("inf"), tbt_s=float("inf"))
-        replica.arrive(request, now_s)
-        requests.append(request)
-    replica.advance(float("inf"))
-    return Verdict(requests, [0] * len(requests), [replica])

@@ -1,14 +1,15 @@
 """Prefix caching of recurrent states: as worked by hand, by its judge, by its laws."""
 
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from judge_states import judge_states
+from judge import judge_alone
+from judge_states import StateReplica
+from random_cases import random_states
+from recorded import as_recorded
 from test_against_judge import assert_same
 
 from capplan.deployment.configuration import Configuration
@@ -20,9 +21,6 @@ from capplan.latency.contract import linear_tables
 from capplan.simulator.simulate import simulate
 from capplan.workload.trace import Trace
 from tests.deployments import fleet_of
-
-sys.path.append(str(Path(__file__).parents[1] / "golden"))
-from random_states import random_states
 
 # An iteration takes 10 ms, and 1 ms for each token, of a prompt or decoded.
 TABLES = linear_tables(10e-3, 1e-3, 0, 1e-3, 0, max_batch=8, max_tokens=8192)
@@ -140,27 +138,7 @@ def test_a_decode_holds_two_states_while_it_enters_a_block():
 @st.composite
 def recorded_like(draw):
     """Draw a case as those recorded with vLLM."""
-    case = random_states(draw(st.integers(0, 10**6)))
-    coefficients = (float(ms) / 1e3 for ms in case["coef"].split(","))
-    given = engine(
-        max_num_batched_tokens=case["max_num_batched_tokens"],
-        max_num_seqs=case["max_num_seqs"],
-        block_size=case["block_size"],
-        kv_blocks=case["blocks"],
-        async_scheduling=bool(case["async_sched"]),
-        bounded_groups=case["state_groups"],
-        state_groups=case["state_groups"],
-    )
-    tables = linear_tables(*coefficients, max_batch=32, max_tokens=8192)
-    arrival_s, prompts, outputs, groups, shared, _ = np.array(case["requests"]).T
-    trace = Trace(
-        prompts.astype(int),
-        outputs.astype(int),
-        arrival_s,
-        prefix_group=groups.astype(int),
-        prefix_tokens=shared.astype(int),
-    )
-    return trace, tables, given
+    return as_recorded(random_states(draw(st.integers(0, 10**6))))
 
 
 @given(recorded_like())
@@ -170,7 +148,7 @@ def test_every_request_is_served_as_the_judge_serves_it(case):
 
     found = simulate(trace, fleet_of(tables, given, 1))
 
-    assert_same(found, judge_states(trace, tables, given))
+    assert_same(found, judge_alone(StateReplica(tables, given), trace))
 
 
 @given(recorded_like(), st.integers(1, 4))
@@ -191,17 +169,19 @@ def test_jumps_are_steps(case, replicas):
         )
 
 
-@given(recorded_like())
+@given(st.integers(0, 10**6))
 @settings(max_examples=10)
-def test_requests_of_one_block_hold_one_state_as_without_caching(case):
-    trace, tables, given = case
+def test_requests_of_one_block_hold_one_state_as_without_caching(seed):
+    # No prompt is cut: the budget is that of all of them.
+    trace, tables, given = as_recorded(
+        random_states(seed) | {"max_num_batched_tokens": 1024}
+    )
     size = given.block_size
     small = Trace(
         np.minimum(trace.prompt_tokens, size // 2),
         np.minimum(trace.output_tokens, size // 2),
         trace.arrival_s,
     )
-    given = replace(given, max_num_batched_tokens=1024)  # no prompt is cut
     plain = replace(given, prefix_caching=False, state_groups=0, bounded_blocks=1)
 
     kept, without = (

@@ -1,19 +1,15 @@
-"""Random cases of prefix caching with recurrent states, for ``record.py``."""
+"""Random cases for ``record.py``: few or many blocks, any budget, shared prefixes."""
 
 from typing import Any
 
 import numpy as np
 
 
-def random_states(seed: int) -> dict[str, Any]:
-    """Return a case: few or many blocks, prompts that share prefixes, any budget."""
-    rng = np.random.default_rng(seed)
-    size = int(rng.choice([8, 16, 32]))
-    budget = int(rng.choice([size // 2 + 8, 3 * size + 5, 4 * size, 16 * size]))
+def _case(rng: np.random.Generator, seed: int, size: int, blocks_more: int):
+    """Return a case with blocks of a size; a request alone needs ``blocks_more``."""
     longest = size * int(rng.choice([6, 12, 20]))
     most_output = int(rng.choice([4, 20, 60]))
-    groups = int(rng.choice([1, 2, 3]))
-    alone = -(-(longest + most_output) // size) + 3 * groups + 2
+    alone = -(-(longest + most_output) // size) + 2 + blocks_more
     prefixes = rng.integers(0, int(longest * 0.8), int(rng.choice([1, 2, 4])))
     share = rng.random()
     arrival_s = np.cumsum(rng.exponential(1 / rng.choice([20, 100, 400]), 40))
@@ -34,16 +30,27 @@ def random_states(seed: int) -> dict[str, Any]:
         output = int(rng.integers(1, most_output + 1))
         requests.append([round(moment_s, 6), prompt, output, group, shared, -1])
     return {
-        "tag": f"states{seed}",
-        "async_sched": int(rng.integers(2)),
         "blocks": int(alone * rng.choice([1.0, 1.5, 3.0, 6.0])) + 1,
         "block_size": size,
-        "max_num_batched_tokens": budget,
-        "max_num_seqs": min(budget, int(rng.choice([4, 8, 32]))),
         "max_model_len": 16_384,
         "prefix_caching": 1,
         "coef": "7.0,0.025,6e-8,0.02,4e-6",
         "seed": seed,
-        "state_groups": groups,
         "requests": requests,
+    }
+
+
+def random_states(seed: int) -> dict[str, Any]:
+    """Return a case with one to three groups of recurrent states."""
+    rng = np.random.default_rng(seed)
+    size = int(rng.choice([8, 16, 32]))
+    groups = int(rng.choice([1, 2, 3]))
+    budget = int(rng.choice([size // 2 + 8, 3 * size + 5, 4 * size, 16 * size]))
+    return {
+        **_case(rng, seed, size, 3 * groups),
+        "tag": f"states{seed}",
+        "async_sched": int(rng.integers(2)),
+        "max_num_batched_tokens": budget,
+        "max_num_seqs": min(budget, int(rng.choice([4, 8, 32]))),
+        "state_groups": groups,
     }
