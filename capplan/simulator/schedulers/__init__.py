@@ -62,12 +62,16 @@ CADENCE = "vllm-v1-cadence"
 
 LORA = "vllm-v1-lora"
 """V1's where requests ask for adapters, which no user names either."""
+
+PIPELINE = "vllm-v1-pipeline"
+"""V1's for a pipeline of stages."""
 _UNNAMED = {
     PULLING: "vllm_v1_pulling",
     SPECULATIVE: "vllm_v1_speculative",
     PULLING_SPECULATIVE: "vllm_v1_pulling_speculative",
     CADENCE: "vllm_v1_cadence",
     LORA: "vllm_v1_lora",
+    PIPELINE: "vllm_v1_pipeline",
 }
 
 
