@@ -27,8 +27,14 @@ def stage_layers(layers: int, stages: int) -> tuple[int, ...]:
 
 
 def largest_share(llm: Architecture, stages: int) -> float:
-    """Return the share of the layers that the largest stage has."""
-    return max(stage_layers(llm.layers, stages)) / llm.layers
+    """Return the share of a token's arithmetic that the largest stage has.
+
+    The last one has the output embedding too. It sets the pace of a full pipeline, and
+    vLLM gives it none of the layers left over.
+    """
+    head = llm.vocab * llm.hidden / llm.active_parameter_count
+    *others, last = (n / llm.layers for n in stage_layers(llm.layers, stages))
+    return max((1 - head) * max(others, default=0.0), (1 - head) * last + head)
 
 
 def check_pp(llm: Architecture, stages: int) -> None:

@@ -193,7 +193,7 @@ def _pipeline(settings: PlanSettings, configuration: Configuration) -> list[Assu
             f"each of {pipeline.stages} stages takes {pipeline.share:.1%} of the "
             f"iteration time, and {1e6 * pipeline.hop_s:.3g} us + "
             f"{1e6 * pipeline.hop_token_s:.3g} us a token to the next{across}",
-            "by layers; the transfer by data sheet; no pipeline was measured",
+            "by layers and output embedding, hops by data sheet; none was measured",
             "assumed",
         )
     ]

@@ -4,7 +4,13 @@ import pytest
 
 from capplan.errors import InputError
 from capplan.llm.catalog import llm
-from capplan.llm.pipeline import absent_bytes, check_pp, stage_layers, stage_llms
+from capplan.llm.pipeline import (
+    absent_bytes,
+    check_pp,
+    largest_share,
+    stage_layers,
+    stage_llms,
+)
 
 
 @pytest.mark.parametrize(
@@ -64,3 +70,13 @@ def test_tied_embeddings_are_on_both_ends():
 def test_stages_that_are_not_counted_are_refused(name, stages, reason):
     with pytest.raises(InputError, match=reason):
         check_pp(llm(name), stages)
+
+
+def test_the_layers_left_over_make_up_for_the_output_embedding():
+    model = llm("Llama-3.1-70B")  # 80 layers
+    head = 128_256 * 8_192 / model.active_parameter_count
+
+    assert largest_share(model, 2) == pytest.approx((1 - head) / 2 + head)
+    # The embedding is as large as 1.2 layers.
+    assert stage_layers(80, 3) == (27, 27, 26)
+    assert largest_share(model, 3) == pytest.approx((1 - head) * 26 / 80 + head)
