@@ -191,7 +191,8 @@ def _pipeline(settings: PlanSettings, configuration: Configuration) -> list[Assu
         Assumption(
             f"pipeline, {configuration}",
             f"each of {pipeline.stages} stages takes {pipeline.share:.1%} of the "
-            f"iteration time, and {1e6 * pipeline.hop_s:.3g} us + "
+            "kernels' time, all of the engine's own, and "
+            f"{1e6 * pipeline.hop_s:.3g} us + "
             f"{1e6 * pipeline.hop_token_s:.3g} us a token to the next{across}",
             "by layers and output embedding, hops by data sheet; none was measured",
             "assumed",

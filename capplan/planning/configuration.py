@@ -53,7 +53,7 @@ from capplan.planning.layouts import (
     timed_alone,
 )
 from capplan.planning.parallel_settings import ParallelSettings
-from capplan.planning.pipeline import in_stages
+from capplan.planning.pipeline import in_stages, with_own_time
 from capplan.planning.scheduling import engine_of, scheduled
 from capplan.planning.setting_groups import ConfigurationSettings, PriceSettings
 from capplan.planning.sized_replica import is_of, sized_replica
@@ -345,7 +345,7 @@ def _built(
     if fitted is not None:
         tables = shared_kv_tables(tables, settings, fitted)
     return Configuration(
-        engine,
+        with_own_time(engine, profile),
         tables,
         profile=profile,
         quantile=None if profile is None else quantile_of(settings, profile),

@@ -8,6 +8,7 @@ from capplan.deployment.replica import DoesNotFitError
 from capplan.errors import InputError
 from capplan.fleet.gpu import Gpu
 from capplan.latency.pipeline import hop_times_s
+from capplan.latency.profile import Profile
 from capplan.llm.architecture import Architecture
 from capplan.llm.pipeline import check_pp, largest_share
 from capplan.planning.fleet_settings import MOVING, OF_TP_ALONE, flag_given
@@ -56,6 +57,17 @@ def in_stages(
     router = getattr(settings, "router", None) or "jsq"
     check_pipeline(engine, router, moves=False)
     return engine
+
+
+def with_own_time(engine: EngineSettings, profile: Profile | None) -> EngineSettings:
+    """Return an engine whose stages each take the engine's own time of a profile."""
+    time = None if profile is None else profile.engine_time
+    if engine.pipeline is None or time is None:
+        return engine
+    pipeline = replace(
+        engine.pipeline, own_s=time.iteration_s, own_request_s=time.per_request_s
+    )
+    return replace(engine, pipeline=pipeline)
 
 
 def refuse_stages(settings: ConfigurationSettings, command: str) -> None:

@@ -93,6 +93,19 @@ def test_all_stages_take_the_time_of_the_largest():
     assert one.engine.pipeline.share == pytest.approx(share, rel=1e-4)
 
 
+def test_the_engines_own_time_is_not_divided():
+    one, two = only(**LLAMA), only(**LLAMA, pipeline_parallel_size=2)
+
+    pipeline, time = two.engine.pipeline, two.profile.engine_time
+    b = 64
+    own_s = time.iteration_s + b * time.per_request_s
+    kernels_s = one.tables.decode_s[b] - own_s
+    hop_s = pipeline.hop_s + b * pipeline.hop_token_s
+    expected = pipeline.share * kernels_s + own_s + hop_s
+    assert pipeline.stage_tables(two.tables).decode_s[b] == pytest.approx(expected)
+    assert own_s > 0
+
+
 def test_given_times_have_equal_stages_without_hops():
     settings = SimulateSettings(
         latency_ms="10,0,0,0,0", kv_blocks=9, pipeline_parallel_size=2
@@ -212,7 +225,7 @@ def test_a_plan_says_what_it_assumes_of_the_stages(made):
     found = {row.what: row for row in made.assumptions}
 
     row = found["pipeline, H100-SXM × TP 2 × PP 2"]
-    assert row.value.startswith("each of 2 stages takes 53.5% of the iteration time")
+    assert row.value.startswith("each of 2 stages takes 53.5% of the kernels' time")
     assert row.how == "assumed"
 
 
