@@ -51,12 +51,13 @@ class Configuration:
     def layout(self) -> Layout:
         """How ranks and experts share the GPUs."""
         ranks = self.engine.data_parallel_size
-        return Layout(self.tp, ranks, self.ep, self.redundant_experts)
+        stages = self.engine.pipeline_parallel_size
+        return Layout(self.tp, ranks, self.ep, self.redundant_experts, stages)
 
     @property
     def gpus(self) -> int:
-        """GPUs of a replica, of all its ranks."""
-        return self.tp * self.engine.data_parallel_size
+        """GPUs of a replica, of all its ranks and stages."""
+        return self.layout.gpus
 
     @property
     def nodes_per_replica(self) -> int:
@@ -117,11 +118,10 @@ class Configuration:
     @property
     def weight_bytes(self) -> float | None:
         """Weights of a replica, on all its GPUs; None where not known. [bytes]"""
-        return (
-            None
-            if self.replica is None
-            else self.replica.budget.weight_bytes * self.gpus
-        )
+        if self.replica is None:
+            return None
+        ranks = self.engine.data_parallel_size
+        return self.tp * ranks * self.replica.weight_bytes_of_stages
 
     @property
     def cold_start(self) -> ColdStart | None:

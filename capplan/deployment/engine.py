@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from capplan.deployment.adapters import Adapters
+from capplan.deployment.pipeline import Pipeline
 from capplan.deployment.policy import VLLM_V1, Policy
 from capplan.deployment.speculation import Speculation
 from capplan.errors import InputError
@@ -41,6 +42,9 @@ class EngineSettings:
     prefill_schedule_interval: int = 1  # steps of ranks of which one may have prompts
     dp_balance: str = "vllm"  # how a rank is chosen for a request
     decode_context_parallel_size: int = 1  # GPUs of which each has a part of a block
+    pipeline: Pipeline | None = (
+        None  # stages of the replica, where it has more than one
+    )
 
     def __post_init__(self) -> None:
         """Refuse settings with which no request can run."""
@@ -88,6 +92,7 @@ class EngineSettings:
             self.scheduler.name == VLLM_V1.name
             and self.speculation is None
             and self.adapters is None
+            and self.pipeline is None
             and self.data_parallel_size == 1
             and self.prefill_schedule_interval == 1
             and self.decode_context_parallel_size == 1
@@ -102,6 +107,11 @@ class EngineSettings:
     def gpu_block_size(self) -> int:
         """Tokens of a KV block on one GPU, vLLM's ``--block-size``. [tokens]"""
         return self.block_size // self.decode_context_parallel_size
+
+    @property
+    def pipeline_parallel_size(self) -> int:
+        """Stages that hold the layers of the replica one after the other."""
+        return 1 if self.pipeline is None else self.pipeline.stages
 
     @property
     def kv_capacity_tokens(self) -> int:
@@ -158,14 +168,11 @@ class EngineSettings:
             del named["decode_context_parallel_size"]
         if not self.state_groups:
             del named["state_groups"]
-        if self.adapters is None:
-            del named["adapters"]
-        else:
-            named["adapters"] = json.dumps(asdict(self.adapters))
-        if self.speculation is None:
-            del named["speculation"]
-        else:
-            named["speculation"] = json.dumps(asdict(self.speculation))
+        for name in ("adapters", "pipeline", "speculation"):
+            if named[name] is None:
+                del named[name]
+            else:
+                named[name] = json.dumps(asdict(named[name]))
         for name in _OF_RANKS:  # one engine by itself has none
             if named[name] == getattr(EngineSettings, name):
                 del named[name]

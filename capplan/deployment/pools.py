@@ -102,11 +102,12 @@ class Deployment:
                 "expected no pools of prompts and of decoding"
             )
         engines = [pool.configuration.engine for pool in self.pools]
-        if any(engine.decode_context_parallel_size > 1 for engine in engines):
-            raise InputError(
-                "decode_context_parallel_size with pools of prompts and of decoding is "
-                "not modelled; expected 1"
-            )
+        for name in ("decode_context_parallel_size", "pipeline_parallel_size"):
+            if any(getattr(engine, name) > 1 for engine in engines):
+                raise InputError(
+                    f"{name} with pools of prompts and of decoding is not modelled; "
+                    "expected 1"
+                )
         if engines[0].speculation != engines[1].speculation:
             raise InputError(
                 "only one of the pools verifies drafts, or they verify others; "

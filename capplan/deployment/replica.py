@@ -1,6 +1,7 @@
 """A replica: an LLM on the GPUs of its ranks, with the KV capacity of each."""
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 from capplan.deployment.engine import EngineSettings, default_engine_settings
 from capplan.deployment.speculation import WITHOUT_KV
@@ -10,9 +11,10 @@ from capplan.llm.acceptance import drafted_llm
 from capplan.llm.architecture import Architecture
 from capplan.llm.context_parallel import check_dcp
 from capplan.llm.dtypes import check_kv_dtype, weight_dtype_named
-from capplan.llm.kv_groups import kv_groups
+from capplan.llm.kv_groups import KvGroups, kv_groups
 from capplan.llm.layout import Layout
 from capplan.llm.memory import DEFAULT_UTILIZATION, MemoryBudget, memory_budget
+from capplan.llm.pipeline import absent_bytes, stage_llms
 from capplan.units import format_bytes
 
 
@@ -70,8 +72,20 @@ class Replica:
     weight_dtype: str
     kv_dtype: str
     engine: EngineSettings  # with the ``kv_blocks`` of a rank
-    budget: MemoryBudget  # of each GPU
+    budget: MemoryBudget  # of each GPU; of a pipeline those of the fullest stage
     kv_source: str = "estimated"  # or "reported by the engine"
+
+    @property
+    def weight_bytes_of_stages(self) -> int:
+        """Weights of one GPU of each stage together. [bytes]"""
+        stages = self.engine.pipeline_parallel_size
+        if stages == 1:  # those of its draft among them
+            return self.budget.weight_bytes
+        return sum(
+            part.weight_bytes_per_gpu(self.tp, self.weight_dtype)
+            - absent_bytes(self.llm, self.tp, stage, stages)
+            for stage, part in enumerate(stage_llms(self.llm, stages))
+        )
 
 
 def _check_split(
@@ -91,6 +105,40 @@ def _check_split(
             check_dcp(llm, tp, dcp)
         except InputError as error:
             raise DoesNotFitError(str(error)) from None
+
+
+def _fullest_stage(
+    llm: Architecture,
+    gpu: Gpu,
+    tp: int,
+    limits: EngineSettings,
+    kv_dtype: str,
+    **given: Any,
+) -> tuple[MemoryBudget, KvGroups]:
+    """Return the memory of each GPU of the stage with fewest KV blocks, and those.
+
+    Every stage has so many (vLLM 0.32, v1/core/kv_cache_utils.py,
+    ``get_kv_cache_configs``). ``given`` is what ``memory_budget`` takes.
+    """
+    tokens, stages = limits.max_num_batched_tokens, limits.pipeline_parallel_size
+    found = []
+    for stage, part in enumerate(stage_llms(llm, stages) if stages > 1 else (llm,)):
+        budget = memory_budget(part, gpu.memory_bytes, tp, tokens, **given)
+        absent = absent_bytes(llm, tp, stage, stages)
+        budget = replace(budget, weight_bytes=budget.weight_bytes - absent)
+        if limits.adapters is not None:
+            budget = replace(budget, adapter_bytes=limits.adapters.gpu_bytes)
+        groups = kv_groups(
+            part,
+            tp,
+            kv_dtype,
+            limits.gpu_block_size,
+            min(limits.max_model_len, llm.max_positions),
+            prefix_caching=limits.prefix_caching,
+        )
+        found.append((groups.blocks(budget.kv_bytes, tokens), budget, groups))
+    _, budget, groups = min(found, key=lambda each: each[0])
+    return budget, groups
 
 
 def replica(
@@ -138,32 +186,24 @@ def replica(
     _check_split(llm, gpu, tp, layout, engine.decode_context_parallel_size)
     dtype = weight_dtype_named(weight_dtype or llm.weight_dtype)
     kv_dtype = check_kv_dtype(kv_dtype)
+    modelled = engine.is_plain_v1 and (layout is None or layout.dp == 1)
+    caches = engine.prefix_caching and (modelled or not llm.state_layers)
+    engine = replace(engine, prefix_caching=caches)
     drafts = engine.speculation
     # With the layer of its draft, where that has weights and KV.
     held = llm
     if drafts is not None and drafts.method not in WITHOUT_KV:
         held = drafted_llm(llm, drafts.method)
-    budget = memory_budget(
+    budget, groups = _fullest_stage(
         held,
-        gpu.memory_bytes,
+        gpu,
         tp,
-        engine.max_num_batched_tokens,
+        engine,
+        kv_dtype,
         gpu_memory_utilization=gpu_memory_utilization,
         weight_dtype=dtype,
         layout=layout,
         engine=engine_name,
-    )
-    if engine.adapters is not None:
-        budget = replace(budget, adapter_bytes=engine.adapters.gpu_bytes)
-    modelled = engine.is_plain_v1 and (layout is None or layout.dp == 1)
-    caches = engine.prefix_caching and (modelled or not llm.state_layers)
-    groups = kv_groups(
-        held,
-        tp,
-        kv_dtype,
-        engine.gpu_block_size,
-        min(engine.max_model_len, llm.max_positions),
-        prefix_caching=caches,
     )
     engine = replace(
         engine,
@@ -174,7 +214,6 @@ def replica(
         + (drafts.drafts if drafts is not None and llm.state_layers else 0),
         state_groups=groups.bounded_groups if llm.state_layers else 0,
         kv_block_bytes=groups.block_bytes,
-        prefix_caching=caches,
     )
     blocks = groups.blocks(budget.kv_bytes, engine.max_num_batched_tokens)
     source = "estimated"
@@ -184,7 +223,7 @@ def replica(
         blocks = reported_kv_tokens // engine.gpu_block_size
         source = "reported by the engine"
     if blocks < 2 + groups.bounded_groups:
-        degrees = (layout or Layout(tp)).text
+        degrees = (layout or Layout(tp, pp=engine.pipeline_parallel_size)).text
         raise DoesNotFitError(_too_small(llm, gpu, degrees, dtype, budget), budget)
     engine = replace(engine, kv_blocks=blocks)
     longest = min(

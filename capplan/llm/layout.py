@@ -1,4 +1,4 @@
-"""How the GPUs of an engine share an LLM: TP, ranks of DP attention, experts by EP.
+"""How the GPUs of an engine share an LLM: TP, stages, ranks of DP attention, EP.
 
 ``--data-parallel-size D --tensor-parallel-size t [--enable-expert-parallel]`` in vLLM:
 D ranks of t GPUs have their own attention, KV and requests; the routed experts are on
@@ -13,21 +13,23 @@ from capplan.llm.architecture import Architecture
 
 _NAME = re.compile(
     r"(?:tp(\d{1,4}))?(?:(?:(?<=\d)-|^)dp(\d{1,4}))?(?:(?:(?<=\d)-|^)ep(\d{1,4}))?"
+    r"(?:(?:(?<=\d)-|^)pp(\d{1,4}))?"
 )
 
 
 @dataclass(frozen=True)
 class Layout:
-    """TP degree of a rank, number of ranks, and GPUs over which experts are spread."""
+    """TP degree, number of ranks, GPUs over which experts are spread, stages."""
 
     tp: int = 1
     dp: int = 1  # ranks that step together
     ep: int = 1  # GPUs that hold different experts; 1: experts are cut by TP
     redundant_experts: int = 0  # copies of loaded experts, by EPLB
+    pp: int = 1  # stages that hold the layers one after the other
 
     def __post_init__(self) -> None:
         """Refuse degrees that no engine can be started with."""
-        for name in ("tp", "dp", "ep"):
+        for name in ("tp", "dp", "ep", "pp"):
             if getattr(self, name) < 1:
                 raise InputError(
                     f"{name.upper()} is {getattr(self, name)}; expected >= 1"
@@ -49,8 +51,8 @@ class Layout:
 
     @property
     def gpus(self) -> int:
-        """GPUs of all ranks."""
-        return self.tp * self.dp
+        """GPUs of all ranks and stages."""
+        return self.tp * self.dp * self.pp
 
     @property
     def expert_tp(self) -> int:
@@ -68,6 +70,7 @@ class Layout:
         parts = [f"tp{self.tp}"] if self.tp > 1 or self.dp == 1 else []
         parts += [f"dp{self.dp}"] if self.dp > 1 else []
         parts += [f"ep{self.ep}"] if self.ep > 1 else []
+        parts += [f"pp{self.pp}"] if self.pp > 1 else []
         return "-".join(parts)
 
     @property
@@ -76,12 +79,13 @@ class Layout:
 
         Examples
         --------
-        >>> Layout(8).text, Layout(8, ep=8).text, Layout(1, 8, 8).text
-        ('TP 8', 'TP 8, EP 8', 'DP 8 × TP 1, EP 8')
+        >>> Layout(8).text, Layout(8, pp=2).text, Layout(1, 8, 8).text
+        ('TP 8', 'TP 8 × PP 2', 'DP 8 × TP 1, EP 8')
         """
         ranks = f"DP {self.dp} × " if self.dp > 1 else ""
         experts = f", EP {self.ep}" if self.ep > 1 else ""
-        return f"{ranks}TP {self.tp}{experts}"
+        stages = f" × PP {self.pp}" if self.pp > 1 else ""
+        return f"{ranks}TP {self.tp}{stages}{experts}"
 
     @property
     def degrees(self) -> str:
@@ -89,12 +93,13 @@ class Layout:
 
         Examples
         --------
-        >>> Layout(8).degrees, Layout(8, ep=8).degrees, Layout(1, 8, 8).degrees
-        ('8', '8, EP 8', '1 × DP 8, EP 8')
+        >>> Layout(8).degrees, Layout(8, pp=2).degrees, Layout(1, 8, 8).degrees
+        ('8', '8 × PP 2', '1 × DP 8, EP 8')
         """
         ranks = f" × DP {self.dp}" if self.dp > 1 else ""
         experts = f", EP {self.ep}" if self.ep > 1 else ""
-        return f"{self.tp}{ranks}{experts}"
+        stages = f" × PP {self.pp}" if self.pp > 1 else ""
+        return f"{self.tp}{stages}{ranks}{experts}"
 
     def check(self, llm: Architecture) -> None:
         """Refuse a layout that an LLM cannot have, with the nearest that it can."""
@@ -144,15 +149,16 @@ def parse_layout(text: str) -> Layout:
     Examples
     --------
     >>> parse_layout("dp8-ep8")
-    Layout(tp=1, dp=8, ep=8, redundant_experts=0)
+    Layout(tp=1, dp=8, ep=8, redundant_experts=0, pp=1)
     """
     match = _NAME.fullmatch(text.strip().lower()) if text.strip() else None
     if match is None:
         raise InputError(
-            f"{text!r} is no layout; expected TP, DP and EP such as tp8, tp8-ep8 or "
-            "dp8-ep8"
+            f"{text!r} is no layout; expected TP, DP, EP and PP such as tp8, tp8-ep8, "
+            "dp8-ep8 or tp8-pp2"
         )
-    return Layout(*(int(part or 1) for part in match.groups()))
+    tp, dp, ep, pp = (int(part or 1) for part in match.groups())
+    return Layout(tp, dp, ep, pp=pp)
 
 
 def check_mtp(llm: Architecture, drafts: int) -> None:

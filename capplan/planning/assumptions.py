@@ -73,6 +73,7 @@ def assumptions(
             rows += [*_latency(settings, configuration), *_memory(configuration)]
             rows += _kernels(settings, configuration)
             rows += _context_parallel(settings, configuration)
+            rows += _pipeline(settings, configuration)
             rows += _adapters(settings, configuration)
     rows += _speculation([row for row in tried if isinstance(row, Configuration)])
     rows += _links(settings, candidates)
@@ -180,6 +181,25 @@ def _context_parallel(
     ]
 
 
+def _pipeline(settings: PlanSettings, configuration: Configuration) -> list[Assumption]:
+    """Return a row on what the stages of a pipeline take."""
+    pipeline = configuration.engine.pipeline
+    if pipeline is None:
+        return []
+    across = " over the network" if configuration.nodes_per_replica > 1 else ""
+    return [
+        Assumption(
+            f"pipeline, {configuration}",
+            f"each of {pipeline.stages} stages takes {pipeline.share:.1%} of the "
+            "kernels' time, all of the engine's own, and "
+            f"{1e6 * pipeline.hop_s:.3g} us + "
+            f"{1e6 * pipeline.hop_token_s:.3g} us a token to the next{across}",
+            "by layers and output embedding, hops by data sheet; none was measured",
+            "assumed",
+        )
+    ]
+
+
 def _adapters(settings: PlanSettings, configuration: Configuration) -> list[Assumption]:
     """Return a row on what LoRA adapters cost."""
     adapters = configuration.engine.adapters
@@ -276,6 +296,7 @@ def _engine(settings: PlanSettings, engine: EngineSettings) -> Assumption:
             "max_num_seqs",
             "block_size",
             "decode_context_parallel_size",
+            "pipeline_parallel_size",
             "kv_blocks",
             "gpu_memory_utilization",
             "async_scheduling",

@@ -52,6 +52,8 @@ from capplan.planning.layouts import (
     profiled_layouts,
     timed_alone,
 )
+from capplan.planning.parallel_settings import ParallelSettings
+from capplan.planning.pipeline import in_stages, with_own_time
 from capplan.planning.scheduling import engine_of, scheduled
 from capplan.planning.setting_groups import ConfigurationSettings, PriceSettings
 from capplan.planning.sized_replica import is_of, sized_replica
@@ -184,6 +186,7 @@ def given_configuration(settings: ConfigurationSettings) -> Configuration | None
     tp = settings.tp[0] if settings.tp else 1
     engine = sharing_kv(engine, settings, None, tp)
     engine = with_adapters(engine, settings, None, None, tp)
+    engine = in_stages(engine, settings, None, None, tp)
     return _built(settings, engine, None, tp=tp)
 
 
@@ -208,9 +211,9 @@ def _unlisted(
 
     Engine settings and KV blocks are those it was measured with.
     """
-    if settings.decode_context_parallel_size not in (None, 1):
-        reason = f"{gpu} is in no catalog, which decode_context_parallel_size needs"
-        return Excluded(gpu, tp, reason)
+    for name in ParallelSettings.model_fields:
+        if getattr(settings, name) not in (None, 1):
+            return Excluded(gpu, tp, f"{gpu} is in no catalog, which {name} needs")
     profile = profile_of(settings, llm, gpu, tp)
     if profile is None:
         reason = f"{gpu} is in no catalog, and there is no profile of it at TP {tp}"
@@ -275,6 +278,7 @@ def _engine(
     engine = settings_by_default(defaults, gpu, _engine_settings(settings, profile))
     engine = speculating(scheduled(engine, settings), settings, llm)
     engine = with_adapters(engine, settings, llm, gpu, tp)
+    engine = in_stages(engine, settings, llm, gpu, tp)
     try:
         engine = sharing_kv(engine, settings, llm, tp)
     except InputError as error:
@@ -341,7 +345,7 @@ def _built(
     if fitted is not None:
         tables = shared_kv_tables(tables, settings, fitted)
     return Configuration(
-        engine,
+        with_own_time(engine, profile),
         tables,
         profile=profile,
         quantile=None if profile is None else quantile_of(settings, profile),

@@ -1,5 +1,6 @@
 """Groups of settings of what happens between replicas, and of how many there are."""
 
+from collections.abc import Iterable
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator
@@ -30,6 +31,17 @@ MOVING = (
     "spot",
 )
 """Settings of fleets whose requests or replicas move."""
+OF_TP_ALONE = ("mix", "availability", "solver")
+"""Settings of plans whose replicas are named by GPU and TP degree alone."""
+
+
+def flag_given(settings: Settings, names: Iterable[str]) -> str:
+    """Return the flag of the first of these settings that is given; empty: none."""
+    for name in names:
+        value = getattr(settings, name, None)
+        if value and value != "simulated":
+            return f"--{name.replace('_', '-')}"
+    return ""
 
 
 class RebalancerSettings(Settings):

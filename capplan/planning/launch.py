@@ -40,6 +40,10 @@ _ON_NODES = (
     "--data-parallel-address on each, and --headless with --data-parallel-start-rank "
     "on all but the first"
 )
+_STAGES_ON_NODES = (
+    "stages on several nodes: give --nnodes, --node-rank and --master-addr on each, "
+    "and --headless on all but the first"
+)
 _NAMED_DRAFTS = ("eagle", "eagle3")
 """Methods whose draft is a checkpoint of its own."""
 _DRAFT = 'the key "model" of --speculative-config'
@@ -215,6 +219,8 @@ def launch(
     words = [*STARTS["vllm"], checkpoint, *flags]
     words += ["--tensor-parallel-size", str(configuration.tp)]
     words += _layout(configuration, settings)
+    if engine.pipeline_parallel_size > 1:
+        words += ["--pipeline-parallel-size", str(engine.pipeline_parallel_size)]
     if engine.decode_context_parallel_size > 1:
         dcp = str(engine.decode_context_parallel_size)
         words += ["--decode-context-parallel-size", dcp]
@@ -235,7 +241,7 @@ def launch(
         if engine.speculation.method in _NAMED_DRAFTS and '"model"' not in drafting:
             notes = (*notes, f"name the draft: {_DRAFT}")
     if configuration.nodes_per_replica > 1:
-        notes = (*notes, _ON_NODES)
+        notes = (*notes, _ON_NODES if engine.pipeline is None else _STAGES_ON_NODES)
     if hand_off:
         words += ["--kv-transfer-config", _NIXL]
         notes = (*notes, _APART)

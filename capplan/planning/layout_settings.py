@@ -125,6 +125,14 @@ class LayoutSettings(ConfigurationSettings):
                 "data_parallel_size above 1 with it",
             )
 
+        stages = self.pipeline_parallel_size or 1
+        if stages > 1 and (self.may_have_ranks or self.enable_expert_parallel):
+            raise SettingError(
+                "pipeline_parallel_size",
+                f"pipeline_parallel_size {stages} with data_parallel_size above 1 or "
+                "enable_expert_parallel is not modelled; expected TP and stages alone",
+            )
+
     @property
     def redundant_experts(self) -> int:
         """Copies of experts that EPLB holds beside one of each."""
@@ -151,7 +159,9 @@ class LayoutSettings(ConfigurationSettings):
 
     @property
     def looks_at_layouts(self) -> bool:
-        """Whether anything but TP alone may be looked at."""
+        """Whether ranks or spread experts may be looked at: not with stages."""
+        if (self.pipeline_parallel_size or 1) > 1:
+            return False
         return self.asks_for_layouts or (self.searches_layouts and not self.tp)
 
     @property

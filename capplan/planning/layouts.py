@@ -18,7 +18,7 @@ from capplan.latency.rank_tables import RankTables
 from capplan.llm.architecture import Architecture
 from capplan.llm.layout import Layout
 from capplan.planning.context_parallel import shared_kv_tables
-from capplan.planning.fleet_settings import MOVING
+from capplan.planning.fleet_settings import MOVING, OF_TP_ALONE, flag_given
 from capplan.planning.iteration_time import (
     folders,
     own_profile,
@@ -86,24 +86,12 @@ def _check_backend(settings: LayoutSettings) -> None:
 
 def _no_groups(settings: Settings) -> str:
     """Return why groups of ranks are not simulated; empty where they are."""
-    named = {
-        name: getattr(settings, name, None)
-        for name in (
-            *MOVING,
-            "latency_ms",
-            "mix",
-            "availability",
-            "solver",
-        )
-    }
-    for name, value in named.items():
-        if value and value != "simulated":
-            flag = f"--{name.replace('_', '-')}"
-            return (
-                f"ranks that step together are not modelled with {flag}; leave out one "
-                "of them"
-            )
-    return ""
+    flag = flag_given(settings, (*MOVING, "latency_ms", *OF_TP_ALONE))
+    if not flag:
+        return ""
+    return (
+        f"ranks that step together are not modelled with {flag}; leave out one of them"
+    )
 
 
 def layouts_apart(settings: ConfigurationSettings) -> bool:

@@ -21,6 +21,7 @@ from capplan.placement.snapshot import read_snapshot
 from capplan.placement.solvers import SOLVERS
 from capplan.placement.volume_bound import volume_bound
 from capplan.planning.configuration import configurations, given_configuration
+from capplan.planning.pipeline import refuse_stages
 from capplan.planning.place_settings import PlaceSettings
 from capplan.planning.traffic import read_traffic
 from capplan.simulator.checks import oversized
@@ -92,6 +93,7 @@ def _only_configuration(settings: PlaceSettings) -> Configuration:
     configuration = given_configuration(settings)
     if configuration is not None:
         return configuration
+    refuse_stages(settings, "place")
     tried = list(configurations(settings))
     if len(tried) != 1:
         names = ", ".join(f"{candidate.gpu} TP {candidate.tp}" for candidate in tried)

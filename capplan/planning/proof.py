@@ -85,14 +85,15 @@ def _sampled(inputs: PlanInputs, engine: EngineSettings, sample: int) -> Columns
 def _as_iterations(
     engine: EngineSettings, output_tokens: np.ndarray, gap_s: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return requests of an engine with drafts as ones of which each step is needed.
+    """Return requests as ones of which each step is needed, and a limit on its time.
 
-    A request takes at least the iterations in which all its drafts are accepted, each
+    With drafts a request takes at least the iterations in which all are accepted, each
     at the contexts of the first tokens, in the time that its tokens have between the
-    first and the last.
+    first and the last. In a pipeline a token passes all stages after the one before, so
+    that a step has its part of the gap on each.
     """
     if engine.speculation is None:
-        return output_tokens, gap_s
+        return output_tokens, gap_s / engine.pipeline_parallel_size
     steps = engine.speculation.least_iterations(output_tokens)
     each = np.maximum(output_tokens - 1, 1) / np.maximum(steps, 1)
     return 1 + steps, gap_s * each

@@ -160,12 +160,14 @@ def widest_iterations(
     prompts and contexts together are what the KV holds. Where the budget is of prompts,
     decodes come on top of it. The simulator continues the tables in the same way.
     Where drafts are verified, the decodes' share of ``fused_s`` is that of one token of
-    each, no more than an iteration takes.
+    each, no more than an iteration takes. Of a pipeline they are the steps of a stage.
     """
     if engine.speculation is not None:
         tables = engine.speculation.tables(tables)
         least_s = np.minimum.accumulate(tables.fused_s[::-1])[::-1]
         return engine, tables._replace(fused_s=np.ascontiguousarray(least_s))
+    if engine.pipeline is not None:
+        return engine, engine.pipeline.stage_tables(tables)
     rules = engine.scheduler.rules
     tokens = engine.max_num_batched_tokens
     if rules.reserves:

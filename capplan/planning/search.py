@@ -15,6 +15,7 @@ from capplan.errors import InputError, collected_warnings
 from capplan.latency.contract import LatencyTables
 from capplan.planning.configuration import Excluded, configurations
 from capplan.planning.cost import per_million, usd_per_replica_h
+from capplan.planning.pipeline import refuse_stages
 from capplan.planning.settings import SearchSettings
 from capplan.planning.shown import Shown
 from capplan.planning.traffic import read_requests
@@ -263,6 +264,7 @@ def search(settings: SearchSettings) -> Search:
     """
     with collected_warnings() as texts:
         trace = read_requests(settings)
+        refuse_stages(settings, "search")
         tried = list(configurations(settings))
         able = [row for row in tried if isinstance(row, Configuration)]
         slo = settings.slo_of_requests()

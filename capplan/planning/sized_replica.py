@@ -43,6 +43,7 @@ def sized_replica(
             stacklevel=2,
         )
     own = profile is not None and kv_dtype == measured and is_of(profile, name)
+    own = own and engine.pipeline is None
     reported = profile.kv_tokens if profile and own else None
     fitted = replica(
         llm,

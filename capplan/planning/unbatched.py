@@ -38,11 +38,15 @@ def unbatched(trace: Trace, tables: LatencyTables, engine: EngineSettings) -> Un
         + np.where(rest > 0, tables.fused_s[rest], 0.0)
         + tables.attention_s * (prompt.astype(float) ** 2 - hits.astype(float) ** 2) / 2
     )
+    # A prompt leaves the last stage as much later as its longest chunk takes on the
+    # others, which is no shorter than the mean one; a token passes all stages.
+    stages = engine.pipeline_parallel_size
+    prefill_s *= 1 + (stages - 1) / np.maximum(-(-new // budget), 1)
     ttft_s = prefill_s + tables.request_s + tables.prompt_token_s * prompt
 
     def token_s(context: np.ndarray) -> np.ndarray:
         decode_s = tables.decode_s[1] + tables.decode_context_s[1] * context
-        return np.where(output > 1, decode_s, 0.0)
+        return np.where(output > 1, stages * decode_s, 0.0)
 
     # With drafts fewer iterations may have its tokens, each at least one token later.
     steps = output - 1

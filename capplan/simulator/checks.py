@@ -7,6 +7,7 @@ import numpy as np
 from capplan.deployment.engine import EngineSettings
 from capplan.deployment.pools import Deployment
 from capplan.errors import InputError
+from capplan.simulator.group_state import READ_SCHEDULERS
 from capplan.simulator.hand_offs import MIXING
 from capplan.simulator.routers import parse_router
 from capplan.simulator.schedulers import scheduler as find_scheduler
@@ -160,6 +161,35 @@ def check_own_rules(engine: EngineSettings, *, moves: bool) -> None:
             raise InputError(
                 f"{given[0]} with {what} is not modelled; expected scheduler vllm-v1 "
                 "and a fixed fleet of one pool"
+            )
+
+
+def check_pipeline(engine: EngineSettings, router: str, *, moves: bool) -> None:
+    """Refuse what is not modelled of a pipeline; ``moves``: requests or replicas do."""
+    if engine.pipeline is None:
+        return
+    name = parse_router(router).name
+    with_others = (
+        (f"scheduler {engine.scheduler.name}", engine.scheduler.name != "vllm-v1"),
+        ("--no-async-scheduling", not engine.async_scheduling),
+        ("speculative decoding", engine.speculation is not None),
+        ("--enable-lora", engine.adapters is not None),
+        ("prefix caching of recurrent states", engine.keeps_states),
+        ("data_parallel_size", engine.data_parallel_size > 1),
+        ("decode_context_parallel_size", engine.decode_context_parallel_size > 1),
+        (f"router {name}", name in READ_SCHEDULERS),
+        (
+            "fleets whose requests or replicas move (rebalancers, dispatchers, "
+            "autoscalers, losses, prefill and decode apart)",
+            moves,
+        ),
+    )
+    for what, given in with_others:
+        if given:
+            raise InputError(
+                f"pipeline_parallel_size {engine.pipeline.stages} with {what} is not "
+                "modelled; expected scheduler vllm-v1 with async scheduling, a router "
+                "as jsq and a fixed fleet of one pool, or pipeline_parallel_size 1"
             )
 
 

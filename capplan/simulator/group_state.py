@@ -16,7 +16,7 @@ SYNC_INTERVAL = 16
 """Steps after which ranks agree whether any has work: vLLM's ``dp_sync_interval``."""
 SCHEDULERS = ("vllm-v1", "sglang", "trtllm")
 """Schedulers whose engines have ranks."""
-_READ_SCHEDULERS = ("best-fit", "dynamo-kv", "llumnix")
+READ_SCHEDULERS = ("best-fit", "dynamo-kv", "llumnix")
 """Routers that read more of a replica than its counts, for which a group has no sum."""
 
 
@@ -81,7 +81,7 @@ def check_ranks(
             f"modelled; expected {', '.join(SCHEDULERS)}"
         )
     name = parse_router(router).name
-    if name in _READ_SCHEDULERS:
+    if name in READ_SCHEDULERS:
         raise InputError(
             f"router {name} reads the queue and the KV of one scheduler, not of "
             "ranks that step together; expected another, as jsq"

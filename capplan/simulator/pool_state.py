@@ -26,7 +26,7 @@ def scheduled_tables(tables: LatencyTables, engine: EngineSettings) -> LatencyTa
     """Return iteration times as long and as large as the engine's scheduler needs.
 
     They reach its longest iteration, and have what it takes to verify drafts, for an
-    iteration and for a prediction.
+    iteration and for a prediction. Of a pipeline they are those of a stage.
     """
     rules, own = engine.scheduler.rules, engine.scheduler.settings
     if rules.reserves:  # no token budget: the KV bounds the prompts of an iteration
@@ -35,6 +35,8 @@ def scheduled_tables(tables: LatencyTables, engine: EngineSettings) -> LatencyTa
         tables = tables.reaching(engine.max_num_batched_tokens + engine.max_num_seqs)
     if engine.speculation is not None:
         tables = engine.speculation.tables(tables)
+    if engine.pipeline is not None:
+        tables = engine.pipeline.stage_tables(tables)
     overhead_s = own.get("overhead_s", 0.0)
     return tables._replace(
         decode_s=tables.decode_s + overhead_s,
@@ -83,6 +85,7 @@ def pool_state(
             senders=senders,
             runs=_runs(router.rules, replica_count),
             ranks=ranks,
+            micro_batches=0 if engine.pipeline is None else engine.pipeline.stages,
         ),
         # Copies: the core is compiled for writable arrays, and Ray's are read-only.
         tuple(np.array(table, np.float64, order="C") for table in tables[:5]),
@@ -95,7 +98,7 @@ def pool_state(
     row.state_groups = engine.state_groups if engine.keeps_states else 0
     row.bounded_groups = engine.bounded_groups - row.state_groups
     row.bounded_blocks = engine.bounded_blocks
-    row.depth = 2 if engine.async_scheduling else 1
+    row.depth = engine.pipeline_parallel_size + int(engine.async_scheduling)
     late = engine.scheduler.rules.caches_late
     caching = Caching.LATE if late else Caching.AT_ONCE
     row.prefix_caching = caching if engine.prefix_caching else Caching.NONE

@@ -268,30 +268,35 @@ def put_in_flight(state, r, start_s, first_s, slope_s, n, more_blocks):
 
 
 @inlined()
-def drain_request(state, r, slot):
-    """Let a request wait for its last token, which the newest iteration computes.
+def with_finishing(state, first, slot):
+    """Add a request to those whose last token is in an iteration; return the first.
 
-    The iteration's list is in order of admission: the engine hands out results,
-    and frees blocks, in that order.
+    They are in order of admission: the engine hands out results, and frees blocks, in
+    that order.
     """
-    replica = state.replicas[r]
     request = state.requests[slot]
-    request.phase = Phase.DRAINING
-    end_gaps(state, r, slot)
     before = NONE
-    after = (
-        replica.oldest_finishing if replica.in_flight == 1 else replica.newest_finishing
-    )
+    after = first
     while after != NONE and state.requests[after].admission < request.admission:
         before = after
         after = state.requests[after].next_in_list
     request.next_in_list = after
-    if before != NONE:
-        state.requests[before].next_in_list = slot
-    elif replica.in_flight == 1:
-        replica.oldest_finishing = slot
+    if before == NONE:
+        return slot
+    state.requests[before].next_in_list = slot
+    return first
+
+
+@inlined()
+def drain_request(state, r, slot):
+    """Let a request wait for its last token, which the newest iteration computes."""
+    replica = state.replicas[r]
+    state.requests[slot].phase = Phase.DRAINING
+    end_gaps(state, r, slot)
+    if replica.in_flight == 1:
+        replica.oldest_finishing = with_finishing(state, replica.oldest_finishing, slot)
     else:
-        replica.newest_finishing = slot
+        replica.newest_finishing = with_finishing(state, replica.newest_finishing, slot)
 
 
 @inlined()

@@ -12,7 +12,7 @@ from capplan.simulator.wake import next_s, set_wake
 @inlined()
 def enqueue(state, r, slot, now_s):
     """Add an arrival to the queue of a replica that stands at ``now_s``."""
-    if state.ranks.shape[0] > 0:
+    if state.engine[0].ranks > 0:
         enqueue_in_group(state, r, slot, now_s)
     else:
         enqueue_alone(state, r, slot, now_s)
@@ -27,7 +27,7 @@ def no_groups(state, g, until_s, once, schedule):
 @inlined(vectorized=False)
 def step(state, r, until_s, schedule):
     """Collect one result, or schedule one iteration or jump before ``until_s``."""
-    if state.ranks.shape[0] > 0:
+    if state.engine[0].ranks > 0:
         schedule.together(state, r, until_s, True, schedule.alone)
     else:
         step_alone(state, r, until_s, schedule.alone)
@@ -37,7 +37,7 @@ def step(state, r, until_s, schedule):
 @compiled(vectorized=False)
 def advance(state, r, until_s, schedule):
     """Simulate a replica up to ``until_s``: all that happens before that time."""
-    if state.ranks.shape[0] > 0:
+    if state.engine[0].ranks > 0:
         schedule.together(state, r, until_s, False, schedule.alone)
         return
     while (

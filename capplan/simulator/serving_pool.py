@@ -15,6 +15,7 @@ from capplan.simulator.adapters import adapters_policy, groups_by_adapter
 from capplan.simulator.bins import Bins
 from capplan.simulator.drivers.open_loop import Arrivals, read_only, start
 from capplan.simulator.group_state import with_groups
+from capplan.simulator.pipeline import pipeline_policy
 from capplan.simulator.pool_state import pool_state, scheduled_tables
 from capplan.simulator.prefix_memory import with_enough_runs
 from capplan.simulator.records import ENTRY, ITERATION
@@ -92,6 +93,8 @@ class ServingPool:
             engine = replace(engine, scheduler=adapters_policy(engine.adapters))
         elif engine.keeps_states:
             engine = replace(engine, scheduler=states_policy(engine))
+        elif engine.pipeline is not None:
+            engine = replace(engine, scheduler=pipeline_policy(engine.pipeline))
         policy = engine.scheduler
         self.schedule = schedules_of(policy.name, has_ranks=of_ranks is not None)
         self._measured_tokens = len(tables.fused_s) - 1
@@ -134,12 +137,13 @@ class ServingPool:
     @property
     def row_count(self) -> int:
         """Schedulers of all replicas: a group has one for each rank."""
-        return len(self.state.residues)
+        return self.replica_count * max(1, int(self.state.engine[0].ranks))
 
     @property
     def iteration_count(self) -> int:
         """Iterations of all replicas, those of each rank by themselves."""
-        replicas = self.state.ranks if len(self.state.ranks) else self.state.replicas
+        groups = self.state.engine[0].ranks > 0
+        replicas = self.state.ranks if groups else self.state.replicas
         return int((replicas["step"] + replicas["prompt_steps"]).sum())
 
     @property
@@ -199,7 +203,7 @@ class ServingPool:
     def _set_limits(self, class_names: tuple[str, ...]) -> None:
         """Give the classes their limits; those known keep their late gaps."""
         before = self.state.classes
-        rows = no_limits(len(class_names), self.row_count)
+        rows = no_limits(len(class_names), len(self.state.residues))
         if self._slo is not None:
             rows[:, :LIMIT_COUNT] = self._slo.table(class_names)
         known = min(len(before), len(rows))

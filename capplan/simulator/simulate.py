@@ -13,6 +13,7 @@ from capplan.errors import InputError
 from capplan.simulator.checks import (
     check_engine,
     check_own_rules,
+    check_pipeline,
     check_scheduler,
     check_speculation,
     refuse_adapters,
@@ -91,6 +92,7 @@ def simulate(
         check_scheduler(pool.configuration.engine)
         check_speculation(pool.configuration.engine, moves=moves and not apart)
         check_own_rules(pool.configuration.engine, moves=moves)
+        check_pipeline(pool.configuration.engine, deployment.router, moves=moves)
         check_ranks(
             pool.configuration.engine,
             pool.configuration.rank_tables,

@@ -96,8 +96,8 @@ class State(NamedTuple):
     classes: np.ndarray  # float64, (classes, 4 + replicas): see Limit, then gaps above
     # the class's TBT so far, of each replica
     runs: np.recarray  # RUN, (2**k,): what a router remembers; (0,) if it does not
-    ranks: np.recarray  # REPLICA, (replicas * ranks,) of groups, else (0,); arrays by
-    # replica that no router reads have a row of each rank then
+    ranks: np.recarray  # REPLICA, (replicas * ranks,) of groups, or micro-batches of
+    # pipelines, else (0,); arrays by replica that no router reads have a row of each
     shared_s: np.ndarray  # float64, (5, tokens): times of all ranks, see Shared
 
 
@@ -220,11 +220,12 @@ class Sizes(NamedTuple):
     senders: int = 0  # prefill replicas that KV is copied from
     runs: int = 0
     ranks: int = 0  # of each replica; 0: they are no groups
+    micro_batches: int = 0  # of each replica; 0: they are no pipelines
 
     @property
     def rows(self) -> int:
-        """Ranks, or replicas that have none."""
-        return self.replicas * max(1, self.ranks)
+        """Ranks, micro-batches, or replicas that have neither."""
+        return self.replicas * max(1, self.ranks, self.micro_batches)
 
 
 def empty_state(sizes: Sizes, tables: tuple[np.ndarray, ...]) -> State:
@@ -265,7 +266,7 @@ def empty_state(sizes: Sizes, tables: tuple[np.ndarray, ...]) -> State:
         settings=np.zeros(HAND_OFF_SETTINGS + _MOST_HAND_OFF_SETTINGS),
         classes=no_limits(1, sizes.rows),
         runs=records(sizes.runs, RUN),
-        ranks=idle_replicas(sizes.replicas * sizes.ranks),
+        ranks=idle_replicas(sizes.replicas * max(sizes.ranks, sizes.micro_batches)),
         shared_s=np.zeros((len(Shared), 0)),
     )
     _chain(state.requests, 0)

@@ -13,6 +13,7 @@ from capplan.bounds.prices import (
     prove_prefill_price,
 )
 from capplan.deployment.engine import EngineSettings
+from capplan.deployment.pipeline import Pipeline
 from capplan.latency.contract import LatencyTables
 from capplan.planning.scheduling import widest_iterations
 from capplan.simulator.checks import oversized, unserved, without_unsupported
@@ -155,6 +156,30 @@ def test_many_schedules_of_others_have_no_fewer_replicas_than_the_bound(name, se
     check_bound_of(*random_case_of(name, seed))
 
 
+def piped(seed):
+    """Return a case whose replicas are pipelines."""
+    trace, tables, engine, slo, _ = random_case(seed)
+    generator = np.random.default_rng(seed)
+    hops = {"hop_s": generator.choice([0.0, 1e-3]), "hop_token_s": 1e-5}
+    pipeline = Pipeline(int(generator.integers(2, 5)), **hops)
+    engine = replace(engine, async_scheduling=True, pipeline=pipeline)
+    if oversized(trace, engine).any():
+        engine = replace(engine, kv_blocks=400)
+    return trace, tables, engine, slo
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("seed", range(400, 406))
+def test_no_pipelines_are_fewer_than_the_bound(seed):
+    check_bound_of(*piped(seed))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3000, 3200))
+def test_many_pipelines_are_no_fewer_than_the_bound(seed):
+    check_bound_of(*piped(seed))
+
+
 def check_bound_of_simulated(seed):
     trace, tables, engine, slo, _ = random_case(seed)
     if oversized(trace, engine).any():
@@ -165,7 +190,10 @@ def check_bound_of_simulated(seed):
 def check_bound_of(trace, tables, engine, slo):
     n = len(trace)
     # The simulator continues the tables in the same way.
-    unlimited, tables = widest_iterations(engine, tables)
+    unlimited, widest = widest_iterations(engine, tables)
+    ttft_s, tpot_s, e2e_s = slo
+    # A token passes all stages: planning/proof.py.
+    limits = ttft_s, tpot_s / engine.pipeline_parallel_size, e2e_s
 
     for replicas in (1, 2, 4):
         share, end_s = attained(trace, tables, engine, replicas, slo)
@@ -174,9 +202,9 @@ def check_bound_of(trace, tables, engine, slo):
                 trace.arrival_s,
                 trace.prompt_tokens,
                 trace.output_tokens,
-                *(np.full(n, limit) for limit in slo),
+                *(np.full(n, limit) for limit in limits),
                 share,
-                tables,
+                widest,
                 unlimited,
                 all_by_s=all_by_s,
             )

@@ -25,6 +25,11 @@ The clock is virtual. An iteration with prefill chunks of n tokens behind p othe
 and decoding contexts l takes
 ``c0 + ca*sum(n) + cq*sum(n*(p + (n+1)/2)) + cd*len(l) + ce*sum(l)`` milliseconds, and
 ``ca + cq/2`` for each drafted token that is verified.
+
+With ``pipeline_parallel_size`` above 1 vLLM's model runner V2 is asked for, and so many
+stages are played, of each of which an iteration takes an equal part and
+``hop`` ("fixed,per token") milliseconds more. The first waits for the tokens that were
+sampled as many iterations before, which its workers do (v1/worker/gpu/pp_utils.py).
 """
 
 import csv
@@ -96,6 +101,8 @@ def scheduler(case: Case, folder: str, transfer: Any = None) -> Scheduler:
     ``transfer`` is vLLM's ``KVTransferConfig`` where KV comes from or goes to others.
     """
     (Path(folder) / "config.json").write_text(json.dumps(SMALL_LLM))
+    stages = case.get("pipeline_parallel_size", 1)
+    os.environ["VLLM_USE_V2_MODEL_RUNNER"] = "0"
     config = VllmConfig(
         model_config=ModelConfig(
             model=folder,
@@ -129,6 +136,9 @@ def scheduler(case: Case, folder: str, transfer: Any = None) -> Scheduler:
             target_parallel_config=config.parallel_config,
         )
         config.speculative_config.method = case["method"]
+    config.parallel_config.pipeline_parallel_size = stages
+    # Only from here on: the check of a configuration wants a GPU's Triton for it.
+    os.environ["VLLM_USE_V2_MODEL_RUNNER"] = str(int(stages > 1))
     config.cache_config.block_size = case["block_size"]
     config.cache_config.num_gpu_blocks = case["blocks"]
     config.scheduler_config.async_scheduling = bool(case["async_sched"])
@@ -191,8 +201,11 @@ class Recorder:
     iterations: list[dict[str, Any]] = field(default_factory=list)
     prefixes: dict[int, list[int]] = field(default_factory=dict)
     rejected: dict[str, int] = field(default_factory=dict)  # drafts in flight
+    stage_s: list[float] = field(init=False)  # end of the newest iteration on each
+    sampled_s: dict[int, float] = field(default_factory=dict)  # tokens of iterations
 
     def __post_init__(self) -> None:
+        self.stage_s = [0.0] * self.case.get("pipeline_parallel_size", 1)
         self.rng = np.random.default_rng(self.case["seed"])
         self.due = [
             (request[0], index)
@@ -305,6 +318,8 @@ class Recorder:
             self.rejected[name] = self.rejected.get(name, 0) + batch.rejected[name]
         if parts:
             batch.end_s = self.note(parts, preempted)
+        if any(batch.ends_prompt.values()):
+            self.sampled_s[self.scheduler.current_step] = batch.end_s
         return batch
 
     def decodes(self, one: Request, before: int, new: int) -> bool:
@@ -318,9 +333,8 @@ class Recorder:
         c0, ca, cq, cd, ce = (float(ms) / 1e3 for ms in self.case["coef"].split(","))
         attention = sum(new * (before + (new + 1) / 2) for before, new in chunks)
         new_tokens = sum(new for _, new in chunks)
-        start_s = max(self.now_s, self.gpu_s)
         drafted = sum(new - 1 for _, _, new, decodes in parts if decodes)
-        self.gpu_s = start_s + (
+        took_s = (
             c0
             + (ca + cq / 2) * drafted
             + ca * new_tokens
@@ -328,6 +342,7 @@ class Recorder:
             + cd * len(contexts)
             + ce * sum(contexts)
         )
+        start_s = self.play(took_s, sum(new for _, _, new, _ in parts))
         for name, before, _, _ in parts:
             row = self.rows[name]
             if row["first_sched_s"] is None:
@@ -351,6 +366,23 @@ class Recorder:
             }
         )
         return self.gpu_s
+
+    def play(self, took_s: float, tokens: int) -> float:
+        """Run an iteration on the virtual GPUs, stage by stage; return its start."""
+        stages = len(self.stage_s)
+        fixed_s, token_s = (
+            float(ms) / 1e3 for ms in self.case.get("hop", "0,0").split(",")
+        )
+        each_s = took_s / stages + fixed_s + token_s * tokens
+        start_s = max(self.now_s, self.stage_s[0])
+        if stages > 1:
+            sampled = self.scheduler.current_step - stages
+            start_s = max(start_s, self.sampled_s.get(sampled, 0.0))
+        self.gpu_s = start_s
+        for stage in range(stages):
+            self.gpu_s = max(self.gpu_s, self.stage_s[stage]) + each_s
+            self.stage_s[stage] = self.gpu_s
+        return start_s
 
     def collect(self, batch: Batch) -> None:
         """Wait for an iteration; give each finished prompt or decode a token."""
@@ -415,11 +447,11 @@ class Recorder:
     def run(self) -> None:
         """Serve all requests.
 
-        With async scheduling two iterations are in flight: the next is scheduled
-        as soon as there is room, and a result is waited for only when there is
-        none or nothing could be scheduled.
+        With async scheduling two iterations are in flight, or one more than stages:
+        the next is scheduled as soon as there is room, and a result is waited for only
+        when there is none or nothing could be scheduled.
         """
-        depth = 2 if self.case["async_sched"] else 1
+        depth = self.scheduler.vllm_config.max_concurrent_batches
         in_flight: deque[Batch] = deque()
         while True:
             busy = self.scheduler.has_requests()

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from capplan.deployment.engine import EngineSettings
+from capplan.deployment.pipeline import Pipeline
 from capplan.deployment.speculation import Speculation, rates_of_length
 from capplan.latency.contract import LatencyTables, linear_tables
 from capplan.simulator.schedulers import parse_scheduler
@@ -74,6 +75,15 @@ def speculation(given: dict[str, Any]) -> Speculation | None:
     return Speculation(given["method"], rates)
 
 
+def pipeline(given: dict[str, Any]) -> Pipeline | None:
+    """Return the stages of a recording's engine."""
+    stages = given.get("pipeline_parallel_size", 1)
+    if stages == 1:
+        return None
+    hop_s, hop_token_s = (float(ms) / 1e3 for ms in given.get("hop", "0,0").split(","))
+    return Pipeline(stages, hop_s=hop_s, hop_token_s=hop_token_s)
+
+
 def tags(folder: Path) -> list[str]:
     """Return the names of the recordings in a folder."""
     return sorted(
@@ -97,6 +107,7 @@ def engine_of(given: dict[str, Any]) -> EngineSettings:
         bounded_groups=groups,
         bounded_blocks=2 if groups else 0,
         state_groups=groups,
+        pipeline=pipeline(given),
     )
 
 

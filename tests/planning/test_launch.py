@@ -351,6 +351,18 @@ def test_vllms_own_parser_reads_the_line_of_ranks_that_decode_with_drafts(served
 
 @pytest.mark.vllm
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_vllms_own_parser_reads_the_stages(served):
+    settings = asked("Llama-3.1-8B", tp=2, pipeline_parallel_size=4)
+    (one,) = configurations(settings)
+
+    args = served(launch(one, settings).line)
+
+    assert args.tensor_parallel_size == 2
+    assert args.pipeline_parallel_size == 4
+
+
+@pytest.mark.vllm
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_vllms_own_parser_reads_the_slots_of_adapters(served):
     slots = {"max_loras": 4, "max_cpu_loras": 8, "max_lora_rank": 32}
     settings = asked("Llama-3.1-8B", enable_lora=True, lora_slowdown=0.1, **slots)

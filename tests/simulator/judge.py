@@ -439,12 +439,13 @@ def judge(
     seed: int = 0,
     slo: RequestSlo | None = None,
     scheduler: str = "vllm-v1",
+    kind: type[Replica] = Replica,
 ) -> Verdict:
-    """Serve a trace step by step."""
+    """Serve a trace step by step, on replicas of a kind."""
     draws = np.random.default_rng(seed).random((len(trace), 2))
     slo = slo or RequestSlo(ttft_s=np.inf, tpot_s=np.inf)
     replicas = [
-        Replica(tables, engine, scheduler, index, seed, slo)
+        kind(tables, engine, scheduler, index, seed, slo)
         for index in range(replica_count)
     ]
     predicted = trace.predicted_output_tokens

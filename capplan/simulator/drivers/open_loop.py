@@ -59,7 +59,7 @@ ARRIVALS = numba.typeof(NO_ARRIVALS)
 @compiled(types.void(STATE))
 def start(state):
     """Make all KV blocks of idle replicas free."""
-    if state.ranks.shape[0] > 0:
+    if state.engine[0].ranks > 0:
         ranks = of_ranks(state)
         for r in range(state.ranks.shape[0]):
             fill_free_blocks(ranks, r, state.engine[0].kv_blocks)

@@ -65,6 +65,8 @@ LORA = "vllm-v1-lora"
 
 STATES = "vllm-v1-states"
 """V1's where prefix caching keeps recurrent states."""
+PIPELINE = "vllm-v1-pipeline"
+"""V1's for a pipeline of stages."""
 _UNNAMED = {
     PULLING: "vllm_v1_pulling",
     SPECULATIVE: "vllm_v1_speculative",
@@ -72,6 +74,7 @@ _UNNAMED = {
     CADENCE: "vllm_v1_cadence",
     LORA: "vllm_v1_lora",
     STATES: "vllm_v1_states",
+    PIPELINE: "vllm_v1_pipeline",
 }
 
 
