@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from capplan.deployment.adapters import Adapters
+from capplan.deployment.images import Images
 from capplan.deployment.policy import VLLM_V1, Policy
 from capplan.deployment.speculation import Speculation
 from capplan.errors import InputError
@@ -36,6 +37,7 @@ class EngineSettings:
     scheduler: Policy = VLLM_V1  # with its settings
     speculation: Speculation | None = None  # drafts that each iteration verifies
     adapters: Adapters | None = None  # LoRA adapters that requests may ask for
+    images: Images | None = None  # how images are encoded; None: there are none
     data_parallel_size: int = 1  # ranks that step together; the limits are of each
     prefill_schedule_interval: int = 1  # steps of ranks of which one may have prompts
     dp_balance: str = "vllm"  # how a rank is chosen for a request
@@ -132,14 +134,11 @@ class EngineSettings:
         named |= {"scheduler": str(self.scheduler)}
         if self.decode_context_parallel_size == 1:
             del named["decode_context_parallel_size"]
-        if self.adapters is None:
-            del named["adapters"]
-        else:
-            named["adapters"] = json.dumps(asdict(self.adapters))
-        if self.speculation is None:
-            del named["speculation"]
-        else:
-            named["speculation"] = json.dumps(asdict(self.speculation))
+        for name in ("adapters", "images", "speculation"):
+            if named[name] is None:
+                del named[name]
+            else:
+                named[name] = json.dumps(asdict(named[name]))
         for name in _OF_RANKS:  # one engine by itself has none
             if named[name] == getattr(EngineSettings, name):
                 del named[name]

@@ -131,9 +131,22 @@ def check_speculation(engine: EngineSettings, *, moves: bool) -> None:
 
 def check_adapters(engine: EngineSettings, *, moves: bool) -> None:
     """Refuse what is not modelled with adapters; ``moves``: requests or replicas do."""
-    if engine.adapters is None:
-        return
+    if engine.adapters is not None:
+        _refuse_others("--enable-lora", engine, moves=moves)
+
+
+def check_images(engine: EngineSettings, *, moves: bool) -> None:
+    """Refuse what is not modelled with images; ``moves``: requests or replicas do."""
+    if engine.images is not None:
+        _refuse_others("images", engine, moves=moves, lora=engine.adapters is not None)
+
+
+def _refuse_others(
+    given: str, engine: EngineSettings, *, moves: bool, lora: bool = False
+) -> None:
+    """Refuse features that are not modelled with the one ``given``."""
     with_others = (
+        ("--enable-lora", lora),
         (f"scheduler {engine.scheduler.name}", engine.scheduler.name != "vllm-v1"),
         ("speculative decoding", engine.speculation is not None),
         ("data_parallel_size", engine.data_parallel_size > 1),
@@ -144,11 +157,11 @@ def check_adapters(engine: EngineSettings, *, moves: bool) -> None:
             moves,
         ),
     )
-    for what, given in with_others:
-        if given:
+    for what, asked in with_others:
+        if asked:
             raise InputError(
-                f"--enable-lora with {what} is not modelled; expected scheduler "
-                "vllm-v1 and a fixed fleet of one pool"
+                f"{given} with {what} is not modelled; expected scheduler vllm-v1 "
+                "and a fixed fleet of one pool"
             )
 
 
@@ -159,6 +172,41 @@ def refuse_adapters(trace: Trace, engine: EngineSettings) -> None:
             f"{trace.source}: {count:,} requests ask for an adapter; expected "
             "--enable-lora and --max-loras, or no column adapter"
         )
+
+
+def refuse_images(trace: Trace, engine: EngineSettings) -> None:
+    """Refuse requests with images that the engine does not take."""
+    images = engine.images
+    if images is None:
+        if count := int((trace.images > 0).sum()):
+            raise InputError(
+                f"{trace.source}: {count:,} requests have images; expected an LLM with "
+                "a vision encoder, or no columns image_tokens and images"
+            )
+        return
+    tokens = trace.image_tokens // np.maximum(trace.images, 1)
+    small = (trace.images > 0) & (tokens < images.least_image_tokens)
+    for wrong, found, of, expected in (
+        (
+            trace.images > images.limit_per_prompt,
+            trace.images,
+            "images",
+            f"at most limit_mm_per_prompt, {images.limit_per_prompt}",
+        ),
+        (
+            tokens > images.max_image_tokens,
+            tokens,
+            "tokens of an image",
+            f"at most {images.max_image_tokens:,}, to which vLLM scales it down",
+        ),
+        (small, tokens, "tokens of an image", f"at least {images.least_image_tokens}"),
+    ):
+        if wrong.any():
+            row = int(np.flatnonzero(wrong)[0])
+            raise InputError(
+                f"{trace.source}: row {row + 1} has {found[row]:,} {of}; expected "
+                f"{expected}"
+            )
 
 
 def without_unsupported(engine: EngineSettings) -> EngineSettings:

@@ -13,9 +13,11 @@ from capplan.errors import InputError
 from capplan.simulator.checks import (
     check_adapters,
     check_engine,
+    check_images,
     check_scheduler,
     check_speculation,
     refuse_adapters,
+    refuse_images,
     refuse_oversized,
     refuse_without_keys,
     served_by,
@@ -91,6 +93,7 @@ def simulate(
         check_scheduler(pool.configuration.engine)
         check_speculation(pool.configuration.engine, moves=moves and not apart)
         check_adapters(pool.configuration.engine, moves=moves)
+        check_images(pool.configuration.engine, moves=moves)
         check_ranks(
             pool.configuration.engine,
             pool.configuration.rank_tables,
@@ -122,6 +125,7 @@ def simulate(
             deployment.pools, served_by(chunk, deployment), strict=True
         ):
             refuse_adapters(part, pool.configuration.engine)
+            refuse_images(part, pool.configuration.engine)
             refuse_oversized(part, pool.configuration.engine, fleet.served)
         if chunk.users:
             return _closed(chunk, fleet, sink, progress, stopped)

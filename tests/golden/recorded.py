@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from capplan.deployment.engine import EngineSettings
+from capplan.deployment.images import Images
 from capplan.deployment.speculation import Speculation, rates_of_length
 from capplan.latency.contract import LatencyTables, linear_tables
 from capplan.simulator.schedulers import parse_scheduler
@@ -43,6 +44,7 @@ REQUEST_TIMES = {
     "finish_s": "finish_s",
 }
 REQUEST_COUNTS = ("preemptions", "cached_tokens")
+IMAGE_COLUMNS = ("image_tokens", "images", "image_offset")
 TOLERANCE_S = 1e-9
 SCHEDULER_OF = {"fcfs": "vllm-v1", "priority": "vllm-v1-priority"}
 
@@ -74,6 +76,20 @@ def speculation(given: dict[str, Any]) -> Speculation | None:
     return Speculation(given["method"], rates)
 
 
+def encoder(given: dict[str, Any]) -> Images | None:
+    """Return the encoder of a recording's engine."""
+    if not given.get("encoder_cache_size"):
+        return None
+    image_ms, token_ms = map(float, given["encode"].split(","))
+    return Images(
+        encoder_cache_size=given["encoder_cache_size"],
+        max_image_tokens=given["encoder_cache_size"],
+        disable_chunked_mm_input=bool(given["whole_images"]),
+        image_s=image_ms / 1e3,
+        token_s=token_ms / 1e3,
+    )
+
+
 def tags(folder: Path) -> list[str]:
     """Return the names of the recordings in a folder."""
     return sorted(
@@ -99,6 +115,7 @@ def read(folder: Path, tag: str) -> Recording:
         prefix_caching=bool(given["prefix_caching"]),
         max_model_len=given["max_model_len"],
         speculation=speculation(given),
+        images=encoder(given),
     )
     prompts = np.array([int(row["prompt_len"]) for row in requests])
     if "prefix_group" in requests[0]:
@@ -115,6 +132,11 @@ def read(folder: Path, tag: str) -> Recording:
         prefix_tokens=shared,
         priority=np.array([int(row.get("priority", 0)) for row in requests]),
         source=tag,
+        **{
+            name: np.array([int(row[name]) for row in requests])
+            for name in IMAGE_COLUMNS
+            if name in requests[0]
+        },
     )
     tables = linear_tables(
         *(float(ms) / 1e3 for ms in given["coef"].split(",")),

@@ -21,6 +21,7 @@ TAGS = [
     "turns_a1",
     "drafts_preempt_a0",
     "drafts_cached_a1",
+    "images_cached_a1",
 ]
 
 

@@ -62,12 +62,16 @@ CADENCE = "vllm-v1-cadence"
 
 LORA = "vllm-v1-lora"
 """V1's where requests ask for adapters, which no user names either."""
+
+IMAGES = "vllm-v1-images"
+"""V1's where requests have images, which no user names either."""
 _UNNAMED = {
     PULLING: "vllm_v1_pulling",
     SPECULATIVE: "vllm_v1_speculative",
     PULLING_SPECULATIVE: "vllm_v1_pulling_speculative",
     CADENCE: "vllm_v1_cadence",
     LORA: "vllm_v1_lora",
+    IMAGES: "vllm_v1_images",
 }
 
 
