@@ -8,6 +8,7 @@ from capplan.deployment.engine import EngineSettings
 from capplan.deployment.pools import Deployment
 from capplan.errors import InputError
 from capplan.simulator.hand_offs import MIXING
+from capplan.simulator.images import unlike_images
 from capplan.simulator.routers import parse_router
 from capplan.simulator.schedulers import scheduler as find_scheduler
 from capplan.workload.trace import Trace
@@ -137,8 +138,16 @@ def check_adapters(engine: EngineSettings, *, moves: bool) -> None:
 
 def check_images(engine: EngineSettings, *, moves: bool) -> None:
     """Refuse what is not modelled with images; ``moves``: requests or replicas do."""
-    if engine.images is not None:
-        _refuse_others("images", engine, moves=moves, lora=engine.adapters is not None)
+    images = engine.images
+    if images is None:
+        return
+    _refuse_others("images", engine, moves=moves, lora=engine.adapters is not None)
+    most, budget = images.max_image_tokens, engine.max_num_batched_tokens
+    if images.disable_chunked_mm_input and most > budget:
+        raise InputError(
+            f"max_num_batched_tokens is {budget}; expected at least {most}, the tokens "
+            "of the largest image, with --disable-chunked-mm-input"
+        )
 
 
 def _refuse_others(
@@ -180,12 +189,13 @@ def refuse_images(trace: Trace, engine: EngineSettings) -> None:
     if images is None:
         if count := int((trace.images > 0).sum()):
             raise InputError(
-                f"{trace.source}: {count:,} requests have images; expected an LLM with "
-                "a vision encoder, or no columns image_tokens and images"
+                f"{trace.source}: {count:,} requests have images; expected "
+                "--limit-mm-per-prompt '{\"image\": N}' and an LLM with a vision "
+                "encoder, or no columns image_tokens and images"
             )
         return
     tokens = trace.image_tokens // np.maximum(trace.images, 1)
-    small = (trace.images > 0) & (tokens < images.least_image_tokens)
+    least = images.least_tokens(engine.max_num_batched_tokens)
     for wrong, found, of, expected in (
         (
             trace.images > images.limit_per_prompt,
@@ -199,7 +209,12 @@ def refuse_images(trace: Trace, engine: EngineSettings) -> None:
             "tokens of an image",
             f"at most {images.max_image_tokens:,}, to which vLLM scales it down",
         ),
-        (small, tokens, "tokens of an image", f"at least {images.least_image_tokens}"),
+        (
+            (trace.images > 0) & (tokens < least),
+            tokens,
+            "tokens of an image",
+            f"at least {least}",
+        ),
     ):
         if wrong.any():
             row = int(np.flatnonzero(wrong)[0])
@@ -207,6 +222,14 @@ def refuse_images(trace: Trace, engine: EngineSettings) -> None:
                 f"{trace.source}: row {row + 1} has {found[row]:,} {of}; expected "
                 f"{expected}"
             )
+    unlike = unlike_images(trace)
+    if unlike.any():
+        row = int(np.flatnonzero(unlike)[0])
+        raise InputError(
+            f"{trace.source}: row {row + 1} has other images in its prefix than its "
+            f"prefix group {trace.prefix_group[row]}; expected the same image_offset "
+            "and tokens of an image, or a prefix that ends before"
+        )
 
 
 def without_unsupported(engine: EngineSettings) -> EngineSettings:

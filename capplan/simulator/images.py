@@ -15,7 +15,8 @@ its prefix group; others are the request's own.
 
 import numpy as np
 
-from capplan.deployment.images import MOST_ITEMS, Images
+from capplan.deployment.engine import EngineSettings
+from capplan.deployment.images import MOST_ITEMS
 from capplan.deployment.policy import Knob, Policy, Rules, indices
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.state import NONE, Phase
@@ -28,9 +29,10 @@ FIELDS = (
     "left",  # references dropped so far
     "runs",  # iterations put together so far
     "budget",  # tokens that may still be encoded in this one
-    "encode_s",  # of all its images [s]
-    "longest_s",  # of the longest [s]
+    "encode_s",  # of all images that it encodes [s]
+    "longest_s",  # of the longest of them [s]
     "unfinished",  # running requests whose prompt is not done
+    "may_lose",  # 1: the head waits, and blocks that it finds may be taken
 )
 GIVEN = ("count", "tokens", "offset", "shared")
 """Of a request's images: how many, of how many tokens each, behind how many others,
@@ -39,9 +41,10 @@ _WIDTH = 5  # columns of an image in the cache: these
 _OWNER, _INDEX, _TOKENS, _REFERENCES, _LEFT = range(_WIDTH)
 RULES = Rules(
     settings={
-        "encoder_cache_size": Knob(1),
+        "cache_tokens": Knob(1),
         "disable_chunked_mm_input": Knob(0, least=0),
         "encoders": Knob(1),
+        "call_s": Knob(0.0, least=0.0),
         "image_s": Knob(0.0, least=0.0),
         "token_s": Knob(0.0, least=0.0),
         "token_pair_s": Knob(0.0, least=0.0),
@@ -65,11 +68,13 @@ REQUEST = indices(RULES.request_columns)
 _FIRST = len(FIELDS)
 
 
-def images_policy(images: Images) -> Policy:
+def images_policy(engine: EngineSettings) -> Policy:
     """Return vLLM V1's scheduler as it schedules images, which no user names."""
-    values = tuple(float(getattr(images, name)) for name in RULES.settings)
-    most = min(images.encoder_cache_size, MOST_ITEMS)
-    items = tuple(f"item_{k}" for k in range(_WIDTH * most))
+    assert engine.images is not None
+    tokens = engine.images.cache_tokens(engine.max_num_batched_tokens)
+    _, *names = RULES.settings
+    values = (tokens, *(float(getattr(engine.images, name)) for name in names))
+    items = tuple(f"item_{k}" for k in range(_WIDTH * min(tokens, MOST_ITEMS)))
     rules = RULES._replace(replica_columns=(*FIELDS, *items))
     return Policy("vllm-v1-images", rules, values)
 
@@ -81,6 +86,23 @@ def image_columns(trace: Trace, rows: slice) -> np.ndarray:
     prefix = np.where(trace.prefix_group[rows] < 0, 0, trace.prefix_tokens[rows])
     shared = -(-(prefix - offset) // np.maximum(tokens, 1))
     return np.stack([count, tokens, offset, np.clip(shared, 0, count)], axis=1)
+
+
+def unlike_images(trace: Trace) -> np.ndarray:
+    """Return which requests' images are not those of their prefix, shape (n,), bool.
+
+    Requests of a prefix group have the same images where their prefixes overlap.
+    """
+    _, tokens, offset, shared = image_columns(trace, slice(None)).T
+    group, rows = trace.prefix_group, np.flatnonzero(shared)
+    if len(rows) == 0:
+        return np.zeros(len(trace), bool)
+    known, first = np.unique(group[rows], return_index=True)
+    place = np.minimum(np.searchsorted(known, group), len(known) - 1)
+    one = rows[first][place]
+    within = (known[place] == group) & (trace.prefix_tokens > offset[one])
+    alike = (shared > 0) & (offset == offset[one]) & (tokens == tokens[one])
+    return np.asarray(within & ~alike)
 
 
 @inlined()
@@ -134,7 +156,7 @@ def _make_room(state, r, tokens, wanted):
     Images without references are evicted for it.
     """
     memory = state.replica_memory[r]
-    size = state.settings[SETTING.encoder_cache_size]
+    size = state.settings[SETTING.cache_tokens]
     if wanted + tokens > memory[MEMORY.budget]:
         return False
     if wanted + tokens > size - memory[MEMORY.held_tokens]:

@@ -91,7 +91,7 @@ class ServingPool:
         elif engine.adapters is not None:
             engine = replace(engine, scheduler=adapters_policy(engine.adapters))
         elif engine.images is not None:
-            engine = replace(engine, scheduler=images_policy(engine.images))
+            engine = replace(engine, scheduler=images_policy(engine))
         policy = engine.scheduler
         self.schedule = schedules_of(policy.name, has_ranks=of_ranks is not None)
         self._measured_tokens = len(tables.fused_s) - 1

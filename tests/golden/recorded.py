@@ -76,14 +76,17 @@ def speculation(given: dict[str, Any]) -> Speculation | None:
     return Speculation(given["method"], rates)
 
 
-def encoder(given: dict[str, Any]) -> Images | None:
+def encoder(given: dict[str, Any], requests: Rows) -> Images | None:
     """Return the encoder of a recording's engine."""
     if not given.get("encoder_cache_size"):
         return None
     image_ms, token_ms = map(float, given["encode"].split(","))
     return Images(
         encoder_cache_size=given["encoder_cache_size"],
-        max_image_tokens=given["encoder_cache_size"],
+        max_image_tokens=max(
+            int(row["image_tokens"]) // max(1, int(row["images"])) for row in requests
+        )
+        or given["encoder_cache_size"],
         disable_chunked_mm_input=bool(given["whole_images"]),
         image_s=image_ms / 1e3,
         token_s=token_ms / 1e3,
@@ -115,7 +118,7 @@ def read(folder: Path, tag: str) -> Recording:
         prefix_caching=bool(given["prefix_caching"]),
         max_model_len=given["max_model_len"],
         speculation=speculation(given),
-        images=encoder(given),
+        images=encoder(given, requests),
     )
     prompts = np.array([int(row["prompt_len"]) for row in requests])
     if "prefix_group" in requests[0]:

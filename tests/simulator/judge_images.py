@@ -59,7 +59,7 @@ class ImageReplica(Replica):
     def __init__(self, tables, engine, trace):
         super().__init__(tables, engine, "vllm-v1")
         self.trace = trace
-        self.cache = Cache(engine.images.encoder_cache_size)
+        self.cache = Cache(engine.images.cache_tokens(engine.max_num_batched_tokens))
         self.encoded = 0
         self.cut = 0  # chunks that end before an image
 
@@ -107,7 +107,7 @@ class ImageReplica(Replica):
                 self.cache.leave(image, request.row)
 
     def schedule(self):
-        self.budget = self.engine.images.encoder_cache_size
+        self.budget = self.cache.size
         self.times = []
         budget = self.engine.max_num_batched_tokens
         parts, budget, preempted = self.go_on(budget)
@@ -186,7 +186,7 @@ class ImageReplica(Replica):
         super().run(parts)
         if self.times:
             shared_s = sum(self.times) / self.engine.images.encoders
-            self.gpu_s += max(shared_s, max(self.times))
+            self.gpu_s += max(shared_s, max(self.times)) + self.engine.images.call_s
             self.encoded += len(self.times)
         return self.gpu_s
 

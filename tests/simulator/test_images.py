@@ -58,6 +58,14 @@ def test_an_image_is_encoded_before_its_iteration():
     assert found == pytest.approx([77, 77], abs=1e-3)
 
 
+def test_an_iteration_that_encodes_takes_a_time_of_its_own():
+    trace = trace_of([(0, 41, 1, 40, 2, 0)])
+
+    found = ttft_ms(trace, images(call_s=3e-3, image_s=5e-3))
+
+    assert found == pytest.approx([51 + 3 + 10], abs=1e-3)
+
+
 def test_a_second_image_over_the_budget_waits_an_iteration():
     # Two images of 20 tokens behind 2 of text, 32 may be encoded at once.
     trace = trace_of([(0, 44, 1, 40, 2, 2)])
@@ -122,8 +130,10 @@ def test_a_chunk_does_not_end_in_an_image_where_that_is_asked_for():
     trace = trace_of([(0, 62, 1, 30, 1, 20)])
     small = engine(max_num_batched_tokens=40)
 
-    parted = ttft_ms(trace, images(image_s=5e-3), small)
-    whole = ttft_ms(trace, images(image_s=5e-3, disable_chunked_mm_input=True), small)
+    parted = ttft_ms(trace, images(40, image_s=5e-3), small)
+    whole = ttft_ms(
+        trace, images(40, image_s=5e-3, disable_chunked_mm_input=True), small
+    )
 
     assert parted == pytest.approx([55 + 32], abs=1e-3)
     assert whole == pytest.approx([30 + 55 + 12], abs=1e-3)
@@ -167,14 +177,17 @@ def image_cases(draw, free: bool = False):
         images=count,
     )
     costs = {
+        "call_s": float(rng.integers(0, 2) * TICK_S),
         "image_s": float(rng.integers(0, 3) * TICK_S),
         "token_s": float(rng.integers(0, 2) * TICK_S),
         "encoders": 1 if case.tables.attention_s == 0 else int(rng.integers(1, 4)),
     }
+    largest = int((trace.image_tokens // np.maximum(count, 1)).max(initial=1))
+    whole = largest <= case.engine.max_num_batched_tokens and rng.random() < 0.3
     held = Images(
         encoder_cache_size=size,
-        max_image_tokens=size,
-        disable_chunked_mm_input=bool(rng.random() < 0.3),
+        max_image_tokens=largest,
+        disable_chunked_mm_input=bool(whole),
         **({} if free else costs),
     )
     return case._replace(trace=trace, engine=replace(case.engine, images=held))
@@ -233,7 +246,7 @@ def test_every_iteration_stays_within_its_tokens_and_seats(case):
 @pytest.mark.parametrize(
     ("given", "reason"),
     [
-        ({"encoder_cache_size": 0}, "encoder_cache_size is 0; expected >= 1"),
+        ({"limit_per_prompt": 0}, "limit_per_prompt is 0; expected >= 1"),
         (
             {"encoder_cache_size": 32, "max_image_tokens": 64},
             r"encoder_cache_size is 32; expected at least max_image_tokens \(64\)",
@@ -249,7 +262,7 @@ def test_an_encoder_that_vllm_does_not_start_is_refused(given, reason):
 @pytest.mark.parametrize(
     ("request_", "held", "reason"),
     [
-        ((0, 60, 1, 40, 2, 0), None, "1 requests have images; expected an LLM with"),
+        ((0, 60, 1, 40, 2, 0), None, "1 requests have images; expected --limit-mm"),
         (
             (0, 60, 1, 40, 2, 0),
             images(limit_per_prompt=1),
@@ -272,6 +285,15 @@ def test_images_that_the_engine_does_not_take_are_refused(request_, held, reason
 
     with pytest.raises(InputError, match=reason):
         simulate(trace_of([request_]), fleet_of(TABLES, given_engine, 1))
+
+
+@pytest.mark.parametrize("other", [(0, 60, 1, 20, 1, 5), (0, 60, 1, 0, 0, 0)])
+def test_other_images_in_a_shared_prefix_are_refused(other):
+    shared = {"prefix_group": np.zeros(2, int), "prefix_tokens": np.full(2, 20)}
+    trace = trace_of([(0, 60, 1, 20, 1, 0), other], **shared)
+
+    with pytest.raises(InputError, match="row 2 has other images in its prefix"):
+        served(trace, images())
 
 
 def test_other_schedulers_with_images_are_refused():

@@ -58,7 +58,7 @@ def _make_room_for(state, r, slot, blocks):
 
 @inlined()
 def _run_chunk(state, r, slot, chunk, first):
-    """Note a chunk that is in the iteration, and encode its images from ``first`` on"""
+    """Note a chunk of the iteration, and encode its images from ``first`` on."""
     encode_images(state, r, slot, first)
     note_run(state, r, slot)
     request = state.requests[slot]
@@ -106,7 +106,7 @@ def _sit_out(state, r, slot):
 
 @compiled()
 def _go_on(state, r):
-    """Give running requests their tokens in order; return what is left, who sits out"""
+    """Give running requests their tokens; return those left and how many sit out."""
     replica = state.replicas[r]
     budget = state.engine[0].max_num_batched_tokens
     slot = replica.running_head
@@ -144,6 +144,7 @@ def _admit(state, r, budget):
     """Admit the head of the queue if it and its images fit; return its tokens."""
     replica = state.replicas[r]
     engine = state.engine[0]
+    memory = state.replica_memory[r]
     slot = replica.waiting_head
     if slot == NONE or replica.running_count >= engine.max_num_seqs:
         return 0
@@ -162,9 +163,13 @@ def _admit(state, r, budget):
     if chunk == 0:
         return 0
     if not start_waiting(state, r, slot, hits, hits_free, chunk):
+        # Each try evicts images for those of its chunk: another chunk's, where blocks
+        # that it finds have been taken.
+        if hits_free > 0 and state.request_memory[slot, REQUEST.count] > 0.0:
+            memory[MEMORY.may_lose] = 1.0
         leave_images(state, r, slot, request.prompt_tokens)
         return 0
-    state.replica_memory[r, MEMORY.unfinished] += 1.0
+    memory[MEMORY.unfinished] += 1.0
     _run_chunk(state, r, slot, chunk, first)
     return chunk
 
@@ -176,8 +181,10 @@ def _run(state, r, horizon):
     memory = state.replica_memory[r]
     b, context = batch_of(state, r)
     first_s, slope_s = iteration_time_s(state, r, b, context)
-    shared_s = memory[MEMORY.encode_s] / state.settings[SETTING.encoders]
-    first_s += max(shared_s, memory[MEMORY.longest_s])
+    if memory[MEMORY.budget] < state.settings[SETTING.cache_tokens]:
+        shared_s = memory[MEMORY.encode_s] / state.settings[SETTING.encoders]
+        first_s += max(shared_s, memory[MEMORY.longest_s])
+        first_s += state.settings[SETTING.call_s]
     start_s = max(replica.now_s, replica.gpu_s)
     n = 1
     if replica.batch_tokens == 0:
@@ -194,8 +201,8 @@ def _horizon(state, r, one_by_one):
     memory = state.replica_memory[r]
     ends = replica.waiting_count > 0 and replica.oldest_finishing != NONE
     changes = one_by_one or replica.preempted > 0 or ends
-    changes = changes or memory[MEMORY.held_tokens] > 0.0
-    return same_batch(state, r, 0, changes or memory[MEMORY.unfinished] > 0.0)
+    changes = changes or memory[MEMORY.held_tokens] + memory[MEMORY.unfinished] > 0.0
+    return same_batch(state, r, 0, changes or memory[MEMORY.may_lose] != 0.0)
 
 
 @compiled(SCHEDULE)
@@ -203,9 +210,10 @@ def schedule(state, r):
     """Give each running request its tokens, admit those that fit, encode, and run."""
     replica = state.replicas[r]
     memory = state.replica_memory[r]
-    memory[MEMORY.budget] = state.settings[SETTING.encoder_cache_size]
+    memory[MEMORY.budget] = state.settings[SETTING.cache_tokens]
     memory[MEMORY.encode_s] = 0.0
     memory[MEMORY.longest_s] = 0.0
+    memory[MEMORY.may_lose] = 0.0
     sitting = 0
     one_by_one = memory[MEMORY.unfinished] + memory[MEMORY.held_tokens] > 0.0
     if one_by_one:
