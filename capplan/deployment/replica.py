@@ -155,6 +155,9 @@ def replica(
     )
     if engine.adapters is not None:
         budget = replace(budget, adapter_bytes=engine.adapters.gpu_bytes)
+    if engine.images is not None:
+        held_bytes = engine.images.gpu_bytes(engine.max_num_batched_tokens)
+        budget = replace(budget, encoder_bytes=held_bytes)
     groups = kv_groups(
         held,
         tp,
@@ -195,7 +198,7 @@ def _too_small(
     llm: Architecture, gpu: Gpu, degrees: str, dtype: str, budget: MemoryBudget
 ) -> str:
     other = budget.activation_bytes + budget.runtime_bytes + budget.comm_bytes
-    other += budget.adapter_bytes
+    other += budget.adapter_bytes + budget.encoder_bytes
     share = f"{budget.engine_bytes / budget.memory_bytes:.0%}"
     return (
         f"{llm.name} ({dtype}) does not fit on {gpu.name} at {degrees}: each GPU has "
