@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 from judge_images import judge_images
 from test_against_judge import assert_same
 
+from capplan.deployment.adapters import Adapters
 from capplan.deployment.engine import EngineSettings
 from capplan.deployment.images import Images
+from capplan.deployment.speculation import Speculation
 from capplan.errors import InputError
 from capplan.simulator.simulate import simulate
 from capplan.workload.trace import Trace
@@ -304,6 +306,25 @@ def test_other_schedulers_with_images_are_refused():
             trace_of([(0, 4, 1, 2, 1, 0)]),
             fleet_of(TABLES, held, 1, scheduler="orca:max_len=8"),
         )
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ({"adapters": Adapters()}, "images with --enable-lora is not modelled"),
+        ({"speculation": Speculation("ngram", (0.5,))}, "images with speculative dec"),
+        ({"data_parallel_size": 2}, "images with data_parallel_size is not modelled"),
+        (
+            {"images": images(disable_chunked_mm_input=True)},
+            "max_num_batched_tokens is 60; expected at least 64, the tokens of",
+        ),
+    ],
+)
+def test_what_is_not_modelled_with_images_is_refused(given, reason):
+    held = engine(max_num_batched_tokens=60, **{"images": images(), **given})
+
+    with pytest.raises(InputError, match=reason):
+        simulate(trace_of([(0, 4, 1, 2, 1, 0)]), fleet_of(TABLES, held, 1))
 
 
 @pytest.mark.parametrize(
