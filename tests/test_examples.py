@@ -144,6 +144,15 @@ def test_a_plan_of_classes_replays_the_requests_beside_it(capsys):
     assert "code   e2e ≤ 10 s" in shown
 
 
+@pytest.mark.filterwarnings("ignore:--image-encode-ms is not given")
+def test_a_plan_of_images_encodes_those_of_the_requests_beside_it(capsys):
+    assert exit_code(["plan", str(EXAMPLES / "plan_images.yaml")]) == 0
+
+    shown = capsys.readouterr().out
+    assert "240 requests of" in shown
+    assert """--limit-mm-per-prompt '{"image": 4, "video": 0}'""" in shown
+
+
 def test_a_plan_takes_the_profile_fitted_to_the_points_beside_it(tmp_path, capsys):
     fitted = tmp_path / "mine.yaml"
     given = [

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from capplan.deployment.adapters import Adapters
+from capplan.deployment.images import Images
 from capplan.deployment.pipeline import Pipeline
 from capplan.deployment.policy import VLLM_V1, Policy
 from capplan.deployment.speculation import Speculation
@@ -38,6 +39,7 @@ class EngineSettings:
     scheduler: Policy = VLLM_V1  # with its settings
     speculation: Speculation | None = None  # drafts that each iteration verifies
     adapters: Adapters | None = None  # LoRA adapters that requests may ask for
+    images: Images | None = None  # how images are encoded; None: there are none
     data_parallel_size: int = 1  # ranks that step together; the limits are of each
     prefill_schedule_interval: int = 1  # steps of ranks of which one may have prompts
     dp_balance: str = "vllm"  # how a rank is chosen for a request
@@ -93,6 +95,7 @@ class EngineSettings:
             and self.speculation is None
             and self.adapters is None
             and self.pipeline is None
+            and self.images is None
             and self.data_parallel_size == 1
             and self.prefill_schedule_interval == 1
             and self.decode_context_parallel_size == 1
@@ -168,7 +171,7 @@ class EngineSettings:
             del named["decode_context_parallel_size"]
         if not self.state_groups:
             del named["state_groups"]
-        for name in ("adapters", "pipeline", "speculation"):
+        for name in ("adapters", "images", "pipeline", "speculation"):
             if named[name] is None:
                 del named[name]
             else:

@@ -128,6 +128,9 @@ def _fullest_stage(
         budget = replace(budget, weight_bytes=budget.weight_bytes - absent)
         if limits.adapters is not None:
             budget = replace(budget, adapter_bytes=limits.adapters.gpu_bytes)
+        if limits.images is not None:
+            held_bytes = limits.images.gpu_bytes(tokens)
+            budget = replace(budget, encoder_bytes=held_bytes)
         groups = kv_groups(
             part,
             tp,
@@ -237,7 +240,7 @@ def _too_small(
     llm: Architecture, gpu: Gpu, degrees: str, dtype: str, budget: MemoryBudget
 ) -> str:
     other = budget.activation_bytes + budget.runtime_bytes + budget.comm_bytes
-    other += budget.adapter_bytes
+    other += budget.adapter_bytes + budget.encoder_bytes
     share = f"{budget.engine_bytes / budget.memory_bytes:.0%}"
     return (
         f"{llm.name} ({dtype}) does not fit on {gpu.name} at {degrees}: each GPU has "

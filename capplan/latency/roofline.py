@@ -191,12 +191,17 @@ def _fixed_s(
     fixed_s = np.full(tokens.shape, llm.layers * efficiency.layer_s)
     if tp == 1:
         return fixed_s
-    link = gpu.nvlink_bytes_per_s_per_direction * efficiency.link
-    if gpu.nvlink_bytes_per_s_per_direction == 0:
-        link = np.inf if np.isinf(efficiency.link) else gpu.pcie_bytes_per_s(tp)
+    link = link_bytes_per_s(gpu, tp, efficiency)
     reduced_bytes = tokens * llm.hidden * 2
     all_reduce_s = efficiency.all_reduce_s + 2 * (tp - 1) / tp * reduced_bytes / link
     return fixed_s + 2 * llm.layers * all_reduce_s
+
+
+def link_bytes_per_s(gpu: Gpu, tp: int, efficiency: Efficiency) -> float:
+    """Return the rate of an all-reduce among the GPUs of a replica. [bytes/s]"""
+    if gpu.nvlink_bytes_per_s_per_direction:
+        return gpu.nvlink_bytes_per_s_per_direction * efficiency.link
+    return np.inf if np.isinf(efficiency.link) else gpu.pcie_bytes_per_s(tp)
 
 
 def _multiplies_fp4(gpu: Gpu, weight_dtype: str) -> bool:

@@ -13,6 +13,7 @@ from capplan.llm.dtypes import (
 )
 from capplan.llm.sparse_index import SparseIndex
 from capplan.llm.state_layer import StateLayer
+from capplan.llm.vision import VisionEncoder
 
 _COUNTS = ("layers", "hidden", "heads", "kv_heads", "head_dim", "vocab")
 
@@ -81,6 +82,7 @@ class Architecture:
     ffn_only_layers: int = 0  # layers without attention and state
     mixer_only_layers: int = 0  # layers without a feed-forward
     mtp_layers: int = 0  # that predict further tokens, not among ``layers``
+    vision: VisionEncoder | None = None  # counted where an engine encodes images
     weight_dtype: str = "bf16"  # of the published checkpoint
     source: str = ""  # of the shapes
 

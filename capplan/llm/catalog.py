@@ -168,7 +168,12 @@ def twins(architecture: Architecture) -> tuple[str, ...]:
 
 def _shapes(architecture: Architecture) -> Architecture:
     return replace(
-        architecture, name="", source="", max_positions=0, weight_dtype="bf16"
+        architecture,
+        name="",
+        source="",
+        max_positions=0,
+        weight_dtype="bf16",
+        vision=None,
     )
 
 

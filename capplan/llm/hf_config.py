@@ -9,6 +9,7 @@ from capplan.llm.architecture import Architecture
 from capplan.llm.config_fields import Fields
 from capplan.llm.sparse_index import SparseIndex
 from capplan.llm.state_layer import StateLayer
+from capplan.llm.vision import vision_encoder
 
 _PLAIN = ("llama", "mistral", "qwen2", "qwen3", "phi3", "gemma")
 _KNOWN = frozenset(_PLAIN) | {"gemma2", "gemma3_text", "mixtral", "qwen3_moe"}
@@ -77,6 +78,7 @@ def from_config(config: Mapping[str, Any], name: str, source: str) -> Architectu
     Warn when the model type is unknown, and read like Llama's, or only the text part
     of a model is read. ``source`` is the path of the config, for messages.
     """
+    whole = config
     if isinstance(config.get("text_config"), Mapping):
         warnings.warn(
             f"{source}: only the text part is counted; a vision tower's weights "
@@ -112,6 +114,7 @@ def from_config(config: Mapping[str, Any], name: str, source: str) -> Architectu
         shapes |= _two_widths(fields)
     if kind in _STATEFUL:
         shapes |= _mixers(kind, fields)
+    shapes["vision"] = vision_encoder(whole, kind, source)
     return Architecture(
         name=name, source=source, weight_dtype=_weight_dtype(fields), **shapes
     )

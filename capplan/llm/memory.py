@@ -46,6 +46,7 @@ class MemoryBudget:
     comm_bytes: int  # buffers of the all-reduce
     engine: str = "vllm"  # of ``SHARE_OF``
     adapter_bytes: int = 0  # slots of LoRA adapters
+    encoder_bytes: int = 0  # of images: the encoder and what it keeps
 
     @property
     def engine_bytes(self) -> int:
@@ -58,7 +59,8 @@ class MemoryBudget:
     def kv_bytes(self) -> int:
         """Memory left for KV; negative when the rest does not fit. [bytes]"""
         rest = self.weight_bytes + self.activation_bytes
-        rest += self.runtime_bytes + self.comm_bytes + self.adapter_bytes
+        rest += self.runtime_bytes + self.comm_bytes
+        rest += self.adapter_bytes + self.encoder_bytes
         if self.engine == "sglang":
             # What is not weights and KV has the share that is left.
             held = math.floor(self.memory_bytes * self.utilization)

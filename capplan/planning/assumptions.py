@@ -75,6 +75,7 @@ def assumptions(
             rows += _context_parallel(settings, configuration)
             rows += _pipeline(settings, configuration)
             rows += _adapters(settings, configuration)
+            rows += _images(settings, configuration)
     rows += _speculation([row for row in tried if isinstance(row, Configuration)])
     rows += _links(settings, candidates)
     rows += [*price_day(settings), *_prices(tried)]
@@ -196,6 +197,27 @@ def _pipeline(settings: PlanSettings, configuration: Configuration) -> list[Assu
             f"{1e6 * pipeline.hop_token_s:.3g} us a token to the next{across}",
             "by layers and output embedding, hops by data sheet; none was measured",
             "assumed",
+        )
+    ]
+
+
+def _images(settings: PlanSettings, configuration: Configuration) -> list[Assumption]:
+    """Return a row on what images cost."""
+    images = configuration.engine.images
+    if images is None:
+        return []
+    budget = configuration.engine.max_num_batched_tokens
+    given = settings.image_encode_ms is not None
+    return [
+        Assumption(
+            f"images, {configuration}",
+            f"one of 1,024 tokens is encoded in "
+            f"{1e3 * (images.call_s + images.encode_s(1024)):.3g} ms; "
+            f"{images.cache_tokens(budget):,} tokens are kept, and encoded at most in "
+            f"an iteration; encoder and cache take "
+            f"{format_bytes(images.gpu_bytes(budget))} a GPU",
+            "--image-encode-ms" if given else "shapes and data sheet; not measured",
+            "given" if given else "assumed",
         )
     ]
 

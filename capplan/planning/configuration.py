@@ -33,6 +33,7 @@ from capplan.planning.gpu_choices import (
     slow_link,
     unfit,
 )
+from capplan.planning.images import with_images
 from capplan.planning.iteration_time import (
     folders,
     own_profile,
@@ -187,6 +188,7 @@ def given_configuration(settings: ConfigurationSettings) -> Configuration | None
     engine = sharing_kv(engine, settings, None, tp)
     engine = with_adapters(engine, settings, None, None, tp)
     engine = in_stages(engine, settings, None, None, tp)
+    engine = with_images(engine, settings, None, None, tp)
     return _built(settings, engine, None, tp=tp)
 
 
@@ -227,6 +229,7 @@ def _unlisted(
     engine = EngineSettings(**_engine_settings(settings, profile))
     engine = speculating(scheduled(engine, settings), settings, llm)
     engine = with_adapters(engine, settings, llm, None, tp)
+    engine = with_images(engine, settings, llm, None, tp)
     blocks = settings.kv_blocks or int(profile.meta.get("kv_blocks", 0))
     blocks = blocks or (profile.kv_tokens or 0) // engine.block_size
     if not blocks:
@@ -279,6 +282,7 @@ def _engine(
     engine = speculating(scheduled(engine, settings), settings, llm)
     engine = with_adapters(engine, settings, llm, gpu, tp)
     engine = in_stages(engine, settings, llm, gpu, tp)
+    engine = with_images(engine, settings, llm, gpu, tp)
     try:
         engine = sharing_kv(engine, settings, llm, tp)
     except InputError as error:

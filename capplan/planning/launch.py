@@ -207,6 +207,8 @@ def launch(
         few = "vllm serve refuses fewer max_num_batched_tokens than max_num_seqs"
         return Launch((), (few,))
     checkpoint, flags, notes = _checkpoint(settings.llm)
+    if engine.images is not None:
+        flags = tuple(flag for flag in flags if flag != "--language-model-only")
     times_of = configuration.times_of.partition(" ")[0]
     if times_of in ENGINES and times_of != "vllm":
         other = (
@@ -235,7 +237,7 @@ def launch(
     words.append(_switch("enable-prefix-caching", caching))
     if policy := VLLM[engine.scheduler.name]:
         words += ["--scheduling-policy", policy]
-    words += _adapters(engine)
+    words += [*_adapters(engine), *_images(engine)]
     if engine.speculation is not None:
         words += ["--speculative-config", (drafting := _drafting(settings, engine))]
         if engine.speculation.method in _NAMED_DRAFTS and '"model"' not in drafting:
@@ -291,6 +293,19 @@ def _adapters(engine: EngineSettings) -> list[str]:
     for name in ("max_loras", "max_cpu_loras", "max_lora_rank"):
         value = str(getattr(engine.adapters, name))
         words += [f"--{name.replace('_', '-')}", value]
+    return words
+
+
+def _images(engine: EngineSettings) -> list[str]:
+    """Return the flags of images; videos, whose encoder cache is larger, are off."""
+    images = engine.images
+    if images is None:
+        return []
+    limit = json.dumps({"image": images.limit_per_prompt, "video": 0})
+    words = ["--limit-mm-per-prompt", limit]
+    words += ["--mm-encoder-tp-mode", "data" if images.encoders > 1 else "weights"]
+    if images.disable_chunked_mm_input:
+        words.append("--disable-chunked-mm-input")
     return words
 
 

@@ -8,7 +8,7 @@ from capplan.currency import Currency, currency_of, parse_code
 from capplan.errors import InputError
 from capplan.fleet.prices import parse_kind
 from capplan.latency.engine_rows import parse_engine
-from capplan.planning.adapter_settings import AdapterSettings
+from capplan.planning.image_settings import ImageSettings
 from capplan.planning.parallel_settings import ENGINE as ENGINE
 from capplan.planning.parallel_settings import ParallelSettings
 from capplan.setting_values import (
@@ -54,7 +54,7 @@ MOST_MS = 1e6
 """Time that may be given in milliseconds: some minutes. [ms]"""
 
 
-class ReplicaSettings(ParallelSettings, AdapterSettings):
+class ReplicaSettings(ParallelSettings, ImageSettings):
     """LLM, GPUs, and the room of an engine on them."""
 
     llm: Annotated[PathText | None, BeforeValidator(listed)] = setting(

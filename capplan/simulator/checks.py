@@ -9,6 +9,7 @@ from capplan.deployment.pools import Deployment
 from capplan.errors import InputError
 from capplan.simulator.group_state import READ_SCHEDULERS
 from capplan.simulator.hand_offs import MIXING
+from capplan.simulator.images import unlike_images
 from capplan.simulator.routers import parse_router
 from capplan.simulator.schedulers import scheduler as find_scheduler
 from capplan.workload.trace import Trace
@@ -135,8 +136,10 @@ def check_own_rules(engine: EngineSettings, *, moves: bool) -> None:
 
     ``moves``: requests or replicas do.
     """
+    images, budget = engine.images, engine.max_num_batched_tokens
     features = (
         ("--enable-lora", engine.adapters is not None),
+        ("images", images is not None),
         ("prefix caching of recurrent states", engine.keeps_states),
     )
     given = [feature for feature, is_given in features if is_given]
@@ -148,7 +151,7 @@ def check_own_rules(engine: EngineSettings, *, moves: bool) -> None:
         ("speculative decoding", engine.speculation is not None),
         ("data_parallel_size", engine.data_parallel_size > 1),
         ("prefill_schedule_interval", engine.prefill_schedule_interval > 1),
-        ("decode_context_parallel_size", dcp > 1 and engine.adapters is None),
+        ("decode_context_parallel_size", dcp > 1 and engine.keeps_states),
         *((feature, True) for feature in given[1:]),
         (
             "fleets whose requests or replicas move (rebalancers, dispatchers, "
@@ -162,6 +165,12 @@ def check_own_rules(engine: EngineSettings, *, moves: bool) -> None:
                 f"{given[0]} with {what} is not modelled; expected scheduler vllm-v1 "
                 "and a fixed fleet of one pool"
             )
+    most = 0 if images is None else images.max_image_tokens
+    if images is not None and images.disable_chunked_mm_input and most > budget:
+        raise InputError(
+            f"max_num_batched_tokens is {budget}; expected at least {most}, the tokens "
+            "of the largest image, with --disable-chunked-mm-input"
+        )
 
 
 def check_pipeline(engine: EngineSettings, router: str, *, moves: bool) -> None:
@@ -174,6 +183,7 @@ def check_pipeline(engine: EngineSettings, router: str, *, moves: bool) -> None:
         ("--no-async-scheduling", not engine.async_scheduling),
         ("speculative decoding", engine.speculation is not None),
         ("--enable-lora", engine.adapters is not None),
+        ("images", engine.images is not None),
         ("prefix caching of recurrent states", engine.keeps_states),
         ("data_parallel_size", engine.data_parallel_size > 1),
         ("decode_context_parallel_size", engine.decode_context_parallel_size > 1),
@@ -184,8 +194,8 @@ def check_pipeline(engine: EngineSettings, router: str, *, moves: bool) -> None:
             moves,
         ),
     )
-    for what, given in with_others:
-        if given:
+    for what, asked in with_others:
+        if asked:
             raise InputError(
                 f"pipeline_parallel_size {engine.pipeline.stages} with {what} is not "
                 "modelled; expected scheduler vllm-v1 with async scheduling, a router "
@@ -199,6 +209,55 @@ def refuse_adapters(trace: Trace, engine: EngineSettings) -> None:
         raise InputError(
             f"{trace.source}: {count:,} requests ask for an adapter; expected "
             "--enable-lora and --max-loras, or no column adapter"
+        )
+
+
+def refuse_images(trace: Trace, engine: EngineSettings) -> None:
+    """Refuse requests with images that the engine does not take."""
+    images = engine.images
+    if images is None:
+        if count := int((trace.images > 0).sum()):
+            raise InputError(
+                f"{trace.source}: {count:,} requests have images; expected "
+                "--limit-mm-per-prompt '{\"image\": N}' and an LLM with a vision "
+                "encoder, or no columns image_tokens and images"
+            )
+        return
+    tokens = trace.image_tokens // np.maximum(trace.images, 1)
+    least = images.least_tokens(engine.max_num_batched_tokens)
+    for wrong, found, of, expected in (
+        (
+            trace.images > images.limit_per_prompt,
+            trace.images,
+            "images",
+            f"at most limit_mm_per_prompt, {images.limit_per_prompt}",
+        ),
+        (
+            tokens > images.max_image_tokens,
+            tokens,
+            "tokens of an image",
+            f"at most {images.max_image_tokens:,}, to which vLLM scales it down",
+        ),
+        (
+            (trace.images > 0) & (tokens < least),
+            tokens,
+            "tokens of an image",
+            f"at least {least}",
+        ),
+    ):
+        if wrong.any():
+            row = int(np.flatnonzero(wrong)[0])
+            raise InputError(
+                f"{trace.source}: row {row + 1} has {found[row]:,} {of}; expected "
+                f"{expected}"
+            )
+    unlike = unlike_images(trace)
+    if unlike.any():
+        row = int(np.flatnonzero(unlike)[0])
+        raise InputError(
+            f"{trace.source}: row {row + 1} has other images in its prefix than its "
+            f"prefix group {trace.prefix_group[row]}; expected the same image_offset "
+            "and tokens of an image, or a prefix that ends before"
         )
 
 

@@ -15,6 +15,7 @@ from capplan.simulator.adapters import adapters_policy, groups_by_adapter
 from capplan.simulator.bins import Bins
 from capplan.simulator.drivers.open_loop import Arrivals, read_only, start
 from capplan.simulator.group_state import with_groups
+from capplan.simulator.images import image_columns, images_policy
 from capplan.simulator.pipeline import pipeline_policy
 from capplan.simulator.pool_state import pool_state, scheduled_tables
 from capplan.simulator.prefix_memory import with_enough_runs
@@ -95,6 +96,8 @@ class ServingPool:
             engine = replace(engine, scheduler=states_policy(engine))
         elif engine.pipeline is not None:
             engine = replace(engine, scheduler=pipeline_policy(engine.pipeline))
+        elif engine.images is not None:
+            engine = replace(engine, scheduler=images_policy(engine))
         policy = engine.scheduler
         self.schedule = schedules_of(policy.name, has_ranks=of_ranks is not None)
         self._measured_tokens = len(tables.fused_s) - 1
@@ -185,10 +188,13 @@ class ServingPool:
             trace.session[rows],
             trace.adapter[rows],
         )
+        memory = np.zeros((len(groups), 0))
+        if self.engine.images is not None:
+            memory = image_columns(trace, rows)
         arrivals = Arrivals(
-            read_only(arrival_s, np.float64),
-            read_only(reaches_s, np.float64),
+            *(read_only(column, np.float64) for column in (arrival_s, reaches_s)),
             *(read_only(column, np.int64) for column in columns),
+            *[read_only(memory, np.float64)],
         )
         if self._class_names != trace.class_names:
             self._class_names = trace.class_names

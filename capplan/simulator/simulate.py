@@ -17,6 +17,7 @@ from capplan.simulator.checks import (
     check_scheduler,
     check_speculation,
     refuse_adapters,
+    refuse_images,
     refuse_oversized,
     refuse_without_keys,
     served_by,
@@ -124,6 +125,7 @@ def simulate(
             deployment.pools, served_by(chunk, deployment), strict=True
         ):
             refuse_adapters(part, pool.configuration.engine)
+            refuse_images(part, pool.configuration.engine)
             refuse_oversized(part, pool.configuration.engine, fleet.served)
         if chunk.users:
             return _closed(chunk, fleet, sink, progress, stopped)

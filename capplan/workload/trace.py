@@ -49,6 +49,9 @@ COLUMNS = {
     "max_new_tokens": _Column(np.int64, 0, MAX_TOKENS, 0),
     "think_s": _Column(np.float64, 0, np.inf),
     "adapter": _Column(np.int64, -1, MOST_ADAPTERS - 1, -1),
+    "image_tokens": _Column(np.int64, 0, MAX_TOKENS, 0),
+    "images": _Column(np.int64, 0, MAX_TOKENS, 0),
+    "image_offset": _Column(np.int64, 0, MAX_TOKENS, 0),
 }
 """Columns of a trace with their dtype, range and default."""
 
@@ -104,6 +107,14 @@ class Trace:
     adapter
         LoRA adapter that the request asks for, a number from 0, shape (n,), int64; -1
         asks for the LLM itself (default).
+    image_tokens
+        Tokens of the prompt that stand for images, shape (n,), int64; 0 by default.
+        [tokens]
+    images
+        Images of the prompt, one behind the other, each of ``image_tokens // images``
+        tokens, shape (n,), int64; by default one where there are image tokens.
+    image_offset
+        Tokens of text before the first image, shape (n,), int64; 0 by default. [tokens]
     asked_until_s
         Time from which on users ask no more: then there may be fewer requests. [s]
     """
@@ -126,6 +137,9 @@ class Trace:
     asked_until_s: float = np.inf
     max_new_tokens: np.ndarray = _DEFAULT
     adapter: np.ndarray = _DEFAULT
+    image_tokens: np.ndarray = _DEFAULT
+    images: np.ndarray = _DEFAULT
+    image_offset: np.ndarray = _DEFAULT
 
     def __post_init__(self) -> None:
         """Refuse values that no request can have; fill the default columns."""
@@ -133,11 +147,14 @@ class Trace:
             raise InputError(f"{self.source}: no requests; expected at least one")
         for name, column in COLUMNS.items():
             values = getattr(self, name)
+            if name == "images" and values is None:
+                values = self.image_tokens > 0
             if values is None and column.default is not None:
                 values = np.full(len(self), column.default, column.dtype)
             if values is not None:
                 object.__setattr__(self, name, self._checked(name, values))
         self._check_limits()
+        self._check_images()
 
     def _checked(self, name: str, values: np.ndarray) -> np.ndarray:
         dtype, low, high, _ = COLUMNS[name]
@@ -172,6 +189,26 @@ class Trace:
                 f"{self.output_tokens[row]} and max_new_tokens {limit[row]}; expected "
                 "an output of at most max_new_tokens, or 0 for its own length"
             )
+
+    def _check_images(self) -> None:
+        tokens, images = self.image_tokens, self.images
+        behind = self.image_offset + tokens
+        wrong = (behind > self.prompt_tokens) | (images > tokens)
+        wrong |= (tokens > 0) & (images == 0)
+        if not wrong.any():
+            return
+        row = int(np.flatnonzero(wrong)[0])
+        given = f"{self.source}: row {row + 1}: image_tokens is {tokens[row]}"
+        if behind[row] > self.prompt_tokens[row]:
+            before = self.image_offset[row]
+            raise InputError(
+                f"{given}{f' behind {before} others' if before else ''}; expected at "
+                f"most the prompt, {self.prompt_tokens[row]} tokens"
+            )
+        raise InputError(
+            f"{given} and images {images[row]}; expected a token or more for each "
+            "image, as many as the engine computes for it, and 0 of both without"
+        )
 
     def __len__(self) -> int:
         """Return the number of requests."""

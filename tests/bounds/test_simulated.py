@@ -13,6 +13,7 @@ from capplan.bounds.prices import (
     prove_prefill_price,
 )
 from capplan.deployment.engine import EngineSettings
+from capplan.deployment.images import Images
 from capplan.deployment.pipeline import Pipeline
 from capplan.latency.contract import LatencyTables
 from capplan.planning.scheduling import widest_iterations
@@ -107,9 +108,31 @@ def attained(trace, tables, engine, replicas, slo):
     return met.mean(), float(times.finish_s.max())
 
 
+def with_images(trace, engine, seed):
+    """Return the requests with images, and an engine that encodes few at once."""
+    generator = np.random.default_rng(seed)
+    tokens = generator.integers(0, trace.prompt_tokens + 1)
+    count = np.minimum(generator.integers(1, 4, len(trace)), tokens)
+    trace = replace(trace, image_tokens=tokens * (count > 0), images=count)
+    images = Images(encoder_cache_size=60, max_image_tokens=60, image_s=1e-3)
+    return trace, replace(engine, images=images)
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_one_replica_fewer_than_the_bound_fails_in_the_simulator(seed):
+    check_that_fewer_fail(*random_case(seed))
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("seed", range(12))
+def test_one_replica_fewer_than_the_bound_fails_with_images(seed):
     trace, tables, engine, slo, attainment = random_case(seed)
+    trace, engine = with_images(trace, engine, seed)
+
+    check_that_fewer_fail(trace, tables, engine, slo, attainment)
+
+
+def check_that_fewer_fail(trace, tables, engine, slo, attainment):
     if oversized(trace, engine).any():
         engine = replace(engine, kv_blocks=400)
     n = len(trace)

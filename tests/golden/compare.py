@@ -18,7 +18,7 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-from recorded import Recording, first_difference, read, tags
+from recorded import IMAGE_COLUMNS, Recording, first_difference, read, tags
 
 HERE = Path(__file__).parent
 DATA = HERE / "data"
@@ -28,7 +28,7 @@ PIP = ["-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:"
 def case(tag: str) -> dict:
     """Return what ``record.py`` needs to record a scenario again."""
     recording = read(DATA, tag)
-    requests = {}
+    requests, images = {}, {}
     for k, row in enumerate(recording.requests):
         before = int(row.get("turn_before", -1))
         requests[int(row["id"][1:])] = (
@@ -39,8 +39,12 @@ def case(tag: str) -> dict:
             int(recording.trace.prefix_tokens[k]),
             before,
         )
+        if recording.engine.images is not None:
+            images[int(row["id"][1:])] = [int(row[name]) for name in IMAGE_COLUMNS]
     args = json.loads((DATA / f"meta_{tag}.json").read_text())["args"]
-    return {**args, "requests": [requests[k] for k in sorted(requests)]}
+    for name, rows in (("requests", requests), ("images", images)):
+        args[name] = [rows[k] for k in sorted(rows)]
+    return args
 
 
 def unpacked(python: str, release: str, folder: Path) -> Path:

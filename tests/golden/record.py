@@ -16,7 +16,10 @@ prompt of a later turn begins with that turn's prompt and answer, and arrives
 drafted by ``method`` (eagle or ngram) in each iteration, with vLLM's synthetic
 acceptance of ``synthetic_length``: a whole number, so that nothing is drawn. With
 ``state_groups`` so many groups of layers hold recurrent states, as a gated delta net's
-do, beside the group with full attention. Three
+do, beside the group with full attention. With
+``images``, rows of image tokens, images and tokens of text before them for each
+request, ``encoder_cache_size`` is the size of the encoder cache and the encoder's
+budget, which are set on the scheduler: the model has no encoder. Three
 files per case are written to OUT, named by the case's ``tag``; ``recorded.py`` says
 what they hold. All other tokens are drawn anew from ``seed``, except that those of one
 prefix group begin alike.
@@ -24,7 +27,8 @@ prefix group begin alike.
 The clock is virtual. An iteration with prefill chunks of n tokens behind p others
 and decoding contexts l takes
 ``c0 + ca*sum(n) + cq*sum(n*(p + (n+1)/2)) + cd*len(l) + ce*sum(l)`` milliseconds, and
-``ca + cq/2`` for each drafted token that is verified.
+``ca + cq/2`` for each drafted token that is verified; ``encode`` has the milliseconds
+of each image that is encoded, and of each of its tokens.
 
 With ``pipeline_parallel_size`` above 1 vLLM's model runner V2 is asked for, and so many
 stages are played, of each of which an iteration takes an equal part and
@@ -63,8 +67,10 @@ from vllm.config import (
     SpeculativeConfig,
     VllmConfig,
 )
+from vllm.multimodal.inputs import MultiModalFeatureSpec, PlaceholderRange
 from vllm.sampling_params import SamplingParams
 from vllm.utils.hashing import sha256
+from vllm.v1.core.encoder_cache_manager import EncoderCacheManager
 from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.scheduler import Scheduler
@@ -92,6 +98,8 @@ SMALL_LLM = {
     "max_position_embeddings": 131_072,
     "torch_dtype": "bfloat16",
 }
+LISTS = ("requests", "images")
+"""Parts of a case with a row for each request."""
 LOWEST_TOKEN, HIGHEST_TOKEN = 10, 128_000
 
 
@@ -161,7 +169,7 @@ def scheduler(case: Case, folder: str, transfer: Any = None) -> Scheduler:
         states = [f"state{k}" for k in range(case["state_groups"])]
         groups = [*(KVCacheGroupSpec([name], state) for name in states), *groups]
     kind = AsyncScheduler if case["async_sched"] else Scheduler
-    return kind(
+    made: Scheduler = kind(
         vllm_config=config,
         kv_cache_config=KVCacheConfig(
             num_blocks=case["blocks"],
@@ -172,6 +180,12 @@ def scheduler(case: Case, folder: str, transfer: Any = None) -> Scheduler:
         block_size=case["block_size"],
         log_stats=False,
     )
+    if case.get("images"):
+        size = case["encoder_cache_size"]
+        made.max_num_encoder_input_tokens = size
+        made.encoder_cache_manager = EncoderCacheManager(size)
+        made.scheduler_config.disable_chunked_mm_input = case["whole_images"]
+    return made
 
 
 @dataclass
@@ -229,6 +243,22 @@ class Recorder:
             head = self.texts[f"r{before}"]
         return (head + self.tokens(prompt))[:prompt]
 
+    def images(self, index: int) -> list[Any]:
+        """Return a request's images; those that begin in its prefix are the group's."""
+        if not self.case.get("images"):
+            return []
+        _, _, _, group, shared, *_ = self.case["requests"][index]
+        total, count, offset = self.case["images"][index]
+        each = total // max(count, 1)
+        found = []
+        for k in range(count):
+            begin = offset + k * each
+            whose = f"g{group}" if group >= 0 and begin < shared else f"r{index}"
+            name = f"{whose}-{k}-{each}"
+            place = PlaceholderRange(begin, each)
+            found.append(MultiModalFeatureSpec(None, "image", name, place))
+        return found
+
     def add(
         self,
         name: str,
@@ -237,6 +267,7 @@ class Recorder:
         arrival_s: float,
         priority: int = 0,
         transfer: dict[str, Any] | None = None,
+        images: list[Any] | None = None,
     ) -> None:
         """Hand the scheduler a request, with what its KV connector is to know."""
         self.texts[name] = list(prompt)
@@ -252,6 +283,7 @@ class Recorder:
                     extra_args=transfer and {"kv_transfer_params": transfer},
                 ),
                 None,
+                mm_features=images,
                 arrival_time=arrival_s,
                 priority=priority,
                 block_hasher=self.hasher,
@@ -271,7 +303,11 @@ class Recorder:
                 output,
                 arrival_s,
                 priority=priority[0] if priority else 0,
+                images=self.images(index),
             )
+            given = self.case.get("images")
+            columns = "image_tokens", "images", "image_offset"
+            shown = dict(zip(columns, given[index], strict=True)) if given else {}
             self.rows[name] = {
                 "id": name,
                 "arrival_s": arrival_s,
@@ -287,6 +323,7 @@ class Recorder:
                 "finish_s": None,
                 "preemptions": 0,
                 "cached_tokens": 0,
+                **shown,
             }
 
     def schedule(self) -> Batch:
@@ -317,16 +354,31 @@ class Recorder:
             batch.rejected[name] = len(drafts) - self.accepted(batch, name)
             self.rejected[name] = self.rejected.get(name, 0) + batch.rejected[name]
         if parts:
-            batch.end_s = self.note(parts, preempted)
+            batch.end_s = self.note(parts, preempted, self.encode_s(output))
         if any(batch.ends_prompt.values()):
             self.sampled_s[self.scheduler.current_step] = batch.end_s
         return batch
+
+    def encode_s(self, output: Any) -> float:
+        """Return how long the images of an iteration take to encode. [s]"""
+        image_ms, token_ms = map(float, self.case.get("encode", "0,0").split(","))
+        counts = [
+            self.scheduler.requests[name].get_num_encoder_embeds(place)
+            for name, places in output.scheduled_encoder_inputs.items()
+            for place in places
+        ]
+        return sum(image_ms + token_ms * count for count in counts) / 1e3
 
     def decodes(self, one: Request, before: int, new: int) -> bool:
         """Return whether a part of an iteration is a decode, not of a prompt."""
         return new == 1 and before >= one.num_prompt_tokens
 
-    def note(self, parts: list[tuple[str, int, int, bool]], preempted: int) -> float:
+    def note(
+        self,
+        parts: list[tuple[str, int, int, bool]],
+        preempted: int,
+        encode_s: float = 0.0,
+    ) -> float:
         """Write the iteration down, run it on the virtual GPU, return its end."""
         chunks = [(before, new) for _, before, new, decodes in parts if not decodes]
         contexts = [before + 1 for _, before, _, decodes in parts if decodes]
@@ -341,6 +393,7 @@ class Recorder:
             + cq * attention
             + cd * len(contexts)
             + ce * sum(contexts)
+            + encode_s
         )
         start_s = self.play(took_s, sum(new for _, _, new, _ in parts))
         for name, before, _, _ in parts:
@@ -489,7 +542,7 @@ def write(
         writer = csv.DictWriter(text, list(iterations[0]), lineterminator="\n")
         writer.writeheader()
         writer.writerows(iterations)
-    meta = {name: value for name, value in case.items() if name != "requests"}
+    meta = {name: value for name, value in case.items() if name not in LISTS}
     (out / f"meta_{case['tag']}.json").write_text(
         json.dumps({"vllm": vllm.__version__, "args": meta}, indent=1)
     )

@@ -11,13 +11,14 @@ the turn before (-1: none), and ``think_s`` the time from its last token to the 
 import csv
 import gzip
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from capplan.deployment.engine import EngineSettings
+from capplan.deployment.images import Images
 from capplan.deployment.pipeline import Pipeline
 from capplan.deployment.speculation import Speculation, rates_of_length
 from capplan.latency.contract import LatencyTables, linear_tables
@@ -44,6 +45,7 @@ REQUEST_TIMES = {
     "finish_s": "finish_s",
 }
 REQUEST_COUNTS = ("preemptions", "cached_tokens")
+IMAGE_COLUMNS = ("image_tokens", "images", "image_offset")
 TOLERANCE_S = 1e-9
 SCHEDULER_OF = {"fcfs": "vllm-v1", "priority": "vllm-v1-priority"}
 
@@ -82,6 +84,23 @@ def pipeline(given: dict[str, Any]) -> Pipeline | None:
         return None
     hop_s, hop_token_s = (float(ms) / 1e3 for ms in given.get("hop", "0,0").split(","))
     return Pipeline(stages, hop_s=hop_s, hop_token_s=hop_token_s)
+
+
+def encoder(given: dict[str, Any], requests: Rows) -> Images | None:
+    """Return the encoder of a recording's engine."""
+    if not given.get("encoder_cache_size"):
+        return None
+    image_ms, token_ms = map(float, given["encode"].split(","))
+    return Images(
+        encoder_cache_size=given["encoder_cache_size"],
+        max_image_tokens=max(
+            int(row["image_tokens"]) // max(1, int(row["images"])) for row in requests
+        )
+        or given["encoder_cache_size"],
+        disable_chunked_mm_input=bool(given["whole_images"]),
+        image_s=image_ms / 1e3,
+        token_s=token_ms / 1e3,
+    )
 
 
 def tags(folder: Path) -> list[str]:
@@ -155,8 +174,14 @@ def read(folder: Path, tag: str) -> Recording:
         prefix_tokens=shared,
         priority=np.array([int(row.get("priority", 0)) for row in requests]),
         source=tag,
+        **{
+            name: np.array([int(row[name]) for row in requests])
+            for name in IMAGE_COLUMNS
+            if name in requests[0]
+        },
     )
-    return Recording(trace, engine_of(given), tables_of(given), requests, iterations)
+    engine = replace(engine_of(given), images=encoder(given, requests))
+    return Recording(trace, engine, tables_of(given), requests, iterations)
 
 
 def simulated(recording: Recording, record_iterations: bool) -> Simulation:

@@ -22,6 +22,7 @@ TAGS = [
     "turns_a1",
     "drafts_preempt_a0",
     "drafts_cached_a1",
+    "images_cached_a1",
 ]
 
 

@@ -376,6 +376,25 @@ def test_vllms_own_parser_reads_the_slots_of_adapters(served):
 
 @pytest.mark.vllm
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_vllms_own_parser_reads_the_limit_of_images(served):
+    settings = asked(
+        "Qwen3-VL-8B",
+        limit_mm_per_prompt='{"image": 4}',
+        mm_encoder_tp_mode="data",
+        image_encode_ms=20,
+        tp=2,
+    )
+    (one,) = configurations(settings)
+
+    args = served(launch(one, settings).line)
+
+    assert args.limit_mm_per_prompt == {"image": 4, "video": 0}
+    assert args.mm_encoder_tp_mode == "data"
+    assert not args.language_model_only
+
+
+@pytest.mark.vllm
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_vllm_arrives_at_the_engine_that_was_planned(served, tmp_path, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setenv("VLLM_ENABLE_V1_MULTIPROCESSING", "0")

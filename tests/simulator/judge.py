@@ -344,6 +344,7 @@ class Replica:
         """Wait for an iteration and hand out its tokens."""
         self.now_s = max(self.now_s, batch.end_s)
         for request, new, gives in batch.parts:
+            self.executed(request)
             request.in_flight -= new
             stale = request.stale > 0
             if stale:
@@ -358,6 +359,9 @@ class Replica:
                     self.pool.enter(request, request.computed - request.placeholders)
             if request.done:
                 self.finish(request)
+
+    def executed(self, request: Request) -> None:
+        """Do what follows on an iteration of a request, before its token."""
 
     def finish(self, request: Request) -> None:
         """Let a request go that has its last token."""

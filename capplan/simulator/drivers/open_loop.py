@@ -42,6 +42,7 @@ class Arrivals(NamedTuple):
     priority: np.ndarray
     session: np.ndarray
     adapter: np.ndarray
+    memory: np.ndarray  # float64, (n, columns): first ones of ``request_memory``
 
 
 def read_only(column: np.ndarray, dtype: type) -> np.ndarray:
@@ -52,7 +53,10 @@ def read_only(column: np.ndarray, dtype: type) -> np.ndarray:
 
 
 NO_TIMES = read_only(np.zeros(0), np.float64)
-NO_ARRIVALS = Arrivals(NO_TIMES, NO_TIMES, *10 * [read_only(np.zeros(0), np.int64)])
+NO_COLUMNS = read_only(np.zeros((0, 0)), np.float64)
+NO_ARRIVALS = Arrivals(
+    *2 * [NO_TIMES], *10 * [read_only(np.zeros(0), np.int64)], *[NO_COLUMNS]
+)
 ARRIVALS = numba.typeof(NO_ARRIVALS)
 
 
@@ -104,6 +108,8 @@ def take_slot(state, arrivals, row, first_row):
         state.swaps[slot].swaps = 0
     for column in range(state.request_memory.shape[1]):
         state.request_memory[slot, column] = 0.0
+    for column in range(arrivals.memory.shape[1]):
+        state.request_memory[slot, column] = arrivals.memory[row, column]
     request.prompt_tokens = arrivals.prompt_tokens[row]
     request.output_tokens = arrivals.output_tokens[row]
     request.run_tokens = arrivals.output_tokens[row]

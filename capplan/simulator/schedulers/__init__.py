@@ -67,6 +67,8 @@ STATES = "vllm-v1-states"
 """V1's where prefix caching keeps recurrent states."""
 PIPELINE = "vllm-v1-pipeline"
 """V1's for a pipeline of stages."""
+IMAGES = "vllm-v1-images"
+"""V1's where requests have images, which no user names either."""
 _UNNAMED = {
     PULLING: "vllm_v1_pulling",
     SPECULATIVE: "vllm_v1_speculative",
@@ -75,6 +77,7 @@ _UNNAMED = {
     LORA: "vllm_v1_lora",
     STATES: "vllm_v1_states",
     PIPELINE: "vllm_v1_pipeline",
+    IMAGES: "vllm_v1_images",
 }
 
 

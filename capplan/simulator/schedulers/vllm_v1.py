@@ -1,7 +1,7 @@
 """vLLM V1's scheduler: running requests first, then the queue in arrival order.
 
 vLLM 0.32, v1/core/sched/scheduler.py, ``Scheduler.schedule``, without
-speculative decoding, LoRA, encoders and KV connectors.
+speculative decoding, LoRA, images and KV connectors.
 """
 
 from capplan.deployment.policy import VLLM_V1

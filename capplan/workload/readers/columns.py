@@ -39,6 +39,9 @@ NAMES = {
     "priority": ("priority",),
     "max_new_tokens": ("max_new_tokens",),
     "adapter": ("adapter",),
+    "image_tokens": ("image_tokens",),
+    "images": ("images", "num_images"),
+    "image_offset": ("image_offset",),
     **{
         f"slo_{name}_s": (
             f"slo_{name}_s",

@@ -184,10 +184,38 @@ def counts(
             "at least the tokens of the output, or 0 for as many",
         )
         given["max_new_tokens"] = limit
+    given |= _images(table, columns, given["prompt_tokens"])
     if "session" in names:
         given["session"] = column_sessions(table.frame[names["session"]], sessions)
     if "adapter" in names:
         given["adapter"] = _adapters(table, names["adapter"], adapters)
+    return given
+
+
+def _images(
+    table: Table, columns: Columns, prompt_tokens: np.ndarray
+) -> dict[str, np.ndarray]:
+    """Return the columns of images, shape (n,) each; none without image tokens."""
+    names = columns.names
+    kinds = ("image_tokens", "images", "image_offset")
+    given = {
+        kind: table.tokens(names[kind], least=0) for kind in kinds if kind in names
+    }
+    if not given:
+        return {}
+    if "image_tokens" not in given:
+        raise InputError(
+            f"{table.path}:1: column {next(iter(given))} without image_tokens; "
+            "expected the tokens of the prompt that stand for images"
+        )
+    tokens = given["image_tokens"]
+    behind = tokens + given.get("image_offset", 0)
+    expected = "at most the tokens of the prompt, with those of image_offset"
+    table.require(behind <= prompt_tokens, names["image_tokens"], expected)
+    if "images" in given:
+        fits = (given["images"] <= tokens) & ((tokens == 0) | (given["images"] > 0))
+        expected = "1 to image_tokens where there are image_tokens, else 0"
+        table.require(fits, names["images"], expected)
     return given
 
 

@@ -103,6 +103,7 @@ class Pool:
         arrivals = Arrivals(
             *(read_only(np.array([now_s]), np.float64) for _ in range(2)),
             *(read_only(np.array([value]), np.int64) for value in columns),
+            read_only(np.zeros((1, 0)), np.float64),
         )
         return direct(_arrive)(
             self.state, arrivals, request.row, now_s, self._route, self._schedule
