@@ -93,7 +93,8 @@ def test_windows_and_states_leave_room_for_longer_contexts():
     assert windowed.prefix_caching
     assert (stateful.bounded_groups, stateful.bounded_blocks) == (3, 2)
     assert stateful.block_size == 544
-    assert not stateful.prefix_caching
+    assert stateful.prefix_caching
+    assert stateful.state_groups == 3
 
 
 @pytest.mark.parametrize(

@@ -23,11 +23,7 @@ from capplan.simulator.gaps import (
 )
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.jump import SMALLEST_STEP_S, decode_time_s, jump_length
-from capplan.simulator.kvcache import (
-    blocks_in_iterations,
-    return_blocks,
-    take_blocks,
-)
+from capplan.simulator.kvcache import blocks_in_iterations, return_blocks, take_blocks
 from capplan.simulator.log import add_to_bins, log_iteration
 from capplan.simulator.ordered import remove_ordered
 from capplan.simulator.queues import (
@@ -271,8 +267,7 @@ def put_in_flight(state, r, start_s, first_s, slope_s, n, more_blocks):
 def with_finishing(state, first, slot):
     """Add a request to those whose last token is in an iteration; return the first.
 
-    They are in order of admission: the engine hands out results, and frees blocks, in
-    that order.
+    In order of admission: so the engine hands out results, and frees blocks.
     """
     request = state.requests[slot]
     before = NONE

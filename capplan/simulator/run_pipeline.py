@@ -81,7 +81,7 @@ def run_step(state, batches, r, step, m):
     )
     if state.engine[0].recording != 0:
         log_iteration(state, r, start_s, end_s, b, context, replica.batch_tokens)
-    gives = batch.decode_count > 0 or replica.joining != NONE
+    gives = batch.decode_count > 0 or _goes_on(state, replica.joining)
     put_in_place(state, r, step, end_s, 1.0 if gives else 0.0)
     replica.in_flight += 1
     replica.gpu_s = end_s
@@ -92,6 +92,20 @@ def run_step(state, batches, r, step, m):
     batch.context_tokens += batch.decode_count
     _start_decoding(state, batches, r, step, m, end_s)
     _pop_finishing(state, batches, r, step, m)
+
+
+@inlined()
+def _goes_on(state, slot):
+    """Return whether one of a list of ended prompts has more than one token to come.
+
+    The token of one that has not is not sent to the first stage.
+    """
+    while slot != NONE:
+        request = state.requests[slot]
+        if request.known_tokens + 1 < request.prompt_tokens + request.run_tokens:
+            return True
+        slot = request.next_in_list
+    return False
 
 
 @inlined()

@@ -215,6 +215,7 @@ class Recorder:
     iterations: list[dict[str, Any]] = field(default_factory=list)
     prefixes: dict[int, list[int]] = field(default_factory=dict)
     rejected: dict[str, int] = field(default_factory=dict)  # drafts in flight
+    admitted: dict[str, int] = field(default_factory=dict)  # tokens known then
     stage_s: list[float] = field(init=False)  # end of the newest iteration on each
     sampled_s: dict[int, float] = field(default_factory=dict)  # tokens of iterations
 
@@ -336,6 +337,9 @@ class Recorder:
             times = one.num_preemptions - earlier[name]
             self.rows[name]["preemptions"] += times
             preempted += times
+        admitted = [new.req_id for new in output.scheduled_new_reqs]
+        for name in (*admitted, *output.scheduled_cached_reqs.resumed_req_ids):
+            self.admitted[name] = live[name].num_tokens
         parts = []
         for name, new in output.num_scheduled_tokens.items():
             before = live[name].num_computed_tokens - new
@@ -355,9 +359,19 @@ class Recorder:
             self.rejected[name] = self.rejected.get(name, 0) + batch.rejected[name]
         if parts:
             batch.end_s = self.note(parts, preempted, self.encode_s(output))
-        if any(batch.ends_prompt.values()):
+        if any(self.sends(live[name], before) for name, before, *_ in parts):
             self.sampled_s[self.scheduler.current_step] = batch.end_s
         return batch
+
+    def sends(self, one: Request, before: int) -> bool:
+        """Return whether the last stage sends the first one a token of a request.
+
+        It does not where a prompt ends with the last one (v1/worker/gpu/pp_utils.py,
+        ``compute_need_sampled_mask``).
+        """
+        known = self.admitted[one.request_id]
+        is_last = known + 1 >= one.num_prompt_tokens + one.max_tokens
+        return not one.is_prefill_chunk and not (before < known and is_last)
 
     def encode_s(self, output: Any) -> float:
         """Return how long the images of an iteration take to encode. [s]"""

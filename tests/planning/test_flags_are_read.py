@@ -21,6 +21,8 @@ from capplan.settings import SettingError, Settings
 WORKLOAD = {"workload": "synthetic:prompt=300,output=80,n=300"}
 ON_H100 = {"llm": "Llama-3.1-8B", "gpu": "H100-SXM", "tp": 1}
 VALUES = {
+    "limit_mm_per_prompt": '{"image":1}',
+    "mm_encoder_tp_mode": "data",
     "reader": "csv",
     "columns": "class=tenant",
     "sharegpt_rule": "vllm",

@@ -40,8 +40,12 @@ class PipelineReplica(Replica):
             return Batch([], self.now_s)
         started = self.started(parts)
         end_s = self.run(parts)
-        if any(gives for _, _, gives in started):
-            self.sampled_s[self.steps] = end_s
+        for (request, before, _), (_, _, gives) in zip(parts, started, strict=True):
+            known = request.known_at_admission
+            all_tokens = request.prompt_count + request.output_count
+            # A prompt that ends with the last token sends none to the first stage.
+            if gives and (before >= known or known + 1 < all_tokens):
+                self.sampled_s[self.steps] = end_s
         for request, _, gives in started:
             if gives:
                 self.next_decode[request.row] = self.steps + self.stages

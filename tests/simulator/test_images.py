@@ -311,7 +311,7 @@ def test_other_schedulers_with_images_are_refused():
 @pytest.mark.parametrize(
     ("given", "reason"),
     [
-        ({"adapters": Adapters()}, "images with --enable-lora is not modelled"),
+        ({"adapters": Adapters()}, "--enable-lora with images is not modelled"),
         ({"speculation": Speculation("ngram", (0.5,))}, "images with speculative dec"),
         ({"data_parallel_size": 2}, "images with data_parallel_size is not modelled"),
         (
