@@ -11,8 +11,18 @@ from capplan.latency.vision import encode_times
 from capplan.llm.architecture import Architecture
 from capplan.llm.image_limit import parse_image_limit
 from capplan.planning.setting_groups import ConfigurationSettings
+from capplan.settings import Settings
+from capplan.simulator.checks import refuse_images
+from capplan.workload.trace import Trace
 
 _NEEDS_IMAGES = ("mm_encoder_tp_mode", "disable_chunked_mm_input", "image_encode_ms")
+
+
+def seen(trace: Trace, settings: Settings) -> Trace:
+    """Return a trace; refuse its images where the settings ask for no encoder."""
+    if getattr(settings, "limit_mm_per_prompt", None) is None:
+        refuse_images(trace, EngineSettings())
+    return trace
 
 
 def with_images(

@@ -29,6 +29,7 @@ from capplan.planning.iteration_time import (
 from capplan.planning.layout_settings import DEEPEP, DEFAULT_BACKEND, LayoutSettings
 from capplan.planning.setting_groups import ConfigurationSettings
 from capplan.settings import Settings
+from capplan.simulator.checks import check_own_rules
 from capplan.simulator.group_state import check_ranks
 
 LOW_LATENCY_TOKENS = 1024
@@ -255,6 +256,7 @@ def configured(
     engine = with_ranks(fitted.engine, settings, layout)
     tables = rank_tables_of(settings, profile, engine, fitted.kv_dtype)
     has_ranks = layout.dp > 1
+    check_own_rules(engine, moves=False)
     if has_ranks:
         router = getattr(settings, "router", None) or "jsq"
         check_ranks(engine, tables, router, moves=False)

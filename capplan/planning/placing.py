@@ -64,6 +64,11 @@ def placement_problem(settings: PlaceSettings) -> PlacementProblem:
         raise InputError("no SLO; give --slo ttft=1s,tpot=30ms")
     template = _template(_only_configuration(settings))
     trace = read_traffic(settings, np.random.default_rng(settings.seed)).trace
+    if trace.images.any():
+        raise InputError(
+            f"{trace.source}: images are not modelled in a placement; expected "
+            "requests without, or capplan plan"
+        )
     strictest = slo.strictest(trace.class_names)
     heartbeat = _heartbeat(
         template,

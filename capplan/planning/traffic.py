@@ -13,6 +13,7 @@ from capplan.deployment.configuration import Configuration
 from capplan.deployment.engine import EngineSettings
 from capplan.errors import CapplanWarning, HorizonWarning, InputError
 from capplan.input_file import has_more_than, read_head
+from capplan.planning.images import seen
 from capplan.planning.load import Load, OpenLoad, UserLoad, timed
 from capplan.planning.scheduling import widest_alone
 from capplan.planning.settings import (
@@ -164,8 +165,7 @@ def _foreseen(
 
 def read_requests(settings: RequestSettings) -> Trace:
     """Return the requests that the settings name."""
-    trace = _named(settings)
-    return _reshaped(trace, settings)
+    return seen(_reshaped(_named(settings), settings), settings)
 
 
 def _reshaped(trace: Trace, settings: RequestSettings) -> Trace:

@@ -5,8 +5,10 @@ import pytest
 from capplan.deployment.configuration import Configuration
 from capplan.errors import CapplanWarning, InputError
 from capplan.llm.catalog import llm
-from capplan.planning.configuration import configurations, only_configuration
+from capplan.planning.configuration import Excluded, configurations, only_configuration
 from capplan.planning.launch import launch
+from capplan.planning.place_settings import PlaceSettings
+from capplan.planning.placing import place
 from capplan.planning.plan import plan
 from capplan.planning.settings import PlanSettings, SimulateSettings
 from capplan.workload.readers import read_trace
@@ -197,6 +199,29 @@ def test_a_plan_encodes_images_and_says_what_it_assumes(tmp_path):
         "one of 1,024 tokens is encoded in 20 ms; 16,384 tokens"
     )
     assert row.how == "given"
+
+
+def test_a_placement_of_images_is_refused(tmp_path):
+    settings = PlaceSettings(**IMAGES, slo="ttft=1s", workload=rows(tmp_path))
+
+    with pytest.raises(InputError, match="images are not modelled in a placement"):
+        place(settings)
+
+
+def test_layouts_of_ranks_are_left_out_of_a_plan_with_images():
+    asked = PlanSettings(
+        llm="Qwen3.5-397B-A17B",
+        gpu="H200-SXM",
+        limit_mm_per_prompt=LIMIT,
+        image_encode_ms=20.0,
+    )
+
+    tried = list(configurations(asked))
+
+    excluded = [row for row in tried if isinstance(row, Excluded)]
+    assert any(isinstance(row, Configuration) for row in tried)
+    assert {row.layout.dp > 1 for row in excluded if row.layout} == {True}
+    assert all("images with data_parallel_size" in row.reason for row in excluded)
 
 
 @pytest.mark.parametrize(
