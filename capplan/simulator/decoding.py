@@ -10,7 +10,7 @@ from capplan.simulator.gaps import (
     leaves_resuming,
     start_gaps,
 )
-from capplan.simulator.jit import inlined
+from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.queues import push_end, remove_end
 from capplan.simulator.state import NONE, Phase
 
@@ -91,3 +91,21 @@ def decode_again(state, r, slot):
     replica.context_tokens += request.known_tokens
     state.residues[r, residue(state, slot)] += 1
     enter_resuming(state, r, slot)
+
+
+@inlined()
+def sit_out(state, r, slot):
+    """Let a decode sit the next iteration out; return the KV tokens that it holds."""
+    held = stop_decoding(state, r, slot)
+    state.requests[slot].phase = Phase.PAUSED
+    return held
+
+
+@compiled()
+def end_sitting(state, r):
+    """Let those decode again that sat the iteration out."""
+    slot = state.replicas[r].running_head
+    while slot != NONE:
+        if state.requests[slot].phase == Phase.PAUSED:
+            decode_again(state, r, slot)
+        slot = state.requests[slot].next

@@ -501,23 +501,34 @@ def judge(
     return Verdict(requests, chosen, replicas)
 
 
-def judge_alone(replica: Replica, trace: Trace) -> Verdict:
-    """Serve a trace step by step on one replica, of a kind of its own."""
-    requests = []
+def judge_own(
+    replicas: list, trace: Trace, groups: np.ndarray | None = None
+) -> Verdict:
+    """Serve a trace step by step on replicas of their own kind, by shortest queue.
+
+    ``groups`` are the prefix groups where they are not those of the trace.
+    """
+    requests, chosen = [], []
     for row in range(len(trace)):
         assert trace.arrival_s is not None
         arrival_s = float(trace.arrival_s[row])
-        now_s = arrival_s + replica.tables.request_s
-        replica.advance(now_s)
+        now_s = arrival_s + replicas[0].tables.request_s
+        for replica in replicas:
+            replica.advance(now_s)
         prompt, group = int(trace.prompt_tokens[row]), int(trace.prefix_group[row])
         shared = int(trace.prefix_tokens[row]) if group >= 0 else 0
+        own = group if groups is None else tuple(groups[row])
         tokens = [
-            ("group", group, k) if k < shared else ("prompt", row, k)
+            ("group", own, k) if k < shared else ("prompt", row, k)
             for k in range(prompt)
         ]
         request = Request(row, arrival_s, prompt, int(trace.output_tokens[row]), tokens)
         request.slo = RequestSlo(ttft_s=np.inf, tbt_s=np.inf)
-        replica.arrive(request, now_s)
+        counts = [replica.outstanding for replica in replicas]
+        r = counts.index(min(counts))
+        replicas[r].arrive(request, now_s)
         requests.append(request)
-    replica.advance(np.inf)
-    return Verdict(requests, [0] * len(requests), [replica])
+        chosen.append(r)
+    for replica in replicas:
+        replica.advance(np.inf)
+    return Verdict(requests, chosen, replicas)

@@ -6,10 +6,8 @@ without a slot is loaded, before the iteration starts.
 """
 
 import numpy as np
-from judge import Batch, Replica, Request, Verdict
+from judge import Batch, Replica, judge_own
 from judge_schedulers import admitted, going_on
-
-from capplan.workload.slo import RequestSlo
 
 
 class Row:
@@ -95,27 +93,5 @@ class AdapterReplica(Replica):
 def judge_adapters(trace, tables, engine, replica_count):
     """Serve a trace step by step, by the shortest queue; return it and the replicas."""
     replicas = [AdapterReplica(tables, engine, trace) for _ in range(replica_count)]
-    requests, chosen = [], []
-    for row in range(len(trace)):
-        arrival_s = float(trace.arrival_s[row])
-        now_s = arrival_s + tables.request_s
-        for replica in replicas:
-            replica.advance(now_s)
-        group = int(trace.prefix_group[row])
-        shared = int(trace.prefix_tokens[row]) if group >= 0 else 0
-        own = group, int(trace.adapter[row])
-        prompt = int(trace.prompt_tokens[row])
-        tokens = [
-            ("group", own, k) if k < shared else ("prompt", row, k)
-            for k in range(prompt)
-        ]
-        request = Request(row, arrival_s, prompt, int(trace.output_tokens[row]), tokens)
-        request.slo = RequestSlo(ttft_s=np.inf)
-        counts = [replica.outstanding for replica in replicas]
-        r = counts.index(min(counts))
-        replicas[r].arrive(request, now_s)
-        requests.append(request)
-        chosen.append(r)
-    for replica in replicas:
-        replica.advance(np.inf)
-    return Verdict(requests, chosen, replicas)
+    groups = np.column_stack([trace.prefix_group, trace.adapter])
+    return judge_own(replicas, trace, groups)

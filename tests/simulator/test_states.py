@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from judge import judge_alone
+from judge import judge_own
 from judge_states import StateReplica
 from random_cases import random_states
 from recorded import as_recorded
@@ -148,7 +148,7 @@ def test_every_request_is_served_as_the_judge_serves_it(case):
 
     found = simulate(trace, fleet_of(tables, given, 1))
 
-    assert_same(found, judge_alone(StateReplica(tables, given), trace))
+    assert_same(found, judge_own([StateReplica(tables, given)], trace))
 
 
 @given(recorded_like(), st.integers(1, 4))

@@ -15,7 +15,7 @@ from capplan.simulator.batch import (
     same_batch,
     start_waiting,
 )
-from capplan.simulator.decoding import computed_tokens, decode_again, stop_decoding
+from capplan.simulator.decoding import computed_tokens, end_sitting, sit_out
 from capplan.simulator.images import (
     MEMORY,
     REQUEST,
@@ -97,8 +97,7 @@ def _sit_out(state, r, slot):
     while slot != NONE:
         request = state.requests[slot]
         if request.phase == Phase.DECODING:
-            stop_decoding(state, r, slot)
-            request.phase = Phase.PAUSED
+            sit_out(state, r, slot)
             count += 1
         slot = request.next
     return count
@@ -127,16 +126,6 @@ def _go_on(state, r):
             budget -= chunk
         slot = request.next
     return budget, _sit_out(state, r, slot)
-
-
-@compiled()
-def _decode_on(state, r):
-    """Let those decode again that sat the iteration out."""
-    slot = state.replicas[r].running_head
-    while slot != NONE:
-        if state.requests[slot].phase == Phase.PAUSED:
-            decode_again(state, r, slot)
-        slot = state.requests[slot].next
 
 
 @inlined()
@@ -230,7 +219,7 @@ def schedule(state, r):
     if horizon > 0:
         _run(state, r, min(horizon, state.engine[0].longest_jump))
     if sitting > 0:
-        _decode_on(state, r)
+        end_sitting(state, r)
     full = replica.in_flight == state.engine[0].depth
     if full or (horizon == 0 and replica.in_flight > 0):
         leave_collected(state, r)

@@ -14,7 +14,7 @@ from capplan.simulator.batch import (
     preempt,
     start_prefill,
 )
-from capplan.simulator.decoding import computed_tokens, decode_again, stop_decoding
+from capplan.simulator.decoding import computed_tokens, end_sitting, sit_out
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.kvcache import (
     adopt_hits,
@@ -144,25 +144,14 @@ def _sit_out(state, r, slot):
     while slot != NONE:
         request = state.requests[slot]
         if request.phase == Phase.DECODING:
-            held = stop_decoding(state, r, slot)
+            held = sit_out(state, r, slot)
             state.request_memory[slot, START] = held
             state.request_memory[slot, STEP] = step
-            request.phase = Phase.PAUSED
             visit_later(state, slot)
             enter_with(state, r, slot, held, step + 1)
             sitting += 1
         slot = request.next
     return sitting
-
-
-@compiled()
-def _end_sitting(state, r):
-    """Let those who sat the iteration out decode again."""
-    slot = state.replicas[r].running_head
-    while slot != NONE:
-        if state.requests[slot].phase == Phase.PAUSED:
-            decode_again(state, r, slot)
-        slot = state.requests[slot].next
 
 
 @compiled()
@@ -323,7 +312,7 @@ def schedule(state, r):
         if sitting == 0:
             return 1
         run_iterations(state, r, 1, replica.until_s)
-        _end_sitting(state, r)
+        end_sitting(state, r)
         return -1
     if replica.decode_count == 0:
         return 0
