@@ -212,14 +212,15 @@ def check_bound_of_simulated(seed):
 
 def check_bound_of(trace, tables, engine, slo):
     n = len(trace)
-    # The simulator continues the tables in the same way.
+    # The simulator continues the tables in the same way; those of stages are less.
     unlimited, widest = widest_iterations(engine, tables)
+    timed = widest if engine.pipeline is None else tables
     ttft_s, tpot_s, e2e_s = slo
     # A token passes all stages: planning/proof.py.
     limits = ttft_s, tpot_s / engine.pipeline_parallel_size, e2e_s
 
     for replicas in (1, 2, 4):
-        share, end_s = attained(trace, tables, engine, replicas, slo)
+        share, end_s = attained(trace, timed, engine, replicas, slo)
         for all_by_s in (None, end_s) if share > 0 else ():
             bound = lower_bound(
                 trace.arrival_s,
