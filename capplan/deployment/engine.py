@@ -44,9 +44,7 @@ class EngineSettings:
     prefill_schedule_interval: int = 1  # steps of ranks of which one may have prompts
     dp_balance: str = "vllm"  # how a rank is chosen for a request
     decode_context_parallel_size: int = 1  # GPUs of which each has a part of a block
-    pipeline: Pipeline | None = (
-        None  # stages of the replica, where it has more than one
-    )
+    pipeline: Pipeline | None = None  # stages, where it has more than one
 
     def __post_init__(self) -> None:
         """Refuse settings with which no request can run."""

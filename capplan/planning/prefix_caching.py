@@ -5,17 +5,9 @@ from dataclasses import replace
 
 from capplan.deployment.configuration import Configuration
 from capplan.errors import CapplanWarning
+from capplan.planning.fleet_settings import MOVING, flag_given
 from capplan.planning.scheduling import is_vllm
 from capplan.planning.settings import FleetSettings
-
-_IN_MOTION = (
-    "dispatcher",
-    "rebalancer",
-    "changes_replicas",
-    "prefill_replicas",
-    "availability",
-)
-"""Settings of fleets whose requests or replicas move."""
 
 
 def with_caching_as_used(
@@ -28,7 +20,7 @@ def with_caching_as_used(
     recurrent states, since chunks of prompts then end with a block. Warn where requests
     share prefixes and the engine finds less of them than is simulated, or nothing.
     """
-    if any(getattr(settings, name, None) for name in _IN_MOTION):
+    if flag_given(settings, (*MOVING, "prefill_replicas", "availability")):
         configuration = without_states(configuration, settings, shares_prefixes)
     engine = configuration.engine
     if shares_prefixes and engine.bounded_groups and not engine.keeps_states:

@@ -8,7 +8,7 @@ grows; ``admit_with_room`` is for schedulers that take them in advance.
 
 import math
 
-from capplan.simulator.decoding import computed_tokens, stop_decoding
+from capplan.simulator.decoding import computed_tokens, decode_line, stop_decoding
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.jump import iterations_before
 from capplan.simulator.kvcache import (
@@ -190,11 +190,9 @@ def same_batch(state, r, spare_blocks, changes):
 def iterations_until(state, r, moment_s, most):
     """Return the fewest iterations of the decodes that end at a moment, or ``most``."""
     replica = state.replicas[r]
-    b = replica.decode_count
-    slope_s = state.by_batch[b].decode_context_s
-    first_s = state.by_batch[b].decode_s + slope_s * replica.context_tokens
+    first_s, slope_s = decode_line(state, r)
     span_s = moment_s - max(replica.now_s, replica.gpu_s)
-    return iterations_before(first_s, slope_s * b, span_s, most)
+    return iterations_before(first_s, slope_s, span_s, most)
 
 
 @inlined()
@@ -272,6 +270,17 @@ def admit(state, r, budget_tokens):
 
 
 @inlined()
+def may_start(state, r, slot):
+    """Return whether there is a waiting request, a seat for it, and tokens to compute.
+
+    ``slot`` is the request or NONE.
+    """
+    if slot == NONE or state.replicas[r].running_count >= state.engine[0].max_num_seqs:
+        return False
+    return state.requests[slot].phase != Phase.PREEMPTED_DRAINING
+
+
+@inlined()
 def admit_waiting(state, r, slot, budget_tokens):
     """Admit a waiting request, or NONE, if it fits; return the tokens scheduled.
 
@@ -279,13 +288,10 @@ def admit_waiting(state, r, slot, budget_tokens):
     free blocks, although only the blocks of its first chunk are taken, and those of
     bounded groups.
     """
-    replica = state.replicas[r]
+    if not may_start(state, r, slot):
+        return 0
     engine = state.engine[0]
-    if slot == NONE or replica.running_count >= engine.max_num_seqs:
-        return 0
     request = state.requests[slot]
-    if request.phase == Phase.PREEMPTED_DRAINING:
-        return 0
     hits = 0
     hits_free = 0
     if engine.prefix_caching != 0:

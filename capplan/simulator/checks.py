@@ -1,5 +1,6 @@
 """Check requests, engine settings and policy settings before a simulation."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
@@ -13,6 +14,11 @@ from capplan.simulator.images import unlike_images
 from capplan.simulator.routers import parse_router
 from capplan.simulator.schedulers import scheduler as find_scheduler
 from capplan.workload.trace import Trace
+
+_MOVING = (
+    "fleets whose requests or replicas move (rebalancers, dispatchers, autoscalers, "
+    "losses, prefill and decode apart)"
+)
 
 
 def oversized(trace: Trace, engine: EngineSettings) -> np.ndarray:
@@ -131,6 +137,15 @@ def check_speculation(engine: EngineSettings, *, moves: bool) -> None:
         )
 
 
+def _refuse(feature: str, beside: Iterable[tuple[str, bool]], expected: str) -> None:
+    """Refuse a feature beside the first of others that is given."""
+    for other, is_given in beside:
+        if is_given:
+            raise InputError(
+                f"{feature} with {other} is not modelled; expected {expected}"
+            )
+
+
 def check_own_rules(engine: EngineSettings, *, moves: bool) -> None:
     """Refuse what is not modelled with features that have a scheduler of their own.
 
@@ -153,18 +168,9 @@ def check_own_rules(engine: EngineSettings, *, moves: bool) -> None:
         ("prefill_schedule_interval", engine.prefill_schedule_interval > 1),
         ("decode_context_parallel_size", dcp > 1 and engine.keeps_states),
         *((feature, True) for feature in given[1:]),
-        (
-            "fleets whose requests or replicas move (rebalancers, dispatchers, "
-            "autoscalers, losses, prefill and decode apart)",
-            moves,
-        ),
+        (_MOVING, moves),
     )
-    for what, is_given in beside:
-        if is_given:
-            raise InputError(
-                f"{given[0]} with {what} is not modelled; expected scheduler vllm-v1 "
-                "and a fixed fleet of one pool"
-            )
+    _refuse(given[0], beside, "scheduler vllm-v1 and a fixed fleet of one pool")
     most = 0 if images is None else images.max_image_tokens
     if images is not None and images.disable_chunked_mm_input and most > budget:
         raise InputError(
@@ -188,19 +194,14 @@ def check_pipeline(engine: EngineSettings, router: str, *, moves: bool) -> None:
         ("data_parallel_size", engine.data_parallel_size > 1),
         ("decode_context_parallel_size", engine.decode_context_parallel_size > 1),
         (f"router {name}", name in READ_SCHEDULERS),
-        (
-            "fleets whose requests or replicas move (rebalancers, dispatchers, "
-            "autoscalers, losses, prefill and decode apart)",
-            moves,
-        ),
+        (_MOVING, moves),
     )
-    for what, asked in with_others:
-        if asked:
-            raise InputError(
-                f"pipeline_parallel_size {engine.pipeline.stages} with {what} is not "
-                "modelled; expected scheduler vllm-v1 with async scheduling, a router "
-                "as jsq and a fixed fleet of one pool, or pipeline_parallel_size 1"
-            )
+    _refuse(
+        f"pipeline_parallel_size {engine.pipeline.stages}",
+        with_others,
+        "scheduler vllm-v1 with async scheduling, a router as jsq and a fixed fleet of "
+        "one pool, or pipeline_parallel_size 1",
+    )
 
 
 def refuse_adapters(trace: Trace, engine: EngineSettings) -> None:

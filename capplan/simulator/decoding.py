@@ -75,6 +75,29 @@ def stop_decoding(state, r, slot):
 
 
 @inlined()
+def enter_decoding(state, r, slot, context):
+    """Count a request among the decoding ones; its next token has this context.
+
+    The iteration of its last token, ``end_step``, is known.
+    """
+    replica = state.replicas[r]
+    state.requests[slot].phase = Phase.DECODING
+    push_end(state, r, slot)
+    replica.decode_count += 1
+    replica.context_tokens += context
+    state.residues[r, residue(state, slot)] += 1
+
+
+@inlined()
+def decode_line(state, r):
+    """Return the time of an iteration of the decodes alone, and how it grows. [s]"""
+    replica = state.replicas[r]
+    times = state.by_batch[replica.decode_count]
+    first_s = times.decode_s + times.decode_context_s * replica.context_tokens
+    return first_s, times.decode_context_s * replica.decode_count
+
+
+@inlined()
 def decode_again(state, r, slot):
     """Let a running request decode from the next iteration on: it did not for a time.
 
@@ -83,13 +106,9 @@ def decode_again(state, r, slot):
     replica = state.replicas[r]
     request = state.requests[slot]
     generated = request.known_tokens - request.prompt_tokens
-    request.phase = Phase.DECODING
     start_gaps(state, r, slot)
     request.end_step = replica.step + request.run_tokens - generated
-    push_end(state, r, slot)
-    replica.decode_count += 1
-    replica.context_tokens += request.known_tokens
-    state.residues[r, residue(state, slot)] += 1
+    enter_decoding(state, r, slot, request.known_tokens)
     enter_resuming(state, r, slot)
 
 

@@ -12,7 +12,7 @@ n * (a[b] + s[b] * L) + s[b] * b * n * (n - 1) / 2.
 import math
 
 from capplan.simulator.active_blocks import discharge
-from capplan.simulator.decoding import leave_decoding, residue
+from capplan.simulator.decoding import enter_decoding, leave_decoding
 from capplan.simulator.examine import has_fault
 from capplan.simulator.gaps import (
     add_gap,
@@ -29,7 +29,6 @@ from capplan.simulator.ordered import remove_ordered
 from capplan.simulator.queues import (
     count_outstanding,
     give_slot,
-    push_end,
     push_waiting_back,
     remove_end,
     remove_running,
@@ -331,14 +330,10 @@ def start_decoding(state, r, end_s):
         if request.end_step == replica.step:
             drain_request(state, r, slot)
         else:
-            request.phase = Phase.DECODING
-            push_end(state, r, slot)
-            replica.decode_count += 1
-            replica.context_tokens += request.known_tokens + 1
+            enter_decoding(state, r, slot, request.known_tokens + 1)
             if replica.prompts_only != 0:
                 request.last_token_s = end_s
                 enter_resuming(state, r, slot)
-            state.residues[r, residue(state, slot)] += 1
         slot = following
 
 

@@ -10,7 +10,7 @@ on, and as long as it is the slowest, its steps start stages * u apart, u of the
 import math
 
 from capplan.simulator.batch import iterations_to_completion
-from capplan.simulator.decoding import leave_decoding, residue
+from capplan.simulator.decoding import decode_line, enter_decoding, leave_decoding
 from capplan.simulator.gaps import end_gaps, note_gaps, start_gaps
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.jump import decode_time_s, iterations_before
@@ -28,7 +28,7 @@ from capplan.simulator.pipeline import (
     stage_count,
     tokens_s,
 )
-from capplan.simulator.queues import push_end, remove_end
+from capplan.simulator.queues import remove_end
 from capplan.simulator.replica import (
     give_first_token,
     iteration_time_s,
@@ -39,15 +39,6 @@ from capplan.simulator.wake import before_end_s
 
 _ROUNDING = 1e-13
 """Times that differ by less, of themselves, are the same."""
-
-
-@inlined()
-def _line(state, batches, m):
-    """Return the time of a micro-batch's next step on a stage, and how it grows. [s]"""
-    batch = batches.replicas[m]
-    times = state.by_batch[batch.decode_count]
-    first_s = times.decode_s + times.decode_context_s * batch.context_tokens
-    return first_s, times.decode_context_s * batch.decode_count
 
 
 @inlined(vectorized=False)
@@ -148,11 +139,7 @@ def _start_decoding(state, batches, r, step, m, end_s):
         if request.end_step == batch.step:
             _finish_with(state, batches, r, step, m, slot)
         else:
-            request.phase = Phase.DECODING
-            push_end(batches, m, slot)
-            batch.decode_count += 1
-            batch.context_tokens += request.known_tokens + 1
-            state.residues[m, residue(state, slot)] += 1
+            enter_decoding(batches, m, slot, request.known_tokens + 1)
         slot = following
 
 
@@ -178,13 +165,13 @@ def _cycles_of_lead(state, batches, r, step, most):
     m = micro_batch_of(state, r, step)
     if batches.replicas[m].decode_count == 0:
         return 0
-    lead_s, lead_slope_s = _line(state, batches, m)
+    lead_s, lead_slope_s = decode_line(batches, m)
     for other in range(step, step + stage_count(state)):
         m = micro_batch_of(state, r, other)
         if batches.replicas[m].decode_count == 0:
             continue
         most = min(most, iterations_to_completion(batches, m) - 1)
-        first_s, slope_s = _line(state, batches, m)
+        first_s, slope_s = decode_line(batches, m)
         if first_s > lead_s:
             return 0
         if slope_s > lead_slope_s:
@@ -198,7 +185,7 @@ def _follow(state, batches, r, step, start_s):
     """Return whether the others follow the next micro-batch, if that starts then."""
     memory = state.replica_memory[r]
     stages = stage_count(state)
-    lead_s, _ = _line(state, batches, micro_batch_of(state, r, step))
+    lead_s, _ = decode_line(batches, micro_batch_of(state, r, step))
     most = 1.0 + _ROUNDING
     for i in range(stages):
         if memory[STAGE + i] > (start_s + i * lead_s) * most:
@@ -210,7 +197,7 @@ def _follow(state, batches, r, step, start_s):
             continue
         if tokens_s(state, r, other) > begun_s * most:
             return False
-        first_s, _ = _line(state, batches, m)
+        first_s, _ = decode_line(batches, m)
         begun_s += first_s
     return True
 
@@ -258,7 +245,7 @@ def jump_pipeline(state, batches, r, step):
     start_s = max(replica.now_s, memory[STAGE], tokens_s(state, r, step))
     if not _follow(state, batches, r, step, start_s):
         return 0
-    lead_s, slope_s = _line(state, batches, micro_batch_of(state, r, step))
+    lead_s, slope_s = decode_line(batches, micro_batch_of(state, r, step))
     span_s = replica.until_s - start_s
     n = iterations_before(stages * lead_s, stages * slope_s, span_s, most + 1) - 1
     n = _cycles_that_fit(state, batches, r, n)
@@ -291,7 +278,7 @@ def _run_cycles(state, batches, r, step, start_s, lead_s, slope_s, n):
             put_in_place(state, r, newest, start_s, 0.0)
             continue
         if other > step:
-            own_s, own_slope_s = _line(state, batches, m)
+            own_s, own_slope_s = decode_line(batches, m)
             first_end_s += own_s
             end_s += own_s + (n - 1) * own_slope_s
             behind_s += own_s + (n - 1) * own_slope_s
@@ -363,7 +350,7 @@ def _quiet_s(state, batches, r):
         if batch.decode_count > 0:
             n = iterations_to_completion(batches, m)
             fewest = min(fewest, n)
-            first_s, slope_s = _line(state, batches, m)
+            first_s, slope_s = decode_line(batches, m)
             span_s = decode_time_s(stages * first_s, stages * slope_s, n)
             quiet_s = min(quiet_s, before_end_s(batch.decoded_s, span_s))
     if fewest == 2**62:

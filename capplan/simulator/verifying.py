@@ -4,7 +4,7 @@ Requests that are computed in vain, prompts, and admissions; for the schedulers 
 ``run_speculative.py`` runs.
 """
 
-from capplan.simulator.batch import add_chunk, join
+from capplan.simulator.batch import add_chunk, join, may_start
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.kvcache import adopt_hits, ceil_div, count_hits, take_blocks
 from capplan.simulator.log import log_entry
@@ -149,11 +149,9 @@ def admit(state, r, slot, budget_tokens, spare_blocks, pads):
     """
     replica = state.replicas[r]
     engine = state.engine[0]
-    if slot == NONE or replica.running_count >= engine.max_num_seqs:
+    if not may_start(state, r, slot):
         return 0
     request = state.requests[slot]
-    if request.phase == Phase.PREEMPTED_DRAINING:
-        return 0
     hits = 0
     hits_free = 0
     if engine.prefix_caching != 0:

@@ -2,6 +2,7 @@
 
 import math
 
+from capplan.simulator.decoding import decode_line
 from capplan.simulator.jit import inlined
 from capplan.simulator.jump import decode_time_s
 from capplan.simulator.kvcache import iterations_that_fit
@@ -72,10 +73,7 @@ def set_wake(state, r):
     if state.engine[0].keeps_batch == 0:
         replica.wake_s = max(replica.wake_s, replica.quiet_s)
         return
-    b = replica.decode_count
     n = iterations_to_change(state, r)
-    times = state.by_batch[b]
-    first_s = times.decode_s + times.decode_context_s * replica.context_tokens
-    slope_s = times.decode_context_s * b
+    first_s, slope_s = decode_line(state, r)
     end_s = before_end_s(replica.gpu_s, decode_time_s(first_s, slope_s, n))
     replica.wake_s = max(replica.wake_s, end_s)

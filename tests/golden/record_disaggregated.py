@@ -138,13 +138,8 @@ class Engine(Recorder):
         pulled = one.request_id in self.told and not one.num_preemptions
         return new == 1 and before >= one.num_prompt_tokens - pulled
 
-    def note(
-        self,
-        parts: list[tuple[str, int, int, bool]],
-        preempted: int,
-        encode_s: float = 0.0,
-    ) -> float:
-        end_s = super().note(parts, preempted, encode_s)
+    def note(self, *given: Any) -> float:
+        end_s = super().note(*given)
         queues = self.scheduler
         holding = len(queues.kv_holding_waiting)
         living = len(queues.running) + len(queues.waiting) + holding

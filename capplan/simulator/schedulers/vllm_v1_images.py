@@ -11,6 +11,7 @@ It runs its iterations itself and returns -1: images are encoded before the forw
 from capplan.simulator.batch import (
     add_chunk,
     continue_running,
+    may_start,
     preempt,
     same_batch,
     start_waiting,
@@ -135,11 +136,9 @@ def _admit(state, r, budget):
     engine = state.engine[0]
     memory = state.replica_memory[r]
     slot = replica.waiting_head
-    if slot == NONE or replica.running_count >= engine.max_num_seqs:
+    if not may_start(state, r, slot):
         return 0
     request = state.requests[slot]
-    if request.phase == Phase.PREEMPTED_DRAINING:
-        return 0
     hits = 0
     hits_free = 0
     if engine.prefix_caching != 0:

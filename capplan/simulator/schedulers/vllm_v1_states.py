@@ -11,6 +11,7 @@ from capplan.simulator.batch import (
     add_chunk,
     iterations_to_completion,
     log_decodes,
+    may_start,
     preempt,
     start_prefill,
 )
@@ -251,11 +252,9 @@ def _admit(state, r, slot, budget):
     """Admit a waiting request, or NONE, if it fits; return the tokens scheduled."""
     replica = state.replicas[r]
     engine = state.engine[0]
-    if slot == NONE or replica.running_count >= engine.max_num_seqs:
+    if not may_start(state, r, slot):
         return 0
     request = state.requests[slot]
-    if request.phase == Phase.PREEMPTED_DRAINING:
-        return 0
     size = engine.block_size
     cached, _ = count_hits(state, r, slot)
     hits, free = count_state_hits(state, r, slot, cached)
