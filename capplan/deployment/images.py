@@ -19,7 +19,8 @@ class Images:
     encoders: int = 1  # GPUs of which each encodes whole images
     weight_bytes: int = 0  # of the encoder on each GPU [bytes]
     token_bytes: int = 0  # of a token in the encoder cache [bytes]
-    call_s: float = 0.0  # of an iteration that encodes images, whatever they are [s]
+    least_s: float = 0.0  # of an iteration that encodes images, at least [s]
+    call_s: float = 0.0  # of such an iteration, whatever they are [s]
     image_s: float = 0.0  # for each image [s]
     token_s: float = 0.0  # for each of its tokens [s]
     token_pair_s: float = 0.0  # for each pair of its tokens [s]
@@ -38,6 +39,7 @@ class Images:
             "encoder_cache_size",
             "weight_bytes",
             "token_bytes",
+            "least_s",
             "call_s",
             "image_s",
             "token_s",
@@ -63,5 +65,9 @@ class Images:
         return self.weight_bytes + self.cache_tokens(budget_tokens) * self.token_bytes
 
     def encode_s(self, tokens: float) -> float:
-        """Return the time of an image of so many tokens, without ``call_s``. [s]"""
+        """Return what an image of so many tokens adds to an iteration. [s]"""
         return self.image_s + tokens * (self.token_s + tokens * self.token_pair_s)
+
+    def alone_s(self, tokens: float) -> float:
+        """Return the time of an image that an iteration encodes alone. [s]"""
+        return max(self.least_s, self.call_s + self.encode_s(tokens))

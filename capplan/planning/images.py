@@ -67,8 +67,8 @@ def with_images(
         images = replace(images, **times._asdict())
         warnings.warn(
             f"--image-encode-ms is not given: an image of 1,024 tokens is taken to be "
-            f"encoded in {1e3 * (times.call_s + images.encode_s(1024)):.3g} ms on "
-            f"{gpu.name}, TP {tp}, by the data sheet; no encoder was measured",
+            f"encoded in {1e3 * images.alone_s(1024):.3g} ms on "
+            f"{gpu.name}, TP {tp}, by its data sheet and an encoder on H100-SXM",
             CapplanWarning,
             stacklevel=2,
         )

@@ -44,6 +44,7 @@ RULES = Rules(
         "cache_tokens": Knob(1),
         "disable_chunked_mm_input": Knob(0, least=0),
         "encoders": Knob(1),
+        "least_s": Knob(0.0, least=0.0),
         "call_s": Knob(0.0, least=0.0),
         "image_s": Knob(0.0, least=0.0),
         "token_s": Knob(0.0, least=0.0),

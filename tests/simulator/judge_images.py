@@ -184,7 +184,9 @@ class ImageReplica(Replica):
         super().run(parts)
         if self.times:
             shared_s = sum(self.times) / self.engine.images.encoders
-            self.gpu_s += max(shared_s, max(self.times)) + self.engine.images.call_s
+            images = self.engine.images
+            encode_s = max(shared_s, max(self.times)) + images.call_s
+            self.gpu_s += max(encode_s, images.least_s)
             self.encoded += len(self.times)
         return self.gpu_s
 

@@ -68,6 +68,16 @@ def test_an_iteration_that_encodes_takes_a_time_of_its_own():
     assert found == pytest.approx([51 + 3 + 10], abs=1e-3)
 
 
+def test_an_iteration_that_encodes_takes_at_least_the_launches():
+    trace = trace_of([(0, 41, 1, 40, 2, 0)])
+
+    few = ttft_ms(trace, images(least_s=14e-3, call_s=3e-3, image_s=5e-3))
+    many = ttft_ms(trace, images(least_s=12e-3, call_s=3e-3, image_s=5e-3))
+
+    assert few == pytest.approx([51 + 14], abs=1e-3)
+    assert many == pytest.approx([51 + 3 + 10], abs=1e-3)
+
+
 def test_a_second_image_over_the_budget_waits_an_iteration():
     # Two images of 20 tokens behind 2 of text, 32 may be encoded at once.
     trace = trace_of([(0, 44, 1, 40, 2, 2)])
@@ -179,6 +189,7 @@ def image_cases(draw, free: bool = False):
         images=count,
     )
     costs = {
+        "least_s": float(rng.integers(0, 4) * TICK_S),
         "call_s": float(rng.integers(0, 2) * TICK_S),
         "image_s": float(rng.integers(0, 3) * TICK_S),
         "token_s": float(rng.integers(0, 2) * TICK_S),

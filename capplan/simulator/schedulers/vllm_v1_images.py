@@ -171,8 +171,9 @@ def _run(state, r, horizon):
     first_s, slope_s = iteration_time_s(state, r, b, context)
     if memory[MEMORY.budget] < state.settings[SETTING.cache_tokens]:
         shared_s = memory[MEMORY.encode_s] / state.settings[SETTING.encoders]
-        first_s += max(shared_s, memory[MEMORY.longest_s])
-        first_s += state.settings[SETTING.call_s]
+        shared_s = max(shared_s, memory[MEMORY.longest_s])
+        shared_s += state.settings[SETTING.call_s]
+        first_s += max(shared_s, state.settings[SETTING.least_s])
     start_s = max(replica.now_s, replica.gpu_s)
     n = 1
     if replica.batch_tokens == 0:
