@@ -5,7 +5,9 @@ import itertools
 import os
 import random
 import time
+from collections import defaultdict
 from collections.abc import Callable
+from statistics import median
 from typing import Any
 
 from capplan.errors import ProfileError
@@ -177,7 +179,11 @@ class VllmBackend:
 
     def _run_prompts(self, scene: Prompts) -> list[Sample]:
         points = scene.points(self._max_num_batched_tokens)
-        sets = 1 + scene.repeats
+        # The first warms up. An asynchronous engine learns of an iteration's end when
+        # it has launched the next: the first seems longer, the last, with no next,
+        # shorter, and neither is measured.
+        first = 1 + self._lag
+        sets = first + scene.repeats + self._lag
         for done in range(sets):
             for _ in range(scene.count):
                 self.add(scene.prompt_tokens, 1)
@@ -188,7 +194,7 @@ class VllmBackend:
         return [
             _sample(points[row % len(points)], iteration)
             for row, iteration in enumerate(self.clock.iterations)
-            if row >= len(points)
+            if first <= row // len(points) < first + scene.repeats
         ]
 
     def _run_ladder(self, scene: Ladder) -> list[Sample]:
@@ -210,10 +216,36 @@ class VllmBackend:
             if number + self._lag in chunk_starts:
                 self.add(chunk_starts[number + self._lag], 1)
         self._step_until(finished=zero + scene.iterations)
-        return [
-            _sample(point, self.clock.iterations[zero + number])
+        iterations = self.clock.iterations[zero:]
+        samples = {
+            number: _sample(point, iterations[number])
             for number, point in scene.schedule().items()
-        ]
+        }
+        return list(self._without_launches(samples, iterations).values())
+
+    def _without_launches(
+        self, samples: dict[int, Sample], iterations: list[Iteration]
+    ) -> dict[int, Sample]:
+        """Return the samples with mixed iterations as long as they were on the GPU.
+
+        An asynchronous engine learns of an iteration's end when it has launched the
+        next. Launching a mixed one can take longer than the decode iteration before it,
+        which then seems longer by what the mixed one seems shorter: the two together
+        are right, and the decode iteration took as long as others of its batch.
+        """
+        if not self._lag:
+            return samples
+        decodes: dict[int, list[float]] = defaultdict(list)
+        for point, seconds in samples.values():
+            if point.phase == "decode":
+                decodes[point.batch].append(seconds)
+        alone_s = {batch: median(times) for batch, times in decodes.items()}
+        made = dict(samples)
+        for number, (point, seconds) in samples.items():
+            if point.phase == "mixed":
+                both_s = iterations[number - 1].seconds + seconds
+                made[number] = Sample(point, max(0.0, both_s - alone_s[point.batch]))
+        return made
 
     def _step_until_all_decode(self, batch: int, context: int) -> int:
         """Step until all decode; return the number of the iteration at ``context``."""

@@ -58,8 +58,9 @@ class Scheduler:
 class Engine:
     """One iteration per step; ahead of the device by one when asynchronous."""
 
-    def __init__(self, is_async):
+    def __init__(self, is_async, launch_s=0.0):
         self.scheduler, self.is_async = Scheduler(), is_async
+        self.launch_s = launch_s  # of an iteration with a prompt
         self.now_s = self.device_free_s = 0.0
         self.queue = deque()
 
@@ -83,8 +84,11 @@ class Engine:
             end_s = start_s + cost_s(output.num_scheduled_tokens)
             if not output.num_scheduled_tokens:
                 end_s = start_s
-            self.device_free_s = end_s
             self.now_s += 0.0001  # deciding takes time, hidden when ahead
+            if max(output.num_scheduled_tokens.values(), default=0) > 1:
+                self.now_s += self.launch_s
+                end_s = max(end_s, self.now_s)
+            self.device_free_s = end_s
             self.queue.append((output, end_s))
             ahead = self.is_async and len(self.queue) < 2
             if ahead and output.num_scheduled_tokens:
@@ -96,18 +100,25 @@ class Engine:
         return []
 
 
-@pytest.fixture(params=[False, True], ids=["one after the other", "ahead"])
+ENGINES = {
+    "one after the other": (False, 0.0),
+    "ahead": (True, 0.0),
+    "ahead, launching longer than it decodes": (True, 0.012),
+}
+
+
+@pytest.fixture(params=ENGINES.values(), ids=ENGINES)
 def backend(request, monkeypatch):
     vllm = ModuleType("vllm")
     vllm.SamplingParams = lambda **settings: SimpleNamespace(**settings)
     monkeypatch.setitem(sys.modules, "vllm", vllm)
     made = VllmBackend(EngineRequest("llm", 1))
-    engine = Engine(request.param)
+    engine = Engine(*request.param)
     core = SimpleNamespace(scheduler=engine.scheduler)
     engine.engine_core = SimpleNamespace(engine_core=core)
     made.engine = engine
     made.clock = IterationClock(engine.scheduler, lambda: engine.now_s)
-    made._lag = int(request.param)
+    made._lag = int(request.param[0])
     made._max_num_batched_tokens = BUDGET
     made._max_model_len = 4096
     made._vocabulary = 100
