@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from measured_engine import with_measured
 from served_fits import (
     Case,
     Found,
@@ -271,7 +272,7 @@ def main() -> None:
     of_plans = [one for one in found if one.case in its]
     told = scored_of(found)
     table = with_errors(rows, told)
-    with_range = [row for _, row in table]
+    with_range = with_measured([row for _, row in table])
     estimated = estimates(its, with_range)
     rates = api_rates(its, with_range)
     half = halves(of_plans)

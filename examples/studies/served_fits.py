@@ -226,9 +226,9 @@ def chosen(rows: Sequence[EngineRow], case: Case) -> EngineRow | None:
 
 
 def with_general(rows: Sequence[EngineRow]) -> list[EngineRow]:
-    """Return rows with those for GPUs that no row names: the newest of vLLM on Hopper.
+    """Return rows with those for GPUs that no row names: vLLM's on Hopper.
 
-    Their error is the widest of their kind.
+    Where none is of Hopper, the newest. Their error is the widest of their kind.
     """
     general = []
     for of in dict.fromkeys(row.of for row in rows):
@@ -238,12 +238,13 @@ def with_general(rows: Sequence[EngineRow]) -> list[EngineRow]:
             if not its:
                 continue
             hopper = [row for row in its if "H100" in row.gpus]
-            first = max(hopper or its, key=lambda row: row.versions[1])
+            newest = max(its, key=lambda row: row.versions[1])
             errors = [row.served for row in its if row.served is not None]
             widest = max(errors, key=lambda e: e.tpot[2], default=None)
-            source = f"no sweep of this GPU type; {first.source}"
-            update = {"gpus": [], "source": source, "served": widest}
-            general.append(first.model_copy(update=update))
+            for row in hopper or [newest]:
+                source = f"no sweep of this GPU type; {row.source}"
+                update = {"gpus": [], "source": source, "served": widest}
+                general.append(row.model_copy(update=update))
     return [*rows, *general]
 
 

@@ -302,11 +302,11 @@ def worst(found: Sequence[Found]) -> Iterator[str]:
 MARKS = ("<!-- tables -->", "<!-- end of tables -->")
 
 
-def between(path: Path, lines: Sequence[str]) -> None:
+def between(path: Path, lines: Sequence[str], marks: tuple[str, str] = MARKS) -> None:
     """Write the tables between the two marks of a document."""
-    before, _, rest = path.read_text(encoding="utf-8").partition(MARKS[0])
-    after = rest.partition(MARKS[1])[2]
-    parts = (before + MARKS[0], "", *lines, "", MARKS[1] + after)
+    before, _, rest = path.read_text(encoding="utf-8").partition(marks[0])
+    after = rest.partition(marks[1])[2]
+    parts = (before + marks[0], "", *lines, "", marks[1] + after)
     write_texts({path.name: "\n".join(parts)}, path.parent)
 
 

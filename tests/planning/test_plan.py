@@ -18,6 +18,7 @@ SETTINGS = {
     "gpu": ("H100-SXM", "A100-80GB-SXM"),
     "tp": (1, 2),
     "slo": ("ttft=500ms,tpot=12ms",),
+    "engine": "vllm@0.12",
     "price": {"H100-SXM": "2.5", "A100-80GB-SXM": "1.2"},
 }
 
@@ -192,7 +193,8 @@ def test_few_requests_are_left_alone_when_asked():
 def test_latency_given_outright_needs_no_profile():
     answer = plan(
         PlanSettings(
-            **{**SETTINGS, "gpu": ("L4",), "tp": (1,), "price": {"L4": "0.7"}},
+            **SETTINGS
+            | {"gpu": ("L4",), "tp": (1,), "price": {"L4": "0.7"}, "engine": None},
             latency_ms="7,0.025,6e-8,0.02,4e-6",
             kv_blocks=20_000,
         )

@@ -36,6 +36,7 @@ def settings(tmp_path_factory) -> dict:
         "gpu": ("H100-SXM", "H200-SXM", "A100-80GB-SXM", "L4"),
         "tp": (1,),
         "slo": "ttft=1s,tpot=20ms",
+        "engine": "vllm@0.12",
         "price": {"H100-SXM": "2.49"},
         "as_of": "2026-11-21",
     }
