@@ -122,6 +122,15 @@ class MixProblem:
             counts.append(nodes_for(placed, node.gpus)[0] if placed else 0)
         return np.array(counts, np.int64)
 
+    def within_quota(self, replica_count: np.ndarray) -> bool:
+        """Return whether the nodes that replicas take can be had."""
+        return all(
+            node.max_count is None or count <= node.max_count
+            for node, count in zip(
+                self.nodes, self.nodes_of(replica_count), strict=True
+            )
+        )
+
     def usd_per_h(self, replica_count: np.ndarray) -> float:
         """Return what the nodes of replicas cost. [$/h]"""
         usd = np.array([node.usd_per_h for node in self.nodes])
@@ -201,6 +210,9 @@ def allocate_mix(
         slices[bucket, kind] = round(result.variable_values(variable))
     # Counted from whole slices: the solver keeps its rows only within a tolerance.
     replica_count = replicas_for(problem, slices)
+    # Largest first, sizes as 4, 3 and 2 GPUs may take more nodes than the solver needs.
+    if not problem.within_quota(replica_count):
+        return Allocation(Status.UNKNOWN, None, None, None, bound, runtime_s)
     usd_per_h = problem.usd_per_h(replica_count)
     proven = result.termination.reason == mathopt.TerminationReason.OPTIMAL
     # Optimal is said only where the cost found meets the bound itself.
@@ -246,20 +258,26 @@ class _Variables:
             model.add_linear_constraint(mathopt.fast_sum(parts) == problem.slices)
         for kind, loads in enumerate(terms):
             model.add_linear_constraint(mathopt.fast_sum(loads) <= replicas[kind])
+        self._place(model, problem, replicas)
+        if problem.min_replicas > 1:
+            self._fewest(model, problem, replicas)
+
+    def _place(self, model: Any, problem: MixProblem, replicas: list[Any]) -> None:
+        """Ask for as many nodes as hold the replicas of all sizes together."""
+        from ortools.math_opt.python import mathopt
+
         for index, (node, count) in enumerate(
             zip(problem.nodes, self.nodes, strict=True)
         ):
-            placed = []
-            for each, n in zip(problem.replicas, replicas, strict=True):
-                if each.node != index:
-                    continue
-                placed.append(each.gpus * n)
-                if each.gpus <= node.gpus:  # parts of a node that nothing fits in
-                    fit = node.gpus // each.gpus
-                    model.add_linear_constraint(n <= fit * count)
-            model.add_linear_constraint(mathopt.fast_sum(placed) <= node.gpus * count)
-        if problem.min_replicas > 1:
-            self._fewest(model, problem, replicas)
+            placed = [
+                (kind.gpus, n)
+                for kind, n in zip(problem.replicas, replicas, strict=True)
+                if kind.node == index
+            ]
+            for part in range(1, node.gpus + 1):
+                taken = [_half_parts(gpus, node.gpus, part) * n for gpus, n in placed]
+                most = _half_parts(node.gpus, node.gpus, part)
+                model.add_linear_constraint(mathopt.fast_sum(taken) <= most * count)
 
     def _fewest(self, model: Any, problem: MixProblem, replicas: list[Any]) -> None:
         """Ask for so many replicas of each kind that serves a slice."""
@@ -271,6 +289,24 @@ class _Variables:
             model.add_linear_constraint(variable <= problem.slices * used[kind])
         for kind, n in enumerate(replicas):
             model.add_linear_constraint(n >= problem.min_replicas * used[kind])
+
+
+def _half_parts(gpus: int, node_gpus: int, part: int) -> int:
+    """Return twice the parts of a node that a replica takes, of ``part`` GPUs each.
+
+    More than half a node takes all parts but those that fit beside it, half a node half
+    of them: no node holds replicas of more parts than its own. This is f_CCM,1 of
+    Clautiaux et al., "A survey of dual-feasible and superadditive functions", Annals of
+    Operations Research 179 (2010). Where replicas are no larger than a node and their
+    sizes divide one another, the rows of all parts ask for exactly the nodes they take.
+    """
+    whole, rest = divmod(gpus, node_gpus)
+    parts = node_gpus // part
+    if 2 * rest == node_gpus:
+        return 2 * parts * whole + parts
+    if 2 * rest > node_gpus:
+        return 2 * (parts * (whole + 1) - (node_gpus - rest) // part)
+    return 2 * (parts * whole + rest // part)
 
 
 def replicas_for(problem: MixProblem, slices: np.ndarray) -> np.ndarray:

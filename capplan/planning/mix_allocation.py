@@ -57,7 +57,7 @@ def unusable(
         quota = ",".join(f"{gpu}={count}" for gpu, count in max_nodes.items())
         return f"no mix has enough nodes within --max-nodes {quota}"
     if allocation.replica_count is None:
-        return "the solver found no allocation in time"
+        return "the solver found no allocation in time, or none that fits the nodes"
     used = np.flatnonzero(allocation.replica_count)
     if len(used) < 2:
         return f"the cheapest allocation has replicas of one kind, {kinds[used[0]]}"

@@ -96,7 +96,7 @@ def toys(draw):
             draw(
                 st.lists(
                     st.tuples(
-                        st.sampled_from([1, 2, 4, 6]),
+                        st.sampled_from([1, 2, 4, 6, 8]),
                         st.sampled_from([1.0, 2.5, 4.0, 7.0]),
                         st.sampled_from([None, 1, 2]),
                     ),
@@ -106,12 +106,14 @@ def toys(draw):
             )
         )
     )
+    # Of 2, 3 and 4 GPUs together, largest first may take more nodes than are needed.
+    sizes = draw(st.sampled_from([(1, 2, 4), (1, 2, 3), (1, 3, 4), (3, 6, 12)]))
     replicas = tuple(
-        ReplicaKind(f"replica {k}", min(gpus, nodes[node % len(nodes)].gpus), node)
+        ReplicaKind(f"replica {k}", gpus, node)
         for k, (gpus, node) in enumerate(
             draw(
                 st.lists(
-                    st.tuples(st.sampled_from([1, 2, 4]), st.integers(0, 1)),
+                    st.tuples(st.sampled_from(sizes), st.integers(0, 1)),
                     min_size=1,
                     max_size=3,
                 )
@@ -175,7 +177,46 @@ def test_an_allocation_costs_what_the_cheapest_of_all_costs(problem):
         assert found.status == Status.INFEASIBLE
         return
     assert found.usd_per_h == pytest.approx(expected)
-    assert found.lower_bound_usd_per_h <= expected + 1e-6
+    assert found.status == Status.OPTIMAL
+    assert found.lower_bound_usd_per_h == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("solver", ["scip", "highs"])
+def test_replicas_that_share_no_node_are_not_taken_together(solver):
+    # Nodes of 6 GPUs hold one replica of 4. 2.2 requests/s take 5 replicas of one kind
+    # for $5; half of them each, 3 and 3 for $6.
+    problem = MixProblem(
+        np.array([2.2]),
+        (ReplicaKind("a", 4, 0), ReplicaKind("b", 4, 0)),
+        (NodeKind("node", 6, 1.0),),
+        np.array([[0.5, 0.5]]),
+        slices=2,
+    )
+
+    found = allocate_mix(problem, solver)
+
+    assert found.usd_per_h == 5
+    assert found.lower_bound_usd_per_h == pytest.approx(5)
+    assert found.status == Status.OPTIMAL
+
+
+@pytest.mark.parametrize(("most", "status"), [(3, "feasible"), (2, "unknown")])
+def test_sizes_that_are_not_placed_in_the_fewest_nodes_are_not_called_optimal(
+    most, status
+):
+    # 3 + 3 + 2 and 4 + 2 + 2 would fill two nodes; largest first takes three.
+    problem = MixProblem(
+        np.array([1.0, 2.0, 3.0]),
+        tuple(ReplicaKind(f"{gpus}", gpus, 0) for gpus in (4, 3, 2)),
+        (NodeKind("node", 8, 1.0, most),),
+        np.eye(3),
+    )
+
+    found = allocate_mix(problem)
+
+    assert found.status == status
+    assert found.usd_per_h == (3 if most == 3 else None)
+    assert found.lower_bound_usd_per_h == pytest.approx(2)
 
 
 def test_replicas_of_two_sizes_share_the_nodes_that_are_paid():
@@ -199,5 +240,15 @@ def test_too_few_nodes_are_infeasible():
     found = allocate_mix(
         MixProblem(np.array([2.0]), KINDS[:1], (node,), np.array([[1.0]]))
     )
+
+    assert found.status == Status.INFEASIBLE
+
+
+def test_replicas_that_share_no_node_are_infeasible_beyond_the_nodes_there_are():
+    # Two replicas of 4 GPUs of each kind: 16 GPUs, but three nodes of 6 hold only 3.
+    node = NodeKind("node", 6, 1.0, max_count=3)
+    kinds = (ReplicaKind("a", 4, 0), ReplicaKind("b", 4, 0))
+
+    found = allocate_mix(MixProblem(np.full(2, 2.0), kinds, (node,), np.eye(2)))
 
     assert found.status == Status.INFEASIBLE
