@@ -11,7 +11,7 @@ from capplan.fleet.price import GIVEN, Price
 from capplan.fleet.prices import catalog_offers
 from capplan.latency.engine_time import ENGINES
 from capplan.llm.memory import SHARE_OF
-from capplan.planning.configuration import Excluded
+from capplan.planning.excluded import Excluded
 from capplan.planning.layout_settings import LayoutSettings
 from capplan.planning.result import Assumption, Candidate
 from capplan.planning.scheduling import engine_of, scheduling
@@ -329,7 +329,7 @@ def _engine(settings: PlanSettings, engine: EngineSettings) -> Assumption:
             "link_gb_per_s",
             "host_kv_gib",
         )
-        if getattr(settings, name) is not None
+        if getattr(settings, name) not in (None, ())
     ]
     set_by_user += [
         f"{name}={value}"

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from capplan.deployment.configuration import Configuration
 from capplan.planning.candidates import cannot_serve
-from capplan.planning.configuration import Excluded
+from capplan.planning.excluded import Excluded
 from capplan.planning.executors import side_by_side
 from capplan.planning.inputs import PlanInputs, Progress
 from capplan.planning.proof import bound_of

@@ -18,9 +18,10 @@ from capplan.errors import (
     collected_warnings,
 )
 from capplan.planning.candidates import cannot_serve
-from capplan.planning.configuration import Excluded, configurations, runnable
+from capplan.planning.configuration import configurations, runnable
 from capplan.planning.cost import usd_per_month
 from capplan.planning.deployments import one_pool
+from capplan.planning.excluded import Excluded
 from capplan.planning.highest_rate import STEP, highest_decided, highest_rate
 from capplan.planning.inputs import PlanInputs, Progress, unseen
 from capplan.planning.load import Load, OpenLoad, scaled

@@ -1,8 +1,9 @@
 """Configurations to compare: GPU type, TP degree, engine settings, iteration time."""
 
 import warnings
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from capplan.deployment.configuration import Configuration
@@ -23,9 +24,9 @@ from capplan.latency.profile import Profile
 from capplan.llm.architecture import Architecture
 from capplan.llm.catalog import llm as find_llm
 from capplan.llm.catalog import twins
-from capplan.llm.layout import Layout
 from capplan.planning.adapters import with_adapters
 from capplan.planning.context_parallel import shared_kv_tables, sharing_kv
+from capplan.planning.excluded import Excluded
 from capplan.planning.gpu_choices import (
     listed_gpu,
     market_of,
@@ -54,7 +55,12 @@ from capplan.planning.layouts import (
     timed_alone,
 )
 from capplan.planning.parallel_settings import ParallelSettings
-from capplan.planning.pipeline import in_stages, with_own_time
+from capplan.planning.pipeline import (
+    fewest_stages,
+    in_stages,
+    only_stages,
+    with_own_time,
+)
 from capplan.planning.scheduling import engine_of, scheduled
 from capplan.planning.setting_groups import ConfigurationSettings, PriceSettings
 from capplan.planning.sized_replica import is_of, sized_replica
@@ -71,21 +77,6 @@ _ENGINE_SETTINGS = (
     "host_kv_gib",
     "api_server_count",
 )
-
-
-@dataclass(frozen=True)
-class Excluded:
-    """A GPU type and layout that cannot serve the LLM, and why."""
-
-    gpu: str
-    tp: int  # of a rank
-    reason: str
-    layout: Layout | None = None  # None: TP alone
-
-    @property
-    def key(self) -> tuple[str, str]:
-        """GPU type and layout."""
-        return self.gpu, str(self.layout or Layout(self.tp))
 
 
 def configurations(
@@ -125,17 +116,38 @@ def configurations(
             for tp in tps:
                 yield _unlisted(settings, llm, gpu, tp)
             continue
-        for tp in () if layouts_apart(settings) else tps or (1, 2, 4, 8):
-            if slow := slow_link(settings, gpu, tp):
-                yield Excluded(gpu.name, tp, slow)
-                continue
-            if market and (reason := unfit(market, gpu, tp)):
-                yield Excluded(gpu.name, tp, reason)
-                continue
-            cost = price_of(prices, market, gpu, tp) if prices and market else None
-            yield _configuration(settings, llm, gpu, tp, cost)
+        degrees = partial(_degrees, settings, llm, gpu, tps or (1, 2, 4, 8), market)
+        tried: list[Configuration | Excluded] = []
+        if not layouts_apart(settings):
+            tried += degrees(settings.pipeline_parallel_size or (1,))
         if isinstance(settings, LayoutSettings):
-            yield from _layouts(settings, llm, gpu, prices, market)
+            tried += _layouts(settings, llm, gpu, prices, market)
+        yield from tried
+        able = any(isinstance(one, Configuration) for one in tried)
+        if not able:
+            yield from fewest_stages(settings, degrees)
+
+
+def _degrees(
+    settings: ConfigurationSettings,
+    llm: Architecture,
+    gpu: Gpu,
+    tps: Sequence[int],
+    market: Market | None,
+    stage_counts: Sequence[int],
+) -> Iterator[Configuration | Excluded]:
+    """Yield the configurations of TP degrees and stages."""
+    for tp in tps:
+        slow = slow_link(settings, gpu, tp)
+        reason = slow or (unfit(market, gpu, tp) if market else "")
+        if reason:
+            yield Excluded(gpu.name, tp, reason)
+            continue
+        cost = None
+        if isinstance(settings, PriceSettings) and market is not None:
+            cost = price_of(settings, market, gpu, tp)
+        for stages in stage_counts:
+            yield _configuration(settings, llm, gpu, tp, cost, stages)
 
 
 def _layouts(
@@ -151,9 +163,8 @@ def _layouts(
         yield Excluded(gpu.name, layout.tp, reason, layout)
     for profile in profiled_layouts(settings, llm, gpu.name):
         layout = laid_out(settings, profile.layout)
-        reason = slow_link(settings, gpu, layout.gpus)
-        if not reason and market is not None:
-            reason = unfit(market, gpu, layout.gpus)
+        slow = slow_link(settings, gpu, layout.gpus)
+        reason = slow or (unfit(market, gpu, layout.gpus) if market else "")
         if reason:
             yield Excluded(gpu.name, layout.tp, reason, layout)
             continue
@@ -162,7 +173,7 @@ def _layouts(
             cost = price_of(prices, market, gpu, layout.gpus)
         alone = timed_alone(settings, profile, llm)
         try:
-            engine, memory_share = _engine(settings, llm, gpu, layout.tp, None)
+            engine, memory_share = _engine(settings, llm, gpu, layout.tp, None, 1)
             check_backend_carries(settings, engine, layout)
             fitted = sized_replica(
                 settings, llm, gpu, layout.tp, engine, alone, memory_share, layout
@@ -187,7 +198,7 @@ def given_configuration(settings: ConfigurationSettings) -> Configuration | None
     tp = settings.tp[0] if settings.tp else 1
     engine = sharing_kv(engine, settings, None, tp)
     engine = with_adapters(engine, settings, None, None, tp)
-    engine = in_stages(engine, settings, None, None, tp)
+    engine = in_stages(engine, settings, None, None, tp, only_stages(settings))
     engine = with_images(engine, settings, None, None, tp)
     return _built(settings, engine, None, tp=tp)
 
@@ -214,7 +225,7 @@ def _unlisted(
     Engine settings and KV blocks are those it was measured with.
     """
     for name in ParallelSettings.model_fields:
-        if getattr(settings, name) not in (None, 1):
+        if getattr(settings, name) not in (None, 1, (), (1,)):
             return Excluded(gpu, tp, f"{gpu} is in no catalog, which {name} needs")
     profile = profile_of(settings, llm, gpu, tp)
     if profile is None:
@@ -267,6 +278,7 @@ def _engine(
     gpu: Gpu,
     tp: int,
     profile: Profile | None,
+    stages: int,
 ) -> tuple[EngineSettings, float]:
     """Return the engine of a replica without its blocks, and its share of memory.
 
@@ -281,7 +293,7 @@ def _engine(
     engine = settings_by_default(defaults, gpu, _engine_settings(settings, profile))
     engine = speculating(scheduled(engine, settings), settings, llm)
     engine = with_adapters(engine, settings, llm, gpu, tp)
-    engine = in_stages(engine, settings, llm, gpu, tp)
+    engine = in_stages(engine, settings, llm, gpu, tp, stages)
     engine = with_images(engine, settings, llm, gpu, tp)
     try:
         engine = sharing_kv(engine, settings, llm, tp)
@@ -296,6 +308,7 @@ def _configuration(
     gpu: Gpu,
     tp: int,
     cost: Price | None,
+    stages: int,
 ) -> Configuration | Excluded:
     profile, missing = profile_of(settings, llm, gpu.name, tp), ""
     estimated = profile is None and settings.latency_ms is None
@@ -305,7 +318,7 @@ def _configuration(
         except InputError as error:
             missing = str(error)
     try:
-        engine, memory_share = _engine(settings, llm, gpu, tp, profile)
+        engine, memory_share = _engine(settings, llm, gpu, tp, profile, stages)
         fitted = sized_replica(settings, llm, gpu, tp, engine, profile, memory_share)
     except DoesNotFitError as error:
         return Excluded(gpu.name, tp, error.reason)

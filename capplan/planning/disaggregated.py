@@ -9,7 +9,7 @@ from capplan.deployment.configuration import Configuration
 from capplan.errors import CapplanWarning
 from capplan.planning.candidates import run_of
 from capplan.planning.cautions import extrapolations
-from capplan.planning.configuration import Excluded
+from capplan.planning.excluded import Excluded
 from capplan.planning.executors import executor
 from capplan.planning.fewest_pools import (
     Counts,

@@ -6,8 +6,8 @@ from functools import partial
 
 from capplan.deployment.configuration import Configuration
 from capplan.planning.candidates import gpus_without_caching
-from capplan.planning.configuration import Excluded
 from capplan.planning.disaggregated import pools_accepting
+from capplan.planning.excluded import Excluded
 from capplan.planning.inputs import PlanInputs, Progress, configuration_of
 from capplan.planning.placing import peak_heartbeat
 from capplan.planning.pool_proof import pools_certificate_of

@@ -9,7 +9,8 @@ from capplan.deployment.configuration import Configuration
 from capplan.errors import InputError
 from capplan.input_file import content_sha256
 from capplan.placement.solvers import SOLVERS
-from capplan.planning.configuration import Excluded, configurations, runnable
+from capplan.planning.configuration import configurations, runnable
+from capplan.planning.excluded import Excluded
 from capplan.planning.known_runs import Simulate
 from capplan.planning.load import Load
 from capplan.planning.prefix_caching import with_caching_as_used

@@ -125,7 +125,7 @@ class LayoutSettings(ConfigurationSettings):
                 "data_parallel_size above 1 with it",
             )
 
-        stages = self.pipeline_parallel_size or 1
+        stages = max(self.pipeline_parallel_size, default=1)
         if stages > 1 and (self.may_have_ranks or self.enable_expert_parallel):
             raise SettingError(
                 "pipeline_parallel_size",
@@ -160,7 +160,7 @@ class LayoutSettings(ConfigurationSettings):
     @property
     def looks_at_layouts(self) -> bool:
         """Whether ranks or spread experts may be looked at: not with stages."""
-        if (self.pipeline_parallel_size or 1) > 1:
+        if self.has_stages:
             return False
         return self.asks_for_layouts or (self.searches_layouts and not self.tp)
 

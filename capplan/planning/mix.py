@@ -17,8 +17,8 @@ from capplan.deployment.configuration import Configuration
 from capplan.deployment.split import Split, bands_of
 from capplan.errors import CapplanWarning
 from capplan.placement.mix import allocate_mix
-from capplan.planning.configuration import Excluded
 from capplan.planning.cost import usd_per_replica_h
+from capplan.planning.excluded import Excluded
 from capplan.planning.inputs import PlanInputs, Progress
 from capplan.planning.known_runs import KnownRuns
 from capplan.planning.mix_allocation import (

@@ -9,8 +9,9 @@ import numpy as np
 from capplan.deployment.configuration import Configuration
 from capplan.deployment.pools import DECODE, PREFILL, Deployment, Pool
 from capplan.errors import InputError
-from capplan.planning.configuration import Excluded, configurations, runnable
+from capplan.planning.configuration import configurations, runnable
 from capplan.planning.deployments import link_gb_per_s, of_prompts, two_pools
+from capplan.planning.excluded import Excluded
 from capplan.planning.executors import side_by_side
 from capplan.planning.fewest_pools import Counts, Price
 from capplan.planning.fleet_settings import DEFAULT_HAND_OFF

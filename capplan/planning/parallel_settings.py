@@ -1,5 +1,10 @@
 """Settings of how the GPUs of a replica share its work."""
 
+from typing import Annotated
+
+from pydantic import BeforeValidator, Field
+
+from capplan.setting_values import parts
 from capplan.settings import Settings, setting
 
 ENGINE = "Engine (vLLM's names)"
@@ -8,14 +13,15 @@ ENGINE = "Engine (vLLM's names)"
 class ParallelSettings(Settings):
     """How the GPUs of a replica share its work, beside tensor parallelism."""
 
-    pipeline_parallel_size: int | None = setting(
-        None,
+    pipeline_parallel_size: Annotated[
+        tuple[Annotated[int, Field(ge=1, le=64)], ...], BeforeValidator(parts)
+    ] = setting(
+        (),
         ENGINE,
-        "N",
-        "Stages of so many GPUs as TP that hold the layers one after the other "
-        "(default 1).",
-        ge=1,
-        le=64,
+        "1,2",
+        "Numbers of stages, of so many GPUs as TP, that hold the layers one after the "
+        "other (default: 1; where nothing of a GPU type holds the LLM, the fewest of "
+        "2, 4 and 8 that do).",
     )
     decode_context_parallel_size: int | None = setting(
         None,
@@ -25,3 +31,8 @@ class ParallelSettings(Settings):
         ge=1,
         le=1024,
     )
+
+    @property
+    def has_stages(self) -> bool:
+        """Whether more than one stage is asked for."""
+        return any(stages > 1 for stages in self.pipeline_parallel_size)

@@ -1,7 +1,9 @@
 """Pipeline parallelism of the settings."""
 
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
+from capplan.deployment.configuration import Configuration
 from capplan.deployment.engine import EngineSettings
 from capplan.deployment.pipeline import Pipeline
 from capplan.deployment.replica import DoesNotFitError
@@ -11,7 +13,9 @@ from capplan.latency.pipeline import hop_times_s
 from capplan.latency.profile import Profile
 from capplan.llm.architecture import Architecture
 from capplan.llm.pipeline import check_pp, largest_share
+from capplan.planning.excluded import Excluded
 from capplan.planning.fleet_settings import MOVING, OF_TP_ALONE, flag_given
+from capplan.planning.layout_settings import LayoutSettings
 from capplan.planning.setting_groups import ConfigurationSettings
 from capplan.simulator.checks import check_pipeline
 
@@ -22,8 +26,9 @@ def in_stages(
     llm: Architecture | None,
     gpu: Gpu | None,
     tp: int,
+    stages: int,
 ) -> EngineSettings:
-    """Return an engine with the pipeline of the settings.
+    """Return an engine with a pipeline of so many stages.
 
     Without LLM and GPU the stages are equal and a hop takes no time.
 
@@ -34,8 +39,7 @@ def in_stages(
     DoesNotFitError
         When the GPUs of a stage would be on two nodes, or no network is known.
     """
-    stages = settings.pipeline_parallel_size
-    if stages is None or stages == 1:
+    if stages == 1:
         return engine
     if flag := flag_given(settings, (*MOVING, *OF_TP_ALONE)):
         raise InputError(
@@ -59,6 +63,41 @@ def in_stages(
     return engine
 
 
+def only_stages(settings: ConfigurationSettings) -> int:
+    """Return the number of stages of settings that are of one configuration."""
+    counts = settings.pipeline_parallel_size or (1,)
+    if len(counts) > 1:
+        raise InputError(
+            f"pipeline_parallel_size is {', '.join(map(str, counts))}; expected one "
+            "without LLM and GPU"
+        )
+    return counts[0]
+
+
+def fewest_stages(
+    settings: ConfigurationSettings,
+    tried: Callable[[Sequence[int]], Iterable[Configuration | Excluded]],
+) -> list[Configuration]:
+    """Return the configurations of the fewest stages with which any holds the LLM.
+
+    ``tried`` gives those of numbers of stages. None where none does, or where something
+    asked for is not modelled with stages, and of settings that say how GPUs share the
+    work.
+    """
+    if not isinstance(settings, LayoutSettings) or not settings.searches_layouts:
+        return []
+    if settings.pipeline_parallel_size or settings.asks_for_layouts:
+        return []
+    for stages in (2, 4, 8):
+        try:
+            able = [one for one in tried((stages,)) if isinstance(one, Configuration)]
+        except InputError:
+            break
+        if able:
+            return able
+    return []
+
+
 def with_own_time(engine: EngineSettings, profile: Profile | None) -> EngineSettings:
     """Return an engine whose stages each take the engine's own time of a profile."""
     time = None if profile is None else profile.engine_time
@@ -72,9 +111,10 @@ def with_own_time(engine: EngineSettings, profile: Profile | None) -> EngineSett
 
 def refuse_stages(settings: ConfigurationSettings, command: str) -> None:
     """Refuse a pipeline where a command compares iterations of one batch."""
-    if settings.pipeline_parallel_size not in (None, 1):
+    if settings.has_stages:
+        stages = ", ".join(map(str, settings.pipeline_parallel_size))
         raise InputError(
-            f"pipeline_parallel_size is {settings.pipeline_parallel_size}; capplan "
+            f"pipeline_parallel_size is {stages}; capplan "
             f"{command} knows no stages, expected 1, or capplan plan"
         )
 

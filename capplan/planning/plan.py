@@ -17,8 +17,8 @@ from capplan.planning.candidates import (
     tune,
 )
 from capplan.planning.cautions import uncertainty
-from capplan.planning.configuration import Excluded
 from capplan.planning.disaggregated import disaggregated, started, worth
+from capplan.planning.excluded import Excluded
 from capplan.planning.executors import executor
 from capplan.planning.in_full import in_full
 from capplan.planning.inputs import (

@@ -15,8 +15,8 @@ from capplan.deployment.engine import EngineSettings
 from capplan.errors import CapplanWarning
 from capplan.llm.layout import Layout
 from capplan.planning.candidates import run_of
-from capplan.planning.configuration import Excluded
 from capplan.planning.deployments import one_pool
+from capplan.planning.excluded import Excluded
 from capplan.planning.inputs import PlanInputs, configuration_of, plan_inputs
 from capplan.planning.pool_parts import WHOLE, Columns, Part
 from capplan.planning.result import Candidate

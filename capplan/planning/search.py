@@ -13,8 +13,9 @@ from numpy.typing import ArrayLike
 from capplan.deployment.configuration import Configuration
 from capplan.errors import InputError, collected_warnings
 from capplan.latency.contract import LatencyTables
-from capplan.planning.configuration import Excluded, configurations
+from capplan.planning.configuration import configurations
 from capplan.planning.cost import per_million, usd_per_replica_h
+from capplan.planning.excluded import Excluded
 from capplan.planning.pipeline import refuse_stages
 from capplan.planning.settings import SearchSettings
 from capplan.planning.shown import Shown

@@ -7,13 +7,9 @@ from capplan.deployment.engine import EngineSettings
 from capplan.errors import CapplanError, InputError, collected_warnings
 from capplan.planning.compare_settings import CompareSettings
 from capplan.planning.compared_requests import Requests
-from capplan.planning.configuration import (
-    Excluded,
-    configurations,
-    runnable,
-    with_budget,
-)
+from capplan.planning.configuration import configurations, runnable, with_budget
 from capplan.planning.equal_hardware import OperatingPoint
+from capplan.planning.excluded import Excluded
 from capplan.planning.inputs import PlanInputs, Progress, plan_inputs, unseen
 from capplan.planning.plan import planned
 from capplan.planning.result import Candidate, Plan

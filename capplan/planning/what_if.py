@@ -9,7 +9,8 @@ from capplan.deployment.configuration import Configuration
 from capplan.errors import InputError, collected_warnings
 from capplan.llm.catalog import llm as find_llm
 from capplan.planning.cautions import largest_of_alike
-from capplan.planning.configuration import Excluded, configurations
+from capplan.planning.configuration import configurations
+from capplan.planning.excluded import Excluded
 from capplan.planning.inputs import (
     PlanInputs,
     Progress,

@@ -5,7 +5,8 @@ import warnings
 import pytest
 
 from capplan.errors import InputError, PriceWarning
-from capplan.planning.configuration import Excluded, configurations
+from capplan.planning.configuration import configurations
+from capplan.planning.excluded import Excluded
 from capplan.planning.settings import PlanSettings
 
 H100 = {"llm": "Llama-3.1-8B", "gpu": "H100", "latency_ms": "10,0,0,0,0"}

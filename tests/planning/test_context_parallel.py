@@ -6,11 +6,8 @@ import pytest
 from capplan.deployment.configuration import Configuration
 from capplan.deployment.pools import Deployment
 from capplan.errors import InputError
-from capplan.planning.configuration import (
-    Excluded,
-    configurations,
-    only_configuration,
-)
+from capplan.planning.configuration import configurations, only_configuration
+from capplan.planning.excluded import Excluded
 from capplan.planning.launch import launch
 from capplan.planning.plan import plan
 from capplan.planning.settings import PlanSettings, SimulateSettings

@@ -8,7 +8,8 @@ import pytest
 from capplan.deployment.configuration import Configuration
 from capplan.errors import InputError
 from capplan.llm.catalog import llm_names, published
-from capplan.planning.configuration import Excluded, configurations
+from capplan.planning.configuration import configurations
+from capplan.planning.excluded import Excluded
 from capplan.planning.launch import YOURS, launch, read_launch
 from capplan.planning.settings import PlanSettings
 

@@ -5,7 +5,8 @@ import pytest
 from capplan.deployment.configuration import Configuration
 from capplan.errors import CapplanWarning, InputError
 from capplan.llm.catalog import llm
-from capplan.planning.configuration import Excluded, configurations, only_configuration
+from capplan.planning.configuration import configurations, only_configuration
+from capplan.planning.excluded import Excluded
 from capplan.planning.launch import launch
 from capplan.planning.place_settings import PlaceSettings
 from capplan.planning.placing import place

@@ -10,8 +10,9 @@ from capplan.deployment.engine import EngineSettings
 from capplan.deployment.pools import Pool
 from capplan.errors import InputError
 from capplan.fleet.catalog import gpu
-from capplan.planning.configuration import Excluded, configurations, only_configuration
+from capplan.planning.configuration import configurations, only_configuration
 from capplan.planning.cost import nodes_of
+from capplan.planning.excluded import Excluded
 from capplan.planning.launch import launch
 from capplan.planning.layouts import graph_sizes
 from capplan.planning.plan import plan

@@ -117,6 +117,57 @@ def test_given_times_have_equal_stages_without_hops():
     assert one.gpus == 2
 
 
+def test_one_number_of_stages_is_simulated():
+    settings = SimulateSettings(
+        latency_ms="10,0,0,0,0", kv_blocks=9, pipeline_parallel_size=(1, 2)
+    )
+
+    with pytest.raises(InputError, match="is 1, 2; expected one without LLM and GPU"):
+        only_configuration(settings)
+
+
+def test_numbers_of_stages_are_compared():
+    settings = PlanSettings(**{**LLAMA, "tp": (2, 4)}, pipeline_parallel_size="1,2")
+
+    found = [str(one) for one in configurations(settings)]
+
+    assert found == [
+        "H100-SXM × TP 2",
+        "H100-SXM × TP 2 × PP 2",
+        "H100-SXM × TP 4",
+        "H100-SXM × TP 4 × PP 2",
+    ]
+
+
+@pytest.mark.filterwarnings("ignore::capplan.errors.ExtrapolationWarning")
+def test_an_llm_that_no_node_holds_gets_the_fewest_stages():
+    large = {"llm": "Llama-3.1-405B", "gpu": "H100-SXM"}
+
+    (*alone, whole) = configurations(PlanSettings(**large, tp=(4, 8)))
+    (narrow,) = (
+        one
+        for one in configurations(PlanSettings(**large, tp=4))
+        if isinstance(one, Configuration)
+    )
+
+    assert [one.tp for one in alone] == [4, 8]
+    assert all("does not fit" in one.reason for one in alone)
+    assert str(whole) == "H100-SXM × TP 8 × PP 2"  # 16 GPUs, two nodes
+    assert str(narrow) == "H100-SXM × TP 4 × PP 4"
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [{"pipeline_parallel_size": 1}, {"availability": "99.9%"}, {"mix": True}],
+)
+def test_stages_are_not_tried_where_they_are_not_wanted(asked):
+    settings = PlanSettings(llm="Llama-3.1-405B", gpu="H100-SXM", tp=8, **asked)
+
+    (one,) = configurations(settings)
+
+    assert "does not fit" in one.reason
+
+
 def test_the_launch_line_gives_the_stages():
     settings = PlanSettings(**LLAMA, pipeline_parallel_size=2)
     (one,) = configurations(settings)
