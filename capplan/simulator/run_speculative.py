@@ -39,6 +39,7 @@ from capplan.simulator.speculation import (
     blocks_of_decodes,
     context_parts,
     draw_iterations,
+    flies,
     has_decoded,
     hold_slots,
     leave_speculating,
@@ -48,6 +49,7 @@ from capplan.simulator.speculation import (
     tokens_before,
 )
 from capplan.simulator.state import NONE, Phase
+from capplan.simulator.states import return_states
 from capplan.simulator.wake import before_end_s
 
 
@@ -73,7 +75,7 @@ def preempt_speculating(state, r, slot):
         hashed = held
         if ran:
             before = tokens_before(state, slot, step - 1)
-            if replica.in_flight > 0:
+            if flies(state, r, slot):
                 hashed = before
             elif state.engine[0].depth == 1:
                 hashed = min(held, before + 1)
@@ -87,6 +89,8 @@ def preempt_speculating(state, r, slot):
         request.known_tokens = request.prompt_tokens + request.output_tokens
         phase = Phase.PREEMPTED_DRAINING
         replica.preempted_draining += 1
+    if state.engine[0].state_groups > 0:
+        return_states(state, r, slot, hashed)
     return_blocks(state, r, slot, request.room_tokens, hashed, True)
     remove_running(state, r, slot)
     request.phase = phase
@@ -164,8 +168,8 @@ def verified_time_s(state, r, b, context, verified):
     replica = state.replicas[r]
     times = state.by_batch[b]
     tokens = replica.batch_tokens
-    plain = verified == b and state.settings[SETTING.drafts] != 0.0
-    if tokens > 0 or plain:  # plain: none verifies drafts
+    drafts = int(state.settings[SETTING.drafts])
+    if tokens > 0 or verified < b * (1 + drafts):  # some verify none
         first_s = (
             state.fused_s[tokens + verified]
             + times.fused_decode_s

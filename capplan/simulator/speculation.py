@@ -175,6 +175,14 @@ def has_decoded(state, slot, step):
 
 
 @inlined()
+def flies(state, r, slot):
+    """Return whether an iteration of a decoding request is in flight."""
+    replica = state.replicas[r]
+    sat_out = int(state.request_memory[slot, REQUEST.sat_out])
+    return replica.in_flight > 0 and sat_out != replica.step
+
+
+@inlined()
 def slot_tokens(state, slot, step, flying):
     """Return the tokens for which it has slots once iteration ``step`` is scheduled.
 
@@ -237,7 +245,8 @@ def blocks_at_most(state, r, n):
     tokens = (memory[REPLICA.loose] + n * memory[REPLICA.growth]) / PARTS
     verified = 1 + int(state.settings[SETTING.drafts])
     tokens += b * (2 * verified + int(state.settings[SETTING.lookahead]))
-    return int(tokens / state.engine[0].block_size) + b + 1
+    blocks = int(tokens / state.engine[0].block_size) + b + 1
+    return blocks * (1 + state.engine[0].state_groups)
 
 
 @compiled()
