@@ -46,7 +46,7 @@ def drafted_states_policy(engine: EngineSettings) -> Policy:
     assert engine.speculation is not None
     plain = speculative_policy(engine.speculation, eager=True)
     verified = engine.speculation.verified_tokens * (1 + int(engine.async_scheduling))
-    states = 3 + ceil_div(verified, engine.block_size)
+    states = 4 + verified // engine.block_size
     rules = plain.rules._replace(
         request_columns=request_columns(engine, states),
         replica_columns=(*RULES.replica_columns, "earliest"),

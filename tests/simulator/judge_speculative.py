@@ -116,12 +116,13 @@ class Replica(judge.Replica):
                 new = self.verified
                 slots = known - 1 + (1 + flying) * self.verified + padding
             else:
-                new = min(len(request.tokens) - request.computed, budget)
+                left = len(request.tokens) - request.computed
+                new = self.cut(request, request.computed, min(left, budget))
                 if new == 0:
                     continue
                 slots = request.computed + new
-            slots = max(slots + self.lookahead, request.slots)
-            while self.pool.missing(request, slots, []) > len(self.pool.free):
+            self.looked_at(request)
+            while self.missing(request, slots) > len(self.pool.free):
                 victim = self.running[-1]
                 preempted = True
                 self.running.remove(victim)
@@ -132,6 +133,18 @@ class Replica(judge.Replica):
             parts.append(self.part(request, new))
             budget -= new
         return parts, budget, preempted
+
+    def cut(self, request, start, new):
+        """Return how many of ``new`` tokens of a prompt are scheduled."""
+        return new
+
+    def looked_at(self, request):
+        """Do what comes before its blocks are taken."""
+
+    def missing(self, request, slots):
+        """Return the blocks that a running request lacks, its lookahead's too."""
+        slots = max(slots + self.lookahead, request.slots)
+        return self.pool.missing(request, slots, [])
 
     def admissions(self, budget, runs, goes_on):
         """Take from the queue while there are seats, budget and blocks.
@@ -153,9 +166,9 @@ class Replica(judge.Replica):
             padding = (self.verified - 1) * int(padded and not goes_on)
             if padding and new + padding > budget:
                 break
-            slots = start + new + padding + self.lookahead
-            known = len(request.tokens)
-            if pool.missing(request, max(known, slots), hits) > len(pool.free):
+            slots = start + new + padding
+            most = max(len(request.tokens), slots + self.lookahead)
+            if pool.missing(request, most, hits) > len(pool.free):
                 break
             self.give(request, slots, hits)
             if request.scheduled_s is None:
@@ -168,8 +181,8 @@ class Replica(judge.Replica):
         return parts
 
     def give(self, request, slots, hits):
-        self.pool.give(request, slots, hits)
-        request.slots = slots
+        request.slots = max(slots + self.lookahead, request.slots)
+        self.pool.give(request, request.slots, hits)
 
     def part(self, request, new):
         """Count what is scheduled of a request; return it with its iteration."""
@@ -263,12 +276,20 @@ class Replica(judge.Replica):
 
 
 def judge_speculative(
-    trace, tables, engine, replica_count, router, seed=0, slo=None, line=True
+    trace,
+    tables,
+    engine,
+    replica_count,
+    router,
+    seed=0,
+    slo=None,
+    line=True,
+    kind=Replica,
 ):
     """Serve a trace step by step."""
     draws = np.random.default_rng(seed).random((len(trace), 2))
     replicas = [
-        Replica(tables, engine, index, seed, line) for index in range(replica_count)
+        kind(tables, engine, index, seed, line) for index in range(replica_count)
     ]
     requests, chosen = [], []
     for row in range(len(trace)):
