@@ -87,13 +87,12 @@ class EngineSettings:
 
     @property
     def is_plain_v1(self) -> bool:
-        """Whether it schedules as vLLM V1 does, without ranks or adapters."""
+        """Whether it schedules as vLLM V1 does by default, without adapters."""
         return (
             self.scheduler.name == VLLM_V1.name
             and self.adapters is None
             and self.pipeline is None
             and self.images is None
-            and self.data_parallel_size == 1
             and self.prefill_schedule_interval == 1
             and self.decode_context_parallel_size == 1
         )

@@ -166,7 +166,7 @@ def check_own_rules(engine: EngineSettings, *, moves: bool) -> None:
     beside = (
         (f"scheduler {engine.scheduler.name}", engine.scheduler.name != "vllm-v1"),
         ("speculative decoding", drafts and given != [states]),
-        ("data_parallel_size", engine.data_parallel_size > 1),
+        ("data_parallel_size", engine.data_parallel_size > 1 and given != [states]),
         ("prefill_schedule_interval", engine.prefill_schedule_interval > 1),
         ("decode_context_parallel_size", dcp > 1 and engine.keeps_states),
         *((feature, True) for feature in given[1:]),

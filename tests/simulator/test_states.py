@@ -193,7 +193,7 @@ def test_requests_of_one_block_hold_one_state_as_without_caching(seed):
 @pytest.mark.parametrize(
     "changes",
     [
-        {"data_parallel_size": 2},
+        {"prefill_schedule_interval": 2, "data_parallel_size": 2},
         {"block_size": 1056, "decode_context_parallel_size": 2},
     ],
 )

@@ -311,8 +311,8 @@ def schedule(state, r):
             budget -= chunk
     replica.prefilling = end_visits(state, r, replica.step + 1)
     if replica.batch_tokens + replica.batch_extra_count > 0:
-        if sitting == 0:
-            return 1
+        if sitting == 0 or state.engine[0].ranks > 0:
+            return 1  # of ranks the group runs it
         run_iterations(state, r, 1, replica.until_s)
         end_sitting(state, r)
         return -1
