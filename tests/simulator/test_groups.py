@@ -4,20 +4,18 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from cases import EXAMPLES, Case, cases, for_scheduler
+from cases import EXAMPLES, cases, for_scheduler
 from group_cases import (
     GroupCase,
     apart,
     group_cases,
-    random_rank_tables,
     verifying_cases,
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from judge import Verdict
 from judge_group import judge_groups
-from random_cases import random_drafted_states, random_states
-from recorded import as_recorded
+from state_cases import state_cases
 from test_against_judge import assert_same
 from test_speculative import speculative_cases
 
@@ -27,7 +25,7 @@ from capplan.deployment.pools import Deployment
 from capplan.errors import InputError
 from capplan.latency.contract import linear_tables
 from capplan.latency.rank_tables import RankTables
-from capplan.simulator.group_queue import BALANCES, choose_rank
+from capplan.simulator.group_queue import choose_rank
 from capplan.simulator.jit import from_python
 from capplan.simulator.routers import ROUTERS
 from capplan.simulator.serving_pool import ServingPool
@@ -94,22 +92,6 @@ def test_ranks_that_verify_drafts_meet_their_judge(case, seed):
     )
 
     assert_same(simulation, Verdict(requests, chosen, []))
-
-
-@st.composite
-def state_cases(draw, drafts=False) -> GroupCase:
-    """Draw a case as those recorded of engines that keep states, with ranks."""
-    drawn = random_drafted_states if drafts else random_states
-    trace, tables, engine = as_recorded(drawn(draw(st.integers(0, 10**6))))
-    count = draw(st.integers(1, 4))
-    engine = replace(
-        engine,
-        data_parallel_size=count,
-        dp_balance=draw(st.sampled_from(BALANCES)),
-    )
-    case = Case(trace, tables, engine, draw(st.integers(1, 2)))
-    ranks = random_rank_tables(draw(st.integers(0, 2**20)), count, case, False)
-    return GroupCase(case, ranks, ())
 
 
 @pytest.mark.parametrize("drafts", [False, True])
