@@ -49,7 +49,7 @@ from capplan.simulator.speculation import (
     tokens_before,
 )
 from capplan.simulator.state import NONE, Phase
-from capplan.simulator.states import return_states
+from capplan.simulator.states import KNOWN, return_states
 from capplan.simulator.wake import before_end_s
 
 
@@ -79,6 +79,10 @@ def preempt_speculating(state, r, slot):
                 hashed = before
             elif state.engine[0].depth == 1:
                 hashed = min(held, before + 1)
+        elif state.engine[0].state_groups > 0 and (
+            state.engine[0].depth == 1 or flies(state, r, slot)
+        ):
+            hashed = min(held, int(state.request_memory[slot, KNOWN]))
         stop_speculating(state, r, slot)
         replica.prefill_tokens += held + 1
         request.token_step = replica.step + 1 if ran else NONE
@@ -304,10 +308,11 @@ def _pop_finishing(state, r):
             break
         remove_end(state, r, slot)
         leave_speculating(state, r, slot)
-        flying = replica.in_flight == 2
-        take_blocks(state, r, more_blocks(state, r, slot, replica.step, flying))
-        room = slot_tokens(state, slot, replica.step, flying)
-        state.requests[slot].room_tokens = room
+        if state.replica_memory[r, REPLICA.loose] != 0.0:
+            flying = replica.in_flight == 2
+            take_blocks(state, r, more_blocks(state, r, slot, replica.step, flying))
+            room = slot_tokens(state, slot, replica.step, flying)
+            state.requests[slot].room_tokens = room
         if state.engine[0].depth == 1:
             _leave_unhashed(state, slot)
         drain_request(state, r, slot)

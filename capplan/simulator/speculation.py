@@ -56,7 +56,7 @@ RULES = Rules(
         "drawn",  # iterations before a preemption
         "vain",  # 1: it is computed once more when it has all its tokens
         "sat_out",  # iteration that last had no budget for it
-        "padded",  # 1: its prompt's last token had drafts beside it, none accepted
+        "padded",  # drafts beside the tokens before its first iteration, not accepted
     ),
     replica_columns=(
         *copies.REPLICA_COLUMNS,
@@ -195,7 +195,7 @@ def slot_tokens(state, slot, step, flying):
     if flying and has_decoded(state, slot, step) and not sat_out:
         tokens = tokens_before(state, slot, step - 1) + 2 * verified
     elif flying and memory[REQUEST.padded] != 0.0 and not sat_out:
-        tokens = int(memory[REQUEST.base]) - 1 + 2 * verified
+        tokens = int(memory[REQUEST.base] + memory[REQUEST.padded]) + verified
     else:
         tokens = tokens_before(state, slot, step) + verified
     tokens += int(state.settings[SETTING.lookahead])

@@ -52,9 +52,11 @@ FIELDS = (
     "start_tokens",  # what it had computed before
     "shared_tokens",  # where others have KV in common with it, but no state
     "chunk",  # of its prompt that is planned
-    "due",  # with drafts: the next iteration in which its blocks may change
+    # With drafts:
+    "due",  # the next iteration in which its blocks may change
+    "known",  # tokens known when it last had a chunk or verified fewer drafts
 )
-HELD, STEP, START, SHARED, CHUNK, DUE = range(
+HELD, STEP, START, SHARED, CHUNK, DUE, KNOWN = range(
     FIRST_COLUMN + len(REQUEST_FIELDS), FIRST_COLUMN + len(FIELDS)
 )
 _PLACES = FIRST_COLUMN + len(FIELDS)

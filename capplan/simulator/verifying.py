@@ -201,7 +201,7 @@ def start_padded(state, r, slot, start, chunk, padding, room):
 @inlined()
 def note_padding(state, r, slot, padding):
     """Note drafts that are none beside the token of a request that was just logged."""
-    state.request_memory[slot, REQUEST.padded] = 1.0
+    state.request_memory[slot, REQUEST.padded] = padding
     state.replica_memory[r, REPLICA.padded] += padding
     if state.engine[0].recording != 0:
         state.entries[state.counts[Count.ENTRIES] - 1].scheduled = 1 + padding

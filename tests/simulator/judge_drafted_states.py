@@ -100,6 +100,8 @@ class DraftedPool(StatePool):
 class DraftedStateReplica(judge_speculative.Replica):
     """One engine that keeps states and verifies drafts."""
 
+    verifies_fewer = True
+
     def __init__(self, tables, engine, index, seed, line):
         super().__init__(tables, engine, index, seed, line)
         self.pool = DraftedPool(engine)
@@ -130,7 +132,9 @@ class DraftedStateReplica(judge_speculative.Replica):
         """Free the states before the newest one of which all is collected."""
         if not request.verifies:
             collected = max(0, request.computed - request.in_flight)
-        elif len(request.tokens) == request.began:
+        elif request.collected == 0 and len(request.tokens) == request.kv_tokens(
+            0, self.line
+        ):
             collected = self.chunk_start[request]
         else:
             collected = request.kv_tokens(request.collected, self.line)

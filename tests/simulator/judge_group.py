@@ -92,7 +92,7 @@ class VerifyingRank(judge_speculative.Replica):
         for request, new, kind in parts:
             verifies = isinstance(kind, int)
             decodes = new == 1 and not verifies and kind[1] >= request.prompt_count
-            tokens += self.verified if verifies else new + kind[3]
+            tokens += new if verifies else new + kind[3]
             prompt = prompt or not (verifies or kind[3] or decodes)
         self.own = took_s, tokens, prompt
         return 0.0

@@ -44,6 +44,8 @@ class Request(judge.Request):
     collected: int = 0  # and collected
     drawn: int = 0  # iterations before a preemption
     padding: int = 0  # drafts beside the last token of its prompt, none of them one
+    earlier: list = field(default_factory=list)  # before ``gains``: KV and context
+    last_new: int = 0  # tokens of its newest iteration
 
     @property
     def last_count(self):
@@ -51,6 +53,9 @@ class Request(judge.Request):
 
     def kv_tokens(self, i, line):
         """Return the KV tokens before its iteration i."""
+        if i < len(self.earlier):
+            return self.earlier[i][0]
+        i -= len(self.earlier)
         gained = sum(self.gains[:i])
         if line and 0 < i < len(self.gains):
             gained = sum(self.gains[:-1]) * i // (len(self.gains) - 1)
@@ -58,14 +63,21 @@ class Request(judge.Request):
 
     def context(self, i, line):
         """Return the context of its iteration i, not cut to whole tokens."""
+        if i < len(self.earlier):
+            return self.earlier[i][1]
+        if i == len(self.earlier):
+            return self.began + 1
+        i -= len(self.earlier)
         if line and 0 < i < len(self.gains):
             growth = sum(self.gains[:-1]) * PARTS // (len(self.gains) - 1)
             return self.began + 1 + i * growth / PARTS
-        return self.kv_tokens(i, line) + 1
+        return self.kv_tokens(i + len(self.earlier), line) + 1
 
 
 class Replica(judge.Replica):
     """An engine that verifies drafts."""
+
+    verifies_fewer = False  # where less of the budget is left; else a request sits out
 
     def __init__(self, tables, engine, index, seed, line):
         super().__init__(tables, engine, "vllm-v1", index, seed)
@@ -110,11 +122,12 @@ class Replica(judge.Replica):
                 padding = request.padding * (request.ran == 0 and self.depth == 2)
                 if known + int(flying > 0) >= request.last_count:
                     continue  # it has its tokens even if all drafts are rejected
-                if budget < self.verified:
+                if budget < self.verified and not self.verifies_fewer:
                     budget = 0  # vLLM would verify what is left of the budget
+                new = min(self.verified, budget)
+                if new == 0:
                     continue
-                new = self.verified
-                slots = known - 1 + (1 + flying) * self.verified + padding
+                slots = known - 1 + flying * request.last_new + new + padding
             else:
                 left = len(request.tokens) - request.computed
                 new = self.cut(request, request.computed, min(left, budget))
@@ -189,7 +202,10 @@ class Replica(judge.Replica):
         request.in_flight += new
         if request.verifies:
             i = request.ran
+            if new < self.verified:
+                self.begin_anew(request, i, new)
             request.ran += 1
+            request.last_new = new
             if not self.engine.async_scheduling:
                 self.enter(request, request.kv_tokens(i, self.line) + 1)
             return request, new, i
@@ -206,11 +222,29 @@ class Replica(judge.Replica):
         request.verifies = True
         request.began = request.computed
         request.ran = request.collected = 0
+        request.earlier = []
+        self.draw(request)
+
+    def draw(self, request):
+        """Draw its iterations behind ``began``."""
         request.gains = []
-        while sum(request.gains) < request.last_count - len(request.tokens) - 1:
-            j = request.drawn + len(request.gains)
-            count = accepted(self.drafts.rates, self.seed, request.row, j)
-            request.gains.append(1 + count)
+        while request.began + sum(request.gains) < request.last_count - 1:
+            j = request.drawn + len(request.earlier) + len(request.gains)
+            request.gains.append(self.gain(request, j))
+
+    def gain(self, request, j):
+        return 1 + accepted(self.drafts.rates, self.seed, request.row, j)
+
+    def begin_anew(self, request, i, new):
+        """Let a request compute fewer tokens in iteration i; draw those behind it."""
+        held = request.kv_tokens(i, self.line)
+        before = [
+            (request.kv_tokens(k, self.line), request.context(k, self.line))
+            for k in range(i)
+        ]
+        request.earlier = [*before, (held, held + 1)]
+        request.began = held + min(new, self.gain(request, request.drawn + i))
+        self.draw(request)
 
     def enter(self, request, tokens):
         """Make its full blocks findable, up to tokens that it was given."""
@@ -222,7 +256,7 @@ class Replica(judge.Replica):
         for request, new, kind in parts:
             if isinstance(kind, int):
                 contexts.append(request.context(kind, self.line))
-                verified += self.verified
+                verified += new
             elif kind[3] or (new == 1 and kind[1] >= request.prompt_count):
                 contexts.append(kind[1] + 1)
                 verified += 1 + kind[3]

@@ -1,9 +1,9 @@
 """vLLM V1's scheduler where prefix caching keeps states and drafts are verified.
 
 ``vllm_v1_states.py`` with the drafts of ``vllm_v1_speculative.py``, unnamed by users.
-What runs is taken in order of admission. A decode for which the budget is too short
-sits the iteration out; there it verifies what is left. With a draft that has KV a
-prompt is cut a block earlier, and the last block found is computed again.
+What runs is taken in order of admission: a decode verifies fewer drafts where less of
+the budget is left, and sits the iteration out where nothing is. With a draft that has
+KV a prompt is cut a block earlier, and the last block found is computed again.
 """
 
 from capplan.simulator.batch import add_chunk, iterations_to_completion, may_start
@@ -13,10 +13,11 @@ from capplan.simulator.drafted_states import (
     drops_block,
     hashed_before,
     is_hashed_with_drafts,
-    mark_due,
     next_due,
+    note_start,
     room_needed,
     take_room,
+    verify_fewer,
 )
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.kvcache import adopt_hits, ceil_div, take_blocks
@@ -41,9 +42,8 @@ from capplan.simulator.state import NONE, SCHEDULE, Phase
 from capplan.simulator.states import (
     DUE,
     HELD,
+    KNOWN,
     SHARED,
-    START,
-    STEP,
     adopt_state,
     chunk_to_boundary,
     collected_tokens,
@@ -75,8 +75,8 @@ def _make_room(state, r, slot, blocks):
 
 
 @compiled()
-def _verify(state, r, slot):
-    """Give a request its drafts to verify and blocks; return 0 where preempted."""
+def _verify(state, r, slot, tokens):
+    """Give a request ``tokens`` to compute and blocks; return 0 where preempted."""
     replica = state.replicas[r]
     request = state.requests[slot]
     memory = state.request_memory[slot]
@@ -86,24 +86,24 @@ def _verify(state, r, slot):
         collected = collected_before(state, r, slot, step)
         free_old_states(state, r, slot, collected, hashed_before(state, slot, step))
         room = slot_tokens(state, slot, step, replica.in_flight > 0)
+        if room > request.room_tokens:
+            fewer = verified_tokens(state) - tokens
+            room = max(request.room_tokens, room - fewer)
         blocks, enters = room_needed(state, slot, room)
         if not _make_room(state, r, slot, blocks):
             return 0
         take_room(state, r, slot, room, blocks, enters)
         memory[DUE] = next_due(state, slot, step)
     computed = tokens_before(state, slot, step)
-    log_entry(state, request.row, computed, verified_tokens(state))
+    log_entry(state, request.row, computed, tokens)
     return 1
 
 
 @inlined()
 def _note_chunk(state, r, slot, start, chunk):
     """Note a chunk of a prompt, whose blocks are taken, and its state."""
-    memory = state.request_memory[slot]
-    memory[STEP] = state.replicas[r].step + 1
-    memory[START] = start
+    note_start(state, r, slot, start, start + chunk)
     share_state(state, r, slot, start + chunk)
-    mark_due(state, slot)
 
 
 @compiled()
@@ -131,11 +131,9 @@ def _continue_prompt(state, r, slot, budget):
 def _sit_out(state, r, slot):
     """Let a decode wait; return the context that the iteration lacks. [parts]"""
     step = state.replicas[r].step + 1
-    memory = state.request_memory[slot]
-    memory[STEP] = step
-    memory[START] = tokens_before(state, slot, step)
+    held = tokens_before(state, slot, step)
+    note_start(state, r, slot, held, state.request_memory[slot, KNOWN])
     sit_out(state, r, slot)
-    mark_due(state, slot)
     return context_parts_on_line(state, slot, step)
 
 
@@ -156,6 +154,7 @@ def _walk(state, r):
     parts = 0.0
     sitting = 0
     chunks = 0
+    fewer = 0
     unfinished = NONE
     earliest = float(2**62)
     slot = replica.running_head
@@ -173,25 +172,28 @@ def _walk(state, r):
             if request.computed_tokens < request.known_tokens:
                 unfinished = slot
         elif request.phase == Phase.DECODING or vain:
-            if budget >= verified:
-                if not _verify(state, r, slot):
+            tokens = min(verified, budget)
+            if tokens > 0:
+                if not _verify(state, r, slot, tokens):
                     break
-                budget -= verified
+                budget -= tokens
+                fewer += verified - tokens
                 count += 1
                 if vain:
                     others += 1
                     parts += context_parts(state, slot, step)
+                elif tokens < verified:
+                    parts += verify_fewer(state, r, slot, tokens)
                 else:
                     earliest = min(earliest, state.request_memory[slot, DUE])
+            elif vain:
+                state.request_memory[slot, REQUEST.vain] = 0.0
             else:
-                budget = 0
-                if vain:
-                    state.request_memory[slot, REQUEST.vain] = 0.0
-                else:
-                    parts -= _sit_out(state, r, slot)
-                    sitting += 1
+                parts -= _sit_out(state, r, slot)
+                sitting += 1
         slot = request.next
     state.replica_memory[r, EARLIEST] = earliest
+    state.replica_memory[r, REPLICA.padded] = -fewer
     running = 0 if chunks > 0 else count
     return budget, running, others - sitting, parts, sitting, unfinished
 
@@ -260,12 +262,12 @@ def schedule(state, r):
     """Give each running request its tokens, admit while budget is left, and run."""
     replica = state.replicas[r]
     memory = state.replica_memory[r]
+    memory[REPLICA.padded] = 0.0
     budget, running, others, parts, sitting, unfinished = _continue_running(state, r)
     # 2: only behind tokens found in the cache; 0: not beside a prompt that goes on.
     pads = 1 if running > 0 else 2
     if replica.batch_tokens + replica.batch_extra_count > 0:
         pads = 0
-    memory[REPLICA.padded] = 0.0
     chunk = 0
     if replica.preempted == 0:
         while budget > 0:
