@@ -48,7 +48,6 @@ def test_the_installed_engine_schedules_as_the_recorded_one(tmp_path):
 @pytest.mark.vllm
 @pytest.mark.parametrize("draw", [random_states, random_drafted_states])
 def test_random_cases_are_scheduled_as_the_installed_engine_does(draw, tmp_path):
-    # Among the first 24 no budget cuts drafts short, which is not modelled.
     cases = {case["tag"]: case for case in map(draw, range(24))}
 
     run(python_with_vllm(), "record.py", cases, tmp_path)

@@ -51,6 +51,24 @@ def test_a_request_holds_the_states_of_its_drafts():
     assert free == [90, 90, 90, 90 - 1 - 3, 90 - 1]
 
 
+def test_a_request_verifies_what_is_left_of_the_budget():
+    # Blocks of 4, a budget of 9, three tokens an iteration. While A's prompt goes on, B
+    # gets the two tokens that C and A leave, then the one that A leaves.
+    given = drafting("ngram", block_size=4, max_num_batched_tokens=9)
+    c, a, b = 0, 1, 2
+
+    found = served([(0, 2, 4, 0), (0, 30, 1, 0), (0, 3, 5, 0)], given)
+
+    assert chunks_of(found) == [
+        *[(c, 0, 2), (a, 0, 4), (b, 0, 3)],
+        *[(c, 2, 3), (a, 4, 4), (b, 3, 2)],
+        *[(a, 8, 8), (b, 5, 1)],
+        *[(a, 16, 8), (b, 6, 1)],
+        (a, 24, 4),
+        (a, 28, 2),
+    ]
+
+
 @st.composite
 def drafted(draw):
     """Draw a case as those recorded with vLLM, with drafts accepted by chance."""
