@@ -9,6 +9,7 @@ from capplan.deployment.configuration import Configuration
 from capplan.deployment.engine import EngineSettings, default_engine_settings
 from capplan.deployment.pools import Deployment
 from capplan.deployment.replica import DoesNotFitError, kv_blocks, replica
+from capplan.deployment.speculation import Speculation
 from capplan.errors import InputError
 from capplan.fleet.catalog import gpu
 from capplan.latency.contract import linear_tables
@@ -80,6 +81,38 @@ def test_kv_capacity_is_near_what_an_engine_reported():
     )
 
     assert estimated == pytest.approx(2588, rel=0.03)
+
+
+DRAFT = Speculation("ngram", (0.5,))
+
+
+def test_drafts_of_states_that_are_kept_have_states_of_their_own():
+    engine = EngineSettings(prefix_caching=True, speculation=DRAFT)
+
+    stateful = replica(llm("Qwen3-Next-80B-A3B-FP8"), gpu("H100"), 2, engine).engine
+
+    assert stateful.prefix_caching
+    assert (stateful.state_groups, stateful.bounded_blocks) == (3, 3)
+    # A block and of each group its state and the draft's, however short it is.
+    assert stateful.request_blocks(np.array([1])).tolist() == [1 + 3 * 2]
+
+
+@pytest.mark.parametrize("kv_blocks", range(6, 30))
+def test_the_longest_request_fits_beside_the_states_of_its_drafts(kv_blocks):
+    engine = EngineSettings(
+        block_size=4,
+        kv_blocks=kv_blocks,
+        bounded_groups=2,
+        bounded_blocks=3,
+        state_groups=2,
+        prefix_caching=True,
+        speculation=DRAFT,
+    )
+    longest = engine.longest_request_tokens + engine.slack_tokens
+
+    held = engine.request_blocks(np.array([longest, longest + 1]))
+
+    assert held[0] <= kv_blocks - 1 < held[1]
 
 
 def test_windows_and_states_leave_room_for_longer_contexts():

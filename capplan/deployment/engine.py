@@ -87,14 +87,12 @@ class EngineSettings:
 
     @property
     def is_plain_v1(self) -> bool:
-        """Whether it schedules as vLLM V1 does, without drafts, ranks or adapters."""
+        """Whether it schedules as vLLM V1 does by default, without adapters."""
         return (
             self.scheduler.name == VLLM_V1.name
-            and self.speculation is None
             and self.adapters is None
             and self.pipeline is None
             and self.images is None
-            and self.data_parallel_size == 1
             and self.prefill_schedule_interval == 1
             and self.decode_context_parallel_size == 1
         )
@@ -103,6 +101,16 @@ class EngineSettings:
     def keeps_states(self) -> bool:
         """Whether prefix caching keeps recurrent states."""
         return self.prefix_caching and self.state_groups > 0
+
+    @property
+    def drafted_states(self) -> int:
+        """States of drafts that each request holds of a group, however short. [blocks]
+
+        Where prefix caching keeps states.
+        """
+        if self.speculation is None or not self.keeps_states:
+            return 0
+        return self.speculation.drafts
 
     @property
     def gpu_block_size(self) -> int:
@@ -141,15 +149,20 @@ class EngineSettings:
     @property
     def longest_request_tokens(self) -> int:
         """Tokens of the longest request that fits on the replica alone. [tokens]"""
-        all_blocks = self.kv_blocks - 1
-        within = min(all_blocks // (1 + self.bounded_groups), self.bounded_blocks)
+        all_blocks, drafted = self.kv_blocks - 1, self.drafted_states
+        within = (all_blocks - self.bounded_groups * drafted) // (
+            1 + self.bounded_groups
+        )
+        within = min(within, self.bounded_blocks - drafted)
         beyond = all_blocks - self.bounded_groups * self.bounded_blocks
         return max(within, beyond) * self.block_size - self.slack_tokens
 
     def request_blocks(self, tokens: np.ndarray) -> np.ndarray:
         """Return the KV blocks of requests with so many tokens, shape (n,). [blocks]"""
         blocks = -(-tokens // self.block_size)
-        return blocks + self.bounded_groups * np.minimum(blocks, self.bounded_blocks)
+        drafted = self.drafted_states
+        bounded = np.minimum(blocks, self.bounded_blocks - drafted) + drafted
+        return blocks + self.bounded_groups * bounded
 
     @property
     def block_link_s(self) -> float:

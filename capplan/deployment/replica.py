@@ -189,8 +189,7 @@ def replica(
     _check_split(llm, gpu, tp, layout, engine.decode_context_parallel_size)
     dtype = weight_dtype_named(weight_dtype or llm.weight_dtype)
     kv_dtype = check_kv_dtype(kv_dtype)
-    modelled = engine.is_plain_v1 and (layout is None or layout.dp == 1)
-    caches = engine.prefix_caching and (modelled or not llm.state_layers)
+    caches = engine.prefix_caching and (engine.is_plain_v1 or not llm.state_layers)
     engine = replace(engine, prefix_caching=caches)
     drafts = engine.speculation
     # With the layer of its draft, where that has weights and KV.

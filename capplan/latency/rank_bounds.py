@@ -77,11 +77,11 @@ def as_one(tables: RankTables, max_batch: int, max_tokens: int) -> LatencyTables
     fused_context_s = _least_so_far(rank.fused_context_s[: max_batch + 1])
     in_batch = np.minimum(batch, max_batch)
     return rank._replace(
-        decode_s=_convex(decoding_s, batch / ranks)
+        decode_s=convex_below(decoding_s, batch / ranks)
         + _at(experts_s, np.maximum(batch, ranks))
         + _at(exchange_s, -(-batch // ranks)),
         decode_context_s=context_s[in_batch] / ranks,
-        fused_s=_convex(_least_rank_s(rank, max_batch, max_tokens), tokens / ranks)
+        fused_s=convex_below(_least_rank_s(rank, max_batch, max_tokens), tokens / ranks)
         + _at(experts_prefill_s, np.maximum(tokens, ranks))
         + _at(exchange_prefill_s, -(-tokens // ranks)),
         fused_decode_s=np.zeros(len(batch)),
@@ -127,7 +127,7 @@ def _at(times_s: np.ndarray, tokens: np.ndarray) -> np.ndarray:
     return np.asarray(times_s[np.minimum(tokens, len(times_s) - 1)])
 
 
-def _convex(times_s: np.ndarray, at: np.ndarray) -> np.ndarray:
+def convex_below(times_s: np.ndarray, at: np.ndarray) -> np.ndarray:
     """Return the largest convex curve below times by whole numbers, at any. [s]
 
     Its corners are the lower hull of the points (Andrew's monotone chain).

@@ -165,13 +165,20 @@ def no_profile(
 def with_ranks(
     engine: EngineSettings, settings: LayoutSettings, layout: Layout
 ) -> EngineSettings:
-    """Return the engine of a layout."""
+    """Return the engine of a layout.
+
+    Without prefix caching where that keeps states and ranks take prompts together,
+    which is not modelled.
+    """
     if layout.dp == 1:
         return engine
+    interval = settings.prefill_schedule_interval or 1
+    caches = engine.prefix_caching and not (engine.keeps_states and interval > 1)
     return replace(
         engine,
+        prefix_caching=caches,
         data_parallel_size=layout.dp,
-        prefill_schedule_interval=settings.prefill_schedule_interval or 1,
+        prefill_schedule_interval=interval,
         dp_balance="round-robin" if engine.scheduler.name == "sglang" else "vllm",
     )
 

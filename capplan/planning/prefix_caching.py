@@ -58,8 +58,8 @@ def _warn_of_prefixes(configuration: Configuration, settings: FleetSettings) -> 
     elif settings.prefix_caching is not False and is_vllm(configuration.engine):
         text = (
             f"{settings.llm}: some layers have a recurrent state; prefix hits are not "
-            "modelled with drafts, ranks, DCP, other schedulers, or where requests or "
-            "replicas move, and every request computes its whole prompt"
+            "modelled with DCP, prefill_schedule_interval, other schedulers, or where "
+            "requests or replicas move, and every request computes its whole prompt"
         )
     else:
         return

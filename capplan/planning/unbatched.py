@@ -6,6 +6,7 @@ import numpy as np
 
 from capplan.deployment.engine import EngineSettings
 from capplan.latency.contract import LatencyTables
+from capplan.latency.rank_bounds import convex_below
 from capplan.units import format_duration
 from capplan.workload.slo import Group, Slo
 from capplan.workload.trace import Trace
@@ -32,12 +33,10 @@ def unbatched(trace: Trace, tables: LatencyTables, engine: EngineSettings) -> Un
     hits = _prefix_hits(trace, engine)
     budget = engine.max_num_batched_tokens
     new = prompt - hits
-    rest = new % budget
-    prefill_s = (
-        (new // budget) * tables.fused_s[budget]
-        + np.where(rest > 0, tables.fused_s[rest], 0.0)
-        + tables.attention_s * (prompt.astype(float) ** 2 - hits.astype(float) ** 2) / 2
-    )
+    in_chunks = _in_any_chunks if engine.keeps_states else _in_full_chunks
+    attention = (prompt.astype(float) ** 2 - hits.astype(float) ** 2) / 2
+    prefill_s = in_chunks(new, tables.fused_s[: budget + 1])
+    prefill_s += tables.attention_s * attention
     # A prompt leaves the last stage as much later as its longest chunk takes on the
     # others, which is no shorter than the mean one; a token passes all stages.
     stages = engine.pipeline_parallel_size
@@ -56,6 +55,27 @@ def unbatched(trace: Trace, tables: LatencyTables, engine: EngineSettings) -> Un
     tpot_s = np.where(output > 1, decoded_s / np.maximum(output - 1, 1), 0.0)
     tbt_s = token_s(prompt + steps)
     return Unbatched(ttft_s, tpot_s, tbt_s, ttft_s + decoded_s)
+
+
+def _in_full_chunks(tokens: np.ndarray, fused_s: np.ndarray) -> np.ndarray:
+    """Return the time of prompts in chunks of the whole budget and the rest. [s]"""
+    budget = len(fused_s) - 1
+    rest = tokens % budget
+    return (tokens // budget) * fused_s[budget] + np.where(rest > 0, fused_s[rest], 0.0)
+
+
+def _in_any_chunks(tokens: np.ndarray, fused_s: np.ndarray) -> np.ndarray:
+    """Return the least time of prompts in chunks of any size within the budget. [s]
+
+    Chunks that end with a block may be more even than those of the whole budget. No
+    number of them takes less than as many of equal size on a convex curve below.
+    """
+    budget = len(fused_s) - 1
+    sizes = np.arange(1, budget + 1)
+    least_s = convex_below(fused_s[1:], sizes - 1)
+    best = sizes[np.argmin(least_s / sizes)]
+    size = np.minimum(tokens / -(-tokens // budget), best)
+    return tokens / size * np.interp(size, sizes, least_s)
 
 
 def _prefix_hits(trace: Trace, engine: EngineSettings) -> np.ndarray:

@@ -152,10 +152,12 @@ def check_own_rules(engine: EngineSettings, *, moves: bool) -> None:
     ``moves``: requests or replicas do.
     """
     images, budget = engine.images, engine.max_num_batched_tokens
+    drafts = engine.speculation is not None
+    states = "prefix caching of recurrent states"
     features = (
         ("--enable-lora", engine.adapters is not None),
         ("images", images is not None),
-        ("prefix caching of recurrent states", engine.keeps_states),
+        (states, engine.keeps_states),
     )
     given = [feature for feature, is_given in features if is_given]
     if not given:
@@ -163,8 +165,8 @@ def check_own_rules(engine: EngineSettings, *, moves: bool) -> None:
     dcp = engine.decode_context_parallel_size
     beside = (
         (f"scheduler {engine.scheduler.name}", engine.scheduler.name != "vllm-v1"),
-        ("speculative decoding", engine.speculation is not None),
-        ("data_parallel_size", engine.data_parallel_size > 1),
+        ("speculative decoding", drafts and given != [states]),
+        ("data_parallel_size", engine.data_parallel_size > 1 and given != [states]),
         ("prefill_schedule_interval", engine.prefill_schedule_interval > 1),
         ("decode_context_parallel_size", dcp > 1 and engine.keeps_states),
         *((feature, True) for feature in given[1:]),

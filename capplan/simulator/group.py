@@ -12,6 +12,7 @@ See latency/rank_tables.py for the times, and ranks.py for the records.
 import math
 
 from capplan.simulator.batch import decode_horizon, take_free_decode_blocks
+from capplan.simulator.decoding import end_sitting
 from capplan.simulator.examine import has_fault
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.jump import decode_time_s, jump_length
@@ -125,6 +126,8 @@ def _run_rank(state, ranks, r, start_s, first_s, slope_s, n):
     else:
         b, context = batch_of(ranks, r)
         run_batch(ranks, r, b, context, start_s, first_s, slope_s, n)
+        if state.engine[0].state_groups > 0 and ranks.replicas[r].batch_tokens > 0:
+            end_sitting(ranks, r)
 
 
 @inlined(vectorized=False)

@@ -212,15 +212,15 @@ def owner_of(state, request, index):
 
 
 @compiled()
-def count_hits(state, r, slot):
+def count_hits(state, r, slot, left=1):
     """Return how many blocks at the start are cached, and how many of them are free.
 
-    At least one token is left to compute. Notes the blocks for ``adopt_hits`` above the
-    unused records, where there is room for as many as are in use.
+    At least ``left`` tokens are left to compute. Notes the blocks for ``adopt_hits``
+    above the unused records, where there is room for as many as are in use.
     """
     spare_count = state.replicas[r].spare_count
     request = state.requests[slot]
-    most = (request.known_tokens - 1) // state.engine[0].block_size
+    most = (request.known_tokens - left) // state.engine[0].block_size
     if request.preemptions == 0:
         most = min(most, sharable_blocks(state, request))
     hits = 0

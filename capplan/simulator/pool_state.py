@@ -96,6 +96,7 @@ def pool_state(
     row.block_size = engine.block_size
     row.kv_blocks = engine.kv_blocks - 1
     row.state_groups = engine.state_groups if engine.keeps_states else 0
+    row.state_blocks = engine.drafted_states
     row.bounded_groups = engine.bounded_groups - row.state_groups
     row.bounded_blocks = engine.bounded_blocks
     row.depth = engine.pipeline_parallel_size + int(engine.async_scheduling)

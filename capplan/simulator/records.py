@@ -144,6 +144,7 @@ ENGINE = np.dtype(
         ("bounded_groups", np.int64),
         ("bounded_blocks", np.int64),  # most blocks of a request in each of them
         ("state_groups", np.int64),  # whose states are cached: states.py
+        ("state_blocks", np.int64),  # of each beside its states: those of drafts
         ("depth", np.int64),  # iterations in flight: 1 sync, 2 async
         ("prefix_caching", np.int64),
         ("longest_jump", np.int64),  # iterations; any value gives the same result

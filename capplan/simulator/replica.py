@@ -95,7 +95,7 @@ def complete(state, r, slot, now_s):
             return
         held = request.prompt_tokens + request.output_tokens - 1
         if state.engine[0].state_groups > 0:
-            return_states(state, r, slot, held)
+            return_states(state, r, slot, held - request.unhashed_tokens)
         return_blocks(state, r, slot, held, held - request.unhashed_tokens, False)
     result = state.results[state.counts[Count.RESULTS]]
     state.counts[Count.RESULTS] += 1

@@ -39,6 +39,7 @@ from capplan.simulator.speculation import (
     blocks_of_decodes,
     context_parts,
     draw_iterations,
+    flies,
     has_decoded,
     hold_slots,
     leave_speculating,
@@ -48,6 +49,7 @@ from capplan.simulator.speculation import (
     tokens_before,
 )
 from capplan.simulator.state import NONE, Phase
+from capplan.simulator.states import KNOWN, return_states
 from capplan.simulator.wake import before_end_s
 
 
@@ -73,10 +75,14 @@ def preempt_speculating(state, r, slot):
         hashed = held
         if ran:
             before = tokens_before(state, slot, step - 1)
-            if replica.in_flight > 0:
+            if flies(state, r, slot):
                 hashed = before
             elif state.engine[0].depth == 1:
                 hashed = min(held, before + 1)
+        elif state.engine[0].state_groups > 0 and (
+            state.engine[0].depth == 1 or flies(state, r, slot)
+        ):
+            hashed = min(held, int(state.request_memory[slot, KNOWN]))
         stop_speculating(state, r, slot)
         replica.prefill_tokens += held + 1
         request.token_step = replica.step + 1 if ran else NONE
@@ -87,6 +93,8 @@ def preempt_speculating(state, r, slot):
         request.known_tokens = request.prompt_tokens + request.output_tokens
         phase = Phase.PREEMPTED_DRAINING
         replica.preempted_draining += 1
+    if state.engine[0].state_groups > 0:
+        return_states(state, r, slot, hashed)
     return_blocks(state, r, slot, request.room_tokens, hashed, True)
     remove_running(state, r, slot)
     request.phase = phase
@@ -164,8 +172,8 @@ def verified_time_s(state, r, b, context, verified):
     replica = state.replicas[r]
     times = state.by_batch[b]
     tokens = replica.batch_tokens
-    plain = verified == b and state.settings[SETTING.drafts] != 0.0
-    if tokens > 0 or plain:  # plain: none verifies drafts
+    drafts = int(state.settings[SETTING.drafts])
+    if tokens > 0 or verified < b * (1 + drafts):  # some verify none
         first_s = (
             state.fused_s[tokens + verified]
             + times.fused_decode_s
@@ -300,10 +308,11 @@ def _pop_finishing(state, r):
             break
         remove_end(state, r, slot)
         leave_speculating(state, r, slot)
-        flying = replica.in_flight == 2
-        take_blocks(state, r, more_blocks(state, r, slot, replica.step, flying))
-        room = slot_tokens(state, slot, replica.step, flying)
-        state.requests[slot].room_tokens = room
+        if state.replica_memory[r, REPLICA.loose] != 0.0:
+            flying = replica.in_flight == 2
+            take_blocks(state, r, more_blocks(state, r, slot, replica.step, flying))
+            room = slot_tokens(state, slot, replica.step, flying)
+            state.requests[slot].room_tokens = room
         if state.engine[0].depth == 1:
             _leave_unhashed(state, slot)
         drain_request(state, r, slot)

@@ -13,6 +13,7 @@ from capplan.deployment.pools import Pool
 from capplan.errors import CapplanWarning, HostFullError, InputError
 from capplan.simulator.adapters import adapters_policy, groups_by_adapter
 from capplan.simulator.bins import Bins
+from capplan.simulator.drafted_states import drafted_states_policy
 from capplan.simulator.drivers.open_loop import Arrivals, read_only, start
 from capplan.simulator.group_state import with_groups
 from capplan.simulator.images import image_columns, images_policy
@@ -82,6 +83,8 @@ class ServingPool:
         self.needs = int(router_file.NEEDS)
         if scheduler is not None:
             engine = replace(engine, scheduler=scheduler)
+        elif engine.speculation is not None and engine.keeps_states:
+            engine = replace(engine, scheduler=drafted_states_policy(engine))
         elif engine.speculation is not None:
             reads = self.needs in (Needs.ALL, Needs.SEEN) or of_ranks is not None
             eager = reads or engine.prefix_caching or record_iterations

@@ -56,7 +56,7 @@ RULES = Rules(
         "drawn",  # iterations before a preemption
         "vain",  # 1: it is computed once more when it has all its tokens
         "sat_out",  # iteration that last had no budget for it
-        "padded",  # 1: its prompt's last token had drafts beside it, none accepted
+        "padded",  # drafts beside the tokens before its first iteration, not accepted
     ),
     replica_columns=(
         *copies.REPLICA_COLUMNS,
@@ -175,6 +175,14 @@ def has_decoded(state, slot, step):
 
 
 @inlined()
+def flies(state, r, slot):
+    """Return whether an iteration of a decoding request is in flight."""
+    replica = state.replicas[r]
+    sat_out = int(state.request_memory[slot, REQUEST.sat_out])
+    return replica.in_flight > 0 and sat_out != replica.step
+
+
+@inlined()
 def slot_tokens(state, slot, step, flying):
     """Return the tokens for which it has slots once iteration ``step`` is scheduled.
 
@@ -187,7 +195,7 @@ def slot_tokens(state, slot, step, flying):
     if flying and has_decoded(state, slot, step) and not sat_out:
         tokens = tokens_before(state, slot, step - 1) + 2 * verified
     elif flying and memory[REQUEST.padded] != 0.0 and not sat_out:
-        tokens = int(memory[REQUEST.base]) - 1 + 2 * verified
+        tokens = int(memory[REQUEST.base] + memory[REQUEST.padded]) + verified
     else:
         tokens = tokens_before(state, slot, step) + verified
     tokens += int(state.settings[SETTING.lookahead])
@@ -237,7 +245,8 @@ def blocks_at_most(state, r, n):
     tokens = (memory[REPLICA.loose] + n * memory[REPLICA.growth]) / PARTS
     verified = 1 + int(state.settings[SETTING.drafts])
     tokens += b * (2 * verified + int(state.settings[SETTING.lookahead]))
-    return int(tokens / state.engine[0].block_size) + b + 1
+    blocks = int(tokens / state.engine[0].block_size) + b + 1
+    return blocks * (1 + state.engine[0].state_groups)
 
 
 @compiled()

@@ -6,13 +6,19 @@ KV, the state can be found by a request that begins alike, which goes on from th
 request holds the states of the chunks in flight and the one before them, of each
 group; older ones are free, but may still be found, as blocks of KV are.
 
-``request_memory`` has, after ``FIELDS``, the block index of each state that a request
-holds, oldest first, then the record + 1 of each where others can find it, group by
-group. A state that only its request can find has no record until it is free.
+``request_memory`` has, after ``FIELDS``, of each state that a request holds, oldest
+first, its block index and of each group the record + 1 where others can find it. A
+state that only its request can find has no record until it is free.
+
+A drafted token has a state of its own until it is accepted: ``state_blocks`` more of
+each group, which a request holds as long as it runs (``drafted_states.py``).
 """
+
+from itertools import chain
 
 from capplan.deployment.engine import EngineSettings
 from capplan.deployment.policy import Policy, Rules
+from capplan.simulator import speculation
 from capplan.simulator.block_table import add_hash, find, remove_hash
 from capplan.simulator.decoding import computed_tokens
 from capplan.simulator.jit import compiled, inlined
@@ -26,8 +32,10 @@ from capplan.simulator.kvcache import (
     take_record,
     unlink,
 )
+from capplan.simulator.schedulers import STATES
 from capplan.simulator.state import NONE, Phase
 from capplan.simulator.visits import (
+    FIRST_COLUMN,
     REPLICA_FIELDS,
     REQUEST_FIELDS,
     enter_no_more,
@@ -44,10 +52,14 @@ FIELDS = (
     "start_tokens",  # what it had computed before
     "shared_tokens",  # where others have KV in common with it, but no state
     "chunk",  # of its prompt that is planned
+    # With drafts:
+    "due",  # the next iteration in which its blocks may change
+    "known",  # tokens known when it last had a chunk or verified fewer drafts
 )
-HELD, STEP, START, SHARED, CHUNK = range(len(REQUEST_FIELDS), len(FIELDS))
-_INDEX = len(FIELDS)
-
+HELD, STEP, START, SHARED, CHUNK, DUE, KNOWN = range(
+    FIRST_COLUMN + len(REQUEST_FIELDS), FIRST_COLUMN + len(FIELDS)
+)
+_PLACES = FIRST_COLUMN + len(FIELDS)
 
 RULES = Rules(
     async_scheduling=True,
@@ -60,14 +72,20 @@ RULES = Rules(
 
 def states_policy(engine: EngineSettings) -> Policy:
     """Return vLLM V1's scheduler as it keeps states, which no user names."""
-    states = 3 if engine.async_scheduling else 2
-    indices = tuple(f"index_{k}" for k in range(states))
-    records = tuple(f"record_{k}" for k in range(states * engine.state_groups))
     rules = RULES._replace(
-        request_columns=(*FIELDS, *indices, *records),
+        request_columns=request_columns(engine, 3 if engine.async_scheduling else 2),
         replica_columns=replica_columns(engine.block_size),
     )
-    return Policy("vllm-v1-states", rules)
+    return Policy(STATES, rules)
+
+
+def request_columns(engine: EngineSettings, states: int) -> tuple[str, ...]:
+    """Return the columns of a request that holds up to so many states at once."""
+    places = (
+        (f"index_{k}", *(f"record_{k}_{group}" for group in range(engine.state_groups)))
+        for k in range(states)
+    )
+    return (*speculation.RULES.request_columns, *FIELDS, *chain(*places))
 
 
 @inlined()
@@ -79,8 +97,13 @@ def _key(state, index, group):
 @inlined()
 def _record_at(state, place, group):
     """Return the column of a record."""
-    engine = state.engine[0]
-    return _INDEX + engine.depth + 1 + place * engine.state_groups + group
+    return _index_at(state, place) + 1 + group
+
+
+@inlined()
+def _index_at(state, place):
+    """Return the column of the block index of a state."""
+    return _PLACES + place * (1 + state.engine[0].state_groups)
 
 
 @compiled()
@@ -116,7 +139,6 @@ def _hashes_now(state, r, slot, tokens):
     """
     request = state.requests[slot]
     memory = state.request_memory[slot]
-    size = state.engine[0].block_size
     step = state.replicas[r].step + 1
     if request.phase == Phase.PREFILLING:
         hashed = request.computed_tokens
@@ -130,13 +152,46 @@ def _hashes_now(state, r, slot, tokens):
         hashed -= int(state.replicas[r].in_flight > 0)
     else:
         return False
-    is_last = tokens == (request.prompt_tokens - 1) // size * size
-    if not is_last or hashed // size * size != tokens:
+    return hashes_again(state, slot, hashed, tokens, False)
+
+
+@inlined()
+def last_state_tokens(state, tokens, drops_block):
+    """Return after how many of ``tokens`` the last state is kept.
+
+    It ends a block and leaves a token to compute. A draft with KV ``drops_block``, the
+    last that is found.
+    """
+    size = state.engine[0].block_size
+    if drops_block:
+        return max(0, tokens // size * size - size)
+    return (tokens - 1) // size * size
+
+
+@inlined()
+def hashes_again(state, slot, hashed, tokens, drops_block):
+    """Return whether an iteration that hashes ``hashed`` tokens does that state anew.
+
+    That at ``tokens``: the last that the prompt leaves, if no block was filled since.
+    """
+    request = state.requests[slot]
+    size = state.engine[0].block_size
+    last = last_state_tokens(state, request.prompt_tokens, drops_block)
+    if tokens != last or hashed // size * size != tokens:
         return False
-    for place in range(int(memory[HELD])):
-        if (int(memory[_INDEX + place]) + 1) * size == tokens:
+    for place in range(int(state.request_memory[slot, HELD])):
+        index = int(state.request_memory[slot, _index_at(state, place)])
+        if (index + 1) * size == tokens:
             return True
     return False
+
+
+@inlined()
+def shares_tokens(state, slot, other, tokens):
+    """Return whether two requests begin with the same ``tokens``."""
+    request, one = state.requests[slot], state.requests[other]
+    is_same = one.prefix_group == request.prefix_group
+    return is_same and min(one.prefix_tokens, request.prefix_tokens) >= tokens
 
 
 @compiled()
@@ -145,12 +200,9 @@ def is_hashed_now(state, r, slot, tokens):
 
     vLLM then admits it later: the state may not be written yet.
     """
-    request = state.requests[slot]
     other = first_visited(state, r)
     while other != NONE:
-        one = state.requests[other]
-        is_same = one.prefix_group == request.prefix_group
-        shares = is_same and min(one.prefix_tokens, request.prefix_tokens) >= tokens
+        shares = shares_tokens(state, slot, other, tokens)
         if shares and _hashes_now(state, r, other, tokens):
             return True
         other = next_visited(state, other)
@@ -165,7 +217,7 @@ def adopt_state(state, r, slot, blocks):
     index = blocks - 1
     owner = owner_of(state, request, index)
     memory[HELD] = 1
-    memory[_INDEX] = index
+    memory[_index_at(state, 0)] = index
     for group in range(state.engine[0].state_groups):
         label = find(state, r, owner, _key(state, index, group))
         if state.blocks[r, label].references == 0:
@@ -186,7 +238,8 @@ def hold_state(state, slot, after):
     engine = state.engine[0]
     memory = state.request_memory[slot]
     place = int(memory[HELD])
-    memory[_INDEX + place] = ceil_div(after, engine.block_size) - 1
+    index = ceil_div(after, engine.block_size) - 1
+    memory[_index_at(state, place)] = index
     for group in range(engine.state_groups):
         memory[_record_at(state, place, group)] = 0
     memory[HELD] = place + 1
@@ -220,7 +273,7 @@ def _free_state(state, r, slot, place, group, hashed_tokens):
         if state.blocks[r, label].references == 0:
             put_before(state, r, label, NONE)
         return
-    index = int(memory[_INDEX + place])
+    index = int(memory[_index_at(state, place)])
     if (index + 1) * state.engine[0].block_size > hashed_tokens:
         give_blocks(state, r, 1)
         return
@@ -236,47 +289,63 @@ def return_states(state, r, slot, hashed_tokens):
     visit_no_more(state, r, slot)
     enter_no_more(state, r, slot)
     memory = state.request_memory[slot]
-    for group in range(state.engine[0].state_groups):
+    groups = state.engine[0].state_groups
+    give_blocks(state, r, groups * state.engine[0].state_blocks)
+    for group in range(groups):
         for place in range(int(memory[HELD]) - 1, -1, -1):
             _free_state(state, r, slot, place, group, hashed_tokens)
     memory[HELD] = 0
 
 
-@compiled()
-def free_old_states(state, r, slot, computed):
-    """Free the states before the one that was collected last.
+@inlined()
+def collected_tokens(state, r, slot, computed):
+    """Return how many of the tokens scheduled so far, ``computed``, are not in flight.
 
-    ``computed`` are the tokens scheduled so far, those in flight among them.
+    Without drafts.
     """
     replica = state.replicas[r]
-    memory = state.request_memory[slot]
-    collected = computed
     if replica.in_flight > 0:
-        if int(memory[STEP]) == replica.step:
-            collected = int(memory[START])
-        elif state.requests[slot].phase == Phase.DECODING:
-            collected = computed - 1
+        if int(state.request_memory[slot, STEP]) == replica.step:
+            return int(state.request_memory[slot, START])
+        if state.requests[slot].phase == Phase.DECODING:
+            return computed - 1
+    return computed
+
+
+@compiled()
+def free_old_states(state, r, slot, collected, hashed_tokens):
+    """Free the states before the one that was ``collected`` last."""
+    memory = state.request_memory[slot]
     oldest = (collected - 1) // state.engine[0].block_size
     held = int(memory[HELD])
     old = 0
-    while old < held and int(memory[_INDEX + old]) < oldest:
+    while old < held and int(memory[_index_at(state, old)]) < oldest:
         old += 1
     if old == 0:
         return
     groups = state.engine[0].state_groups
     for group in range(groups):
         for place in range(old - 1, -1, -1):
-            _free_state(state, r, slot, place, group, computed)
-    for place in range(old, held):
-        memory[_INDEX + place - old] = memory[_INDEX + place]
-        for group in range(groups):
-            kept = memory[_record_at(state, place, group)]
-            memory[_record_at(state, place - old, group)] = kept
+            _free_state(state, r, slot, place, group, hashed_tokens)
+    width = 1 + groups
+    first, end = _index_at(state, old), _index_at(state, held)
+    for column in range(first, end):
+        memory[column - old * width] = memory[column]
     memory[HELD] = held - old
 
 
 @inlined()
-def chunk_to_boundary(state, slot, start, tokens):
+def oldest_state_tokens(state, slot):
+    """Return the tokens behind which the oldest of several states is free, or NONE."""
+    memory = state.request_memory[slot]
+    if memory[HELD] < 2.0:
+        return NONE
+    index = int(memory[_index_at(state, 0)])
+    return (index + 1) * state.engine[0].block_size + 1
+
+
+@inlined()
+def chunk_to_boundary(state, slot, start, tokens, drops_block=False):
     """Return how many of ``tokens`` after ``start`` the next chunk of a prompt has.
 
     It ends with a block, so that its state can be found; the last block that the prompt
@@ -297,7 +366,7 @@ def chunk_to_boundary(state, slot, start, tokens):
         boundary = (start // size + 1) * size
         if boundary < end:
             end = boundary
-    last = (known - 1) // size * size
+    last = last_state_tokens(state, known, drops_block)
     if start < last < end:
         end = last
     shared = int(state.request_memory[slot, SHARED])

@@ -4,11 +4,10 @@ Requests that are computed in vain, prompts, and admissions; for the schedulers 
 ``run_speculative.py`` runs.
 """
 
-from capplan.simulator.batch import add_chunk, join, may_start
+from capplan.simulator.batch import add_chunk, may_start, start_prefill
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.kvcache import adopt_hits, ceil_div, count_hits, take_blocks
 from capplan.simulator.log import log_entry
-from capplan.simulator.queues import remove_waiting
 from capplan.simulator.run_speculative import is_vain, preempt_speculating
 from capplan.simulator.speculation import (
     REPLICA,
@@ -129,10 +128,13 @@ def continue_prompt(state, r, budget_tokens, spare_blocks):
 def found_blocks(state, r, slot):
     """Return which blocks of a request the prefix cache has, and which are free.
 
-    With a draft that has KV the last one is computed again.
+    With a draft that has KV the last one is computed again. It may be the last of the
+    prompt where layers are of several kinds (``HybridKVCacheCoordinator``).
     """
-    hits, hits_free = count_hits(state, r, slot)
-    if hits > 0 and state.settings[SETTING.drops_block] != 0.0:
+    drops_block = state.settings[SETTING.drops_block] != 0.0
+    left = 0 if drops_block and state.engine[0].state_groups > 0 else 1
+    hits, hits_free = count_hits(state, r, slot, left)
+    if hits > 0 and drops_block:
         hits -= 1
         label = state.spare[r, state.replicas[r].spare_count + hits]
         hits_free -= int(state.blocks[r, label].references == 0)
@@ -159,11 +161,9 @@ def admit(state, r, slot, budget_tokens, spare_blocks, pads):
     size = engine.block_size
     start = hits * size
     chunk = min(request.known_tokens - start, budget_tokens)
-    padding = 0
-    if request.known_tokens - start == 1 and (pads == 1 or (pads == 2 and start > 0)):
-        padding = int(state.settings[SETTING.drafts])
-        if 1 + padding > budget_tokens:
-            return 0
+    padding = padding_tokens(state, slot, start, pads)
+    if padding > 0 and 1 + padding > budget_tokens:
+        return 0
     room = start + chunk + padding + int(state.settings[SETTING.lookahead])
     known = ceil_div(request.known_tokens, size)
     needed = max(known, ceil_div(room, size)) - hits + hits_free
@@ -175,23 +175,33 @@ def admit(state, r, slot, budget_tokens, spare_blocks, pads):
     if engine.prefix_caching != 0:
         adopt_hits(state, r, slot, hits)
     take_blocks(state, r, ceil_div(room, size) - hits + request.bounded_blocks)
-    request.room_tokens = room
-    request.computed_tokens = start
-    replica.prefill_tokens -= start
-    remove_waiting(state, r, slot)
-    if request.scheduled_s != request.scheduled_s:  # NaN: never before
-        request.cached_tokens = start
-    join(state, r, slot, chunk)
+    start_padded(state, r, slot, start, chunk, padding, room)
+    return chunk + padding
+
+
+@inlined()
+def padding_tokens(state, slot, start, pads):
+    """Return the drafts that are none beside the last token behind ``start``."""
+    is_last = state.requests[slot].known_tokens - start == 1
+    if is_last and (pads == 1 or (pads == 2 and start > 0)):
+        return int(state.settings[SETTING.drafts])
+    return 0
+
+
+@inlined()
+def start_padded(state, r, slot, start, chunk, padding, room):
+    """Start a waiting request with a chunk, whose blocks are taken up to ``room``."""
+    state.requests[slot].room_tokens = room
+    start_prefill(state, r, slot, start, chunk)
     state.request_memory[slot, REQUEST.padded] = 0.0
     if padding > 0:
         _pad(state, r, slot, start, padding)
-    return chunk + padding
 
 
 @inlined()
 def note_padding(state, r, slot, padding):
     """Note drafts that are none beside the token of a request that was just logged."""
-    state.request_memory[slot, REQUEST.padded] = 1.0
+    state.request_memory[slot, REQUEST.padded] = padding
     state.replica_memory[r, REPLICA.padded] += padding
     if state.engine[0].recording != 0:
         state.entries[state.counts[Count.ENTRIES] - 1].scheduled = 1 + padding

@@ -6,9 +6,12 @@ may have to be freed, and unfinished prompts, stand in another list until an ite
 Both are in order of admission. Links are slots + 1; 0 is none.
 """
 
+from capplan.simulator import speculation
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.state import NONE, Phase
 
+FIRST_COLUMN = len(speculation.RULES.request_columns)
+"""Of what is kept for states in ``request_memory``, behind what drafts need."""
 REQUEST_FIELDS = (
     "until",  # the last iteration in which it is visited; 0: it is not
     "next_visited",
@@ -17,7 +20,9 @@ REQUEST_FIELDS = (
     "next_entering",
     "previous_entering",
 )
-_UNTIL, _NEXT, _PREVIOUS, _ENTERING, _NEXT_ENTERING, _PREVIOUS_ENTERING = range(6)
+_UNTIL, _NEXT, _PREVIOUS, _ENTERING, _NEXT_ENTERING, _PREVIOUS_ENTERING = range(
+    FIRST_COLUMN, FIRST_COLUMN + len(REQUEST_FIELDS)
+)
 REPLICA_FIELDS = ("first_visited", "last_visited")
 _FIRST, _LAST, _LISTS = 0, 1, 2
 

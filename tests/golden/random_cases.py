@@ -54,3 +54,20 @@ def random_states(seed: int) -> dict[str, Any]:
         "max_num_seqs": min(budget, int(rng.choice([4, 8, 32]))),
         "state_groups": groups,
     }
+
+
+def random_drafted_states(seed: int) -> dict[str, Any]:
+    """Return such a case where requests verify one to three drafts."""
+    rng = np.random.default_rng((seed, 1))
+    case = random_states(seed)
+    drafts = int(rng.choice([1, 1, 2, 3]))
+    least = case["max_num_seqs"] * (1 + drafts)
+    return {
+        **case,
+        **_case(rng, seed, case["block_size"], (3 + drafts) * case["state_groups"]),
+        "tag": f"drafted_states{seed}",
+        "max_num_batched_tokens": max(least, case["max_num_batched_tokens"]),
+        "drafts": drafts,
+        "synthetic_length": int(rng.integers(1, 2 + drafts)),
+        "method": str(rng.choice(["mtp", "mtp", "ngram"])),
+    }

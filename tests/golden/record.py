@@ -13,7 +13,7 @@ output, prefix group, prefix tokens and the row of the turn before (-1: none), t
 priority where ``policy`` is "priority". The
 prompt of a later turn begins with that turn's prompt and answer, and arrives
 ``arrival`` after its last token. With ``drafts`` so many tokens of each request are
-drafted by ``method`` (eagle or ngram) in each iteration, with vLLM's synthetic
+drafted by ``method`` (eagle, mtp or ngram) in each iteration, with vLLM's synthetic
 acceptance of ``synthetic_length``: a whole number, so that nothing is drawn. With
 ``state_groups`` so many groups of layers hold recurrent states, as a gated delta net's
 do, beside the group with full attention. With
@@ -164,9 +164,12 @@ def scheduler(case: Case, folder: str, transfer: Any = None) -> Scheduler:
             shapes=((layer.page_size_bytes // 4,),),
             dtypes=(torch.float32,),
             mamba_cache_mode="align",
+            num_speculative_blocks=case.get("drafts", 0),
         )
-        # In the order of the layers: an LLM's first ones hold a state.
+        # In the order of the layers: an LLM's first ones hold a state, and that of an
+        # MTP draft, the last one, is in the group with full attention.
         states = [f"state{k}" for k in range(case["state_groups"])]
+        groups[0].is_eagle_group = case.get("method") == "mtp"
         groups = [*(KVCacheGroupSpec([name], state) for name in states), *groups]
     kind = AsyncScheduler if case["async_sched"] else Scheduler
     made: Scheduler = kind(

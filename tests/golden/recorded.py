@@ -124,7 +124,7 @@ def engine_of(given: dict[str, Any]) -> EngineSettings:
         max_model_len=given["max_model_len"],
         speculation=speculation(given),
         bounded_groups=groups,
-        bounded_blocks=2 if groups else 0,
+        bounded_blocks=2 + given.get("drafts", 0) if groups else 0,
         state_groups=groups,
         pipeline=pipeline(given),
     )

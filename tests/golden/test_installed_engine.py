@@ -12,7 +12,7 @@ import sys
 import pytest
 import recorded_disaggregated
 from compare import DATA, difference, record, run
-from random_cases import random_states
+from random_cases import random_drafted_states, random_states
 from recorded import first_difference, read
 
 TAGS = [
@@ -23,6 +23,7 @@ TAGS = [
     "drafts_preempt_a0",
     "drafts_cached_a1",
     "images_cached_a1",
+    "drafted_states_tight_a1",
 ]
 
 
@@ -45,8 +46,9 @@ def test_the_installed_engine_schedules_as_the_recorded_one(tmp_path):
 
 
 @pytest.mark.vllm
-def test_random_cases_are_scheduled_as_the_installed_engine_does(tmp_path):
-    cases = {case["tag"]: case for case in map(random_states, range(24))}
+@pytest.mark.parametrize("draw", [random_states, random_drafted_states])
+def test_random_cases_are_scheduled_as_the_installed_engine_does(draw, tmp_path):
+    cases = {case["tag"]: case for case in map(draw, range(24))}
 
     run(python_with_vllm(), "record.py", cases, tmp_path)
 

@@ -134,7 +134,7 @@ def test_vllm_picks_the_block_size_of_latent_attention_states_mixed_heads(name, 
     assert words[words.index("--block-size") + 1] == "64"
 
 
-def test_states_are_started_without_the_prefix_caching_that_is_not_modelled():
+def test_states_are_started_with_the_prefix_caching_that_is_simulated():
     drafts = '{"method": "mtp", "num_speculative_tokens": 1}'
     states = started("Qwen3-Next-80B-A3B", gpu="B200", tp=8)
     drafted = started(
@@ -146,7 +146,7 @@ def test_states_are_started_without_the_prefix_caching_that_is_not_modelled():
     )
 
     assert "--enable-prefix-caching" in states.words
-    assert "--no-enable-prefix-caching" in drafted.words
+    assert "--enable-prefix-caching" in drafted.words
 
 
 @pytest.mark.filterwarnings("ignore:.*reading fp8 is taken to cost")

@@ -17,8 +17,12 @@ from capplan.planning.scheduling import widest_alone, widest_of_replica
 from capplan.planning.unbatched import unbatched
 from capplan.simulator.simulate import simulate
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "golden"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "simulator"))
 from group_cases import apart, group_cases, verifying_cases
+from state_cases import state_cases
+
+ANY_CASES = group_cases() | verifying_cases() | state_cases() | state_cases(drafts=True)
 
 
 def bound_at(case, limits, share, *, all_by_s=None):
@@ -46,7 +50,7 @@ def bound_at(case, limits, share, *, all_by_s=None):
 
 @pytest.mark.thorough
 @settings(max_examples=60)
-@given(group_cases() | verifying_cases(), st.floats(0.5, 1.0))
+@given(ANY_CASES, st.floats(0.5, 1.0))
 def test_no_schedule_of_ranks_has_fewer_replicas_than_the_bound(case, quantile):
     times = case.simulated().times
     n = len(case.case.trace)
@@ -101,7 +105,7 @@ def test_no_pools_of_ranks_have_fewer_replicas_than_their_bounds(case, quantile)
 
 @pytest.mark.thorough
 @settings(max_examples=60)
-@given(group_cases() | verifying_cases())
+@given(ANY_CASES)
 def test_no_request_of_a_group_is_faster_than_alone_on_a_rank(case):
     engine, tables = widest_alone(case.configuration())
 

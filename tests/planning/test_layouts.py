@@ -298,3 +298,16 @@ def test_a_plan_of_ranks_is_proven_and_made_again():
     again = reproduce({"certificate": block, "settings": made.settings})
     assert again.attained[best.replica_count] == best.run.judgement.attainment.share
     assert any("holds up the decodes of all" in text for text in made.warnings)
+
+
+@pytest.mark.parametrize("interval", [None, 4])
+def test_ranks_keep_states_unless_they_take_prompts_together(interval):
+    (found,) = able(
+        llm="Qwen3.5-397B-A17B",
+        data_parallel_size="8",
+        enable_expert_parallel=True,
+        prefill_schedule_interval=interval,
+    ).values()
+
+    assert found.engine.state_groups > 0
+    assert found.engine.keeps_states == (interval is None)

@@ -10,7 +10,9 @@ from collections import deque
 import judge_speculative
 import numpy as np
 from judge import Batch, Replica, Request
+from judge_drafted_states import DraftedStateReplica
 from judge_schedulers import SCHEDULERS, admitted, from_queue, going_on
+from judge_states import StateReplica
 
 from capplan.latency.rank_tables import RankTables, RankWork
 from capplan.workload.slo import RequestSlo, Slo
@@ -90,7 +92,7 @@ class VerifyingRank(judge_speculative.Replica):
         for request, new, kind in parts:
             verifies = isinstance(kind, int)
             decodes = new == 1 and not verifies and kind[1] >= request.prompt_count
-            tokens += self.verified if verifies else new + kind[3]
+            tokens += new if verifies else new + kind[3]
             prompt = prompt or not (verifies or kind[3] or decodes)
         self.own = took_s, tokens, prompt
         return 0.0
@@ -109,6 +111,34 @@ class VerifyingRank(judge_speculative.Replica):
         return super().schedule(), self.taken > before
 
 
+class StateRank(StateReplica):
+    """One of ranks that keep states."""
+
+    own = RankWork()
+    taken = 0
+    run = Rank.run
+
+    def __init__(self, tables, engine, index):
+        super().__init__(tables, engine)
+        self.index = index
+
+    def preempt(self, request):
+        self.taken += 1
+        super().preempt(request)
+
+    def put_together(self, throttled):
+        """Return the batch of the next iteration, empty where none can be."""
+        self.own = RankWork()
+        if not self.outstanding:
+            return Batch([], 0.0), False
+        before = self.taken
+        return self.schedule(), self.taken > before
+
+
+class DraftedStateRank(VerifyingRank, DraftedStateReplica):
+    """One of ranks that keep states and verify drafts."""
+
+
 NOTHING = None, 1, False
 
 
@@ -117,14 +147,18 @@ class Group:
 
     def __init__(self, tables: RankTables, graphs, engine, scheduler, index=0, seed=0):
         self.tables, self.graphs, self.engine = tables, graphs, engine
-        if engine.speculation is None:
+        if engine.speculation is not None:
+            self.tables = engine.speculation.rank_tables(tables)
+            kind = DraftedStateRank if engine.keeps_states else VerifyingRank
+            self.ranks = [
+                kind(tables.rank, engine, r, seed) for r in range(tables.ranks)
+            ]
+        elif engine.keeps_states:
+            every = range(tables.ranks)
+            self.ranks = [StateRank(tables.rank, engine, r) for r in every]
+        else:
             self.ranks = [
                 Rank(tables.rank, engine, scheduler, r) for r in range(tables.ranks)
-            ]
-        else:
-            self.tables = engine.speculation.rank_tables(tables)
-            self.ranks = [
-                VerifyingRank(tables.rank, engine, r, seed) for r in range(tables.ranks)
             ]
         self.index = index
         self.depth = 2 if engine.async_scheduling else 1

@@ -44,6 +44,8 @@ class Request(judge.Request):
     collected: int = 0  # and collected
     drawn: int = 0  # iterations before a preemption
     padding: int = 0  # drafts beside the last token of its prompt, none of them one
+    earlier: list = field(default_factory=list)  # before ``gains``: KV and context
+    last_new: int = 0  # tokens of its newest iteration
 
     @property
     def last_count(self):
@@ -51,6 +53,9 @@ class Request(judge.Request):
 
     def kv_tokens(self, i, line):
         """Return the KV tokens before its iteration i."""
+        if i < len(self.earlier):
+            return self.earlier[i][0]
+        i -= len(self.earlier)
         gained = sum(self.gains[:i])
         if line and 0 < i < len(self.gains):
             gained = sum(self.gains[:-1]) * i // (len(self.gains) - 1)
@@ -58,14 +63,21 @@ class Request(judge.Request):
 
     def context(self, i, line):
         """Return the context of its iteration i, not cut to whole tokens."""
+        if i < len(self.earlier):
+            return self.earlier[i][1]
+        if i == len(self.earlier):
+            return self.began + 1
+        i -= len(self.earlier)
         if line and 0 < i < len(self.gains):
             growth = sum(self.gains[:-1]) * PARTS // (len(self.gains) - 1)
             return self.began + 1 + i * growth / PARTS
-        return self.kv_tokens(i, line) + 1
+        return self.kv_tokens(i + len(self.earlier), line) + 1
 
 
 class Replica(judge.Replica):
     """An engine that verifies drafts."""
+
+    verifies_fewer = False  # where less of the budget is left; else a request sits out
 
     def __init__(self, tables, engine, index, seed, line):
         super().__init__(tables, engine, "vllm-v1", index, seed)
@@ -110,18 +122,20 @@ class Replica(judge.Replica):
                 padding = request.padding * (request.ran == 0 and self.depth == 2)
                 if known + int(flying > 0) >= request.last_count:
                     continue  # it has its tokens even if all drafts are rejected
-                if budget < self.verified:
+                if budget < self.verified and not self.verifies_fewer:
                     budget = 0  # vLLM would verify what is left of the budget
+                new = min(self.verified, budget)
+                if new == 0:
                     continue
-                new = self.verified
-                slots = known - 1 + (1 + flying) * self.verified + padding
+                slots = known - 1 + flying * request.last_new + new + padding
             else:
-                new = min(len(request.tokens) - request.computed, budget)
+                left = len(request.tokens) - request.computed
+                new = self.cut(request, request.computed, min(left, budget))
                 if new == 0:
                     continue
                 slots = request.computed + new
-            slots = max(slots + self.lookahead, request.slots)
-            while self.pool.missing(request, slots, []) > len(self.pool.free):
+            self.looked_at(request)
+            while self.missing(request, slots) > len(self.pool.free):
                 victim = self.running[-1]
                 preempted = True
                 self.running.remove(victim)
@@ -132,6 +146,18 @@ class Replica(judge.Replica):
             parts.append(self.part(request, new))
             budget -= new
         return parts, budget, preempted
+
+    def cut(self, request, start, new):
+        """Return how many of ``new`` tokens of a prompt are scheduled."""
+        return new
+
+    def looked_at(self, request):
+        """Do what comes before its blocks are taken."""
+
+    def missing(self, request, slots):
+        """Return the blocks that a running request lacks, its lookahead's too."""
+        slots = max(slots + self.lookahead, request.slots)
+        return self.pool.missing(request, slots, [])
 
     def admissions(self, budget, runs, goes_on):
         """Take from the queue while there are seats, budget and blocks.
@@ -153,9 +179,9 @@ class Replica(judge.Replica):
             padding = (self.verified - 1) * int(padded and not goes_on)
             if padding and new + padding > budget:
                 break
-            slots = start + new + padding + self.lookahead
-            known = len(request.tokens)
-            if pool.missing(request, max(known, slots), hits) > len(pool.free):
+            slots = start + new + padding
+            most = max(len(request.tokens), slots + self.lookahead)
+            if pool.missing(request, most, hits) > len(pool.free):
                 break
             self.give(request, slots, hits)
             if request.scheduled_s is None:
@@ -168,15 +194,18 @@ class Replica(judge.Replica):
         return parts
 
     def give(self, request, slots, hits):
-        self.pool.give(request, slots, hits)
-        request.slots = slots
+        request.slots = max(slots + self.lookahead, request.slots)
+        self.pool.give(request, request.slots, hits)
 
     def part(self, request, new):
         """Count what is scheduled of a request; return it with its iteration."""
         request.in_flight += new
         if request.verifies:
             i = request.ran
+            if new < self.verified:
+                self.begin_anew(request, i, new)
             request.ran += 1
+            request.last_new = new
             if not self.engine.async_scheduling:
                 self.enter(request, request.kv_tokens(i, self.line) + 1)
             return request, new, i
@@ -193,11 +222,29 @@ class Replica(judge.Replica):
         request.verifies = True
         request.began = request.computed
         request.ran = request.collected = 0
+        request.earlier = []
+        self.draw(request)
+
+    def draw(self, request):
+        """Draw its iterations behind ``began``."""
         request.gains = []
-        while sum(request.gains) < request.last_count - len(request.tokens) - 1:
-            j = request.drawn + len(request.gains)
-            count = accepted(self.drafts.rates, self.seed, request.row, j)
-            request.gains.append(1 + count)
+        while request.began + sum(request.gains) < request.last_count - 1:
+            j = request.drawn + len(request.earlier) + len(request.gains)
+            request.gains.append(self.gain(request, j))
+
+    def gain(self, request, j):
+        return 1 + accepted(self.drafts.rates, self.seed, request.row, j)
+
+    def begin_anew(self, request, i, new):
+        """Let a request compute fewer tokens in iteration i; draw those behind it."""
+        held = request.kv_tokens(i, self.line)
+        before = [
+            (request.kv_tokens(k, self.line), request.context(k, self.line))
+            for k in range(i)
+        ]
+        request.earlier = [*before, (held, held + 1)]
+        request.began = held + min(new, self.gain(request, request.drawn + i))
+        self.draw(request)
 
     def enter(self, request, tokens):
         """Make its full blocks findable, up to tokens that it was given."""
@@ -209,7 +256,7 @@ class Replica(judge.Replica):
         for request, new, kind in parts:
             if isinstance(kind, int):
                 contexts.append(request.context(kind, self.line))
-                verified += self.verified
+                verified += new
             elif kind[3] or (new == 1 and kind[1] >= request.prompt_count):
                 contexts.append(kind[1] + 1)
                 verified += 1 + kind[3]
@@ -217,7 +264,7 @@ class Replica(judge.Replica):
                 chunks += new
                 attention += new * (kind[1] + new / 2)
         b, length, tables = len(contexts), sum(contexts), self.tables
-        if chunks == 0:
+        if chunks == 0 and verified == b * self.verified:
             took_s = tables.decode_s[b] + tables.decode_context_s[b] * length
         else:
             took_s = tables.fused_s[chunks + verified]
@@ -263,12 +310,20 @@ class Replica(judge.Replica):
 
 
 def judge_speculative(
-    trace, tables, engine, replica_count, router, seed=0, slo=None, line=True
+    trace,
+    tables,
+    engine,
+    replica_count,
+    router,
+    seed=0,
+    slo=None,
+    line=True,
+    kind=Replica,
 ):
     """Serve a trace step by step."""
     draws = np.random.default_rng(seed).random((len(trace), 2))
     replicas = [
-        Replica(tables, engine, index, seed, line) for index in range(replica_count)
+        kind(tables, engine, index, seed, line) for index in range(replica_count)
     ]
     requests, chosen = [], []
     for row in range(len(trace)):

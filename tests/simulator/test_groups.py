@@ -5,11 +5,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from cases import EXAMPLES, cases, for_scheduler
-from group_cases import GroupCase, apart, group_cases, verifying_cases
+from group_cases import (
+    GroupCase,
+    apart,
+    group_cases,
+    verifying_cases,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from judge import Verdict
 from judge_group import judge_groups
+from state_cases import state_cases
 from test_against_judge import assert_same
 from test_speculative import speculative_cases
 
@@ -86,6 +92,26 @@ def test_ranks_that_verify_drafts_meet_their_judge(case, seed):
     )
 
     assert_same(simulation, Verdict(requests, chosen, []))
+
+
+@pytest.mark.parametrize("drafts", [False, True])
+@settings(deadline=None, max_examples=10)
+@given(data=st.data(), seed=st.integers(0, 9), jump=st.integers(1, 9))
+def test_ranks_that_keep_states_meet_their_judge(drafts, data, seed, jump):
+    case = data.draw(state_cases(drafts))
+
+    found = [case.simulated(seed=seed, longest_jump=most) for most in (10**6, jump)]
+
+    requests, chosen, _ = judge_groups(
+        case.case.trace,
+        case.tables,
+        case.graph_sizes,
+        case.case.engine,
+        case.case.replica_count,
+        seed=seed,
+    )
+    for simulation in found:
+        assert_same(simulation, Verdict(requests, chosen, []))
 
 
 # Hand cases: A = 1000 + 10 b + 0.01 L, 2 more per prompt token; X = 2000 + 5 N. [us]

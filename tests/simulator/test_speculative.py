@@ -8,7 +8,7 @@ from cases import EXAMPLES, Case, cases
 from group_cases import apart
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from judge_speculative import accepted, judge_speculative
+from judge_speculative import Replica, accepted, judge_speculative
 
 from capplan.deployment.configuration import Configuration
 from capplan.deployment.engine import EngineSettings
@@ -59,9 +59,9 @@ def speculative_cases(draw, requests=24, replicas=2):
     return Case(case.trace, tables, engine, case.replica_count)
 
 
-def assert_judged(case, router, seed, tbt_s=0.05, **how):
+def assert_judged(case, router, seed, tbt_s=0.05, kind=Replica, **how):
     slo = RequestSlo(tbt_s=tbt_s)
-    verdict = judge_speculative(*case, router, seed=seed, slo=slo)
+    verdict = judge_speculative(*case, router, seed=seed, slo=slo, kind=kind)
     times = case.simulated(router, seed=seed, slo=Slo(slo), **how).times
     found = verdict.requests
     ended_s = max(request.token_s[-1] for request in found)

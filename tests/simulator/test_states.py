@@ -15,7 +15,6 @@ from test_against_judge import assert_same
 from capplan.deployment.configuration import Configuration
 from capplan.deployment.engine import EngineSettings
 from capplan.deployment.pools import Deployment
-from capplan.deployment.speculation import Speculation
 from capplan.errors import InputError
 from capplan.latency.contract import linear_tables
 from capplan.simulator.simulate import simulate
@@ -194,8 +193,7 @@ def test_requests_of_one_block_hold_one_state_as_without_caching(seed):
 @pytest.mark.parametrize(
     "changes",
     [
-        {"speculation": Speculation("mtp", (0.8,))},
-        {"data_parallel_size": 2},
+        {"prefill_schedule_interval": 2, "data_parallel_size": 2},
         {"block_size": 1056, "decode_context_parallel_size": 2},
     ],
 )

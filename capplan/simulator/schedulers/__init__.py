@@ -65,6 +65,8 @@ LORA = "vllm-v1-lora"
 
 STATES = "vllm-v1-states"
 """V1's where prefix caching keeps recurrent states."""
+SPECULATIVE_STATES = "vllm-v1-states-speculative"
+"""Both: states are kept, and drafts verified."""
 PIPELINE = "vllm-v1-pipeline"
 """V1's for a pipeline of stages."""
 IMAGES = "vllm-v1-images"
@@ -76,6 +78,7 @@ _UNNAMED = {
     CADENCE: "vllm_v1_cadence",
     LORA: "vllm_v1_lora",
     STATES: "vllm_v1_states",
+    SPECULATIVE_STATES: "vllm_v1_states_speculative",
     PIPELINE: "vllm_v1_pipeline",
     IMAGES: "vllm_v1_images",
 }

@@ -35,6 +35,7 @@ from capplan.simulator.states import (
     STEP,
     adopt_state,
     chunk_to_boundary,
+    collected_tokens,
     count_state_hits,
     free_old_states,
     hold_state,
@@ -77,7 +78,8 @@ def _decode(state, r, slot):
     """Give a decode its token and blocks; return 0 where it was preempted."""
     engine = state.engine[0]
     computed = computed_tokens(state, slot, state.replicas[r].step + 1)
-    free_old_states(state, r, slot, computed)
+    collected = collected_tokens(state, r, slot, computed)
+    free_old_states(state, r, slot, collected, computed)
     enters = computed % engine.block_size == 0
     if enters:
         blocks = 1 + engine.state_groups
@@ -126,7 +128,8 @@ def _continue_prompt(state, r, slot, budget):
     chunk, blocks = _next_chunk(state, slot, budget)
     if chunk <= 0:
         return 0
-    free_old_states(state, r, slot, start)
+    collected = collected_tokens(state, r, slot, start)
+    free_old_states(state, r, slot, collected, start)
     if not _make_room(state, r, slot, blocks):
         return NONE
     if blocks > 0:
@@ -308,8 +311,8 @@ def schedule(state, r):
             budget -= chunk
     replica.prefilling = end_visits(state, r, replica.step + 1)
     if replica.batch_tokens + replica.batch_extra_count > 0:
-        if sitting == 0:
-            return 1
+        if sitting == 0 or state.engine[0].ranks > 0:
+            return 1  # of ranks the group runs it
         run_iterations(state, r, 1, replica.until_s)
         end_sitting(state, r)
         return -1
