@@ -13,6 +13,7 @@ from capplan.planning.setting_groups import (
     SchedulerSettings,
 )
 from capplan.planning.settings import FleetSettings, PlanSettings
+from capplan.planning.speculation_settings import SpeculationSettings
 from capplan.planning.traffic_settings import TrafficSettings
 from capplan.setting_values import policy_texts
 from capplan.settings import setting, validated_with
@@ -29,7 +30,12 @@ def policy_names(value: Any) -> Any:
 
 
 class AutoscaleSettings(
-    OutputSettings, LossSettings, SchedulerSettings, FleetSettings, TrafficSettings
+    SpeculationSettings,
+    OutputSettings,
+    LossSettings,
+    SchedulerSettings,
+    FleetSettings,
+    TrafficSettings,
 ):
     """Settings of the comparison of autoscalers with fleets of a fixed size."""
 

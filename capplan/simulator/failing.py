@@ -13,6 +13,7 @@ from capplan.simulator.decoding import computed_tokens, stop_decoding
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.migration import lose_destination, lose_source
 from capplan.simulator.motion import MOTION, Index
+from capplan.simulator.moving_requests import lose_verifying
 from capplan.simulator.state import NONE, STATE, Phase
 
 
@@ -52,20 +53,13 @@ def _tokens_in_flight(state, r, slot):
 @compiled()
 def _lose(state, r, slot):
     """Let a request know only what it has been given, and hold nothing."""
-    replica = state.replicas[r]
     request = state.requests[slot]
-    given, in_flight = _tokens_in_flight(state, r, slot)
-    last_token_s = request.last_token_s
-    if request.phase == Phase.DECODING:
-        stop_decoding(state, r, slot)
-    elif request.phase == Phase.DRAINING:
-        request.known_tokens = request.prompt_tokens + request.run_tokens
     ran = request.phase != Phase.WAITING and request.phase != Phase.PREEMPTED_DRAINING
     request.preemptions += int(ran)
-    # One preempted has lost the token before which the replica scheduled last.
-    is_newer = given > in_flight or (given > 0 and not ran)
-    request.last_token_s = replica.now_s if is_newer else last_token_s
-    request.known_tokens -= in_flight
+    if state.engine[0].verifies != 0:
+        lose_verifying(state, r, slot)
+    else:
+        _lose_in_flight(state, r, slot, ran)
     if request.known_tokens == request.prompt_tokens:
         request.first_token_s = math.nan
         request.longest_gap_s = 0.0
@@ -75,6 +69,23 @@ def _lose(state, r, slot):
     request.hit_blocks = 0
     request.token_step = NONE
     request.phase = Phase.EXPECTED
+
+
+@inlined()
+def _lose_in_flight(state, r, slot, ran):
+    """Let a request know only what it has been given; ``ran``: it was running."""
+    replica = state.replicas[r]
+    request = state.requests[slot]
+    given, in_flight = _tokens_in_flight(state, r, slot)
+    last_token_s = request.last_token_s
+    if request.phase == Phase.DECODING:
+        stop_decoding(state, r, slot)
+    elif request.phase == Phase.DRAINING:
+        request.known_tokens = request.prompt_tokens + request.run_tokens
+    # One preempted has lost the token before which the replica scheduled last.
+    is_newer = given > in_flight or (given > 0 and not ran)
+    request.last_token_s = replica.now_s if is_newer else last_token_s
+    request.known_tokens -= in_flight
 
 
 @inlined()

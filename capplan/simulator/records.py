@@ -162,6 +162,7 @@ ENGINE = np.dtype(
         ("examined", np.int64),  # 1: each call of the scheduler, see examine.py
         ("ranks", np.int64),  # of a replica; 1: it is no group
         ("tokens_per_request", np.int64),  # that a rank computes of a decode
+        ("verifies", np.int64),  # 1: drafts, see speculation.py
         ("largest_graph", np.int64),  # tokens; 0: nothing is padded
         ("balance", np.int64),  # how a rank is chosen: see group_queue.py
         ("sync_interval", np.int64),  # steps after which ranks agree to pause

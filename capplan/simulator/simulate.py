@@ -91,7 +91,8 @@ def simulate(
     for pool in deployment.pools:
         check_engine(pool.configuration.engine)
         check_scheduler(pool.configuration.engine)
-        check_speculation(pool.configuration.engine, moves=moves and not apart)
+        handed = deployment.hand_off if len(deployment.pools) > 1 else ""
+        check_speculation(pool.configuration.engine, handed)
         check_own_rules(pool.configuration.engine, moves=moves)
         check_pipeline(pool.configuration.engine, deployment.router, moves=moves)
         check_ranks(

@@ -55,7 +55,9 @@ RULES = Rules(
         "growth",  # of its context in an iteration [parts]
         "drawn",  # iterations before a preemption
         "vain",  # 1: it is computed once more when it has all its tokens
-        "sat_out",  # iteration that last had no budget for it
+        "sat_out",  # iteration that last had no budget for it, or went before it
+        "sat_since",  # the first that it sat out, up to that one; 0: all before
+        "sat_s",  # when it had its last token before them [s]
         "padded",  # 1: its prompt's last token had drafts beside it, none accepted
     ),
     replica_columns=(
@@ -155,6 +157,15 @@ def draw_iterations(state, slot, tokens):
 
 
 @inlined()
+def run_after(state, slot, step):
+    """Note that a request runs on a replica in no iteration up to one."""
+    memory = state.request_memory[slot]
+    memory[REQUEST.sat_out] = step
+    memory[REQUEST.sat_since] = 0.0
+    memory[REQUEST.sat_s] = state.requests[slot].last_token_s
+
+
+@inlined()
 def tokens_before(state, slot, step):
     """Return the KV tokens of a request before an iteration in which it decodes."""
     memory = state.request_memory[slot]
@@ -172,6 +183,26 @@ def tokens_before(state, slot, step):
 def has_decoded(state, slot, step):
     """Return whether it decoded in an earlier iteration since its prompt was done."""
     return step > int(state.request_memory[slot, REQUEST.began]) + 1
+
+
+@inlined()
+def findable_tokens(state, r, slot, flying):
+    """Return the tokens of a decoding request that the prefix cache has been given.
+
+    ``flying``: while the replica's last iteration is in flight. Without a second one
+    in flight it is given them when the request is scheduled again.
+    """
+    request = state.requests[slot]
+    step = state.replicas[r].step
+    held = tokens_before(state, slot, step + 1)
+    if not has_decoded(state, slot, step + 1):
+        return held
+    before = tokens_before(state, slot, step)
+    if flying and int(state.request_memory[slot, REQUEST.sat_out]) != step:
+        return before
+    if state.engine[0].depth == 1:
+        return max(min(held, before + 1), request.joined_tokens)
+    return held
 
 
 @inlined()

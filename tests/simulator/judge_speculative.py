@@ -217,7 +217,8 @@ class Replica(judge.Replica):
                 chunks += new
                 attention += new * (kind[1] + new / 2)
         b, length, tables = len(contexts), sum(contexts), self.tables
-        if chunks == 0:
+        plain = verified == b and self.verified > 1  # last tokens of prompts alone
+        if chunks == 0 and not plain:
             took_s = tables.decode_s[b] + tables.decode_context_s[b] * length
         else:
             took_s = tables.fused_s[chunks + verified]

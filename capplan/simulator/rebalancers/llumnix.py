@@ -18,9 +18,9 @@ Differs: main counts preempted requests anywhere in the queue.
 import math
 
 from capplan.deployment.policy import Knob, Rules, indices
-from capplan.simulator.decoding import decoded_tokens
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.motion import REBALANCE
+from capplan.simulator.moving_requests import decoded_tokens
 from capplan.simulator.rebalancers import MIGRATION
 from capplan.simulator.state import NONE, Count, Phase
 
