@@ -14,6 +14,7 @@ from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.migration import lose_destination, lose_source
 from capplan.simulator.motion import MOTION, Index
 from capplan.simulator.moving_requests import lose_verifying
+from capplan.simulator.ranks import of_ranks
 from capplan.simulator.state import NONE, STATE, Phase
 
 
@@ -116,15 +117,9 @@ def _give_up_charge(state, slot):
     request.charged_tokens = 0
 
 
-@compiled(types.void(STATE, MOTION, types.int64, types.float64))
-def fail(state, motion, r, now_s):
-    """Take all requests off a replica, which stands at ``now_s``, in order of rows."""
-    last = motion.counts[Index.HELD_LAST]
-    moving = lose_source(state, motion, r, now_s)
-    if moving != NONE:
-        _give_up_charge(state, moving)
-        _hold_in_order(state, motion, last, moving)
-    lose_destination(state, motion, r, now_s)
+@compiled()
+def _lose_all(state, motion, r, last):
+    """Take all requests off a replica or a rank, and hold them behind ``last``."""
     for hold in (False, True):  # the lists of what is in flight are read before
         for head in (state.replicas[r].running_head, state.replicas[r].waiting_head):
             slot = head
@@ -135,3 +130,31 @@ def fail(state, motion, r, now_s):
                 else:
                     _lose(state, r, slot)
                 slot = state.requests[slot].next
+
+
+@inlined()
+def _forget_dummies(rank):
+    """Let a rank have in flight what it computes for requests, which comes first."""
+    if rank.in_flight > 0 and rank.decoded_s < rank.oldest_end_s:
+        rank.in_flight = 0
+    elif rank.in_flight == 2 and rank.decoded_s < rank.newest_end_s:
+        rank.in_flight = 1
+
+
+@compiled(types.void(STATE, MOTION, types.int64, types.float64))
+def fail(state, motion, r, now_s):
+    """Take all requests off a replica, which stands at ``now_s``, in order of rows."""
+    last = motion.counts[Index.HELD_LAST]
+    count = state.engine[0].ranks
+    if count > 0:
+        ranks = of_ranks(state)
+        for row in range(r * count, (r + 1) * count):
+            _forget_dummies(ranks.replicas[row])
+            _lose_all(ranks, motion, row, last)
+        return
+    moving = lose_source(state, motion, r, now_s)
+    if moving != NONE:
+        _give_up_charge(state, moving)
+        _hold_in_order(state, motion, last, moving)
+    lose_destination(state, motion, r, now_s)
+    _lose_all(state, motion, r, last)

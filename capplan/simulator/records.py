@@ -117,6 +117,7 @@ REPLICA = np.dtype(
         ("seen_waiting", np.int64),  # waiting requests at the router's last look
         ("seen_kv_use", np.float64),  # and the share of its KV blocks in use
         ("seen_running", np.int64),  # of a rank, as all below: see group_queue.py
+        ("dummy_s", np.float64),  # end of the newest iteration without its requests
         ("throttled", np.int64),  # 1: no prompts in the next iteration
         ("turn", np.int64),  # of a group: rank at which the next choice begins
         ("looks", np.int64),  # looks at its ranks so far

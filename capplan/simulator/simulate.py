@@ -24,7 +24,6 @@ from capplan.simulator.checks import (
 )
 from capplan.simulator.fleet import Fleet, Progress, Stopped
 from capplan.simulator.group_state import check_ranks
-from capplan.simulator.hand_offs import computes_last_again
 from capplan.simulator.serving_pool import UNBOUNDED_JUMP
 from capplan.simulator.table import Table
 from capplan.simulator.times import Simulation
@@ -86,7 +85,6 @@ def simulate(
         Called several times a second with the number of requests that have arrived;
         when ``stopped`` says so, the simulation ends there.
     """
-    apart = computes_last_again(deployment.hand_off)
     moves = deployment.is_in_motion
     for pool in deployment.pools:
         check_engine(pool.configuration.engine)
@@ -99,7 +97,7 @@ def simulate(
             pool.configuration.engine,
             pool.configuration.rank_tables,
             deployment.router,
-            moves=moves and not apart,
+            moves=bool(deployment.rebalancer or deployment.dispatcher),
             hand_off=deployment.hand_off,
         )
     whole = requests if isinstance(requests, Trace) else None

@@ -15,7 +15,6 @@ from judge_fleet_replica import FleetReplica, FleetRequest
 class SpeculativeFleetRequest(FleetRequest, judge_speculative.Request):
     """A request whose drafts are verified, and that may change its replica."""
 
-    ran_before: int = 0  # iterations scheduled before a preemption
     known_before: int = 0  # tokens known then, those in flight included
 
     def forget(self):
@@ -69,7 +68,6 @@ class SpeculativeFleetReplica(judge_speculative.Replica, FleetReplica):
         return min(known, request.last_count)
 
     def preempt(self, request):
-        request.ran_before = request.ran
         request.known_before = self.known(request)
         super().preempt(request)
         self.preempted += 1
