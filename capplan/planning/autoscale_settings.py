@@ -5,7 +5,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import BeforeValidator
 
 from capplan.planning.fleet_settings import MOTION, LossSettings
-from capplan.planning.layout_settings import TP_ALONE
+from capplan.planning.layout_settings import TP_ALONE, LayoutSettings
 from capplan.planning.setting_groups import (
     CHOICES,
     MOST_REPLICAS,
@@ -30,6 +30,7 @@ def policy_names(value: Any) -> Any:
 
 
 class AutoscaleSettings(
+    LayoutSettings,
     SpeculationSettings,
     OutputSettings,
     LossSettings,
@@ -40,6 +41,7 @@ class AutoscaleSettings(
     """Settings of the comparison of autoscalers with fleets of a fixed size."""
 
     scenario_of: ClassVar = PlanSettings
+    searches_layouts: ClassVar[bool] = False
 
     policies: Annotated[
         tuple[Annotated[str, validated_with(parse_autoscaler)], ...],
@@ -74,7 +76,11 @@ class AutoscaleSettings(
 
     def of_plan(self) -> PlanSettings:
         """Return the settings of a plan of the same requests."""
-        return PlanSettings(**TP_ALONE, **self.shared_with(PlanSettings))
+        shared = self.shared_with(PlanSettings)
+        given = {
+            name: value for name, value in shared.items() if value not in ((), None)
+        }
+        return PlanSettings(**{**TP_ALONE, **given})
 
     def without_losses(self) -> "AutoscaleSettings":
         """Return the settings of fleets that lose no replica."""
