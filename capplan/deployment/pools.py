@@ -174,6 +174,11 @@ class Deployment:
         return handed or held_or_moved or self.is_changing
 
     @property
+    def is_watched(self) -> bool:
+        """Whether something beside the router reads what its replicas hold."""
+        return bool(self.autoscaler or self.rebalancer or self.dispatcher)
+
+    @property
     def placed_by(self) -> str:
         """What sends requests to replicas."""
         return self.dispatcher or self.router

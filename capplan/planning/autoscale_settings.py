@@ -5,7 +5,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import BeforeValidator
 
 from capplan.planning.fleet_settings import MOTION, LossSettings
-from capplan.planning.layout_settings import TP_ALONE
+from capplan.planning.layout_settings import TP_ALONE, LayoutSettings
 from capplan.planning.setting_groups import (
     CHOICES,
     MOST_REPLICAS,
@@ -13,6 +13,7 @@ from capplan.planning.setting_groups import (
     SchedulerSettings,
 )
 from capplan.planning.settings import FleetSettings, PlanSettings
+from capplan.planning.speculation_settings import SpeculationSettings
 from capplan.planning.traffic_settings import TrafficSettings
 from capplan.setting_values import policy_texts
 from capplan.settings import setting, validated_with
@@ -29,11 +30,18 @@ def policy_names(value: Any) -> Any:
 
 
 class AutoscaleSettings(
-    OutputSettings, LossSettings, SchedulerSettings, FleetSettings, TrafficSettings
+    LayoutSettings,
+    SpeculationSettings,
+    OutputSettings,
+    LossSettings,
+    SchedulerSettings,
+    FleetSettings,
+    TrafficSettings,
 ):
     """Settings of the comparison of autoscalers with fleets of a fixed size."""
 
     scenario_of: ClassVar = PlanSettings
+    searches_layouts: ClassVar[bool] = False
 
     policies: Annotated[
         tuple[Annotated[str, validated_with(parse_autoscaler)], ...],
@@ -68,7 +76,11 @@ class AutoscaleSettings(
 
     def of_plan(self) -> PlanSettings:
         """Return the settings of a plan of the same requests."""
-        return PlanSettings(**TP_ALONE, **self.shared_with(PlanSettings))
+        shared = self.shared_with(PlanSettings)
+        given = {
+            name: value for name, value in shared.items() if value not in ((), None)
+        }
+        return PlanSettings(**{**TP_ALONE, **given})
 
     def without_losses(self) -> "AutoscaleSettings":
         """Return the settings of fleets that lose no replica."""

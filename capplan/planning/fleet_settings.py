@@ -22,9 +22,10 @@ POOLS = "Prefill and decode apart"
 MOTION = "Replicas that come and go"
 
 
+PLACING = ("dispatcher", "rebalancer")
+"""Settings of what reads or moves the requests of one scheduler."""
 MOVING = (
-    "dispatcher",
-    "rebalancer",
+    *PLACING,
     "autoscaler",
     "outage",
     "rolling_update",

@@ -18,7 +18,7 @@ from capplan.latency.rank_tables import RankTables
 from capplan.llm.architecture import Architecture
 from capplan.llm.layout import Layout
 from capplan.planning.context_parallel import shared_kv_tables
-from capplan.planning.fleet_settings import MOVING, OF_TP_ALONE, flag_given
+from capplan.planning.fleet_settings import OF_TP_ALONE, PLACING, flag_given
 from capplan.planning.iteration_time import (
     folders,
     own_profile,
@@ -87,7 +87,7 @@ def _check_backend(settings: LayoutSettings) -> None:
 
 def _no_groups(settings: Settings) -> str:
     """Return why groups of ranks are not simulated; empty where they are."""
-    flag = flag_given(settings, (*MOVING, "latency_ms", *OF_TP_ALONE))
+    flag = flag_given(settings, (*PLACING, "latency_ms", *OF_TP_ALONE))
     if not flag:
         return ""
     return (

@@ -52,17 +52,17 @@ def between(
     if deployment.dispatcher:
         dispatch = _set_dispatcher(deployment, pools[0], motion)
     if any(change.kind == "fail" for change in deployment.changes):
-        _require(pools[0], DIES, "a replica dies, whose requests another takes over")
+        _require_for_deaths(deployment)
     return Between(rebalance, where, dispatch)
 
 
-def _require(pool: ServingPool, names: tuple[str, ...], what: str) -> None:
-    """Refuse a scheduler with which something cannot be done."""
-    name = pool.engine.scheduler.name
-    if name not in names:
+def _require_for_deaths(deployment: Deployment) -> None:
+    """Refuse a scheduler whose requests no other replica can take over."""
+    name = deployment.pool.configuration.engine.scheduler.name
+    if name not in DIES:
         raise InputError(
-            f"{what}, which scheduler {name} does not allow; expected "
-            f"{' or '.join(names)}"
+            "a replica dies, whose requests another takes over, which scheduler "
+            f"{name} does not allow; expected {' or '.join(DIES)}"
         )
 
 

@@ -51,14 +51,14 @@ class Bins:
         """Leave out those that begin after a moment. [s]"""
         self.used = int((moment_s - self.first_s) / self.width_s) + 1
 
-    def take_back(self, replica: np.record, now_s: float) -> None:
-        """Take back what a replica was to do after it died: it was busy till then."""
-        start_s = max(now_s, self.first_s)
+    def take_back(self, start_s: float, until_s: float) -> None:
+        """Take back what one that has died was to do from a moment to another. [s]"""
+        start_s = max(start_s, self.first_s)
         last = len(self._columns) - 1
-        while start_s < replica.gpu_s:
+        while start_s < until_s:
             index = min(int((start_s - self.first_s) / self.width_s), last)
             edge_s = self.first_s + (index + 1) * self.width_s
-            end_s = replica.gpu_s if index == last else min(edge_s, replica.gpu_s)
+            end_s = until_s if index == last else min(edge_s, until_s)
             end_s = max(end_s, np.nextafter(start_s, np.inf))
             self._columns["busy_s"][index] -= end_s - start_s
             start_s = end_s

@@ -9,7 +9,7 @@ from capplan.deployment.engine import EngineSettings
 from capplan.deployment.pools import Deployment
 from capplan.errors import InputError
 from capplan.simulator.group_state import READ_SCHEDULERS
-from capplan.simulator.hand_offs import MIXING
+from capplan.simulator.hand_offs import MIXING, computes_last_again
 from capplan.simulator.images import unlike_images
 from capplan.simulator.routers import parse_router
 from capplan.simulator.schedulers import scheduler as find_scheduler
@@ -113,8 +113,8 @@ def check_scheduler(engine: EngineSettings) -> None:
             )
 
 
-def check_speculation(engine: EngineSettings, *, moves: bool) -> None:
-    """Refuse what is not modelled with drafts; ``moves``: requests or replicas do."""
+def check_speculation(engine: EngineSettings, hand_off: str) -> None:
+    """Refuse what is not modelled with drafts; ``hand_off``: of prompts, if any is."""
     speculation = engine.speculation
     if speculation is None:
         return
@@ -123,12 +123,10 @@ def check_speculation(engine: EngineSettings, *, moves: bool) -> None:
             f"speculative decoding with scheduler {engine.scheduler.name} is not "
             "modelled; expected vllm-v1"
         )
-    if moves:
+    if hand_off and not computes_last_again(hand_off):
         raise InputError(
-            "speculative decoding is not modelled in fleets whose requests or replicas "
-            "move: rebalancers, dispatchers, autoscalers, losses, hand-offs that do "
-            "not compute the last prompt token again; give a fixed fleet of one pool, "
-            "or hand-off nixl"
+            f"hand-off {hand_off} with speculative decoding is not modelled, since the "
+            "first token is the prefill replica's; give one pool, or hand-off nixl"
         )
     if engine.max_num_batched_tokens < speculation.verified_tokens:
         raise InputError(

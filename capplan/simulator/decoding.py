@@ -38,18 +38,6 @@ def computed_tokens(state, slot, step):
 
 
 @inlined()
-def decoded_tokens(state, slot):
-    """Return the KV tokens on which a running request of vLLM V1 decodes next, or NONE.
-
-    Also one that sits the last iteration out (PAUSED).
-    """
-    request = state.requests[slot]
-    if request.phase == Phase.DECODING:
-        return computed_tokens(state, slot, state.replicas[request.replica].step + 1)
-    return request.computed_tokens if request.phase == Phase.PAUSED else NONE
-
-
-@inlined()
 def leave_decoding(state, r, slot):
     """Take a request out of the counts of decoding requests."""
     replica = state.replicas[r]

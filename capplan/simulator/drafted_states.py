@@ -169,7 +169,7 @@ def _hashes_drafted(state, r, slot, tokens):
             return False
         # The newest token is not known yet where it is in flight.
         hashed = tokens_before(state, slot, step) + 1
-        if flies(state, r, slot):
+        if flies(state, r, slot, state.replicas[r].in_flight > 0):
             hashed = int(state.request_memory[slot, KNOWN])
             if has_decoded(state, slot, step):
                 hashed = tokens_before(state, slot, step - 1) + 1

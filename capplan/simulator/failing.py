@@ -13,6 +13,8 @@ from capplan.simulator.decoding import computed_tokens, stop_decoding
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.migration import lose_destination, lose_source
 from capplan.simulator.motion import MOTION, Index
+from capplan.simulator.moving_requests import lose_verifying
+from capplan.simulator.ranks import of_ranks
 from capplan.simulator.state import NONE, STATE, Phase
 
 
@@ -52,20 +54,13 @@ def _tokens_in_flight(state, r, slot):
 @compiled()
 def _lose(state, r, slot):
     """Let a request know only what it has been given, and hold nothing."""
-    replica = state.replicas[r]
     request = state.requests[slot]
-    given, in_flight = _tokens_in_flight(state, r, slot)
-    last_token_s = request.last_token_s
-    if request.phase == Phase.DECODING:
-        stop_decoding(state, r, slot)
-    elif request.phase == Phase.DRAINING:
-        request.known_tokens = request.prompt_tokens + request.run_tokens
     ran = request.phase != Phase.WAITING and request.phase != Phase.PREEMPTED_DRAINING
     request.preemptions += int(ran)
-    # One preempted has lost the token before which the replica scheduled last.
-    is_newer = given > in_flight or (given > 0 and not ran)
-    request.last_token_s = replica.now_s if is_newer else last_token_s
-    request.known_tokens -= in_flight
+    if state.engine[0].verifies != 0:
+        lose_verifying(state, r, slot)
+    else:
+        _lose_in_flight(state, r, slot, ran)
     if request.known_tokens == request.prompt_tokens:
         request.first_token_s = math.nan
         request.longest_gap_s = 0.0
@@ -75,6 +70,23 @@ def _lose(state, r, slot):
     request.hit_blocks = 0
     request.token_step = NONE
     request.phase = Phase.EXPECTED
+
+
+@inlined()
+def _lose_in_flight(state, r, slot, ran):
+    """Let a request know only what it has been given; ``ran``: it was running."""
+    replica = state.replicas[r]
+    request = state.requests[slot]
+    given, in_flight = _tokens_in_flight(state, r, slot)
+    last_token_s = request.last_token_s
+    if request.phase == Phase.DECODING:
+        stop_decoding(state, r, slot)
+    elif request.phase == Phase.DRAINING:
+        request.known_tokens = request.prompt_tokens + request.run_tokens
+    # One preempted has lost the token before which the replica scheduled last.
+    is_newer = given > in_flight or (given > 0 and not ran)
+    request.last_token_s = replica.now_s if is_newer else last_token_s
+    request.known_tokens -= in_flight
 
 
 @inlined()
@@ -105,15 +117,9 @@ def _give_up_charge(state, slot):
     request.charged_tokens = 0
 
 
-@compiled(types.void(STATE, MOTION, types.int64, types.float64))
-def fail(state, motion, r, now_s):
-    """Take all requests off a replica, which stands at ``now_s``, in order of rows."""
-    last = motion.counts[Index.HELD_LAST]
-    moving = lose_source(state, motion, r, now_s)
-    if moving != NONE:
-        _give_up_charge(state, moving)
-        _hold_in_order(state, motion, last, moving)
-    lose_destination(state, motion, r, now_s)
+@compiled()
+def _lose_all(state, motion, r, last):
+    """Take all requests off a replica or a rank, and hold them behind ``last``."""
     for hold in (False, True):  # the lists of what is in flight are read before
         for head in (state.replicas[r].running_head, state.replicas[r].waiting_head):
             slot = head
@@ -124,3 +130,31 @@ def fail(state, motion, r, now_s):
                 else:
                     _lose(state, r, slot)
                 slot = state.requests[slot].next
+
+
+@inlined()
+def _forget_dummies(rank):
+    """Let a rank have in flight what it computes for requests, which comes first."""
+    if rank.in_flight > 0 and rank.decoded_s < rank.oldest_end_s:
+        rank.in_flight = 0
+    elif rank.in_flight == 2 and rank.decoded_s < rank.newest_end_s:
+        rank.in_flight = 1
+
+
+@compiled(types.void(STATE, MOTION, types.int64, types.float64))
+def fail(state, motion, r, now_s):
+    """Take all requests off a replica, which stands at ``now_s``, in order of rows."""
+    last = motion.counts[Index.HELD_LAST]
+    count = state.engine[0].ranks
+    if count > 0:
+        ranks = of_ranks(state)
+        for row in range(r * count, (r + 1) * count):
+            _forget_dummies(ranks.replicas[row])
+            _lose_all(ranks, motion, row, last)
+        return
+    moving = lose_source(state, motion, r, now_s)
+    if moving != NONE:
+        _give_up_charge(state, moving)
+        _hold_in_order(state, motion, last, moving)
+    lose_destination(state, motion, r, now_s)
+    _lose_all(state, motion, r, last)

@@ -258,6 +258,7 @@ def _run_dummy(ranks, r, start_s, first_s, slope_s, n):
     """Let a rank without work compute with the others."""
     rank = ranks.replicas[r]
     rank.gpu_s = start_s + decode_time_s(first_s, slope_s, n)
+    rank.dummy_s = rank.gpu_s
     put_in_flight(ranks, r, start_s, first_s, slope_s, n, 0)
 
 

@@ -30,7 +30,8 @@ def check_ranks(
 ) -> None:
     """Refuse ranks of which the engine, the latency or the fleet knows nothing.
 
-    ``moves``: requests or replicas do, by more than a hand-off of prompts.
+    ``moves``: requests are held to a beat, or move between replicas, by more than a
+    hand-off of prompts.
     """
     ranks = engine.data_parallel_size
     if ranks < 1:
@@ -88,10 +89,8 @@ def check_ranks(
         )
     if moves:
         raise InputError(
-            "ranks that step together are not modelled in fleets whose requests or "
-            "replicas move: rebalancers, dispatchers, autoscalers, losses, hand-offs "
-            "that do not compute the last prompt token again; give a fixed fleet of "
-            "one pool, or hand-off nixl"
+            "ranks that step together are not modelled with a rebalancer or a "
+            "dispatcher, which reads or moves requests of one scheduler; expected none"
         )
     if hand_off and (reason := no_ranks_apart(hand_off, interval)):
         raise InputError(reason)

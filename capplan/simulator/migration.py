@@ -11,7 +11,6 @@ is the time at which the request joins. The copies do not slow the replicas.
 import math
 
 from capplan.simulator.active_blocks import recharge
-from capplan.simulator.decoding import decode_again, decoded_tokens, stop_decoding
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.kvcache import (
     ceil_div,
@@ -21,12 +20,19 @@ from capplan.simulator.kvcache import (
     take_blocks,
 )
 from capplan.simulator.motion import JOIN, STAGE_END, Index, push_event
+from capplan.simulator.moving_requests import (
+    decoded_tokens,
+    join_iterations,
+    leave_iterations,
+    lose_draws,
+)
 from capplan.simulator.queues import (
     count_outstanding,
     join_running,
     push_waiting_back,
     remove_running,
 )
+from capplan.simulator.replica import end_idling
 from capplan.simulator.state import NONE, Phase
 from capplan.simulator.wake import set_wake
 
@@ -90,13 +96,14 @@ def _leave(state, motion, source, blocks, now_s):
     move.known_tokens = request.known_tokens
     move.last_token_s = request.last_token_s
     if request.phase == Phase.DECODING:
-        request.computed_tokens = stop_decoding(state, source, slot)
+        request.computed_tokens = leave_iterations(state, source, slot)
     else:  # it sits an iteration out, and its replica need not look for it any more
         replica.paused -= 1
     remove_running(state, source, slot)
     request.phase = Phase.EXPECTED
     state.replicas[move.destination].running_count += 1
     move.is_last = 1
+    move.step = replica.step
     move.left_s = replica.gpu_s if replica.in_flight > 0 else now_s
     settings = motion.settings
     join_s = move.left_s + settings[HANDSHAKE_S] + blocks * settings[BLOCK_S]
@@ -180,19 +187,21 @@ def lose_source(state, motion, r, now_s):
         state.replicas[move.destination].running_count -= 1
         give_blocks(state, move.destination, move.sent_blocks)
     if replica.in_flight > 0 and move.left_s >= replica.oldest_end_s:
-        lost = 1
-        if move.left_s > replica.oldest_end_s:
-            lost = min(2, request.known_tokens - move.known_tokens)
-        request.known_tokens -= lost
-        request.last_token_s = replica.now_s
-        if request.known_tokens == move.known_tokens:  # it got none here
-            request.last_token_s = move.last_token_s
+        lost = 1 + int(move.left_s > replica.oldest_end_s)
+        if state.engine[0].verifies != 0:
+            lose_draws(state, r, slot, move.step, move.step - lost)
+        else:
+            request.known_tokens -= min(lost, request.known_tokens - move.known_tokens)
+            request.last_token_s = replica.now_s
+            if request.known_tokens == move.known_tokens:  # it got none here
+                request.last_token_s = move.last_token_s
         if request.known_tokens == request.prompt_tokens:
             request.first_token_s = math.nan
             request.longest_gap_s = 0.0
             request.late_gaps = 0
     request.preemptions += 1
     request.computed_tokens = 0
+    request.unhashed_tokens = 0
     request.token_step = NONE
     request.shared_blocks = 0
     request.hit_blocks = 0
@@ -226,9 +235,10 @@ def turn_back(state, motion, source, now_s):
     request = state.requests[slot]
     replica = state.replicas[source]
     held = request.computed_tokens
-    return_blocks(state, source, slot, held, held, True)
+    return_blocks(state, source, slot, held, held - request.unhashed_tokens, True)
     request.preemptions += 1
     request.computed_tokens = 0
+    request.unhashed_tokens = 0
     request.token_step = NONE
     request.phase = Phase.WAITING
     replica.prefill_tokens += request.known_tokens
@@ -245,10 +255,10 @@ def join(state, motion, source, now_s):
     slot = move.slot
     request = state.requests[slot]
     held = request.computed_tokens
-    return_blocks(state, source, slot, held, held, True)
+    return_blocks(state, source, slot, held, held - request.unhashed_tokens, True)
     target = state.replicas[move.destination]
     if target.outstanding == 0:
-        target.now_s = max(target.now_s, now_s)
+        end_idling(target, now_s)
     target.running_count -= 1  # the seat that was kept
     count_outstanding(state, source, slot, -1)
     count_outstanding(state, move.destination, slot, 1)
@@ -259,5 +269,5 @@ def join(state, motion, source, now_s):
     request.joined_tokens = held
     if state.engine[0].prefix_caching != 0:
         share_full_blocks(state, move.destination, slot, held)
-    decode_again(state, move.destination, slot)
+    join_iterations(state, move.destination, slot, move.step)
     _end(state, motion, source, now_s, 1)

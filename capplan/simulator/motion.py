@@ -36,6 +36,7 @@ MOVE = np.dtype(
         ("is_last", np.int64),  # 1: the request has left, its last blocks are copied
         ("sent_blocks", np.int64),  # taken at the destination
         ("began_s", np.float64),
+        ("step", np.int64),  # iterations that the source had scheduled when it left
         ("left_s", np.float64),  # when it had its last token at the source
         ("source", np.int64),
         ("ended_s", np.float64),

@@ -86,6 +86,7 @@ class MovingFleet:
                 longest_jump=longest_jump,
                 scheduler=pulling if index else None,
                 senders=senders if index else 0,
+                is_watched=deployment.is_watched,
             )
             for index, (pool, router) in enumerate(
                 zip(deployment.pools, routers, strict=False)

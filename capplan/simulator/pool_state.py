@@ -114,6 +114,7 @@ def pool_state(
     if keeps_batch is None:
         keeps_batch = not (policy.does("orders") or rules.request_columns)
     row.keeps_batch = int(keeps_batch)
+    row.verifies = int(engine.speculation is not None)
     if policy.does("swaps"):
         row.block_link_s = engine.block_link_s
         row.host_blocks = engine.host_kv_blocks

@@ -117,6 +117,7 @@ REPLICA = np.dtype(
         ("seen_waiting", np.int64),  # waiting requests at the router's last look
         ("seen_kv_use", np.float64),  # and the share of its KV blocks in use
         ("seen_running", np.int64),  # of a rank, as all below: see group_queue.py
+        ("dummy_s", np.float64),  # end of the newest iteration without its requests
         ("throttled", np.int64),  # 1: no prompts in the next iteration
         ("turn", np.int64),  # of a group: rank at which the next choice begins
         ("looks", np.int64),  # looks at its ranks so far
@@ -163,6 +164,7 @@ ENGINE = np.dtype(
         ("examined", np.int64),  # 1: each call of the scheduler, see examine.py
         ("ranks", np.int64),  # of a replica; 1: it is no group
         ("tokens_per_request", np.int64),  # that a rank computes of a decode
+        ("verifies", np.int64),  # 1: drafts, see speculation.py
         ("largest_graph", np.int64),  # tokens; 0: nothing is padded
         ("balance", np.int64),  # how a rank is chosen: see group_queue.py
         ("sync_interval", np.int64),  # steps after which ranks agree to pause

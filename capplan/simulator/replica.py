@@ -52,14 +52,22 @@ def join_queue(state, r, slot):
 
 
 @inlined()
+def end_idling(replica, now_s):
+    """Let a replica without requests stand at a moment.
+
+    The engine waits for what it computes in vain: run_speculative.py.
+    """
+    vain_s = replica.gpu_s if replica.in_flight > 0 else now_s
+    replica.now_s = max(replica.now_s, now_s, vain_s)
+    replica.in_flight = 0
+
+
+@inlined()
 def enqueue(state, r, slot, now_s):
     """Add an arrival to the queue of a replica that stands at ``now_s``."""
     replica = state.replicas[r]
     if replica.outstanding == 0:
-        # The engine waits for what is computed in vain: run_speculative.py.
-        vain_s = replica.gpu_s if replica.in_flight > 0 else now_s
-        replica.now_s = max(replica.now_s, now_s, vain_s)
-        replica.in_flight = 0
+        end_idling(replica, now_s)
     elif replica.now_s == math.inf:
         replica.now_s = now_s
     join_queue(state, r, slot)

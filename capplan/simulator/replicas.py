@@ -6,7 +6,13 @@ from capplan.simulator.hash_ring import place_points
 from capplan.simulator.lifecycle import Lifecycle
 from capplan.simulator.memory_rows import forget_replica
 from capplan.simulator.motion import Beat, Index, Motion, grown
-from capplan.simulator.rows import is_idle, renew, with_more_replicas, with_order
+from capplan.simulator.rows import (
+    is_idle,
+    renew,
+    rows_of,
+    with_more_replicas,
+    with_order,
+)
 from capplan.simulator.serving_pool import ServingPool
 from capplan.simulator.state import NONE, Count
 
@@ -79,9 +85,24 @@ class Replicas:
             forget_replica(pool.state, r)
             if kind == "fail":
                 fail(pool.state, self.motion, r, now_s)
-                pool.bins.take_back(pool.state.replicas[r], now_s)
+                self._take_back(r, now_s)
                 self._renew(r, now_s)
                 lives.end(r, now_s)
+
+    def _take_back(self, r: int, now_s: float) -> None:
+        """Take back from the bins what a replica was to do after it died.
+
+        Of a group what its ranks were to do, between dummies or before them.
+        """
+        state, bins = self._pool.state, self._pool.bins
+        if state.engine[0].ranks == 0:
+            bins.take_back(now_s, state.replicas[r].gpu_s)
+            return
+        for row in rows_of(state, [r]):
+            rank = state.ranks[row]
+            is_last = rank.dummy_s >= rank.decoded_s
+            begins_s = now_s if is_last else max(now_s, rank.dummy_s)
+            bins.take_back(begins_s, rank.decoded_s)
 
     def end_drained(self) -> None:
         """Let closed replicas be gone that have finished what they had."""

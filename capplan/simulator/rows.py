@@ -1,5 +1,6 @@
 """Rows of replicas in the arrays of a pool: made new, put in another order, added."""
 
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ from capplan.simulator.jit import compiled
 from capplan.simulator.kvcache import fill_free_blocks
 from capplan.simulator.memory_rows import with_moved_holders
 from capplan.simulator.motion import Beat, Motion
+from capplan.simulator.ranks import of_ranks
 from capplan.simulator.state import (
     LIMIT_COUNT,
     NONE,
@@ -20,8 +22,7 @@ from capplan.simulator.state import (
     unused_blocks,
 )
 
-_BY_REPLICA = (
-    "replicas",
+_BY_ROW = (
     "replica_memory",
     "ends",
     "residues",
@@ -30,28 +31,51 @@ _BY_REPLICA = (
     "spare",
     "table",
 )
-"""Arrays of ``State`` with a row for each replica."""
+"""Arrays of ``State`` with a row for each replica, or for each rank of groups."""
 
 
 @compiled(types.void(STATE, types.int64))
-def _fill(state: Any, r: int) -> None:
-    fill_free_blocks(state, r, state.engine[0].kv_blocks)
+def _fill(state: Any, row: int) -> None:
+    kv_blocks = state.engine[0].kv_blocks
+    if state.engine[0].ranks > 0:
+        fill_free_blocks(of_ranks(state), row, kv_blocks)
+    else:
+        fill_free_blocks(state, row, kv_blocks)
+
+
+def rows_of(state: State, replicas: Sequence[int] | np.ndarray) -> np.ndarray:
+    """Return the rows of replicas, of groups those of their ranks, one behind other."""
+    count = max(1, int(state.engine[0].ranks))
+    return (np.asarray(replicas)[:, np.newaxis] * count + np.arange(count)).ravel()
+
+
+def _renewed(records: np.recarray, r: int, now_s: float, kept: Sequence[str]) -> None:
+    """Make a record that of an idle replica or rank; it has counted iterations."""
+    before = records[r].copy()
+    records[r] = idle_replicas(1)[0]
+    replica = records[r]
+    for name in ("step", "prompt_steps", *kept):
+        replica[name] = before[name]
+    replica.wave_step = before["step"]
+    replica.now_s = replica.gpu_s = replica.decoded_s = now_s
 
 
 def renew(state: State, r: int, now_s: float) -> None:
     """Make a replica idle and empty, with nothing cached; it has counted iterations."""
-    before = state.replicas[r].copy()
-    state.replicas[r] = idle_replicas(1)[0]
-    replica = state.replicas[r]
-    for name in ("step", "prompt_steps", "seen_waiting", "seen_kv_use", "number"):
-        replica[name] = before[name]
-    replica.now_s = replica.gpu_s = replica.decoded_s = now_s
-    replica.host_free_blocks = state.engine[0].host_blocks
-    for name in ("replica_memory", "residues"):
-        getattr(state, name)[r] = 0
+    kept = ("seen_waiting", "seen_kv_use", "number", "looks")
+    _renewed(state.replicas, r, now_s, kept)
+    state.replicas[r].host_free_blocks = state.engine[0].host_blocks
     state.scratch[0, r] = 0.0  # what a router remembers of it
-    unused_blocks(state, r)
-    _fill(state, r)
+    is_group = state.engine[0].ranks > 0
+    for row in rows_of(state, [r]).tolist():
+        if is_group:
+            _renewed(state.ranks, row, now_s, ())
+        state.replica_memory[row] = 0.0
+        state.residues[row] = 0
+        unused_blocks(state, row)
+        _fill(state, row)
+    if is_group:
+        state.replicas[r].free_blocks = state.engine[0].kv_blocks
 
 
 def is_idle(state: State, r: int) -> bool:
@@ -60,19 +84,36 @@ def is_idle(state: State, r: int) -> bool:
     return bool(replica.outstanding == 0 and replica.awaited == 0)
 
 
+def _places(index: np.ndarray) -> np.ndarray:
+    """Return the new place of each row; ``index`` has the old ones in new order."""
+    place = np.empty(len(index), np.int64)
+    place[index] = np.arange(len(index))
+    return place
+
+
+def _arrays(
+    state: State, replicas: np.ndarray, rows: np.ndarray
+) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield the arrays that have rows of replicas, with those of these replicas."""
+    yield "replicas", replicas
+    if state.engine[0].ranks > 0:
+        yield "ranks", rows
+    for name in _BY_ROW:
+        yield name, rows
+
+
 def with_order(state: State, motion: Motion, order: list[int]) -> State:
     """Return the state with the replicas in another order; ``order`` has old rows."""
     index = np.array(order)
-    place = np.empty(len(index), np.int64)
-    place[index] = np.arange(len(index))
-    changed: dict[str, Any] = {
-        name: getattr(state, name)[index].view(type(getattr(state, name)))
-        for name in _BY_REPLICA
-    }
+    place = _places(index)
+    rows = rows_of(state, index)
+    changed: dict[str, Any] = {}
+    for name, by in _arrays(state, index, rows):
+        changed[name] = getattr(state, name)[by].view(type(getattr(state, name)))
     taken = state.requests["phase"] != Phase.FREE
-    state.requests["replica"][taken] = place[state.requests["replica"][taken]]
+    state.requests["replica"][taken] = _places(rows)[state.requests["replica"][taken]]
     classes = state.classes.copy()
-    classes[:, LIMIT_COUNT:] = classes[:, LIMIT_COUNT:][:, index]
+    classes[:, LIMIT_COUNT:] = classes[:, LIMIT_COUNT:][:, rows]
     state.scratch[0, : len(index)] = state.scratch[0, index]
     motion.moves[:] = motion.moves[index]
     motion.busy[:] = motion.busy[index]
@@ -89,12 +130,14 @@ def with_order(state: State, motion: Motion, order: list[int]) -> State:
 def with_more_replicas(state: State, count: int) -> State:
     """Return the state with ``count`` further replicas, closed and idle."""
     before = len(state.replicas)
+    new = np.arange(before, before + count)
+    rows = rows_of(state, new)
     changed: dict[str, Any] = {}
-    for name in _BY_REPLICA:
+    for name, by in _arrays(state, new, rows):
         array = getattr(state, name)
-        more = np.zeros((count, *array.shape[1:]), array.dtype)
+        more = np.zeros((len(by), *array.shape[1:]), array.dtype)
         changed[name] = np.concatenate([array, more]).view(type(array))
-    gaps = np.zeros((len(state.classes), count))
+    gaps = np.zeros((len(state.classes), len(rows)))
     scratch = np.zeros(
         (len(state.scratch), max(state.scratch.shape[1], before + count))
     )
@@ -107,6 +150,6 @@ def with_more_replicas(state: State, count: int) -> State:
         **changed,
     )
     larger = with_moved_holders(larger, np.arange(before))
-    for r in range(before, before + count):
+    for r in new.tolist():
         renew(larger, r, 0.0)
     return larger

@@ -39,11 +39,13 @@ from capplan.simulator.speculation import (
     blocks_of_decodes,
     context_parts,
     draw_iterations,
+    findable_tokens,
     flies,
     has_decoded,
     hold_slots,
     leave_speculating,
     more_blocks,
+    run_after,
     slot_tokens,
     stop_speculating,
     tokens_before,
@@ -70,22 +72,16 @@ def preempt_speculating(state, r, slot):
         request.token_step = NONE
         phase = Phase.WAITING
     elif request.phase == Phase.DECODING:
-        ran = has_decoded(state, slot, step)
         held = tokens_before(state, slot, step)
-        hashed = held
-        if ran:
-            before = tokens_before(state, slot, step - 1)
-            if flies(state, r, slot):
-                hashed = before
-            elif state.engine[0].depth == 1:
-                hashed = min(held, before + 1)
-        elif state.engine[0].state_groups > 0 and (
-            state.engine[0].depth == 1 or flies(state, r, slot)
-        ):
+        flying = replica.in_flight > 0
+        hashed = findable_tokens(state, r, slot, flying)
+        late = state.engine[0].depth == 1 or flies(state, r, slot, flying)
+        began = has_decoded(state, slot, step)
+        if state.engine[0].state_groups > 0 and late and not began:
             hashed = min(held, int(state.request_memory[slot, KNOWN]))
         stop_speculating(state, r, slot)
         replica.prefill_tokens += held + 1
-        request.token_step = replica.step + 1 if ran else NONE
+        request.token_step = replica.step + 1
         phase = Phase.WAITING
     else:
         memory = state.request_memory[slot]
@@ -126,13 +122,16 @@ def sit_out(state, r, slot):
     memory = state.request_memory[slot]
     request = state.requests[slot]
     memory[REQUEST.began] += 1
-    memory[REQUEST.sat_out] = replica.step + 1
     add_context(state, r, -memory[REQUEST.growth], 0.0)
     remove_end(state, r, slot)
     request.end_step += 1
     push_end(state, r, slot)
     if not leaves_resuming(state, r, slot):
         request.last_token_s = replica.decoded_s
+    if int(memory[REQUEST.sat_out]) != replica.step:
+        memory[REQUEST.sat_since] = replica.step + 1
+        memory[REQUEST.sat_s] = request.last_token_s
+    memory[REQUEST.sat_out] = replica.step + 1
     end_gaps(state, r, slot)
 
 
@@ -262,9 +261,10 @@ def _start_speculating(state, r, end_s):
     while slot != NONE:
         request = state.requests[slot]
         following = request.next_in_list
+        memory = state.request_memory[slot]
+        run_after(state, slot, replica.step - 1)
         give_first_token(state, r, slot, end_s)
         start_gaps(state, r, slot)
-        memory = state.request_memory[slot]
         memory[REQUEST.began] = replica.step
         memory[REQUEST.base] = request.known_tokens
         generated = request.known_tokens - request.prompt_tokens + 1

@@ -15,7 +15,7 @@ from capplan.simulator.adapters import adapters_policy, groups_by_adapter
 from capplan.simulator.bins import Bins
 from capplan.simulator.drafted_states import drafted_states_policy
 from capplan.simulator.drivers.open_loop import Arrivals, read_only, start
-from capplan.simulator.group_state import with_groups
+from capplan.simulator.group_state import READ_SCHEDULERS, with_groups
 from capplan.simulator.images import image_columns, images_policy
 from capplan.simulator.pipeline import pipeline_policy
 from capplan.simulator.pool_state import pool_state, scheduled_tables
@@ -73,7 +73,9 @@ class ServingPool:
         longest_jump: int = UNBOUNDED_JUMP,
         scheduler: Policy | None = None,
         senders: int = 0,
+        is_watched: bool = False,
     ) -> None:
+        """``is_watched``: free blocks are read by others than the router."""
         tables, engine = pool.configuration.tables, pool.configuration.engine
         tables.check(engine.max_num_seqs, engine.max_num_batched_tokens)
         of_ranks = pool.configuration.rank_tables
@@ -87,6 +89,7 @@ class ServingPool:
             engine = replace(engine, scheduler=drafted_states_policy(engine))
         elif engine.speculation is not None:
             reads = self.needs in (Needs.ALL, Needs.SEEN) or of_ranks is not None
+            reads = reads or is_watched or parsed.name in READ_SCHEDULERS
             eager = reads or engine.prefix_caching or record_iterations
             policy = speculative_policy(engine.speculation, eager=eager)
             engine = replace(engine, scheduler=policy)

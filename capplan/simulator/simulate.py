@@ -24,7 +24,6 @@ from capplan.simulator.checks import (
 )
 from capplan.simulator.fleet import Fleet, Progress, Stopped
 from capplan.simulator.group_state import check_ranks
-from capplan.simulator.hand_offs import computes_last_again
 from capplan.simulator.serving_pool import UNBOUNDED_JUMP
 from capplan.simulator.table import Table
 from capplan.simulator.times import Simulation
@@ -86,19 +85,19 @@ def simulate(
         Called several times a second with the number of requests that have arrived;
         when ``stopped`` says so, the simulation ends there.
     """
-    apart = computes_last_again(deployment.hand_off)
     moves = deployment.is_in_motion
     for pool in deployment.pools:
         check_engine(pool.configuration.engine)
         check_scheduler(pool.configuration.engine)
-        check_speculation(pool.configuration.engine, moves=moves and not apart)
+        handed = deployment.hand_off if len(deployment.pools) > 1 else ""
+        check_speculation(pool.configuration.engine, handed)
         check_own_rules(pool.configuration.engine, moves=moves)
         check_pipeline(pool.configuration.engine, deployment.router, moves=moves)
         check_ranks(
             pool.configuration.engine,
             pool.configuration.rank_tables,
             deployment.router,
-            moves=moves and not apart,
+            moves=bool(deployment.rebalancer or deployment.dispatcher),
             hand_off=deployment.hand_off,
         )
     whole = requests if isinstance(requests, Trace) else None

@@ -55,7 +55,9 @@ RULES = Rules(
         "growth",  # of its context in an iteration [parts]
         "drawn",  # iterations before a preemption
         "vain",  # 1: it is computed once more when it has all its tokens
-        "sat_out",  # iteration that last had no budget for it
+        "sat_out",  # iteration that last had no budget for it, or went before it
+        "sat_since",  # the first that it sat out, up to that one; 0: all before
+        "sat_s",  # when it had its last token before them [s]
         "padded",  # drafts beside the tokens before its first iteration, not accepted
     ),
     replica_columns=(
@@ -155,6 +157,15 @@ def draw_iterations(state, slot, tokens):
 
 
 @inlined()
+def run_after(state, slot, step):
+    """Note that a request runs on a replica in no iteration up to one."""
+    memory = state.request_memory[slot]
+    memory[REQUEST.sat_out] = step
+    memory[REQUEST.sat_since] = 0.0
+    memory[REQUEST.sat_s] = state.requests[slot].last_token_s
+
+
+@inlined()
 def tokens_before(state, slot, step):
     """Return the KV tokens of a request before an iteration in which it decodes."""
     memory = state.request_memory[slot]
@@ -175,11 +186,33 @@ def has_decoded(state, slot, step):
 
 
 @inlined()
-def flies(state, r, slot):
-    """Return whether an iteration of a decoding request is in flight."""
-    replica = state.replicas[r]
+def flies(state, r, slot, flying):
+    """Return whether an iteration of a decoding request is in flight.
+
+    ``flying``: while the replica's last iteration is.
+    """
     sat_out = int(state.request_memory[slot, REQUEST.sat_out])
-    return replica.in_flight > 0 and sat_out != replica.step
+    return flying and sat_out != state.replicas[r].step
+
+
+@inlined()
+def findable_tokens(state, r, slot, flying):
+    """Return the tokens of a decoding request that the prefix cache has been given.
+
+    ``flying``: while the replica's last iteration is in flight. Without a second one
+    in flight it is given them when the request is scheduled again.
+    """
+    request = state.requests[slot]
+    step = state.replicas[r].step
+    held = tokens_before(state, slot, step + 1)
+    if not has_decoded(state, slot, step + 1):
+        return held
+    before = tokens_before(state, slot, step)
+    if flies(state, r, slot, flying):
+        return before
+    if state.engine[0].depth == 1:
+        return max(min(held, before + 1), request.joined_tokens)
+    return held
 
 
 @inlined()

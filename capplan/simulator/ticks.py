@@ -10,14 +10,31 @@ from capplan.deployment.changes import Change
 from capplan.deployment.pools import Deployment
 from capplan.simulator.autoscalers import Known, View, parse_autoscaler, start
 from capplan.simulator.autoscalers.schedule import leaves_alone
-from capplan.simulator.jit import compiled, direct
+from capplan.simulator.jit import compiled, direct, inlined
 from capplan.simulator.log import log_has_room
-from capplan.simulator.rebalancers.llumnix import freeness
+from capplan.simulator.ranks import of_ranks
+from capplan.simulator.rebalancers.llumnix import freeness, wanted_blocks
 from capplan.simulator.replicas import Replicas
 from capplan.simulator.serve import bring_up
 from capplan.simulator.serving_pool import ServingPool
 from capplan.simulator.state import SCHEDULES, STATE, Count
 from capplan.workload.trace import Trace
+
+
+@inlined()
+def freeness_of(state, r):
+    """Return the freeness of a replica, of a group that of all its ranks together."""
+    count = state.engine[0].ranks
+    if count == 0:
+        return freeness(state, r, False, 0.0, 0.0)
+    ranks = of_ranks(state)
+    requests = 0
+    free = 0.0
+    for row in range(r * count, (r + 1) * count):
+        rank = ranks.replicas[row]
+        requests += rank.running_count + int(rank.waiting_count > 0)
+        free += rank.free_blocks - wanted_blocks(ranks, row, False)
+    return free / requests if requests > 0 else math.inf
 
 
 @compiled(types.boolean(STATE, types.float64, SCHEDULES, types.float64[:, ::1]))
@@ -33,7 +50,7 @@ def _observe(state, now_s, schedule, seen):
         seen[0, r] = replica.running_count
         seen[1, r] = replica.waiting_count
         seen[2, r] = 1.0 - replica.free_blocks / state.engine[0].kv_blocks
-        seen[3, r] = freeness(state, r, False, 0.0, 0.0)
+        seen[3, r] = freeness_of(state, r)
     return log_has_room(state)
 
 
@@ -76,8 +93,9 @@ class Ticks:
             replicas=fixed,
             cold_start_s=self._deployment.cold_start_s,
             block_size=engine.block_size,
-            max_num_batched_tokens=engine.max_num_batched_tokens,
-            max_num_seqs=engine.max_num_seqs,
+            max_num_batched_tokens=engine.data_parallel_size
+            * engine.max_num_batched_tokens,
+            max_num_seqs=engine.data_parallel_size * engine.max_num_seqs,
         )
         self._decide = start(policy, known)
         self._period_s = policy.settings["period"]
@@ -110,7 +128,8 @@ class Ticks:
                 waiting=seen[1],
                 kv_share=seen[2],
                 freeness=seen[3],
-                total_blocks=pool.engine.kv_blocks - 1,
+                total_blocks=pool.engine.data_parallel_size
+                * (pool.engine.kv_blocks - 1),
                 held=replicas.held,
                 arrived=arrived - before[0],
                 arrived_prompt_tokens=int(new_tokens[0]),

@@ -83,6 +83,27 @@ def test_the_fixed_fleet_is_the_smallest_that_attains_as_much(found):
             assert not fewer.attains(row.outcome)
 
 
+def test_a_fleet_with_drafts_is_autoscaled_and_loses_replicas(trace):
+    drafts = {
+        "speculative_config": '{"method": "eagle3", "num_speculative_tokens": 1}',
+        "acceptance_rates": "0.8",
+        "draft_ms": 1.0,
+    }
+    asked = {"policies": "hpa", "outage": "1@peak:10m", "break_even": False}
+
+    found, plain = (
+        autoscale(AutoscaleSettings(trace=trace, **FLEET, **asked, **more))
+        for more in (drafts, {})
+    )
+
+    speculation = found.deployment.pool.configuration.engine.speculation
+    assert speculation is not None
+    assert found.fixed.fixed.replica_count <= plain.fixed.fixed.replica_count
+    (row, *_) = found.policies
+    assert row.gpu_hours_paid >= found.lower_bound_gpu_hours > 0
+    assert found.losses
+
+
 def cases_of(found):
     load = OpenLoad(read_requests(found.settings), None)
     return Cases(found.settings, load, found.slo, found.deployment)

@@ -10,6 +10,7 @@ from capplan.deployment.engine import EngineSettings
 from capplan.deployment.pools import Pool
 from capplan.errors import InputError
 from capplan.fleet.catalog import gpu
+from capplan.planning.autoscale_settings import AutoscaleSettings
 from capplan.planning.configuration import configurations, only_configuration
 from capplan.planning.cost import nodes_of
 from capplan.planning.excluded import Excluded
@@ -53,6 +54,30 @@ def test_a_dense_llm_is_planned_by_tp_alone():
     assert all(re.fullmatch(r"tp\d", name) for name in found)
     assert all(row.rank_tables is None for row in found.values())
     assert "data_parallel_size" not in found["tp8"].engine.document()
+
+
+@pytest.mark.parametrize(
+    "coming", [{"autoscaler": "hpa:target=9"}, {"outage": "1@60s:60s"}]
+)
+def test_groups_come_and_go_and_their_requests_stay_where_they_are(coming):
+    of_ranks = {**R1, "data_parallel_size": "8", "enable_expert_parallel": True}
+
+    found = only_configuration(SimulateSettings(**of_ranks, **coming))
+
+    assert str(found.layout) == "dp8-ep8"
+    with pytest.raises(InputError, match="not modelled with --rebalancer; leave out"):
+        only_configuration(SimulateSettings(**of_ranks, rebalancer="llumnix"))
+
+
+def test_autoscaled_fleets_have_the_layout_that_is_asked_for():
+    asked = {**R1, "slo": "ttft=3s,tpot=60ms", "cold_start": "60s"}
+    of_ranks = AutoscaleSettings(
+        **asked, data_parallel_size="8", enable_expert_parallel=True
+    )
+
+    assert str(only_configuration(of_ranks).layout) == "dp8-ep8"
+    assert of_ranks.of_plan().data_parallel_size == (8,)
+    assert AutoscaleSettings(**asked).of_plan().data_parallel_size == (1,)
 
 
 def test_one_deployment_has_one_rank_and_experts_cut_unless_it_says_so():

@@ -18,6 +18,7 @@ from judge_hand_off import HandOff
 from judge_llumnix import Llumnix
 
 from capplan.deployment.engine import EngineSettings
+from capplan.deployment.speculation import Speculation
 from capplan.latency.contract import LatencyTables
 from capplan.workload.slo import RequestSlo
 from capplan.workload.trace import Trace
@@ -30,9 +31,13 @@ KINDS = (
     "distserve",
     "aladdin",
     "aladdin-events",
+    "drafts-events",
+    "drafts-llumnix",
+    "drafts-llumnix-events",
+    "drafts-aladdin-events",
 )
 """What moves: the fleet's size, requests, both, KV from prefill to decode, or nothing
-but requests that are held to a beat."""
+but requests that are held to a beat; some with drafts to verify."""
 
 _LONGEST = 24, 24
 """Prompt and output. [tokens]"""
@@ -77,9 +82,12 @@ def draw(kind: str, number: int) -> FleetCase:
     request_s = float(rng.integers(0, 2)) * (1.0 if exact else TICK_S)
 
     def pool(replicas: int, outputs: np.ndarray, router: str) -> PoolOf:
-        engine = _engine(rng, trace.prompt_tokens + outputs - 1, block_size, bounded)
+        drafts = _drafts(rng, exact) if "drafts" in kind else None
+        held = trace.prompt_tokens + outputs - 1
+        engine = _engine(rng, held, block_size, bounded, drafts)
         seconds = _seconds(number + replicas, engine, exact)
-        scheduler = "vllm-v1-priority" if rng.random() < 0.2 else "vllm-v1"
+        priority = rng.random() < 0.2 and drafts is None
+        scheduler = "vllm-v1-priority" if priority else "vllm-v1"
         tables = seconds._replace(request_s=request_s)
         return tables, engine, scheduler, replicas, router
 
@@ -155,21 +163,37 @@ def _trace(rng: np.random.Generator, exact: bool) -> Trace:
 
 
 def _engine(
-    rng: np.random.Generator, tokens: np.ndarray, block_size: int, bounded: dict
+    rng: np.random.Generator,
+    tokens: np.ndarray,
+    block_size: int,
+    bounded: dict,
+    drafts: Speculation | None = None,
 ) -> EngineSettings:
     """Return an engine whose KV holds the largest request and little more."""
     seats = int(rng.integers(1, MOST_SEQS + 1))
+    least = 1 if drafts is None else drafts.verified_tokens
     engine = EngineSettings(
-        max_num_batched_tokens=seats + int(rng.integers(0, 25)),
+        max_num_batched_tokens=max(seats, least) + int(rng.integers(0, 25)),
         max_num_seqs=seats,
         block_size=block_size,
         async_scheduling=bool(rng.integers(0, 2)),
         prefix_caching=bool(rng.integers(0, 2)),
+        speculation=drafts,
         **bounded,
     )
-    largest = int(engine.request_blocks(tokens).max())
+    largest = int(engine.request_blocks(tokens + engine.slack_tokens).max())
     spare = int(rng.integers(0, 1 + largest * int(rng.choice([1, 2, 6])) // 2))
     return replace(engine, kv_blocks=1 + largest + spare)
+
+
+def _drafts(rng: np.random.Generator, exact: bool) -> Speculation:
+    """Return drafts of which none, some or all are accepted."""
+    shares = rng.choice([0.0, 0.5, 0.8, 1.0, rng.random()], int(rng.integers(1, 4)))
+    return Speculation(
+        str(rng.choice(["mtp", "ngram"])),
+        tuple(np.sort(shares)[::-1].tolist()),
+        draft_s=int(rng.integers(0, 2)) * _unit(exact),
+    )
 
 
 @functools.lru_cache(maxsize=256)
@@ -245,7 +269,9 @@ def _events(
 def check(case: FleetCase, verdict: Verdict) -> None:
     """Refuse a verdict in which something was lost, or is still held."""
     for served in verdict.requests:
-        assert len(served.token_s) == case.trace.output_tokens[served.row]
+        given = len(served.token_s)  # with drafts several tokens at a time
+        wanted = case.trace.output_tokens[served.row]
+        assert given == wanted or ("drafts" in case.kind and given < wanted)
         assert (np.diff(served.token_s) > 0).all()
         assert served.arrival_s <= served.scheduled_s < served.token_s[0]
     for replicas in verdict.pools:

@@ -22,6 +22,8 @@ def tokens_in_flight(replica, request):
 
 def known(replica, request):
     """Prompt and generated tokens, those in flight included."""
+    if hasattr(replica, "known"):
+        return replica.known(request)
     return len(request.tokens) + tokens_in_flight(replica, request)
 
 
@@ -52,7 +54,7 @@ def first_token_s(replica, request):
         batch.end_s
         for batch in replica.in_flight
         for r, _, gives in batch.parts
-        if r is request and gives
+        if r is request and (gives[2] if isinstance(gives, tuple) else gives)
     )
 
 

@@ -2,6 +2,7 @@
 
 from judge import ROUTERS as ROUTERS_AT_REST
 from judge_fleet_replica import FleetReplica, FleetRequest
+from judge_fleet_speculative import SpeculativeFleetReplica
 from judge_llumnix import llumnix_router
 from judge_routers import REMEMBERING
 
@@ -32,9 +33,11 @@ class FleetPool:
     def bring_up(self, count: int) -> None:
         for _ in range(count):
             index = len(self.replicas)
-            replica = FleetReplica(
-                self.tables, self.engine, self.scheduler, index, self.seed, self.slo
-            )
+            own = index, self.seed, self.slo
+            if self.engine.speculation is None:
+                replica = FleetReplica(self.tables, self.engine, self.scheduler, *own)
+            else:
+                replica = SpeculativeFleetReplica(self.tables, self.engine, *own)
             self.replicas.append(replica)
             self.open.append(replica)
 

@@ -42,7 +42,7 @@ class FleetRequest(Request):
 class FleetReplica(Replica):
     """One engine of a fleet."""
 
-    def __init__(self, tables, engine, scheduler, index, seed, slo) -> None:
+    def __init__(self, tables, engine, scheduler, index, seed, slo=None) -> None:
         super().__init__(tables, engine, scheduler, index, seed, slo)
         self.schedule_next: Callable = SCHEDULERS[self.scheduler]
         self.is_dead = False
@@ -154,6 +154,13 @@ class FleetReplica(Replica):
         last = [each for each in self.running if is_prefilling(self, each)]
         at = self.running.index(last[0]) if last else len(self.running)
         self.running.insert(at, request)
+
+    def take_in(self, request: FleetRequest) -> None:
+        """Let a request run that has joined."""
+
+    def take_back_in(self, request: FleetRequest) -> None:
+        """Let a request begin again that had left for a replica that died."""
+        request.computed = request.placeholders = 0
 
     def preempt(self, request: FleetRequest) -> None:
         super().preempt(request)

@@ -9,6 +9,7 @@ from judge_aladdin import Dispatcher
 from judge_fleet_clock import Clock, Order, Tick
 from judge_fleet_pool import FleetPool
 from judge_fleet_replica import FleetReplica, FleetRequest
+from judge_fleet_speculative import SpeculativeFleetRequest
 from judge_llumnix import Move, rebalance, source_dies, target_dies
 from judge_routers import discharge
 
@@ -93,7 +94,9 @@ class Fleet:
         group = int(trace.prefix_group[row])
         shared = int(trace.prefix_tokens[row]) if group >= 0 else 0
         predicted = trace.predicted_output_tokens
-        request = FleetRequest(
+        drafts = self.pools[0].engine.speculation
+        kind = FleetRequest if drafts is None else SpeculativeFleetRequest
+        request = kind(
             row,
             asked_s,
             prompt,

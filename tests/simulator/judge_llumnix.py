@@ -232,12 +232,13 @@ def join(move: Move, now_s: float) -> None:
     source.leaving.remove(request)
     source.pool.take_back(request)
     if target.is_dead:
-        request.computed = request.placeholders = 0
+        source.take_back_in(request)
         request.preemptions += 1
         source.waiting.append(request)
         over(move, now_s, "target died")
         return
     request.blocks, request.bounded = move.blocks[: move.sent], move.blocks[move.sent :]
+    target.take_in(request)
     target.pool.enter(request, request.computed)
     target.coming.remove(request)
     target.touch(now_s)

@@ -43,6 +43,7 @@ class Request(judge.Request):
     ran: int = 0  # of these iterations scheduled
     collected: int = 0  # and collected
     drawn: int = 0  # iterations before a preemption
+    ran_before: int = 0  # of these those scheduled since its prompt before that
     padding: int = 0  # drafts beside the last token of its prompt, none of them one
     earlier: list = field(default_factory=list)  # before ``gains``: KV and context
     last_new: int = 0  # tokens of its newest iteration
@@ -278,6 +279,7 @@ class Replica(judge.Replica):
         self.pool.take_back(request)
         request.slots = request.computed = 0
         request.stale = request.in_flight
+        request.ran_before = request.ran
         request.drawn, request.ran = request.drawn + request.ran, 0
         request.verifies = False
         request.preemptions += 1

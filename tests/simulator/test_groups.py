@@ -25,9 +25,11 @@ from capplan.deployment.pools import Deployment
 from capplan.errors import InputError
 from capplan.latency.contract import linear_tables
 from capplan.latency.rank_tables import RankTables
+from capplan.simulator.block_table import add_hash
 from capplan.simulator.group_queue import choose_rank
 from capplan.simulator.jit import from_python
-from capplan.simulator.routers import ROUTERS
+from capplan.simulator.kvcache import take_record
+from capplan.simulator.routers import ROUTERS, router
 from capplan.simulator.serving_pool import ServingPool
 from capplan.simulator.simulate import simulate
 from capplan.workload.slo import RequestSlo
@@ -342,6 +344,34 @@ def test_routers_that_read_counts_serve_groups(router):
 
     assert set(simulation.times.replica) <= {0, 1, 2}
     assert (simulation.times.finish_s > 0).all()
+
+
+def test_llm_d_sees_the_prefix_that_a_rank_of_a_group_has():
+    deployment = Deployment.of(worked(prefix_caching=True), 2, "llm-d")
+    pool = ServingPool(
+        deployment.pool,
+        "llm-d",
+        seed=0,
+        limits=RequestSlo(),
+        slo=None,
+        bin_width_s=1.0,
+        results=9,
+    )
+    state, slot = pool.state, 0
+    ranks = state._replace(replicas=state.ranks)
+    label = from_python(take_record)(ranks, 1, 7, 1)  # on the first group's second
+    from_python(add_hash)(ranks, 1, label, 7, 0, False)
+    state.requests[slot].prompt_tokens = state.requests[slot].known_tokens = 40
+    state.requests[slot].prefix_tokens, state.requests[slot].prefix_group = 32, 7
+    unused = state.spare.copy()
+
+    for draw in (0.0, 0.9):
+        state.draws[0] = draw
+        assert router("llm-d").route(state, slot, 0.0) == 0
+
+    for row, rank in enumerate(state.ranks):
+        count = rank["spare_count"]
+        assert state.spare[row, :count].tolist() == unused[row, :count].tolist()
 
 
 def test_ranks_without_a_profile_of_them():

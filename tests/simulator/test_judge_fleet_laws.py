@@ -114,6 +114,18 @@ EXPECTED = {
     ],
     "aladdin": ["placed together", "re-balanced", "preemptions"],
     "aladdin-events": ["placed together", "re-balanced", "held", "routed again"],
+    "drafts-events": ["held", "routed again", "preemptions"],
+    "drafts-llumnix": [
+        *(f"joined in stage {stage}" for stage in (1, 2, 3)),
+        "migration preempted",
+    ],
+    "drafts-llumnix-events": [
+        "migration joined",
+        "migration source died",
+        "migration target died",
+        "target died after the request had left its source",
+    ],
+    "drafts-aladdin-events": ["placed together", "re-balanced", "routed again"],
     "nixl": [
         "served by decode alone",
         "prefix hits not copied",

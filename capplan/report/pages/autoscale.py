@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
+from capplan.deployment.configuration import Configuration
 from capplan.planning.autoscaled import Autoscaled, PolicyResult
+from capplan.planning.scheduling import scheduling
 from capplan.report import sentences
 from capplan.report.autoscale_charts import figures
 from capplan.report.columns import (
@@ -223,8 +225,17 @@ def _facts(result: Autoscaled) -> list[Fact]:
         ("at least", least),
         *[(row.name, row.policy) for row in result.policies if row.policy != row.name],
         ("requests", result.trace_source),
+        ("a replica", _replica(configuration)),
+        ("engine", scheduling(configuration.engine)),
         ("latency", configuration.note),
     ]
+
+
+def _replica(configuration: Configuration) -> str:
+    """Return the GPUs that are ordered, paid and lost together; empty for one."""
+    if configuration.gpus == 1:
+        return ""
+    return f"{configuration.gpus} GPUs ({configuration.layout.text})"
 
 
 def autoscale_values(result: Autoscaled) -> dict[str, Any]:

@@ -18,9 +18,9 @@ Differs: main counts preempted requests anywhere in the queue.
 import math
 
 from capplan.deployment.policy import Knob, Rules, indices
-from capplan.simulator.decoding import decoded_tokens
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.motion import REBALANCE
+from capplan.simulator.moving_requests import decoded_tokens
 from capplan.simulator.rebalancers import MIGRATION
 from capplan.simulator.state import NONE, Count, Phase
 
@@ -75,6 +75,20 @@ def headroom_blocks(state, r, target, high):
     return 0.0
 
 
+@inlined()
+def wanted_blocks(state, r, of_all):
+    """Return the blocks that the head of a queue demands, or all in it. [blocks]"""
+    replica = state.replicas[r]
+    tokens = 0.0
+    if replica.waiting_count > 0:
+        head = state.requests[replica.waiting_head]
+        if of_all:
+            tokens = float(waiting_tokens(state, r))
+        elif head.phase != Phase.PREEMPTED_DRAINING:  # else it has only a token to get
+            tokens = float(head.known_tokens)
+    return tokens / state.engine[0].block_size
+
+
 @compiled()
 def freeness(state, r, of_all, target, high):
     """Return the free blocks for each request of a replica; infinite when idle.
@@ -85,14 +99,7 @@ def freeness(state, r, of_all, target, high):
     requests = replica.running_count + int(replica.waiting_count > 0)
     if requests == 0:
         return math.inf
-    tokens = 0.0
-    if replica.waiting_count > 0:
-        head = state.requests[replica.waiting_head]
-        if of_all:
-            tokens = float(waiting_tokens(state, r))
-        elif head.phase != Phase.PREEMPTED_DRAINING:  # else it has only a token to get
-            tokens = float(head.known_tokens)
-    free = replica.free_blocks - tokens / state.engine[0].block_size
+    free = replica.free_blocks - wanted_blocks(state, r, of_all)
     return (free - headroom_blocks(state, r, target, high)) / requests
 
 

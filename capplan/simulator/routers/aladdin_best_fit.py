@@ -15,6 +15,7 @@ from collections.abc import Callable
 from capplan import routing
 from capplan.deployment.policy import Knob, Rules, indices
 from capplan.simulator.jit import compiled, inlined
+from capplan.simulator.speculation import tokens_before
 from capplan.simulator.state import (
     ADVANCE_FIRST,
     NONE,
@@ -69,6 +70,22 @@ def meets_decode_slo(state, r, slot):
 
 
 @compiled()
+def remaining_tokens(state, r, slot):
+    """Return the tokens a request holds now and those it is expected to add."""
+    request = state.requests[slot]
+    held = request.known_tokens
+    generated = held - request.prompt_tokens
+    if request.phase == Phase.DECODING or request.phase == Phase.DRAINING:
+        left = max(0, request.end_step - state.replicas[r].step)
+        generated = request.run_tokens - left
+        held = request.prompt_tokens + generated
+        if state.engine[0].verifies != 0 and left > 0:
+            held = tokens_before(state, slot, state.replicas[r].step + 1) + 1
+            generated = held - request.prompt_tokens
+    return held, max(1, request.predicted_tokens - generated)
+
+
+@compiled()
 def meets_prefill_slos(state, r, slot, now_s):
     """Return whether (c) and (d) hold: prefill delays no request beyond its SLO.
 
@@ -86,24 +103,12 @@ def meets_prefill_slos(state, r, slot, now_s):
     theta = state.settings[THETA]
     for k in range(replica.heap_count):  # all that decode; a list is slower to follow
         other = state.requests[state.ends[r, k]]
-        generated = other.run_tokens - (other.end_step - replica.step)
+        held = remaining_tokens(state, r, state.ends[r, k])[0]
+        generated = held - other.prompt_tokens
         saved_s = tpot_s * generated - (now_s - other.first_token_s)
         if time_s > theta * saved_s:
             return False
     return True
-
-
-@compiled()
-def remaining_tokens(state, r, slot):
-    """Return the tokens a request holds now and those it is expected to add."""
-    request = state.requests[slot]
-    held = request.known_tokens
-    generated = held - request.prompt_tokens
-    if request.phase == Phase.DECODING or request.phase == Phase.DRAINING:
-        left = max(0, request.end_step - state.replicas[r].step)
-        generated = request.run_tokens - left
-        held = request.prompt_tokens + generated
-    return held, max(1, request.predicted_tokens - generated)
 
 
 @compiled()

@@ -27,6 +27,7 @@ from capplan.simulator.prefix_memory import (
     shared_part,
     shrink_oldest,
 )
+from capplan.simulator.ranks import of_ranks
 from capplan.simulator.run_table import newest_run
 from capplan.simulator.state import (
     ADVANCE_FIRST,
@@ -171,6 +172,19 @@ def _remember(state, r, slot, now_s):
         shrink_oldest(state, r, state.runs[r].high - capacity, True)
 
 
+@inlined()
+def _cached_blocks(state, r, slot):
+    """Return how many blocks of a prompt a replica has cached, a group on one rank."""
+    count = state.engine[0].ranks
+    if count == 0:
+        return count_hits(state, r, slot)[0]
+    ranks = of_ranks(state)
+    most = 0
+    for row in range(r * count, (r + 1) * count):
+        most = max(most, count_hits(ranks, row, slot)[0])
+    return most
+
+
 @compiled(ROUTE)
 def route(state, slot, now_s):
     """Return the replica of the highest score, one of equals by the first draw."""
@@ -200,7 +214,7 @@ def route(state, slot, now_s):
         elif reads_cache:
             if next_s(state, r) < now_s:
                 return ADVANCE_FIRST - r
-            hit_share = count_hits(state, r, slot)[0] / blocks
+            hit_share = _cached_blocks(state, r, slot) / blocks
         kv_use = state.replicas[r].seen_kv_use
         scores[r] = _score(weights, most, fewest, waiting[r], kv_use, hit_share)
         highest = max(highest, scores[r])
