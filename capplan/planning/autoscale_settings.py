@@ -5,7 +5,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import BeforeValidator
 
 from capplan.planning.fleet_settings import MOTION, LossSettings
-from capplan.planning.layout_settings import TP_ALONE
+from capplan.planning.layout_settings import LayoutSettings
 from capplan.planning.setting_groups import (
     CHOICES,
     MOST_REPLICAS,
@@ -29,11 +29,17 @@ def policy_names(value: Any) -> Any:
 
 
 class AutoscaleSettings(
-    OutputSettings, LossSettings, SchedulerSettings, FleetSettings, TrafficSettings
+    LayoutSettings,
+    OutputSettings,
+    LossSettings,
+    SchedulerSettings,
+    FleetSettings,
+    TrafficSettings,
 ):
     """Settings of the comparison of autoscalers with fleets of a fixed size."""
 
     scenario_of: ClassVar = PlanSettings
+    searches_layouts: ClassVar[bool] = False
 
     policies: Annotated[
         tuple[Annotated[str, validated_with(parse_autoscaler)], ...],
@@ -68,7 +74,11 @@ class AutoscaleSettings(
 
     def of_plan(self) -> PlanSettings:
         """Return the settings of a plan of the same requests."""
-        return PlanSettings(**TP_ALONE, **self.shared_with(PlanSettings))
+        layout = {
+            "data_parallel_size": self.sizes,
+            "enable_expert_parallel": self.experts,
+        }
+        return PlanSettings(**{**self.shared_with(PlanSettings), **layout})
 
     def without_losses(self) -> "AutoscaleSettings":
         """Return the settings of fleets that lose no replica."""

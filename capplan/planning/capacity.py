@@ -101,9 +101,9 @@ def capacity(
         shares = bool(base.prefix_tokens.any())
         of_plan = settings.at_rate(None)
         tried = list(configurations(of_plan))
-        runnable(tried)  # refuses where there is none
+        tried = _of_the_size(settings, tried)
+        able = runnable(tried)
         rows = []
-        able = [row for row in tried if isinstance(row, Configuration)]
         objectives = settings.objectives()
         for first, slo in enumerate(objectives):
             fleets = []
@@ -127,6 +127,21 @@ def capacity(
         base.source,
         tuple(texts),
     )
+
+
+def _of_the_size(
+    settings: CapacitySettings, tried: list[Configuration | Excluded]
+) -> list[Configuration | Excluded]:
+    """Return what was tried; what is too large for the size is excluded with why."""
+    found: list[Configuration | Excluded] = []
+    for row in tried:
+        try:
+            if isinstance(row, Configuration):
+                replica_count(settings, row)
+            found.append(row)
+        except InputError as error:
+            found.append(Excluded(row.gpu, row.tp, str(error), row.layout))
+    return found
 
 
 def _served(search: "_Search") -> Served:

@@ -8,8 +8,8 @@ import numpy as np
 from capplan.deployment.engine import EngineSettings
 from capplan.deployment.pools import Deployment
 from capplan.errors import InputError
-from capplan.simulator.group_state import READ_SCHEDULERS
-from capplan.simulator.hand_offs import MIXING
+from capplan.simulator.group_state import READ_SCHEDULERS, check_ranks
+from capplan.simulator.hand_offs import MIXING, computes_last_again
 from capplan.simulator.images import unlike_images
 from capplan.simulator.routers import parse_router
 from capplan.simulator.schedulers import scheduler as find_scheduler
@@ -100,6 +100,28 @@ def refuse_without_keys(trace: Trace, router: str) -> None:
             f"{trace.source}: no request has a session or a prefix group, by which "
             f"router {router} chooses; expected a column session or prefix_group, or "
             "another --router"
+        )
+
+
+def check_deployment(deployment: Deployment, *, moves: bool) -> None:
+    """Refuse what is not modelled of a deployment; ``moves``: requests or replicas do.
+
+    Those of one that does not move yet may be asked for beforehand.
+    """
+    apart = computes_last_again(deployment.hand_off)
+    for pool in deployment.pools:
+        engine = pool.configuration.engine
+        check_engine(engine)
+        check_scheduler(engine)
+        check_speculation(engine, moves=moves and not apart)
+        check_own_rules(engine, moves=moves)
+        check_pipeline(engine, deployment.router, moves=moves)
+        check_ranks(
+            engine,
+            pool.configuration.rank_tables,
+            deployment.router,
+            moves=moves and not apart,
+            hand_off=deployment.hand_off,
         )
 
 

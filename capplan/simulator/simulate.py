@@ -11,11 +11,7 @@ import numpy as np
 from capplan.deployment.pools import Deployment
 from capplan.errors import InputError
 from capplan.simulator.checks import (
-    check_engine,
-    check_own_rules,
-    check_pipeline,
-    check_scheduler,
-    check_speculation,
+    check_deployment,
     refuse_adapters,
     refuse_images,
     refuse_oversized,
@@ -23,8 +19,6 @@ from capplan.simulator.checks import (
     served_by,
 )
 from capplan.simulator.fleet import Fleet, Progress, Stopped
-from capplan.simulator.group_state import check_ranks
-from capplan.simulator.hand_offs import computes_last_again
 from capplan.simulator.serving_pool import UNBOUNDED_JUMP
 from capplan.simulator.table import Table
 from capplan.simulator.times import Simulation
@@ -86,21 +80,8 @@ def simulate(
         Called several times a second with the number of requests that have arrived;
         when ``stopped`` says so, the simulation ends there.
     """
-    apart = computes_last_again(deployment.hand_off)
     moves = deployment.is_in_motion
-    for pool in deployment.pools:
-        check_engine(pool.configuration.engine)
-        check_scheduler(pool.configuration.engine)
-        check_speculation(pool.configuration.engine, moves=moves and not apart)
-        check_own_rules(pool.configuration.engine, moves=moves)
-        check_pipeline(pool.configuration.engine, deployment.router, moves=moves)
-        check_ranks(
-            pool.configuration.engine,
-            pool.configuration.rank_tables,
-            deployment.router,
-            moves=moves and not apart,
-            hand_off=deployment.hand_off,
-        )
+    check_deployment(deployment, moves=moves)
     whole = requests if isinstance(requests, Trace) else None
     chunks = (requests,) if isinstance(requests, Trace) else requests
     names = None if whole is None else whole.class_names
