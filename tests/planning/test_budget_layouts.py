@@ -183,7 +183,8 @@ def test_wrong_settings_of_layouts_are_refused_as_in_a_plan():
 
 @pytest.mark.thorough
 def test_a_month_buys_what_the_plan_buys_and_layouts_cost_no_more_than_tp():
-    settings = BudgetSettings(**{**LONG, "rate": 20, **MONTH})
+    given = {"data_parallel_size": "1,8", "enable_expert_parallel": False}
+    settings = BudgetSettings(**{**LONG, "rate": 20, **MONTH, **given})
     found, alone = budget(settings), made(tp=8)
 
     best = plan(settings.at_rate(20.0)).best
@@ -202,7 +203,14 @@ def test_a_month_buys_what_the_plan_buys_and_layouts_cost_no_more_than_tp():
 
 @pytest.mark.thorough
 def test_a_plan_of_ranks_and_drafts_becomes_a_budget_of_them(tmp_path):
-    asked = {**LONG, "rate": 5, "data_parallel_size": 8, "speculative_config": MTP}
+    small = {"workload": "synthetic:prompt=1000,output=60,n=100"}
+    asked = {
+        **LONG,
+        **small,
+        "rate": 5,
+        "data_parallel_size": 8,
+        "speculative_config": MTP,
+    }
     result, _ = plan_to_files(
         PlanSettings(**asked, enable_expert_parallel=False, out=str(tmp_path))
     )
@@ -218,10 +226,12 @@ def test_a_plan_of_ranks_and_drafts_becomes_a_budget_of_them(tmp_path):
 @pytest.mark.thorough
 def test_what_fleets_of_layouts_serve_is_what_their_plans_need():
     loose = {**LONG, "workload": "synthetic:prompt=2000,output=50,n=300"}
-    found = capacity(CapacitySettings(**loose, max_gpus=8))
+    found = capacity(
+        CapacitySettings(**loose, data_parallel_size=8, think="exp:3s", max_gpus=8)
+    )
 
     layouts = {str(row.pool.configuration.layout) for row in found.rows}
-    assert {"tp8", "dp8", "dp8-ep8"} <= layouts
+    assert layouts == {"dp8", "dp8-ep8"}
     document = capacity_values(found)
     best = found.best
     assert document["layout"] == str(best.pool.configuration.layout)
