@@ -1,9 +1,12 @@
 """Budgets, capacities and demand of replicas with ranks, whole experts and stages."""
 
+import io
 import json
+import re
 from types import SimpleNamespace
 
 import pytest
+from rich.console import Console
 
 from capplan.deployment.pools import Deployment
 from capplan.errors import InputError
@@ -15,15 +18,27 @@ from capplan.planning.autoscale_settings import AutoscaleSettings
 from capplan.planning.budget import budget
 from capplan.planning.budget_settings import BudgetSettings
 from capplan.planning.capacity import capacity
-from capplan.planning.configuration import Configuration, configurations
+from capplan.planning.configuration import (
+    Configuration,
+    configurations,
+    only_configuration,
+)
 from capplan.planning.demand import planned_at
 from capplan.planning.layout_settings import LayoutSettings
 from capplan.planning.plan import plan
-from capplan.planning.settings import CapacitySettings, DemandSettings, PlanSettings
+from capplan.planning.run import simulate_deployment
+from capplan.planning.settings import (
+    CapacitySettings,
+    DemandSettings,
+    PlanSettings,
+    SimulateSettings,
+)
 from capplan.report.pages.budget import budget_page, budget_values
 from capplan.report.pages.capacity import capacity_values
+from capplan.report.pages.run import run_page, run_values
 from capplan.report.planned_settings import planned_settings
 from capplan.report.render.json_text import json_text
+from capplan.report.render.terminal import print_page
 from capplan.report.to_files import plan as plan_to_files
 from capplan.report.verify_budget import verify_budget
 from tests.budgets import stub_plans
@@ -41,6 +56,12 @@ MTP = '{"method":"mtp"}'
 
 def made(**more):
     return budget(BudgetSettings(**{**LONG, "rate": 20, **MONTH, **more}))
+
+
+def console_text(page):
+    out = io.StringIO()
+    print_page(page, Console(file=out, width=200, highlight=False))
+    return out.getvalue()
 
 
 def able(settings):
@@ -257,3 +278,40 @@ def test_fleets_too_large_for_the_gpus_are_left_out_with_why(monkeypatch):
     assert gpus == {4, 8}
     text = "--max-gpus is 8; a replica of GB300 × DP 16 × TP 1, EP 16 takes 16"
     assert text in [row.reason for row in found.excluded]
+
+
+def test_an_autoscaled_fleet_has_one_rank_and_experts_apart_where_asked():
+    given = {"llm": "DeepSeek-R1", "gpu": "B200", "tp": 8, "slo": "ttft=10s"}
+    plain = AutoscaleSettings(**given)
+    apart = AutoscaleSettings(**given, enable_expert_parallel=True)
+
+    assert str(only_configuration(plain).layout) == "tp8"
+    assert str(only_configuration(apart).layout) == "tp8-ep8"
+    for settings in (plain, apart):
+        (row,) = able(settings.of_plan())
+        assert row.key == only_configuration(settings).key
+    asked = BudgetSettings(
+        **LONG, data_parallel_size="1,8", prefill_schedule_interval=2
+    )
+    fleets = asked.of_fleets("B200-SXM", Layout(8, 1, 8), ("hpa",))
+    assert str(only_configuration(fleets).layout) == "tp8-ep8"
+
+
+def test_pools_with_ranks_are_named_by_their_layouts():
+    run = simulate_deployment(
+        SimulateSettings(
+            **{**LONG, "workload": "synthetic:prompt=300,output=20,n=60"},
+            rate=5,
+            data_parallel_size=8,
+            prefill_tp=8,
+            prefill_replicas=1,
+            decode_replicas=2,
+        )
+    )
+
+    rows = run_values(run)["pools"]
+    assert [row["layout"] for row in rows] == ["tp8", "dp8"]
+    assert [row["gpus_per_replica"] for row in rows] == [8, 8]
+    assert [row["gpu_count"] for row in rows] == [8, 16]
+    text = console_text(run_page(run))
+    assert re.search(r"decode +B200-SXM +1 × DP 8 +2 +16", text)
