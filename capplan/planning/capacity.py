@@ -132,15 +132,26 @@ def capacity(
 def _of_the_size(
     settings: CapacitySettings, tried: list[Configuration | Excluded]
 ) -> list[Configuration | Excluded]:
-    """Return what was tried; what is too large for the size is excluded with why."""
+    """Return what was tried; what is too large for the size is excluded with why.
+
+    Raises
+    ------
+    InputError
+        When all are, by the smallest.
+    """
     found: list[Configuration | Excluded] = []
+    refused: list[tuple[int, InputError]] = []
     for row in tried:
-        try:
-            if isinstance(row, Configuration):
+        if isinstance(row, Configuration):
+            try:
                 replica_count(settings, row)
-            found.append(row)
-        except InputError as error:
-            found.append(Excluded(row.gpu, row.tp, str(error), row.layout))
+            except InputError as error:
+                refused.append((row.gpus, error))
+                found.append(Excluded(row.gpu, row.tp, str(error), row.layout))
+                continue
+        found.append(row)
+    if refused and not any(isinstance(row, Configuration) for row in found):
+        raise min(refused, key=lambda pair: pair[0])[1]
     return found
 
 
