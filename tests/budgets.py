@@ -28,7 +28,9 @@ def stub_plans(monkeypatch):
         seen.extend(rates)
         run = SimpleNamespace(configuration=only_configuration(at_rate(rates[-1])))
         rows = [
-            SimpleNamespace(replica_count=math.ceil(rate / PER_REPLICA), run=run)
+            SimpleNamespace(
+                replica_count=math.ceil(rate / PER_REPLICA), run=run, launch=None
+            )
             for rate in rates
         ]
         return tuple(rows), ()

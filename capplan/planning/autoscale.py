@@ -33,6 +33,7 @@ from capplan.planning.replications import Interrupted
 from capplan.planning.scheduling import widest_iterations
 from capplan.planning.setting_groups import MOST_REPLICAS
 from capplan.planning.traffic import arriving, judged, read_requests
+from capplan.simulator.checks import check_deployment
 from capplan.simulator.fleet import Stopped
 
 
@@ -69,6 +70,7 @@ class _Work:
         self._asked = asked
         configuration = only_configuration(settings)
         check_scheduler(settings, configuration.engine.scheduler.name)
+        check_deployment(one_pool(settings, configuration, 1), moves=True)
         progress("reading the requests")
         rng = np.random.default_rng(settings.seed)
         read = arriving(read_requests(asked), asked, rng)

@@ -112,6 +112,7 @@ class _Work:
         run = candidates[-1].run
         assert run is not None
         self._configuration = configuration = run.configuration
+        self._launch = candidates[-1].launch
         self._cold_start_s = cold_start_of(settings, configuration)
         texts = settings.commit or DEFAULT_COMMITMENTS
         wishes = [wish for text in texts if (wish := parse_commit(text))]
@@ -193,6 +194,7 @@ class _Work:
             self._power,
             self._cold_start_s,
             owned=self._owned,
+            launch=self._launch,
         )
         return replace(budget, assumptions=budget_assumptions(budget, DRAIN_S))
 

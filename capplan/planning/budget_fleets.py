@@ -1,19 +1,24 @@
 """Autoscaled fleets and the budget's hours, simulated on the trace."""
 
+import warnings
+
 import numpy as np
 
 from capplan.deployment.configuration import Configuration
+from capplan.errors import CapplanWarning, InputError
 from capplan.planning.autoscale import autoscale
 from capplan.planning.autoscaled import FIXED
 from capplan.planning.budget_settings import BudgetSettings
 from capplan.planning.budgeted import FleetRow
 from capplan.planning.cost import HOURS_PER_MONTH
 from capplan.planning.demand_curve import HOURS_PER_WEEK, DemandCurve, most_of_each
+from capplan.planning.deployments import one_pool
 from capplan.planning.fleet_cases import Outcome
 from capplan.planning.inputs import Progress
 from capplan.planning.known_to_policies import name_of
 from capplan.planning.node_hours import whole_nodes
 from capplan.planning.node_prices import NodePrices
+from capplan.simulator.checks import check_deployment
 from capplan.workload.trace import Trace
 
 HOURS = "hours of this budget"
@@ -45,13 +50,21 @@ def fleet_rows(
     """Return fleets on the trace, each beside a fixed one that attains as much.
 
     ``replicas`` are those of each hour. Nothing where the trace tells no hours, or its
-    rate was changed: then there is nothing to simulate.
+    rate was changed: then there is nothing to simulate; nor, with a warning, where such
+    replicas are not simulated as they come and go.
     """
     if not settings.compare_fleets or curve.is_typical or settings.rate is not None:
         return ()
+    try:
+        check_deployment(one_pool(settings, configuration, 1), moves=True)
+    except InputError as error:
+        why = str(error).partition(";")[0]
+        text = f"fleets on the trace are not simulated: {why}"
+        warnings.warn(text, CapplanWarning, stacklevel=2)
+        return ()
     hours = schedule_of(replicas)
     asked = settings.of_fleets(
-        configuration.gpu, configuration.tp, (hours, *settings.policies)
+        configuration.gpu, configuration.layout, (hours, *settings.policies)
     )
     found = autoscale(asked, show)
     rows = [row for row in (found.fixed, *found.policies) if row is not None]

@@ -5,13 +5,14 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, Field
 
 from capplan.fleet.grids import grid_of
+from capplan.llm.layout import Layout
 from capplan.planning.autoscale_settings import AutoscaleSettings, policy_names
 from capplan.planning.commitments import parse_contract
 from capplan.planning.demand_curve import check_window
 from capplan.planning.fleet_settings import MOTION, OrderSettings
 from capplan.planning.growth import Growth, growth_text, parse_growth
 from capplan.planning.ladder import FULL
-from capplan.planning.layout_settings import TP_ALONE
+from capplan.planning.layout_settings import LayoutSettings
 from capplan.planning.owned import parse_owned
 from capplan.planning.purchase_texts import NO_COMMITMENT, parse_commit, parse_quota
 from capplan.planning.scenarios import (
@@ -20,6 +21,7 @@ from capplan.planning.scenarios import (
     scenarios_by_name,
 )
 from capplan.planning.settings import PlanningSettings, PlanSettings
+from capplan.planning.speculation_settings import SpeculationSettings
 from capplan.planning.traffic_settings import TrafficSettings
 from capplan.setting_values import pairs_text, parts, path_text
 from capplan.settings import SettingError, setting, validated_with
@@ -33,7 +35,13 @@ _ANCHORS = (1, 12, 24)
 """Months whose peaks are simulated, with the last one; in between the law holds."""
 
 
-class BudgetSettings(OrderSettings, PlanningSettings, TrafficSettings):
+class BudgetSettings(
+    LayoutSettings,
+    SpeculationSettings,
+    OrderSettings,
+    PlanningSettings,
+    TrafficSettings,
+):
     """Settings of a budget: months, growth, and the ways to pay for nodes."""
 
     scenario_of: ClassVar = PlanSettings
@@ -235,16 +243,15 @@ class BudgetSettings(OrderSettings, PlanningSettings, TrafficSettings):
         """Return the settings of a plan of steady arrivals at a rate."""
         shared = self.shared_with(PlanSettings)
         arrivals = self.arrivals or "poisson"
-        return PlanSettings(
-            **{**TP_ALONE, **shared, "rate": rate_per_s, "arrivals": arrivals}
-        )
+        return PlanSettings(**{**shared, "rate": rate_per_s, "arrivals": arrivals})
 
     def of_fleets(
-        self, gpu: str, tp: int, policies: tuple[str, ...]
+        self, gpu: str, layout: Layout, policies: tuple[str, ...]
     ) -> AutoscaleSettings:
         """Return the settings of autoscaled fleets on the trace as it is."""
         shared = self.shared_with(AutoscaleSettings)
-        chosen = {"gpu": (gpu,), "tp": (tp,), "policies": policies, "spot": None}
-        return AutoscaleSettings(
+        chosen = {"gpu": (gpu,), "policies": policies, "spot": None}
+        fleets = AutoscaleSettings(
             **{**shared, **chosen, "rate": None, "break_even": False, "out": None}
         )
+        return fleets.model_copy(update=self.of(layout))

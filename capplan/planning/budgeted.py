@@ -11,6 +11,7 @@ from capplan.planning.budget_settings import BudgetSettings
 from capplan.planning.commitments import Hours
 from capplan.planning.cost import HOURS_PER_MONTH
 from capplan.planning.demand_curve import DemandCurve
+from capplan.planning.launch import Launch
 from capplan.planning.node_prices import NodePrices
 from capplan.planning.owned import Owned
 from capplan.planning.replicas_by_rate import EXTRAPOLATED, ReplicasByRate
@@ -167,6 +168,7 @@ class Budget(Shown):
     ways: tuple[PriceRow, ...] = ()
     scenarios: tuple[ScenarioRow, ...] = ()
     owned: Owned | None = None
+    launch: Launch | None = None  # of a replica, as planned at the highest peak
     infeasible_reason: str = ""
     largest_fraction: float = 0.0  # of a node in the ladder's optimum
     ladder_s: float = 0.0  # time to solve it [s]

@@ -102,9 +102,9 @@ def capacity(
         shares = bool(base.prefix_tokens.any())
         of_plan = settings.at_rate(None)
         tried = list(configurations(of_plan))
-        runnable(tried)  # refuses where there is none
+        tried = _of_the_size(settings, tried)
+        able = runnable(tried)
         rows = []
-        able = [row for row in tried if isinstance(row, Configuration)]
         objectives = settings.objectives()
         for first, slo in enumerate(objectives):
             fleets = []
@@ -128,6 +128,32 @@ def capacity(
         base.source,
         tuple(texts),
     )
+
+
+def _of_the_size(
+    settings: CapacitySettings, tried: list[Configuration | Excluded]
+) -> list[Configuration | Excluded]:
+    """Return what was tried; what is too large for the size is excluded with why.
+
+    Raises
+    ------
+    InputError
+        When all are, by the smallest.
+    """
+    found: list[Configuration | Excluded] = []
+    refused: list[tuple[int, InputError]] = []
+    for row in tried:
+        if isinstance(row, Configuration):
+            try:
+                replica_count(settings, row)
+            except InputError as error:
+                refused.append((row.gpus, error))
+                found.append(Excluded(row.gpu, row.tp, str(error), row.layout))
+                continue
+        found.append(row)
+    if refused and not any(isinstance(row, Configuration) for row in found):
+        raise min(refused, key=lambda pair: pair[0])[1]
+    return found
 
 
 def _served(search: "_Search") -> Served:

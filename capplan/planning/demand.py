@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
+from capplan.deployment.configuration import Configuration
 from capplan.deployment.pools import Pool
 from capplan.errors import InputError
 from capplan.placement.demand_law import OF_LAW, DemandLaw, fit_demand_law
@@ -14,6 +14,7 @@ from capplan.planning.plan import plan
 from capplan.planning.result import Candidate
 from capplan.planning.settings import DemandSettings, PlanSettings
 from capplan.planning.shown import Shown
+from capplan.planning.speculation import is_searched, with_drafts
 
 FEWEST_RATES = 2
 """Rates that are a comparison."""
@@ -23,8 +24,7 @@ FEWEST_RATES = 2
 class Demand(Shown):
     """How many replicas of one configuration a workload needs as it grows."""
 
-    gpu: str  # of the cheapest configuration at the highest rate
-    tp: int
+    configuration: Configuration  # the cheapest at the highest rate
     rates_per_s: tuple[float, ...]  # simulated, ascending [requests/s]
     extrapolated_per_s: tuple[float, ...]  # to extrapolate to [requests/s]
     candidates: tuple[Candidate, ...]  # the best at each rate simulated
@@ -36,9 +36,7 @@ class Demand(Shown):
         """Return the replicas that the law extrapolates to a rate."""
         if self.law is None:
             raise InputError(self.no_law)
-        run = self.candidates[0].run
-        assert run is not None
-        return Pool(run.configuration, self.law.workers(rate_per_s))
+        return Pool(self.configuration, self.law.workers(rate_per_s))
 
 
 def demand(settings: DemandSettings, progress: Progress | None = None) -> Demand:
@@ -61,14 +59,15 @@ def demand(settings: DemandSettings, progress: Progress | None = None) -> Demand
         )
     candidates, notes = planned_at(rates, settings.at_rate, progress)
     counts = np.array([row.replica_count for row in candidates], np.float64)
+    run = candidates[-1].run
+    assert run is not None
     law, no_law = None, ""
     try:
         law = fit_demand_law(np.array(rates), counts)
     except InputError as error:
         no_law = str(error)
     return Demand(
-        gpu=candidates[0].gpu,
-        tp=candidates[0].tp,
+        configuration=run.configuration,
         rates_per_s=rates,
         extrapolated_per_s=settings.at,
         candidates=candidates,
@@ -87,16 +86,28 @@ def planned_at(
 
     The highest rate chooses the configuration, which the others keep.
     """
-    chosen: dict[str, Any] = {}
+    best: Candidate | None = None
     candidates: list[Candidate] = []
     notes: dict[str, None] = {}
     for done, rate in enumerate(reversed(rates_per_s)):
         before = f"{rate:g} requests/s: "
         step = part_of(progress or unseen, done, len(rates_per_s), before)
-        result = plan(at_rate(rate).model_copy(update=chosen), step)
+        asked = at_rate(rate)
+        result = plan(asked if best is None else _of_best(asked, best), step)
         if result.best is None:
             raise InputError(f"at {rate:g} requests/s: {result.infeasible_reason}")
-        candidates.insert(0, result.best)
+        best = result.best
+        candidates.insert(0, best)
         notes.update(dict.fromkeys(result.warnings))
-        chosen = {"gpu": (result.best.gpu,), "tp": (result.best.tp,)}
     return tuple(candidates), tuple(notes)
+
+
+def _of_best(settings: PlanSettings, best: Candidate) -> PlanSettings:
+    """Return the settings of a plan of one GPU type, layout and number of drafts."""
+    assert best.run is not None
+    configuration = best.run.configuration
+    speculation = configuration.engine.speculation
+    if is_searched(settings):
+        settings = with_drafts(settings, speculation.drafts if speculation else 0)
+    only = settings.of(configuration.layout)
+    return settings.model_copy(update={"gpu": (best.gpu,), **only})

@@ -14,6 +14,9 @@ class Excluded:
     reason: str
     layout: Layout | None = None  # None: TP alone
 
+    def __str__(self) -> str:
+        return f"{self.gpu} × {(self.layout or Layout(self.tp)).text}"
+
     @property
     def key(self) -> tuple[str, str]:
         """GPU type and layout."""

@@ -32,7 +32,7 @@ MOVING = (
     "spot",
 )
 """Settings of fleets whose requests or replicas move."""
-OF_TP_ALONE = ("mix", "availability", "solver")
+OF_TP_ALONE = ("solver",)
 """Settings of plans whose replicas are named by GPU and TP degree alone."""
 
 

@@ -6,6 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal, get_args
 from pydantic import BeforeValidator, Field
 
 from capplan.errors import InputError
+from capplan.llm.layout import Layout
 from capplan.planning.setting_groups import ENGINE, ConfigurationSettings
 from capplan.setting_values import check_keys, json_object, parts
 from capplan.settings import SettingError, setting, validated_with
@@ -68,15 +69,15 @@ class LayoutSettings(ConfigurationSettings):
         (),
         ENGINE,
         "1,8",
-        "Ranks of a replica that step together (default: in `plan` without --tp all "
-        "with a profile; else 1).",
+        "Ranks of a replica that step together (default: without --tp all with a "
+        "profile; in `simulate` and `autoscale` 1).",
     )
     enable_expert_parallel: bool | None = setting(
         None,
         ENGINE,
         "",
-        "Whole experts on each GPU, not parts of all (default: in `plan` without --tp "
-        "both; else off).",
+        "Whole experts on each GPU, not parts of all (default: without --tp both; in "
+        "`simulate` and `autoscale` off).",
     )
     all2all_backend: All2AllBackend | None = setting(
         None,
@@ -132,6 +133,17 @@ class LayoutSettings(ConfigurationSettings):
                 f"pipeline_parallel_size {stages} with data_parallel_size above 1 or "
                 "enable_expert_parallel is not modelled; expected TP and stages alone",
             )
+
+    @staticmethod
+    def of(layout: Layout) -> dict[str, Any]:
+        """Return the settings, by name, with which a layout is looked at alone."""
+        only: dict[str, Any] = {
+            "tp": (layout.tp,),
+            "data_parallel_size": (layout.dp,),
+            "enable_expert_parallel": layout.ep > 1,
+        }
+        # An all-to-all is of whole experts: without, it is refused.
+        return only if layout.ep > 1 else {**only, "all2all_backend": None}
 
     @property
     def redundant_experts(self) -> int:

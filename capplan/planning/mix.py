@@ -39,7 +39,7 @@ from capplan.planning.mix_pairs import (
     promising_pairs,
     shifted,
 )
-from capplan.planning.mix_result import KindCapacity, Mix, MixBand
+from capplan.planning.mix_result import Kind, KindCapacity, Mix, MixBand
 from capplan.planning.prospects import MOST_REPLICAS, price_of
 from capplan.planning.replications import Interrupted
 from capplan.planning.result import Candidate, Plan
@@ -262,7 +262,9 @@ class _Search:
     def _told(self, carried: np.ndarray) -> tuple[KindCapacity, ...]:
         return tuple(
             KindCapacity(
-                kind.gpu, kind.gpus, usd_per_replica_h(kind) or 0.0, tuple(column)
+                **vars(Kind.of(kind)),
+                usd_per_h=usd_per_replica_h(kind) or 0.0,
+                requests_per_s=tuple(column),
             )
             for kind, column in zip(self._kinds, carried.T.tolist(), strict=True)
         )

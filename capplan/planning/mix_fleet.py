@@ -13,7 +13,7 @@ from capplan.planning.cost import usd_per_h, usd_per_replica_h
 from capplan.planning.deployments import one_pool
 from capplan.planning.inputs import PlanInputs
 from capplan.planning.launch import launch
-from capplan.planning.mix_result import MixPool
+from capplan.planning.mix_result import Kind, MixPool
 from capplan.planning.prospects import MOST_REPLICAS
 from capplan.planning.quota import over_quota
 from capplan.planning.run import Run
@@ -175,17 +175,17 @@ class MixFleet:
         makespan_s = run.simulation.totals.makespan_s
         return tuple(
             MixPool(
-                pool.configuration.gpu,
-                pool.configuration.gpus,
-                pool.replica_count,
-                allocated[index],
-                pool.gpu_count,
-                float(counted[index] / max(counted.sum(), 1)),
-                float(1 - missed[index] / counted[index])
+                **vars(Kind.of(pool.configuration)),
+                replica_count=pool.replica_count,
+                allocated_replica_count=allocated[index],
+                gpu_count=pool.gpu_count,
+                share_of_requests=float(counted[index] / max(counted.sum(), 1)),
+                slo_attainment=float(1 - missed[index] / counted[index])
                 if counted[index]
                 else math.nan,
-                run.simulation.pools[index].busy_s / (makespan_s * pool.replica_count),
-                launch(pool.configuration, self._inputs.settings),
+                busy_share=run.simulation.pools[index].busy_s
+                / (makespan_s * pool.replica_count),
+                launch=launch(pool.configuration, self._inputs.settings),
             )
             for index, pool in enumerate(run.deployment.pools)
         )

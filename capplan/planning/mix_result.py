@@ -3,16 +3,47 @@
 from dataclasses import dataclass
 
 from capplan.bounds.cost_bound import CostBound
+from capplan.deployment.configuration import Configuration
+from capplan.llm.layout import parse_layout
 from capplan.planning.cost import Cost
 from capplan.planning.launch import Launch
 
 
 @dataclass(frozen=True)
-class MixPool:
-    """Equal replicas that serve their part of the requests."""
+class Kind:
+    """What replicas are told apart by: their GPU type and layout."""
 
     gpu: str
-    tp: int
+    tp: int  # of a rank or stage
+    layout: str  # as profiles are named by
+    gpus_per_replica: int
+
+    @classmethod
+    def of(cls, configuration: Configuration) -> "Kind":
+        """Return the kind of a configuration."""
+        gpu, layout = configuration.key
+        return cls(gpu, configuration.tp, layout, configuration.gpus)
+
+    @property
+    def name(self) -> str:
+        """GPU type and degrees, as people read them."""
+        return f"{self.gpu} × {self.layout_text}"
+
+    @property
+    def layout_text(self) -> str:
+        """How ranks, stages and experts share the GPUs of a replica."""
+        return parse_layout(self.layout).text
+
+    @property
+    def degrees(self) -> str:
+        """Its degrees in short, the TP degree first."""
+        return parse_layout(self.layout).degrees
+
+
+@dataclass(frozen=True)
+class MixPool(Kind):
+    """Equal replicas that serve their part of the requests."""
+
     replica_count: int
     allocated_replica_count: int  # by the allocation alone, before any was simulated
     gpu_count: int
@@ -35,11 +66,9 @@ class MixBand:
 
 
 @dataclass(frozen=True)
-class KindCapacity:
+class KindCapacity(Kind):
     """What a replica of a kind carries of each band alone, within the SLO."""
 
-    gpu: str
-    tp: int
     usd_per_h: float  # of a replica, its share of full nodes [$/h]
     requests_per_s: tuple[float, ...]  # of each band; 0: none [requests/s]
 

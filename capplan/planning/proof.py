@@ -23,7 +23,7 @@ from capplan.planning.result import Candidate
 from capplan.planning.scheduling import widest_alone, widest_of_replica
 from capplan.planning.setting_groups import MOST_REPLICAS
 from capplan.planning.settings import PlanSettings
-from capplan.planning.speculation import is_searched, with_drafts
+from capplan.planning.speculation import Drafting, is_searched, with_drafts
 from capplan.planning.unbatched import unbatched
 
 BOUND_SAMPLES = 3
@@ -281,6 +281,11 @@ def key_of(block: Mapping[str, Any]) -> tuple[str, str]:
 def settings_of(document: Mapping[str, Any]) -> PlanSettings:
     """Return the settings of a plan, with the drafted tokens that it chose."""
     settings = PlanSettings(**document["settings"])
+    return with_drafts_chosen(settings, document)
+
+
+def with_drafts_chosen(settings: Drafting, document: Mapping[str, Any]) -> Drafting:
+    """Return settings with the drafted tokens that a plan chose, where it searched."""
     if not is_searched(settings):
         return settings
     worth = document.get("drafts_worth")

@@ -51,13 +51,14 @@ class ReplicasByRate:
         above = np.searchsorted(points, rate * (1 - _TINY))
         low = counts[np.maximum(above - 1, 0)]
         high = counts[np.minimum(above, len(points) - 1)]
-        inside = np.clip(np.ceil(line - _TINY), low, high)
-        at_point = np.isclose(rate, points[np.minimum(above, len(points) - 1)])
-        found = np.where(at_point, high, inside)
+        found = np.clip(np.ceil(line - _TINY), low, high)
         beyond = rate > points[-1] * (1 + _TINY)
         if law is None or law.workers_per_rate_interval[0] <= 0:
             line = counts[-1] * rate / points[-1]  # a flat law tells nothing of more
         found = np.where(beyond, np.maximum(np.ceil(line - _TINY), counts[-1]), found)
+        # Simulated rates are rounded, so that a peak may be a hair above its own.
+        nearest = np.abs(rate[..., np.newaxis] - points).argmin(axis=-1)
+        found = np.where(np.isclose(rate, points[nearest]), counts[nearest], found)
         return np.maximum(found, 1).astype(np.int64)
 
     def known_by(self, rate_per_s: float) -> str:

@@ -14,7 +14,7 @@ from capplan.planning.fleet_settings import (
     PoolSettings,
     RebalancerSettings,
 )
-from capplan.planning.layout_settings import TP_ALONE, LayoutSettings
+from capplan.planning.layout_settings import LayoutSettings
 from capplan.planning.mix_settings import MixSettings
 from capplan.planning.risk_settings import RiskSettings
 from capplan.planning.setting_groups import (
@@ -176,7 +176,14 @@ class SimulateSettings(
                 )
 
 
-class CapacitySettings(OutputSettings, SchedulerSettings, ThinkSettings, FleetSettings):
+class CapacitySettings(
+    LayoutSettings,
+    SpeculationSettings,
+    OutputSettings,
+    SchedulerSettings,
+    ThinkSettings,
+    FleetSettings,
+):
     """Settings of what given fleets serve: the highest rate, and the most users."""
 
     scenario_of: ClassVar = PlanSettings
@@ -228,7 +235,7 @@ class CapacitySettings(OutputSettings, SchedulerSettings, ThinkSettings, FleetSe
     def at_rate(self, rate_per_s: float | None) -> PlanSettings:
         """Return the settings of a plan of the same requests, of arrivals."""
         shared = {**self.shared_with(PlanSettings), "think": None}
-        return PlanSettings(**TP_ALONE, **shared, rate=rate_per_s)
+        return PlanSettings(**shared, rate=rate_per_s)
 
 
 class OffersSettings(MarketSettings):
@@ -257,7 +264,7 @@ class SearchSettings(
     scenario_of: ClassVar = PlanSettings
 
 
-class DemandSettings(PlanningSettings):
+class DemandSettings(LayoutSettings, SpeculationSettings, PlanningSettings):
     """Settings of plans at several arrival rates."""
 
     rates: Annotated[tuple[Rate, ...], BeforeValidator(parts)] = setting(
@@ -273,4 +280,4 @@ class DemandSettings(PlanningSettings):
     def at_rate(self, rate_per_s: float) -> PlanSettings:
         """Return the settings of the plan for one rate."""
         shared = self.shared_with(PlanSettings)
-        return PlanSettings(**TP_ALONE, **shared, rate=rate_per_s)
+        return PlanSettings(**shared, rate=rate_per_s)

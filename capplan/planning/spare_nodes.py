@@ -13,6 +13,7 @@ from capplan.planning.result import Candidate
 from capplan.planning.run import BUDGET_REQUESTS, judged_run
 from capplan.planning.spare_result import NodesGone, SpareNodes
 from capplan.planning.spares import failures_per_node_day, spares_at
+from capplan.simulator.checks import check_deployment
 
 _HOUR_S = 3600.0
 _BEYOND = 2
@@ -33,24 +34,40 @@ def spares_of(
         return SpareNodes(availability, repair_h, reason=reason)
     deployment = candidate.run.deployment
     size, count = nodes.gpus_per_node, int(nodes.count)
-    needed = spares_at(count, size, repair_h, availability, settings.failures)
+    gpus = deployment.pool.configuration.gpus
+    each = -(-gpus // size)  # nodes of a replica; spares are as many for another
+    needed = spares_at(
+        count // each, size, repair_h, availability, settings.failures, each
+    )
     ends = None
     if needed.low is not None and needed.high is not None:
-        ends = needed.low, needed.high
+        ends = each * needed.low, each * needed.high
+    spares = each * needed.count
     found = SpareNodes(
         availability,
         repair_h,
         failures_per_node_day(size, settings.failures),
         count,
-        needed.count,
+        spares,
         ends,
-        max(1, size // deployment.pool.configuration.gpus),
-        HOURS_PER_MONTH * nodes.usd_per_h / count * needed.count,
+        max(1, size // gpus),
+        each,
+        HOURS_PER_MONTH * nodes.usd_per_h / count * spares,
         None if inputs.load.process is not None else min(_HOUR_S, repair_h * _HOUR_S),
+        not _may_die(deployment),
     )
     progress("taking nodes away at the busiest hour")
     gone, untested = _tested(inputs, deployment, found)
     return replace(found, gone=gone, untested=untested)
+
+
+def _may_die(deployment: Deployment) -> bool:
+    """Return whether replicas of a fleet are simulated as they die and come back."""
+    try:
+        check_deployment(deployment, moves=True)
+    except InputError:
+        return False
+    return True
 
 
 def _tested(
@@ -59,7 +76,7 @@ def _tested(
     """Return what is attained with nodes gone, or why it was not simulated."""
     assert found.spare_nodes is not None
     rows = []
-    most = min(found.node_count or 0, _BEYOND)
+    most = min((found.node_count or 0) // found.nodes_per_replica, _BEYOND)
     try:
         for beyond in range(most + 1):
             lost = min(
@@ -69,7 +86,9 @@ def _tested(
             attainment = 0.0
             if left:
                 attainment = _attainment(inputs, deployment, lost, found)
-            gone = beyond + (found.spare_nodes if beyond else 0)
+            # Of a replica on several nodes one: each may be of another replica.
+            stood_in = found.spare_nodes // found.nodes_per_replica
+            gone = beyond + (stood_in if beyond else 0)
             rows.append(NodesGone(gone, left, attainment))
     except InputError as error:
         return (), str(error)
@@ -82,12 +101,13 @@ def _attainment(
     """Return what is attained without some replicas.
 
     Of a trace's own arrivals by the requests of the busiest hour, or of the busiest
-    time of repair where that is shorter; else of all, at the rate that stays.
+    time of repair where that is shorter; else of all, at the rate that stays. Replicas
+    that are not simulated as they die are away from the start.
     """
     load, slo = inputs.load, inputs.slo
     arrival_s = load.trace.arrival_s
+    smaller = deployment.with_replicas(deployment.replica_count - lost)
     if found.busiest_s is None or arrival_s is None:
-        smaller = deployment.with_replicas(deployment.replica_count - lost)
         attainment = judged_run(
             load,
             slo,
@@ -98,8 +118,8 @@ def _attainment(
         ).judgement.attainment
         return 0.0 if attainment is None else attainment.share
     begin_s = busiest_s(arrival_s, found.busiest_s)
-    losing = deployment
-    if lost:
+    losing = smaller if found.is_gone_throughout else deployment
+    if lost and losing is deployment:
         since_s = begin_s - float(arrival_s[0])
         absence = Absence(lost, since_s, _HOUR_S * found.repair_h)
         changes = outage(absence, arrival_s, comes_back=True)

@@ -24,9 +24,12 @@ class SpareNodes:
     # at the low and the high published rate of failures; None where it is given
     spare_nodes_range: tuple[int, int] | None = None
     replicas_per_node: int | None = None
+    nodes_per_replica: int = 1  # a replica is down while any of its nodes is away
     usd_per_month: float | None = None  # of the spares [$]
     # in which the requests arrive that tell; None: all, at a rate that stays [s]
     busiest_s: float | None = None
+    # nodes are gone during all requests: such replicas are not simulated as they die
+    is_gone_throughout: bool = False
     # none, then one more than the spares, and two more
     gone: tuple[NodesGone, ...] = ()
     reason: str = ""  # why no number is known

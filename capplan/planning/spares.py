@@ -65,12 +65,14 @@ def spare_nodes(
     failures_per_node_day: float,
     repair_h: float,
     availability: float,
+    nodes_together: int = 1,
 ) -> int:
     """Return the fewest spares with which enough nodes are up so much of the time.
 
     Nodes fail one by one, whatever the others do, and each is away for ``repair_h``
     [h] in the mean; ``availability`` is the share of the time in which ``node_count``
-    nodes of those and the spares are up.
+    nodes of those and the spares are up. Where several nodes serve only together, that
+    many are counted as one, which is away while any of them is.
 
     Raises
     ------
@@ -89,7 +91,7 @@ def spare_nodes(
         raise InputError(
             f"availability is {availability}; expected more than 0 and less than 1"
         )
-    away = unavailability(failures_per_node_day, repair_h)
+    away = 1 - (1 - unavailability(failures_per_node_day, repair_h)) ** nodes_together
     if not _is_up(node_count, _MOST, away, availability):
         raise InputError(
             f"{node_count} nodes, each away {away:.1%} of the time: no {_MOST:,} "
@@ -105,15 +107,17 @@ def spares_at(
     repair_h: float,
     availability: float,
     per_1000_days: float | None = None,
+    nodes_together: int = 1,
 ) -> Spares:
     """Return the spares of nodes at a rate of failures, see `failures_per_node_day`.
 
-    At the low and the high published rate too, where none is given.
+    At the low and the high published rate too, where none is given. A node may stand
+    for several that serve only together.
     """
 
     def at(rate: float | None) -> int:
         failures = failures_per_node_day(gpus_per_node, rate)
-        return spare_nodes(node_count, failures, repair_h, availability)
+        return spare_nodes(node_count, failures, repair_h, availability, nodes_together)
 
     if per_1000_days is not None:
         return Spares(at(per_1000_days))

@@ -1,10 +1,15 @@
 """Settings of another command from a plan.json: the same requests and replicas."""
 
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from capplan.errors import CapplanWarning, InputError
+from capplan.llm.layout import parse_layout
+from capplan.planning.layout_settings import LayoutSettings
+from capplan.planning.proof import with_drafts_chosen
+from capplan.planning.speculation_settings import SpeculationSettings
 from capplan.report.plan_document import read_plan, refuse_changed, settings_now
 from capplan.settings import Settings
 from capplan.simulator.schedulers.own_file import file_of
@@ -14,7 +19,7 @@ _FURTHER = ("users", "think")
 
 
 def planned_settings(path: Path, model: type[Settings]) -> dict[str, Any]:
-    """Return the settings of a plan for a command, with the best GPU type and degree.
+    """Return the settings of a plan for a command, with the best GPU type and layout.
 
     Raises
     ------
@@ -53,10 +58,13 @@ def planned_settings(path: Path, model: type[Settings]) -> dict[str, Any]:
             stacklevel=2,
         )
     kept = {name: value for name, value in settings.items() if name in fields}
-    layout = best.get("layout") or f"tp{best['tp']}"
-    if layout != f"tp{best['tp']}":
-        raise InputError(
-            f"{path}: its best is {layout}; a budget is of replicas of TP alone yet: "
-            "plan with --data-parallel-size 1 --no-enable-expert-parallel"
-        )
-    return {**kept, "gpu": (best["gpu"],), "tp": (best["tp"],)}
+    layout = parse_layout(best.get("layout") or f"tp{best['tp']}")
+    chosen = {**LayoutSettings.of(layout), **_drafts(document, settings)}
+    return {**kept, "gpu": (best["gpu"],), **chosen}
+
+
+def _drafts(document: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of drafts; with as many as a plan chose that searched."""
+    names = SpeculationSettings.model_fields
+    given = SpeculationSettings(**{k: v for k, v in settings.items() if k in names})
+    return dict(with_drafts_chosen(given, document))

@@ -28,6 +28,7 @@ _LATER: tuple[str, ...] = ("traffic", "lengths", "throughput", "purchase")
 _LATER += ("class_cost_shares", "busiest_share_of_mean")
 _LATER += ("layout", "gpus_per_replica")
 _LATER += ("data_parallel_size", "prefill_schedule_interval", "dp_balance")
+_LATER += ("launch_line", "launch_notes", "nodes_per_replica", "is_gone_throughout")
 _LATER += ("gpu_count_if_fewer_accepted", "gpu_count_if_more_accepted")
 """Keys that plans of an earlier release have not: nothing of theirs is claimed."""
 

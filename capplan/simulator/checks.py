@@ -8,7 +8,7 @@ import numpy as np
 from capplan.deployment.engine import EngineSettings
 from capplan.deployment.pools import Deployment
 from capplan.errors import InputError
-from capplan.simulator.group_state import READ_SCHEDULERS
+from capplan.simulator.group_state import READ_SCHEDULERS, check_ranks
 from capplan.simulator.hand_offs import MIXING, computes_last_again
 from capplan.simulator.images import unlike_images
 from capplan.simulator.routers import parse_router
@@ -100,6 +100,29 @@ def refuse_without_keys(trace: Trace, router: str) -> None:
             f"{trace.source}: no request has a session or a prefix group, by which "
             f"router {router} chooses; expected a column session or prefix_group, or "
             "another --router"
+        )
+
+
+def check_deployment(deployment: Deployment, *, moves: bool) -> None:
+    """Refuse what is not modelled of a deployment; ``moves``: requests or replicas do.
+
+    Those of one that does not move yet may be asked for beforehand.
+    """
+    joined = bool(deployment.rebalancer or deployment.dispatcher)
+    handed = deployment.hand_off if len(deployment.pools) > 1 else ""
+    for pool in deployment.pools:
+        engine = pool.configuration.engine
+        check_engine(engine)
+        check_scheduler(engine)
+        check_speculation(engine, handed)
+        check_own_rules(engine, moves=moves)
+        check_pipeline(engine, deployment.router, moves=moves)
+        check_ranks(
+            engine,
+            pool.configuration.rank_tables,
+            deployment.router,
+            moves=joined,
+            hand_off=deployment.hand_off,
         )
 
 

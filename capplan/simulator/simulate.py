@@ -11,11 +11,7 @@ import numpy as np
 from capplan.deployment.pools import Deployment
 from capplan.errors import InputError
 from capplan.simulator.checks import (
-    check_engine,
-    check_own_rules,
-    check_pipeline,
-    check_scheduler,
-    check_speculation,
+    check_deployment,
     refuse_adapters,
     refuse_images,
     refuse_oversized,
@@ -23,7 +19,6 @@ from capplan.simulator.checks import (
     served_by,
 )
 from capplan.simulator.fleet import Fleet, Progress, Stopped
-from capplan.simulator.group_state import check_ranks
 from capplan.simulator.serving_pool import UNBOUNDED_JUMP
 from capplan.simulator.table import Table
 from capplan.simulator.times import Simulation
@@ -86,20 +81,7 @@ def simulate(
         when ``stopped`` says so, the simulation ends there.
     """
     moves = deployment.is_in_motion
-    for pool in deployment.pools:
-        check_engine(pool.configuration.engine)
-        check_scheduler(pool.configuration.engine)
-        handed = deployment.hand_off if len(deployment.pools) > 1 else ""
-        check_speculation(pool.configuration.engine, handed)
-        check_own_rules(pool.configuration.engine, moves=moves)
-        check_pipeline(pool.configuration.engine, deployment.router, moves=moves)
-        check_ranks(
-            pool.configuration.engine,
-            pool.configuration.rank_tables,
-            deployment.router,
-            moves=bool(deployment.rebalancer or deployment.dispatcher),
-            hand_off=deployment.hand_off,
-        )
+    check_deployment(deployment, moves=moves)
     whole = requests if isinstance(requests, Trace) else None
     chunks = (requests,) if isinstance(requests, Trace) else requests
     names = None if whole is None else whole.class_names

@@ -256,8 +256,6 @@ def test_the_command_has_the_flags_of_the_layout():
         ({"data_parallel_size": "8", "dispatcher": "aladdin"}, "with --dispatcher"),
         ({"data_parallel_size": "8", "rebalancer": "llumnix"}, "with --rebalancer"),
         ({"data_parallel_size": "8", "scheduler": "sarathi"}, "is not modelled"),
-        ({"data_parallel_size": "8", "availability": 0.99}, "with --availability"),
-        ({"data_parallel_size": "8", "mix": True}, "with --mix"),
         ({"data_parallel_size": "8", "solver": "mip"}, "with --solver"),
     ],
 )

@@ -189,7 +189,7 @@ def test_the_launch_line_gives_the_stages():
         ({"engine": "sglang"}, "scheduler sglang is not modelled"),
         ({"router": "best-fit"}, "router best-fit is not modelled"),
         ({"rebalancer": "llumnix"}, "with --rebalancer is not modelled"),
-        ({"mix": True}, "with --mix is not modelled"),
+        ({"solver": "mip"}, "with --solver is not modelled"),
     ],
 )
 def test_what_is_not_modelled_with_stages_is_refused(given, reason):

@@ -1,7 +1,12 @@
 """Spare nodes of a plan: against the binomial, and an outage simulated by itself."""
 
+from itertools import product
+
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import binom
 
 from capplan.planning.plan import plan
 from capplan.planning.run import simulate_deployment
@@ -159,3 +164,101 @@ def test_a_short_repair_is_looked_at_for_its_own_time(trace):
 def test_wrong_settings_of_spares_are_refused(trace, given, said):
     with pytest.raises(SettingError, match=said):
         settings_of(trace, **given)
+
+
+@given(
+    replicas=st.integers(1, 4),
+    together=st.integers(1, 3),
+    failures=st.floats(0.001, 0.05),
+    repair_h=st.sampled_from([4.0, 24.0, 100.0]),
+    availability=st.sampled_from([0.9, 0.99, 0.999]),
+)
+@settings(max_examples=60, deadline=None)
+def test_spares_of_replicas_on_several_nodes_are_those_of_all_cases_told_apart(
+    replicas, together, failures, repair_h, availability
+):
+    found = spare_nodes(replicas, failures, repair_h, availability, together)
+
+    # A slow judge: every node is up or away by itself.
+    away = failures * repair_h / 24 / (1 + failures * repair_h / 24)
+
+    def share_up(spares):
+        of_one = [
+            np.prod([away if gone else 1 - away for gone in nodes])
+            for nodes in product((False, True), repeat=together)
+            if not any(nodes)
+        ]
+        up = sum(of_one)
+        cases = product((False, True), repeat=replicas + spares)
+        return sum(
+            np.prod([up if serves else 1 - up for serves in case])
+            for case in cases
+            if sum(case) >= replicas
+        )
+
+    if found <= 6:
+        assert share_up(found) >= availability - 1e-9
+        assert found == 0 or share_up(found - 1) < availability + 1e-9
+
+
+STAGES = {
+    "llm": "Llama-3.1-70B",
+    "gpu": "H100-SXM",
+    "tp": 8,
+    "pipeline_parallel_size": 2,
+    "nodes": "p5.48xlarge",
+    "availability": "99.9%",
+    "failures": 50.0,
+    "slo": "ttft=4s,tpot=60ms",
+}
+
+
+def test_a_replica_on_two_nodes_is_spared_and_lost_whole(tmp_path):
+    rng = np.random.default_rng(3)
+    path = tmp_path / "hours.csv"
+    at = np.cumsum(rng.exponential(0.06, 15000))
+    rows = ["arrival_s,prompt_tokens,output_tokens", *(f"{x:.2f},4000,60" for x in at)]
+    path.write_text("\n".join(rows) + "\n")
+
+    found = plan(PlanSettings(**STAGES, trace=path, extend=False))
+    spares, best = found.n_plus_k, found.best
+
+    assert best.gpus_per_replica == 16
+    assert best.replica_count >= 2
+    assert spares.node_count == 2 * best.replica_count
+    # By hand: a node fails 0.05 times a day for 4 h, a replica is away if one is.
+    away = 1 - (1 / (1 + 0.05 / 6)) ** 2
+    count = best.replica_count
+    enough = next(k for k in range(9) if binom.cdf(k, count + k, away) >= 0.999)
+    assert spares.spare_nodes == 2 * enough
+    assert spares.usd_per_month == pytest.approx(
+        best.cost.usd_per_month * enough / count
+    )
+    assert [row.replica_count for row in spares.gone] == [
+        count - lost for lost in range(min(count, 2) + 1)
+    ]
+    assert spares.gone[1].nodes_gone == enough + 1
+    assert spares.is_gone_throughout
+    assert spares.untested == ""
+    (section,) = [s for s in plan_page(found).sections if s.heading == "Spare nodes"]
+    assert any("takes 2 nodes" in note for note in section.notes)
+    assert any("as they die" in note for note in section.notes)
+
+
+def test_ranks_within_a_node_go_with_it():
+    # A rate that stays: nothing comes and goes.
+    found = plan(
+        PlanSettings(
+            llm="DeepSeek-R1", gpu="B200", data_parallel_size=8,
+            enable_expert_parallel=False, availability="99.9%", rate=6,
+            workload="synthetic:prompt=6000,output=100,n=300",
+            slo="ttft=10s,tpot=150ms", tune=False,
+        )
+    )  # fmt: skip
+    spares = found.n_plus_k
+
+    assert str(found.best.layout) == "dp8"
+    assert spares.node_count == found.best.replica_count
+    assert (spares.replicas_per_node, spares.nodes_per_replica) == (1, 1)
+    assert spares.gone[0].slo_attainment >= spares.gone[1].slo_attainment
+    assert spares.gone[1].replica_count == found.best.replica_count - 1

@@ -45,7 +45,8 @@ def demand(best):
     )
     rates = (10.0, 20.0, 40.0, 80.0)
     warnings = ("careful", "careful")
-    return Demand("H100-SXM", 8, rates, (160.0, 200.0), candidates, LAW, "", warnings)
+    configuration = candidates[-1].run.configuration
+    return Demand(configuration, rates, (160.0, 200.0), candidates, LAW, "", warnings)
 
 
 def printed(demand):

@@ -74,19 +74,20 @@ def one_node(planned: Planned, target: str) -> None:
 
 
 def no_ranks(planned: Planned, target: str) -> None:
-    """Refuse ranks that step together, where the target has TP degrees alone."""
-    if any(pool.has_ranks for pool in planned.pools):
-        others = "vllm" if len(planned.pools) > 1 else "k8s, compose, skypilot or vllm"
+    """Refuse ranks that step together, where a target was not found to start them."""
+    if any(pool.ranks > 1 for pool in planned.pools):
+        others = "" if planned.is_apart else "k8s, compose, skypilot, lws, "
+        others += "kserve, llm-d or vllm"
         raise InputError(
             f"{planned.path}: its replicas are of ranks that step together ({RANKS}), "
-            f"which {target} cannot say; expected --to {others}"
+            f"and whether {target} starts those is not known; expected --to {others}"
         )
 
 
 def one_node_of_ranks(planned: Planned) -> None:
     """Refuse ranks that step together on several nodes, which no target starts."""
     for pool in planned.pools:
-        if pool.has_ranks and pool.nodes_per_replica > 1:
+        if pool.ranks > 1 and pool.nodes_per_replica > 1:
             raise InputError(
                 f"{planned.path}: ranks that step together on "
                 f"{pool.nodes_per_replica} nodes need an address of the first and a "

@@ -6,7 +6,6 @@ from typing import Any
 from capplan.report.exports.export import (
     Export,
     image_of,
-    no_ranks,
     node_needs,
     one_node,
     routed,
@@ -29,7 +28,6 @@ _PROMETHEUS = "http://prometheus-operated.monitoring.svc:9090"
 def export(planned: Planned, image: str | None) -> Export:
     """Return the service; of one pool KEDA scales it by the requests in flight."""
     check_repository(planned)
-    no_ranks(planned, "kserve")
     one_node(planned, "kserve")
     if image is not None:
         image = image_of(image, image)
@@ -91,7 +89,10 @@ def _trigger(planned: Planned, target: float) -> dict[str, Any]:
 
 
 def _of_pool(planned: Planned, pool: PlannedPool, image: str | None) -> dict[str, Any]:
-    """Return the parallelism and the pods of a pool."""
+    """Return the parallelism and the pods of a pool.
+
+    Ranks on one node are flags of its one pod: KServe's own are of workers beside it.
+    """
     flags = shlex.join(pool.launch.words[3:])
     main = {
         "name": "main",
@@ -105,7 +106,7 @@ def _of_pool(planned: Planned, pool: PlannedPool, image: str | None) -> dict[str
         "startupProbe": startup_probe(pool),
     }
     return {
-        "parallelism": {"tensor": pool.gpus},
+        "parallelism": {"tensor": pool.tp},
         "template": {
             "terminationGracePeriodSeconds": grace_s(planned),
             **node_selector(pool),

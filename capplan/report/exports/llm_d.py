@@ -7,12 +7,17 @@ from capplan.deployment.pools import PREFILL
 from capplan.report.exports.export import (
     Export,
     image_of,
-    no_ranks,
     node_needs,
     one_node,
     routed,
 )
-from capplan.report.exports.planned import Planned, PlannedPool, check_repository
+from capplan.report.exports.planned import (
+    RANKS,
+    TP,
+    Planned,
+    PlannedPool,
+    check_repository,
+)
 from capplan.report.exports.pods import (
     PORT,
     SHM_NOTE,
@@ -40,7 +45,6 @@ _ROOM = 1.2
 def export(planned: Planned, image: str | None) -> Export:
     """Return the values of a release: a decode pool, and a prefill pool if there is."""
     check_repository(planned)
-    no_ranks(planned, "llm-d")
     one_node(planned, "llm-d")
     image = image_of(image, IMAGE)
     pool = planned.pool
@@ -102,15 +106,16 @@ def export(planned: Planned, image: str | None) -> Export:
 
 
 def _of_pool(planned: Planned, pool: PlannedPool, image: str) -> dict[str, Any]:
-    """Return the values of a pool; the chart itself gives checkpoint, port and TP."""
+    """Return the values of a pool; the chart gives checkpoint, port, TP and ranks."""
     behind = planned.is_apart and pool.role != PREFILL
     port = _BEHIND_PROXY if behind else PORT
     at_port = probe(port=port)
-    flags = pool.launch.without("--tensor-parallel-size")
+    flags = pool.launch.without(TP, RANKS)
+    ranks = {"data": pool.ranks, "dataLocal": pool.ranks} if pool.ranks > 1 else {}
     return {
         "create": True,
         "replicas": pool.replica_count,
-        "parallelism": {"tensor": pool.gpus},
+        "parallelism": {"tensor": pool.tp, **ranks},
         **node_selector(pool),
         "terminationGracePeriodSeconds": grace_s(planned),
         "volumes": [shared_memory()],

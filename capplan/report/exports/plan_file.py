@@ -1,6 +1,7 @@
 """Read what a deployment takes from a plan.json, and check it there."""
 
 import hashlib
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -20,7 +21,14 @@ from capplan.planning.replica_load import ReplicaLoad
 from capplan.planning.setting_groups import MOST_REPLICAS
 from capplan.report import sentences
 from capplan.report.columns import format_count, format_share
-from capplan.report.exports.planned import RANKS, REPOSITORY, Planned, PlannedPool
+from capplan.report.exports.planned import (
+    RANKS,
+    REPOSITORY,
+    STAGES,
+    TP,
+    Planned,
+    PlannedPool,
+)
 from capplan.report.plan_document import plan_in
 from capplan.report.plan_record import Count, Record, checked
 from capplan.units import format_duration
@@ -176,10 +184,11 @@ def _pool(
         )
     if any(mark in word for word in launch.words for mark in _EXPANDED):
         raise InputError(f"{path}: its launch line holds {' or '.join(_EXPANDED)}")
-    if launch.flags.get("--tensor-parallel-size") != str(record.tp):
+    if launch.flags.get(TP) != str(record.tp):
         raise InputError(f"{path}: its launch line is not of its TP {record.tp}")
     gpus = record.gpus_per_replica or record.tp
-    if launch.flags.get(RANKS, "1") != str(gpus // record.tp):
+    degrees = [launch.flags.get(flag, "1") or "" for flag in (TP, RANKS, STAGES)]
+    if not all(map(str.isdecimal, degrees)) or math.prod(map(int, degrees)) != gpus:
         raise InputError(f"{path}: its launch line is not of its {gpus} GPUs")
     if checkpoint is not None:
         launch = launch.serving(checkpoint)

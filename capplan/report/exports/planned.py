@@ -11,7 +11,12 @@ from capplan.planning.replica_load import ReplicaLoad
 
 REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
 """A Hugging Face repository, as in ``meta-llama/Llama-3.1-8B``."""
-RANKS = "--data-parallel-size"
+TP, RANKS, STAGES = (
+    "--tensor-parallel-size",
+    "--data-parallel-size",
+    "--pipeline-parallel-size",
+)
+"""Flags of the degrees, whose product is the GPUs of a replica."""
 
 
 @dataclass(frozen=True)
@@ -31,9 +36,17 @@ class PlannedPool:
     assumed: tuple[str, ...]  # parts of it that rest on a default
 
     @property
-    def has_ranks(self) -> bool:
-        """Whether ranks of a replica step together."""
-        return RANKS in self.launch.flags
+    def tp(self) -> int:
+        """Tensor-parallel degree of a rank or stage."""
+        return self._degree(TP)
+
+    @property
+    def ranks(self) -> int:
+        """Ranks of a replica that step together."""
+        return self._degree(RANKS)
+
+    def _degree(self, flag: str) -> int:
+        return int(self.launch.flags.get(flag) or 1)
 
     @property
     def nodes_per_replica(self) -> int:

@@ -245,6 +245,8 @@ def autoscale_values(result: Autoscaled) -> dict[str, Any]:
         "schema": SCHEMA,
         "gpu": pool.configuration.gpu or None,
         "tp": pool.configuration.tp,
+        "layout": str(pool.configuration.layout),
+        "gpus_per_replica": pool.configuration.gpus,
         "router": result.deployment.router,
         "scheduler": pool.configuration.engine.scheduler,
         "slo_text": result.slo.describe(result.class_names),

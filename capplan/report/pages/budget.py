@@ -23,6 +23,7 @@ from capplan.report.pages.budget_columns import (
     node_columns,
     starred_usd,
 )
+from capplan.report.pages.plan import launch_section
 from capplan.units import format_duration, format_usd
 
 SCHEMA = "capplan.budget/1"
@@ -45,9 +46,10 @@ def budget_page(budget: Budget) -> Page:
     return Page(
         "budget",
         _headline(budget),
-        f"{llm} on {gpu} × TP {budget.configuration.tp}" if gpu else llm,
+        f"{llm} on {budget.configuration}" if gpu else llm,
         [
             Section("Months", _facts(budget), [months]),
+            launch_section(budget.launch),
             Section("Scenarios", tables=[named]),
             Section("Commitments", tables=[held]),
             Section("Other ways to pay", tables=[others]),
@@ -271,6 +273,10 @@ def budget_values(budget: Budget) -> dict[str, Any]:
         "llm": budget.settings.llm,
         "gpu": budget.configuration.gpu or None,
         "tp": budget.configuration.tp,
+        "layout": str(budget.configuration.layout),
+        "gpus_per_replica": budget.configuration.gpus,
+        "launch_line": at(budget.launch, "line"),
+        "launch_notes": at(budget.launch, "notes"),
         "slo_text": budget.slo.describe(budget.class_names),
         "attainment_text": budget.slo.describe_targets(budget.class_names),
         "provider": budget.prices.provider or None,

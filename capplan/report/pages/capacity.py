@@ -15,6 +15,8 @@ SCHEMA = "capplan.capacity/2"
 PATHS = {
     "gpu": "pool.configuration.gpu",
     "tp": "pool.configuration.tp",
+    "layout": "pool.configuration.key.1",
+    "gpus_per_replica": "pool.configuration.gpus",
     "replica_count": "pool.replica_count",
     "gpu_count": "deployment.gpu_count",
     "slo_text": "slo_text",
@@ -34,7 +36,14 @@ PATHS = {
 
 COLUMNS = (
     column("gpu", "GPU", justify="left", path=PATHS["gpu"]),
-    column("tp", "TP", path=PATHS["tp"]),
+    column(
+        "tp",
+        "TP",
+        path=PATHS["tp"],
+        told=lambda row: row.pool.configuration.layout.degrees,
+    ),
+    column("layout", path=PATHS["layout"]),
+    column("gpus_per_replica", path=PATHS["gpus_per_replica"]),
     column("replica_count", "replicas", format_count, path=PATHS["replica_count"]),
     column("gpu_count", "GPUs", format_count, path=PATHS["gpu_count"]),
     column("slo_text", "within", justify="left", is_wide=True),
@@ -55,7 +64,7 @@ def capacity_page(capacity: Capacity) -> Page:
         (f"{row.pool.configuration} within {row.slo_text}", row.reason)
         for row in capacity.rows
     ]
-    facts += [(f"{row.gpu} × TP {row.tp}", row.reason) for row in capacity.excluded]
+    facts += [(str(row), row.reason) for row in capacity.excluded]
     facts += [("users", capacity.think), ("requests", capacity.trace_source)]
     facts.append(("latency", best.pool.configuration.note))
     note = (
@@ -105,7 +114,7 @@ def capacity_values(capacity: Capacity) -> dict[str, Any]:
         "trace_source": capacity.trace_source,
         "rows": rows,
         "excluded": [
-            {"gpu": row.gpu, "tp": row.tp, "reason": row.reason}
+            {"gpu": row.gpu, "tp": row.tp, "layout": row.key[1], "reason": row.reason}
             for row in capacity.excluded
         ],
         "warnings": capacity.warnings,

@@ -77,6 +77,7 @@ def classes_table(runs: Iterable[Run]) -> Table:
     of_run = (
         column("gpu", path="0.configuration.gpu"),
         column("tp", path="0.configuration.tp"),
+        column("layout", path="0.configuration.key.1"),
         column("replica_count", path="0.replica_count"),
     )
     share = Column(COST_SHARE, _share_of_run)

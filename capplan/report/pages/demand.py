@@ -36,7 +36,7 @@ def demand_page(demand: Demand) -> Page:
     table = Table(columns, points)
     return Page(
         "demand",
-        f"Replicas against requests/s: {demand.gpu} × TP {demand.tp}",
+        f"Replicas against requests/s: {demand.configuration}",
         f"scheduler {_scheduler(demand)}",
         [Section("Simulated rates", facts, [table])],
         values=partial(demand_values, demand),
@@ -77,8 +77,10 @@ def demand_values(demand: Demand) -> dict[str, Any]:
     law = demand.law
     return {
         "schema": SCHEMA,
-        "gpu": demand.gpu,
-        "tp": demand.tp,
+        "gpu": demand.configuration.gpu,
+        "tp": demand.configuration.tp,
+        "layout": str(demand.configuration.layout),
+        "gpus_per_replica": demand.configuration.gpus,
         "scheduler": _scheduler(demand),
         "points": [
             {"rate_per_s": rate}

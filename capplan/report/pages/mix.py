@@ -1,9 +1,10 @@
 """A mix of GPU types on the page of a plan."""
 
 from functools import partial
+from operator import attrgetter
 
 from capplan.planning.cost import HOURS_PER_MONTH
-from capplan.planning.mix_result import KindCapacity, Mix, MixBand, MixPool
+from capplan.planning.mix_result import KindCapacity, Mix, MixBand
 from capplan.planning.result import Plan
 from capplan.report import sentences
 from capplan.report.columns import (
@@ -38,7 +39,7 @@ def mix_sections(plan: Plan) -> list[Section]:
         _capacities(mix),
         *(
             Section(
-                f"Start each replica of {pool.gpu} × TP {pool.tp} with",
+                f"Start each replica of {pool.name} with",
                 command=pool.launch.line,
             )
             for pool in mix.pools
@@ -54,7 +55,7 @@ def mix_sentence(plan: Plan) -> str:
         return ""
     usd = format_usd(mix.cost.usd_per_month)
     named = " and ".join(
-        f"{pool.replica_count:,} × {pool.gpu} TP {pool.tp}" for pool in mix.pools
+        f"{pool.replica_count:,} × {pool.gpu} {pool.layout_text}" for pool in mix.pools
     )
     if mix.saved_share is None:
         return f"A mix does: {named}, {usd} a month, each request sent by its size."
@@ -121,7 +122,7 @@ def _capacities(mix: Mix) -> Section:
         return Section()
     columns = [
         column("gpu", "GPU", justify="left"),
-        column("tp", "TP", format_count),
+        column("tp", "TP", told=attrgetter("degrees")),
         column("usd_per_h", "$/h", format_usd),
         *(
             Column("", partial(_rate, index), f"size {index + 1}", format_count)
@@ -156,7 +157,12 @@ def _bands(mix: Mix) -> list[Column]:
     ]
 
     return first + [
-        Column("", partial(_share, index), f"on {pool.gpu} TP {pool.tp}", format_share)
+        Column(
+            "",
+            partial(_share, index),
+            f"on {pool.gpu} {pool.layout_text}",
+            format_share,
+        )
         for index, pool in enumerate(mix.pools)
     ]
 
@@ -176,12 +182,8 @@ def _range(ends: tuple[int, int]) -> str:
     return f"{low:,} to {high:,}"
 
 
-def _name(pool: MixPool) -> str:
-    return f"{pool.gpu} × TP {pool.tp}"
-
-
 _POOLS = (
-    Column("", _name, "pool", justify="left"),
+    Column("", attrgetter("name"), "pool", justify="left"),
     column("replica_count", "replicas", format_count),
     column("gpu_count", "GPUs", format_count),
     column("share_of_requests", "requests", format_share),

@@ -1,5 +1,6 @@
 """What a run says of its pools, its migrations and its replicas."""
 
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -36,7 +37,14 @@ class PoolRow(NamedTuple):
 _COLUMNS = (
     column("role", "pool", justify="left"),
     column("gpu", "GPU", justify="left", path="pool.configuration.gpu"),
-    column("tp", "TP", path="pool.configuration.tp"),
+    column(
+        "tp",
+        "TP",
+        path="pool.configuration.tp",
+        told=attrgetter("pool.configuration.layout.degrees"),
+    ),
+    column("layout", path="pool.configuration.key.1"),
+    column("gpus_per_replica", path="pool.configuration.gpus"),
     column("replica_count", "replicas", format_count, path="pool.replica_count"),
     column("gpu_count", "GPUs", format_count, path="pool.gpu_count"),
     column("busy_share", "busy", format_share),
@@ -84,13 +92,13 @@ def motion_values(run: Run) -> dict[str, Any]:
         values["migrations"] = int(moved["joined"].sum())
         values["aborted_migrations"] = int((moved["joined"] == 0).sum())
     if hours is not None:
-        tp = deployment.pool.configuration.tp
+        gpus = deployment.pool.configuration.gpus
         values |= {
             "mean_replicas": hours.mean_replicas,
             "peak_replicas": hours.peak_replicas,
-            "gpu_hours_paid": hours.paid_h * tp,
-            "gpu_hours_ready": hours.ready_h * tp,
-            "gpu_hours_busy": hours.busy_h * tp,
+            "gpu_hours_paid": hours.paid_h * gpus,
+            "gpu_hours_ready": hours.ready_h * gpus,
+            "gpu_hours_busy": hours.busy_h * gpus,
         }
     return values
 

@@ -45,6 +45,8 @@ STATISTICS = ("mean", *(f"p{level:g}" for level in PERCENTILES))
 
 _PATHS = {
     "tp": "configuration.tp",
+    "layout": "configuration.key.1",
+    "gpus_per_replica": "configuration.gpus",
     "replica_count": "replica_count",
     "gpu_count": "deployment.gpu_count",
     **RUN_PATHS,

@@ -18,8 +18,24 @@ def spares_section(found: SpareNodes | None) -> Section:
         "Spare nodes",
         facts=_facts(found),
         tables=[Table(_GONE, found.gone)],
-        notes=["Spares are no capacity: they stand in for the nodes that are gone."],
+        notes=_notes(found),
     )
+
+
+def _notes(found: SpareNodes) -> list[str]:
+    notes = ["Spares are no capacity: they stand in for the nodes that are gone."]
+    if found.nodes_per_replica > 1:
+        notes.append(
+            f"A replica takes {found.nodes_per_replica} nodes and is down while one of "
+            "them is away; nodes that are gone are each of another replica, and spares "
+            "stand in for whole ones."
+        )
+    if found.is_gone_throughout and found.gone:
+        notes.append(
+            "Nodes are away from the first request on: such replicas are not simulated "
+            "as they die, so that no request is computed again."
+        )
+    return notes
 
 
 def _facts(found: SpareNodes) -> list[Fact]:

@@ -27,6 +27,8 @@ SCHEMA = "capplan.whatif/1"
 _OF_BEST = (
     "gpu",
     "tp",
+    "layout",
+    "gpus_per_replica",
     "replica_count",
     "gpu_count",
     "lower_bound_gpu_count",
@@ -147,6 +149,8 @@ def _columns(result: WhatIf) -> list[Column]:
         Column("", lambda cell: cell.best, "configuration", justify="left"),
         shown("gpu", ""),
         shown("tp", ""),
+        shown("layout", ""),
+        shown("gpus_per_replica", ""),
         shown("replica_count", "replicas", format_count),
         shown("gpu_count", "GPUs", format_count),
         shown("lower_bound_gpu_count", "at least", format_count, leaves=2),
