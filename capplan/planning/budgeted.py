@@ -127,6 +127,7 @@ class ScenarioRow:
     usd: float | None = None  # within the horizon [$]
     usd_owed_after: float | None = None  # still to be paid after the horizon [$]
     is_estimated: bool = False  # replicas or a price of it are
+    configuration: Configuration | None = None  # that it chose; None where infeasible
     infeasible_reason: str = ""
 
 

@@ -73,4 +73,5 @@ def _row(name: str, changed: Scenario, budget: Budget) -> ScenarioRow:
         usd=budget.usd,
         usd_owed_after=budget.usd_owed_after,
         is_estimated=any(m.is_estimated or m.is_doubtful for m in budget.months),
+        configuration=budget.configuration,
     )

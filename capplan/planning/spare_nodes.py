@@ -54,7 +54,7 @@ def spares_of(
         each,
         HOURS_PER_MONTH * nodes.usd_per_h / count * spares,
         None if inputs.load.process is not None else min(_HOUR_S, repair_h * _HOUR_S),
-        not _may_die(deployment),
+        inputs.load.process is None and not _may_die(deployment),
     )
     progress("taking nodes away at the busiest hour")
     gone, untested = _tested(inputs, deployment, found)

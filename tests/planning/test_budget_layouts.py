@@ -194,6 +194,17 @@ def test_the_file_names_the_layout_and_is_verified(monkeypatch, tmp_path):
     assert verify_budget(path, simulate=True)
 
 
+def test_a_scenario_names_the_layout_that_it_chose(monkeypatch):
+    stub_plans(monkeypatch)
+
+    found = made(data_parallel_size=8, enable_expert_parallel=False,
+                 scenarios={"high": {"scale": 2}})  # fmt: skip
+
+    (row,) = budget_values(found)["scenarios"]
+    assert (row["layout"], row["gpus_per_replica"]) == ("dp8", 8)
+    assert "B200-SXM × DP 8 × TP 1" in console_text(budget_page(found))
+
+
 def test_wrong_settings_of_layouts_are_refused_as_in_a_plan():
     for command in (BudgetSettings, DemandSettings, CapacitySettings):
         with pytest.raises(InputError, match="expected TP and stages alone"):

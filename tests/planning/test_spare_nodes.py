@@ -260,5 +260,6 @@ def test_ranks_within_a_node_go_with_it():
     assert str(found.best.layout) == "dp8"
     assert spares.node_count == found.best.replica_count
     assert (spares.replicas_per_node, spares.nodes_per_replica) == (1, 1)
+    assert not spares.is_gone_throughout  # no hour is busier than others
     assert spares.gone[0].slo_attainment >= spares.gone[1].slo_attainment
     assert spares.gone[1].replica_count == found.best.replica_count - 1

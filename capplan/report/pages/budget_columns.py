@@ -108,6 +108,9 @@ ALTERNATIVES = (
 SCENARIOS = (
     column("name", "scenario", justify="left"),
     column("changes", "with", justify="left", leaves=3),
+    column("", "replicas of", justify="left", path="configuration", leaves=4),
+    column("layout", path="configuration.key.1"),
+    column("gpus_per_replica", path="configuration.gpus"),
     column("replicas", "replicas", format_count),
     column("replicas_last_month", "last month", format_count),
     column("nodes", "nodes", format_count),
