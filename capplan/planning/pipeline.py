@@ -19,6 +19,8 @@ from capplan.planning.layout_settings import LayoutSettings
 from capplan.planning.setting_groups import ConfigurationSettings
 from capplan.simulator.checks import check_pipeline
 
+_POOLS = ("disaggregated", "prefill_replicas", "prefill_tp")
+
 
 def in_stages(
     engine: EngineSettings,
@@ -80,13 +82,15 @@ def fewest_stages(
 ) -> list[Configuration]:
     """Return the configurations of the fewest stages with which any holds the LLM.
 
-    ``tried`` gives those of numbers of stages. None where none does, or where something
+    ``tried`` gives those of numbers of stages. None where none does, where something
     asked for is not modelled with stages, and of settings that say how GPUs share the
     work.
     """
     if not isinstance(settings, LayoutSettings) or not settings.searches_layouts:
         return []
-    if settings.pipeline_parallel_size or settings.asks_for_layouts:
+    if settings.tp or settings.pipeline_parallel_size or settings.asks_for_layouts:
+        return []
+    if flag_given(settings, _POOLS):
         return []
     for stages in (2, 4, 8):
         try:

@@ -135,43 +135,43 @@ def test_a_months_peak_is_the_count_that_was_simulated_at_it(monkeypatch):
     assert (int(low.nodes.max()), int(high.nodes.max())) == (1, 2)
 
 
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        ({"data_parallel_size": 8, "enable_expert_parallel": True}, "ranks that step"),
-        ({"tp": 8, "speculative_config": MTP[:-1] + ',"num_speculative_tokens":1}'},
-         "speculative decoding"),
-        ({"llm": "Llama-3.1-70B", "tp": 2, "pipeline_parallel_size": 2},
-         "pipeline_parallel_size 2"),
-    ],
-)  # fmt: skip
-def test_what_does_not_come_and_go_is_not_simulated_on_the_trace(
-    monkeypatch, given, said
-):
+STAGES = {"llm": "Llama-3.1-70B", "tp": 2, "pipeline_parallel_size": 2}
+
+
+def test_what_does_not_come_and_go_is_not_simulated_on_the_trace(monkeypatch):
     stub_plans(monkeypatch)
 
-    found = made(**given, workload="azure-week-like", rate=None)
+    found = made(**STAGES, workload="azure-week-like", rate=None)
 
     assert found.fleets == ()
     assert any(
-        text.startswith("fleets on the trace are not simulated") and said in text
+        text.startswith("fleets on the trace are not simulated")
+        and "pipeline_parallel_size 2" in text
         for text in found.warnings
     )
     assert len(found.months) == 1
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    "given",
     [
-        ({"data_parallel_size": 8}, "ranks that step together"),
-        ({"llm": "Llama-3.1-70B", "tp": 2, "pipeline_parallel_size": 2},
-         "pipeline_parallel_size 2"),
+        {"data_parallel_size": 8, "enable_expert_parallel": True},
+        {"tp": 8, "speculative_config": MTP[:-1] + ',"num_speculative_tokens":1}'},
     ],
-)  # fmt: skip
-def test_replicas_that_do_not_come_and_go_are_refused_before_any_run(given, said):
-    with pytest.raises(InputError, match=said):
+)
+def test_ranks_and_drafts_come_and_go_on_the_trace(monkeypatch, given):
+    stub_plans(monkeypatch)
+
+    found = made(**given, workload="azure-week-like", rate=None)
+
+    assert {"fixed", "schedule"} & {row.name for row in found.fleets}
+    assert len(found.months) == 1
+
+
+def test_stages_do_not_come_and_go_and_are_refused_before_any_run():
+    with pytest.raises(InputError, match="pipeline_parallel_size 2"):
         autoscale(
-            AutoscaleSettings(**{**LONG, "rate": 20, **given}),
+            AutoscaleSettings(**{**LONG, "rate": 20, **STAGES}),
             lambda step, share=None: pytest.fail(step),
         )
 
