@@ -108,7 +108,8 @@ def test_seats_that_suited_another_gpu_do_not_decide(seats):
 
 def test_a_tuned_budget_holds_no_lower_rate_than_the_published_one(gaps):
     for fair, published in zip(*(each.systems for each in gaps), strict=True):
-        assert (fair.max_rate_per_s or 0) >= (published.max_rate_per_s or 0)
+        # Rates are found to 3 %, so that a tuned one may seem lower by as much.
+        assert (fair.max_rate_per_s or 0) >= 0.97 * (published.max_rate_per_s or 0)
 
 
 def test_chunked_prompts_of_v0_have_the_default_budget_of_0_4_2():

@@ -398,7 +398,7 @@ def test_the_exact_placement_leaves_out_what_its_own_line_of_prefill_does(tmp_pa
     prompts = [*range(1, 401), 299, 301, 303]
     rows = [f"{k / 60},{prompt},10" for k, prompt in enumerate(prompts)]
     path.write_text("arrival_s,prompt_tokens,output_tokens\n" + "\n".join(rows) + "\n")
-    own = {"latency_ms": (8.0, 0.1, 0.0, 0.1, 0.0), "kv_blocks": 40}
+    own = {"latency_ms": (8.0, 0.1, 0.0, 0.1, 0.0), "kv_blocks": 40, "engine": None}
     own |= {"max_num_seqs": 4, "max_num_batched_tokens": 64, "attainment": 0.6}
 
     for limit_ms in range(40, 60):

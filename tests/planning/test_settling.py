@@ -211,6 +211,7 @@ HEADLINE = {
 def test_a_sample_that_ends_before_the_fleet_has_filled_decides_nothing():
     """230 requests/s were planned with 7 GPUs, which hold 64 % in the long run."""
     asked = {**HEADLINE, "rate": 230.0, "slo": "ttft=1s", "tune": False}
+    asked |= {"engine": "vllm@0.12"}
 
     loose = plan(PlanSettings(**asked)).best
     strict = plan(PlanSettings(**{**asked, "slo": "ttft=1s,e2e=600s"})).best

@@ -129,6 +129,7 @@ def test_what_was_pruned_names_the_count_that_stands_in_the_table():
     slo = ("ttft=1.5s,tpot=25ms",)
     load = "synthetic:prompt=2000,output=lognormal(median=150,sigma=0.6),n=400"
     asked = {"workload": load, "rate": 20.0, "slo": slo, "llm": "Llama-3.1-8B"}
+    asked |= {"engine": "vllm@0.12"}
     gpus = {"gpu": "H100-SXM,H200-SXM", "tp": "1,2,4,8"}
     prices = {"price": {"H100-SXM": "2", "H200-SXM": "4"}}
 
