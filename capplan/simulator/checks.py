@@ -115,7 +115,7 @@ def check_deployment(deployment: Deployment, *, moves: bool) -> None:
         check_engine(engine)
         check_scheduler(engine)
         check_speculation(engine, handed)
-        if engine.speculation is not None and moves:
+        if engine.speculation is not None and moves and not handed:
             _refuse_remembering(deployment)
         check_own_rules(engine, moves=moves)
         check_pipeline(engine, deployment.router, moves=moves)
