@@ -45,6 +45,7 @@ def gaps():
     """Two systems that cut prompts, as tuned and as published, with short gaps."""
     asked = {"systems": "vllm-v1,sarathi", "workload": LONG, "rate": 12, "rates": 12}
     asked |= {"slo": "ttft=500ms,tpot=20ms,tbt=60ms", "replicas": 2}
+    asked |= {"engine": "vllm@0.12"}
     return [compare(settings(**asked, published=each)) for each in (False, True)]
 
 
@@ -108,8 +109,7 @@ def test_seats_that_suited_another_gpu_do_not_decide(seats):
 
 def test_a_tuned_budget_holds_no_lower_rate_than_the_published_one(gaps):
     for fair, published in zip(*(each.systems for each in gaps), strict=True):
-        # Rates are found to 3 %, so that a tuned one may seem lower by as much.
-        assert (fair.max_rate_per_s or 0) >= 0.97 * (published.max_rate_per_s or 0)
+        assert (fair.max_rate_per_s or 0) >= (published.max_rate_per_s or 0)
 
 
 def test_chunked_prompts_of_v0_have_the_default_budget_of_0_4_2():
