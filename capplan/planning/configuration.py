@@ -121,7 +121,7 @@ def configurations(
         if not layouts_apart(settings):
             tried += degrees(settings.pipeline_parallel_size or (1,))
         if isinstance(settings, LayoutSettings):
-            tried += _layouts(settings, llm, gpu, prices, market)
+            tried += _layouts(settings, llm, gpu, market)
         yield from tried
         able = any(isinstance(one, Configuration) for one in tried)
         if not able:
@@ -138,14 +138,10 @@ def _degrees(
 ) -> Iterator[Configuration | Excluded]:
     """Yield the configurations of TP degrees and stages."""
     for tp in tps:
-        slow = slow_link(settings, gpu, tp)
-        reason = slow or (unfit(market, gpu, tp) if market else "")
-        if reason:
+        if reason := slow_link(settings, gpu, tp) or unfit(market, gpu, tp):
             yield Excluded(gpu.name, tp, reason)
             continue
-        cost = None
-        if isinstance(settings, PriceSettings) and market is not None:
-            cost = price_of(settings, market, gpu, tp)
+        cost = price_of(settings, market, gpu, tp)
         for stages in stage_counts:
             yield _configuration(settings, llm, gpu, tp, cost, stages)
 
@@ -154,7 +150,6 @@ def _layouts(
     settings: LayoutSettings,
     llm: Architecture,
     gpu: Gpu,
-    prices: PriceSettings | None,
     market: Market | None,
 ) -> Iterator[Configuration | Excluded]:
     """Yield the configurations of ranks that step together, and of EP."""
@@ -163,14 +158,11 @@ def _layouts(
         yield Excluded(gpu.name, layout.tp, reason, layout)
     for profile in profiled_layouts(settings, llm, gpu.name):
         layout = laid_out(settings, profile.layout)
-        slow = slow_link(settings, gpu, layout.gpus)
-        reason = slow or (unfit(market, gpu, layout.gpus) if market else "")
-        if reason:
+        gpus = layout.gpus
+        if reason := slow_link(settings, gpu, gpus) or unfit(market, gpu, gpus):
             yield Excluded(gpu.name, layout.tp, reason, layout)
             continue
-        cost = None
-        if prices is not None and market is not None:
-            cost = price_of(prices, market, gpu, layout.gpus)
+        cost = price_of(settings, market, gpu, gpus)
         alone = timed_alone(settings, profile, llm)
         try:
             engine, memory_share = _engine(settings, llm, gpu, layout.tp, None, 1)

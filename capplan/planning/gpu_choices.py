@@ -122,9 +122,14 @@ def market_of(settings: PriceSettings, given: Mapping[str, float]) -> Market:
 
 
 def price_of(
-    settings: PriceSettings, market: Market, gpu: Gpu, tp: int
+    settings: ConfigurationSettings, market: Market | None, gpu: Gpu, tp: int
 ) -> Price | None:
-    """Return the price of a GPU hour, of a node that holds a replica, or None."""
+    """Return the price of a GPU hour, of a node that holds a replica, or None.
+
+    None without a market too: then settings have no prices.
+    """
+    if market is None or not isinstance(settings, PriceSettings):
+        return None
     today = date.fromisoformat(settings.as_of) if settings.as_of else None
     found = price(gpu.name, market, today=today, tp=tp)
     if found is None:
@@ -140,9 +145,9 @@ def price_of(
     return found
 
 
-def unfit(market: Market, gpu: Gpu, tp: int) -> str:
+def unfit(market: Market | None, gpu: Gpu, tp: int) -> str:
     """Return why a replica fits none of the nodes to buy; empty if it does."""
-    if not market.nodes or gpu.name in (market.given or {}):
+    if market is None or not market.nodes or gpu.name in (market.given or {}):
         return ""
     sold = offers(gpu.name, market)
     tp = min(tp, gpu.max_gpus_per_node)

@@ -15,6 +15,7 @@ engine, which was not measured.
 import argparse
 import warnings
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -55,6 +56,7 @@ _SOURCE = (
 )
 
 
+@cache
 def base_of(of: Basis) -> Profile:
     """Return the kernels of the LLM, measured or from the data sheet."""
     if of == "roofline":
@@ -64,6 +66,7 @@ def base_of(of: Basis) -> Profile:
     return profile
 
 
+@cache
 def steady_iterations() -> Points:
     """Return the iterations that the times are fitted to."""
     points = read_points(FOLDER / "iterations.csv")
@@ -77,9 +80,14 @@ def predicted_s(of: Basis, time: EngineTime, points: Points) -> np.ndarray:
     return base_of(of).model_copy(update={"engine_time": time}).predict(points)
 
 
+@cache
+def _requests() -> pd.DataFrame:
+    return pd.read_csv(FOLDER / "requests.csv")
+
+
 def runs() -> list[str]:
     """Return the names of the served runs."""
-    return list(pd.read_csv(FOLDER / "requests.csv")["run"].unique())
+    return list(_requests()["run"].unique())
 
 
 def fitted(of: Basis, before: EngineRow, among: Sequence[str]) -> EngineRow:
@@ -124,7 +132,7 @@ def with_measured(rows: Sequence[EngineRow]) -> list[EngineRow]:
 
 def served(name: str) -> pd.DataFrame:
     """Return the requests of a run, in order of arrival."""
-    requests = pd.read_csv(FOLDER / "requests.csv")
+    requests = _requests()
     return requests[requests["run"] == name].sort_values("arrival_s")
 
 
