@@ -115,8 +115,6 @@ def check_deployment(deployment: Deployment, *, moves: bool) -> None:
         check_engine(engine)
         check_scheduler(engine)
         check_speculation(engine, handed)
-        if engine.speculation is not None and moves and not handed:
-            _refuse_remembering(deployment)
         check_own_rules(engine, moves=moves)
         check_pipeline(engine, deployment.router, moves=moves)
         check_ranks(
@@ -126,16 +124,6 @@ def check_deployment(deployment: Deployment, *, moves: bool) -> None:
             moves=joined,
             hand_off=deployment.hand_off,
         )
-
-
-def _refuse_remembering(deployment: Deployment) -> None:
-    """Refuse the router whose index of prefixes with drafts in motion is not right."""
-    for router in (deployment.router, deployment.decode_router):
-        if router and parse_router(router).name == "llm-d":
-            raise InputError(
-                "router llm-d with speculative decoding in fleets whose requests or "
-                "replicas move is not modelled; expected another, as jsq"
-            )
 
 
 def check_scheduler(engine: EngineSettings) -> None:

@@ -62,8 +62,7 @@ def _renewed(records: np.recarray, r: int, now_s: float, kept: Sequence[str]) ->
 
 def renew(state: State, r: int, now_s: float) -> None:
     """Make a replica idle and empty, with nothing cached; it has counted iterations."""
-    kept = ("seen_waiting", "seen_kv_use", "number", "looks")
-    _renewed(state.replicas, r, now_s, kept)
+    _renewed(state.replicas, r, now_s, ("number", "looks"))
     state.replicas[r].host_free_blocks = state.engine[0].host_blocks
     state.scratch[0, r] = 0.0  # what a router remembers of it
     is_group = state.engine[0].ranks > 0

@@ -16,7 +16,6 @@ from capplan.deployment.pools import Deployment, Pool
 from capplan.deployment.speculation import Speculation, rates_of_length
 from capplan.errors import InputError
 from capplan.latency.contract import linear_tables
-from capplan.simulator.checks import check_deployment
 from capplan.simulator.simulate import simulate
 from capplan.workload.slo import RequestSlo, Slo
 from capplan.workload.trace import Trace
@@ -412,14 +411,3 @@ def test_another_scheduler_or_fleet_with_drafts_is_refused():
     few = replace(engine, max_num_batched_tokens=3, max_num_seqs=1)
     with pytest.raises(InputError, match="expected at least 4"):
         simulate(trace, fleet_of(TABLES, few, 1))
-
-
-def test_a_router_that_keeps_an_index_is_refused_in_motion_and_not_of_two_pools():
-    engine = EngineSettings(kv_blocks=99, speculation=Speculation("mtp", (0.5,)))
-    pool = Pool(Configuration(engine, TABLES), 2)
-    apart = Deployment((pool, pool), router="llm-d", hand_off="nixl")
-    moving = Deployment((pool,), router="llm-d", rebalancer="llumnix")
-
-    check_deployment(apart, moves=apart.is_in_motion)
-    with pytest.raises(InputError, match="router llm-d with speculative decoding"):
-        check_deployment(moving, moves=moving.is_in_motion)

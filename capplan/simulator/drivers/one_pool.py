@@ -110,13 +110,14 @@ def run(
         tick_s = next_tick_s(motion, asked_s)
         known_s = min(min(asked_s, event_s), min(beat_s, tick_s))
         r, wake_s, others_s = first_to_wake(motion.wake_s)
-        if min(known_s, wake_s) == math.inf:
-            return DONE
-        if known_s >= known_until_s and wake_s >= until_s:
-            look_on(side, until_s)  # replicas may change then
-            return TIME
+        idles = min(known_s, wake_s) == math.inf
+        rests = idles or (known_s >= known_until_s and wake_s >= until_s)
         look_s = side_look_s(side)
-        if look_s < known_s and look_s <= wake_s:
+        if rests and look_s < until_s < math.inf:
+            look_on(side, until_s)  # replicas may change then
+        elif rests:
+            return DONE if idles else TIME
+        elif look_s < known_s and look_s <= wake_s:
             look_on(side, min(known_s, math.nextafter(wake_s, math.inf)))
         elif known_s > wake_s:
             until_step_s = min(min(known_s, others_s), min(look_s, until_s))

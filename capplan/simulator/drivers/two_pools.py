@@ -174,14 +174,15 @@ def run(
         event_s = next_event_s(motion)
         known_s = min(min(asks_s, reaches_s), event_s)
         place, wake_s, others_s = first_to_wake(motion.wake_s)
-        if min(known_s, wake_s) == math.inf:
-            return DONE
-        if known_s >= known_until_s and wake_s >= until_s:
+        idles = min(known_s, wake_s) == math.inf
+        rests = idles or (known_s >= known_until_s and wake_s >= until_s)
+        look_s = min(side_look_s(prefill), side_look_s(decode))
+        if rests and look_s < until_s < math.inf:
             look_on(prefill, until_s)
             look_on(decode, until_s)
-            return TIME
-        look_s = min(side_look_s(prefill), side_look_s(decode))
-        if look_s < known_s and look_s <= wake_s:
+        elif rests:
+            return DONE if idles else TIME
+        elif look_s < known_s and look_s <= wake_s:
             before_s = min(known_s, math.nextafter(wake_s, math.inf))
             look_on(prefill, before_s)
             look_on(decode, before_s)

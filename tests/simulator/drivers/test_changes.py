@@ -97,6 +97,39 @@ def test_the_oldest_replica_is_renewed():
     assert table.cached_tokens.tolist() == [0, 0, 8, 0]
 
 
+def test_a_new_replica_is_seen_empty_until_the_router_looks():
+    # All 8 are on the one replica, whose KV the router sees at 20; it dies at 25. Of
+    # the two that come then the router knows nothing: equals, among which it draws.
+    changes = (Change(25, "fail"), Change(25, "up", 2))
+    deployment = replace(
+        fleet(*changes, replicas=1), router="llm-d:refresh=10s,queue=0"
+    )
+
+    found = served(deployment, [0] * 8, [8] * 8)
+
+    assert set(found.table.replica.tolist()) == {0, 1}
+
+
+def test_a_request_that_comes_later_changes_nothing_of_those_before():
+    # At 25 a replica dies; what the router saw of the others is of 20 in both cases.
+    rng = np.random.default_rng(0)
+    deployment = replace(
+        fleet(Change(25, "fail"), replicas=3), router="llm-d:refresh=10s,queue=0"
+    )
+    for _ in range(20):
+        prompts = rng.integers(5, 10, 13)
+        arrival_s = np.array([0.0] * 12 + [1000.0])
+
+        both = [
+            simulate(Trace(prompts[:n], np.full(n, 8), arrival_s[:n]), deployment)
+            .table.replica[:12]
+            .tolist()
+            for n in (12, 13)
+        ]
+
+        assert both[0] == both[1]
+
+
 def test_more_replicas_than_there_are_cannot_leave():
     with pytest.raises(InputError, match="3 replicas leave at 5 s; expected at most"):
         served(fleet(Change(5, "close", 3)), [0, 7], [1, 1])
