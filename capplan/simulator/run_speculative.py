@@ -49,7 +49,7 @@ from capplan.simulator.speculation import (
     tokens_before,
 )
 from capplan.simulator.state import NONE, Phase
-from capplan.simulator.states import KNOWN, return_states
+from capplan.simulator.states import return_states
 from capplan.simulator.wake import before_end_s
 
 
@@ -73,16 +73,15 @@ def preempt_speculating(state, r, slot):
         ran = has_decoded(state, slot, step)
         held = tokens_before(state, slot, step)
         hashed = held
+        before = int(state.request_memory[slot, REQUEST.before])
         if ran:
             before = tokens_before(state, slot, step - 1)
-            if flies(state, r, slot):
-                hashed = before
-            elif state.engine[0].depth == 1:
-                hashed = min(held, before + 1)
-        elif state.engine[0].state_groups > 0 and (
-            state.engine[0].depth == 1 or flies(state, r, slot)
-        ):
-            hashed = min(held, int(state.request_memory[slot, KNOWN]))
+        if state.engine[0].depth == 1:
+            hashed = min(held, before + 1)
+        elif flies(state, r, slot):
+            # All of it was known where it sat out before.
+            sat_out = int(state.request_memory[slot, REQUEST.sat_out])
+            hashed = min(held, before + int(sat_out == step - 2))
         stop_speculating(state, r, slot)
         replica.prefill_tokens += held + 1
         request.token_step = replica.step + 1 if ran else NONE
@@ -267,6 +266,7 @@ def _start_speculating(state, r, end_s):
         memory = state.request_memory[slot]
         memory[REQUEST.began] = replica.step
         memory[REQUEST.base] = request.known_tokens
+        memory[REQUEST.before] = request.known_tokens
         generated = request.known_tokens - request.prompt_tokens + 1
         left = request.run_tokens - generated
         request.end_step = replica.step
@@ -322,12 +322,14 @@ def _pop_finishing(state, r):
 def _set_quiet(state, r):
     """Note before when no decode finishes if all that run decode; early, not late.
 
-    Where blocks may run out before, an iteration later may preempt: nothing is known.
+    Where blocks may run out before, an iteration later may preempt, and where the
+    budget is short it is another batch: nothing is known.
     """
     replica = state.replicas[r]
     replica.quiet_s = 0.0
     b = replica.decode_count
-    if b == 0:
+    verified = b * (1 + int(state.settings[SETTING.drafts]))
+    if b == 0 or verified > state.engine[0].max_num_batched_tokens:
         return
     n = iterations_to_completion(state, r)
     if blocks_at_most(state, r, n) >= replica.free_blocks:

@@ -57,6 +57,7 @@ RULES = Rules(
         "vain",  # 1: it is computed once more when it has all its tokens
         "sat_out",  # iteration that last had no budget for it
         "padded",  # drafts beside the tokens before its first iteration, not accepted
+        "before",  # KV tokens before the iteration that put it on its line [tokens]
     ),
     replica_columns=(
         *copies.REPLICA_COLUMNS,
