@@ -13,17 +13,12 @@ from capplan.deployment.engine import EngineSettings
 from capplan.deployment.policy import Policy
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.kvcache import ceil_div, take_blocks
-from capplan.simulator.queues import push_end, remove_end
 from capplan.simulator.run_speculative import is_vain
 from capplan.simulator.schedulers import SPECULATIVE_STATES
 from capplan.simulator.speculation import (
-    PARTS,
     REQUEST,
     RULES,
     SETTING,
-    add_context,
-    context_parts_on_line,
-    draw_iterations,
     flies,
     has_decoded,
     speculative_policy,
@@ -201,44 +196,3 @@ def note_start(state, r, slot, start, known):
     memory[START] = start
     memory[KNOWN] = known
     memory[DUE] = 0.0
-
-
-@compiled()
-def verify_fewer(state, r, slot, tokens):
-    """Let a request compute ``tokens`` in the next iteration, fewer than it verifies.
-
-    Its line ends and another begins behind it. Returns what the sum of contexts lacks
-    of the iteration. [parts]
-    """
-    replica = state.replicas[r]
-    request = state.requests[slot]
-    memory = state.request_memory[slot]
-    step = replica.step + 1
-    held = tokens_before(state, slot, step)
-    left = request.run_tokens - (held + 1 - request.prompt_tokens)
-    note_start(state, r, slot, held, held + 1)
-    shown = context_parts_on_line(state, slot, step)
-    growth = memory[REQUEST.growth]
-    remove_end(state, r, slot)
-    memory[REQUEST.drawn] += step - 1 - memory[REQUEST.began]
-    draw_iterations(state, slot, 1)
-    memory[REQUEST.drawn] += 1
-    gained = min(int(memory[REQUEST.total]), tokens)
-    request.end_step = step
-    if gained < left:
-        memory[REQUEST.began] = step
-        memory[REQUEST.base] = held + gained
-        memory[REQUEST.padded] = tokens - gained
-        draw_iterations(state, slot, left - gained)
-        request.end_step += int(memory[REQUEST.iterations])
-    else:
-        memory[REQUEST.began] = step - 1
-        memory[REQUEST.base] = held
-        memory[REQUEST.padded] = 0.0
-        memory[REQUEST.total] = gained
-        in_vain = state.engine[0].depth == 2 and left >= 2
-        memory[REQUEST.vain] = 1.0 if in_vain else 0.0
-    push_end(state, r, slot)
-    now = context_parts_on_line(state, slot, step)
-    add_context(state, r, now - shown, memory[REQUEST.growth] - growth)
-    return (held + 1) * PARTS - now

@@ -101,12 +101,22 @@ def lose_draws(state, r, slot, last, collected):
     given = done
     for step in range(collected + 1, last + 1):
         given -= int(step < since or step > out)
-    if given < 0:  # not even the prompt's
-        request.known_tokens = int(memory[REQUEST.base])
-    else:
+    base, before = int(memory[REQUEST.base]), int(memory[REQUEST.before])
+    earlier = int(memory[REQUEST.earlier])
+    if given >= 0:
         step = int(memory[REQUEST.began]) + given + 1
         request.known_tokens = tokens_before(state, slot, step) + 1
-    memory[REQUEST.drawn] += max(given, 0) - done
+    elif before == base:  # not even the prompt's, which is not drawn
+        request.known_tokens = base
+        given = 0
+    elif given == -1:
+        request.known_tokens = before + 1
+    elif earlier < before:
+        request.known_tokens = earlier + 1
+    else:
+        request.known_tokens = before
+        given = -1
+    memory[REQUEST.drawn] += given - done
     request.last_token_s = state.replicas[r].now_s
     if since <= collected <= out:
         request.last_token_s = memory[REQUEST.sat_s]

@@ -40,8 +40,6 @@ from capplan.simulator.speculation import (
     context_parts,
     draw_iterations,
     findable_tokens,
-    flies,
-    has_decoded,
     hold_slots,
     leave_speculating,
     more_blocks,
@@ -51,7 +49,7 @@ from capplan.simulator.speculation import (
     tokens_before,
 )
 from capplan.simulator.state import NONE, Phase
-from capplan.simulator.states import KNOWN, return_states
+from capplan.simulator.states import return_states
 from capplan.simulator.wake import before_end_s
 
 
@@ -73,12 +71,7 @@ def preempt_speculating(state, r, slot):
         phase = Phase.WAITING
     elif request.phase == Phase.DECODING:
         held = tokens_before(state, slot, step)
-        flying = replica.in_flight > 0
-        hashed = findable_tokens(state, r, slot, flying)
-        late = state.engine[0].depth == 1 or flies(state, r, slot, flying)
-        began = has_decoded(state, slot, step)
-        if state.engine[0].state_groups > 0 and late and not began:
-            hashed = min(held, int(state.request_memory[slot, KNOWN]))
+        hashed = findable_tokens(state, r, slot, replica.in_flight > 0)
         stop_speculating(state, r, slot)
         replica.prefill_tokens += held + 1
         request.token_step = replica.step + 1
@@ -267,6 +260,7 @@ def _start_speculating(state, r, end_s):
         start_gaps(state, r, slot)
         memory[REQUEST.began] = replica.step
         memory[REQUEST.base] = request.known_tokens
+        memory[REQUEST.before] = request.known_tokens
         generated = request.known_tokens - request.prompt_tokens + 1
         left = request.run_tokens - generated
         request.end_step = replica.step
@@ -322,12 +316,14 @@ def _pop_finishing(state, r):
 def _set_quiet(state, r):
     """Note before when no decode finishes if all that run decode; early, not late.
 
-    Where blocks may run out before, an iteration later may preempt: nothing is known.
+    Where blocks may run out before, an iteration later may preempt, and where the
+    budget is short it is another batch: nothing is known.
     """
     replica = state.replicas[r]
     replica.quiet_s = 0.0
     b = replica.decode_count
-    if b == 0:
+    verified = b * (1 + int(state.settings[SETTING.drafts]))
+    if b == 0 or verified > state.engine[0].max_num_batched_tokens:
         return
     n = iterations_to_completion(state, r)
     if blocks_at_most(state, r, n) >= replica.free_blocks:

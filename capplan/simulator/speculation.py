@@ -59,6 +59,8 @@ RULES = Rules(
         "sat_since",  # the first that it sat out, up to that one; 0: all before
         "sat_s",  # when it had its last token before them [s]
         "padded",  # drafts beside the tokens before its first iteration, not accepted
+        "before",  # KV tokens before the iteration that put it on its line [tokens]
+        "earlier",  # and before the one before, where drafts were cut in that one
     ),
     replica_columns=(
         *copies.REPLICA_COLUMNS,
@@ -82,6 +84,7 @@ _LOW = 0xFFFFFFFF
 _SHARES = 65536.0  # a draw has 16 bits: rates are exact to 1/65536
 _STEP = 0x9E3779B9  # of the counter, odd
 _SALT = 0x51ED270B  # since 0 stays 0 when it is mixed
+_LANES = 8  # pairs of draws at once
 
 
 def speculative_policy(
@@ -112,12 +115,66 @@ def _drawn(key, j):
 
 
 @inlined()
-def _most(state, k):
+def _most(settings, k):
     """Return below which draw the first k drafts are all accepted."""
-    return math.ceil(state.settings[SETTING.rate_1 + k - 1] * _SHARES)
+    return math.ceil(settings[SETTING.rate_1 + k - 1] * _SHARES)
+
+
+@inlined()
+def _gained(key, pair, pairs, first, second, third):
+    """Return the tokens of so many pairs of iterations, of three drafts at most.
+
+    Without a branch, so that it becomes vector code.
+    """
+    total = 2 * pairs
+    for k in range(pairs):
+        both = _drawn(key, pair + k)
+        draw = both & 0xFFFF
+        total += int(draw < first) + int(draw < second) + int(draw < third)
+        draw = both >> 16
+        total += int(draw < first) + int(draw < second) + int(draw < third)
+    return total
 
 
 @compiled()
+def _iterations(settings, key, j, tokens):
+    """Return in how many iterations, from the j-th on, ``tokens`` are there.
+
+    Then the tokens before the last of them, and with it.
+    """
+    drafts = int(settings[SETTING.drafts])
+    first, second, third = _most(settings, 1), _most(settings, 2), _most(settings, 3)
+    count = 0
+    total = 0
+    if drafts <= 3 and j & 1 == 0:
+        # As many as the rest takes on average; half of them where that is too many.
+        share = _SHARES / (2 * (_SHARES + first + second + third))
+        pairs = int(tokens * share) & -_LANES
+        while pairs > 0:
+            more = _gained(key, (j + count) >> 1, pairs, first, second, third)
+            if total + more < tokens:
+                total += more
+                count += 2 * pairs
+                pairs = int((tokens - total) * share) & -_LANES
+            else:
+                pairs = (pairs >> 1) & -_LANES
+    both = _drawn(key, (j + count) >> 1)
+    before = 0
+    while total < tokens:
+        draw = both >> 16
+        if (j + count) & 1 == 0:
+            draw = both & 0xFFFF
+        else:
+            both = _drawn(key, (j + count + 1) >> 1)
+        before = total
+        total += 1 + int(draw < first) + int(draw < second) + int(draw < third)
+        for k in range(4, drafts + 1):
+            total += int(draw < _most(settings, k))
+        count += 1
+    return count, before, total
+
+
+@inlined()
 def draw_iterations(state, slot, tokens):
     """Draw in which iterations a request gets its next tokens, one or more."""
     request = state.requests[slot]
@@ -125,25 +182,8 @@ def draw_iterations(state, slot, tokens):
     row = request.row
     salt = (state.engine[0].seed + _SALT) & _LOW
     key = mixed(mixed(row & _LOW) ^ mixed((row >> 32) ^ salt))
-    drafts = int(state.settings[SETTING.drafts])
-    first, second, third = _most(state, 1), _most(state, 2), _most(state, 3)
     j = int(memory[REQUEST.drawn])
-    both = _drawn(key, j >> 1)
-    count = 0
-    before = 0
-    total = 0
-    while total < tokens:
-        draw = both >> 16
-        if j & 1 == 0:
-            draw = both & 0xFFFF
-        else:
-            both = _drawn(key, (j + 1) >> 1)
-        before = total
-        total += 1 + int(draw < first) + int(draw < second) + int(draw < third)
-        for k in range(4, drafts + 1):
-            total += int(draw < _most(state, k))
-        count += 1
-        j += 1
+    count, before, total = _iterations(state.settings, key, j, tokens)
     memory[REQUEST.iterations] = count
     memory[REQUEST.gained] = before
     memory[REQUEST.total] = total
@@ -202,16 +242,17 @@ def findable_tokens(state, r, slot, flying):
     ``flying``: while the replica's last iteration is in flight. Without a second one
     in flight it is given them when the request is scheduled again.
     """
-    request = state.requests[slot]
-    step = state.replicas[r].step
-    held = tokens_before(state, slot, step + 1)
-    if not has_decoded(state, slot, step + 1):
-        return held
-    before = tokens_before(state, slot, step)
+    memory = state.request_memory[slot]
+    step = state.replicas[r].step + 1
+    held = tokens_before(state, slot, step)
+    before = int(memory[REQUEST.before])
+    if has_decoded(state, slot, step):
+        before = tokens_before(state, slot, step - 1)
     if flies(state, r, slot, flying):
-        return before
+        # All of it was known where it sat out before.
+        return min(held, before + int(int(memory[REQUEST.sat_out]) == step - 2))
     if state.engine[0].depth == 1:
-        return max(min(held, before + 1), request.joined_tokens)
+        return max(min(held, before + 1), state.requests[slot].joined_tokens)
     return held
 
 

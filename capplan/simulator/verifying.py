@@ -8,15 +8,20 @@ from capplan.simulator.batch import add_chunk, may_start, start_prefill
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.kvcache import adopt_hits, ceil_div, count_hits, take_blocks
 from capplan.simulator.log import log_entry
+from capplan.simulator.queues import push_end, remove_end
 from capplan.simulator.run_speculative import is_vain, preempt_speculating
 from capplan.simulator.speculation import (
+    PARTS,
     REPLICA,
     REQUEST,
     SETTING,
+    add_context,
     blocks_at_most,
     blocks_of_decodes,
     context_parts,
     context_parts_on_line,
+    draw_iterations,
+    has_decoded,
     hold_slots,
     more_blocks,
     settle,
@@ -32,11 +37,60 @@ def verified_tokens(state):
     return 1 + int(state.settings[SETTING.drafts])
 
 
+@inlined()
+def room_of_verified(state, slot, step, flying, tokens):
+    """Return for which tokens it has slots if it verifies so many: ``slot_tokens``."""
+    room = slot_tokens(state, slot, step, flying) - (verified_tokens(state) - tokens)
+    return max(state.requests[slot].room_tokens, room)
+
+
 @compiled()
-def others_in_batch(state, r):
+def verify_fewer(state, r, slot, tokens):
+    """Let a request compute ``tokens`` in the next iteration, fewer than it verifies.
+
+    Its line ends and another begins behind it. Returns what the sum of contexts lacks
+    of the iteration. [parts]
+    """
+    request = state.requests[slot]
+    memory = state.request_memory[slot]
+    step = state.replicas[r].step + 1
+    held = tokens_before(state, slot, step)
+    left = request.run_tokens - (held + 1 - request.prompt_tokens)
+    shown = context_parts_on_line(state, slot, step)
+    growth = memory[REQUEST.growth]
+    remove_end(state, r, slot)
+    memory[REQUEST.drawn] += step - 1 - memory[REQUEST.began]
+    draw_iterations(state, slot, 1)
+    memory[REQUEST.drawn] += 1
+    gained = min(int(memory[REQUEST.total]), tokens)
+    memory[REQUEST.earlier] = memory[REQUEST.before]
+    if has_decoded(state, slot, step):
+        memory[REQUEST.earlier] = tokens_before(state, slot, step - 1)
+    memory[REQUEST.began] = step
+    memory[REQUEST.before] = held
+    memory[REQUEST.base] = held + gained
+    memory[REQUEST.padded] = tokens - gained
+    if gained < left:
+        draw_iterations(state, slot, left - gained)
+    else:
+        memory[REQUEST.iterations] = 0.0
+        memory[REQUEST.gained] = -gained
+        memory[REQUEST.total] = 0.0
+        in_vain = state.engine[0].depth == 2 and left >= 2
+        memory[REQUEST.vain] = 1.0 if in_vain else 0.0
+    request.end_step = step + int(memory[REQUEST.iterations])
+    push_end(state, r, slot)
+    now = context_parts_on_line(state, slot, step)
+    add_context(state, r, now - shown, memory[REQUEST.growth] - growth)
+    return (held + 1) * PARTS - now
+
+
+@compiled()
+def others_in_batch(state, r, cut, cut_tokens):
     """Return how many run beside those that decode, less those that sit, and contexts.
 
-    And how many sit. All that run are logged here, where iterations are.
+    And how many sit. All that run are logged here, where iterations are. One of them,
+    or NONE, is ``cut`` to the tokens that the budget has left.
     """
     replica = state.replicas[r]
     step = replica.step + 1
@@ -56,8 +110,13 @@ def others_in_batch(state, r):
             parts += context_parts(state, slot, step)
             runs = True
         if runs:
-            computed = tokens_before(state, slot, step)
-            log_entry(state, request.row, computed, verified_tokens(state))
+            tokens = cut_tokens if slot == cut else verified_tokens(state)
+            log_entry(state, request.row, tokens_before(state, slot, step), tokens)
+            if slot == cut:
+                fewer = verified_tokens(state) - tokens
+                state.replica_memory[r, REPLICA.padded] -= fewer
+                if request.phase == Phase.DECODING:
+                    parts += verify_fewer(state, r, slot, tokens)
         slot = request.next
     return count - sitting, parts, sitting
 

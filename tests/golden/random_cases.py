@@ -71,3 +71,30 @@ def random_drafted_states(seed: int) -> dict[str, Any]:
         "synthetic_length": int(rng.integers(1, 2 + drafts)),
         "method": str(rng.choice(["mtp", "mtp", "ngram"])),
     }
+
+
+def random_cut_drafts(seed: int) -> dict[str, Any]:
+    """Return a case of one to four drafts, whose budget is often short."""
+    rng = np.random.default_rng(seed)
+    size = int(rng.choice([4, 8, 16]))
+    case = _case(rng, seed, size, 1)
+    drafts = int(rng.integers(1, 5))
+    seats = int(rng.choice([4, 8, 16]))
+    crowd, longest = int(rng.choice([1, 10, 100])), int(rng.choice([2, 4, 8, 1000]))
+    most = seats * (1 + drafts) + int(rng.choice([0, 0, 0, 24]))
+    for row in case["requests"]:
+        row[0] /= crowd
+        row[1] = min(row[1], longest)
+        row[4] = min(row[4], row[1])
+    return {
+        **case,
+        "tag": f"drafts_cut{seed}",
+        "blocks": case["blocks"] * int(rng.choice([1, 2, 4])),
+        "async_sched": int(rng.integers(2)),
+        "max_num_batched_tokens": int(rng.integers(max(seats, 1 + drafts), most + 1)),
+        "max_num_seqs": seats,
+        "prefix_caching": int(rng.random() < 0.7),
+        "drafts": drafts,
+        "synthetic_length": int(rng.integers(1, 2 + drafts)),
+        "method": str(rng.choice(["mtp", "ngram"])),
+    }

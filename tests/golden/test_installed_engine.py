@@ -12,7 +12,7 @@ import sys
 import pytest
 import recorded_disaggregated
 from compare import DATA, difference, record, run
-from random_cases import random_drafted_states, random_states
+from random_cases import random_cut_drafts, random_drafted_states, random_states
 from recorded import first_difference, read
 
 TAGS = [
@@ -46,7 +46,9 @@ def test_the_installed_engine_schedules_as_the_recorded_one(tmp_path):
 
 
 @pytest.mark.vllm
-@pytest.mark.parametrize("draw", [random_states, random_drafted_states])
+@pytest.mark.parametrize(
+    "draw", [random_states, random_drafted_states, random_cut_drafts]
+)
 def test_random_cases_are_scheduled_as_the_installed_engine_does(draw, tmp_path):
     cases = {case["tag"]: case for case in map(draw, range(24))}
 

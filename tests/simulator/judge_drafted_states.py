@@ -100,8 +100,6 @@ class DraftedPool(StatePool):
 class DraftedStateReplica(judge_speculative.Replica):
     """One engine that keeps states and verifies drafts."""
 
-    verifies_fewer = True
-
     def __init__(self, tables, engine, index, seed, line):
         super().__init__(tables, engine, index, seed, line)
         self.pool = DraftedPool(engine)

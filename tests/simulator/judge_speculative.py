@@ -78,8 +78,6 @@ class Request(judge.Request):
 class Replica(judge.Replica):
     """An engine that verifies drafts."""
 
-    verifies_fewer = False  # where less of the budget is left; else a request sits out
-
     def __init__(self, tables, engine, index, seed, line):
         super().__init__(tables, engine, "vllm-v1", index, seed)
         self.drafts = engine.speculation
@@ -123,8 +121,6 @@ class Replica(judge.Replica):
                 padding = request.padding * (request.ran == 0 and self.depth == 2)
                 if known + int(flying > 0) >= request.last_count:
                     continue  # it has its tokens even if all drafts are rejected
-                if budget < self.verified and not self.verifies_fewer:
-                    budget = 0  # vLLM would verify what is left of the budget
                 new = min(self.verified, budget)
                 if new == 0:
                     continue
@@ -207,8 +203,7 @@ class Replica(judge.Replica):
                 self.begin_anew(request, i, new)
             request.ran += 1
             request.last_new = new
-            if not self.engine.async_scheduling:
-                self.enter(request, request.kv_tokens(i, self.line) + 1)
+            self.enter(request, len(request.tokens))
             return request, new, i
         before = request.computed
         request.computed += new

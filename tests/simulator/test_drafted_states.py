@@ -4,13 +4,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from cases import Case
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from judge_drafted_states import DraftedStateReplica
 from random_cases import random_drafted_states, random_states
 from recorded import as_recorded
-from test_speculative import assert_judged, rates
+from test_speculative import accepting, assert_judged
 from test_states import chunks_of, engine, served
 
 from capplan.deployment.speculation import Speculation
@@ -72,13 +71,7 @@ def test_a_request_verifies_what_is_left_of_the_budget():
 @st.composite
 def drafted(draw):
     """Draw a case as those recorded with vLLM, with drafts accepted by chance."""
-    case = random_drafted_states(draw(st.integers(0, 10**6)))
-    trace, tables, given = as_recorded(case)
-    accepted = rates(draw, case["drafts"])
-    accepted += (accepted[-1],) * (case["drafts"] - len(accepted))
-    speculation = Speculation(case["method"], accepted)
-    given = replace(given, speculation=speculation)
-    return Case(trace, tables, given, draw(st.integers(1, 2)))
+    return accepting(draw, random_drafted_states(draw(st.integers(0, 10**6))))
 
 
 @given(drafted(), st.integers(0, 2**20), st.integers(1, 9))

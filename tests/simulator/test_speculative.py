@@ -9,6 +9,8 @@ from group_cases import apart
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from judge_speculative import Replica, accepted, judge_speculative
+from random_cases import random_cut_drafts
+from recorded import as_recorded
 
 from capplan.deployment.configuration import Configuration
 from capplan.deployment.engine import EngineSettings
@@ -82,6 +84,22 @@ def assert_judged(case, router, seed, tbt_s=0.05, kind=Replica, **how):
         )
 
 
+def accepting(draw, recorded):
+    """Draw a case as one recorded with vLLM, with drafts accepted by chance."""
+    trace, tables, engine = as_recorded(recorded)
+    accepted = rates(draw, recorded["drafts"])
+    accepted += (accepted[-1],) * (recorded["drafts"] - len(accepted))
+    speculation = Speculation(recorded["method"], accepted)
+    engine = replace(engine, speculation=speculation)
+    return Case(trace, tables, engine, draw(st.integers(1, 2)))
+
+
+@st.composite
+def cut_cases(draw):
+    """Draw a case whose budget is often short of the drafts."""
+    return accepting(draw, random_cut_drafts(draw(st.integers(0, 10**6))))
+
+
 @pytest.mark.thorough
 @pytest.mark.parametrize("router", ["round-robin", "jsq", "power-of-two"])
 @settings(deadline=None, max_examples=4 * EXAMPLES)
@@ -91,6 +109,13 @@ def test_every_request_gets_the_times_of_the_step_by_step_judge(
 ):
     assert_judged(case, router, seed)
     assert_judged(case, router, seed, longest_jump=jump)
+
+
+@given(case=cut_cases(), seed=st.integers(0, 2**20), jump=st.integers(1, 9))
+@settings(max_examples=15, deadline=None)
+def test_requests_whose_drafts_are_cut_get_the_times_of_the_judge(case, seed, jump):
+    assert_judged(case, "jsq", seed)
+    assert_judged(case, "jsq", seed, longest_jump=jump)
 
 
 def engine_of(rates_, *, method="mtp", sync=True, **given):
@@ -156,14 +181,30 @@ def test_blocks_hold_the_verified_tokens_and_the_lookahead(method, prompt, block
     assert 1000 - steps["free_blocks"][1] == blocks
 
 
-def test_the_budget_goes_to_the_first_admitted_and_the_rest_sit_out():
-    engine = engine_of(SHARES, max_num_batched_tokens=64)
+def test_the_budget_goes_to_the_first_admitted_then_what_is_left_and_the_rest_sit_out():
+    engine = engine_of(SHARES, max_num_batched_tokens=66)
     log = served(engine, [2] * 20, [50] * 20, record_iterations=True).iterations
 
-    assert log.steps["gen_reqs"][1] == 16
+    assert log.steps["gen_reqs"][1] == 17
     first, end = log.steps["entries_end"][:2]
-    assert log.entries["row"][first:end].tolist() == list(range(16))
-    assert set(log.entries["scheduled"][first:end]) == {4}
+    assert log.entries["row"][first:end].tolist() == list(range(17))
+    assert log.entries["scheduled"][first:end].tolist() == [4] * 16 + [2]
+
+
+@pytest.mark.parametrize("accepted", [0.0, 1.0])
+def test_a_request_gets_no_more_tokens_than_it_verifies(accepted):
+    # A budget of 6, four tokens an iteration: A has four of it and B the other two,
+    # until A has its eight tokens after the first.
+    engine = engine_of((accepted,) * 3, max_num_seqs=2, max_num_batched_tokens=6)
+    log = served(engine, [2, 2], [9, 9], record_iterations=True).iterations
+
+    entries = [tuple(entry) for entry in log.entries.tolist()]
+    alone = [entry for entry in entries if entry[0] == 1]
+    if accepted:
+        assert alone == [(1, 0, 2), (1, 2, 2), (1, 4, 2), (1, 6, 4)]
+    else:
+        cut = [(1, 2 + k, 2) for k in range(8)]
+        assert alone == [(1, 0, 2), *cut]
 
 
 @pytest.mark.parametrize(

@@ -25,9 +25,7 @@ from capplan.simulator.speculation import (
     REPLICA,
     REQUEST,
     SETTING,
-    more_blocks,
     settle,
-    slot_tokens,
 )
 from capplan.simulator.speculation import RULES as RULES
 from capplan.simulator.state import NONE, SCHEDULE, Phase
@@ -39,6 +37,7 @@ from capplan.simulator.verifying import (
     in_vain,
     note_padding,
     others_in_batch,
+    room_of_verified,
     take_next,
     verified_tokens,
 )
@@ -195,42 +194,47 @@ def _frees_blocks(state, r, blocks, slot):
 def _run_in_order(state, r):
     """Give each running request its tokens, in order; return the budget that is left.
 
-    And from which request on they sit the iteration out for want of blocks or budget.
+    And from which request on they sit the iteration out for want of blocks or budget,
+    who is cut to what was left of the budget, or NONE, and to how many tokens.
     """
     replica = state.replicas[r]
     step = replica.step + 1
     flying = replica.in_flight > 0
     budget = state.engine[0].max_num_batched_tokens
     size = state.engine[0].block_size
+    cut = NONE
+    cut_tokens = 0
     slot = replica.running_head
     while slot != NONE:
         request = state.requests[slot]
-        if request.phase == Phase.DECODING or is_vain(state, r, slot):
-            if budget < verified_tokens(state):
-                return 0, slot
-            blocks = more_blocks(state, r, slot, step, flying)
-            room = slot_tokens(state, slot, step, flying)
-            tokens = verified_tokens(state)
+        verifies = request.phase == Phase.DECODING or is_vain(state, r, slot)
+        if verifies and budget > 0:
+            tokens = min(verified_tokens(state), budget)
+            room = room_of_verified(state, slot, step, flying, tokens)
         elif replica.prefilling == slot and budget > 0:
             left = request.known_tokens - request.computed_tokens
             tokens = min(left, budget)
             room = request.computed_tokens + tokens
             room += int(state.settings[SETTING.lookahead])
-            blocks = ceil_div(room, size) - ceil_div(request.room_tokens, size)
+        elif verifies or replica.prefilling == slot:
+            return 0, slot, cut, cut_tokens
         else:
-            if replica.prefilling == slot:
-                return 0, slot
             slot = request.next
             continue
+        blocks = ceil_div(room, size) - ceil_div(request.room_tokens, size)
         if not _frees_blocks(state, r, blocks, slot):
-            return budget, NONE if request.phase == Phase.WAITING else slot
+            waits = NONE if request.phase == Phase.WAITING else slot
+            return budget, waits, NONE, 0
         take_blocks(state, r, blocks)
         request.room_tokens = room
         if replica.prefilling == slot:
             add_chunk(state, r, slot, tokens)
+        elif tokens < verified_tokens(state):
+            cut = slot
+            cut_tokens = tokens
         budget -= tokens
         slot = request.next
-    return budget, NONE
+    return budget, NONE, cut, cut_tokens
 
 
 @compiled()
@@ -288,8 +292,10 @@ def _schedule(state, r, changes):
     waits = NONE
     last = replica.running_tail
     left = budget - wanted
+    cut = NONE
+    tokens = 0
     if slow:
-        left, waits = _run_in_order(state, r)
+        left, waits, cut, tokens = _run_in_order(state, r)
     elif others > 0:
         hold_in_vain(state, r, blocks)
     runs = left < budget or (waits != NONE and left == 0)
@@ -322,7 +328,7 @@ def _schedule(state, r, changes):
         _sit_out(state, r, waits, last)
     sitting = 0
     if slow or state.engine[0].recording != 0:
-        others, parts, sitting = others_in_batch(state, r)
+        others, parts, sitting = others_in_batch(state, r, cut, tokens)
     if has_vain:
         state.replica_memory[r, REPLICA.withheld] = _blocks_in_vain(state, r)
     horizon = 1

@@ -1,8 +1,8 @@
 """vLLM V1's scheduler with drafts to verify, which no user names.
 
 vLLM 0.32, v1/core/sched/scheduler.py, ``Scheduler.schedule``: each decoding request
-takes 1 + k tokens of the budget, in order of admission. One that the budget would cut
-sits the iteration out here; there it verifies what is left. The prompt's blocks include
+takes 1 + k tokens of the budget, in order of admission. One for which less is left
+verifies that, and those behind it sit the iteration out. The prompt's blocks include
 those of the draft's lookahead, and with a draft that has KV the last block found in the
 prefix cache is computed again.
 
@@ -12,7 +12,7 @@ differs: ``run_speculative.py``. Those of ranks are run by their group.
 
 from capplan.simulator.batch import iterations_to_completion
 from capplan.simulator.jit import compiled
-from capplan.simulator.kvcache import take_blocks
+from capplan.simulator.kvcache import ceil_div, take_blocks
 from capplan.simulator.run_speculative import (
     is_vain,
     preempt_speculating,
@@ -24,9 +24,7 @@ from capplan.simulator.speculation import (
     REQUEST,
     SETTING,
     blocks_at_most,
-    more_blocks,
     settle,
-    slot_tokens,
 )
 from capplan.simulator.speculation import RULES as RULES
 from capplan.simulator.state import NONE, SCHEDULE, Phase
@@ -37,19 +35,25 @@ from capplan.simulator.verifying import (
     hold_in_vain,
     in_vain,
     others_in_batch,
+    room_of_verified,
     take_next,
     verified_tokens,
 )
 
 
 @compiled()
-def _one_by_one(state, r, seats):
-    """Let up to ``seats`` running requests go on in order; preempt for their blocks.
+def _one_by_one(state, r):
+    """Let running requests go on in order, while budget is left.
 
-    Returns nothing that it preempted: ``replica.preempted`` has that. Where blocks are
-    short the newest goes; who preempts itself was the last.
+    Returns the budget that is left, who is cut to what was left of it, or NONE, and to
+    how many tokens; nothing that it preempted: ``replica.preempted`` has that. Where
+    blocks are short the newest goes; who preempts itself was the last.
     """
     replica = state.replicas[r]
+    budget = state.engine[0].max_num_batched_tokens
+    size = state.engine[0].block_size
+    cut = NONE
+    tokens = 0
     step = replica.step + 1
     flying = replica.in_flight > 0
     slot = replica.running_head
@@ -57,21 +61,26 @@ def _one_by_one(state, r, seats):
         request = state.requests[slot]
         decodes = request.phase == Phase.DECODING
         if decodes or is_vain(state, r, slot):
-            if seats > 0:
-                needed = more_blocks(state, r, slot, step, flying)
+            if budget > 0:
+                tokens = min(verified_tokens(state), budget)
+                room = room_of_verified(state, slot, step, flying, tokens)
+                needed = ceil_div(room, size) - ceil_div(request.room_tokens, size)
                 while replica.free_blocks < needed:
                     victim = replica.running_tail
                     preempt_speculating(state, r, victim)
                     if victim == slot:
-                        return
+                        return budget, NONE, 0
                 take_blocks(state, r, needed)
-                request.room_tokens = slot_tokens(state, slot, step, flying)
-                seats -= 1
+                request.room_tokens = room
+                budget -= tokens
+                if tokens < verified_tokens(state):
+                    cut = slot
             elif decodes:
                 sit_out(state, r, slot)
             else:
                 state.request_memory[slot, REQUEST.vain] = 0.0
         slot = request.next
+    return budget, cut, tokens
 
 
 @compiled(SCHEDULE)
@@ -96,16 +105,18 @@ def schedule(state, r):
         slow = not take_next(state, r, blocks)
     if not slow and others > 0:
         hold_in_vain(state, r, blocks)
-    if slow:
-        _one_by_one(state, r, budget // verified_tokens(state))
+    state.replica_memory[r, REPLICA.padded] = 0.0
     sitting = 0
+    budget -= wanted
+    cut = NONE
+    tokens = 0
+    if slow:
+        budget, cut, tokens = _one_by_one(state, r)
     if slow or state.engine[0].recording != 0:
-        others, parts, sitting = others_in_batch(state, r)
+        others, parts, sitting = others_in_batch(state, r, cut, tokens)
     running = replica.decode_count + others
-    budget = 0 if wanted > budget else budget - running * verified_tokens(state)
     # 2: only behind tokens found in the cache; 0: not beside a prompt that goes on.
     pads = 1 if running > 0 else 2
-    state.replica_memory[r, REPLICA.padded] = 0.0
     if replica.prefilling != NONE:
         pads = 0
         chunk = continue_prompt(state, r, budget, 0 if eager else spare)

@@ -17,7 +17,6 @@ from capplan.simulator.drafted_states import (
     note_start,
     room_needed,
     take_room,
-    verify_fewer,
 )
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.kvcache import adopt_hits, ceil_div, take_blocks
@@ -34,7 +33,6 @@ from capplan.simulator.speculation import (
     SETTING,
     context_parts,
     context_parts_on_line,
-    slot_tokens,
     tokens_before,
 )
 from capplan.simulator.speculation import RULES as RULES
@@ -56,8 +54,10 @@ from capplan.simulator.verifying import (
     found_blocks,
     in_vain,
     padding_tokens,
+    room_of_verified,
     start_padded,
     verified_tokens,
+    verify_fewer,
 )
 
 _HASHED_NOW = -1
@@ -85,10 +85,8 @@ def _verify(state, r, slot, tokens):
     if not decodes or memory[DUE] <= step:
         collected = collected_before(state, r, slot, step)
         free_old_states(state, r, slot, collected, hashed_before(state, slot, step))
-        room = slot_tokens(state, slot, step, replica.in_flight > 0)
-        if room > request.room_tokens:
-            fewer = verified_tokens(state) - tokens
-            room = max(request.room_tokens, room - fewer)
+        flying = replica.in_flight > 0
+        room = room_of_verified(state, slot, step, flying, tokens)
         blocks, enters = room_needed(state, slot, room)
         if not _make_room(state, r, slot, blocks):
             return 0
@@ -183,6 +181,8 @@ def _walk(state, r):
                     others += 1
                     parts += context_parts(state, slot, step)
                 elif tokens < verified:
+                    held = tokens_before(state, slot, step)
+                    note_start(state, r, slot, held, held + 1)
                     parts += verify_fewer(state, r, slot, tokens)
                 else:
                     earliest = min(earliest, state.request_memory[slot, DUE])
