@@ -22,7 +22,8 @@ class SpeculativeFleetRequest(FleetRequest, judge_speculative.Request):
         if self.verifies:
             self.drawn += self.collected
         elif self.stale:
-            self.drawn -= self.ran_before - self.collected
+            # None where it was preempted once more, in its prompt.
+            self.drawn -= max(0, self.ran_before - self.collected)
         super().forget()
         self.slots = self.ran = self.collected = self.padding = 0
         self.verifies = False
