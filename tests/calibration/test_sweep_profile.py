@@ -87,7 +87,7 @@ def test_three_shapes_say_how_far_other_concurrencies_are_off(tmp_path, capsys):
 
     time = load_profile(tmp_path / "mine.yaml").engine_time
     assert time.served.sweeps == 3
-    assert time.served.tpot == pytest.approx([1, 1, 1], abs=0.02)
+    assert time.served.tpot == pytest.approx([1, 1, 1], abs=0.03)
     assert time.engine_version == "0.33.0"
 
 
